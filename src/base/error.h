@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <tl/expected.hpp>
+
+namespace quire {
+
+/// What the operator must mend: a broken file, a flag out of range, a machine without memory.
+/// Thrown while loading and starting; the message is one line and names file, offset, key or flag.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// "PATH: WHAT".
+Error file_error(const std::filesystem::path& path, std::string_view what);
+/// "PATH: at byte OFFSET: WHAT".
+Error file_error(const std::filesystem::path& path, uint64_t offset, std::string_view what);
+
+/// Why a request is refused. `serve` maps it to an HTTP status and an OpenAI error body.
+enum class RequestErrorCode : uint8_t {
+  kInvalid,       // 400: a field is missing, of the wrong type or out of range
+  kTooLong,       // 400: the prompt does not fit the model or the pool (OpenAI's context_length_exceeded)
+  kNotFound,      // 404: no such model
+  kQueueFull,     // 429: try again later
+  kShuttingDown,  // 503
+  kInternal,      // 500: the engine failed; the request did nothing wrong
+};
+
+/// What the client must mend. A value, never thrown across a module's border.
+struct RequestError {
+  RequestErrorCode code = RequestErrorCode::kInvalid;
+  std::string message;
+  std::string param;  // the field at fault, empty if none
+};
+
+template <class T, class E = RequestError>
+using Expected = tl::expected<T, E>;
+
+inline tl::unexpected<RequestError> refuse(RequestErrorCode code, std::string message,
+                                           std::string param = {}) {
+  return tl::unexpected<RequestError>(RequestError{code, std::move(message), std::move(param)});
+}
+
+}  // namespace quire

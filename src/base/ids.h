@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+namespace quire {
+
+/// An index into the vocabulary. Signed, as tokenizer files and the API have it; never negative inside.
+using TokenId = int32_t;
+
+/// A physical K/V block in the device pool: [0, num_blocks).
+using BlockId = uint32_t;
+
+/// A place in the running batch: [0, max_num_seqs). An executor keeps its per-sequence state under it.
+using SlotId = uint32_t;
+
+/// One sequence (one choice of one request), numbered by the engine in order of arrival, never reused.
+using SeqId = uint64_t;
+
+/// One client request (n choices, so n sequences), numbered by the engine, never reused.
+using RequestId = uint64_t;
+
+/// Nanoseconds on the engine's clock: wall time in service, virtual time in simulation.
+using Nanos = int64_t;
+
+inline constexpr BlockId kNoBlock = UINT32_MAX;
+inline constexpr SlotId kNoSlot = UINT32_MAX;
+
+}  // namespace quire

@@ -1,0 +1,120 @@
+#include "base/json.h"
+
+#include <cmath>
+#include <fstream>
+#include <utility>
+
+#include <boost/json/stream_parser.hpp>
+#include <fmt/format.h>
+
+namespace quire {
+
+std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
+  std::error_code failed;
+  const auto status = std::filesystem::status(path, failed);
+  if (failed || !std::filesystem::exists(status)) throw file_error(path, "no such file");
+  if (!std::filesystem::is_regular_file(status)) throw file_error(path, "not a regular file");
+  const uint64_t size = std::filesystem::file_size(path, failed);
+  if (failed) throw file_error(path, failed.message());
+  if (size > max_bytes) {
+    throw file_error(path,
+                     fmt::format("{} bytes, more than the {} that such a file may have", size, max_bytes));
+  }
+  std::string text(size, '\0');
+  std::ifstream in(path, std::ios::binary);
+  if (!in.read(text.data(), static_cast<std::streamsize>(size))) throw file_error(path, "cannot be read");
+  return text;
+}
+
+json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth) {
+  json::parse_options options;
+  options.max_depth = max_depth;
+  json::stream_parser parser({}, options);
+  json::error_code failed;
+  const size_t used = parser.write_some(text.data(), text.size(), failed);
+  if (!failed && used < text.size()) {
+    // What follows the value must be white space.
+    const size_t rest = text.find_first_not_of(" \t\r\n", used);
+    if (rest != std::string_view::npos) throw file_error(where, rest, "text after the end of the JSON value");
+  }
+  if (!failed) parser.finish(failed);
+  if (failed) throw file_error(where, used, fmt::format("not valid JSON: {}", failed.message()));
+  return parser.release();
+}
+
+json::value read_json_file(const std::filesystem::path& path) { return parse_json(read_file(path), path); }
+
+JsonObject::JsonObject(const json::value& value, const std::filesystem::path& where, std::string key)
+    : object_([&]() -> const json::object& {
+        if (const auto* object = value.if_object()) return *object;
+        if (key.empty()) throw file_error(where, "a JSON object was expected");
+        throw file_error(where, fmt::format("key '{}': a JSON object was expected", key));
+      }()),
+      where_(where),
+      key_(std::move(key)) {}
+
+Error JsonObject::error(std::string_view key, std::string_view what) const {
+  return file_error(where_, fmt::format("key '{}{}{}': {}", key_, key_.empty() ? "" : ".", key, what));
+}
+
+const json::value* JsonObject::find(std::string_view key) const {
+  const json::value* found = object_.if_contains(key);
+  return found == nullptr || found->is_null() ? nullptr : found;
+}
+
+const json::value& JsonObject::required(std::string_view key) const {
+  const json::value* found = find(key);
+  if (found == nullptr) throw error(key, "missing");
+  return *found;
+}
+
+int64_t JsonObject::integer(std::string_view key, int64_t min, int64_t max) const {
+  const json::value& value = required(key);
+  json::error_code failed;
+  // Some writers put whole numbers as 1.0.
+  const auto whole = value.to_number<int64_t>(failed);
+  if (failed) throw error(key, "an integer was expected");
+  if (whole < min || whole > max) {
+    throw error(key, fmt::format("{} is out of range [{}, {}]", whole, min, max));
+  }
+  return whole;
+}
+
+double JsonObject::number(std::string_view key) const {
+  const json::value& value = required(key);
+  json::error_code failed;
+  const auto real = value.to_number<double>(failed);
+  if (failed || !std::isfinite(real)) throw error(key, "a number was expected");
+  return real;
+}
+
+bool JsonObject::boolean(std::string_view key) const {
+  const json::value& value = required(key);
+  if (!value.is_bool()) throw error(key, "true or false was expected");
+  return value.get_bool();
+}
+
+std::string JsonObject::string(std::string_view key) const {
+  const json::value& value = required(key);
+  if (!value.is_string()) throw error(key, "a string was expected");
+  return std::string(value.get_string());
+}
+
+JsonObject JsonObject::object(std::string_view key) const {
+  return JsonObject(required(key), where_, key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key));
+}
+
+int64_t JsonObject::integer_or(std::string_view key, int64_t otherwise, int64_t min, int64_t max) const {
+  return has(key) ? integer(key, min, max) : otherwise;
+}
+double JsonObject::number_or(std::string_view key, double otherwise) const {
+  return has(key) ? number(key) : otherwise;
+}
+bool JsonObject::boolean_or(std::string_view key, bool otherwise) const {
+  return has(key) ? boolean(key) : otherwise;
+}
+std::string JsonObject::string_or(std::string_view key, std::string otherwise) const {
+  return has(key) ? string(key) : std::move(otherwise);
+}
+
+}  // namespace quire

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace quire {
+
+/// How the next token of a sequence is chosen. Defaults leave the model's distribution as it is.
+/// Order of operations, as in vLLM: logit bias, penalties, temperature, min-p, top-k, top-p, draw.
+/// Logprobs are those of the model's own distribution (before any of these), as vLLM's default has it.
+/// Ranges are checked where a request enters; an executor may rely on them.
+struct SamplingParams {
+  float temperature = 1.0F;                           // >= 0; 0 is greedy (arg max, lowest id on a tie)
+  int32_t top_k = 0;                                  // >= 1, or 0: all
+  float top_p = 1.0F;                                 // (0, 1]
+  float min_p = 0.0F;                                 // [0, 1]
+  float repetition_penalty = 1.0F;                    // > 0; over prompt and output (Keskar et al. 2019)
+  float presence_penalty = 0.0F;                      // [-2, 2]; over the output
+  float frequency_penalty = 0.0F;                     // [-2, 2]; over the output
+  std::vector<std::pair<TokenId, float>> logit_bias;  // ids in the vocabulary, sorted by id, no id twice
+  std::vector<TokenId> banned;                        // never sampled: the stop ids while ignore_eos is set
+
+  uint64_t seed = 0;
+  uint32_t choice = 0;        // index among the n choices of the request
+  int32_t num_logprobs = -1;  // -1: none; k >= 0: the sampled token's and the k best (k <= 20)
+
+  bool greedy() const { return temperature == 0.0F; }
+  bool has_penalties() const {
+    return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
+  }
+};
+
+/// A token with its log probability under the model's own distribution.
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0.0F;
+};
+
+/// What was sampled at one position.
+struct SampledToken {
+  TokenId token = 0;
+  float logprob = 0.0F;           // of `token`; 0 if no logprobs were asked for
+  uint32_t rank = 0;              // 1 = most likely; 0 if no logprobs were asked for
+  std::vector<TokenLogprob> top;  // the num_logprobs best, best first, lowest id first on a tie
+};
+
+}  // namespace quire

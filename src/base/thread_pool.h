@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace quire {
+
+/// A fixed set of worker threads for data-parallel loops; the calling thread is one of them.
+/// One caller at a time. Workers spin briefly after work, then sleep.
+class ThreadPool {
+ public:
+  /// `num_threads` >= 1, the caller included.
+  explicit ThreadPool(uint32_t num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  uint32_t num_threads() const;
+
+  /// Calls body(begin, end, thread) until [0, count) is covered, in pieces of at least `grain` (the last may
+  /// be smaller) handed out as threads become free. Returns when all is done; then everything the pieces
+  /// wrote is visible. `thread` in [0, num_threads). The body must not throw and must not use the pool.
+  template <class Body>
+  void parallel_for(size_t count, size_t grain, Body&& body) {
+    run(
+        count, grain,
+        [](void* context, size_t begin, size_t end, uint32_t thread) {
+          (*static_cast<std::remove_reference_t<Body>*>(context))(begin, end, thread);
+        },
+        &body);
+  }
+
+ private:
+  using Call = void (*)(void* context, size_t begin, size_t end, uint32_t thread);
+  void run(size_t count, size_t grain, Call call, void* context);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/sampling_params.h"
+
+namespace quire {
+
+enum class FinishReason : uint8_t {
+  kStop,    // an end-of-sequence token, a stop token or a stop string
+  kLength,  // max_tokens, or the model's length
+  kAbort,   // the client went away
+  kError,   // the executor could not go on with it
+};
+
+/// One sequence as it enters the control plane. Already bounded by whoever made it: every token in the
+/// vocabulary, 1 <= prompt, prompt + max_tokens <= max_model_len.
+struct SeqSpec {
+  SeqId id = 0;
+  std::vector<TokenId> prompt;
+  uint32_t max_tokens = 0;  // >= 1
+  SamplingParams sampling;
+  std::vector<TokenId> stop_tokens;  // sampled, these end the sequence (EOS ids among them), sorted
+  uint64_t salt = 0;                 // sequences of different salts share no block
+  /// Another sequence with the same prompt and salt, added before: this one waits until that one's prompt is
+  /// computed and then shares its blocks, the last and partly filled one by copy-on-write. If it ends before,
+  /// this sequence is an ordinary one.
+  std::optional<SeqId> fork_of;
+};
+
+/// One token of one sequence, or its end, as `commit` reports it.
+struct SeqEvent {
+  SeqId id = 0;
+  std::optional<SampledToken> token;  // the stop token that ends a sequence is reported too
+  std::optional<FinishReason> finish;
+  std::optional<TokenId> stop_token;  // which one, when a stop token ended it
+  uint32_t cached_tokens =
+      0;              // prompt tokens that were not computed for it (prefix hit or fork); first token's event
+  std::string error;  // with FinishReason::kError
+};
+
+}  // namespace quire

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/sampling_params.h"
+
+// The seam between deciding and doing. Plain data: an executor reads nothing else of `control`.
+// Order of execution within a step: removed, added, copies, then seqs in any order.
+namespace quire {
+
+/// A sequence takes a slot; given once, until it is removed (a preempted sequence is removed and added anew).
+struct NewSeq {
+  SlotId slot = kNoSlot;
+  SamplingParams sampling;
+  uint32_t prompt_length = 0;
+  /// Blocks that already hold its first tokens (prefix hit or fork), in order.
+  std::vector<BlockId> blocks;
+  /// All its tokens so far, only if the penalties need them; empty otherwise.
+  std::vector<TokenId> history;
+};
+
+/// Copies all K/V of a block before the step computes (copy-on-write).
+struct BlockCopy {
+  BlockId from = kNoBlock;
+  BlockId to = kNoBlock;
+  friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
+};
+
+/// In the block table of `slot`, entry `index` is now `block`.
+struct TableUpdate {
+  SlotId slot = kNoSlot;
+  uint32_t index = 0;
+  BlockId block = kNoBlock;
+  friend bool operator==(const TableUpdate&, const TableUpdate&) = default;
+};
+
+/// What is wanted of a sequence's logits.
+enum class LogitRows : uint8_t {
+  kNone,  // a prefill chunk that does not reach the last token
+  kLast,  // sample one token after the last
+};
+
+/// Tokens [first_position, first_position + tokens.size()) of a sequence are computed in this step.
+struct SeqStep {
+  SlotId slot = kNoSlot;
+  uint32_t first_position = 0;
+  std::vector<TokenId> tokens;      // never empty
+  std::vector<BlockId> new_blocks;  // appended to its block table before it computes
+  LogitRows rows = LogitRows::kNone;
+};
+
+struct StepPlan {
+  uint64_t step = 0;
+  std::vector<SlotId> removed;
+  std::vector<NewSeq> added;
+  std::vector<BlockCopy> copies;
+  std::vector<TableUpdate> updates;  // applied with the copies
+  std::vector<SeqStep> seqs;
+
+  bool empty() const { return seqs.empty(); }
+};
+
+/// What one SeqStep gave; same order as StepPlan::seqs.
+struct SeqResult {
+  std::vector<SampledToken> tokens;  // one if LogitRows::kLast was asked for, else none
+  /// The sequence failed in the executor (a NaN in its logits, say): it ends with FinishReason::kError.
+  std::string error;
+};
+
+/// Nanoseconds spent in the phases of a step, for the trace; all 0 where an executor does not measure.
+struct PhaseTimes {
+  Nanos compute = 0;
+  Nanos sample = 0;
+};
+
+struct StepResult {
+  std::vector<SeqResult> seqs;
+  PhaseTimes times;
+};
+
+}  // namespace quire

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/ids.h"
+#include "base/sampling_params.h"
+#include "control/request.h"
+#include "control/scheduler.h"
+#include "exec/executor.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+/// What a client asks for, bounded by `serve`: every field in its documented range, tokens in the vocabulary.
+struct GenerationRequest {
+  std::vector<TokenId> prompt;
+  uint32_t n = 1;
+  /// Empty: as many as the model's length leaves.
+  std::optional<uint32_t> max_tokens;
+  SamplingParams sampling;        // `choice` is set by the engine
+  std::vector<std::string> stop;  // each non-empty; matched on the text, cut from it
+  std::vector<TokenId> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  uint64_t salt = 0;
+};
+
+/// News of one choice.
+struct ChoiceOutput {
+  uint32_t index = 0;
+  std::string text;                  // whole UTF-8 characters; may be empty
+  std::vector<SampledToken> tokens;  // what was sampled, a stop token that is not shown included
+  std::optional<FinishReason> finish;
+  std::optional<std::string> stop_string;  // with kStop: which one
+  std::optional<TokenId> stop_token;       // with kStop: which one
+};
+
+/// News of one request, once per step at most.
+struct RequestOutput {
+  RequestId id = 0;
+  std::vector<ChoiceOutput> choices;  // those with news
+  bool done = false;                  // nothing comes after this
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;         // of the prompt, of choice 0
+  uint32_t completion_tokens = 0;     // so far, of all choices
+  std::optional<RequestError> error;  // with done: the engine could not go on
+};
+
+/// Called on the engine's thread, in order; must not block and must not call the engine, except abort.
+using OutputSink = std::function<void(RequestOutput)>;
+
+struct EngineConfig {
+  SchedulerConfig scheduler;
+  std::vector<TokenId> eos;
+  uint32_t vocab_size = 0;
+  bool check_invariants = false;  // after every step; for tests
+};
+
+/// A snapshot for metrics, the live page and `bench`.
+struct EngineStats {
+  StepStats step;
+  uint64_t requests_finished[4] = {};  // by FinishReason
+  uint64_t prompt_tokens = 0;          // of finished prefills
+  uint64_t generation_tokens = 0;
+  uint64_t peak_blocks_referenced = 0;
+};
+
+class StepTrace;
+class EngineMetrics;
+
+/// Owns the scheduler and its thread: takes requests from any thread, drives plan - submit - wait - commit,
+/// turns tokens into text, matches stop strings, hands the news out. All methods are thread-safe.
+class Engine {
+ public:
+  /// `tokenizer`, `executor`, `clock`, `trace` and `metrics` must outlive the engine; the last two may be
+  /// null.
+  Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
+         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr);
+  /// Aborts what runs.
+  ~Engine();
+
+  /// Queues a request; from now on its news comes through `sink` until one is `done`. Refused as
+  /// Scheduler::add says, or with kShuttingDown after drain().
+  Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
+
+  /// Its blocks are back by the next step. The sink gets a last RequestOutput with kAbort. Unknown ids are
+  /// ignored.
+  void abort(RequestId id);
+
+  /// No new requests; returns when all are done or `timeout` has passed (then the rest is aborted).
+  /// True if nothing was aborted.
+  bool drain(Nanos timeout);
+
+  EngineStats stats() const;
+  const EngineConfig& config() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

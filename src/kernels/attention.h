@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+#include "kernels/context.h"
+#include "tensor/dtype.h"
+
+namespace quire {
+
+/// How one layer's K/V lies in memory. A block holds `block_size` tokens for all K/V heads and is contiguous,
+/// so that a block can be copied without knowing what is inside:
+///   block: K then V.  K: [kv_head][tile][head_dim][16 tokens] (lanes are keys), V:
+///   [kv_head][token][head_dim].
+struct KvLayout {
+  DType dtype = DType::kF32;  // f32, f16 or bf16
+  uint32_t block_size = 16;   // a multiple of 16
+  uint32_t num_kv_heads = 0;
+  uint32_t head_dim = 0;
+
+  size_t block_bytes() const { return size_t{2} * block_size * num_kv_heads * head_dim * dtype_bytes(dtype); }
+};
+
+/// Consecutive tokens of one sequence inside a batch.
+struct AttentionSeq {
+  uint32_t first_row = 0;                // of q, k, v, out
+  uint32_t num_rows = 0;                 // tokens computed now
+  uint32_t first_position = 0;           // of the first of them in the sequence
+  std::span<const BlockId> block_table;  // covers positions [0, first_position + num_rows)
+};
+
+/// Writes k and v rows [rows, num_kv_heads * head_dim] (row strides ldk, ldv) into the sequences' blocks.
+void write_kv(KernelContext& context, const KvLayout& layout, std::byte* cache,
+              std::span<const AttentionSeq> seqs, const float* k, size_t ldk, const float* v, size_t ldv);
+
+struct AttentionParams {
+  uint32_t num_heads = 0;  // a multiple of num_kv_heads; head h reads K/V head h / (num_heads / num_kv_heads)
+  float scale = 0.0F;      // times q.k, 1/sqrt(head_dim) as a rule
+  uint32_t window = 0;     // a query at p sees keys in (p - window, p]; 0: all up to p
+};
+
+/// Causal attention of q [rows, num_heads * head_dim] (stride ldq) over the K/V already written, into
+/// out [rows, num_heads * head_dim] (stride ldo). Online softmax (Milakov and Gimelshein 2018; Dao et al.
+/// 2022) over tiles of 16 keys at fixed absolute positions, combined in ascending order: a row's result does
+/// not depend on the batch, the chunking, the block size, the threads or where the blocks lie.
+void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
+                     std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
+                     size_t ldq, float* out, size_t ldo);
+
+}  // namespace quire

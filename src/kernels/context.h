@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "tensor/buffer.h"
+
+namespace quire {
+
+/// Which implementation of the kernels runs. Each level is exact in itself (the same bits whatever the batch,
+/// the chunking and the number of threads); two levels agree to rounding.
+enum class IsaLevel { kReference, kAvx2, kAvx512, kAvx512Bf16 };
+
+std::string_view isa_name(IsaLevel level);  // "reference", "avx2", "avx512", "avx512-bf16"
+std::optional<IsaLevel> parse_isa(std::string_view name);
+/// What this machine runs, slowest first; kReference is always there.
+const std::vector<IsaLevel>& available_isa_levels();
+inline IsaLevel best_isa_level() { return available_isa_levels().back(); }
+
+/// What every op is given. Not thread-safe: one context per stream of ops.
+struct KernelContext {
+  IsaLevel isa;
+  ThreadPool& pool;
+  Buffer scratch = {};  // ops use it for the length of one call
+};
+
+}  // namespace quire

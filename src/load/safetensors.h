@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace quire {
+
+/// The tensors of one `.safetensors` file or of a sharded set with its index, memory-mapped and checked:
+/// every tensor's bytes lie inside its file, are as many as dtype and shape say, overlap no other and are
+/// aligned. Immutable and thread-safe once open. Format: github.com/huggingface/safetensors.
+class Safetensors {
+ public:
+  /// `path`: a .safetensors file, a model.safetensors.index.json, or a directory with either.
+  /// Throws Error with file and offset or tensor name.
+  static Safetensors open(const std::filesystem::path& path);
+  ~Safetensors();
+  Safetensors(Safetensors&&) noexcept;
+  Safetensors& operator=(Safetensors&&) noexcept;
+
+  /// Null if there is none of that name.
+  const TensorView* find(std::string_view name) const;
+  /// Throws Error naming the tensor and the files if absent.
+  const TensorView& at(std::string_view name) const;
+  /// Sorted by name.
+  const std::map<std::string, TensorView, std::less<>>& tensors() const;
+  uint64_t total_bytes() const;
+
+ private:
+  Safetensors();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct NamedTensor {
+  std::string name;
+  TensorView tensor;
+};
+
+/// Writes one file, tensors in the order given, each aligned to 64 bytes. Throws Error on I/O failure.
+void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace quire

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace quire {
+
+/// Contiguous row-major data that somebody else owns (a mapped file, a buffer).
+struct TensorView {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;
+
+  size_t num_elements() const {
+    size_t n = 1;
+    for (const int64_t d : shape) n *= static_cast<size_t>(d);
+    return n;
+  }
+  size_t num_bytes() const { return num_elements() * dtype_bytes(dtype); }
+  template <class T>
+  const T* as() const {
+    return reinterpret_cast<const T*>(data);
+  }
+};
+
+}  // namespace quire

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace quire {
+
+/// Bounds of one rendering; templates come with models and are not trusted.
+struct TemplateLimits {
+  uint64_t max_steps = 2'000'000;        // nodes evaluated
+  uint32_t max_depth = 128;              // of nested calls and expressions
+  uint64_t max_output_bytes = 16 << 20;  // and of any string on the way
+};
+
+/// A parsed Jinja template that renders as Python's jinja2 in transformers' settings does (trim_blocks,
+/// lstrip_blocks, sandboxed, the loopcontrols extension). Immutable and thread-safe.
+class ChatTemplate {
+ public:
+  /// Throws Error "WHERE: line L, column C: WHAT" if the template does not parse.
+  static ChatTemplate parse(std::string_view source, const std::filesystem::path& where);
+  /// From a model directory (chat_template.jinja, else tokenizer_config.json's chat_template, by name
+  /// "default" if there are several) or a .jinja file. bos_token, eos_token and so on come from
+  /// tokenizer_config.json. Throws Error if there is none.
+  static ChatTemplate load(const std::filesystem::path& path);
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  /// `context`: messages, add_generation_prompt, tools, documents, anything else the template asks for.
+  /// The error (kInvalid) has the line and column in the template, or the text of raise_exception.
+  Expected<std::string> render(const json::object& context, const TemplateLimits& limits = {}) const;
+
+  const std::string& source() const;
+
+ private:
+  ChatTemplate();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace quire {
+
+/// Text to token ids and back, exactly as the model's own tokenizer does it. Immutable and thread-safe.
+class Tokenizer {
+ public:
+  /// `path`: a tokenizer.json, or a model directory that holds one. Throws Error with file and key.
+  static std::unique_ptr<Tokenizer> load(const std::filesystem::path& path);
+  virtual ~Tokenizer() = default;
+
+  /// Special tokens written in the text are recognised. `add_special_tokens`: also what the post-processor
+  /// adds (BOS and so on). Bytes that are no UTF-8 are replaced by U+FFFD first.
+  virtual std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const = 0;
+
+  /// The whole text at once; ids outside the vocabulary give nothing. Broken UTF-8 at the end or in the
+  /// middle comes out as U+FFFD.
+  virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
+
+  /// The bytes one token stands for inside a text (not at its start), perhaps not whole UTF-8 characters.
+  virtual std::string token_bytes(TokenId id) const = 0;
+  /// The entry as the vocabulary file writes it ("Ġthe", "▁the", "<0x0A>").
+  virtual std::string_view token_text(TokenId id) const = 0;
+  virtual std::optional<TokenId> find_token(std::string_view text) const = 0;
+  virtual bool is_special(TokenId id) const = 0;
+  /// One more than the highest id.
+  virtual size_t vocab_size() const = 0;
+};
+
+/// Turns a growing list of tokens into text that never splits a UTF-8 character and whose pieces, joined,
+/// equal Tokenizer::decode of the whole list. One per sequence; not thread-safe; keeps a reference to the
+/// tokenizer.
+class Detokenizer {
+ public:
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+  /// The text that has become final with this token, perhaps none.
+  std::string push(TokenId id);
+  /// What is still held back, at the end of the sequence.
+  std::string flush();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_tokens_;
+  std::vector<TokenId> window_;  // tokens whose decoding may still change, with the context they need
+  size_t emitted_ = 0;           // bytes of the window's text already returned
+};
+
+}  // namespace quire
