@@ -1,0 +1,49 @@
+#include "engine/choice.h"
+
+namespace quire {
+
+Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request, const Tokenizer& tokenizer)
+    : seq_(seq),
+      index_(index),
+      show_stop_token_(request.include_stop_str_in_output),
+      detokenizer_(tokenizer, request.skip_special_tokens),
+      stops_(request.stop, request.include_stop_str_in_output) {}
+
+void Choice::append(std::string_view piece, ChoiceOutput& out, bool& stopped) {
+  if (stopped) return;
+  StopMatcher::Result result = stops_.push(piece);
+  out.text += result.text;
+  if (result.stop) {
+    stopped = true;
+    out.stop_string = std::move(result.stop);
+  }
+}
+
+bool Choice::take(const SeqEvent& event, ChoiceOutput& out) {
+  bool stopped = false;
+  if (event.token) {
+    ++num_tokens_;
+    out.tokens.push_back(*event.token);
+    if (!event.stop_token || show_stop_token_) append(detokenizer_.push(event.token->token), out, stopped);
+  }
+  if (event.finish && !stopped) append(detokenizer_.flush(), out, stopped);
+  if (stopped) {
+    out.finish = FinishReason::kStop;
+  } else if (event.finish) {
+    out.text += stops_.flush();
+    out.finish = event.finish;
+    out.stop_token = event.stop_token;
+  }
+  ended_ = out.finish.has_value();
+  return stopped;
+}
+
+void Choice::end(FinishReason reason, ChoiceOutput& out) {
+  bool stopped = false;
+  append(detokenizer_.flush(), out, stopped);
+  if (!stopped) out.text += stops_.flush();
+  out.finish = stopped ? FinishReason::kStop : reason;
+  ended_ = true;
+}
+
+}  // namespace quire

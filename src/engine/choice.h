@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+
+#include "control/request.h"
+#include "engine/engine.h"
+#include "engine/stop_matcher.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+/// One of the n answers to a request: turns its sampled tokens into text and watches for stop strings.
+class Choice {
+ public:
+  Choice(SeqId seq, uint32_t index, const GenerationRequest& request, const Tokenizer& tokenizer);
+
+  SeqId seq() const { return seq_; }
+  uint32_t index() const { return index_; }
+  bool ended() const { return ended_; }
+  uint32_t num_tokens() const { return num_tokens_; }
+
+  /// Adds what the event brings to `out` (of this choice, perhaps with earlier news of the same step). True
+  /// if a stop string ended the choice, so that the sequence itself must be ended; the event then may or may
+  /// not have ended it already.
+  bool take(const SeqEvent& event, ChoiceOutput& out);
+
+  /// Ends it from outside (kAbort, kError); text held back is given out.
+  void end(FinishReason reason, ChoiceOutput& out);
+
+ private:
+  void append(std::string_view piece, ChoiceOutput& out, bool& stopped);
+
+  SeqId seq_;
+  uint32_t index_;
+  bool show_stop_token_;
+  bool ended_ = false;
+  uint32_t num_tokens_ = 0;
+  Detokenizer detokenizer_;
+  StopMatcher stops_;
+};
+
+}  // namespace quire

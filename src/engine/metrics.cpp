@@ -1,0 +1,105 @@
+#include "engine/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace quire {
+namespace {
+
+using Labels = prometheus::Labels;
+using Buckets = prometheus::Histogram::BucketBoundaries;
+
+const Buckets kFirstTokenBuckets = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
+                                    0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0};
+const Buckets kInterTokenBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+                                    0.2,   0.3,    0.4,   0.5,  0.75,  1.0,  2.5,   5.0};
+const Buckets kEndToEndBuckets = {0.1,  0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,
+                                  15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
+
+double seconds(Nanos time) { return static_cast<double>(time) * 1e-9; }
+
+/// Counters only rise: brings one up to a total kept elsewhere.
+void raise_to(prometheus::Counter& counter, uint64_t total) {
+  counter.Increment(static_cast<double>(total) - counter.Value());
+}
+
+}  // namespace
+
+struct EngineMetrics::Impl {
+  explicit Impl(const std::string& model_name) : labels{{"model_name", model_name}} {}
+
+  prometheus::Gauge& gauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(labels);
+  }
+  prometheus::Counter& counter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(labels);
+  }
+  prometheus::Histogram& histogram(const char* name, const char* help, const Buckets& buckets) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
+  }
+  prometheus::Counter& finished(const char* reason) {
+    Labels all = labels;
+    all["finished_reason"] = reason;
+    return finished_family.Add(all);
+  }
+
+  prometheus::Registry registry;
+  Labels labels;
+
+  prometheus::Gauge& running = gauge("vllm:num_requests_running", "Sequences in the running batch");
+  prometheus::Gauge& waiting = gauge("vllm:num_requests_waiting", "Sequences that wait to run");
+  prometheus::Gauge& kv_usage = gauge(
+      "vllm:kv_cache_usage_perc", "Share of K/V blocks that requests hold, 1 = all; cached ones are free");
+  prometheus::Counter& preemptions = counter("vllm:num_preemptions_total", "Preemptions");
+  prometheus::Counter& prefix_queries =
+      counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
+  prometheus::Counter& prefix_hits = counter("vllm:prefix_cache_hits_total", "Prompt tokens found there");
+  prometheus::Counter& prompt = counter("vllm:prompt_tokens_total", "Tokens of prompts taken in");
+  prometheus::Counter& generation = counter("vllm:generation_tokens_total", "Tokens generated");
+  prometheus::Histogram& first_token = histogram(
+      "vllm:time_to_first_token_seconds", "From arrival to the first token (TTFT)", kFirstTokenBuckets);
+  prometheus::Histogram& inter_token = histogram(
+      "vllm:inter_token_latency_seconds", "Between two tokens of a sequence (ITL)", kInterTokenBuckets);
+  prometheus::Histogram& end_to_end =
+      histogram("vllm:e2e_request_latency_seconds", "From arrival to the end of a request", kEndToEndBuckets);
+  prometheus::Family<prometheus::Counter>& finished_family = prometheus::BuildCounter()
+                                                                 .Name("vllm:request_success_total")
+                                                                 .Help("Ended choices, by reason")
+                                                                 .Register(registry);
+  prometheus::Counter* by_reason[4] = {&finished("stop"), &finished("length"), &finished("abort"),
+                                       &finished("error")};
+};
+
+EngineMetrics::EngineMetrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {}
+EngineMetrics::~EngineMetrics() = default;
+
+void EngineMetrics::step(const StepStats& stats) {
+  impl_->running.Set(stats.running);
+  impl_->waiting.Set(stats.waiting);
+  impl_->kv_usage.Set(
+      stats.blocks_total == 0 ? 0.0 : static_cast<double>(stats.blocks_referenced) / stats.blocks_total);
+  raise_to(impl_->preemptions, stats.total_preemptions);
+  raise_to(impl_->prefix_queries, stats.total_prefix_queried_tokens);
+  raise_to(impl_->prefix_hits, stats.total_prefix_hit_tokens);
+}
+
+void EngineMetrics::prompt_tokens(uint64_t count) { impl_->prompt.Increment(static_cast<double>(count)); }
+void EngineMetrics::generated_tokens(uint64_t count) {
+  impl_->generation.Increment(static_cast<double>(count));
+}
+void EngineMetrics::time_to_first_token(Nanos time) { impl_->first_token.Observe(seconds(time)); }
+void EngineMetrics::inter_token_latency(Nanos time) { impl_->inter_token.Observe(seconds(time)); }
+
+void EngineMetrics::request_finished(FinishReason reason, Nanos end_to_end) {
+  impl_->by_reason[static_cast<size_t>(reason)]->Increment();
+  impl_->end_to_end.Observe(seconds(end_to_end));
+}
+
+std::string EngineMetrics::text() const {
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+}  // namespace quire
