@@ -1,0 +1,27 @@
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+// One function a command: adds it to the program's command line; when it is the one that was given, `run` is
+// set to what it does. The result of `run` is the exit status.
+namespace quire::cli {
+
+using Command = std::function<int()>;
+
+void add_serve(CLI::App& app, Command& run);
+void add_run(CLI::App& app, Command& run);
+void add_chat(CLI::App& app, Command& run);
+void add_bench(CLI::App& app, Command& run);
+void add_inspect(CLI::App& app, Command& run);
+void add_logits(CLI::App& app, Command& run);
+void add_tokenize(CLI::App& app, Command& run);
+void add_detokenize(CLI::App& app, Command& run);
+void add_render(CLI::App& app, Command& run);
+void add_convert(CLI::App& app, Command& run);
+void add_make_model(CLI::App& app, Command& run);
+
+}  // namespace quire::cli

@@ -1,0 +1,142 @@
+// run, chat: one request at a time, in this terminal.
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/generate.h"
+#include "cli/local_engine.h"
+#include "cli/terminal.h"
+
+namespace quire::cli {
+namespace {
+
+struct Options {
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::optional<std::string> prompt;
+  std::string system;
+  bool verbose = false;
+};
+
+void print_now(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string speed(const Generated& done) {
+  const double decode = done.seconds - done.first_token_seconds;
+  return fmt::format("{} prompt tokens ({} cached), {} generated, first after {:.0f} ms, then {:.1f} tok/s",
+                     done.prompt_tokens, done.cached_tokens, done.completion_tokens,
+                     done.first_token_seconds * 1e3,
+                     decode > 0 ? (done.completion_tokens - 1) / decode : 0.0);
+}
+
+/// The ids of a text to go on with; from BOS alone if it is empty.
+std::vector<TokenId> prompt_ids(const LocalEngine& local, const std::string& text) {
+  std::vector<TokenId> ids = local.tokenizer->encode(text, true);
+  if (ids.empty()) {
+    const auto bos = local.model.decoder->config().bos;
+    if (!bos) throw Error("the prompt is empty, and this model has no BOS token to begin with");
+    ids.push_back(*bos);
+  }
+  return ids;
+}
+
+int run_once(Options& options) {
+  if (!options.verbose) set_log_level(LogLevel::kWarning);
+  options.engine.max_num_seqs = 1;
+  LocalEngine local(options.engine, model_name(options.engine.model.model));
+  const std::string text =
+      options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
+  const Generated done =
+      generate(local, make_request(options.sampling, local.defaults, prompt_ids(local, text)), print_now);
+  if (is_terminal(stdout)) print_now("\n");
+  if (options.verbose) log_info(speed(done));
+  return 0;
+}
+
+/// Reads a line with a prompt. False at the end of the input.
+bool ask(std::string& line) {
+  if (is_terminal(stdin))
+    print_now(paint(stdout, "> ", fmt::fg(fmt::terminal_color::cyan) | fmt::emphasis::bold));
+  return static_cast<bool>(std::getline(std::cin, line));
+}
+
+int chat(Options& options) {
+  set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
+  options.engine.max_num_seqs = 1;
+  LocalEngine local(options.engine, model_name(options.engine.model.model));
+  if (!local.chat_template) throw Error(local.no_template);
+  if (is_terminal(stdin)) {
+    fmt::print("{} answers. /new begins a new conversation, /quit or Ctrl-D ends.\n",
+               model_name(options.engine.model.model));
+  }
+  json::array messages;
+  const auto begin = [&] {
+    messages.clear();
+    if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
+  };
+  begin();
+  for (std::string line; ask(line);) {
+    if (line.empty()) continue;
+    if (line == "/quit") break;
+    if (line == "/new") {
+      begin();
+      continue;
+    }
+    messages.push_back({{"role", "user"}, {"content", line}});
+    const auto prompt =
+        local.chat_template->render({{"messages", messages}, {"add_generation_prompt", true}});
+    if (!prompt) throw Error(prompt.error().message);
+    GenerationRequest request =
+        make_request(options.sampling, local.defaults, local.tokenizer->encode(*prompt, false));
+    if (request.prompt.size() >= local.config.scheduler.max_model_len) {
+      fmt::print(
+          "{}\n",
+          paint(stdout, "The conversation has grown longer than the model can read: /new begins another.",
+                fmt::fg(fmt::terminal_color::yellow)));
+      messages.pop_back();
+      continue;
+    }
+    const Generated done = generate(local, std::move(request), print_now);
+    print_now("\n");
+    if (options.verbose) log_info(speed(done));
+    messages.push_back({{"role", "assistant"}, {"content", done.text}});
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Command& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("run", "Continue a text, on standard output");
+  command->add_option("-p,--prompt", options->prompt, "The text; empty: from BOS; default: standard input")
+      ->type_name("TEXT");
+  command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
+  add_sampling_options(*command, options->sampling);
+  add_engine_options(*command, options->engine);
+  command->callback([options, &run] { run = [options] { return run_once(*options); }; });
+}
+
+void add_chat(CLI::App& app, Command& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("chat", "Talk to a model in this terminal");
+  command->add_option("--system", options->system, "System prompt")->type_name("TEXT");
+  command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
+  add_sampling_options(*command, options->sampling);
+  add_engine_options(*command, options->engine);
+  command->callback([options, &run] { run = [options] { return chat(*options); }; });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,236 @@
+#include "cli/local_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/terminal.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr double kStepSeconds = 0.4;  // what a step may take at most, see docs/architecture.md
+constexpr uint32_t kMaxAutoBudget = 8192;
+
+IsaLevel pick_isa(const std::string& name) {
+  if (name == "auto") return best_isa_level();
+  const auto level = parse_isa(name);
+  const auto& there = available_isa_levels();
+  if (!level || std::find(there.begin(), there.end(), *level) == there.end()) {
+    std::string names;
+    for (const IsaLevel each : there) names += fmt::format("{}{}", names.empty() ? "" : ", ", isa_name(each));
+    throw Error(fmt::format("--isa: this machine has no '{}' (it has {})", name, names));
+  }
+  return *level;
+}
+
+std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
+  if (name == "auto") return std::nullopt;
+  const auto dtype = parse_dtype(name);
+  if (!dtype || !is_float(*dtype)) {
+    throw Error(fmt::format("{}: '{}' is none of auto, f32, f16, bf16", flag, name));
+  }
+  return dtype;
+}
+
+/// What the kernel thinks could be had without swapping, in bytes.
+uint64_t available_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+  }
+  throw Error("/proc/meminfo has no MemAvailable: give --kv-cache-memory or --num-blocks");
+}
+
+uint32_t pick_num_blocks(const EngineOptions& options, uint64_t block_bytes, uint32_t longest) {
+  if (options.num_blocks > 0) return options.num_blocks;
+  uint64_t memory = 0;
+  if (options.kv_cache_memory.empty()) {
+    const uint64_t per_seq = (uint64_t{longest} + options.block_size - 1) / options.block_size;
+    memory = std::min(available_memory() / 2, per_seq * options.max_num_seqs * block_bytes);
+  } else {
+    memory = parse_bytes(options.kv_cache_memory, "--kv-cache-memory");
+  }
+  const uint64_t blocks = memory / block_bytes;
+  if (blocks == 0 || blocks > UINT32_MAX / options.block_size) {
+    throw Error(fmt::format("--kv-cache-memory: {} makes {} blocks of {}", human_bytes(memory), blocks,
+                            human_bytes(block_bytes)));
+  }
+  return static_cast<uint32_t>(blocks);
+}
+
+/// Times a prompt on the empty pool and says how many tokens a step of kStepSeconds may have.
+uint32_t probe_budget(LoadedModel& model, KvCache& cache) {
+  const uint32_t room =
+      std::min(cache.num_blocks() * cache.block_size(), model.decoder->config().max_positions);
+  const uint32_t length = std::min(128U, room);
+  std::vector<TokenId> tokens(length);
+  const uint32_t vocab = model.decoder->config().vocab_size;
+  for (uint32_t i = 0; i < length; ++i) tokens[i] = static_cast<TokenId>(i * 7919 % vocab);
+  std::vector<BlockId> table((length + cache.block_size() - 1) / cache.block_size());
+  for (uint32_t i = 0; i < table.size(); ++i) table[i] = i;
+  const DecoderSeq seq{length, 0, table, 1};
+  double best = 1e9;
+  for (int run = 0; run < 2; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    model.decoder->forward(model.context, cache, tokens, {&seq, 1});
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  const double budget = kStepSeconds / best * length;
+  return static_cast<uint32_t>(std::min<double>(budget, kMaxAutoBudget)) / 16 * 16;
+}
+
+uint32_t pick_budget(const EngineOptions& options, LoadedModel& model, KvCache& cache) {
+  const std::string& given = options.max_num_batched_tokens;
+  if (given == "auto") return std::max(probe_budget(model, cache), options.max_num_seqs);
+  uint32_t budget = 0;
+  const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), budget);
+  if (failed != std::errc() || *end != '\0' || budget < options.max_num_seqs) {
+    throw Error(fmt::format(
+        "--max-num-batched-tokens: '{}' is neither 'auto' nor a number from --max-num-seqs ({}) up", given,
+        options.max_num_seqs));
+  }
+  return budget;
+}
+
+/// The longest sequence that is served.
+uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& config, uint64_t pool_tokens,
+                            uint64_t kv_bytes_per_token) {
+  if (options.max_model_len > config.max_positions) {
+    throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model",
+                            options.max_model_len, config.max_positions));
+  }
+  const uint32_t wanted = options.max_model_len > 0 ? options.max_model_len : config.max_positions;
+  if (wanted <= pool_tokens) return wanted;
+  if (options.max_model_len > 0) {
+    throw Error(fmt::format(
+        "--max-model-len: one sequence of {} tokens needs {} of K/V memory, and the pool holds {} "
+        "tokens ({}); lower it or give more --kv-cache-memory",
+        wanted, human_bytes(wanted * kv_bytes_per_token), pool_tokens,
+        human_bytes(pool_tokens * kv_bytes_per_token)));
+  }
+  log_warning(
+      fmt::format("the model can take {} tokens, the K/V pool {}: sequences end there", wanted, pool_tokens));
+  return static_cast<uint32_t>(pool_tokens);
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  command.add_option("model", options.model, "Model directory (Hugging Face form)")
+      ->required()
+      ->type_name("MODEL");
+  command.add_option("--dtype", options.dtype, "Compute type: auto (the checkpoint's), f32, f16, bf16")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  command.add_option("--threads", options.threads, "Threads that compute; 0: one a core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N");
+  command.add_option("--isa", options.isa, "Kernels: auto, reference, avx2, avx512, avx512-bf16")
+      ->capture_default_str()
+      ->type_name("LEVEL");
+}
+
+void add_engine_options(CLI::App& command, EngineOptions& options) {
+  add_model_options(command, options.model);
+  const char* group = "Memory and batching";
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return command.add_option(name, value, help)->group(group)->type_name(type);
+  };
+  add("--max-model-len", options.max_model_len, "Longest sequence, prompt and answer; default: the model's",
+      "N")
+      ->check(CLI::PositiveNumber);
+  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once", "N")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  add("--max-num-batched-tokens", options.max_num_batched_tokens,
+      "Tokens of one step; auto: what takes 0.4 s", "N")
+      ->capture_default_str();
+  add("--block-size", options.block_size, "Tokens of a K/V block: a multiple of 16", "N")
+      ->capture_default_str()
+      ->check(CLI::Range(16, 1024));
+  auto* blocks = add("--num-blocks", options.num_blocks, "K/V blocks, instead of --kv-cache-memory", "N")
+                     ->check(CLI::PositiveNumber);
+  add("--kv-cache-memory", options.kv_cache_memory,
+      "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
+      ->excludes(blocks);
+  add("--kv-cache-dtype", options.kv_cache_dtype, "Type of K/V: auto (the compute type), f32, f16, bf16",
+      "TYPE")
+      ->capture_default_str();
+  command
+      .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
+                "Share the K/V of equal beginnings between requests (on by default)")
+      ->group(group);
+  add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused with 429", "N")
+      ->capture_default_str();
+  add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
+}
+
+LoadedModel::LoadedModel(const ModelOptions& options)
+    : dir(options.model),
+      pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
+      context{pick_isa(options.isa), pool},
+      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context)) {}
+
+LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
+    : tokenizer(Tokenizer::load(options.model.model)),
+      defaults(load_generation_defaults(options.model.model)),
+      model(options.model),
+      metrics(served_name) {
+  if (options.block_size % 16 != 0) {
+    throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
+  }
+  try {
+    chat_template = ChatTemplate::load(options.model.model);
+  } catch (const Error& error) {
+    no_template = error.what();
+  }
+  const ModelConfig& facts = model.decoder->config();
+  ModelShape shape = model.decoder->shape();
+  const DType kv_dtype =
+      pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(model.decoder->compute_dtype());
+  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
+  const uint64_t token_bytes = shape.kv_bytes_per_token();
+  const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
+
+  SchedulerConfig& scheduler = config.scheduler;
+  scheduler.block_size = options.block_size;
+  scheduler.num_blocks = pick_num_blocks(options, token_bytes * options.block_size, longest);
+  scheduler.max_num_seqs = options.max_num_seqs;
+  scheduler.max_waiting = options.max_waiting;
+  scheduler.enable_prefix_caching = options.enable_prefix_caching;
+  const uint64_t pool_tokens = uint64_t{scheduler.num_blocks} * scheduler.block_size;
+  scheduler.max_model_len = pick_max_model_len(options, facts, pool_tokens, token_bytes);
+  cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
+  scheduler.max_num_batched_tokens = pick_budget(options, model, *cache);
+  config.eos = facts.eos;
+  config.vocab_size = facts.vocab_size;
+
+  executor = std::make_unique<CpuExecutor>(*model.decoder, *cache, model.context, options.max_num_seqs);
+  if (!options.step_trace.empty()) trace = std::make_unique<StepTrace>(options.step_trace);
+  engine = std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics);
+  log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
+                       with_commas(shape.num_parameters), dtype_name(model.decoder->compute_dtype()),
+                       isa_name(model.context.isa), model.pool.num_threads()));
+  log_info(fmt::format(
+      "K/V: {} blocks of {} tokens ({}, {}), sequences of up to {} tokens, {} at once, {} tokens a step",
+      with_commas(scheduler.num_blocks), scheduler.block_size, human_bytes(pool_tokens * token_bytes),
+      dtype_name(kv_dtype), scheduler.max_model_len, scheduler.max_num_seqs,
+      scheduler.max_num_batched_tokens));
+}
+
+std::string model_name(const std::filesystem::path& path) {
+  const auto clean = std::filesystem::weakly_canonical(path);
+  return clean.filename().string();
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,231 @@
+// inspect, logits, convert, make-model: models without an engine.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/local_engine.h"
+#include "cli/terminal.h"
+#include "load/safetensors.h"
+#include "model/convert_llama2c.h"
+#include "model/inspect.h"
+#include "model/make_model.h"
+
+namespace quire::cli {
+namespace {
+
+struct InspectOptions {
+  std::string model;
+  std::string memory = "8GiB";
+  std::string kv_cache_dtype = "auto";
+  uint32_t max_model_len = 0;
+};
+
+int inspect(const InspectOptions& options) {
+  const ModelConfig config = load_model_config(options.model);
+  ModelShape shape = inspect_model(options.model);
+  if (options.kv_cache_dtype != "auto") {
+    const auto dtype = parse_dtype(options.kv_cache_dtype);
+    if (!dtype)
+      throw Error(
+          fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16", options.kv_cache_dtype));
+    shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(*dtype));
+  }
+  const uint64_t memory = parse_bytes(options.memory, "--memory");
+  const uint64_t per_token = shape.kv_bytes_per_token();
+  const uint32_t length = options.max_model_len > 0 ? options.max_model_len : shape.max_positions;
+  const auto bold = [](const char* text) {
+    return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
+  };
+  const auto windows =
+      std::count_if(config.windows.begin(), config.windows.end(), [](uint32_t w) { return w > 0; });
+
+  fmt::print("{} {}\n", bold("model"), model_name(options.model));
+  fmt::print("{} {} ({})\n", bold("architecture"), config.architecture, config.model_type);
+  fmt::print("{} {} layers, width {}, {} query and {} K/V heads of {}, feed-forward {}\n", bold("shape"),
+             shape.num_layers, shape.hidden_size, shape.num_heads, shape.num_kv_heads, shape.head_dim,
+             shape.ffn_size);
+  if (windows > 0)
+    fmt::print("{} {} of {} layers see only a window\n", bold("attention"), windows, shape.num_layers);
+  fmt::print("{} {} tokens{}\n", bold("vocabulary"), with_commas(shape.vocab_size),
+             config.tie_embeddings ? ", head tied to the embeddings" : "");
+  fmt::print("{} {} tokens\n", bold("context"), with_commas(shape.max_positions));
+  fmt::print("{} {} ({} as {})\n", bold("parameters"), with_commas(shape.num_parameters),
+             human_bytes(shape.weight_bytes), dtype_name(config.dtype));
+  fmt::print("{} {} bytes a token, {} a sequence of {}\n", bold("K/V"), with_commas(per_token),
+             human_bytes(per_token * length), with_commas(length));
+  if (memory <= shape.weight_bytes) {
+    fmt::print("{} {} do not hold the weights\n", bold("fits"), human_bytes(memory));
+    return 0;
+  }
+  const uint64_t tokens = (memory - shape.weight_bytes) / per_token;
+  fmt::print("{} in {}: the weights and {} tokens, so {} sequences of {}\n", bold("fits"),
+             human_bytes(memory), with_commas(tokens), with_commas(tokens / length), with_commas(length));
+  return 0;
+}
+
+struct LogitsOptions {
+  ModelOptions model;
+  std::string ids_file;
+  std::string output;
+  uint32_t chunk = 0;
+};
+
+/// The rows of {"input_ids": [[...], ...]}: at least one, all of one length, every id in the vocabulary.
+std::vector<std::vector<TokenId>> read_rows(const std::string& file, uint32_t vocab) {
+  const json::value parsed = read_json_file(file);
+  const JsonObject root(parsed, file);
+  const json::value* ids = root.find("input_ids");
+  if (ids == nullptr || !ids->is_array() || ids->get_array().empty()) {
+    throw root.error("input_ids", "a non-empty array of arrays of token ids was expected");
+  }
+  std::vector<std::vector<TokenId>> rows;
+  for (const json::value& row : ids->get_array()) {
+    if (!row.is_array() || row.get_array().empty())
+      throw root.error("input_ids", "a row is no array, or empty");
+    auto& tokens = rows.emplace_back();
+    for (const json::value& id : row.get_array()) {
+      json::error_code failed;
+      const auto token = id.to_number<int64_t>(failed);
+      if (failed || token < 0 || token >= vocab) {
+        throw root.error("input_ids", fmt::format("an id is not in [0, {})", vocab));
+      }
+      tokens.push_back(static_cast<TokenId>(token));
+    }
+    if (tokens.size() != rows.front().size()) throw root.error("input_ids", "rows differ in length");
+  }
+  return rows;
+}
+
+int logits(const LogitsOptions& options) {
+  LoadedModel model(options.model);
+  const uint32_t vocab = model.decoder->config().vocab_size;
+  const auto rows = read_rows(options.ids_file, vocab);
+  const auto length = static_cast<uint32_t>(rows.front().size());
+  if (length > model.decoder->config().max_positions) {
+    throw Error(fmt::format("{}: rows of {} tokens, and the model has {} positions", options.ids_file, length,
+                            model.decoder->config().max_positions));
+  }
+  constexpr uint32_t kBlockSize = 16;
+  const uint32_t blocks = (length + kBlockSize - 1) / kBlockSize;
+  KvCache cache(model.decoder->config(), model.decoder->compute_dtype(), blocks, kBlockSize);
+  std::vector<BlockId> table(blocks);
+  for (uint32_t i = 0; i < blocks; ++i) table[i] = i;
+  const uint32_t chunk = options.chunk > 0 ? options.chunk : length;
+
+  Buffer out(rows.size() * length * vocab * sizeof(float));
+  float* next = out.as<float>();
+  Progress progress("logits", rows.size() * length);
+  for (const auto& row : rows) {
+    for (uint32_t at = 0; at < length; at += chunk) {
+      const uint32_t count = std::min(chunk, length - at);
+      const DecoderSeq seq{count, at, table, count};
+      const auto part =
+          model.decoder->forward(model.context, cache, std::span(row).subspan(at, count), {&seq, 1});
+      next = std::copy(part.begin(), part.end(), next);
+      progress.advance(count);
+    }
+  }
+  const TensorView tensor{
+      DType::kF32,
+      {static_cast<int64_t>(rows.size()), static_cast<int64_t>(length), static_cast<int64_t>(vocab)},
+      out.data()};
+  write_safetensors(options.output, {{"logits", tensor}});
+  return 0;
+}
+
+struct ConvertOptions {
+  std::string in;
+  std::string out;
+  std::string tokenizer;
+};
+
+int convert(const ConvertOptions& options) {
+  if (std::filesystem::is_directory(options.in)) {
+    throw Error(fmt::format("{}: a directory; convert takes a llama2.c checkpoint (.bin)", options.in));
+  }
+  const std::string tokenizer =
+      options.tokenizer.empty() ? (std::filesystem::path(options.in).parent_path() / "tokenizer.bin").string()
+                                : options.tokenizer;
+  convert_llama2c(options.in, tokenizer, options.out);
+  fmt::print("{}\n", options.out);
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Command& run) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command =
+      app.add_subcommand("inspect", "Shape, parameters and memory of a model; loads no weights");
+  command->add_option("model", options->model, "Model directory")->required()->type_name("MODEL");
+  command->add_option("--memory", options->memory, "How much fits in this much memory")
+      ->capture_default_str()
+      ->type_name("SIZE");
+  command->add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
+      ->type_name("N");
+  command->add_option("--kv-cache-dtype", options->kv_cache_dtype, "Type of K/V: auto, f32, f16, bf16")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  command->callback([options, &run] { run = [options] { return inspect(*options); }; });
+}
+
+void add_logits(CLI::App& app, Command& run) {
+  auto options = std::make_shared<LogitsOptions>();
+  CLI::App* command = app.add_subcommand("logits", "Logits of token ids, as a safetensors file");
+  add_model_options(*command, options->model);
+  command->add_option("--ids-file", options->ids_file, "JSON file: {\"input_ids\": [[...], ...]}")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("-o,--output", options->output, "Written: logits [batch, length, vocab] f32")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--chunk", options->chunk, "Compute in chunks of N tokens; default: whole rows")
+      ->type_name("N");
+  command->callback([options, &run] { run = [options] { return logits(*options); }; });
+}
+
+void add_convert(CLI::App& app, Command& run) {
+  auto options = std::make_shared<ConvertOptions>();
+  CLI::App* command = app.add_subcommand("convert", "A llama2.c checkpoint to a Hugging Face directory");
+  command->add_option("in", options->in, "Checkpoint (.bin)")->required()->type_name("IN");
+  command->add_option("out", options->out, "Directory to write")->required()->type_name("OUT_DIR");
+  command->add_option("--tokenizer", options->tokenizer, "Its tokenizer; default: tokenizer.bin beside IN")
+      ->type_name("FILE");
+  command->callback([options, &run] { run = [options] { return convert(*options); }; });
+}
+
+void add_make_model(CLI::App& app, Command& run) {
+  struct Options {
+    std::string shape;
+    std::string out;
+    uint64_t seed = 3;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("make-model", "A model of a known shape with random weights, for benchmarks");
+  std::string names;
+  for (const auto& name : model_shape_names()) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  command->add_option("shape", options->shape, names)->required()->type_name("SHAPE");
+  command->add_option("out", options->out, "Directory to write")->required()->type_name("DIR");
+  command->add_option("--seed", options->seed, "Of the weights")->capture_default_str()->type_name("N");
+  command->callback([options, &run] {
+    run = [options] {
+      make_model(options->shape, options->out, options->seed);
+      fmt::print("{}\n", options->out);
+      return 0;
+    };
+  });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <fmt/color.h>
+
+// What a person sees: colours and progress on a terminal, plain text in a pipe.
+namespace quire::cli {
+
+bool is_terminal(std::FILE* stream);
+
+/// `text` in a colour if `stream` is a terminal that shows colours (NO_COLOR unset), else as it is.
+std::string paint(std::FILE* stream, std::string_view text, const fmt::text_style& style);
+
+/// "12.3 MB", "1.2 GB" (powers of 1024: KiB, MiB, GiB).
+std::string human_bytes(uint64_t bytes);
+/// "1,234,567".
+std::string with_commas(uint64_t number);
+
+/// "16GiB", "512M", "1073741824" as bytes. Throws Error naming `flag`.
+uint64_t parse_bytes(std::string_view text, std::string_view flag);
+
+/// A progress bar on standard error; draws nothing where that is no terminal.
+class Progress {
+ public:
+  Progress(std::string label, uint64_t total);
+  ~Progress();
+  void advance(uint64_t count = 1);
+
+ private:
+  std::string label_;
+  uint64_t total_;
+  uint64_t done_ = 0;
+  int drawn_ = -1;  // per cent
+};
+
+}  // namespace quire::cli

@@ -1,0 +1,152 @@
+// tokenize, detokenize, render: the text layer alone, without weights.
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quire::cli {
+namespace {
+
+struct TextOptions {
+  std::string path;
+  std::string text;
+  std::string lines;
+  std::string messages;
+  std::string context;
+  bool no_special = false;
+  bool no_generation_prompt = false;
+};
+
+std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
+
+const json::array& array_of(const json::value& value, const std::filesystem::path& where) {
+  const json::array* array = value.if_array();
+  if (array == nullptr) throw file_error(where, "a JSON array was expected");
+  return *array;
+}
+
+int tokenize(const TextOptions& options) {
+  const auto tokenizer = Tokenizer::load(options.path);
+  const auto print_ids = [&](std::string_view text) {
+    fmt::print("[{}]\n", fmt::join(tokenizer->encode(text, !options.no_special), ", "));
+  };
+  if (options.lines.empty()) {
+    print_ids(options.text.empty() ? standard_input() : options.text);
+    return 0;
+  }
+  const json::value lines = read_json_file(options.lines);
+  for (const json::value& line : array_of(lines, options.lines)) {
+    if (!line.is_string()) throw file_error(options.lines, "an array of strings was expected");
+    print_ids(line.get_string());
+  }
+  return 0;
+}
+
+std::vector<TokenId> token_ids(const json::value& value, const std::filesystem::path& where) {
+  std::vector<TokenId> ids;
+  for (const json::value& each : array_of(value, where)) {
+    json::error_code failed;
+    ids.push_back(each.to_number<TokenId>(failed));
+    if (failed) throw file_error(where, "arrays of token ids were expected");
+  }
+  return ids;
+}
+
+int detokenize(const TextOptions& options) {
+  const auto tokenizer = Tokenizer::load(options.path);
+  if (!options.lines.empty()) {
+    const json::value lists = read_json_file(options.lines);
+    for (const json::value& list : array_of(lists, options.lines)) {
+      const std::string text = tokenizer->decode(token_ids(list, options.lines), options.no_special);
+      fmt::print("{}\n", json::serialize(json::value(text)));
+    }
+    return 0;
+  }
+  const std::string given = options.text.empty() ? standard_input() : options.text;
+  const std::filesystem::path where = "IDS";
+  fmt::print("{}\n", tokenizer->decode(token_ids(parse_json(given, where), where), options.no_special));
+  return 0;
+}
+
+int render(const TextOptions& options) {
+  const ChatTemplate chat_template = ChatTemplate::load(options.path);
+  json::object context;
+  if (!options.context.empty()) {
+    const json::value given = read_json_file(options.context);
+    context = JsonObject(given, options.context).raw();
+  }
+  const json::value messages = read_json_file(options.messages);
+  context["messages"] = array_of(messages, options.messages);
+  if (!context.contains("add_generation_prompt"))
+    context["add_generation_prompt"] = !options.no_generation_prompt;
+  const auto prompt = chat_template.render(context);
+  if (!prompt) throw Error(fmt::format("{}: {}", options.path, prompt.error().message));
+  std::cout << *prompt << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, Command& run) {
+  auto options = std::make_shared<TextOptions>();
+  CLI::App* command = app.add_subcommand("tokenize", "Text to token ids, one JSON array a line");
+  command->add_option("path", options->path, "Model directory or tokenizer.json")
+      ->required()
+      ->type_name("PATH");
+  auto* text =
+      command->add_option("-p,--text", options->text, "The text; default: standard input")->type_name("TEXT");
+  command->add_option("--lines", options->lines, "JSON file with an array of strings")
+      ->excludes(text)
+      ->type_name("FILE");
+  command->add_flag("--no-special", options->no_special,
+                    "Leave out the special tokens that the tokenizer adds");
+  command->callback([options, &run] { run = [options] { return tokenize(*options); }; });
+}
+
+void add_detokenize(CLI::App& app, Command& run) {
+  auto options = std::make_shared<TextOptions>();
+  CLI::App* command = app.add_subcommand("detokenize", "Token ids to text");
+  command->add_option("path", options->path, "Model directory or tokenizer.json")
+      ->required()
+      ->type_name("PATH");
+  auto* ids = command->add_option("-i,--ids", options->text, "JSON array of ids; default: standard input")
+                  ->type_name("IDS");
+  command
+      ->add_option("--lines", options->lines,
+                   "JSON file with an array of arrays; prints one JSON string a line")
+      ->excludes(ids)
+      ->type_name("FILE");
+  command->add_flag("--skip-special", options->no_special, "Leave special tokens out of the text");
+  command->callback([options, &run] { run = [options] { return detokenize(*options); }; });
+}
+
+void add_render(CLI::App& app, Command& run) {
+  auto options = std::make_shared<TextOptions>();
+  CLI::App* command = app.add_subcommand("render", "The prompt that a chat template makes of messages");
+  command->add_option("path", options->path, "Model directory or .jinja file")->required()->type_name("PATH");
+  command->add_option("--messages", options->messages, "JSON file with an array of messages")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--context", options->context, "JSON file with an object: tools, bos_token, ...")
+      ->type_name("FILE");
+  command->add_flag("--no-generation-prompt", options->no_generation_prompt,
+                    "Do not begin the assistant's answer");
+  command->callback([options, &run] { run = [options] { return render(*options); }; });
+}
+
+}  // namespace quire::cli
