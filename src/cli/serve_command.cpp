@@ -1,0 +1,73 @@
+// serve: the engine behind HTTP.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/local_engine.h"
+#include "serve/server.h"
+
+namespace quire::cli {
+namespace {
+
+struct Options {
+  EngineOptions engine;
+  ServerConfig server;
+  double drain_seconds = 30;
+  bool verbose = false;
+};
+
+int serve(Options& options) {
+  if (options.verbose) set_log_level(LogLevel::kDebug);
+  ServerConfig& config = options.server;
+  if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
+  config.version = QUIRE_VERSION;
+  LocalEngine local(options.engine, config.served_names.front());
+  if (!local.chat_template) log_warning(fmt::format("no chat: {}", local.no_template));
+  const ServedModel model{*local.tokenizer, local.chat_template ? &*local.chat_template : nullptr,
+                          SamplingDefaults{.temperature = local.defaults.temperature,
+                                           .top_p = local.defaults.top_p,
+                                           .min_p = local.defaults.min_p,
+                                           .repetition_penalty = local.defaults.repetition_penalty,
+                                           .top_k = local.defaults.top_k},
+                          local.model.decoder->config().bos};
+  Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
+  server.start();
+  log_info(
+      fmt::format("{} listens on http://{}:{}", config.served_names.front(), config.host, server.port()));
+  const bool all_done = server.run_until_signal(static_cast<Nanos>(options.drain_seconds * kSecond));
+  log_info(all_done ? "all requests are done; goodbye" : "ended with requests still running");
+  return 0;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Command& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's API has it");
+  const char* group = "Server";
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return command->add_option(name, value, help)->group(group)->type_name(type);
+  };
+  add("--host", options->server.host, "Address to listen on", "HOST")->capture_default_str();
+  add("--port", options->server.port, "Port to listen on; 0: any that is free", "PORT")
+      ->capture_default_str();
+  add("--served-model-name", options->server.served_names,
+      "Names that requests may call the model; default: its directory's", "NAME");
+  add("--api-key", options->server.api_keys, "Keys of which a request must bring one; default: none", "KEY");
+  add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
+      "S")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+  command->add_flag("-v,--verbose", options->verbose, "Log every request")->group(group);
+  add_engine_options(*command, options->engine);
+  command->callback([options, &run] { run = [options] { return serve(*options); }; });
+}
+
+}  // namespace quire::cli
