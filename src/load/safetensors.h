@@ -13,8 +13,9 @@
 namespace quire {
 
 /// The tensors of one `.safetensors` file or of a sharded set with its index, memory-mapped and checked:
-/// every tensor's bytes lie inside its file, are as many as dtype and shape say, overlap no other and are
-/// aligned. Immutable and thread-safe once open. Format: github.com/huggingface/safetensors.
+/// every tensor's bytes lie inside its file, are as many as dtype and shape say and overlap no other; its
+/// view is aligned to the size of its elements. Immutable and thread-safe once open. Format:
+/// github.com/huggingface/safetensors.
 class Safetensors {
  public:
   /// `path`: a .safetensors file, a model.safetensors.index.json, or a directory with either.
@@ -24,7 +25,7 @@ class Safetensors {
   Safetensors(Safetensors&&) noexcept;
   Safetensors& operator=(Safetensors&&) noexcept;
 
-  /// Null if there is none of that name.
+  /// Null if there is none of that name. Throws Error if there is one, of a dtype that quire does not read.
   const TensorView* find(std::string_view name) const;
   /// Throws Error naming the tensor and the files if absent.
   const TensorView& at(std::string_view name) const;
@@ -43,7 +44,8 @@ struct NamedTensor {
   TensorView tensor;
 };
 
-/// Writes one file, tensors in the order given, each aligned to 64 bytes. Throws Error on I/O failure.
+/// Writes one file, tensors in the order given and without gaps, as the format demands; the first is aligned
+/// to 64 bytes. Throws Error on I/O failure.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -1,0 +1,134 @@
+#include "load/safetensors.h"
+
+#include <cstring>
+#include <set>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "load/mapped_file.h"
+#include "load/safetensors_header.h"
+#include "tensor/buffer.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+
+/// A shard is a file beside its index: a bare name, so that an index cannot reach out of its directory.
+bool is_bare_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+}
+
+}  // namespace
+
+struct Safetensors::Impl {
+  std::filesystem::path path;
+  std::vector<MappedFile> files;
+  std::vector<Buffer> copies;  // of tensors that do not lie aligned in their file
+  std::map<std::string, TensorView, std::less<>> tensors;
+  std::map<std::string, std::string, std::less<>> unreadable;  // name to dtype
+  uint64_t total_bytes = 0;
+
+  void add_tensor(const MappedFile& file, const TensorEntry& entry) {
+    if (!entry.dtype) {
+      unreadable.emplace(entry.name, entry.dtype_text);
+      return;
+    }
+    const std::byte* data = file.data() + entry.begin;
+    const size_t bytes = entry.end - entry.begin;
+    if (entry.begin % dtype_bytes(*entry.dtype) != 0) {
+      Buffer& copy = copies.emplace_back(bytes);
+      if (bytes != 0) std::memcpy(copy.data(), data, bytes);
+      data = copy.data();
+    }
+    tensors.emplace(entry.name, TensorView{*entry.dtype, entry.shape, data});
+    total_bytes += bytes;
+  }
+
+  std::vector<TensorEntry> map_file(const std::filesystem::path& file_path) {
+    const MappedFile& file = files.emplace_back(file_path);
+    return parse_safetensors_header(std::span(file.data(), file.size()), file_path);
+  }
+
+  void open_single(const std::filesystem::path& file_path) {
+    for (const TensorEntry& entry : map_file(file_path)) add_tensor(files.back(), entry);
+  }
+
+  void open_index(const std::filesystem::path& index_path) {
+    const json::value index = read_json_file(index_path);
+    const JsonObject weight_map = JsonObject(index, index_path).object("weight_map");
+    std::map<std::string, std::set<std::string, std::less<>>> by_shard;
+    for (const auto& member : weight_map.raw()) {
+      if (!member.value().is_string() || !is_bare_file_name(member.value().get_string())) {
+        throw file_error(index_path, fmt::format("tensor {}: a shard must be the name of a file beside the "
+                                                 "index",
+                                                 quoted_name(member.key())));
+      }
+      by_shard[std::string(member.value().get_string())].emplace(member.key());
+    }
+    for (const auto& [shard, wanted] : by_shard) {
+      const auto shard_path = index_path.parent_path() / shard;
+      size_t found = 0;
+      for (const TensorEntry& entry : map_file(shard_path)) {
+        if (!wanted.contains(entry.name)) continue;
+        add_tensor(files.back(), entry);
+        ++found;
+      }
+      if (found == wanted.size()) continue;
+      for (const std::string& name : wanted) {
+        if (tensors.contains(name) || unreadable.contains(name)) continue;
+        throw file_error(shard_path, fmt::format("tensor {} is missing, though {} places it here",
+                                                 quoted_name(name), index_path.filename().string()));
+      }
+    }
+  }
+};
+
+Safetensors::Safetensors() : impl_(std::make_unique<Impl>()) {}
+Safetensors::~Safetensors() = default;
+Safetensors::Safetensors(Safetensors&&) noexcept = default;
+Safetensors& Safetensors::operator=(Safetensors&&) noexcept = default;
+
+Safetensors Safetensors::open(const std::filesystem::path& path) {
+  Safetensors out;
+  out.impl_->path = path;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    if (path.extension() == ".json") {
+      out.impl_->open_index(path);
+    } else {
+      out.impl_->open_single(path);
+    }
+  } else if (std::filesystem::exists(path / kSingleName, ignored)) {
+    out.impl_->open_single(path / kSingleName);
+  } else if (std::filesystem::exists(path / kIndexName, ignored)) {
+    out.impl_->open_index(path / kIndexName);
+  } else {
+    throw file_error(path, fmt::format("neither {} nor {} is there", kSingleName, kIndexName));
+  }
+  return out;
+}
+
+const TensorView* Safetensors::find(std::string_view name) const {
+  const auto found = impl_->tensors.find(name);
+  if (found != impl_->tensors.end()) return &found->second;
+  const auto unreadable = impl_->unreadable.find(name);
+  if (unreadable == impl_->unreadable.end()) return nullptr;
+  throw file_error(impl_->path, fmt::format("tensor {} has dtype {}, which is not supported",
+                                            quoted_name(name), unreadable->second));
+}
+
+const TensorView& Safetensors::at(std::string_view name) const {
+  if (const TensorView* found = find(name)) return *found;
+  throw file_error(impl_->path, fmt::format("tensor {} is missing", quoted_name(name)));
+}
+
+const std::map<std::string, TensorView, std::less<>>& Safetensors::tensors() const { return impl_->tensors; }
+uint64_t Safetensors::total_bytes() const { return impl_->total_bytes; }
+
+}  // namespace quire
