@@ -53,8 +53,12 @@ JsonObject::JsonObject(const json::value& value, const std::filesystem::path& wh
       where_(where),
       key_(std::move(key)) {}
 
+std::string JsonObject::path(std::string_view key) const {
+  return key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key);
+}
+
 Error JsonObject::error(std::string_view key, std::string_view what) const {
-  return file_error(where_, fmt::format("key '{}{}{}': {}", key_, key_.empty() ? "" : ".", key, what));
+  return file_error(where_, fmt::format("key '{}': {}", path(key), what));
 }
 
 const json::value* JsonObject::find(std::string_view key) const {
@@ -101,7 +105,7 @@ std::string JsonObject::string(std::string_view key) const {
 }
 
 JsonObject JsonObject::object(std::string_view key) const {
-  return JsonObject(required(key), where_, key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key));
+  return JsonObject(required(key), where_, path(key));
 }
 
 int64_t JsonObject::integer_or(std::string_view key, int64_t otherwise, int64_t min, int64_t max) const {

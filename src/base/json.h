@@ -52,6 +52,8 @@ class JsonObject {
   const json::object& raw() const { return object_; }
   const std::filesystem::path& where() const { return where_; }
 
+  /// `key` with the path to this object before it.
+  std::string path(std::string_view key) const;
   /// An Error about `key` below this object, to throw.
   Error error(std::string_view key, std::string_view what) const;
 

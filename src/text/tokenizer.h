@@ -13,6 +13,14 @@
 
 namespace quire {
 
+/// One list of tokens on its way to text; see Detokenizer. Keeps a reference to the tokenizer.
+class DecodeStream {
+ public:
+  virtual ~DecodeStream() = default;
+  virtual std::string push(TokenId id) = 0;
+  virtual std::string flush() = 0;
+};
+
 /// Text to token ids and back, exactly as the model's own tokenizer does it. Immutable and thread-safe.
 class Tokenizer {
  public:
@@ -22,11 +30,15 @@ class Tokenizer {
 
   /// Special tokens written in the text are recognised. `add_special_tokens`: also what the post-processor
   /// adds (BOS and so on). Bytes that are no UTF-8 are replaced by U+FFFD first.
+  /// Throws Error where a pattern of the file needs more steps on this text than its limits allow, which
+  /// those in use never do, and for texts over 1 GiB.
   virtual std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const = 0;
 
   /// The whole text at once; ids outside the vocabulary give nothing. Broken UTF-8 at the end or in the
   /// middle comes out as U+FFFD.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
+  /// decode, token by token. By default it joins token_bytes.
+  virtual std::unique_ptr<DecodeStream> decode_stream(bool skip_special_tokens) const;
 
   /// The bytes one token stands for inside a text (not at its start), perhaps not whole UTF-8 characters.
   virtual std::string token_bytes(TokenId id) const = 0;
@@ -40,7 +52,9 @@ class Tokenizer {
 
 /// Turns a growing list of tokens into text that never splits a UTF-8 character and whose pieces, joined,
 /// equal Tokenizer::decode of the whole list. One per sequence; not thread-safe; keeps a reference to the
-/// tokenizer.
+/// tokenizer. The work per token does not depend on how many there were. Held back are only bytes of an
+/// unfinished character and, where the file decodes bytes one token each (byte fallback), the whole run of
+/// such tokens: one broken byte in it makes all of them U+FFFD.
 class Detokenizer {
  public:
   Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
@@ -50,10 +64,7 @@ class Detokenizer {
   std::string flush();
 
  private:
-  const Tokenizer* tokenizer_;
-  bool skip_special_tokens_;
-  std::vector<TokenId> window_;  // tokens whose decoding may still change, with the context they need
-  size_t emitted_ = 0;           // bytes of the window's text already returned
+  std::unique_ptr<DecodeStream> stream_;
 };
 
 }  // namespace quire

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <boost/unordered/unordered_flat_set.hpp>
+
+#include "text/token_model.h"
+
+namespace quire {
+
+/// Byte pair encoding (Sennrich et al. 2016) as the `tokenizers` library does it: the characters of a piece
+/// become symbols (or bytes, or the unknown token), then, as long as there is one, the mergeable pair of the
+/// lowest rank is merged, of equal ones the leftmost.
+class Bpe : public TokenModel {
+ public:
+  static std::unique_ptr<Bpe> from_json(const JsonObject& object);
+
+  std::unique_ptr<Run> start(size_t text_bytes) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+
+ private:
+  friend class BpeRun;
+
+  struct Merge {
+    uint32_t rank;
+    TokenId result;
+  };
+  struct Options {
+    std::string prefix;  // of every character but a piece's first, in the vocabulary
+    std::string suffix;  // of a piece's last character
+    TokenId unknown = -1;
+    bool fuse_unknown = false;
+    bool byte_fallback = false;
+    bool ignore_merges = false;  // a piece that is an entry is that entry
+  };
+
+  static uint64_t pair_key(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
+
+  void read_merges(const JsonObject& object);
+  void add_merge(const JsonObject& object, std::string_view left, std::string_view right, uint32_t rank);
+  void index_characters();
+  void note_joint(std::string_view left, std::string_view right);
+
+  TokenId character(char32_t code) const {
+    if (code < low_characters_.size()) return low_characters_[code];
+    const auto found = high_characters_.find(code);
+    return found == high_characters_.end() ? -1 : found->second;
+  }
+  const Merge* merge_of(TokenId left, TokenId right) const {
+    const auto found = merges_.find(pair_key(static_cast<uint32_t>(left), static_cast<uint32_t>(right)));
+    return found == merges_.end() ? nullptr : &found->second;
+  }
+  bool may_join(char32_t left, char32_t right) const;
+
+  Vocabulary vocabulary_;
+  Options options_;
+  boost::unordered_flat_map<uint64_t, Merge> merges_;  // by pair_key of two ids
+
+  std::array<TokenId, 0x300> low_characters_{};  // entries of one character; -1: none
+  boost::unordered_flat_map<char32_t, TokenId> high_characters_;
+  std::array<TokenId, 256> bytes_{};  // "<0x00>" ...; -1: none
+
+  // Two neighbouring characters can end up in one token only if some merge has the one at the end of its left
+  // and the other at the head of its right part. A long piece is cut where they cannot: the parts do not see
+  // each other, so each is encoded by itself (and found in the cache), with the same result.
+  bool may_cut_ = false;
+  std::bitset<size_t{128} * 128> joints_low_;  // both below U+0080
+  boost::unordered_flat_set<uint64_t> joints_high_;
+};
+
+}  // namespace quire

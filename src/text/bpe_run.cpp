@@ -1,0 +1,170 @@
+#include "text/bpe_run.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+// Below this a piece is not worth cutting up.
+constexpr size_t kCutBytes = 24;
+constexpr size_t kMaxPieceBytes = size_t{1} << 30;
+
+}  // namespace
+
+WordCache::WordCache(size_t text_bytes) : capacity_(16) {
+  while (capacity_ < 8192 && capacity_ * 32 < text_bytes) capacity_ *= 2;
+}
+
+bool WordCache::find(std::string_view word, uint64_t hash, std::vector<TokenId>& out) const {
+  if (slots_.empty()) return false;
+  for (size_t i = hash & (slots_.size() - 1); slots_[i].bytes != 0; i = (i + 1) & (slots_.size() - 1)) {
+    const Slot& slot = slots_[i];
+    if (slot.hash != hash || std::string_view(texts_).substr(slot.text, slot.bytes) != word) continue;
+    out.insert(out.end(), ids_.begin() + slot.ids, ids_.begin() + slot.ids + slot.count);
+    return true;
+  }
+  return false;
+}
+
+void WordCache::insert(std::string_view word, uint64_t hash, const TokenId* ids, size_t count) {
+  if (used_ == capacity_ || count > UINT16_MAX) return;
+  if (slots_.empty()) slots_.resize(2 * capacity_);
+  size_t i = hash & (slots_.size() - 1);
+  while (slots_[i].bytes != 0) i = (i + 1) & (slots_.size() - 1);
+  slots_[i] = {hash, static_cast<uint32_t>(texts_.size()), static_cast<uint32_t>(ids_.size()),
+               static_cast<uint16_t>(word.size()), static_cast<uint16_t>(count)};
+  texts_ += word;
+  ids_.insert(ids_.end(), ids, ids + count);
+  ++used_;
+}
+
+void BpeRun::encode(std::string_view piece, std::vector<TokenId>& out) {
+  if (piece.size() > kMaxPieceBytes) throw Error("a text is too long to be tokenized");
+  if (model_.options_.ignore_merges) {
+    if (const TokenId id = model_.vocabulary_.find(piece); id >= 0) {
+      out.push_back(id);
+      return;
+    }
+  }
+  if (piece.size() < kCutBytes || !model_.may_cut_) return encode_cached(piece, out);
+  size_t begin = 0;
+  Utf8Char last = utf8_at(piece, 0);
+  for (size_t pos = last.size; pos < piece.size();) {
+    const Utf8Char c = utf8_at(piece, pos);
+    if (!model_.may_join(last.code, c.code)) {
+      encode_cached(piece.substr(begin, pos - begin), out);
+      begin = pos;
+    }
+    last = c;
+    pos += c.size;
+  }
+  encode_cached(piece.substr(begin), out);
+}
+
+void BpeRun::encode_cached(std::string_view word, std::vector<TokenId>& out) {
+  if (word.size() > WordCache::kMaxWordBytes) return encode_word(word, out);
+  const uint64_t hash = std::hash<std::string_view>{}(word);
+  if (cache_.find(word, hash, out)) return;
+  const size_t before = out.size();
+  encode_word(word, out);
+  cache_.insert(word, hash, out.data() + before, out.size() - before);
+}
+
+void BpeRun::encode_word(std::string_view word, std::vector<TokenId>& out) {
+  symbols_.clear();
+  to_symbols(word);
+  merge_all();
+  for (uint32_t i = 0; i < symbols_.size(); ++i) {
+    if (symbols_[i].next != kGone) out.push_back(symbols_[i].id);
+  }
+}
+
+void BpeRun::add(TokenId id) {
+  const auto index = static_cast<uint32_t>(symbols_.size());
+  if (index > 0) symbols_.back().next = index;
+  symbols_.push_back({id, index == 0 ? kNone : index - 1, kNone});
+}
+
+bool BpeRun::add_bytes(std::string_view text) {
+  const auto id_of = [&](char c) { return model_.bytes_[static_cast<unsigned char>(c)]; };
+  if (std::any_of(text.begin(), text.end(), [&](char c) { return id_of(c) < 0; })) return false;
+  for (const char c : text) add(id_of(c));
+  return true;
+}
+
+TokenId BpeRun::symbol_of(std::string_view word, size_t pos, uint32_t size, char32_t code) {
+  const std::string_view prefix = pos > 0 ? std::string_view(model_.options_.prefix) : std::string_view();
+  const std::string_view suffix =
+      pos + size == word.size() ? std::string_view(model_.options_.suffix) : std::string_view();
+  decorated_.assign(prefix);
+  decorated_ += word.substr(pos, size);
+  decorated_ += suffix;
+  return prefix.empty() && suffix.empty() ? model_.character(code) : model_.vocabulary_.find(decorated_);
+}
+
+void BpeRun::to_symbols(std::string_view word) {
+  const Bpe::Options& options = model_.options_;
+  const bool plain = options.prefix.empty() && options.suffix.empty();
+  bool unknown_pending = false;
+  for (size_t pos = 0; pos < word.size();) {
+    const Utf8Char c = utf8_at(word, pos);
+    const TokenId id = plain ? model_.character(c.code) : symbol_of(word, pos, c.size, c.code);
+    const std::string_view text = plain ? word.substr(pos, c.size) : std::string_view(decorated_);
+    pos += c.size;
+    if (id >= 0) {
+      if (unknown_pending) add(options.unknown);
+      unknown_pending = false;
+      add(id);
+      continue;
+    }
+    // As in the reference, bytes do not end a run of unknown characters: its token comes after them.
+    if (options.byte_fallback && add_bytes(text)) continue;
+    if (options.unknown < 0) continue;  // the character is dropped
+    if (unknown_pending && !options.fuse_unknown) add(options.unknown);
+    unknown_pending = true;
+  }
+  if (unknown_pending) add(options.unknown);
+}
+
+void BpeRun::offer(uint32_t left) {
+  const uint32_t right = symbols_[left].next;
+  if (right == kNone) return;
+  if (const Bpe::Merge* merge = model_.merge_of(symbols_[left].id, symbols_[right].id)) {
+    queue_.push_back(uint64_t{merge->rank} << 32 | left);
+  }
+}
+
+void BpeRun::merge_all() {
+  queue_.clear();
+  for (uint32_t i = 0; i + 1 < symbols_.size(); ++i) offer(i);
+  std::make_heap(queue_.begin(), queue_.end(), std::greater<>());
+  const auto offer_later = [&](uint32_t left) {
+    const size_t before = queue_.size();
+    offer(left);
+    if (queue_.size() > before) std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
+  };
+  while (!queue_.empty()) {
+    std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
+    const uint64_t top = queue_.back();
+    queue_.pop_back();
+    const auto index = static_cast<uint32_t>(top);
+    Symbol& symbol = symbols_[index];
+    if (symbol.next == kGone || symbol.next == kNone) continue;
+    Symbol& right = symbols_[symbol.next];
+    const Bpe::Merge* merge = model_.merge_of(symbol.id, right.id);
+    // The pair may have become another since it was queued; then that one has an entry of its own.
+    if (merge == nullptr || merge->rank != top >> 32) continue;
+    symbol.id = merge->result;
+    symbol.next = right.next;
+    if (right.next != kNone) symbols_[right.next].previous = index;
+    right.next = kGone;
+    if (symbol.previous != kNone) offer_later(symbol.previous);
+    offer_later(index);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace quire {
+
+/// Takes a list of tokens, each in as many writes as you like (whole characters), and its end.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  virtual void write(std::string_view text) = 0;
+  virtual void end_token() = 0;
+  /// No more tokens: passes on what is held back.
+  virtual void finish() = 0;
+};
+
+/// Rewrites a list of tokens into another; the texts of the last one, joined, are the decoded text. Immutable
+/// and thread-safe. Decoding whole and token by token are the same code, so their results cannot differ.
+class DecodeStep {
+ public:
+  virtual ~DecodeStep() = default;
+  /// Starts a list whose rewritten tokens go to `next`, which must outlive what is returned.
+  virtual std::unique_ptr<TokenSink> start(TokenSink& next) const = 0;
+  /// What becomes of one token that stands neither first nor last; perhaps not whole characters any more.
+  /// `fused`: a step before made it a part of a longer token.
+  virtual std::string inside(std::string_view token, bool fused) const = 0;
+  /// Whether it makes one token of all, so that later steps see no single ones.
+  virtual bool fuses() const { return false; }
+};
+
+class Decoder {
+ public:
+  /// The steps under `key`; absent: tokens are joined by spaces. Throws Error naming file and key.
+  Decoder(const JsonObject& parent, std::string_view key);
+
+  class Run;
+  std::unique_ptr<Run> start() const;
+  /// The bytes that a token inside a text stands for.
+  std::string inside(std::string_view token) const;
+
+ private:
+  std::vector<std::unique_ptr<DecodeStep>> steps_;
+};
+
+/// One list of tokens on its way through the steps.
+class Decoder::Run {
+ public:
+  explicit Run(const std::vector<std::unique_ptr<DecodeStep>>& steps);
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  void push(std::string_view token) {
+    first().write(token);
+    first().end_token();
+  }
+  void finish() { first().finish(); }
+  /// The text that has become final since the last call.
+  std::string take();
+
+ private:
+  class Output : public TokenSink {
+   public:
+    void write(std::string_view text) override { text_ += text; }
+    void end_token() override {}
+    void finish() override {}
+    std::string text_;
+  };
+  TokenSink& first() { return sinks_.empty() ? output_ : *sinks_.back(); }
+
+  Output output_;
+  std::vector<std::unique_ptr<TokenSink>> sinks_;  // the last step first
+};
+
+}  // namespace quire

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace quire {
+
+struct NormalizedText {
+  std::string text;  // valid UTF-8
+  bool from_start;   // its first character stems from the very first one of the whole input
+};
+
+/// The first step: rewrites a text before anything is split. Immutable and thread-safe.
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual void apply(NormalizedText& text) const = 0;
+
+  /// nullptr if `key` is absent. Throws Error naming file and key where a type is unknown or malformed.
+  static std::unique_ptr<Normalizer> from_json(const JsonObject& parent, std::string_view key);
+};
+
+}  // namespace quire

@@ -1,0 +1,42 @@
+#include "text/vocabulary.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace quire {
+
+Vocabulary Vocabulary::from_json(const JsonObject& parent, std::string_view key) {
+  const JsonObject object = parent.object(key);
+  const size_t count = object.raw().size();
+  const auto highest_allowed = static_cast<int64_t>(std::min<size_t>(4 * count + 65536, INT32_MAX / 2));
+  size_t size = 0;
+  size_t aliases = 0;
+  for (const auto& [text, value] : object.raw()) {
+    size = std::max(size, static_cast<size_t>(object.integer(text, 0, highest_allowed)) + 1);
+  }
+  Vocabulary vocabulary;
+  vocabulary.texts_.resize(size);
+  vocabulary.used_.resize(size);
+  vocabulary.ids_.reserve(count);
+  for (const auto& [text, value] : object.raw()) {
+    const auto id = static_cast<size_t>(object.integer(text, 0, highest_allowed));
+    if (vocabulary.used_[id]) {
+      ++aliases;
+      continue;
+    }
+    vocabulary.used_[id] = true;
+    vocabulary.texts_[id] = text;
+    vocabulary.ids_.emplace(vocabulary.texts_[id], static_cast<TokenId>(id));
+  }
+  if (aliases == 0) return vocabulary;
+  vocabulary.aliases_.reserve(aliases);
+  for (const auto& [text, value] : object.raw()) {
+    if (vocabulary.find(text) >= 0) continue;
+    const std::string& alias = vocabulary.aliases_.emplace_back(text);
+    vocabulary.ids_.emplace(alias, static_cast<TokenId>(value.to_number<int64_t>()));
+  }
+  return vocabulary;
+}
+
+}  // namespace quire
