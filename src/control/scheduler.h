@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
+#include <deque>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
 #include "base/ids.h"
+#include "control/block_pool.h"
 #include "control/request.h"
+#include "control/sequence.h"
 #include "control/step.h"
 
 namespace quire {
@@ -21,7 +24,8 @@ struct SchedulerConfig {
   uint32_t max_model_len = 0;
   uint32_t max_waiting = 1024;  // beyond: kQueueFull
   /// Blocks that an admission leaves free, so that those running can grow before somebody must be preempted.
-  /// In hundredths of a percent of num_blocks (100 = 1 %).
+  /// In hundredths of a percent of num_blocks (100 = 1 %), rounded up. May exceed the pool: then one sequence
+  /// runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
 };
@@ -31,22 +35,21 @@ struct StepStats {
   uint64_t step = 0;
   uint32_t running = 0;
   uint32_t waiting = 0;
-  uint32_t prefill_tokens = 0;  // computed in this step for sequences whose prompt was not yet computed
-  uint32_t decode_tokens = 0;   // sequences that computed one token after their prompt
+  uint32_t prefill_tokens = 0;  // computed in this step for prompts, and again after a preemption
+  uint32_t decode_tokens = 0;   // computed in this step for sequences that had only their last token to do
   uint32_t admitted = 0;
   uint32_t preempted = 0;
-  uint32_t finished = 0;
+  uint32_t finished = 0;  // ended by this step's result (so not by abort)
   uint32_t blocks_total = 0;
   uint32_t blocks_referenced = 0;  // held by at least one block table
   uint32_t blocks_cached = 0;      // held by none, contents still in the prefix index: free to take
   uint32_t blocks_shared = 0;      // held by two or more block tables
   uint32_t blocks_saved = 0;       // sum of (reference count - 1): what sharing saves
-  uint32_t slots_unused =
-      0;                // token places in referenced blocks that hold no token yet (internal fragmentation)
-  uint32_t copies = 0;  // copy-on-write in this step
+  uint32_t slots_unused = 0;       // token places in referenced blocks that hold no token yet (fragmentation)
+  uint32_t copies = 0;             // copy-on-write in this step
   // Since the start:
   uint64_t total_preemptions = 0;
-  uint64_t total_prefix_queried_tokens = 0;  // prompt tokens looked up at admission
+  uint64_t total_prefix_queried_tokens = 0;  // prompt tokens looked up at first admission, forks left out
   uint64_t total_prefix_hit_tokens = 0;      // of these, found
   uint64_t total_evictions = 0;
   uint64_t total_copies = 0;
@@ -59,45 +62,82 @@ struct StepStats {
 /// A sequence has `computed` and `total` tokens; each step lets `computed` chase `total`. Prefill, decode,
 /// recomputation after a preemption and prefix hits are the same case. Yu et al. 2022 (Orca), Kwon et al.
 /// 2023 (PagedAttention), Agrawal et al. 2024 (Sarathi-Serve: decodes first, prefill in the budget left).
+/// docs/control-plane.md tells the rules and why they end.
 ///
-/// Use: add* -> plan -> (executor) -> commit -> plan ... A plan must be committed before the next is made.
+/// Use: add* -> plan -> (executor) -> commit -> plan ... A plan that is not empty must be executed and
+/// committed before the next is made. (If the executor fails as a whole: abort every sequence; plans then go
+/// on, for a fresh executor.) While has_work(), no plan is empty.
 class Scheduler {
  public:
+  /// Throws Error if the configuration cannot work.
   explicit Scheduler(const SchedulerConfig& config);
-  ~Scheduler();
-  Scheduler(Scheduler&&) noexcept;
-  Scheduler& operator=(Scheduler&&) noexcept;
 
   /// Queues a sequence. Refused: kTooLong (with both numbers) if it could never run alone in the pool or
-  /// exceeds max_model_len, kQueueFull if max_waiting wait already, kInternal if the id is taken.
+  /// exceeds max_model_len, kQueueFull if max_waiting wait already, kInternal if the id is taken or the
+  /// sequence breaks SeqSpec's promises.
   Expected<void> add(SeqSpec spec);
 
   /// Ends a sequence from outside, at any moment between plan/commit pairs or between plan and commit (then
-  /// what the plan computes for it is dropped). Unknown or ended ids are ignored: the end may have crossed
-  /// the call.
+  /// what the plan computes for it is dropped). Its blocks are back when the call returns. Unknown or ended
+  /// ids are ignored: the end may have crossed the call.
   void abort(SeqId id);
 
-  /// What the next step computes; empty() if there is nothing to do or nothing can run.
+  /// What the next step computes; empty() if nothing waits or runs.
   StepPlan plan(Nanos now);
 
   /// Takes in what the executor made of the plan. Events in plan order. One for every sampled token and every
-  /// end (except ends by abort).
-  std::vector<SeqEvent> commit(const StepPlan& plan, const StepResult& result);
+  /// end (except ends by abort). Throws Error if the result is not one of this plan.
+  std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result);
 
-  bool has_work() const;           // anything waiting or running
-  const StepStats& stats() const;  // after the last commit
-  const SchedulerConfig& config() const;
+  bool has_work() const { return !running_.empty() || !waiting_.empty(); }
+  const StepStats& stats() const { return stats_; }  // after the last commit
+  const SchedulerConfig& config() const { return config_; }
 
-  /// Empty if every invariant of docs/architecture.md holds, else the first that does not. O(blocks +
+  /// Empty if every invariant of docs/control-plane.md holds, else the first that does not. O(blocks +
   /// tokens).
   std::string check_invariants() const;
 
   /// Forgets all cached blocks that nobody holds.
-  void reset_prefix_cache();
+  void reset_prefix_cache() { pool_.drop_cached(); }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  // The three parts of a plan, in this order. Each takes what it uses from `budget`.
+  void plan_decodes(StepPlan& plan, uint32_t& budget);
+  void plan_prefills(StepPlan& plan, uint32_t& budget);
+  void plan_admissions(StepPlan& plan, uint32_t& budget);
+
+  /// Gives the sequence `count` tokens in this step. REQUIRES: the pool has room for them.
+  void schedule(StepPlan& plan, Sequence& seq, uint32_t count);
+  void admit(StepPlan& plan, Sequence& seq, std::span<const BlockId> blocks, uint32_t cached_tokens);
+  /// Preempts the last admitted of running_[first...] that has no part in this step. False if there is none.
+  bool preempt_last(size_t first);
+  /// Takes back slot and blocks; the caller takes it out of running_.
+  void release(Sequence& seq);
+  void finish(Sequence& seq);
+
+  /// The sequence whose blocks `seq` may share once it has computed its prompt, nullptr if none.
+  const Sequence* fork_parent(const Sequence& seq) const;
+  /// Blocks that a sequence lacks for the tokens it has.
+  uint32_t blocks_lacking(const Sequence& seq) const;
+
+  void publish_full_blocks(Sequence& seq, uint32_t first_position);
+  SeqEvent take_token(Sequence& seq, SampledToken token);
+  void update_stats();
+  std::string check_sequence(const Sequence& seq) const;
+
+  SchedulerConfig config_;
+  uint32_t watermark_ = 0;  // blocks
+  BlockPool pool_;
+  std::unordered_map<SeqId, Sequence> sequences_;  // owns all; never iterated
+  std::deque<Sequence*> waiting_;                  // in order of arrival
+  std::vector<Sequence*> running_;                 // in order of admission
+  std::vector<Sequence*> by_slot_;                 // nullptr: free
+  std::vector<SlotId> free_slots_;                 // a stack
+  std::vector<SlotId> removed_;                    // freed since the last plan
+  std::vector<BlockId> hits_;                      // scratch of plan_admissions
+  uint64_t arrivals_ = 0;
+  StepStats stats_;
+  StepStats next_stats_;  // of the step under way
 };
 
 }  // namespace quire

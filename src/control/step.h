@@ -23,14 +23,15 @@ struct NewSeq {
   std::vector<TokenId> history;
 };
 
-/// Copies all K/V of a block before the step computes (copy-on-write).
+/// Copies all K/V of a block before the step computes (copy-on-write). In the order of the list.
 struct BlockCopy {
   BlockId from = kNoBlock;
   BlockId to = kNoBlock;
   friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
 };
 
-/// In the block table of `slot`, entry `index` is now `block`.
+/// In the block table of `slot`, entry `index` is now `block`: the copy made for it, or another block with
+/// the same contents that takes its place.
 struct TableUpdate {
   SlotId slot = kNoSlot;
   uint32_t index = 0;
@@ -61,6 +62,7 @@ struct StepPlan {
   std::vector<TableUpdate> updates;  // applied with the copies
   std::vector<SeqStep> seqs;
 
+  /// Nothing to compute; then all lists are empty, and neither submit nor commit is needed.
   bool empty() const { return seqs.empty(); }
 };
 

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "control/prefix_cache.h"
+
+namespace quire {
+
+/// A fixed number of K/V blocks and who holds them. Each is in one of three states:
+///
+///   free         in the free list; contents worthless
+///   referenced   held by one or more block tables
+///   cached       held by none, but published in the prefix index: found by a hit, evicted when needed
+///
+/// Out of blocks is a value (kNoBlock). Not thread-safe. All O(1) but the last two.
+class BlockPool {
+ public:
+  explicit BlockPool(PrefixCache cache);
+
+  uint32_t size() const { return static_cast<uint32_t>(references_.size()); }
+  uint32_t block_size() const { return cache_.block_size(); }
+  uint32_t num_free() const { return static_cast<uint32_t>(free_.size()); }
+  uint32_t num_cached() const { return cache_.num_idle(); }
+  uint32_t num_referenced() const { return size() - available(); }
+  uint32_t num_shared() const { return num_shared_; }  // held by two or more
+  uint64_t num_saved() const { return num_saved_; }    // sum of (references - 1): what sharing saves
+  uint64_t num_evictions() const { return num_evictions_; }
+  /// How many allocate() can still hand out: free and cached ones.
+  uint32_t available() const { return num_free() + num_cached(); }
+
+  /// A block with one reference, the last one freed first; without free blocks the victim of the prefix
+  /// cache's eviction; kNoBlock if all are referenced.
+  BlockId allocate();
+  /// One more reference. REQUIRES: referenced or cached.
+  void retain(BlockId block);
+  /// One less. The last makes the block cached if it is published, else free.
+  void release(BlockId block);
+
+  uint32_t references(BlockId block) const { return references_[block]; }
+  /// Held by one table and not published: may be written to.
+  bool writable(BlockId block) const { return references_[block] == 1 && !cache_.contains(block); }
+
+  const PrefixCache& cache() const { return cache_; }
+  /// PrefixCache::publish, and if another block stands for these contents, `block` is released and that one
+  /// retained in its place. Returns the block now held.
+  BlockId publish(BlockId block, BlockId parent, std::span<const TokenId> tokens, uint64_t salt);
+
+  /// All cached blocks become free.
+  void drop_cached();
+
+  /// Empty if the counts and lists agree, else what does not.
+  std::string check_invariants() const;
+
+ private:
+  PrefixCache cache_;
+  std::vector<uint32_t> references_;  // by block
+  std::vector<BlockId> free_;         // a stack
+  uint32_t num_shared_ = 0;
+  uint64_t num_saved_ = 0;
+  uint64_t num_evictions_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,363 @@
+#include "control/scheduler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace quire {
+namespace {
+
+uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+const SchedulerConfig& checked(const SchedulerConfig& config) {
+  const auto require_positive = [](uint32_t value, const char* name) {
+    if (value == 0) throw Error(fmt::format("scheduler: {} must be at least 1", name));
+  };
+  require_positive(config.num_blocks, "num_blocks");
+  require_positive(config.block_size, "block_size");
+  require_positive(config.max_num_seqs, "max_num_seqs");
+  require_positive(config.max_model_len, "max_model_len");
+  if (config.num_blocks == kNoBlock || config.max_num_seqs == kNoSlot) {
+    throw Error("scheduler: num_blocks and max_num_seqs must be less than 4294967295");
+  }
+  if (config.max_num_batched_tokens < config.max_num_seqs) {
+    throw Error(fmt::format(
+        "scheduler: max_num_batched_tokens ({}) must be at least max_num_seqs ({}), or decodes would starve",
+        config.max_num_batched_tokens, config.max_num_seqs));
+  }
+  return config;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config)
+    : config_(checked(config)),
+      watermark_(static_cast<uint32_t>(std::min<uint64_t>(
+          ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
+      pool_(PrefixCache(config.num_blocks, config.block_size, make_lru_eviction(config.num_blocks))),
+      by_slot_(config.max_num_seqs),
+      free_slots_(config.max_num_seqs) {
+  std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is given first
+  update_stats();
+}
+
+// ---- in and out
+// --------------------------------------------------------------------------------------------
+
+Expected<void> Scheduler::add(SeqSpec spec) {
+  if (spec.prompt.empty() || spec.max_tokens == 0) {
+    return refuse(RequestErrorCode::kInternal, "a sequence needs a prompt and max_tokens of at least 1");
+  }
+  const uint64_t length = uint64_t{spec.prompt.size()} + spec.max_tokens;
+  if (length > config_.max_model_len) {
+    return refuse(RequestErrorCode::kTooLong,
+                  fmt::format("{} prompt tokens and {} to generate exceed the maximum length of {} tokens",
+                              spec.prompt.size(), spec.max_tokens, config_.max_model_len));
+  }
+  const uint64_t capacity = uint64_t{config_.num_blocks} * config_.block_size;
+  if (length - 1 > capacity) {  // the last token is sampled, never computed
+    return refuse(RequestErrorCode::kTooLong,
+                  fmt::format("{} prompt tokens and {} to generate exceed the {} tokens of the K/V pool",
+                              spec.prompt.size(), spec.max_tokens, capacity));
+  }
+  if (waiting_.size() >= config_.max_waiting) {
+    return refuse(RequestErrorCode::kQueueFull, fmt::format("{} sequences wait already", waiting_.size()));
+  }
+  if (spec.fork_of) {
+    const auto parent = sequences_.find(*spec.fork_of);
+    if (parent != sequences_.end()) {
+      const Sequence& other = parent->second;
+      if (other.spec.salt != spec.salt || other.prompt_length != spec.prompt.size() ||
+          !std::equal(spec.prompt.begin(), spec.prompt.end(), other.tokens.begin())) {
+        return refuse(
+            RequestErrorCode::kInternal,
+            fmt::format("sequence {} is no fork of {}: another prompt or salt", spec.id, *spec.fork_of));
+      }
+    }
+  }
+  const auto [place, is_new] = sequences_.try_emplace(spec.id);
+  if (!is_new) {
+    return refuse(RequestErrorCode::kInternal, fmt::format("sequence {} exists already", spec.id));
+  }
+  Sequence& seq = place->second;
+  seq.tokens = std::move(spec.prompt);
+  seq.prompt_length = seq.total();
+  seq.arrival = arrivals_++;
+  seq.spec = std::move(spec);
+  waiting_.push_back(&seq);
+  return {};
+}
+
+void Scheduler::abort(SeqId id) {
+  if (const auto found = sequences_.find(id); found != sequences_.end()) finish(found->second);
+}
+
+void Scheduler::finish(Sequence& seq) {
+  if (seq.slot == kNoSlot) {
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &seq));
+  } else {
+    running_.erase(std::find(running_.begin(), running_.end(), &seq));
+    release(seq);
+  }
+  sequences_.erase(SeqId{seq.spec.id});
+}
+
+void Scheduler::release(Sequence& seq) {
+  seq.table.clear(pool_);
+  seq.computed = 0;
+  seq.planned = 0;
+  removed_.push_back(seq.slot);
+  free_slots_.push_back(seq.slot);
+  by_slot_[seq.slot] = nullptr;
+  seq.slot = kNoSlot;
+}
+
+// ---- plan
+// --------------------------------------------------------------------------------------------------
+
+StepPlan Scheduler::plan(Nanos /*now*/) {
+  StepPlan plan;
+  if (!has_work()) return plan;  // what is to be removed stays for the next plan that computes something
+  next_stats_ = StepStats{.step = stats_.step + 1,
+                          .total_preemptions = stats_.total_preemptions,
+                          .total_prefix_queried_tokens = stats_.total_prefix_queried_tokens,
+                          .total_prefix_hit_tokens = stats_.total_prefix_hit_tokens,
+                          .total_copies = stats_.total_copies};
+  plan.step = next_stats_.step;
+  plan.seqs.reserve(running_.size() + 1);
+
+  uint32_t budget = config_.max_num_batched_tokens;
+  plan_decodes(plan, budget);
+  plan_prefills(plan, budget);
+  if (next_stats_.preempted == 0) plan_admissions(plan, budget);
+
+  plan.removed = std::exchange(removed_, {});
+  next_stats_.copies = static_cast<uint32_t>(plan.copies.size());
+  return plan;
+}
+
+/// Each running sequence that only has its last token to do gets it. Who was admitted earlier gets blocks
+/// first; if there are none, the last admitted gives way, be it the one that asks.
+void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& seq = *running_[i];
+    if (!seq.decoding()) continue;
+    while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) preempt_last(i);
+    if (seq.slot == kNoSlot) return;
+    schedule(plan, seq, 1);
+    --budget;
+  }
+}
+
+/// The other running sequences share the rest. One that finds no block takes those of sequences that were
+/// admitted later, but does not undo what is planned already: if only such are left, it waits for them.
+void Scheduler::plan_prefills(StepPlan& plan, uint32_t& budget) {
+  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
+    Sequence& seq = *running_[i];
+    if (seq.planned > 0) continue;
+    uint64_t room = seq.table.room(pool_, seq.computed);
+    while (room == 0 && preempt_last(i + 1)) room = seq.table.room(pool_, seq.computed);
+    if (room == 0) return;
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
+    schedule(plan, seq, count);
+    budget -= count;
+  }
+}
+
+/// First come, first served; only forks that wait for their parent are passed over. A sequence comes in if
+/// the blocks it lacks, those that earlier ones still lack for their prompts, and the watermark are there; or
+/// if it is alone.
+void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
+  if (waiting_.empty() || free_slots_.empty() || budget == 0) return;
+  uint64_t reserved = watermark_;
+  for (const Sequence* seq : running_) reserved += blocks_lacking(*seq);
+
+  for (size_t i = 0; i < waiting_.size() && !free_slots_.empty() && budget > 0;) {
+    if (!running_.empty() && reserved >= pool_.available()) return;  // each takes one block at least
+    Sequence& seq = *waiting_[i];
+    const Sequence* parent = fork_parent(seq);
+    if (parent != nullptr && !parent->prompt_computed()) {
+      ++i;
+      continue;
+    }
+    uint32_t cached_tokens = 0;
+    hits_.clear();
+    if (parent != nullptr) {
+      cached_tokens = seq.prompt_length - 1;
+      const auto shared = parent->table.blocks().first(ceil_div(cached_tokens, config_.block_size));
+      hits_.assign(shared.begin(), shared.end());
+    } else if (config_.enable_prefix_caching) {
+      pool_.cache().match(seq.tokens, seq.spec.salt, hits_);
+      cached_tokens = static_cast<uint32_t>(hits_.size()) * config_.block_size;
+    }
+    // A hit block that nobody holds counts as available, but not once this sequence holds it. A partly
+    // filled block of the parent is copied.
+    uint64_t needed = ceil_div(seq.total(), config_.block_size) - cached_tokens / config_.block_size;
+    for (const BlockId block : hits_) needed += pool_.references(block) == 0 ? 1 : 0;
+    if (!running_.empty() && needed + reserved > pool_.available()) return;
+
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    admit(plan, seq, hits_, cached_tokens);
+    const uint32_t count = std::min(budget, seq.remaining());
+    schedule(plan, seq, count);
+    budget -= count;
+    reserved += blocks_lacking(seq);
+  }
+}
+
+void Scheduler::admit(StepPlan& plan, Sequence& seq, std::span<const BlockId> blocks,
+                      uint32_t cached_tokens) {
+  seq.slot = free_slots_.back();
+  free_slots_.pop_back();
+  by_slot_[seq.slot] = &seq;
+  running_.push_back(&seq);
+  seq.table.share(pool_, blocks);
+  seq.computed = cached_tokens;
+
+  NewSeq& added = plan.added.emplace_back();
+  added.slot = seq.slot;
+  added.sampling = seq.spec.sampling;
+  added.prompt_length = seq.prompt_length;
+  added.blocks.assign(blocks.begin(), blocks.end());
+  if (seq.spec.sampling.has_penalties()) added.history = seq.tokens;
+
+  ++next_stats_.admitted;
+  if (seq.cached_tokens) return;  // readmitted: hits on its own blocks would flatter the rate
+  seq.cached_tokens = cached_tokens;
+  if (config_.enable_prefix_caching && fork_parent(seq) == nullptr) {
+    next_stats_.total_prefix_queried_tokens += seq.prompt_length;
+    next_stats_.total_prefix_hit_tokens += cached_tokens;
+  }
+}
+
+void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
+  const uint32_t known_blocks = seq.table.size();
+  seq.table.prepare_write(pool_, seq.computed, count, plan.copies);
+  for (const uint32_t index : seq.table.take_changed()) {
+    plan.updates.push_back({seq.slot, index, seq.table.blocks()[index]});
+  }
+  const auto new_blocks = seq.table.blocks().subspan(known_blocks);
+  const auto tokens = std::span(seq.tokens).subspan(seq.computed, count);
+
+  (seq.decoding() ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
+  seq.planned = count;
+  SeqStep& step = plan.seqs.emplace_back();
+  step.slot = seq.slot;
+  step.first_position = seq.computed;
+  step.tokens.assign(tokens.begin(), tokens.end());
+  step.new_blocks.assign(new_blocks.begin(), new_blocks.end());
+  step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
+}
+
+bool Scheduler::preempt_last(size_t first) {
+  for (size_t i = running_.size(); i-- > first;) {
+    Sequence& seq = *running_[i];
+    if (seq.planned > 0) continue;
+    running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
+    release(seq);
+    const auto later = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const Sequence* other) { return other->arrival > seq.arrival; });
+    waiting_.insert(later, &seq);
+    ++next_stats_.preempted;
+    ++next_stats_.total_preemptions;
+    return true;
+  }
+  return false;
+}
+
+const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
+  // A fork that has tokens of its own shares only what the prefix index knows.
+  if (!seq.spec.fork_of || seq.total() > seq.prompt_length) return nullptr;
+  const auto parent = sequences_.find(*seq.spec.fork_of);
+  const bool found = parent != sequences_.end() && parent->second.arrival < seq.arrival;
+  return found ? &parent->second : nullptr;
+}
+
+uint32_t Scheduler::blocks_lacking(const Sequence& seq) const {
+  return static_cast<uint32_t>(ceil_div(seq.total(), config_.block_size)) - seq.table.size();
+}
+
+// ---- commit
+// ------------------------------------------------------------------------------------------------
+
+std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result) {
+  if (result.seqs.size() != plan.seqs.size()) {
+    throw Error(fmt::format("step {}: results for {} sequences instead of {}", plan.step, result.seqs.size(),
+                            plan.seqs.size()));
+  }
+  std::vector<SeqEvent> events;
+  events.reserve(plan.seqs.size());
+  for (size_t i = 0; i < plan.seqs.size(); ++i) {
+    const SeqStep& step = plan.seqs[i];
+    SeqResult& got = result.seqs[i];
+    if (by_slot_[step.slot] == nullptr) continue;  // aborted meanwhile
+    Sequence& seq = *by_slot_[step.slot];
+    const bool wants_token = step.rows == LogitRows::kLast;
+    if (got.error.empty() && got.tokens.size() != (wants_token ? 1 : 0)) {
+      got.error = fmt::format("the executor sampled {} tokens", got.tokens.size());
+    }
+    if (!got.error.empty()) {
+      SeqEvent& event = events.emplace_back();
+      event.id = seq.spec.id;
+      event.finish = FinishReason::kError;
+      event.error = std::move(got.error);
+      ++next_stats_.finished;
+      finish(seq);
+      continue;
+    }
+    seq.computed += std::exchange(seq.planned, 0);
+    if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
+    if (!wants_token) continue;
+    events.push_back(take_token(seq, std::move(got.tokens.front())));
+    if (!events.back().finish) continue;
+    ++next_stats_.finished;
+    finish(seq);
+  }
+  update_stats();
+  return events;
+}
+
+/// Publishes the blocks that became full by computing from `first_position` on.
+void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
+  const uint32_t size = config_.block_size;
+  for (uint32_t i = first_position / size; i < seq.computed / size; ++i) {
+    const auto tokens = std::span(seq.tokens).subspan(size_t{i} * size, size);
+    seq.table.publish(pool_, i, tokens, seq.spec.salt);
+  }
+}
+
+SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
+  SeqEvent event;
+  event.id = seq.spec.id;
+  if (seq.total() == seq.prompt_length) event.cached_tokens = *seq.cached_tokens;
+  seq.tokens.push_back(token.token);
+  if (std::binary_search(seq.spec.stop_tokens.begin(), seq.spec.stop_tokens.end(), token.token)) {
+    event.finish = FinishReason::kStop;
+    event.stop_token = token.token;
+  } else if (seq.total() - seq.prompt_length == seq.spec.max_tokens) {
+    event.finish = FinishReason::kLength;
+  }
+  event.token = std::move(token);
+  return event;
+}
+
+void Scheduler::update_stats() {
+  stats_ = next_stats_;
+  stats_.running = static_cast<uint32_t>(running_.size());
+  stats_.waiting = static_cast<uint32_t>(waiting_.size());
+  stats_.blocks_total = pool_.size();
+  stats_.blocks_referenced = pool_.num_referenced();
+  stats_.blocks_cached = pool_.num_cached();
+  stats_.blocks_shared = pool_.num_shared();
+  stats_.blocks_saved = static_cast<uint32_t>(pool_.num_saved());
+  // Only full blocks are shared between steps, so no unused place is counted twice.
+  for (const Sequence* seq : running_) {
+    stats_.slots_unused += seq->table.size() * config_.block_size - seq->computed;
+  }
+  stats_.total_evictions = pool_.num_evictions();
+  stats_.total_copies += stats_.copies;
+}
+
+}  // namespace quire

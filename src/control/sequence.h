@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "control/block_table.h"
+#include "control/request.h"
+
+namespace quire {
+
+/// A sequence inside the scheduler. Its tokens, and what of them has K/V in its blocks:
+///
+///     0            computed           computed + planned     tokens.size()
+///     |---- K/V ----|-- this step's ----|------ to do ---------|
+///
+/// A token is sampled when `computed` reaches the end. Preemption sets `computed` back to 0 and keeps the
+/// tokens: recomputation is a prefill of all of them.
+struct Sequence {
+  SeqSpec spec;  // its prompt moved to `tokens`
+  uint64_t arrival = 0;
+  uint32_t prompt_length = 0;
+  std::vector<TokenId> tokens;  // prompt, then output
+  uint32_t computed = 0;
+  uint32_t planned = 0;  // tokens of the step under way; 0 between steps
+  SlotId slot = kNoSlot;
+  BlockTable table;
+  std::optional<uint32_t> cached_tokens;  // of the prompt, found when first admitted
+
+  uint32_t total() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t remaining() const { return total() - computed; }
+  bool prompt_computed() const { return computed >= prompt_length; }
+  /// Only its last token is left, and that one was sampled.
+  bool decoding() const { return prompt_computed() && remaining() == 1; }
+};
+
+}  // namespace quire

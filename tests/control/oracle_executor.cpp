@@ -1,0 +1,150 @@
+#include "tests/control/oracle_executor.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace quire::test {
+namespace {
+
+uint64_t extend(uint64_t content, TokenId token) { return mix64(content ^ static_cast<uint64_t>(token)); }
+uint64_t root(uint64_t salt) { return mix64(salt + 1); }
+TokenId sample(uint64_t content, uint32_t choice) {
+  return static_cast<TokenId>(mix64(content + choice) % kVocabulary);
+}
+
+}  // namespace
+
+Solo run_alone(const SeqSpec& spec) {
+  Solo solo;
+  uint64_t content = root(spec.salt);
+  const auto push = [&](TokenId token) {
+    content = extend(content, token);
+    solo.tokens.push_back(token);
+    solo.contents.push_back(content);
+  };
+  for (const TokenId token : spec.prompt) push(token);
+  for (uint32_t i = 0; i < spec.max_tokens; ++i) {
+    push(sample(content, spec.sampling.choice));
+    if (std::ranges::count(spec.stop_tokens, solo.tokens.back()) > 0) {
+      solo.finish = FinishReason::kStop;
+      break;
+    }
+  }
+  return solo;
+}
+
+OracleExecutor::OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed)
+    : block_size_(block_size), random_(seed), places_(size_t{num_blocks} * block_size) {}
+
+void OracleExecutor::fail(const std::string& what) {
+  if (error_.empty()) error_ = what;
+}
+
+OracleExecutor::Place& OracleExecutor::place(const Slot& slot, uint32_t position) {
+  return places_.at(size_t{slot.table.at(position / block_size_)} * block_size_ + position % block_size_);
+}
+
+StepResult OracleExecutor::execute(const StepPlan& plan, uint32_t error_every) {
+  add_to_digest(plan);
+  set_up(plan);
+  std::vector<size_t> order(plan.seqs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
+
+  StepResult result;
+  result.seqs.resize(plan.seqs.size());
+  for (const size_t i : order) {
+    result.seqs[i] = compute(plan.seqs[i]);
+    if (error_every > 0 && random_.below(error_every) == 0) result.seqs[i].error = "NaN";
+  }
+  return result;
+}
+
+/// All that comes before computing, in the order that step.h gives.
+void OracleExecutor::set_up(const StepPlan& plan) {
+  for (const SlotId slot : plan.removed) {
+    if (slots_.erase(slot) == 0) fail(fmt::format("step {}: removes the empty slot {}", plan.step, slot));
+  }
+  for (const NewSeq& added : plan.added) {
+    Slot slot{
+        .id = added.sampling.seed, .choice = added.sampling.choice, .table = added.blocks, .computed = {}};
+    if (!slots_.emplace(added.slot, slot).second) fail(fmt::format("slot {} given twice", added.slot));
+  }
+  for (const BlockCopy& copy : plan.copies) {
+    std::copy_n(places_.begin() + static_cast<ptrdiff_t>(copy.from) * block_size_, block_size_,
+                places_.begin() + static_cast<ptrdiff_t>(copy.to) * block_size_);
+  }
+  for (const TableUpdate& update : plan.updates) {
+    slots_.at(update.slot).table.at(update.index) = update.block;
+  }
+  std::set<BlockId> fresh;
+  for (const SeqStep& step : plan.seqs) {
+    for (const BlockId block : step.new_blocks) {
+      if (!fresh.insert(block).second) fail(fmt::format("block {} is given out twice in a step", block));
+      std::fill_n(places_.begin() + static_cast<ptrdiff_t>(block) * block_size_, block_size_, Place{});
+    }
+  }
+}
+
+SeqResult OracleExecutor::compute(const SeqStep& step) {
+  Slot& slot = slots_.at(step.slot);
+  const Solo& expected = solo_.at(slot.id);
+  slot.table.insert(slot.table.end(), step.new_blocks.begin(), step.new_blocks.end());
+  const auto where = fmt::format("sequence {} at position {}", slot.id, step.first_position);
+  const auto count = static_cast<uint32_t>(step.tokens.size());
+  const uint32_t end = step.first_position + count;
+
+  if (slot.computed && *slot.computed != step.first_position) fail(where + ": a gap or a repetition");
+  if (count == 0) fail(where + ": no tokens");
+  if (slot.table.size() != (end + block_size_ - 1) / block_size_) fail(where + ": wrong number of blocks");
+  if (end > expected.tokens.size() ||
+      !std::equal(step.tokens.begin(), step.tokens.end(), expected.tokens.begin() + step.first_position)) {
+    fail(where + ": other tokens than alone");
+    return {};
+  }
+  for (uint32_t p = 0; p < step.first_position; ++p) {
+    const Place& earlier = place(slot, p);
+    if (earlier.position != p || earlier.content != expected.contents[p]) {
+      fail(fmt::format("{}: block {} does not hold its position {}", where, slot.table[p / block_size_], p));
+    }
+  }
+  for (uint32_t p = step.first_position; p < end; ++p) place(slot, p) = {p, expected.contents[p]};
+  slot.computed = end;
+  if (step.rows == LogitRows::kNone) return {};
+  SeqResult result;
+  const uint64_t content = place(slot, end - 1).content;
+  result.tokens.push_back({.token = sample(content, slot.choice), .logprob = 0, .rank = 0, .top = {}});
+  return result;
+}
+
+void OracleExecutor::add_to_digest(const StepPlan& plan) {
+  const auto add = [&](uint64_t value) { digest_ = mix64(digest_ ^ value); };
+  const auto add_all = [&](const auto& values) {
+    add(values.size());
+    for (const auto value : values) add(static_cast<uint64_t>(value));
+  };
+  add(plan.step);
+  add_all(plan.removed);
+  for (const NewSeq& added : plan.added) {
+    add(added.slot);
+    add(added.sampling.seed);
+    add_all(added.blocks);
+  }
+  for (const BlockCopy& copy : plan.copies) add((uint64_t{copy.from} << 32) | copy.to);
+  for (const TableUpdate& update : plan.updates) {
+    add(update.slot);
+    add((uint64_t{update.index} << 32) | update.block);
+  }
+  for (const SeqStep& step : plan.seqs) {
+    add(step.slot);
+    add(step.first_position);
+    add_all(step.tokens);
+    add_all(step.new_blocks);
+    add(static_cast<uint64_t>(step.rows));
+  }
+}
+
+}  // namespace quire::test

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "control/request.h"
+#include "control/step.h"
+
+namespace quire::test {
+
+inline constexpr TokenId kVocabulary = 4;  // small, so that prefixes coincide
+
+/// What a sequence gives when it runs alone, worked out without blocks or batches.
+struct Solo {
+  std::vector<TokenId> tokens;     // prompt and output
+  std::vector<uint64_t> contents;  // of the K/V of each: a hash of the salt and of all tokens up to it
+  FinishReason finish = FinishReason::kLength;
+};
+Solo run_alone(const SeqSpec& spec);
+
+/// An executor that knows where every token's K/V must lie. For each place of each physical block it keeps
+/// what was written there, and it keeps block tables of its own, made from the plans alone. Before a sequence
+/// computes, each earlier position must hold the K/V of exactly its own prefix. What it samples depends on
+/// the contents it reads through the table, so a wrong block also shows as a wrong output.
+///
+/// SamplingParams::seed names the sequence (its SeqId); outputs depend on prefix, salt and `choice`.
+class OracleExecutor {
+ public:
+  OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed);
+
+  void expect(const SeqSpec& spec) { solo_.emplace(spec.id, run_alone(spec)); }
+  const Solo& solo(SeqId id) const { return solo_.at(id); }
+
+  /// Executes the plan, its sequences in random order. One in `error_every` sequence steps fails (0: none).
+  StepResult execute(const StepPlan& plan, uint32_t error_every = 0);
+  /// The first thing that was wrong in any plan, empty if nothing was.
+  const std::string& error() const { return error_; }
+  uint64_t digest() const { return digest_; }  // of all plans so far
+
+ private:
+  struct Place {
+    uint32_t position = UINT32_MAX;
+    uint64_t content = 0;
+  };
+  struct Slot {
+    SeqId id = 0;
+    uint32_t choice = 0;
+    std::vector<BlockId> table;
+    std::optional<uint32_t> computed;  // unknown until its first step
+  };
+
+  void fail(const std::string& what);
+  void set_up(const StepPlan& plan);
+  SeqResult compute(const SeqStep& step);
+  void add_to_digest(const StepPlan& plan);
+  Place& place(const Slot& slot, uint32_t position);
+
+  uint32_t block_size_;
+  SplitMix64 random_;
+  std::vector<Place> places_;
+  std::map<SlotId, Slot> slots_;
+  std::map<SeqId, Solo> solo_;
+  std::string error_;
+  uint64_t digest_ = 0;
+};
+
+}  // namespace quire::test

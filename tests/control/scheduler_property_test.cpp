@@ -1,0 +1,262 @@
+// Random operations on random pools: the invariants hold after each, every sequence gives what it gives
+// alone, and nothing is left at the end.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "control/scheduler.h"
+#include "tests/control/oracle_executor.h"
+
+namespace quire::test {
+namespace {
+
+/// One scheduler under random fire. Everything follows from the seed.
+class World {
+ public:
+  explicit World(uint64_t seed)
+      : random_(seed),
+        config_(random_config()),
+        scheduler_(config_),
+        executor_(config_.num_blocks, config_.block_size, seed),
+        error_every_(random_.below(3) == 0 ? 50 : 0) {
+    for (auto& prompt : common_prompts_) prompt = random_tokens(1 + below(4 * config_.block_size));
+  }
+
+  /// One random operation; afterwards the invariants hold.
+  void operate() {
+    const uint32_t dice = below(100);
+    if (dice < 30) {
+      add();
+    } else if (dice < 36) {
+      abort_any();
+    } else if (dice < 37) {
+      scheduler_.reset_prefix_cache();
+    } else {
+      step();
+    }
+    check();
+  }
+
+  /// Steps until nothing is left; then every sequence has ended once and every block is back.
+  void drain() {
+    while (scheduler_.has_work() && error_.empty()) {
+      step();
+      check();
+    }
+    for (const auto& [id, record] : records_) {
+      if (!record.ended) fail(fmt::format("sequence {} never ended", id));
+    }
+    scheduler_.reset_prefix_cache();
+    check();
+    scheduler_.plan(0);
+    if (!scheduler_.plan(0).empty()) fail("a plan without work");
+    if (scheduler_.stats().blocks_referenced != 0 && ended_by_step_) fail("blocks are held by nobody");
+  }
+
+  const std::string& error() const { return error_; }
+  uint64_t digest() const { return executor_.digest(); }
+  const StepStats& stats() const { return scheduler_.stats(); }
+  uint64_t replaced() const { return replaced_; }
+
+ private:
+  struct Record {
+    SeqSpec spec;
+    std::vector<TokenId> output;
+    bool ended = false;
+  };
+
+  uint32_t below(uint32_t bound) { return static_cast<uint32_t>(random_.below(bound)); }
+
+  SchedulerConfig random_config() {
+    SchedulerConfig config;
+    config.block_size = 1 + below(6);
+    config.num_blocks = 4 + below(60);
+    config.max_num_seqs = 1 + below(8);
+    config.max_num_batched_tokens = config.max_num_seqs + below(30);
+    config.max_model_len = 10 + below(100);
+    config.max_waiting = 2 + below(30);
+    config.watermark_bp = below(8) == 0 ? 20000 : below(2000);
+    config.enable_prefix_caching = below(4) != 0;
+    return config;
+  }
+
+  std::vector<TokenId> random_tokens(uint32_t count) {
+    std::vector<TokenId> tokens(count);
+    for (TokenId& token : tokens) token = static_cast<TokenId>(below(kVocabulary));
+    return tokens;
+  }
+
+  void add() {
+    SeqSpec spec;
+    if (!records_.empty() && below(4) == 0) {  // a fork of a recent one, which may have ended
+      const auto back = std::min<uint64_t>(next_id_, 1 + below(6));
+      const auto parent = records_.find(next_id_ - back);
+      if (parent != records_.end()) {
+        spec = parent->second.spec;
+        spec.fork_of = parent->first;
+      }
+    }
+    if (spec.prompt.empty()) {
+      spec.salt = below(5) == 0 ? 1 : 0;
+      spec.prompt = common_prompts_[below(4)];
+      spec.prompt.resize(1 + below(static_cast<uint32_t>(spec.prompt.size())));
+      const auto tail = random_tokens(below(12));
+      spec.prompt.insert(spec.prompt.end(), tail.begin(), tail.end());
+    }
+    spec.id = next_id_++;
+    spec.max_tokens = 1 + below(25);
+    spec.sampling.seed = spec.id;
+    spec.sampling.choice = below(2);
+    spec.stop_tokens.clear();
+    if (below(8) == 0) spec.stop_tokens = {static_cast<TokenId>(below(kVocabulary))};
+
+    executor_.expect(spec);
+    const uint64_t length = spec.prompt.size() + spec.max_tokens;
+    const bool fits =
+        length <= config_.max_model_len && length - 1 <= uint64_t{config_.num_blocks} * config_.block_size;
+    const auto added = scheduler_.add(spec);
+    if (added) {
+      if (!fits) fail("a sequence that can never run was taken");
+      records_[spec.id] = {spec, {}, false};
+    } else if (fits != (added.error().code == RequestErrorCode::kQueueFull)) {
+      fail("refused for the wrong reason: " + added.error().message);
+    }
+  }
+
+  void abort_any() {
+    if (next_id_ == 0) return;
+    const SeqId id = next_id_ - std::min<uint64_t>(next_id_, 1 + below(15));
+    scheduler_.abort(id);
+    if (const auto found = records_.find(id); found != records_.end()) found->second.ended = true;
+  }
+
+  void step() {
+    const bool had_work = scheduler_.has_work();
+    const StepPlan plan = scheduler_.plan(0);
+    check();
+    if (plan.empty() == had_work) fail("a step without progress while work waits");
+    if (plan.empty()) {
+      if (!plan.removed.empty() || !plan.added.empty()) fail("an empty plan that is not empty");
+      return;
+    }
+    check_plan(plan);
+    replaced_ += plan.updates.size() - plan.copies.size();
+    while (below(5) == 0) abort_any();
+    check();
+    StepResult result = executor_.execute(plan, error_every_);
+    if (!executor_.error().empty()) fail(executor_.error());
+    while (below(5) == 0) abort_any();
+    for (const SeqEvent& event : scheduler_.commit(plan, std::move(result))) take(event);
+    ended_by_step_ = true;
+  }
+
+  void check_plan(const StepPlan& plan) {
+    uint32_t tokens = 0;
+    for (const SeqStep& seq : plan.seqs) tokens += static_cast<uint32_t>(seq.tokens.size());
+    if (tokens > config_.max_num_batched_tokens) fail("over the token budget");
+    if (plan.seqs.size() > config_.max_num_seqs) fail("more sequences than slots");
+  }
+
+  void take(const SeqEvent& event) {
+    Record& record = records_.at(event.id);
+    const Solo& solo = executor_.solo(event.id);
+    if (record.ended) fail(fmt::format("sequence {}: an event after its end", event.id));
+    if (event.token) record.output.push_back(event.token->token);
+    const size_t length = record.spec.prompt.size() + record.output.size();
+    if (length > solo.tokens.size() || !std::equal(record.output.begin(), record.output.end(),
+                                                   solo.tokens.begin() + record.spec.prompt.size())) {
+      fail(fmt::format("sequence {}: another output than alone", event.id));
+    }
+    if (event.token && event.finish.has_value() != (length == solo.tokens.size())) {
+      fail(fmt::format("sequence {}: ends too early or too late", event.id));
+    }
+    if (!event.finish) return;
+    record.ended = true;
+    if (*event.finish == FinishReason::kError) {
+      if (event.error != "NaN") fail("an error without its reason: " + event.error);
+    } else if (*event.finish != solo.finish) {
+      fail(fmt::format("sequence {}: ends for another reason than alone", event.id));
+    } else if (event.stop_token.has_value() != (solo.finish == FinishReason::kStop)) {
+      fail("a stop token missing or invented");
+    }
+  }
+
+  void check() {
+    if (const std::string wrong = scheduler_.check_invariants(); !wrong.empty()) fail(wrong);
+  }
+  void fail(const std::string& what) {
+    if (error_.empty()) error_ = what;
+  }
+
+  SplitMix64 random_;
+  SchedulerConfig config_;
+  Scheduler scheduler_;
+  OracleExecutor executor_;
+  uint32_t error_every_;
+  std::vector<TokenId> common_prompts_[4];
+  std::map<SeqId, Record> records_;
+  SeqId next_id_ = 0;
+  uint64_t replaced_ = 0;
+  bool ended_by_step_ = false;
+  std::string error_;
+};
+
+constexpr uint64_t kWorlds = 400;
+constexpr uint32_t kOperations = 250;  // each; 100,000 in all
+
+TEST(SchedulerProperty, RandomOperationsBreakNothing) {
+  uint64_t preemptions = 0;
+  uint64_t hits = 0;
+  uint64_t evictions = 0;
+  uint64_t copies = 0;
+  uint64_t replaced = 0;
+  for (uint64_t seed = 0; seed < kWorlds; ++seed) {
+    World world(seed);
+    for (uint32_t i = 0; i < kOperations; ++i) {
+      world.operate();
+      ASSERT_EQ(world.error(), "") << "seed " << seed << ", operation " << i;
+    }
+    world.drain();
+    ASSERT_EQ(world.error(), "") << "seed " << seed << ", draining";
+    preemptions += world.stats().total_preemptions;
+    hits += world.stats().total_prefix_hit_tokens;
+    evictions += world.stats().total_evictions;
+    copies += world.stats().total_copies;
+    replaced += world.replaced();
+  }
+  // Otherwise the test has not tested much.
+  EXPECT_GT(preemptions, 1000U);
+  EXPECT_GT(hits, 10000U);
+  EXPECT_GT(evictions, 1000U);
+  EXPECT_GT(copies, 500U);
+  EXPECT_GT(replaced, 500U);
+  RecordProperty("preemptions", static_cast<int64_t>(preemptions));
+  fmt::print("{} preemptions, {} tokens hit, {} evictions, {} copies, {} blocks deduplicated\n", preemptions,
+             hits, evictions, copies, replaced);
+}
+
+uint64_t digest_of_worlds() {
+  uint64_t digest = 0;
+  for (uint64_t seed = 1000; seed < 1010; ++seed) {
+    World world(seed);
+    for (uint32_t i = 0; i < kOperations; ++i) world.operate();
+    world.drain();
+    digest = mix64(digest ^ world.digest());
+  }
+  return digest;
+}
+
+TEST(SchedulerProperty, SameInputsSamePlans) {
+  const uint64_t first = digest_of_worlds();
+  const std::vector<std::string> heap_now_differs(1000, std::string(100, 'x'));
+  EXPECT_EQ(digest_of_worlds(), first);
+  fmt::print("{:#x}\n", first);
+}
+
+}  // namespace
+}  // namespace quire::test
