@@ -1,5 +1,7 @@
 #include "engine/choice.h"
 
+#include <algorithm>
+
 namespace quire {
 
 Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request, const Tokenizer& tokenizer)
@@ -7,7 +9,13 @@ Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request, cons
       index_(index),
       show_stop_token_(request.include_stop_str_in_output),
       detokenizer_(tokenizer, request.skip_special_tokens),
-      stops_(request.stop, request.include_stop_str_in_output) {}
+      stops_(request.stop, request.include_stop_str_in_output) {
+  // A text that goes on with the prompt keeps the space between them, which a decoder would strip from a
+  // beginning.
+  constexpr size_t kContext = 16;
+  const size_t first = request.prompt.size() - std::min(kContext, request.prompt.size());
+  for (size_t i = first; i < request.prompt.size(); ++i) detokenizer_.push(request.prompt[i]);
+}
 
 void Choice::append(std::string_view piece, ChoiceOutput& out, bool& stopped) {
   if (stopped) return;

@@ -7,8 +7,10 @@
 namespace quire {
 namespace {
 
+using Fed = std::pair<std::string, std::string>;
+
 /// All text that comes out for these pieces, and the stop string that ended it.
-std::pair<std::string, std::string> feed(StopMatcher matcher, const std::vector<std::string>& pieces) {
+Fed feed(StopMatcher matcher, const std::vector<std::string>& pieces) {
   std::string text;
   for (const std::string& piece : pieces) {
     StopMatcher::Result result = matcher.push(piece);
@@ -19,12 +21,12 @@ std::pair<std::string, std::string> feed(StopMatcher matcher, const std::vector<
 }
 
 TEST(StopMatcher, PassesAllTextWithoutStops) {
-  EXPECT_EQ(feed(StopMatcher({}, false), {"a", "b", ""}), std::pair("ab", ""));
+  EXPECT_EQ(feed(StopMatcher({}, false), {"a", "b", ""}), Fed("ab", ""));
 }
 
 TEST(StopMatcher, CutsAtAStopAcrossPieces) {
-  EXPECT_EQ(feed(StopMatcher({"END"}, false), {"one E", "N", "D two"}), std::pair("one ", "END"));
-  EXPECT_EQ(feed(StopMatcher({"END"}, true), {"one E", "N", "D two"}), std::pair("one END", "END"));
+  EXPECT_EQ(feed(StopMatcher({"END"}, false), {"one E", "N", "D two"}), Fed("one ", "END"));
+  EXPECT_EQ(feed(StopMatcher({"END"}, true), {"one E", "N", "D two"}), Fed("one END", "END"));
 }
 
 TEST(StopMatcher, HoldsBackOnlyWhatMayBecomeAStop) {
@@ -37,12 +39,12 @@ TEST(StopMatcher, HoldsBackOnlyWhatMayBecomeAStop) {
 }
 
 TEST(StopMatcher, GivesBackTheRestAtTheEnd) {
-  EXPECT_EQ(feed(StopMatcher({"END"}, false), {"one EN"}), std::pair("one EN", ""));
+  EXPECT_EQ(feed(StopMatcher({"END"}, false), {"one EN"}), Fed("one EN", ""));
 }
 
 TEST(StopMatcher, TheEarliestMatchWinsThenTheFirstGiven) {
-  EXPECT_EQ(feed(StopMatcher({"later", "now"}, false), {"see now or later"}), std::pair("see ", "now"));
-  EXPECT_EQ(feed(StopMatcher({"ab", "a"}, false), {"xab"}), std::pair("x", "ab"));
+  EXPECT_EQ(feed(StopMatcher({"later", "now"}, false), {"see now or later"}), Fed("see ", "now"));
+  EXPECT_EQ(feed(StopMatcher({"ab", "a"}, false), {"xab"}), Fed("x", "ab"));
 }
 
 TEST(StopMatcher, PiecesDoNotMatter) {
