@@ -1,0 +1,67 @@
+#include "sample/penalties.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace quire {
+namespace {
+
+float finite(float x) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  return std::clamp(x, -kMax, kMax);
+}
+
+}  // namespace
+
+void TokenCounts::reset(std::span<const TokenId> tokens, size_t prompt_length) {
+  entries_.clear();
+  entries_.reserve(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) entries_.push_back({tokens[i], i < prompt_length ? 0U : 1U});
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  size_t kept = 0;
+  for (const Entry& entry : entries_) {
+    if (kept > 0 && entries_[kept - 1].id == entry.id) {
+      entries_[kept - 1].in_output += entry.in_output;
+    } else {
+      entries_[kept++] = entry;
+    }
+  }
+  entries_.resize(kept);
+}
+
+void TokenCounts::add(TokenId id) {
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), id,
+                                   [](const Entry& entry, TokenId wanted) { return entry.id < wanted; });
+  if (at != entries_.end() && at->id == id) {
+    ++at->in_output;
+  } else {
+    entries_.insert(at, {id, 1});
+  }
+}
+
+void apply_logit_bias(std::span<const std::pair<TokenId, float>> bias, std::span<float> logits) {
+  for (const auto& [id, value] : bias) {
+    float& logit = logits[static_cast<size_t>(id)];
+    logit = finite(logit + value);
+  }
+}
+
+void apply_penalties(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits) {
+  for (const TokenCounts::Entry& entry : counts.entries()) {
+    float& logit = logits[static_cast<size_t>(entry.id)];
+    float x = logit > 0.0F ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+    if (entry.in_output > 0) {
+      x -= params.frequency_penalty * static_cast<float>(entry.in_output);
+      x -= params.presence_penalty;
+    }
+    logit = finite(x);
+  }
+}
+
+void apply_bans(std::span<const TokenId> banned, std::span<float> logits) {
+  for (const TokenId id : banned) {
+    logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,134 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/rng.h"
+
+namespace quire {
+
+SamplerWorkspace::SamplerWorkspace(size_t vocab_size) {
+  processed_.reserve(vocab_size);
+  maxima_.reserve(num_logit_blocks(vocab_size));
+  processed_maxima_.reserve(num_logit_blocks(vocab_size));
+  block_sums_.reserve(num_logit_blocks(vocab_size));
+  best_.reserve(vocab_size);
+  candidates_.reserve(vocab_size);
+}
+
+void SequenceSampler::reset(const SamplingParams& params, std::span<const TokenId> history,
+                            size_t prompt_length) {
+  params_ = params;
+  counts_.reset(params_.has_penalties() ? history : std::span<const TokenId>(), prompt_length);
+}
+
+std::string SequenceSampler::sample(std::span<const float> logits, uint32_t position,
+                                    SamplerWorkspace& workspace, SampledToken& out) {
+  if (const size_t bad = first_not_finite(logits); bad < logits.size()) {
+    return fmt::format("the logits for position {} are not finite: {} for token {}", position, logits[bad],
+                       bad);
+  }
+  const LogitRow own(logits, workspace.maxima_);
+  std::optional<LogitRow> changed;
+  if (params_.has_penalties() || !params_.logit_bias.empty() || !params_.banned.empty()) {
+    workspace.processed_.assign(logits.begin(), logits.end());
+    apply_logit_bias(params_.logit_bias, workspace.processed_);
+    if (params_.has_penalties()) apply_penalties(params_, counts_, workspace.processed_);
+    apply_bans(params_.banned, workspace.processed_);
+    changed.emplace(workspace.processed_, workspace.processed_maxima_);
+    if (changed->max() == -std::numeric_limits<float>::infinity()) {
+      return fmt::format("every token is banned at position {}", position);
+    }
+  }
+  const LogitRow& row = changed ? *changed : own;
+  out.token = params_.greedy() ? row.arg_max() : draw(row, position, workspace);
+  out.logprob = 0.0F;
+  out.rank = 0;
+  out.top.clear();
+  if (params_.num_logprobs >= 0) add_logprobs(own, workspace, out);
+  if (params_.has_penalties()) counts_.add(out.token);
+  return {};
+}
+
+// Weights are e^((logit - max) / temperature). Each filter keeps all tokens of at least some logit, so min-p
+// and top-k together keep those of at least the larger bound; a tie with the k-th stays, as in vLLM and
+// Hugging Face's library.
+TokenId SequenceSampler::draw(const LogitRow& row, uint32_t position, SamplerWorkspace& workspace) const {
+  const double uniform = unit_interval(keyed_random(params_.seed, params_.choice, position));
+  const float temperature = params_.temperature;
+  const bool has_top_k = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < row.size();
+  const bool has_min_p = params_.min_p > 0.0F;
+  float least = std::numeric_limits<float>::lowest();  // leaves out the banned tokens
+  if (has_top_k) {
+    row.best(static_cast<size_t>(params_.top_k), workspace.best_);
+    least = std::max(least, workspace.best_.back().value);
+  }
+  if (has_min_p) least = std::max(least, row.max() + temperature * std::log(params_.min_p));
+  std::optional<double> mass;  // of all tokens that the filters before top-p leave
+  if (!has_top_k && !has_min_p) {
+    const double sum = row.exp_sum(temperature, workspace.block_sums_);
+    if (params_.top_p >= 1.0F) {
+      return row.find_in_exp_sum(temperature, uniform * sum, workspace.block_sums_);
+    }
+    mass = sum;
+    // Tokens below (1 - p) / vocabulary have less than 1 - p together, so none of them is needed to reach p.
+    // The hundredth leaves room for rounding.
+    const double bound = (1.0 - static_cast<double>(params_.top_p)) * sum / static_cast<double>(row.size());
+    least = std::max(least, row.max() + temperature * (static_cast<float>(std::log(bound)) - 0.01F));
+  }
+  workspace.candidates_.clear();
+  row.for_each_at_least(least, [&](TokenId id, float value) {
+    const float weight = exp_nonpositive((value - row.max()) / temperature);
+    if (weight > 0.0F) workspace.candidates_.push_back({id, value, weight});
+  });
+  if (!mass) {
+    mass = 0.0;
+    for (const auto& candidate : workspace.candidates_) *mass += static_cast<double>(candidate.weight);
+  }
+  return draw_from_candidates(uniform, *mass, workspace);
+}
+
+// Top-p: the most likely candidates until theirs reaches p of `mass`.
+TokenId SequenceSampler::draw_from_candidates(double uniform, double mass,
+                                              SamplerWorkspace& workspace) const {
+  auto& candidates = workspace.candidates_;
+  auto first = candidates.begin();
+  if (params_.top_p < 1.0F) {
+    const auto less_likely = [](const auto& a, const auto& b) {
+      return a.value < b.value || (a.value == b.value && a.id > b.id);
+    };
+    const double wanted = static_cast<double>(params_.top_p) * mass;
+    std::make_heap(candidates.begin(), candidates.end(), less_likely);
+    mass = 0.0;
+    for (first = candidates.end(); first != candidates.begin() && (mass < wanted || mass == 0.0);) {
+      std::pop_heap(candidates.begin(), first, less_likely);
+      --first;
+      mass += static_cast<double>(first->weight);
+    }
+  }
+  const double target = uniform * mass;
+  double sum = 0.0;
+  for (auto it = first; it != candidates.end(); ++it) {
+    sum += static_cast<double>(it->weight);
+    if (sum > target) return it->id;
+  }
+  return candidates.back().id;
+}
+
+void SequenceSampler::add_logprobs(const LogitRow& row, SamplerWorkspace& workspace,
+                                   SampledToken& out) const {
+  const double log_sum = std::log(row.exp_sum());
+  const auto logprob = [&](float value) {
+    return static_cast<float>(static_cast<double>(value) - static_cast<double>(row.max()) - log_sum);
+  };
+  out.logprob = logprob(row.values()[static_cast<size_t>(out.token)]);
+  out.rank = row.num_better(out.token) + 1;
+  row.best(static_cast<size_t>(params_.num_logprobs), workspace.best_);
+  for (const LogitRow::Entry& entry : workspace.best_) out.top.push_back({entry.id, logprob(entry.value)});
+}
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "base/sampling_params.h"
+#include "sample/logits.h"
+#include "sample/penalties.h"
+
+namespace quire {
+
+/// Memory that sampling uses for the length of one call; one per thread, reused. With the size of the
+/// vocabulary given, sampling allocates nothing.
+class SamplerWorkspace {
+ public:
+  explicit SamplerWorkspace(size_t vocab_size);
+
+ private:
+  friend class SequenceSampler;
+  struct Candidate {
+    TokenId id = 0;
+    float value = 0.0F;
+    float weight = 0.0F;
+  };
+  std::vector<float> processed_;         // logits after bias, penalties, bans
+  std::vector<float> maxima_;            // of the blocks of the model's own logits
+  std::vector<float> processed_maxima_;  // of the blocks of processed_
+  std::vector<double> block_sums_;
+  std::vector<LogitRow::Entry> best_;
+  std::vector<Candidate> candidates_;
+};
+
+/// Chooses the next tokens of one sequence. What it draws depends on the logits, the parameters, the tokens
+/// so far (only with penalties) and the position; on nothing else, so not on the batch or on former draws.
+class SequenceSampler {
+ public:
+  /// Starts a sequence. `history`: all its tokens so far, of which the first `prompt_length` are the prompt;
+  /// needed only with penalties. Ids in `params` and `history` are in the vocabulary.
+  void reset(const SamplingParams& params, std::span<const TokenId> history, size_t prompt_length);
+
+  const SamplingParams& params() const { return params_; }
+
+  /// Chooses the token at `position` (its index in the sequence) into `out`, whose `top` should have room for
+  /// num_logprobs if nothing is to be allocated, and counts it for the penalties. Empty on success, else why
+  /// there is no token: a logit that is not finite, or nothing left to choose from; `out` is then of no use.
+  std::string sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
+                     SampledToken& out);
+
+ private:
+  TokenId draw(const LogitRow& row, uint32_t position, SamplerWorkspace& workspace) const;
+  TokenId draw_from_candidates(double uniform, double mass, SamplerWorkspace& workspace) const;
+  void add_logprobs(const LogitRow& row, SamplerWorkspace& workspace, SampledToken& out) const;
+
+  SamplingParams params_;
+  TokenCounts counts_;
+};
+
+}  // namespace quire

@@ -1,0 +1,347 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "tests/sample/reference.h"
+
+namespace quire {
+namespace {
+
+using test::reference_distribution;
+
+constexpr size_t kVocab = 300;
+
+std::vector<float> random_logits(size_t count, uint64_t seed, float spread = 4.0F) {
+  SplitMix64 rng(seed);
+  std::vector<float> out(count);
+  for (float& x : out) x = (static_cast<float>(unit_interval(rng.next())) - 0.5F) * 2.0F * spread;
+  return out;
+}
+
+SamplingParams at_temperature(float temperature) {
+  SamplingParams params;
+  params.temperature = temperature;
+  return params;
+}
+
+/// Independent of each other through the position: without penalties nothing else changes.
+std::vector<TokenId> draw_many(std::span<const float> logits, const SamplingParams& params, size_t count,
+                               std::span<const TokenId> history = {}, size_t prompt_length = 0) {
+  SamplerWorkspace workspace(logits.size());
+  SequenceSampler sampler;
+  std::vector<TokenId> out;
+  for (uint32_t position = 0; position < count; ++position) {
+    if (position == 0 || params.has_penalties()) sampler.reset(params, history, prompt_length);
+    SampledToken token;
+    EXPECT_EQ(sampler.sample(logits, position, workspace, token), "");
+    out.push_back(token.token);
+  }
+  return out;
+}
+
+/// That draws have the reference's support (all of it that 20 of the draws are expected of) and distribution.
+void expect_distribution(std::span<const float> logits, const SamplingParams& params, const std::string& what,
+                         std::span<const TokenId> history = {}, size_t prompt_length = 0) {
+  constexpr size_t kDraws = 8000;
+  const std::vector<double> p = reference_distribution(logits, params, history, prompt_length);
+  std::vector<size_t> counts(logits.size(), 0);
+  for (const TokenId id : draw_many(logits, params, kDraws, history, prompt_length)) {
+    ++counts[static_cast<size_t>(id)];
+  }
+  double statistic = 0.0;
+  size_t cells = 0;
+  double rest_expected = 0.0;
+  double rest_seen = 0.0;
+  const auto add_cell = [&](double expected, double seen) {
+    statistic += (seen - expected) * (seen - expected) / expected;
+    ++cells;
+  };
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double expected = p[i] * kDraws;
+    if (p[i] == 0.0) {
+      EXPECT_EQ(counts[i], 0U) << what << ": token " << i << " is not in the support";
+    } else if (expected >= 20.0) {
+      EXPECT_GT(counts[i], 0U) << what << ": token " << i << " is in the support";
+      add_cell(expected, static_cast<double>(counts[i]));
+    } else {
+      rest_expected += expected;
+      rest_seen += static_cast<double>(counts[i]);
+    }
+  }
+  if (rest_expected >= 20.0) add_cell(rest_expected, rest_seen);
+  // The seeds are fixed, so this passes for ever or never; a wrong sampler gets nowhere near.
+  if (cells > 1) {
+    EXPECT_GT(test::chi_square_tail(statistic, cells - 1), 1e-3) << what;
+  }
+}
+
+TEST(Sampler, DrawsFromTheDistributionOfTheParameters) {
+  const std::vector<float> logits = random_logits(kVocab, 7);
+  uint64_t seed = 100;
+  for (const float temperature : {0.3F, 1.0F, 2.5F}) {
+    for (const int32_t top_k : {0, 2, 40, 299, 100000}) {
+      for (const float top_p : {1.0F, 0.9F, 0.5F, 1e-6F}) {
+        for (const float min_p : {0.0F, 0.05F}) {
+          SamplingParams params;
+          params.temperature = temperature;
+          params.top_k = top_k;
+          params.top_p = top_p;
+          params.min_p = min_p;
+          params.seed = ++seed;
+          expect_distribution(logits, params,
+                              testing::PrintToString(
+                                  std::vector<float>{temperature, static_cast<float>(top_k), top_p, min_p}));
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampler, BiasPenaltiesAndBansAreTheirFormulae) {
+  const std::vector<float> logits = random_logits(kVocab, 8, 2.0F);
+  std::vector<TokenId> history;
+  SplitMix64 rng(5);
+  for (int i = 0; i < 120; ++i) history.push_back(static_cast<TokenId>(rng.below(80)));
+  for (int kind = 0; kind < 6; ++kind) {
+    SamplingParams params;
+    params.seed = static_cast<uint64_t>(kind);
+    if (kind == 0 || kind == 5) params.repetition_penalty = 1.7F;
+    if (kind == 1 || kind == 5) params.frequency_penalty = 0.6F;
+    if (kind == 2 || kind == 5) params.presence_penalty = -1.3F;
+    if (kind == 3 || kind == 5) params.logit_bias = {{2, 3.0F}, {40, -100.0F}, {250, 4.0F}};
+    if (kind == 4 || kind == 5) params.banned = {static_cast<TokenId>(250), 3};
+    expect_distribution(logits, params, "kind " + std::to_string(kind), history, 50);
+  }
+}
+
+TEST(Sampler, PenalisedLogitsAreExact) {
+  SamplingParams params;
+  params.repetition_penalty = 2.0F;
+  params.frequency_penalty = 0.25F;
+  params.presence_penalty = 0.5F;
+  TokenCounts counts;
+  counts.reset(std::vector<TokenId>{3, 1, 3, 2, 2, 1}, 3);  // prompt 3 1 3, output 2 2 1
+  counts.add(2);
+  counts.add(6);
+  counts.add(0);
+  std::vector<float> logits = {8, 8, -8, -8, 8, -8, 8};
+  apply_penalties(params, counts, logits);
+  EXPECT_THAT(logits, testing::ElementsAre(4 - 0.75F,           // once in the output
+                                           4 - 0.75F,           // prompt and once in the output
+                                           -16 - 0.75F - 0.5F,  // three times
+                                           -16,                 // prompt only
+                                           8, -8,               // nowhere
+                                           4 - 0.75F));
+}
+
+TEST(Sampler, PenaltiesCountWhatIsSampled) {
+  const std::vector<float> logits = random_logits(kVocab, 9, 3.0F);
+  for (const float temperature : {0.0F, 0.8F}) {
+    SamplingParams params;
+    params.temperature = temperature;
+    params.repetition_penalty = 1.3F;
+    params.presence_penalty = 0.4F;
+    params.frequency_penalty = 0.3F;
+    params.seed = 11;
+    const std::vector<TokenId> prompt = {5, 6, 5, 200};
+    std::vector<TokenId> tokens = prompt;
+    SamplerWorkspace workspace(kVocab);
+    SequenceSampler sampler;
+    sampler.reset(params, prompt, prompt.size());
+    for (uint32_t i = 0; i < 200; ++i) {
+      const auto position = static_cast<uint32_t>(tokens.size());
+      SequenceSampler anew;  // as after a preemption
+      anew.reset(params, tokens, prompt.size());
+      SampledToken token;
+      SampledToken again;
+      ASSERT_EQ(sampler.sample(logits, position, workspace, token), "");
+      ASSERT_EQ(anew.sample(logits, position, workspace, again), "");
+      ASSERT_EQ(token.token, again.token);
+      const std::vector<double> p = reference_distribution(logits, params, tokens, prompt.size());
+      ASSERT_GT(p[static_cast<size_t>(token.token)], 0.0);
+      tokens.push_back(token.token);
+    }
+    EXPECT_GT(std::set<TokenId>(tokens.begin(), tokens.end()).size(), 20U);
+  }
+}
+
+TEST(Sampler, ExtremeParametersStayDefined) {
+  std::vector<float> logits = random_logits(kVocab, 10);
+  logits[17] = 3e38F;
+  logits[18] = -3e38F;
+  logits[19] = 3e38F;
+  for (const float temperature : {1e-45F, 1e-30F, 1e-6F, 1.0F, 1e6F, 3e38F}) {
+    for (const float top_p : {1.0F, 0.99999994F, 1e-38F}) {
+      for (const float penalty : {1.0F, 1e-38F, 3e38F}) {
+        for (const float min_p : {0.0F, 1.0F}) {
+          SamplingParams params;
+          params.temperature = temperature;
+          params.top_p = top_p;
+          params.repetition_penalty = penalty;
+          params.min_p = min_p;
+          params.num_logprobs = 3;
+          const std::vector<TokenId> history = {17, 18};
+          SamplerWorkspace workspace(kVocab);
+          SequenceSampler sampler;
+          sampler.reset(params, history, 2);
+          SampledToken token;
+          EXPECT_EQ(sampler.sample(logits, 0, workspace, token), "");
+          EXPECT_LT(static_cast<size_t>(token.token), kVocab);
+        }
+      }
+    }
+  }
+  SamplingParams cold;
+  cold.temperature = 1e-45F;
+  logits[19] = 0.0F;
+  EXPECT_THAT(draw_many(logits, cold, 50), testing::Each(17));
+}
+
+TEST(Sampler, GreedyTakesTheLowestIdOfATie) {
+  std::vector<float> logits(1000, -1.0F);
+  logits[700] = logits[100] = logits[999] = 2.0F;
+  SamplingParams params;
+  params.temperature = 0.0F;
+  EXPECT_EQ(draw_many(logits, params, 1)[0], 100);
+  params.banned = {100};
+  EXPECT_EQ(draw_many(logits, params, 1)[0], 700);
+  params.logit_bias = {{999, 0.5F}};
+  EXPECT_EQ(draw_many(logits, params, 1)[0], 999);
+  // The zeros of both signs are equal.
+  EXPECT_EQ(draw_many(std::vector<float>{-0.0F, 0.0F}, at_temperature(0.0F), 1)[0], 0);
+}
+
+TEST(Sampler, TopKKeepsTiesAndTopPDoesNot) {
+  std::vector<float> logits(100, -10.0F);
+  for (const size_t i : {10, 20, 30, 40}) logits[i] = 1.0F;
+  SamplingParams top_k;
+  top_k.top_k = 2;
+  SamplingParams top_p;
+  top_p.top_p = 0.5F;  // two of four equal ones reach a half exactly, but for the small rest
+  const auto support = [&](const SamplingParams& params) {
+    const std::vector<TokenId> drawn = draw_many(logits, params, 500);
+    return std::set<TokenId>(drawn.begin(), drawn.end());
+  };
+  EXPECT_THAT(support(top_k), testing::ElementsAre(10, 20, 30, 40));
+  EXPECT_THAT(support(top_p), testing::ElementsAre(10, 20, 30));
+  top_p.top_k = 4;  // without the rest, two reach it
+  EXPECT_THAT(support(top_p), testing::ElementsAre(10, 20));
+  top_p.top_p = 0.2F;
+  EXPECT_THAT(support(top_p), testing::ElementsAre(10));
+}
+
+TEST(Sampler, SeedChoiceAndPositionKeyTheDraw) {
+  const std::vector<float> logits = random_logits(kVocab, 12, 1.0F);
+  SamplingParams params;
+  params.seed = 42;
+  const std::vector<TokenId> first = draw_many(logits, params, 100);
+  EXPECT_EQ(draw_many(logits, params, 100), first);
+  SamplingParams other = params;
+  other.choice = 1;
+  const std::vector<TokenId> second = draw_many(logits, other, 100);
+  other = params;
+  other.seed = 43;
+  const std::vector<TokenId> third = draw_many(logits, other, 100);
+  const auto equal_places = [](const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+    int count = 0;
+    for (size_t i = 0; i < a.size(); ++i) count += a[i] == b[i] ? 1 : 0;
+    return count;
+  };
+  EXPECT_LT(equal_places(first, second), 10);
+  EXPECT_LT(equal_places(first, third), 10);
+  EXPECT_LT(equal_places(second, third), 10);
+  // A draw does not depend on those before it, on other parameters in the workspace, or on other sequences.
+  SamplerWorkspace workspace(kVocab);
+  SequenceSampler busy;
+  SamplingParams noisy;
+  noisy.top_p = 0.7F;
+  noisy.logit_bias = {{0, 50.0F}};
+  noisy.num_logprobs = 20;
+  busy.reset(noisy, {}, 0);
+  SequenceSampler sampler;
+  sampler.reset(params, {}, 0);
+  for (uint32_t position = 100; position-- > 0;) {
+    SampledToken token;
+    ASSERT_EQ(busy.sample(logits, position, workspace, token), "");
+    SampledToken mine;
+    ASSERT_EQ(sampler.sample(logits, position, workspace, mine), "");
+    ASSERT_EQ(mine.token, first[position]);
+  }
+}
+
+TEST(Sampler, LogprobsAreThoseOfTheModel) {
+  const std::vector<float> logits = random_logits(5000, 13);
+  const std::vector<double> expected = test::reference_logprobs(logits);
+  std::vector<TokenId> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
+  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  for (const int32_t num : {-1, 0, 1, 5, 20}) {
+    SamplingParams params;
+    params.temperature = 5.0F;
+    params.logit_bias = {{order[3], -5.0F}};
+    params.num_logprobs = num;
+    SamplerWorkspace workspace(logits.size());
+    SequenceSampler sampler;
+    sampler.reset(params, {}, 0);
+    for (uint32_t position = 0; position < 50; ++position) {
+      SampledToken token;
+      ASSERT_EQ(sampler.sample(logits, position, workspace, token), "");
+      ASSERT_EQ(token.top.size(), num < 0 ? 0U : static_cast<size_t>(num));
+      if (num < 0) {
+        ASSERT_EQ(token.rank, 0U);
+        ASSERT_EQ(token.logprob, 0.0F);
+        continue;
+      }
+      ASSERT_NEAR(token.logprob, expected[static_cast<size_t>(token.token)], 2e-6);
+      ASSERT_EQ(order[token.rank - 1], token.token);
+      for (size_t i = 0; i < token.top.size(); ++i) {
+        ASSERT_EQ(token.top[i].token, order[i]);
+        ASSERT_NEAR(token.top[i].logprob, expected[static_cast<size_t>(order[i])], 2e-6);
+      }
+    }
+  }
+}
+
+TEST(Sampler, BadLogitsAreAnErrorThatNamesThePosition) {
+  for (const float bad :
+       {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> logits = random_logits(kVocab, 14);
+    SamplerWorkspace workspace(kVocab);
+    for (const float temperature : {0.0F, 1.0F}) {
+      SequenceSampler sampler;
+      sampler.reset(at_temperature(temperature), {}, 0);
+      SampledToken token;
+      logits[123] = bad;
+      const std::string error = sampler.sample(logits, 77, workspace, token);
+      EXPECT_THAT(error, testing::HasSubstr("position 77"));
+      EXPECT_THAT(error, testing::HasSubstr("token 123"));
+      logits[123] = 0.0F;
+      EXPECT_EQ(sampler.sample(logits, 77, workspace, token), "");
+    }
+  }
+}
+
+TEST(Sampler, BanningEveryTokenIsAnError) {
+  SamplingParams params;
+  params.banned = {0, 1, 2};
+  SamplerWorkspace workspace(3);
+  SequenceSampler sampler;
+  sampler.reset(params, {}, 0);
+  SampledToken token;
+  EXPECT_THAT(sampler.sample(std::vector<float>{1, 2, 3}, 9, workspace, token),
+              testing::HasSubstr("position 9"));
+}
+
+}  // namespace
+}  // namespace quire
