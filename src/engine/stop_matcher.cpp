@@ -23,13 +23,16 @@ StopMatcher::Result StopMatcher::push(std::string_view piece) {
   if (stops_.empty()) return {std::string(piece), std::nullopt};
   held_ += piece;
   size_t first = std::string::npos;
+  size_t first_end = std::string::npos;
   const std::string* found = nullptr;
   for (const std::string& stop : stops_) {
     const size_t at = held_.find(stop);
-    if (at < first) {
-      first = at;
-      found = &stop;
-    }
+    if (at == std::string::npos) continue;
+    const size_t end = at + stop.size();
+    if (end > first_end || (end == first_end && at >= first)) continue;
+    first = at;
+    first_end = end;
+    found = &stop;
   }
   if (found != nullptr) {
     held_.resize(first + (include_ ? found->size() : 0));

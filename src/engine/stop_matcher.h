@@ -19,7 +19,8 @@ class StopMatcher {
     std::optional<std::string> stop;  // the stop string that ended it; nothing may be pushed after it
   };
 
-  /// Takes the next piece. The match that begins first wins, among these the one given first.
+  /// Takes the next piece. The match that ends first wins, among these the longest: so the pieces do not
+  /// matter.
   Result push(std::string_view piece);
   /// What is held back, when the text ends for another reason.
   std::string flush();

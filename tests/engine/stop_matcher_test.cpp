@@ -42,9 +42,10 @@ TEST(StopMatcher, GivesBackTheRestAtTheEnd) {
   EXPECT_EQ(feed(StopMatcher({"END"}, false), {"one EN"}), Fed("one EN", ""));
 }
 
-TEST(StopMatcher, TheEarliestMatchWinsThenTheFirstGiven) {
+TEST(StopMatcher, TheMatchThatEndsFirstWinsThenTheLongest) {
   EXPECT_EQ(feed(StopMatcher({"later", "now"}, false), {"see now or later"}), Fed("see ", "now"));
-  EXPECT_EQ(feed(StopMatcher({"ab", "a"}, false), {"xab"}), Fed("x", "ab"));
+  EXPECT_EQ(feed(StopMatcher({"ab", "a"}, false), {"xab"}), Fed("x", "a"));
+  EXPECT_EQ(feed(StopMatcher({"b", "ab"}, false), {"xab"}), Fed("x", "ab"));
 }
 
 TEST(StopMatcher, PiecesDoNotMatter) {
@@ -62,8 +63,12 @@ TEST(StopMatcher, PiecesDoNotMatter) {
       pieces.push_back(text.substr(at, 1 + random.below(6)));
       at += pieces.back().size();
     }
-    size_t first = std::string::npos;
-    for (const std::string& stop : stops) first = std::min(first, text.find(stop));
+    size_t first = std::string::npos;  // begin of the match that ends first, the longest of these
+    for (size_t end = 1; end <= text.size() && first == std::string::npos; ++end) {
+      for (const std::string& stop : stops) {
+        if (text.substr(0, end).ends_with(stop)) first = std::min(first, end - stop.size());
+      }
+    }
     const auto [out, stop] = feed(StopMatcher(stops, false), pieces);
     ASSERT_EQ(out, text.substr(0, first)) << text;
     ASSERT_EQ(stop.empty(), first == std::string::npos);
