@@ -15,7 +15,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
-constexpr uint32_t kMatchLimit = 100'000'000;
+constexpr uint32_t kMatchLimit = 20'000'000;
 constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr size_t kJitStackMaxBytes = 32 << 20;
 

@@ -1,0 +1,205 @@
+// Files that are broken or hostile: a clear Error, or a tokenizer that works; never a crash.
+#include <fstream>
+#include <random>
+
+#include <boost/json/serialize.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/data.h"
+#include "tests/text/tokenizer_files.h"
+
+namespace quire {
+namespace {
+
+using test::load_error;
+using test::load_tokenizer;
+using testing::HasSubstr;
+
+json::value parsed(std::string_view text) { return parse_json(text, "test"); }
+
+json::object tiny() {
+  return parsed(R"({
+    "version": "1.0",
+    "added_tokens": [{"id": 5, "content": "<s>", "special": true, "normalized": false}],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace",
+      "pattern": {"Regex": "x+"}, "content": "y"}]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\p{L}+|\\s+"},
+      "behavior": "Isolated", "invert": false}, {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+      {"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {"<s>": {"id": "<s>", "ids": [5], "tokens": ["<s>"]}}},
+    "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "unk_token": "u", "byte_fallback": true,
+      "vocab": {"a": 0, "b": 1, "ab": 2, "u": 3, "<0x0A>": 4}, "merges": ["a b", ["a", "b"]]}
+  })")
+      .as_object();
+}
+
+/// The error of `tiny` with one thing changed.
+template <class Change>
+std::string error_of(const Change& change) {
+  json::object file = tiny();
+  change(file);
+  return load_error(json::serialize(file));
+}
+
+/// Sets what "a/0/b" points to.
+void put(json::object& object, std::string_view pointer, json::value value);
+void put(json::value& place, std::string_view pointer, json::value value) {
+  if (pointer.empty()) {
+    place = std::move(value);
+  } else if (auto* array = place.if_array()) {
+    put(array->at(static_cast<size_t>(pointer[0] - '0')), pointer.substr(std::min<size_t>(2, pointer.size())),
+        std::move(value));
+  } else {
+    put(place.as_object(), pointer, std::move(value));
+  }
+}
+void put(json::object& object, std::string_view pointer, json::value value) {
+  const size_t end = std::min(pointer.find('/'), pointer.size());
+  put(object[pointer.substr(0, end)], pointer.substr(std::min(end + 1, pointer.size())), std::move(value));
+}
+
+TEST(TokenizerInput, TinyLoads) {
+  const auto tokenizer = load_tokenizer(tiny());
+  EXPECT_EQ(tokenizer->encode("ab<s>a\n!", true), (std::vector<TokenId>{5, 2, 5, 0, 3, 3}));
+}
+
+TEST(TokenizerInput, ErrorsNameFileAndKey) {
+  const auto set = [](std::string_view pointer, std::string_view value) {
+    return error_of([&](json::object& file) { put(file, pointer.substr(1), parsed(value)); });
+  };
+  const auto expect = [](const std::string& error, std::string_view key, std::string_view what) {
+    EXPECT_THAT(error, HasSubstr("tokenizer.json: key '" + std::string(key) + "'"));
+    EXPECT_THAT(error, HasSubstr(std::string(what)));
+  };
+  expect(set("/model/type", R"("Unigram")"), "model.type", "'Unigram' is not supported");
+  expect(set("/model", "[]"), "model", "object was expected");
+  expect(set("/model", "null"), "model", "missing");
+  expect(set("/model/vocab", "[]"), "model.vocab", "object was expected");
+  expect(set("/model/vocab/b", "-1"), "model.vocab.b", "out of range");
+  expect(set("/model/vocab/b", "2000000000"), "model.vocab.b", "out of range");
+  expect(set("/model/vocab/b", R"("1")"), "model.vocab.b", "integer");
+  expect(set("/model/merges", R"({"a": "b"})"), "model.merges", "array");
+  expect(set("/model/merges/1", R"(["a"])"), "model.merges[1]", "two strings");
+  expect(set("/model/merges/0", R"("a b c")"), "model.merges[0]", "two tokens");
+  expect(set("/model/merges/0", R"("a z")"), "model.merges", "'z' is not in the vocabulary");
+  expect(set("/model/merges/0", R"("b a")"), "model.merges", "'ba' is not in the vocabulary");
+  expect(set("/model/dropout", "0.1"), "model.dropout", "not supported");
+  expect(set("/normalizer/normalizers/0/type", R"("Precompiled")"), "normalizer.normalizers[0].type",
+         "not supported");
+  expect(set("/normalizer/normalizers/1/pattern/Regex", R"("a(b")"),
+         "normalizer.normalizers[1].pattern.Regex", "bad pattern");
+  expect(set("/normalizer/normalizers/1/pattern", "{}"), "normalizer.normalizers[1].pattern", "neither");
+  expect(set("/normalizer/normalizers", "3"), "normalizer.normalizers", "array");
+  expect(set("/pre_tokenizer/pretokenizers/0/behavior", R"("Merged")"),
+         "pre_tokenizer.pretokenizers[0].behavior", "unknown behavior");
+  expect(set("/pre_tokenizer/pretokenizers/1/type", R"("BertPreTokenizer")"),
+         "pre_tokenizer.pretokenizers[1].type", "not supported");
+  expect(set("/pre_tokenizer/pretokenizers/1", "7"), "pre_tokenizer.pretokenizers[1]", "object");
+  expect(set("/pre_tokenizer", R"({"type": "Metaspace", "replacement": "ab"})"), "pre_tokenizer.replacement",
+         "one character");
+  expect(set("/post_processor/special_tokens/<s>/ids/0", "6"), "post_processor.special_tokens.<s>.ids",
+         "below 6");
+  expect(set("/post_processor/single/0/SpecialToken/id", R"("<z>")"), "post_processor.special_tokens.<z>",
+         "missing");
+  expect(set("/post_processor/type", R"("Other")"), "post_processor.type", "not supported");
+  expect(set("/decoder/decoders/0/type", R"("CTC")"), "decoder.decoders[0].type", "not supported");
+  expect(set("/decoder/decoders/2/start", "-1"), "decoder.decoders[2].start", "out of range");
+  expect(set("/added_tokens/0", "{}"), "added_tokens[0].content", "missing");
+  expect(set("/version", R"("2.0")"), "version", "not supported");
+}
+
+TEST(TokenizerInput, NoJsonNoFile) {
+  EXPECT_THAT(load_error("{\"model\": "), HasSubstr("tokenizer.json: at byte 10: not valid JSON"));
+  EXPECT_THAT(load_error(""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(load_error("[1]"), HasSubstr("object was expected"));
+  EXPECT_THAT(load_error("{\"a\": \"\xFF\"}"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(load_error(std::string(100'000, '[')), HasSubstr("not valid JSON"));
+  EXPECT_THROW(Tokenizer::load("/nonexistent/tokenizer.json"), Error);
+  EXPECT_THROW(Tokenizer::load(test::temp_dir()), Error);
+}
+
+TEST(TokenizerInput, DeepNestingIsRefused) {
+  std::string file = R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": )";
+  constexpr int kLevels = 2000;
+  for (int i = 0; i < kLevels; ++i) file += R"({"type": "Sequence", "normalizers": [)";
+  file += R"({"type": "NFC"})";
+  for (int i = 0; i < kLevels; ++i) file += "]}";
+  EXPECT_THAT(load_error(file + "}"), HasSubstr("not valid JSON"));
+}
+
+TEST(TokenizerInput, PatternsThatBacktrackWithoutEndAreStopped) {
+  json::object file = tiny();
+  file["normalizer"] = parsed(R"({"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""})");
+  const auto tokenizer = load_tokenizer(file);
+  EXPECT_THROW(tokenizer->encode(std::string(60, 'a') + "!", false), Error);
+}
+
+/// Loads what may be broken and, if it loads, uses it.
+void load_and_use(const std::string& file) {
+  try {
+    const auto tokenizer = load_tokenizer(file);
+    const auto ids = tokenizer->encode("ab <s> xx\n a\u0301<0x0A>aaaa \xFF", true);
+    for (const TokenId id : ids) {
+      EXPECT_GE(id, 0);
+      EXPECT_LT(static_cast<size_t>(id), tokenizer->vocab_size());
+      tokenizer->token_bytes(id);
+    }
+    EXPECT_EQ(test::decode_in_pieces(*tokenizer, ids, false), tokenizer->decode(ids, false));
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(": ")) << file;
+  }
+}
+
+TEST(TokenizerInput, TruncatedFiles) {
+  const std::string good = json::serialize(tiny());
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_THAT(load_error(good.substr(0, size)), HasSubstr("not valid JSON"));
+  }
+}
+
+TEST(TokenizerInput, FlippedBytes) {
+  std::mt19937 rng(3);
+  const std::string good = json::serialize(tiny());
+  for (int round = 0; round < 3000; ++round) {
+    std::string bad = good;
+    for (uint32_t flips = 1 + rng() % 2; flips > 0; --flips) {
+      static constexpr std::string_view kLikely = "\"\\{}[]:,0123456789-e.aAbLns<>+*?(){}|^$";
+      char& byte = bad[rng() % bad.size()];
+      byte = rng() % 2 == 0 ? static_cast<char>(rng()) : kLikely[rng() % kLikely.size()];
+    }
+    load_and_use(bad);
+  }
+}
+
+/// Replaces a random value in the tree by another kind of value.
+void disturb(json::value& value, std::mt19937& rng) {
+  static const json::value kOthers = parsed(
+      R"([null, true, -1, 1e300, 99999999999, "", "a", "\u2581", [], {}, [[]], "Sequence", {"type": "Fuse"}])");
+  json::value* target = &value;
+  while (true) {
+    json::value* child = nullptr;
+    if (auto* object = target->if_object(); object != nullptr && !object->empty()) {
+      child = &(object->begin() + static_cast<ptrdiff_t>(rng() % object->size()))->value();
+    } else if (auto* array = target->if_array(); array != nullptr && !array->empty()) {
+      child = &(*array)[rng() % array->size()];
+    }
+    if (child == nullptr || rng() % 6 == 0) break;
+    target = child;
+  }
+  *target = kOthers.as_array()[rng() % kOthers.as_array().size()];
+}
+
+TEST(TokenizerInput, ValuesOfOtherKinds) {
+  std::mt19937 rng(4);
+  for (int round = 0; round < 1500; ++round) {
+    json::value file = tiny();
+    disturb(file, rng);
+    load_and_use(json::serialize(file));
+  }
+}
+
+}  // namespace
+}  // namespace quire
