@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/ids.h"
@@ -29,7 +30,7 @@ class KvCache {
   uint32_t num_blocks() const { return num_blocks_; }
   uint32_t block_size() const { return block_size_; }
   size_t block_bytes() const { return block_bytes_; }  // of one layer
-  std::byte* layer(uint32_t index) { return data_.data() + index * num_blocks_ * block_bytes_; }
+  std::byte* layer(uint32_t index) { return data_.data() + size_t{index} * num_blocks_ * block_bytes_; }
   /// In all layers.
   void copy_block(BlockId from, BlockId to);
 

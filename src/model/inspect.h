@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+
+#include "base/model_shape.h"
+#include "model/config.h"
+
+namespace quire {
+
+/// The shape that follows from a config alone; weight_bytes as if all weights were of its dtype.
+ModelShape model_shape(const ModelConfig& config, DType kv_dtype);
+
+/// The shape of a Hugging Face directory, weights checked but not loaded; K/V in the checkpoint's dtype.
+/// Throws Error with file and key or tensor.
+ModelShape inspect_model(const std::filesystem::path& dir);
+
+}  // namespace quire

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <filesystem>
+
+#include "base/json.h"
+
+namespace quire {
+
+/// Writes one JSON document. Throws Error on I/O failure.
+void write_json_file(const std::filesystem::path& path, const json::value& value);
+
+/// Makes the directory and those above it. Throws Error with the path if it cannot.
+void make_directory(const std::filesystem::path& dir);
+
+}  // namespace quire
