@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 namespace quire {
 
@@ -28,7 +29,7 @@ class ThreadPool {
         [](void* context, size_t begin, size_t end, uint32_t thread) {
           (*static_cast<std::remove_reference_t<Body>*>(context))(begin, end, thread);
         },
-        &body);
+        const_cast<void*>(static_cast<const void*>(&body)));
   }
 
  private:

@@ -1,0 +1,137 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/table.h"
+
+namespace quire {
+namespace {
+
+constexpr uint32_t kRowsPerTile = 32;  // query heads x tokens that share the reading of K and V
+constexpr size_t kConvertChunk = 256;  // elements
+
+/// Calls body(seq, first token of it, number) for the tokens [begin, end) of the batch's numbering.
+template <class Body>
+void for_tokens(std::span<const AttentionSeq> seqs, size_t begin, size_t end, const Body& body) {
+  size_t first = 0;
+  for (const AttentionSeq& seq : seqs) {
+    const size_t last = first + seq.num_rows;
+    if (last > begin && first < end) {
+      const size_t from = std::max(first, begin);
+      const size_t to = std::min(last, end);
+      for (size_t token = from; token < to; ++token) body(seq, static_cast<uint32_t>(token - first));
+    }
+    first = last;
+  }
+}
+
+/// One token's K and V, all heads, into its block.
+void write_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::byte* block, uint32_t in_block,
+                 const float* k, const float* v) {
+  const size_t bytes = dtype_bytes(layout.dtype);
+  const size_t head_bytes = size_t{layout.block_size} * layout.head_dim * bytes;
+  const auto round = kernels.from_f32[cpu::float_index(layout.dtype)];
+  const uint32_t lane = in_block % cpu::kTileKeys;
+  const size_t tile_bytes = size_t{in_block - lane} * layout.head_dim * bytes;
+  for (uint32_t head = 0; head < layout.num_kv_heads; ++head) {
+    std::byte* keys = block + head * head_bytes + tile_bytes + lane * bytes;
+    for (size_t d0 = 0; d0 < layout.head_dim; d0 += kConvertChunk) {
+      alignas(float) std::byte rounded[kConvertChunk * sizeof(float)];
+      const size_t count = std::min<size_t>(kConvertChunk, layout.head_dim - d0);
+      round(k + size_t{head} * layout.head_dim + d0, rounded, count);
+      std::byte* to = keys + d0 * cpu::kTileKeys * bytes;
+      if (bytes == sizeof(float)) {
+        for (size_t d = 0; d < count; ++d) std::memcpy(to + d * cpu::kTileKeys * 4, rounded + d * 4, 4);
+      } else {
+        for (size_t d = 0; d < count; ++d) std::memcpy(to + d * cpu::kTileKeys * 2, rounded + d * 2, 2);
+      }
+    }
+    std::byte* values = block + (layout.num_kv_heads + head) * head_bytes;
+    round(v + size_t{head} * layout.head_dim, values + size_t{in_block} * layout.head_dim * bytes,
+          layout.head_dim);
+  }
+}
+
+/// The first query tile of each sequence in the list of all of them.
+size_t number_tiles(std::span<const AttentionSeq> seqs, uint32_t tokens_per_tile, size_t* first_tile) {
+  size_t tiles = 0;
+  for (size_t i = 0; i < seqs.size(); ++i) {
+    first_tile[i] = tiles;
+    tiles += (seqs[i].num_rows + tokens_per_tile - 1) / tokens_per_tile;
+  }
+  return tiles;
+}
+
+constexpr size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+void write_kv(KernelContext& context, const KvLayout& layout, std::byte* cache,
+              std::span<const AttentionSeq> seqs, const float* k, size_t ldk, const float* v, size_t ldv) {
+  const cpu::KernelTable& kernels = cpu::table(context.isa);
+  const size_t block_bytes = layout.block_bytes();
+  size_t tokens = 0;
+  for (const AttentionSeq& seq : seqs) tokens += seq.num_rows;
+  const size_t width = size_t{layout.num_kv_heads} * layout.head_dim;
+  const size_t grain = cpu::balanced_grain(context.pool, tokens, 8192 / (width + 1) + 1);
+  context.pool.parallel_for(tokens, grain, [&](size_t begin, size_t end, uint32_t) {
+    for_tokens(seqs, begin, end, [&](const AttentionSeq& seq, uint32_t token) {
+      const uint32_t position = seq.first_position + token;
+      std::byte* block = cache + seq.block_table[position / layout.block_size] * block_bytes;
+      const size_t row = size_t{seq.first_row} + token;
+      write_token(kernels, layout, block, position % layout.block_size, k + row * ldk, v + row * ldv);
+    });
+  });
+}
+
+void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
+                     std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
+                     size_t ldq, float* out, size_t ldo) {
+  const auto run = cpu::table(context.isa).attention[cpu::float_index(layout.dtype)];
+  const uint32_t group = params.num_heads / layout.num_kv_heads;
+  const uint32_t tokens_per_tile = std::max(1U, kRowsPerTile / group);
+  const size_t index_bytes = round_up(seqs.size() * sizeof(size_t), 64);
+  const size_t thread_bytes =
+      round_up(cpu::attention_scratch_floats(size_t{tokens_per_tile} * group, layout.head_dim) * 4, 64);
+  context.scratch.reserve(index_bytes + context.pool.num_threads() * thread_bytes);
+  auto* first_tile = context.scratch.as<size_t>();
+  const size_t tiles = number_tiles(seqs, tokens_per_tile, first_tile);
+  std::byte* thread_scratch = context.scratch.data() + index_bytes;
+
+  const auto attend = [&](size_t item, uint32_t thread) {
+    // Later tiles see more keys: they go first, so that no long one is left for the end.
+    const size_t tile = tiles - 1 - item / layout.num_kv_heads;
+    const auto index =
+        static_cast<size_t>(std::upper_bound(first_tile, first_tile + seqs.size(), tile) - first_tile - 1);
+    const AttentionSeq& seq = seqs[index];
+    const auto kv_head = static_cast<uint32_t>(item % layout.num_kv_heads);
+    const auto token = static_cast<uint32_t>(tile - first_tile[index]) * tokens_per_tile;
+    const size_t row = size_t{seq.first_row} + token;
+    const size_t head_offset = size_t{kv_head} * group * layout.head_dim;
+    run({.cache = cache,
+         .block_table = seq.block_table.data(),
+         .block_bytes = layout.block_bytes(),
+         .block_size = layout.block_size,
+         .num_kv_heads = layout.num_kv_heads,
+         .head_dim = layout.head_dim,
+         .kv_head = kv_head,
+         .group = group,
+         .num_tokens = std::min(tokens_per_tile, seq.num_rows - token),
+         .first_position = seq.first_position + token,
+         .window = params.window,
+         .scale = params.scale,
+         .q = q + row * ldq + head_offset,
+         .ldq = ldq,
+         .out = out + row * ldo + head_offset,
+         .ldo = ldo,
+         .scratch = reinterpret_cast<float*>(thread_scratch + thread * thread_bytes)});
+  };
+  context.pool.parallel_for(tiles * layout.num_kv_heads, 1, [&](size_t begin, size_t end, uint32_t thread) {
+    for (size_t item = begin; item < end; ++item) attend(item, thread);
+  });
+}
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+#include "kernels/context.h"
+
+#include "kernels/cpu/table.h"
+
+namespace quire {
+
+std::string_view isa_name(IsaLevel level) {
+  switch (level) {
+    case IsaLevel::kReference:
+      return "reference";
+    case IsaLevel::kAvx2:
+      return "avx2";
+    case IsaLevel::kAvx512:
+      return "avx512";
+    case IsaLevel::kAvx512Bf16:
+      return "avx512-bf16";
+  }
+  return "?";
+}
+
+std::optional<IsaLevel> parse_isa(std::string_view name) {
+  for (const IsaLevel level :
+       {IsaLevel::kReference, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Bf16}) {
+    if (name == isa_name(level)) return level;
+  }
+  return std::nullopt;
+}
+
+const std::vector<IsaLevel>& available_isa_levels() {
+  static const std::vector<IsaLevel> levels = [] {
+    std::vector<IsaLevel> found = {IsaLevel::kReference};
+    for (const IsaLevel level : {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Bf16}) {
+      if (cpu::native_table(level) != nullptr) found.push_back(level);
+    }
+    return found;
+  }();
+  return levels;
+}
+
+}  // namespace quire

@@ -1,0 +1,179 @@
+// The plain version of every op: what the vectorised ones are read and tested against.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/table.h"
+
+namespace quire::cpu {
+namespace {
+
+struct F32 {
+  using Bits = float;
+  static float load(Bits bits) { return bits; }
+  static Bits store(float value) { return value; }
+};
+struct F16 {
+  using Bits = uint16_t;
+  static float load(Bits bits) { return f16_to_f32(bits); }
+  static Bits store(float value) { return f32_to_f16(value); }
+};
+struct Bf16 {
+  using Bits = uint16_t;
+  static float load(Bits bits) { return bf16_to_f32(bits); }
+  static Bits store(float value) { return f32_to_bf16(value); }
+};
+
+template <class T>
+void to_f32(const void* from, float* to, size_t count) {
+  const auto* source = static_cast<const typename T::Bits*>(from);
+  for (size_t i = 0; i < count; ++i) to[i] = T::load(source[i]);
+}
+
+template <class T>
+void from_f32(const float* from, void* to, size_t count) {
+  auto* target = static_cast<typename T::Bits*>(to);
+  for (size_t i = 0; i < count; ++i) target[i] = T::store(from[i]);
+}
+
+/// Panels of [steps][32][kPack]: one step is kPack consecutive k.
+template <class T, size_t kPack>
+void matmul(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+  const size_t steps = (args.k + kPack - 1) / kPack;
+  const size_t panel_elements = steps * kPack * kPanelWidth;
+  const auto* weights = reinterpret_cast<const typename T::Bits*>(args.panels);
+  const auto* x = static_cast<const float*>(args.x);
+  for (size_t panel = first_panel; panel < last_panel; ++panel) {
+    const typename T::Bits* w = weights + panel * panel_elements;
+    const size_t columns = std::min(kPanelWidth, args.n - panel * kPanelWidth);
+    for (size_t row = 0; row < args.m; ++row) {
+      float sums[kPanelWidth] = {};
+      for (size_t k = 0; k < args.k; ++k) {
+        const typename T::Bits* lane = w + (k / kPack) * kPack * kPanelWidth + k % kPack;
+        const float factor = x[row * args.ldx + k];
+        for (size_t i = 0; i < columns; ++i) sums[i] += factor * T::load(lane[i * kPack]);
+      }
+      float* y = args.y + row * args.ldy + panel * kPanelWidth;
+      for (size_t i = 0; i < columns; ++i) {
+        y[i] = args.bias != nullptr ? sums[i] + args.bias[panel * kPanelWidth + i] : sums[i];
+      }
+    }
+  }
+}
+
+/// One query head of one token: online softmax over the tiles from `first_key` to `position`.
+template <class T>
+void attend_row(const AttentionArgs& args, uint32_t position, const float* q, float* out) {
+  using Bits = typename T::Bits;
+  const uint32_t head_dim = args.head_dim;
+  const uint32_t first_key = args.window != 0 && position >= args.window ? position - args.window + 1 : 0;
+  float max = -std::numeric_limits<float>::infinity();
+  float sum = 0.0F;
+  std::fill_n(args.scratch, head_dim, 0.0F);
+  for (uint32_t base = first_key / kTileKeys * kTileKeys; base <= position; base += kTileKeys) {
+    const uint32_t in_block = base % args.block_size;
+    const auto* block = reinterpret_cast<const Bits*>(args.cache + args.block_table[base / args.block_size] *
+                                                                       args.block_bytes);
+    const size_t head_elements = size_t{args.block_size} * head_dim;
+    const Bits* keys = block + args.kv_head * head_elements + size_t{in_block} * head_dim;
+    const Bits* values = keys + args.num_kv_heads * head_elements;
+    const uint32_t begin = std::max(base, first_key) - base;
+    const uint32_t end = std::min(position - base + 1, kTileKeys);
+
+    float scores[kTileKeys];
+    float tile_max = max;
+    for (uint32_t j = begin; j < end; ++j) {
+      float dot = 0.0F;
+      for (uint32_t d = 0; d < head_dim; ++d) dot += q[d] * args.scale * T::load(keys[d * kTileKeys + j]);
+      scores[j] = dot;
+      tile_max = std::max(tile_max, dot);
+    }
+    const float rescale = std::exp(max - tile_max);
+    max = tile_max;
+    sum *= rescale;
+    for (uint32_t d = 0; d < head_dim; ++d) args.scratch[d] *= rescale;
+    for (uint32_t j = begin; j < end; ++j) {
+      const float weight = std::exp(scores[j] - max);
+      sum += weight;
+      for (uint32_t d = 0; d < head_dim; ++d) args.scratch[d] += weight * T::load(values[j * head_dim + d]);
+    }
+  }
+  for (uint32_t d = 0; d < head_dim; ++d) out[d] = args.scratch[d] / sum;
+}
+
+template <class T>
+void attention(const AttentionArgs& args) {
+  for (uint32_t token = 0; token < args.num_tokens; ++token) {
+    for (uint32_t head = 0; head < args.group; ++head) {
+      const size_t offset = size_t{head} * args.head_dim;
+      attend_row<T>(args, args.first_position + token, args.q + token * args.ldq + offset,
+                    args.out + token * args.ldo + offset);
+    }
+  }
+}
+
+void rms_norm(const float* x, size_t ldx, const float* weight, float eps, float* y, size_t ldy, size_t rows,
+              size_t width) {
+  for (size_t row = 0; row < rows; ++row) {
+    const float* in = x + row * ldx;
+    float* out = y + row * ldy;
+    double sum = 0.0;
+    for (size_t i = 0; i < width; ++i) sum += static_cast<double>(in[i]) * in[i];
+    const double mean = sum / static_cast<double>(width);
+    const auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
+    for (size_t i = 0; i < width; ++i) out[i] = in[i] * scale * weight[i];
+  }
+}
+
+void add_in_place(float* y, const float* x, size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] += x[i];
+}
+
+void swiglu(const float* gate_up, float* out, size_t rows, size_t width) {
+  for (size_t row = 0; row < rows; ++row) {
+    const float* gate = gate_up + row * 2 * width;
+    const float* up = gate + width;
+    for (size_t i = 0; i < width; ++i) {
+      out[row * width + i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
+    }
+  }
+}
+
+void rope(float* x, size_t ldx, size_t rows, uint32_t num_heads, uint32_t head_dim, uint32_t rotary,
+          const float* cos_sin, const uint32_t* positions) {
+  const uint32_t half = rotary / 2;
+  for (size_t row = 0; row < rows; ++row) {
+    const float* cosine = cos_sin + size_t{positions[row]} * rotary;
+    const float* sine = cosine + half;
+    for (uint32_t head = 0; head < num_heads; ++head) {
+      float* low = x + row * ldx + size_t{head} * head_dim;
+      float* high = low + half;
+      for (uint32_t i = 0; i < half; ++i) {
+        const float a = low[i];
+        const float b = high[i];
+        low[i] = a * cosine[i] - b * sine[i];
+        high[i] = b * cosine[i] + a * sine[i];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const KernelTable& reference_table() {
+  static constexpr KernelTable kTable = {
+      .to_f32 = {to_f32<F32>, to_f32<F16>, to_f32<Bf16>},
+      .from_f32 = {from_f32<F32>, from_f32<F16>, from_f32<Bf16>},
+      .matmul = {matmul<F32, 1>, matmul<F16, 1>, matmul<Bf16, 2>},
+      .attention = {attention<F32>, attention<F16>, attention<Bf16>},
+      .bf16_activations = DType::kF32,
+      .rms_norm = rms_norm,
+      .add_in_place = add_in_place,
+      .swiglu = swiglu,
+      .rope = rope,
+  };
+  return kTable;
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,33 @@
+#include "kernels/cpu/table.h"
+
+#include <algorithm>
+
+namespace quire::cpu {
+namespace {
+
+constexpr size_t kPiecesPerThread = 8;
+
+}  // namespace
+
+size_t float_index(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return 1;
+    case DType::kBF16:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+const KernelTable& table(IsaLevel level) {
+  const KernelTable* native = native_table(level);
+  return native != nullptr ? *native : reference_table();
+}
+
+size_t balanced_grain(const ThreadPool& pool, size_t count, size_t min_grain) {
+  const size_t pieces = size_t{pool.num_threads()} * kPiecesPerThread;
+  return std::max({min_grain, (count + pieces - 1) / pieces, size_t{1}});
+}
+
+}  // namespace quire::cpu
