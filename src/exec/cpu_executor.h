@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "control/step.h"
+#include "exec/executor.h"
+#include "kernels/context.h"
+#include "model/decoder.h"
+#include "sample/sampler.h"
+
+namespace quire {
+
+/// Computes step plans with a decoder on the CPU: one forward pass over the whole batch, then sampling, the
+/// rows spread over the context's threads. A sequence's tokens and logprobs depend on its own tokens and
+/// parameters alone. Synchronous: submit computes, wait returns what it found.
+///
+/// A plan that contradicts itself or the former ones is a bug of whoever made it and throws Error; the
+/// executor is of no use afterwards. Logits that are not finite end their sequence only (SeqResult::error).
+class CpuExecutor final : public Executor {
+ public:
+  /// All three must outlive the executor, and nobody else use `cache` and `context` while it computes.
+  /// Slots are [0, max_slots).
+  CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots);
+
+  Ticket submit(const StepPlan& plan) override;
+  StepResult wait(Ticket ticket) override;
+
+ private:
+  struct Slot {
+    bool used = false;
+    bool stepped = false;              // in the plan at hand
+    std::optional<uint32_t> computed;  // tokens whose K/V are there; unknown until its first step
+    std::vector<BlockId> table;
+    SequenceSampler sampler;
+  };
+  /// A row of logits and where its token goes.
+  struct Row {
+    uint32_t seq = 0;  // index in StepPlan::seqs
+    SlotId slot = kNoSlot;
+    uint32_t position = 0;  // of the token to be sampled
+  };
+
+  Slot& used_slot(SlotId slot, std::string_view part);
+  void check_block(BlockId block, std::string_view part) const;
+  void apply_changes(const StepPlan& plan);
+  void add(const NewSeq& seq);
+  void gather(const StepPlan& plan);
+  void advance(const SeqStep& seq, Slot& slot);
+  void sample(std::span<const float> logits);
+
+  Decoder& decoder_;
+  KvCache& cache_;
+  KernelContext& context_;
+  const uint32_t vocab_size_;
+  const uint32_t max_positions_;
+  std::vector<Slot> slots_;
+  std::vector<SamplerWorkspace> workspaces_;  // per thread
+  // The batch, built anew by every step in memory that is kept.
+  std::vector<TokenId> tokens_;
+  std::vector<DecoderSeq> seqs_;
+  std::vector<Row> rows_;
+  StepResult result_;
+  Ticket last_ticket_ = 0;
+  bool pending_ = false;
+};
+
+}  // namespace quire
