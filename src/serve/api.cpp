@@ -1,0 +1,205 @@
+#include "serve/api.h"
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fmt/format.h>
+
+#include "serve/json_text.h"
+
+namespace quire {
+namespace {
+
+HttpResponse error_response(const RequestError& error) {
+  ErrorAnswer answer = error_answer(error);
+  HttpResponse response{.status = answer.status, .body = std::move(answer.body)};
+  const bool again =
+      error.code == RequestErrorCode::kQueueFull || error.code == RequestErrorCode::kShuttingDown;
+  if (again) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+HttpResponse plain_error(unsigned status, std::string_view message, std::string_view code) {
+  return {.status = status, .body = error_body(message, "invalid_request_error", "", code)};
+}
+
+HttpResponse preflight_answer(const HttpRequest& request) {
+  HttpResponse response{.status = 204};
+  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  response.headers.emplace_back("Access-Control-Allow-Headers", request.requested_headers.empty()
+                                                                    ? "Authorization, Content-Type"
+                                                                    : request.requested_headers);
+  response.headers.emplace_back("Access-Control-Max-Age", "600");
+  return response;
+}
+
+}  // namespace
+
+Api::Api(const ServerConfig& config, Engine& engine, const ServedModel& model, const MetricsText& metrics)
+    : config_(config),
+      engine_(engine),
+      model_(model),
+      metrics_text_(metrics),
+      keys_(config.api_keys),
+      schema_{.vocab_size = engine.config().vocab_size, .defaults = model.defaults},
+      started_(std::time(nullptr)),
+      workers_(std::max(1U, config.worker_threads)) {}
+
+void Api::join() { workers_.join(); }
+
+// ---- Routing ----
+
+const std::vector<Api::Route>& Api::routes() {
+  static const std::vector<Route> routes = {
+      {"/health", "GET", false, &Api::health},           {"/ping", "GET", false, &Api::health},
+      {"/version", "GET", false, &Api::version},         {"/metrics", "GET", false, &Api::metrics},
+      {"/v1/models", "GET", true, &Api::list_models},    {"/v1/models/", "GET", true, &Api::show_model},
+      {"/v1/completions", "POST", true, &Api::complete}, {"/v1/chat/completions", "POST", true, &Api::chat},
+      {"/tokenize", "POST", true, &Api::tokenize},       {"/detokenize", "POST", true, &Api::detokenize},
+  };
+  return routes;
+}
+
+const Api::Route* Api::find_route(std::string_view path) {
+  for (const Route& route : routes()) {
+    if (path == route.path) return &route;
+    if (route.path.ends_with('/') && path.starts_with(route.path)) return &route;
+  }
+  return nullptr;
+}
+
+std::optional<HttpResponse> Api::settle_early(HttpRequest& request) const {
+  const Route* route = find_route(request.path);
+  // What stands under /v1 is nobody's business who has no key, whether it exists or not.
+  const bool needs_key = route != nullptr ? route->needs_key : request.path.starts_with("/v1/");
+  if (request.method == "OPTIONS" && route != nullptr) return preflight_answer(request);
+  if (needs_key && keys_.required()) {
+    const auto tenant = keys_.tenant(request.authorization);
+    if (!tenant) {
+      HttpResponse response =
+          plain_error(401, "a valid API key is needed, as a bearer token", "invalid_api_key");
+      response.headers.emplace_back("WWW-Authenticate", "Bearer");
+      return response;
+    }
+    request.tenant = *tenant;
+  }
+  if (route == nullptr) return plain_error(404, fmt::format("there is no {}", request.path), "not_found");
+  const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  if (method != route->method) {
+    HttpResponse response =
+        plain_error(405, fmt::format("{} wants {}", request.path, route->method), "method_not_allowed");
+    response.headers.emplace_back("Allow", route->method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
+    return response;
+  }
+  return std::nullopt;
+}
+
+asio::awaitable<void> Api::handle(Exchange& exchange) {
+  // settle_early has found the path before.
+  const Route* route = find_route(exchange.request().path);
+  co_await (this->*route->handler)(exchange);
+}
+
+/// The result of `work`, done by a worker; the caller goes on where it was.
+template <class Work>
+asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Work work) {
+  using Result = std::invoke_result_t<Work>;
+  auto task = [&work]() -> asio::awaitable<Result> { co_return work(); };
+  co_return co_await asio::co_spawn(workers_, std::move(task), asio::use_awaitable);
+}
+
+asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<std::string> body) {
+  HttpResponse response;
+  if (body) {
+    response.body = std::move(*body);
+  } else {
+    response = error_response(body.error());
+  }
+  co_await exchange.respond(std::move(response));
+}
+
+// ---- Small answers ----
+
+asio::awaitable<void> Api::health(Exchange& exchange) {
+  HttpResponse response;
+  response.content_type = "text/plain; charset=utf-8";
+  co_await exchange.respond(std::move(response));
+}
+
+asio::awaitable<void> Api::version(Exchange& exchange) {
+  std::string body = "{\"version\":";
+  append_json_string(body, config_.version);
+  body += '}';
+  co_await respond_json(exchange, std::move(body));
+}
+
+asio::awaitable<void> Api::metrics(Exchange& exchange) {
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  if (metrics_text_) response.body = metrics_text_();
+  co_await exchange.respond(std::move(response));
+}
+
+std::string Api::model_entry(std::string_view name) const {
+  std::string out = "{\"id\":";
+  append_json_string(out, name);
+  fmt::format_to(std::back_inserter(out),
+                 ",\"object\":\"model\",\"created\":{},\"owned_by\":\"quire\",\"root\":", started_);
+  append_json_string(out, config_.served_names.front());
+  fmt::format_to(std::back_inserter(out), ",\"parent\":null,\"max_model_len\":{}}}",
+                 engine_.config().scheduler.max_model_len);
+  return out;
+}
+
+asio::awaitable<void> Api::list_models(Exchange& exchange) {
+  std::string body = "{\"object\":\"list\",\"data\":[";
+  for (size_t i = 0; i < config_.served_names.size(); ++i) {
+    if (i > 0) body += ',';
+    body += model_entry(config_.served_names[i]);
+  }
+  body += "]}";
+  co_await respond_json(exchange, std::move(body));
+}
+
+asio::awaitable<void> Api::show_model(Exchange& exchange) {
+  const std::string name = exchange.request().path.substr(std::string_view("/v1/models/").size());
+  Expected<std::string> body;
+  if (auto known = check_model(name); known && !name.empty()) {
+    body = model_entry(name);
+  } else {
+    body = refuse(RequestErrorCode::kNotFound, fmt::format("there is no model '{}'", name), "model");
+  }
+  co_await respond_json(exchange, std::move(body));
+}
+
+// ---- Tokenizer ----
+
+asio::awaitable<void> Api::tokenize(Exchange& exchange) {
+  auto body = co_await on_worker([this, &exchange] { return tokenize_body(exchange.request()); });
+  co_await respond_json(exchange, std::move(body));
+}
+
+asio::awaitable<void> Api::detokenize(Exchange& exchange) {
+  auto body = co_await on_worker([this, &exchange] { return detokenize_body(exchange.request()); });
+  co_await respond_json(exchange, std::move(body));
+}
+
+// ---- Generation ----
+
+asio::awaitable<void> Api::complete(Exchange& exchange) {
+  auto job = co_await on_worker([this, &exchange] { return prepare_completion(exchange.request()); });
+  co_await generate(exchange, std::move(job));
+}
+
+asio::awaitable<void> Api::chat(Exchange& exchange) {
+  auto job = co_await on_worker([this, &exchange] { return prepare_chat(exchange.request()); });
+  co_await generate(exchange, std::move(job));
+}
+
+}  // namespace quire

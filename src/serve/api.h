@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/thread_pool.hpp>
+
+#include "base/error.h"
+#include "serve/auth.h"
+#include "serve/http.h"
+#include "serve/openai_response.h"
+#include "serve/openai_schema.h"
+#include "serve/server.h"
+
+namespace quire {
+
+/// The paths of the API and what they answer. Thread-safe.
+class Api final : public RequestHandler {
+ public:
+  /// The references must outlive it.
+  Api(const ServerConfig& config, Engine& engine, const ServedModel& model, const MetricsText& metrics);
+
+  std::optional<HttpResponse> settle_early(HttpRequest& request) const override;
+  asio::awaitable<void> handle(Exchange& exchange) override;
+
+  /// Waits for what the workers have begun. Nothing may be handled afterwards.
+  void join();
+
+ private:
+  using Handler = asio::awaitable<void> (Api::*)(Exchange&);
+  struct Route {
+    std::string_view path;    // ends with '/': and all below it
+    std::string_view method;  // GET stands for HEAD too
+    bool needs_key;
+    Handler handler;
+  };
+  static const std::vector<Route>& routes();
+  static const Route* find_route(std::string_view path);
+
+  /// A request ready for the engine.
+  struct Job {
+    AnswerStyle style;
+    bool stream = false;
+    std::vector<GenerationRequest> requests;  // one a prompt
+  };
+
+  asio::awaitable<void> health(Exchange& exchange);
+  asio::awaitable<void> version(Exchange& exchange);
+  asio::awaitable<void> metrics(Exchange& exchange);
+  asio::awaitable<void> list_models(Exchange& exchange);
+  asio::awaitable<void> show_model(Exchange& exchange);
+  asio::awaitable<void> complete(Exchange& exchange);
+  asio::awaitable<void> chat(Exchange& exchange);
+  asio::awaitable<void> tokenize(Exchange& exchange);
+  asio::awaitable<void> detokenize(Exchange& exchange);
+
+  class Running;
+  asio::awaitable<void> generate(Exchange& exchange, Expected<Job> job);
+  asio::awaitable<void> answer_whole(Exchange& exchange, Job& job, Running& running);
+  asio::awaitable<void> answer_stream(Exchange& exchange, Job& job, Running& running);
+
+  // On a worker's thread.
+  Expected<Job> prepare_completion(const HttpRequest& request) const;
+  Expected<Job> prepare_chat(const HttpRequest& request) const;
+  Expected<std::string> tokenize_body(const HttpRequest& request) const;
+  Expected<std::string> detokenize_body(const HttpRequest& request) const;
+  Expected<json::value> parse_body(const HttpRequest& request) const;
+  Expected<std::string> render(const ChatPrompt& prompt) const;
+  Expected<void> check_model(std::string_view name) const;
+  AnswerStyle make_style(AnswerKind kind, const GenerationOptions& options) const;
+  GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,
+                                 std::vector<TokenId> prompt) const;
+
+  template <class Work>
+  asio::awaitable<std::invoke_result_t<Work>> on_worker(Work work);
+  asio::awaitable<void> respond_json(Exchange& exchange, Expected<std::string> body);
+  std::string model_entry(std::string_view name) const;
+
+  const ServerConfig& config_;
+  Engine& engine_;
+  const ServedModel& model_;
+  const MetricsText& metrics_text_;
+  const ApiKeys keys_;
+  const SchemaContext schema_;
+  const int64_t started_;  // seconds since 1970
+  asio::thread_pool workers_;
+};
+
+}  // namespace quire

@@ -1,0 +1,196 @@
+// The part of Api that runs on the workers: from a body to what the engine takes.
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "serve/api.h"
+#include "serve/json_text.h"
+#include "text/chat_template.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kWhiteSpace = " \t\n\r\f\v";
+
+std::string_view without_trailing_space(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
+}
+
+std::string_view without_leading_space(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
+}
+
+/// `rendered` up to the end of the last message's content, as transformers cuts it: the content itself is
+/// found even if the template trims it.
+Expected<std::string> cut_after(std::string rendered, std::string_view content) {
+  const std::string_view shown = without_leading_space(content);
+  const std::string_view trimmed = without_trailing_space(shown);
+  const size_t begin = rendered.rfind(trimmed);
+  if (begin == std::string::npos) {
+    return refuse(RequestErrorCode::kInvalid,
+                  "continue_final_message: the chat template does not show the last message as it is",
+                  "continue_final_message");
+  }
+  const bool whole = std::string_view(rendered).substr(begin).starts_with(shown);
+  rendered.resize(begin + (whole ? shown : trimmed).size());
+  return rendered;
+}
+
+template <class T, class U>
+Expected<T> failed(Expected<U>& result) {
+  return tl::unexpected(std::move(result.error()));
+}
+
+}  // namespace
+
+Expected<json::value> Api::parse_body(const HttpRequest& request) const {
+  try {
+    return parse_json(request.body, "request body");
+  } catch (const Error& error) {
+    return refuse(RequestErrorCode::kInvalid, error.what());
+  }
+}
+
+Expected<void> Api::check_model(std::string_view name) const {
+  const auto& names = config_.served_names;
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return {};
+  return refuse(
+      RequestErrorCode::kNotFound,
+      fmt::format("The model '{}' does not exist; here is '{}'.", name.substr(0, 200), names.front()),
+      "model");
+}
+
+AnswerStyle Api::make_style(AnswerKind kind, const GenerationOptions& options) const {
+  AnswerStyle style;
+  style.kind = kind;
+  style.id = (kind == AnswerKind::kChat ? "chatcmpl-" : "cmpl-") + random_hex(16);
+  style.created = std::time(nullptr);
+  style.model = options.model.empty() ? config_.served_names.front() : options.model;
+  style.n = options.generation.n;
+  style.logprobs = options.generation.sampling.num_logprobs >= 0;
+  style.include_usage = options.include_usage;
+  style.continuous_usage = options.continuous_usage;
+  style.return_token_ids = options.return_token_ids;
+  style.tokens_as_ids = options.return_tokens_as_token_ids;
+  style.eos = engine_.config().eos;
+  return style;
+}
+
+GenerationRequest Api::make_request(const HttpRequest& request, const GenerationOptions& options,
+                                    std::vector<TokenId> prompt) const {
+  GenerationRequest out = options.generation;
+  if (prompt.empty() && model_.bos) prompt.push_back(*model_.bos);
+  out.prompt = std::move(prompt);
+  if (!options.has_seed) out.sampling.seed = random_seed();
+  out.salt = block_salt(request.tenant, options.user, options.cache_salt);
+  return out;
+}
+
+Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
+  auto body = parse_body(request);
+  if (!body) return failed<Job>(body);
+  auto parsed = parse_completion(*body, schema_);
+  if (!parsed) return failed<Job>(parsed);
+  if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
+
+  Job job;
+  job.style = make_style(AnswerKind::kCompletion, parsed->options);
+  job.stream = parsed->options.stream;
+  for (Prompt& prompt : parsed->prompts) {
+    std::vector<TokenId> ids;
+    if (auto* given = std::get_if<std::vector<TokenId>>(&prompt)) {
+      if (parsed->echo) job.style.echo.push_back(model_.tokenizer.decode(*given, true));
+      ids = std::move(*given);
+    } else {
+      auto& text = std::get<std::string>(prompt);
+      ids = model_.tokenizer.encode(text, parsed->add_special_tokens);
+      if (parsed->echo) job.style.echo.push_back(std::move(text));
+    }
+    job.requests.push_back(make_request(request, parsed->options, std::move(ids)));
+    if (job.style.return_token_ids) job.style.prompt_ids.push_back(job.requests.back().prompt);
+  }
+  return job;
+}
+
+Expected<std::string> Api::render(const ChatPrompt& prompt) const {
+  if (model_.chat_template == nullptr) {
+    return refuse(RequestErrorCode::kInvalid,
+                  "This model has no chat template; /v1/completions takes a plain prompt.", "messages");
+  }
+  auto text = model_.chat_template->render(prompt.context);
+  if (!text) {
+    RequestError error = std::move(text.error());
+    error.param = "messages";
+    return tl::unexpected(std::move(error));
+  }
+  if (prompt.continued) return cut_after(std::move(*text), *prompt.continued);
+  return text;
+}
+
+Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
+  auto body = parse_body(request);
+  if (!body) return failed<Job>(body);
+  auto parsed = parse_chat(*body, schema_);
+  if (!parsed) return failed<Job>(parsed);
+  if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
+  auto text = render(parsed->prompt);
+  if (!text) return failed<Job>(text);
+
+  Job job;
+  job.style = make_style(AnswerKind::kChat, parsed->options);
+  job.stream = parsed->options.stream;
+  // The template has written the special tokens.
+  auto ids = model_.tokenizer.encode(*text, parsed->prompt.add_special_tokens);
+  job.requests.push_back(make_request(request, parsed->options, std::move(ids)));
+  if (job.style.return_token_ids) job.style.prompt_ids.push_back(job.requests.back().prompt);
+  return job;
+}
+
+Expected<std::string> Api::tokenize_body(const HttpRequest& request) const {
+  auto body = parse_body(request);
+  if (!body) return failed<std::string>(body);
+  auto parsed = parse_tokenize(*body);
+  if (!parsed) return failed<std::string>(parsed);
+  if (auto known = check_model(parsed->model); !known) return failed<std::string>(known);
+  std::vector<TokenId> ids;
+  if (const auto* chat = std::get_if<ChatPrompt>(&parsed->prompt)) {
+    auto text = render(*chat);
+    if (!text) return text;
+    ids = model_.tokenizer.encode(*text, chat->add_special_tokens);
+  } else {
+    ids = model_.tokenizer.encode(std::get<std::string>(parsed->prompt), parsed->add_special_tokens);
+  }
+  std::string out =
+      fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[{}],\"token_strs\":", ids.size(),
+                  engine_.config().scheduler.max_model_len, fmt::join(ids, ","));
+  if (parsed->return_token_strs) {
+    out += '[';
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (i > 0) out += ',';
+      append_json_string(out, model_.tokenizer.token_text(ids[i]));
+    }
+    out += "]}";
+  } else {
+    out += "null}";
+  }
+  return out;
+}
+
+Expected<std::string> Api::detokenize_body(const HttpRequest& request) const {
+  auto body = parse_body(request);
+  if (!body) return failed<std::string>(body);
+  auto parsed = parse_detokenize(*body, schema_);
+  if (!parsed) return failed<std::string>(parsed);
+  if (auto known = check_model(parsed->model); !known) return failed<std::string>(known);
+  std::string out = "{\"prompt\":";
+  append_json_string(out, model_.tokenizer.decode(parsed->tokens, false));
+  out += '}';
+  return out;
+}
+
+}  // namespace quire

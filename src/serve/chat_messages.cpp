@@ -1,0 +1,199 @@
+#include "serve/chat_messages.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxMessages = 16384;
+constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                    "assistant", "tool",      "function"};
+
+/// The text of a message: a string, or an array of text parts.
+std::string read_content(Fields& message, bool required) {
+  const json::value* content = message.get("content");
+  if (content == nullptr) {
+    if (required) message.fail("content", "is missing");
+    return {};
+  }
+  if (const auto* text = content->if_string()) return std::string(*text);
+  const json::array* parts = content->if_array();
+  if (parts == nullptr) {
+    message.fail("content", "must be a string or an array of text parts");
+    return {};
+  }
+  std::string joined;
+  for (size_t i = 0; i < parts->size(); ++i) {
+    const std::string name = fmt::format("content[{}]", i);
+    const json::object* part = (*parts)[i].if_object();
+    const json::value* type = part == nullptr ? nullptr : part->if_contains("type");
+    if (type == nullptr || !type->is_string()) {
+      message.fail(name, "must be an object with a type");
+      return {};
+    }
+    if (type->get_string() != "text") {
+      message.unsupported(name, "is not supported: only parts of type text are");
+      return {};
+    }
+    const json::value* text = part->if_contains("text");
+    if (text == nullptr || !text->is_string()) {
+      message.fail(name + ".text", "must be a string");
+      return {};
+    }
+    if (i > 0) joined += '\n';
+    joined += text->get_string();
+  }
+  return joined;
+}
+
+/// A copy of the calls with their arguments parsed: the API writes them as text, templates want objects.
+json::array read_tool_calls(Fields& message, const json::array& calls) {
+  json::array out;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string name = fmt::format("tool_calls[{}]", i);
+    const json::object* call = calls[i].if_object();
+    const json::value* function = call == nullptr ? nullptr : call->if_contains("function");
+    if (function == nullptr || !function->is_object()) {
+      message.fail(name, "must be an object with a function");
+      return {};
+    }
+    json::object copy = *call;
+    json::object& called = copy["function"].as_object();
+    if (const json::value* arguments = called.if_contains("arguments")) {
+      if (const auto* text = arguments->if_string()) {
+        try {
+          json::value parsed = text->empty() ? json::object() : parse_json(*text, name);
+          called["arguments"] = std::move(parsed);
+        } catch (const Error&) {
+          message.fail(name + ".function.arguments", "must be a JSON object, written as a string");
+          return {};
+        }
+      }
+    }
+    out.push_back(std::move(copy));
+  }
+  return out;
+}
+
+/// Fields of an assistant's answer that clients send back as they got them.
+void ignore_empty(Fields& message, std::string_view name) {
+  const json::value* value = message.get(name);
+  if (value == nullptr) return;
+  const auto* list = value->if_array();
+  if (list == nullptr || !list->empty()) message.unsupported(name);
+}
+
+json::object read_message(Fields& message) {
+  json::object out;
+  const auto role = message.string("role");
+  if (!role) {
+    message.fail("role", "is missing");
+    return out;
+  }
+  if (std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
+    message.fail("role", "must be one of system, developer, user, assistant, tool, function");
+    return out;
+  }
+  out["role"] = *role;
+  out["content"] = read_content(message, *role != "assistant");
+  for (const std::string_view name : {"name", "tool_call_id", "reasoning_content", "reasoning"}) {
+    if (auto text = message.string(name)) out[name] = *text;
+  }
+  if (const json::array* calls = message.array("tool_calls"); calls != nullptr && !calls->empty()) {
+    out["tool_calls"] = read_tool_calls(message, *calls);
+  }
+  for (const std::string_view name : {"refusal", "audio", "annotations", "function_call"}) {
+    ignore_empty(message, name);
+  }
+  return out;
+}
+
+json::array read_messages(Fields& fields) {
+  json::array out;
+  const json::array* messages = fields.array("messages");
+  if (messages == nullptr || messages->empty()) {
+    fields.fail("messages", "must hold at least one message");
+    return out;
+  }
+  if (messages->size() > kMaxMessages) {
+    fields.fail("messages", fmt::format("must hold at most {} messages", kMaxMessages));
+    return out;
+  }
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const std::string name = fmt::format("messages[{}]", i);
+    const json::object* message = (*messages)[i].if_object();
+    if (message == nullptr) {
+      fields.fail(name, "must be an object");
+      return out;
+    }
+    Fields inner(*message, name + ".");
+    out.push_back(read_message(inner));
+    if (auto error = inner.finish()) {
+      fields.fail(std::move(*error));
+      return out;
+    }
+  }
+  return out;
+}
+
+json::value read_objects(Fields& fields, std::string_view name) {
+  const json::array* list = fields.array(name);
+  if (list == nullptr || list->empty()) return nullptr;
+  for (size_t i = 0; i < list->size(); ++i) {
+    if (!(*list)[i].is_object()) fields.fail(fmt::format("{}[{}]", name, i), "must be an object");
+  }
+  return *list;
+}
+
+json::value read_tools(Fields& fields) {
+  json::value tools = read_objects(fields, "tools");
+  if (!tools.is_array() || !fields.ok()) return tools;
+  const json::array& list = tools.get_array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const json::object& tool = list[i].get_object();
+    const json::value* type = tool.if_contains("type");
+    const json::value* function = tool.if_contains("function");
+    if (type == nullptr || *type != "function" || function == nullptr || !function->is_object()) {
+      fields.fail(fmt::format("tools[{}]", i), "must be {\"type\": \"function\", \"function\": {...}}");
+    }
+  }
+  return tools;
+}
+
+}  // namespace
+
+ChatPrompt read_chat_prompt(Fields& fields) {
+  ChatPrompt prompt;
+  json::array messages = read_messages(fields);
+  const bool go_on = fields.boolean("continue_final_message", false);
+  const bool add_prompt = fields.boolean("add_generation_prompt", !go_on);
+  prompt.add_special_tokens = fields.boolean("add_special_tokens", false);
+  if (go_on && add_prompt) {
+    fields.fail("continue_final_message", "and add_generation_prompt exclude each other");
+  }
+  if (go_on && fields.ok()) prompt.continued = std::string(messages.back().at("content").get_string());
+
+  json::object& context = prompt.context;
+  context["messages"] = std::move(messages);
+  context["tools"] = read_tools(fields);
+  context["documents"] = read_objects(fields, "documents");
+  context["add_generation_prompt"] = add_prompt;
+  if (const json::object* extra = fields.object("chat_template_kwargs")) {
+    for (const auto& [name, value] : *extra) {
+      if (context.contains(name)) {
+        fields.fail("chat_template_kwargs", fmt::format("may not set {}", std::string_view(name)));
+        break;
+      }
+      context[name] = value;
+    }
+  }
+  return prompt;
+}
+
+}  // namespace quire

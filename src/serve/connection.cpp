@@ -1,0 +1,373 @@
+#include "serve/connection.h"
+
+#include <array>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "serve/openai_response.h"
+
+namespace quire {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr size_t kReadBytes = 16 << 10;
+constexpr size_t kMaxReadAhead = 64 << 10;  // of what a pipelining client sends during an answer
+constexpr Nanos kLingerTime = 2 * kSecond;
+constexpr uint64_t kMaxLingerBytes = 64 << 20;
+
+/// A body that grows with what arrives; Beast's own reserves what Content-Length promises.
+struct GrowingBody {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool is_request, class AnyFields>
+    reader(http::header<is_request, AnyFields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<uint64_t>&, error_code& failed) { failed = {}; }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, error_code& failed) {
+      failed = {};
+      const size_t before = body_.size();
+      for (auto it = asio::buffer_sequence_begin(buffers); it != asio::buffer_sequence_end(buffers); ++it) {
+        const asio::const_buffer piece = *it;
+        body_.append(static_cast<const char*>(piece.data()), piece.size());
+      }
+      return body_.size() - before;
+    }
+    void finish(error_code& failed) { failed = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+using Parser = http::request_parser<GrowingBody>;
+
+std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
+HttpRequest read_head(const http::request_header<>& head) {
+  HttpRequest out;
+  out.method = view(head.method_string());
+  const std::string_view target = view(head.target());
+  // A path that cannot be decoded is one that nobody serves.
+  out.path = percent_decode(target.substr(0, target.find('?'))).value_or("");
+  out.authorization = view(head[http::field::authorization]);
+  out.requested_headers = view(head[http::field::access_control_request_headers]);
+  return out;
+}
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config, RequestHandler& handler,
+                       std::function<void(Connection*)> on_end)
+    : socket_(std::move(socket)),
+      config_(config),
+      handler_(handler),
+      on_end_(std::move(on_end)),
+      deadline_(socket_.get_executor()),
+      watch_end_(socket_.get_executor(), asio::steady_timer::time_point::max()) {}
+
+void Connection::start() {
+  asio::co_spawn(
+      socket_.get_executor(), [self = shared_from_this()] { return self->run(); },
+      [self = shared_from_this()](const std::exception_ptr&) { self->end(); });
+}
+
+void Connection::turn_away() {
+  asio::co_spawn(
+      socket_.get_executor(),
+      [self = shared_from_this()]() -> asio::awaitable<void> {
+        co_await self->refuse(503, "too many connections");
+        co_await self->linger();
+      },
+      [self = shared_from_this()](const std::exception_ptr&) { self->end(); });
+}
+
+void Connection::finish_soon() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->finish_ = true;
+    error_code ignored;
+    if (self->idle_) self->socket_.cancel(ignored);
+  });
+}
+
+void Connection::cut_soon() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
+}
+
+void Connection::end() {
+  cut();  // a watching read would keep it
+  on_end_(this);
+}
+
+void Connection::cut() {
+  finish_ = true;
+  lose_client();
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+void Connection::lose_client() {
+  if (std::exchange(gone_, true)) return;
+  if (gone_hook_) gone_hook_();
+}
+
+// ---- Deadlines: what is under way fails when one passes ----
+
+void Connection::set_deadline(Nanos after) {
+  timed_out_ = false;
+  const uint64_t number = ++deadline_number_;
+  deadline_.expires_after(std::chrono::nanoseconds(after));
+  deadline_.async_wait([self = shared_from_this(), number](error_code) {
+    // It may have been too late to cancel the wait.
+    if (self->deadline_number_ != number) return;
+    self->timed_out_ = true;
+    error_code ignored;
+    self->socket_.cancel(ignored);
+  });
+}
+
+void Connection::clear_deadline() {
+  ++deadline_number_;
+  deadline_.cancel();
+}
+
+// ---- Requests ----
+
+asio::awaitable<void> Connection::run() {
+  while (co_await serve_one()) {
+  }
+  co_await linger();
+}
+
+asio::awaitable<bool> Connection::wait_for_request() {
+  if (finish_) co_return false;
+  if (buffer_.size() > 0) co_return true;
+  error_code failed;
+  idle_ = true;
+  set_deadline(config_.idle_timeout);
+  const size_t read = co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
+                                                       asio::redirect_error(asio::use_awaitable, failed));
+  clear_deadline();
+  idle_ = false;
+  buffer_.commit(read);
+  co_return !failed;
+}
+
+/// False if the connection ends with it.
+asio::awaitable<bool> Connection::serve_one() {
+  if (!co_await wait_for_request()) co_return false;
+  const auto begun = std::chrono::steady_clock::now();
+  request_ = {};
+  answer_ = Answer::kNone;
+  status_ = 0;
+  sent_ = 0;
+  keep_alive_ = false;
+  http10_ = false;
+  if (co_await read_request()) co_await answer_request();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;
+  log_debug(fmt::format("{} {} {} {} bytes {:.1f} ms{}", request_.method.empty() ? "-" : request_.method,
+                        request_.path, status_, sent_, took.count(), gone_ ? ", client gone" : ""));
+  co_return keep_alive_ && !finish_ && !gone_;
+}
+
+/// True if there is a whole request to answer; otherwise what had to be said has been said.
+asio::awaitable<bool> Connection::read_request() {
+  Parser parser;
+  parser.header_limit(config_.max_header_bytes);
+  parser.body_limit(config_.max_body_bytes);
+  error_code failed;
+  set_deadline(config_.header_timeout);
+  co_await http::async_read_header(socket_, buffer_, parser,
+                                   asio::redirect_error(asio::use_awaitable, failed));
+  clear_deadline();
+  if (failed) {
+    co_await refuse_broken(failed);
+    co_return false;
+  }
+  const auto& head = parser.get();
+  request_ = read_head(head);
+  http10_ = head.version() < 11;
+  const bool may_stay = !http10_ && head.keep_alive();
+  if (auto settled = handler_.settle_early(request_)) {
+    unread_ = !parser.is_done();
+    keep_alive_ = may_stay && !unread_;
+    co_await respond(std::move(*settled));
+    co_return false;
+  }
+  if (!parser.is_done()) {
+    if (boost::beast::iequals(head[http::field::expect], "100-continue")) {
+      co_await write(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")));
+    }
+    set_deadline(config_.body_timeout);
+    co_await http::async_read(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, failed));
+    clear_deadline();
+    if (failed) {
+      co_await refuse_broken(failed);
+      co_return false;
+    }
+  }
+  request_.body = std::move(parser.get().body());
+  keep_alive_ = may_stay;
+  co_return true;
+}
+
+asio::awaitable<void> Connection::answer_request() {
+  bool failed = false;
+  answering_ = true;
+  watch();
+  try {
+    co_await handler_.handle(*this);
+    if (answer_ == Answer::kStream && !http10_) {
+      co_await write(asio::buffer(std::string_view("0\r\n\r\n")));
+    }
+  } catch (const boost::system::system_error&) {
+    // The client is gone; lose_client() has said so.
+  } catch (const std::exception& error) {
+    log_error(fmt::format("{} {}: {}", request_.method, request_.path, error.what()));
+    failed = true;
+  }
+  answering_ = false;
+  gone_hook_ = nullptr;
+  if (failed && answer_ == Answer::kNone) {
+    HttpResponse response{.status = 500,
+                          .body = error_body("internal error", "server_error", "", "internal_error")};
+    co_await respond(std::move(response));
+  } else if (failed) {
+    cut();  // so that nobody takes half an answer for a whole one
+  }
+  co_await stop_watching();
+}
+
+/// Answers what is no request, or too large or too slow a one. The connection ends.
+asio::awaitable<void> Connection::refuse_broken(error_code why) {
+  unsigned status = 400;
+  std::string message;
+  if (why == http::error::header_limit) {
+    status = 431;
+    message = fmt::format("the header is larger than {} bytes", config_.max_header_bytes);
+  } else if (why == http::error::body_limit) {
+    status = 413;
+    message = fmt::format("the body is larger than {} bytes", config_.max_body_bytes);
+  } else if (timed_out_) {
+    status = 408;
+    message = "the request took too long to arrive";
+  } else if (why == http::error::end_of_stream || why == http::error::partial_message ||
+             why.category() != http::make_error_code(http::error::bad_method).category()) {
+    lose_client();
+    co_return;
+  } else {
+    message = fmt::format("this is no valid HTTP request: {}", why.message());
+  }
+  co_await refuse(status, std::move(message));
+}
+
+asio::awaitable<void> Connection::refuse(unsigned status, std::string message) {
+  unread_ = true;
+  keep_alive_ = false;
+  HttpResponse response{.status = status, .body = error_body(message, "invalid_request_error", "", "")};
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  co_await respond(std::move(response));
+}
+
+/// Lets a client that is still sending read the answer before the connection is reset under it.
+asio::awaitable<void> Connection::linger() {
+  error_code failed;
+  if (unread_ && !gone_) {
+    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, failed);
+    set_deadline(kLingerTime);
+    for (uint64_t read = 0; !failed && read < kMaxLingerBytes;) {
+      buffer_.clear();
+      read += co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
+                                               asio::redirect_error(asio::use_awaitable, failed));
+    }
+    clear_deadline();
+  }
+  socket_.close(failed);
+}
+
+// ---- Watching the client during an answer ----
+
+void Connection::watch() {
+  if (watching_ || gone_ || buffer_.size() >= kMaxReadAhead) return;
+  watching_ = true;
+  socket_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = shared_from_this()](error_code failed, size_t read) {
+                            self->watching_ = false;
+                            self->buffer_.commit(read);
+                            self->watch_end_.cancel();
+                            if (failed && failed != asio::error::operation_aborted) self->lose_client();
+                            if (!failed && self->answering_) self->watch();
+                          });
+}
+
+asio::awaitable<void> Connection::stop_watching() {
+  error_code ignored;
+  // Cancelling loses nothing: a read that is cancelled has read nothing.
+  if (watching_) socket_.cancel(ignored);
+  while (watching_) co_await watch_end_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+// ---- Answers ----
+
+template <class Buffers>
+asio::awaitable<void> Connection::write(const Buffers& buffers) {
+  error_code failed;
+  set_deadline(config_.write_timeout);
+  sent_ += co_await asio::async_write(socket_, buffers, asio::redirect_error(asio::use_awaitable, failed));
+  clear_deadline();
+  if (failed) {
+    lose_client();
+    throw boost::system::system_error(failed);
+  }
+}
+
+asio::awaitable<void> Connection::respond(HttpResponse response) {
+  answer_ = Answer::kWhole;
+  status_ = response.status;
+  keep_alive_ = keep_alive_ && !finish_;
+  const std::string head = response_head(response, Framing::kLength, keep_alive_);
+  if (request_.method == "HEAD" || response.status == 204) response.body.clear();
+  const std::array<asio::const_buffer, 2> both = {asio::buffer(head), asio::buffer(response.body)};
+  co_await write(both);
+}
+
+asio::awaitable<void> Connection::start_stream(std::string_view content_type) {
+  answer_ = Answer::kStream;
+  status_ = 200;
+  keep_alive_ = keep_alive_ && !finish_;
+  HttpResponse response;
+  response.content_type = content_type;
+  response.headers.emplace_back("Cache-Control", "no-cache");
+  const std::string head =
+      response_head(response, http10_ ? Framing::kUntilClose : Framing::kChunked, keep_alive_);
+  co_await write(asio::buffer(head));
+}
+
+asio::awaitable<void> Connection::write_stream(std::string_view data) {
+  if (data.empty()) co_return;  // an empty chunk would end the stream
+  if (http10_) {
+    co_await write(asio::buffer(data));
+    co_return;
+  }
+  const std::string size = fmt::format("{:x}\r\n", data.size());
+  const std::array<asio::const_buffer, 3> chunk = {asio::buffer(size), asio::buffer(data),
+                                                   asio::buffer(std::string_view("\r\n"))};
+  co_await write(chunk);
+}
+
+}  // namespace quire

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+// What a handler sees of HTTP.
+namespace quire {
+
+namespace asio = boost::asio;
+
+struct HttpRequest {
+  std::string method;
+  std::string path;  // percent-encoding undone, without the query
+  std::string authorization;
+  std::string requested_headers;  // a preflight's Access-Control-Request-Headers
+  uint64_t tenant = 0;            // set by the router from the key; 0: no keys in use
+  std::string body;
+};
+
+struct HttpResponse {
+  unsigned status = 200;
+  std::string body;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;
+};
+
+/// How the end of a body is told.
+enum class Framing : uint8_t { kLength, kChunked, kUntilClose };
+
+/// The header of a response, with its empty line. Every answer may be read by any page (CORS), as vLLM's
+/// default has it.
+std::string response_head(const HttpResponse& response, Framing framing, bool keep_alive);
+
+/// "%41" -> "A"; nothing if a percent sign is followed by anything but two hex digits.
+std::optional<std::string> percent_decode(std::string_view text);
+
+/// One request and its answer. Handlers run on the connection's executor and answer exactly once: respond(),
+/// or start_stream() and then write_stream() any number of times. Writing throws
+/// boost::system::system_error when the client is gone.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual const HttpRequest& request() const = 0;
+  virtual asio::awaitable<void> respond(HttpResponse response) = 0;
+  virtual asio::awaitable<void> start_stream(std::string_view content_type) = 0;
+  virtual asio::awaitable<void> write_stream(std::string_view data) = 0;
+  /// The client has closed the connection.
+  virtual bool client_gone() const = 0;
+  /// `hook` is called on the executor when that happens; an empty one ends it.
+  virtual void on_client_gone(std::function<void()> hook) = 0;
+  /// Cuts the connection: what is being written fails, client_gone() is true from now on. On the executor.
+  virtual void cut() = 0;
+};
+
+/// What a server does with requests. Called on the executors of many connections.
+class RequestHandler {
+ public:
+  virtual ~RequestHandler() = default;
+  /// Looks at a request before its body is read: the answer if that is settled already (no such path, no
+  /// valid key, ...).
+  virtual std::optional<HttpResponse> settle_early(HttpRequest& request) const = 0;
+  /// Answers it. What is thrown, other than by Exchange, becomes a 500.
+  virtual asio::awaitable<void> handle(Exchange& exchange) = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,419 @@
+#include "serve/openai_response.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "serve/json_text.h"
+
+namespace quire {
+namespace {
+
+/// Characters that begin in `text`: its bytes that continue none.
+size_t count_characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(),
+                                           [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
+}
+
+std::string_view reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      break;
+  }
+  return "error";
+}
+
+/// Appends `,"finish_reason":...,"stop_reason":...`.
+void append_reasons(const AnswerStyle& style, const ChoiceOutput& choice, std::string& out) {
+  out += ",\"finish_reason\":";
+  if (choice.finish) {
+    append_json_string(out, reason_name(*choice.finish));
+  } else {
+    out += "null";
+  }
+  out += ",\"stop_reason\":";
+  if (choice.stop_string) {
+    append_json_string(out, *choice.stop_string);
+  } else if (choice.stop_token &&
+             std::find(style.eos.begin(), style.eos.end(), *choice.stop_token) == style.eos.end()) {
+    out += std::to_string(*choice.stop_token);
+  } else {
+    out += "null";
+  }
+}
+
+template <class Ids, class Id>
+void append_ids(const Ids& ids, Id&& id, std::string& out) {
+  out += '[';
+  bool first = true;
+  for (const auto& item : ids) {
+    if (!std::exchange(first, false)) out += ',';
+    out += std::to_string(id(item));
+  }
+  out += ']';
+}
+void append_ids(const std::vector<SampledToken>& tokens, std::string& out) {
+  append_ids(
+      tokens, [](const SampledToken& token) { return token.token; }, out);
+}
+void append_ids(const std::vector<TokenId>& tokens, std::string& out) {
+  append_ids(
+      tokens, [](TokenId id) { return id; }, out);
+}
+
+/// `{"id":...,"object":...,"created":...,"model":...,"choices":[`
+std::string answer_head(const AnswerStyle& style, std::string_view object) {
+  std::string out = "{\"id\":";
+  append_json_string(out, style.id);
+  fmt::format_to(std::back_inserter(out), ",\"object\":\"{}\",\"created\":{},\"model\":", object,
+                 style.created);
+  append_json_string(out, style.model);
+  out += ",\"choices\":[";
+  return out;
+}
+
+std::string_view echo_of(const AnswerStyle& style, size_t choice) {
+  return style.echo.empty() ? std::string_view() : style.echo[choice / style.n];
+}
+
+}  // namespace
+
+// ---- Usage ----
+
+void UsageCounter::update(size_t prompt, const RequestOutput& output) {
+  prompts_[prompt] = {output.prompt_tokens, output.cached_tokens, output.completion_tokens};
+}
+
+void UsageCounter::append(std::string& out) const {
+  uint64_t prompt = 0;
+  uint64_t cached = 0;
+  uint64_t completion = 0;
+  for (const Counts& counts : prompts_) {
+    prompt += counts.prompt;
+    cached += counts.cached;
+    completion += counts.completion;
+  }
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},"
+                 "\"prompt_tokens_details\":{{\"cached_tokens\":{}}}}}",
+                 prompt, completion, prompt + completion, cached);
+}
+
+// ---- Logprobs ----
+
+LogprobWriter::LogprobWriter(const Tokenizer& tokenizer, const AnswerStyle& style, size_t first_offset)
+    : tokenizer_(&tokenizer),
+      chat_(style.kind == AnswerKind::kChat),
+      tokens_as_ids_(style.tokens_as_ids),
+      offset_(first_offset) {}
+
+void LogprobWriter::append(const std::vector<SampledToken>& tokens, std::string& out) {
+  if (chat_) {
+    append_chat(tokens, out);
+  } else {
+    append_completion(tokens, out);
+  }
+}
+
+std::string LogprobWriter::bytes_of(TokenId id) const {
+  std::string bytes = tokenizer_->token_bytes(id);
+  // What a special token stands for is itself.
+  return bytes.empty() && tokenizer_->is_special(id) ? std::string(tokenizer_->token_text(id)) : bytes;
+}
+
+std::string LogprobWriter::text_of(TokenId id) const {
+  return tokens_as_ids_ ? fmt::format("token_id:{}", id) : bytes_of(id);
+}
+
+/// `"token":"...","logprob":...,"bytes":[...]`
+void LogprobWriter::append_entry(const TokenLogprob& entry, std::string& out) const {
+  out += "\"token\":";
+  append_json_string(out, text_of(entry.token));
+  out += ",\"logprob\":";
+  append_json_logprob(out, entry.logprob);
+  out += ",\"bytes\":";
+  append_ids(
+      bytes_of(entry.token), [](char c) { return static_cast<uint8_t>(c); }, out);
+}
+
+void LogprobWriter::append_chat(const std::vector<SampledToken>& tokens, std::string& out) const {
+  out += "{\"content\":[";
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    out += i == 0 ? "{" : ",{";
+    append_entry({tokens[i].token, tokens[i].logprob}, out);
+    out += ",\"top_logprobs\":[";
+    for (size_t k = 0; k < tokens[i].top.size(); ++k) {
+      out += k == 0 ? "{" : ",{";
+      append_entry(tokens[i].top[k], out);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += "],\"refusal\":null}";
+}
+
+/// The best tokens and the sampled one as an object of token texts. Several tokens may have the same text
+/// (pieces of characters); the most likely of them is shown.
+void LogprobWriter::append_best(const SampledToken& token, std::string& out) const {
+  std::vector<std::string> written;
+  const auto add = [&](const TokenLogprob& entry) {
+    std::string name;
+    append_json_string(name, text_of(entry.token));
+    if (std::find(written.begin(), written.end(), name) != written.end()) return;
+    if (!written.empty()) out += ',';
+    out += name;
+    out += ':';
+    append_json_logprob(out, entry.logprob);
+    written.push_back(std::move(name));
+  };
+  out += '{';
+  for (const TokenLogprob& entry : token.top) add(entry);
+  add({token.token, token.logprob});
+  out += '}';
+}
+
+void LogprobWriter::append_completion(const std::vector<SampledToken>& tokens, std::string& out) {
+  const auto list = [&](std::string_view name, auto&& append_one) {
+    out += name;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i > 0) out += ',';
+      append_one(tokens[i]);
+    }
+    out += ']';
+  };
+  list("{\"text_offset\":[", [&](const SampledToken& token) {
+    out += std::to_string(offset_);
+    offset_ += count_characters(bytes_of(token.token));
+  });
+  list(",\"token_logprobs\":[", [&](const SampledToken& token) { append_json_logprob(out, token.logprob); });
+  list(",\"tokens\":[", [&](const SampledToken& token) { append_json_string(out, text_of(token.token)); });
+  list(",\"top_logprobs\":[", [&](const SampledToken& token) { append_best(token, out); });
+  out += '}';
+}
+
+// ---- An answer in one piece ----
+
+WholeAnswer::WholeAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts)
+    : style_(style),
+      tokenizer_(tokenizer),
+      usage_(num_prompts),
+      choices_(num_prompts * style.n),
+      open_prompts_(num_prompts) {}
+
+void WholeAnswer::add(size_t prompt, RequestOutput output) {
+  usage_.update(prompt, output);
+  for (ChoiceOutput& news : output.choices) {
+    ChoiceOutput& choice = choices_[prompt * style_.n + news.index];
+    choice.text += news.text;
+    if (style_.logprobs || style_.return_token_ids) {
+      std::move(news.tokens.begin(), news.tokens.end(), std::back_inserter(choice.tokens));
+    }
+    if (news.finish) {
+      choice.finish = news.finish;
+      choice.stop_string = std::move(news.stop_string);
+      choice.stop_token = news.stop_token;
+    }
+  }
+  if (output.error && !error_) error_ = std::move(output.error);
+  if (output.done) --open_prompts_;
+}
+
+void WholeAnswer::append_choice(size_t index, std::string& out) const {
+  const ChoiceOutput& choice = choices_[index];
+  const std::string_view echo = echo_of(style_, index);
+  fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
+  if (style_.kind == AnswerKind::kChat) {
+    out += "\"message\":{\"role\":\"assistant\",\"content\":";
+    append_json_string(out, choice.text);
+    out += ",\"refusal\":null}";
+  } else {
+    out += "\"text\":";
+    append_json_string(out, echo.empty() ? choice.text : std::string(echo) + choice.text);
+  }
+  out += ",\"logprobs\":";
+  if (style_.logprobs) {
+    LogprobWriter(tokenizer_, style_, count_characters(echo)).append(choice.tokens, out);
+  } else {
+    out += "null";
+  }
+  append_reasons(style_, choice, out);
+  if (style_.return_token_ids) {
+    out += ",\"token_ids\":";
+    append_ids(choice.tokens, out);
+    out += ",\"prompt_token_ids\":";
+    append_ids(style_.prompt_ids[index / style_.n], out);
+  }
+  out += '}';
+}
+
+std::string WholeAnswer::body() const {
+  std::string out =
+      answer_head(style_, style_.kind == AnswerKind::kChat ? "chat.completion" : "text_completion");
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (i > 0) out += ',';
+    append_choice(i, out);
+  }
+  out += "],\"usage\":";
+  usage_.append(out);
+  out += '}';
+  return out;
+}
+
+// ---- An answer as events ----
+
+StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts)
+    : style_(style),
+      head_("data: " + answer_head(style, style.kind == AnswerKind::kChat ? "chat.completion.chunk"
+                                                                          : "text_completion")),
+      usage_(num_prompts),
+      open_prompts_(num_prompts) {
+  choices_.reserve(num_prompts * style.n);
+  for (size_t i = 0; i < num_prompts * style.n; ++i) {
+    choices_.push_back({LogprobWriter(tokenizer, style, count_characters(echo_of(style, i)))});
+  }
+}
+
+void StreamedAnswer::add(size_t prompt, const RequestOutput& output, std::string& out) {
+  usage_.update(prompt, output);
+  for (const ChoiceOutput& news : output.choices) {
+    const size_t index = prompt * style_.n + news.index;
+    begin_choice(index, out);
+    const bool shows_tokens = (style_.logprobs || style_.return_token_ids) && !news.tokens.empty();
+    if (!news.text.empty() || news.finish || shows_tokens) append_chunk(index, news, out);
+  }
+  if (output.done) --open_prompts_;
+  if (output.error && !failed_) {
+    failed_ = true;
+    out += "data: ";
+    out += error_answer(*output.error).body;
+    out += "\n\n";
+  }
+}
+
+/// A chat's first chunk has the role; a completion has one if there is something of the prompt to tell.
+void StreamedAnswer::begin_choice(size_t index, std::string& out) {
+  if (std::exchange(choices_[index].begun, true)) return;
+  const bool chat = style_.kind == AnswerKind::kChat;
+  const std::string_view echo = echo_of(style_, index);
+  if (!chat && echo.empty() && !style_.return_token_ids) return;
+  out += head_;
+  fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
+  if (chat) {
+    out += "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}";
+  } else {
+    out += "\"text\":";
+    append_json_string(out, echo);
+  }
+  out += ",\"logprobs\":null,\"finish_reason\":null";
+  if (style_.return_token_ids) {
+    out += ",\"prompt_token_ids\":";
+    append_ids(style_.prompt_ids[index / style_.n], out);
+  }
+  out += '}';
+  end_chunk(out);
+}
+
+void StreamedAnswer::append_chunk(size_t index, const ChoiceOutput& news, std::string& out) {
+  out += head_;
+  fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
+  if (style_.kind == AnswerKind::kCompletion) {
+    out += "\"text\":";
+    append_json_string(out, news.text);
+  } else if (news.text.empty()) {
+    out += "\"delta\":{}";
+  } else {
+    out += "\"delta\":{\"content\":";
+    append_json_string(out, news.text);
+    out += '}';
+  }
+  out += ",\"logprobs\":";
+  if (style_.logprobs && !news.tokens.empty()) {
+    choices_[index].logprobs.append(news.tokens, out);
+  } else {
+    out += "null";
+  }
+  append_reasons(style_, news, out);
+  if (style_.return_token_ids) {
+    out += ",\"token_ids\":";
+    append_ids(news.tokens, out);
+  }
+  out += '}';
+  end_chunk(out);
+}
+
+void StreamedAnswer::end_chunk(std::string& out) const {
+  out += ']';
+  if (style_.include_usage) {
+    out += ",\"usage\":";
+    if (style_.continuous_usage) {
+      usage_.append(out);
+    } else {
+      out += "null";
+    }
+  }
+  out += "}\n\n";
+}
+
+void StreamedAnswer::finish(std::string& out) const {
+  if (style_.include_usage && !failed_) {
+    out += head_;
+    out += "],\"usage\":";
+    usage_.append(out);
+    out += "}\n\n";
+  }
+  out += "data: [DONE]\n\n";
+}
+
+// ---- Errors ----
+
+std::string error_body(std::string_view message, std::string_view type, std::string_view param,
+                       std::string_view code) {
+  const auto or_null = [](std::string& out, std::string_view text) {
+    if (text.empty()) {
+      out += "null";
+    } else {
+      append_json_string(out, text);
+    }
+  };
+  std::string out = "{\"error\":{\"message\":";
+  append_json_string(out, message);
+  out += ",\"type\":";
+  append_json_string(out, type);
+  out += ",\"param\":";
+  or_null(out, param);
+  out += ",\"code\":";
+  or_null(out, code);
+  out += "}}";
+  return out;
+}
+
+ErrorAnswer error_answer(const RequestError& error) {
+  const auto answer = [&](unsigned status, std::string_view type, std::string_view code) {
+    return ErrorAnswer{status, error_body(error.message, type, error.param, code)};
+  };
+  switch (error.code) {
+    case RequestErrorCode::kInvalid:
+      return answer(400, "invalid_request_error", "");
+    case RequestErrorCode::kTooLong:
+      return answer(400, "invalid_request_error", "context_length_exceeded");
+    case RequestErrorCode::kNotFound:
+      return answer(404, "invalid_request_error", "model_not_found");
+    case RequestErrorCode::kQueueFull:
+      return answer(429, "rate_limit_error", "rate_limit_exceeded");
+    case RequestErrorCode::kShuttingDown:
+      return answer(503, "server_error", "shutting_down");
+    case RequestErrorCode::kInternal:
+      break;
+  }
+  return answer(500, "server_error", "internal_error");
+}
+
+}  // namespace quire

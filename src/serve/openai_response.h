@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+// The bodies that answer OpenAI's API, with what vLLM adds to them (stop_reason, token_ids). Pure.
+namespace quire {
+
+enum class AnswerKind : uint8_t { kCompletion, kChat };
+
+/// All that an answer's form depends on.
+struct AnswerStyle {
+  AnswerKind kind = AnswerKind::kCompletion;
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+  uint32_t n = 1;              // choices a prompt
+  bool logprobs = false;       // how many is what the tokens carry
+  bool include_usage = false;  // streamed: a last chunk with it
+  bool continuous_usage = false;
+  bool return_token_ids = false;
+  bool tokens_as_ids = false;  // "token_id:N" as the text of tokens
+  /// One a prompt: what is put before each of its answers. Empty without echo.
+  std::vector<std::string> echo;
+  /// One a prompt, with return_token_ids alone.
+  std::vector<std::vector<TokenId>> prompt_ids;
+  std::vector<TokenId> eos;  // these are no stop_reason
+};
+
+/// Tokens of all prompts of a request.
+class UsageCounter {
+ public:
+  explicit UsageCounter(size_t num_prompts) : prompts_(num_prompts) {}
+  void update(size_t prompt, const RequestOutput& output);
+  void append(std::string& out) const;  // {"prompt_tokens": ...}
+
+ private:
+  struct Counts {
+    uint32_t prompt = 0;
+    uint32_t cached = 0;
+    uint32_t completion = 0;
+  };
+  std::vector<Counts> prompts_;
+};
+
+/// Writes the tokens of one choice as OpenAI's logprobs object. `text_offset` counts characters of the
+/// choice's text: those that begin before the token.
+class LogprobWriter {
+ public:
+  LogprobWriter(const Tokenizer& tokenizer, const AnswerStyle& style, size_t first_offset);
+  void append(const std::vector<SampledToken>& tokens, std::string& out);
+
+ private:
+  void append_chat(const std::vector<SampledToken>& tokens, std::string& out) const;
+  void append_completion(const std::vector<SampledToken>& tokens, std::string& out);
+  std::string bytes_of(TokenId id) const;
+  std::string text_of(TokenId id) const;
+  void append_entry(const TokenLogprob& entry, std::string& out) const;
+  void append_best(const SampledToken& token, std::string& out) const;
+
+  const Tokenizer* tokenizer_;
+  bool chat_;
+  bool tokens_as_ids_;
+  size_t offset_;
+};
+
+/// An answer in one piece. The references must outlive it.
+class WholeAnswer {
+ public:
+  WholeAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts);
+  void add(size_t prompt, RequestOutput output);
+  bool done() const { return open_prompts_ == 0; }
+  /// Set if the engine failed with one of the prompts; then there is no body.
+  const std::optional<RequestError>& error() const { return error_; }
+  std::string body() const;
+
+ private:
+  void append_choice(size_t index, std::string& out) const;
+
+  const AnswerStyle& style_;
+  const Tokenizer& tokenizer_;
+  UsageCounter usage_;
+  std::vector<ChoiceOutput> choices_;  // prompts x n
+  size_t open_prompts_;
+  std::optional<RequestError> error_;
+};
+
+/// An answer as server-sent events, written while it grows. The references must outlive it.
+class StreamedAnswer {
+ public:
+  StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts);
+  /// Appends what the news has to say: one chunk a choice, a chat's first one preceded by one with the role.
+  void add(size_t prompt, const RequestOutput& output, std::string& out);
+  /// No more news will come: all prompts are done, or one has failed.
+  bool done() const { return open_prompts_ == 0 || failed_; }
+  /// Appends the usage, if asked for, and the end mark.
+  void finish(std::string& out) const;
+
+ private:
+  struct Choice {
+    LogprobWriter logprobs;
+    bool begun = false;
+  };
+  void append_chunk(size_t index, const ChoiceOutput& news, std::string& out);
+  void begin_choice(size_t index, std::string& out);
+  void end_chunk(std::string& out) const;
+
+  const AnswerStyle& style_;
+  std::string head_;  // of every chunk, as far as its choices
+  UsageCounter usage_;
+  std::vector<Choice> choices_;
+  size_t open_prompts_;
+  bool failed_ = false;
+};
+
+/// OpenAI's error body. Empty `param` and `code` are written as null.
+std::string error_body(std::string_view message, std::string_view type, std::string_view param,
+                       std::string_view code);
+
+/// How a RequestError appears: its HTTP status and body.
+struct ErrorAnswer {
+  unsigned status = 500;
+  std::string body;
+};
+ErrorAnswer error_answer(const RequestError& error);
+
+}  // namespace quire

@@ -1,0 +1,358 @@
+#include "serve/openai_schema.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "serve/chat_messages.h"
+#include "serve/fields.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kInt32Min = std::numeric_limits<int32_t>::min();
+
+// ---- Fields that completions and chat share ----
+
+void read_stop(Fields& fields, GenerationRequest& out) {
+  const json::value* value = fields.get("stop");
+  if (value == nullptr) return;
+  const auto take = [&](const json::value& stop, std::string_view name) {
+    const auto* text = stop.if_string();
+    if (text == nullptr || text->empty() || text->size() > kMaxStopBytes) {
+      fields.fail(name, fmt::format("must be a string of 1 to {} bytes", kMaxStopBytes));
+    } else {
+      out.stop.emplace_back(*text);
+    }
+  };
+  const json::array* list = value->if_array();
+  if (list == nullptr) {
+    if (value->is_string()) return take(*value, "stop");
+    return fields.fail("stop", "must be a string or an array of strings");
+  }
+  if (list->size() > kMaxStops) {
+    return fields.fail("stop", fmt::format("must be a string or at most {} strings", kMaxStops));
+  }
+  for (size_t i = 0; i < list->size(); ++i) take((*list)[i], fmt::format("stop[{}]", i));
+}
+
+/// Token ids, each in the vocabulary. Notes the first that is not and stops there.
+std::vector<TokenId> read_tokens(Fields& fields, std::string_view name, const json::array& list,
+                                 int64_t vocab_size) {
+  std::vector<TokenId> out;
+  out.reserve(list.size());
+  for (const json::value& item : list) {
+    const auto id = whole_number(item, 0, vocab_size - 1);
+    if (!id) {
+      fields.fail(fmt::format("{}[{}]", name, out.size()),
+                  fmt::format("must be a token id from 0 to {}", vocab_size - 1));
+      return {};
+    }
+    out.push_back(static_cast<TokenId>(*id));
+  }
+  return out;
+}
+
+void read_stop_tokens(Fields& fields, const SchemaContext& context, GenerationRequest& out) {
+  const json::array* list = fields.array("stop_token_ids");
+  if (list == nullptr) return;
+  if (list->size() > kMaxStopTokens) {
+    return fields.fail("stop_token_ids", fmt::format("must hold at most {} ids", kMaxStopTokens));
+  }
+  out.stop_token_ids = read_tokens(fields, "stop_token_ids", *list, context.vocab_size);
+}
+
+void read_logit_bias(Fields& fields, const SchemaContext& context, SamplingParams& out) {
+  const json::object* map = fields.object("logit_bias");
+  if (map == nullptr) return;
+  if (map->size() > kMaxLogitBias) {
+    return fields.fail("logit_bias", fmt::format("must hold at most {} entries", kMaxLogitBias));
+  }
+  Fields inner(*map, "logit_bias.");
+  for (const auto& [key, value] : *map) {
+    const std::string_view digits = key;
+    TokenId id = -1;
+    const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+    const bool whole = failed == std::errc() && end == digits.data() + digits.size();
+    if (!whole || id < 0 || static_cast<uint32_t>(id) >= context.vocab_size) {
+      return fields.fail("logit_bias", fmt::format("must have token ids from 0 to {} as keys",
+                                                   int64_t{context.vocab_size} - 1));
+    }
+    if (const auto bias = inner.number(digits, -100, 100)) out.logit_bias.emplace_back(id, *bias);
+  }
+  if (auto error = inner.finish()) return fields.fail(std::move(*error));
+  std::sort(out.logit_bias.begin(), out.logit_bias.end());
+  // "7" and "07" are two keys and one token.
+  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  if (std::adjacent_find(out.logit_bias.begin(), out.logit_bias.end(), same) != out.logit_bias.end()) {
+    fields.fail("logit_bias", "must name a token once");
+  }
+}
+
+void read_sampling(Fields& fields, const SchemaContext& context, SamplingParams& out) {
+  const SamplingDefaults& defaults = context.defaults;
+  out.temperature =
+      fields.number("temperature", 0, kMaxTemperature).value_or(defaults.temperature.value_or(1.0F));
+  if (out.temperature > 0 && out.temperature < kMinTemperature) out.temperature = kMinTemperature;
+  out.top_p = fields.number_above("top_p", 0, 1).value_or(defaults.top_p.value_or(1.0F));
+  out.min_p = fields.number("min_p", 0, 1).value_or(defaults.min_p.value_or(0.0F));
+  out.repetition_penalty = fields.number_above("repetition_penalty", 0, kMaxRepetitionPenalty)
+                               .value_or(defaults.repetition_penalty.value_or(1.0F));
+  out.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0.0F);
+  out.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0.0F);
+  const auto top_k = fields.integer("top_k", -1, kInt32Max);
+  out.top_k = std::max(0, static_cast<int32_t>(top_k.value_or(defaults.top_k.value_or(0))));
+  read_logit_bias(fields, context, out);
+}
+
+void read_seed(Fields& fields, GenerationOptions& out) {
+  const json::value* value = fields.get("seed");
+  if (value == nullptr) return;
+  // What is above the signed range is a seed too.
+  if (value->is_uint64()) {
+    out.generation.sampling.seed = value->get_uint64();
+    out.has_seed = true;
+    return;
+  }
+  const auto seed =
+      fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  out.has_seed = seed.has_value();
+  out.generation.sampling.seed = static_cast<uint64_t>(seed.value_or(0));
+}
+
+void read_streaming(Fields& fields, GenerationOptions& out) {
+  out.stream = fields.boolean("stream", false);
+  const json::object* given = fields.object("stream_options");
+  if (given == nullptr) return;
+  if (!out.stream) return fields.fail("stream_options", "needs stream: true");
+  Fields inner(*given, "stream_options.");
+  out.include_usage = inner.boolean("include_usage", false);
+  out.continuous_usage = inner.boolean("continuous_usage_stats", false) && out.include_usage;
+  // OpenAI pads chunks with noise against traffic analysis, unless told not to; here nothing is padded.
+  if (inner.boolean("include_obfuscation", false)) inner.unsupported("include_obfuscation");
+  if (auto error = inner.finish()) fields.fail(std::move(*error));
+}
+
+/// A field of the API that is not built, at a value that asks for nothing.
+void want_neutral(Fields& fields, std::string_view name, std::initializer_list<json::value> neutral) {
+  const json::value* value = fields.get(name);
+  if (value == nullptr) return;
+  if (std::find(neutral.begin(), neutral.end(), *value) == neutral.end()) fields.unsupported(name);
+}
+
+GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
+  GenerationOptions out;
+  GenerationRequest& request = out.generation;
+  out.model = fields.string("model").value_or("");
+  request.n = static_cast<uint32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  read_sampling(fields, context, request.sampling);
+  read_seed(fields, out);
+  read_stop(fields, request);
+  read_stop_tokens(fields, context, request);
+  request.include_stop_str_in_output = fields.boolean("include_stop_str_in_output", false);
+  request.ignore_eos = fields.boolean("ignore_eos", false);
+  request.skip_special_tokens = fields.boolean("skip_special_tokens", true);
+  read_streaming(fields, out);
+  out.return_token_ids = fields.boolean("return_token_ids", false);
+  out.return_tokens_as_token_ids = fields.boolean("return_tokens_as_token_ids", false);
+  out.user = fields.string("user", 1024).value_or("");
+  out.cache_salt = fields.string("cache_salt", 1024).value_or("");
+
+  fields.integer("priority", kInt32Min, kInt32Max);
+  fields.integer("ttft_deadline_ms", 1, kInt32Max);
+  fields.object("metadata");
+  want_neutral(fields, "min_tokens", {0});
+  want_neutral(fields, "use_beam_search", {false});
+  want_neutral(fields, "length_penalty", {1, 1.0});
+  want_neutral(fields, "spaces_between_special_tokens", {true});
+  want_neutral(fields, "prompt_logprobs", {});
+  want_neutral(fields, "truncate_prompt_tokens", {});
+  want_neutral(fields, "bad_words", {json::array()});
+  return out;
+}
+
+/// response_format of type "text" is what one gets anyway.
+void read_response_format(Fields& fields) {
+  const json::object* format = fields.object("response_format");
+  if (format == nullptr) return;
+  Fields inner(*format, "response_format.");
+  const auto type = inner.string("type");
+  if (!type || *type != "text") {
+    return fields.unsupported("response_format", "is not supported, except {\"type\": \"text\"}");
+  }
+  if (auto error = inner.finish()) fields.fail(std::move(*error));
+}
+
+template <class T>
+Expected<T> finished(const Fields& fields, T value) {
+  if (auto error = fields.finish()) return tl::unexpected(std::move(*error));
+  return value;
+}
+
+Expected<const json::object*> as_object(const json::value& body) {
+  if (const json::object* object = body.if_object()) return object;
+  return refuse(RequestErrorCode::kInvalid, "the body must be a JSON object");
+}
+
+// ---- Completions ----
+
+/// One prompt as text, or many; or the ids of one, or of many.
+std::vector<Prompt> read_prompts(Fields& fields, const SchemaContext& context) {
+  constexpr std::string_view kForms =
+      "must be a string, an array of strings, an array of token ids, or an array of arrays of token ids";
+  const json::value* value = fields.get("prompt");
+  if (value == nullptr) {
+    fields.fail("prompt", "is missing");
+    return {};
+  }
+  if (const auto* text = value->if_string()) return {std::string(*text)};
+  const json::array* list = value->if_array();
+  if (list == nullptr || list->empty()) {
+    fields.fail("prompt", list == nullptr ? kForms : "must not be empty");
+    return {};
+  }
+  if (list->front().is_number()) return {read_tokens(fields, "prompt", *list, context.vocab_size)};
+  if (list->size() > kMaxPrompts) {
+    fields.fail("prompt", fmt::format("must hold at most {} prompts", kMaxPrompts));
+    return {};
+  }
+  const bool texts = list->front().is_string();
+  std::vector<Prompt> out;
+  for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
+    const json::value& item = (*list)[i];
+    const std::string name = fmt::format("prompt[{}]", i);
+    if (texts && item.is_string()) {
+      out.emplace_back(std::string(item.get_string()));
+    } else if (!texts && item.is_array() && !item.get_array().empty()) {
+      out.emplace_back(read_tokens(fields, name, item.get_array(), context.vocab_size));
+    } else if (item.is_array()) {
+      fields.fail(name, texts ? "must be a string as the first one is" : "must not be empty");
+    } else {
+      fields.fail(texts ? name : "prompt", texts ? "must be a string as the first one is" : kForms);
+    }
+  }
+  return out;
+}
+
+/// `suffix` "" asks for nothing; best_of = n is what one gets anyway.
+void read_completion_extras(Fields& fields, uint32_t n) {
+  want_neutral(fields, "suffix", {""});
+  const auto best_of = fields.integer("best_of", 1, kMaxChoices);
+  if (best_of && *best_of != n) fields.unsupported("best_of", "is not supported, except equal to n");
+  read_response_format(fields);
+}
+
+// ---- Chat ----
+
+void read_chat_logprobs(Fields& fields, SamplingParams& out) {
+  const bool wanted = fields.boolean("logprobs", false);
+  const auto top = fields.integer("top_logprobs", 0, kMaxLogprobs);
+  if (top && *top > 0 && !wanted) return fields.fail("top_logprobs", "needs logprobs: true");
+  if (wanted) out.num_logprobs = static_cast<int32_t>(top.value_or(0));
+}
+
+void read_chat_max_tokens(Fields& fields, GenerationRequest& out) {
+  // max_tokens is the older name; the newer one wins, as in vLLM.
+  const auto older = fields.integer("max_tokens", 1, kInt32Max);
+  const auto newer = fields.integer("max_completion_tokens", 1, kInt32Max);
+  if (older || newer) out.max_tokens = static_cast<uint32_t>(newer.value_or(older.value_or(0)));
+}
+
+void read_chat_extras(Fields& fields) {
+  want_neutral(fields, "tool_choice", {"none", "auto"});
+  want_neutral(fields, "functions", {json::array()});
+  want_neutral(fields, "function_call", {"none", "auto"});
+  fields.boolean("parallel_tool_calls", true);
+  read_response_format(fields);
+  want_neutral(fields, "store", {false});
+  want_neutral(fields, "service_tier", {"auto", "default"});
+  want_neutral(fields, "modalities", {json::array{"text"}});
+  want_neutral(fields, "audio", {});
+  want_neutral(fields, "prediction", {});
+  want_neutral(fields, "web_search_options", {});
+  want_neutral(fields, "reasoning_effort", {});
+  want_neutral(fields, "verbosity", {"medium"});
+  want_neutral(fields, "echo", {false});
+  want_neutral(fields, "chat_template", {});
+  // Hints for caches and abuse detection elsewhere; the prefix cache here needs none.
+  fields.string("prompt_cache_key");
+  fields.string("prompt_cache_retention");
+  fields.string("safety_identifier");
+}
+
+}  // namespace
+
+Expected<CompletionRequest> parse_completion(const json::value& body, const SchemaContext& context) {
+  const auto object = as_object(body);
+  if (!object) return tl::unexpected(object.error());
+  Fields fields(**object);
+  CompletionRequest out;
+  out.options = read_options(fields, context);
+  GenerationRequest& request = out.options.generation;
+  out.prompts = read_prompts(fields, context);
+  out.echo = fields.boolean("echo", false);
+  out.add_special_tokens = fields.boolean("add_special_tokens", true);
+  request.max_tokens =
+      static_cast<uint32_t>(fields.integer("max_tokens", 1, kInt32Max).value_or(kDefaultCompletionTokens));
+  request.sampling.num_logprobs =
+      static_cast<int32_t>(fields.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
+  if (out.echo && request.sampling.num_logprobs >= 0) {
+    fields.unsupported("echo", "with logprobs is not supported");
+  }
+  read_completion_extras(fields, request.n);
+  return finished(fields, std::move(out));
+}
+
+Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& context) {
+  const auto object = as_object(body);
+  if (!object) return tl::unexpected(object.error());
+  Fields fields(**object);
+  ChatRequest out;
+  out.options = read_options(fields, context);
+  out.prompt = read_chat_prompt(fields);
+  read_chat_max_tokens(fields, out.options.generation);
+  read_chat_logprobs(fields, out.options.generation.sampling);
+  read_chat_extras(fields);
+  return finished(fields, std::move(out));
+}
+
+Expected<TokenizeRequest> parse_tokenize(const json::value& body) {
+  const auto object = as_object(body);
+  if (!object) return tl::unexpected(object.error());
+  Fields fields(**object);
+  TokenizeRequest out;
+  out.model = fields.string("model").value_or("");
+  out.return_token_strs = fields.boolean("return_token_strs", false);
+  if (fields.get("messages") != nullptr) {
+    if (fields.get("prompt") != nullptr) fields.fail("prompt", "and messages exclude each other");
+    out.prompt = read_chat_prompt(fields);
+  } else {
+    auto text = fields.string("prompt");
+    if (!text) fields.fail("prompt", "is missing");
+    out.prompt = std::move(text).value_or("");
+    out.add_special_tokens = fields.boolean("add_special_tokens", true);
+  }
+  return finished(fields, std::move(out));
+}
+
+Expected<DetokenizeRequest> parse_detokenize(const json::value& body, const SchemaContext& context) {
+  const auto object = as_object(body);
+  if (!object) return tl::unexpected(object.error());
+  Fields fields(**object);
+  DetokenizeRequest out;
+  out.model = fields.string("model").value_or("");
+  const json::array* tokens = fields.array("tokens");
+  if (tokens == nullptr) {
+    fields.fail("tokens", "is missing");
+  } else {
+    out.tokens = read_tokens(fields, "tokens", *tokens, context.vocab_size);
+  }
+  return finished(fields, std::move(out));
+}
+
+}  // namespace quire

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "base/json.h"
+#include "engine/engine.h"
+#include "serve/sampling_defaults.h"
+
+// The bodies of OpenAI's API (and vLLM's additions to it) as plain structs. Pure: no model, no network.
+//
+// Every field is checked for type and range; what is wrong is a RequestError whose `param` names the field.
+// Unknown fields are refused. A field of OpenAI's that this server does nothing with is accepted at a value
+// that asks for nothing (store: false, response_format: {"type": "text"}, ...) and refused, as not supported,
+// otherwise. null is the same as leaving the field out.
+namespace quire {
+
+struct SchemaContext {
+  uint32_t vocab_size = 0;
+  SamplingDefaults defaults;
+};
+
+// Bounds of a request.
+inline constexpr uint32_t kMaxChoices = 128;
+inline constexpr uint32_t kMaxPrompts = 1024;
+inline constexpr uint32_t kMaxLogprobs = 20;
+inline constexpr uint32_t kMaxStops = 16;
+inline constexpr uint32_t kMaxStopBytes = 1024;  // of each
+inline constexpr uint32_t kMaxStopTokens = 256;
+inline constexpr uint32_t kMaxLogitBias = 1024;
+inline constexpr float kMaxTemperature = 2.0F;
+/// Temperatures between 0 and this are raised to it: below, a draw is the arg max but for overflow.
+inline constexpr float kMinTemperature = 0.01F;
+inline constexpr float kMaxRepetitionPenalty = 10.0F;
+/// Of a completion without max_tokens, as in OpenAI's API. A chat answer goes on as long as the model's
+/// length lets it.
+inline constexpr uint32_t kDefaultCompletionTokens = 16;
+
+/// What completions and chat have in common.
+///
+/// | field                                   | range                                  | left out           |
+/// |-----------------------------------------|----------------------------------------|--------------------|
+/// | n                                       | 1 .. 128                               | 1                  |
+/// | max_tokens (chat: max_completion_tokens)| 1 ..                                   | 16 (chat: the rest)|
+/// | temperature                             | 0 .. 2                                 | generation_config, 1|
+/// | top_p                                   | (0, 1]                                 | generation_config, 1|
+/// | top_k                                   | 1 .., or 0 or -1: all                  | generation_config, 0|
+/// | min_p                                   | 0 .. 1                                 | generation_config, 0|
+/// | repetition_penalty                      | (0, 10]                                | generation_config, 1|
+/// | presence_penalty, frequency_penalty     | -2 .. 2                                | 0                  |
+/// | logit_bias                              | {"token id": -100 .. 100}, 1024 entries| none               |
+/// | stop                                    | a string or up to 16, of 1..1024 bytes | none               |
+/// | stop_token_ids                          | up to 256 ids                          | none               |
+/// | seed                                    | any 64-bit integer                     | a random one       |
+/// | logprobs (completions)                  | 0 .. 20                                | none               |
+/// | logprobs, top_logprobs (chat)           | true, 0 .. 20                          | none               |
+/// | priority                                | 32-bit integer                         | -                  |
+/// | ttft_deadline_ms                        | 1 .. 2^31-1                            | -                  |
+///
+/// `priority` (lower first) and `ttft_deadline_ms` are checked and reserved: the scheduler serves in order of
+/// arrival so far.
+struct GenerationOptions {
+  std::string model;             // empty: left out
+  GenerationRequest generation;  // all but prompt and salt; seed only if has_seed
+  bool has_seed = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool return_token_ids = false;            // vLLM: prompt_token_ids and token_ids in the answer
+  bool return_tokens_as_token_ids = false;  // vLLM: "token_id:N" as the token text of logprobs
+  std::string user;
+  std::string cache_salt;  // requests of different salts share no cached block
+};
+
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+struct CompletionRequest {
+  GenerationOptions options;
+  std::vector<Prompt> prompts;  // at least one
+  bool echo = false;            // the prompt before the answer; not with logprobs
+  bool add_special_tokens = true;
+};
+
+/// What a chat template is given, and how its text is used.
+struct ChatPrompt {
+  json::object context;  // messages, tools, documents, add_generation_prompt, chat_template_kwargs
+  /// With continue_final_message: the content of the last message, after which the prompt ends.
+  std::optional<std::string> continued;
+  bool add_special_tokens = false;
+};
+
+struct ChatRequest {
+  GenerationOptions options;
+  ChatPrompt prompt;
+};
+
+struct TokenizeRequest {
+  std::string model;
+  std::variant<std::string, ChatPrompt> prompt;
+  bool add_special_tokens = true;  // of a plain prompt
+  bool return_token_strs = false;
+};
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<TokenId> tokens;
+};
+
+Expected<CompletionRequest> parse_completion(const json::value& body, const SchemaContext& context);
+Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& context);
+Expected<TokenizeRequest> parse_tokenize(const json::value& body);
+Expected<DetokenizeRequest> parse_detokenize(const json::value& body, const SchemaContext& context);
+
+}  // namespace quire

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "engine/engine.h"
+#include "serve/sampling_defaults.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+class ChatTemplate;
+
+inline constexpr Nanos kSecond = 1'000'000'000;
+
+struct ServerConfig {
+  std::string host = "127.0.0.1";  // an address or a name
+  uint16_t port = 8000;            // 0: any that is free
+  /// The names under which the model answers, at least one; the first is the one in answers to requests that
+  /// leave `model` out.
+  std::vector<std::string> served_names;
+  /// Empty: everybody may. Else /v1/*, /tokenize and /detokenize want one of them as a bearer token; each key
+  /// is a tenant of its own, which shares no cached block with others.
+  std::vector<std::string> api_keys;
+  std::string version = "0";
+
+  uint32_t http_threads = 1;    // read, write and frame
+  uint32_t worker_threads = 2;  // parse, render and tokenize, so that long prompts hold up no stream
+  uint32_t max_connections = 1024;
+  uint32_t max_header_bytes = 16 << 10;
+  uint64_t max_body_bytes = 16 << 20;
+  /// News that waits for a client that reads too slowly; beyond, the client is cut off and its request
+  /// aborted.
+  uint64_t max_stream_backlog_bytes = 1 << 20;
+  /// The kernel's send buffer of each connection; 0: as the system has it.
+  uint32_t send_buffer_bytes = 0;
+
+  Nanos idle_timeout = 75 * kSecond;    // between requests of a connection
+  Nanos header_timeout = 15 * kSecond;  // from the first byte of a request to the end of its head
+  Nanos body_timeout = 120 * kSecond;   // from there to the end of the body
+  Nanos write_timeout = 60 * kSecond;   // for what one write hands over
+};
+
+/// The model as the API shows it. What it refers to must outlive the server.
+struct ServedModel {
+  const Tokenizer& tokenizer;
+  /// Null: chat requests get a 400 that says so.
+  const ChatTemplate* chat_template = nullptr;
+  SamplingDefaults defaults;
+  /// What an empty prompt starts from.
+  std::optional<TokenId> bos;
+};
+
+/// The text of /metrics, in Prometheus' exposition format. Called from several threads.
+using MetricsText = std::function<std::string()>;
+
+/// The HTTP server of OpenAI's API over one engine: /v1/models, /v1/completions, /v1/chat/completions,
+/// /tokenize, /detokenize, /health, /ping, /version, /metrics. Owns its threads.
+class Server {
+ public:
+  /// `engine` and what `model` refers to must outlive the server. Throws Error if the configuration makes no
+  /// sense.
+  Server(ServerConfig config, Engine& engine, const ServedModel& model, MetricsText metrics);
+  /// stop(0).
+  ~Server();
+
+  /// Binds, listens, serves from now on. Throws Error ("cannot listen on HOST:PORT: WHY").
+  void start();
+  /// The port it listens on, after start().
+  uint16_t port() const;
+
+  /// Accepts nothing more, lets running requests finish for `timeout`, aborts the rest, closes everything.
+  /// True if nothing was aborted. Drains the engine: it takes no more requests afterwards. Once.
+  bool stop(Nanos timeout);
+  /// Cuts a stop() short that waits in another thread: aborts what still runs.
+  void abort_all();
+
+  /// Waits for SIGINT or SIGTERM, then stop(timeout); a second signal cuts it short. True as stop() says.
+  /// Signal handling is the process's: call it from one place, and start no other handler of the two.
+  bool run_until_signal(Nanos timeout);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire
