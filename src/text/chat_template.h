@@ -14,8 +14,9 @@ namespace quire {
 /// Bounds of one rendering; templates come with models and are not trusted.
 struct TemplateLimits {
   uint64_t max_steps = 2'000'000;        // nodes evaluated
-  uint32_t max_depth = 128;              // of nested calls and expressions
+  uint32_t max_depth = 1000;             // of statements, expressions and values within one another
   uint64_t max_output_bytes = 16 << 20;  // and of any string on the way
+  uint64_t max_memory_bytes = 96 << 20;  // of all values together
 };
 
 /// A parsed Jinja template that renders as Python's jinja2 in transformers' settings does (trim_blocks,
