@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -41,6 +43,9 @@ std::string Scheduler::check_invariants() const {
   for (const Sequence* seq : running_) {
     if (seq->slot == kNoSlot || by_slot_[seq->slot] != seq) {
       return fmt::format("sequence {} runs without a slot of its own", seq->spec.id);
+    }
+    if (seq->remaining() > 1 && seq->planned == 0 && seq != running_.back()) {
+      return fmt::format("sequence {} is partly computed and not the last admitted", seq->spec.id);
     }
     if (std::string wrong = check_sequence(*seq); !wrong.empty()) return wrong;
     for (const BlockId block : seq->table.blocks()) ++holders[block];

@@ -43,8 +43,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   update_stats();
 }
 
-// ---- in and out
-// --------------------------------------------------------------------------------------------
+// ---- in and out ----
 
 Expected<void> Scheduler::add(SeqSpec spec) {
   if (spec.prompt.empty() || spec.max_tokens == 0) {
@@ -107,15 +106,13 @@ void Scheduler::finish(Sequence& seq) {
 void Scheduler::release(Sequence& seq) {
   seq.table.clear(pool_);
   seq.computed = 0;
-  seq.planned = 0;
   removed_.push_back(seq.slot);
   free_slots_.push_back(seq.slot);
   by_slot_[seq.slot] = nullptr;
   seq.slot = kNoSlot;
 }
 
-// ---- plan
-// --------------------------------------------------------------------------------------------------
+// ---- plan ----
 
 StepPlan Scheduler::plan(Nanos /*now*/) {
   StepPlan plan;
@@ -130,7 +127,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
 
   uint32_t budget = config_.max_num_batched_tokens;
   plan_decodes(plan, budget);
-  plan_prefills(plan, budget);
+  plan_prefill(plan, budget);
   if (next_stats_.preempted == 0) plan_admissions(plan, budget);
 
   plan.removed = std::exchange(removed_, {});
@@ -144,38 +141,31 @@ void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& seq = *running_[i];
     if (!seq.decoding()) continue;
-    while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) preempt_last(i);
+    while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) preempt_last();
     if (seq.slot == kNoSlot) return;
     schedule(plan, seq, 1);
     --budget;
   }
 }
 
-/// The other running sequences share the rest. One that finds no block takes those of sequences that were
-/// admitted later, but does not undo what is planned already: if only such are left, it waits for them.
-void Scheduler::plan_prefills(StepPlan& plan, uint32_t& budget) {
-  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
-    Sequence& seq = *running_[i];
-    if (seq.planned > 0) continue;
-    uint64_t room = seq.table.room(pool_, seq.computed);
-    while (room == 0 && preempt_last(i + 1)) room = seq.table.room(pool_, seq.computed);
-    if (room == 0) return;
-    const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
-    schedule(plan, seq, count);
-    budget -= count;
-  }
+/// Goes on with the sequence that is partly computed. There is one at most, the last admitted: it was cut
+/// short by the budget or by the blocks, so nobody came in after it. If there is no block for it, it waits
+/// for the decodes of this step (alone, it has room).
+void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
+  if (running_.empty() || running_.back()->planned > 0) return;
+  Sequence& seq = *running_.back();
+  const uint64_t room = seq.table.room(pool_, seq.computed);
+  if (room == 0) return;
+  const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
+  schedule(plan, seq, count);
+  budget -= count;
 }
 
 /// First come, first served; only forks that wait for their parent are passed over. A sequence comes in if
-/// the blocks it lacks, those that earlier ones still lack for their prompts, and the watermark are there; or
-/// if it is alone.
+/// the blocks for all its tokens and the watermark are there, or if it is alone.
 void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
-  if (waiting_.empty() || free_slots_.empty() || budget == 0) return;
-  uint64_t reserved = watermark_;
-  for (const Sequence* seq : running_) reserved += blocks_lacking(*seq);
-
   for (size_t i = 0; i < waiting_.size() && !free_slots_.empty() && budget > 0;) {
-    if (!running_.empty() && reserved >= pool_.available()) return;  // each takes one block at least
+    if (!running_.empty() && pool_.available() <= watermark_) return;  // each takes one block at least
     Sequence& seq = *waiting_[i];
     const Sequence* parent = fork_parent(seq);
     if (parent != nullptr && !parent->prompt_computed()) {
@@ -196,14 +186,13 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     // filled block of the parent is copied.
     uint64_t needed = ceil_div(seq.total(), config_.block_size) - cached_tokens / config_.block_size;
     for (const BlockId block : hits_) needed += pool_.references(block) == 0 ? 1 : 0;
-    if (!running_.empty() && needed + reserved > pool_.available()) return;
+    if (!running_.empty() && needed + watermark_ > pool_.available()) return;
 
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
     admit(plan, seq, hits_, cached_tokens);
     const uint32_t count = std::min(budget, seq.remaining());
     schedule(plan, seq, count);
     budget -= count;
-    reserved += blocks_lacking(seq);
   }
 }
 
@@ -251,20 +240,15 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
   step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
 }
 
-bool Scheduler::preempt_last(size_t first) {
-  for (size_t i = running_.size(); i-- > first;) {
-    Sequence& seq = *running_[i];
-    if (seq.planned > 0) continue;
-    running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
-    release(seq);
-    const auto later = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [&](const Sequence* other) { return other->arrival > seq.arrival; });
-    waiting_.insert(later, &seq);
-    ++next_stats_.preempted;
-    ++next_stats_.total_preemptions;
-    return true;
-  }
-  return false;
+void Scheduler::preempt_last() {
+  Sequence& seq = *running_.back();
+  running_.pop_back();
+  release(seq);
+  const auto later = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&](const Sequence* other) { return other->arrival > seq.arrival; });
+  waiting_.insert(later, &seq);
+  ++next_stats_.preempted;
+  ++next_stats_.total_preemptions;
 }
 
 const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
@@ -275,12 +259,7 @@ const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
   return found ? &parent->second : nullptr;
 }
 
-uint32_t Scheduler::blocks_lacking(const Sequence& seq) const {
-  return static_cast<uint32_t>(ceil_div(seq.total(), config_.block_size)) - seq.table.size();
-}
-
-// ---- commit
-// ------------------------------------------------------------------------------------------------
+// ---- commit ----
 
 std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result) {
   if (result.seqs.size() != plan.seqs.size()) {

@@ -103,22 +103,20 @@ class Scheduler {
  private:
   // The three parts of a plan, in this order. Each takes what it uses from `budget`.
   void plan_decodes(StepPlan& plan, uint32_t& budget);
-  void plan_prefills(StepPlan& plan, uint32_t& budget);
+  void plan_prefill(StepPlan& plan, uint32_t& budget);
   void plan_admissions(StepPlan& plan, uint32_t& budget);
 
   /// Gives the sequence `count` tokens in this step. REQUIRES: the pool has room for them.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count);
   void admit(StepPlan& plan, Sequence& seq, std::span<const BlockId> blocks, uint32_t cached_tokens);
-  /// Preempts the last admitted of running_[first...] that has no part in this step. False if there is none.
-  bool preempt_last(size_t first);
+  /// Sends the last admitted back to the queue. REQUIRES: one runs, and it has no part in this step yet.
+  void preempt_last();
   /// Takes back slot and blocks; the caller takes it out of running_.
   void release(Sequence& seq);
   void finish(Sequence& seq);
 
   /// The sequence whose blocks `seq` may share once it has computed its prompt, nullptr if none.
   const Sequence* fork_parent(const Sequence& seq) const;
-  /// Blocks that a sequence lacks for the tokens it has.
-  uint32_t blocks_lacking(const Sequence& seq) const;
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   SeqEvent take_token(Sequence& seq, SampledToken token);

@@ -39,6 +39,7 @@ class OracleExecutor {
   StepResult execute(const StepPlan& plan, uint32_t error_every = 0);
   /// The first thing that was wrong in any plan, empty if nothing was.
   const std::string& error() const { return error_; }
+  size_t slots_in_use() const { return slots_.size(); }
   uint64_t digest() const { return digest_; }  // of all plans so far
 
  private:

@@ -1,0 +1,203 @@
+// Blocks in more than one table: prefix hits and forks. driver.h says how to read a plan.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control/scheduler.h"
+#include "tests/control/driver.h"
+
+namespace quire::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// ---- prefix cache ----
+
+TEST(Scheduler, ASecondSequenceHitsThePrefixOfTheFirst) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 1);
+  driver.step();
+  EXPECT_EQ(driver.events[0].cached_tokens, 0U);
+  driver.add(b, text(10), 2);
+  EXPECT_EQ(driver.step(), "-a +b b:8+2!");
+  EXPECT_THAT(driver.last().added[0].blocks, ElementsAre(0, 1));
+  EXPECT_EQ(driver.events[0].cached_tokens, 8U);
+  driver.step();
+  EXPECT_EQ(driver.events[0].cached_tokens, 0U);  // said once
+  EXPECT_EQ(driver.scheduler.stats().total_prefix_queried_tokens, 20U);
+  EXPECT_EQ(driver.scheduler.stats().total_prefix_hit_tokens, 8U);
+}
+
+TEST(Scheduler, AHitLeavesOneTokenToCompute) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(8), 1);
+  driver.step();
+  driver.add(b, text(8), 1);
+  EXPECT_EQ(driver.step(), "-a +b b:4+4!");
+}
+
+TEST(Scheduler, GeneratedTokensAreCachedToo) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(3), 6);
+  driver.told[a] = {10, 11, 12, 13, 14, 15};
+  driver.steps(6);  // the last token is not computed: 8 are
+  driver.add(b, {0, 1, 2, 10, 11, 12, 13, 14, 99}, 1);
+  EXPECT_EQ(driver.step(), "-a +b b:8+1!");
+}
+
+TEST(Scheduler, OtherSaltsHitNothing) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 1);
+  driver.step();
+  SeqSpec spec = Driver::spec(b, text(10), 1);
+  spec.salt = 1;
+  driver.add(spec);
+  EXPECT_EQ(driver.step(), "-a +b b:0+10!");
+}
+
+TEST(Scheduler, WithoutPrefixCachingNothingIsKept) {
+  SchedulerConfig config = with_blocks(16);
+  config.enable_prefix_caching = false;
+  Driver driver(config);
+  driver.add(a, text(10), 1);
+  driver.step();
+  EXPECT_EQ(driver.scheduler.stats().blocks_cached, 0U);
+  driver.add(b, text(10), 1);
+  EXPECT_EQ(driver.step(), "-a +b b:0+10!");
+  EXPECT_EQ(driver.scheduler.stats().total_prefix_queried_tokens, 0U);
+}
+
+TEST(Scheduler, AResetForgetsWhatNobodyHolds) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 1);
+  driver.step();
+  EXPECT_EQ(driver.scheduler.stats().blocks_cached, 2U);
+  driver.scheduler.reset_prefix_cache();
+  driver.add(b, text(10), 1);
+  EXPECT_EQ(driver.step(), "-a +b b:0+10!");
+}
+
+TEST(Scheduler, EqualPromptsComputedAtOnceAreKeptOnce) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(8), 4);
+  driver.add(b, text(8), 4);
+  EXPECT_EQ(driver.step(), "+a +b a:0+8! b:0+8!");
+  EXPECT_EQ(driver.scheduler.stats().blocks_referenced, 2U);
+  EXPECT_EQ(driver.scheduler.stats().blocks_shared, 2U);
+  EXPECT_EQ(driver.scheduler.stats().blocks_saved, 2U);
+  EXPECT_EQ(driver.step(), "a:8+1! b:8+1!");
+  EXPECT_THAT(driver.last().updates, ElementsAre(TableUpdate{1, 0, 0}, TableUpdate{1, 1, 1}));
+  EXPECT_THAT(driver.last().copies, IsEmpty());
+}
+
+TEST(Scheduler, BlocksThatAHitTakesAreNoLongerFree) {
+  Driver driver(with_blocks(8));
+  driver.add(a, text(17), 1);  // leaves 4 blocks cached
+  driver.step();
+  driver.add(b, text(12, 100), 4);  // 3 of the 4 free ones
+  driver.step();
+  // 1 free + 4 cached: c needs one new block and holds the cached ones, exactly what is there.
+  driver.add(c, text(17), 1);
+  // b decodes into its fourth block first. So c has to wait.
+  EXPECT_EQ(driver.step(), "b:12+1!");
+  driver.scheduler.abort(b);
+  EXPECT_EQ(driver.step(), "-b +c c:16+1!");
+}
+
+// ---- forks ----
+
+TEST(Scheduler, AForkSharesItsParentsBlocksAndCopiesThePartlyFilledOne) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 5);
+  driver.fork(b, a, text(10), 5);
+  driver.fork(c, a, text(10), 5);
+  EXPECT_EQ(driver.step(), "+a a:0+10!");
+  EXPECT_EQ(driver.step(), "+b +c a:10+1! b:9+1! c:9+1!");
+  EXPECT_THAT(driver.last().added[0].blocks, ElementsAre(0, 1, 2));
+  EXPECT_THAT(driver.last().copies, ElementsAre(BlockCopy{2, 3}, BlockCopy{2, 4}));
+  EXPECT_THAT(driver.last().updates, ElementsAre(TableUpdate{1, 2, 3}, TableUpdate{2, 2, 4}));
+  EXPECT_EQ(driver.events[1].cached_tokens, 9U);
+  const StepStats& stats = driver.scheduler.stats();
+  EXPECT_EQ(stats.blocks_referenced, 5U);
+  EXPECT_EQ(stats.blocks_shared, 2U);
+  EXPECT_EQ(stats.blocks_saved, 4U);
+  EXPECT_EQ(stats.slots_unused, 1U + 2U + 2U);
+  EXPECT_EQ(stats.copies, 2U);
+  EXPECT_EQ(stats.total_copies, 2U);
+}
+
+TEST(Scheduler, AForkOnABlocksBorderCopiesNothing) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(9), 5);
+  driver.fork(b, a, text(9), 5);
+  driver.step();
+  EXPECT_EQ(driver.step(), "+b a:9+1! b:8+1!");
+  EXPECT_THAT(driver.last().added[0].blocks, ElementsAre(0, 1));
+  EXPECT_THAT(driver.last().copies, IsEmpty());
+}
+
+TEST(Scheduler, AForkThatWaitsForItsParentIsPassedOver) {
+  Driver driver(with_blocks(16, 8));
+  driver.add(a, text(13), 5);
+  driver.fork(b, a, text(13), 5);
+  driver.step();
+  driver.add(c, text(2, 100), 5);
+  EXPECT_EQ(driver.step(), "+c a:8+5! c:0+2!");
+  EXPECT_EQ(driver.step(), "+b a:13+1! c:2+1! b:12+1!");
+}
+
+TEST(Scheduler, AForkWorksWithoutPrefixCaching) {
+  SchedulerConfig config = with_blocks(16);
+  config.enable_prefix_caching = false;
+  Driver driver(config);
+  driver.add(a, text(8), 5);
+  driver.fork(b, a, text(8), 5);
+  driver.step();
+  EXPECT_EQ(driver.step(), "+b a:8+1! b:7+1!");
+  EXPECT_THAT(driver.last().copies, ElementsAre(BlockCopy{1, 3}));
+}
+
+TEST(Scheduler, AForkWhoseParentHasEndedIsAnOrdinarySequence) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 1);
+  driver.fork(b, a, text(10), 2);
+  driver.step();
+  EXPECT_EQ(driver.step(), "-a +b b:8+2!");  // by a prefix hit
+  driver.fork(c, a, text(10), 2);            // ended before it came
+  EXPECT_EQ(driver.step(), "+c b:10+1! c:8+2!");
+}
+
+TEST(Scheduler, AForkWaitsWhileItsParentIsPreempted) {
+  SchedulerConfig config = with_blocks(4, 9);
+  config.enable_prefix_caching = false;
+  Driver driver(config);
+  driver.add(a, text(7), 8);
+  driver.add(b, text(7, 100), 8);
+  EXPECT_EQ(driver.step(), "+a +b a:0+7! b:0+2");
+  driver.fork(c, b, text(7, 100), 8);
+  EXPECT_EQ(driver.step(), "a:7+1! b:2+5!");
+  EXPECT_EQ(driver.step(), "-b a:8+1!");
+  EXPECT_EQ(driver.scheduler.stats().waiting, 2U);
+  driver.scheduler.abort(a);
+  EXPECT_EQ(driver.step(), "-a +b b:0+8!");
+  EXPECT_EQ(driver.step(), "+c b:8+1! c:6+1!");
+}
+
+TEST(Scheduler, AForkMustHaveItsParentsPrompt) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 5);
+  SeqSpec other_prompt = Driver::spec(b, text(10, 1), 5);
+  other_prompt.fork_of = a;
+  EXPECT_EQ(driver.scheduler.add(other_prompt).error().code, RequestErrorCode::kInternal);
+  SeqSpec other_salt = Driver::spec(b, text(10), 5);
+  other_salt.fork_of = a;
+  other_salt.salt = 1;
+  EXPECT_EQ(driver.scheduler.add(other_salt).error().code, RequestErrorCode::kInternal);
+  SeqSpec itself = Driver::spec(b, text(10, 50), 5);
+  itself.fork_of = b;
+  driver.add(itself);
+  EXPECT_EQ(driver.step(), "+a +b a:0+10! b:0+10!");
+}
+
+}  // namespace
+}  // namespace quire::test
