@@ -1,0 +1,307 @@
+#include "model/config.h"
+
+#include <functional>
+
+#include <boost/json/serialize.hpp>
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "load/safetensors_writer.h"
+#include "model/inspect.h"
+#include "model/json_file.h"
+#include "model/weights.h"
+#include "tests/support/data.h"
+
+namespace quire {
+namespace {
+
+using testing::HasSubstr;
+
+json::object base_config(const char* architecture) {
+  return {{"architectures", json::array{architecture}},
+          {"hidden_size", 64},
+          {"intermediate_size", 160},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"num_hidden_layers", 3},
+          {"max_position_embeddings", 256},
+          {"vocab_size", 512},
+          {"torch_dtype", "bfloat16"}};
+}
+
+class Config : public testing::Test {
+ protected:
+  ModelConfig load(const json::object& config) {
+    write_json_file(dir_ / "config.json", config);
+    return load_model_config(dir_);
+  }
+  ModelConfig load(const char* architecture, const json::object& changes) {
+    json::object config = base_config(architecture);
+    for (const auto& member : changes) config[member.key()] = member.value();
+    return load(config);
+  }
+  /// The message that these keys, put into a good Llama config, give.
+  std::string error(const json::object& changes, const char* architecture = "LlamaForCausalLM") {
+    try {
+      load(architecture, changes);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("config.json: "));
+      return e.what();
+    }
+    return "no error";
+  }
+  std::filesystem::path dir_ = test::temp_dir();
+};
+
+TEST_F(Config, PublishedForm) {
+  const ModelConfig c = load("LlamaForCausalLM", {{"rope_theta", 500000.0},
+                                                  {"rms_norm_eps", 1e-5},
+                                                  {"head_dim", 32},
+                                                  {"tie_word_embeddings", true},
+                                                  {"bos_token_id", 1},
+                                                  {"eos_token_id", json::array{7, 3}},
+                                                  {"some_key_of_tomorrow", {{"a", 1}}},
+                                                  {"rope_scaling",
+                                                   {{"factor", 8.0},
+                                                    {"high_freq_factor", 3.0},
+                                                    {"low_freq_factor", 2.0},
+                                                    {"original_max_position_embeddings", 64},
+                                                    {"rope_type", "llama3"}}}});
+  EXPECT_EQ(c.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(c.head_dim, 32U);
+  EXPECT_EQ(c.num_kv_heads, 2U);
+  EXPECT_EQ(c.dtype, DType::kBF16);
+  EXPECT_TRUE(c.tie_embeddings);
+  EXPECT_DOUBLE_EQ(c.rms_norm_eps, 1e-5);
+  EXPECT_DOUBLE_EQ(c.rope.theta, 500000.0);
+  EXPECT_EQ(c.rope.scaling, RopeScaling::kLlama3);
+  EXPECT_DOUBLE_EQ(c.rope.factor, 8.0);
+  EXPECT_DOUBLE_EQ(c.rope.low_freq_factor, 2.0);
+  EXPECT_DOUBLE_EQ(c.rope.high_freq_factor, 3.0);
+  EXPECT_DOUBLE_EQ(c.rope.original_max_positions, 64.0);
+  EXPECT_EQ(c.bos, 1);
+  EXPECT_EQ(c.eos, (std::vector<TokenId>{3, 7}));
+  EXPECT_EQ(c.windows, (std::vector<uint32_t>{0, 0, 0}));
+}
+
+TEST_F(Config, FormOfTransformers5) {
+  json::object config = base_config("Qwen3ForCausalLM");
+  config.erase("torch_dtype");
+  config["dtype"] = "float16";
+  config["head_dim"] = nullptr;
+  config["layer_types"] = json::array{"full_attention", "full_attention", "full_attention"};
+  config["rope_parameters"] = {{"rope_theta", 1000000.0}, {"rope_type", "default"}};
+  const ModelConfig c = load(config);
+  EXPECT_EQ(c.dtype, DType::kF16);
+  EXPECT_DOUBLE_EQ(c.rope.theta, 1000000.0);
+  EXPECT_EQ(c.rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(c.head_dim, 128U);
+  EXPECT_TRUE(c.qk_norm);
+  EXPECT_FALSE(c.qkv_bias);
+}
+
+TEST_F(Config, DefaultsOfLlama) {
+  json::object config = base_config("LlamaForCausalLM");
+  config.erase("num_key_value_heads");
+  config.erase("max_position_embeddings");
+  const ModelConfig c = load(config);
+  EXPECT_EQ(c.num_kv_heads, 4U);
+  EXPECT_EQ(c.head_dim, 16U);
+  EXPECT_EQ(c.max_positions, 2048U);
+  EXPECT_FALSE(c.tie_embeddings);
+  EXPECT_DOUBLE_EQ(c.rope.theta, 10000.0);
+  EXPECT_FALSE(c.bos.has_value());
+  EXPECT_TRUE(c.eos.empty());
+  config.erase("architectures");
+  config["model_type"] = "llama";
+  EXPECT_EQ(load(config).architecture, "LlamaForCausalLM");
+}
+
+TEST_F(Config, Biases) {
+  const auto llama = load("LlamaForCausalLM", {{"attention_bias", true}, {"mlp_bias", true}});
+  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+  const auto mistral = load("MistralForCausalLM", {{"attention_bias", true}});
+  EXPECT_FALSE(mistral.qkv_bias || mistral.o_bias || mistral.mlp_bias);
+  const auto qwen2 = load("Qwen2ForCausalLM", {});
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.o_bias || qwen2.mlp_bias || qwen2.qk_norm);
+  const auto qwen3 = load("Qwen3ForCausalLM", {{"attention_bias", true}});
+  EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
+}
+
+TEST_F(Config, Windows) {
+  using Windows = std::vector<uint32_t>;
+  EXPECT_EQ(load("MistralForCausalLM", {}).windows, (Windows{4096, 4096, 4096}));
+  EXPECT_EQ(load("MistralForCausalLM", {{"sliding_window", nullptr}}).windows, (Windows{0, 0, 0}));
+  EXPECT_EQ(load("MistralForCausalLM", {{"sliding_window", 16}}).windows, (Windows{16, 16, 16}));
+  EXPECT_EQ(load("LlamaForCausalLM", {{"sliding_window", 16}}).windows, (Windows{0, 0, 0}));
+  const json::object qwen = {{"sliding_window", 16}, {"max_window_layers", 1}};
+  EXPECT_EQ(load("Qwen2ForCausalLM", qwen).windows, (Windows{0, 0, 0}));
+  json::object on = qwen;
+  on["use_sliding_window"] = true;
+  EXPECT_EQ(load("Qwen2ForCausalLM", on).windows, (Windows{0, 16, 16}));
+  on["max_window_layers"] = 28;
+  EXPECT_EQ(load("Qwen3ForCausalLM", on).windows, (Windows{0, 0, 0}));
+  on["layer_types"] = json::array{"sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(load("Qwen2ForCausalLM", on).windows, (Windows{16, 0, 16}));
+  on["use_sliding_window"] = false;
+  EXPECT_EQ(load("Qwen2ForCausalLM", on).windows, (Windows{0, 0, 0}));
+}
+
+TEST_F(Config, RopeScalingForms) {
+  const auto rope = [&](const json::object& scaling) {
+    return load("LlamaForCausalLM", {{"rope_scaling", scaling}}).rope;
+  };
+  EXPECT_EQ(rope({{"type", "linear"}, {"factor", 4}}).scaling, RopeScaling::kLinear);
+  EXPECT_EQ(rope({{"type", "default"}}).scaling, RopeScaling::kNone);
+  EXPECT_EQ(rope({{"type", "yarn"}, {"rope_type", "linear"}, {"factor", 2.0}}).scaling, RopeScaling::kLinear);
+  const ModelConfig yarn = load("Qwen2ForCausalLM", {{"rope_scaling",
+                                                      {{"type", "yarn"},
+                                                       {"factor", 4.0},
+                                                       {"original_max_position_embeddings", 128},
+                                                       {"attention_factor", 1.5},
+                                                       {"beta_fast", 16},
+                                                       {"truncate", false}}}});
+  EXPECT_EQ(yarn.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(yarn.rope.attention_factor, 1.5);
+  EXPECT_DOUBLE_EQ(yarn.rope.beta_fast, 16.0);
+  EXPECT_DOUBLE_EQ(yarn.rope.beta_slow, 1.0);
+  EXPECT_FALSE(yarn.rope.truncate);
+  EXPECT_EQ(yarn.max_positions, 512U);
+}
+
+TEST_F(Config, WhatCannotBeHonouredIsNamed) {
+  EXPECT_THAT(error({{"architectures", json::array{"GPT2LMHeadModel"}}}),
+              HasSubstr("key 'architectures': GPT2LMHeadModel is not supported (LlamaForCausalLM, "));
+  EXPECT_THAT(error({{"architectures", json::array{}}}), HasSubstr("key 'architectures'"));
+  EXPECT_THAT(error({{"architectures", nullptr}}), HasSubstr("key 'model_type': missing"));
+  EXPECT_THAT(error({{"architectures", nullptr}, {"model_type", "gpt2"}}), HasSubstr("key 'model_type'"));
+  EXPECT_THAT(error({{"hidden_act", "gelu"}}), HasSubstr("key 'hidden_act': 'gelu'"));
+  EXPECT_THAT(error({{"partial_rotary_factor", 0.5}}), HasSubstr("key 'partial_rotary_factor'"));
+  EXPECT_THAT(error({{"quantization_config", {{"bits", 4}}}}), HasSubstr("key 'quantization_config'"));
+  EXPECT_THAT(error({{"rope_interleaved", true}}), HasSubstr("key 'rope_interleaved'"));
+  EXPECT_THAT(error({{"torch_dtype", "float8_e4m3fn"}}), HasSubstr("key 'torch_dtype'"));
+  EXPECT_THAT(error({{"torch_dtype", "int8"}}), HasSubstr("key 'torch_dtype'"));
+  EXPECT_THAT(error({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}),
+              HasSubstr("key 'rope_scaling.type': 'dynamic' is not supported"));
+  EXPECT_THAT(error({{"rope_parameters", {{"rope_type", "longrope"}, {"factor", 2.0}}}}),
+              HasSubstr("key 'rope_parameters.rope_type'"));
+  EXPECT_THAT(error({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}),
+              HasSubstr("key 'rope_parameters.full_attention'"));
+  EXPECT_THAT(error({{"rope_scaling", 4}}), HasSubstr("key 'rope_scaling'"));
+  EXPECT_THAT(error({{"rope_scaling", {{"type", "linear"}}}}),
+              HasSubstr("key 'rope_scaling.factor': missing"));
+  EXPECT_THAT(error({{"rope_scaling", {{"type", "linear"}, {"factor", -1}}}}),
+              HasSubstr("key 'rope_scaling.factor'"));
+  EXPECT_THAT(error({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}),
+              HasSubstr("key 'rope_scaling.original_max_position_embeddings'"));
+  EXPECT_THAT(error({{"rope_theta", 0}}), HasSubstr("key 'rope_theta'"));
+  EXPECT_THAT(error({{"layer_types", json::array{"full_attention"}}}), HasSubstr("key 'layer_types'"));
+  EXPECT_THAT(error({{"layer_types", json::array{"full_attention", "full_attention", "chunked"}}}),
+              HasSubstr("key 'layer_types': layer 2"));
+  EXPECT_THAT(error({{"layer_types", json::array{"full_attention", "full_attention", "sliding_attention"}}}),
+              HasSubstr("key 'layer_types'"));
+}
+
+TEST_F(Config, SizesOutOfRangeAreNamed) {
+  for (const char* key : {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers",
+                          "vocab_size", "max_position_embeddings", "num_key_value_heads", "head_dim"}) {
+    for (const json::value& bad : {json::value(0), json::value(-4), json::value(int64_t{1} << 40),
+                                   json::value("64"), json::value(1.5), json::value(1e300)}) {
+      EXPECT_THAT(error({{key, bad}}), HasSubstr(std::string("key '") + key + "'")) << json::serialize(bad);
+    }
+  }
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size"}) {
+    EXPECT_THAT(error({{key, nullptr}}), HasSubstr(std::string("key '") + key + "': missing"));
+  }
+  EXPECT_THAT(error({{"num_key_value_heads", 3}}), HasSubstr("key 'num_key_value_heads': 3 does not divide"));
+  EXPECT_THAT(error({{"head_dim", 15}}), HasSubstr("key 'head_dim'"));
+  EXPECT_THAT(error({{"hidden_size", 66}}), HasSubstr("key 'num_attention_heads'"));
+  EXPECT_THAT(error({{"rms_norm_eps", -1}}), HasSubstr("key 'rms_norm_eps'"));
+  EXPECT_THAT(error({{"eos_token_id", 512}}), HasSubstr("key 'eos_token_id'"));
+  EXPECT_THAT(error({{"eos_token_id", json::array{1, -1}}}), HasSubstr("key 'eos_token_id'"));
+  EXPECT_THAT(error({{"eos_token_id", "2"}}), HasSubstr("key 'eos_token_id'"));
+}
+
+TEST_F(Config, EosOfBothFilesAreMerged) {
+  write_json_file(dir_ / "generation_config.json",
+                  {{"bos_token_id", 5}, {"eos_token_id", json::array{9, 2}}});
+  const ModelConfig c = load("LlamaForCausalLM", {{"eos_token_id", 2}});
+  EXPECT_EQ(c.eos, (std::vector<TokenId>{2, 9}));
+  EXPECT_EQ(c.bos, 5);
+}
+
+TEST_F(Config, GenerationDefaults) {
+  EXPECT_FALSE(load_generation_defaults(dir_).temperature.has_value());
+  const auto path = dir_ / "generation_config.json";
+  write_json_file(path, {{"temperature", 0.7}, {"top_p", 0.9}, {"top_k", 20}, {"repetition_penalty", 1.1}});
+  const GenerationDefaults d = load_generation_defaults(dir_);
+  EXPECT_FLOAT_EQ(*d.temperature, 0.7F);
+  EXPECT_FLOAT_EQ(*d.top_p, 0.9F);
+  EXPECT_EQ(d.top_k, 20);
+  EXPECT_FLOAT_EQ(*d.repetition_penalty, 1.1F);
+  EXPECT_FALSE(d.min_p.has_value());
+  write_json_file(path, {{"do_sample", false}, {"temperature", 0.7}, {"top_k", -1}});
+  EXPECT_EQ(load_generation_defaults(dir_).temperature, 0.0F);
+  EXPECT_EQ(load_generation_defaults(dir_).top_k, 0);
+  for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty", "top_k"}) {
+    write_json_file(path, json::object{{key, -3}});
+    EXPECT_THROW(load_generation_defaults(dir_), Error) << key;
+  }
+}
+
+TEST_F(Config, DTypeOfTheWeightsWhereTheConfigSaysNothing) {
+  json::object config = base_config("LlamaForCausalLM");
+  config.erase("torch_dtype");
+  SafetensorsWriter writer(dir_ / "model.safetensors", {{"x", DType::kF16, {1}}});
+  writer.append(std::vector<std::byte>(2));
+  writer.finish();
+  EXPECT_EQ(load(config).dtype, DType::kF16);
+}
+
+TEST_F(Config, WrongTensorsAreNamed) {
+  const ModelConfig config = load("LlamaForCausalLM", {{"tie_word_embeddings", true}});
+  const auto message = [&](const std::function<void(std::vector<TensorSpec>&)>& change) -> std::string {
+    std::vector<TensorSpec> specs;
+    size_t bytes = 0;
+    for (const ExpectedTensor& t : expected_tensors(config)) specs.push_back({t.name, DType::kBF16, t.shape});
+    change(specs);
+    for (const TensorSpec& s : specs) bytes += TensorView{s.dtype, s.shape, nullptr}.num_bytes();
+    SafetensorsWriter writer(dir_ / "model.safetensors", specs);
+    writer.append(std::vector<std::byte>(bytes));
+    writer.finish();
+    try {
+      inspect_model(dir_);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message([](auto&) {}), "no error");
+  EXPECT_EQ(message([](auto& specs) { specs.push_back({"more", DType::kI8, {3}}); }), "no error");
+  EXPECT_THAT(message([](auto& specs) {
+                specs[2].shape = {64, 65};
+              }),
+              HasSubstr(": tensor 'model.layers.0.self_attn.q_proj.weight' has shape [64, 65], expected [64, "
+                        "64]"));
+  EXPECT_THAT(message([](auto& specs) {
+                specs.back().shape = {64, 1};
+              }),
+              HasSubstr("tensor 'model.norm.weight' has shape [64, 1], expected [64]"));
+  EXPECT_THAT(message([](auto& specs) { specs.back().dtype = DType::kI32; }), HasSubstr("has dtype i32"));
+  EXPECT_THAT(message([](auto& specs) { specs.pop_back(); }),
+              HasSubstr("tensor 'model.norm.weight' is missing"));
+}
+
+TEST(InspectModel, DemoModel) {
+  const ModelShape shape = inspect_model(test::demo_model_dir());
+  EXPECT_EQ(shape.num_parameters, 5475584U);
+  EXPECT_EQ(shape.weight_bytes, 2 * 5475584U);
+  EXPECT_EQ(shape.kv_bytes_per_token(), 3072U);
+  EXPECT_EQ(shape.max_positions, 512U);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/context.h"
+#include "model/decoder.h"
+
+namespace quire::test {
+
+/// A decoder with a K/V cache of its own and sequences that own blocks in it, scattered on purpose.
+class Runner {
+ public:
+  Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads,
+         std::optional<DType> compute = std::nullopt, uint32_t num_blocks = 64, uint32_t block_size = 16)
+      : pool_(threads),
+        context_{isa, pool_},
+        decoder_(Decoder::load(dir, compute, context_)),
+        cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks, block_size) {
+    for (uint32_t block = 0; block < num_blocks; ++block) free_.push_back((block * 37 + 11) % num_blocks);
+  }
+
+  const ModelConfig& config() const { return decoder_->config(); }
+  Decoder& decoder() { return *decoder_; }
+  KvCache& cache() { return cache_; }
+  KernelContext& context() { return context_; }
+
+  struct Part {
+    size_t seq = 0;
+    std::vector<TokenId> tokens;
+    uint32_t logit_rows = 0;
+  };
+
+  /// One step; the logits asked for, one row after the other.
+  std::vector<float> step(const std::vector<Part>& parts) {
+    std::vector<TokenId> tokens;
+    std::vector<DecoderSeq> seqs;
+    for (const Part& part : parts) {
+      if (part.seq >= tables_.size()) tables_.resize(part.seq + 1), lengths_.resize(part.seq + 1);
+      const uint32_t first = lengths_[part.seq];
+      lengths_[part.seq] += static_cast<uint32_t>(part.tokens.size());
+      while (tables_[part.seq].size() * cache_.block_size() < lengths_[part.seq]) {
+        tables_[part.seq].push_back(free_.back());
+        free_.pop_back();
+      }
+      tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+      seqs.push_back({static_cast<uint32_t>(part.tokens.size()), first, {}, part.logit_rows});
+    }
+    for (size_t i = 0; i < parts.size(); ++i) seqs[i].block_table = tables_[parts[i].seq];
+    const auto logits = decoder_->forward(context_, cache_, tokens, seqs);
+    return {logits.begin(), logits.end()};
+  }
+
+  /// Forgets all sequences.
+  void reset() {
+    for (auto& table : tables_) free_.insert(free_.end(), table.rbegin(), table.rend());
+    tables_.clear();
+    lengths_.clear();
+  }
+
+  /// The logits of every position of one sequence alone, computed in chunks.
+  std::vector<float> all_logits(std::span<const TokenId> ids, size_t chunk) {
+    reset();
+    std::vector<float> out;
+    for (size_t at = 0; at < ids.size(); at += chunk) {
+      const auto piece = ids.subspan(at, std::min(chunk, ids.size() - at));
+      const auto logits = step({{0, {piece.begin(), piece.end()}, static_cast<uint32_t>(piece.size())}});
+      out.insert(out.end(), logits.begin(), logits.end());
+    }
+    return out;
+  }
+
+  struct Greedy {
+    std::vector<TokenId> ids;
+    std::vector<float> logits;  // of the row that each was chosen from
+  };
+
+  /// The continuation of a prompt by arg max.
+  Greedy greedy(std::span<const TokenId> prompt, size_t count, size_t chunk) {
+    reset();
+    std::vector<float> row;
+    for (size_t at = 0; at < prompt.size(); at += chunk) {
+      const auto piece = prompt.subspan(at, std::min(chunk, prompt.size() - at));
+      row = step({{0, {piece.begin(), piece.end()}, 1}});
+    }
+    Greedy out;
+    while (true) {
+      out.ids.push_back(best(row));
+      out.logits.insert(out.logits.end(), row.begin(), row.end());
+      if (out.ids.size() == count) return out;
+      row = step({{0, {out.ids.back()}, 1}});
+    }
+  }
+
+  static TokenId best(std::span<const float> row) {
+    return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
+  }
+
+ private:
+  ThreadPool pool_;
+  KernelContext context_;
+  std::unique_ptr<Decoder> decoder_;
+  KvCache cache_;
+  std::vector<BlockId> free_;
+  std::vector<std::vector<BlockId>> tables_;
+  std::vector<uint32_t> lengths_;
+};
+
+}  // namespace quire::test
