@@ -1,0 +1,104 @@
+// A token and its logprobs do not depend on the batch, the chunking, prefix hits, preemption, forks or the
+// number of threads: equal to the bit, on every level of the kernels.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "exec/cpu_executor.h"
+#include "tests/exec/variants.h"
+#include "tests/support/data.h"
+
+namespace quire {
+namespace {
+
+/// An executor with a cache of its own.
+class OwningExecutor final : public Executor {
+ public:
+  OwningExecutor(Decoder& decoder, KernelContext& context, uint32_t num_blocks, uint32_t max_slots)
+      : cache_(decoder.config(), decoder.compute_dtype(), num_blocks, test::kBlockSize),
+        executor_(decoder, cache_, context, max_slots) {}
+  Ticket submit(const StepPlan& plan) override { return executor_.submit(plan); }
+  StepResult wait(Ticket ticket) override { return executor_.wait(ticket); }
+
+ private:
+  KvCache cache_;
+  CpuExecutor executor_;
+};
+
+struct Rig {
+  Rig(const std::filesystem::path& dir, DType dtype, IsaLevel isa, uint32_t threads)
+      : pool(threads), context{isa, pool}, decoder(Decoder::load(dir, dtype, context)) {}
+
+  test::MakeExecutor make_executor() {
+    return [this](uint32_t num_blocks, uint32_t max_slots) {
+      return std::make_unique<OwningExecutor>(*decoder, context, num_blocks, max_slots);
+    };
+  }
+
+  ThreadPool pool;
+  KernelContext context;
+  std::unique_ptr<Decoder> decoder;
+};
+
+void expect_bit_identity(const std::filesystem::path& dir, DType dtype, IsaLevel isa,
+                         const std::vector<uint32_t>& threads, uint32_t max_tokens) {
+  Rig one(dir, dtype, isa, 1);
+  const auto specs = test::mixed_requests(one.decoder->config().vocab_size, 32, max_tokens);
+  const auto alone = test::run_alone(one.make_executor(), specs);
+  const auto alone_second = test::run_alone(one.make_executor(), test::second_choices(specs));
+  for (const auto& continuation : alone) {
+    ASSERT_EQ(continuation.error, "");
+    ASSERT_EQ(continuation.tokens.size(), max_tokens);
+    ASSERT_EQ(continuation.tokens[0].top.size(), 5U);
+  }
+  for (const uint32_t count : threads) {
+    SCOPED_TRACE("threads: " + std::to_string(count));
+    Rig rig(dir, dtype, isa, count);
+    test::expect_same_in_every_way(rig.make_executor(), specs, alone);
+    test::expect_same_as_forks(rig.make_executor(), specs, alone, alone_second);
+  }
+}
+
+std::string identifier(std::string name) {
+  for (char& c : name) c = c == '-' ? '_' : c;
+  return name;
+}
+
+class DemoModel : public testing::TestWithParam<std::tuple<IsaLevel, DType>> {};
+
+TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
+  const auto [isa, dtype] = GetParam();
+  ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
+  expect_bit_identity(test::demo_model_dir(), dtype, isa, {1, 2, 4}, 12);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel,
+                         testing::Combine(testing::ValuesIn(available_isa_levels()),
+                                          testing::Values(DType::kF32, DType::kBF16)),
+                         [](const auto& each) {
+                           return identifier(std::string(isa_name(std::get<0>(each.param))) + "_" +
+                                             std::string(dtype_name(std::get<1>(each.param))));
+                         });
+
+class GoldenModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenModel, IsBitIdenticalInEveryWay) {
+  const auto relative = std::filesystem::path("golden-models") / GetParam();
+  QUIRE_NEEDS_DATA(relative);
+  for (const IsaLevel isa : available_isa_levels()) {
+    SCOPED_TRACE(isa_name(isa));
+    expect_bit_identity(test::data_dir() / relative, DType::kF32, isa, {2}, 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
+                         testing::Values("llama3-tied", "llama-linear-rope", "mistral-window", "qwen2",
+                                         "qwen3"),
+                         [](const auto& each) { return identifier(each.param); });
+
+}  // namespace
+}  // namespace quire
