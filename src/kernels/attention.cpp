@@ -94,8 +94,9 @@ void paged_attention(KernelContext& context, const KvLayout& layout, const std::
   const uint32_t group = params.num_heads / layout.num_kv_heads;
   const uint32_t tokens_per_tile = std::max(1U, kRowsPerTile / group);
   const size_t index_bytes = round_up(seqs.size() * sizeof(size_t), 64);
+  const size_t padded_dim = round_up(layout.head_dim, 16);
   const size_t thread_bytes =
-      round_up(cpu::attention_scratch_floats(size_t{tokens_per_tile} * group, layout.head_dim) * 4, 64);
+      round_up(cpu::attention_scratch_floats(size_t{tokens_per_tile} * group, padded_dim) * 4, 64);
   context.scratch.reserve(index_bytes + context.pool.num_threads() * thread_bytes);
   auto* first_tile = context.scratch.as<size_t>();
   const size_t tiles = number_tiles(seqs, tokens_per_tile, first_tile);
@@ -127,6 +128,7 @@ void paged_attention(KernelContext& context, const KvLayout& layout, const std::
          .ldq = ldq,
          .out = out + row * ldo + head_offset,
          .ldo = ldo,
+         .padded_dim = padded_dim,
          .scratch = reinterpret_cast<float*>(thread_scratch + thread * thread_bytes)});
   };
   context.pool.parallel_for(tiles * layout.num_kv_heads, 1, [&](size_t begin, size_t end, uint32_t thread) {

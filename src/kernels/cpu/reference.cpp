@@ -1,5 +1,6 @@
 // The plain version of every op: what the vectorised ones are read and tested against.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,7 +22,7 @@ struct F16 {
 };
 struct Bf16 {
   using Bits = uint16_t;
-  static float load(Bits bits) { return bf16_to_f32(bits); }
+  static float load(Bits bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
   static Bits store(float value) { return f32_to_bf16(value); }
 };
 

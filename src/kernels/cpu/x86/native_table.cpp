@@ -1,7 +1,47 @@
 #include "kernels/cpu/table.h"
+#include "kernels/cpu/x86/tables.h"
 
 namespace quire::cpu {
+namespace {
 
-const KernelTable* native_table(IsaLevel) { return nullptr; }
+// The compiler's checks ask the operating system too whether it keeps the wide registers.
+bool runs_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+bool runs_avx512() {
+  return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+/// All of AVX-512, with the bf16 matmul of its own.
+const KernelTable& avx512_bf16_table() {
+  static const KernelTable with_bf16 = [] {
+    KernelTable made = avx512::kTable;
+    made.matmul[float_index(DType::kBF16)] = avx512_bf16::kMatmulBf16;
+    made.bf16_activations = DType::kBF16;
+    return made;
+  }();
+  return with_bf16;
+}
+
+}  // namespace
+
+const KernelTable* native_table(IsaLevel level) {
+  static const bool avx2_here = runs_avx2();
+  static const bool avx512_here = runs_avx512();
+  static const bool bf16_here = avx512_here && __builtin_cpu_supports("avx512bf16");
+  switch (level) {
+    case IsaLevel::kAvx2:
+      return avx2_here ? &avx2::kTable : nullptr;
+    case IsaLevel::kAvx512:
+      return avx512_here ? &avx512::kTable : nullptr;
+    case IsaLevel::kAvx512Bf16:
+      return bf16_here ? &avx512_bf16_table() : nullptr;
+    case IsaLevel::kReference:
+      return nullptr;
+  }
+  return nullptr;
+}
 
 }  // namespace quire::cpu

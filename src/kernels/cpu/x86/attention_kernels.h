@@ -1,0 +1,263 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/x86/vec_math.h"
+
+// Attention of one query tile (tokens x the query heads of a K/V head; a row is one of each) over the key
+// tiles it sees. However many rows go together, each row does the same operations in the same order:
+//   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys
+//   rescale = exp(old maximum - new maximum), times the sum and the output (by 1 it is left out)
+//   output  = output + weight * V[key], keys ascending and only those that the row sees
+namespace quire::cpu {
+
+template <class V>
+struct AttentionRows {
+  float* q;        // [rows][padded_dim], scaled
+  float* out;      // [rows][padded_dim]
+  float* weights;  // [rows][16]: scores, then exp(score - maximum)
+  float* max;      // [rows]
+  float* sum;
+  float* rescale;
+  size_t padded_dim;
+};
+
+/// The keys of a tile that a row sees: [begin, end) of 0..16.
+template <class V>
+struct KeyRange {
+  int begin;
+  int end;
+};
+
+template <class V>
+inline __attribute__((always_inline)) uint32_t first_key(const AttentionArgs& args, uint32_t position) {
+  return args.window != 0 && position >= args.window ? position - args.window + 1 : 0;
+}
+
+template <class V>
+inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& args, uint32_t row,
+                                                          uint32_t base) {
+  const uint32_t position = args.first_position + row / args.group;
+  const uint32_t first = first_key<V>(args, position);
+  KeyRange<V> range = {0, 0};
+  if (position < base || first >= base + kTileKeys) return range;
+  range.begin = first > base ? static_cast<int>(first - base) : 0;
+  range.end =
+      position - base + 1 < kTileKeys ? static_cast<int>(position - base + 1) : static_cast<int>(kTileKeys);
+  return range;
+}
+
+template <class V, class Format, size_t kRows>
+inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& rows, size_t row,
+                                                      const typename Format::Element* keys, size_t head_dim) {
+  constexpr size_t kVectors = kTileKeys / V::kLanes;
+  V sums[kRows][kVectors];
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::zero();
+  }
+  const float* q = rows.q + row * rows.padded_dim;
+  for (size_t d = 0; d < head_dim; ++d) {
+    V k[kVectors];
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) k[j] = Format::load(keys + d * kTileKeys + j * V::kLanes);
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const V factor = V::set1(q[i * rows.padded_dim + d]);
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::fma(k[j], factor, sums[i][j]);
+    }
+  }
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      V::store(rows.weights + (row + i) * kTileKeys + j * V::kLanes, sums[i][j]);
+    }
+  }
+}
+
+template <class V, class Format>
+void score(const AttentionRows<V>& rows, size_t begin, size_t end, const typename Format::Element* keys,
+           size_t head_dim) {
+  constexpr size_t kMost = V::kAttentionRows;
+  size_t row = begin;
+  for (; row + kMost <= end; row += kMost) score_rows<V, Format, kMost>(rows, row, keys, head_dim);
+  for (; row + kMost / 2 <= end; row += kMost / 2)
+    score_rows<V, Format, kMost / 2>(rows, row, keys, head_dim);
+  for (; row < end; ++row) score_rows<V, Format, 1>(rows, row, keys, head_dim);
+}
+
+/// Scores to weights; brings the row's maximum and sum up to date.
+template <class V>
+void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range) {
+  constexpr size_t kVectors = kTileKeys / V::kLanes;
+  const V nothing = V::set1(-__builtin_inff());
+  float* weights = rows.weights + row * kTileKeys;
+  V scores[kVectors];
+  V top = nothing;
+  QUIRE_UNROLL
+  for (size_t j = 0; j < kVectors; ++j) {
+    const auto offset = static_cast<int>(j * V::kLanes);
+    scores[j] = V::select_range(V::load(weights + offset), nothing, offset, range.begin, range.end);
+    top = V::max(top, scores[j]);
+  }
+  const float tile_max = V::max_lane(top);
+  const float old_max = rows.max[row];
+  const float new_max = tile_max > old_max ? tile_max : old_max;
+  V total = V::zero();
+  QUIRE_UNROLL
+  for (size_t j = 0; j < kVectors; ++j) {
+    const V weight = vec_exp(V::sub(scores[j], V::set1(new_max)));
+    V::store(weights + j * V::kLanes, weight);
+    total = V::add(total, weight);
+  }
+  float rescale = 1.0F;
+  if (new_max != old_max) rescale = V::first_lane(vec_exp(V::set1(old_max - new_max)));
+  rows.max[row] = new_max;
+  rows.sum[row] = rows.sum[row] * rescale + V::sum(total);
+  rows.rescale[row] = rescale;
+}
+
+/// The values of kRows rows that see the same keys, kVectors vectors of the head (the last one of `tail`
+/// lanes if that is not 0).
+template <class V, class Format, size_t kRows, size_t kVectors>
+inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V>& rows, size_t row, size_t d,
+                                                           const typename Format::Element* values,
+                                                           size_t head_dim, KeyRange<V> range, size_t tail) {
+  V sums[kRows][kVectors];
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    const V rescale = V::set1(rows.rescale[row + i]);
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      sums[i][j] = V::mul(V::load(rows.out + (row + i) * rows.padded_dim + d + j * V::kLanes), rescale);
+    }
+  }
+  for (int key = range.begin; key < range.end; ++key) {
+    const typename Format::Element* from = values + static_cast<size_t>(key) * head_dim + d;
+    V v[kVectors];
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      v[j] = tail == 0 ? Format::load(from + j * V::kLanes) : Format::load(from + j * V::kLanes, tail);
+    }
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const V weight = V::set1(rows.weights[(row + i) * kTileKeys + static_cast<size_t>(key)]);
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::fma(v[j], weight, sums[i][j]);
+    }
+  }
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      V::store(rows.out + (row + i) * rows.padded_dim + d + j * V::kLanes, sums[i][j]);
+    }
+  }
+}
+
+template <class V, class Format, size_t kRows>
+void accumulate(const AttentionRows<V>& rows, size_t row, const typename Format::Element* values,
+                size_t head_dim, KeyRange<V> range) {
+  size_t d = 0;
+  for (; d + 4 * V::kLanes <= head_dim; d += 4 * V::kLanes) {
+    accumulate_part<V, Format, kRows, 4>(rows, row, d, values, head_dim, range, 0);
+  }
+  for (; d + V::kLanes <= head_dim; d += V::kLanes) {
+    accumulate_part<V, Format, kRows, 1>(rows, row, d, values, head_dim, range, 0);
+  }
+  if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, values, head_dim, range, head_dim - d);
+}
+
+/// One tile of keys for the rows [begin, end), all of which see some of it.
+template <class V, class Format>
+void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, size_t begin, size_t end,
+                 uint32_t base) {
+  using Element = typename Format::Element;
+  constexpr size_t kMost = V::kAttentionOutRows;
+  const size_t head_elements = size_t{args.block_size} * args.head_dim;
+  const auto* block = reinterpret_cast<const Element*>(args.cache + args.block_table[base / args.block_size] *
+                                                                        args.block_bytes);
+  const Element* keys = block + args.kv_head * head_elements + size_t{base % args.block_size} * args.head_dim;
+  const Element* values = keys + args.num_kv_heads * head_elements;
+
+  score<V, Format>(rows, begin, end, keys, args.head_dim);
+  for (size_t row = begin; row < end; ++row) {
+    soften<V>(rows, row, visible<V>(args, static_cast<uint32_t>(row), base));
+  }
+  size_t row = begin;
+  while (row < end) {
+    const KeyRange<V> range = visible<V>(args, static_cast<uint32_t>(row), base);
+    size_t same = 1;
+    while (same < kMost && row + same < end) {
+      const KeyRange<V> other = visible<V>(args, static_cast<uint32_t>(row + same), base);
+      if (other.begin != range.begin || other.end != range.end) break;
+      ++same;
+    }
+    if (same == kMost) {
+      accumulate<V, Format, kMost>(rows, row, values, args.head_dim, range);
+      row += kMost;
+    } else {
+      accumulate<V, Format, 1>(rows, row, values, args.head_dim, range);
+      ++row;
+    }
+  }
+}
+
+template <class V>
+void start_rows(const AttentionArgs& args, const AttentionRows<V>& rows, size_t count) {
+  for (size_t row = 0; row < count; ++row) {
+    const float* q = args.q + row / args.group * args.ldq + row % args.group * args.head_dim;
+    float* scaled = rows.q + row * rows.padded_dim;
+    for (size_t d = 0; d < args.head_dim; ++d) scaled[d] = q[d] * args.scale;
+    for (size_t d = 0; d < rows.padded_dim; d += V::kLanes) {
+      V::store(rows.out + row * rows.padded_dim + d, V::zero());
+    }
+    rows.max[row] = -__builtin_inff();
+    rows.sum[row] = 0.0F;
+  }
+}
+
+template <class V>
+void finish_rows(const AttentionArgs& args, const AttentionRows<V>& rows, size_t count) {
+  for (size_t row = 0; row < count; ++row) {
+    const float* from = rows.out + row * rows.padded_dim;
+    float* out = args.out + row / args.group * args.ldo + row % args.group * args.head_dim;
+    const V sum = V::set1(rows.sum[row]);
+    size_t d = 0;
+    for (; d + V::kLanes <= args.head_dim; d += V::kLanes) V::store(out + d, V::div(V::load(from + d), sum));
+    if (d < args.head_dim) V::store(out + d, V::div(V::load(from + d), sum), args.head_dim - d);
+  }
+}
+
+template <class V, class Format>
+void attention(const AttentionArgs& args) {
+  const size_t count = size_t{args.num_tokens} * args.group;
+  float* next = args.scratch;
+  AttentionRows<V> rows = {};
+  rows.padded_dim = args.padded_dim;
+  rows.q = next;
+  rows.out = next += count * args.padded_dim;
+  rows.weights = next += count * args.padded_dim;
+  rows.max = next += count * kTileKeys;
+  rows.sum = next += count;
+  rows.rescale = next += count;
+  start_rows(args, rows, count);
+
+  const uint32_t last_position = args.first_position + args.num_tokens - 1;
+  uint32_t base = first_key<V>(args, args.first_position) / kTileKeys * kTileKeys;
+  size_t begin = 0;  // rows before it lie before the tile, rows from `end` on have their window behind it
+  for (; base <= last_position; base += kTileKeys) {
+    while (visible<V>(args, static_cast<uint32_t>(begin), base).end == 0) begin += args.group;
+    size_t end = begin + args.group;
+    while (end < count && visible<V>(args, static_cast<uint32_t>(end), base).end != 0) end += args.group;
+    attend_tile<V, Format>(args, rows, begin, end, base);
+  }
+  finish_rows(args, rows, count);
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,33 @@
+#include "kernels/cpu/x86/matmul_kernels.h"
+#include "kernels/cpu/x86/tables.h"
+#include "kernels/cpu/x86/vec_avx512.h"
+
+namespace quire::cpu::avx512_bf16 {
+namespace {
+
+using avx512::Vec;
+
+/// VDPBF16PS: two products a lane and instruction, accumulated in f32.
+struct DotKernel {
+  using Vec = avx512::Vec;
+  using Element = uint16_t;
+  using X = uint16_t;
+  static constexpr size_t kLanes = Vec::kLanes;
+  static constexpr size_t kStepK = 2;
+  static constexpr size_t kAccumulators = Vec::kAccumulators;
+  static QUIRE_INLINE __m512i load(const Element* p) { return _mm512_loadu_si512(p); }
+  static QUIRE_INLINE __m512i broadcast(const X* x) {
+    int pair = 0;
+    __builtin_memcpy(&pair, x, sizeof(pair));
+    return _mm512_set1_epi32(pair);
+  }
+  static QUIRE_INLINE Vec multiply_add(Vec sum, __m512i w, __m512i x) {
+    return {_mm512_dpbf16_ps(sum.v, (__m512bh)w, (__m512bh)x)};
+  }
+};
+
+}  // namespace
+
+extern const MatmulPieces kMatmulBf16 = matmul<DotKernel>;
+
+}  // namespace quire::cpu::avx512_bf16

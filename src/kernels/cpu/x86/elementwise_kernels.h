@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/x86/vec_math.h"
+
+// The element-wise ops over Vec. Full and partial vectors do the same to every element, so that a result does
+// not depend on where in a row, or on how wide a row, it is.
+namespace quire::cpu {
+
+template <class V, class From, class To>
+void convert(const void* from, void* to, size_t count) {
+  const auto* source = static_cast<const typename From::Element*>(from);
+  auto* target = static_cast<typename To::Element*>(to);
+  size_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) To::store(target + i, From::load(source + i));
+  if (i < count) To::store(target + i, From::load(source + i, count - i), count - i);
+}
+
+template <class V, class F32, class Format>
+void to_f32(const void* from, float* to, size_t count) {
+  convert<V, Format, F32>(from, to, count);
+}
+
+template <class V, class F32, class Format>
+void from_f32(const float* from, void* to, size_t count) {
+  convert<V, F32, Format>(from, to, count);
+}
+
+template <class V>
+inline __attribute__((always_inline)) float sum_of_squares(const float* x, size_t width) {
+  constexpr size_t kSums = 4;
+  V sums[kSums] = {V::zero(), V::zero(), V::zero(), V::zero()};
+  size_t i = 0;
+  for (; i + kSums * V::kLanes <= width; i += kSums * V::kLanes) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kSums; ++j) {
+      const V a = V::load(x + i + j * V::kLanes);
+      sums[j] = V::fma(a, a, sums[j]);
+    }
+  }
+  for (; i + V::kLanes <= width; i += V::kLanes) {
+    const V a = V::load(x + i);
+    sums[0] = V::fma(a, a, sums[0]);
+  }
+  if (i < width) {
+    const V a = V::load(x + i, width - i);
+    sums[1] = V::fma(a, a, sums[1]);
+  }
+  return V::sum(V::add(V::add(sums[0], sums[1]), V::add(sums[2], sums[3])));
+}
+
+template <class V>
+void rms_norm(const float* x, size_t ldx, const float* weight, float eps, float* y, size_t ldy, size_t rows,
+              size_t width) {
+  for (size_t row = 0; row < rows; ++row) {
+    const float* in = x + row * ldx;
+    float* out = y + row * ldy;
+    const float mean = sum_of_squares<V>(in, width) / static_cast<float>(width);
+    const V scale = V::set1(1.0F / __builtin_sqrtf(mean + eps));
+    size_t i = 0;
+    for (; i + V::kLanes <= width; i += V::kLanes) {
+      V::store(out + i, V::mul(V::mul(V::load(in + i), scale), V::load(weight + i)));
+    }
+    if (i < width) {
+      const size_t rest = width - i;
+      V::store(out + i, V::mul(V::mul(V::load(in + i, rest), scale), V::load(weight + i, rest)), rest);
+    }
+  }
+}
+
+template <class V>
+void add_in_place(float* y, const float* x, size_t count) {
+  size_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) V::store(y + i, V::add(V::load(y + i), V::load(x + i)));
+  if (i < count) {
+    const size_t rest = count - i;
+    V::store(y + i, V::add(V::load(y + i, rest), V::load(x + i, rest)), rest);
+  }
+}
+
+template <class V>
+inline __attribute__((always_inline)) V silu_times(V gate, V up) {
+  const V one = V::set1(1.0F);
+  return V::mul(V::div(gate, V::add(one, vec_exp(V::sub(V::zero(), gate)))), up);
+}
+
+template <class V>
+void swiglu(const float* gate_up, float* out, size_t rows, size_t width) {
+  for (size_t row = 0; row < rows; ++row) {
+    const float* gate = gate_up + row * 2 * width;
+    const float* up = gate + width;
+    float* to = out + row * width;
+    size_t i = 0;
+    for (; i + V::kLanes <= width; i += V::kLanes) {
+      V::store(to + i, silu_times(V::load(gate + i), V::load(up + i)));
+    }
+    if (i < width) {
+      const size_t rest = width - i;
+      V::store(to + i, silu_times(V::load(gate + i, rest), V::load(up + i, rest)), rest);
+    }
+  }
+}
+
+template <class V>
+inline __attribute__((always_inline)) void rotate(V a, V b, V cosine, V sine, V& low, V& high) {
+  low = V::fnma(b, sine, V::mul(a, cosine));
+  high = V::fma(a, sine, V::mul(b, cosine));
+}
+
+template <class V>
+void rope(float* x, size_t ldx, size_t rows, uint32_t num_heads, uint32_t head_dim, uint32_t rotary,
+          const float* cos_sin, const uint32_t* positions) {
+  const size_t half = rotary / 2;
+  for (size_t row = 0; row < rows; ++row) {
+    const float* cosine = cos_sin + size_t{positions[row]} * rotary;
+    const float* sine = cosine + half;
+    for (uint32_t head = 0; head < num_heads; ++head) {
+      float* low = x + row * ldx + size_t{head} * head_dim;
+      float* high = low + half;
+      V a;
+      V b;
+      size_t i = 0;
+      for (; i + V::kLanes <= half; i += V::kLanes) {
+        rotate(V::load(low + i), V::load(high + i), V::load(cosine + i), V::load(sine + i), a, b);
+        V::store(low + i, a);
+        V::store(high + i, b);
+      }
+      if (i < half) {
+        const size_t rest = half - i;
+        rotate(V::load(low + i, rest), V::load(high + i, rest), V::load(cosine + i, rest),
+               V::load(sine + i, rest), a, b);
+        V::store(low + i, a, rest);
+        V::store(high + i, b, rest);
+      }
+    }
+  }
+}
+
+}  // namespace quire::cpu

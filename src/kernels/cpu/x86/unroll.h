@@ -1,0 +1,8 @@
+#pragma once
+
+// Loops over arrays of registers must be unrolled whole, or the arrays live in memory.
+#if defined(__clang__)
+#define QUIRE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QUIRE_UNROLL _Pragma("GCC unroll 32")
+#endif

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <immintrin.h>
+
+#define QUIRE_INLINE inline __attribute__((always_inline))
+
+namespace quire::cpu::avx2 {
+
+/// Eight f32 lanes. Lanes never mix but in the two reductions, so a value does not depend on its lane.
+struct Vec {
+  static constexpr size_t kLanes = 8;
+  static constexpr size_t kAccumulators = 12;     // of a matmul tile, leaving registers for its operands
+  static constexpr size_t kAttentionRows = 4;     // query rows x 16 keys of scores
+  static constexpr size_t kAttentionOutRows = 2;  // query rows x 4 vectors of output
+
+  __m256 v;
+
+  static QUIRE_INLINE Vec zero() { return {_mm256_setzero_ps()}; }
+  static QUIRE_INLINE Vec set1(float x) { return {_mm256_set1_ps(x)}; }
+  static QUIRE_INLINE Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
+  static QUIRE_INLINE void store(float* p, Vec a) { _mm256_storeu_ps(p, a.v); }
+
+  static QUIRE_INLINE __m256i mask(size_t count) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane);
+  }
+  /// The first `count` < kLanes lanes, the others zero; memory behind them is not touched.
+  static QUIRE_INLINE Vec load(const float* p, size_t count) { return {_mm256_maskload_ps(p, mask(count))}; }
+  static QUIRE_INLINE void store(float* p, Vec a, size_t count) { _mm256_maskstore_ps(p, mask(count), a.v); }
+
+  static QUIRE_INLINE Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec div(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
+  /// a * b + c, -a * b + c: rounded once.
+  static QUIRE_INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+  static QUIRE_INLINE Vec fnma(Vec a, Vec b, Vec c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
+  /// The second where either is NaN.
+  static QUIRE_INLINE Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec round(Vec a) {
+    return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  /// a where lane + offset lies in [begin, end), elsewhere `other`.
+  static QUIRE_INLINE Vec select_range(Vec a, Vec other, int offset, int begin, int end) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i from = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin - offset), lane);
+    const __m256i to = _mm256_cmpgt_epi32(_mm256_set1_epi32(end - offset), lane);
+    return {_mm256_blendv_ps(other.v, a.v, _mm256_castsi256_ps(_mm256_andnot_si256(from, to)))};
+  }
+  /// a * 2^n for integral |n| <= 252, in two exact steps but for the last rounding into the subnormals.
+  static QUIRE_INLINE Vec scale_by_pow2(Vec a, Vec n) {
+    const __m256i whole = _mm256_cvtps_epi32(n.v);
+    const __m256i half = _mm256_srai_epi32(whole, 1);
+    const __m256i rest = _mm256_sub_epi32(whole, half);
+    const __m256i bias = _mm256_set1_epi32(127);
+    const __m256 first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+    return {_mm256_mul_ps(_mm256_mul_ps(a.v, first), second)};
+  }
+  static QUIRE_INLINE float first_lane(Vec a) { return _mm256_cvtss_f32(a.v); }
+  static QUIRE_INLINE float sum(Vec a) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  static QUIRE_INLINE float max_lane(Vec a) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+};
+
+/// Stored formats: how kLanes elements are read into a Vec and written from one.
+struct F32 {
+  using Element = float;
+  static QUIRE_INLINE Vec load(const float* p) { return Vec::load(p); }
+  static QUIRE_INLINE Vec load(const float* p, size_t count) { return Vec::load(p, count); }
+  static QUIRE_INLINE void store(float* p, Vec a) { Vec::store(p, a); }
+  static QUIRE_INLINE void store(float* p, Vec a, size_t count) { Vec::store(p, a, count); }
+};
+
+/// The two 16-bit formats share the handling of partial vectors, which AVX2 has no masks for.
+template <class Format>
+struct Narrow {
+  using Element = uint16_t;
+  static QUIRE_INLINE Vec load(const uint16_t* p) {
+    return Format::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static QUIRE_INLINE Vec load(const uint16_t* p, size_t count) {
+    alignas(16) uint16_t part[Vec::kLanes] = {};
+    for (size_t i = 0; i < count; ++i) part[i] = p[i];
+    return Format::widen(_mm_load_si128(reinterpret_cast<const __m128i*>(part)));
+  }
+  static QUIRE_INLINE void store(uint16_t* p, Vec a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), Format::narrow(a));
+  }
+  static QUIRE_INLINE void store(uint16_t* p, Vec a, size_t count) {
+    alignas(16) uint16_t part[Vec::kLanes];
+    _mm_store_si128(reinterpret_cast<__m128i*>(part), Format::narrow(a));
+    for (size_t i = 0; i < count; ++i) p[i] = part[i];
+  }
+};
+
+struct F16 : Narrow<F16> {
+  static QUIRE_INLINE Vec widen(__m128i bits) { return {_mm256_cvtph_ps(bits)}; }
+  static QUIRE_INLINE __m128i narrow(Vec a) {
+    return _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+};
+
+struct Bf16 : Narrow<Bf16> {
+  static QUIRE_INLINE Vec widen(__m128i bits) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};
+  }
+  static QUIRE_INLINE __m128i narrow(Vec a) {
+    const __m256i bits = _mm256_castps_si256(a.v);
+    const __m256i top = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
+    const __m256i carry = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, carry), 16);
+    const __m256i quiet_nan = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, quiet_nan, is_nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  }
+};
+
+/// kLanes pairs of bf16 as they lie in a panel, widened: first[i] and second[i] of every pair.
+struct Bf16Pairs {
+  Vec first;
+  Vec second;
+  static QUIRE_INLINE Bf16Pairs load(const uint16_t* p) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {{_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16))},
+            {_mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0xffff0000U))))}};
+  }
+};
+
+}  // namespace quire::cpu::avx2

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <immintrin.h>
+
+#define QUIRE_INLINE inline __attribute__((always_inline))
+
+namespace quire::cpu::avx512 {
+
+/// Sixteen f32 lanes; see avx2::Vec.
+struct Vec {
+  static constexpr size_t kLanes = 16;
+  static constexpr size_t kAccumulators = 24;
+  static constexpr size_t kAttentionRows = 8;
+  static constexpr size_t kAttentionOutRows = 4;
+
+  __m512 v;
+
+  static QUIRE_INLINE Vec zero() { return {_mm512_setzero_ps()}; }
+  static QUIRE_INLINE Vec set1(float x) { return {_mm512_set1_ps(x)}; }
+  static QUIRE_INLINE Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static QUIRE_INLINE void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+
+  static QUIRE_INLINE __mmask16 mask(size_t count) { return static_cast<__mmask16>((1U << count) - 1U); }
+  static QUIRE_INLINE Vec load(const float* p, size_t count) {
+    return {_mm512_maskz_loadu_ps(mask(count), p)};
+  }
+  static QUIRE_INLINE void store(float* p, Vec a, size_t count) {
+    _mm512_mask_storeu_ps(p, mask(count), a.v);
+  }
+
+  static QUIRE_INLINE Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec sub(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec div(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  static QUIRE_INLINE Vec fnma(Vec a, Vec b, Vec c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
+  static QUIRE_INLINE Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+  static QUIRE_INLINE Vec round(Vec a) {
+    return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  static QUIRE_INLINE Vec select_range(Vec a, Vec other, int offset, int begin, int end) {
+    const uint32_t up_to_end = end - offset >= 16 ? 0xffffU : (1U << (end > offset ? end - offset : 0)) - 1U;
+    const uint32_t up_to_begin =
+        begin - offset >= 16 ? 0xffffU : (1U << (begin > offset ? begin - offset : 0)) - 1U;
+    return {_mm512_mask_blend_ps(static_cast<__mmask16>(up_to_end & ~up_to_begin), other.v, a.v)};
+  }
+  static QUIRE_INLINE Vec scale_by_pow2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+  static QUIRE_INLINE __m256 upper_half(__m512 a) {
+    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
+  }
+  static QUIRE_INLINE float first_lane(Vec a) { return _mm512_cvtss_f32(a.v); }
+  static QUIRE_INLINE float sum(Vec a) {
+    const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a.v), upper_half(a.v));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  static QUIRE_INLINE float max_lane(Vec a) {
+    const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a.v), upper_half(a.v));
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+};
+
+struct F32 {
+  using Element = float;
+  static QUIRE_INLINE Vec load(const float* p) { return Vec::load(p); }
+  static QUIRE_INLINE Vec load(const float* p, size_t count) { return Vec::load(p, count); }
+  static QUIRE_INLINE void store(float* p, Vec a) { Vec::store(p, a); }
+  static QUIRE_INLINE void store(float* p, Vec a, size_t count) { Vec::store(p, a, count); }
+};
+
+template <class Format>
+struct Narrow {
+  using Element = uint16_t;
+  static QUIRE_INLINE Vec load(const uint16_t* p) {
+    return Format::widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static QUIRE_INLINE Vec load(const uint16_t* p, size_t count) {
+    return Format::widen(_mm256_maskz_loadu_epi16(Vec::mask(count), p));
+  }
+  static QUIRE_INLINE void store(uint16_t* p, Vec a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Format::narrow(a));
+  }
+  static QUIRE_INLINE void store(uint16_t* p, Vec a, size_t count) {
+    _mm256_mask_storeu_epi16(p, Vec::mask(count), Format::narrow(a));
+  }
+};
+
+struct F16 : Narrow<F16> {
+  static QUIRE_INLINE Vec widen(__m256i bits) { return {_mm512_cvtph_ps(bits)}; }
+  static QUIRE_INLINE __m256i narrow(Vec a) {
+    return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+};
+
+struct Bf16 : Narrow<Bf16> {
+  static QUIRE_INLINE Vec widen(__m256i bits) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+  }
+  // In integers also where the machine has VCVTNEPS2BF16: that one flushes subnormals.
+  static QUIRE_INLINE __m256i narrow(Vec a) {
+    const __m512i bits = _mm512_castps_si512(a.v);
+    const __m512i top = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(top, _mm512_set1_epi32(1));
+    const __m512i carry = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, carry), 16);
+    const __m512i quiet_nan = _mm512_or_si512(top, _mm512_set1_epi32(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet_nan));
+  }
+};
+
+struct Bf16Pairs {
+  Vec first;
+  Vec second;
+  static QUIRE_INLINE Bf16Pairs load(const uint16_t* p) {
+    const __m512i bits = _mm512_loadu_si512(p);
+    return {{_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))},
+            {_mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000U))))}};
+  }
+};
+
+}  // namespace quire::cpu::avx512

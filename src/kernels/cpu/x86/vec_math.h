@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cpu/x86/unroll.h"
+
+namespace quire::cpu {
+
+/// e^x within 2 ulp over the whole range (0 below, infinity above, NaN kept); exp(0) is exactly 1.
+/// Cody and Waite reduction to |r| <= ln(2) / 2, then the Taylor polynomial of degree 7.
+template <class V>
+inline __attribute__((always_inline)) V vec_exp(V x) {
+  // max and min give their second operand for a NaN.
+  x = V::min(V::set1(89.0F), V::max(V::set1(-104.5F), x));
+  const V n = V::round(V::mul(x, V::set1(0x1.715476p+0F)));
+  V r = V::fnma(n, V::set1(0x1.62e4p-1F), x);  // ln(2) in 15 bits: n times it is exact
+  r = V::fnma(n, V::set1(0x1.7f7d1cp-20F), r);
+  V p = V::set1(0x1.a01a02p-13F);
+  p = V::fma(p, r, V::set1(0x1.6c16c2p-10F));
+  p = V::fma(p, r, V::set1(0x1.111112p-7F));
+  p = V::fma(p, r, V::set1(0x1.555556p-5F));
+  p = V::fma(p, r, V::set1(0x1.555556p-3F));
+  p = V::fma(p, r, V::set1(0.5F));
+  p = V::fma(p, r, V::set1(1.0F));
+  p = V::fma(p, r, V::set1(1.0F));
+  return V::scale_by_pow2(p, n);
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,104 @@
+#include "base/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+TEST(ThreadPool, CoversEveryIndexOnceAndItsWritesAreSeen) {
+  for (const uint32_t threads : {1U, 2U, 3U, 9U}) {
+    ThreadPool pool(threads);
+    ASSERT_EQ(pool.num_threads(), threads);
+    for (const size_t count : {0, 1, 2, 7, 64, 1000, 4097}) {
+      for (const size_t grain : {0, 1, 3, 64, 5000}) {
+        std::vector<int> hits(count);  // plain ints: the pool itself must order the accesses
+        pool.parallel_for(count, grain, [&](size_t begin, size_t end, uint32_t thread) {
+          EXPECT_LT(thread, threads);
+          EXPECT_LT(begin, end);
+          for (size_t i = begin; i < end; ++i) ++hits[i];
+        });
+        ASSERT_EQ(std::accumulate(hits.begin(), hits.end(), 0), static_cast<int>(count));
+        for (const int hit : hits) ASSERT_EQ(hit, 1);
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, PiecesAreAtLeastTheGrain) {
+  ThreadPool pool(4);
+  std::atomic<int> small{0};
+  pool.parallel_for(1003, 10, [&](size_t begin, size_t end, uint32_t) {
+    if (end - begin < 10) small.fetch_add(1);
+  });
+  EXPECT_LE(small.load(), 1);
+}
+
+TEST(ThreadPool, AThreadNumberBelongsToOneThreadAtATime) {
+  ThreadPool pool(4);
+  std::vector<std::vector<size_t>> per_thread(4);
+  for (int round = 0; round < 200; ++round) {
+    pool.parallel_for(64, 1,
+                      [&](size_t begin, size_t, uint32_t thread) { per_thread[thread].push_back(begin); });
+  }
+  size_t total = 0;
+  for (const auto& indices : per_thread) total += indices.size();
+  EXPECT_EQ(total, 200U * 64U);
+}
+
+TEST(ThreadPool, ManyShortLoopsInSequence) {
+  for (const uint32_t threads : {2U, 8U}) {  // 8: more than the usual machine has processors
+    ThreadPool pool(threads);
+    size_t sum = 0;
+    std::vector<size_t> parts(16);
+    for (size_t round = 0; round < 3000; ++round) {
+      pool.parallel_for(parts.size(), 1,
+                        [&](size_t begin, size_t, uint32_t) { parts[begin] = round + begin; });
+      sum += std::accumulate(parts.begin(), parts.end(), size_t{0}) - 16 * round;
+    }
+    EXPECT_EQ(sum, 3000U * 120U);
+  }
+}
+
+TEST(ThreadPool, WorkersHelpAfterHavingSlept) {
+  ThreadPool pool(2);
+  using namespace std::chrono_literals;
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(20ms);
+    std::atomic<int> inside{0};
+    std::atomic<bool> met{false};
+    // Both threads must be in the loop at once, or this waits its 10 seconds out.
+    pool.parallel_for(2, 1, [&](size_t, size_t, uint32_t) {
+      inside.fetch_add(1);
+      const auto end = std::chrono::steady_clock::now() + 10s;
+      while (!met.load() && std::chrono::steady_clock::now() < end) {
+        if (inside.load() == 2) met.store(true);
+        std::this_thread::yield();
+      }
+    });
+    ASSERT_TRUE(met.load());
+  }
+}
+
+TEST(ThreadPool, ConstBodies) {
+  ThreadPool pool(2);
+  std::atomic<size_t> seen{0};
+  const auto body = [&](size_t begin, size_t end, uint32_t) { seen += end - begin; };
+  pool.parallel_for(100, 7, body);
+  EXPECT_EQ(seen.load(), 100U);
+}
+
+TEST(ThreadPool, EndsWhileWorkersSpinOrSleep) {
+  for (int round = 0; round < 50; ++round) {
+    ThreadPool pool(3);
+    if (round % 2 == 0) pool.parallel_for(10, 1, [](size_t, size_t, uint32_t) {});
+  }
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,252 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "tests/kernels/support.h"
+
+namespace quire::test {
+namespace {
+
+struct Shape {
+  uint32_t head_dim = 64;
+  uint32_t kv_heads = 2;
+  uint32_t group = 4;
+  uint32_t window = 0;
+  DType dtype = DType::kF32;
+
+  uint32_t heads() const { return kv_heads * group; }
+};
+
+/// How one sequence is computed; nothing of it may show in the result.
+struct Manner {
+  uint32_t chunk = 1;
+  uint32_t block_size = 16;
+  bool permuted = false;
+  uint32_t threads = 1;
+};
+
+/// q, k and v of all tokens of one sequence.
+struct Sequence {
+  Sequence(uint64_t seed, const Shape& shape, uint32_t num_tokens)
+      : tokens(num_tokens),
+        q(random_floats(seed, size_t{tokens} * shape.heads() * shape.head_dim, 2.0F)),
+        k(random_floats(seed + 1, size_t{tokens} * shape.kv_heads * shape.head_dim, 2.0F)),
+        v(random_floats(seed + 2, size_t{tokens} * shape.kv_heads * shape.head_dim)) {}
+  uint32_t tokens;
+  std::vector<float> q;
+  std::vector<float> k;
+  std::vector<float> v;
+};
+
+/// The cache starts as NaN, so that reading what was never written shows.
+class PagedRun {
+ public:
+  PagedRun(IsaLevel level, const Shape& shape, const Manner& manner, std::span<const Sequence> sequences)
+      : shape_(shape),
+        manner_(manner),
+        layout_{shape.dtype, manner.block_size, shape.kv_heads, shape.head_dim},
+        sequences_(sequences),
+        pool_(manner.threads),
+        context_{level, pool_} {
+    size_t blocks = 0;
+    for (const Sequence& sequence : sequences) blocks += (sequence.tokens - 1) / manner.block_size + 1;
+    std::vector<BlockId> free(blocks);
+    std::iota(free.begin(), free.end(), 0);
+    SplitMix64 rng(blocks);
+    for (size_t i = blocks; manner.permuted && i > 1; --i) std::swap(free[i - 1], free[rng.below(i)]);
+    for (const Sequence& sequence : sequences) {
+      const size_t count = (sequence.tokens - 1) / manner.block_size + 1;
+      tables_.emplace_back(free.end() - static_cast<ptrdiff_t>(count), free.end());
+      free.resize(free.size() - count);
+      outputs_.emplace_back(sequence.q.size());
+    }
+    cache_.assign(blocks * layout_.block_bytes(), std::byte{0xff});
+  }
+
+  /// All sequences advance together, `chunk` tokens a step.
+  std::vector<std::vector<float>> run() {
+    uint32_t longest = 0;
+    for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.tokens);
+    for (uint32_t at = 0; at < longest; at += manner_.chunk) step(at);
+    return outputs_;
+  }
+
+ private:
+  void step(uint32_t at) {
+    const size_t q_width = size_t{shape_.heads()} * shape_.head_dim;
+    const size_t kv_width = size_t{shape_.kv_heads} * shape_.head_dim;
+    const size_t ldq = q_width + 2 * kv_width;  // q, k, v side by side, as a fused projection gives them
+    std::vector<float> rows;
+    std::vector<AttentionSeq> batch;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      const Sequence& sequence = sequences_[i];
+      const uint32_t end = std::min(sequence.tokens, at + manner_.chunk);
+      if (at >= end) continue;
+      batch.push_back({static_cast<uint32_t>(rows.size() / ldq), end - at, at, tables_[i]});
+      for (size_t token = at; token < end; ++token) {
+        const auto append = [&](const std::vector<float>& from, size_t width) {
+          rows.insert(rows.end(), from.data() + token * width, from.data() + (token + 1) * width);
+        };
+        append(sequence.q, q_width);
+        append(sequence.k, kv_width);
+        append(sequence.v, kv_width);
+      }
+    }
+    const float* k = rows.data() + q_width;
+    write_kv(context_, layout_, cache_.data(), batch, k, ldq, k + kv_width, ldq);
+    const AttentionParams params{shape_.heads(), 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+                                 shape_.window};
+    std::vector<float> out(rows.size() / ldq * q_width);
+    paged_attention(context_, layout_, cache_.data(), batch, params, rows.data(), ldq, out.data(), q_width);
+    size_t next = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      if (at >= sequences_[i].tokens) continue;
+      const AttentionSeq& seq = batch[next++];
+      std::copy_n(out.data() + seq.first_row * q_width, seq.num_rows * q_width,
+                  outputs_[i].data() + at * q_width);
+    }
+  }
+
+  Shape shape_;
+  Manner manner_;
+  KvLayout layout_;
+  std::span<const Sequence> sequences_;
+  ThreadPool pool_;
+  KernelContext context_;
+  std::vector<std::vector<BlockId>> tables_;
+  std::vector<std::vector<float>> outputs_;
+  std::vector<std::byte> cache_;
+};
+
+std::vector<double> naive_row(const Shape& shape, const Sequence& sequence, uint32_t position,
+                              uint32_t head) {
+  const uint32_t head_dim = shape.head_dim;
+  const size_t kv_width = size_t{shape.kv_heads} * head_dim;
+  const size_t kv_offset = size_t{head / shape.group} * head_dim;
+  const float* q = sequence.q.data() + (size_t{position} * shape.heads() + head) * head_dim;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
+  const uint32_t first = shape.window != 0 && position >= shape.window ? position - shape.window + 1 : 0;
+  std::vector<double> scores;
+  for (uint32_t key = first; key <= position; ++key) {
+    double dot = 0.0;
+    for (uint32_t d = 0; d < head_dim; ++d) {
+      dot += static_cast<double>(q[d]) * stored(sequence.k[key * kv_width + kv_offset + d], shape.dtype);
+    }
+    scores.push_back(dot * static_cast<double>(scale));
+  }
+  const double top = *std::max_element(scores.begin(), scores.end());
+  double total = 0.0;
+  std::vector<double> out(head_dim);
+  for (uint32_t key = first; key <= position; ++key) {
+    const double weight = std::exp(scores[key - first] - top);
+    total += weight;
+    for (uint32_t d = 0; d < head_dim; ++d) {
+      out[d] += weight * stored(sequence.v[key * kv_width + kv_offset + d], shape.dtype);
+    }
+  }
+  for (double& value : out) value /= total;
+  return out;
+}
+
+/// K and V are taken as they are stored, so what is left is f32 arithmetic: scores of magnitude up to about
+/// sqrt(head_dim) * 4 err by some 1e-6, and so do the weights, relatively; |v| <= 1.
+void expect_close_to_double(const Shape& shape, const Sequence& sequence, const std::vector<float>& out) {
+  for (uint32_t position = 0; position < sequence.tokens; ++position) {
+    for (uint32_t head = 0; head < shape.heads(); ++head) {
+      const std::vector<double> expected = naive_row(shape, sequence, position, head);
+      const float* found = out.data() + (size_t{position} * shape.heads() + head) * shape.head_dim;
+      for (uint32_t d = 0; d < shape.head_dim; ++d) {
+        ASSERT_NEAR(found[d], expected[d], 5e-6)
+            << dtype_name(shape.dtype) << " head_dim " << shape.head_dim << " position " << position
+            << " head " << head << " d " << d;
+      }
+    }
+  }
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  for (const uint32_t head_dim : {8, 16, 20, 64, 80, 96, 128, 256}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      all.push_back({head_dim, 2, 2, 0, dtype});
+    }
+  }
+  for (uint32_t group = 1; group <= 8; ++group) all.push_back({20, 1, group, 0, DType::kF32});
+  all.push_back({16, 1, 40, 0, DType::kBF16});  // more query heads than a query tile has rows
+  for (const uint32_t window : {1, 5, 16, 17, 40, 1000}) {
+    all.push_back({32, 2, 3, window, DType::kF32});
+    all.push_back({32, 1, 4, window, DType::kBF16});
+  }
+  return all;
+}
+
+class Attention : public testing::TestWithParam<IsaLevel> {};
+
+TEST_P(Attention, IsCloseToDouble) {
+  for (const Shape& shape : shapes()) {
+    const Sequence sequence(shape.head_dim, shape, 53);
+    const std::span<const Sequence> one(&sequence, 1);
+    expect_close_to_double(shape, sequence, PagedRun(GetParam(), shape, {.chunk = 53}, one).run()[0]);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Attention, ARowDoesNotDependOnTheMannerItIsComputedIn) {
+  for (const Shape& shape : shapes()) {
+    const Sequence sequence(shape.head_dim + 1, shape, 101);
+    const std::span<const Sequence> one(&sequence, 1);
+    const std::vector<float> expected = PagedRun(GetParam(), shape, {}, one).run()[0];
+    for (const Manner& manner :
+         {Manner{7, 16, false, 1}, Manner{16, 16, true, 2}, Manner{101, 16, false, 2}, Manner{1, 32, true, 2},
+          Manner{33, 64, true, 4}, Manner{101, 64, true, 1}, Manner{101, 48, false, 4}}) {
+      const std::vector<float> found = PagedRun(GetParam(), shape, manner, one).run()[0];
+      ASSERT_TRUE(same_bits(found.data(), expected.data(), found.size()))
+          << dtype_name(shape.dtype) << " head_dim " << shape.head_dim << " group " << shape.group
+          << " window " << shape.window << ", chunks of " << manner.chunk << ", blocks of "
+          << manner.block_size << ", " << manner.threads << " threads";
+    }
+  }
+}
+
+TEST_P(Attention, ARowDoesNotDependOnOtherSequences) {
+  const Shape shape{64, 2, 4, 0, DType::kBF16};
+  std::vector<Sequence> sequences;
+  for (const uint32_t tokens : {1, 40, 17, 90, 16, 63}) sequences.emplace_back(tokens, shape, tokens);
+  for (const Manner& manner : {Manner{1, 16, true, 2}, Manner{13, 16, true, 2}, Manner{100, 32, true, 4}}) {
+    const std::vector<std::vector<float>> together = PagedRun(GetParam(), shape, manner, sequences).run();
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const std::vector<float> alone =
+          PagedRun(GetParam(), shape, {}, std::span<const Sequence>(&sequences[i], 1)).run()[0];
+      ASSERT_TRUE(same_bits(together[i].data(), alone.data(), alone.size())) << "sequence " << i;
+    }
+  }
+}
+
+TEST_P(Attention, OfOneKeyIsItsValue) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const Shape shape{80, 1, 2, 1, dtype};  // a window of one: every token sees itself alone
+    const Sequence sequence(3, shape, 40);
+    const std::span<const Sequence> one(&sequence, 1);
+    const std::vector<float> out = PagedRun(GetParam(), shape, {.chunk = 40}, one).run()[0];
+    for (size_t i = 0; i < out.size(); ++i) {
+      const size_t value = i / (2 * shape.head_dim) * shape.head_dim + i % shape.head_dim;
+      ASSERT_EQ(out[i], stored(sequence.v[value], dtype)) << i;
+    }
+  }
+}
+
+TEST_P(Attention, SurvivesLargeScores) {
+  const Shape shape{64, 1, 1, 0, DType::kF32};
+  Sequence sequence(5, shape, 70);
+  for (float& value : sequence.q) value *= 300.0F;
+  const std::span<const Sequence> one(&sequence, 1);
+  const std::vector<float> out = PagedRun(GetParam(), shape, {.chunk = 9}, one).run()[0];
+  for (const float value : out) ASSERT_LE(std::abs(value), 1.0001F);
+}
+
+QUIRE_FOR_ALL_LEVELS(Attention);
+
+}  // namespace
+}  // namespace quire::test
