@@ -20,6 +20,13 @@ using test::load_tokenizer;
 
 json::value parsed(std::string_view text) { return parse_json(text, "test"); }
 
+// Far above what the tests below take, far below what anything quadratic would.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSecondsAllowed = 60;
+#else
+constexpr double kSecondsAllowed = 5;
+#endif
+
 std::string random_text(std::mt19937& rng, size_t pieces) {
   static const std::vector<std::string> kPieces = {
       "hello",   " ", "  ", "the", " fox", "123",      "\n",           "é",       "日本", "😀", "<s>", "</s>",
@@ -95,8 +102,7 @@ TEST(Tokenizer, ThreadsMayShareIt) {
   EXPECT_EQ(wrong, 0);
 }
 
-// A megabyte of one kind must not take more than a second, whatever the machine does besides: the bound is
-// far above the 0.2 s it takes, and far below what anything quadratic would.
+// 0.2 s each on the machine this was written on.
 TEST(Tokenizer, LongMonotonousTextsTakeLinearTime) {
   json::object nfc = test::small_byte_level();
   nfc["normalizer"] = parsed(R"({"type": "NFC"})");
@@ -118,7 +124,7 @@ TEST(Tokenizer, LongMonotonousTextsTakeLinearTime) {
       const auto ids = tokenizer->encode(text, false);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       EXPECT_GT(ids.size(), 0u);
-      EXPECT_LT(took.count(), 5.0) << text.substr(0, 8);
+      EXPECT_LT(took.count(), kSecondsAllowed) << text.substr(0, 8);
     }
   }
 }
@@ -207,7 +213,7 @@ TEST(Detokenizer, LongOutputsTakeLinearTime) {
   text += detokenizer.flush();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(text.size(), 1'000'000u);
-  EXPECT_LT(took.count(), 5.0);
+  EXPECT_LT(took.count(), kSecondsAllowed);
 }
 
 }  // namespace
