@@ -49,8 +49,21 @@ float exp_nonpositive(float z) {
   p = p * r + 1.0F;
   const uint32_t power = (std::bit_cast<uint32_t>(shifted) << 23) + std::bit_cast<uint32_t>(1.0F);
   const float value = p * std::bit_cast<float>(power);
-  return z < kSmallestExponent ? 0.0F : value;
+  // All ones unless |z| is above the limit, whose bits order as integers do. Arithmetic, as compilers make a
+  // branch of a comparison here, and then no vector code.
+  constexpr auto kLimit = std::bit_cast<int32_t>(-kSmallestExponent);
+  const auto magnitude = static_cast<int32_t>(std::bit_cast<uint32_t>(z) & 0x7fffffffU);
+  const auto keep = static_cast<uint32_t>((magnitude - kLimit - 1) >> 31);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & keep);
 }
+
+namespace {
+
+void weigh(std::span<const float> values, float max, float temperature, float* weights) {
+  for (size_t i = 0; i < values.size(); ++i) weights[i] = exp_nonpositive((values[i] - max) / temperature);
+}
+
+}  // namespace
 
 size_t first_not_finite(std::span<const float> logits) {
   const auto is_bad = [](float x) { return (std::bit_cast<uint32_t>(x) & 0x7f800000U) == 0x7f800000U; };
@@ -111,17 +124,15 @@ uint32_t LogitRow::num_better(TokenId id) const {
 
 double LogitRow::exp_sum_of_block(size_t block, float temperature) const {
   if ((maxima_[block] - max_) / temperature < kSmallestExponent) return 0.0;
+  float weights[kLogitBlock] = {};
+  weigh(values_.subspan(block * kLogitBlock, end_of(block) - block * kLogitBlock), max_, temperature,
+        weights);
   double lanes[kLanes] = {};
-  const size_t end = end_of(block);
-  size_t i = block * kLogitBlock;
-  for (; i + kLanes <= end; i += kLanes) {
-    float weights[kLanes];
-    for (size_t j = 0; j < kLanes; ++j) weights[j] = exp_nonpositive((values_[i + j] - max_) / temperature);
-    for (size_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(weights[j]);
+  for (size_t i = 0; i < kLogitBlock; i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(weights[i + j]);
   }
   double sum = 0.0;
   for (const double lane : lanes) sum += lane;
-  for (; i < end; ++i) sum += static_cast<double>(exp_nonpositive((values_[i] - max_) / temperature));
   return sum;
 }
 

@@ -8,45 +8,15 @@
 
 #include <gtest/gtest.h>
 
-#include "exec/cpu_executor.h"
-#include "tests/exec/variants.h"
+#include "tests/exec/owning_executor.h"
 #include "tests/support/data.h"
 
 namespace quire {
 namespace {
 
-/// An executor with a cache of its own.
-class OwningExecutor final : public Executor {
- public:
-  OwningExecutor(Decoder& decoder, KernelContext& context, uint32_t num_blocks, uint32_t max_slots)
-      : cache_(decoder.config(), decoder.compute_dtype(), num_blocks, test::kBlockSize),
-        executor_(decoder, cache_, context, max_slots) {}
-  Ticket submit(const StepPlan& plan) override { return executor_.submit(plan); }
-  StepResult wait(Ticket ticket) override { return executor_.wait(ticket); }
-
- private:
-  KvCache cache_;
-  CpuExecutor executor_;
-};
-
-struct Rig {
-  Rig(const std::filesystem::path& dir, DType dtype, IsaLevel isa, uint32_t threads)
-      : pool(threads), context{isa, pool}, decoder(Decoder::load(dir, dtype, context)) {}
-
-  test::MakeExecutor make_executor() {
-    return [this](uint32_t num_blocks, uint32_t max_slots) {
-      return std::make_unique<OwningExecutor>(*decoder, context, num_blocks, max_slots);
-    };
-  }
-
-  ThreadPool pool;
-  KernelContext context;
-  std::unique_ptr<Decoder> decoder;
-};
-
 void expect_bit_identity(const std::filesystem::path& dir, DType dtype, IsaLevel isa,
                          const std::vector<uint32_t>& threads, uint32_t max_tokens) {
-  Rig one(dir, dtype, isa, 1);
+  test::Rig one(dir, dtype, isa, 1);
   const auto specs = test::mixed_requests(one.decoder->config().vocab_size, 32, max_tokens);
   const auto alone = test::run_alone(one.make_executor(), specs);
   const auto alone_second = test::run_alone(one.make_executor(), test::second_choices(specs));
@@ -57,7 +27,7 @@ void expect_bit_identity(const std::filesystem::path& dir, DType dtype, IsaLevel
   }
   for (const uint32_t count : threads) {
     SCOPED_TRACE("threads: " + std::to_string(count));
-    Rig rig(dir, dtype, isa, count);
+    test::Rig rig(dir, dtype, isa, count);
     test::expect_same_in_every_way(rig.make_executor(), specs, alone);
     test::expect_same_as_forks(rig.make_executor(), specs, alone, alone_second);
   }
@@ -73,7 +43,10 @@ class DemoModel : public testing::TestWithParam<std::tuple<IsaLevel, DType>> {};
 TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
   const auto [isa, dtype] = GetParam();
   ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
-  expect_bit_identity(test::demo_model_dir(), dtype, isa, {1, 2, 4}, 12);
+  // The plain loops of the reference are slow, and their order of sums knows no threads anyway.
+  const std::vector<uint32_t> threads =
+      isa == IsaLevel::kReference ? std::vector<uint32_t>{1, 2} : std::vector<uint32_t>{1, 2, 4};
+  expect_bit_identity(test::demo_model_dir(), dtype, isa, threads, 12);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel,

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "exec/cpu_executor.h"
+#include "tests/exec/variants.h"
+
+namespace quire::test {
+
+/// An executor with a cache of its own.
+class OwningExecutor final : public Executor {
+ public:
+  OwningExecutor(Decoder& decoder, KernelContext& context, uint32_t num_blocks, uint32_t max_slots)
+      : cache_(decoder.config(), decoder.compute_dtype(), num_blocks, kBlockSize),
+        executor_(decoder, cache_, context, max_slots) {}
+  Ticket submit(const StepPlan& plan) override { return executor_.submit(plan); }
+  StepResult wait(Ticket ticket) override { return executor_.wait(ticket); }
+  KvCache& cache() { return cache_; }
+
+ private:
+  KvCache cache_;
+  CpuExecutor executor_;
+};
+
+/// A loaded model and what it runs on.
+struct Rig {
+  Rig(const std::filesystem::path& dir, DType dtype, IsaLevel isa, uint32_t threads)
+      : pool(threads), context{isa, pool}, decoder(Decoder::load(dir, dtype, context)) {}
+
+  MakeExecutor make_executor() {
+    return [this](uint32_t num_blocks, uint32_t max_slots) {
+      return std::make_unique<OwningExecutor>(*decoder, context, num_blocks, max_slots);
+    };
+  }
+
+  ThreadPool pool;
+  KernelContext context;
+  std::unique_ptr<Decoder> decoder;
+};
+
+}  // namespace quire::test
