@@ -1,7 +1,7 @@
 #include "text/tokenizer.h"
 
 #include <atomic>
-#include <chrono>
+#include <ctime>
 #include <random>
 #include <thread>
 
@@ -26,6 +26,9 @@ constexpr double kSecondsAllowed = 60;
 #else
 constexpr double kSecondsAllowed = 5;
 #endif
+
+/// Of this process; unlike the time on the wall it does not depend on what else the machine does.
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 std::string random_text(std::mt19937& rng, size_t pieces) {
   static const std::vector<std::string> kPieces = {
@@ -120,11 +123,11 @@ TEST(Tokenizer, LongMonotonousTextsTakeLinearTime) {
   for (const Tokenizer* tokenizer : {byte_level.get(), sentencepiece.get(), demo.get(), normalizing.get()}) {
     for (const std::string& text : {mega, alternating, stars, marks, std::string(1'000'000, ' '),
                                     std::string(1'000'000, '\n'), std::string(1'000'000, '\xFF')}) {
-      const auto start = std::chrono::steady_clock::now();
+      const double start = cpu_seconds();
       const auto ids = tokenizer->encode(text, false);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      const double took = cpu_seconds() - start;
       EXPECT_GT(ids.size(), 0u);
-      EXPECT_LT(took.count(), kSecondsAllowed) << text.substr(0, 8);
+      EXPECT_LT(took, kSecondsAllowed) << text.substr(0, 8);
     }
   }
 }
@@ -207,13 +210,13 @@ TEST(Detokenizer, LongOutputsTakeLinearTime) {
   const auto sentencepiece = load_tokenizer(test::small_sentencepiece());
   const TokenId byte = *sentencepiece->find_token("<0x41>");
   Detokenizer detokenizer(*sentencepiece, true);
-  const auto start = std::chrono::steady_clock::now();
+  const double start = cpu_seconds();
   std::string text;
   for (int i = 0; i < 1'000'000; ++i) text += detokenizer.push(byte);
   text += detokenizer.flush();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double took = cpu_seconds() - start;
   EXPECT_EQ(text.size(), 1'000'000u);
-  EXPECT_LT(took.count(), kSecondsAllowed);
+  EXPECT_LT(took, kSecondsAllowed);
 }
 
 }  // namespace
