@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "model/config.h"
 
 namespace CLI {
 class App;

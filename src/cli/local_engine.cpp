@@ -1,6 +1,7 @@
 #include "cli/local_engine.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <fstream>
 #include <thread>
