@@ -55,6 +55,12 @@ size_t position(Int index, size_t size) {
   return index < 0 || index >= length ? size : static_cast<size_t>(index);
 }
 
+/// The steps of finding a character by its index.
+void char_steps(Sandbox& sandbox, std::string_view text) {
+  sandbox.work(text.size());
+  if (!is_ascii(text)) sandbox.char_work(text.size());
+}
+
 /// obj[key] proper; no value where Python raises LookupError or TypeError.
 std::optional<Value> python_item(Sandbox& sandbox, const Value& object, const Value& key) {
   switch (object.kind()) {
@@ -68,7 +74,7 @@ std::optional<Value> python_item(Sandbox& sandbox, const Value& object, const Va
     case Kind::kString: {
       if (!key.is_integral()) return std::nullopt;
       const std::string_view text = object.as_string();
-      sandbox.work(text.size());
+      char_steps(sandbox, text);
       const size_t size = char_count(text);
       const size_t at = position(key.as_int(), size);
       if (at == size) return std::nullopt;
@@ -218,7 +224,10 @@ std::vector<Value> collect(Sandbox& sandbox, const Value& iterable) {
   std::vector<Value> out;
   Walk walk(sandbox, iterable);
   Value each;
-  while (walk.next(sandbox, each)) out.push_back(each);
+  while (walk.next(sandbox, each)) {
+    sandbox.step();
+    out.push_back(each);
+  }
   return out;
 }
 
@@ -297,12 +306,12 @@ Value slice(Sandbox& sandbox, const Value& object, const Value& start, const Val
     }
     case Kind::kString: {
       const std::string_view text = object.as_string();
-      sandbox.work(text.size());
+      char_steps(sandbox, text);
       const Bounds at = bounds(char_count(text), start, stop, step);
       if (at.count == 0) return Value::string({}, object.is_markup());
       const auto first = static_cast<size_t>(at.start);
       if (at.step == 1) return Value::string(substring(text, first, first + at.count), object.is_markup());
-      sandbox.work(64 * text.size());
+      sandbox.step(text.size());
       const std::vector<std::string_view> chars = split_chars(text);
       std::string out;
       for (size_t i = 0; i < at.count; ++i) {

@@ -148,7 +148,7 @@ std::string format_float(Sandbox& sandbox, const Spec& spec, double value) {
   const bool negative = std::signbit(value) && !std::isnan(value);
   const double magnitude = std::abs(value);
   const auto precision = static_cast<int>(std::min(spec.precision < 0 ? 6 : spec.precision, kMaxPrecision));
-  sandbox.work(64 * static_cast<uint64_t>(precision));
+  sandbox.step(2 * static_cast<uint64_t>(precision));
   std::string digits;
   switch (spec.type) {
     case 'f':

@@ -114,7 +114,7 @@ Value global_strftime_now(Interpreter& interpreter, const Value&, const Args& ar
     }
     const size_t flags = format[i + 1] == '-' || format[i + 1] == '_' || format[i + 1] == '0' ? 1 : 0;
     const size_t size = std::min(2 + flags, format.size() - i);
-    interpreter.sandbox().step(4);
+    interpreter.sandbox().step(8);
     append_time(out, time, format.substr(i, size));
     i += size - 1;
   }
@@ -209,7 +209,7 @@ Getter::Getter(Sandbox& sandbox, const Value& attribute) {
     return;
   }
   std::string_view rest = attribute.as_string();
-  sandbox.work(64 * rest.size());
+  sandbox.char_work(4 * rest.size());
   while (true) {
     const size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
@@ -232,7 +232,7 @@ Value Getter::get(Sandbox& sandbox, const Value& item, const Value* otherwise) c
 
 Value ignore_case(Sandbox& sandbox, const Value& value) {
   if (!value.is_string()) return value;
-  sandbox.work(4 * value.as_string().size());
+  sandbox.char_work(value.as_string().size());
   return Value::string(sandbox.copy(lower(value.as_string())));
 }
 

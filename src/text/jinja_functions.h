@@ -68,6 +68,12 @@ std::string replaced(Sandbox& sandbox, std::string_view text, std::string_view o
 std::string centered(Sandbox& sandbox, std::string_view text, int64_t width, char32_t fill);
 std::string padded(Sandbox& sandbox, std::string_view text, int64_t left, int64_t right, char32_t fill);
 
+/// strip(), with its steps.
+std::string_view strip_paid(Sandbox& sandbox, std::string_view text, const std::string_view* chars, bool left,
+                            bool right);
+/// The steps of a search; long needles cost more.
+void search_work(Sandbox& sandbox, std::string_view text, std::string_view needle);
+
 /// Strings in lower case, other values as they are: the keys of case-insensitive sorting.
 Value ignore_case(Sandbox& sandbox, const Value& value);
 

@@ -85,12 +85,12 @@ Value split_text(Interpreter& interpreter, const Value& self, const Args& args) 
   const uint64_t limit = most < 0 ? UINT64_MAX : static_cast<uint64_t>(most);
   std::vector<std::string_view> parts;
   if (!bound.is_given(0)) {
-    sandbox.work(16 * text.size());
+    sandbox.char_work(text.size());
     parts = split_blanks(text, limit, FromRight);
   } else {
     const std::string_view separator = bound.string(0);
     if (separator.empty()) fail("empty separator");
-    sandbox.work(text.size());
+    search_work(sandbox, text, separator);
     parts = FromRight ? split_at_from_right(sandbox, text, separator, limit)
                       : split_at(sandbox, text, separator, limit);
   }
@@ -101,8 +101,13 @@ Value split_text(Interpreter& interpreter, const Value& self, const Args& args) 
 Value split_text_lines(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("splitlines", args, {"keepends"});
   Sandbox& sandbox = interpreter.sandbox();
-  sandbox.work(4 * self.as_string().size());
-  return pieces(sandbox, split_lines(self.as_string(), bound.flag(0, false)), self);
+  sandbox.char_work(self.as_string().size());
+  std::vector<std::string_view> lines;
+  split_lines(self.as_string(), bound.flag(0, false), [&](std::string_view line) {
+    sandbox.step();
+    lines.push_back(line);
+  });
+  return pieces(sandbox, lines, self);
 }
 
 template <bool FromRight>
@@ -112,7 +117,7 @@ Value partition(Interpreter& interpreter, const Value& self, const Args& args) {
   const std::string_view text = self.as_string();
   const std::string_view separator = bound.string(0);
   if (separator.empty()) fail("empty separator");
-  sandbox.work(text.size());
+  search_work(sandbox, text, separator);
   const std::vector<std::string_view> parts =
       FromRight ? split_at_from_right(sandbox, text, separator, 1) : split_at(sandbox, text, separator, 1);
   const auto piece = [&](std::string_view part) { return Value::string(part, self.is_markup()); };

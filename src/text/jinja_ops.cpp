@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "text/jinja_functions.h"
 #include "text/jinja_text.h"
 
 namespace quire::jinja {
@@ -333,7 +334,7 @@ bool contains(Sandbox& sandbox, const Value& container, const Value& item) {
     if (!item.is_string()) {
       fail(fmt::format("'in <string>' requires string as left operand, not {}", type_name(item)));
     }
-    sandbox.work(container.as_string().size());
+    search_work(sandbox, container.as_string(), item.as_string());
     return find_text(container.as_string(), item.as_string()) != std::string_view::npos;
   }
   if (container.is(Kind::kDict)) return container.as<Dict>().find(sandbox, item) != nullptr;

@@ -13,6 +13,10 @@
 namespace quire::jinja {
 namespace {
 
+void append_hex(std::string& out, uint32_t value, int digits) {
+  while (digits-- > 0) out += "0123456789abcdef"[value >> (4 * digits) & 0xF];
+}
+
 void append_items(Sandbox& sandbox, std::string& out, std::span<const Value> items) {
   bool first = true;
   for (const Value& item : items) {
@@ -53,7 +57,7 @@ class JsonWriter {
   JsonWriter(Sandbox& sandbox, const JsonStyle& style) : sandbox_(sandbox), style_(style) {}
 
   void write(const Value& value, size_t depth) {
-    sandbox_.step();
+    sandbox_.step(2);
     const Sandbox::Level level(sandbox_);
     sandbox_.limit_string(out_.size());
     switch (value.kind()) {
@@ -166,8 +170,8 @@ class JsonWriter {
   }
 
   void string(std::string_view text) {
-    sandbox_.need_string(text.size());
-    sandbox_.work(text.size());
+    sandbox_.limit_string(text.size());
+    sandbox_.char_work(text.size());
     out_ += '"';
     for (size_t i = 0; i < text.size();) {
       const Utf8Char c = utf8_at(text, i);
@@ -206,7 +210,7 @@ class JsonWriter {
   }
 
   void unicode_escape(char32_t code) {
-    const auto unit = [&](uint32_t value) { out_ += fmt::format("\\u{:04x}", value); };
+    const auto unit = [&](uint32_t value) { append_hex(out_ += "\\u", value, 4); };
     if (code == 0x7F) {
       out_ += '\x7F';
     } else if (code < 0x10000) {
@@ -262,11 +266,11 @@ std::string string_repr(std::string_view text) {
     } else if (is_printable(c.code)) {
       out += text.substr(i, c.size);
     } else if (c.code < 0x100) {
-      out += fmt::format("\\x{:02x}", static_cast<uint32_t>(c.code));
+      append_hex(out += "\\x", c.code, 2);
     } else if (c.code < 0x10000) {
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c.code));
+      append_hex(out += "\\u", c.code, 4);
     } else {
-      out += fmt::format("\\U{:08x}", static_cast<uint32_t>(c.code));
+      append_hex(out += "\\U", c.code, 8);
     }
     i += c.size;
   }
@@ -304,7 +308,8 @@ void append_repr(Sandbox& sandbox, std::string& out, const Value& value) {
       out += float_repr(value.as_float());
       return;
     case Kind::kString:
-      sandbox.need_string(2 * value.as_string().size());
+      sandbox.limit_string(2 * value.as_string().size());
+      sandbox.char_work(value.as_string().size());
       if (value.is_markup()) out += "Markup(";
       out += string_repr(value.as_string());
       if (value.is_markup()) out += ')';
@@ -365,7 +370,8 @@ Value escape(Sandbox& sandbox, const Value& value) {
   if (value.is_markup()) return value;
   const std::string_view text = to_str(sandbox, value);
   if (text.find_first_of("&<>'\"") == std::string_view::npos) return Value::string(text, true);
-  sandbox.need_string(text.size());
+  sandbox.limit_string(text.size());
+  sandbox.char_work(text.size());
   std::string out;
   for (const char c : text) {
     switch (c) {

@@ -7,6 +7,7 @@ namespace {
 
 constexpr size_t kFirstBlock = size_t{16} << 10;
 constexpr size_t kBlock = size_t{256} << 10;
+constexpr size_t kLong = 1024;  // a string that concat gives room to grow
 
 }  // namespace
 
@@ -38,8 +39,7 @@ void* Sandbox::allocate(size_t bytes) {
 
 char* Sandbox::allocate_text(size_t bytes) {
   if (bytes > text_.left) {
-    // Room to grow in place.
-    const size_t size = std::max(2 * bytes, blocks_.size() < 2 ? kFirstBlock : kBlock);
+    const size_t size = std::max(bytes, blocks_.size() < 2 ? kFirstBlock : kBlock);
     blocks_.push_back(block(size));
     text_ = {blocks_.back().get(), size};
   }
@@ -61,15 +61,26 @@ std::string_view Sandbox::concat(std::string_view left, std::string_view right) 
   if (left.empty()) return right;
   if (right.empty()) return left;
   const size_t size = left.size() + right.size();
-  const bool newest = reinterpret_cast<const std::byte*>(left.data() + left.size()) == text_.next;
-  if (newest && right.size() <= text_.left) {
-    limit_string(size);
+  limit_string(size);
+  const auto extend = [&](Region& region) {
+    if (reinterpret_cast<const std::byte*>(left.data() + left.size()) != region.next) return false;
+    if (right.size() > region.left) return false;
     work(right.size());
-    std::memcpy(allocate_text(right.size()), right.data(), right.size());
-    return {left.data(), size};
+    std::memcpy(region.next, right.data(), right.size());
+    region.next += right.size();
+    region.left -= right.size();
+    return true;
+  };
+  if (extend(text_) || std::any_of(growing_.begin(), growing_.end(), extend)) return {left.data(), size};
+  work(size);
+  char* out = nullptr;
+  if (size < kLong) {
+    out = allocate_text(size);
+  } else {
+    blocks_.push_back(block(2 * size));
+    out = reinterpret_cast<char*>(blocks_.back().get());
+    growing_[next_growing_++ % growing_.size()] = {blocks_.back().get() + size, size};
   }
-  need_string(size);
-  char* out = allocate_text(size);
   std::memcpy(out, left.data(), left.size());
   std::memcpy(out + left.size(), right.data(), right.size());
   return {out, size};

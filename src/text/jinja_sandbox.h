@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -45,7 +46,9 @@ class Sandbox {
   void limit_string(uint64_t bytes) const {
     if (bytes > limits_.max_output_bytes) fail_string();
   }
-  /// As limit_string, and takes the steps that making it costs.
+  /// The steps of a pass that looks at every character, or of a search.
+  void char_work(uint64_t bytes) { step(bytes / 4); }
+  /// As limit_string, and takes the steps that copying it costs.
   void need_string(uint64_t bytes) {
     limit_string(bytes);
     work(bytes);
@@ -54,7 +57,7 @@ class Sandbox {
   void need_items(uint64_t count) { step(count); }
 
   std::string_view copy(std::string_view text);
-  /// Extends `left` in place where it is the newest string, so that piecewise building is linear.
+  /// Extends `left` in place where it can, so that building a text piece by piece is linear.
   std::string_view concat(std::string_view left, std::string_view right);
 
   template <class T, class... Args>
@@ -115,6 +118,8 @@ class Sandbox {
   uint64_t bytes_ = 0;
   Region objects_;
   Region text_;
+  std::array<Region, 4> growing_{};  // behind the long strings that concat made last
+  size_t next_growing_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> blocks_;
 };
 

@@ -169,6 +169,7 @@ Value filter_sort(Interpreter& interpreter, const Value& self, const Args& args)
     std::string_view rest = attribute.as_string();
     while (true) {
       const size_t comma = rest.find(',');
+      sandbox.step(8);
       getters.emplace_back(sandbox, Value::string(rest.substr(0, comma)));
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);

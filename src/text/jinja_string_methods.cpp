@@ -19,14 +19,14 @@ Value made(Interpreter& interpreter, std::string_view text, const Value& like) {
 template <std::string (*Change)(std::string_view)>
 Value changed(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("str method", args, {});
-  interpreter.sandbox().work(4 * self.as_string().size());
+  interpreter.sandbox().char_work(self.as_string().size());
   return made(interpreter, Change(self.as_string()), self);
 }
 
 template <bool (*Test)(std::string_view)>
 Value tested(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("str method", args, {});
-  interpreter.sandbox().work(4 * self.as_string().size());
+  interpreter.sandbox().char_work(self.as_string().size());
   return Value::boolean(Test(self.as_string()));
 }
 
@@ -36,10 +36,12 @@ template <bool Left, bool Right>
 Value stripped(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("strip", args, {"chars"});
   const std::string_view text = self.as_string();
-  if (!bound.is_given(0)) return Value::string(strip(text, nullptr, Left, Right), self.is_markup());
+  Sandbox& sandbox = interpreter.sandbox();
+  if (!bound.is_given(0)) {
+    return Value::string(strip_paid(sandbox, text, nullptr, Left, Right), self.is_markup());
+  }
   const std::string_view chars = bound.string(0);
-  interpreter.sandbox().work(text.size() * std::min<size_t>(chars.size(), 64));
-  return Value::string(strip(text, &chars, Left, Right), self.is_markup());
+  return Value::string(strip_paid(sandbox, text, &chars, Left, Right), self.is_markup());
 }
 
 /// The part of `text` that [start, end) bounds, both optional arguments; and the byte where it begins.
@@ -78,6 +80,7 @@ Value finding(Interpreter& interpreter, const Value& self, const Args& args) {
   const std::string_view text = self.as_string();
   const std::string_view needle = bound.string(0);
   sandbox.work(2 * text.size());
+  search_work(sandbox, text, needle);
   const std::string_view part = bounded(sandbox, text, bound, 1);
   const bool beyond = part.data() == nullptr && needle.empty() && !text.empty();
   size_t at = std::string_view::npos;
@@ -96,6 +99,7 @@ Value count_text(Interpreter& interpreter, const Value& self, const Args& args) 
   const std::string_view text = bounded(sandbox, self.as_string(), bound, 1);
   const std::string_view needle = bound.string(0);
   sandbox.work(2 * text.size());
+  search_work(sandbox, text, needle);
   if (needle.empty()) return Value::integer(static_cast<Int>(char_count(text)) + 1);
   int64_t count = 0;
   for (size_t at = find_text(text, needle); at != std::string_view::npos;
@@ -182,7 +186,7 @@ Value expand_tabs(Interpreter& interpreter, const Value& self, const Args& args)
   const Bound bound("expandtabs", args, {"tabsize"});
   Sandbox& sandbox = interpreter.sandbox();
   const int64_t width = bound.integer(0, 8);
-  sandbox.work(4 * self.as_string().size());
+  sandbox.char_work(self.as_string().size());
   std::string out;
   int64_t column = 0;
   const std::string_view text = self.as_string();
@@ -190,8 +194,8 @@ Value expand_tabs(Interpreter& interpreter, const Value& self, const Args& args)
     const Utf8Char c = utf8_at(text, i);
     if (c.code == '\t') {
       const int64_t pad = width > 0 ? width - column % width : 0;
-      sandbox.need_string(out.size() / 64 + static_cast<uint64_t>(pad));
       sandbox.limit_string(out.size() + static_cast<uint64_t>(pad));
+      sandbox.work(static_cast<uint64_t>(pad));
       out.append(static_cast<size_t>(pad), ' ');
       column += pad;
     } else {

@@ -1,5 +1,6 @@
 #include "text/jinja_text.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utf8proc.h>
 
@@ -56,7 +57,9 @@ bool all_chars(std::string_view text, Test&& test) {
 }
 
 void append_upper(std::string& out, char32_t code) {
-  if (const SpecialCase* special = special_case(code)) {
+  if (code < 0x80) {
+    out += static_cast<char>(code >= 'a' && code <= 'z' ? code - 32 : code);
+  } else if (const SpecialCase* special = special_case(code)) {
     out += special->upper;
   } else {
     append_utf8(out, to_upper(code));
@@ -92,7 +95,9 @@ bool is_final_sigma(std::string_view text, size_t pos, size_t size) {
 }
 
 void append_lower(std::string& out, std::string_view text, char32_t code, size_t pos, size_t size) {
-  if (code == 0x130) {
+  if (code < 0x80) {
+    out += static_cast<char>(code >= 'A' && code <= 'Z' ? code + 32 : code);
+  } else if (code == 0x130) {
     out += "i\xCC\x87";
   } else if (code == 0x3A3) {
     append_utf8(out, is_final_sigma(text, pos, size) ? 0x3C2 : 0x3C3);
@@ -134,6 +139,7 @@ size_t byte_of(std::string_view text, size_t index) {
 
 std::string_view substring(std::string_view text, size_t begin, size_t end) {
   if (begin >= end) return {};
+  if (is_ascii(text)) return text.substr(std::min(begin, text.size()), end - begin);
   const size_t first = byte_of(text, begin);
   return text.substr(first, byte_of(text.substr(first), end - begin));
 }
@@ -349,8 +355,7 @@ bool is_identifier(std::string_view text) {
   });
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> out;
+void split_lines(std::string_view text, bool keep_ends, const std::function<void(std::string_view)>& visit) {
   size_t begin = 0;
   for (size_t i = 0; i < text.size();) {
     const Utf8Char c = utf8_at(text, i);
@@ -362,11 +367,10 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
     }
     size_t end = i + c.size;
     if (c.code == '\r' && end < text.size() && text[end] == '\n') ++end;
-    out.push_back(text.substr(begin, (keep_ends ? end : i) - begin));
+    visit(text.substr(begin, (keep_ends ? end : i) - begin));
     begin = i = end;
   }
-  if (begin < text.size()) out.push_back(text.substr(begin));
-  return out;
+  if (begin < text.size()) visit(text.substr(begin));
 }
 
 size_t find_text(std::string_view text, std::string_view needle, size_t from) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,7 +43,8 @@ bool is_identifier(std::string_view text);
 
 bool is_word_char(char32_t code);  // \w of Python's re
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+/// str.splitlines()
+void split_lines(std::string_view text, bool keep_ends, const std::function<void(std::string_view)>& visit);
 
 /// The first `needle` at or after byte `from`; npos if none. Linear in the length (memmem).
 size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);

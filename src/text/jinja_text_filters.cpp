@@ -21,7 +21,7 @@ template <std::string (*Change)(std::string_view)>
 Value changed(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("filter", args, {});
   const std::string_view text = to_str(interpreter.sandbox(), self);
-  interpreter.sandbox().work(4 * text.size());
+  interpreter.sandbox().char_work(text.size());
   return made(interpreter, Change(text), self);
 }
 
@@ -54,10 +54,11 @@ Value filter_trim(Interpreter& interpreter, const Value& self, const Args& args)
   const Bound bound("trim", args, {"chars"});
   Sandbox& sandbox = interpreter.sandbox();
   const std::string_view text = to_str(sandbox, self);
-  if (!bound.is_given(0)) return Value::string(strip(text, nullptr, true, true), self.is_markup());
+  if (!bound.is_given(0)) {
+    return Value::string(strip_paid(sandbox, text, nullptr, true, true), self.is_markup());
+  }
   const std::string_view chars = bound.string(0);
-  sandbox.work(text.size() * std::min<size_t>(chars.size(), 64));
-  return Value::string(strip(text, &chars, true, true), self.is_markup());
+  return Value::string(strip_paid(sandbox, text, &chars, true, true), self.is_markup());
 }
 
 Value filter_replace(Interpreter& interpreter, const Value& self, const Args& args) {
@@ -85,10 +86,14 @@ Value filter_indent(Interpreter& interpreter, const Value& self, const Args& arg
     }
   }
   const bool blank = bound.flag(2, false);
-  sandbox.work(4 * text.size());
+  sandbox.char_work(text.size());
   // The filter adds a newline before it splits, so text that ends in one keeps an empty last line.
   const std::string with_end = std::string(text) + '\n';
-  const std::vector<std::string_view> lines = split_lines(with_end, false);
+  std::vector<std::string_view> lines;
+  split_lines(with_end, false, [&](std::string_view line) {
+    sandbox.step();
+    lines.push_back(line);
+  });
   sandbox.need_string(text.size() + lines.size() * margin.size());
   std::string out;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -105,7 +110,7 @@ Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& a
   if (!self.is_string()) fail_needs_text(self, "truncate");
   const std::string_view text = self.as_string();
   const std::string_view end = bound.has(2) ? bound.string(2) : "...";
-  sandbox.work(text.size() + end.size());
+  sandbox.char_work(text.size() + end.size());
   const int64_t length = bound.integer(0, 255);
   const int64_t leeway = bound.is_given(3) ? bound.integer(3, 5) : 5;
   const auto end_size = static_cast<int64_t>(char_count(end));
@@ -123,7 +128,7 @@ Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& a
 Value filter_wordcount(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("wordcount", args, {});
   const std::string_view text = to_str(interpreter.sandbox(), self);
-  interpreter.sandbox().work(4 * text.size());
+  interpreter.sandbox().char_work(text.size());
   int64_t count = 0;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
@@ -198,7 +203,8 @@ Value filter_urlencode(Interpreter& interpreter, const Value& self, const Args& 
   std::string out;
   if (self.is_string() || !is_iterable(self)) {
     const std::string_view text = to_str(sandbox, self);
-    sandbox.need_string(3 * text.size());
+    sandbox.limit_string(3 * text.size());
+    sandbox.char_work(4 * text.size());
     append_quoted(out, text, false);
     return Value::string(sandbox.copy(out));
   }
@@ -213,7 +219,7 @@ Value filter_urlencode(Interpreter& interpreter, const Value& self, const Args& 
     for (size_t i = 0; i < 2; ++i) {
       const std::string_view text = to_str(sandbox, parts[i]);
       sandbox.limit_string(out.size() + 3 * text.size());
-      sandbox.work(3 * text.size());
+      sandbox.char_work(4 * text.size());
       append_quoted(out, text, true);
       if (i == 0) out += '=';
     }
@@ -244,7 +250,7 @@ Value filter_striptags(Interpreter& interpreter, const Value& self, const Args& 
   const Bound bound("striptags", args, {});
   Sandbox& sandbox = interpreter.sandbox();
   const std::string_view text = to_str(sandbox, self);
-  sandbox.work(8 * text.size());
+  sandbox.char_work(2 * text.size());
   // Comments and tags go, blanks collapse, the common entities come back.
   std::string bare;
   for (size_t i = 0; i < text.size();) {
@@ -342,6 +348,7 @@ std::string replaced(Sandbox& sandbox, std::string_view text, std::string_view o
                      int64_t count) {
   std::string out;
   sandbox.work(text.size());
+  search_work(sandbox, text, old);
   uint64_t left = count < 0 ? UINT64_MAX : static_cast<uint64_t>(count);
   const auto put = [&](std::string_view piece) {
     sandbox.limit_string(out.size() + piece.size());
@@ -371,6 +378,23 @@ std::string replaced(Sandbox& sandbox, std::string_view text, std::string_view o
   }
   put(text.substr(from));
   return out;
+}
+
+std::string_view strip_paid(Sandbox& sandbox, std::string_view text, const std::string_view* chars, bool left,
+                            bool right) {
+  if (chars != nullptr && chars->size() > 256) fail("strip: too many characters to strip");
+  const std::string_view out = strip(text, chars, left, right);
+  const uint64_t stripped = text.size() - out.size();
+  sandbox.char_work(stripped + (chars == nullptr ? 0 : stripped * chars->size() / 16));
+  return out;
+}
+
+void search_work(Sandbox& sandbox, std::string_view text, std::string_view needle) {
+  if (needle.size() > 32) {
+    sandbox.char_work(text.size());
+  } else {
+    sandbox.work(4 * text.size());
+  }
 }
 
 std::string centered(Sandbox& sandbox, std::string_view text, int64_t width, char32_t fill) {
