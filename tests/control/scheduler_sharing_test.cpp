@@ -1,4 +1,6 @@
 // Blocks in more than one table: prefix hits and forks. driver.h says how to read a plan.
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -181,6 +183,19 @@ TEST(Scheduler, AForkWaitsWhileItsParentIsPreempted) {
   driver.scheduler.abort(a);
   EXPECT_EQ(driver.step(), "-a +b b:0+8!");
   EXPECT_EQ(driver.step(), "+c b:8+1! c:6+1!");
+}
+
+TEST(Scheduler, APreemptedForkFindsItsOwnTokensToo) {
+  Driver driver(with_blocks(9));
+  driver.add(a, text(5), 20);
+  driver.fork(b, a, text(5), 20);
+  driver.add(c, text(5, 100), 20);
+  EXPECT_EQ(driver.step(), "+a +c a:0+5! c:0+5!");
+  EXPECT_EQ(driver.step(), "+b a:5+1! c:5+1! b:4+1!");
+  driver.steps(6);
+  EXPECT_EQ(driver.step(), "-b a:12+1! c:12+1!");
+  driver.scheduler.abort(c);
+  EXPECT_EQ(driver.step(), "-c +b a:13+1! b:8+4!");  // not only the 4 tokens that a could share
 }
 
 TEST(Scheduler, AForkMustHaveItsParentsPrompt) {

@@ -203,6 +203,8 @@ TEST(Scheduler, APreemptedSequenceFindsItsPublishedBlocks) {
   driver.scheduler.abort(a);
   EXPECT_EQ(driver.step(), "-a +b +c b:8+1! c:0+1!");  // back before c, which came later
   EXPECT_THAT(driver.last().added[0].blocks, ElementsAre(2, 3));
+  EXPECT_EQ(driver.scheduler.stats().total_prefix_hit_tokens, 0U);  // its own do not count
+  EXPECT_EQ(driver.scheduler.stats().total_prefix_queried_tokens, 7U + 7U + 1U);
 }
 
 TEST(Scheduler, NobodyIsAdmittedInAStepThatPreempted) {
