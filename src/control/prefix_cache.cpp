@@ -110,7 +110,6 @@ void PrefixCache::remove(BlockId block) {
 }
 
 std::string PrefixCache::check_invariants() const {
-  uint32_t num_published = 0;
   uint32_t num_idle = 0;
   uint32_t num_children = 0;
   for (BlockId block = 0; block < num_blocks(); ++block) {
@@ -119,7 +118,6 @@ std::string PrefixCache::check_invariants() const {
       if (entry.idle) return fmt::format("block {} is idle but not published", block);
       continue;
     }
-    ++num_published;
     num_idle += entry.idle ? 1 : 0;
     if (entry.parent != kNoBlock) {
       const Entry& parent = entries_[entry.parent];

@@ -310,7 +310,7 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
 SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
   SeqEvent event;
   event.id = seq.spec.id;
-  if (seq.total() == seq.prompt_length) event.cached_tokens = *seq.cached_tokens;
+  if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
   seq.tokens.push_back(token.token);
   if (std::binary_search(seq.spec.stop_tokens.begin(), seq.spec.stop_tokens.end(), token.token)) {
     event.finish = FinishReason::kStop;
