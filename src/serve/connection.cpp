@@ -149,7 +149,10 @@ void Connection::clear_deadline() {
 // ---- Requests ----
 
 asio::awaitable<void> Connection::run() {
-  while (co_await serve_one()) {
+  // GCC 12 miscompiles a co_await inside a condition: its result goes into a variable first, here and below.
+  for (bool more = true; more;) {
+    const bool stays = co_await serve_one();
+    more = stays;
   }
   co_await linger();
 }
@@ -170,7 +173,8 @@ asio::awaitable<bool> Connection::wait_for_request() {
 
 /// False if the connection ends with it.
 asio::awaitable<bool> Connection::serve_one() {
-  if (!co_await wait_for_request()) co_return false;
+  const bool arrived = co_await wait_for_request();
+  if (!arrived) co_return false;
   const auto begun = std::chrono::steady_clock::now();
   request_ = {};
   answer_ = Answer::kNone;
@@ -178,7 +182,8 @@ asio::awaitable<bool> Connection::serve_one() {
   sent_ = 0;
   keep_alive_ = false;
   http10_ = false;
-  if (co_await read_request()) co_await answer_request();
+  const bool whole = co_await read_request();
+  if (whole) co_await answer_request();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;
   log_debug(fmt::format("{} {} {} {} bytes {:.1f} ms{}", request_.method.empty() ? "-" : request_.method,
                         request_.path, status_, sent_, took.count(), gone_ ? ", client gone" : ""));
