@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <fstream>
 #include <functional>
 
 #include <boost/json/serialize.hpp>
@@ -7,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/rng.h"
 #include "load/safetensors_writer.h"
 #include "model/inspect.h"
 #include "model/json_file.h"
@@ -223,6 +225,32 @@ TEST_F(Config, SizesOutOfRangeAreNamed) {
   EXPECT_THAT(error({{"eos_token_id", 512}}), HasSubstr("key 'eos_token_id'"));
   EXPECT_THAT(error({{"eos_token_id", json::array{1, -1}}}), HasSubstr("key 'eos_token_id'"));
   EXPECT_THAT(error({{"eos_token_id", "2"}}), HasSubstr("key 'eos_token_id'"));
+}
+
+TEST_F(Config, MutatedConfigsNeverCrash) {
+  const std::string good = read_file(test::demo_model_dir() / "config.json");
+  const std::string_view spice = "0123456789{}[]\":,.-e nt\x80\xff";
+  SplitMix64 rng(11);
+  int refused = 0;
+  for (int round = 0; round < 1500; ++round) {
+    std::string text = good;
+    for (uint64_t edits = 1 + rng.below(3); edits > 0; --edits) {
+      const size_t at = rng.below(text.size());
+      if (rng.below(3) == 0) {
+        text.erase(at, 1 + rng.below(6));
+      } else {
+        text[at] = spice[rng.below(spice.size())];
+      }
+    }
+    std::ofstream(dir_ / "config.json", std::ios::binary) << text;
+    try {
+      model_shape(load_model_config(dir_), DType::kF32);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 300);
+  EXPECT_LT(refused, 1500);
 }
 
 TEST_F(Config, EosOfBothFilesAreMerged) {
