@@ -90,7 +90,10 @@ Expected<void> Scheduler::add(SeqSpec spec) {
 }
 
 void Scheduler::abort(SeqId id) {
-  if (const auto found = sequences_.find(id); found != sequences_.end()) finish(found->second);
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;
+  finish(found->second);
+  describe_state(stats_);
 }
 
 void Scheduler::finish(Sequence& seq) {
@@ -324,19 +327,24 @@ SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
 
 void Scheduler::update_stats() {
   stats_ = next_stats_;
-  stats_.running = static_cast<uint32_t>(running_.size());
-  stats_.waiting = static_cast<uint32_t>(waiting_.size());
-  stats_.blocks_total = pool_.size();
-  stats_.blocks_referenced = pool_.num_referenced();
-  stats_.blocks_cached = pool_.num_cached();
-  stats_.blocks_shared = pool_.num_shared();
-  stats_.blocks_saved = static_cast<uint32_t>(pool_.num_saved());
-  // Only full blocks are shared between steps, so no unused place is counted twice.
-  for (const Sequence* seq : running_) {
-    stats_.slots_unused += seq->table.size() * config_.block_size - seq->computed;
-  }
-  stats_.total_evictions = pool_.num_evictions();
   stats_.total_copies += stats_.copies;
+  describe_state(stats_);
+}
+
+void Scheduler::describe_state(StepStats& stats) const {
+  stats.running = static_cast<uint32_t>(running_.size());
+  stats.waiting = static_cast<uint32_t>(waiting_.size());
+  stats.blocks_total = pool_.size();
+  stats.blocks_referenced = pool_.num_referenced();
+  stats.blocks_cached = pool_.num_cached();
+  stats.blocks_shared = pool_.num_shared();
+  stats.blocks_saved = static_cast<uint32_t>(pool_.num_saved());
+  // Only full blocks are shared between steps, so no unused place is counted twice.
+  stats.slots_unused = 0;
+  for (const Sequence* seq : running_) {
+    stats.slots_unused += seq->table.size() * config_.block_size - seq->computed;
+  }
+  stats.total_evictions = pool_.num_evictions();
 }
 
 }  // namespace quire

@@ -90,7 +90,9 @@ class Scheduler {
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result);
 
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
-  const StepStats& stats() const { return stats_; }  // after the last commit
+  /// After the last commit; what is a state and no count (running, waiting, blocks) also after the last
+  /// abort.
+  const StepStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
 
   /// Empty if every invariant of docs/control-plane.md holds, else the first that does not. O(blocks +
@@ -121,6 +123,7 @@ class Scheduler {
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   SeqEvent take_token(Sequence& seq, SampledToken token);
   void update_stats();
+  void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;
 
   SchedulerConfig config_;

@@ -216,15 +216,16 @@ void Engine::Impl::step() {
   const Nanos started = clock.now();
   const StepPlan plan = scheduler.plan(started);
   const Nanos planned = clock.now();
-  const StepResult result = executor.wait(executor.submit(plan));
+  StepResult result = executor.wait(executor.submit(plan));
+  const PhaseTimes times = result.times;
   const Nanos computed = clock.now();
-  std::vector<SeqEvent> events = scheduler.commit(plan, result);
+  std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result));
   const Nanos committed = clock.now();
   if (config.check_invariants) {
     if (const std::string broken = scheduler.check_invariants(); !broken.empty()) throw Error(broken);
   }
   if (trace != nullptr) {
-    trace->write(started, scheduler.stats(), result.times, planned - started, committed - computed);
+    trace->write(started, scheduler.stats(), times, planned - started, committed - computed);
   }
   deliver(std::move(events), committed);
   publish_stats();

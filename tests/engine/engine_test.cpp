@@ -237,7 +237,9 @@ TEST(Engine, AbortGivesTheBlocksBackAndDisturbsNobody) {
   for (int i = 0; i < 8; ++i) {
     const Inbox::Answer answer = inbox.wait(i);
     EXPECT_EQ(answer.finish.at(0), i % 2 == 0 ? FinishReason::kAbort : FinishReason::kLength);
-    if (i % 2 == 1) EXPECT_EQ(answer.tokens.at(0).size(), 20U);
+    if (i % 2 == 1) {
+      EXPECT_EQ(answer.tokens.at(0).size(), 20U);
+    }
   }
   expect_baseline(*rig.engine);
 }
