@@ -28,10 +28,8 @@ std::optional<IsaLevel> parse_isa(std::string_view name) {
 
 const std::vector<IsaLevel>& available_isa_levels() {
   static const std::vector<IsaLevel> levels = [] {
-    std::vector<IsaLevel> found = {IsaLevel::kReference};
-    for (const IsaLevel level : {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Bf16}) {
-      if (cpu::native_table(level) != nullptr) found.push_back(level);
-    }
+    std::vector<IsaLevel> found = cpu::native_levels();
+    found.insert(found.begin(), IsaLevel::kReference);
     return found;
   }();
   return levels;

@@ -93,34 +93,63 @@ PackedMatrix::PackedMatrix(KernelContext& context, const TensorView& weights, DT
 
 namespace {
 
-/// The rows of x rounded to bf16, in the form the level's kernel takes, padded to an even k with zeros.
-const void* round_activations(KernelContext& context, const cpu::KernelTable& kernels, const float* x,
-                              size_t ldx, size_t m, size_t k, size_t padded_k) {
+/// x as a kernel takes it.
+struct Activations {
+  const void* data;
+  size_t stride;  // in elements
+};
+
+// Rows whose distance is a multiple of the L1 cache's way size compete for the same lines of it.
+constexpr size_t kAliasingBytes = 1024;
+constexpr size_t kManyRows = 4;
+constexpr size_t kStrideShift = 32;  // elements
+
+/// Calls copy(row) for all rows, on as many threads as they are worth.
+template <class Copy>
+void for_rows(KernelContext& context, size_t rows, size_t row_elements, const Copy& copy) {
+  const size_t grain = cpu::balanced_grain(context.pool, rows, 16384 / (row_elements + 1) + 1);
+  context.pool.parallel_for(rows, grain, [&](size_t begin, size_t end, uint32_t) {
+    for (size_t row = begin; row < end; ++row) copy(row);
+  });
+}
+
+/// Rounded to bf16, padded to an even k with zeros.
+Activations round_activations(KernelContext& context, const cpu::KernelTable& kernels, const float* x,
+                              size_t ldx, size_t m, size_t k) {
+  const size_t padded_k = (k + 1) / 2 * 2;
+  const size_t stride = padded_k + kStrideShift;
   const size_t bytes = dtype_bytes(kernels.bf16_activations);
-  context.scratch.reserve(m * padded_k * bytes + kPanelWidth * sizeof(float));
+  context.scratch.reserve(m * stride * bytes);
   std::byte* rounded = context.scratch.data();
-  const auto round_row = kernels.from_f32[cpu::float_index(DType::kBF16)];
+  const auto round = kernels.from_f32[cpu::float_index(DType::kBF16)];
   const auto widen = kernels.to_f32[cpu::float_index(DType::kBF16)];
-  const size_t min_rows = 16384 / (k + 1) + 1;
-  context.pool.parallel_for(m, cpu::balanced_grain(context.pool, m, min_rows),
-                            [&](size_t begin, size_t end, uint32_t) {
-                              for (size_t row = begin; row < end; ++row) {
-                                std::byte* to = rounded + row * padded_k * bytes;
-                                const float* from = x + row * ldx;
-                                if (kernels.bf16_activations == DType::kBF16) {
-                                  round_row(from, to, k);
-                                } else {
-                                  uint16_t part[kPackChunk];
-                                  for (size_t k0 = 0; k0 < k; k0 += kPackChunk) {
-                                    const size_t count = std::min(kPackChunk, k - k0);
-                                    round_row(from + k0, part, count);
-                                    widen(part, reinterpret_cast<float*>(to) + k0, count);
-                                  }
-                                }
-                                std::memset(to + k * bytes, 0, (padded_k - k) * bytes);
-                              }
-                            });
-  return rounded;
+  for_rows(context, m, k, [&](size_t row) {
+    std::byte* to = rounded + row * stride * bytes;
+    const float* from = x + row * ldx;
+    if (kernels.bf16_activations == DType::kBF16) {
+      round(from, to, k);
+    } else {
+      uint16_t part[kPackChunk];
+      for (size_t k0 = 0; k0 < k; k0 += kPackChunk) {
+        const size_t count = std::min(kPackChunk, k - k0);
+        round(from + k0, part, count);
+        widen(part, reinterpret_cast<float*>(to) + k0, count);
+      }
+    }
+    std::memset(to + k * bytes, 0, (padded_k - k) * bytes);
+  });
+  return {rounded, stride};
+}
+
+/// As they are, or a copy at a stride that suits the cache.
+Activations plain_activations(KernelContext& context, const float* x, size_t ldx, size_t m, size_t k) {
+  if (m <= kManyRows || ldx * sizeof(float) % kAliasingBytes != 0) return {x, ldx};
+  const size_t stride = k + kStrideShift;
+  context.scratch.reserve(m * stride * sizeof(float));
+  auto* copy = context.scratch.as<float>();
+  for_rows(context, m, k,
+           [&](size_t row) { std::memcpy(copy + row * stride, x + row * ldx, k * sizeof(float)); });
+  return {copy, stride};
 }
 
 }  // namespace
@@ -129,19 +158,13 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
             float* y, size_t ldy, const float* bias) {
   if (m == 0 || weights.n() == 0) return;
   const cpu::KernelTable& kernels = cpu::table(context.isa);
-  cpu::MatmulArgs args = {.panels = weights.data(),
-                          .n = weights.n(),
-                          .k = weights.k(),
-                          .x = x,
-                          .ldx = ldx,
-                          .m = m,
-                          .y = y,
-                          .ldy = ldy,
-                          .bias = bias};
-  if (weights.dtype() == DType::kBF16) {
-    args.ldx = (weights.k() + 1) / 2 * 2;
-    args.x = round_activations(context, kernels, x, ldx, m, weights.k(), args.ldx);
-  }
+  cpu::MatmulArgs args = {
+      .panels = weights.data(), .n = weights.n(), .k = weights.k(), .m = m, .y = y, .ldy = ldy, .bias = bias};
+  const Activations activations = weights.dtype() == DType::kBF16
+                                      ? round_activations(context, kernels, x, ldx, m, weights.k())
+                                      : plain_activations(context, x, ldx, m, weights.k());
+  args.x = activations.data;
+  args.ldx = activations.stride;
   const auto run = kernels.matmul[cpu::float_index(weights.dtype())];
   const size_t panels = (weights.n() + kPanelWidth - 1) / kPanelWidth;
   // A piece of less than some ten thousand multiplications costs less than waking a thread for it.

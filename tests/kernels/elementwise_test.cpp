@@ -206,10 +206,9 @@ TEST_P(Elementwise, ConversionsAreExactlyThoseOfDtype) {
 
 QUIRE_FOR_ALL_LEVELS(Elementwise);
 
-TEST(IsaLevels, AreNamedAndOrdered) {
+TEST(IsaLevels, AreNamedAndBeginWithTheReference) {
   ASSERT_FALSE(available_isa_levels().empty());
   EXPECT_EQ(available_isa_levels().front(), IsaLevel::kReference);
-  EXPECT_TRUE(std::is_sorted(available_isa_levels().begin(), available_isa_levels().end()));
   for (const IsaLevel level : available_isa_levels()) EXPECT_EQ(parse_isa(isa_name(level)), level);
   EXPECT_EQ(parse_isa("avx1024"), std::nullopt);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "kernels/context.h"
 #include "kernels/cpu/kernel_table.h"
 
@@ -19,6 +21,8 @@ const KernelTable& table(IsaLevel level);
 
 /// Tables of what was compiled in and runs here; null otherwise.
 const KernelTable* native_table(IsaLevel level);
+/// The levels that have one, slowest first.
+std::vector<IsaLevel> native_levels();
 
 /// A grain for parallel_for over `count`: some pieces per thread, none smaller than `min_grain`.
 size_t balanced_grain(const ThreadPool& pool, size_t count, size_t min_grain);

@@ -4,4 +4,6 @@ namespace quire::cpu {
 
 const KernelTable* native_table(IsaLevel) { return nullptr; }
 
+std::vector<IsaLevel> native_levels() { return {}; }
+
 }  // namespace quire::cpu

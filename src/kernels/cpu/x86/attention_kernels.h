@@ -24,11 +24,14 @@ struct AttentionRows {
   size_t padded_dim;
 };
 
-/// The keys of a tile that a row sees: [begin, end) of 0..16.
+/// The keys of a tile that a token's rows see: [begin, end) of 0..16.
 template <class V>
 struct KeyRange {
   int begin;
   int end;
+  inline __attribute__((always_inline)) bool operator==(const KeyRange& other) const {
+    return begin == other.begin && end == other.end;
+  }
 };
 
 template <class V>
@@ -37,9 +40,9 @@ inline __attribute__((always_inline)) uint32_t first_key(const AttentionArgs& ar
 }
 
 template <class V>
-inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& args, uint32_t row,
+inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& args, uint32_t token,
                                                           uint32_t base) {
-  const uint32_t position = args.first_position + row / args.group;
+  const uint32_t position = args.first_position + token;
   const uint32_t first = first_key<V>(args, position);
   KeyRange<V> range = {0, 0};
   if (position < base || first >= base + kTileKeys) return range;
@@ -173,38 +176,53 @@ void accumulate(const AttentionRows<V>& rows, size_t row, const typename Format:
   if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, values, head_dim, range, head_dim - d);
 }
 
-/// One tile of keys for the rows [begin, end), all of which see some of it.
+/// The K and V tiles of this task's K/V head for the keys from `base` on.
 template <class V, class Format>
-void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, size_t begin, size_t end,
-                 uint32_t base) {
+struct TilePointers {
+  const typename Format::Element* keys;
+  const typename Format::Element* values;
+};
+
+template <class V, class Format>
+inline __attribute__((always_inline)) TilePointers<V, Format> find_tile(const AttentionArgs& args,
+                                                                        uint32_t base) {
   using Element = typename Format::Element;
-  constexpr size_t kMost = V::kAttentionOutRows;
   const size_t head_elements = size_t{args.block_size} * args.head_dim;
   const auto* block = reinterpret_cast<const Element*>(args.cache + args.block_table[base / args.block_size] *
                                                                         args.block_bytes);
   const Element* keys = block + args.kv_head * head_elements + size_t{base % args.block_size} * args.head_dim;
-  const Element* values = keys + args.num_kv_heads * head_elements;
+  return {keys, keys + args.num_kv_heads * head_elements};
+}
 
-  score<V, Format>(rows, begin, end, keys, args.head_dim);
-  for (size_t row = begin; row < end; ++row) {
-    soften<V>(rows, row, visible<V>(args, static_cast<uint32_t>(row), base));
-  }
-  size_t row = begin;
-  while (row < end) {
-    const KeyRange<V> range = visible<V>(args, static_cast<uint32_t>(row), base);
-    size_t same = 1;
-    while (same < kMost && row + same < end) {
-      const KeyRange<V> other = visible<V>(args, static_cast<uint32_t>(row + same), base);
-      if (other.begin != range.begin || other.end != range.end) break;
-      ++same;
+/// Tiles lie too far apart for the machine to foresee the next.
+template <class V, class Element>
+inline __attribute__((always_inline)) void prefetch_tile(const Element* tile, size_t head_dim) {
+  const size_t bytes = head_dim * kTileKeys * sizeof(Element);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const char*>(tile) + i);
+}
+
+/// One tile of keys for the tokens [begin, end), all of which see some of it. `next` is the tile to come.
+template <class V, class Format>
+void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
+                 uint32_t base, TilePointers<V, Format> tile, TilePointers<V, Format> next) {
+  constexpr size_t kMost = V::kAttentionOutRows;
+  prefetch_tile<V>(next.keys, args.head_dim);
+  score<V, Format>(rows, size_t{begin} * args.group, size_t{end} * args.group, tile.keys, args.head_dim);
+  prefetch_tile<V>(next.values, args.head_dim);
+  uint32_t token = begin;
+  while (token < end) {  // tokens that see the same keys go together
+    const KeyRange<V> range = visible<V>(args, token, base);
+    const size_t first_row = size_t{token} * args.group;
+    do {
+      ++token;
+    } while (token < end && visible<V>(args, token, base) == range);
+    const size_t last_row = size_t{token} * args.group;
+    for (size_t row = first_row; row < last_row; ++row) soften<V>(rows, row, range);
+    size_t row = first_row;
+    for (; row + kMost <= last_row; row += kMost) {
+      accumulate<V, Format, kMost>(rows, row, tile.values, args.head_dim, range);
     }
-    if (same == kMost) {
-      accumulate<V, Format, kMost>(rows, row, values, args.head_dim, range);
-      row += kMost;
-    } else {
-      accumulate<V, Format, 1>(rows, row, values, args.head_dim, range);
-      ++row;
-    }
+    for (; row < last_row; ++row) accumulate<V, Format, 1>(rows, row, tile.values, args.head_dim, range);
   }
 }
 
@@ -237,25 +255,30 @@ void finish_rows(const AttentionArgs& args, const AttentionRows<V>& rows, size_t
 template <class V, class Format>
 void attention(const AttentionArgs& args) {
   const size_t count = size_t{args.num_tokens} * args.group;
-  float* next = args.scratch;
+  float* free = args.scratch;
   AttentionRows<V> rows = {};
   rows.padded_dim = args.padded_dim;
-  rows.q = next;
-  rows.out = next += count * args.padded_dim;
-  rows.weights = next += count * args.padded_dim;
-  rows.max = next += count * kTileKeys;
-  rows.sum = next += count;
-  rows.rescale = next += count;
+  rows.q = free;
+  rows.out = free += count * args.padded_dim;
+  rows.weights = free += count * args.padded_dim;
+  rows.max = free += count * kTileKeys;
+  rows.sum = free += count;
+  rows.rescale = free += count;
   start_rows(args, rows, count);
 
   const uint32_t last_position = args.first_position + args.num_tokens - 1;
   uint32_t base = first_key<V>(args, args.first_position) / kTileKeys * kTileKeys;
-  size_t begin = 0;  // rows before it lie before the tile, rows from `end` on have their window behind it
+  uint32_t begin =
+      0;  // tokens before it lie before the tile, those from `end` on have it behind their window
+  TilePointers<V, Format> tile = find_tile<V, Format>(args, base);
   for (; base <= last_position; base += kTileKeys) {
-    while (visible<V>(args, static_cast<uint32_t>(begin), base).end == 0) begin += args.group;
-    size_t end = begin + args.group;
-    while (end < count && visible<V>(args, static_cast<uint32_t>(end), base).end != 0) end += args.group;
-    attend_tile<V, Format>(args, rows, begin, end, base);
+    while (visible<V>(args, begin, base).end == 0) ++begin;
+    uint32_t end = begin + 1;
+    while (end < args.num_tokens && visible<V>(args, end, base).end != 0) ++end;
+    TilePointers<V, Format> next = tile;
+    if (last_position - base >= kTileKeys) next = find_tile<V, Format>(args, base + kTileKeys);
+    attend_tile<V, Format>(args, rows, begin, end, base, tile, next);
+    tile = next;
   }
   finish_rows(args, rows, count);
 }

@@ -14,9 +14,9 @@ struct DotKernel {
   using X = uint16_t;
   static constexpr size_t kLanes = Vec::kLanes;
   static constexpr size_t kStepK = 2;
-  static constexpr size_t kAccumulators = Vec::kAccumulators;
-  static QUIRE_INLINE __m512i load(const Element* p) { return _mm512_loadu_si512(p); }
-  static QUIRE_INLINE __m512i broadcast(const X* x) {
+  static constexpr size_t kParts = 1;
+  static QUIRE_INLINE __m512i load(const Element* p, size_t) { return _mm512_loadu_si512(p); }
+  static QUIRE_INLINE __m512i broadcast(const X* x, size_t) {
     int pair = 0;
     __builtin_memcpy(&pair, x, sizeof(pair));
     return _mm512_set1_epi32(pair);

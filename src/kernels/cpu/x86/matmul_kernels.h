@@ -14,16 +14,16 @@
 //   Vec, kLanes         f32 accumulators
 //   Element, kStepK     what a panel holds; consecutive k per step (a lane's kStepK elements are adjacent)
 //   X                   what the activations are
-//   kAccumulators       how many accumulators leave registers enough for the operands
-//   load, broadcast     kLanes lanes of weights; kStepK activations in all lanes
-//   multiply_add        accumulator + weights * activations, in the order of k
+//   kParts              how many parts a step is taken in, one after another
+//   load, broadcast     of one part: kLanes lanes of weights; activations in all lanes
+//   multiply_add        accumulator + weights * activations
 namespace quire::cpu {
 
 inline constexpr size_t kPrefetchBytes = 2048;
 // Of a panel group: with the activations of a tile it stays in L2 while the row tiles pass.
 inline constexpr size_t kChunkBytes = 256 * 1024;
 
-/// Vec kernels for f32 and f16 weights.
+/// f32 and f16 weights.
 template <class V, class Format>
 struct PlainKernel {
   using Vec = V;
@@ -31,13 +31,13 @@ struct PlainKernel {
   using X = float;
   static constexpr size_t kLanes = V::kLanes;
   static constexpr size_t kStepK = 1;
-  static constexpr size_t kAccumulators = V::kAccumulators;
-  static inline __attribute__((always_inline)) V load(const Element* p) { return Format::load(p); }
-  static inline __attribute__((always_inline)) V broadcast(const X* x) { return V::set1(*x); }
+  static constexpr size_t kParts = 1;
+  static inline __attribute__((always_inline)) V load(const Element* p, size_t) { return Format::load(p); }
+  static inline __attribute__((always_inline)) V broadcast(const X* x, size_t) { return V::set1(*x); }
   static inline __attribute__((always_inline)) V multiply_add(V sum, V w, V x) { return V::fma(w, x, sum); }
 };
 
-/// bf16 weights without bf16 instructions: widened by shifts, multiplied in f32.
+/// bf16 weights without bf16 instructions: widened by shift and mask, multiplied in f32.
 template <class V, class Pairs>
 struct WidenedKernel {
   using Vec = V;
@@ -45,18 +45,14 @@ struct WidenedKernel {
   using X = float;
   static constexpr size_t kLanes = V::kLanes;
   static constexpr size_t kStepK = 2;
-  static constexpr size_t kAccumulators = V::kAccumulators - 4;
-  struct Two {
-    V first;
-    V second;
-  };
-  static inline __attribute__((always_inline)) Pairs load(const Element* p) { return Pairs::load(p); }
-  static inline __attribute__((always_inline)) Two broadcast(const X* x) {
-    return {V::set1(x[0]), V::set1(x[1])};
+  static constexpr size_t kParts = 2;
+  static inline __attribute__((always_inline)) V load(const Element* p, size_t part) {
+    return part == 0 ? Pairs::first(p) : Pairs::second(p);
   }
-  static inline __attribute__((always_inline)) V multiply_add(V sum, Pairs w, Two x) {
-    return V::fma(w.second, x.second, V::fma(w.first, x.first, sum));
+  static inline __attribute__((always_inline)) V broadcast(const X* x, size_t part) {
+    return V::set1(x[part]);
   }
+  static inline __attribute__((always_inline)) V multiply_add(V sum, V w, V x) { return V::fma(w, x, sum); }
 };
 
 /// One chunk of K of one tile.
@@ -99,22 +95,25 @@ void matmul_tile(const TileArgs<Kernel>& args) {
   const typename Kernel::Element* w = args.w;
   const typename Kernel::X* x = args.x;
   for (size_t step = 0; step < args.steps; ++step, w += kStepElements, x += Kernel::kStepK) {
-    decltype(Kernel::load(w)) weights[kVectors];
     QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      const typename Kernel::Element* from =
-          w + (j / kPanelVectors) * args.panel_elements + (j % kPanelVectors) * kVectorElements;
-      weights[j] = Kernel::load(from);
-      if (kVectorBytes == 64 || j * kVectorBytes % 64 == 0) {
-        __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
-      }
-    }
-    QUIRE_UNROLL
-    for (size_t i = 0; i < kRows; ++i) {
-      const auto factor = Kernel::broadcast(x + i * args.ldx);
+    for (size_t part = 0; part < Kernel::kParts; ++part) {
+      decltype(Kernel::load(w, part)) weights[kVectors];
       QUIRE_UNROLL
       for (size_t j = 0; j < kVectors; ++j) {
-        sums[i][j] = Kernel::multiply_add(sums[i][j], weights[j], factor);
+        const typename Kernel::Element* from =
+            w + (j / kPanelVectors) * args.panel_elements + (j % kPanelVectors) * kVectorElements;
+        weights[j] = Kernel::load(from, part);
+        if (part == 0 && j * kVectorBytes % 64 == 0) {
+          __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
+        }
+      }
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        const auto factor = Kernel::broadcast(x + i * args.ldx, part);
+        QUIRE_UNROLL
+        for (size_t j = 0; j < kVectors; ++j) {
+          sums[i][j] = Kernel::multiply_add(sums[i][j], weights[j], factor);
+        }
       }
     }
   }
@@ -148,7 +147,11 @@ struct Tiles {
   static constexpr size_t kPanelVectors = kPanelWidth / Kernel::kLanes;
   static constexpr size_t kWidths = kPanelVectors >= 4 ? 3 : 2;
   static constexpr size_t vectors(size_t width) { return 2 * kPanelVectors >> width; }
-  static constexpr size_t max_rows(size_t width) { return Kernel::kAccumulators / vectors(width); }
+  /// Accumulators, weights and one activation must fit the registers; a single row's weights need none.
+  static constexpr size_t max_rows(size_t width) {
+    const size_t free = Kernel::Vec::kRegisters - 1;
+    return free < 3 * vectors(width) ? 1 : free / vectors(width) - 1;
+  }
   static constexpr size_t kMaxRows = max_rows(kWidths - 1);
 
   Tile by_rows[kWidths][kMaxRows + 1] = {};

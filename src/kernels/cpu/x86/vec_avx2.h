@@ -11,7 +11,7 @@ namespace quire::cpu::avx2 {
 /// Eight f32 lanes. Lanes never mix but in the two reductions, so a value does not depend on its lane.
 struct Vec {
   static constexpr size_t kLanes = 8;
-  static constexpr size_t kAccumulators = 12;     // of a matmul tile, leaving registers for its operands
+  static constexpr size_t kRegisters = 16;
   static constexpr size_t kAttentionRows = 4;     // query rows x 16 keys of scores
   static constexpr size_t kAttentionOutRows = 2;  // query rows x 4 vectors of output
 
@@ -128,14 +128,17 @@ struct Bf16 : Narrow<Bf16> {
   }
 };
 
-/// kLanes pairs of bf16 as they lie in a panel, widened: first[i] and second[i] of every pair.
+/// kLanes pairs of bf16 as they lie in a panel: the first or the second of each, widened.
 struct Bf16Pairs {
-  Vec first;
-  Vec second;
-  static QUIRE_INLINE Bf16Pairs load(const uint16_t* p) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return {{_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16))},
-            {_mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0xffff0000U))))}};
+  static QUIRE_INLINE __m256i bits(const uint16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static QUIRE_INLINE Vec first(const uint16_t* p) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(bits(p), 16))};
+  }
+  static QUIRE_INLINE Vec second(const uint16_t* p) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000U));
+    return {_mm256_castsi256_ps(_mm256_and_si256(bits(p), upper))};
   }
 };
 

@@ -11,7 +11,7 @@ namespace quire::cpu::avx512 {
 /// Sixteen f32 lanes; see avx2::Vec.
 struct Vec {
   static constexpr size_t kLanes = 16;
-  static constexpr size_t kAccumulators = 24;
+  static constexpr size_t kRegisters = 32;
   static constexpr size_t kAttentionRows = 8;
   static constexpr size_t kAttentionOutRows = 4;
 
@@ -116,12 +116,12 @@ struct Bf16 : Narrow<Bf16> {
 };
 
 struct Bf16Pairs {
-  Vec first;
-  Vec second;
-  static QUIRE_INLINE Bf16Pairs load(const uint16_t* p) {
-    const __m512i bits = _mm512_loadu_si512(p);
-    return {{_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))},
-            {_mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000U))))}};
+  static QUIRE_INLINE Vec first(const uint16_t* p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
+  }
+  static QUIRE_INLINE Vec second(const uint16_t* p) {
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
+    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), upper))};
   }
 };
 

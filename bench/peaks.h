@@ -1,0 +1,98 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/context.h"
+#include "tensor/buffer.h"
+#include "tensor/dtype.h"
+
+// What the machine can do at this moment with all of a pool's threads.
+namespace quire::bench {
+
+struct Peaks {
+  double flops = 0;  // per second
+  double bytes = 0;  // read from memory per second
+};
+
+inline constexpr int kChains = 10;  // independent, to cover the latency
+inline constexpr int kProbeRounds = 400'000;
+
+#if defined(__x86_64__)
+#define QUIRE_TEN_CHAINS(instruction, register)                                                            \
+  for (int i = 0; i < kProbeRounds; ++i) {                                                                 \
+    asm volatile(instruction " %%" register "14,%%" register "15,%%" register "0\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "1\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "2\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "3\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "4\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "5\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "6\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "7\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "8\n" instruction          \
+                             " %%" register "14,%%" register "15,%%" register "9\n" ::                   \
+                                 : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", \
+                                   "xmm9", "xmm14", "xmm15"); \
+  }
+#endif
+
+/// Floating-point operations that one thread does in one call: kProbeRounds x kChains instructions.
+inline double multiply_adds(IsaLevel level, DType dtype) {
+#if defined(__x86_64__)
+  constexpr double kInstructions = static_cast<double>(kProbeRounds) * kChains;
+  if (level == IsaLevel::kAvx512Bf16 && dtype == DType::kBF16) {
+    QUIRE_TEN_CHAINS("vdpbf16ps", "zmm")
+    return kInstructions * 64;
+  }
+  if (level == IsaLevel::kAvx512 || level == IsaLevel::kAvx512Bf16) {
+    QUIRE_TEN_CHAINS("vfmadd231ps", "zmm")
+    return kInstructions * 32;
+  }
+  if (level == IsaLevel::kAvx2) {
+    QUIRE_TEN_CHAINS("vfmadd231ps", "ymm")
+    return kInstructions * 16;
+  }
+#endif
+  static_cast<void>(level);
+  static_cast<void>(dtype);
+  return 0;
+}
+
+/// The better of three short tries each.
+inline Peaks probe(ThreadPool& pool, IsaLevel level, DType dtype) {
+  static Buffer memory = [] {
+    Buffer buffer(size_t{512} << 20);
+    std::fill_n(buffer.as<uint64_t>(), buffer.size() / sizeof(uint64_t), 1);
+    return buffer;
+  }();
+  const auto seconds = [&](auto&& body) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.parallel_for(pool.num_threads(), 1, body);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  Peaks peaks;
+  std::vector<double> work(pool.num_threads());
+  for (int i = 0; i < 3; ++i) {
+    const double compute =
+        seconds([&](size_t part, size_t, uint32_t) { work[part] = multiply_adds(level, dtype); });
+    peaks.flops = std::max(peaks.flops, std::accumulate(work.begin(), work.end(), 0.0) / compute);
+    const size_t share = memory.size() / sizeof(uint64_t) / pool.num_threads();
+    const double read = seconds([&](size_t part, size_t, uint32_t) {
+      const uint64_t* from = memory.as<uint64_t>() + part * share;
+      uint64_t sums[16] = {};
+      for (size_t j = 0; j + 16 <= share; j += 16) {
+        for (size_t lane = 0; lane < 16; ++lane) sums[lane] += from[j + lane];
+      }
+      work[part] = static_cast<double>(std::accumulate(sums, sums + 16, uint64_t{0}));
+    });
+    peaks.bytes = std::max(peaks.bytes, static_cast<double>(memory.size()) / read);
+  }
+  return peaks;
+}
+
+}  // namespace quire::bench
