@@ -1,0 +1,179 @@
+"""The commands as a person or a script calls them."""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QUIRE = os.environ.get("QUIRE_BIN", str(ROOT / "build/release/quire"))
+DATA = pathlib.Path(os.environ.get("QUIRE_DATA", ROOT / "../shared/data"))
+DEMO = ROOT / "models/llama-quire-stories-5m"
+
+
+def quire(*args, check=True, **more):
+    done = subprocess.run([QUIRE, *map(str, args)], capture_output=True, timeout=120, **more)
+    if check:
+        assert done.returncode == 0, done.stderr.decode()
+    return done
+
+
+def needs(path):
+    if not (DATA / path).exists():
+        pytest.skip(f"no test data: {DATA / path} is absent (set QUIRE_DATA)")
+    return DATA / path
+
+
+def read_tensor(path, name):
+    """The values of one f32 tensor of a safetensors file, and its shape."""
+    raw = pathlib.Path(path).read_bytes()
+    header_size = struct.unpack("<Q", raw[:8])[0]
+    entry = json.loads(raw[8:8 + header_size])[name]
+    assert entry["dtype"] == "F32"
+    begin, end = (8 + header_size + offset for offset in entry["data_offsets"])
+    return struct.unpack(f"<{(end - begin) // 4}f", raw[begin:end]), entry["shape"]
+
+
+@pytest.fixture(scope="module")
+def stories260k(tmp_path_factory):
+    source = needs("stories260k")
+    out = tmp_path_factory.mktemp("stories") / "stories260k"
+    quire("convert", source / "stories260K.bin", out, "--tokenizer", source / "tok512.bin")
+    return out
+
+
+def test_help_names_every_command():
+    text = quire("--help").stdout.decode()
+    for command in "serve run chat bench inspect logits tokenize detokenize render convert make-model".split():
+        assert f"  {command}" in text
+        assert quire(command, "--help").stdout
+
+
+def test_stories260k_continues_as_the_reference(stories260k):
+    expected = needs("stories260k/expected_greedy_200.txt").read_bytes()
+    run = quire("run", stories260k, "-p", "", "--max-tokens", 200, "--temperature", 0, "--ignore-eos")
+    assert run.stdout == expected
+
+
+def test_stories260k_continues_a_prompt_as_the_reference(stories260k):
+    golden = json.loads(needs("stories260k/golden_greedy_prompt.json").read_text())
+    run = quire("run", stories260k, "-p", golden["prompt"], "--max-tokens", 100, "--temperature", 0, "--ignore-eos")
+    assert (golden["prompt"] + run.stdout.decode()).startswith(golden["text"])
+
+
+def test_tokenize_gives_one_array_a_line(stories260k, tmp_path):
+    golden = json.loads(needs("stories260k/golden_greedy_prompt.json").read_text())
+    lines = tmp_path / "lines.json"
+    lines.write_text(json.dumps([golden["prompt"], ""]))
+    ids = [json.loads(line) for line in quire("tokenize", stories260k, "--lines", lines).stdout.splitlines()]
+    assert ids[0] == golden["token_ids_in"][:len(ids[0])]
+    assert ids[1] == [1]
+    bare = [json.loads(line) for line in quire("tokenize", stories260k, "--lines", lines, "--no-special").stdout.splitlines()]
+    assert bare == [ids[0][1:], []]
+    back = quire("detokenize", stories260k, "--skip-special", input=json.dumps(ids[0]).encode()).stdout.decode()
+    assert back.strip() == golden["prompt"]
+
+
+def test_logits_of_stories260k(stories260k, tmp_path):
+    golden = json.loads(needs("stories260k/golden_greedy_200.json").read_text())
+    ids, out = tmp_path / "ids.json", tmp_path / "out.safetensors"
+    ids.write_text(json.dumps({"input_ids": [golden["token_ids_in"]]}))
+    for chunk in ([], ["--chunk", 7]):
+        quire("logits", stories260k, "--ids-file", ids, "-o", out, *chunk)
+        values, shape = read_tensor(out, "logits")
+        assert shape == [1, 200, 512]
+        for position, step in enumerate(golden["logits"]):
+            row = values[position * 512:(position + 1) * 512]
+            for token, logit in step["top5"]:
+                assert abs(row[token] - logit) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["llama3-tied", "llama-linear-rope", "mistral-window", "qwen2", "qwen3"])
+@pytest.mark.parametrize("chunk", [0, 7])
+def test_logits_of_golden_models(name, chunk, tmp_path):
+    model = needs(f"golden-models/{name}")
+    raw = (model / "expected.safetensors").read_bytes()
+    header_size = struct.unpack("<Q", raw[:8])[0]
+    entry = json.loads(raw[8:8 + header_size])["input_ids"]
+    begin, end = (8 + header_size + offset for offset in entry["data_offsets"])
+    flat = struct.unpack(f"<{(end - begin) // 8}q", raw[begin:end])
+    length = entry["shape"][1]
+    ids, out = tmp_path / "ids.json", tmp_path / "out.safetensors"
+    ids.write_text(json.dumps({"input_ids": [flat[at:at + length] for at in range(0, len(flat), length)]}))
+    quire("logits", model, "--ids-file", ids, "-o", out, *(["--chunk", chunk] if chunk else []))
+    got, shape = read_tensor(out, "logits")
+    expected, expected_shape = read_tensor(model / "expected.safetensors", "logits")
+    assert shape == expected_shape
+    assert max(abs(a - b) for a, b in zip(got, expected)) < 2e-4
+
+
+def test_demo_model_renders_and_answers_as_transformers(tmp_path):
+    cases = json.loads((DEMO / "expected_greedy_f32.json").read_text())
+    for case in cases:
+        messages = tmp_path / "messages.json"
+        messages.write_text(json.dumps(case["messages"]))
+        assert quire("render", DEMO, "--messages", messages).stdout.decode() == case["prompt"]
+    lines = tmp_path / "lines.json"
+    lines.write_text(json.dumps([case["prompt"] for case in cases]))
+    ids = [json.loads(line) for line in quire("tokenize", DEMO, "--lines", lines, "--no-special").stdout.splitlines()]
+    assert ids == [case["prompt_ids"] for case in cases]
+
+
+def test_inspect_says_what_fits():
+    text = quire("inspect", DEMO, "--memory", "1GiB").stdout.decode()
+    assert "5,475,584" in text and "3,072 bytes a token" in text and "512" in text
+
+
+def test_chat_reads_a_conversation():
+    run = quire("chat", DEMO, "--temperature", 0, "--max-tokens", 20, input=b"Tell me a story about a bridge.\n/new\nTell me a story about a bridge.\n")
+    first, second = run.stdout.decode().strip().split("\n")[:2] if run.stdout.count(b"\n") == 2 else (run.stdout, run.stdout)
+    assert first == second and first
+
+
+def test_make_model_runs(tmp_path):
+    quire("make-model", "tiny", tmp_path / "tiny")
+    assert quire("run", tmp_path / "tiny", "-p", "hello", "--max-tokens", 4, "--temperature", 0, "--ignore-eos").stdout
+
+
+@pytest.mark.parametrize("args, said", [
+    (["serve", "no/such/dir"], "no/such/dir"),
+    (["run", DEMO, "-p", "x", "--max-model-len", "100000"], "512 positions"),
+    (["run", DEMO, "-p", "x", "--isa", "avx9"], "avx9"),
+    (["run", DEMO, "-p", "x", "--dtype", "int3"], "int3"),
+    (["run", DEMO, "-p", "x", "--block-size", "17"], "17"),
+    (["run", DEMO, "-p", "x", "--kv-cache-memory", "lots"], "lots"),
+    (["run", DEMO, "-p", "x", "--num-blocks", "2", "--max-model-len", "500"], "500"),
+    (["run", DEMO, "-p", "x", "--temperature", "-1"], "--temperature"),
+    (["serve", DEMO, "--max-num-batched-tokens", "3"], "--max-num-batched-tokens"),
+    (["tokenize", "/dev/null"], "/dev/null"),
+    (["make-model", "gigantic", "out"], "gigantic"),
+])
+def test_errors_are_one_line_that_names_the_cause(args, said):
+    done = quire(*args, check=False)
+    assert done.returncode not in (0, -6, -11)
+    message = done.stderr.decode()
+    assert said in message
+    assert "terminate" not in message and "Traceback" not in message
+
+
+@pytest.mark.parametrize("damage", ["truncate_weights", "break_config", "break_tokenizer", "huge_header"])
+def test_broken_models_are_refused(tmp_path, damage):
+    for file in DEMO.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    if damage == "truncate_weights":
+        target = tmp_path / "model.safetensors"
+        target.write_bytes(target.read_bytes()[:5_000_000])
+    elif damage == "huge_header":
+        target = tmp_path / "model.safetensors"
+        target.write_bytes(b"\xff" * 8 + target.read_bytes()[8:])
+    elif damage == "break_config":
+        target = tmp_path / "config.json"
+        target.write_text(target.read_text().replace('"hidden_size": 256', '"hidden_size": -256'))
+    else:
+        target = tmp_path / "tokenizer.json"
+        target.write_text(target.read_text()[:1000])
+    done = quire("run", tmp_path, "-p", "x", "--max-tokens", "1", check=False)
+    assert done.returncode == 1
+    assert target.name in done.stderr.decode()
