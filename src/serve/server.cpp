@@ -1,6 +1,7 @@
 #include "serve/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -82,10 +83,12 @@ struct Server::Impl {
   uint16_t port = 0;
   std::vector<std::thread> threads;
   bool stopped = false;
+  std::atomic<bool> cut_short = false;  // by abort_all
 
   std::mutex mutex;  // guards what follows
   std::condition_variable ended;
   std::map<Connection*, std::weak_ptr<Connection>> connections;
+  std::map<Connection*, std::weak_ptr<Connection>> turned_away;
 };
 
 void Server::Impl::listen() {
@@ -134,14 +137,14 @@ void Server::Impl::take(tcp::socket socket) {
   }
   const auto connection = std::make_shared<Connection>(std::move(socket), config, api,
                                                        [this](Connection* ended_one) { forget(ended_one); });
-  size_t others = 0;
+  bool welcome = false;
   {
     const std::lock_guard lock(mutex);
-    others = connections.size();
-    if (others >= config.max_connections + kMaxTurnedAway) return;
-    connections.emplace(connection.get(), connection);
+    welcome = connections.size() < config.max_connections;
+    if (!welcome && turned_away.size() >= kMaxTurnedAway) return;
+    (welcome ? connections : turned_away).emplace(connection.get(), connection);
   }
-  if (others < config.max_connections) {
+  if (welcome) {
     connection->start();
   } else {
     connection->turn_away();
@@ -151,6 +154,7 @@ void Server::Impl::take(tcp::socket socket) {
 void Server::Impl::forget(Connection* connection) {
   const std::lock_guard lock(mutex);
   connections.erase(connection);
+  turned_away.erase(connection);
   ended.notify_all();
 }
 
@@ -158,8 +162,10 @@ void Server::Impl::each(void (Connection::*what)()) {
   std::vector<std::shared_ptr<Connection>> all;
   {
     const std::lock_guard lock(mutex);
-    for (const auto& [unused, connection] : connections) {
-      if (auto alive = connection.lock()) all.push_back(std::move(alive));
+    for (const auto* some : {&connections, &turned_away}) {
+      for (const auto& [unused, connection] : *some) {
+        if (auto alive = connection.lock()) all.push_back(std::move(alive));
+      }
     }
   }
   for (const auto& connection : all) ((*connection).*what)();
@@ -167,7 +173,7 @@ void Server::Impl::each(void (Connection::*what)()) {
 
 bool Server::Impl::wait_until_empty(std::optional<std::chrono::seconds> time) {
   std::unique_lock lock(mutex);
-  const auto empty = [this] { return connections.empty(); };
+  const auto empty = [this] { return connections.empty() && turned_away.empty(); };
   if (time) return ended.wait_for(lock, *time, empty);
   ended.wait(lock, empty);
   return true;
@@ -192,7 +198,7 @@ bool Server::Impl::stop(Nanos timeout) {
   io.stop();
   for (std::thread& thread : threads) thread.join();
   api.join();
-  return clean;
+  return clean && !cut_short;
 }
 
 Server::Server(ServerConfig config, Engine& engine, const ServedModel& model, MetricsText metrics)
@@ -212,7 +218,10 @@ uint16_t Server::port() const { return impl_->port; }
 
 bool Server::stop(Nanos timeout) { return impl_->stop(timeout); }
 
-void Server::abort_all() { impl_->each(&Connection::cut_soon); }
+void Server::abort_all() {
+  impl_->cut_short = true;
+  impl_->each(&Connection::cut_soon);
+}
 
 bool Server::run_until_signal(Nanos timeout) {
   asio::io_context io;

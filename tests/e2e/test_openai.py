@@ -1,0 +1,399 @@
+"""The server as the official OpenAI client sees it."""
+import concurrent.futures
+import json
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+
+from server import MODEL, MODEL_NAME, QuireServer
+
+FOX = [{"role": "user", "content": "Tell me a story about a little fox named Finn."}]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with QuireServer("--max-num-seqs", 64) as running:
+        yield running
+
+
+def make_client(server, key="none"):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return make_client(server)
+
+
+def chat(client, messages=FOX, **options):
+    return client.chat.completions.create(model=MODEL_NAME, messages=messages, **options)
+
+
+def complete(client, prompt, **options):
+    return client.completions.create(model=MODEL_NAME, prompt=prompt, **options)
+
+
+# ---- What is answered ----
+
+def test_models(client):
+    models = client.models.list().data
+    assert [model.id for model in models] == [MODEL_NAME]
+    assert models[0].max_model_len == 512
+    assert client.models.retrieve(MODEL_NAME).object == "model"
+
+
+def test_chat_is_what_transformers_says(client):
+    """The expected greedy text was made with Hugging Face transformers."""
+    for case in json.loads((MODEL / "expected_greedy_f32.json").read_text()):
+        # As far as no two logits are so close that rounding decides.
+        length = next((i for i, gap in enumerate(case["gaps"]) if gap < 0.1), len(case["gaps"]))
+        answer = chat(client, case["messages"], temperature=0, max_completion_tokens=max(1, length),
+                      extra_body={"return_token_ids": True, "ignore_eos": True})
+        choice = answer.choices[0]
+        assert choice.prompt_token_ids == case["prompt_ids"]
+        assert choice.token_ids[:length] == case["greedy_ids"][:length]
+        assert answer.usage.prompt_tokens == len(case["prompt_ids"])
+
+
+def test_chat(client):
+    answer = chat(client, temperature=0, max_tokens=30)
+    assert answer.object == "chat.completion"
+    assert answer.model == MODEL_NAME
+    choice = answer.choices[0]
+    assert choice.message.role == "assistant"
+    assert choice.message.content.startswith("Once upon a time")
+    assert choice.finish_reason == "length"
+    assert answer.usage.completion_tokens == 30
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 30
+
+
+def test_chat_streamed_is_chat(client):
+    options = dict(seed=3, max_completion_tokens=60, temperature=0.8)
+    whole = chat(client, **options)
+    chunks = list(chat(client, stream=True, stream_options={"include_usage": True}, **options))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].choices == []
+    usage = chunks[-1].usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (whole.usage.prompt_tokens,
+                                                              whole.usage.completion_tokens)
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]][-1] == whole.choices[0].finish_reason
+
+
+def test_completion_streamed_is_completion(client):
+    options = dict(seed=9, max_tokens=40, n=2)
+    whole = complete(client, "Once upon a time", **options)
+    texts = ["", ""]
+    for chunk in complete(client, "Once upon a time", stream=True, **options):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [choice.text for choice in whole.choices]
+    assert texts[0] != texts[1]
+
+
+def test_prompts_in_all_forms(client):
+    text = complete(client, "One day", temperature=0).choices[0].text
+    ids = json.loads(post(client, "/tokenize", {"prompt": "One day"})[1])["tokens"]
+    assert complete(client, ids, temperature=0).choices[0].text == text
+    many = complete(client, ["One day", "The cat"], temperature=0, n=2)
+    assert [choice.index for choice in many.choices] == [0, 1, 2, 3]
+    assert many.choices[0].text == many.choices[1].text == text
+    assert complete(client, [ids, ids], temperature=0).choices[1].text == text
+
+
+def test_echo(client):
+    answer = complete(client, "One day", temperature=0, max_tokens=5, echo=True)
+    assert answer.choices[0].text.startswith("One day")
+
+
+def test_seed(client):
+    first = complete(client, "One day", seed=1, max_tokens=30, temperature=1).choices[0].text
+    assert complete(client, "One day", seed=1, max_tokens=30, temperature=1).choices[0].text == first
+    assert complete(client, "One day", seed=2, max_tokens=30, temperature=1).choices[0].text != first
+    unseeded = {complete(client, "One day", max_tokens=30, temperature=1).choices[0].text for _ in range(3)}
+    assert len(unseeded) == 3
+
+
+def test_n(client):
+    answer = chat(client, n=4, seed=5, max_tokens=20, temperature=1)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert len({choice.message.content for choice in answer.choices}) > 1
+    assert answer.usage.completion_tokens == 80
+
+
+def test_stop(client):
+    whole = chat(client, temperature=0, max_tokens=60).choices[0].message.content
+    stop = whole.split()[8]
+    answer = chat(client, temperature=0, max_tokens=60, stop=["no such text", stop]).choices[0]
+    assert answer.finish_reason == "stop"
+    assert answer.message.content == whole[:whole.index(stop)]
+    kept = chat(client, temperature=0, max_tokens=60, stop=stop,
+                extra_body={"include_stop_str_in_output": True}).choices[0]
+    assert kept.message.content == whole[:whole.index(stop) + len(stop)]
+    streamed = "".join(chunk.choices[0].delta.content or ""
+                       for chunk in chat(client, temperature=0, max_tokens=60, stop=stop, stream=True))
+    assert streamed == answer.message.content
+
+
+def test_stop_tokens_and_ignore_eos(client):
+    ids = chat(client, temperature=0, max_tokens=10, extra_body={"return_token_ids": True}).choices[0].token_ids
+    answer = chat(client, temperature=0, max_tokens=10, extra_body={"stop_token_ids": [ids[4]]}).choices[0]
+    assert answer.finish_reason == "stop"
+    assert answer.stop_reason == ids[4]
+    long = chat(client, seed=1, max_tokens=400, extra_body={"ignore_eos": True})
+    assert long.usage.completion_tokens == 400
+
+
+def test_chat_logprobs(client):
+    answer = chat(client, temperature=0, max_tokens=10, logprobs=True, top_logprobs=3).choices[0]
+    assert len(answer.logprobs.content) == 10
+    for token in answer.logprobs.content:
+        assert token.logprob <= 0
+        assert len(token.top_logprobs) == 3
+        assert token.top_logprobs[0].token == token.token  # greedy
+        assert token.top_logprobs[0].logprob >= token.top_logprobs[1].logprob
+        assert bytes(token.bytes).decode() == token.token
+    assert "".join(token.token for token in answer.logprobs.content).strip() == answer.message.content.strip()
+
+
+def test_completion_logprobs(client):
+    whole = complete(client, "One day", seed=4, max_tokens=10, logprobs=2).choices[0]
+    probs = whole.logprobs
+    assert len(probs.tokens) == len(probs.token_logprobs) == len(probs.text_offset) == len(probs.top_logprobs) == 10
+    for token, offset in zip(probs.tokens, probs.text_offset):
+        assert whole.text[offset:offset + len(token)] == token
+    for token, logprob, best in zip(probs.tokens, probs.token_logprobs, probs.top_logprobs):
+        assert best[token] == logprob
+        assert 2 <= len(best) <= 3
+    tokens, offsets = [], []
+    for chunk in complete(client, "One day", seed=4, max_tokens=10, logprobs=2, stream=True):
+        if chunk.choices[0].logprobs:
+            tokens += chunk.choices[0].logprobs.tokens
+            offsets += chunk.choices[0].logprobs.text_offset
+    assert (tokens, offsets) == (probs.tokens, probs.text_offset)
+
+
+def test_sampling_fields_change_the_answer(client):
+    banned = chat(client, temperature=0, max_tokens=1, extra_body={"return_token_ids": True}).choices[0].token_ids[0]
+    other = chat(client, temperature=0, max_tokens=1, logit_bias={str(banned): -100},
+                 extra_body={"return_token_ids": True}).choices[0].token_ids[0]
+    assert other != banned
+    greedy = chat(client, temperature=0, max_tokens=20).choices[0].message.content
+    for options in ({"extra_body": {"top_k": 1}}, {"top_p": 1e-6}, {"extra_body": {"min_p": 1.0}}):
+        assert chat(client, temperature=2, seed=1, max_tokens=20, **options).choices[0].message.content == greedy
+    penalised = chat(client, temperature=0, max_tokens=100, frequency_penalty=2, presence_penalty=2)
+    assert penalised.choices[0].message.content[:len(greedy)] != greedy or \
+        penalised.choices[0].message.content != chat(client, temperature=0, max_tokens=100).choices[0].message.content
+
+
+def test_a_system_prompt_is_cached(client, server):
+    system = {"role": "system", "content": "You are the narrator of a children's radio show. " * 4}
+    before = server.metrics()
+    cached = [chat(client, [system] + FOX, max_tokens=2).usage.prompt_tokens_details.cached_tokens for _ in range(2)]
+    assert cached[0] == 0 and cached[1] >= 32
+    after = server.metrics()
+    assert after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"] >= cached[1]
+    assert after["vllm:prefix_cache_queries_total"] > before["vllm:prefix_cache_queries_total"]
+
+
+def post(client, path, body, method="POST", headers=None):
+    """Without the client library: status and text."""
+    url = str(client.base_url).removesuffix("/v1/") + path
+    data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, method=method, headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_tokenize(client):
+    status, body = post(client, "/tokenize", {"prompt": "Once upon a time", "return_token_strs": True})
+    told = json.loads(body)
+    assert status == 200 and told["count"] == len(told["tokens"]) == len(told["token_strs"])
+    assert told["max_model_len"] == 512
+    status, body = post(client, "/detokenize", {"tokens": told["tokens"]})
+    assert json.loads(body)["prompt"].endswith("Once upon a time")
+    status, body = post(client, "/tokenize", {"messages": FOX})
+    expected = json.loads((MODEL / "expected_greedy_f32.json").read_text())[0]["prompt_ids"]
+    assert json.loads(body)["tokens"] == expected
+
+
+# ---- What is refused ----
+
+@pytest.mark.parametrize("options, field", [
+    ({"n": 0}, "n"), ({"temperature": -1}, "temperature"), ({"max_tokens": -1}, "max_tokens"),
+    ({"top_p": 2}, "top_p"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"stop": [""]}, "stop[0]"), ({"extra_body": {"no_such_field": 1}}, "no_such_field"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+])
+def test_bad_fields_are_named(client, options, field):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, **options)
+    assert caught.value.param == field
+    assert field in caught.value.message
+
+
+def test_too_long_a_prompt(client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        complete(client, "word " * 2000)
+    assert caught.value.code == "context_length_exceeded"
+    assert "512" in caught.value.message
+    with pytest.raises(openai.BadRequestError) as caught:
+        complete(client, "word", max_tokens=10000)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_unknown_model(client):
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="gpt-9", messages=FOX)
+    assert caught.value.code == "model_not_found"
+
+
+def test_http_errors(client):
+    assert post(client, "/v1/completions", None, method="GET")[0] == 405
+    assert post(client, "/v1/no-such-path", {})[0] == 404
+    status, body = post(client, "/v1/completions", b'{"prompt": "a"')
+    assert status == 400 and "at byte" in json.loads(body)["error"]["message"]
+    assert post(client, "/v1/completions", b" " * (17 << 20))[0] == 413
+    assert post(client, "/health", None, method="GET", headers={"X-Long": "a" * 20000})[0] == 431
+
+
+def test_keys_and_names():
+    with QuireServer("--api-key", "alpha", "--api-key", "beta", "--served-model-name", "stories") as server:
+        with pytest.raises(openai.AuthenticationError):
+            make_client(server, "gamma").models.list()
+        with pytest.raises(openai.AuthenticationError):
+            make_client(server, "gamma").completions.create(model="stories", prompt="a")
+        for key in ("alpha", "beta"):
+            client = make_client(server, key)
+            assert [model.id for model in client.models.list().data] == ["stories"]
+            assert client.completions.create(model="stories", prompt="a").model == "stories"
+        with pytest.raises(openai.NotFoundError):
+            make_client(server, "alpha").completions.create(model=MODEL_NAME, prompt="a")
+
+
+def test_a_full_queue():
+    with QuireServer("--max-num-seqs", 1, "--max-waiting", 2) as server:
+        client = make_client(server)
+        held = [complete(client, "a", max_tokens=500, stream=True, extra_body={"ignore_eos": True})
+                for _ in range(3)]
+        with pytest.raises(openai.RateLimitError) as caught:
+            for _ in range(20):
+                complete(client, "a", max_tokens=500, n=3, extra_body={"ignore_eos": True})
+        assert caught.value.response.headers["retry-after"] == "1"
+        for stream in held:
+            stream.close()
+        server.wait_until_idle()
+        assert complete(client, "a").choices[0].finish_reason
+
+
+# ---- Many at once ----
+
+def test_64_streams_of_which_20_are_cut(client, server):
+    """Those that are cut give their blocks back at once; the others say what they say alone."""
+    wishes = [f"Tell me a story about a {colour} {animal}."
+              for colour in ("red", "blue", "green", "small", "big", "old", "happy", "lonely")
+              for animal in ("fox", "cat", "bridge", "bear", "boat", "owl", "tree", "star")]
+    assert len(wishes) == 64
+    cut = set(range(1, 61, 3))
+    assert len(cut) == 20
+    options = dict(max_completion_tokens=200, temperature=0.8, stream=True)
+    before = server.wait_until_idle()
+    started = threading.Barrier(64)
+
+    def wish(i):
+        started.wait()
+        text = ""
+        pieces = 0
+        stream = make_client(server).chat.completions.create(
+            model=MODEL_NAME, messages=[{"role": "user", "content": wishes[i]}], seed=i,
+            extra_body={"ignore_eos": True}, **options)
+        for chunk in stream:
+            text += chunk.choices[0].delta.content or ""
+            pieces += 1
+            if i in cut and pieces == 10:
+                stream.close()
+                break
+        return text
+
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        together = list(pool.map(wish, range(64)))
+    after = server.wait_until_idle()
+    reasons = {name: after[name] - before.get(name, 0) for name in after if "request_success" in name}
+    assert reasons["vllm:request_success_total:length"] == 44
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] < 44 * 200 + 20 * 150
+    for i in range(64):
+        if i in cut:
+            continue
+        alone = chat(client, [{"role": "user", "content": wishes[i]}], seed=i, max_completion_tokens=200,
+                     temperature=0.8, extra_body={"ignore_eos": True})
+        assert together[i] == alone.choices[0].message.content, wishes[i]
+
+
+def test_cut_streams_free_their_blocks_while_others_run(server):
+    clients = [make_client(server) for _ in range(9)]
+    streams = [complete(c, "Once", max_tokens=500, stream=True, extra_body={"ignore_eos": True}) for c in clients]
+    for stream in streams:
+        next(iter(stream))
+    held = server.metrics()
+    assert held["vllm:num_requests_running"] == 9
+    for stream in streams[1:]:
+        stream.close()
+    end = time.monotonic() + 5
+    while (now := server.metrics())["vllm:num_requests_running"] != 1:
+        assert time.monotonic() < end, now
+    assert 0 < now["vllm:kv_cache_usage_perc"] < held["vllm:kv_cache_usage_perc"]
+    streams[0].close()
+    server.wait_until_idle()
+
+
+def test_metrics_names(server, client):
+    complete(client, "a", max_tokens=3)
+    now = server.metrics()
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total",
+                 "prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries_total",
+                 "prefix_cache_hits_total", "time_to_first_token_seconds_count",
+                 "inter_token_latency_seconds_count", "e2e_request_latency_seconds_count"):
+        assert f"vllm:{name}" in now, name
+
+
+# ---- The end ----
+
+def test_sigterm_lets_streams_finish():
+    with QuireServer() as server:
+        client = make_client(server)
+        stream = complete(client, "Once", max_tokens=300, seed=1, stream=True, extra_body={"ignore_eos": True})
+        chunks = [next(iter(stream))]
+        server.process.send_signal(signal.SIGTERM)
+        chunks += list(stream)
+        assert chunks[-1].choices[0].finish_reason == "length"
+        assert server.stop() == 0
+        with pytest.raises(openai.APIConnectionError):
+            complete(client, "a")
+
+
+def test_a_second_signal_ends_at_once():
+    with QuireServer("--max-num-seqs", 1) as server:
+        client = make_client(server)
+        streams = [complete(client, "Once", max_tokens=500, n=8, stream=True, extra_body={"ignore_eos": True})
+                   for _ in range(4)]
+        next(iter(streams[0]))
+        begun = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(20)
+        assert time.monotonic() - begun < 10
+        with pytest.raises(openai.APIError):
+            for stream in streams:
+                list(stream)

@@ -1,0 +1,352 @@
+// What the paths answer, over a real socket.
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/serve/service.h"
+
+namespace quire {
+namespace {
+
+using test::Answer;
+using test::HttpClient;
+using test::Service;
+using testing::HasSubstr;
+
+std::string text_of(const Answer& answer, size_t choice = 0) {
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  return std::string(answer.parsed().at("choices").at(choice).at("text").as_string());
+}
+std::string error_code(const Answer& answer) {
+  const json::value body = answer.parsed();
+  const json::value& code = body.at("error").at("code");
+  return code.is_null() ? "" : std::string(code.as_string());
+}
+std::string error_param(const Answer& answer) {
+  const json::value body = answer.parsed();
+  const json::value& param = body.at("error").at("param");
+  return param.is_null() ? "" : std::string(param.as_string());
+}
+
+/// The texts of a stream by choice, and how it went.
+struct Stream {
+  std::map<int64_t, std::string> text;
+  std::map<int64_t, std::string> finish;
+  std::vector<json::value> chunks;
+  bool done = false;
+};
+Stream read_stream(const Answer& answer) {
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_THAT(answer.headers.at("content-type"), HasSubstr("text/event-stream"));
+  Stream out;
+  for (size_t at = 0; at < answer.body.size();) {
+    const size_t end = answer.body.find("\n\n", at);
+    const std::string data = answer.body.substr(at + 6, end - at - 6);
+    EXPECT_EQ(answer.body.substr(at, 6), "data: ");
+    EXPECT_FALSE(out.done) << "an event after the end mark";
+    at = end + 2;
+    if (data == "[DONE]") {
+      out.done = true;
+      continue;
+    }
+    out.chunks.push_back(parse_json(data, "chunk"));
+    for (const json::value& choice : out.chunks.back().at("choices").as_array()) {
+      const int64_t index = choice.at("index").as_int64();
+      const json::object& object = choice.as_object();
+      const json::value* text = object.if_contains("delta") != nullptr
+                                    ? object.at("delta").as_object().if_contains("content")
+                                    : object.if_contains("text");
+      if (text != nullptr) out.text[index] += std::string(text->as_string());
+      if (object.at("finish_reason").is_string())
+        out.finish[index] = std::string(object.at("finish_reason").as_string());
+    }
+  }
+  return out;
+}
+
+class ApiTest : public testing::Test {
+ protected:
+  Service service_;
+};
+
+TEST_F(ApiTest, SmallPages) {
+  EXPECT_EQ(service_.get("/health").status, 200);
+  EXPECT_EQ(service_.get("/ping").status, 200);
+  EXPECT_EQ(service_.get("/version").parsed().at("version"), "1.2.3");
+  const Answer metrics = service_.get("/metrics");
+  EXPECT_THAT(metrics.headers.at("content-type"), HasSubstr("text/plain"));
+  EXPECT_THAT(metrics.body, HasSubstr("vllm:num_requests_running"));
+}
+
+TEST_F(ApiTest, Models) {
+  const json::value models = service_.get("/v1/models").parsed();
+  ASSERT_EQ(models.at("data").as_array().size(), 2U);
+  EXPECT_EQ(models.at("data").at(0).at("id"), "letters");
+  EXPECT_EQ(models.at("data").at(0).at("max_model_len"), 512);
+  EXPECT_EQ(service_.get("/v1/models/letters").parsed().at("id"), "letters");
+  EXPECT_EQ(service_.get("/v1/models/other%2Fname?x=y").parsed().at("id"), "other/name");
+  const Answer unknown = service_.get("/v1/models/nothing");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(error_code(unknown), "model_not_found");
+  EXPECT_EQ(service_.get("/v1/models/").status, 404);
+}
+
+TEST_F(ApiTest, ACompletionIsRepeatableBySeed) {
+  const std::string once = text_of(service_.complete(R"({"prompt": "abc", "seed": 5, "max_tokens": 12})"));
+  EXPECT_EQ(once.size(), 12U);
+  EXPECT_EQ(
+      text_of(service_.complete(R"({"prompt": "abc", "seed": 5, "max_tokens": 12, "model": "letters"})")),
+      once);
+  EXPECT_NE(text_of(service_.complete(R"({"prompt": "abc", "seed": 6, "max_tokens": 12})")), once);
+  EXPECT_NE(text_of(service_.complete(R"({"prompt": "abc", "max_tokens": 12})")),
+            text_of(service_.complete(R"({"prompt": "abc", "max_tokens": 12})")))
+      << "without a seed each request draws its own";
+}
+
+TEST_F(ApiTest, StreamedIsWhole) {
+  const std::string body = R"({"prompt": "abc", "seed": 5, "max_tokens": 40, "n": 3)";
+  const json::value whole = service_.complete(body + "}").parsed();
+  const Stream stream = read_stream(
+      service_.complete(body + R"(, "stream": true, "stream_options": {"include_usage": true}})"));
+  EXPECT_TRUE(stream.done);
+  ASSERT_EQ(stream.text.size(), 3U);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(json::value(stream.text.at(i)), whole.at("choices").at(static_cast<size_t>(i)).at("text"));
+    EXPECT_EQ(stream.finish.at(i), "length");
+  }
+  EXPECT_EQ(stream.chunks.back().at("usage").at("completion_tokens"), 120);
+  EXPECT_EQ(stream.chunks.back().at("usage").at("prompt_tokens"), 3);
+}
+
+TEST_F(ApiTest, SeveralPromptsInOrder) {
+  const json::value both =
+      service_.complete(R"({"prompt": ["abc", "xyz"], "n": 2, "temperature": 0, "max_tokens": 6})").parsed();
+  ASSERT_EQ(both.at("choices").as_array().size(), 4U);
+  const std::string second =
+      text_of(service_.complete(R"({"prompt": "xyz", "temperature": 0, "max_tokens": 6})"));
+  EXPECT_EQ(both.at("choices").at(2).at("text"), json::value(second));
+  EXPECT_EQ(both.at("choices").at(3).at("index"), 3);
+  EXPECT_EQ(both.at("usage").at("prompt_tokens"), 6);
+  const std::string ids =
+      text_of(service_.complete(R"({"prompt": [[49, 50, 51]], "temperature": 0, "max_tokens": 6})"));
+  EXPECT_EQ(ids, second);
+}
+
+TEST_F(ApiTest, EchoStopAndLogprobs) {
+  const std::string text =
+      text_of(service_.complete(R"({"prompt": "abc", "temperature": 0, "echo": true, "max_tokens": 8})"));
+  EXPECT_EQ(text.substr(0, 3), "abc");
+  const std::string stop = text.substr(7, 1);
+  const Answer stopped = service_.complete(fmt::format(
+      R"({{"prompt": "abc", "temperature": 0, "max_tokens": 8, "stop": "{}", "logprobs": 2}})", stop));
+  const json::value choice = stopped.parsed().at("choices").at(0);
+  EXPECT_EQ(choice.at("finish_reason"), "stop");
+  EXPECT_EQ(choice.at("stop_reason"), json::value(stop));
+  EXPECT_EQ(std::string(choice.at("text").as_string()).find(stop), std::string::npos);
+  EXPECT_EQ(choice.at("logprobs").at("token_logprobs").at(0), -0.5);
+  EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(0).as_object().size(), 2U);
+}
+
+TEST_F(ApiTest, TokenIdsOnRequest) {
+  const json::value body =
+      service_.complete(R"({"prompt": "abc", "temperature": 0, "max_tokens": 3, "return_token_ids": true})")
+          .parsed();
+  EXPECT_EQ(body.at("choices").at(0).at("prompt_token_ids"), parse_json("[26, 27, 28]", "x"));
+  EXPECT_EQ(body.at("choices").at(0).at("token_ids").as_array().size(), 3U);
+}
+
+TEST_F(ApiTest, AnEmptyPromptStartsFromTheFirstToken) {
+  const std::string empty = text_of(service_.complete(R"({"prompt": "", "temperature": 0})"));
+  EXPECT_EQ(empty, text_of(service_.complete(R"({"prompt": [1], "temperature": 0})")));
+}
+
+TEST_F(ApiTest, Chat) {
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_completion_tokens": 9)";
+  const json::value whole =
+      service_.post("/v1/chat/completions", body + R"(, "logprobs": true, "top_logprobs": 2})").parsed();
+  EXPECT_EQ(whole.at("object"), "chat.completion");
+  const json::value& choice = whole.at("choices").at(0);
+  EXPECT_EQ(choice.at("message").at("role"), "assistant");
+  EXPECT_EQ(choice.at("logprobs").at("content").as_array().size(), 9U);
+  EXPECT_EQ(choice.at("logprobs").at("content").at(0).at("top_logprobs").as_array().size(), 2U);
+  // "user hi.go" is what the template makes of it.
+  EXPECT_EQ(choice.at("message").at("content").as_string(),
+            text_of(service_.complete(R"({"prompt": "user hi.go", "temperature": 0, "max_tokens": 9})")));
+  const Stream stream = read_stream(service_.post("/v1/chat/completions", body + R"(, "stream": true})"));
+  EXPECT_EQ(json::value(stream.text.at(0)), choice.at("message").at("content"));
+  EXPECT_EQ(stream.chunks.front().at("choices").at(0).at("delta").at("role"), "assistant");
+  EXPECT_TRUE(stream.done);
+}
+
+TEST_F(ApiTest, AChatCanGoOnWithItsLastMessage) {
+  const json::value body = service_
+                               .post("/tokenize", R"({"continue_final_message": true, "messages": [
+      {"role": "user", "content": "a"}, {"role": "assistant", "content": "b "}]})")
+                               .parsed();
+  // "user a.assistant b " and nothing of the template after it.
+  EXPECT_EQ(body.at("count"), std::string_view("user a.assistant b ").size());
+}
+
+TEST_F(ApiTest, TokenizeAndDetokenize) {
+  const json::value body =
+      service_.post("/tokenize", R"({"prompt": "abc", "return_token_strs": true})").parsed();
+  EXPECT_EQ(body, parse_json(R"({"count": 3, "max_model_len": 512, "tokens": [26, 27, 28],
+                                 "token_strs": ["letter", "letter", "letter"]})",
+                             "x"));
+  EXPECT_EQ(service_.post("/detokenize", R"({"tokens": [26, 27, 28]})").parsed(),
+            parse_json(R"({"prompt": "abc"})", "x"));
+  EXPECT_EQ(service_.post("/detokenize", R"({"tokens": [256]})").status, 400);
+  EXPECT_EQ(service_.post("/tokenize", R"({"prompt": "x", "model": "nope"})").status, 404);
+}
+
+TEST_F(ApiTest, BadRequestsAreNamed) {
+  const Answer json_error = service_.complete(R"({"prompt": )");
+  EXPECT_EQ(json_error.status, 400);
+  EXPECT_THAT(json_error.body, HasSubstr("at byte"));
+  EXPECT_EQ(service_.complete("").status, 400);
+  EXPECT_EQ(service_.complete("[]").status, 400);
+  EXPECT_EQ(service_.complete(std::string(100000, '[')).status, 400);
+  EXPECT_EQ(service_.complete("{\"prompt\": \"\xff\"}").status, 400);
+  const Answer range = service_.complete(R"({"prompt": "a", "n": 0})");
+  EXPECT_EQ(range.status, 400);
+  EXPECT_EQ(error_param(range), "n");
+  EXPECT_THAT(range.body, HasSubstr("from 1 to 128"));
+  const Answer model = service_.complete(R"({"prompt": "a", "model": "gpt-9"})");
+  EXPECT_EQ(model.status, 404);
+  EXPECT_EQ(error_code(model), "model_not_found");
+}
+
+TEST_F(ApiTest, TooLongAPromptIsRefusedWithBothNumbers) {
+  for (const std::string& body : {fmt::format(R"({{"prompt": "{}"}})", std::string(600, 'a')),
+                                  std::string(R"({"prompt": "a", "max_tokens": 600})")}) {
+    const Answer answer = service_.complete(body);
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_EQ(error_code(answer), "context_length_exceeded");
+    EXPECT_THAT(answer.body, HasSubstr("512"));
+    EXPECT_THAT(answer.body, HasSubstr("6"));
+  }
+}
+
+TEST_F(ApiTest, PathsAndMethods) {
+  EXPECT_EQ(service_.get("/nothing").status, 404);
+  EXPECT_EQ(service_.get("/v1").status, 404);
+  EXPECT_EQ(service_.get("/%zz").status, 404);
+  const Answer wrong = service_.get("/v1/completions");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_THAT(wrong.headers.at("allow"), HasSubstr("POST"));
+  EXPECT_EQ(service_.post("/health", "{}").status, 405);
+  HttpClient client(service_.port());
+  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.read_answer(false).status, 200);
+  EXPECT_EQ(client.get("/version").status, 200) << "a HEAD has no body";
+}
+
+TEST_F(ApiTest, OtherOriginsMayRead) {
+  HttpClient client(service_.port());
+  client.send(
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: http://a\r\n"
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization,x-y\r\n\r\n");
+  const Answer answer = client.read_answer();
+  EXPECT_EQ(answer.status, 204);
+  EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "*");
+  EXPECT_EQ(answer.headers.at("access-control-allow-headers"), "authorization,x-y");
+  EXPECT_THAT(answer.headers.at("access-control-allow-methods"), HasSubstr("POST"));
+  EXPECT_EQ(client.get("/v1/models").headers.at("access-control-allow-origin"), "*");
+}
+
+TEST(Api, KeysAreWanted) {
+  Service service({.server = {.api_keys = {"alpha", "beta"}}});
+  EXPECT_EQ(service.get("/health").status, 200);
+  EXPECT_EQ(service.get("/metrics").status, 200);
+  for (const char* path : {"/v1/models", "/v1/nothing", "/v1/models/letters"}) {
+    const Answer answer = service.get(path);
+    EXPECT_EQ(answer.status, 401) << path;
+    EXPECT_EQ(error_code(answer), "invalid_api_key");
+  }
+  EXPECT_EQ(service.post("/tokenize", R"({"prompt": "a"})").status, 401);
+  EXPECT_EQ(service.post("/detokenize", R"({"tokens": []})", "Authorization: Bearer no\r\n").status, 401);
+  EXPECT_EQ(service.get("/v1/models", "Authorization: Bearer beta\r\n").status, 200);
+  EXPECT_EQ(service.get("/v1/nothing", "Authorization: Bearer beta\r\n").status, 404);
+}
+
+TEST(Api, TenantsShareNoBlocks) {
+  Service service({.server = {.api_keys = {"alpha", "beta"}}});
+  const std::string body = fmt::format(R"({{"prompt": "{}", "max_tokens": 2}})", std::string(100, 'q'));
+  const auto cached = [&](const char* key, const std::string& text) {
+    return service.post("/v1/completions", text, fmt::format("Authorization: Bearer {}\r\n", key))
+        .parsed()
+        .at("usage")
+        .at("prompt_tokens_details")
+        .at("cached_tokens")
+        .as_int64();
+  };
+  EXPECT_EQ(cached("alpha", body), 0);
+  EXPECT_EQ(cached("alpha", body), 96);
+  EXPECT_EQ(cached("beta", body), 0);
+  EXPECT_EQ(cached("beta", body), 96);
+  std::string salted = body;
+  salted.insert(1, R"("cache_salt": "s", )");
+  EXPECT_EQ(cached("beta", salted), 0);
+  EXPECT_EQ(cached("beta", salted), 96);
+}
+
+TEST(Api, WithoutAChatTemplateChatIsRefused) {
+  Service service({.chat = false});
+  const Answer answer =
+      service.post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_THAT(answer.body, HasSubstr("no chat template"));
+}
+
+TEST(Api, AFullQueueSaysTryAgain) {
+  Service service({.num_blocks = 64, .max_num_seqs = 1, .max_waiting = 2, .step_delay = 5'000'000});
+  const std::string slow = R"({"prompt": "a", "max_tokens": 400})";
+  HttpClient running(service.port());
+  running.send(test::post_text("/v1/completions", slow));
+  ASSERT_TRUE(service.wait_until_running());
+  HttpClient first(service.port());
+  HttpClient second(service.port());
+  first.send(test::post_text("/v1/completions", slow));
+  second.send(test::post_text("/v1/completions", slow));
+  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 2; }));
+  const Answer answer = service.complete(slow);
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_EQ(answer.headers.at("retry-after"), "1");
+  EXPECT_EQ(error_code(answer), "rate_limit_exceeded");
+  running.close();
+  first.close();
+  second.close();
+  EXPECT_TRUE(service.wait_until_quiet());
+}
+
+TEST(Api, PromptsOfARequestThatDoesNotFitAreTakenBack) {
+  Service service({.num_blocks = 64, .max_num_seqs = 1, .max_waiting = 2, .step_delay = 5'000'000});
+  const Answer answer = service.complete(R"({"prompt": ["a", "b", "c", "d", "e"], "max_tokens": 400})");
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_TRUE(service.wait_until_quiet());
+}
+
+TEST(Api, ManyClientsAtOnceEachGetTheirOwn) {
+  Service service({.server = {.http_threads = 2}, .num_blocks = 2048});
+  constexpr int kClients = 32;
+  const auto body = [](int i, bool stream) {
+    return fmt::format(R"({{"prompt": "abc", "seed": {}, "max_tokens": 60, "stream": {}}})", i, stream);
+  };
+  std::vector<std::string> alone;
+  for (int i = 0; i < kClients; ++i) alone.push_back(text_of(service.complete(body(i, false))));
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(service.port()));
+    clients.back()->send(test::post_text("/v1/completions", body(i, true)));
+  }
+  for (int i = 0; i < kClients; ++i) EXPECT_EQ(read_stream(clients[i]->read_answer()).text[0], alone[i]);
+  EXPECT_EQ(std::set<std::string>(alone.begin(), alone.end()).size(), size_t{kClients});
+  EXPECT_TRUE(service.wait_until_quiet());
+}
+
+}  // namespace
+}  // namespace quire

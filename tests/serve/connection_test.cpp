@@ -1,0 +1,349 @@
+// What clients can do wrong, and what becomes of their requests.
+#include <future>
+#include <signal.h>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "tests/serve/service.h"
+
+namespace quire {
+namespace {
+
+using test::Answer;
+using test::HttpClient;
+using test::post_text;
+using test::Service;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr Nanos kMillisecond = 1'000'000;
+const std::string kLong = R"({"prompt": "a", "max_tokens": 500})";
+const std::string kLongStream = R"({"prompt": "a", "max_tokens": 500, "stream": true})";
+
+test::ServiceOptions slow_steps() { return {.step_delay = 2 * kMillisecond}; }
+
+TEST(Connection, StaysForMoreRequests) {
+  Service service;
+  HttpClient client(service.port());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(client.get("/health").status, 200);
+    EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a"})").status, 200);
+    const Answer stream = client.post("/v1/completions", R"({"prompt": "a", "stream": true})");
+    EXPECT_TRUE(stream.complete);
+    EXPECT_EQ(client.get("/nothing").status, 404);
+    EXPECT_EQ(client.post("/v1/completions", "{").status, 400);
+  }
+  EXPECT_EQ(client.get("/health", "Connection: close\r\n").headers.at("connection"), "close");
+  EXPECT_TRUE(client.closed_by_server());
+}
+
+TEST(Connection, PipelinedRequestsAreAnsweredInOrder) {
+  Service service;
+  HttpClient client(service.port());
+  std::string all;
+  for (int i = 0; i < 20; ++i) {
+    all += post_text("/v1/completions", fmt::format(R"({{"prompt": "a", "max_tokens": {}}})", i + 1));
+    all += "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  ASSERT_TRUE(client.send(all));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(client.read_answer().parsed().at("usage").at("completion_tokens"), i + 1);
+    EXPECT_EQ(client.read_answer().parsed().at("version"), "1.2.3");
+  }
+}
+
+TEST(Connection, Http10EndsWithTheAnswer) {
+  Service service;
+  HttpClient client(service.port());
+  const std::string body = R"({"prompt": "a", "stream": true, "max_tokens": 3})";
+  client.send(
+      fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+  const Answer answer = client.read_answer();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_FALSE(answer.headers.contains("transfer-encoding"));
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(Connection, ChunkedAndAnnouncedBodies) {
+  Service service;
+  HttpClient client(service.port());
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "e\r\n{\"prompt\": \"ab\r\n3\r\nc\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_answer().parsed().at("count"), 3);
+  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.read_answer(false).status, 100);
+  client.send(R"({"prompt":"abc"})");
+  EXPECT_EQ(client.read_answer().parsed().at("count"), 3);
+}
+
+TEST(Connection, TooLargeARequestIsRefused) {
+  Service service({.server = {.max_body_bytes = 1000}});
+  {
+    HttpClient client(service.port());
+    const Answer answer = client.get("/health", "X: " + std::string(20000, 'a') + "\r\n");
+    EXPECT_EQ(answer.status, 431);
+    EXPECT_TRUE(client.closed_by_server());
+  }
+  EXPECT_EQ(service.get("/health", "X: " + std::string(15000, 'a') + "\r\n").status, 200);
+  EXPECT_EQ(service.get("/" + std::string(20000, 'a')).status, 431);
+  {
+    // By what is announced, before anything of it has come.
+    HttpClient client(service.port());
+    client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n");
+    EXPECT_EQ(client.read_answer().status, 413);
+  }
+  {
+    HttpClient client(service.port());
+    client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n");
+    EXPECT_EQ(client.read_answer().status, 400);
+  }
+  // A client that sends it all first can still read the answer.
+  EXPECT_EQ(service.post("/tokenize", std::string(4'000'000, 'a')).status, 413);
+  HttpClient client(service.port());
+  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
+              std::string(1001, 'a') + "\r\n");
+  EXPECT_EQ(client.read_answer().status, 413);
+}
+
+TEST(Connection, SlowRequestsAreGivenUp) {
+  Service service({.server = {.idle_timeout = 200 * kMillisecond,
+                              .header_timeout = 100 * kMillisecond,
+                              .body_timeout = 100 * kMillisecond}});
+  HttpClient idle(service.port());
+  EXPECT_EQ(idle.read_rest(), "") << "an idle connection ends without a word";
+  HttpClient header(service.port());
+  header.send("GET /health HTT");
+  EXPECT_EQ(header.read_answer().status, 408);
+  HttpClient body(service.port());
+  body.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  EXPECT_EQ(body.read_answer().status, 408);
+  EXPECT_TRUE(body.closed_by_server());
+}
+
+TEST(Connection, TruncatedRequestsHarmNobody) {
+  Service service;
+  const std::string request = post_text("/v1/completions", R"({"prompt": "a"})");
+  for (size_t length = 0; length < request.size(); length += 3) {
+    HttpClient client(service.port());
+    client.send(request.substr(0, length));
+    client.shutdown_send();
+    const std::string rest = client.read_rest();
+    EXPECT_EQ(rest.find("200 OK"), std::string::npos);
+  }
+  EXPECT_EQ(service.get("/health").status, 200);
+}
+
+TEST(Connection, GarbageIsRefused) {
+  Service service;
+  SplitMix64 random(7);
+  for (int i = 0; i < 400; ++i) {
+    HttpClient client(service.port());
+    std::string bytes;
+    if (i % 2 == 0) bytes = post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 1})");
+    for (uint64_t k = random.below(300) + 1; k > 0; --k) {
+      const char byte = static_cast<char>(random.next());
+      if (i % 2 == 0) {
+        // A request with some of its bytes changed.
+        if (k % 50 == 0) bytes[random.below(bytes.size())] = byte;
+      } else {
+        bytes += byte;
+      }
+    }
+    client.send(bytes);
+    client.shutdown_send();
+    const std::string answer = client.read_rest();
+    if (!answer.empty()) {
+      EXPECT_THAT(answer, HasSubstr("HTTP/1.1 "));
+    }
+  }
+  EXPECT_EQ(service.get("/health").status, 200);
+  EXPECT_TRUE(service.wait_until_quiet());
+}
+
+TEST(Connection, AClientThatLeavesFreesItsRequest) {
+  Service service(slow_steps());
+  for (const std::string& body : {kLong, kLongStream}) {
+    HttpClient client(service.port());
+    client.send(post_text("/v1/completions", body));
+    ASSERT_TRUE(service.wait_until_running());
+    const uint64_t before = service.executor().steps();
+    client.close();
+    ASSERT_TRUE(service.wait_until_quiet());
+    EXPECT_LT(service.executor().steps() - before, 200U) << "it was to make 500 steps";
+  }
+  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)], 2U);
+}
+
+TEST(Connection, AClientThatLeavesTheQueueIsForgotten) {
+  Service service({.max_num_seqs = 1, .step_delay = 2 * kMillisecond});
+  HttpClient running(service.port());
+  running.send(post_text("/v1/completions", kLong));
+  ASSERT_TRUE(service.wait_until_running());
+  HttpClient waiting(service.port());
+  waiting.send(post_text("/v1/completions", kLong));
+  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 1; }));
+  waiting.close();
+  EXPECT_TRUE(service.wait_for([](const StepStats& now) { return now.running == 1 && now.waiting == 0; }));
+  EXPECT_EQ(running.read_answer().parsed().at("usage").at("completion_tokens"), 500);
+}
+
+TEST(Connection, CutStreamsLeaveTheOthersAlone) {
+  Service service({.num_blocks = 2048, .step_delay = kMillisecond});
+  const auto body = [](int i, bool stream) {
+    return fmt::format(R"({{"prompt": "abc", "seed": {}, "max_tokens": 100, "stream": {}}})", i, stream);
+  };
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 24; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(service.port()));
+    clients.back()->send(post_text("/v1/completions", body(i, true)));
+  }
+  for (int i = 0; i < 24; i += 3) {
+    EXPECT_THAT(clients[i]->read_until("data: "), HasSubstr("data: "));
+    clients[i]->close();
+  }
+  for (int i = 0; i < 24; ++i) {
+    if (i % 3 == 0) continue;
+    const Answer stream = clients[i]->read_answer();
+    EXPECT_TRUE(stream.complete);
+    std::string text;
+    for (size_t at = 0; (at = stream.body.find("\"text\":\"", at)) != std::string::npos;) {
+      at += 8;
+      text += stream.body.substr(at, stream.body.find('"', at) - at);
+    }
+    EXPECT_EQ(json::value(text), service.complete(body(i, false)).parsed().at("choices").at(0).at("text"));
+  }
+  EXPECT_TRUE(service.wait_until_quiet());
+}
+
+TEST(Connection, ASlowReaderIsCutOff) {
+  Service service({.server = {.max_stream_backlog_bytes = 20'000, .send_buffer_bytes = 4096},
+                   .max_model_len = 20000,
+                   .num_blocks = 2048});
+  HttpClient client(service.port(), 2048);
+  client.send(post_text("/v1/completions",
+                        R"({"prompt": "a", "max_tokens": 15000, "stream": true, "logprobs": 20})"));
+  ASSERT_TRUE(service.wait_until_running());
+  ASSERT_TRUE(service.wait_until_quiet());
+  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)], 1U);
+  EXPECT_EQ(service.get("/health").status, 200);
+}
+
+TEST(Connection, AStuckReaderRunsIntoTheTimeout) {
+  Service service({.server = {.send_buffer_bytes = 4096, .write_timeout = 200 * kMillisecond},
+                   .max_model_len = 20000,
+                   .num_blocks = 2048,
+                   .step_delay = kMillisecond / 10});
+  HttpClient client(service.port(), 2048);
+  client.send(post_text("/v1/completions",
+                        R"({"prompt": "a", "max_tokens": 15000, "stream": true, "logprobs": 20})"));
+  ASSERT_TRUE(service.wait_until_running());
+  EXPECT_TRUE(service.wait_until_quiet());
+  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)], 1U);
+}
+
+TEST(Connection, TooManyAreTurnedAway) {
+  Service service({.server = {.max_connections = 2}});
+  HttpClient first(service.port());
+  HttpClient second(service.port());
+  ASSERT_EQ(first.get("/health").status, 200);
+  ASSERT_EQ(second.get("/health").status, 200);
+  HttpClient third(service.port());
+  EXPECT_EQ(third.get("/health").status, 503);
+  first.close();
+  for (int i = 0; i < 1000; ++i) {
+    HttpClient again(service.port());
+    if (again.get("/health").status == 200) return;
+  }
+  FAIL() << "a place that is free again is not given away";
+}
+
+// ---- Stopping ----
+
+TEST(Stopping, RunningRequestsFinish) {
+  Service service(slow_steps());
+  HttpClient stream(service.port());
+  HttpClient whole(service.port());
+  HttpClient idle(service.port());
+  ASSERT_EQ(idle.get("/health").status, 200);
+  stream.send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 100, "stream": true})"));
+  whole.send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 100})"));
+  ASSERT_TRUE(service.wait_until_running(2));
+  EXPECT_TRUE(service.server().stop(20 * kSecond));
+  EXPECT_TRUE(idle.closed_by_server());
+  const Answer streamed = stream.read_answer();
+  EXPECT_TRUE(streamed.complete);
+  EXPECT_TRUE(streamed.body.ends_with("data: [DONE]\n\n"));
+  const Answer answer = whole.read_answer();
+  EXPECT_EQ(answer.parsed().at("usage").at("completion_tokens"), 100);
+  EXPECT_EQ(answer.headers.at("connection"), "close");
+  EXPECT_TRUE(whole.closed_by_server());
+  EXPECT_THROW(HttpClient(service.port()), std::runtime_error);
+}
+
+TEST(Stopping, WhatTakesTooLongIsAborted) {
+  Service service(slow_steps());
+  HttpClient client(service.port());
+  client.send(post_text("/v1/completions", kLong));
+  ASSERT_TRUE(service.wait_until_running());
+  EXPECT_FALSE(service.server().stop(50 * kMillisecond));
+  const Answer answer = client.read_answer();
+  EXPECT_EQ(answer.parsed().at("choices").at(0).at("finish_reason"), "abort");
+}
+
+TEST(Stopping, CanBeCutShort) {
+  Service service(slow_steps());
+  HttpClient client(service.port());
+  client.send(post_text("/v1/completions", kLongStream));
+  ASSERT_TRUE(service.wait_until_running());
+  auto stopped = std::async(std::launch::async, [&] { return service.server().stop(600 * kSecond); });
+  std::this_thread::sleep_for(20ms);
+  service.server().abort_all();
+  ASSERT_EQ(stopped.wait_for(20s), std::future_status::ready);
+  EXPECT_FALSE(client.read_answer().complete);
+}
+
+TEST(Stopping, ByASignal) {
+  Service service(slow_steps());
+  HttpClient client(service.port());
+  client.send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 50})"));
+  ASSERT_TRUE(service.wait_until_running());
+  auto stopped =
+      std::async(std::launch::async, [&] { return service.server().run_until_signal(20 * kSecond); });
+  // The handler must be in place before the signal comes: until then the default action would end the test.
+  struct sigaction now {};
+  do {
+    std::this_thread::sleep_for(1ms);
+    sigaction(SIGTERM, nullptr, &now);
+  } while (now.sa_handler == SIG_DFL);
+  kill(getpid(), SIGTERM);
+  EXPECT_TRUE(stopped.get());
+  EXPECT_EQ(client.read_answer().parsed().at("usage").at("completion_tokens"), 50);
+}
+
+TEST(Stopping, AServerThatNeverStartedEnds) {
+  test::LetterTokenizer tokenizer(16);
+  test::FakeExecutor executor({.vocab_size = 16});
+  SteadyClock clock;
+  EngineConfig config;
+  config.scheduler.num_blocks = 256;
+  config.scheduler.max_model_len = 64;
+  config.vocab_size = 16;
+  Engine engine(config, tokenizer, executor, clock);
+  const ServedModel model{.tokenizer = tokenizer};
+  { Server server({.served_names = {"m"}}, engine, model, {}); }
+  EXPECT_THROW(Server({.served_names = {}}, engine, model, {}), Error);
+  EXPECT_THROW(Server({.served_names = {"m"}, .api_keys = {""}}, engine, model, {}), Error);
+  Service taken;
+  Server server({.port = taken.port(), .served_names = {"m"}}, engine, model, {});
+  EXPECT_THROW(server.start(), Error);
+  Server nowhere({.host = "256.0.0.1", .served_names = {"m"}}, engine, model, {});
+  EXPECT_THROW(nowhere.start(), Error);
+}
+
+}  // namespace
+}  // namespace quire

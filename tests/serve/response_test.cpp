@@ -1,0 +1,342 @@
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "serve/auth.h"
+#include "serve/http.h"
+#include "serve/json_text.h"
+#include "serve/openai_response.h"
+#include "tests/support/letter_tokenizer.h"
+
+namespace quire {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+/// Letters, but token 200 is the first two bytes of the euro sign, 201 its last, and 202 no UTF-8 at all.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, bool special) const override {
+    return letters_.encode(text, special);
+  }
+  std::string decode(std::span<const TokenId> ids, bool) const override {
+    std::string text;
+    for (const TokenId id : ids) text += token_bytes(id);
+    return text;
+  }
+  std::string token_bytes(TokenId id) const override {
+    if (id == 200) return "\xE2\x82";
+    if (id == 201) return "\xAC";
+    if (id == 202) return "\xFF";
+    return letters_.token_bytes(id);
+  }
+  std::string_view token_text(TokenId id) const override { return id == 0 ? "<end>" : "letter"; }
+  std::optional<TokenId> find_token(std::string_view) const override { return std::nullopt; }
+  bool is_special(TokenId id) const override { return id == 0; }
+  size_t vocab_size() const override { return 256; }
+
+ private:
+  test::LetterTokenizer letters_{256};
+};
+
+AnswerStyle chat_style() {
+  return {.kind = AnswerKind::kChat, .id = "chatcmpl-1", .created = 7, .model = "m", .eos = {0}};
+}
+AnswerStyle completion_style() { return {.id = "cmpl-1", .created = 7, .model = "m", .eos = {0}}; }
+
+SampledToken sampled(TokenId id, float logprob = -0.5F, std::vector<TokenLogprob> top = {}) {
+  return {.token = id, .logprob = logprob, .rank = 1, .top = std::move(top)};
+}
+
+RequestOutput news(uint32_t index, std::string text, std::vector<SampledToken> tokens,
+                   std::optional<FinishReason> finish = {}) {
+  RequestOutput out;
+  out.choices.push_back(
+      {.index = index, .text = std::move(text), .tokens = std::move(tokens), .finish = finish});
+  out.done = finish.has_value();
+  out.prompt_tokens = 5;
+  out.cached_tokens = 4;
+  out.completion_tokens = 2;
+  return out;
+}
+
+json::value parse(std::string_view text) { return parse_json(text, "answer"); }
+
+/// The JSON of each event, and "[DONE]" as a string.
+std::vector<json::value> events(std::string_view text) {
+  std::vector<json::value> out;
+  while (!text.empty()) {
+    EXPECT_THAT(text, StartsWith("data: "));
+    const size_t end = text.find("\n\n");
+    EXPECT_NE(end, std::string_view::npos);
+    const std::string_view data = text.substr(6, end - 6);
+    EXPECT_EQ(data.find('\n'), std::string_view::npos);
+    out.push_back(data == "[DONE]" ? json::value("[DONE]") : parse(data));
+    text.remove_prefix(end + 2);
+  }
+  return out;
+}
+
+TEST(JsonText, EscapesAndMends) {
+  const auto written = [](std::string_view text) {
+    std::string out;
+    append_json_string(out, text);
+    return out;
+  };
+  EXPECT_EQ(written("a\"b\\c\n\t\r"), R"("a\"b\\c\n\t\r")");
+  EXPECT_EQ(written(std::string_view("\0\x1f\x7f", 3)), "\"\\u0000\\u001f\\u007f\"");
+  EXPECT_EQ(written("é€😀"), "\"é€😀\"");
+  EXPECT_EQ(written("\xE2\x82x"), "\"\uFFFDx\"") << "one mark for a maximal subpart";
+  EXPECT_EQ(written("\xFF\xFE"), "\"\uFFFD\uFFFD\"");
+  EXPECT_EQ(written("\xED\xA0\x80"), "\"\uFFFD\uFFFD\uFFFD\"") << "a surrogate";
+  EXPECT_EQ(written("\xC0\x80"), "\"\uFFFD\uFFFD\"") << "overlong";
+  EXPECT_EQ(written("\xF4\x90\x80\x80"), "\"\uFFFD\uFFFD\uFFFD\uFFFD\"") << "past U+10FFFF";
+  EXPECT_EQ(written("\xF0\x9F\x98"), "\"\uFFFD\"");
+}
+
+TEST(JsonText, LogprobsAreNumbers) {
+  const auto written = [](float value) {
+    std::string out;
+    append_json_logprob(out, value);
+    return out;
+  };
+  EXPECT_EQ(written(-0.5F), "-0.5");
+  EXPECT_EQ(parse(written(-1e-7F)).as_double(), -1e-7);
+  EXPECT_EQ(written(-std::numeric_limits<float>::infinity()), "-9999");
+  EXPECT_EQ(written(std::numeric_limits<float>::quiet_NaN()), "-9999");
+}
+
+TEST(WholeAnswer, Chat) {
+  const test::LetterTokenizer tokenizer(256);
+  AnswerStyle style = chat_style();
+  style.n = 2;
+  WholeAnswer answer(style, tokenizer, 1);
+  RequestOutput first = news(1, "xy", {sampled(1)});
+  answer.add(0, first);
+  RequestOutput second = news(0, "a\n", {sampled(1)}, FinishReason::kStop);
+  second.choices[0].stop_string = "END";
+  second.done = false;
+  answer.add(0, second);
+  EXPECT_FALSE(answer.done());
+  RequestOutput last = news(1, "z", {sampled(0)}, FinishReason::kLength);
+  answer.add(0, last);
+  ASSERT_TRUE(answer.done());
+  EXPECT_EQ(parse(answer.body()), parse(R"({"id": "chatcmpl-1", "object": "chat.completion", "created": 7,
+    "model": "m", "choices": [
+     {"index": 0, "message": {"role": "assistant", "content": "a\n", "refusal": null}, "logprobs": null,
+      "finish_reason": "stop", "stop_reason": "END"},
+     {"index": 1, "message": {"role": "assistant", "content": "xyz", "refusal": null}, "logprobs": null,
+      "finish_reason": "length", "stop_reason": null}],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7,
+              "prompt_tokens_details": {"cached_tokens": 4}}})"));
+}
+
+TEST(WholeAnswer, CompletionsOfSeveralPromptsInOrder) {
+  const test::LetterTokenizer tokenizer(256);
+  AnswerStyle style = completion_style();
+  style.n = 2;
+  style.echo = {"P", "Q"};
+  style.return_token_ids = true;
+  style.prompt_ids = {{1}, {2}};
+  WholeAnswer answer(style, tokenizer, 2);
+  for (const size_t prompt : {1, 0}) {
+    for (const uint32_t choice : {1, 0}) {
+      RequestOutput output = news(choice, std::string(1, "abcd"[prompt * 2 + choice]),
+                                  {sampled(static_cast<TokenId>(prompt * 2 + choice))}, FinishReason::kStop);
+      output.choices[0].stop_token = choice == 0 ? 0 : 9;
+      output.done = choice == 0;
+      answer.add(prompt, output);
+    }
+  }
+  ASSERT_TRUE(answer.done());
+  const json::value body = parse(answer.body());
+  const json::array& choices = body.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(choices[i].at("index"), i);
+    EXPECT_EQ(choices[i].at("text").as_string(), std::string(i < 2 ? "P" : "Q") + "abcd"[i]);
+    EXPECT_EQ(choices[i].at("token_ids"), json::value(json::array{i}));
+    EXPECT_EQ(choices[i].at("prompt_token_ids"), json::value(json::array{i < 2 ? 1 : 2}));
+    EXPECT_EQ(choices[i].at("stop_reason"), i % 2 == 0 ? json::value(nullptr) : json::value(9))
+        << "an end-of-sequence token is no stop reason";
+  }
+  EXPECT_EQ(body.at("usage").at("prompt_tokens"), 10);
+  EXPECT_EQ(body.at("usage").at("total_tokens"), 14);
+}
+
+TEST(WholeAnswer, CompletionLogprobs) {
+  const ByteTokenizer tokenizer;
+  AnswerStyle style = completion_style();
+  style.logprobs = true;
+  WholeAnswer answer(style, tokenizer, 1);
+  answer.add(0, news(0, "b", {sampled(1, -0.25F, {{1, -0.25F}, {2, -2.0F}})}));
+  answer.add(0, news(0, "€c", {sampled(200), sampled(201, -1, {{202, -0.5F}, {200, -0.75F}}), sampled(2)}));
+  answer.add(0, news(0, "", {sampled(0, -std::numeric_limits<float>::infinity())}, FinishReason::kStop));
+  const json::value body = parse(answer.body());
+  EXPECT_EQ(body.at("choices").at(0).at("logprobs"), parse(R"({
+    "text_offset": [0, 1, 2, 2, 3], "token_logprobs": [-0.25, -0.5, -1, -0.5, -9999],
+    "tokens": ["b", "\ufffd", "\ufffd", "c", "<end>"],
+    "top_logprobs": [{"b": -0.25, "c": -2}, {"\ufffd": -0.5}, {"\ufffd": -0.5}, {"c": -0.5},
+                     {"<end>": -9999}]})"));
+}
+
+TEST(WholeAnswer, ChatLogprobsHaveBytes) {
+  const ByteTokenizer tokenizer;
+  AnswerStyle style = chat_style();
+  style.logprobs = true;
+  WholeAnswer answer(style, tokenizer, 1);
+  answer.add(0, news(0, "b", {sampled(200, -1, {{1, -0.5F}})}, FinishReason::kLength));
+  EXPECT_EQ(parse(answer.body()).at("choices").at(0).at("logprobs"), parse(R"({"content": [
+    {"token": "\ufffd", "logprob": -1, "bytes": [226, 130],
+     "top_logprobs": [{"token": "b", "logprob": -0.5, "bytes": [98]}]}], "refusal": null})"));
+}
+
+TEST(WholeAnswer, TokensAsIds) {
+  const ByteTokenizer tokenizer;
+  AnswerStyle style = completion_style();
+  style.logprobs = true;
+  style.tokens_as_ids = true;
+  WholeAnswer answer(style, tokenizer, 1);
+  answer.add(0, news(0, "b", {sampled(202, -1, {{200, -0.5F}})}, FinishReason::kLength));
+  EXPECT_EQ(parse(answer.body()).at("choices").at(0).at("logprobs").at("top_logprobs"),
+            parse(R"([{"token_id:200": -0.5, "token_id:202": -1}])"));
+}
+
+TEST(StreamedAnswer, Chat) {
+  const test::LetterTokenizer tokenizer(256);
+  AnswerStyle style = chat_style();
+  style.include_usage = true;
+  StreamedAnswer answer(style, tokenizer, 1);
+  std::string out;
+  answer.add(0, news(0, "", {sampled(1)}), out);
+  answer.add(0, news(0, "a\n\n", {sampled(1)}), out);
+  EXPECT_FALSE(answer.done());
+  answer.add(0, news(0, "", {sampled(0)}, FinishReason::kStop), out);
+  EXPECT_TRUE(answer.done());
+  answer.finish(out);
+  const auto found = events(out);
+  ASSERT_EQ(found.size(), 5U);
+  EXPECT_EQ(found[0],
+            parse(R"({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m",
+    "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": null,
+                 "finish_reason": null}], "usage": null})"));
+  EXPECT_EQ(found[1].at("choices").at(0).at("delta"), parse(R"({"content": "a\n\n"})"));
+  EXPECT_EQ(found[2].at("choices").at(0).at("delta"), parse("{}"));
+  EXPECT_EQ(found[2].at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(found[3].at("choices"), parse("[]"));
+  EXPECT_EQ(found[3].at("usage").at("total_tokens"), 7);
+  EXPECT_EQ(found[4], "[DONE]");
+}
+
+TEST(StreamedAnswer, CompletionWithEchoAndLogprobs) {
+  const ByteTokenizer tokenizer;
+  AnswerStyle style = completion_style();
+  style.n = 2;
+  style.echo = {"€u"};
+  style.logprobs = true;
+  style.include_usage = true;
+  style.continuous_usage = true;
+  StreamedAnswer answer(style, tokenizer, 1);
+  std::string out;
+  RequestOutput both = news(0, "a", {sampled(26), sampled(27)});
+  both.choices.push_back({.index = 1, .text = "", .tokens = {sampled(200)}});
+  answer.add(0, both, out);
+  answer.add(0, news(0, "b", {sampled(27)}), out);
+  const auto found = events(out);
+  ASSERT_EQ(found.size(), 5U);
+  EXPECT_EQ(found[0].at("choices").at(0).at("text"), "€u");
+  EXPECT_EQ(found[0].at("usage").at("prompt_tokens"), 5);
+  EXPECT_EQ(found[1].at("choices").at(0).at("logprobs").at("text_offset"), parse("[2, 3]"));
+  EXPECT_EQ(found[2].at("choices").at(0).at("index"), 1);
+  EXPECT_EQ(found[3].at("choices").at(0).at("logprobs").at("tokens"), parse(R"(["\ufffd"])"));
+  EXPECT_EQ(found[4].at("choices").at(0).at("logprobs").at("text_offset"), parse("[4]"));
+}
+
+TEST(StreamedAnswer, SaysNothingWhileTextIsHeldBack) {
+  const test::LetterTokenizer tokenizer(256);
+  const AnswerStyle style = completion_style();
+  StreamedAnswer answer(style, tokenizer, 1);
+  std::string out;
+  answer.add(0, news(0, "", {sampled(1)}), out);
+  EXPECT_EQ(out, "");
+}
+
+TEST(StreamedAnswer, AFailureEndsIt) {
+  const test::LetterTokenizer tokenizer(256);
+  const AnswerStyle style = completion_style();
+  StreamedAnswer answer(style, tokenizer, 2);
+  std::string out;
+  RequestOutput failure;
+  failure.done = true;
+  failure.error = RequestError{RequestErrorCode::kInternal, "broken", ""};
+  answer.add(1, failure, out);
+  ASSERT_TRUE(answer.done());
+  answer.finish(out);
+  const auto found = events(out);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].at("error").at("message"), "broken");
+}
+
+TEST(Errors, StatusAndBody) {
+  const auto status = [](RequestErrorCode code) { return error_answer({code, "m", "p"}).status; };
+  EXPECT_EQ(status(RequestErrorCode::kInvalid), 400U);
+  EXPECT_EQ(status(RequestErrorCode::kTooLong), 400U);
+  EXPECT_EQ(status(RequestErrorCode::kNotFound), 404U);
+  EXPECT_EQ(status(RequestErrorCode::kQueueFull), 429U);
+  EXPECT_EQ(status(RequestErrorCode::kShuttingDown), 503U);
+  EXPECT_EQ(status(RequestErrorCode::kInternal), 500U);
+  EXPECT_EQ(parse(error_answer({RequestErrorCode::kTooLong, "m\"", ""}).body),
+            parse(R"({"error": {"message": "m\"", "type": "invalid_request_error", "param": null,
+                      "code": "context_length_exceeded"}})"));
+}
+
+TEST(ApiKeys, OneOfThemIsNeeded) {
+  const ApiKeys keys({"alpha", "beta"});
+  EXPECT_TRUE(keys.required());
+  ASSERT_TRUE(keys.tenant("Bearer alpha"));
+  ASSERT_TRUE(keys.tenant("bearer beta"));
+  EXPECT_NE(*keys.tenant("Bearer alpha"), *keys.tenant("Bearer beta"));
+  for (const char* wrong :
+       {"", "alpha", "Bearer", "Bearer ", "Bearer alph", "Bearer alphaa", "Basic alpha"}) {
+    EXPECT_FALSE(keys.tenant(wrong)) << wrong;
+  }
+  EXPECT_FALSE(ApiKeys({}).required());
+}
+
+TEST(BlockSalt, SeparatesTenantsUsersAndSalts) {
+  EXPECT_EQ(block_salt(0, "", ""), 0U);
+  EXPECT_EQ(block_salt(5, "kim", "s"), block_salt(5, "", "s")) << "with keys the user says nothing";
+  EXPECT_NE(block_salt(5, "", ""), block_salt(6, "", ""));
+  EXPECT_NE(block_salt(0, "kim", ""), block_salt(0, "", "kim"));
+  EXPECT_NE(block_salt(0, "a", "bc"), block_salt(0, "ab", "c"));
+  EXPECT_NE(block_salt(0, "", "x"), 0U);
+}
+
+TEST(PercentDecode, TakesWellFormedTextAlone) {
+  EXPECT_EQ(percent_decode("/v1/a%2Fb%20"), "/v1/a/b ");
+  EXPECT_EQ(percent_decode("%"), std::nullopt);
+  EXPECT_EQ(percent_decode("%4"), std::nullopt);
+  EXPECT_EQ(percent_decode("%zz"), std::nullopt);
+}
+
+TEST(ResponseHead, SaysHowTheBodyEnds) {
+  HttpResponse response{.body = "abc"};
+  response.headers.emplace_back("Retry-After", "1");
+  const std::string with_length = response_head(response, Framing::kLength, true);
+  EXPECT_THAT(with_length, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(with_length, HasSubstr("Content-Length: 3\r\n"));
+  EXPECT_THAT(with_length, HasSubstr("Retry-After: 1\r\n"));
+  EXPECT_THAT(with_length, EndsWith("\r\n\r\n"));
+  EXPECT_THAT(with_length, testing::Not(HasSubstr("Connection")));
+  EXPECT_THAT(response_head(response, Framing::kChunked, false),
+              HasSubstr("Transfer-Encoding: chunked\r\nRetry-After: 1\r\nConnection: close\r\n"));
+  EXPECT_THAT(response_head(response, Framing::kUntilClose, false),
+              testing::Not(HasSubstr("Content-Length")));
+}
+
+}  // namespace
+}  // namespace quire

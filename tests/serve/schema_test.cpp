@@ -1,0 +1,424 @@
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "serve/openai_schema.h"
+
+namespace quire {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+
+const SchemaContext kContext{.vocab_size = 100};
+
+json::value parse(const std::string& text) { return parse_json(text, "test"); }
+
+/// A completion body with one more field.
+std::string completion_with(const std::string& field) { return R"({"prompt": "a", )" + field + "}"; }
+std::string chat_with(const std::string& field) {
+  return R"({"messages": [{"role": "user", "content": "hi"}], )" + field + "}";
+}
+
+GenerationOptions completion_options(const std::string& field, const SchemaContext& context = kContext) {
+  auto request = parse_completion(parse(completion_with(field)), context);
+  EXPECT_TRUE(request.has_value()) << field << ": " << (request ? "" : request.error().message);
+  return request ? request->options : GenerationOptions{};
+}
+
+/// The field that a completion (or a chat) with `field` is refused for; empty if it is taken.
+std::string completion_fault(const std::string& field) {
+  auto request = parse_completion(parse(completion_with(field)), kContext);
+  if (!request) {
+    EXPECT_EQ(request.error().code, RequestErrorCode::kInvalid);
+    EXPECT_THAT(request.error().message, HasSubstr(request.error().param));
+  }
+  return request ? "" : request.error().param;
+}
+std::string chat_fault(const std::string& field) {
+  auto request = parse_chat(parse(chat_with(field)), kContext);
+  return request ? "" : request.error().param;
+}
+
+TEST(CompletionSchema, DefaultsAreOpenAIs) {
+  const auto request = parse_completion(parse(R"({"prompt": "hello"})"), kContext);
+  ASSERT_TRUE(request);
+  const GenerationRequest& generation = request->options.generation;
+  EXPECT_EQ(generation.n, 1U);
+  EXPECT_EQ(generation.max_tokens, 16U);
+  EXPECT_EQ(generation.sampling.temperature, 1.0F);
+  EXPECT_EQ(generation.sampling.top_k, 0);
+  EXPECT_EQ(generation.sampling.top_p, 1.0F);
+  EXPECT_EQ(generation.sampling.num_logprobs, -1);
+  EXPECT_TRUE(generation.skip_special_tokens);
+  EXPECT_FALSE(request->options.has_seed);
+  EXPECT_FALSE(request->options.stream);
+  EXPECT_FALSE(request->echo);
+  ASSERT_EQ(request->prompts.size(), 1U);
+  EXPECT_EQ(std::get<std::string>(request->prompts[0]), "hello");
+}
+
+TEST(CompletionSchema, LeftOutSamplingFieldsAreTheModels) {
+  const SchemaContext context{
+      .vocab_size = 100,
+      .defaults = {
+          .temperature = 0.7F, .top_p = 0.9F, .min_p = 0.1F, .repetition_penalty = 1.1F, .top_k = 40}};
+  const SamplingParams left_out = completion_options(R"("n": 1)", context).generation.sampling;
+  EXPECT_EQ(left_out.temperature, 0.7F);
+  EXPECT_EQ(left_out.top_p, 0.9F);
+  EXPECT_EQ(left_out.min_p, 0.1F);
+  EXPECT_EQ(left_out.repetition_penalty, 1.1F);
+  EXPECT_EQ(left_out.top_k, 40);
+  const SamplingParams given =
+      completion_options(R"("temperature": 0, "top_p": 1, "top_k": -1, "min_p": null)", context)
+          .generation.sampling;
+  EXPECT_EQ(given.temperature, 0.0F);
+  EXPECT_EQ(given.top_p, 1.0F);
+  EXPECT_EQ(given.top_k, 0);
+  EXPECT_EQ(given.min_p, 0.1F) << "null counts as left out";
+}
+
+TEST(CompletionSchema, ReadsEveryField) {
+  const GenerationOptions options = completion_options(R"(
+    "model": "m", "n": 3, "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 5, "min_p": 0.5,
+    "repetition_penalty": 1.5, "presence_penalty": -2, "frequency_penalty": 2.0, "seed": -1,
+    "stop": ["x", "yy"], "stop_token_ids": [3, 4.0], "include_stop_str_in_output": true, "ignore_eos": true,
+    "skip_special_tokens": false, "logit_bias": {"7": -100, "3": 1.5}, "logprobs": 4, "stream": true,
+    "stream_options": {"include_usage": true, "continuous_usage_stats": true}, "user": "u",
+    "cache_salt": "s", "return_token_ids": true, "return_tokens_as_token_ids": true, "priority": -3,
+    "ttft_deadline_ms": 500)");
+  const GenerationRequest& generation = options.generation;
+  EXPECT_EQ(options.model, "m");
+  EXPECT_EQ(generation.n, 3U);
+  EXPECT_EQ(generation.max_tokens, 7U);
+  EXPECT_EQ(generation.sampling.temperature, 0.5F);
+  EXPECT_EQ(generation.sampling.top_p, 0.25F);
+  EXPECT_EQ(generation.sampling.top_k, 5);
+  EXPECT_EQ(generation.sampling.min_p, 0.5F);
+  EXPECT_EQ(generation.sampling.repetition_penalty, 1.5F);
+  EXPECT_EQ(generation.sampling.presence_penalty, -2.0F);
+  EXPECT_EQ(generation.sampling.frequency_penalty, 2.0F);
+  EXPECT_TRUE(options.has_seed);
+  EXPECT_EQ(generation.sampling.seed, UINT64_MAX);
+  EXPECT_THAT(generation.stop, ElementsAre("x", "yy"));
+  EXPECT_THAT(generation.stop_token_ids, ElementsAre(3, 4));
+  EXPECT_TRUE(generation.include_stop_str_in_output);
+  EXPECT_TRUE(generation.ignore_eos);
+  EXPECT_FALSE(generation.skip_special_tokens);
+  EXPECT_THAT(generation.sampling.logit_bias, ElementsAre(Pair(3, 1.5F), Pair(7, -100.0F)));
+  EXPECT_EQ(generation.sampling.num_logprobs, 4);
+  EXPECT_TRUE(options.stream && options.include_usage && options.continuous_usage);
+  EXPECT_TRUE(options.return_token_ids && options.return_tokens_as_token_ids);
+  EXPECT_EQ(options.user, "u");
+  EXPECT_EQ(options.cache_salt, "s");
+}
+
+TEST(CompletionSchema, SmallTemperaturesAreRaised) {
+  EXPECT_EQ(completion_options(R"("temperature": 1e-30)").generation.sampling.temperature, kMinTemperature);
+  EXPECT_EQ(completion_options(R"("temperature": 0.0)").generation.sampling.temperature, 0.0F);
+}
+
+struct Fault {
+  const char* body;
+  const char* param;
+};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.body; }
+
+// Wrong type, below, above, for every field with a range. Also good for chat, unless `completions only`.
+class SharedFaults : public testing::TestWithParam<Fault> {};
+
+TEST_P(SharedFaults, AreNamed) {
+  EXPECT_EQ(completion_fault(GetParam().body), GetParam().param);
+  EXPECT_EQ(chat_fault(GetParam().body), GetParam().param);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SharedFaults,
+    testing::Values(
+        Fault{R"("model": 1)", "model"}, Fault{R"("n": 0)", "n"}, Fault{R"("n": 129)", "n"},
+        Fault{R"("n": 1.5)", "n"}, Fault{R"("n": "2")", "n"}, Fault{R"("n": true)", "n"},
+        Fault{R"("n": -1)", "n"}, Fault{R"("n": 1e300)", "n"}, Fault{R"("max_tokens": 0)", "max_tokens"},
+        Fault{R"("max_tokens": -1)", "max_tokens"}, Fault{R"("max_tokens": 2147483648)", "max_tokens"},
+        Fault{R"("temperature": -0.1)", "temperature"}, Fault{R"("temperature": 2.1)", "temperature"},
+        Fault{R"("temperature": "hot")", "temperature"}, Fault{R"("temperature": 1e999)", "temperature"},
+        Fault{R"("top_p": 0)", "top_p"}, Fault{R"("top_p": 1e-60)", "top_p"},
+        Fault{R"("top_p": 1.01)", "top_p"}, Fault{R"("top_k": -2)", "top_k"},
+        Fault{R"("top_k": 0.5)", "top_k"}, Fault{R"("min_p": -0.1)", "min_p"},
+        Fault{R"("min_p": 1.1)", "min_p"}, Fault{R"("repetition_penalty": 0)", "repetition_penalty"},
+        Fault{R"("repetition_penalty": -1)", "repetition_penalty"},
+        Fault{R"("repetition_penalty": 11)", "repetition_penalty"},
+        Fault{R"("presence_penalty": 2.5)", "presence_penalty"},
+        Fault{R"("frequency_penalty": -2.5)", "frequency_penalty"}, Fault{R"("seed": 1.5)", "seed"},
+        Fault{R"("seed": "1")", "seed"}, Fault{R"("stop": 1)", "stop"}, Fault{R"("stop": "")", "stop"},
+        Fault{R"("stop": ["a", ""])", "stop[1]"}, Fault{R"("stop": ["a", 1])", "stop[1]"},
+        Fault{R"("stop": ["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])", "stop"},
+        Fault{R"("stop_token_ids": 3)", "stop_token_ids"},
+        Fault{R"("stop_token_ids": [100])", "stop_token_ids[0]"},
+        Fault{R"("stop_token_ids": [1, -1])", "stop_token_ids[1]"},
+        Fault{R"("logit_bias": [])", "logit_bias"}, Fault{R"("logit_bias": {"x": 1})", "logit_bias"},
+        Fault{R"("logit_bias": {"100": 1})", "logit_bias"}, Fault{R"("logit_bias": {"-1": 1})", "logit_bias"},
+        Fault{R"("logit_bias": {"1": 101})", "logit_bias.1"},
+        Fault{R"("logit_bias": {"1": 1, "01": 2})", "logit_bias"}, Fault{R"("ignore_eos": 1)", "ignore_eos"},
+        Fault{R"("ignore_eos": "yes")", "ignore_eos"},
+        Fault{R"("include_stop_str_in_output": 0)", "include_stop_str_in_output"},
+        Fault{R"("skip_special_tokens": 0)", "skip_special_tokens"}, Fault{R"("stream": "true")", "stream"},
+        Fault{R"("stream_options": {"include_usage": true})", "stream_options"},
+        Fault{R"("stream": true, "stream_options": [])", "stream_options"},
+        Fault{R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options.include_usage"},
+        Fault{R"("stream": true, "stream_options": {"x": 1})", "stream_options.x"},
+        Fault{R"("user": 5)", "user"}, Fault{R"("cache_salt": {})", "cache_salt"},
+        Fault{R"("priority": 0.5)", "priority"}, Fault{R"("priority": 2147483648)", "priority"},
+        Fault{R"("ttft_deadline_ms": 0)", "ttft_deadline_ms"},
+        Fault{R"("ttft_deadline_ms": -5)", "ttft_deadline_ms"}, Fault{R"("frobnicate": 1)", "frobnicate"},
+        Fault{R"("frobnicate": null)", "frobnicate"}, Fault{R"("min_tokens": 5)", "min_tokens"},
+        Fault{R"("use_beam_search": true)", "use_beam_search"},
+        Fault{R"("prompt_logprobs": 1)", "prompt_logprobs"}, Fault{R"("metadata": 1)", "metadata"},
+        Fault{R"("response_format": {"type": "json_object"})", "response_format"},
+        Fault{R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
+        Fault{R"("return_token_ids": 1)", "return_token_ids"}));
+
+TEST(SharedFields, NeutralValuesOfWhatIsNotBuiltAreTaken) {
+  for (const char* field :
+       {R"("metadata": {"a": "b"})", R"("response_format": {"type": "text"})", R"("min_tokens": 0)",
+        R"("use_beam_search": false)", R"("length_penalty": 1.0)", R"("prompt_logprobs": null)",
+        R"("stream_options": null)", R"("n": null)", R"("stop": null)", R"("stop": [])", R"("n": 2.0)",
+        R"("top_k": 0)", R"("stop_token_ids": [])", R"("bad_words": [])",
+        R"("seed": 18446744073709551615)"}) {
+    EXPECT_EQ(completion_fault(field), "") << field;
+    EXPECT_EQ(chat_fault(field), "") << field;
+  }
+}
+
+TEST(CompletionSchema, FaultsOfItsOwn) {
+  EXPECT_EQ(completion_fault(R"("logprobs": 21)"), "logprobs");
+  EXPECT_EQ(completion_fault(R"("logprobs": -1)"), "logprobs");
+  EXPECT_EQ(completion_fault(R"("logprobs": true)"), "logprobs");
+  EXPECT_EQ(completion_fault(R"("suffix": "x")"), "suffix");
+  EXPECT_EQ(completion_fault(R"("suffix": null)"), "");
+  EXPECT_EQ(completion_fault(R"("best_of": 2)"), "best_of");
+  EXPECT_EQ(completion_fault(R"("best_of": 2, "n": 2)"), "");
+  EXPECT_EQ(completion_fault(R"("echo": 1)"), "echo");
+  EXPECT_EQ(completion_fault(R"("echo": true)"), "");
+  EXPECT_EQ(completion_fault(R"("echo": true, "logprobs": 1)"), "echo");
+  EXPECT_EQ(completion_fault(R"("messages": [])"), "messages");
+  EXPECT_EQ(completion_fault(R"("tools": [])"), "tools");
+}
+
+std::string prompt_fault(const std::string& prompt) {
+  const auto request = parse_completion(parse(R"({"prompt": )" + prompt + "}"), kContext);
+  return request ? "" : request.error().param;
+}
+
+TEST(CompletionSchema, AllFormsOfPrompt) {
+  const auto prompts = [](const std::string& prompt) {
+    auto request = parse_completion(parse(R"({"prompt": )" + prompt + "}"), kContext);
+    return request ? request->prompts : std::vector<Prompt>();
+  };
+  EXPECT_THAT(prompts(R"(["a", "b"])"), ElementsAre(Prompt("a"), Prompt("b")));
+  EXPECT_THAT(prompts("[1, 2, 99]"), ElementsAre(Prompt(std::vector<TokenId>{1, 2, 99})));
+  EXPECT_THAT(prompts("[[1], [2, 3]]"),
+              ElementsAre(Prompt(std::vector<TokenId>{1}), Prompt(std::vector<TokenId>{2, 3})));
+  EXPECT_EQ(prompt_fault("null"), "prompt");
+  EXPECT_EQ(prompt_fault("7"), "prompt");
+  EXPECT_EQ(prompt_fault("{}"), "prompt");
+  EXPECT_EQ(prompt_fault("[]"), "prompt");
+  EXPECT_EQ(prompt_fault("[[]]"), "prompt[0]");
+  EXPECT_EQ(prompt_fault("[null]"), "prompt");
+  EXPECT_EQ(prompt_fault("[1, \"a\"]"), "prompt[1]");
+  EXPECT_EQ(prompt_fault("[\"a\", 1]"), "prompt[1]");
+  EXPECT_EQ(prompt_fault("[\"a\", [1]]"), "prompt[1]");
+  EXPECT_EQ(prompt_fault("[100]"), "prompt[0]");
+  EXPECT_EQ(prompt_fault("[-1]"), "prompt[0]");
+  EXPECT_EQ(prompt_fault("[1.5]"), "prompt[0]");
+  EXPECT_EQ(prompt_fault("[[1], [2, 4000000000]]"), "prompt[1][1]");
+  std::string many = "[\"a\"";
+  for (uint32_t i = 0; i < kMaxPrompts; ++i) many += ",\"a\"";
+  EXPECT_EQ(prompt_fault(many + "]"), "prompt");
+}
+
+TEST(Schema, TheBodyMustBeAnObject) {
+  for (const char* body : {"[]", "1", "\"x\"", "null", "true"}) {
+    EXPECT_FALSE(parse_completion(parse(body), kContext)) << body;
+    EXPECT_FALSE(parse_chat(parse(body), kContext)) << body;
+    EXPECT_FALSE(parse_tokenize(parse(body))) << body;
+    EXPECT_FALSE(parse_detokenize(parse(body), kContext)) << body;
+  }
+}
+
+// ---- Chat ----
+
+std::string messages_fault(const std::string& messages) {
+  const auto request = parse_chat(parse(R"({"messages": )" + messages + "}"), kContext);
+  return request ? "" : request.error().param;
+}
+
+TEST(ChatSchema, MessagesReachTheTemplate) {
+  const auto request = parse_chat(parse(R"({"messages": [
+      {"role": "system", "content": "be kind"},
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "Kim"},
+      {"role": "assistant", "content": null, "refusal": null, "tool_calls": [
+         {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
+      {"role": "tool", "content": "3", "tool_call_id": "1"}],
+      "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto",
+      "chat_template_kwargs": {"enable_thinking": false}})"),
+                                  kContext);
+  ASSERT_TRUE(request) << request.error().message;
+  const json::object& context = request->prompt.context;
+  EXPECT_EQ(context.at("messages"), parse(R"([
+      {"role": "system", "content": "be kind"},
+      {"role": "user", "content": "a\nb", "name": "Kim"},
+      {"role": "assistant", "content": "", "tool_calls": [
+         {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]},
+      {"role": "tool", "content": "3", "tool_call_id": "1"}])"));
+  EXPECT_EQ(context.at("tools"), parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+  EXPECT_TRUE(context.at("documents").is_null());
+  EXPECT_EQ(context.at("add_generation_prompt"), true);
+  EXPECT_EQ(context.at("enable_thinking"), false);
+  EXPECT_FALSE(request->prompt.continued);
+  EXPECT_EQ(request->options.generation.max_tokens, std::nullopt);
+}
+
+TEST(ChatSchema, WrongMessagesAreNamed) {
+  EXPECT_EQ(messages_fault("null"), "messages");
+  EXPECT_EQ(messages_fault("\"hi\""), "messages");
+  EXPECT_EQ(messages_fault("[]"), "messages");
+  EXPECT_EQ(messages_fault("[1]"), "messages[0]");
+  EXPECT_EQ(messages_fault(R"([{"content": "x"}])"), "messages[0].role");
+  EXPECT_EQ(messages_fault(R"([{"role": "king", "content": "x"}])"), "messages[0].role");
+  EXPECT_EQ(messages_fault(R"([{"role": "user"}])"), "messages[0].content");
+  EXPECT_EQ(messages_fault(R"([{"role": "user", "content": 5}])"), "messages[0].content");
+  EXPECT_EQ(messages_fault(R"([{"role": "user", "content": "x", "colour": 1}])"), "messages[0].colour");
+  EXPECT_EQ(messages_fault(R"([{"role": "user", "content": [{"type": "image_url"}]}])"),
+            "messages[0].content[0]");
+  EXPECT_EQ(messages_fault(R"([{"role": "user", "content": [{"type": "text"}]}])"),
+            "messages[0].content[0].text");
+  EXPECT_EQ(messages_fault(R"([{"role": "user", "content": ["x"]}])"), "messages[0].content[0]");
+  EXPECT_EQ(messages_fault(R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}])"),
+            "messages[0].tool_calls[0].function.arguments");
+  EXPECT_EQ(messages_fault(R"([{"role": "assistant", "tool_calls": [1]}])"), "messages[0].tool_calls[0]");
+  EXPECT_EQ(messages_fault(R"([{"role": "assistant", "content": "x", "audio": {"id": "y"}}])"),
+            "messages[0].audio");
+}
+
+TEST(ChatSchema, FaultsOfItsOwn) {
+  EXPECT_EQ(chat_fault(R"("logprobs": 1)"), "logprobs");
+  EXPECT_EQ(chat_fault(R"("logprobs": true, "top_logprobs": 21)"), "top_logprobs");
+  EXPECT_EQ(chat_fault(R"("top_logprobs": 2)"), "top_logprobs");
+  EXPECT_EQ(chat_fault(R"("logprobs": true, "top_logprobs": -1)"), "top_logprobs");
+  EXPECT_EQ(chat_fault(R"("max_completion_tokens": 0)"), "max_completion_tokens");
+  EXPECT_EQ(chat_fault(R"("tool_choice": "required")"), "tool_choice");
+  EXPECT_EQ(chat_fault(R"("tool_choice": {"type": "function"})"), "tool_choice");
+  EXPECT_EQ(chat_fault(R"("tools": [{"type": "function"}])"), "tools[0]");
+  EXPECT_EQ(chat_fault(R"("tools": {})"), "tools");
+  EXPECT_EQ(chat_fault(R"("modalities": ["text", "audio"])"), "modalities");
+  EXPECT_EQ(chat_fault(R"("audio": {"voice": "x"})"), "audio");
+  EXPECT_EQ(chat_fault(R"("store": true)"), "store");
+  EXPECT_EQ(chat_fault(R"("service_tier": "flex")"), "service_tier");
+  EXPECT_EQ(chat_fault(R"("prediction": {})"), "prediction");
+  EXPECT_EQ(chat_fault(R"("chat_template": "x")"), "chat_template");
+  EXPECT_EQ(chat_fault(R"("chat_template_kwargs": {"messages": []})"), "chat_template_kwargs");
+  EXPECT_EQ(chat_fault(R"("add_generation_prompt": true, "continue_final_message": true)"),
+            "continue_final_message");
+  EXPECT_EQ(chat_fault(R"("prompt": "x")"), "prompt");
+  for (const char* good :
+       {R"("store": false)", R"("service_tier": "auto")", R"("modalities": ["text"])",
+        R"("tool_choice": "none")", R"("parallel_tool_calls": false)", R"("safety_identifier": "x")",
+        R"("prompt_cache_key": "x")", R"("verbosity": "medium")", R"("tools": [])",
+        R"("add_generation_prompt": false)"}) {
+    EXPECT_EQ(chat_fault(good), "") << good;
+  }
+}
+
+TEST(ChatSchema, LogprobsAndLengths) {
+  const auto read = [](const std::string& field) {
+    return parse_chat(parse(chat_with(field)), kContext)->options.generation;
+  };
+  EXPECT_EQ(read(R"("logprobs": true)").sampling.num_logprobs, 0);
+  EXPECT_EQ(read(R"("logprobs": true, "top_logprobs": 5)").sampling.num_logprobs, 5);
+  EXPECT_EQ(read(R"("logprobs": false)").sampling.num_logprobs, -1);
+  EXPECT_EQ(read(R"("max_tokens": 5)").max_tokens, 5U);
+  EXPECT_EQ(read(R"("max_tokens": 5, "max_completion_tokens": 6)").max_tokens, 6U);
+}
+
+TEST(ChatSchema, TheFinalMessageCanGoOn) {
+  const auto request = parse_chat(parse(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "once "}], "continue_final_message": true})"),
+                                  kContext);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->prompt.continued, "once ");
+  EXPECT_EQ(request->prompt.context.at("add_generation_prompt"), false);
+}
+
+// ---- Tokenize and detokenize ----
+
+TEST(TokenizeSchema, PromptOrMessages) {
+  const auto text = parse_tokenize(parse(R"({"prompt": "x", "add_special_tokens": false})"));
+  ASSERT_TRUE(text);
+  EXPECT_EQ(std::get<std::string>(text->prompt), "x");
+  EXPECT_FALSE(text->add_special_tokens);
+  const auto chat =
+      parse_tokenize(parse(R"({"messages": [{"role": "user", "content": "x"}], "return_token_strs": true})"));
+  ASSERT_TRUE(chat);
+  EXPECT_TRUE(std::holds_alternative<ChatPrompt>(chat->prompt));
+  EXPECT_TRUE(chat->return_token_strs);
+  const auto fault = [](const char* body) {
+    const auto request = parse_tokenize(parse(body));
+    return request ? "" : request.error().param;
+  };
+  EXPECT_EQ(fault("{}"), "prompt");
+  EXPECT_EQ(fault(R"({"prompt": ["x"]})"), "prompt");
+  EXPECT_EQ(fault(R"({"prompt": "x", "n": 1})"), "n");
+  EXPECT_EQ(fault(R"({"prompt": "x", "messages": [{"role": "user", "content": "x"}]})"), "prompt");
+}
+
+TEST(DetokenizeSchema, IdsInTheVocabulary) {
+  EXPECT_THAT(parse_detokenize(parse(R"({"tokens": [0, 99]})"), kContext)->tokens, ElementsAre(0, 99));
+  EXPECT_THAT(parse_detokenize(parse(R"({"tokens": []})"), kContext)->tokens, IsEmpty());
+  EXPECT_EQ(parse_detokenize(parse(R"({"tokens": [100]})"), kContext).error().param, "tokens[0]");
+  EXPECT_EQ(parse_detokenize(parse(R"({})"), kContext).error().param, "tokens");
+}
+
+// Whatever stands in a body: an answer, no crash.
+TEST(Schema, RandomValuesInEveryField) {
+  const char* const fields[] = {
+      "prompt",     "messages",       "n",        "stop",  "logit_bias",     "stream_options",
+      "tools",      "seed",           "logprobs", "top_k", "top_logprobs",   "temperature",
+      "max_tokens", "stop_token_ids", "suffix",   "user",  "response_format"};
+  const char* const values[] = {"0",
+                                "-1",
+                                "1e308",
+                                "1e-320",
+                                "9223372036854775808",
+                                "[]",
+                                "{}",
+                                "\"\"",
+                                "[[]]",
+                                "[{}]",
+                                "{\"a\":[]}",
+                                "true",
+                                "\"\\u0000\"",
+                                "[null,1,\"x\"]",
+                                "null",
+                                "[1e9]",
+                                "-9223372036854775808"};
+  SplitMix64 random(3);
+  for (int i = 0; i < 20000; ++i) {
+    std::string body = "{";
+    for (uint64_t k = random.below(4) + 1; k > 0; --k) {
+      body += fmt::format("\"{}\":{}{}", fields[random.below(std::size(fields))],
+                          values[random.below(std::size(values))], k > 1 ? "," : "");
+    }
+    const json::value value = parse(body + "}");
+    static_cast<void>(parse_completion(value, kContext));
+    static_cast<void>(parse_chat(value, kContext));
+    static_cast<void>(parse_tokenize(value));
+  }
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/metrics.h"
+#include "serve/server.h"
+#include "tests/serve/http_client.h"
+#include "tests/support/fake_executor.h"
+#include "tests/support/letter_tokenizer.h"
+#include "text/chat_template.h"
+
+namespace quire::test {
+
+struct ServiceOptions {
+  ServerConfig server;
+  uint32_t max_model_len = 512;
+  uint32_t num_blocks = 512;
+  uint32_t max_num_seqs = 32;
+  uint32_t max_waiting = 1024;
+  Nanos step_delay = 0;
+  bool chat = true;
+};
+
+/// A server on a free port over an engine whose model writes letters: the answer depends on the prompt, the
+/// seed and the choice.
+class Service {
+ public:
+  static constexpr uint32_t kVocab = 256;
+
+  explicit Service(ServiceOptions options = {}) : tokenizer_(kVocab) {
+    FakeExecutorConfig fake;
+    fake.num_blocks = options.num_blocks;
+    fake.max_slots = options.max_num_seqs;
+    fake.vocab_size = kVocab;
+    fake.delay = options.step_delay;
+    executor_ = std::make_unique<FakeExecutor>(std::move(fake));
+    EngineConfig config;
+    config.scheduler.num_blocks = options.num_blocks;
+    config.scheduler.max_num_seqs = options.max_num_seqs;
+    config.scheduler.max_num_batched_tokens = 2048;
+    config.scheduler.max_model_len = options.max_model_len;
+    config.scheduler.max_waiting = options.max_waiting;
+    config.vocab_size = kVocab;
+    config.check_invariants = true;
+    engine_ = std::make_unique<Engine>(config, tokenizer_, *executor_, clock_, nullptr, &metrics_);
+    ServedModel model{
+        .tokenizer = tokenizer_, .chat_template = options.chat ? &template_ : nullptr, .bos = 1};
+    options.server.port = 0;
+    if (options.server.served_names.empty()) options.server.served_names = {"letters", "other/name"};
+    options.server.version = "1.2.3";
+    server_ = std::make_unique<Server>(options.server, *engine_, model, [this] { return metrics_.text(); });
+    server_->start();
+  }
+
+  uint16_t port() const { return server_->port(); }
+  Server& server() { return *server_; }
+  Engine& engine() { return *engine_; }
+  FakeExecutor& executor() { return *executor_; }
+
+  Answer get(std::string_view path, std::string_view headers = {}) {
+    return HttpClient(port()).get(path, headers);
+  }
+  Answer post(std::string_view path, std::string_view body, std::string_view headers = {}) {
+    return HttpClient(port()).post(path, body, headers);
+  }
+  Answer complete(std::string_view body) { return post("/v1/completions", body); }
+
+  /// Waits until `condition` holds of the engine's state; false after 20 s.
+  bool wait_for(const std::function<bool(const StepStats&)>& condition) {
+    for (int i = 0; i < 20000; ++i) {
+      if (condition(engine_->stats().step)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+  bool wait_until_running(uint32_t count = 1) {
+    return wait_for([count](const StepStats& now) { return now.running >= count; });
+  }
+  /// Nothing runs, nothing waits, all blocks are back.
+  bool wait_until_quiet() {
+    return wait_for([](const StepStats& now) {
+      return now.running == 0 && now.waiting == 0 && now.blocks_referenced == 0;
+    });
+  }
+
+ private:
+  LetterTokenizer tokenizer_;
+  ChatTemplate template_ = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role }} {{ m.content }}.{% endfor %}{% if add_generation_prompt %}go{% "
+      "endif %}",
+      "test.jinja");
+  SteadyClock clock_;
+  EngineMetrics metrics_{"letters"};
+  std::unique_ptr<FakeExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace quire::test
