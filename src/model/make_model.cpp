@@ -200,6 +200,7 @@ void write_weights(const std::filesystem::path& dir, uint64_t seed) {
 
 std::vector<std::string> model_shape_names() {
   std::vector<std::string> out;
+  out.reserve(kShapes.size());
   for (const NamedShape& shape : kShapes) out.emplace_back(shape.name);
   return out;
 }
