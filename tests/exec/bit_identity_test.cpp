@@ -43,10 +43,12 @@ class DemoModel : public testing::TestWithParam<std::tuple<IsaLevel, DType>> {};
 TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
   const auto [isa, dtype] = GetParam();
   ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
-  // The plain loops of the reference are slow, and their order of sums knows no threads anyway.
-  const std::vector<uint32_t> threads =
-      isa == IsaLevel::kReference ? std::vector<uint32_t>{1, 2} : std::vector<uint32_t>{1, 2, 4};
-  expect_bit_identity(test::demo_model_dir(), dtype, isa, threads, 12);
+  // The plain loops of the reference are slow; there "alone" has one thread and all other ways have two.
+  if (isa == IsaLevel::kReference) {
+    expect_bit_identity(test::demo_model_dir(), dtype, isa, {2}, 8);
+  } else {
+    expect_bit_identity(test::demo_model_dir(), dtype, isa, {1, 2, 4}, 10);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel,
@@ -64,7 +66,7 @@ TEST_P(GoldenModel, IsBitIdenticalInEveryWay) {
   QUIRE_NEEDS_DATA(relative);
   for (const IsaLevel isa : available_isa_levels()) {
     SCOPED_TRACE(isa_name(isa));
-    expect_bit_identity(test::data_dir() / relative, DType::kF32, isa, {2}, 20);
+    expect_bit_identity(test::data_dir() / relative, DType::kF32, isa, {2}, 16);
   }
 }
 

@@ -90,7 +90,7 @@ std::vector<SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_
     SplitMix64 beginning(i % 4);
     for (int t = 0; t < 18; ++t) spec.prompt.push_back(static_cast<TokenId>(beginning.below(vocab_size)));
     SplitMix64 own(100 + i);
-    const uint64_t length = 2 + own.below(56);
+    const uint64_t length = 2 + own.below(40);
     for (uint64_t t = 0; t < length; ++t) spec.prompt.push_back(static_cast<TokenId>(own.below(vocab_size)));
     out.push_back(std::move(spec));
   }

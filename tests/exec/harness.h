@@ -35,7 +35,7 @@ struct RunLog {
 std::vector<Continuation> run_to_end(Scheduler& scheduler, Executor& executor,
                                      const std::vector<SeqSpec>& specs, RunLog& log);
 
-/// Thirty-two sequences (or `count`) with prompts of 20 to 75 tokens that share some of their beginnings:
+/// Thirty-two sequences (or `count`) with prompts of 20 to 59 tokens that share some of their beginnings:
 /// greedy and sampled, with all filters, penalties, biases, and the five best logprobs.
 std::vector<SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_t max_tokens);
 
