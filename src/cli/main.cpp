@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -30,6 +31,15 @@ int main(int argc, char** argv) {
   quire::cli::add_convert(app, run);
   quire::cli::add_make_model(app, run);
 
+  if (argc == 1) {
+    fmt::print("{}", app.help());
+    return 2;
+  }
+  const std::string_view first = argv[1];
+  if (!first.starts_with('-') && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    fmt::print(stderr, "quire: there is no command '{}'; quire --help lists them\n", first);
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
