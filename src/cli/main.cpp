@@ -36,7 +36,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string_view first = argv[1];
-  if (!first.starts_with('-') && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  const auto knows = [&app](std::string_view name) {
+    return !app.get_subcommands([name](CLI::App* each) { return each->get_name() == name; }).empty();
+  };
+  if (!first.starts_with('-') && !knows(first)) {
     fmt::print(stderr, "quire: there is no command '{}'; quire --help lists them\n", first);
     return 2;
   }
