@@ -185,7 +185,7 @@ asio::awaitable<bool> Connection::serve_one() {
   const bool whole = co_await read_request();
   if (whole) co_await answer_request();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;
-  log_debug(fmt::format("{} {} {} {} bytes {:.1f} ms{}", request_.method.empty() ? "-" : request_.method,
+  log_debug(fmt::format("{} {:?} {} {} bytes {:.1f} ms{}", request_.method.empty() ? "-" : request_.method,
                         request_.path, status_, sent_, took.count(), gone_ ? ", client gone" : ""));
   co_return keep_alive_ && !finish_ && !gone_;
 }
@@ -237,7 +237,7 @@ asio::awaitable<void> Connection::answer_request() {
   watch();
   try {
     co_await handler_.handle(*this);
-    if (answer_ == Answer::kStream && !http10_) {
+    if (answer_ == Answer::kStream && !http10_ && !gone_) {
       co_await write(asio::buffer(std::string_view("0\r\n\r\n")));
     }
   } catch (const boost::system::system_error&) {

@@ -198,9 +198,9 @@ def test_a_system_prompt_is_cached(client, server):
     system = {"role": "system", "content": "You are the narrator of a children's radio show. " * 4}
     before = server.metrics()
     cached = [chat(client, [system] + FOX, max_tokens=2).usage.prompt_tokens_details.cached_tokens for _ in range(2)]
-    assert cached[0] == 0 and cached[1] >= 32
+    assert cached[1] >= 32 and cached[1] > cached[0]
     after = server.metrics()
-    assert after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"] >= cached[1]
+    assert after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"] == sum(cached)
     assert after["vllm:prefix_cache_queries_total"] > before["vllm:prefix_cache_queries_total"]
 
 
@@ -307,7 +307,7 @@ def test_64_streams_of_which_20_are_cut(client, server):
     assert len(wishes) == 64
     cut = set(range(1, 61, 3))
     assert len(cut) == 20
-    options = dict(max_completion_tokens=200, temperature=0.8, stream=True)
+    options = dict(max_completion_tokens=120, temperature=0.8, stream=True)
     before = server.wait_until_idle()
     started = threading.Barrier(64)
 
@@ -331,11 +331,11 @@ def test_64_streams_of_which_20_are_cut(client, server):
     after = server.wait_until_idle()
     reasons = {name: after[name] - before.get(name, 0) for name in after if "request_success" in name}
     assert reasons["vllm:request_success_total:length"] == 44
-    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] < 44 * 200 + 20 * 150
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] < 44 * 120 + 20 * 100
     for i in range(64):
         if i in cut:
             continue
-        alone = chat(client, [{"role": "user", "content": wishes[i]}], seed=i, max_completion_tokens=200,
+        alone = chat(client, [{"role": "user", "content": wishes[i]}], seed=i, max_completion_tokens=120,
                      temperature=0.8, extra_body={"ignore_eos": True})
         assert together[i] == alone.choices[0].message.content, wishes[i]
 
