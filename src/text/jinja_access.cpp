@@ -188,7 +188,7 @@ bool Walk::next(Sandbox& sandbox, Value& out) {
       const std::string_view text = source_.as_string();
       if (position_ >= text.size()) return false;
       const size_t size = utf8_at(text, position_).size;
-      out = Value::string(text.substr(position_, size), source_.is_markup());
+      out = Value::string(text.substr(position_, size));  // of markup too, as Python's iterator does
       position_ += size;
       return true;
     }

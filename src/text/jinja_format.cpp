@@ -226,8 +226,10 @@ class PercentFormatter {
       pos_ = percent;
       if (pos_ < format_.size()) directive();
     }
-    const bool takes_all =
-        args_.is(Kind::kTuple) ? used_ == args_.items().size() : used_ > 0 || args_.is(Kind::kDict);
+    // What has subscripts may hold more than was asked for.
+    const bool is_mapping = args_.is(Kind::kDict) || args_.is(Kind::kList) || args_.is(Kind::kRange);
+    const bool takes_all = args_.is(Kind::kTuple) ? used_ == args_.items().size()
+                                                  : used_ > 0 || is_mapping || args_.is_undefined();
     if (!takes_all) fail("not all arguments converted during string formatting");
     return std::move(out_);
   }

@@ -107,16 +107,16 @@ Value filter_indent(Interpreter& interpreter, const Value& self, const Args& arg
 Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("truncate", args, {"length", "killwords", "end", "leeway"});
   Sandbox& sandbox = interpreter.sandbox();
-  if (!self.is_string()) fail_needs_text(self, "truncate");
-  const std::string_view text = self.as_string();
   const std::string_view end = bound.has(2) ? bound.string(2) : "...";
-  sandbox.char_work(text.size() + end.size());
   const int64_t length = bound.integer(0, 255);
   const int64_t leeway = bound.is_given(3) ? bound.integer(3, 5) : 5;
   const auto end_size = static_cast<int64_t>(char_count(end));
   if (length < end_size) fail(fmt::format("expected length >= {}, got {}", end_size, length));
   if (leeway < 0) fail(fmt::format("expected leeway >= 0, got {}", leeway));
-  if (Int{static_cast<int64_t>(char_count(text))} <= Int{length} + leeway) return self;
+  if (static_cast<Int>(length_of(sandbox, self)) <= Int{length} + leeway) return self;
+  if (!self.is_string()) fail_needs_text(self, "truncate");
+  const std::string_view text = self.as_string();
+  sandbox.char_work(text.size() + end.size());
   std::string_view kept = substring(text, 0, static_cast<size_t>(length - end_size));
   if (!bound.flag(1, false)) {
     const size_t space = kept.rfind(' ');
