@@ -90,7 +90,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
   ThreadPool one(1);
   ThreadPool four(4);
   for (const DType dtype : kComputeTypes) {
-    // The last two are cut into chunks of K; the strides of 1024 and 2048 floats alias in the L1 cache.
+    // The last two are cut into chunks of K; rows of 1024 and 8192 floats are copied to another stride.
     for (const auto& [n, k] : {std::pair<size_t, size_t>{32, 64},
                                {33, 7},
                                {95, 65},
@@ -99,6 +99,8 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
                                {64, 1024},
                                {100, 4101},
                                {320, 8192}}) {
+      const bool large = n * k > 100000;
+      if (large && GetParam() == IsaLevel::kReference) continue;  // it cuts nothing into chunks
       const Problem problem(context_, n, k, dtype);
       const std::vector<float> x = random_floats(n + k, kRows * k);
       std::vector<float> alone;
@@ -107,8 +109,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
         const std::vector<float> y = problem.run(single, x.data() + row * k, 1);
         alone.insert(alone.end(), y.begin(), y.end());
       }
-      const bool slow = n * k > 100000 || GetParam() == IsaLevel::kReference;
-      for (size_t m = 1; m <= kRows; m += slow ? 22 : 1) {
+      for (size_t m = 1; m <= kRows; m += large ? 22 : 1) {
         for (ThreadPool* pool : {&one, &pool_, &four}) {
           KernelContext context{GetParam(), *pool};
           const std::vector<float> y = problem.run(context, x.data(), m);

@@ -19,7 +19,9 @@ struct DotKernel {
   static QUIRE_INLINE __m512i broadcast(const X* x, size_t) {
     int pair = 0;
     __builtin_memcpy(&pair, x, sizeof(pair));
-    return _mm512_set1_epi32(pair);
+    __m512i all = _mm512_set1_epi32(pair);
+    asm("" : "+v"(all));  // Clang 16 never ends over a broadcast that it sees reinterpreted as bf16
+    return all;
   }
   static QUIRE_INLINE Vec multiply_add(Vec sum, __m512i w, __m512i x) {
     return {_mm512_dpbf16_ps(sum.v, (__m512bh)w, (__m512bh)x)};

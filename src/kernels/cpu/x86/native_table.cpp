@@ -1,3 +1,4 @@
+#include <cpuid.h>
 #include <utility>
 #include <vector>
 
@@ -8,9 +9,16 @@ namespace quire::cpu {
 namespace {
 
 // The compiler's checks ask the operating system too whether it keeps the wide registers.
-bool runs_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+/// Clang 16's __builtin_cpu_supports does not know this one.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1U << 29)) != 0;
 }
+
+bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
 bool runs_avx512() {
   return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
