@@ -27,7 +27,7 @@ json::value parse_json(std::string_view text, const std::filesystem::path& where
 json::value read_json_file(const std::filesystem::path& path);
 
 /// A JSON object with its place, so that a wrong or missing key is named: "config.json: key 'a.b': WHAT".
-/// Holds references: the value must outlive it.
+/// Holds a reference to the value, which must outlive it.
 class JsonObject {
  public:
   /// Throws if `value` is no object. `key` is the path to it, empty at the root.
@@ -61,7 +61,7 @@ class JsonObject {
   const json::value& required(std::string_view key) const;
 
   const json::object& object_;
-  const std::filesystem::path& where_;
+  std::filesystem::path where_;
   std::string key_;
 };
 

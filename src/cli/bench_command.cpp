@@ -146,15 +146,15 @@ void add_bench(CLI::App& app, Command& run) {
       ->type_name("N,N,...");
   command->add_option("--context", options->context, "Tokens that each has before")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, INT32_MAX))
       ->type_name("N");
   command->add_option("--steps", options->steps, "Decode steps of one measurement")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, INT32_MAX))
       ->type_name("N");
   command->add_option("--repeats", options->repeats, "Measurements; the median is shown")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, INT32_MAX))
       ->type_name("N");
   command->add_flag("--json", options->as_json, "One JSON object a line");
   command->callback([options, &run] { run = [options] { return latency(*options); }; });

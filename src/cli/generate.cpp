@@ -1,7 +1,9 @@
 #include "cli/generate.h"
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include <CLI/App.hpp>
@@ -52,6 +54,12 @@ GenerationRequest make_request(const SamplingOptions& options, const GenerationD
   pick(options.top_p, defaults.top_p, sampling.top_p);
   pick(options.min_p, defaults.min_p, sampling.min_p);
   pick(options.repetition_penalty, defaults.repetition_penalty, sampling.repetition_penalty);
+  for (const auto& [flag, value] :
+       {std::pair("--temperature", sampling.temperature), std::pair("--top-p", sampling.top_p),
+        std::pair("--min-p", sampling.min_p),
+        std::pair("--repetition-penalty", sampling.repetition_penalty)}) {
+    if (!std::isfinite(value)) throw Error(fmt::format("{}: {} is no finite number", flag, value));
+  }
   sampling.seed = options.seed;
   if (options.max_tokens > 0) request.max_tokens = options.max_tokens;
   request.ignore_eos = options.ignore_eos;
@@ -65,13 +73,17 @@ Generated generate(LocalEngine& local, GenerationRequest request,
   const auto since = [start = Clock::now()] {
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
-  std::mutex mutex;
-  std::condition_variable arrived;
-  std::vector<RequestOutput> inbox;
-  const auto submitted = local.engine->submit(std::move(request), [&](RequestOutput output) {
-    const std::lock_guard lock(mutex);
-    inbox.push_back(std::move(output));
-    arrived.notify_one();
+  // Shared with the engine, which may still have news when this function has thrown.
+  struct Inbox {
+    std::mutex mutex;
+    std::condition_variable arrived;
+    std::vector<RequestOutput> outputs;
+  };
+  const auto inbox = std::make_shared<Inbox>();
+  const auto submitted = local.engine->submit(std::move(request), [inbox](RequestOutput output) {
+    const std::lock_guard lock(inbox->mutex);
+    inbox->outputs.push_back(std::move(output));
+    inbox->arrived.notify_one();
   });
   if (!submitted) throw Error(submitted.error().message);
 
@@ -79,9 +91,9 @@ Generated generate(LocalEngine& local, GenerationRequest request,
   for (bool done = false; !done;) {
     std::vector<RequestOutput> outputs;
     {
-      std::unique_lock lock(mutex);
-      arrived.wait(lock, [&] { return !inbox.empty(); });
-      outputs.swap(inbox);
+      std::unique_lock lock(inbox->mutex);
+      inbox->arrived.wait(lock, [&] { return !inbox->outputs.empty(); });
+      outputs.swap(inbox->outputs);
     }
     if (result.first_token_seconds == 0) result.first_token_seconds = since();
     for (RequestOutput& output : outputs) {

@@ -29,8 +29,9 @@ struct Options {
 };
 
 void print_now(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) throw Error("standard output cannot be written");
 }
 
 std::string speed(const Generated& done) {

@@ -149,7 +149,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   };
   add("--max-model-len", options.max_model_len, "Longest sequence, prompt and answer; default: the model's",
       "N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, INT32_MAX));
   add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once", "N")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
@@ -160,7 +160,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(16, 1024));
   auto* blocks = add("--num-blocks", options.num_blocks, "K/V blocks, instead of --kv-cache-memory", "N")
-                     ->check(CLI::PositiveNumber);
+                     ->check(CLI::Range(1, INT32_MAX));
   add("--kv-cache-memory", options.kv_cache_memory,
       "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
       ->excludes(blocks);

@@ -43,7 +43,7 @@ int serve(Options& options) {
       fmt::format("{} listens on http://{}:{}", config.served_names.front(), config.host, server.port()));
   const bool all_done = server.run_until_signal(static_cast<Nanos>(options.drain_seconds * kSecond));
   log_info(all_done ? "all requests are done; goodbye" : "ended with requests still running");
-  return 0;
+  return all_done ? 0 : 1;
 }
 
 }  // namespace
@@ -57,6 +57,7 @@ void add_serve(CLI::App& app, Command& run) {
   };
   add("--host", options->server.host, "Address to listen on", "HOST")->capture_default_str();
   add("--port", options->server.port, "Port to listen on; 0: any that is free", "PORT")
+      ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   add("--served-model-name", options->server.served_names,
       "Names that requests may call the model; default: its directory's", "NAME");

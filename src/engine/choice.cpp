@@ -1,6 +1,7 @@
 #include "engine/choice.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace quire {
 
@@ -48,10 +49,16 @@ bool Choice::take(const SeqEvent& event, ChoiceOutput& out) {
 
 void Choice::end(FinishReason reason, ChoiceOutput& out) {
   bool stopped = false;
-  append(detokenizer_.flush(), out, stopped);
-  if (!stopped) out.text += stops_.flush();
-  out.finish = stopped ? FinishReason::kStop : reason;
   ended_ = true;
+  out.finish = reason;
+  try {
+    append(detokenizer_.flush(), out, stopped);
+    if (!stopped) out.text += stops_.flush();
+  } catch (const std::exception&) {
+    // It may end because its tokens have no text; what is held back is lost with it.
+    stopped = false;
+  }
+  if (stopped) out.finish = FinishReason::kStop;
 }
 
 }  // namespace quire

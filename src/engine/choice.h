@@ -24,7 +24,7 @@ class Choice {
   /// not have ended it already.
   bool take(const SeqEvent& event, ChoiceOutput& out);
 
-  /// Ends it from outside (kAbort, kError); text held back is given out.
+  /// Ends it from outside (kAbort, kError); text held back is given out. Throws nothing.
   void end(FinishReason reason, ChoiceOutput& out);
 
  private:

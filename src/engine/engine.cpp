@@ -97,6 +97,7 @@ struct Engine::Impl {
   void apply(Command command);
   void start(Arrival arrival);
   void deliver(std::vector<SeqEvent> events, Nanos now);
+  bool take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event, ChoiceOutput& out);
   void take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event, Nanos now);
   void end_all(FinishReason reason, const std::optional<RequestError>& error);
   void end_request(ActiveRequest& request, FinishReason reason, const std::optional<RequestError>& error);
@@ -159,6 +160,12 @@ bool Engine::Impl::has_room(uint32_t sequences) const {
 Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink sink) {
   if (request.prompt.empty()) return refuse(RequestErrorCode::kInvalid, "The prompt is empty.", "prompt");
   if (auto error = too_long(request)) return tl::unexpected(std::move(*error));
+  const uint64_t most = uint64_t{config.scheduler.max_waiting} + config.scheduler.max_num_seqs;
+  if (request.n > most) {
+    return refuse(
+        RequestErrorCode::kInvalid,
+        fmt::format("n is {}, and no more than {} sequences can run and wait here", request.n, most), "n");
+  }
   const Nanos arrived = clock.now();
   const std::lock_guard lock(mutex);
   if (draining || stopping) return refuse(RequestErrorCode::kShuttingDown, "The server is shutting down.");
@@ -267,7 +274,13 @@ void Engine::Impl::start(Arrival arrival) {
     spec.id = next_seq++;
     spec.sampling.choice = index;
     if (index > 0) spec.fork_of = first;
-    active_request.choices.emplace_back(spec.id, index, request, tokenizer);
+    try {
+      active_request.choices.emplace_back(spec.id, index, request, tokenizer);
+    } catch (const std::exception& error) {
+      end_request(active_request, FinishReason::kError,
+                  RequestError{RequestErrorCode::kInternal, error.what(), {}});
+      return;
+    }
     request_of[spec.id] = arrival.id;
     if (auto added = scheduler.add(spec); !added) {
       end_request(active_request, FinishReason::kError, added.error());
@@ -293,7 +306,7 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
     touch(request);
     ChoiceOutput& out = request.news_of(choice.index());
     if (event.token) take_token(request, choice, event, now);
-    if (choice.take(event, out)) scheduler.abort(event.id);
+    if (!take_text(request, choice, event, out)) continue;
     if (!event.error.empty()) {
       request.news.error = RequestError{RequestErrorCode::kInternal, std::move(event.error), {}};
     }
@@ -302,6 +315,18 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
       ++counted.requests_finished[static_cast<size_t>(*out.finish)];
       if (metrics != nullptr) metrics->request_finished(*out.finish, now - request.arrived);
     }
+  }
+}
+
+/// False if the tokenizer cannot make text of it (a file's patterns have limits): then the request has ended.
+bool Engine::Impl::take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event,
+                             ChoiceOutput& out) {
+  try {
+    if (choice.take(event, out)) scheduler.abort(event.id);
+    return true;
+  } catch (const std::exception& error) {
+    end_request(request, FinishReason::kError, RequestError{RequestErrorCode::kInternal, error.what(), {}});
+    return false;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "load/safetensors.h"
 
 #include <cstring>
+#include <functional>
 #include <set>
 #include <span>
 
@@ -130,5 +131,14 @@ const TensorView& Safetensors::at(std::string_view name) const {
 
 const std::map<std::string, TensorView, std::less<>>& Safetensors::tensors() const { return impl_->tensors; }
 uint64_t Safetensors::total_bytes() const { return impl_->total_bytes; }
+
+void Safetensors::release(const TensorView& tensor) const {
+  // A misaligned tensor is a copy: dropping its pages would lose what is in them.
+  for (const MappedFile& file : impl_->files) {
+    const bool inside =
+        !std::less<>()(tensor.data, file.data()) && std::less<>()(tensor.data, file.data() + file.size());
+    if (inside) release_pages(tensor.data, tensor.num_bytes());
+  }
+}
 
 }  // namespace quire

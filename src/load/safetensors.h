@@ -33,6 +33,9 @@ class Safetensors {
   const std::map<std::string, TensorView, std::less<>>& tensors() const;
   uint64_t total_bytes() const;
 
+  /// Gives the memory under one of its tensors back until somebody reads it again, if a file is behind it.
+  void release(const TensorView& tensor) const;
+
  private:
   Safetensors();
   struct Impl;

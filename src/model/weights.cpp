@@ -100,7 +100,7 @@ class Loader {
   PackedMatrix matrix(const TensorView& tensor) {
     prefetch_pages(tensor.data, tensor.num_bytes());
     PackedMatrix packed(context_, tensor, compute_);
-    release_pages(tensor.data, tensor.num_bytes());
+    file_.release(tensor);
     return packed;
   }
 
@@ -141,7 +141,7 @@ class Loader {
         auto* values = reinterpret_cast<float*>(to);
         for (size_t i = 0; i < part.num_elements(); ++i) values[i] = element_as_f32(part, i);
       }
-      release_pages(part.data, part.num_bytes());
+      file_.release(part);
       to += bytes;
     }
     all.data = stack_.data();

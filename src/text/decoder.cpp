@@ -14,6 +14,8 @@
 namespace quire {
 namespace {
 
+constexpr size_t kMaxTokenText = size_t{64} << 10;  // that a Replace may add to one token
+
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 /// For steps that must see a token whole.
@@ -73,6 +75,9 @@ class ReplaceStep : public DecodeStep {
   std::string replaced(std::string_view token) const {
     std::vector<Span> matches;
     pattern_.find_all(token, matches);
+    if (matches.size() * content_.size() > kMaxTokenText) {
+      throw Error("the tokenizer's decoder 'Replace' makes more than 64 KiB of one token");
+    }
     std::string out;
     size_t done = 0;
     for (const Span& match : matches) {

@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,9 @@
 
 namespace quire {
 namespace {
+
+/// What a Replace may make of a text that is not long itself; in use, one character becomes three bytes.
+constexpr size_t kMaxGrown = size_t{64} << 20;
 
 class SequenceNormalizer : public Normalizer {
  public:
@@ -50,8 +54,12 @@ class ReplaceNormalizer : public Normalizer {
       const bool one_char = utf8_at(text.text, 0).size == matches[0].end;
       text.from_start = text.from_start && one_char && !content_.empty();
     }
+    const size_t size = text.text.size() + matches.size() * content_.size();
+    if (size > std::max(kMaxGrown, 4 * text.text.size())) {
+      throw Error("the tokenizer's normalizer 'Replace' makes more than 64 MiB of the text");
+    }
     std::string out;
-    out.reserve(text.text.size() + matches.size() * content_.size());
+    out.reserve(size);
     size_t done = 0;
     for (const Span& match : matches) {
       out.append(text.text, done, match.begin - done);
