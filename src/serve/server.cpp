@@ -239,6 +239,10 @@ bool Server::run_until_signal(Nanos timeout) {
   });
   io.run();
   stopper.join();
+  // All is done: a signal that comes now must not turn a clean end into a killed one.
+  signals.clear();
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
   return clean;
 }
 
