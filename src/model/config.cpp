@@ -203,8 +203,6 @@ ModelConfig read_model(const JsonObject& config, const Family& family) {
   out.tie_embeddings = config.boolean_or("tie_word_embeddings", family.default_tied);
   read_biases(config, family, out);
   out.qk_norm = family.qk_norm;
-  out.norm_before = family.norm_before;
-  out.norm_after = family.norm_after;
   out.activation = read_activation(config, family);
   if (family.gemma) read_gemma(config, family, out);
   if (family.multipliers) read_multipliers(config, out);

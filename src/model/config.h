@@ -71,8 +71,6 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
-  bool norm_before = true;  // RMSNorm of what goes into attention and feed-forward
-  bool norm_after = false;  // RMSNorm of what comes out of them
   Activation activation = Activation::kSilu;
   double embedding_scale = 1.0;        // times the embeddings
   bool round_embedding_scale = false;  // the factor is of the compute type (Gemma)

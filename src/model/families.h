@@ -78,8 +78,6 @@ struct Family {
   AttentionBias attention_bias = AttentionBias::kNone;
   bool mlp_bias_key = false;  // "mlp_bias" is honoured
   QkNorm qk_norm = QkNorm::kNone;
-  bool norm_before = true;
-  bool norm_after = false;
   bool norm_adds_one = false;  // a norm's factors are stored less 1
   bool partial_rotary = false;
   bool longrope = false;

@@ -126,6 +126,11 @@ def test_inspect_says_what_fits():
     assert "5,475,584" in text and "3,072 bytes a token" in text and "512" in text
 
 
+def test_inspect_lists_families():
+    text = quire("inspect", "--families").stdout.decode()
+    assert "Gemma3ForCausalLM (gemma3_text)" in text and "num_experts_per_tok" in text and "rope_theta" in text
+
+
 def test_chat_reads_a_conversation():
     run = quire("chat", DEMO, "--temperature", 0, "--max-tokens", 20, input=b"Tell me a story about a bridge.\n/new\nTell me a story about a bridge.\n")
     first, second = run.stdout.decode().strip().split("\n")[:2] if run.stdout.count(b"\n") == 2 else (run.stdout, run.stdout)

@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                          testing::Values("llama3-tied", "llama-linear-rope", "mistral-window", "qwen2",
                                          "qwen3",
                                          // windows, alternating with full attention, and experts
-                                         "mistral-odd", "gemma2", "gemma2-odd", "gemma3-nested",
+                                         "mistral-one-kv", "gemma2", "gemma2-odd", "gemma3-nested",
                                          "mixtral-window", "qwen3-moe-odd"),
                          [](const auto& each) { return identifier(each.param); });
 

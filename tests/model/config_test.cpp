@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <functional>
+#include <set>
 
 #include <boost/json/serialize.hpp>
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "load/safetensors_writer.h"
+#include "model/families.h"
 #include "model/inspect.h"
 #include "model/json_file.h"
 #include "model/weights.h"
@@ -175,7 +177,205 @@ TEST_F(Config, RopeScalingForms) {
   EXPECT_EQ(yarn.max_positions, 512U);
 }
 
+TEST_F(Config, Phi3) {
+  const ModelConfig plain = load("Phi3ForCausalLM", {});
+  EXPECT_DOUBLE_EQ(plain.rms_norm_eps, 1e-5);
+  EXPECT_EQ(plain.windows, (std::vector<uint32_t>{0, 0, 0}));
+  EXPECT_EQ(load("Phi3ForCausalLM", {{"sliding_window", 40}}).windows, (std::vector<uint32_t>{40, 40, 40}));
+  EXPECT_EQ(load("Phi3ForCausalLM", {{"partial_rotary_factor", 0.75}}).rotary({.partial = 0.75}), 12U);
+  const json::array eight = {1.0, 1, 1, 1.5, 1, 1, 1, 2};
+  const json::object scaling = {{"type", "longrope"}, {"short_factor", eight}, {"long_factor", eight}};
+  const ModelConfig c =
+      load("Phi3ForCausalLM", {{"rope_scaling", scaling}, {"original_max_position_embeddings", 64}});
+  EXPECT_EQ(c.rope.scaling, RopeScaling::kLongrope);
+  EXPECT_DOUBLE_EQ(c.rope.factor, 4.0);
+  EXPECT_EQ(c.rope.long_factors.size(), 8U);
+  json::object su = scaling;
+  su["type"] = "su";
+  EXPECT_EQ(load("Phi3ForCausalLM", {{"rope_scaling", su}}).rope.original_max_positions, 4096.0);
+  su["long_factor"] = json::array{1, 2};
+  EXPECT_THAT(error({{"rope_scaling", su}}, "Phi3ForCausalLM"),
+              HasSubstr("key 'rope_scaling.long_factor': a list of 8 numbers"));
+  su["long_factor"] = json::array{1, 1, 1, 1, 1, 1, 1, 0};
+  EXPECT_THAT(error({{"rope_scaling", su}}, "Phi3ForCausalLM"), HasSubstr("key 'rope_scaling.long_factor'"));
+  EXPECT_THAT(error({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}, "Phi3ForCausalLM"),
+              HasSubstr("key 'rope_scaling.type': 'linear'"));
+  EXPECT_THAT(error({{"partial_rotary_factor", 0.7}}, "Phi3ForCausalLM"), HasSubstr("no pairs"));
+  EXPECT_THAT(error({{"partial_rotary_factor", 1.5}}, "Phi3ForCausalLM"), HasSubstr("out of range"));
+}
+
+TEST_F(Config, SmolLm3) {
+  using Ropes = std::vector<LayerRope>;
+  constexpr auto kMain = LayerRope::kMain;
+  constexpr auto kNone = LayerRope::kNone;
+  const char* family = "SmolLM3ForCausalLM";
+  EXPECT_EQ(load(family, {}).layer_ropes, (Ropes{kMain, kMain, kMain}));  // every fourth
+  EXPECT_TRUE(load(family, {}).tie_embeddings);
+  EXPECT_DOUBLE_EQ(load(family, {}).rope.theta, 2e6);
+  EXPECT_EQ(load(family, {{"no_rope_layer_interval", 2}}).layer_ropes, (Ropes{kMain, kNone, kMain}));
+  const ModelConfig c =
+      load(family,
+           {{"no_rope_layers", json::array{0, 1, 0}}, {"use_sliding_window", true}, {"sliding_window", 16}});
+  EXPECT_EQ(c.layer_ropes, (Ropes{kNone, kMain, kNone}));
+  EXPECT_EQ(c.windows, (std::vector<uint32_t>{16, 0, 16}));
+  EXPECT_THAT(error({{"no_rope_layers", json::array{0, 1}}}, family), HasSubstr("key 'no_rope_layers'"));
+  EXPECT_THAT(error({{"no_rope_layers", json::array{0, 1, 2}}}, family), HasSubstr("layer 2"));
+}
+
+TEST_F(Config, Gemma2) {
+  const char* family = "Gemma2ForCausalLM";
+  const ModelConfig c = load(family, {{"hidden_act", "gelu"}, {"num_key_value_heads", nullptr}});
+  EXPECT_EQ(c.activation, Activation::kGeluTanh);  // "hidden_activation" counts
+  EXPECT_TRUE(c.tie_embeddings && c.round_embedding_scale);
+  EXPECT_DOUBLE_EQ(c.embedding_scale, 8.0);
+  EXPECT_DOUBLE_EQ(c.attention_scale, 1.0 / 16.0);
+  EXPECT_DOUBLE_EQ(c.attention_soft_cap, 50.0);
+  EXPECT_DOUBLE_EQ(c.logit_soft_cap, 30.0);
+  EXPECT_EQ(c.head_dim, 256U);
+  EXPECT_EQ(c.num_kv_heads, 4U);
+  EXPECT_EQ(c.windows, (std::vector<uint32_t>{4096, 0, 4096}));
+  const ModelConfig uncapped =
+      load(family, {{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}});
+  EXPECT_DOUBLE_EQ(uncapped.attention_soft_cap + uncapped.logit_soft_cap, 0.0);
+  EXPECT_THAT(error({{"hidden_activation", "gelu"}}, family), HasSubstr("key 'hidden_activation'"));
+  EXPECT_THAT(error({{"query_pre_attn_scalar", nullptr}}, family), HasSubstr("key 'query_pre_attn_scalar'"));
+  EXPECT_THAT(error({{"final_logit_softcapping", -1}}, family), HasSubstr("key 'final_logit_softcapping'"));
+  EXPECT_THAT(error({{"use_bidirectional_attention", true}}, family),
+              HasSubstr("key 'use_bidirectional_attention'"));
+}
+
+TEST_F(Config, Gemma3) {
+  using Windows = std::vector<uint32_t>;
+  const char* family = "Gemma3ForCausalLM";
+  const json::object more = {{"num_hidden_layers", 7}, {"sliding_window", 32}};
+  const ModelConfig c = load(family, more);
+  EXPECT_EQ(c.windows, (Windows{32, 32, 32, 32, 32, 0, 32}));
+  EXPECT_EQ(c.layer_rope(0), LayerRope::kLocal);
+  EXPECT_EQ(c.layer_rope(5), LayerRope::kMain);
+  EXPECT_DOUBLE_EQ(c.rope.theta, 1e6);
+  EXPECT_DOUBLE_EQ(c.local_rope->theta, 10000.0);
+  EXPECT_EQ(c.qk_norm, QkNorm::kPerHead);
+  EXPECT_DOUBLE_EQ(c.logit_soft_cap, 0.0);
+  json::object published = more;
+  published["rope_local_base_freq"] = 20000.0;
+  published["rope_theta"] = 3e6;
+  published["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  published["sliding_window_pattern"] = 2;
+  const ModelConfig p = load(family, published);
+  EXPECT_EQ(p.windows, (Windows{32, 0, 32, 0, 32, 0, 32}));
+  EXPECT_EQ(p.rope.scaling, RopeScaling::kLinear);
+  EXPECT_DOUBLE_EQ(p.rope.theta, 3e6);
+  EXPECT_EQ(p.local_rope->scaling, RopeScaling::kNone);
+  EXPECT_DOUBLE_EQ(p.local_rope->theta, 20000.0);
+  json::object newest = more;
+  newest["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 2e6}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 5000.0}}}};
+  const ModelConfig n = load(family, newest);
+  EXPECT_DOUBLE_EQ(n.rope.factor, 4.0);
+  EXPECT_DOUBLE_EQ(n.rope.theta, 2e6);
+  EXPECT_DOUBLE_EQ(n.local_rope->theta, 5000.0);
+  EXPECT_THAT(error({{"attn_logit_softcapping", 50.0}}, family), HasSubstr("key 'attn_logit_softcapping'"));
+}
+
+TEST_F(Config, Gemma3InsideAModelThatSees) {
+  json::object text = base_config("");
+  for (const char* key :
+       {"architectures", "vocab_size", "num_attention_heads", "num_key_value_heads", "torch_dtype"}) {
+    text.erase(key);
+  }
+  text["head_dim"] = 16;
+  json::object config = {{"architectures", json::array{"Gemma3ForConditionalGeneration"}},
+                         {"model_type", "gemma3"},
+                         {"eos_token_id", json::array{1, 106}},
+                         {"torch_dtype", "bfloat16"},
+                         {"text_config", text}};
+  const ModelConfig c = load(config);
+  EXPECT_EQ(c.vocab_size, 262208U);
+  EXPECT_EQ(c.num_heads, 8U);
+  EXPECT_EQ(c.eos, (std::vector<TokenId>{1, 106}));
+  EXPECT_EQ(c.dtype, DType::kBF16);
+  EXPECT_EQ(expected_tensors(c).front().name, "language_model.model.embed_tokens.weight");
+  config["text_config"].get_object()["hidden_size"] = 0;
+  EXPECT_THAT(
+      [&] {
+        try {
+          load(config);
+        } catch (const Error& e) {
+          return std::string(e.what());
+        }
+        return std::string();
+      }(),
+      HasSubstr("key 'text_config.hidden_size'"));
+}
+
+TEST_F(Config, GraniteAndOlmo2) {
+  const ModelConfig plain = load("GraniteForCausalLM", {});
+  EXPECT_DOUBLE_EQ(plain.attention_scale, 1.0);
+  EXPECT_DOUBLE_EQ(plain.embedding_scale * plain.residual_scale * plain.logit_scale, 1.0);
+  const ModelConfig c = load("GraniteForCausalLM", {{"embedding_multiplier", 12},
+                                                    {"residual_multiplier", 0.22},
+                                                    {"attention_multiplier", 0.0078125},
+                                                    {"logits_scaling", 8.0}});
+  EXPECT_DOUBLE_EQ(c.embedding_scale, 12.0);
+  EXPECT_DOUBLE_EQ(c.residual_scale, 0.22);
+  EXPECT_DOUBLE_EQ(c.attention_scale, 0.0078125);
+  EXPECT_DOUBLE_EQ(c.logit_scale, 0.125);
+  EXPECT_FALSE(c.round_embedding_scale);
+  EXPECT_THAT(error({{"logits_scaling", 0}}, "GraniteForCausalLM"), HasSubstr("key 'logits_scaling'"));
+  const ModelConfig olmo = load("Olmo2ForCausalLM", {});
+  EXPECT_EQ(olmo.qk_norm, QkNorm::kWhole);
+  EXPECT_DOUBLE_EQ(olmo.rms_norm_eps, 1e-5);
+}
+
+TEST_F(Config, Experts) {
+  const ModelConfig mixtral = load("MixtralForCausalLM", {});
+  EXPECT_EQ(mixtral.moe.num_experts, 8U);
+  EXPECT_EQ(mixtral.moe.top, 2U);
+  EXPECT_EQ(mixtral.moe.ffn_size, 160U);
+  EXPECT_TRUE(mixtral.moe.normalize && mixtral.has_experts(2));
+  EXPECT_EQ(mixtral.windows, (std::vector<uint32_t>{0, 0, 0}));
+  const ModelConfig qwen = load("Qwen3MoeForCausalLM", {{"num_experts", 16},
+                                                        {"num_experts_per_tok", 4},
+                                                        {"moe_intermediate_size", 48},
+                                                        {"mlp_only_layers", json::array{1, 40}}});
+  EXPECT_EQ(qwen.moe.num_experts, 16U);
+  EXPECT_EQ(qwen.moe.ffn_size, 48U);
+  EXPECT_FALSE(qwen.moe.normalize);
+  EXPECT_TRUE(qwen.has_experts(0) && !qwen.has_experts(1) && qwen.has_experts(2));
+  EXPECT_FALSE(load("Qwen3MoeForCausalLM", {{"decoder_sparse_step", 2}}).has_experts(0));
+  EXPECT_THAT(error({{"num_local_experts", 1}}, "MixtralForCausalLM"),
+              HasSubstr("key 'num_experts_per_tok': 2 of 1 experts"));
+  EXPECT_THAT(error({{"mlp_only_layers", json::array{"x"}}}, "Qwen3MoeForCausalLM"),
+              HasSubstr("key 'mlp_only_layers'"));
+  EXPECT_THAT(error({{"num_experts", 1 << 20}}, "Qwen3MoeForCausalLM"), HasSubstr("key 'num_experts'"));
+}
+
+std::string warnings_of(const std::function<void()>& work) {
+  testing::internal::CaptureStderr();
+  work();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST_F(Config, UnknownKeysAreAWarning) {
+  const auto told = [&](const char* family, const json::object& changes) {
+    return warnings_of([&] { load(family, changes); });
+  };
+  EXPECT_EQ(told("LlamaForCausalLM", {{"use_cache", true}, {"initializer_range", 0.1}, {"mystery", nullptr}}),
+            "");
+  EXPECT_THAT(
+      told("LlamaForCausalLM", {{"mystery", 1.5}, {"attn_logit_softcapping", 30.0}}),
+      HasSubstr("LlamaForCausalLM ignores keys that it does not know: attn_logit_softcapping, mystery"));
+  EXPECT_EQ(told("Gemma2ForCausalLM", {{"attn_logit_softcapping", 30.0}}), "");
+  EXPECT_THAT(told("MistralForCausalLM", {{"attention_bias", true}}), HasSubstr("attention_bias"));
+}
+
 TEST_F(Config, WhatCannotBeHonouredIsNamed) {
+  EXPECT_THAT(error({{"pretraining_tp", 2}}), HasSubstr("key 'pretraining_tp': only 1"));
+  EXPECT_THAT(error({{"architectures", json::array{"NobodyKnowsLM"}}}),
+              HasSubstr("NobodyKnowsLM is not supported (known: "));
+  EXPECT_THAT(error({{"architectures", json::array{"DeepseekV3ForCausalLM"}}}),
+              HasSubstr("DeepseekV3ForCausalLM is not supported: it has latent attention"));
   EXPECT_THAT(error({{"architectures", json::array{"GPT2LMHeadModel"}}}),
               HasSubstr("key 'architectures': GPT2LMHeadModel is not supported: it has learned positions and "
                         "LayerNorm (known: LlamaForCausalLM, "));
@@ -292,6 +492,46 @@ TEST_F(Config, DTypeOfTheWeightsWhereTheConfigSaysNothing) {
   writer.append(std::vector<std::byte>(2));
   writer.finish();
   EXPECT_EQ(load(config).dtype, DType::kF16);
+}
+
+TEST_F(Config, EveryFamilyIsFoundAndItsTensorsHaveNamesOfTheirOwn) {
+  for (const Family& family : families()) {
+    EXPECT_EQ(find_family(family.architecture), &family);
+    EXPECT_EQ(find_family_of_type(family.model_type), &family);
+    EXPECT_EQ(what_differs(family.architecture), "");
+    if (family.nested) continue;
+    std::set<std::string> names;
+    const auto tensors = expected_tensors(load(std::string(family.architecture).c_str(), {}));
+    for (const ExpectedTensor& tensor : tensors) names.insert(tensor.name);
+    EXPECT_EQ(names.size(), tensors.size()) << family.architecture;
+    EXPECT_FALSE(names.contains("model.layers.0..weight"));
+  }
+}
+
+TEST_F(Config, NaNWeightsAreAWarning) {
+  json::object json = base_config("LlamaForCausalLM");
+  json["tie_word_embeddings"] = true;
+  const ModelConfig config = load(json);
+  ThreadPool pool(2);
+  KernelContext context{best_isa_level(), pool};
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::vector<TensorSpec> specs;
+    size_t bytes = 0;
+    size_t at = 0;
+    for (const ExpectedTensor& t : expected_tensors(config)) {
+      specs.push_back({t.name, dtype, t.shape});
+      if (t.name == "model.layers.1.mlp.down_proj.weight") at = bytes + 777 * dtype_bytes(dtype);
+      bytes += TensorView{dtype, t.shape, nullptr}.num_bytes();
+    }
+    std::vector<std::byte> data(bytes);
+    for (size_t i = 0; i < dtype_bytes(dtype); ++i) data[at + i] = std::byte{0xff};
+    SafetensorsWriter writer(dir_ / "model.safetensors", specs);
+    writer.append(data);
+    writer.finish();
+    EXPECT_THAT(warnings_of([&] { load_weights(dir_, config, DType::kF32, context); }),
+                HasSubstr("tensor 'model.layers.1.mlp.down_proj.weight': element 777 (byte " +
+                          std::to_string(777 * dtype_bytes(dtype)) + ") is NaN or infinite"));
+  }
 }
 
 TEST_F(Config, WrongTensorsAreNamed) {

@@ -9,8 +9,8 @@ namespace quire {
 namespace {
 
 void expect_frequencies(const RopeConfig& config, const std::vector<double>& expected,
-                        double attention_factor) {
-  const RopeFrequencies got = rope_frequencies(config, static_cast<uint32_t>(2 * expected.size()), 1);
+                        double attention_factor, uint32_t longest = 1) {
+  const RopeFrequencies got = rope_frequencies(config, static_cast<uint32_t>(2 * expected.size()), longest);
   ASSERT_EQ(got.inverse.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(got.inverse[i] / expected[i], 1.0, 1e-12) << i;
@@ -86,6 +86,20 @@ TEST(RopeFrequencies, YarnWithoutTruncation) {
                      {1, 0.28244593386300315, 0.045567246686037038, 0.0039528470752104739, 0.00125,
                       0.00039528470752104742, 0.000125, 3.9528470752104742e-05},
                      0.1 * std::log(8.0) + 1.0);
+}
+
+TEST(RopeFrequencies, LongropeByTheLongestSequence) {
+  RopeConfig config;
+  config.scaling = RopeScaling::kLongrope;
+  config.factor = 8.0;
+  config.original_max_positions = 64.0;
+  config.short_factors = {1.0, 1.25, 1.5, 2.0};
+  config.long_factors = {1.5, 3.0, 6.0, 12.0};
+  const double magnitude = std::sqrt(1.5);  // sqrt(1 + ln 8 / ln 64)
+  expect_frequencies(config, {1.0, 0.08, 0.01 / 1.5, 0.0005}, magnitude, 64);
+  expect_frequencies(config, {1.0 / 1.5, 0.1 / 3.0, 0.01 / 6.0, 0.001 / 12.0}, magnitude, 65);
+  config.attention_factor = 1.25;
+  expect_frequencies(config, {1.0, 0.08, 0.01 / 1.5, 0.0005}, 1.25, 64);
 }
 
 TEST(RopeTable, GrowsWithoutChanging) {

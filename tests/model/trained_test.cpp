@@ -243,8 +243,10 @@ TEST(DemoModel, RowsAskedForAreThoseComputed) {
 
 TEST(DemoModel, MisuseIsAnError) {
   Runner runner(test::demo_model_dir(), best_isa_level(), 1);
-  const std::vector<BlockId> table = {0};
-  const std::vector<BlockId> outside = {9999};
+  using Tables = std::vector<std::vector<BlockId>>;
+  const Tables table = {{0}};
+  const Tables outside = {{9999}};
+  const Tables two = {{0}, {1}};
   const auto forward = [&](std::vector<TokenId> tokens, DecoderSeq seq) {
     runner.decoder().forward(runner.context(), runner.cache(), tokens, std::span(&seq, 1));
   };
@@ -252,6 +254,7 @@ TEST(DemoModel, MisuseIsAnError) {
   EXPECT_THROW(forward({-1}, {1, 0, table, 1}), Error);
   EXPECT_THROW(forward({1}, {1, 16, table, 1}), Error);
   EXPECT_THROW(forward({1}, {1, 0, outside, 1}), Error);
+  EXPECT_THROW(forward({1}, {1, 0, two, 1}), Error);
   EXPECT_THROW(forward({1}, {2, 0, table, 1}), Error);
   EXPECT_THROW(forward({1}, {1, 0, table, 2}), Error);
   EXPECT_NO_THROW(forward({1}, {1, 15, table, 1}));
@@ -262,7 +265,8 @@ TEST(DemoModel, CopiedBlocksServeAsWell) {
   KvCache& cache = runner.cache();
   const std::vector<TokenId> ids = {4091, 4093, 451, 269, 4094, 294};
   const auto step = [&](std::vector<TokenId> tokens, uint32_t first, BlockId block) {
-    const DecoderSeq seq{static_cast<uint32_t>(tokens.size()), first, std::span(&block, 1), 1};
+    const std::vector<std::vector<BlockId>> tables = {{block}};
+    const DecoderSeq seq{static_cast<uint32_t>(tokens.size()), first, tables, 1};
     const auto logits = runner.decoder().forward(runner.context(), cache, tokens, std::span(&seq, 1));
     return std::vector<float>(logits.begin(), logits.end());
   };
@@ -276,6 +280,7 @@ TEST(DemoModel, CopiedBlocksServeAsWell) {
 TEST(KvCache, RefusesWhatCannotBe) {
   ModelConfig config;
   config.num_layers = 4096;
+  config.windows.resize(config.num_layers);
   config.num_kv_heads = 4096;
   config.head_dim = 1024;
   EXPECT_THROW(KvCache(config, DType::kF32, UINT32_MAX, 1U << 20), Error);
