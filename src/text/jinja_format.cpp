@@ -79,7 +79,7 @@ Spec parse_spec(std::string_view text) {
 std::string fitted(Sandbox& sandbox, const Spec& spec, std::string_view sign, std::string_view body,
                    bool is_number) {
   const auto size = static_cast<int64_t>(char_count(sign) + char_count(body));
-  const std::string whole = std::string(sign) + std::string(body);
+  std::string whole = std::string(sign) + std::string(body);
   const int64_t pad = spec.width - size;
   if (pad <= 0) return whole;
   const char32_t fill = utf8_at(spec.fill, 0).code;
@@ -312,7 +312,7 @@ class PercentFormatter {
     convert(spec, zero && !left, keyed ? *keyed : next_value());
   }
 
-  void convert(Spec spec, bool zero, const Value& value) {
+  void convert(const Spec& spec, bool zero, const Value& value) {
     std::string text;
     switch (spec.type) {
       case 's':
