@@ -63,7 +63,7 @@ struct LocalEngine {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::string no_template;  // why there is none
-  GenerationDefaults defaults;
+  SamplingDefaults defaults;
   LoadedModel model;
   EngineConfig config;
   std::unique_ptr<KvCache> cache;

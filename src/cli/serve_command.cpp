@@ -31,12 +31,7 @@ int serve(Options& options) {
   LocalEngine local(options.engine, config.served_names.front());
   if (!local.chat_template) log_warning(fmt::format("no chat: {}", local.no_template));
   const ServedModel model{*local.tokenizer, local.chat_template ? &*local.chat_template : nullptr,
-                          SamplingDefaults{.temperature = local.defaults.temperature,
-                                           .top_p = local.defaults.top_p,
-                                           .min_p = local.defaults.min_p,
-                                           .repetition_penalty = local.defaults.repetition_penalty,
-                                           .top_k = local.defaults.top_k},
-                          local.model.decoder->config().bos};
+                          local.defaults, local.model.decoder->config().bos};
   Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
   server.start();
   log_info(
