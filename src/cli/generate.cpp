@@ -39,7 +39,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   command.add_flag("--ignore-eos", options.ignore_eos, "Go on past the end of the text")->group(group);
 }
 
-GenerationRequest make_request(const SamplingOptions& options, const GenerationDefaults& defaults,
+GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
                                std::vector<TokenId> prompt) {
   GenerationRequest request;
   request.prompt = std::move(prompt);

@@ -185,7 +185,7 @@ LoadedModel::LoadedModel(const ModelOptions& options)
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(Tokenizer::load(options.model.model)),
-      defaults(load_generation_defaults(options.model.model)),
+      defaults(load_sampling_defaults(options.model.model)),
       model(options.model),
       metrics(served_name) {
   if (options.block_size % 16 != 0) {

@@ -60,7 +60,7 @@ struct LocalEngine {
   LocalEngine(const EngineOptions& options, const std::string& served_name);
 
   std::unique_ptr<Tokenizer> tokenizer;
-  GenerationDefaults defaults;
+  SamplingDefaults defaults;
   LoadedModel model;
   EngineConfig config;
   std::unique_ptr<KvCache> cache;

@@ -35,12 +35,7 @@ int serve(Options& options) {
   if (!chat_template) {
     log_warning("the model has no chat template: it completes text, and chat requests are refused");
   }
-  const ServedModel model{*local.tokenizer, chat_template ? &*chat_template : nullptr,
-                          SamplingDefaults{.temperature = local.defaults.temperature,
-                                           .top_p = local.defaults.top_p,
-                                           .min_p = local.defaults.min_p,
-                                           .repetition_penalty = local.defaults.repetition_penalty,
-                                           .top_k = local.defaults.top_k},
+  const ServedModel model{*local.tokenizer, chat_template ? &*chat_template : nullptr, local.defaults,
                           local.model.decoder->config().bos};
   Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
   server.start();

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/json.h"
+#include "base/sampling_params.h"
 #include "engine/engine.h"
-#include "serve/sampling_defaults.h"
 
 // The bodies of OpenAI's API (and vLLM's additions to it) as plain structs. Pure: no model, no network.
 //
