@@ -347,16 +347,16 @@ TEST(Stopping, ByASignal) {
   HttpClient client(service.port());
   client.send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 50})"));
   ASSERT_TRUE(service.wait_until_running());
-  auto stopped =
-      std::async(std::launch::async, [&] { return service.server().run_until_signal(20 * kSecond); });
   // The handler must be in place before the signal comes: until then the default action would end the test.
-  struct sigaction now {};
-  do {
-    std::this_thread::sleep_for(1ms);
-    sigaction(SIGTERM, nullptr, &now);
-  } while (now.sa_handler == SIG_DFL);
-  kill(getpid(), SIGTERM);
-  EXPECT_TRUE(stopped.get());
+  const auto sent = std::async(std::launch::async, [waiting = pthread_self()] {
+    struct sigaction now {};
+    do {
+      std::this_thread::sleep_for(1ms);
+      sigaction(SIGTERM, nullptr, &now);
+    } while (now.sa_handler == SIG_DFL);
+    pthread_kill(waiting, SIGTERM);
+  });
+  EXPECT_TRUE(service.server().run_until_signal(20 * kSecond));
   EXPECT_EQ(client.read_answer().parsed().at("usage").at("completion_tokens"), 50);
 }
 
