@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -82,9 +83,18 @@ class Bpe : public TokenModel {
   }
   bool may_join(char32_t left, char32_t right) const;
 
+  // Whether an entry's text becomes that entry, as far as it has been seen: most words of a text are such.
+  bool is_own_token(TokenId id) const {
+    return own_tokens_[static_cast<size_t>(id)].load(std::memory_order_relaxed);
+  }
+  void note_own_token(TokenId id) const {
+    own_tokens_[static_cast<size_t>(id)].store(true, std::memory_order_relaxed);
+  }
+
   Vocabulary vocabulary_;
   BpeOptions options_;
   boost::unordered_flat_map<uint64_t, Merge> merges_;  // by pair_key of two ids
+  mutable std::vector<std::atomic<bool>> own_tokens_;  // by id; any thread may set one
   TextFinder whole_;
   boost::unordered_flat_set<TokenId> unused_;
 
