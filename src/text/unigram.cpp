@@ -130,11 +130,23 @@ class Unigram::ViterbiRun : public TokenModel::Run {
     const TokenId entry = model_.options_.single_precision ? -1 : model_.vocabulary_.find(text);
     if (entry >= 0) {
       out.push_back(entry);
-    } else if (model_.bytes_.empty()) {
+    } else if (model_.bytes_.empty() || !append_bytes(text, out)) {
       out.push_back(model_.options_.unknown);
-    } else {
-      for (const char byte : text) out.push_back(model_.bytes_[static_cast<unsigned char>(byte)]);
     }
+  }
+
+  /// False, with nothing appended, if one of them has no token.
+  bool append_bytes(std::string_view text, std::vector<TokenId>& out) {
+    const size_t before = out.size();
+    for (const char byte : text) {
+      const TokenId id = model_.bytes_[static_cast<unsigned char>(byte)];
+      if (id < 0) {
+        out.resize(before);
+        return false;
+      }
+      out.push_back(id);
+    }
+    return true;
   }
 
   const Unigram& model_;

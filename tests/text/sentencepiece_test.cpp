@@ -274,6 +274,13 @@ TEST(Tokenizer, FindsItsFile) {
   EXPECT_EQ(Tokenizer::load(dir)->vocab_size(), 10u);
   write("tokenizer.json", json::serialize(test::small_byte_level()), dir);
   EXPECT_GT(Tokenizer::load(dir)->vocab_size(), 10u);
+  try {
+    Tokenizer::load(write("pointer", "version https://git-lfs.github.com/spec/v1\n", dir));
+    ADD_FAILURE() << "loaded";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("pointer: neither a SentencePiece model nor ranks of tiktoken nor JSON"));
+  }
   // Whatever the name, what begins as JSON is.
   EXPECT_GT(Tokenizer::load(write("vocabulary", "\n\n " + json::serialize(test::small_byte_level()), dir))
                 ->vocab_size(),
