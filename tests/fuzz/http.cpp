@@ -1,3 +1,4 @@
+#include <openssl/crypto.h>
 #include <stdexcept>
 #include <string>
 
@@ -12,6 +13,8 @@ namespace quire::fuzz {
 namespace {
 
 test::Service& service() {
+  // Before the service, so that OpenSSL cleans up after the service's threads have ended.
+  OPENSSL_init_crypto(0, nullptr);
   set_log_level(LogLevel::kOff);
   static test::Service service(
       {.server = {.idle_timeout = kSecond, .header_timeout = kSecond, .body_timeout = kSecond}});
