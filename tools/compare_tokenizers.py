@@ -579,6 +579,7 @@ def main():
   parser.add_argument("--quire", default="build/release/quire")
   parser.add_argument("--data", type=Path, default=Path("../shared/data"))
   parser.add_argument("--lines", type=int, default=10000)
+  parser.add_argument("--seed", type=int, default=1)
   parser.add_argument("--work", help="keep the trained files here")
   parser.add_argument("--fixture")
   options = parser.parse_args()
@@ -588,7 +589,7 @@ def main():
   wanted_names.extend(options.names)
   text = english(options.data)
   words = sorted(set(re.findall(r"\S+", text)))
-  lines = Lines(words)
+  lines = Lines(words, options.seed)
   if options.fixture:
     write_fixture(options.fixture, lambda folder: Trainer(folder, text[:200_000], Lines(words, seed=2)), lines)
     return 0

@@ -71,7 +71,7 @@ class Unigram::ViterbiRun : public TokenModel::Run {
       ++end;
       const TokenId id = trie.token(node);
       if (id < 0) continue;
-      offer(pos, end, id, static_cast<Real>(score_of(id, end - pos) + here));
+      offer(pos, end, id, static_cast<Real>(score_of(id, end - pos)) + here);
       single = single || end - pos == character_size;
       furthest = std::max(furthest, end);
     }
@@ -86,7 +86,7 @@ class Unigram::ViterbiRun : public TokenModel::Run {
     const UnigramOptions& options = model_.options_;
     const auto i = static_cast<size_t>(id);
     if (!options.uses.empty() && options.uses[i] == Use::kAlways) {
-      return static_cast<Real>(bytes) * static_cast<Real>(model_.highest_) - 0.1;
+      return static_cast<double>(bytes) * 0.1 - 0.1;  // as of SentencePiece 0.2.3
     }
     return options.scores[i];
   }
@@ -162,14 +162,10 @@ Unigram::Unigram(Vocabulary vocabulary, UnigramOptions options)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
   lowest_ =
       options_.single_precision ? static_cast<double>(FLT_MAX) : std::numeric_limits<double>::infinity();
-  highest_ = static_cast<double>(FLT_MIN);
   std::vector<std::pair<std::string_view, TokenId>> entries;
   for (size_t i = 0; i < vocabulary_.size(); ++i) {
     const Use use = options_.uses.empty() ? Use::kNormal : options_.uses[i];
-    if (use == Use::kNormal) {
-      lowest_ = std::min(lowest_, options_.scores[i]);
-      highest_ = std::max(highest_, options_.scores[i]);
-    }
+    if (use == Use::kNormal) lowest_ = std::min(lowest_, options_.scores[i]);
     const auto id = static_cast<TokenId>(i);
     if (use != Use::kNever) entries.emplace_back(*vocabulary_.text(id), id);
   }

@@ -11,7 +11,7 @@ namespace quire {
 struct UnigramOptions {
   enum class Use : uint8_t {
     kNormal,
-    kAlways,  // SentencePiece's user-defined pieces: scored above all else
+    kAlways,  // SentencePiece's user-defined pieces: scored by their length, above all else
     kNever,   // found by byte fallback only
   };
 
@@ -19,8 +19,8 @@ struct UnigramOptions {
   std::vector<Use> uses;       // by id; empty: all normal
   TokenId unknown = 0;         // an entry
   bool byte_fallback = false;
-  /// SentencePiece adds scores up in single precision, and lowers a piece's score by what stands before it;
-  /// the tokenizers library in double. Where two ways are nearly as good it decides which wins.
+  /// SentencePiece adds scores up in single precision, the tokenizers library in double. Where two ways are
+  /// nearly as good it decides which wins.
   bool single_precision = false;
 };
 
@@ -43,7 +43,6 @@ class Unigram : public TokenModel {
   UnigramOptions options_;
   TokenTrie trie_;
   double lowest_ = 0;
-  double highest_ = 0;
   std::vector<TokenId> bytes_;  // by byte, -1: none; empty unless fallback is on
 };
 
