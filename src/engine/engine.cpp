@@ -54,8 +54,11 @@ struct Arrival {
 struct Abort {
   RequestId id = 0;
 };
-struct AbortAll {};
+struct AbortAll {};  // the time to finish is over
 using Command = std::variant<Arrival, Abort, AbortAll>;
+
+constexpr const char* kShuttingDownText = "The server is shutting down.";
+RequestError shutting_down() { return {RequestErrorCode::kShuttingDown, kShuttingDownText, {}}; }
 
 }  // namespace
 
@@ -89,6 +92,7 @@ struct Engine::Impl {
   // Any thread.
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
   std::optional<RequestError> too_long(const GenerationRequest& request) const;
+  std::optional<RequestError> unknown_token(const GenerationRequest& request) const;
   bool has_room(uint32_t sequences) const;
 
   // The engine's thread.
@@ -100,7 +104,7 @@ struct Engine::Impl {
   void deliver(std::vector<SeqEvent> events, Nanos now);
   bool take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event, ChoiceOutput& out);
   void take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event, Nanos now);
-  void end_all(FinishReason reason, const std::optional<RequestError>& error);
+  void end_all(FinishReason reason, const RequestError& error);
   void end_request(ActiveRequest& request, FinishReason reason, const std::optional<RequestError>& error);
   void touch(ActiveRequest& request);
   void send_news();
@@ -151,6 +155,16 @@ std::optional<RequestError> Engine::Impl::too_long(const GenerationRequest& requ
       {}};
 }
 
+std::optional<RequestError> Engine::Impl::unknown_token(const GenerationRequest& request) const {
+  const auto known = [this](TokenId id) { return id >= 0 && static_cast<uint32_t>(id) < config.vocab_size; };
+  const auto found = std::find_if_not(request.prompt.begin(), request.prompt.end(), known);
+  if (found == request.prompt.end()) return std::nullopt;
+  return RequestError{RequestErrorCode::kInvalid,
+                      fmt::format("Token {} of the prompt is {}, and the model knows {} tokens.",
+                                  found - request.prompt.begin(), *found, config.vocab_size),
+                      "prompt"};
+}
+
 bool Engine::Impl::has_room(uint32_t sequences) const {
   const SchedulerConfig& limits = config.scheduler;
   const StepStats& now = published.step;
@@ -161,7 +175,8 @@ bool Engine::Impl::has_room(uint32_t sequences) const {
 Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink sink) {
   if (request.prompt.empty()) return refuse(RequestErrorCode::kInvalid, "The prompt is empty.", "prompt");
   if (auto error = too_long(request)) return tl::unexpected(std::move(*error));
-  const uint64_t most = uint64_t{config.scheduler.max_waiting} + config.scheduler.max_num_seqs;
+  if (auto error = unknown_token(request)) return tl::unexpected(std::move(*error));
+  const uint64_t most = config.max_sequences();
   if (request.n > most) {
     return refuse(
         RequestErrorCode::kInvalid,
@@ -169,7 +184,7 @@ Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink s
   }
   const Nanos arrived = clock.now();
   const std::lock_guard lock(mutex);
-  if (draining || stopping) return refuse(RequestErrorCode::kShuttingDown, "The server is shutting down.");
+  if (draining || stopping) return refuse(RequestErrorCode::kShuttingDown, kShuttingDownText);
   if (!failure.empty()) return refuse(RequestErrorCode::kInternal, failure);
   if (!has_room(request.n)) {
     return refuse(
@@ -200,7 +215,7 @@ void Engine::Impl::run() {
     for (Command& command : commands) apply(std::move(command));
     if (!commands.empty()) publish_stats(taken);
     commands.clear();
-    if (stop) end_all(FinishReason::kAbort, std::nullopt);
+    if (stop) end_all(FinishReason::kAbort, shutting_down());
     if (scheduler.has_work()) try_step();
     send_news();
   }
@@ -246,7 +261,7 @@ void Engine::Impl::apply(Command command) {
     const auto found = requests.find(abort->id);
     if (found != requests.end()) end_request(found->second, FinishReason::kAbort, std::nullopt);
   } else {
-    end_all(FinishReason::kAbort, std::nullopt);
+    end_all(FinishReason::kAbort, shutting_down());
   }
 }
 
@@ -362,7 +377,7 @@ void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
   if (error) request.news.error = error;
 }
 
-void Engine::Impl::end_all(FinishReason reason, const std::optional<RequestError>& error) {
+void Engine::Impl::end_all(FinishReason reason, const RequestError& error) {
   std::vector<RequestId> ids;
   for (const auto& [id, request] : requests) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
@@ -441,6 +456,11 @@ bool Engine::drain(Nanos timeout) {
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->published;
+}
+
+std::string Engine::failure() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failure;
 }
 
 const EngineConfig& Engine::config() const { return impl_->config; }

@@ -51,7 +51,7 @@ struct RequestOutput {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;         // of the prompt, of choice 0
   uint32_t completion_tokens = 0;     // so far, of all choices
-  std::optional<RequestError> error;  // with done: the engine could not go on
+  std::optional<RequestError> error;  // with done: why it was not finished, unless by abort()
 };
 
 /// Called on the engine's thread, in order; must not block and must not call the engine, except abort.
@@ -62,6 +62,9 @@ struct EngineConfig {
   std::vector<TokenId> eos;
   uint32_t vocab_size = 0;
   bool check_invariants = false;  // after every step; for tests
+
+  /// That can run and wait at once; a request for more could never be taken.
+  uint64_t max_sequences() const { return uint64_t{scheduler.max_waiting} + scheduler.max_num_seqs; }
 };
 
 /// A snapshot for metrics, the live page and `bench`.
@@ -84,22 +87,25 @@ class Engine {
   /// null.
   Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
          StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr);
-  /// Aborts what runs.
+  /// Ends what runs as drain(0) does.
   ~Engine();
 
   /// Queues a request; from now on its news comes through `sink` until one is `done`. Refused as
-  /// Scheduler::add says, or with kShuttingDown after drain().
+  /// Scheduler::add says, with kShuttingDown after drain(), and where the prompt has a token that is none of
+  /// the model's (a tokenizer may know more of them than the model).
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
 
   /// Its blocks are back by the next step. The sink gets a last RequestOutput with kAbort. Unknown ids are
   /// ignored.
   void abort(RequestId id);
 
-  /// No new requests; returns when all are done or `timeout` has passed (then the rest is aborted).
-  /// True if nothing was aborted.
+  /// No new requests; returns when all are done or `timeout` has passed: then the rest ends with kAbort and
+  /// the error kShuttingDown. True if nothing was aborted.
   bool drain(Nanos timeout);
 
   EngineStats stats() const;
+  /// Why the executor gave up; empty while it works. An engine that has failed refuses all requests.
+  std::string failure() const;
   const EngineConfig& config() const;
 
  private:

@@ -239,8 +239,8 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
   return out;
 }
 
-GenerationDefaults load_generation_defaults(const std::filesystem::path& dir) {
-  GenerationDefaults out;
+SamplingDefaults load_sampling_defaults(const std::filesystem::path& dir) {
+  SamplingDefaults out;
   const auto path = generation_config_path(dir);
   if (!std::filesystem::exists(path)) return out;
   const json::value root = read_json_file(path);

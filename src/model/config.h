@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/model_shape.h"
+#include "base/sampling_params.h"
 #include "tensor/dtype.h"
 
 namespace quire {
@@ -96,19 +97,10 @@ struct ModelConfig {
   uint32_t rotary(const RopeConfig& of) const { return static_cast<uint32_t>(head_dim * of.partial); }
 };
 
-/// Suggestions of generation_config.json, used where a request leaves a parameter out.
-struct GenerationDefaults {
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-};
-
 /// Reads config.json and generation_config.json of a Hugging Face directory. Throws Error with file and key;
 /// an architecture or a value that cannot be honoured is named, never ignored. A key that the family does not
 /// know is logged as a warning.
 ModelConfig load_model_config(const std::filesystem::path& dir);
-GenerationDefaults load_generation_defaults(const std::filesystem::path& dir);
+SamplingDefaults load_sampling_defaults(const std::filesystem::path& dir);
 
 }  // namespace quire

@@ -69,12 +69,17 @@ class Api final : public RequestHandler {
   Expected<json::value> parse_body(const HttpRequest& request) const;
   Expected<std::string> render(const ChatPrompt& prompt) const;
   Expected<void> check_model(std::string_view name) const;
+  Expected<void> check_count(size_t num_prompts, uint32_t n) const;
+  Expected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,
+                                        std::string_view param) const;
+  Expected<std::string> decode(const std::vector<TokenId>& ids, bool skip_special_tokens,
+                               std::string_view param) const;
   AnswerStyle make_style(AnswerKind kind, const GenerationOptions& options) const;
   GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,
                                  std::vector<TokenId> prompt) const;
 
   template <class Work>
-  asio::awaitable<std::invoke_result_t<Work>> on_worker(Work work);
+  asio::awaitable<std::invoke_result_t<Work>> on_worker(const HttpRequest& request, Work work);
   asio::awaitable<void> respond_json(Exchange& exchange, Expected<std::string> body);
   std::string model_entry(std::string_view name) const;
 
@@ -86,6 +91,7 @@ class Api final : public RequestHandler {
   const SchemaContext schema_;
   const int64_t started_;  // seconds since 1970
   asio::thread_pool workers_;
+  asio::thread_pool long_worker_{1};  // for long bodies, so that short ones never wait behind them
 };
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #include "serve/connection.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -62,7 +63,12 @@ std::string_view view(boost::beast::string_view text) { return {text.data(), tex
 HttpRequest read_head(const http::request_header<>& head) {
   HttpRequest out;
   out.method = view(head.method_string());
-  const std::string_view target = view(head.target());
+  std::string_view target = view(head.target());
+  // The absolute form, as proxies write it (RFC 9112, section 3.2.2).
+  if (const size_t scheme = target.find("://"); scheme != std::string_view::npos && target.front() != '/') {
+    target.remove_prefix(std::min(target.find('/', scheme + 3), target.size()));
+    if (target.empty()) target = "/";
+  }
   // A path that cannot be decoded is one that nobody serves.
   out.path = percent_decode(target.substr(0, target.find('?'))).value_or("");
   out.authorization = view(head[http::field::authorization]);
@@ -207,6 +213,11 @@ asio::awaitable<bool> Connection::read_request() {
   const auto& head = parser.get();
   request_ = read_head(head);
   http10_ = head.version() < 11;
+  // RFC 9112, section 3.2.
+  if (const size_t hosts = head.count(http::field::host); hosts > 1 || (hosts == 0 && !http10_)) {
+    co_await refuse(400, hosts == 0 ? "the request has no Host header" : "the request has two Host headers");
+    co_return false;
+  }
   const bool may_stay = !http10_ && head.keep_alive();
   if (auto settled = handler_.settle_early(request_)) {
     unread_ = !parser.is_done();

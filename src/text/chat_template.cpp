@@ -65,7 +65,30 @@ json::object special_tokens(const json::object& config) {
   return out;
 }
 
+/// The text in a value, with a few bytes for each value in it.
+uint64_t size_of(const json::value& value) {
+  constexpr uint64_t kEach = 16;
+  uint64_t size = kEach;
+  if (const json::string* text = value.if_string()) return size + text->size();
+  if (const json::array* array = value.if_array()) {
+    for (const json::value& item : *array) size += size_of(item);
+  } else if (const json::object* object = value.if_object()) {
+    for (const auto& [key, item] : *object) size += key.size() + size_of(item);
+  }
+  return size;
+}
+
 }  // namespace
+
+TemplateLimits limits_for(const json::object& context) {
+  uint64_t size = 0;
+  for (const auto& [key, value] : context) size += key.size() + size_of(value);
+  TemplateLimits limits;
+  limits.max_steps += 2 * size;
+  limits.max_output_bytes += 4 * size;
+  limits.max_memory_bytes += 64 * size;
+  return limits;
+}
 
 struct ChatTemplate::Impl {
   std::string source;
@@ -90,6 +113,13 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem:
 }
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
+  if (auto found = find(path)) return std::move(*found);
+  throw file_error(path,
+                   "no chat template: neither chat_template.jinja nor a chat_template in "
+                   "tokenizer_config.json");
+}
+
+std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path) {
   std::error_code failed;
   const bool is_directory = std::filesystem::is_directory(path, failed);
   const std::filesystem::path folder = is_directory ? path : path.parent_path();
@@ -100,27 +130,21 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
     if (!config.is_object()) throw file_error(config_path, "a JSON object was expected");
   }
   const std::filesystem::path own_file = is_directory ? path / "chat_template.jinja" : path;
-  const auto load_text = [&] {
-    if (!is_directory || std::filesystem::exists(own_file, failed)) {
-      return parse(read_file(own_file, kMaxTemplateBytes), own_file);
-    }
-    const json::string* text = template_text(config.get_object(), config_path);
-    if (text == nullptr) {
-      throw file_error(path,
-                       "no chat template: neither chat_template.jinja nor a chat_template in "
-                       "tokenizer_config.json");
-    }
-    return parse({text->data(), text->size()}, config_path);
-  };
-  ChatTemplate out = load_text();
-  out.impl_->tokens = special_tokens(config.get_object());
+  std::optional<ChatTemplate> out;
+  if (!is_directory || std::filesystem::exists(own_file, failed)) {
+    out = parse(read_file(own_file, kMaxTemplateBytes), own_file);
+  } else if (const json::string* text = template_text(config.get_object(), config_path)) {
+    // Lines and columns are those of the key's text, not of the file.
+    out = parse({text->data(), text->size()}, config_path.string() + ": key 'chat_template'");
+  }
+  if (out) out->impl_->tokens = special_tokens(config.get_object());
   return out;
 }
 
-Expected<std::string> ChatTemplate::render(const json::object& context, const TemplateLimits& limits) const {
+Expected<std::string> ChatTemplate::render(const json::object& context) const {
   try {
     const jinja::RenderClock clock{.now = std::time(nullptr)};
-    return jinja::Interpreter(impl_->parsed, context, impl_->tokens, limits, clock).run();
+    return jinja::Interpreter(impl_->parsed, context, impl_->tokens, limits_for(context), clock).run();
   } catch (const jinja::Fault& fault) {
     if (fault.from_template) return refuse(RequestErrorCode::kInvalid, fault.message);
     return refuse(RequestErrorCode::kInvalid, "chat template: " + located(fault));

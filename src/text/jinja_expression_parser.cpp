@@ -107,7 +107,9 @@ const Expr* ExpressionParser::comparison() {
   const Position at = current().at;
   const Expr* first = sum();
   CompareExpr* out = nullptr;
-  while (const std::optional<CompareOp> op = compare_operator()) {
+  while (true) {
+    const std::optional<CompareOp> op = compare_operator();
+    if (!op) break;
     if (out == nullptr) out = make<CompareExpr>(at, first);
     out->rest.emplace_back(*op, sum());
   }

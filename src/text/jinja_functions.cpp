@@ -172,29 +172,29 @@ Bound::Bound(std::string_view function, const Args& args, std::initializer_list<
     fail(fmt::format("{}() takes at most {} arguments ({} given)", function, names_.size(),
                      args.positional.size()));
   }
-  for (size_t i = 0; i < args.positional.size(); ++i) values_[i] = args.positional[i];
+  for (size_t i = 0; i < args.positional.size(); ++i) values_[i] = {true, args.positional[i]};
   for (const Named& each : args.named) {
     const auto at = std::find(names_.begin(), names_.end(), each.name);
     if (at == names_.end()) {
       fail(fmt::format("{}() got an unexpected keyword argument '{}'", function, each.name));
     }
-    std::optional<Value>& value = values_[static_cast<size_t>(at - names_.begin())];
-    if (value) fail(fmt::format("{}() got multiple values for argument '{}'", function, each.name));
-    value = each.value;
+    Slot& slot = values_[static_cast<size_t>(at - names_.begin())];
+    if (slot.given) fail(fmt::format("{}() got multiple values for argument '{}'", function, each.name));
+    slot = {true, each.value};
   }
   for (size_t i = 0; i < required; ++i) {
-    if (!values_[i]) fail(fmt::format("{}() missing required argument: '{}'", function, names_[i]));
+    if (!values_[i].given) fail(fmt::format("{}() missing required argument: '{}'", function, names_[i]));
   }
 }
 
-bool Bound::flag(size_t i, bool otherwise) const { return has(i) ? truthy(*values_[i]) : otherwise; }
+bool Bound::flag(size_t i, bool otherwise) const { return has(i) ? truthy(values_[i].value) : otherwise; }
 
 int64_t Bound::integer(size_t i, int64_t otherwise) const {
-  return has(i) ? to_index(*values_[i], function_) : otherwise;
+  return has(i) ? to_index(values_[i].value, function_) : otherwise;
 }
 
 std::string_view Bound::string(size_t i) const {
-  const Value& value = *values_[i];
+  const Value& value = values_[i].value;
   if (value.is_undefined()) fail_undefined(value);
   if (!value.is_string()) {
     fail(fmt::format("{}() argument '{}' must be str, not {}", function_, names_[i], type_name(value)));

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,12 +32,12 @@ class Bound {
   Bound(std::string_view function, const Args& args, std::initializer_list<std::string_view> parameters,
         size_t required = 0);
 
-  bool has(size_t i) const { return values_[i].has_value(); }
+  bool has(size_t i) const { return values_[i].given; }
   /// REQUIRES has(i).
-  const Value& operator[](size_t i) const { return *values_[i]; }
-  Value or_else(size_t i, const Value& otherwise) const { return values_[i].value_or(otherwise); }
+  const Value& operator[](size_t i) const { return values_[i].value; }
+  Value or_else(size_t i, const Value& otherwise) const { return has(i) ? values_[i].value : otherwise; }
   /// None counts as absent.
-  bool is_given(size_t i) const { return has(i) && !values_[i]->is_none(); }
+  bool is_given(size_t i) const { return has(i) && !values_[i].value.is_none(); }
 
   bool flag(size_t i, bool otherwise) const;
   int64_t integer(size_t i, int64_t otherwise) const;
@@ -48,7 +47,11 @@ class Bound {
  private:
   std::string_view function_;
   std::vector<std::string_view> names_;
-  std::vector<std::optional<Value>> values_;
+  struct Slot {
+    bool given = false;
+    Value value{};
+  };
+  std::vector<Slot> values_;
 };
 
 /// A function of values for the `attribute` arguments: "a.b.0", an integer, or None for the value itself.

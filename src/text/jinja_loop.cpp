@@ -82,6 +82,7 @@ std::optional<Value> macro_attribute(Sandbox& sandbox, const Value& value, std::
   if (name == "caller") return Value::boolean(node.uses_caller);
   if (name != "arguments") return std::nullopt;
   std::vector<Value> names;
+  names.reserve(node.parameters.size());
   for (const auto& [id, parameter] : node.parameters) names.push_back(Value::string(parameter));
   return new_tuple(sandbox, names);
 }

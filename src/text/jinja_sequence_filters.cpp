@@ -159,6 +159,12 @@ void sort_keyed(Sandbox& sandbox, std::vector<Keyed>& items, bool reverse) {
   });
 }
 
+Value items_of(Sandbox& sandbox, const std::vector<Keyed>& items) {
+  const std::span<Value> out = sandbox.array<Value>(items.size());
+  std::transform(items.begin(), items.end(), out.begin(), [](const Keyed& each) { return each.item; });
+  return Value::list(out);
+}
+
 Value filter_sort(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("sort", args, {"reverse", "case_sensitive", "attribute"});
   Sandbox& sandbox = interpreter.sandbox();
@@ -187,9 +193,7 @@ Value filter_sort(Interpreter& interpreter, const Value& self, const Args& args)
     items.push_back({new_list(sandbox, key), item});
   }
   sort_keyed(sandbox, items, bound.flag(0, false));
-  std::vector<Value> out;
-  for (const Keyed& each : items) out.push_back(each.item);
-  return new_list(sandbox, out);
+  return items_of(sandbox, items);
 }
 
 Value filter_dictsort(Interpreter& interpreter, const Value& self, const Args& args) {
@@ -206,9 +210,7 @@ Value filter_dictsort(Interpreter& interpreter, const Value& self, const Args& a
                      new_tuple(sandbox, {entry.key, entry.value})});
   }
   sort_keyed(sandbox, items, bound.flag(2, false));
-  std::vector<Value> out;
-  for (const Keyed& each : items) out.push_back(each.item);
-  return new_list(sandbox, out);
+  return items_of(sandbox, items);
 }
 
 Value filter_unique(Interpreter& interpreter, const Value& self, const Args& args) {

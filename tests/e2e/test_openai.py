@@ -246,8 +246,11 @@ def test_bad_fields_are_named(client, options, field):
 def test_too_long_a_prompt(client):
     with pytest.raises(openai.BadRequestError) as caught:
         complete(client, "word " * 2000)
-    assert caught.value.code == "context_length_exceeded"
+    assert caught.value.code == "context_length_exceeded" and caught.value.param == "prompt"
     assert "512" in caught.value.message
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, [{"role": "user", "content": "word " * 2000}])
+    assert caught.value.code == "context_length_exceeded" and caught.value.param == "messages"
     with pytest.raises(openai.BadRequestError) as caught:
         complete(client, "word", max_tokens=10000)
     assert caught.value.code == "context_length_exceeded"
@@ -266,6 +269,31 @@ def test_http_errors(client):
     assert status == 400 and "at byte" in json.loads(body)["error"]["message"]
     assert post(client, "/v1/completions", b" " * (17 << 20))[0] == 413
     assert post(client, "/health", None, method="GET", headers={"X-Long": "a" * 20000})[0] == 431
+
+
+def test_a_model_without_a_chat_template(tmp_path):
+    for file in MODEL.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with QuireServer("--served-model-name", MODEL_NAME, model=tmp_path) as server:
+        assert "no chat template" in server.output()
+        client = make_client(server)
+        assert complete(client, "Once", max_tokens=3).choices[0].finish_reason
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client)
+        assert "no chat template" in caught.value.message
+
+
+def test_more_than_can_ever_wait():
+    with QuireServer("--max-num-seqs", 2, "--max-waiting", 2) as server:
+        client = make_client(server)
+        for prompt, n, field in (["a"] * 5, 1, "prompt"), ("a", 5, "n"):
+            with pytest.raises(openai.BadRequestError) as caught:
+                complete(client, prompt, n=n)
+            assert caught.value.param == field and "no more than 4" in caught.value.message
 
 
 def test_keys_and_names():
@@ -299,25 +327,25 @@ def test_a_full_queue():
 
 # ---- Many at once ----
 
-def test_64_streams_of_which_20_are_cut(client, server):
-    """Those that are cut give their blocks back at once; the others say what they say alone."""
+def test_64_streams_of_which_20_are_cut(tmp_path):
+    """Those that are cut give their blocks back by the next step; the others say what they say alone."""
     wishes = [f"Tell me a story about a {colour} {animal}."
               for colour in ("red", "blue", "green", "small", "big", "old", "happy", "lonely")
               for animal in ("fox", "cat", "bridge", "bear", "boat", "owl", "tree", "star")]
     assert len(wishes) == 64
     cut = set(range(1, 61, 3))
     assert len(cut) == 20
-    options = dict(max_completion_tokens=120, temperature=0.8, stream=True)
-    before = server.wait_until_idle()
     started = threading.Barrier(64)
 
     def wish(i):
-        started.wait()
         text = ""
         pieces = 0
-        stream = make_client(server).chat.completions.create(
-            model=MODEL_NAME, messages=[{"role": "user", "content": wishes[i]}], seed=i,
-            extra_body={"ignore_eos": True}, **options)
+        user = make_client(server)
+        started.wait()
+        stream = user.chat.completions.create(
+            model=MODEL_NAME, messages=[{"role": "user", "content": wishes[i]}], seed=i, temperature=0.8,
+            max_completion_tokens=400 if i in cut else 120, stream=True,
+            extra_body={"ignore_eos": True})
         for chunk in stream:
             text += chunk.choices[0].delta.content or ""
             pieces += 1
@@ -326,18 +354,28 @@ def test_64_streams_of_which_20_are_cut(client, server):
                 break
         return text
 
-    with concurrent.futures.ThreadPoolExecutor(64) as pool:
-        together = list(pool.map(wish, range(64)))
-    after = server.wait_until_idle()
-    reasons = {name: after[name] - before.get(name, 0) for name in after if "request_success" in name}
-    assert reasons["vllm:request_success_total:length"] == 44
-    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] < 44 * 120 + 20 * 100
-    for i in range(64):
-        if i in cut:
-            continue
-        alone = chat(client, [{"role": "user", "content": wishes[i]}], seed=i, max_completion_tokens=120,
-                     temperature=0.8, extra_body={"ignore_eos": True})
-        assert together[i] == alone.choices[0].message.content, wishes[i]
+    trace = tmp_path / "steps.jsonl"
+    with QuireServer("--max-num-seqs", 64, "--no-enable-prefix-caching", "--step-trace", trace) as server:
+        with concurrent.futures.ThreadPoolExecutor(64) as pool:
+            together = list(pool.map(wish, range(64)))
+        after = server.wait_until_idle()
+        client = make_client(server)
+        alone = [chat(client, [{"role": "user", "content": wishes[i]}], seed=i, temperature=0.8,
+                      max_completion_tokens=1 if i in cut else 120, extra_body={"ignore_eos": True})
+                 for i in range(64)]
+    for i in set(range(64)) - cut:
+        assert together[i] == alone[i].choices[0].message.content, wishes[i]
+    longest_prompt = max(answer.usage.prompt_tokens for answer in alone)
+    assert after["vllm:request_success_total:length"] == 44
+    assert after["vllm:request_success_total:abort"] == 20
+    # Without sharing, the token places in use are the computed tokens of those that run. Every one of them has
+    # its prompt and at most a token a step, so one that is gone and still held blocks would show.
+    burst = [json.loads(line) for line in trace.read_text().splitlines()]
+    burst = burst[:next(i for i, step in enumerate(burst) if i > 100 and step["running"] <= 1)]
+    assert max(step["running"] for step in burst) > 44
+    for number, step in enumerate(burst):
+        held = step["blocks_referenced"] * 16 - step["slots_unused"]
+        assert held <= step["running"] * (longest_prompt + number + 1), step
 
 
 def test_cut_streams_free_their_blocks_while_others_run(server):
@@ -382,6 +420,23 @@ def test_sigterm_lets_streams_finish():
             complete(client, "a")
 
 
+def test_what_takes_too_long_after_sigterm_ends_with_an_error():
+    with QuireServer("--drain-timeout", 0.05, "--max-num-seqs", 1) as server:
+        client = make_client(server)
+        streams = [complete(client, "Once", max_tokens=500, n=8, stream=True, extra_body={"ignore_eos": True})
+                   for _ in range(4)]
+        next(iter(streams[0]))
+        server.process.send_signal(signal.SIGTERM)
+        reasons = set()
+        for stream in streams:
+            with pytest.raises(openai.APIError) as caught:
+                for chunk in stream:
+                    reasons.update(choice.finish_reason for choice in chunk.choices)
+            assert caught.value.code == "shutting_down"
+        assert reasons <= {None, "length"}
+        assert server.process.wait(20) == 1
+
+
 def test_a_second_signal_ends_at_once():
     with QuireServer("--max-num-seqs", 1) as server:
         client = make_client(server)
@@ -392,7 +447,7 @@ def test_a_second_signal_ends_at_once():
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.05)
         server.process.send_signal(signal.SIGTERM)
-        server.process.wait(20)
+        assert server.process.wait(20) == 1
         assert time.monotonic() - begun < 10
         with pytest.raises(openai.APIError):
             for stream in streams:

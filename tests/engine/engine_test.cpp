@@ -237,6 +237,7 @@ TEST(Engine, AbortGivesTheBlocksBackAndDisturbsNobody) {
   for (int i = 0; i < 8; ++i) {
     const Inbox::Answer answer = inbox.wait(i);
     EXPECT_EQ(answer.finish.at(0), i % 2 == 0 ? FinishReason::kAbort : FinishReason::kLength);
+    EXPECT_FALSE(answer.last.error) << "who aborts knows why";
     if (i % 2 == 1) {
       EXPECT_EQ(answer.tokens.at(0).size(), 20U);
     }
@@ -288,6 +289,13 @@ TEST(Engine, TheQueueIsBounded) {
     }
   }
   EXPECT_EQ(accepted, 5);
+  GenerationRequest wide = request_of(1, 8, 1);
+  wide.n = 6;
+  const auto never = rig.engine->submit(wide, inbox.sink(100));
+  ASSERT_FALSE(never);
+  EXPECT_EQ(never.error().code, RequestErrorCode::kInvalid) << "later would not help";
+  EXPECT_EQ(never.error().param, "n");
+  EXPECT_THAT(never.error().message, testing::AllOf(testing::HasSubstr("6"), testing::HasSubstr("5")));
   for (int i = 0; i < accepted; ++i) EXPECT_EQ(inbox.wait(i).finish.at(0), FinishReason::kLength);
   expect_baseline(*rig.engine);
 }
@@ -312,7 +320,10 @@ TEST(Engine, DrainGivesUpAfterItsTime) {
   Inbox inbox;
   ASSERT_TRUE(rig.engine->submit(request_of(1, 8, 1000), inbox.sink(0)));
   EXPECT_FALSE(rig.engine->drain(kSecond / 50));
-  EXPECT_EQ(inbox.wait(0).finish.at(0), FinishReason::kAbort);
+  const Inbox::Answer cut = inbox.wait(0);
+  EXPECT_EQ(cut.finish.at(0), FinishReason::kAbort);
+  ASSERT_TRUE(cut.last.error);
+  EXPECT_EQ(cut.last.error->code, RequestErrorCode::kShuttingDown);
 }
 
 TEST(Engine, DestructionEndsEveryRequest) {
@@ -420,6 +431,62 @@ TEST(Engine, CountsInPrometheusForm) {
                            "vllm:time_to_first_token_seconds_count{model_name=\"letters\"} 3"}) {
     EXPECT_THAT(text, testing::HasSubstr(line));
   }
+}
+
+TEST(Engine, TokensThatTheModelDoesNotKnowAreRefused) {
+  Rig rig;
+  Inbox inbox;
+  ASSERT_TRUE(rig.engine->submit(request_of(1, 20, 200), inbox.sink(0)));
+  for (const TokenId bad : {static_cast<TokenId>(kVocab), -1, INT32_MAX}) {
+    GenerationRequest request = request_of(2, 20, 5);
+    request.prompt[3] = bad;
+    const auto refused = rig.engine->submit(request, inbox.sink(1));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, RequestErrorCode::kInvalid);
+    EXPECT_EQ(refused.error().param, "prompt");
+    EXPECT_THAT(refused.error().message, testing::HasSubstr(fmt::format("Token 3 of the prompt is {}", bad)));
+  }
+  inbox.wait(0);
+  EXPECT_EQ(rig.engine->failure(), "");
+}
+
+TEST(Engine, AbortedSequencesHoldNoBlockInTheNextStep) {
+  // Without sharing, the token places in use are the computed tokens of those that run: one that is gone and
+  // still held blocks would show in the sum.
+  const auto path = test::temp_dir() / "steps.jsonl";
+  constexpr uint32_t kPrompt = 40;
+  constexpr int kAll = 64;
+  constexpr int kCut = 20;
+  {
+    StepTrace trace(path);
+    SchedulerConfig scheduler;
+    scheduler.enable_prefix_caching = false;
+    scheduler.max_num_batched_tokens = kAll * kPrompt;
+    Rig rig({.num_blocks = 1024, .delay = 1'000'000}, scheduler, &trace);
+    Inbox inbox;
+    std::vector<RequestId> ids;
+    for (int i = 0; i < kAll; ++i) {
+      ids.push_back(rig.engine->submit(request_of(i, kPrompt, 200), inbox.sink(i)).value());
+    }
+    while (rig.engine->stats().step.running < kAll) std::this_thread::sleep_for(1ms);
+    for (int i = 0; i < kCut; ++i) rig.engine->abort(ids[3 * i]);
+    for (int i = 0; i < kAll; ++i) inbox.wait(i);
+    rig.engine.reset();
+  }
+  std::ifstream in(path);
+  uint32_t steps = 0;
+  uint32_t steps_after = 0;
+  for (std::string line; std::getline(in, line);) {
+    const auto step = boost::json::parse(line).as_object();
+    const auto number = [&](const char* key) { return step.at(key).to_number<uint32_t>(); };
+    ++steps;
+    const uint32_t held = number("blocks_referenced") * 16 - number("slots_unused");
+    EXPECT_LE(held, number("running") * (kPrompt + steps));
+    if (number("running") != kAll - kCut) continue;
+    ++steps_after;
+    EXPECT_GE(held, (kAll - kCut) * kPrompt);
+  }
+  EXPECT_GT(steps_after, 100U);
 }
 
 }  // namespace

@@ -77,6 +77,23 @@ TEST(ChatTemplate, BadFilesNameThemselves) {
   EXPECT_NE(error_of_loading(dir).find("not valid UTF-8"), std::string::npos);
 }
 
+TEST(ChatTemplate, NoneIsNoErrorButABrokenOneIs) {
+  const auto dir = temp_dir();
+  EXPECT_FALSE(ChatTemplate::find(dir));
+  const auto config = dir / "tokenizer_config.json";
+  write(config, R"({"bos_token": "<s>", "chat_template": null})");
+  EXPECT_FALSE(ChatTemplate::find(dir));
+  write(config, R"({"chat_template": "one\n{% if %}"})");
+  EXPECT_THROW(ChatTemplate::find(dir), Error);
+  EXPECT_NE(error_of_loading(dir).find("tokenizer_config.json: key 'chat_template': line 2, column 7: "),
+            std::string::npos)
+      << error_of_loading(dir);
+  write(dir / "chat_template.jinja", "{% endfor %}");
+  EXPECT_THROW(ChatTemplate::find(dir), Error);
+  write(dir / "chat_template.jinja", "fine");
+  EXPECT_EQ(ChatTemplate::find(dir).value().render({}).value(), "fine");
+}
+
 TEST(ChatTemplate, ErrorsOfRenderingAreValues) {
   const auto broken = ChatTemplate::parse("a\n{{ messages[0].role + 1 }}", "x").render(kHello);
   ASSERT_FALSE(broken.has_value());
@@ -118,6 +135,19 @@ TEST(ChatTemplate, TheDemoModelHasOne) {
                         .render({{"messages", kHello.at("messages")}, {"add_generation_prompt", true}});
   ASSERT_TRUE(text.has_value()) << text.error().message;
   EXPECT_NE(text->find("Hello"), std::string::npos);
+}
+
+TEST(ChatTemplate, BoundsGrowWithTheConversation) {
+  const std::string echo = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
+  const ChatTemplate parsed = ChatTemplate::parse(echo, "x");
+  json::array messages;
+  for (int i = 0; i < 3000; ++i) messages.push_back({{"role", "user"}, {"content", std::string(3000, 'a')}});
+  const auto text = parsed.render({{"messages", messages}});
+  ASSERT_TRUE(text.has_value()) << text.error().message;
+  EXPECT_EQ(text->size(), 3000U * 3002U);
+  const auto bomb = ChatTemplate::parse("{{ 'a' * 2000000 }}", "x").render(kHello);
+  ASSERT_FALSE(bomb.has_value());
+  EXPECT_NE(bomb.error().message.find("too long"), std::string::npos) << bomb.error().message;
 }
 
 }  // namespace
