@@ -92,6 +92,10 @@ class Lines:
     specials = list(specials)
     return ["".join(self.piece(specials) for _ in range(self.rng.randrange(1, 14))) for _ in range(count)]
 
+  def every_character(self):
+    """Each assigned character behind a letter."""
+    return ["".join("a" + chr(c) for c in self.assigned[i:i + 100]) for i in range(0, len(self.assigned), 100)]
+
 
 def english(data, limit=1_500_000):
   texts = []
@@ -606,7 +610,10 @@ def main():
         case = make()
       except Skipped:
         continue
-      wrong = compare(case, lines.make(options.lines, case.specials), options.quire, work)
+      texts = lines.make(options.lines, case.specials)
+      if case.name.startswith("probe/"):
+        texts += lines.every_character()
+      wrong = compare(case, texts, options.quire, work)
       print(f"{case.name}: {wrong or 'equal'}", flush=True)
       total += 1
       bad += 1 if wrong else 0

@@ -77,13 +77,15 @@ bool is_numeric(char32_t code) {
 bool is_mark(char32_t code) {
   if (code < 0x300) return false;
   if (code == 0x1CF2 || code == 0x1CF3) return true;  // Lo since Unicode 12
+  if (code == 0x111C9) return false;                  // since Unicode 11
   return has_category(code, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME) && new_since(code) <= 9;
 }
 
 bool is_nonspacing_mark(char32_t code) {
   if (code < 0x300) return false;
-  if (code == 0x1734) return true;                                        // Mc since Unicode 14
-  if (code == 0x1885 || code == 0x1886 || code == 0x111C9) return false;  // Lo and Po before Unicode 9, 11
+  if (code == 0x1734) return true;  // Mc since Unicode 14
+  // They became marks of this kind after Unicode 8.
+  if (code == 0x1885 || code == 0x1886 || code == 0xA9BD || code == 0x111C9) return false;
   return category(code) == UTF8PROC_CATEGORY_MN && new_since(code) == 0;
 }
 

@@ -71,6 +71,30 @@ TEST(Unicode, NormalizationForms) {
 
 TEST(Unicode, Lowercase) { EXPECT_EQ(to_lowercase("ÀΣß İẞ"), "àσß i\u0307ß"); }
 
+TEST(Unicode, AsTheReferenceLibraryKnowsIt) {
+  // Added by Unicode 9 and 14: no punctuation, no mark and no part of a composition there.
+  EXPECT_TRUE(is_punctuation(0x2E42));
+  EXPECT_FALSE(is_punctuation(0x2E43));
+  EXPECT_TRUE(is_mark(0x1E944));
+  EXPECT_FALSE(is_nonspacing_mark(0x1E944));
+  EXPECT_FALSE(is_mark(0x1ACE));
+  EXPECT_TRUE(is_nonspacing_mark(0x301));
+  EXPECT_TRUE(is_control(0xAD));
+  EXPECT_TRUE(is_control(0xE000));
+  EXPECT_FALSE(is_control(0x8E2));
+  EXPECT_EQ(to_normalization_form("\U00011935\U00011930", NormalizationForm::kNfc), "\U00011935\U00011930");
+  EXPECT_EQ(to_normalization_form("e\u1ACE\u0301", NormalizationForm::kNfc), "e\u1ACE\u0301");
+  EXPECT_EQ(to_normalization_form("\u32FF\uFB01", NormalizationForm::kNfkc), "\u32FFfi");
+}
+
+TEST(Unicode, NormalizationOfLongTextsEqualsThatOfTheirStretches) {
+  // Text between ASCII is normalized by itself; the letter before it may take its head.
+  EXPECT_EQ(to_normalization_form("abe\u0301\u00E9\u0301xyo\u0308", NormalizationForm::kNfc),
+            "ab\u00E9\u00E9\u0301xy\u00F6");
+  EXPECT_EQ(to_normalization_form("\u00E9\u0323z\u2019s", NormalizationForm::kNfc), "\u1EB9\u0301z\u2019s");
+  EXPECT_EQ(to_normalization_form("\u0301a", NormalizationForm::kNfc), "\u0301a");
+}
+
 TEST(ByteLevel, EveryByteThereAndBack) {
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
