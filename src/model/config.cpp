@@ -7,8 +7,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "load/gguf.h"
 #include "load/safetensors.h"
 #include "model/families.h"
+#include "model/gguf_config.h"
 #include "model/rope_config.h"
 
 namespace quire {
@@ -195,9 +197,10 @@ std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
 
 }  // namespace
 
-ModelConfig load_model_config(const std::filesystem::path& dir) {
-  const auto path = dir / "config.json";
-  const json::value root = read_json_file(path);
+ModelConfig load_model_config(const std::filesystem::path& model) {
+  const bool gguf = is_gguf_file(model);
+  const auto path = gguf ? model : model / "config.json";
+  const json::value root = gguf ? json::value(gguf_config_json(Gguf::open(model))) : read_json_file(path);
   const JsonObject config(root, path);
   const Family& family = family_of(config);
   refuse_what_is_not_honoured(config);
@@ -217,11 +220,11 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
   read_biases(config, family, out);
   out.qk_norm = family.qk_norm;
   out.windows = read_windows(config, family, out.num_layers);
-  out.dtype = read_dtype(config, dir);
+  out.dtype = read_dtype(config, model);
 
   add_special_tokens(config, out);
-  const auto generation_path = generation_config_path(dir);
-  if (std::filesystem::exists(generation_path)) {
+  const auto generation_path = generation_config_path(model);
+  if (!gguf && std::filesystem::exists(generation_path)) {
     const json::value generation = read_json_file(generation_path);
     add_special_tokens(JsonObject(generation, generation_path), out);
   }
@@ -230,11 +233,12 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
   return out;
 }
 
-GenerationDefaults load_generation_defaults(const std::filesystem::path& dir) {
+GenerationDefaults load_generation_defaults(const std::filesystem::path& model) {
   GenerationDefaults out;
-  const auto path = generation_config_path(dir);
+  const bool gguf = is_gguf_file(model);
+  const auto path = gguf ? model : generation_config_path(model);
   if (!std::filesystem::exists(path)) return out;
-  const json::value root = read_json_file(path);
+  const json::value root = gguf ? json::value(gguf_generation_json(Gguf::open(model))) : read_json_file(path);
   const JsonObject config(root, path);
   const auto real = [&](std::string_view key, double min, double max) -> std::optional<float> {
     if (!config.has(key)) return std::nullopt;

@@ -64,9 +64,10 @@ struct GenerationDefaults {
   std::optional<float> repetition_penalty;
 };
 
-/// Reads config.json and generation_config.json of a Hugging Face directory. Throws Error with file and key;
-/// an architecture or a value that cannot be honoured is named, never ignored.
-ModelConfig load_model_config(const std::filesystem::path& dir);
-GenerationDefaults load_generation_defaults(const std::filesystem::path& dir);
+/// Reads config.json and generation_config.json of a Hugging Face directory, or what a GGUF file says
+/// instead. Throws Error with file and key; an architecture or a value that cannot be honoured is named,
+/// never ignored.
+ModelConfig load_model_config(const std::filesystem::path& model);
+GenerationDefaults load_generation_defaults(const std::filesystem::path& model);
 
 }  // namespace quire

@@ -186,12 +186,12 @@ std::span<const float> Decoder::Impl::head(KernelContext& context) {
 Decoder::Decoder() = default;
 Decoder::~Decoder() = default;
 
-std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& dir, std::optional<DType> compute,
+std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, std::optional<DType> compute,
                                        KernelContext& context) {
-  ModelConfig config = load_model_config(dir);
+  ModelConfig config = load_model_config(model);
   const DType dtype = compute.value_or(config.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
-  ModelWeights weights = load_weights(dir, config, dtype, context);
+  ModelWeights weights = load_weights(model, config, dtype, context);
   std::unique_ptr<Decoder> decoder(new Decoder());
   RopeTable table(config.rope, config.head_dim, config.max_positions);
   decoder->impl_.reset(new Impl{std::move(config), dtype, std::move(weights), std::move(table), {}});
@@ -209,7 +209,8 @@ std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
   if (tokens.empty()) return {};
   const float* cos_sin = impl.rope_table.at_least(impl.lay_out(seqs));
   const size_t rows = tokens.size();
-  embed(context, impl.weights.embedding, tokens, rows_of(impl.act.residual, rows, impl.config.hidden_size));
+  embed(context, impl.weights.embedding.view(), tokens,
+        rows_of(impl.act.residual, rows, impl.config.hidden_size));
   for (uint32_t layer = 0; layer < impl.config.num_layers; ++layer) {
     impl.attention(context, cache, layer, cos_sin, rows);
     impl.feed_forward(context, impl.weights.layers[layer], rows);

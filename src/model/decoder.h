@@ -47,9 +47,9 @@ class KvCache {
 /// uses the context's threads itself).
 class Decoder {
  public:
-  /// Loads `dir`. `compute`: f32, f16 or bf16; nullopt is the checkpoint's. Throws Error naming file and
-  /// tensor.
-  static std::unique_ptr<Decoder> load(const std::filesystem::path& dir, std::optional<DType> compute,
+  /// Loads `model`, a directory or a GGUF file. `compute`: f32, f16 or bf16; nullopt is the checkpoint's
+  /// (bf16 of quantized ones). Throws Error naming file and tensor.
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, std::optional<DType> compute,
                                        KernelContext& context);
   ~Decoder();
 

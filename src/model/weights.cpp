@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "load/mapped_file.h"
 #include "model/families.h"
 
 namespace quire {
@@ -60,7 +59,7 @@ float element_as_f32(const TensorView& tensor, size_t index) {
 
 class Loader {
  public:
-  Loader(const Safetensors& file, const ModelConfig& config, DType compute, KernelContext& context)
+  Loader(const Checkpoint& file, const ModelConfig& config, DType compute, KernelContext& context)
       : file_(file),
         names_(*family_of(config).tensors),
         config_(config),
@@ -87,21 +86,21 @@ class Loader {
   /// Several vectors one after the other, as f32.
   Buffer vectors(const std::vector<std::string>& tensor_names) {
     size_t count = 0;
-    for (const std::string& name : tensor_names) count += file_.at(name).num_elements();
+    std::vector<LoadedTensor> tensors;
+    for (const std::string& name : tensor_names) {
+      tensors.push_back(file_.load(name, DType::kF32, context_.pool));
+      count += tensors.back().view().num_elements();
+    }
     Buffer out(count * sizeof(float));
     float* to = out.as<float>();
-    for (const std::string& name : tensor_names) {
-      const TensorView& tensor = file_.at(name);
-      for (size_t i = 0; i < tensor.num_elements(); ++i) *to++ = element_as_f32(tensor, i);
+    for (const LoadedTensor& tensor : tensors) {
+      for (size_t i = 0; i < tensor.view().num_elements(); ++i) *to++ = element_as_f32(tensor.view(), i);
     }
     return out;
   }
 
-  PackedMatrix matrix(const TensorView& tensor) {
-    prefetch_pages(tensor.data, tensor.num_bytes());
-    PackedMatrix packed(context_, tensor, compute_);
-    file_.release(tensor);
-    return packed;
+  PackedMatrix matrix(const std::string& name) {
+    return PackedMatrix(context_, file_.load(name, compute_, context_.pool).view(), compute_);
   }
 
  private:
@@ -120,20 +119,21 @@ class Loader {
 
   /// The matrices one above the other. Parts of different dtypes become f32 on the way.
   PackedMatrix stacked(const std::vector<std::string>& tensor_names, int64_t k) {
-    if (tensor_names.size() == 1) return matrix(file_.at(tensor_names.front()));
+    if (tensor_names.size() == 1) return matrix(tensor_names.front());
     TensorView all;
-    all.dtype = file_.at(tensor_names.front()).dtype;
+    const auto dtype_of = [&](const TensorFacts& facts) { return facts.dtype.value_or(compute_); };
+    all.dtype = dtype_of(file_.at(tensor_names.front()));
     all.shape = {0, k};
     for (const std::string& name : tensor_names) {
-      const TensorView& part = file_.at(name);
-      prefetch_pages(part.data, part.num_bytes());
+      const TensorFacts& part = file_.at(name);
       all.shape[0] += part.shape[0];
-      if (part.dtype != all.dtype) all.dtype = DType::kF32;
+      if (dtype_of(part) != all.dtype) all.dtype = DType::kF32;
     }
     stack_.reserve(all.num_bytes());
     std::byte* to = stack_.data();
     for (const std::string& name : tensor_names) {
-      const TensorView& part = file_.at(name);
+      const LoadedTensor loaded = file_.load(name, compute_, context_.pool);
+      const TensorView& part = loaded.view();
       const size_t bytes = part.num_elements() * dtype_bytes(all.dtype);
       if (part.dtype == all.dtype) {
         std::memcpy(to, part.data, bytes);
@@ -141,14 +141,13 @@ class Loader {
         auto* values = reinterpret_cast<float*>(to);
         for (size_t i = 0; i < part.num_elements(); ++i) values[i] = element_as_f32(part, i);
       }
-      file_.release(part);
       to += bytes;
     }
     all.data = stack_.data();
     return PackedMatrix(context_, all, compute_);
   }
 
-  const Safetensors& file_;
+  const Checkpoint& file_;
   const ModelTensors& names_;
   const ModelConfig& config_;
   Widths widths_;
@@ -157,7 +156,7 @@ class Loader {
   Buffer stack_;  // reused from one stack to the next
 };
 
-void warn_of_unused(const ModelConfig& config, const Safetensors& file) {
+void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
   std::set<std::string, std::less<>> used;
   for (ExpectedTensor& tensor : expected_tensors(config)) used.insert(std::move(tensor.name));
   std::vector<std::string_view> unused;
@@ -208,32 +207,33 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   return out;
 }
 
-void check_tensors(const ModelConfig& config, const Safetensors& file, const std::filesystem::path& dir) {
+void check_tensors(const ModelConfig& config, const Checkpoint& file) {
   for (const ExpectedTensor& expected : expected_tensors(config)) {
-    const TensorView& tensor = file.at(expected.name);
+    const TensorFacts& tensor = file.at(expected.name);
     if (tensor.shape != expected.shape) {
-      throw file_error(dir, fmt::format("tensor '{}' has shape [{}], expected [{}]", expected.name,
-                                        fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
+      throw file_error(file.path(),
+                       fmt::format("tensor '{}' has shape [{}], expected [{}]", expected.name,
+                                   fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
     }
-    if (!is_float(tensor.dtype)) {
-      throw file_error(dir, fmt::format("tensor '{}' has dtype {}, a floating-point one was expected",
-                                        expected.name, dtype_name(tensor.dtype)));
+    if (tensor.dtype && !is_float(*tensor.dtype)) {
+      throw file_error(file.path(), fmt::format("tensor '{}' has dtype {}, a floating-point one was expected",
+                                                expected.name, tensor.format));
     }
   }
 }
 
-ModelWeights load_weights(const std::filesystem::path& dir, const ModelConfig& config, DType compute,
+ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig& config, DType compute,
                           KernelContext& context) {
-  ModelWeights out{Safetensors::open(dir), {}, {}, {}, {}};
-  check_tensors(config, out.file, dir);
-  warn_of_unused(config, out.file);
+  ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}};
+  check_tensors(config, *out.file);
+  warn_of_unused(config, *out.file);
   const ModelTensors& names = *family_of(config).tensors;
-  Loader loader(out.file, config, compute, context);
-  out.embedding = out.file.at(fmt::format("{}.weight", names.embedding));
+  Loader loader(*out.file, config, compute, context);
+  out.embedding = out.file->load(fmt::format("{}.weight", names.embedding), compute, context.pool);
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
   out.final_norm = loader.vectors({fmt::format("{}.weight", names.final_norm)});
   const std::string_view head = config.tie_embeddings ? names.embedding : names.head;
-  out.head = loader.matrix(out.file.at(fmt::format("{}.weight", head)));
+  out.head = loader.matrix(fmt::format("{}.weight", head));
   return out;
 }
 

@@ -56,6 +56,8 @@ class Bytes {
 
 std::filesystem::path stored(std::string_view bytes) {
   static const auto path = test::temp_dir() / "model.gguf";
+  std::filesystem::remove(
+      path);  // a file truncated and written again is flushed to the disk, which takes long
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   return path;
