@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,6 @@ struct SamplingParams {
   float presence_penalty = 0.0F;                      // [-2, 2]; over the output
   float frequency_penalty = 0.0F;                     // [-2, 2]; over the output
   std::vector<std::pair<TokenId, float>> logit_bias;  // ids in the vocabulary, sorted by id, no id twice
-  std::vector<TokenId> banned;                        // never sampled: the stop ids while ignore_eos is set
 
   uint64_t seed = 0;
   uint32_t choice = 0;        // index among the n choices of the request
@@ -31,6 +31,16 @@ struct SamplingParams {
   bool has_penalties() const {
     return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
   }
+};
+
+/// What is suggested where a request leaves a parameter out (a model's generation_config.json). Empty: the
+/// neutral value of SamplingParams.
+struct SamplingDefaults {
+  std::optional<float> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
 };
 
 /// A token with its log probability under the model's own distribution.

@@ -32,13 +32,14 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
       "R")
       ->check(CLI::Range(0.01, 100.0));
   add("--seed", options.seed, "Same seed, same text", "N")->capture_default_str();
-  add("--max-tokens", options.max_tokens, "At most so many; default: what the model's length leaves", "N");
+  add("--max-tokens", options.max_tokens, "At most so many; default: what the model's length leaves", "N")
+      ->check(CLI::Range(1, INT32_MAX));
   add("--stop", options.stop, "End before this text (may be given several times)", "TEXT")
       ->allow_extra_args(false);
   command.add_flag("--ignore-eos", options.ignore_eos, "Go on past the end of the text")->group(group);
 }
 
-GenerationRequest make_request(const SamplingOptions& options, const GenerationDefaults& defaults,
+GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
                                std::vector<TokenId> prompt) {
   GenerationRequest request;
   request.prompt = std::move(prompt);

@@ -27,7 +27,7 @@ struct SamplingOptions {
 };
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 
-GenerationRequest make_request(const SamplingOptions& options, const GenerationDefaults& defaults,
+GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
                                std::vector<TokenId> prompt);
 
 /// What a finished generation took.

@@ -16,6 +16,7 @@
 #include "cli/generate.h"
 #include "cli/local_engine.h"
 #include "cli/terminal.h"
+#include "text/chat_template.h"
 
 namespace quire::cli {
 namespace {
@@ -76,8 +77,8 @@ bool ask(std::string& line) {
 int chat(Options& options) {
   set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
   options.engine.max_num_seqs = 1;
+  const ChatTemplate chat_template = ChatTemplate::load(options.engine.model.model);
   LocalEngine local(options.engine, model_name(options.engine.model.model));
-  if (!local.chat_template) throw Error(local.no_template);
   if (is_terminal(stdin)) {
     fmt::print("{} answers. /new begins a new conversation, /quit or Ctrl-D ends.\n",
                model_name(options.engine.model.model));
@@ -96,8 +97,7 @@ int chat(Options& options) {
       continue;
     }
     messages.push_back({{"role", "user"}, {"content", line}});
-    const auto prompt =
-        local.chat_template->render({{"messages", messages}, {"add_generation_prompt", true}});
+    const auto prompt = chat_template.render({{"messages", messages}, {"add_generation_prompt", true}});
     if (!prompt) throw Error(prompt.error().message);
     GenerationRequest request =
         make_request(options.sampling, local.defaults, local.tokenizer->encode(*prompt, false));

@@ -172,7 +172,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                 "Share the K/V of equal beginnings between requests (on by default)")
       ->group(group);
   add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused with 429", "N")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(0, INT32_MAX));
   add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
 }
 
@@ -184,16 +185,11 @@ LoadedModel::LoadedModel(const ModelOptions& options)
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(Tokenizer::load(options.model.model)),
-      defaults(load_generation_defaults(options.model.model)),
+      defaults(load_sampling_defaults(options.model.model)),
       model(options.model),
       metrics(served_name) {
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
-  }
-  try {
-    chat_template = ChatTemplate::load(options.model.model);
-  } catch (const Error& error) {
-    no_template = error.what();
   }
   const ModelConfig& facts = model.decoder->config();
   ModelShape shape = model.decoder->shape();

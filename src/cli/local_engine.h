@@ -12,7 +12,6 @@
 #include "kernels/context.h"
 #include "model/config.h"
 #include "model/decoder.h"
-#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace CLI {
@@ -61,9 +60,7 @@ struct LocalEngine {
   LocalEngine(const EngineOptions& options, const std::string& served_name);
 
   std::unique_ptr<Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat_template;
-  std::string no_template;  // why there is none
-  GenerationDefaults defaults;
+  SamplingDefaults defaults;
   LoadedModel model;
   EngineConfig config;
   std::unique_ptr<KvCache> cache;

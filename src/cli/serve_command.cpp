@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "serve/server.h"
+#include "text/chat_template.h"
 
 namespace quire::cli {
 namespace {
@@ -28,14 +29,13 @@ int serve(Options& options) {
   ServerConfig& config = options.server;
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
+  // Before the weights, so that a broken one is told at once.
+  const auto chat_template = ChatTemplate::find(options.engine.model.model);
   LocalEngine local(options.engine, config.served_names.front());
-  if (!local.chat_template) log_warning(fmt::format("no chat: {}", local.no_template));
-  const ServedModel model{*local.tokenizer, local.chat_template ? &*local.chat_template : nullptr,
-                          SamplingDefaults{.temperature = local.defaults.temperature,
-                                           .top_p = local.defaults.top_p,
-                                           .min_p = local.defaults.min_p,
-                                           .repetition_penalty = local.defaults.repetition_penalty,
-                                           .top_k = local.defaults.top_k},
+  if (!chat_template) {
+    log_warning("the model has no chat template: it completes text, and chat requests are refused");
+  }
+  const ServedModel model{*local.tokenizer, chat_template ? &*chat_template : nullptr, local.defaults,
                           local.model.decoder->config().bos};
   Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
   server.start();

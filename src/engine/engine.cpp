@@ -53,8 +53,11 @@ struct Arrival {
 struct Abort {
   RequestId id = 0;
 };
-struct AbortAll {};
+struct AbortAll {};  // the time to finish is over
 using Command = std::variant<Arrival, Abort, AbortAll>;
+
+constexpr const char* kShuttingDownText = "The server is shutting down.";
+RequestError shutting_down() { return {RequestErrorCode::kShuttingDown, kShuttingDownText, {}}; }
 
 }  // namespace
 
@@ -99,7 +102,7 @@ struct Engine::Impl {
   void deliver(std::vector<SeqEvent> events, Nanos now);
   bool take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event, ChoiceOutput& out);
   void take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event, Nanos now);
-  void end_all(FinishReason reason, const std::optional<RequestError>& error);
+  void end_all(FinishReason reason, const RequestError& error);
   void end_request(ActiveRequest& request, FinishReason reason, const std::optional<RequestError>& error);
   void touch(ActiveRequest& request);
   void send_news();
@@ -160,7 +163,7 @@ bool Engine::Impl::has_room(uint32_t sequences) const {
 Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink sink) {
   if (request.prompt.empty()) return refuse(RequestErrorCode::kInvalid, "The prompt is empty.", "prompt");
   if (auto error = too_long(request)) return tl::unexpected(std::move(*error));
-  const uint64_t most = uint64_t{config.scheduler.max_waiting} + config.scheduler.max_num_seqs;
+  const uint64_t most = config.max_sequences();
   if (request.n > most) {
     return refuse(
         RequestErrorCode::kInvalid,
@@ -168,7 +171,7 @@ Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink s
   }
   const Nanos arrived = clock.now();
   const std::lock_guard lock(mutex);
-  if (draining || stopping) return refuse(RequestErrorCode::kShuttingDown, "The server is shutting down.");
+  if (draining || stopping) return refuse(RequestErrorCode::kShuttingDown, kShuttingDownText);
   if (!failure.empty()) return refuse(RequestErrorCode::kInternal, failure);
   if (!has_room(request.n)) {
     return refuse(
@@ -199,7 +202,7 @@ void Engine::Impl::run() {
     for (Command& command : commands) apply(std::move(command));
     if (!commands.empty()) publish_stats(taken);
     commands.clear();
-    if (stop) end_all(FinishReason::kAbort, std::nullopt);
+    if (stop) end_all(FinishReason::kAbort, shutting_down());
     if (scheduler.has_work()) try_step();
     send_news();
   }
@@ -245,7 +248,7 @@ void Engine::Impl::apply(Command command) {
     const auto found = requests.find(abort->id);
     if (found != requests.end()) end_request(found->second, FinishReason::kAbort, std::nullopt);
   } else {
-    end_all(FinishReason::kAbort, std::nullopt);
+    end_all(FinishReason::kAbort, shutting_down());
   }
 }
 
@@ -361,7 +364,7 @@ void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
   if (error) request.news.error = error;
 }
 
-void Engine::Impl::end_all(FinishReason reason, const std::optional<RequestError>& error) {
+void Engine::Impl::end_all(FinishReason reason, const RequestError& error) {
   std::vector<RequestId> ids;
   for (const auto& [id, request] : requests) ids.push_back(id);
   std::sort(ids.begin(), ids.end());

@@ -51,7 +51,7 @@ struct RequestOutput {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;         // of the prompt, of choice 0
   uint32_t completion_tokens = 0;     // so far, of all choices
-  std::optional<RequestError> error;  // with done: the engine could not go on
+  std::optional<RequestError> error;  // with done: why it was not finished, unless by abort()
 };
 
 /// Called on the engine's thread, in order; must not block and must not call the engine, except abort.
@@ -62,6 +62,9 @@ struct EngineConfig {
   std::vector<TokenId> eos;
   uint32_t vocab_size = 0;
   bool check_invariants = false;  // after every step; for tests
+
+  /// That can run and wait at once; a request for more could never be taken.
+  uint64_t max_sequences() const { return uint64_t{scheduler.max_waiting} + scheduler.max_num_seqs; }
 };
 
 /// A snapshot for metrics, the live page and `bench`.
@@ -84,7 +87,7 @@ class Engine {
   /// null.
   Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
          StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr);
-  /// Aborts what runs.
+  /// Ends what runs as drain(0) does.
   ~Engine();
 
   /// Queues a request; from now on its news comes through `sink` until one is `done`. Refused as
@@ -95,8 +98,8 @@ class Engine {
   /// ignored.
   void abort(RequestId id);
 
-  /// No new requests; returns when all are done or `timeout` has passed (then the rest is aborted).
-  /// True if nothing was aborted.
+  /// No new requests; returns when all are done or `timeout` has passed: then the rest ends with kAbort and
+  /// the error kShuttingDown. True if nothing was aborted.
   bool drain(Nanos timeout);
 
   EngineStats stats() const;

@@ -97,7 +97,6 @@ void CpuExecutor::add(const NewSeq& seq) {
   };
   for (const TokenId token : seq.history) check_token(token);
   for (const auto& bias : seq.sampling.logit_bias) check_token(bias.first);
-  for (const TokenId token : seq.sampling.banned) check_token(token);
   if (seq.sampling.has_penalties() && (seq.history.empty() || seq.history.size() < seq.prompt_length)) {
     refuse(kPart, fmt::format("slot {}: penalties need the history: {} tokens, prompt of {}", seq.slot,
                               seq.history.size(), seq.prompt_length));

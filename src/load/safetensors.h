@@ -13,9 +13,9 @@
 namespace quire {
 
 /// The tensors of one `.safetensors` file or of a sharded set with its index, memory-mapped and checked:
-/// every tensor's bytes lie inside its file, are as many as dtype and shape say and overlap no other; its
-/// view is aligned to the size of its elements. Immutable and thread-safe once open. Format:
-/// github.com/huggingface/safetensors.
+/// every tensor's bytes are as many as dtype and shape say, and together they fill their file, with neither
+/// overlap nor hole; a view is aligned to the size of its elements. Immutable and thread-safe once open.
+/// Format: github.com/huggingface/safetensors.
 class Safetensors {
  public:
   /// `path`: a .safetensors file, a model.safetensors.index.json, or a directory with either.

@@ -177,16 +177,27 @@ TensorEntry parse_entry(const json::value& value, std::string_view name, uint64_
   return entry;
 }
 
-void check_no_overlap(const std::vector<TensorEntry>& sorted, const std::filesystem::path& path) {
+/// The format wants the data without holes: one tensor after the other, from the header to the end.
+void check_layout(const std::vector<TensorEntry>& sorted, uint64_t data_begin, uint64_t file_size,
+                  const std::filesystem::path& path) {
   const TensorEntry* former = nullptr;
+  uint64_t next = data_begin;
   for (const TensorEntry& entry : sorted) {
-    if (entry.begin == entry.end) continue;
-    if (former != nullptr && entry.begin < former->end) {
+    if (former != nullptr && entry.begin < next) {
       throw file_error(
           path, entry.begin,
           fmt::format("tensors {} and {} overlap", quoted_name(former->name), quoted_name(entry.name)));
     }
+    if (entry.begin > next) {
+      throw file_error(path, next,
+                       fmt::format("the {} bytes before tensor {} belong to no tensor", entry.begin - next,
+                                   quoted_name(entry.name)));
+    }
+    next = entry.end;
     former = &entry;
+  }
+  if (next != file_size) {
+    throw file_error(path, next, fmt::format("the last {} bytes belong to no tensor", file_size - next));
   }
 }
 
@@ -230,7 +241,7 @@ std::vector<TensorEntry> parse_safetensors_header(std::span<const std::byte> fil
   std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
-  check_no_overlap(entries, path);
+  check_layout(entries, kLengthBytes + length, file.size(), path);
   return entries;
 }
 

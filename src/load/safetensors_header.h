@@ -23,8 +23,8 @@ struct TensorEntry {
 };
 
 /// Reads and checks the header of a safetensors file of which `file` is the whole content: sizes, dtypes,
-/// ranges inside the file, no overlap, no name twice. Sorted by place in the file. Throws Error with `path`
-/// and the offset or the tensor's name.
+/// ranges that fill the file with neither overlap nor hole, no name twice. Sorted by place in the file.
+/// Throws Error with `path` and the offset or the tensor's name.
 std::vector<TensorEntry> parse_safetensors_header(std::span<const std::byte> file,
                                                   const std::filesystem::path& path);
 

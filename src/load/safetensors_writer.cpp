@@ -34,6 +34,13 @@ std::string_view file_dtype(DType dtype) {
   return "?";
 }
 
+/// Whether a file may be put in the place of what is at `path`. Not a link's: /dev/stdout is one.
+bool may_replace(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto type = std::filesystem::symlink_status(path, ignored).type();
+  return type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::regular;
+}
+
 uint64_t spec_bytes(const TensorSpec& spec) {
   return TensorView{spec.dtype, spec.shape, nullptr}.num_bytes();
 }
@@ -43,7 +50,8 @@ uint64_t spec_bytes(const TensorSpec& spec) {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<TensorSpec>& tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(path), partial_(path.string() + ".partial") {
+    : path_(path), partial_(path) {
+  if (may_replace(path)) partial_ += ".partial";
   json::object header;
   if (!metadata.empty()) {
     json::object& entries = header["__metadata__"].emplace_object();
@@ -70,6 +78,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
 SafetensorsWriter::~SafetensorsWriter() {
   if (!out_.is_open()) return;
   out_.close();
+  if (partial_ == path_) return;
   std::error_code ignored;
   std::filesystem::remove(partial_, ignored);
 }
@@ -87,6 +96,7 @@ void SafetensorsWriter::finish() {
   out_.flush();
   if (!out_) throw file_error(partial_, "cannot be written");
   out_.close();
+  if (partial_ == path_) return;
   std::error_code failed;
   std::filesystem::rename(partial_, path_, failed);
   if (failed) throw file_error(path_, failed.message());

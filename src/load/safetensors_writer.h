@@ -20,13 +20,14 @@ struct TensorSpec {
 };
 
 /// Writes a safetensors file whose data comes piece by piece, so that it never has to be in memory at once.
-/// The file appears under its name when it is whole.
+/// The file appears under its name when it is whole; but a target that is there and no regular file (a pipe,
+/// a device, a link) is written to as it is.
 class SafetensorsWriter {
  public:
   /// Writes the header. Throws Error on I/O failure.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
-  /// Removes what was written if finish() was not reached.
+  /// Removes what was written if finish() was not reached, if that is a file of its own.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;

@@ -233,8 +233,8 @@ ModelConfig load_model_config(const std::filesystem::path& model) {
   return out;
 }
 
-GenerationDefaults load_generation_defaults(const std::filesystem::path& model) {
-  GenerationDefaults out;
+SamplingDefaults load_sampling_defaults(const std::filesystem::path& model) {
+  SamplingDefaults out;
   const bool gguf = is_gguf_file(model);
   const auto path = gguf ? model : generation_config_path(model);
   if (!std::filesystem::exists(path)) return out;

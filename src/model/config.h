@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/model_shape.h"
+#include "base/sampling_params.h"
 #include "tensor/dtype.h"
 
 namespace quire {
@@ -55,19 +56,10 @@ struct ModelConfig {
   std::vector<TokenId> eos;  // config.json's and generation_config.json's, sorted
 };
 
-/// Suggestions of generation_config.json, used where a request leaves a parameter out.
-struct GenerationDefaults {
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-};
-
 /// Reads config.json and generation_config.json of a Hugging Face directory, or what a GGUF file says
 /// instead. Throws Error with file and key; an architecture or a value that cannot be honoured is named,
 /// never ignored.
 ModelConfig load_model_config(const std::filesystem::path& model);
-GenerationDefaults load_generation_defaults(const std::filesystem::path& model);
+SamplingDefaults load_sampling_defaults(const std::filesystem::path& model);
 
 }  // namespace quire

@@ -58,10 +58,4 @@ void apply_penalties(const SamplingParams& params, const TokenCounts& counts, st
   }
 }
 
-void apply_bans(std::span<const TokenId> banned, std::span<float> logits) {
-  for (const TokenId id : banned) {
-    logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
-  }
-}
-
 }  // namespace quire

@@ -39,7 +39,4 @@ void apply_logit_bias(std::span<const std::pair<TokenId, float>> bias, std::span
 /// Results stay finite.
 void apply_penalties(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits);
 
-/// Sets the logits of `banned` to -inf.
-void apply_bans(std::span<const TokenId> banned, std::span<float> logits);
-
 }  // namespace quire

@@ -34,15 +34,11 @@ std::string SequenceSampler::sample(std::span<const float> logits, uint32_t posi
   }
   const LogitRow own(logits, workspace.maxima_);
   std::optional<LogitRow> changed;
-  if (params_.has_penalties() || !params_.logit_bias.empty() || !params_.banned.empty()) {
+  if (params_.has_penalties() || !params_.logit_bias.empty()) {
     workspace.processed_.assign(logits.begin(), logits.end());
     apply_logit_bias(params_.logit_bias, workspace.processed_);
     if (params_.has_penalties()) apply_penalties(params_, counts_, workspace.processed_);
-    apply_bans(params_.banned, workspace.processed_);
     changed.emplace(workspace.processed_, workspace.processed_maxima_);
-    if (changed->max() == -std::numeric_limits<float>::infinity()) {
-      return fmt::format("every token is banned at position {}", position);
-    }
   }
   const LogitRow& row = changed ? *changed : own;
   out.token = params_.greedy() ? row.arg_max() : draw(row, position, workspace);
@@ -62,7 +58,7 @@ TokenId SequenceSampler::draw(const LogitRow& row, uint32_t position, SamplerWor
   const float temperature = params_.temperature;
   const bool has_top_k = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < row.size();
   const bool has_min_p = params_.min_p > 0.0F;
-  float least = std::numeric_limits<float>::lowest();  // leaves out the banned tokens
+  float least = std::numeric_limits<float>::lowest();
   if (has_top_k) {
     row.best(static_cast<size_t>(params_.top_k), workspace.best_);
     least = std::max(least, workspace.best_.back().value);

@@ -26,7 +26,7 @@ class SamplerWorkspace {
     float value = 0.0F;
     float weight = 0.0F;
   };
-  std::vector<float> processed_;         // logits after bias, penalties, bans
+  std::vector<float> processed_;         // logits after bias and penalties
   std::vector<float> maxima_;            // of the blocks of the model's own logits
   std::vector<float> processed_maxima_;  // of the blocks of processed_
   std::vector<double> block_sums_;
@@ -46,7 +46,7 @@ class SequenceSampler {
 
   /// Chooses the token at `position` (its index in the sequence) into `out`, whose `top` should have room for
   /// num_logprobs if nothing is to be allocated, and counts it for the penalties. Empty on success, else why
-  /// there is no token: a logit that is not finite, or nothing left to choose from; `out` is then of no use.
+  /// there is no token (a logit that is not finite); `out` is then of no use.
   std::string sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
                      SampledToken& out);
 

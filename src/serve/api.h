@@ -69,6 +69,11 @@ class Api final : public RequestHandler {
   Expected<json::value> parse_body(const HttpRequest& request) const;
   Expected<std::string> render(const ChatPrompt& prompt) const;
   Expected<void> check_model(std::string_view name) const;
+  Expected<void> check_count(size_t num_prompts, uint32_t n) const;
+  Expected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,
+                                        std::string_view param) const;
+  Expected<std::string> decode(const std::vector<TokenId>& ids, bool skip_special_tokens,
+                               std::string_view param) const;
   AnswerStyle make_style(AnswerKind kind, const GenerationOptions& options) const;
   GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,
                                  std::vector<TokenId> prompt) const;

@@ -8,6 +8,11 @@
 #include "serve/mailbox.h"
 
 namespace quire {
+namespace {
+
+const char* prompt_field(AnswerKind kind) { return kind == AnswerKind::kChat ? "messages" : "prompt"; }
+
+}  // namespace
 
 /// The prompts of one HTTP request in the engine. What has not ended when this goes is aborted.
 class Api::Running {
@@ -68,6 +73,8 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
   Expected<void> taken;
   for (size_t i = 0; i < num_prompts && taken; ++i) taken = running.submit(i, std::move(job->requests[i]));
   if (!taken) {
+    // The engine knows of no fields.
+    if (taken.error().code == RequestErrorCode::kTooLong) taken.error().param = prompt_field(job->style.kind);
     co_await respond_json(exchange, tl::unexpected(std::move(taken.error())));
   } else if (job->stream) {
     co_await answer_stream(exchange, *job, running);
@@ -97,10 +104,10 @@ asio::awaitable<void> Api::answer_stream(Exchange& exchange, Job& job, Running& 
   StreamedAnswer answer(job.style, model_.tokenizer, job.requests.size());
   std::string out;
   while (!answer.done()) {
-    const auto batch = co_await running.next();
+    auto batch = co_await running.next();
     if (batch.empty()) co_return;
     out.clear();
-    for (const Mailbox::News& news : batch) answer.add(news.prompt, news.output, out);
+    for (Mailbox::News& news : batch) answer.add(news.prompt, std::move(news.output), out);
     if (answer.done()) answer.finish(out);
     co_await exchange.write_stream(out);
   }

@@ -42,8 +42,8 @@ Expected<std::string> cut_after(std::string rendered, std::string_view content) 
 }
 
 template <class T, class U>
-Expected<T> failed(Expected<U>& result) {
-  return tl::unexpected(std::move(result.error()));
+Expected<T> failed(const Expected<U>& result) {
+  return tl::unexpected(result.error());
 }
 
 }  // namespace
@@ -63,6 +63,38 @@ Expected<void> Api::check_model(std::string_view name) const {
       RequestErrorCode::kNotFound,
       fmt::format("The model '{}' does not exist; here is '{}'.", name.substr(0, 200), names.front()),
       "model");
+}
+
+/// For more sequences than can run and wait, "try again later" would never come true.
+Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
+  const uint64_t most = engine_.config().max_sequences();
+  if (num_prompts * n <= most) return {};
+  return refuse(
+      RequestErrorCode::kInvalid,
+      fmt::format("{} prompts with n = {} are {} sequences, and no more than {} can run and wait here",
+                  num_prompts, n, num_prompts * n, most),
+      n > most ? "n" : "prompt");
+}
+
+/// A tokenizer's patterns have limits, which a text may run into.
+Expected<std::vector<TokenId>> Api::encode(std::string_view text, bool add_special_tokens,
+                                           std::string_view param) const {
+  try {
+    return model_.tokenizer.encode(text, add_special_tokens);
+  } catch (const Error& error) {
+    return refuse(RequestErrorCode::kInvalid, fmt::format("{} cannot be tokenized: {}", param, error.what()),
+                  std::string(param));
+  }
+}
+
+Expected<std::string> Api::decode(const std::vector<TokenId>& ids, bool skip_special_tokens,
+                                  std::string_view param) const {
+  try {
+    return model_.tokenizer.decode(ids, skip_special_tokens);
+  } catch (const Error& error) {
+    return refuse(RequestErrorCode::kInvalid, fmt::format("{} has no text: {}", param, error.what()),
+                  std::string(param));
+  }
 }
 
 AnswerStyle Api::make_style(AnswerKind kind, const GenerationOptions& options) const {
@@ -97,6 +129,8 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   auto parsed = parse_completion(*body, schema_);
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
+  const auto fits = check_count(parsed->prompts.size(), parsed->options.generation.n);
+  if (!fits) return failed<Job>(fits);
 
   Job job;
   job.style = make_style(AnswerKind::kCompletion, parsed->options);
@@ -104,11 +138,17 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   for (Prompt& prompt : parsed->prompts) {
     std::vector<TokenId> ids;
     if (auto* given = std::get_if<std::vector<TokenId>>(&prompt)) {
-      if (parsed->echo) job.style.echo.push_back(model_.tokenizer.decode(*given, true));
+      if (parsed->echo) {
+        auto text = decode(*given, true, "prompt");
+        if (!text) return failed<Job>(text);
+        job.style.echo.push_back(std::move(*text));
+      }
       ids = std::move(*given);
     } else {
       auto& text = std::get<std::string>(prompt);
-      ids = model_.tokenizer.encode(text, parsed->add_special_tokens);
+      auto encoded = encode(text, parsed->add_special_tokens, "prompt");
+      if (!encoded) return failed<Job>(encoded);
+      ids = std::move(*encoded);
       if (parsed->echo) job.style.echo.push_back(std::move(text));
     }
     job.requests.push_back(make_request(request, parsed->options, std::move(ids)));
@@ -145,8 +185,9 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   job.style = make_style(AnswerKind::kChat, parsed->options);
   job.stream = parsed->options.stream;
   // The template has written the special tokens.
-  auto ids = model_.tokenizer.encode(*text, parsed->prompt.add_special_tokens);
-  job.requests.push_back(make_request(request, parsed->options, std::move(ids)));
+  auto ids = encode(*text, parsed->prompt.add_special_tokens, "messages");
+  if (!ids) return failed<Job>(ids);
+  job.requests.push_back(make_request(request, parsed->options, std::move(*ids)));
   if (job.style.return_token_ids) job.style.prompt_ids.push_back(job.requests.back().prompt);
   return job;
 }
@@ -157,14 +198,16 @@ Expected<std::string> Api::tokenize_body(const HttpRequest& request) const {
   auto parsed = parse_tokenize(*body);
   if (!parsed) return failed<std::string>(parsed);
   if (auto known = check_model(parsed->model); !known) return failed<std::string>(known);
-  std::vector<TokenId> ids;
+  Expected<std::vector<TokenId>> encoded;
   if (const auto* chat = std::get_if<ChatPrompt>(&parsed->prompt)) {
     auto text = render(*chat);
     if (!text) return text;
-    ids = model_.tokenizer.encode(*text, chat->add_special_tokens);
+    encoded = encode(*text, chat->add_special_tokens, "messages");
   } else {
-    ids = model_.tokenizer.encode(std::get<std::string>(parsed->prompt), parsed->add_special_tokens);
+    encoded = encode(std::get<std::string>(parsed->prompt), parsed->add_special_tokens, "prompt");
   }
+  if (!encoded) return failed<std::string>(encoded);
+  const std::vector<TokenId>& ids = *encoded;
   std::string out =
       fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[{}],\"token_strs\":", ids.size(),
                   engine_.config().scheduler.max_model_len, fmt::join(ids, ","));
@@ -187,8 +230,10 @@ Expected<std::string> Api::detokenize_body(const HttpRequest& request) const {
   auto parsed = parse_detokenize(*body, schema_);
   if (!parsed) return failed<std::string>(parsed);
   if (auto known = check_model(parsed->model); !known) return failed<std::string>(known);
+  const auto text = decode(parsed->tokens, false, "tokens");
+  if (!text) return text;
   std::string out = "{\"prompt\":";
-  append_json_string(out, model_.tokenizer.decode(parsed->tokens, false));
+  append_json_string(out, *text);
   out += '}';
   return out;
 }

@@ -207,6 +207,11 @@ asio::awaitable<bool> Connection::read_request() {
   const auto& head = parser.get();
   request_ = read_head(head);
   http10_ = head.version() < 11;
+  // RFC 9112, section 3.2.
+  if (const size_t hosts = head.count(http::field::host); hosts > 1 || (hosts == 0 && !http10_)) {
+    co_await refuse(400, hosts == 0 ? "the request has no Host header" : "the request has two Host headers");
+    co_return false;
+  }
   const bool may_stay = !http10_ && head.keep_alive();
   if (auto settled = handler_.settle_early(request_)) {
     unread_ = !parser.is_done();

@@ -281,16 +281,19 @@ StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokeni
   }
 }
 
-void StreamedAnswer::add(size_t prompt, const RequestOutput& output, std::string& out) {
+void StreamedAnswer::add(size_t prompt, RequestOutput output, std::string& out) {
+  if (failed_) return;
   usage_.update(prompt, output);
-  for (const ChoiceOutput& news : output.choices) {
+  for (ChoiceOutput& news : output.choices) {
+    const bool cut = news.finish == FinishReason::kAbort || news.finish == FinishReason::kError;
+    if (cut && output.error) news.finish.reset();
     const size_t index = prompt * style_.n + news.index;
     begin_choice(index, out);
     const bool shows_tokens = (style_.logprobs || style_.return_token_ids) && !news.tokens.empty();
     if (!news.text.empty() || news.finish || shows_tokens) append_chunk(index, news, out);
   }
   if (output.done) --open_prompts_;
-  if (output.error && !failed_) {
+  if (output.error) {
     failed_ = true;
     out += "data: ";
     out += error_answer(*output.error).body;

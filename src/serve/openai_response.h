@@ -98,7 +98,8 @@ class StreamedAnswer {
  public:
   StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts);
   /// Appends what the news has to say: one chunk a choice, a chat's first one preceded by one with the role.
-  void add(size_t prompt, const RequestOutput& output, std::string& out);
+  /// An error is an event of its own, after which nothing else comes; what it cut has no finish_reason.
+  void add(size_t prompt, RequestOutput output, std::string& out);
   /// No more news will come: all prompts are done, or one has failed.
   bool done() const { return open_prompts_ == 0 || failed_; }
   /// Appends the usage, if asked for, and the end mark.

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/json.h"
+#include "base/sampling_params.h"
 #include "engine/engine.h"
-#include "serve/sampling_defaults.h"
 
 // The bodies of OpenAI's API (and vLLM's additions to it) as plain structs. Pure: no model, no network.
 //
@@ -34,7 +34,8 @@ inline constexpr uint32_t kMaxStopBytes = 1024;  // of each
 inline constexpr uint32_t kMaxStopTokens = 256;
 inline constexpr uint32_t kMaxLogitBias = 1024;
 inline constexpr float kMaxTemperature = 2.0F;
-/// Temperatures between 0 and this are raised to it: below, a draw is the arg max but for overflow.
+/// Temperatures between 0 and this are raised to it, as in vLLM: below, a draw is the arg max but for
+/// overflow. Nothing in the answer tells of it.
 inline constexpr float kMinTemperature = 0.01F;
 inline constexpr float kMaxRepetitionPenalty = 10.0F;
 /// Of a completion without max_tokens, as in OpenAI's API. A chat answer goes on as long as the model's
@@ -47,7 +48,7 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// |-----------------------------------------|----------------------------------------|--------------------|
 /// | n                                       | 1 .. 128                               | 1                  |
 /// | max_tokens (chat: max_completion_tokens)| 1 ..                                   | 16 (chat: the rest)|
-/// | temperature                             | 0 .. 2                                 | generation_config, 1|
+/// | temperature                             | 0 .. 2; (0, 0.01) is raised to 0.01    | generation_config, 1|
 /// | top_p                                   | (0, 1]                                 | generation_config, 1|
 /// | top_k                                   | 1 .., or 0 or -1: all                  | generation_config, 0|
 /// | min_p                                   | 0 .. 1                                 | generation_config, 0|

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/sampling_params.h"
 #include "engine/engine.h"
-#include "serve/sampling_defaults.h"
 #include "text/tokenizer.h"
 
 namespace quire {

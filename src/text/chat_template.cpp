@@ -90,6 +90,13 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem:
 }
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
+  if (auto found = find(path)) return std::move(*found);
+  throw file_error(path,
+                   "no chat template: neither chat_template.jinja nor a chat_template in "
+                   "tokenizer_config.json");
+}
+
+std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path) {
   std::error_code failed;
   const bool is_directory = std::filesystem::is_directory(path, failed);
   const std::filesystem::path folder = is_directory ? path : path.parent_path();
@@ -100,20 +107,14 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
     if (!config.is_object()) throw file_error(config_path, "a JSON object was expected");
   }
   const std::filesystem::path own_file = is_directory ? path / "chat_template.jinja" : path;
-  const auto load_text = [&] {
-    if (!is_directory || std::filesystem::exists(own_file, failed)) {
-      return parse(read_file(own_file, kMaxTemplateBytes), own_file);
-    }
-    const json::string* text = template_text(config.get_object(), config_path);
-    if (text == nullptr) {
-      throw file_error(path,
-                       "no chat template: neither chat_template.jinja nor a chat_template in "
-                       "tokenizer_config.json");
-    }
-    return parse({text->data(), text->size()}, config_path);
-  };
-  ChatTemplate out = load_text();
-  out.impl_->tokens = special_tokens(config.get_object());
+  std::optional<ChatTemplate> out;
+  if (!is_directory || std::filesystem::exists(own_file, failed)) {
+    out = parse(read_file(own_file, kMaxTemplateBytes), own_file);
+  } else if (const json::string* text = template_text(config.get_object(), config_path)) {
+    // Lines and columns are those of the key's text, not of the file.
+    out = parse({text->data(), text->size()}, config_path.string() + ": key 'chat_template'");
+  }
+  if (out) out->impl_->tokens = special_tokens(config.get_object());
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,8 @@ class ChatTemplate {
   /// "default" if there are several) or a .jinja file. bos_token, eos_token and so on come from
   /// tokenizer_config.json. Throws Error if there is none.
   static ChatTemplate load(const std::filesystem::path& path);
+  /// As load(), but nothing if a model directory has no template. Throws Error if it has a broken one.
+  static std::optional<ChatTemplate> find(const std::filesystem::path& path);
 
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

@@ -79,5 +79,12 @@ TEST(JsonObject, NamesTheKeyAtFault) {
   EXPECT_THAT(error_of([&] { JsonObject(value.at("i"), where); }), HasSubstr("object"));
 }
 
+TEST(JsonObject, KeepsItsPlaceWhenTheCallersIsGone) {
+  const json::value value = parse_json(R"({"o": {}})", "f.json");
+  const std::string name = "a-name-that-is-longer-than-any-small-string-optimisation.json";
+  const JsonObject object(value, std::filesystem::path(name));  // a temporary
+  EXPECT_THAT(error_of([&] { object.object("o").integer("i", 0, 9); }), HasSubstr(name + ": key 'o.i'"));
+}
+
 }  // namespace
 }  // namespace quire

@@ -149,6 +149,16 @@ def test_make_model_runs(tmp_path):
     (["serve", DEMO, "--max-num-batched-tokens", "3"], "--max-num-batched-tokens"),
     (["tokenize", "/dev/null"], "/dev/null"),
     (["make-model", "gigantic", "out"], "gigantic"),
+    (["run", DEMO, "-p", "x", "--temperature", "nan"], "--temperature: nan is no finite number"),
+    (["run", DEMO, "-p", "x", "--top-p", "nan"], "--top-p: nan is no finite number"),
+    (["run", DEMO, "-p", "x", "--min-p", "nan"], "--min-p: nan is no finite number"),
+    (["run", DEMO, "-p", "x", "--repetition-penalty", "nan"], "--repetition-penalty: nan is no finite number"),
+    (["run", DEMO, "-p", "x", "--max-tokens", "0"], "--max-tokens: Value 0 not in range 1 to"),
+    (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: Value 0 not in range 1 to"),
+    (["serve", DEMO, "--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
+    (["serve", DEMO, "--max-waiting", "4294967295"], "--max-waiting"),
+    (["frobnicate", DEMO], "quire: there is no command 'frobnicate'; quire --help lists them"),
+    (["run", DEMO, "--frobnicate"], "--frobnicate"),
 ])
 def test_errors_are_one_line_that_names_the_cause(args, said):
     done = quire(*args, check=False)
@@ -158,13 +168,80 @@ def test_errors_are_one_line_that_names_the_cause(args, said):
     assert "terminate" not in message and "Traceback" not in message
 
 
-@pytest.mark.parametrize("damage", ["truncate_weights", "break_config", "break_tokenizer", "huge_header"])
-def test_broken_models_are_refused(tmp_path, damage):
+def test_a_full_disk_is_told():
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([QUIRE, "run", DEMO, "-p", "Once", "--max-tokens", "4"],
+                              stdout=full, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 1
+    assert "standard output cannot be written" in done.stderr.decode()
+
+
+def test_ragged_rows_of_ids_are_named(tmp_path):
+    ids = tmp_path / "a-rather-long-name-of-a-file-with-ids.json"
+    ids.write_text(json.dumps({"input_ids": [[1, 2, 3], [1, 2]]}))
+    done = quire("logits", DEMO, "--ids-file", ids, "-o", tmp_path / "out", check=False)
+    assert done.returncode == 1
+    assert f"{ids}: key 'input_ids': rows differ in length" in done.stderr.decode()
+
+
+def test_logits_go_down_a_pipe_and_through_a_link(tmp_path):
+    ids, out = tmp_path / "ids.json", tmp_path / "out.safetensors"
+    ids.write_text(json.dumps({"input_ids": [[1, 2, 3]]}))
+    quire("logits", DEMO, "--ids-file", ids, "-o", out)
+    assert quire("logits", DEMO, "--ids-file", ids, "-o", "/dev/stdout").stdout == out.read_bytes()
+    assert pathlib.Path("/dev/stdout").is_symlink()
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    quire("logits", DEMO, "--ids-file", ids, "-o", link)
+    assert link.is_symlink() and target.read_bytes() == out.read_bytes()
+
+
+def copy_of_demo(to):
     for file in DEMO.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+        (to / file.name).write_bytes(file.read_bytes())
+
+
+def test_weights_may_lie_anywhere_in_their_file(tmp_path):
+    """Tied embeddings, which are packed and then read again, in a file whose tensors are not aligned."""
+    copy_of_demo(tmp_path)
+    target = tmp_path / "model.safetensors"
+    raw = target.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    target.write_bytes(struct.pack("<Q", size + 1) + raw[8:8 + size] + b" " + raw[8 + size:])
+    options = ["-p", "Once upon a time", "--max-tokens", 40, "--temperature", 0]
+    expected = quire("run", DEMO, *options).stdout
+    assert expected and quire("run", tmp_path, *options).stdout == expected
+
+
+@pytest.mark.parametrize("where", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_broken_chat_template_is_told_at_once(tmp_path, where):
+    copy_of_demo(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    broken = "{{ bos_token }}\n{% for m in messages %}{{ m.content + }}{% endfor %}"
+    if where == "chat_template.jinja":
+        (tmp_path / where).write_text(broken)
+    else:
+        config = json.loads((tmp_path / where).read_text())
+        (tmp_path / where).write_text(json.dumps(config | {"chat_template": broken}))
+    for args in (["serve", tmp_path, "--port", 0], ["chat", tmp_path]):
+        done = quire(*args, check=False, input=b"")
+        message = done.stderr.decode()
+        assert done.returncode == 1
+        assert f"{tmp_path / where}: " in message and "line 2, column 39: " in message
+    # What needs no template does not mind.
+    assert quire("run", tmp_path, "-p", "Once", "--max-tokens", 4).stdout
+
+
+@pytest.mark.parametrize("damage", ["truncate_weights", "append_to_weights", "break_config", "break_tokenizer",
+                                    "huge_header"])
+def test_broken_models_are_refused(tmp_path, damage):
+    copy_of_demo(tmp_path)
     if damage == "truncate_weights":
         target = tmp_path / "model.safetensors"
         target.write_bytes(target.read_bytes()[:5_000_000])
+    elif damage == "append_to_weights":
+        target = tmp_path / "model.safetensors"
+        target.write_bytes(target.read_bytes() + b"\0")
     elif damage == "huge_header":
         target = tmp_path / "model.safetensors"
         target.write_bytes(b"\xff" * 8 + target.read_bytes()[8:])

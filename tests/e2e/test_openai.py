@@ -246,8 +246,11 @@ def test_bad_fields_are_named(client, options, field):
 def test_too_long_a_prompt(client):
     with pytest.raises(openai.BadRequestError) as caught:
         complete(client, "word " * 2000)
-    assert caught.value.code == "context_length_exceeded"
+    assert caught.value.code == "context_length_exceeded" and caught.value.param == "prompt"
     assert "512" in caught.value.message
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, [{"role": "user", "content": "word " * 2000}])
+    assert caught.value.code == "context_length_exceeded" and caught.value.param == "messages"
     with pytest.raises(openai.BadRequestError) as caught:
         complete(client, "word", max_tokens=10000)
     assert caught.value.code == "context_length_exceeded"
@@ -266,6 +269,31 @@ def test_http_errors(client):
     assert status == 400 and "at byte" in json.loads(body)["error"]["message"]
     assert post(client, "/v1/completions", b" " * (17 << 20))[0] == 413
     assert post(client, "/health", None, method="GET", headers={"X-Long": "a" * 20000})[0] == 431
+
+
+def test_a_model_without_a_chat_template(tmp_path):
+    for file in MODEL.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with QuireServer("--served-model-name", MODEL_NAME, model=tmp_path) as server:
+        assert "no chat template" in server.output()
+        client = make_client(server)
+        assert complete(client, "Once", max_tokens=3).choices[0].finish_reason
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client)
+        assert "no chat template" in caught.value.message
+
+
+def test_more_than_can_ever_wait():
+    with QuireServer("--max-num-seqs", 2, "--max-waiting", 2) as server:
+        client = make_client(server)
+        for prompt, n, field in (["a"] * 5, 1, "prompt"), ("a", 5, "n"):
+            with pytest.raises(openai.BadRequestError) as caught:
+                complete(client, prompt, n=n)
+            assert caught.value.param == field and "no more than 4" in caught.value.message
 
 
 def test_keys_and_names():
@@ -382,6 +410,23 @@ def test_sigterm_lets_streams_finish():
             complete(client, "a")
 
 
+def test_what_takes_too_long_after_sigterm_ends_with_an_error():
+    with QuireServer("--drain-timeout", 0.05, "--max-num-seqs", 1) as server:
+        client = make_client(server)
+        streams = [complete(client, "Once", max_tokens=500, n=8, stream=True, extra_body={"ignore_eos": True})
+                   for _ in range(4)]
+        next(iter(streams[0]))
+        server.process.send_signal(signal.SIGTERM)
+        reasons = set()
+        for stream in streams:
+            with pytest.raises(openai.APIError) as caught:
+                for chunk in stream:
+                    reasons.update(choice.finish_reason for choice in chunk.choices)
+            assert caught.value.code == "shutting_down"
+        assert reasons <= {None, "length"}
+        assert server.process.wait(20) == 1
+
+
 def test_a_second_signal_ends_at_once():
     with QuireServer("--max-num-seqs", 1) as server:
         client = make_client(server)
@@ -392,7 +437,7 @@ def test_a_second_signal_ends_at_once():
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.05)
         server.process.send_signal(signal.SIGTERM)
-        server.process.wait(20)
+        assert server.process.wait(20) == 1
         assert time.monotonic() - begun < 10
         with pytest.raises(openai.APIError):
             for stream in streams:

@@ -237,6 +237,7 @@ TEST(Engine, AbortGivesTheBlocksBackAndDisturbsNobody) {
   for (int i = 0; i < 8; ++i) {
     const Inbox::Answer answer = inbox.wait(i);
     EXPECT_EQ(answer.finish.at(0), i % 2 == 0 ? FinishReason::kAbort : FinishReason::kLength);
+    EXPECT_FALSE(answer.last.error) << "who aborts knows why";
     if (i % 2 == 1) {
       EXPECT_EQ(answer.tokens.at(0).size(), 20U);
     }
@@ -288,6 +289,13 @@ TEST(Engine, TheQueueIsBounded) {
     }
   }
   EXPECT_EQ(accepted, 5);
+  GenerationRequest wide = request_of(1, 8, 1);
+  wide.n = 6;
+  const auto never = rig.engine->submit(wide, inbox.sink(100));
+  ASSERT_FALSE(never);
+  EXPECT_EQ(never.error().code, RequestErrorCode::kInvalid) << "later would not help";
+  EXPECT_EQ(never.error().param, "n");
+  EXPECT_THAT(never.error().message, testing::AllOf(testing::HasSubstr("6"), testing::HasSubstr("5")));
   for (int i = 0; i < accepted; ++i) EXPECT_EQ(inbox.wait(i).finish.at(0), FinishReason::kLength);
   expect_baseline(*rig.engine);
 }
@@ -312,7 +320,10 @@ TEST(Engine, DrainGivesUpAfterItsTime) {
   Inbox inbox;
   ASSERT_TRUE(rig.engine->submit(request_of(1, 8, 1000), inbox.sink(0)));
   EXPECT_FALSE(rig.engine->drain(kSecond / 50));
-  EXPECT_EQ(inbox.wait(0).finish.at(0), FinishReason::kAbort);
+  const Inbox::Answer cut = inbox.wait(0);
+  EXPECT_EQ(cut.finish.at(0), FinishReason::kAbort);
+  ASSERT_TRUE(cut.last.error);
+  EXPECT_EQ(cut.last.error->code, RequestErrorCode::kShuttingDown);
 }
 
 TEST(Engine, DestructionEndsEveryRequest) {

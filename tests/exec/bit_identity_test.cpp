@@ -10,14 +10,21 @@
 
 #include "tests/exec/owning_executor.h"
 #include "tests/support/data.h"
+#include "tests/support/sanitized.h"
 
 namespace quire {
 namespace {
 
 void expect_bit_identity(const std::filesystem::path& dir, DType dtype, IsaLevel isa,
-                         const std::vector<uint32_t>& threads, uint32_t max_tokens) {
+                         std::vector<uint32_t> threads, uint32_t max_tokens) {
   test::Rig one(dir, dtype, isa, 1);
-  const auto specs = test::mixed_requests(one.decoder->config().vocab_size, 32, max_tokens);
+  uint32_t requests = 32;
+  if (test::kSanitized) {
+    requests = 10;
+    max_tokens = 6;
+    threads = {2};
+  }
+  const auto specs = test::mixed_requests(one.decoder->config().vocab_size, requests, max_tokens);
   const auto alone = test::run_alone(one.make_executor(), specs);
   const auto alone_second = test::run_alone(one.make_executor(), test::second_choices(specs));
   for (const auto& continuation : alone) {

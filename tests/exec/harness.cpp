@@ -46,7 +46,6 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
   if (i % 6 == 2) params.presence_penalty = 0.7F;
   if (i % 6 == 4) params.frequency_penalty = 0.5F;
   if (i % 8 == 5) params.logit_bias = {{1, 2.0F}, {static_cast<TokenId>(vocab_size - 1), -3.0F}};
-  if (i % 8 == 6) params.banned = {2, 3};
   return params;
 }
 

@@ -3,6 +3,9 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <future>
+#include <iterator>
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -148,6 +151,33 @@ TEST(Safetensors, HeaderErrorsSayWhereAndWhat) {
   EXPECT_THAT(header_error(R"({"a\nb":1})", 8), HasSubstr("'a?b'"));
 }
 
+TEST(Safetensors, HolesAreRefused) {
+  const std::string two = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},
+                              "b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
+  EXPECT_EQ(header_error(two, 8), "no error");
+  const auto at = [](size_t header_size, size_t offset) {
+    return fmt::format("at byte {}: ", 8 + header_size + offset);
+  };
+  EXPECT_THAT(header_error(two, 9), HasSubstr(at(two.size(), 8) + "the last 1 bytes belong to no tensor"));
+  EXPECT_THAT(header_error("{}", 3), HasSubstr(at(2, 0) + "the last 3 bytes belong to no tensor"));
+  EXPECT_EQ(header_error("{}", 0), "no error");
+  const std::string gap = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},
+                              "b":{"dtype":"U8","shape":[4],"data_offsets":[6,10]}})";
+  EXPECT_THAT(header_error(gap, 10),
+              HasSubstr(at(gap.size(), 4) + "the 2 bytes before tensor 'b' belong to no tensor"));
+  const std::string late = R"({"b":{"dtype":"U8","shape":[4],"data_offsets":[1,5]}})";
+  EXPECT_THAT(header_error(late, 5), HasSubstr(at(late.size(), 0) + "the 1 bytes before tensor 'b'"));
+  // One without elements lies between two others, not inside one or beyond the end.
+  const auto with_empty = [](size_t offset) {
+    return fmt::format(R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},
+                            "e":{{"dtype":"F32","shape":[0],"data_offsets":[{0},{0}]}}}})",
+                       offset);
+  };
+  EXPECT_EQ(header_error(with_empty(0), 4), "no error");
+  EXPECT_EQ(header_error(with_empty(4), 4), "no error");
+  EXPECT_THAT(header_error(with_empty(2), 4), HasSubstr("overlap"));
+}
+
 TEST(Safetensors, OddDTypesAreRefusedWhenAskedFor) {
   const Safetensors file = Safetensors::open(stored(file_of(
       R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"BOOL","shape":[2],"data_offsets":[4,6]}} )",
@@ -166,6 +196,55 @@ TEST(Safetensors, MisalignedDataIsCopied) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data) % 4, 0U);
     EXPECT_EQ(std::memcmp(a.data, bytes.data() + bytes.size() - 8, 8), 0);
   }
+}
+
+// What lies aligned may be read again from its file; a copy has no file behind it and must stay.
+TEST(Safetensors, ReleasedTensorsKeepTheirValues) {
+  constexpr size_t kBytes = 1 << 20;  // many pages
+  const std::string header =
+      fmt::format(R"({{"a":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})", kBytes / 4, kBytes);
+  for (size_t pad = 0; pad < 4; ++pad) {
+    const std::string bytes = file_of(header + std::string(pad, ' '), kBytes);
+    const Safetensors file = Safetensors::open(stored(bytes));
+    const TensorView& a = file.at("a");
+    file.release(a);
+    EXPECT_EQ(std::memcmp(a.data, bytes.data() + bytes.size() - kBytes, kBytes), 0) << pad;
+  }
+}
+
+// `-o /dev/stdout` and the like: the target stays what it is.
+TEST(Safetensors, PipesAndLinksAreWrittenToAsTheyAre) {
+  const auto dir = test::temp_dir();
+  const std::vector<float> values = {1.0F, 2.0F};
+  const TensorView view{DType::kF32, {2}, reinterpret_cast<const std::byte*>(values.data())};
+  const auto bytes_of = [](const std::filesystem::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  write_safetensors(dir / "file", {{"a", view}});
+  const std::string expected = bytes_of(dir / "file");
+
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
+  auto read = std::async(std::launch::async, bytes_of, dir / "pipe");
+  write_safetensors(dir / "pipe", {{"a", view}});
+  EXPECT_EQ(read.get(), expected);
+  EXPECT_TRUE(std::filesystem::is_fifo(dir / "pipe"));
+
+  write_bytes(dir / "target", std::string(10000, 'x'));
+  std::filesystem::create_symlink("target", dir / "link");
+  write_safetensors(dir / "link", {{"a", view}});
+  EXPECT_TRUE(std::filesystem::is_symlink(dir / "link"));
+  EXPECT_EQ(bytes_of(dir / "target"), expected);
+  {
+    // An end before its time removes nothing that was there.
+    SafetensorsWriter writer(dir / "link", {{"x", DType::kF32, {2}}});
+  }
+  EXPECT_TRUE(std::filesystem::exists(dir / "target"));
+  EXPECT_THAT(error_of([&] { write_safetensors(dir, {{"a", view}}); }), HasSubstr("cannot be written"));
+  EXPECT_THAT(error_of([&] {
+                write_safetensors("/dev/full", {{"a", view}});
+              }),
+              HasSubstr("/dev/full: cannot be written"));
 }
 
 TEST(Safetensors, NoSuchFile) {

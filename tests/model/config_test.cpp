@@ -261,22 +261,22 @@ TEST_F(Config, EosOfBothFilesAreMerged) {
   EXPECT_EQ(c.bos, 5);
 }
 
-TEST_F(Config, GenerationDefaults) {
-  EXPECT_FALSE(load_generation_defaults(dir_).temperature.has_value());
+TEST_F(Config, SamplingDefaults) {
+  EXPECT_FALSE(load_sampling_defaults(dir_).temperature.has_value());
   const auto path = dir_ / "generation_config.json";
   write_json_file(path, {{"temperature", 0.7}, {"top_p", 0.9}, {"top_k", 20}, {"repetition_penalty", 1.1}});
-  const GenerationDefaults d = load_generation_defaults(dir_);
+  const SamplingDefaults d = load_sampling_defaults(dir_);
   EXPECT_FLOAT_EQ(*d.temperature, 0.7F);
   EXPECT_FLOAT_EQ(*d.top_p, 0.9F);
   EXPECT_EQ(d.top_k, 20);
   EXPECT_FLOAT_EQ(*d.repetition_penalty, 1.1F);
   EXPECT_FALSE(d.min_p.has_value());
   write_json_file(path, {{"do_sample", false}, {"temperature", 0.7}, {"top_k", -1}});
-  EXPECT_EQ(load_generation_defaults(dir_).temperature, 0.0F);
-  EXPECT_EQ(load_generation_defaults(dir_).top_k, 0);
+  EXPECT_EQ(load_sampling_defaults(dir_).temperature, 0.0F);
+  EXPECT_EQ(load_sampling_defaults(dir_).top_k, 0);
   for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty", "top_k"}) {
     write_json_file(path, json::object{{key, -3}});
-    EXPECT_THROW(load_generation_defaults(dir_), Error) << key;
+    EXPECT_THROW(load_sampling_defaults(dir_), Error) << key;
   }
 }
 

@@ -32,8 +32,6 @@ std::vector<double> reference_logits(std::span<const float> logits, const Sampli
   }
   for (const TokenId id : in_output)
     x[static_cast<size_t>(id)] -= static_cast<double>(params.presence_penalty);
-  for (const TokenId id : params.banned)
-    x[static_cast<size_t>(id)] = -std::numeric_limits<double>::infinity();
   return x;
 }
 

@@ -111,14 +111,13 @@ TEST(Sampler, BiasPenaltiesAndBansAreTheirFormulae) {
   std::vector<TokenId> history;
   SplitMix64 rng(5);
   for (int i = 0; i < 120; ++i) history.push_back(static_cast<TokenId>(rng.below(80)));
-  for (int kind = 0; kind < 6; ++kind) {
+  for (int kind = 0; kind < 5; ++kind) {
     SamplingParams params;
     params.seed = static_cast<uint64_t>(kind);
-    if (kind == 0 || kind == 5) params.repetition_penalty = 1.7F;
-    if (kind == 1 || kind == 5) params.frequency_penalty = 0.6F;
-    if (kind == 2 || kind == 5) params.presence_penalty = -1.3F;
-    if (kind == 3 || kind == 5) params.logit_bias = {{2, 3.0F}, {40, -100.0F}, {250, 4.0F}};
-    if (kind == 4 || kind == 5) params.banned = {static_cast<TokenId>(250), 3};
+    if (kind == 0 || kind == 4) params.repetition_penalty = 1.7F;
+    if (kind == 1 || kind == 4) params.frequency_penalty = 0.6F;
+    if (kind == 2 || kind == 4) params.presence_penalty = -1.3F;
+    if (kind == 3 || kind == 4) params.logit_bias = {{2, 3.0F}, {40, -100.0F}, {250, 4.0F}};
     expect_distribution(logits, params, "kind " + std::to_string(kind), history, 50);
   }
 }
@@ -212,8 +211,6 @@ TEST(Sampler, GreedyTakesTheLowestIdOfATie) {
   SamplingParams params;
   params.temperature = 0.0F;
   EXPECT_EQ(draw_many(logits, params, 1)[0], 100);
-  params.banned = {100};
-  EXPECT_EQ(draw_many(logits, params, 1)[0], 700);
   params.logit_bias = {{999, 0.5F}};
   EXPECT_EQ(draw_many(logits, params, 1)[0], 999);
   // The zeros of both signs are equal.
@@ -330,17 +327,6 @@ TEST(Sampler, BadLogitsAreAnErrorThatNamesThePosition) {
       EXPECT_EQ(sampler.sample(logits, 77, workspace, token), "");
     }
   }
-}
-
-TEST(Sampler, BanningEveryTokenIsAnError) {
-  SamplingParams params;
-  params.banned = {0, 1, 2};
-  SamplerWorkspace workspace(3);
-  SequenceSampler sampler;
-  sampler.reset(params, {}, 0);
-  SampledToken token;
-  EXPECT_THAT(sampler.sample(std::vector<float>{1, 2, 3}, 9, workspace, token),
-              testing::HasSubstr("position 9"));
 }
 
 }  // namespace

@@ -226,9 +226,15 @@ TEST_F(ApiTest, TooLongAPromptIsRefusedWithBothNumbers) {
     const Answer answer = service_.complete(body);
     EXPECT_EQ(answer.status, 400);
     EXPECT_EQ(error_code(answer), "context_length_exceeded");
+    EXPECT_EQ(error_param(answer), "prompt");
     EXPECT_THAT(answer.body, HasSubstr("512"));
     EXPECT_THAT(answer.body, HasSubstr("6"));
   }
+  const Answer chat = service_.post(
+      "/v1/chat/completions",
+      fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}]}})", std::string(600, 'a')));
+  EXPECT_EQ(error_code(chat), "context_length_exceeded");
+  EXPECT_EQ(error_param(chat), "messages");
 }
 
 TEST_F(ApiTest, PathsAndMethods) {
@@ -325,8 +331,69 @@ TEST(Api, AFullQueueSaysTryAgain) {
 
 TEST(Api, PromptsOfARequestThatDoesNotFitAreTakenBack) {
   Service service({.num_blocks = 64, .max_num_seqs = 1, .max_waiting = 2, .step_delay = 5'000'000});
-  const Answer answer = service.complete(R"({"prompt": ["a", "b", "c", "d", "e"], "max_tokens": 400})");
+  HttpClient running(service.port());
+  running.send(test::post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 400})"));
+  ASSERT_TRUE(service.wait_until_running());
+  const Answer answer = service.complete(R"({"prompt": ["a", "b", "c"], "max_tokens": 400})");
   EXPECT_EQ(answer.status, 429);
+  EXPECT_TRUE(service.wait_for([](const StepStats& now) { return now.running == 1 && now.waiting == 0; }));
+  running.close();
+  EXPECT_TRUE(service.wait_until_quiet());
+}
+
+TEST(Api, MoreThanCanEverRunAndWaitIsNoMatterOfTime) {
+  Service service({.max_num_seqs = 1, .max_waiting = 2});
+  const auto refused_for = [&](const char* path, const char* body) {
+    const Answer answer = service.post(path, body);
+    EXPECT_EQ(answer.status, 400) << body;
+    EXPECT_THAT(answer.body, HasSubstr("no more than 3"));
+    return error_param(answer);
+  };
+  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "b", "c", "d"]})"), "prompt");
+  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "b"], "n": 2})"), "prompt");
+  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "b"], "n": 4})"), "n");
+  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": "a", "n": 4})"), "n");
+  EXPECT_EQ(
+      refused_for("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "n": 4})"),
+      "n");
+  EXPECT_EQ(service.complete(R"({"prompt": ["a", "b", "c"]})").status, 200);
+  EXPECT_EQ(service.complete(R"({"prompt": "a", "n": 3})").status, 200);
+}
+
+// A tokenizer whose patterns hit their limits fails the request, not the server.
+TEST(Api, WhatCannotBeTokenizedIsRefused) {
+  Service service({.failing_tokenizer = true});
+  const auto refused_for = [&](const char* path, const char* body) {
+    const Answer answer = service.post(path, body);
+    EXPECT_EQ(answer.status, 400) << path << " " << body << " " << answer.body;
+    EXPECT_THAT(answer.body, testing::AnyOf(HasSubstr("too many steps"), HasSubstr("has no text")));
+    return error_param(answer);
+  };
+  const char* chat = R"({"messages": [{"role": "user", "content": "a!"}]})";
+  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": "a!"})"), "prompt");
+  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "a!"], "stream": true})"), "prompt");
+  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": [255], "echo": true})"), "prompt");
+  EXPECT_EQ(refused_for("/v1/chat/completions", chat), "messages");
+  EXPECT_EQ(refused_for("/tokenize", R"({"prompt": "a!"})"), "prompt");
+  EXPECT_EQ(refused_for("/tokenize", chat), "messages");
+  EXPECT_EQ(refused_for("/detokenize", R"({"tokens": [255]})"), "tokens");
+  EXPECT_EQ(service.complete(R"({"prompt": "a?"})").status, 500);
+  EXPECT_EQ(service.post("/tokenize", R"({"prompt": "a?"})").status, 500);
+  EXPECT_EQ(service.complete(R"({"prompt": "a", "temperature": 0, "max_tokens": 1})").status, 200);
+  EXPECT_TRUE(service.wait_until_quiet());
+}
+
+// Sooner or later the token without a text is among the best, if it is not sampled before.
+TEST(Api, ATokenWithoutATextFailsItsRequestAlone) {
+  Service service({.failing_tokenizer = true});
+  const std::string body = R"({"prompt": "abc", "temperature": 0, "max_tokens": 400, "logprobs": 20)";
+  const Answer whole = service.complete(body + "}");
+  EXPECT_EQ(whole.status, 500) << whole.body;
+  EXPECT_EQ(error_code(whole), "internal_error");
+  const Answer stream = service.complete(body + R"(, "stream": true})");
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_TRUE(!stream.complete || stream.body.find("\"error\"") != std::string::npos) << stream.body;
+  EXPECT_EQ(service.complete(R"({"prompt": "a", "temperature": 0, "max_tokens": 1})").status, 200);
   EXPECT_TRUE(service.wait_until_quiet());
 }
 

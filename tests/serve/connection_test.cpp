@@ -68,6 +68,26 @@ TEST(Connection, Http10EndsWithTheAnswer) {
   EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
 }
 
+TEST(Connection, ARequestNamesItsHost) {
+  Service service;
+  for (const char* head :
+       {"GET /health HTTP/1.1\r\n\r\n", "GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"}) {
+    HttpClient client(service.port());
+    client.send(head);
+    const Answer answer = client.read_answer();
+    EXPECT_EQ(answer.status, 400) << head;
+    EXPECT_THAT(answer.body, HasSubstr("Host"));
+    EXPECT_TRUE(client.closed_by_server());
+  }
+  HttpClient old(service.port());
+  old.send("GET /health HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(old.read_answer().status, 200);
+  HttpClient empty(service.port());
+  empty.send("GET /health HTTP/1.1\r\nHost:\r\n\r\n");
+  EXPECT_EQ(empty.read_answer().status, 200) << "who has no name for the host may send it empty";
+}
+
 TEST(Connection, ChunkedAndAnnouncedBodies) {
   Service service;
   HttpClient client(service.port());
@@ -292,7 +312,22 @@ TEST(Stopping, WhatTakesTooLongIsAborted) {
   ASSERT_TRUE(service.wait_until_running());
   EXPECT_FALSE(service.server().stop(50 * kMillisecond));
   const Answer answer = client.read_answer();
-  EXPECT_EQ(answer.parsed().at("choices").at(0).at("finish_reason"), "abort");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(answer.parsed().at("error").at("code"), "shutting_down");
+  EXPECT_EQ(answer.headers.at("retry-after"), "1");
+}
+
+TEST(Stopping, AStreamThatTakesTooLongEndsWithAnError) {
+  Service service(slow_steps());
+  HttpClient client(service.port());
+  client.send(post_text("/v1/completions", kLongStream));
+  client.read_until("data: ");
+  EXPECT_FALSE(service.server().stop(50 * kMillisecond));
+  const Answer answer = client.read_answer();
+  EXPECT_TRUE(answer.complete);
+  EXPECT_THAT(answer.body, HasSubstr("\"code\":\"shutting_down\""));
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(answer.body.find("\"finish_reason\":\""), std::string::npos) << "it was not finished";
 }
 
 TEST(Stopping, CanBeCutShort) {
@@ -312,16 +347,16 @@ TEST(Stopping, ByASignal) {
   HttpClient client(service.port());
   client.send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 50})"));
   ASSERT_TRUE(service.wait_until_running());
-  auto stopped =
-      std::async(std::launch::async, [&] { return service.server().run_until_signal(20 * kSecond); });
   // The handler must be in place before the signal comes: until then the default action would end the test.
-  struct sigaction now {};
-  do {
-    std::this_thread::sleep_for(1ms);
-    sigaction(SIGTERM, nullptr, &now);
-  } while (now.sa_handler == SIG_DFL);
-  kill(getpid(), SIGTERM);
-  EXPECT_TRUE(stopped.get());
+  const auto sent = std::async(std::launch::async, [waiting = pthread_self()] {
+    struct sigaction now {};
+    do {
+      std::this_thread::sleep_for(1ms);
+      sigaction(SIGTERM, nullptr, &now);
+    } while (now.sa_handler == SIG_DFL);
+    pthread_kill(waiting, SIGTERM);
+  });
+  EXPECT_TRUE(service.server().run_until_signal(20 * kSecond));
   EXPECT_EQ(client.read_answer().parsed().at("usage").at("completion_tokens"), 50);
 }
 

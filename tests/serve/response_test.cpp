@@ -281,6 +281,33 @@ TEST(StreamedAnswer, AFailureEndsIt) {
   EXPECT_EQ(found[0].at("error").at("message"), "broken");
 }
 
+TEST(StreamedAnswer, WhatAFailureCutsHasNoFinishReason) {
+  const test::LetterTokenizer tokenizer(256);
+  AnswerStyle style = completion_style();
+  style.n = 3;
+  for (const FinishReason reason : {FinishReason::kAbort, FinishReason::kError}) {
+    StreamedAnswer answer(style, tokenizer, 1);
+    std::string out;
+    RequestOutput failure;
+    failure.done = true;
+    failure.error = RequestError{RequestErrorCode::kShuttingDown, "late", ""};
+    failure.choices.resize(3);
+    for (uint32_t i = 0; i < 3; ++i) failure.choices[i].index = i;
+    failure.choices[0].text = "held back";
+    failure.choices[0].finish = reason;
+    failure.choices[1].finish = reason;
+    failure.choices[2].finish = FinishReason::kStop;
+    answer.add(0, failure, out);
+    answer.add(0, news(1, "too late", {}), out);
+    const auto found = events(out);
+    ASSERT_EQ(found.size(), 3U) << out;
+    EXPECT_EQ(found[0].at("choices").at(0).at("text"), "held back");
+    EXPECT_TRUE(found[0].at("choices").at(0).at("finish_reason").is_null());
+    EXPECT_EQ(found[1].at("choices").at(0).at("finish_reason"), "stop");
+    EXPECT_EQ(found[2].at("error").at("code"), "shutting_down");
+  }
+}
+
 TEST(Errors, StatusAndBody) {
   const auto status = [](RequestErrorCode code) { return error_answer({code, "m", "p"}).status; };
   EXPECT_EQ(status(RequestErrorCode::kInvalid), 400U);

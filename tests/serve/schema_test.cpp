@@ -67,7 +67,7 @@ TEST(CompletionSchema, LeftOutSamplingFieldsAreTheModels) {
   const SchemaContext context{
       .vocab_size = 100,
       .defaults = {
-          .temperature = 0.7F, .top_p = 0.9F, .min_p = 0.1F, .repetition_penalty = 1.1F, .top_k = 40}};
+          .temperature = 0.7F, .top_k = 40, .top_p = 0.9F, .min_p = 0.1F, .repetition_penalty = 1.1F}};
   const SamplingParams left_out = completion_options(R"("n": 1)", context).generation.sampling;
   EXPECT_EQ(left_out.temperature, 0.7F);
   EXPECT_EQ(left_out.top_p, 0.9F);

@@ -12,6 +12,7 @@
 #include "engine/metrics.h"
 #include "serve/server.h"
 #include "tests/serve/http_client.h"
+#include "tests/support/failing_tokenizer.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/letter_tokenizer.h"
 #include "text/chat_template.h"
@@ -26,6 +27,7 @@ struct ServiceOptions {
   uint32_t max_waiting = 1024;
   Nanos step_delay = 0;
   bool chat = true;
+  bool failing_tokenizer = false;
 };
 
 /// A server on a free port over an engine whose model writes letters: the answer depends on the prompt, the
@@ -34,7 +36,12 @@ class Service {
  public:
   static constexpr uint32_t kVocab = 256;
 
-  explicit Service(ServiceOptions options = {}) : tokenizer_(kVocab) {
+  explicit Service(ServiceOptions options = {}) {
+    if (options.failing_tokenizer) {
+      tokenizer_ = std::make_unique<FailingTokenizer>(kVocab);
+    } else {
+      tokenizer_ = std::make_unique<LetterTokenizer>(kVocab);
+    }
     FakeExecutorConfig fake;
     fake.num_blocks = options.num_blocks;
     fake.max_slots = options.max_num_seqs;
@@ -49,9 +56,9 @@ class Service {
     config.scheduler.max_waiting = options.max_waiting;
     config.vocab_size = kVocab;
     config.check_invariants = true;
-    engine_ = std::make_unique<Engine>(config, tokenizer_, *executor_, clock_, nullptr, &metrics_);
+    engine_ = std::make_unique<Engine>(config, *tokenizer_, *executor_, clock_, nullptr, &metrics_);
     ServedModel model{
-        .tokenizer = tokenizer_, .chat_template = options.chat ? &template_ : nullptr, .bos = 1};
+        .tokenizer = *tokenizer_, .chat_template = options.chat ? &template_ : nullptr, .bos = 1};
     options.server.port = 0;
     if (options.server.served_names.empty()) options.server.served_names = {"letters", "other/name"};
     options.server.version = "1.2.3";
@@ -91,7 +98,7 @@ class Service {
   }
 
  private:
-  LetterTokenizer tokenizer_;
+  std::unique_ptr<Tokenizer> tokenizer_;
   ChatTemplate template_ = ChatTemplate::parse(
       "{% for m in messages %}{{ m.role }} {{ m.content }}.{% endfor %}{% if add_generation_prompt %}go{% "
       "endif %}",

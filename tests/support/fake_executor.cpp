@@ -21,12 +21,7 @@ NextToken hashed_continuation(uint32_t vocab_size) {
   return [vocab_size](std::span<const TokenId> tokens, uint32_t, const SamplingParams& sampling) {
     uint64_t hash = sampling.greedy() ? 0 : keyed_random(sampling.seed, sampling.choice, 1);
     for (const TokenId token : tokens) hash = mix64(hash ^ static_cast<uint64_t>(token));
-    auto id = static_cast<TokenId>(hash % vocab_size);
-    for (uint32_t tried = 0; tried < vocab_size; ++tried) {
-      if (std::find(sampling.banned.begin(), sampling.banned.end(), id) == sampling.banned.end()) break;
-      id = static_cast<TokenId>((static_cast<uint32_t>(id) + 1) % vocab_size);
-    }
-    return id;
+    return static_cast<TokenId>(hash % vocab_size);
   };
 }
 

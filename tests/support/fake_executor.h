@@ -17,7 +17,7 @@ namespace quire::test {
 using NextToken = std::function<TokenId(std::span<const TokenId> tokens, uint32_t prompt_length,
                                         const SamplingParams& sampling)>;
 
-/// A hash of all the tokens, of seed and choice too unless greedy; never a banned token.
+/// A hash of all the tokens, of seed and choice too unless greedy.
 NextToken hashed_continuation(uint32_t vocab_size);
 
 /// `script` over and over, whatever the prompt.

@@ -77,6 +77,23 @@ TEST(ChatTemplate, BadFilesNameThemselves) {
   EXPECT_NE(error_of_loading(dir).find("not valid UTF-8"), std::string::npos);
 }
 
+TEST(ChatTemplate, NoneIsNoErrorButABrokenOneIs) {
+  const auto dir = temp_dir();
+  EXPECT_FALSE(ChatTemplate::find(dir));
+  const auto config = dir / "tokenizer_config.json";
+  write(config, R"({"bos_token": "<s>", "chat_template": null})");
+  EXPECT_FALSE(ChatTemplate::find(dir));
+  write(config, R"({"chat_template": "one\n{% if %}"})");
+  EXPECT_THROW(ChatTemplate::find(dir), Error);
+  EXPECT_NE(error_of_loading(dir).find("tokenizer_config.json: key 'chat_template': line 2, column 7: "),
+            std::string::npos)
+      << error_of_loading(dir);
+  write(dir / "chat_template.jinja", "{% endfor %}");
+  EXPECT_THROW(ChatTemplate::find(dir), Error);
+  write(dir / "chat_template.jinja", "fine");
+  EXPECT_EQ(ChatTemplate::find(dir).value().render({}).value(), "fine");
+}
+
 TEST(ChatTemplate, ErrorsOfRenderingAreValues) {
   const auto broken = ChatTemplate::parse("a\n{{ messages[0].role + 1 }}", "x").render(kHello);
   ASSERT_FALSE(broken.has_value());
