@@ -105,7 +105,7 @@ int render(const TextOptions& options) {
 void add_tokenize(CLI::App& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
   CLI::App* command = app.add_subcommand("tokenize", "Text to token ids, one JSON array a line");
-  command->add_option("path", options->path, "Model directory or tokenizer.json")
+  command->add_option("path", options->path, "Model directory, tokenizer.json or tokenizer.model")
       ->required()
       ->type_name("PATH");
   auto* text =
@@ -121,7 +121,7 @@ void add_tokenize(CLI::App& app, Command& run) {
 void add_detokenize(CLI::App& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
   CLI::App* command = app.add_subcommand("detokenize", "Token ids to text");
-  command->add_option("path", options->path, "Model directory or tokenizer.json")
+  command->add_option("path", options->path, "Model directory, tokenizer.json or tokenizer.model")
       ->required()
       ->type_name("PATH");
   auto* ids = command->add_option("-i,--ids", options->text, "JSON array of ids; default: standard input")

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +10,7 @@
 #include "base/json.h"
 #include "text/normalizer.h"
 #include "text/split.h"
+#include "text/text_finder.h"
 #include "text/vocabulary.h"
 
 namespace quire {
@@ -24,31 +24,6 @@ struct AddedToken {
   bool single_word = false;  // not beside a word character
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space behind it
-};
-
-/// Finds any of a set of texts: of those that start first, the longest. The work per byte of text is bounded
-/// by the length of the longest.
-class TextFinder {
- public:
-  /// `texts[i]` is found as number `values[i]`; empty texts never, of equal ones the first.
-  TextFinder() = default;
-  TextFinder(const std::vector<std::string_view>& texts, const std::vector<size_t>& values);
-
-  struct Found {
-    Span span;
-    size_t value;
-  };
-  std::optional<Found> find(std::string_view text, size_t from) const;
-
- private:
-  struct Entry {
-    std::string text;
-    size_t value;
-  };
-  std::optional<Found> longest_at(std::string_view text, size_t at) const;
-
-  std::vector<Entry> entries_;  // sorted by text
-  std::array<bool, 256> starts_{};
 };
 
 /// The tokens that a file adds to its model's vocabulary. They are cut out of a text before the model sees

@@ -15,35 +15,21 @@ constexpr size_t kMaxPieceBytes = size_t{1} << 30;
 
 }  // namespace
 
-WordCache::WordCache(size_t text_bytes) : capacity_(16) {
-  while (capacity_ < 8192 && capacity_ * 32 < text_bytes) capacity_ *= 2;
-}
-
-bool WordCache::find(std::string_view word, uint64_t hash, std::vector<TokenId>& out) const {
-  if (slots_.empty()) return false;
-  for (size_t i = hash & (slots_.size() - 1); slots_[i].bytes != 0; i = (i + 1) & (slots_.size() - 1)) {
-    const Slot& slot = slots_[i];
-    if (slot.hash != hash || std::string_view(texts_).substr(slot.text, slot.bytes) != word) continue;
-    out.insert(out.end(), ids_.begin() + slot.ids, ids_.begin() + slot.ids + slot.count);
-    return true;
-  }
-  return false;
-}
-
-void WordCache::insert(std::string_view word, uint64_t hash, const TokenId* ids, size_t count) {
-  if (used_ == capacity_ || count > UINT16_MAX) return;
-  if (slots_.empty()) slots_.resize(2 * capacity_);
-  size_t i = hash & (slots_.size() - 1);
-  while (slots_[i].bytes != 0) i = (i + 1) & (slots_.size() - 1);
-  slots_[i] = {hash, static_cast<uint32_t>(texts_.size()), static_cast<uint32_t>(ids_.size()),
-               static_cast<uint16_t>(word.size()), static_cast<uint16_t>(count)};
-  texts_ += word;
-  ids_.insert(ids_.end(), ids, ids + count);
-  ++used_;
-}
-
 void BpeRun::encode(std::string_view piece, std::vector<TokenId>& out) {
   if (piece.size() > kMaxPieceBytes) throw Error("a text is too long to be tokenized");
+  if (!model_.whole_.empty()) {
+    size_t done = 0;
+    while (const auto found = model_.whole_.find(piece, done)) {
+      if (found->span.begin > done) encode_part(piece.substr(done, found->span.begin - done), out);
+      out.push_back(static_cast<TokenId>(found->value));
+      done = found->span.end;
+    }
+    piece.remove_prefix(done);
+  }
+  if (!piece.empty()) encode_part(piece, out);
+}
+
+void BpeRun::encode_part(std::string_view piece, std::vector<TokenId>& out) {
   if (model_.options_.ignore_merges) {
     if (const TokenId id = model_.vocabulary_.find(piece); id >= 0) {
       out.push_back(id);
@@ -66,7 +52,7 @@ void BpeRun::encode(std::string_view piece, std::vector<TokenId>& out) {
 }
 
 void BpeRun::encode_cached(std::string_view word, std::vector<TokenId>& out) {
-  if (word.size() > WordCache::kMaxWordBytes) return encode_word(word, out);
+  if (word.size() > WordCache::kMaxWordBytes || !model_.unused_.empty()) return encode_word(word, out);
   const uint64_t hash = std::hash<std::string_view>{}(word);
   if (cache_.find(word, hash, out)) return;
   const size_t before = out.size();
@@ -78,9 +64,66 @@ void BpeRun::encode_word(std::string_view word, std::vector<TokenId>& out) {
   symbols_.clear();
   to_symbols(word);
   merge_all();
-  for (uint32_t i = 0; i < symbols_.size(); ++i) {
-    if (symbols_[i].next != kGone) out.push_back(symbols_[i].id);
+  emit(out);
+}
+
+void BpeRun::emit(std::vector<TokenId>& out) {
+  after_unknown_ = false;
+  for (const Symbol& symbol : symbols_) {
+    if (symbol.next == kGone) continue;
+    if (model_.unused_.empty()) {
+      emit_symbol(symbol.id, out);
+    } else {
+      emit_apart(symbol.id, out);
+    }
   }
+}
+
+void BpeRun::emit_symbol(TokenId id, std::vector<TokenId>& out) {
+  const BpeOptions& options = model_.options_;
+  bool unknown = id == options.unknown;
+  if (!model_.is_entry(id)) {
+    // An extra character that found no partner.
+    if (options.byte_fallback && append_bytes(model_.text_of(id), out)) {
+      after_unknown_ = false;
+      return;
+    }
+    if (options.unknown < 0) return;
+    id = options.unknown;
+    unknown = true;
+  }
+  // Of others than extra characters to_symbols has made one already, where that is wanted.
+  const bool again = unknown && after_unknown_ && options.fuse_unknown && !options.extra_characters.empty();
+  if (!again) out.push_back(id);
+  after_unknown_ = unknown;
+}
+
+void BpeRun::emit_apart(TokenId id, std::vector<TokenId>& out) {
+  std::vector<TokenId> open = {id};
+  while (!open.empty()) {
+    const TokenId next = open.back();
+    open.pop_back();
+    const auto halves = halves_.find(next);
+    if (model_.unused_.contains(next) && halves != halves_.end()) {
+      open.push_back(halves->second.second);
+      open.push_back(halves->second.first);
+    } else {
+      emit_symbol(next, out);
+    }
+  }
+}
+
+bool BpeRun::append_bytes(std::string_view text, std::vector<TokenId>& out) const {
+  const size_t before = out.size();
+  for (const char c : text) {
+    const TokenId id = model_.bytes_[static_cast<unsigned char>(c)];
+    if (id < 0) {
+      out.resize(before);
+      return false;
+    }
+    out.push_back(id);
+  }
+  return true;
 }
 
 void BpeRun::add(TokenId id) {
@@ -107,7 +150,7 @@ TokenId BpeRun::symbol_of(std::string_view word, size_t pos, uint32_t size, char
 }
 
 void BpeRun::to_symbols(std::string_view word) {
-  const Bpe::Options& options = model_.options_;
+  const BpeOptions& options = model_.options_;
   const bool plain = options.prefix.empty() && options.suffix.empty();
   bool unknown_pending = false;
   for (size_t pos = 0; pos < word.size();) {
@@ -135,6 +178,9 @@ void BpeRun::offer(uint32_t left) {
   if (right == kNone) return;
   if (const Bpe::Merge* merge = model_.merge_of(symbols_[left].id, symbols_[right].id)) {
     queue_.push_back(uint64_t{merge->rank} << 32 | left);
+    if (!model_.unused_.empty() && model_.unused_.contains(merge->result)) {
+      halves_[merge->result] = {symbols_[left].id, symbols_[right].id};
+    }
   }
 }
 

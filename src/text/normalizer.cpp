@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "text/base64.h"
 #include "text/byte_level.h"
+#include "text/charsmap.h"
 #include "text/json_steps.h"
 #include "text/split.h"
 #include "text/unicode.h"
@@ -17,6 +19,29 @@ namespace {
 
 /// What a Replace may make of a text that is not long itself; in use, one character becomes three bytes.
 constexpr size_t kMaxGrown = size_t{64} << 20;
+
+constexpr char32_t kNoCharacter = 0xFFFFFFFF;
+
+/// Replaces each character by what `map` makes of it.
+template <class Map>
+void map_characters(NormalizedText& text, const Map& map) {
+  const std::string& in = text.text;
+  std::string out;
+  out.reserve(in.size());
+  for (size_t pos = 0; pos < in.size();) {
+    const Utf8Char c = utf8_at(in, pos);
+    const char32_t mapped = map(c.code);
+    if (mapped == c.code) {
+      out.append(in, pos, c.size);
+    } else if (mapped != kNoCharacter) {
+      append_utf8(out, mapped);
+    } else if (pos == 0) {
+      text.from_start = false;
+    }
+    pos += c.size;
+  }
+  text.text = std::move(out);
+}
 
 class SequenceNormalizer : public Normalizer {
  public:
@@ -118,20 +143,117 @@ class StripNormalizer : public Normalizer {
 class StripAccentsNormalizer : public Normalizer {
  public:
   void apply(NormalizedText& text) const override {
-    const std::string& s = text.text;
-    std::string out;
-    out.reserve(s.size());
-    for (size_t pos = 0; pos < s.size();) {
-      const Utf8Char c = utf8_at(s, pos);
-      if (!is_mark(c.code)) {
-        out.append(s, pos, c.size);
-      } else if (pos == 0) {
-        text.from_start = false;
+    map_characters(text, [](char32_t code) { return is_mark(code) ? kNoCharacter : code; });
+  }
+};
+
+/// The cleaning of SentencePiece's nmt rules.
+class NmtNormalizer : public Normalizer {
+ public:
+  void apply(NormalizedText& text) const override {
+    map_characters(text, [](char32_t code) -> char32_t {
+      if ((code >= 0x1 && code <= 0x8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
+          code == 0x8F || code == 0x9F) {
+        return kNoCharacter;
       }
-      pos += c.size;
+      const bool space = code == 0x9 || code == 0xA || code == 0xC || code == 0xD || code == 0x1680 ||
+                         (code >= 0x200B && code <= 0x200F) || code == 0x2028 || code == 0x2029 ||
+                         code == 0x2581 || code == 0xFEFF || code == 0xFFFD;
+      return space ? U' ' : code;
+    });
+  }
+};
+
+/// SentencePiece's compiled rules, as the reference library reads them: a grapheme cluster of less than 6
+/// bytes that starts with a rule is replaced whole by the shortest such, else each character by itself.
+class PrecompiledNormalizer : public Normalizer {
+ public:
+  explicit PrecompiledNormalizer(CharsMap map) : map_(std::move(map)) {}
+
+  void apply(NormalizedText& text) const override {
+    const std::string_view in = text.text;
+    std::string out;
+    out.reserve(in.size());
+    size_t begin = 0;
+    while (begin < in.size()) {
+      const size_t end = grapheme_end(in, begin);
+      append(out, in.substr(begin, end - begin));
+      if (out.size() > std::max(kMaxGrown, 4 * in.size())) {
+        throw Error("the tokenizer's normalizer 'Precompiled' makes more than 64 MiB of the text");
+      }
+      begin = end;
     }
     text.text = std::move(out);
   }
+
+ private:
+  void append(std::string& out, std::string_view grapheme) const {
+    if (grapheme.size() < 6) {
+      if (const auto match = map_.shortest(grapheme)) {
+        out += match->replacement;
+        return;
+      }
+    }
+    for (size_t pos = 0; pos < grapheme.size();) {
+      const std::string_view character = grapheme.substr(pos, utf8_at(grapheme, pos).size);
+      const auto match = map_.shortest(character);
+      out += match ? match->replacement : character;
+      pos += character.size();
+    }
+  }
+
+  CharsMap map_;
+};
+
+/// BERT's: what is no text is dropped, white space becomes spaces, Chinese characters stand alone, accents
+/// and capitals go; each of them if it is wanted.
+class BertNormalizer : public Normalizer {
+ public:
+  BertNormalizer(bool clean, bool chinese, bool accents, bool lowercase)
+      : clean_(clean), chinese_(chinese), accents_(accents), lowercase_(lowercase) {}
+
+  void apply(NormalizedText& text) const override {
+    if (clean_) {
+      map_characters(text, [](char32_t code) -> char32_t {
+        if (code == '\t' || code == '\n' || code == '\r') return U' ';
+        if (code == 0 || code == 0xFFFD || is_control(code)) return kNoCharacter;
+        return is_white_space(code) ? U' ' : code;
+      });
+    }
+    if (chinese_) separate_chinese(text.text);
+    if (accents_) {
+      text.text = to_normalization_form(text.text, NormalizationForm::kNfd);
+      map_characters(text, [](char32_t code) { return is_nonspacing_mark(code) ? kNoCharacter : code; });
+    }
+    if (lowercase_) text.text = to_lowercase(text.text);
+  }
+
+ private:
+  static bool is_chinese(char32_t code) {
+    return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
+           (code >= 0x20000 && code <= 0x2A6DF) || (code >= 0x2A700 && code <= 0x2B81F) ||
+           (code >= 0x2B920 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF) ||
+           (code >= 0x2F800 && code <= 0x2FA1F);
+  }
+
+  static void separate_chinese(std::string& text) {
+    std::string out;
+    out.reserve(text.size());
+    for (size_t pos = 0; pos < text.size();) {
+      const Utf8Char c = utf8_at(text, pos);
+      const bool chinese = is_chinese(c.code);
+      if (chinese) out += ' ';
+      out.append(text, pos, c.size);
+      if (chinese) out += ' ';
+      pos += c.size;
+    }
+    text = std::move(out);
+  }
+
+  bool clean_;
+  bool chinese_;
+  bool accents_;
+  bool lowercase_;
 };
 
 class ByteLevelNormalizer : public Normalizer {
@@ -142,6 +264,15 @@ class ByteLevelNormalizer : public Normalizer {
     text.text = std::move(out);
   }
 };
+
+std::unique_ptr<Normalizer> parse_precompiled(const JsonObject& object) {
+  const std::string text = object.string("precompiled_charsmap");
+  std::string bytes;
+  if (!append_from_base64(bytes, text)) throw object.error("precompiled_charsmap", "not base64");
+  auto map = CharsMap::parse(bytes);
+  if (!map) throw object.error("precompiled_charsmap", map.error());
+  return std::make_unique<PrecompiledNormalizer>(std::move(*map));
+}
 
 std::unique_ptr<Normalizer> parse(const JsonObject& object) {
   const std::string type = object.string("type");
@@ -163,6 +294,14 @@ std::unique_ptr<Normalizer> parse(const JsonObject& object) {
   }
   if (type == "StripAccents") return std::make_unique<StripAccentsNormalizer>();
   if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
+  if (type == "Nmt") return std::make_unique<NmtNormalizer>();
+  if (type == "Precompiled") return parse_precompiled(object);
+  if (type == "BertNormalizer") {
+    const bool lowercase = object.boolean("lowercase");
+    return std::make_unique<BertNormalizer>(object.boolean("clean_text"),
+                                            object.boolean("handle_chinese_chars"),
+                                            object.boolean_or("strip_accents", lowercase), lowercase);
+  }
   throw object.error("type", fmt::format("normalizer '{}' is not supported", type));
 }
 

@@ -197,6 +197,28 @@ class WhitespacePreTokenizer : public PreTokenizer {
   }
 };
 
+/// Words and single punctuation marks; white space is dropped.
+class BertPreTokenizer : public PreTokenizer {
+ public:
+  void apply(PieceList& list) const override {
+    split_pieces(list, true, SplitBehavior::kRemoved, [](std::string_view piece, std::vector<Span>& out) {
+      bool in_word = false;
+      for (size_t pos = 0; pos < piece.size();) {
+        const Utf8Char c = utf8_at(piece, pos);
+        const bool space = is_white_space(c.code);
+        const bool word = !space && !is_punctuation(c.code);
+        if (word && in_word) {
+          out.back().end = pos + c.size;
+        } else if (!space) {
+          out.push_back({pos, pos + c.size});
+        }
+        in_word = word;
+        pos += c.size;
+      }
+    });
+  }
+};
+
 std::unique_ptr<PreTokenizer> parse(const JsonObject& object) {
   const std::string type = object.string("type");
   if (type == "Sequence") {
@@ -223,6 +245,12 @@ std::unique_ptr<PreTokenizer> parse(const JsonObject& object) {
         object.has("behavior") ? split_behavior_from_json(object, "behavior") : SplitBehavior::kIsolated);
   }
   if (type == "Whitespace") return std::make_unique<WhitespacePreTokenizer>();
+  if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
+  if (type == "CharDelimiterSplit") {
+    const std::string delimiter = object.string("delimiter");
+    if (!is_one_char(delimiter)) throw object.error("delimiter", "one character was expected");
+    return std::make_unique<SplitPreTokenizer>(Pattern(delimiter), SplitBehavior::kRemoved, false);
+  }
   if (type == "WhitespaceSplit") {
     return std::make_unique<CharPreTokenizer>(is_white_space, SplitBehavior::kRemoved);
   }

@@ -13,6 +13,7 @@ namespace quire {
 /// What a Split or Replace looks for: a text, or a regular expression.
 class Pattern {
  public:
+  explicit Pattern(std::string text) : what_(std::move(text)) {}
   /// From {"String": "..."} or {"Regex": "..."} under `key`. Throws Error naming file and key.
   static Pattern from_json(const JsonObject& parent, std::string_view key);
 
@@ -20,7 +21,7 @@ class Pattern {
   void find_all(std::string_view text, std::vector<Span>& out) const;
 
  private:
-  explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}
+  explicit Pattern(Regex regex) : what_(std::move(regex)) {}
   std::variant<std::string, Regex> what_;
 };
 

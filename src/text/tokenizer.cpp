@@ -1,194 +1,34 @@
 #include "text/tokenizer.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/json.h"
-#include "text/added_tokens.h"
-#include "text/decoder.h"
-#include "text/normalizer.h"
-#include "text/post_processor.h"
-#include "text/pre_tokenizer.h"
-#include "text/token_model.h"
-#include "text/utf8.h"
+#include "text/pipeline_tokenizer.h"
+#include "text/sentencepiece.h"
+#include "text/tiktoken.h"
 
 namespace quire {
 namespace {
 
-/// What a tokenizer is made of: text -> added tokens cut out -> normalizer -> more added tokens cut out ->
-/// pre-tokenizer -> model -> post-processor -> ids, and back through the decoder. Any of them but the model
-/// may be missing.
-struct Parts {
-  std::unique_ptr<TokenModel> model;
-  std::unique_ptr<Normalizer> normalizer;
-  std::unique_ptr<PreTokenizer> pre_tokenizer;
-  std::unique_ptr<PostProcessor> post_processor;
-  AddedTokens added;
-  Decoder decoder;
-};
-
-class PipelineTokenizer : public Tokenizer {
- public:
-  explicit PipelineTokenizer(Parts parts) : parts_(std::move(parts)) {}
-
-  std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override;
-  std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
-  std::unique_ptr<DecodeStream> decode_stream(bool skip_special_tokens) const override;
-  std::string token_bytes(TokenId id) const override;
-  std::string_view token_text(TokenId id) const override;
-  std::optional<TokenId> find_token(std::string_view text) const override;
-  bool is_special(TokenId id) const override {
-    const AddedToken* added = parts_.added.find(id);
-    return added != nullptr && added->special;
+std::filesystem::path file_of(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return path;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    if (std::filesystem::exists(path / name, ignored)) return path / name;
   }
-  size_t vocab_size() const override { return std::max(vocabulary().size(), parts_.added.id_end()); }
-
- private:
-  class Stream;
-
-  const Vocabulary& vocabulary() const { return parts_.model->vocabulary(); }
-  void encode_plain(std::string_view text, bool from_start, TokenModel::Run& run,
-                    std::vector<TokenId>& out) const;
-  /// What goes into the decoder for this id; false if nothing does.
-  bool decoder_input(TokenId id, bool skip_special_tokens, std::string_view& text) const;
-
-  Parts parts_;
-};
-
-class PipelineTokenizer::Stream : public DecodeStream {
- public:
-  Stream(const PipelineTokenizer& tokenizer, bool skip_special_tokens)
-      : tokenizer_(tokenizer),
-        skip_special_tokens_(skip_special_tokens),
-        run_(tokenizer.parts_.decoder.start()) {}
-  std::string push(TokenId id) override {
-    std::string_view text;
-    if (!tokenizer_.decoder_input(id, skip_special_tokens_, text)) return {};
-    run_->push(text);
-    return run_->take();
-  }
-  std::string flush() override {
-    run_->finish();
-    return run_->take();
-  }
-
- private:
-  const PipelineTokenizer& tokenizer_;
-  bool skip_special_tokens_;
-  std::unique_ptr<Decoder::Run> run_;
-};
-
-std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  std::string repaired;
-  if (!is_valid_utf8(text)) {
-    repaired = repair_utf8(text);
-    text = repaired;
-  }
-  std::vector<TokenId> ids;
-  ids.reserve(text.size() / 4 + 4);
-  const auto run = parts_.model->start(text.size());
-  std::vector<AddedTokens::Part> parts;
-  parts_.added.cut(text, false, parts);
-  for (const AddedTokens::Part& part : parts) {
-    if (part.token != nullptr) {
-      ids.push_back(part.token->id);
-    } else {
-      encode_plain(text.substr(part.span.begin, part.span.end - part.span.begin), part.span.begin == 0, *run,
-                   ids);
-    }
-  }
-  if (parts_.post_processor != nullptr)
-    return parts_.post_processor->apply(std::move(ids), add_special_tokens);
-  return ids;
-}
-
-void PipelineTokenizer::encode_plain(std::string_view text, bool from_start, TokenModel::Run& run,
-                                     std::vector<TokenId>& out) const {
-  NormalizedText normalized{std::string(text), from_start};
-  if (parts_.normalizer != nullptr) parts_.normalizer->apply(normalized);
-  std::vector<AddedTokens::Part> parts;
-  parts_.added.cut(normalized.text, true, parts);
-  for (const AddedTokens::Part& part : parts) {
-    if (part.token != nullptr) {
-      out.push_back(part.token->id);
-      continue;
-    }
-    PieceList list;
-    list.from_start = normalized.from_start && part.span.begin == 0;
-    const size_t size = part.span.end - part.span.begin;
-    list.text = size == normalized.text.size() ? std::move(normalized.text)
-                                               : normalized.text.substr(part.span.begin, size);
-    list.pieces.push_back({0, size});
-    if (parts_.pre_tokenizer != nullptr) parts_.pre_tokenizer->apply(list);
-    for (const Span& piece : list.pieces) run.encode(list.piece(piece), out);
-  }
-}
-
-bool PipelineTokenizer::decoder_input(TokenId id, bool skip_special_tokens, std::string_view& text) const {
-  if (const AddedToken* added = parts_.added.find(id)) {
-    text = added->normalized_content;
-    return !(skip_special_tokens && added->special);
-  }
-  const std::string* entry = vocabulary().text(id);
-  if (entry != nullptr) text = *entry;
-  return entry != nullptr;
-}
-
-std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
-  const auto run = parts_.decoder.start();
-  std::string_view text;
-  for (const TokenId id : ids) {
-    if (decoder_input(id, skip_special_tokens, text)) run->push(text);
-  }
-  run->finish();
-  return run->take();
-}
-
-std::unique_ptr<DecodeStream> PipelineTokenizer::decode_stream(bool skip_special_tokens) const {
-  return std::make_unique<Stream>(*this, skip_special_tokens);
-}
-
-std::string PipelineTokenizer::token_bytes(TokenId id) const {
-  std::string_view text;
-  if (!decoder_input(id, false, text)) return {};
-  return parts_.decoder.inside(text);
-}
-
-std::string_view PipelineTokenizer::token_text(TokenId id) const {
-  if (const AddedToken* added = parts_.added.find(id)) return added->content;
-  const std::string* entry = vocabulary().text(id);
-  return entry == nullptr ? std::string_view() : std::string_view(*entry);
-}
-
-std::optional<TokenId> PipelineTokenizer::find_token(std::string_view text) const {
-  if (const AddedToken* added = parts_.added.find(text)) return added->id;
-  const TokenId id = vocabulary().find(text);
-  return id < 0 ? std::nullopt : std::optional(id);
-}
-
-Parts parts_from_json(const JsonObject& root) {
-  if (root.has("version") && root.string("version") != "1.0") {
-    throw root.error("version", fmt::format("'{}' is not supported", root.string("version")));
-  }
-  auto model = TokenModel::from_json(root, "model");
-  auto normalizer = Normalizer::from_json(root, "normalizer");
-  AddedTokens added(root, "added_tokens", model->vocabulary(), normalizer.get());
-  const size_t vocab_size = std::max(model->vocabulary().size(), added.id_end());
-  return {.model = std::move(model),
-          .normalizer = std::move(normalizer),
-          .pre_tokenizer = PreTokenizer::from_json(root, "pre_tokenizer"),
-          .post_processor = PostProcessor::from_json(root, "post_processor", vocab_size),
-          .added = std::move(added),
-          .decoder = Decoder(root, "decoder")};
+  throw file_error(path, "neither tokenizer.json nor tokenizer.model is there");
 }
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const auto file = std::filesystem::is_directory(path, ignored) ? path / "tokenizer.json" : path;
-  const json::value value = read_json_file(file);
+  const std::filesystem::path file = file_of(path);
+  const std::string bytes = read_file(file);
+  if (file.extension() != ".json") {
+    if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, file);
+    if (looks_like_sentencepiece(bytes)) return load_sentencepiece(bytes, file);
+  }
+  const json::value value = parse_json(bytes, file);
   return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(value, file)));
 }
 

@@ -6,21 +6,29 @@
 
 namespace quire {
 
-// Properties of characters, of Unicode 14 (utf8proc 2.8, PCRE2 10.42).
+// Properties of characters, of Unicode 14 (utf8proc 2.8, PCRE2 10.42), and as the reference library
+// `tokenizers` has them: where it says "as of Unicode 8" or 9, later characters have none of the property.
 
-bool is_white_space(char32_t code);  // the White_Space property
-bool is_numeric(char32_t code);      // categories Nd, Nl, No
-bool is_mark(char32_t code);         // categories Mn, Mc, Me
-bool is_punctuation(char32_t code);  // categories P*, and all of ASCII's punctuation and symbols
+bool is_white_space(char32_t code);      // the White_Space property
+bool is_numeric(char32_t code);          // categories Nd, Nl, No
+bool is_mark(char32_t code);             // categories Mn, Mc, Me, as of Unicode 9
+bool is_nonspacing_mark(char32_t code);  // category Mn, as of Unicode 8
+bool is_control(char32_t code);          // categories Cc, Cf, Co, as of Unicode 8
+bool is_punctuation(char32_t code);      // categories P*, as of Unicode 8, and all ASCII that is no letter,
+                                         // digit, space or control
 /// Letters, marks, decimal digits, connectors and joiners: UTS 18's \w.
 bool is_word(char32_t code);
+
+/// Where the extended grapheme cluster (UAX 29) that starts at `begin` ends.
+size_t grapheme_end(std::string_view valid, size_t begin);
 
 /// Character by character, with the one expansion of SpecialCasing.txt that needs no context (U+0130).
 std::string to_lowercase(std::string_view valid);
 
 enum class NormalizationForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 
-/// UAX 15. Linear in the length but for runs of combining marks, which are sorted in O(n log n).
+/// UAX 15, as of Unicode 9: later characters stay as they are and stand between those around them. Linear in
+/// the length but for runs of combining marks, which are sorted in O(n log n).
 std::string to_normalization_form(std::string_view valid, NormalizationForm form);
 
 }  // namespace quire

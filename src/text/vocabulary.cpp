@@ -39,4 +39,16 @@ Vocabulary Vocabulary::from_json(const JsonObject& parent, std::string_view key)
   return vocabulary;
 }
 
+tl::expected<Vocabulary, size_t> Vocabulary::from_list(std::vector<std::string> texts) {
+  Vocabulary vocabulary;
+  vocabulary.texts_ = std::move(texts);
+  vocabulary.used_.assign(vocabulary.texts_.size(), true);
+  vocabulary.ids_.reserve(vocabulary.texts_.size());
+  for (size_t i = 0; i < vocabulary.texts_.size(); ++i) {
+    if (!vocabulary.ids_.emplace(vocabulary.texts_[i], static_cast<TokenId>(i)).second)
+      return tl::unexpected(i);
+  }
+  return vocabulary;
+}
+
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <tl/expected.hpp>
 
 #include "base/ids.h"
 #include "base/json.h"
@@ -25,6 +26,8 @@ class Vocabulary {
   /// From {"text": id, ...} under `key`. Ids may have gaps, but not so many that the file would not justify
   /// the table; of two texts with one id, the first stands for it in decoding. Throws Error.
   static Vocabulary from_json(const JsonObject& parent, std::string_view key);
+  /// `texts[i]` gets the id i. The error is the number of the first that equals a former one.
+  static tl::expected<Vocabulary, size_t> from_list(std::vector<std::string> texts);
 
   /// -1 if there is no such entry.
   TokenId find(std::string_view text) const {

@@ -74,7 +74,7 @@ TEST(TokenizerInput, ErrorsNameFileAndKey) {
     EXPECT_THAT(error, HasSubstr("tokenizer.json: key '" + std::string(key) + "'"));
     EXPECT_THAT(error, HasSubstr(std::string(what)));
   };
-  expect(set("/model/type", R"("Unigram")"), "model.type", "'Unigram' is not supported");
+  expect(set("/model/type", R"("Markov")"), "model.type", "'Markov' is not supported");
   expect(set("/model", "[]"), "model", "object was expected");
   expect(set("/model", "null"), "model", "missing");
   expect(set("/model/vocab", "[]"), "model.vocab", "object was expected");
@@ -87,7 +87,7 @@ TEST(TokenizerInput, ErrorsNameFileAndKey) {
   expect(set("/model/merges/0", R"("a z")"), "model.merges", "'z' is not in the vocabulary");
   expect(set("/model/merges/0", R"("b a")"), "model.merges", "'ba' is not in the vocabulary");
   expect(set("/model/dropout", "0.1"), "model.dropout", "not supported");
-  expect(set("/normalizer/normalizers/0/type", R"("Precompiled")"), "normalizer.normalizers[0].type",
+  expect(set("/normalizer/normalizers/0/type", R"("NFX")"), "normalizer.normalizers[0].type",
          "not supported");
   expect(set("/normalizer/normalizers/1/pattern/Regex", R"("a(b")"),
          "normalizer.normalizers[1].pattern.Regex", "bad pattern");
@@ -95,7 +95,7 @@ TEST(TokenizerInput, ErrorsNameFileAndKey) {
   expect(set("/normalizer/normalizers", "3"), "normalizer.normalizers", "array");
   expect(set("/pre_tokenizer/pretokenizers/0/behavior", R"("Merged")"),
          "pre_tokenizer.pretokenizers[0].behavior", "unknown behavior");
-  expect(set("/pre_tokenizer/pretokenizers/1/type", R"("BertPreTokenizer")"),
+  expect(set("/pre_tokenizer/pretokenizers/1/type", R"("UnicodeScripts")"),
          "pre_tokenizer.pretokenizers[1].type", "not supported");
   expect(set("/pre_tokenizer/pretokenizers/1", "7"), "pre_tokenizer.pretokenizers[1]", "object");
   expect(set("/pre_tokenizer", R"({"type": "Metaspace", "replacement": "ab"})"), "pre_tokenizer.replacement",

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+/// What a SentencePiece model file says (sentencepiece_model.proto), as far as tokenizing needs it.
+struct SentencePieceFile {
+  enum class Type : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+  enum class Model : uint8_t { kUnigram = 1, kBpe, kWord, kChar };
+  struct Piece {
+    std::string text;
+    float score = 0;
+    Type type = Type::kNormal;
+  };
+
+  std::vector<Piece> pieces;
+
+  // trainer_spec
+  Model model = Model::kUnigram;
+  bool byte_fallback = false;
+  bool whitespace_as_suffix = false;
+  int32_t bos = 1;  // -1: none
+  int32_t eos = 2;
+
+  // normalizer_spec
+  std::string charsmap;
+  bool dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+};
+
+/// Reads the protobuf. Texts are valid UTF-8, not empty and differ, scores finite, one piece is the unknown
+/// one, and with byte fallback there is one for every byte. Throws Error with file and offset or piece.
+SentencePieceFile read_sentencepiece(std::string_view bytes, const std::filesystem::path& where);
+
+}  // namespace quire
