@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/model_files.h"
 #include "cli/terminal.h"
 
 namespace quire::cli {
@@ -126,7 +127,7 @@ uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& con
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("model", options.model, "Model directory (Hugging Face form)")
+  command.add_option("model", options.model, "Model: a Hugging Face directory or a .gguf file")
       ->required()
       ->type_name("MODEL");
   command.add_option("--dtype", options.dtype, "Compute type: auto (the checkpoint's), f32, f16, bf16")
@@ -184,7 +185,7 @@ LoadedModel::LoadedModel(const ModelOptions& options)
       decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
-    : tokenizer(Tokenizer::load(options.model.model)),
+    : tokenizer(load_tokenizer(options.model.model)),
       defaults(load_sampling_defaults(options.model.model)),
       model(options.model),
       metrics(served_name) {
@@ -227,7 +228,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
 
 std::string model_name(const std::filesystem::path& path) {
   const auto clean = std::filesystem::weakly_canonical(path);
-  return clean.filename().string();
+  return (clean.extension() == ".gguf" ? clean.stem() : clean.filename()).string();
 }
 
 }  // namespace quire::cli

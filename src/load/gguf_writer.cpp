@@ -79,6 +79,11 @@ void GgufMetadata::add(std::string_view name, const std::vector<int32_t>& values
   for (const int32_t value : values) put(bytes_, value);
 }
 
+void GgufMetadata::append(const GgufMetadata& other) {
+  count_ += other.count_;
+  bytes_ += other.bytes_;
+}
+
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
                        const std::vector<GgufTensorSpec>& tensors)
     : path_(path), partial_(path.string() + ".partial") {

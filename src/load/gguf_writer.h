@@ -24,6 +24,8 @@ class GgufMetadata {
   void add(std::string_view key, const std::vector<std::string>& values);
   void add(std::string_view key, const std::vector<float>& values);
   void add(std::string_view key, const std::vector<int32_t>& values);
+  /// The keys of `other` after these.
+  void append(const GgufMetadata& other);
 
   uint64_t count() const { return count_; }
   const std::string& bytes() const { return bytes_; }

@@ -115,13 +115,8 @@ class GgufCheckpoint : public Checkpoint {
     const GgufTensor* tensor;
     uint32_t heads;  // whose rows llama.cpp has put in its order; 0: none
 
-    /// RoPE turns neighbours (2i, 2i + 1) of a head in llama.cpp and (i, i + head_dim / 2) in Hugging Face:
-    /// the same once the rows of Q and K are in the other order.
     size_t row_in_model(size_t row, size_t rows) const {
-      if (heads == 0) return row;
-      const size_t head_dim = rows / heads;
-      const size_t in_head = row % head_dim;
-      return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
+      return heads == 0 ? row : half_split_row(row, rows / heads);
     }
   };
   struct Rows {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,6 +44,13 @@ struct HfTensorName {
 std::optional<HfTensorName> hf_tensor_name(const GgufFamily& family, std::string_view gguf_name);
 /// The reverse.
 std::optional<std::string> gguf_tensor_name(const GgufFamily& family, std::string_view hf_name);
+
+/// RoPE turns neighbours (2i, 2i + 1) of a head in llama.cpp's order of rows and (i, i + head_dim / 2) in
+/// Hugging Face's: where row `row` of the former is in the latter.
+inline size_t half_split_row(size_t row, size_t head_dim) {
+  const size_t in_head = row % head_dim;
+  return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
+}
 
 /// The factors by which Llama 3's RoPE stretches each wave.
 inline constexpr std::string_view kRopeFactorsTensor = "rope_freqs.weight";
