@@ -187,7 +187,7 @@ void convert_from_gguf(const ConvertOptions& options) {
   // The tokenizer first: if it cannot be written, nothing is.
   const TokenizerFiles files = huggingface_files(read_gguf_vocabulary(Gguf::open(options.in)), options.in);
   gguf_to_directory(options.in, out, dtype);
-  write_json_file(out / "tokenizer_config.json", files.tokenizer_config);
+  if (files.tokenizer_config) write_json_file(out / "tokenizer_config.json", *files.tokenizer_config);
   if (files.tokenizer_json) write_json_file(out / "tokenizer.json", *files.tokenizer_json);
   if (files.tokenizer_model) write_binary_file(out / "tokenizer.model", *files.tokenizer_model);
 }

@@ -24,8 +24,10 @@ std::optional<bool> optional_boolean(const Gguf& file, std::string_view key) {
 
 GgufVocabulary read_gguf_vocabulary(const Gguf& file) {
   GgufVocabulary out;
-  out.model = file.string(full("model"));
+  out.model = file.string_or(full("model"), kGgufNoVocabulary);
+  if (out.model == "none") out.model = kGgufNoVocabulary;
   out.pre = file.string_or(full("pre"), "");
+  if (out.model == kGgufNoVocabulary) return out;
   for (const std::string_view token : file.strings(full("tokens"))) out.tokens.emplace_back(token);
   if (file.has(full("scores"))) out.scores = file.floats(full("scores"));
   if (file.has(full("token_type"))) {
@@ -43,10 +45,11 @@ GgufVocabulary read_gguf_vocabulary(const Gguf& file) {
       if (id >= 0 && static_cast<size_t>(id) < out.tokens.size()) {
         out.ids[name] = static_cast<TokenId>(id);
       } else {
-        log_warning(fmt::format("{}: key '{}': {} is none of the {} tokens, and ignored", file.path().string(), key, id,
-                                out.tokens.size()));
+        log_warning(fmt::format("{}: key '{}': {} is none of the {} tokens, and ignored",
+                                file.path().string(), key, id, out.tokens.size()));
       }
-    } else if (key.starts_with(kTemplate) && key.size() > kTemplate.size() + 1 && key[kTemplate.size()] == '.') {
+    } else if (key.starts_with(kTemplate) && key.size() > kTemplate.size() + 1 &&
+               key[kTemplate.size()] == '.') {
       out.named_templates[std::string(key.substr(kTemplate.size() + 1))] = file.string(key);
     }
   }
@@ -62,8 +65,8 @@ GgufVocabulary read_gguf_vocabulary(const Gguf& file) {
 GgufMetadata vocabulary_metadata(const GgufVocabulary& vocabulary) {
   GgufMetadata out;
   out.add(full("model"), vocabulary.model);
-  out.add(full("pre"), vocabulary.pre);
-  out.add(full("tokens"), vocabulary.tokens);
+  if (!vocabulary.pre.empty()) out.add(full("pre"), vocabulary.pre);
+  if (!vocabulary.tokens.empty()) out.add(full("tokens"), vocabulary.tokens);
   if (!vocabulary.scores.empty()) out.add(full("scores"), vocabulary.scores);
   if (!vocabulary.types.empty()) out.add(full("token_type"), vocabulary.types);
   if (!vocabulary.merges.empty()) out.add(full("merges"), vocabulary.merges);

@@ -126,7 +126,7 @@ json::object llama3_scaling(const Gguf& file, const GgufTensor& tensor, double t
   rope.factor = *std::max_element(given.begin(), given.end());
   if (!(rope.factor > 1.0) || !std::isfinite(rope.factor)) throw refuse("the factors are no stretching");
   for (const double high : {4.0, 2.0, 8.0, 16.0}) {
-    for (double original = 512; original <= 1 << 20; original *= 2) {
+    for (double original = 16; original <= 1 << 20; original *= 2) {
       rope.high_freq_factor = high;
       rope.original_max_positions = original;
       const std::vector<float> expected = factors_of(rope, rotary);

@@ -36,13 +36,14 @@ constexpr std::array kDigits = {Step{Kind::kDigits}, Step{Kind::kByteLevelSplit}
 constexpr std::array kFalcon = {Step{Kind::kPunctuation}, Step{Kind::kByteLevelSplit}, Step{Kind::kDigitRuns},
                                 Step{Kind::kSplit, "[0-9][0-9][0-9]"}};
 // What llama.cpp does with files that name none.
-constexpr std::array kDefault = {Step{Kind::kSplit, R"([\p{P}\$\+<=>\^~\|]+)"}, Step{Kind::kSplit, kGpt2Pattern},
-                                 Step{Kind::kSplit, R"(\p{N}+)"}, Step{Kind::kSplit, "[0-9][0-9][0-9]"},
-                                 Step{Kind::kByteLevel}};
+constexpr std::array kDefault = {Step{Kind::kSplit, R"([\p{P}\$\+<=>\^~\|]+)"},
+                                 Step{Kind::kSplit, kGpt2Pattern}, Step{Kind::kSplit, R"(\p{N}+)"},
+                                 Step{Kind::kSplit, "[0-9][0-9][0-9]"}, Step{Kind::kByteLevel}};
 constexpr std::array kDeepseekLlm = {
     Step{Kind::kSplit, R"([\r\n])"},
-    Step{Kind::kSplit,
-         R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)"},
+    Step{
+        Kind::kSplit,
+        R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)"},
     Step{Kind::kSplit, R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)"},
     Step{Kind::kSplit, R"(\s+$)"},
     Step{Kind::kSplit, R"([一-龥ࠀ-一가-퟿]+)"},
@@ -55,21 +56,23 @@ constexpr std::array kDeepseekCoder = {Step{Kind::kSplit, R"([\r\n])"},
                                        Step{Kind::kDigits},
                                        Step{Kind::kByteLevel}};
 constexpr std::array kDeepseek3 = {
-    Step{Kind::kSplit, R"(\p{N}{1,3})"},
-    Step{Kind::kSplit, R"([一-龥぀-ゟ゠-ヿ]+)"},
-    Step{Kind::kSplit,
-         R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    Step{Kind::kSplit, R"(\p{N}{1,3})"}, Step{Kind::kSplit, R"([一-龥぀-ゟ゠-ヿ]+)"},
+    Step{
+        Kind::kSplit,
+        R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
     Step{Kind::kByteLevel}};
 
 using Name = std::string_view;
-constexpr std::array<Name, 6> kLlama3Names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral"};
+constexpr std::array<Name, 6> kLlama3Names = {"llama-bpe", "llama3",    "llama-v3",
+                                              "falcon3",   "falcon-h1", "pixtral"};
 constexpr std::array<Name, 4> kLlama3PlainNames = {"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"};
 constexpr std::array<Name, 1> kQwen2Names = {"qwen2"};
 constexpr std::array<Name, 3> kQwen2PlainNames = {"deepseek-r1-qwen", "stablelm2", "megrez"};
 constexpr std::array<Name, 1> kQwen35Names = {"qwen35"};
 constexpr std::array<Name, 2> kGpt2Names = {"gpt-2", "phi-2"};
 constexpr std::array<Name, 3> kNeoxNames = {"olmo", "mpt", "modern-bert"};
-constexpr std::array<Name, 6> kDigitsNames = {"starcoder", "refact", "smollm", "codeshell", "command-r", "minerva-7b"};
+constexpr std::array<Name, 6> kDigitsNames = {"starcoder", "refact",    "smollm",
+                                              "codeshell", "command-r", "minerva-7b"};
 constexpr std::array<Name, 1> kFalconNames = {"falcon"};
 constexpr std::array<Name, 1> kDeepseekLlmNames = {"deepseek-llm"};
 constexpr std::array<Name, 1> kDeepseekCoderNames = {"deepseek-coder"};
@@ -99,7 +102,10 @@ constexpr std::array kAll = {
 json::object step_json(const Step& step) {
   switch (step.kind) {
     case Kind::kSplit:
-      return {{"type", "Split"}, {"pattern", {{"Regex", step.regex}}}, {"behavior", "Isolated"}, {"invert", false}};
+      return {{"type", "Split"},
+              {"pattern", {{"Regex", step.regex}}},
+              {"behavior", "Isolated"},
+              {"invert", false}};
     case Kind::kDigits:
     case Kind::kDigitRuns:
       return {{"type", "Digits"}, {"individual_digits", step.kind == Kind::kDigits}};

@@ -7,8 +7,8 @@
 
 namespace quire {
 
-/// A "tokenizer.ggml.pre" of GGUF: how a byte-level BPE splits a text first, as the tokenizer.json of the models
-/// that bear the name have it.
+/// A "tokenizer.ggml.pre" of GGUF: how a byte-level BPE splits a text first, as the tokenizer.json of the
+/// models that bear the name have it.
 struct GgufPreTokenizer {
   struct Step {
     enum class Kind : uint8_t {

@@ -32,17 +32,21 @@ int32_t type_of(const GgufVocabulary& v, size_t id) {
 void check(const GgufVocabulary& v, const std::filesystem::path& where) {
   if (v.tokens.empty()) throw key_error(where, "tokens", "there are none");
   if (!v.types.empty() && v.types.size() != v.tokens.size()) {
-    throw key_error(where, "token_type", fmt::format("{} types for {} tokens", v.types.size(), v.tokens.size()));
+    throw key_error(where, "token_type",
+                    fmt::format("{} types for {} tokens", v.types.size(), v.tokens.size()));
   }
   if (!v.scores.empty() && v.scores.size() != v.tokens.size()) {
-    throw key_error(where, "scores", fmt::format("{} scores for {} tokens", v.scores.size(), v.tokens.size()));
+    throw key_error(where, "scores",
+                    fmt::format("{} scores for {} tokens", v.scores.size(), v.tokens.size()));
   }
   for (size_t id = 0; id < v.tokens.size(); ++id) {
-    if (!is_valid_utf8(v.tokens[id])) throw key_error(where, "tokens", fmt::format("number {} is no UTF-8", id));
+    if (!is_valid_utf8(v.tokens[id]))
+      throw key_error(where, "tokens", fmt::format("number {} is no UTF-8", id));
   }
   for (const auto& [name, id] : v.ids) {
     if (id < 0 || static_cast<size_t>(id) >= v.tokens.size()) {
-      throw key_error(where, name + "_token_id", fmt::format("{} is none of the {} tokens", id, v.tokens.size()));
+      throw key_error(where, name + "_token_id",
+                      fmt::format("{} is none of the {} tokens", id, v.tokens.size()));
     }
   }
 }
@@ -72,16 +76,18 @@ std::vector<std::string> unique_texts(const GgufVocabulary& v) {
 }
 
 json::object added_token(size_t id, const std::string& text, bool is_special) {
-  return {{"id", id},          {"content", text}, {"single_word", false},   {"lstrip", false},
+  return {{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", is_special}};
 }
 
 bool is_added(int32_t type) {
-  return type == GgufVocabulary::kControl || type == GgufVocabulary::kUserDefined || type == GgufVocabulary::kUnknown;
+  return type == GgufVocabulary::kControl || type == GgufVocabulary::kUserDefined ||
+         type == GgufVocabulary::kUnknown;
 }
 
 /// "a b" as the two entries; the first may begin with a space.
-std::pair<std::string_view, std::string_view> halves(std::string_view merge, const std::filesystem::path& where) {
+std::pair<std::string_view, std::string_view> halves(std::string_view merge,
+                                                     const std::filesystem::path& where) {
   const size_t space = merge.find(' ', 1);
   if (space == merge.npos) throw key_error(where, "merges", "an entry is not two tokens and a space");
   return {merge.substr(0, space), merge.substr(space + 1)};
@@ -90,12 +96,14 @@ std::pair<std::string_view, std::string_view> halves(std::string_view merge, con
 json::object byte_level_json(const GgufVocabulary& v, const std::filesystem::path& where) {
   const GgufPreTokenizer* pre = find_gguf_pre_tokenizer(v.pre);
   if (pre == nullptr) {
-    throw key_error(where, "pre", fmt::format("'{}' is not supported", std::string_view(v.pre).substr(0, 64)));
+    throw key_error(where, "pre",
+                    fmt::format("'{}' is not supported", std::string_view(v.pre).substr(0, 64)));
   }
   if (v.pre.empty()) {
-    log_warning(fmt::format("{}: key 'tokenizer.ggml.pre' is missing: the text may be split in another way than the "
-                            "model was trained with",
-                            where.string()));
+    log_warning(
+        fmt::format("{}: key 'tokenizer.ggml.pre' is missing: the text may be split in another way than the "
+                    "model was trained with",
+                    where.string()));
   }
   const std::vector<std::string> texts = unique_texts(v);
   json::object vocab;
@@ -114,26 +122,27 @@ json::object byte_level_json(const GgufVocabulary& v, const std::filesystem::pat
   }
   const Special bos = adds_bos(v, pre->add_bos) ? special(v, "bos") : std::nullopt;
   const Special eos = v.add_eos.value_or(false) ? special(v, "eos") : std::nullopt;
-  json::object out = {{"version", "1.0"},
-                      {"truncation", nullptr},
-                      {"padding", nullptr},
-                      {"added_tokens", std::move(added)},
-                      {"normalizer", nullptr},
-                      {"pre_tokenizer", pre_tokenizer_json(*pre)},
-                      {"post_processor", surrounding_tokens(bos, eos)},
-                      {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true},
-                                   {"use_regex", true}}},
-                      {"model",
-                       {{"type", "BPE"},
-                        {"dropout", nullptr},
-                        {"unk_token", nullptr},
-                        {"continuing_subword_prefix", nullptr},
-                        {"end_of_word_suffix", nullptr},
-                        {"fuse_unk", false},
-                        {"byte_fallback", false},
-                        {"ignore_merges", pre->ignore_merges},
-                        {"vocab", std::move(vocab)},
-                        {"merges", std::move(merges)}}}};
+  json::object out = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", std::move(added)},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", pre_tokenizer_json(*pre)},
+      {"post_processor", surrounding_tokens(bos, eos)},
+      {"decoder",
+       {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
+      {"model",
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", nullptr},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", false},
+        {"byte_fallback", false},
+        {"ignore_merges", pre->ignore_merges},
+        {"vocab", std::move(vocab)},
+        {"merges", std::move(merges)}}}};
   if (pre->nfc) out["normalizer"] = {{"type", "NFC"}};
   return out;
 }
@@ -210,20 +219,23 @@ json::value huggingface_json(const GgufVocabulary& v, const std::filesystem::pat
 }
 
 Error unknown_model(const GgufVocabulary& v, const std::filesystem::path& where) {
-  return key_error(where, "model",
-                   fmt::format("'{}' is not supported (llama, gpt2)", std::string_view(v.model).substr(0, 64)));
+  return key_error(
+      where, "model",
+      fmt::format("'{}' is not supported (llama, gpt2)", std::string_view(v.model).substr(0, 64)));
 }
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary, const std::filesystem::path& where) {
+std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary,
+                                               const std::filesystem::path& where) {
   if (vocabulary.huggingface_json) {
     const json::value root = huggingface_json(vocabulary, where);
     return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(root, where)));
   }
   check(vocabulary, where);
   if (vocabulary.model == "llama") {
-    return sentencepiece_tokenizer(sentencepiece_of(vocabulary, where), sentencepiece_config(vocabulary), where);
+    return sentencepiece_tokenizer(sentencepiece_of(vocabulary, where), sentencepiece_config(vocabulary),
+                                   where);
   }
   if (vocabulary.model != "gpt2") throw unknown_model(vocabulary, where);
   const json::value root = byte_level_json(vocabulary, where);
@@ -232,15 +244,16 @@ std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary,
 
 std::optional<ChatTemplate> find_gguf_chat_template(const GgufVocabulary& vocabulary,
                                                     const std::filesystem::path& where) {
+  if (vocabulary.model == kGgufNoVocabulary) return std::nullopt;
   check(vocabulary, where);
   return ChatTemplate::find_in_config(tokenizer_config(vocabulary), where);
 }
 
 TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::filesystem::path& where) {
-  check(vocabulary, where);
   TokenizerFiles out;
-  out.tokenizer_config = tokenizer_config(vocabulary);
-  json::object& config = out.tokenizer_config;
+  if (vocabulary.model == kGgufNoVocabulary) return out;
+  check(vocabulary, where);
+  json::object& config = out.tokenizer_config.emplace(tokenizer_config(vocabulary));
   if (vocabulary.huggingface_json) {
     out.tokenizer_json = huggingface_json(vocabulary, where);
     config["tokenizer_class"] = "PreTrainedTokenizerFast";

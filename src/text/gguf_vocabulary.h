@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -14,6 +15,9 @@
 #include "text/tokenizer.h"
 
 namespace quire {
+
+/// The tokenizer model of files that have none.
+inline constexpr std::string_view kGgufNoVocabulary = "no_vocab";
 
 /// What a GGUF file says of its tokenizer ("tokenizer.*"), as plain data.
 struct GgufVocabulary {
@@ -25,8 +29,10 @@ struct GgufVocabulary {
   static constexpr int32_t kUnused = 5;
   static constexpr int32_t kByte = 6;
 
-  std::string model;  // "llama": SentencePiece's BPE by scores; "gpt2": byte-level BPE by merges
-  std::string pre;    // of "gpt2": how the text is split first
+  /// "llama": SentencePiece's BPE by scores; "gpt2": byte-level BPE by merges; "no_vocab": the model comes
+  /// without.
+  std::string model;
+  std::string pre;  // of "gpt2": how the text is split first
   std::vector<std::string> tokens;
   std::vector<float> scores;   // of each token; empty: none
   std::vector<int32_t> types;  // of each token; empty: all kNormal
@@ -44,23 +50,24 @@ struct GgufVocabulary {
   std::optional<std::string> huggingface_json;
 };
 
-/// The files of a Hugging Face directory that say the same.
+/// The files of a Hugging Face directory that say the same; of "no_vocab", none.
 struct TokenizerFiles {
   std::optional<json::value> tokenizer_json;
   std::optional<std::string> tokenizer_model;  // SentencePiece's, with exactly the vocabulary's scores
-  json::object tokenizer_config;
+  std::optional<json::object> tokenizer_config;
 };
 
 /// `where`: the GGUF file. All throw Error with it and the key.
-std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary, const std::filesystem::path& where);
+std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary,
+                                               const std::filesystem::path& where);
 /// nullopt if the file has none.
 std::optional<ChatTemplate> find_gguf_chat_template(const GgufVocabulary& vocabulary,
                                                     const std::filesystem::path& where);
 TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::filesystem::path& where);
 
 /// The tokenizer of a Hugging Face directory, for a model of `vocab_size` tokens whose config.json has these
-/// ids. Throws Error with file and key for one that GGUF has no form for.
-GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_size, std::optional<TokenId> bos,
-                               const std::vector<TokenId>& eos);
+/// ids; "no_vocab" if it has none. Throws Error with file and key for one that GGUF has no form for.
+GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_size,
+                               std::optional<TokenId> bos, const std::vector<TokenId>& eos);
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "text/gguf_pre_tokenizer.h"
 #include "text/gguf_vocabulary.h"
 #include "text/json_steps.h"
@@ -26,7 +27,8 @@ void add_padding(GgufVocabulary& v, size_t vocab_size) {
   }
 }
 
-void put(GgufVocabulary& v, size_t id, std::string_view text, int32_t type, const JsonObject& at, size_t vocab_size) {
+void put(GgufVocabulary& v, size_t id, std::string_view text, int32_t type, const JsonObject& at,
+         size_t vocab_size) {
   if (id >= vocab_size) {
     throw at.error("id", fmt::format("{} is beyond the model's {} tokens", id, vocab_size));
   }
@@ -39,7 +41,8 @@ void put(GgufVocabulary& v, size_t id, std::string_view text, int32_t type, cons
 }
 
 std::string with_spaces(std::string text) {
-  for (size_t at = text.find(kMark); at != text.npos; at = text.find(kMark, at)) text.replace(at, kMark.size(), " ");
+  for (size_t at = text.find(kMark); at != text.npos; at = text.find(kMark, at))
+    text.replace(at, kMark.size(), " ");
   return text;
 }
 
@@ -81,7 +84,8 @@ void read_surroundings(const JsonObject& processor, Surroundings& out) {
     const JsonObject token =
         processor.object("special_tokens").object(piece.object("SpecialToken").string("id"));
     const json::value* ids = token.find("ids");
-    if (ids == nullptr || !ids->is_array() || ids->get_array().size() != 1 || !ids->get_array()[0].is_int64()) {
+    if (ids == nullptr || !ids->is_array() || ids->get_array().size() != 1 ||
+        !ids->get_array()[0].is_int64()) {
       throw token.error("ids", "GGUF has a form for one token only");
     }
     (text_seen ? out.behind : out.before) = static_cast<TokenId>(ids->get_array()[0].get_int64());
@@ -101,7 +105,8 @@ void read_vocab(const JsonObject& root, GgufVocabulary& v, size_t vocab_size) {
 void read_added(const JsonObject& root, GgufVocabulary& v, size_t vocab_size) {
   if (!root.has("added_tokens")) return;
   for (const JsonObject& token : json_objects(root, "added_tokens")) {
-    put_added(v, token, static_cast<size_t>(token.integer("id", 0, std::numeric_limits<int32_t>::max())), vocab_size);
+    put_added(v, token, static_cast<size_t>(token.integer("id", 0, std::numeric_limits<int32_t>::max())),
+              vocab_size);
   }
 }
 
@@ -202,7 +207,8 @@ void read_tokenizer_model(const std::filesystem::path& path, GgufVocabulary& v, 
     throw file_error(path, "GGUF has a form for SentencePiece's BPE only");
   }
   if (file.pieces.size() > vocab_size) {
-    throw file_error(path, fmt::format("{} pieces for the model's {} tokens", file.pieces.size(), vocab_size));
+    throw file_error(path,
+                     fmt::format("{} pieces for the model's {} tokens", file.pieces.size(), vocab_size));
   }
   v.model = "llama";
   v.pre = "default";
@@ -263,7 +269,8 @@ void read_config(const std::filesystem::path& dir, GgufVocabulary& v, size_t voc
   for (const auto& [key, name] : {std::pair("bos_token", "bos"), std::pair("eos_token", "eos"),
                                   std::pair("unk_token", "unknown"), std::pair("pad_token", "padding")}) {
     if (!config.has(key)) continue;
-    const std::string text = config.find(key)->is_object() ? config.object(key).string("content") : config.string(key);
+    const std::string text =
+        config.find(key)->is_object() ? config.object(key).string("content") : config.string(key);
     const auto found = std::find(v.tokens.begin(), v.tokens.end(), text);
     if (found == v.tokens.end()) continue;
     const auto id = static_cast<TokenId>(found - v.tokens.begin());
@@ -274,17 +281,23 @@ void read_config(const std::filesystem::path& dir, GgufVocabulary& v, size_t voc
 
 }  // namespace
 
-GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_size, std::optional<TokenId> bos,
-                               const std::vector<TokenId>& eos) {
+GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_size,
+                               std::optional<TokenId> bos, const std::vector<TokenId>& eos) {
   GgufVocabulary v;
   const auto json_path = dir / "tokenizer.json";
+  const auto model_path = dir / "tokenizer.model";
   if (std::filesystem::exists(json_path)) {
     read_tokenizer_json(json_path, v, vocab_size);
+  } else if (std::filesystem::exists(model_path)) {
+    read_tokenizer_model(model_path, v, vocab_size);
   } else {
-    read_tokenizer_model(dir / "tokenizer.model", v, vocab_size);
+    log_warning(fmt::format("{}: there is no tokenizer, the file is written without", dir.string()));
+    v.model = kGgufNoVocabulary;
   }
-  read_config(dir, v, vocab_size);
-  add_padding(v, vocab_size);
+  if (v.model != kGgufNoVocabulary) {
+    read_config(dir, v, vocab_size);
+    add_padding(v, vocab_size);
+  }
   if (bos) v.ids.emplace("bos", *bos);
   // Of several tokens that end an answer GGUF names three.
   std::vector<TokenId> others = eos;
