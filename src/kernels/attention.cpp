@@ -124,6 +124,7 @@ void paged_attention(KernelContext& context, const KvLayout& layout, const std::
          .first_position = seq.first_position + token,
          .window = params.window,
          .scale = params.scale,
+         .soft_cap = params.soft_cap,
          .q = q + row * ldq + head_offset,
          .ldq = ldq,
          .out = out + row * ldo + head_offset,

@@ -28,7 +28,7 @@ struct AttentionSeq {
   uint32_t first_row = 0;                // of q, k, v, out
   uint32_t num_rows = 0;                 // tokens computed now
   uint32_t first_position = 0;           // of the first of them in the sequence
-  std::span<const BlockId> block_table;  // covers positions [0, first_position + num_rows)
+  std::span<const BlockId> block_table;  // by position / block size; only what a row sees is read
 };
 
 /// Writes k and v rows [rows, num_kv_heads * head_dim] (row strides ldk, ldv) into the sequences' blocks.
@@ -39,6 +39,7 @@ struct AttentionParams {
   uint32_t num_heads = 0;  // a multiple of num_kv_heads; head h reads K/V head h / (num_heads / num_kv_heads)
   float scale = 0.0F;      // times q.k, 1/sqrt(head_dim) as a rule
   uint32_t window = 0;     // a query at p sees keys in (p - window, p]; 0: all up to p
+  float soft_cap = 0.0F;   // scores become soft_cap * tanh(score / soft_cap); 0: they stay
 };
 
 /// Causal attention of q [rows, num_heads * head_dim] (stride ldq) over the K/V already written, into

@@ -5,11 +5,17 @@
 namespace quire {
 namespace {
 
-// Elements below which waking a second thread costs more than it brings.
-constexpr size_t kMinElements = 16384;
-
 size_t row_grain(const KernelContext& context, size_t rows, size_t elements_per_row) {
-  return cpu::balanced_grain(context.pool, rows, kMinElements / (elements_per_row + 1) + 1);
+  return cpu::row_grain(context.pool, rows, elements_per_row);
+}
+
+using Gated = void (*)(const float* gate_up, float* out, size_t rows, size_t width);
+
+void gated(KernelContext& context, Gated run, const float* gate_up, float* out, size_t rows, size_t width) {
+  context.pool.parallel_for(rows, row_grain(context, rows, 4 * width),
+                            [&](size_t begin, size_t end, uint32_t) {
+                              run(gate_up + begin * 2 * width, out + begin * width, end - begin, width);
+                            });
 }
 
 }  // namespace
@@ -22,19 +28,31 @@ void rms_norm(KernelContext& context, const float* x, size_t ldx, const float* w
   });
 }
 
-void add_in_place(KernelContext& context, float* y, const float* x, size_t count) {
+void add_in_place(KernelContext& context, float* y, const float* x, size_t count, float factor) {
   const auto run = cpu::table(context.isa).add_in_place;
   context.pool.parallel_for(count, row_grain(context, count, 0), [&](size_t begin, size_t end, uint32_t) {
-    run(y + begin, x + begin, end - begin);
+    run(y + begin, x + begin, factor, end - begin);
   });
 }
 
+void scale_in_place(KernelContext& context, float* x, size_t count, float factor) {
+  const auto run = cpu::table(context.isa).scale_in_place;
+  context.pool.parallel_for(count, row_grain(context, count, 0),
+                            [&](size_t begin, size_t end, uint32_t) { run(x + begin, factor, end - begin); });
+}
+
+void soft_cap(KernelContext& context, float* x, size_t count, float cap) {
+  const auto run = cpu::table(context.isa).soft_cap;
+  context.pool.parallel_for(count, row_grain(context, count, 7),
+                            [&](size_t begin, size_t end, uint32_t) { run(x + begin, cap, end - begin); });
+}
+
 void swiglu(KernelContext& context, const float* gate_up, float* out, size_t rows, size_t width) {
-  const auto run = cpu::table(context.isa).swiglu;
-  context.pool.parallel_for(rows, row_grain(context, rows, 4 * width),
-                            [&](size_t begin, size_t end, uint32_t) {
-                              run(gate_up + begin * 2 * width, out + begin * width, end - begin, width);
-                            });
+  gated(context, cpu::table(context.isa).swiglu, gate_up, out, rows, width);
+}
+
+void geglu(KernelContext& context, const float* gate_up, float* out, size_t rows, size_t width) {
+  gated(context, cpu::table(context.isa).geglu, gate_up, out, rows, width);
 }
 
 void rope(KernelContext& context, float* x, size_t ldx, size_t rows, uint32_t num_heads, uint32_t head_dim,

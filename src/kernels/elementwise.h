@@ -16,12 +16,22 @@ namespace quire {
 void rms_norm(KernelContext& context, const float* x, size_t ldx, const float* weight, float eps, float* y,
               size_t ldy, size_t rows, size_t width);
 
-/// y += x, element by element.
-void add_in_place(KernelContext& context, float* y, const float* x, size_t count);
+/// y += factor * x, element by element.
+void add_in_place(KernelContext& context, float* y, const float* x, size_t count, float factor = 1.0F);
+
+/// x *= factor.
+void scale_in_place(KernelContext& context, float* x, size_t count, float factor);
+
+/// x = cap * tanh(x / cap). Gemma team 2024 (Gemma 2).
+void soft_cap(KernelContext& context, float* x, size_t count, float cap);
 
 /// out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; gate_up rows are 2 * width, out rows width.
 /// Shazeer 2020 (SwiGLU).
 void swiglu(KernelContext& context, const float* gate_up, float* out, size_t rows, size_t width);
+
+/// The same with the tanh form of GELU (Hendrycks and Gimpel 2016) in the place of silu:
+/// gelu(x) = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+void geglu(KernelContext& context, const float* gate_up, float* out, size_t rows, size_t width);
 
 /// Rotates pairs (i, i + rotary/2) of each head in place (the "half-split" form of Hugging Face checkpoints),
 /// leaving elements from `rotary` on as they are. Su et al. 2021.

@@ -55,7 +55,7 @@ LoadedTensor& LoadedTensor::operator=(LoadedTensor&& other) noexcept {
   return *this;
 }
 
-void LoadedTensor::release() {
+void LoadedTensor::release_pages() const {
   if (owner_ != nullptr) owner_->release(view_);
 }
 

@@ -25,15 +25,15 @@ class LoadedTensor {
   LoadedTensor(TensorView in_file, const Checkpoint& owner) : view_(std::move(in_file)), owner_(&owner) {}
   LoadedTensor(DType dtype, std::vector<int64_t> shape, Buffer copy)
       : view_{dtype, std::move(shape), copy.data()}, copy_(std::move(copy)) {}
-  ~LoadedTensor() { release(); }
+  ~LoadedTensor() { release_pages(); }
   LoadedTensor(LoadedTensor&& other) noexcept;
   LoadedTensor& operator=(LoadedTensor&& other) noexcept;
 
   const TensorView& view() const { return view_; }
+  /// Gives the memory under it back until somebody reads it again, if it lies in the file.
+  void release_pages() const;
 
  private:
-  void release();
-
   TensorView view_;
   Buffer copy_;
   const Checkpoint* owner_ = nullptr;  // of what lies in its file

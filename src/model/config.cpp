@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -9,8 +10,10 @@
 #include "base/json.h"
 #include "load/gguf.h"
 #include "load/safetensors.h"
+#include "model/config_keys.h"
 #include "model/families.h"
 #include "model/gguf_config.h"
+#include "model/layer_config.h"
 #include "model/rope_config.h"
 
 namespace quire {
@@ -45,7 +48,9 @@ const Family& family_of(const JsonObject& config) {
     }
     const std::string name(names->front().get_string());
     if (const Family* family = find_family(name)) return *family;
-    throw config.error("architectures", fmt::format("{} is not supported ({})", name, known));
+    const std::string_view differs = what_differs(name);
+    const std::string why = differs.empty() ? "" : fmt::format(": it has {}", differs);
+    throw config.error("architectures", fmt::format("{} is not supported{} (known: {})", name, why, known));
   }
   const std::string type = config.string("model_type");
   if (const Family* family = find_family_of_type(type)) return *family;
@@ -53,25 +58,22 @@ const Family& family_of(const JsonObject& config) {
                      fmt::format("'{}' is not supported, and there is no 'architectures' ({})", type, known));
 }
 
-/// Keys that change what the model computes and that no family here honours.
-void refuse_what_is_not_honoured(const JsonObject& config) {
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    if (config.has(key)) throw config.error(key, "quantized checkpoints are not supported");
-  }
-  for (const char* key : {"hidden_act", "hidden_activation"}) {
-    const std::string act = config.string_or(key, "silu");
-    if (act != "silu" && act != "swish") throw config.error(key, fmt::format("'{}' is not supported", act));
-  }
-  for (const char* key : {"rope_interleaved", "use_mrope", "is_encoder_decoder"}) {
-    if (config.boolean_or(key, false)) throw config.error(key, "is not supported");
-  }
+Activation read_activation(const JsonObject& config, const Family& family) {
+  const char* key = family.gemma ? "hidden_activation" : "hidden_act";
+  const std::string act = config.string_or(key, family.gemma ? "gelu_pytorch_tanh" : "silu");
+  if (act == "silu" || act == "swish") return Activation::kSilu;
+  if (act == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  throw config.error(key, fmt::format("'{}' is not supported (silu, gelu_pytorch_tanh)", act));
 }
 
 void read_sizes(const JsonObject& config, const Family& family, ModelConfig& out) {
-  out.vocab_size = size_of(config, "vocab_size", kMaxVocab);
+  const auto size_unless = [&](std::string_view key, uint32_t otherwise, int64_t max) {
+    return otherwise == 0 ? size_of(config, key, max) : size_or(config, key, otherwise, max);
+  };
+  out.vocab_size = size_unless("vocab_size", family.default_vocab_size, kMaxVocab);
   out.hidden_size = size_of(config, "hidden_size", kMaxWidth);
   out.num_layers = size_of(config, "num_hidden_layers", kMaxLayers);
-  out.num_heads = size_of(config, "num_attention_heads", kMaxHeads);
+  out.num_heads = size_unless("num_attention_heads", family.default_heads, kMaxHeads);
   out.ffn_size = size_of(config, "intermediate_size", kMaxFfn);
   out.max_positions = size_or(config, "max_position_embeddings", family.default_max_positions, kMaxPositions);
   out.num_kv_heads =
@@ -95,7 +97,7 @@ void read_sizes(const JsonObject& config, const Family& family, ModelConfig& out
   if (out.head_dim % 2 != 0) {
     throw config.error("head_dim", fmt::format("{} is odd, but RoPE rotates pairs", out.head_dim));
   }
-  out.rms_norm_eps = config.number_or("rms_norm_eps", 1e-6);
+  out.rms_norm_eps = config.number_or("rms_norm_eps", family.default_eps);
   if (!(out.rms_norm_eps >= 0.0) || out.rms_norm_eps > 1.0) {
     throw config.error("rms_norm_eps", fmt::format("{} is out of range [0, 1]", out.rms_norm_eps));
   }
@@ -109,56 +111,52 @@ void read_biases(const JsonObject& config, const Family& family, ModelConfig& ou
   out.mlp_bias = family.mlp_bias_key && config.boolean_or("mlp_bias", false);
 }
 
-uint32_t window_size(const JsonObject& config, const Family& family) {
-  if (family.windows == WindowRule::kNone) return 0;
-  if (family.windows == WindowRule::kFromLayerUpon && !config.boolean_or("use_sliding_window", false)) {
-    return 0;
-  }
-  const json::value* raw = config.raw().if_contains("sliding_window");
-  if (raw != nullptr && raw->is_null()) return 0;
-  return size_or(config, "sliding_window", family.default_window, kMaxPositions);
+/// A number in (0, 1e6], or `otherwise` if the key is absent; null: 0.
+double positive_or(const JsonObject& config, std::string_view key, double otherwise) {
+  const json::value* raw = config.raw().if_contains(key);
+  if (raw == nullptr) return otherwise;
+  if (raw->is_null()) return 0.0;
+  const double value = config.number(key);
+  if (!(value > 0.0) || value > 1e6)
+    throw config.error(key, fmt::format("{} is out of range (0, 1e6]", value));
+  return value;
 }
 
-std::vector<uint32_t> read_windows(const JsonObject& config, const Family& family, uint32_t num_layers) {
-  const uint32_t window = window_size(config, family);
-  std::vector<uint32_t> windows(num_layers, 0);
-  if (const json::value* listed = config.find("layer_types")) {
-    const json::array* types = listed->if_array();
-    if (types == nullptr || types->size() != num_layers) {
-      throw config.error("layer_types", fmt::format("a list of {} names was expected", num_layers));
-    }
-    for (uint32_t layer = 0; layer < num_layers; ++layer) {
-      const json::string* type = (*types)[layer].if_string();
-      const bool sliding = type != nullptr && *type == "sliding_attention";
-      if (!sliding && (type == nullptr || *type != "full_attention")) {
-        throw config.error("layer_types", fmt::format("layer {} is neither 'full_attention' nor "
-                                                      "'sliding_attention'",
-                                                      layer));
-      }
-      if (sliding && family.windows == WindowRule::kNone) {
-        throw config.error("layer_types", fmt::format("{} has no sliding attention", family.architecture));
-      }
-      if (sliding) windows[layer] = window;
-    }
-    return windows;
+void read_gemma(const JsonObject& config, const Family& family, ModelConfig& out) {
+  out.embedding_scale = std::sqrt(static_cast<double>(out.hidden_size));
+  out.round_embedding_scale = true;
+  out.attention_scale = 1.0 / std::sqrt(positive_or(config, "query_pre_attn_scalar", 256.0));
+  if (!std::isfinite(out.attention_scale))
+    throw config.error("query_pre_attn_scalar", "a number was expected");
+  out.logit_soft_cap = positive_or(config, "final_logit_softcapping", family.default_logit_soft_cap);
+  if (family.attention_soft_cap_key) {
+    out.attention_soft_cap = positive_or(config, "attn_logit_softcapping", family.default_attention_soft_cap);
+  } else if (config.has("attn_logit_softcapping")) {
+    throw config.error("attn_logit_softcapping", fmt::format("{} does not cap scores", family.architecture));
   }
-  uint32_t first = 0;
-  if (family.windows == WindowRule::kFromLayerUpon) {
-    constexpr int64_t kDefaultMaxWindowLayers = 28;
-    first =
-        static_cast<uint32_t>(config.integer_or("max_window_layers", kDefaultMaxWindowLayers, 0, INT32_MAX));
-  }
-  for (uint32_t layer = first; layer < num_layers; ++layer) windows[layer] = window;
-  return windows;
 }
 
-DType read_dtype(const JsonObject& config, const std::filesystem::path& dir) {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (!config.has(key)) continue;
-    const std::string name = config.string(key);
-    const auto dtype = parse_dtype(name);
-    if (!dtype || !is_float(*dtype)) throw config.error(key, fmt::format("'{}' is not supported", name));
-    return *dtype;
+void read_multipliers(const JsonObject& config, ModelConfig& out) {
+  const auto factor = [&](std::string_view key) {
+    const double value = positive_or(config, key, 1.0);
+    return value > 0.0 ? value : 1.0;
+  };
+  out.embedding_scale = factor("embedding_multiplier");
+  out.residual_scale = factor("residual_multiplier");
+  out.attention_scale = factor("attention_multiplier");
+  out.logit_scale = 1.0 / factor("logits_scaling");
+}
+
+/// The text model's dtype, or else the whole model's, or else that of its weights.
+DType read_dtype(const JsonObject& text, const JsonObject& root, const std::filesystem::path& dir) {
+  for (const JsonObject* config : {&text, &root}) {
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      if (!config->has(key)) continue;
+      const std::string name = config->string(key);
+      const auto dtype = parse_dtype(name);
+      if (!dtype || !is_float(*dtype)) throw config->error(key, fmt::format("'{}' is not supported", name));
+      return *dtype;
+    }
   }
   const Safetensors weights = Safetensors::open(dir);
   for (const auto& [name, tensor] : weights.tensors()) {
@@ -191,6 +189,31 @@ void add_special_tokens(const JsonObject& config, ModelConfig& out) {
   out.eos.insert(out.eos.end(), eos.begin(), eos.end());
 }
 
+/// What config.json says of the model itself.
+ModelConfig read_model(const JsonObject& config, const Family& family) {
+  ModelConfig out;
+  out.architecture = family.architecture;
+  out.model_type = family.model_type;
+  read_sizes(config, family, out);
+  read_rope_config(config, family, out);
+  if (out.rope.scaling == RopeScaling::kYarn) {
+    // Some configs add yarn and leave max_position_embeddings at what the model was trained with.
+    const double stretched = out.rope.original_max_positions * out.rope.factor;
+    out.max_positions = std::max(out.max_positions,
+                                 static_cast<uint32_t>(std::min<double>(stretched, double{kMaxPositions})));
+  }
+  out.tie_embeddings = config.boolean_or("tie_word_embeddings", family.default_tied);
+  read_biases(config, family, out);
+  out.qk_norm = family.qk_norm;
+  out.norm_before = family.norm_before;
+  out.norm_after = family.norm_after;
+  out.activation = read_activation(config, family);
+  if (family.gemma) read_gemma(config, family, out);
+  if (family.multipliers) read_multipliers(config, out);
+  read_layers(config, family, out);
+  return out;
+}
+
 std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
   return dir / "generation_config.json";
 }
@@ -200,29 +223,17 @@ std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
 ModelConfig load_model_config(const std::filesystem::path& model) {
   const bool gguf = is_gguf_file(model);
   const auto path = gguf ? model : model / "config.json";
-  const json::value root = gguf ? json::value(gguf_config_json(Gguf::open(model))) : read_json_file(path);
-  const JsonObject config(root, path);
-  const Family& family = family_of(config);
-  refuse_what_is_not_honoured(config);
+  const json::value parsed = gguf ? json::value(gguf_config_json(Gguf::open(model))) : read_json_file(path);
+  const JsonObject root(parsed, path);
+  const Family& family = family_of(root);
+  check_keys(root, family);
+  const JsonObject config = family.nested ? root.object("text_config") : root;
+  if (family.nested) check_keys(config, family);
 
-  ModelConfig out;
-  out.architecture = family.architecture;
-  out.model_type = family.model_type;
-  read_sizes(config, family, out);
-  out.rope = read_rope_config(config, out.max_positions);
-  if (out.rope.scaling == RopeScaling::kYarn) {
-    // Some configs add yarn and leave max_position_embeddings at what the model was trained with.
-    const double stretched = out.rope.original_max_positions * out.rope.factor;
-    out.max_positions = std::max(out.max_positions,
-                                 static_cast<uint32_t>(std::min<double>(stretched, double{kMaxPositions})));
-  }
-  out.tie_embeddings = config.boolean_or("tie_word_embeddings", false);
-  read_biases(config, family, out);
-  out.qk_norm = family.qk_norm;
-  out.windows = read_windows(config, family, out.num_layers);
-  out.dtype = read_dtype(config, model);
-
+  ModelConfig out = read_model(config, family);
+  out.dtype = read_dtype(config, root, model);
   add_special_tokens(config, out);
+  if (family.nested) add_special_tokens(root, out);
   const auto generation_path = generation_config_path(model);
   if (!gguf && std::filesystem::exists(generation_path)) {
     const json::value generation = read_json_file(generation_path);

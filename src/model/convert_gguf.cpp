@@ -44,7 +44,8 @@ uint16_t half_bits(float value, DType dtype) {
 }
 
 /// `count` values from `first` on as `dtype`, appended to `out`.
-void append_values(const TensorView& tensor, size_t first, size_t count, DType dtype, std::vector<std::byte>& out) {
+void append_values(const TensorView& tensor, size_t first, size_t count, DType dtype,
+                   std::vector<std::byte>& out) {
   const size_t before = out.size();
   out.resize(before + count * dtype_bytes(dtype));
   std::byte* to = out.data() + before;
@@ -116,11 +117,13 @@ struct GgufOutput {
   uint32_t heads = 0;  // whose rows are put in llama.cpp's order; 0: none
 };
 
-std::vector<GgufOutput> gguf_outputs(const GgufFamily& family, const ModelConfig& config, const GgmlType& type) {
+std::vector<GgufOutput> gguf_outputs(const GgufFamily& family, const ModelConfig& config,
+                                     const GgmlType& type) {
   std::vector<GgufOutput> out;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     const auto name = gguf_tensor_name(family, tensor.name);
-    if (!name) throw Error(fmt::format("GGUF has no name for tensor '{}' of {}", tensor.name, family.architecture));
+    if (!name)
+      throw Error(fmt::format("GGUF has no name for tensor '{}' of {}", tensor.name, family.architecture));
     const bool is_vector = tensor.shape.size() == 1;
     const bool whole_blocks = tensor.shape.back() % type.block_values == 0;
     const uint32_t id = is_vector ? kGgmlF32 : whole_blocks ? type.id : kGgmlF16;
@@ -134,8 +137,8 @@ std::vector<GgufOutput> gguf_outputs(const GgufFamily& family, const ModelConfig
 }
 
 /// Appends row `row` of the model as the file has it.
-void append_row(const TensorView& tensor, size_t row, size_t width, const GgmlType& type, std::vector<float>& values,
-                std::vector<std::byte>& out) {
+void append_row(const TensorView& tensor, size_t row, size_t width, const GgmlType& type,
+                std::vector<float>& values, std::vector<std::byte>& out) {
   if (const auto dtype = plain_dtype(type)) {
     append_values(tensor, row * width, width, *dtype, out);
     return;
@@ -163,7 +166,8 @@ void write_tensor(const TensorView& tensor, const GgufOutput& output, GgufWriter
   }
 }
 
-void add_general(GgufMetadata& out, const GgufFamily& family, const std::filesystem::path& dir, const GgmlType& type) {
+void add_general(GgufMetadata& out, const GgufFamily& family, const std::filesystem::path& dir,
+                 const GgmlType& type) {
   constexpr uint32_t kAllF32 = 0;
   constexpr uint32_t kMostlyF16 = 1;
   constexpr uint32_t kMostlyQ80 = 7;
@@ -182,10 +186,11 @@ void add_general(GgufMetadata& out, const GgufFamily& family, const std::filesys
 
 void add_sampling(GgufMetadata& out, const std::filesystem::path& dir) {
   const SamplingDefaults defaults = load_sampling_defaults(dir);
-  for (const auto& [key, value] : {std::pair("general.sampling.temp", defaults.temperature),
-                                   std::pair("general.sampling.top_p", defaults.top_p),
-                                   std::pair("general.sampling.min_p", defaults.min_p),
-                                   std::pair("general.sampling.penalty_repeat", defaults.repetition_penalty)}) {
+  for (const auto& [key, value] :
+       {std::pair("general.sampling.temp", defaults.temperature),
+        std::pair("general.sampling.top_p", defaults.top_p),
+        std::pair("general.sampling.min_p", defaults.min_p),
+        std::pair("general.sampling.penalty_repeat", defaults.repetition_penalty)}) {
     if (value) out.add(key, *value);
   }
   if (defaults.top_k) out.add("general.sampling.top_k", static_cast<uint32_t>(*defaults.top_k));
@@ -211,8 +216,8 @@ void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem:
   write_json_file(out_dir / "config.json", config_json);
 }
 
-void directory_to_gguf(const std::filesystem::path& dir, const std::filesystem::path& out, const GgmlType& type,
-                       const GgufMetadata& tokenizer) {
+void directory_to_gguf(const std::filesystem::path& dir, const std::filesystem::path& out,
+                       const GgmlType& type, const GgufMetadata& tokenizer) {
   const ModelConfig config = load_model_config(dir);
   const GgufFamily* family = find_gguf_family(config.architecture);
   if (family == nullptr) {
@@ -231,7 +236,8 @@ void directory_to_gguf(const std::filesystem::path& dir, const std::filesystem::
   const std::vector<float> factors = gguf_rope_factors(config);
   std::vector<GgufTensorSpec> specs;
   if (!factors.empty()) {
-    specs.push_back({std::string(kRopeFactorsTensor), find_ggml_type(kGgmlF32), {static_cast<int64_t>(factors.size())}});
+    specs.push_back(
+        {std::string(kRopeFactorsTensor), find_ggml_type(kGgmlF32), {static_cast<int64_t>(factors.size())}});
   }
   for (const GgufOutput& output : outputs) specs.push_back(output.spec);
   GgufWriter writer(out, metadata, specs);

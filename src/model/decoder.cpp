@@ -9,6 +9,7 @@
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "model/feed_forward.h"
 #include "model/inspect.h"
 #include "model/rope_table.h"
 #include "model/weights.h"
@@ -19,11 +20,10 @@ namespace {
 /// Activations of a step, f32, grown when a step needs more rows and reused after.
 struct Activations {
   Buffer residual;  // [rows, hidden]
-  Buffer normed;    // [rows, hidden]; also what a block adds to the residual
+  Buffer normed;    // [rows, hidden]: what goes into attention or feed-forward
+  Buffer added;     // [rows, hidden]: what comes out of them
   Buffer qkv;       // [rows, q + 2 kv]
   Buffer attended;  // [rows, q]
-  Buffer gate_up;   // [rows, 2 ffn]
-  Buffer ffn;       // [rows, ffn]
   Buffer logits;    // [logit rows, vocab]
   std::vector<uint32_t> positions;
   std::vector<uint32_t> logit_rows;
@@ -41,8 +41,13 @@ struct Decoder::Impl {
   ModelConfig config;
   DType compute = DType::kF32;
   ModelWeights weights;
-  RopeTable rope_table;
-  Activations act;
+  RopeTable rope_table = {};
+  RopeTable local_rope_table = {};
+  uint32_t max_positions = 0;
+  float embedding_scale = 1.0F;
+  float attention_scale = 1.0F;
+  Activations act = {};
+  FeedForwardPass feed_forward = {};
 
   size_t q_width() const { return size_t{config.num_heads} * config.head_dim; }
   size_t kv_width() const { return size_t{config.num_kv_heads} * config.head_dim; }
@@ -51,9 +56,12 @@ struct Decoder::Impl {
 
   void check(const KvCache& cache, std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) const;
   uint32_t lay_out(std::span<const DecoderSeq> seqs);
+  const float* normalized(KernelContext& context, const Buffer& weight, size_t rows);
+  void add(KernelContext& context, const Buffer& post_norm, size_t rows);
   void normalize_heads(KernelContext& context, const LayerWeights& layer, float* qkv, size_t rows) const;
-  void attention(KernelContext& context, KvCache& cache, uint32_t layer, const float* cos_sin, size_t rows);
-  void feed_forward(KernelContext& context, const LayerWeights& layer, size_t rows);
+  void normalize_qk(KernelContext& context, const LayerWeights& layer, float* qkv, size_t rows) const;
+  void rotate(KernelContext& context, uint32_t layer, float* qkv, size_t rows, uint32_t positions);
+  void attention(KernelContext& context, KvCache& cache, uint32_t layer, size_t rows, uint32_t positions);
   std::span<const float> head(KernelContext& context);
 };
 
@@ -66,11 +74,11 @@ void Decoder::Impl::check(const KvCache& cache, std::span<const TokenId> tokens,
     const bool covered = end <= seq.block_table.size() * uint64_t{cache.block_size()};
     const bool known = std::all_of(seq.block_table.begin(), seq.block_table.end(),
                                    [&](BlockId block) { return block < cache.num_blocks(); });
-    if (end > config.max_positions || !covered || !known || seq.logit_rows > seq.num_tokens) {
+    if (end > max_positions || !covered || !known || seq.logit_rows > seq.num_tokens) {
       throw Error(
           fmt::format("decoder: a sequence of {} tokens at position {} does not fit its {} blocks or "
                       "the model's {} positions",
-                      seq.num_tokens, seq.first_position, seq.block_table.size(), config.max_positions));
+                      seq.num_tokens, seq.first_position, seq.block_table.size(), max_positions));
     }
     rows += seq.num_tokens;
   }
@@ -102,6 +110,27 @@ uint32_t Decoder::Impl::lay_out(std::span<const DecoderSeq> seqs) {
   return end;
 }
 
+/// The residual under a norm, or as it is where the model has no norm there.
+const float* Decoder::Impl::normalized(KernelContext& context, const Buffer& weight, size_t rows) {
+  const size_t hidden = config.hidden_size;
+  const float* residual = act.residual.as<float>();
+  if (weight.size() == 0) return residual;
+  float* normed = rows_of(act.normed, rows, hidden);
+  rms_norm(context, residual, hidden, weight.as<float>(), eps(), normed, hidden, rows, hidden);
+  return normed;
+}
+
+/// act.added to the residual, through the norm if there is one.
+void Decoder::Impl::add(KernelContext& context, const Buffer& post_norm, size_t rows) {
+  const size_t hidden = config.hidden_size;
+  auto* added = act.added.as<float>();
+  if (post_norm.size() != 0) {
+    rms_norm(context, added, hidden, post_norm.as<float>(), eps(), added, hidden, rows, hidden);
+  }
+  add_in_place(context, act.residual.as<float>(), added, rows * hidden,
+               static_cast<float>(config.residual_scale));
+}
+
 /// RMSNorm of each head of q and of k. A head is a row of its own, so it does not matter which way the rows
 /// are walked: the one with fewer calls.
 void Decoder::Impl::normalize_heads(KernelContext& context, const LayerWeights& layer, float* qkv,
@@ -124,47 +153,48 @@ void Decoder::Impl::normalize_heads(KernelContext& context, const LayerWeights& 
   normalize(qkv + q_width(), config.num_kv_heads, layer.k_norm.as<float>());
 }
 
-void Decoder::Impl::attention(KernelContext& context, KvCache& cache, uint32_t index, const float* cos_sin,
-                              size_t rows) {
-  const LayerWeights& layer = weights.layers[index];
-  const size_t hidden = config.hidden_size;
-  float* residual = act.residual.as<float>();
-  float* normed = rows_of(act.normed, rows, hidden);
-  float* qkv = rows_of(act.qkv, rows, qkv_width());
-  float* attended = rows_of(act.attended, rows, q_width());
-
-  rms_norm(context, residual, hidden, layer.attention_norm.as<float>(), eps(), normed, hidden, rows, hidden);
-  matmul(context, layer.qkv.matrix, normed, hidden, rows, qkv, qkv_width(), layer.qkv.bias_data());
+void Decoder::Impl::normalize_qk(KernelContext& context, const LayerWeights& layer, float* qkv,
+                                 size_t rows) const {
+  if (config.qk_norm == QkNorm::kPerHead) normalize_heads(context, layer, qkv, rows);
+  if (config.qk_norm != QkNorm::kWhole) return;
   float* k = qkv + q_width();
-  float* v = k + kv_width();
-  if (config.qk_norm) normalize_heads(context, layer, qkv, rows);
+  rms_norm(context, qkv, qkv_width(), layer.q_norm.as<float>(), eps(), qkv, qkv_width(), rows, q_width());
+  rms_norm(context, k, qkv_width(), layer.k_norm.as<float>(), eps(), k, qkv_width(), rows, kv_width());
+}
+
+void Decoder::Impl::rotate(KernelContext& context, uint32_t index, float* qkv, size_t rows,
+                           uint32_t positions) {
+  const LayerRope which = config.layer_rope(index);
+  if (which == LayerRope::kNone) return;
+  RopeTable& table = which == LayerRope::kLocal ? local_rope_table : rope_table;
+  const RopeConfig& rope_config = which == LayerRope::kLocal ? *config.local_rope : config.rope;
   // Heads of q and of k lie side by side.
   rope(context, qkv, qkv_width(), rows, config.num_heads + config.num_kv_heads, config.head_dim,
-       config.head_dim, cos_sin, act.positions.data());
+       config.rotary(rope_config), table.at_least(positions), act.positions.data());
+}
+
+void Decoder::Impl::attention(KernelContext& context, KvCache& cache, uint32_t index, size_t rows,
+                              uint32_t positions) {
+  const LayerWeights& layer = weights.layers[index];
+  const size_t hidden = config.hidden_size;
+  const float* x = normalized(context, layer.attention_norm, rows);
+  float* qkv = rows_of(act.qkv, rows, qkv_width());
+  float* attended = rows_of(act.attended, rows, q_width());
+  matmul(context, layer.qkv.matrix, x, hidden, rows, qkv, qkv_width(), layer.qkv.bias_data());
+  float* k = qkv + q_width();
+  float* v = k + kv_width();
+  normalize_qk(context, layer, qkv, rows);
+  rotate(context, index, qkv, rows, positions);
 
   const KvLayout layout{cache.dtype(), cache.block_size(), config.num_kv_heads, config.head_dim};
-  const AttentionParams params{config.num_heads,
-                               static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
-                               config.windows[index]};
+  const AttentionParams params{config.num_heads, attention_scale, config.windows[index],
+                               static_cast<float>(config.attention_soft_cap)};
   write_kv(context, layout, cache.layer(index), act.seqs, k, qkv_width(), v, qkv_width());
   paged_attention(context, layout, cache.layer(index), act.seqs, params, qkv, qkv_width(), attended,
                   q_width());
-  matmul(context, layer.o.matrix, attended, q_width(), rows, normed, hidden, layer.o.bias_data());
-  add_in_place(context, residual, normed, rows * hidden);
-}
-
-void Decoder::Impl::feed_forward(KernelContext& context, const LayerWeights& layer, size_t rows) {
-  const size_t hidden = config.hidden_size;
-  const size_t width = config.ffn_size;
-  float* residual = act.residual.as<float>();
-  float* normed = rows_of(act.normed, rows, hidden);
-  float* gate_up = rows_of(act.gate_up, rows, 2 * width);
-  float* ffn = rows_of(act.ffn, rows, width);
-  rms_norm(context, residual, hidden, layer.ffn_norm.as<float>(), eps(), normed, hidden, rows, hidden);
-  matmul(context, layer.gate_up.matrix, normed, hidden, rows, gate_up, 2 * width, layer.gate_up.bias_data());
-  swiglu(context, gate_up, ffn, rows, width);
-  matmul(context, layer.down.matrix, ffn, width, rows, normed, hidden, layer.down.bias_data());
-  add_in_place(context, residual, normed, rows * hidden);
+  matmul(context, layer.o.matrix, attended, q_width(), rows, rows_of(act.added, rows, hidden), hidden,
+         layer.o.bias_data());
+  add(context, layer.post_attention_norm, rows);
 }
 
 std::span<const float> Decoder::Impl::head(KernelContext& context) {
@@ -180,6 +210,13 @@ std::span<const float> Decoder::Impl::head(KernelContext& context) {
   rms_norm(context, residual, hidden, weights.final_norm.as<float>(), eps(), residual, hidden, rows, hidden);
   float* logits = rows_of(act.logits, rows, config.vocab_size);
   matmul(context, weights.head, residual, hidden, rows, logits, config.vocab_size);
+  const size_t count = rows * config.vocab_size;
+  if (config.logit_scale != 1.0) {
+    scale_in_place(context, logits, count, static_cast<float>(config.logit_scale));
+  }
+  if (config.logit_soft_cap != 0.0) {
+    soft_cap(context, logits, count, static_cast<float>(config.logit_soft_cap));
+  }
   return {logits, rows * config.vocab_size};
 }
 
@@ -187,14 +224,32 @@ Decoder::Decoder() = default;
 Decoder::~Decoder() = default;
 
 std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, std::optional<DType> compute,
-                                       KernelContext& context) {
-  ModelConfig config = load_model_config(model);
-  const DType dtype = compute.value_or(config.dtype);
+                                       KernelContext& context, uint32_t max_positions) {
+  ModelConfig loaded = load_model_config(model);
+  const DType dtype = compute.value_or(loaded.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
-  ModelWeights weights = load_weights(model, config, dtype, context);
+  ModelWeights weights = load_weights(model, loaded, dtype, context);
   std::unique_ptr<Decoder> decoder(new Decoder());
-  RopeTable table(config.rope, config.head_dim, config.max_positions);
-  decoder->impl_.reset(new Impl{std::move(config), dtype, std::move(weights), std::move(table), {}});
+  decoder->impl_.reset(
+      new Impl{.config = std::move(loaded), .compute = dtype, .weights = std::move(weights)});
+  Impl& impl = *decoder->impl_;
+  const ModelConfig& config = impl.config;
+  impl.max_positions =
+      max_positions == 0 ? config.max_positions : std::min(max_positions, config.max_positions);
+  impl.rope_table = RopeTable(config.rope, config.rotary(config.rope), impl.max_positions);
+  if (config.local_rope) {
+    impl.local_rope_table =
+        RopeTable(*config.local_rope, config.rotary(*config.local_rope), impl.max_positions);
+  }
+  impl.attention_scale = static_cast<float>(config.attention_scale != 0.0
+                                                ? config.attention_scale
+                                                : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  impl.embedding_scale = static_cast<float>(config.embedding_scale);
+  if (config.round_embedding_scale && impl.compute == DType::kBF16) {
+    impl.embedding_scale = bf16_to_f32(f32_to_bf16(impl.embedding_scale));
+  } else if (config.round_embedding_scale && impl.compute == DType::kF16) {
+    impl.embedding_scale = f16_to_f32(f32_to_f16(impl.embedding_scale));
+  }
   return decoder;
 }
 
@@ -207,13 +262,18 @@ std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
   Impl& impl = *impl_;
   impl.check(cache, tokens, seqs);
   if (tokens.empty()) return {};
-  const float* cos_sin = impl.rope_table.at_least(impl.lay_out(seqs));
+  const uint32_t positions = impl.lay_out(seqs);
   const size_t rows = tokens.size();
-  embed(context, impl.weights.embedding.view(), tokens,
-        rows_of(impl.act.residual, rows, impl.config.hidden_size));
-  for (uint32_t layer = 0; layer < impl.config.num_layers; ++layer) {
-    impl.attention(context, cache, layer, cos_sin, rows);
-    impl.feed_forward(context, impl.weights.layers[layer], rows);
+  const size_t hidden = impl.config.hidden_size;
+  float* residual = rows_of(impl.act.residual, rows, hidden);
+  embed(context, impl.weights.embedding.view(), tokens, residual);
+  if (impl.embedding_scale != 1.0F) scale_in_place(context, residual, rows * hidden, impl.embedding_scale);
+  for (uint32_t index = 0; index < impl.config.num_layers; ++index) {
+    const LayerWeights& layer = impl.weights.layers[index];
+    impl.attention(context, cache, index, rows, positions);
+    const float* x = impl.normalized(context, layer.ffn_norm, rows);
+    impl.feed_forward.run(context, impl.config, layer, x, rows, rows_of(impl.act.added, rows, hidden));
+    impl.add(context, layer.post_ffn_norm, rows);
   }
   return impl.head(context);
 }

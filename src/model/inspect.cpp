@@ -29,7 +29,7 @@ ModelShape inspect_model(const std::filesystem::path& model) {
   check_tensors(config, *file);
   ModelShape shape = model_shape(config, config.dtype);
   shape.weight_bytes = 0;
-  for (const ExpectedTensor& expected : expected_tensors(config)) {
+  for (const ExpectedTensor& expected : expected_tensors(config, *file)) {
     shape.weight_bytes += file->at(expected.name).bytes;
   }
   return shape;

@@ -52,9 +52,15 @@ double yarn_attention_factor(const RopeConfig& config) {
   return magnitude(1.0);
 }
 
+double longrope_attention_factor(const RopeConfig& config) {
+  if (config.attention_factor) return *config.attention_factor;
+  if (config.factor <= 1.0) return 1.0;
+  return std::sqrt(1.0 + std::log(config.factor) / std::log(config.original_max_positions));
+}
+
 }  // namespace
 
-RopeFrequencies rope_frequencies(const RopeConfig& config, uint32_t rotary) {
+RopeFrequencies rope_frequencies(const RopeConfig& config, uint32_t rotary, uint32_t longest) {
   RopeFrequencies out;
   for (uint32_t i = 0; i < rotary; i += 2) {
     out.inverse.push_back(1.0 / std::pow(config.theta, static_cast<double>(i) / rotary));
@@ -72,12 +78,19 @@ RopeFrequencies rope_frequencies(const RopeConfig& config, uint32_t rotary) {
       scale_yarn(config, rotary, out.inverse);
       out.attention_factor = yarn_attention_factor(config);
       break;
+    case RopeScaling::kLongrope: {
+      const bool leaves = longest > config.original_max_positions;
+      const std::vector<double>& factors = leaves ? config.long_factors : config.short_factors;
+      for (size_t i = 0; i < factors.size(); ++i) out.inverse[i] /= factors[i];
+      out.attention_factor = longrope_attention_factor(config);
+      break;
+    }
   }
   return out;
 }
 
 RopeTable::RopeTable(const RopeConfig& config, uint32_t rotary, uint32_t max_positions)
-    : frequencies_(rope_frequencies(config, rotary)), max_positions_(max_positions) {}
+    : frequencies_(rope_frequencies(config, rotary, max_positions)), max_positions_(max_positions) {}
 
 const float* RopeTable::at_least(uint32_t positions) {
   if (positions <= positions_) return table_.as<float>();

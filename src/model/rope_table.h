@@ -15,8 +15,11 @@ struct RopeFrequencies {
 };
 
 /// Plain: Su et al. 2021. Linear: Chen et al. 2023 (position interpolation). Llama 3: its scaling by wave
-/// length. Yarn: Peng et al. 2023, with the parameters that transformers' modeling_rope_utils reads.
-RopeFrequencies rope_frequencies(const RopeConfig& config, uint32_t rotary);
+/// length. Yarn: Peng et al. 2023. Longrope: Ding et al. 2024. All with the parameters that transformers'
+/// modeling_rope_utils reads. Longrope's long factors if sequences of `longest` tokens leave the original
+/// context, else its short ones: K/V once written stays, so a model has one set for as long as it is loaded,
+/// where transformers computes all of a sequence anew when it crosses that length.
+RopeFrequencies rope_frequencies(const RopeConfig& config, uint32_t rotary, uint32_t longest);
 
 /// Cosines and sines for positions from 0 on, computed in double as far as they are needed.
 class RopeTable {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/families.h"
+#include "model/weight_check.h"
 
 namespace quire {
 namespace {
@@ -23,14 +24,18 @@ const Family& family_of(const ModelConfig& config) {
 }
 
 struct Widths {
-  int64_t hidden, q, kv, ffn, vocab, head_dim;
+  int64_t hidden, q, kv, ffn, expert_ffn, experts, vocab, head_dim, q_norm, k_norm;
   explicit Widths(const ModelConfig& c)
       : hidden(c.hidden_size),
         q(int64_t{c.num_heads} * c.head_dim),
         kv(int64_t{c.num_kv_heads} * c.head_dim),
         ffn(c.ffn_size),
+        expert_ffn(c.moe.ffn_size),
+        experts(c.moe.num_experts),
         vocab(c.vocab_size),
-        head_dim(c.head_dim) {}
+        head_dim(c.head_dim),
+        q_norm(c.qk_norm == QkNorm::kWhole ? q : head_dim),
+        k_norm(c.qk_norm == QkNorm::kWhole ? kv : head_dim) {}
 };
 
 /// Rows of each part of a stack; a family that stores the stack fused has one part with all the rows.
@@ -41,9 +46,34 @@ std::vector<int64_t> part_rows(size_t num_parts, std::initializer_list<int64_t> 
   return {sum};
 }
 
-std::string layer_name(const ModelTensors& names, uint32_t layer, std::string_view tensor,
-                       std::string_view suffix) {
-  return fmt::format("{}{}.{}.{}", names.layer_prefix, layer, tensor, suffix);
+/// The names of one checkpoint's tensors.
+struct Names {
+  const ModelTensors& tensors;
+  const TensorRoot& root;
+
+  std::string of(std::string_view tensor) const { return fmt::format("{}{}.weight", root.prefix, tensor); }
+  std::string head(bool tied) const {
+    return tied ? of(tensors.embedding) : fmt::format("{}.weight", root.head);
+  }
+  /// Of a layer, without ".weight" or ".bias".
+  std::string layer(uint32_t index, std::string_view tensor) const {
+    return fmt::format("{}{}{}.{}", root.prefix, tensors.layer_prefix, index, tensor);
+  }
+  std::string expert(uint32_t index, uint32_t expert, std::string_view tensor) const {
+    return fmt::format("{}{}.{}", layer(index, tensors.layer.expert_prefix), expert, tensor);
+  }
+};
+
+/// The first root under which `file`, if there is one, has the embeddings.
+Names names_of(const ModelConfig& config, const Checkpoint* file) {
+  const ModelTensors& tensors = *family_of(config).tensors;
+  if (file != nullptr) {
+    for (const TensorRoot& root : tensors.roots) {
+      const Names names{tensors, root};
+      if (file->tensors().contains(names.of(tensors.embedding))) return names;
+    }
+  }
+  return {tensors, tensors.roots.front()};
 }
 
 float element_as_f32(const TensorView& tensor, size_t index) {
@@ -61,25 +91,74 @@ class Loader {
  public:
   Loader(const Checkpoint& file, const ModelConfig& config, DType compute, KernelContext& context)
       : file_(file),
-        names_(*family_of(config).tensors),
+        names_(names_of(config, &file)),
+        norm_offset_(family_of(config).norm_adds_one ? 1.0F : 0.0F),
         config_(config),
         widths_(config),
         compute_(compute),
         context_(context) {}
 
   LayerWeights layer(uint32_t index) {
-    const LayerTensors& t = names_.layer;
+    const LayerTensors& t = names_.tensors.layer;
+    const auto name = [&](std::string_view tensor) { return names_.layer(index, tensor); };
     LayerWeights out;
-    out.attention_norm = vectors({layer_name(names_, index, t.attention_norm, "weight")});
-    out.qkv = linear(index, t.qkv, widths_.hidden, config_.qkv_bias);
-    if (config_.qk_norm) {
-      out.q_norm = vectors({layer_name(names_, index, t.q_norm, "weight")});
-      out.k_norm = vectors({layer_name(names_, index, t.k_norm, "weight")});
+    out.attention_norm = layer_norm(index, t.attention_norm);
+    out.qkv = linear(all(t.qkv, name), widths_.hidden, config_.qkv_bias);
+    if (config_.qk_norm != QkNorm::kNone) {
+      out.q_norm = layer_norm(index, t.q_norm);
+      out.k_norm = layer_norm(index, t.k_norm);
     }
-    out.o = linear(index, std::span(&t.o, 1), widths_.q, config_.o_bias);
-    out.ffn_norm = vectors({layer_name(names_, index, t.ffn_norm, "weight")});
-    out.gate_up = linear(index, t.gate_up, widths_.hidden, config_.mlp_bias);
-    out.down = linear(index, std::span(&t.down, 1), widths_.ffn, config_.mlp_bias);
+    out.o = linear({name(t.o)}, widths_.q, config_.o_bias);
+    out.post_attention_norm = layer_norm(index, t.post_attention_norm);
+    out.ffn_norm = layer_norm(index, t.ffn_norm);
+    out.post_ffn_norm = layer_norm(index, t.post_ffn_norm);
+    if (!config_.has_experts(index)) {
+      out.ffn.gate_up = linear(all(t.gate_up, name), widths_.hidden, config_.mlp_bias);
+      out.ffn.down = linear({name(t.down)}, widths_.ffn, config_.mlp_bias);
+      return out;
+    }
+    out.router = matrix(name(t.router) + ".weight");
+    for (uint32_t expert = 0; expert < config_.moe.num_experts; ++expert) {
+      const auto of = [&](std::string_view tensor) { return names_.expert(index, expert, tensor); };
+      FeedForward& made = out.experts.emplace_back();
+      made.gate_up = linear(all(t.expert_gate_up, of), widths_.hidden, false);
+      made.down = linear({of(t.expert_down)}, widths_.expert_ffn, false);
+    }
+    return out;
+  }
+
+  Buffer final_norm() { return norm(names_.of(names_.tensors.final_norm)); }
+  PackedMatrix head() { return matrix(names_.head(config_.tie_embeddings)); }
+  LoadedTensor embedding() {
+    const std::string name = names_.of(names_.tensors.embedding);
+    if (config_.tie_embeddings) return file_.load(name, compute_, context_.pool);  // checked as the head
+    LoadedTensor tensor = load(name, compute_);
+    tensor.release_pages();
+    return tensor;
+  }
+
+ private:
+  template <class NameOf>
+  static std::vector<std::string> all(std::span<const std::string_view> parts, const NameOf& name_of) {
+    std::vector<std::string> out;
+    for (const std::string_view part : parts) out.push_back(name_of(part));
+    return out;
+  }
+
+  /// Quantized tensors come as `expand_to`.
+  LoadedTensor load(const std::string& name, DType expand_to) {
+    LoadedTensor tensor = file_.load(name, expand_to, context_.pool);
+    warn_if_not_finite(context_, tensor.view(), file_.path(), name);
+    return tensor;
+  }
+
+  Buffer layer_norm(uint32_t index, std::string_view tensor) {
+    return tensor.empty() ? Buffer() : norm(names_.layer(index, tensor) + ".weight");
+  }
+
+  Buffer norm(const std::string& name) {
+    Buffer out = vectors({name});
+    for (size_t i = 0; i < out.size() / sizeof(float); ++i) out.as<float>()[i] += norm_offset_;
     return out;
   }
 
@@ -88,7 +167,7 @@ class Loader {
     size_t count = 0;
     std::vector<LoadedTensor> tensors;
     for (const std::string& name : tensor_names) {
-      tensors.push_back(file_.load(name, DType::kF32, context_.pool));
+      tensors.push_back(load(name, DType::kF32));
       count += tensors.back().view().num_elements();
     }
     Buffer out(count * sizeof(float));
@@ -100,16 +179,16 @@ class Loader {
   }
 
   PackedMatrix matrix(const std::string& name) {
-    return PackedMatrix(context_, file_.load(name, compute_, context_.pool).view(), compute_);
+    return PackedMatrix(context_, load(name, compute_).view(), compute_);
   }
 
- private:
-  Linear linear(uint32_t index, std::span<const std::string_view> parts, int64_t k, bool with_bias) {
+  /// The parts, named without ".weight" and ".bias", stacked.
+  Linear linear(const std::vector<std::string>& parts, int64_t k, bool with_bias) {
     std::vector<std::string> weights;
     std::vector<std::string> biases;
-    for (const std::string_view part : parts) {
-      weights.push_back(layer_name(names_, index, part, "weight"));
-      if (with_bias) biases.push_back(layer_name(names_, index, part, "bias"));
+    for (const std::string& part : parts) {
+      weights.push_back(part + ".weight");
+      if (with_bias) biases.push_back(part + ".bias");
     }
     Linear out;
     out.matrix = stacked(weights, k);
@@ -132,7 +211,7 @@ class Loader {
     stack_.reserve(all.num_bytes());
     std::byte* to = stack_.data();
     for (const std::string& name : tensor_names) {
-      const LoadedTensor loaded = file_.load(name, compute_, context_.pool);
+      const LoadedTensor loaded = load(name, compute_);
       const TensorView& part = loaded.view();
       const size_t bytes = part.num_elements() * dtype_bytes(all.dtype);
       if (part.dtype == all.dtype) {
@@ -148,7 +227,8 @@ class Loader {
   }
 
   const Checkpoint& file_;
-  const ModelTensors& names_;
+  Names names_;
+  float norm_offset_;
   const ModelConfig& config_;
   Widths widths_;
   DType compute_;
@@ -156,12 +236,78 @@ class Loader {
   Buffer stack_;  // reused from one stack to the next
 };
 
+/// Lists what a model has, part by part.
+class TensorList {
+ public:
+  TensorList(const ModelConfig& config, const Names& names)
+      : config_(config), names_(names), widths_(config) {}
+
+  void layer(uint32_t index) {
+    const LayerTensors& t = names_.tensors.layer;
+    const Widths& w = widths_;
+    const auto name = [&](std::string_view tensor) { return names_.layer(index, tensor); };
+    vector(index, t.attention_norm, w.hidden);
+    matrices(t.qkv, name, part_rows(t.qkv.size(), {w.q, w.kv, w.kv}), w.hidden, config_.qkv_bias);
+    if (config_.qk_norm != QkNorm::kNone) {
+      vector(index, t.q_norm, w.q_norm);
+      vector(index, t.k_norm, w.k_norm);
+    }
+    matrices(std::span(&t.o, 1), name, {w.hidden}, w.q, config_.o_bias);
+    vector(index, t.post_attention_norm, w.hidden);
+    vector(index, t.ffn_norm, w.hidden);
+    vector(index, t.post_ffn_norm, w.hidden);
+    if (!config_.has_experts(index)) {
+      matrices(t.gate_up, name, part_rows(t.gate_up.size(), {w.ffn, w.ffn}), w.hidden, config_.mlp_bias);
+      matrices(std::span(&t.down, 1), name, {w.hidden}, w.ffn, config_.mlp_bias);
+      return;
+    }
+    matrices(std::span(&t.router, 1), name, {w.experts}, w.hidden, false);
+    for (uint32_t expert = 0; expert < config_.moe.num_experts; ++expert) {
+      const auto of = [&](std::string_view tensor) { return names_.expert(index, expert, tensor); };
+      matrices(t.expert_gate_up, of, {w.expert_ffn, w.expert_ffn}, w.hidden, false);
+      matrices(std::span(&t.expert_down, 1), of, {w.hidden}, w.expert_ffn, false);
+    }
+  }
+
+  std::vector<ExpectedTensor> all() {
+    const Widths& w = widths_;
+    out_.push_back({names_.of(names_.tensors.embedding), {w.vocab, w.hidden}});
+    for (uint32_t index = 0; index < config_.num_layers; ++index) layer(index);
+    out_.push_back({names_.of(names_.tensors.final_norm), {w.hidden}});
+    if (!config_.tie_embeddings) out_.push_back({names_.head(false), {w.vocab, w.hidden}});
+    return std::move(out_);
+  }
+
+ private:
+  void vector(uint32_t index, std::string_view tensor, int64_t width) {
+    if (!tensor.empty()) out_.push_back({names_.layer(index, tensor) + ".weight", {width}});
+  }
+
+  template <class NameOf>
+  void matrices(std::span<const std::string_view> parts, const NameOf& name_of,
+                const std::vector<int64_t>& rows, int64_t k, bool bias) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      out_.push_back({name_of(parts[i]) + ".weight", {rows[i], k}});
+      if (bias) out_.push_back({name_of(parts[i]) + ".bias", {rows[i]}});
+    }
+  }
+
+  const ModelConfig& config_;
+  const Names& names_;
+  Widths widths_;
+  std::vector<ExpectedTensor> out_;
+};
+
+std::vector<ExpectedTensor> tensors_named(const ModelConfig& config, const Names& names) {
+  return TensorList(config, names).all();
+}
+
 void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
   std::set<std::string, std::less<>> used;
-  for (ExpectedTensor& tensor : expected_tensors(config)) used.insert(std::move(tensor.name));
+  for (ExpectedTensor& tensor : expected_tensors(config, file)) used.insert(std::move(tensor.name));
   std::vector<std::string_view> unused;
   for (const auto& [name, tensor] : file.tensors()) {
-    const bool known_copy = name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
+    const bool known_copy = name.ends_with("rotary_emb.inv_freq") || name.ends_with("lm_head.weight");
     if (!known_copy && !used.contains(name)) unused.push_back(name);
   }
   if (unused.empty()) return;
@@ -174,41 +320,15 @@ void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
 }  // namespace
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
-  const Family& family = family_of(config);
-  const ModelTensors& names = *family.tensors;
-  const LayerTensors& t = names.layer;
-  const Widths w(config);
-  std::vector<ExpectedTensor> out;
-  out.push_back({fmt::format("{}.weight", names.embedding), {w.vocab, w.hidden}});
-  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    const auto vector = [&](std::string_view name, int64_t width) {
-      out.push_back({layer_name(names, layer, name, "weight"), {width}});
-    };
-    const auto matrices = [&](std::span<const std::string_view> parts, const std::vector<int64_t>& rows,
-                              int64_t k, bool bias) {
-      for (size_t i = 0; i < parts.size(); ++i) {
-        out.push_back({layer_name(names, layer, parts[i], "weight"), {rows[i], k}});
-        if (bias) out.push_back({layer_name(names, layer, parts[i], "bias"), {rows[i]}});
-      }
-    };
-    vector(t.attention_norm, w.hidden);
-    matrices(t.qkv, part_rows(t.qkv.size(), {w.q, w.kv, w.kv}), w.hidden, config.qkv_bias);
-    if (config.qk_norm) {
-      vector(t.q_norm, w.head_dim);
-      vector(t.k_norm, w.head_dim);
-    }
-    matrices(std::span(&t.o, 1), {w.hidden}, w.q, config.o_bias);
-    vector(t.ffn_norm, w.hidden);
-    matrices(t.gate_up, part_rows(t.gate_up.size(), {w.ffn, w.ffn}), w.hidden, config.mlp_bias);
-    matrices(std::span(&t.down, 1), {w.hidden}, w.ffn, config.mlp_bias);
-  }
-  out.push_back({fmt::format("{}.weight", names.final_norm), {w.hidden}});
-  if (!config.tie_embeddings) out.push_back({fmt::format("{}.weight", names.head), {w.vocab, w.hidden}});
-  return out;
+  return tensors_named(config, names_of(config, nullptr));
+}
+
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Checkpoint& file) {
+  return tensors_named(config, names_of(config, &file));
 }
 
 void check_tensors(const ModelConfig& config, const Checkpoint& file) {
-  for (const ExpectedTensor& expected : expected_tensors(config)) {
+  for (const ExpectedTensor& expected : expected_tensors(config, file)) {
     const TensorFacts& tensor = file.at(expected.name);
     if (tensor.shape != expected.shape) {
       throw file_error(file.path(),
@@ -227,13 +347,11 @@ ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig&
   ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}};
   check_tensors(config, *out.file);
   warn_of_unused(config, *out.file);
-  const ModelTensors& names = *family_of(config).tensors;
   Loader loader(*out.file, config, compute, context);
-  out.embedding = out.file->load(fmt::format("{}.weight", names.embedding), compute, context.pool);
+  out.embedding = loader.embedding();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
-  out.final_norm = loader.vectors({fmt::format("{}.weight", names.final_norm)});
-  const std::string_view head = config.tie_embeddings ? names.embedding : names.head;
-  out.head = loader.matrix(fmt::format("{}.weight", head));
+  out.final_norm = loader.final_norm();
+  out.head = loader.head();
   return out;
 }
 

@@ -22,15 +22,25 @@ struct Linear {
   const float* bias_data() const { return bias.size() == 0 ? nullptr : bias.as<float>(); }
 };
 
-struct LayerWeights {
-  Buffer attention_norm;  // f32 [hidden]
-  Linear qkv;             // [(heads + 2 kv_heads) * head_dim, hidden]
-  Buffer q_norm;          // f32 [head_dim], empty if none
-  Buffer k_norm;
-  Linear o;  // [hidden, heads * head_dim]
-  Buffer ffn_norm;
+struct FeedForward {
   Linear gate_up;  // [2 ffn, hidden]
   Linear down;     // [hidden, ffn]
+};
+
+/// Norms are f32 and empty where the model has none. They are factors: 1 is already added where a family
+/// stores them less 1.
+struct LayerWeights {
+  Buffer attention_norm;  // [hidden]
+  Linear qkv;             // [(heads + 2 kv_heads) * head_dim, hidden]
+  Buffer q_norm;          // [head_dim], or [heads * head_dim] with QkNorm::kWhole
+  Buffer k_norm;          // [head_dim], or [kv_heads * head_dim]
+  Linear o;               // [hidden, heads * head_dim]
+  Buffer post_attention_norm;
+  Buffer ffn_norm;
+  FeedForward ffn;  // empty in a layer of experts
+  Buffer post_ffn_norm;
+  PackedMatrix router;  // [experts, hidden], empty in a dense layer
+  std::vector<FeedForward> experts;
 };
 
 /// A model's weights, ready for the kernels. An embedding table that is not quantized stays in the
@@ -49,14 +59,18 @@ struct ExpectedTensor {
   std::vector<int64_t> shape;
 };
 
-/// All of them, each once. Where a family stores fused matrices, those.
+/// All of them, each once, under the names that the family's checkpoints usually have. Where a family stores
+/// fused matrices, those.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+/// The same under the names that this checkpoint has, of those that the family is known to have.
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Checkpoint& file);
 
 /// The tensors are there, with the shapes expected, floating-point. Throws Error
 /// "FILE: tensor 'x' has shape [..], expected [..]".
 void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
-/// `model`: a directory or a GGUF file.
+/// `model`: a directory or a GGUF file. Packs all tensors for `compute`. A tensor with a NaN or an infinity
+/// in it is logged as a warning.
 ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig& config, DType compute,
                           KernelContext& context);
 

@@ -63,15 +63,29 @@ float largest_difference(std::span<const float> a, std::span<const float> b) {
 
 using Case = std::tuple<const char*, IsaLevel, uint32_t>;
 
+constexpr auto kFixtures = "tests/model/fixtures";
+
+/// Those made by tools/make_golden.py are in the repository, the others in the shared data.
+std::filesystem::path model_dir(const char* name) {
+  const auto own = std::filesystem::path(kFixtures) / name;
+  return std::filesystem::exists(own) ? own : test::data_dir() / "golden-models" / name;
+}
+
+#define QUIRE_NEEDS_MODEL(name)                  \
+  if (!std::filesystem::exists(model_dir(name))) \
+  QUIRE_NEEDS_DATA(std::filesystem::path("golden-models") / name)
+
+/// How long sequences may become; 0: what the model can. One fixture tests longrope's short factors.
+uint32_t longest(std::string_view name) { return name == "phi3-longrope-short" ? 64 : 0; }
+
 class GoldenModel : public testing::TestWithParam<Case> {};
 
 TEST_P(GoldenModel, LogitsAndGreedyContinuation) {
   const auto& [name, isa, threads] = GetParam();
-  const auto relative = std::filesystem::path("golden-models") / name;
-  QUIRE_NEEDS_DATA(relative);
-  const auto dir = test::data_dir() / relative;
+  QUIRE_NEEDS_MODEL(name);
+  const auto dir = model_dir(name);
   const Expected expected(dir);
-  Runner runner(dir, isa, threads);
+  Runner runner(dir, isa, threads, DType::kF32, longest(name));
   for (size_t row = 0; row < expected.input_ids.size(); ++row) {
     const auto& ids = expected.input_ids[row];
     const auto whole = runner.all_logits(ids, ids.size());
@@ -86,12 +100,11 @@ TEST_P(GoldenModel, LogitsAndGreedyContinuation) {
 // Both rows in one batch, of odd chunks that do not go in step, with other sequences around them.
 TEST_P(GoldenModel, BatchedWithOthersIsBitIdentical) {
   const auto& [name, isa, threads] = GetParam();
-  const auto relative = std::filesystem::path("golden-models") / name;
-  QUIRE_NEEDS_DATA(relative);
-  const auto dir = test::data_dir() / relative;
+  QUIRE_NEEDS_MODEL(name);
+  const auto dir = model_dir(name);
   const Expected expected(dir);
   for (const DType compute : {DType::kF32, DType::kBF16}) {
-    Runner runner(dir, isa, threads, compute);
+    Runner runner(dir, isa, threads, compute, longest(name));
     const auto& a = expected.input_ids[0];
     const auto& b = expected.input_ids[1];
     const auto alone_a = runner.all_logits(a, a.size());
@@ -129,13 +142,12 @@ class GoldenModelThreads : public testing::TestWithParam<std::tuple<const char*,
 
 TEST_P(GoldenModelThreads, DoNotMatter) {
   const auto& [name, isa] = GetParam();
-  const auto relative = std::filesystem::path("golden-models") / name;
-  QUIRE_NEEDS_DATA(relative);
-  const auto dir = test::data_dir() / relative;
+  QUIRE_NEEDS_MODEL(name);
+  const auto dir = model_dir(name);
   const Expected expected(dir);
   for (const DType compute : {DType::kF32, DType::kF16, DType::kBF16}) {
-    Runner one(dir, isa, 1, compute);
-    Runner many(dir, isa, 2, compute);
+    Runner one(dir, isa, 1, compute, longest(name));
+    Runner many(dir, isa, 2, compute, longest(name));
     for (const auto& ids : expected.input_ids) {
       EXPECT_TRUE(same_bits(one.all_logits(ids, ids.size()), many.all_logits(ids, 11)))
           << dtype_name(compute);
@@ -143,7 +155,25 @@ TEST_P(GoldenModelThreads, DoNotMatter) {
   }
 }
 
-const auto kModels = testing::Values("llama3-tied", "llama-linear-rope", "mistral-window", "qwen2", "qwen3");
+std::vector<const char*> fixtures() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(kFixtures)) {
+      if (std::filesystem::exists(entry.path() / "expected.safetensors"))
+        out.push_back(entry.path().filename());
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  }();
+  std::vector<const char*> out;
+  for (const std::string& name : names) out.push_back(name.c_str());
+  return out;
+}
+
+TEST(Fixtures, AreAllThere) { EXPECT_EQ(fixtures().size(), 36U) << "run from the root of the repository"; }
+
+const auto kModels = testing::Values("gemma2", "llama3-tied", "llama-linear-rope", "mistral-window",
+                                     "mixtral", "phi3", "qwen2", "qwen3", "smollm3");
 
 std::string label(const char* model, IsaLevel isa) {
   std::string name = fmt::format("{}_{}", model, isa_name(isa));
@@ -158,6 +188,13 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
                            const Case& c = test_case.param;
                            return fmt::format("{}_{}_threads", label(std::get<0>(c), std::get<1>(c)),
                                               std::get<2>(c));
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Shapes, GoldenModel,
+                         testing::Combine(testing::ValuesIn(fixtures()),
+                                          testing::ValuesIn(available_isa_levels()), testing::Values(2U)),
+                         [](const auto& test_case) {
+                           return label(std::get<0>(test_case.param), std::get<1>(test_case.param));
                          });
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenModelThreads,

@@ -10,7 +10,7 @@ namespace {
 
 void expect_frequencies(const RopeConfig& config, const std::vector<double>& expected,
                         double attention_factor) {
-  const RopeFrequencies got = rope_frequencies(config, static_cast<uint32_t>(2 * expected.size()));
+  const RopeFrequencies got = rope_frequencies(config, static_cast<uint32_t>(2 * expected.size()), 1);
   ASSERT_EQ(got.inverse.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(got.inverse[i] / expected[i], 1.0, 1e-12) << i;
@@ -98,7 +98,7 @@ TEST(RopeTable, GrowsWithoutChanging) {
   const std::vector<float> before(first, first + 1024 * 8);
   const float* grown = table.at_least(5000);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), grown));
-  const RopeFrequencies f = rope_frequencies(config, 8);
+  const RopeFrequencies f = rope_frequencies(config, 8, 1);
   for (const size_t position : {size_t{0}, size_t{17}, size_t{1500}, size_t{4999}}) {
     for (size_t i = 0; i < 4; ++i) {
       const double angle = static_cast<double>(position) * f.inverse[i];

@@ -16,10 +16,11 @@ namespace quire::test {
 class Runner {
  public:
   Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads,
-         std::optional<DType> compute = std::nullopt, uint32_t num_blocks = 64, uint32_t block_size = 16)
+         std::optional<DType> compute = std::nullopt, uint32_t max_positions = 0, uint32_t num_blocks = 64,
+         uint32_t block_size = 16)
       : pool_(threads),
         context_{isa, pool_},
-        decoder_(Decoder::load(dir, compute, context_)),
+        decoder_(Decoder::load(dir, compute, context_, max_positions)),
         cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks, block_size) {
     for (uint32_t block = 0; block < num_blocks; ++block) free_.push_back((block * 37 + 11) % num_blocks);
   }

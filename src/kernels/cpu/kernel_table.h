@@ -45,6 +45,7 @@ struct AttentionArgs {
   uint32_t first_position = 0;
   uint32_t window = 0;
   float scale = 0.0F;
+  float soft_cap = 0.0F;     // 0: none
   const float* q = nullptr;  // [num_tokens][group * head_dim]
   size_t ldq = 0;
   float* out = nullptr;
@@ -63,10 +64,17 @@ struct KernelTable {
 
   void (*rms_norm)(const float* x, size_t ldx, const float* weight, float eps, float* y, size_t ldy,
                    size_t rows, size_t width);
-  void (*add_in_place)(float* y, const float* x, size_t count);
+  void (*add_in_place)(float* y, const float* x, float factor, size_t count);
+  void (*scale_in_place)(float* x, float factor, size_t count);
+  void (*soft_cap)(float* x, float cap, size_t count);
   void (*swiglu)(const float* gate_up, float* out, size_t rows, size_t width);
+  void (*geglu)(const float* gate_up, float* out, size_t rows, size_t width);
   void (*rope)(float* x, size_t ldx, size_t rows, uint32_t num_heads, uint32_t head_dim, uint32_t rotary,
                const float* cos_sin, const uint32_t* positions);
+  void (*route)(float* logits, size_t rows, uint32_t num_experts, uint32_t top, bool normalize,
+                uint32_t* experts, float* weights);
+  void (*combine)(const float* y, size_t ldy, const uint32_t* places, const float* weights, uint32_t top,
+                  float* out, size_t ldo, size_t rows, size_t width);
 };
 
 }  // namespace quire::cpu

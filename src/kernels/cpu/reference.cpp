@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/select_experts.h"
 #include "kernels/cpu/table.h"
 
 namespace quire::cpu {
@@ -87,6 +88,7 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
     for (uint32_t j = begin; j < end; ++j) {
       float dot = 0.0F;
       for (uint32_t d = 0; d < head_dim; ++d) dot += q[d] * args.scale * T::load(keys[d * kTileKeys + j]);
+      if (args.soft_cap != 0.0F) dot = std::tanh(dot / args.soft_cap) * args.soft_cap;
       scores[j] = dot;
       tile_max = std::max(tile_max, dot);
     }
@@ -127,8 +129,16 @@ void rms_norm(const float* x, size_t ldx, const float* weight, float eps, float*
   }
 }
 
-void add_in_place(float* y, const float* x, size_t count) {
-  for (size_t i = 0; i < count; ++i) y[i] += x[i];
+void add_in_place(float* y, const float* x, float factor, size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] += x[i] * factor;
+}
+
+void scale_in_place(float* x, float factor, size_t count) {
+  for (size_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+void soft_cap(float* x, float cap, size_t count) {
+  for (size_t i = 0; i < count; ++i) x[i] = std::tanh(x[i] / cap) * cap;
 }
 
 void swiglu(const float* gate_up, float* out, size_t rows, size_t width) {
@@ -137,6 +147,44 @@ void swiglu(const float* gate_up, float* out, size_t rows, size_t width) {
     const float* up = gate + width;
     for (size_t i = 0; i < width; ++i) {
       out[row * width + i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
+    }
+  }
+}
+
+void geglu(const float* gate_up, float* out, size_t rows, size_t width) {
+  constexpr float kRootOfTwoOverPi = 0.7978845608F;
+  for (size_t row = 0; row < rows; ++row) {
+    const float* gate = gate_up + row * 2 * width;
+    const float* up = gate + width;
+    for (size_t i = 0; i < width; ++i) {
+      const float g = gate[i];
+      // 0.5 (1 + tanh u) = 1 / (1 + exp(-2 u)), which cancels nothing
+      const float u = kRootOfTwoOverPi * (g + 0.044715F * g * g * g);
+      out[row * width + i] = g / (1.0F + std::exp(-2.0F * u)) * up[i];
+    }
+  }
+}
+
+void route(float* logits, size_t rows, uint32_t num_experts, uint32_t top, bool normalize, uint32_t* experts,
+           float* weights) {
+  for (size_t row = 0; row < rows; ++row) {
+    float* p = logits + row * num_experts;
+    const float max = *std::max_element(p, p + num_experts);
+    float sum = 0.0F;
+    for (uint32_t i = 0; i < num_experts; ++i) sum += p[i] = std::exp(p[i] - max);
+    for (uint32_t i = 0; i < num_experts; ++i) p[i] /= sum;
+    select_experts(p, num_experts, top, normalize, experts + row * top, weights + row * top);
+  }
+}
+
+void combine(const float* y, size_t ldy, const uint32_t* places, const float* weights, uint32_t top,
+             float* out, size_t ldo, size_t rows, size_t width) {
+  for (size_t row = 0; row < rows; ++row) {
+    float* to = out + row * ldo;
+    std::fill_n(to, width, 0.0F);
+    for (uint32_t j = 0; j < top; ++j) {
+      const float* from = y + places[row * top + j] * ldy;
+      for (size_t i = 0; i < width; ++i) to[i] += weights[row * top + j] * from[i];
     }
   }
 }
@@ -171,8 +219,13 @@ const KernelTable& reference_table() {
       .bf16_activations = DType::kF32,
       .rms_norm = rms_norm,
       .add_in_place = add_in_place,
+      .scale_in_place = scale_in_place,
+      .soft_cap = soft_cap,
       .swiglu = swiglu,
+      .geglu = geglu,
       .rope = rope,
+      .route = route,
+      .combine = combine,
   };
   return kTable;
 }

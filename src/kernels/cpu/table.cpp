@@ -6,6 +6,8 @@ namespace quire::cpu {
 namespace {
 
 constexpr size_t kPiecesPerThread = 8;
+// Elements below which waking a second thread costs more than it brings.
+constexpr size_t kMinElements = 16384;
 
 }  // namespace
 
@@ -28,6 +30,10 @@ const KernelTable& table(IsaLevel level) {
 size_t balanced_grain(const ThreadPool& pool, size_t count, size_t min_grain) {
   const size_t pieces = size_t{pool.num_threads()} * kPiecesPerThread;
   return std::max({min_grain, (count + pieces - 1) / pieces, size_t{1}});
+}
+
+size_t row_grain(const ThreadPool& pool, size_t rows, size_t elements_per_row) {
+  return balanced_grain(pool, rows, kMinElements / (elements_per_row + 1) + 1);
 }
 
 }  // namespace quire::cpu

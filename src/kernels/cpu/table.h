@@ -26,5 +26,7 @@ std::vector<IsaLevel> native_levels();
 
 /// A grain for parallel_for over `count`: some pieces per thread, none smaller than `min_grain`.
 size_t balanced_grain(const ThreadPool& pool, size_t count, size_t min_grain);
+/// The same for rows of so many elements, on each of which little is done.
+size_t row_grain(const ThreadPool& pool, size_t rows, size_t elements_per_row);
 
 }  // namespace quire::cpu

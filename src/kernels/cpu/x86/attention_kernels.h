@@ -96,7 +96,7 @@ void score(const AttentionRows<V>& rows, size_t begin, size_t end, const typenam
 
 /// Scores to weights; brings the row's maximum and sum up to date.
 template <class V>
-void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range) {
+void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap) {
   constexpr size_t kVectors = kTileKeys / V::kLanes;
   const V nothing = V::set1(-__builtin_inff());
   float* weights = rows.weights + row * kTileKeys;
@@ -105,7 +105,9 @@ void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range) {
   QUIRE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) {
     const auto offset = static_cast<int>(j * V::kLanes);
-    scores[j] = V::select_range(V::load(weights + offset), nothing, offset, range.begin, range.end);
+    V value = V::load(weights + offset);
+    if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
+    scores[j] = V::select_range(value, nothing, offset, range.begin, range.end);
     top = V::max(top, scores[j]);
   }
   const float tile_max = V::max_lane(top);
@@ -217,7 +219,7 @@ void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
       ++token;
     } while (token < end && visible<V>(args, token, base) == range);
     const size_t last_row = size_t{token} * args.group;
-    for (size_t row = first_row; row < last_row; ++row) soften<V>(rows, row, range);
+    for (size_t row = first_row; row < last_row; ++row) soften<V>(rows, row, range, args.soft_cap);
     size_t row = first_row;
     for (; row + kMost <= last_row; row += kMost) {
       accumulate<V, Format, kMost>(rows, row, tile.values, args.head_dim, range);

@@ -1,6 +1,7 @@
 #include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/elementwise_kernels.h"
 #include "kernels/cpu/x86/matmul_kernels.h"
+#include "kernels/cpu/x86/moe_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
 
@@ -15,8 +16,13 @@ extern const KernelTable kTable = {
     .bf16_activations = DType::kF32,
     .rms_norm = rms_norm<Vec>,
     .add_in_place = add_in_place<Vec>,
-    .swiglu = swiglu<Vec>,
+    .scale_in_place = scale_in_place<Vec>,
+    .soft_cap = soft_cap<Vec>,
+    .swiglu = gated<Vec, Silu>,
+    .geglu = gated<Vec, GeluTanh>,
     .rope = rope<Vec>,
+    .route = route<Vec>,
+    .combine = combine<Vec>,
 };
 
 }  // namespace quire::cpu::avx512

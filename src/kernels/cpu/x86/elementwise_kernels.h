@@ -71,34 +71,68 @@ void rms_norm(const float* x, size_t ldx, const float* weight, float eps, float*
 }
 
 template <class V>
-void add_in_place(float* y, const float* x, size_t count) {
+void add_in_place(float* y, const float* x, float factor, size_t count) {
+  const V times = V::set1(factor);
   size_t i = 0;
-  for (; i + V::kLanes <= count; i += V::kLanes) V::store(y + i, V::add(V::load(y + i), V::load(x + i)));
+  for (; i + V::kLanes <= count; i += V::kLanes) {
+    V::store(y + i, V::fma(V::load(x + i), times, V::load(y + i)));
+  }
   if (i < count) {
     const size_t rest = count - i;
-    V::store(y + i, V::add(V::load(y + i, rest), V::load(x + i, rest)), rest);
+    V::store(y + i, V::fma(V::load(x + i, rest), times, V::load(y + i, rest)), rest);
   }
 }
 
 template <class V>
-inline __attribute__((always_inline)) V silu_times(V gate, V up) {
-  const V one = V::set1(1.0F);
-  return V::mul(V::div(gate, V::add(one, vec_exp(V::sub(V::zero(), gate)))), up);
+void scale_in_place(float* x, float factor, size_t count) {
+  const V times = V::set1(factor);
+  size_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) V::store(x + i, V::mul(V::load(x + i), times));
+  if (i < count) V::store(x + i, V::mul(V::load(x + i, count - i), times), count - i);
 }
 
 template <class V>
-void swiglu(const float* gate_up, float* out, size_t rows, size_t width) {
+void soft_cap(float* x, float cap, size_t count) {
+  const V most = V::set1(cap);
+  size_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) V::store(x + i, capped(V::load(x + i), most));
+  if (i < count) V::store(x + i, capped(V::load(x + i, count - i), most), count - i);
+}
+
+struct Silu {
+  template <class V>
+  static inline __attribute__((always_inline)) V exponent(V gate) {
+    return V::sub(V::zero(), gate);
+  }
+};
+
+/// The tanh form of GELU (Hendrycks and Gimpel 2016): 0.5 (1 + tanh u) = 1 / (1 + exp(-2 u)).
+struct GeluTanh {
+  template <class V>
+  static inline __attribute__((always_inline)) V exponent(V gate) {
+    const V cubic = V::mul(V::mul(gate, gate), V::mul(gate, V::set1(0.044715F)));
+    return V::mul(V::add(gate, cubic), V::set1(-2.0F * 0.7978845608F));  // sqrt(2 / pi)
+  }
+};
+
+template <class Act, class V>
+inline __attribute__((always_inline)) V gate_times(V gate, V up) {
+  return V::mul(V::div(gate, V::add(V::set1(1.0F), vec_exp(Act::exponent(gate)))), up);
+}
+
+template <class V, class Act>
+void gated(const float* gate_up, float* out, size_t rows, size_t width) {
   for (size_t row = 0; row < rows; ++row) {
     const float* gate = gate_up + row * 2 * width;
     const float* up = gate + width;
     float* to = out + row * width;
     size_t i = 0;
     for (; i + V::kLanes <= width; i += V::kLanes) {
-      V::store(to + i, silu_times(V::load(gate + i), V::load(up + i)));
+      V::store(to + i, gate_times<Act>(V::load(gate + i), V::load(up + i)));
     }
     if (i < width) {
       const size_t rest = width - i;
-      V::store(to + i, silu_times(V::load(gate + i, rest), V::load(up + i, rest)), rest);
+      V::store(to + i, gate_times<Act>(V::load(gate + i, rest), V::load(up + i, rest)), rest);
     }
   }
 }

@@ -43,6 +43,14 @@ struct Vec {
   static QUIRE_INLINE Vec round(Vec a) {
     return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
+  /// `yes` where a < b, elsewhere (also where one is NaN) `no`.
+  static QUIRE_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
+    return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
+  }
+  /// a >= 0 or NaN.
+  static QUIRE_INLINE Vec with_sign_of(Vec a, Vec sign) {
+    return {_mm256_or_ps(a.v, _mm256_and_ps(sign.v, _mm256_set1_ps(-0.0F)))};
+  }
   /// a where lane + offset lies in [begin, end), elsewhere `other`.
   static QUIRE_INLINE Vec select_range(Vec a, Vec other, int offset, int begin, int end) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

@@ -41,6 +41,12 @@ struct Vec {
   static QUIRE_INLINE Vec round(Vec a) {
     return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
+  static QUIRE_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+  }
+  static QUIRE_INLINE Vec with_sign_of(Vec a, Vec sign) {
+    return {_mm512_or_ps(a.v, _mm512_and_ps(sign.v, _mm512_set1_ps(-0.0F)))};
+  }
   static QUIRE_INLINE Vec select_range(Vec a, Vec other, int offset, int begin, int end) {
     const uint32_t up_to_end = end - offset >= 16 ? 0xffffU : (1U << (end > offset ? end - offset : 0)) - 1U;
     const uint32_t up_to_begin =
