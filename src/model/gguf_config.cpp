@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/families.h"
 #include "model/rope_table.h"
 
 namespace quire {
@@ -101,8 +102,8 @@ constexpr double kFactorTolerance = 1e-4;  // relative; the files have f32, comp
 std::vector<float> factors_of(const RopeConfig& rope, uint32_t rotary) {
   RopeConfig plain = rope;
   plain.scaling = RopeScaling::kNone;
-  const std::vector<double> unscaled = rope_frequencies(plain, rotary).inverse;
-  const std::vector<double> scaled = rope_frequencies(rope, rotary).inverse;
+  const std::vector<double> unscaled = rope_frequencies(plain, rotary, 0).inverse;
+  const std::vector<double> scaled = rope_frequencies(rope, rotary, 0).inverse;
   std::vector<float> out;
   for (size_t i = 0; i < scaled.size(); ++i) out.push_back(static_cast<float>(unscaled[i] / scaled[i]));
   return out;
@@ -274,7 +275,6 @@ json::object gguf_config_json(const Gguf& file) {
   json::object config = {
       {"architectures", json::array{family.architecture}},
       {"model_type", family.model_type},
-      {"attention_bias", has_bias(file, "attn_q")},
       {"eos_token_id", end_tokens(file, vocab_size)},
       {"head_dim", head_dim},
       {"hidden_act", "silu"},
@@ -290,6 +290,9 @@ json::object gguf_config_json(const Gguf& file) {
       {"torch_dtype", checkpoint_dtype(file)},
       {"vocab_size", vocab_size},
   };
+  if (find_family(family.architecture)->attention_bias == AttentionBias::kByKey) {
+    config["attention_bias"] = has_bias(file, "attn_q");
+  }
   add_rope(file, keys, head_dim, config);
   if (file.has("tokenizer.ggml.bos_token_id")) {
     config["bos_token_id"] = file.integer("tokenizer.ggml.bos_token_id", 0, vocab_size - 1);

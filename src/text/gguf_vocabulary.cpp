@@ -85,6 +85,33 @@ bool is_added(int32_t type) {
          type == GgufVocabulary::kUnknown;
 }
 
+/// The post_processor that puts a token before or behind a text, with all that the `tokenizers` library asks
+/// for.
+json::value template_processing(const Special& before, const Special& behind) {
+  if (!before && !behind) return nullptr;
+  json::object tokens;
+  const auto add = [&](json::array& parts, const Special& token, int type) {
+    if (!token) return;
+    parts.push_back({{"SpecialToken", {{"id", token->first}, {"type_id", type}}}});
+    tokens[token->first] = {
+        {"id", token->first}, {"ids", json::array{token->second}}, {"tokens", json::array{token->first}}};
+  };
+  const auto text = [&](json::array& parts, const char* id, int type) {
+    add(parts, before, type);
+    parts.push_back({{"Sequence", {{"id", id}, {"type_id", type}}}});
+    add(parts, behind, type);
+  };
+  json::array single;
+  json::array pair;
+  text(single, "A", 0);
+  text(pair, "A", 0);
+  text(pair, "B", 1);
+  return json::object{{"type", "TemplateProcessing"},
+                      {"single", std::move(single)},
+                      {"pair", std::move(pair)},
+                      {"special_tokens", std::move(tokens)}};
+}
+
 /// "a b" as the two entries; the first may begin with a space.
 std::pair<std::string_view, std::string_view> halves(std::string_view merge,
                                                      const std::filesystem::path& where) {
@@ -129,7 +156,7 @@ json::object byte_level_json(const GgufVocabulary& v, const std::filesystem::pat
       {"added_tokens", std::move(added)},
       {"normalizer", nullptr},
       {"pre_tokenizer", pre_tokenizer_json(*pre)},
-      {"post_processor", surrounding_tokens(bos, eos)},
+      {"post_processor", template_processing(bos, eos)},
       {"decoder",
        {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
       {"model",
@@ -147,6 +174,13 @@ json::object byte_level_json(const GgufVocabulary& v, const std::filesystem::pat
   return out;
 }
 
+/// The token for what no other is: other tools have marked it as control, or others like it.
+size_t unknown_of(const GgufVocabulary& v) {
+  if (const auto id = id_of(v, "unknown")) return static_cast<size_t>(*id);
+  const auto first = std::find(v.types.begin(), v.types.end(), GgufVocabulary::kUnknown);
+  return first == v.types.end() ? 0 : static_cast<size_t>(first - v.types.begin());
+}
+
 SentencePieceFile sentencepiece_of(const GgufVocabulary& v, const std::filesystem::path& where) {
   using Type = SentencePieceFile::Type;
   if (v.scores.empty()) throw key_error(where, "scores", "missing");
@@ -154,7 +188,7 @@ SentencePieceFile sentencepiece_of(const GgufVocabulary& v, const std::filesyste
   SentencePieceFile file;
   file.model = SentencePieceFile::Model::kBpe;
   size_t bytes = 0;
-  size_t unknowns = 0;
+  const size_t unknown = unknown_of(v);
   for (size_t id = 0; id < texts.size(); ++id) {
     const int32_t type = type_of(v, id);
     if (type < GgufVocabulary::kNormal || type > GgufVocabulary::kByte) {
@@ -164,15 +198,11 @@ SentencePieceFile sentencepiece_of(const GgufVocabulary& v, const std::filesyste
       throw key_error(where, "scores", fmt::format("that of token {} is no number", id));
     }
     file.pieces.push_back({texts[id], v.scores[id], static_cast<Type>(type)});
-    if (texts[id] != v.tokens[id]) file.pieces.back().type = Type::kUnused;
+    Type& own = file.pieces.back().type;
+    if (texts[id] != v.tokens[id]) own = Type::kUnused;
+    if (own == Type::kUnknown) own = Type::kControl;
+    if (id == unknown) own = Type::kUnknown;
     bytes += type == GgufVocabulary::kByte ? 1 : 0;
-    unknowns += type == GgufVocabulary::kUnknown ? 1 : 0;
-  }
-  if (unknowns == 0) {
-    // Where other tools have marked it as control.
-    file.pieces[static_cast<size_t>(id_of(v, "unknown").value_or(0))].type = Type::kUnknown;
-  } else if (unknowns > 1) {
-    throw key_error(where, "token_type", fmt::format("{} tokens are the unknown one", unknowns));
   }
   constexpr size_t kAllBytes = 256;
   if (bytes != 0 && bytes != kAllBytes) {

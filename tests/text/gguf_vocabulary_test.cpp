@@ -127,6 +127,14 @@ TEST(GgufVocabulary, SentencePieceMergesByScore) {
   EXPECT_EQ(tokenizer->decode(Ids{259, 3 + 0xe2, 3 + 0x82, 3 + 0xac}, true), "\u20ac");
 }
 
+TEST(GgufVocabulary, OtherUnknownsAreSpecial) {
+  GgufVocabulary v = sentencepiece();
+  v.types[262] = GgufVocabulary::kUnknown;
+  const auto tokenizer = load_gguf_tokenizer(v, kWhere);
+  EXPECT_TRUE(tokenizer->is_special(262));
+  EXPECT_THAT(tokenizer->encode("ba ab", false), ElementsAre(259, 261, 260, 259, 262));
+}
+
 TEST(GgufVocabulary, SentencePieceWithoutPrefix) {
   GgufVocabulary v = sentencepiece();
   v.add_space_prefix = false;
@@ -217,6 +225,39 @@ TEST(GgufVocabulary, TheDemoModelsTokenizer) {
   EXPECT_EQ(chat->source(), ChatTemplate::load(dir).source());
 }
 
+/// Real tokenizer.json files by what the keys of GGUF keep of them.
+TEST(GgufVocabulary, KeysSayWhatTokenizerJsonSays) {
+  QUIRE_NEEDS_DATA("tokenizer-hf-json");
+  QUIRE_NEEDS_DATA("tokenizer-parity");
+  struct Case {
+    const char* file;
+    size_t vocab_size;
+    const char* model;
+  };
+  const json::value inputs =
+      read_json_file(test::data_dir() / "tokenizer-parity" / "multilingual_inputs.json");
+  for (const Case& each :
+       {Case{"gpt2_tokenizer.json", 50257, "gpt2"}, Case{"llama_tokenizer.json", 32000, "llama"},
+        Case{"tinystories_bpe4096_tokenizer.json", 4096, "gpt2"}}) {
+    const auto dir = test::temp_dir();
+    std::filesystem::copy(test::data_dir() / "tokenizer-hf-json" / each.file, dir / "tokenizer.json");
+    GgufVocabulary v = gguf_vocabulary(dir, each.vocab_size, std::nullopt, {});
+    EXPECT_EQ(v.model, each.model);
+    ASSERT_TRUE(v.huggingface_json);
+    v.huggingface_json.reset();
+    const auto own = Tokenizer::load(dir);
+    const auto from_keys = load_gguf_tokenizer(v, kWhere);
+    const json::array& texts =
+        inputs.is_array() ? inputs.get_array() : inputs.get_object().at("inputs").get_array();
+    ASSERT_GT(texts.size(), 80U);
+    for (const json::value& text : texts) {
+      const std::string_view input =
+          text.is_string() ? text.get_string() : text.get_object().at("text").get_string();
+      EXPECT_EQ(own->encode(input, true), from_keys->encode(input, true)) << each.file << ": " << input;
+    }
+  }
+}
+
 TEST(GgufVocabulary, Templates) {
   GgufVocabulary v = byte_level();
   EXPECT_FALSE(find_gguf_chat_template(v, kWhere));
@@ -272,9 +313,6 @@ TEST(GgufVocabulary, WhatIsWrongIsNamed) {
   v = sentencepiece();
   v.types[260] = GgufVocabulary::kByte;
   EXPECT_THAT(load_error(v), HasSubstr("257 byte tokens"));
-  v = sentencepiece();
-  v.types[260] = GgufVocabulary::kUnknown;
-  EXPECT_THAT(load_error(v), HasSubstr("2 tokens are the unknown one"));
 }
 
 TEST(GgufVocabulary, DirectoriesThatHaveNoForm) {
