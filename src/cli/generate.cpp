@@ -61,6 +61,9 @@ GenerationRequest make_request(const SamplingOptions& options, const SamplingDef
         std::pair("--repetition-penalty", sampling.repetition_penalty)}) {
     if (!std::isfinite(value)) throw Error(fmt::format("{}: {} is no finite number", flag, value));
   }
+  for (const std::string& stop : options.stop) {
+    if (stop.empty()) throw Error("--stop: the text is empty");
+  }
   sampling.seed = options.seed;
   if (options.max_tokens > 0) request.max_tokens = options.max_tokens;
   request.ignore_eos = options.ignore_eos;

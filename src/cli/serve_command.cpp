@@ -40,8 +40,9 @@ int serve(Options& options) {
                           local.model.decoder->config().bos};
   Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
   server.start();
-  log_info(
-      fmt::format("{} listens on http://{}:{}", config.served_names.front(), config.host, server.port()));
+  const bool is_ipv6 = config.host.find(':') != std::string::npos;
+  log_info(fmt::format("{} listens on http://{}:{}", config.served_names.front(),
+                       is_ipv6 ? fmt::format("[{}]", config.host) : config.host, server.port()));
   const bool all_done = server.run_until_signal(static_cast<Nanos>(options.drain_seconds * kSecond));
   log_info(all_done ? "all requests are done; goodbye" : "ended with requests still running");
   return all_done ? 0 : 1;

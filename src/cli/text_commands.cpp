@@ -58,12 +58,17 @@ int tokenize(const TextOptions& options) {
   return 0;
 }
 
-std::vector<TokenId> token_ids(const json::value& value, const std::filesystem::path& where) {
+std::vector<TokenId> token_ids(const json::value& value, const std::filesystem::path& where,
+                               const Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
   for (const json::value& each : array_of(value, where)) {
     json::error_code failed;
     ids.push_back(each.to_number<TokenId>(failed));
     if (failed) throw file_error(where, "arrays of token ids were expected");
+    if (ids.back() < 0 || static_cast<size_t>(ids.back()) >= tokenizer.vocab_size()) {
+      throw file_error(where, fmt::format("{} is no token id: they go from 0 to {}", ids.back(),
+                                          tokenizer.vocab_size() - 1));
+    }
   }
   return ids;
 }
@@ -73,14 +78,16 @@ int detokenize(const TextOptions& options) {
   if (!options.lines.empty()) {
     const json::value lists = read_json_file(options.lines);
     for (const json::value& list : array_of(lists, options.lines)) {
-      const std::string text = tokenizer->decode(token_ids(list, options.lines), options.no_special);
+      const std::string text =
+          tokenizer->decode(token_ids(list, options.lines, *tokenizer), options.no_special);
       fmt::print("{}\n", json::serialize(json::value(text)));
     }
     return 0;
   }
   const std::string given = options.text.empty() ? standard_input() : options.text;
   const std::filesystem::path where = "IDS";
-  fmt::print("{}\n", tokenizer->decode(token_ids(parse_json(given, where), where), options.no_special));
+  const std::vector<TokenId> ids = token_ids(parse_json(given, where), where, *tokenizer);
+  fmt::print("{}\n", tokenizer->decode(ids, options.no_special));
   return 0;
 }
 

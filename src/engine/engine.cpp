@@ -91,6 +91,7 @@ struct Engine::Impl {
   // Any thread.
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
   std::optional<RequestError> too_long(const GenerationRequest& request) const;
+  std::optional<RequestError> unknown_token(const GenerationRequest& request) const;
   bool has_room(uint32_t sequences) const;
 
   // The engine's thread.
@@ -153,6 +154,16 @@ std::optional<RequestError> Engine::Impl::too_long(const GenerationRequest& requ
       {}};
 }
 
+std::optional<RequestError> Engine::Impl::unknown_token(const GenerationRequest& request) const {
+  const auto known = [this](TokenId id) { return id >= 0 && static_cast<uint32_t>(id) < config.vocab_size; };
+  const auto found = std::find_if_not(request.prompt.begin(), request.prompt.end(), known);
+  if (found == request.prompt.end()) return std::nullopt;
+  return RequestError{RequestErrorCode::kInvalid,
+                      fmt::format("Token {} of the prompt is {}, and the model knows {} tokens.",
+                                  found - request.prompt.begin(), *found, config.vocab_size),
+                      "prompt"};
+}
+
 bool Engine::Impl::has_room(uint32_t sequences) const {
   const SchedulerConfig& limits = config.scheduler;
   const StepStats& now = published.step;
@@ -163,6 +174,7 @@ bool Engine::Impl::has_room(uint32_t sequences) const {
 Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink sink) {
   if (request.prompt.empty()) return refuse(RequestErrorCode::kInvalid, "The prompt is empty.", "prompt");
   if (auto error = too_long(request)) return tl::unexpected(std::move(*error));
+  if (auto error = unknown_token(request)) return tl::unexpected(std::move(*error));
   const uint64_t most = config.max_sequences();
   if (request.n > most) {
     return refuse(
@@ -443,6 +455,11 @@ bool Engine::drain(Nanos timeout) {
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->published;
+}
+
+std::string Engine::failure() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failure;
 }
 
 const EngineConfig& Engine::config() const { return impl_->config; }

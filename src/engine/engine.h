@@ -91,7 +91,8 @@ class Engine {
   ~Engine();
 
   /// Queues a request; from now on its news comes through `sink` until one is `done`. Refused as
-  /// Scheduler::add says, or with kShuttingDown after drain().
+  /// Scheduler::add says, with kShuttingDown after drain(), and where the prompt has a token that is none of
+  /// the model's (a tokenizer may know more of them than the model).
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
 
   /// Its blocks are back by the next step. The sink gets a last RequestOutput with kAbort. Unknown ids are
@@ -103,6 +104,8 @@ class Engine {
   bool drain(Nanos timeout);
 
   EngineStats stats() const;
+  /// Why the executor gave up; empty while it works. An engine that has failed refuses all requests.
+  std::string failure() const;
   const EngineConfig& config() const;
 
  private:

@@ -16,6 +16,8 @@
 namespace quire {
 namespace {
 
+constexpr size_t kLongBodyBytes = 128 << 10;
+
 HttpResponse error_response(const RequestError& error) {
   ErrorAnswer answer = error_answer(error);
   HttpResponse response{.status = answer.status, .body = std::move(answer.body)};
@@ -51,7 +53,10 @@ Api::Api(const ServerConfig& config, Engine& engine, const ServedModel& model, c
       started_(std::time(nullptr)),
       workers_(std::max(1U, config.worker_threads)) {}
 
-void Api::join() { workers_.join(); }
+void Api::join() {
+  workers_.join();
+  long_worker_.join();
+}
 
 // ---- Routing ----
 
@@ -108,10 +113,11 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
 
 /// The result of `work`, done by a worker; the caller goes on where it was.
 template <class Work>
-asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Work work) {
+asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(const HttpRequest& request, Work work) {
   using Result = std::invoke_result_t<Work>;
   auto task = [&work]() -> asio::awaitable<Result> { co_return work(); };
-  co_return co_await asio::co_spawn(workers_, std::move(task), asio::use_awaitable);
+  asio::thread_pool& pool = request.body.size() > kLongBodyBytes ? long_worker_ : workers_;
+  co_return co_await asio::co_spawn(pool, std::move(task), asio::use_awaitable);
 }
 
 asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<std::string> body) {
@@ -126,9 +132,15 @@ asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<std::string
 
 // ---- Small answers ----
 
+/// A process whose engine has failed answers nothing any more: whoever watches it should start it anew.
 asio::awaitable<void> Api::health(Exchange& exchange) {
   HttpResponse response;
   response.content_type = "text/plain; charset=utf-8";
+  if (const std::string failure = engine_.failure(); !failure.empty()) {
+    response.status = 503;
+    response.content_type = HttpResponse().content_type;
+    response.body = error_body(failure, "server_error", "", "engine_failed");
+  }
   co_await exchange.respond(std::move(response));
 }
 
@@ -181,24 +193,28 @@ asio::awaitable<void> Api::show_model(Exchange& exchange) {
 // ---- Tokenizer ----
 
 asio::awaitable<void> Api::tokenize(Exchange& exchange) {
-  auto body = co_await on_worker([this, &exchange] { return tokenize_body(exchange.request()); });
+  auto body =
+      co_await on_worker(exchange.request(), [this, &exchange] { return tokenize_body(exchange.request()); });
   co_await respond_json(exchange, std::move(body));
 }
 
 asio::awaitable<void> Api::detokenize(Exchange& exchange) {
-  auto body = co_await on_worker([this, &exchange] { return detokenize_body(exchange.request()); });
+  auto body = co_await on_worker(exchange.request(),
+                                 [this, &exchange] { return detokenize_body(exchange.request()); });
   co_await respond_json(exchange, std::move(body));
 }
 
 // ---- Generation ----
 
 asio::awaitable<void> Api::complete(Exchange& exchange) {
-  auto job = co_await on_worker([this, &exchange] { return prepare_completion(exchange.request()); });
+  auto job = co_await on_worker(exchange.request(),
+                                [this, &exchange] { return prepare_completion(exchange.request()); });
   co_await generate(exchange, std::move(job));
 }
 
 asio::awaitable<void> Api::chat(Exchange& exchange) {
-  auto job = co_await on_worker([this, &exchange] { return prepare_chat(exchange.request()); });
+  auto job =
+      co_await on_worker(exchange.request(), [this, &exchange] { return prepare_chat(exchange.request()); });
   co_await generate(exchange, std::move(job));
 }
 

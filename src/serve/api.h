@@ -79,7 +79,7 @@ class Api final : public RequestHandler {
                                  std::vector<TokenId> prompt) const;
 
   template <class Work>
-  asio::awaitable<std::invoke_result_t<Work>> on_worker(Work work);
+  asio::awaitable<std::invoke_result_t<Work>> on_worker(const HttpRequest& request, Work work);
   asio::awaitable<void> respond_json(Exchange& exchange, Expected<std::string> body);
   std::string model_entry(std::string_view name) const;
 
@@ -91,6 +91,7 @@ class Api final : public RequestHandler {
   const SchemaContext schema_;
   const int64_t started_;  // seconds since 1970
   asio::thread_pool workers_;
+  asio::thread_pool long_worker_{1};  // for long bodies, so that short ones never wait behind them
 };
 
 }  // namespace quire

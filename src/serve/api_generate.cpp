@@ -74,7 +74,10 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
   for (size_t i = 0; i < num_prompts && taken; ++i) taken = running.submit(i, std::move(job->requests[i]));
   if (!taken) {
     // The engine knows of no fields.
-    if (taken.error().code == RequestErrorCode::kTooLong) taken.error().param = prompt_field(job->style.kind);
+    const RequestErrorCode code = taken.error().code;
+    if (code == RequestErrorCode::kTooLong || taken.error().param == "prompt") {
+      taken.error().param = prompt_field(job->style.kind);
+    }
     co_await respond_json(exchange, tl::unexpected(std::move(taken.error())));
   } else if (job->stream) {
     co_await answer_stream(exchange, *job, running);

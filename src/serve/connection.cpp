@@ -1,5 +1,6 @@
 #include "serve/connection.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -62,7 +63,12 @@ std::string_view view(boost::beast::string_view text) { return {text.data(), tex
 HttpRequest read_head(const http::request_header<>& head) {
   HttpRequest out;
   out.method = view(head.method_string());
-  const std::string_view target = view(head.target());
+  std::string_view target = view(head.target());
+  // The absolute form, as proxies write it (RFC 9112, section 3.2.2).
+  if (const size_t scheme = target.find("://"); scheme != std::string_view::npos && target.front() != '/') {
+    target.remove_prefix(std::min(target.find('/', scheme + 3), target.size()));
+    if (target.empty()) target = "/";
+  }
   // A path that cannot be decoded is one that nobody serves.
   out.path = percent_decode(target.substr(0, target.find('?'))).value_or("");
   out.authorization = view(head[http::field::authorization]);

@@ -29,8 +29,9 @@ struct ServerConfig {
   std::vector<std::string> api_keys;
   std::string version = "0";
 
-  uint32_t http_threads = 1;    // read, write and frame
-  uint32_t worker_threads = 2;  // parse, render and tokenize, so that long prompts hold up no stream
+  uint32_t http_threads = 1;  // read, write and frame
+  /// Parse, render and tokenize, so that prompts hold up no stream; bodies over 128 KiB have one more.
+  uint32_t worker_threads = 2;
   uint32_t max_connections = 1024;
   uint32_t max_header_bytes = 16 << 10;
   uint64_t max_body_bytes = 16 << 20;

@@ -87,7 +87,7 @@ std::unique_ptr<Bpe> Bpe::from_json(const JsonObject& object) {
 }
 
 Bpe::Bpe(Vocabulary vocabulary, BpeOptions options, std::span<const BpeMerge> merges)
-    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)), own_tokens_(vocabulary_.size()) {
   unused_.insert(options_.unused.begin(), options_.unused.end());
   index_characters();
   index_whole();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -43,7 +44,8 @@ struct BpeOptions {
 /// Byte pair encoding (Sennrich et al. 2016) as the `tokenizers` library does it: the characters of a piece
 /// become symbols (or bytes, or the unknown token), then, as long as there is one, the mergeable pair of the
 /// lowest rank is merged, of equal ones the leftmost. SentencePiece's and tiktoken's are the same with the
-/// merges that merges_by_rank gives.
+/// merges that merges_by_rank gives. Thread-safe as every TokenModel; what it notes on the way is never seen
+/// in a result.
 class Bpe : public TokenModel {
  public:
   /// The ids of `merges` and `options` must be entries or extra characters, and the text of each result
@@ -82,9 +84,18 @@ class Bpe : public TokenModel {
   }
   bool may_join(char32_t left, char32_t right) const;
 
+  // Whether an entry's text becomes that entry, as far as it has been seen: most words of a text are such.
+  bool is_own_token(TokenId id) const {
+    return own_tokens_[static_cast<size_t>(id)].load(std::memory_order_relaxed);
+  }
+  void note_own_token(TokenId id) const {
+    own_tokens_[static_cast<size_t>(id)].store(true, std::memory_order_relaxed);
+  }
+
   Vocabulary vocabulary_;
   BpeOptions options_;
   boost::unordered_flat_map<uint64_t, Merge> merges_;  // by pair_key of two ids
+  mutable std::vector<std::atomic<bool>> own_tokens_;  // by id; any thread may set one
   TextFinder whole_;
   boost::unordered_flat_set<TokenId> unused_;
 

@@ -11,6 +11,8 @@ namespace {
 
 // Below this a piece is not worth cutting up.
 constexpr size_t kCutBytes = 24;
+// Up to here looking at all pairs for the best is faster than a heap.
+constexpr size_t kShortSymbols = 24;
 constexpr size_t kMaxPieceBytes = size_t{1} << 30;
 
 }  // namespace
@@ -56,25 +58,30 @@ void BpeRun::encode_cached(std::string_view word, std::vector<TokenId>& out) {
   const uint64_t hash = std::hash<std::string_view>{}(word);
   if (cache_.find(word, hash, out)) return;
   const size_t before = out.size();
-  encode_word(word, out);
+  const TokenId entry = model_.vocabulary_.ids_are_unique() ? model_.vocabulary_.find(word) : -1;
+  if (entry >= 0 && model_.is_own_token(entry)) {
+    out.push_back(entry);
+  } else {
+    encode_word(word, out);
+    if (entry >= 0 && out.size() == before + 1 && out.back() == entry) model_.note_own_token(entry);
+  }
   cache_.insert(word, hash, out.data() + before, out.size() - before);
 }
 
 void BpeRun::encode_word(std::string_view word, std::vector<TokenId>& out) {
-  symbols_.clear();
+  ids_.clear();
   to_symbols(word);
-  merge_all();
-  emit(out);
-}
-
-void BpeRun::emit(std::vector<TokenId>& out) {
+  if (ids_.size() <= kShortSymbols) {
+    merge_short();
+  } else {
+    merge_long();
+  }
   after_unknown_ = false;
-  for (const Symbol& symbol : symbols_) {
-    if (symbol.next == kGone) continue;
+  for (const TokenId id : ids_) {
     if (model_.unused_.empty()) {
-      emit_symbol(symbol.id, out);
+      emit_symbol(id, out);
     } else {
-      emit_apart(symbol.id, out);
+      emit_apart(id, out);
     }
   }
 }
@@ -126,19 +133,6 @@ bool BpeRun::append_bytes(std::string_view text, std::vector<TokenId>& out) cons
   return true;
 }
 
-void BpeRun::add(TokenId id) {
-  const auto index = static_cast<uint32_t>(symbols_.size());
-  if (index > 0) symbols_.back().next = index;
-  symbols_.push_back({id, index == 0 ? kNone : index - 1, kNone});
-}
-
-bool BpeRun::add_bytes(std::string_view text) {
-  const auto id_of = [&](char c) { return model_.bytes_[static_cast<unsigned char>(c)]; };
-  if (std::any_of(text.begin(), text.end(), [&](char c) { return id_of(c) < 0; })) return false;
-  for (const char c : text) add(id_of(c));
-  return true;
-}
-
 TokenId BpeRun::symbol_of(std::string_view word, size_t pos, uint32_t size, char32_t code) {
   const std::string_view prefix = pos > 0 ? std::string_view(model_.options_.prefix) : std::string_view();
   const std::string_view suffix =
@@ -159,32 +153,59 @@ void BpeRun::to_symbols(std::string_view word) {
     const std::string_view text = plain ? word.substr(pos, c.size) : std::string_view(decorated_);
     pos += c.size;
     if (id >= 0) {
-      if (unknown_pending) add(options.unknown);
+      if (unknown_pending) ids_.push_back(options.unknown);
       unknown_pending = false;
-      add(id);
+      ids_.push_back(id);
       continue;
     }
     // As in the reference, bytes do not end a run of unknown characters: its token comes after them.
-    if (options.byte_fallback && add_bytes(text)) continue;
+    if (options.byte_fallback && append_bytes(text, ids_)) continue;
     if (options.unknown < 0) continue;  // the character is dropped
-    if (unknown_pending && !options.fuse_unknown) add(options.unknown);
+    if (unknown_pending && !options.fuse_unknown) ids_.push_back(options.unknown);
     unknown_pending = true;
   }
-  if (unknown_pending) add(options.unknown);
+  if (unknown_pending) ids_.push_back(options.unknown);
+}
+
+Bpe::Merge BpeRun::merge_of(TokenId left, TokenId right) {
+  const Bpe::Merge* merge = model_.merge_of(left, right);
+  if (merge == nullptr) return {kNoRank, -1};
+  if (!model_.unused_.empty() && model_.unused_.contains(merge->result)) {
+    halves_[merge->result] = {left, right};
+  }
+  return *merge;
+}
+
+void BpeRun::merge_short() {
+  merges_.clear();
+  for (size_t i = 0; i + 1 < ids_.size(); ++i) merges_.push_back(merge_of(ids_[i], ids_[i + 1]));
+  while (!merges_.empty()) {
+    const auto best = std::min_element(merges_.begin(), merges_.end(),
+                                       [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    if (best->rank == kNoRank) return;
+    const auto i = static_cast<size_t>(best - merges_.begin());
+    ids_[i] = best->result;
+    ids_.erase(ids_.begin() + static_cast<ptrdiff_t>(i) + 1);
+    merges_.erase(best);
+    if (i > 0) merges_[i - 1] = merge_of(ids_[i - 1], ids_[i]);
+    if (i < merges_.size()) merges_[i] = merge_of(ids_[i], ids_[i + 1]);
+  }
 }
 
 void BpeRun::offer(uint32_t left) {
   const uint32_t right = symbols_[left].next;
   if (right == kNone) return;
-  if (const Bpe::Merge* merge = model_.merge_of(symbols_[left].id, symbols_[right].id)) {
-    queue_.push_back(uint64_t{merge->rank} << 32 | left);
-    if (!model_.unused_.empty() && model_.unused_.contains(merge->result)) {
-      halves_[merge->result] = {symbols_[left].id, symbols_[right].id};
-    }
-  }
+  const Bpe::Merge merge = merge_of(symbols_[left].id, symbols_[right].id);
+  if (merge.rank != kNoRank) queue_.push_back(uint64_t{merge.rank} << 32 | left);
 }
 
-void BpeRun::merge_all() {
+void BpeRun::merge_long() {
+  symbols_.clear();
+  for (const TokenId id : ids_) {
+    const auto index = static_cast<uint32_t>(symbols_.size());
+    symbols_.push_back({id, index == 0 ? kNone : index - 1, index + 1});
+  }
+  symbols_.back().next = kNone;
   queue_.clear();
   for (uint32_t i = 0; i + 1 < symbols_.size(); ++i) offer(i);
   std::make_heap(queue_.begin(), queue_.end(), std::greater<>());
@@ -210,6 +231,10 @@ void BpeRun::merge_all() {
     right.next = kGone;
     if (symbol.previous != kNone) offer_later(symbol.previous);
     offer_later(index);
+  }
+  ids_.clear();
+  for (const Symbol& symbol : symbols_) {
+    if (symbol.next != kGone) ids_.push_back(symbol.id);
   }
 }
 

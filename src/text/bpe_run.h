@@ -32,19 +32,22 @@ class BpeRun : public TokenModel::Run {
   TokenId symbol_of(std::string_view word, size_t pos, uint32_t size, char32_t code);
   bool add_bytes(std::string_view text);
   bool append_bytes(std::string_view text, std::vector<TokenId>& out) const;
-  void add(TokenId id);
+  Bpe::Merge merge_of(TokenId left, TokenId right);
+  void merge_short();
+  void merge_long();
   void offer(uint32_t left);
-  void merge_all();
   void emit(std::vector<TokenId>& out);
   void emit_symbol(TokenId id, std::vector<TokenId>& out);
   void emit_apart(TokenId id, std::vector<TokenId>& out);
 
   const Bpe& model_;
   WordCache cache_;
-  std::vector<Symbol> symbols_;
-  std::vector<uint64_t> queue_;  // a min-heap of rank << 32 | index of the left symbol
-  std::string decorated_;        // a character with its prefix and suffix
-  bool after_unknown_ = false;   // of the word that is being emitted
+  std::vector<TokenId> ids_;        // the symbols of a word
+  std::vector<Bpe::Merge> merges_;  // merge_short: of each symbol with the next
+  std::vector<Symbol> symbols_;     // merge_long: the same, linked
+  std::vector<uint64_t> queue_;     // a min-heap of rank << 32 | index of the left symbol
+  std::string decorated_;           // a character with its prefix and suffix
+  bool after_unknown_ = false;      // of the word that is being emitted
   // What the unused entries were last offered to be made of.
   boost::unordered_flat_map<TokenId, std::pair<TokenId, TokenId>> halves_;
 };

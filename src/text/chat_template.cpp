@@ -65,7 +65,30 @@ json::object special_tokens(const json::object& config) {
   return out;
 }
 
+/// The text in a value, with a few bytes for each value in it.
+uint64_t size_of(const json::value& value) {
+  constexpr uint64_t kEach = 16;
+  uint64_t size = kEach;
+  if (const json::string* text = value.if_string()) return size + text->size();
+  if (const json::array* array = value.if_array()) {
+    for (const json::value& item : *array) size += size_of(item);
+  } else if (const json::object* object = value.if_object()) {
+    for (const auto& [key, item] : *object) size += key.size() + size_of(item);
+  }
+  return size;
+}
+
 }  // namespace
+
+TemplateLimits limits_for(const json::object& context) {
+  uint64_t size = 0;
+  for (const auto& [key, value] : context) size += key.size() + size_of(value);
+  TemplateLimits limits;
+  limits.max_steps += 2 * size;
+  limits.max_output_bytes += 4 * size;
+  limits.max_memory_bytes += 64 * size;
+  return limits;
+}
 
 struct ChatTemplate::Impl {
   std::string source;
@@ -125,10 +148,10 @@ std::optional<ChatTemplate> ChatTemplate::find_in_config(const json::object& con
   return out;
 }
 
-Expected<std::string> ChatTemplate::render(const json::object& context, const TemplateLimits& limits) const {
+Expected<std::string> ChatTemplate::render(const json::object& context) const {
   try {
     const jinja::RenderClock clock{.now = std::time(nullptr)};
-    return jinja::Interpreter(impl_->parsed, context, impl_->tokens, limits, clock).run();
+    return jinja::Interpreter(impl_->parsed, context, impl_->tokens, limits_for(context), clock).run();
   } catch (const jinja::Fault& fault) {
     if (fault.from_template) return refuse(RequestErrorCode::kInvalid, fault.message);
     return refuse(RequestErrorCode::kInvalid, "chat template: " + located(fault));

@@ -12,13 +12,18 @@
 
 namespace quire {
 
-/// Bounds of one rendering; templates come with models and are not trusted.
+/// Bounds of one rendering; templates come with models and are not trusted. What is set here ends a hostile
+/// template within about 100 ms and 1 MiB of text; for a long conversation see limits_for().
 struct TemplateLimits {
-  uint64_t max_steps = 2'000'000;        // nodes evaluated
-  uint32_t max_depth = 1000;             // of statements, expressions and values within one another
-  uint64_t max_output_bytes = 16 << 20;  // and of any string on the way
-  uint64_t max_memory_bytes = 96 << 20;  // of all values together
+  uint64_t max_steps = 1'000'000;       // nodes evaluated; one is 50 ns of work at most
+  uint32_t max_depth = 1000;            // of statements, expressions and values within one another
+  uint64_t max_output_bytes = 1 << 20;  // and of any string on the way
+  uint64_t max_memory_bytes = 8 << 20;  // of all values together
 };
+
+/// Bounds that grow with what the template is given: a prompt is about as long as its messages, and every
+/// piece of it may be copied some times on the way.
+TemplateLimits limits_for(const json::object& context);
 
 /// A parsed Jinja template that renders as Python's jinja2 in transformers' settings does (trim_blocks,
 /// lstrip_blocks, sandboxed, the loopcontrols extension). Immutable and thread-safe.
@@ -42,7 +47,8 @@ class ChatTemplate {
 
   /// `context`: messages, add_generation_prompt, tools, documents, anything else the template asks for.
   /// The error (kInvalid) has the line and column in the template, or the text of raise_exception.
-  Expected<std::string> render(const json::object& context, const TemplateLimits& limits = {}) const;
+  /// Bounded by limits_for(context).
+  Expected<std::string> render(const json::object& context) const;
 
   const std::string& source() const;
 

@@ -10,6 +10,8 @@
 #include "text/pre_tokenizer.h"
 #include "text/split.h"
 #include "text/utf8.h"
+#include "text/whole_token_sink.h"
+#include "text/word_decoders.h"
 
 namespace quire {
 namespace {
@@ -17,29 +19,6 @@ namespace {
 constexpr size_t kMaxTokenText = size_t{64} << 10;  // that a Replace may add to one token
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-/// For steps that must see a token whole.
-class WholeTokenSink : public TokenSink {
- public:
-  explicit WholeTokenSink(TokenSink& next) : next_(next) {}
-  void write(std::string_view text) final { token_ += text; }
-  void end_token() final {
-    on_token(token_);
-    token_.clear();
-  }
-  void finish() override { next_.finish(); }
-
- protected:
-  virtual void on_token(std::string_view token) = 0;
-  void pass(std::string_view token) {
-    next_.write(token);
-    next_.end_token();
-  }
-  TokenSink& next_;
-
- private:
-  std::string token_;
-};
 
 /// Joins with spaces, where a file has no decoder.
 class JoinStep : public DecodeStep {
@@ -358,6 +337,14 @@ std::unique_ptr<DecodeStep> parse_step(const JsonObject& object) {
     return std::make_unique<StripStep>(std::move(content),
                                        static_cast<size_t>(object.integer("start", 0, INT32_MAX)),
                                        static_cast<size_t>(object.integer("stop", 0, INT32_MAX)));
+  }
+  if (type == "WordPiece") {
+    return make_word_piece_decoder(object.string("prefix"), object.boolean("cleanup"));
+  }
+  if (type == "BPEDecoder") {
+    std::string suffix = object.string("suffix");
+    if (suffix.empty()) throw object.error("suffix", "empty");
+    return make_word_end_decoder(std::move(suffix));
   }
   throw object.error("type", fmt::format("decoder '{}' is not supported", type));
 }

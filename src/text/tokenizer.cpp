@@ -27,6 +27,10 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   if (file.extension() != ".json") {
     if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, file);
     if (looks_like_sentencepiece(bytes)) return load_sentencepiece(bytes, file);
+    const size_t first = bytes.find_first_not_of(" \t\r\n");
+    if (first == bytes.npos || bytes[first] != '{') {
+      throw file_error(file, "neither a SentencePiece model nor ranks of tiktoken nor JSON");
+    }
   }
   const json::value value = parse_json(bytes, file);
   return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(value, file)));

@@ -25,6 +25,8 @@ json::array sorted_by_id(const JsonObject& by_id) {
     }
     json::object token = by_id.object(key).raw();
     token["id"] = id;
+    // Beside a tokenizer.model they are cut out of the text as it is, whatever this says.
+    token["normalized"] = false;
     sorted.insert_or_assign(id, std::move(token));
   }
   json::array list;

@@ -71,18 +71,17 @@ class Unigram::ViterbiRun : public TokenModel::Run {
       ++end;
       const TokenId id = trie.token(node);
       if (id < 0) continue;
-      offer(pos, end, id, score_of(id, end - pos) + here);
+      offer(pos, end, id, static_cast<Real>(score_of(id, end - pos) + here));
       single = single || end - pos == character_size;
       furthest = std::max(furthest, end);
     }
     if (!single) {
       const Real unknown = static_cast<Real>(model_.lowest_) - static_cast<Real>(kUnknownPenalty);
-      offer(pos, pos + character_size, model_.options_.unknown, static_cast<double>(unknown + here));
+      offer(pos, pos + character_size, model_.options_.unknown, unknown + here);
     }
     return furthest;
   }
 
-  /// In double precision, as SentencePiece compares; it rounds only what it keeps.
   double score_of(TokenId id, size_t bytes) const {
     const UnigramOptions& options = model_.options_;
     const auto i = static_cast<size_t>(id);
@@ -92,12 +91,12 @@ class Unigram::ViterbiRun : public TokenModel::Run {
     return options.scores[i];
   }
 
-  void offer(size_t begin, size_t end, TokenId id, double score) {
+  void offer(size_t begin, size_t end, TokenId id, Real score) {
     const size_t at = end - begin_;
     if (at >= ends_.size()) ends_.resize(std::max(at + 1, 2 * ends_.size()));
     End& best = ends_[at];
-    if (best.size != 0 && !(score > static_cast<double>(best.score))) return;
-    best = {static_cast<Real>(score), static_cast<uint32_t>(end - begin), id};
+    if (best.size != 0 && !(score > best.score)) return;
+    best = {score, static_cast<uint32_t>(end - begin), id};
   }
 
   /// Writes the tokens from begin_ to `end` and gives the score there; leaves ends_ empty for the next.
@@ -131,11 +130,23 @@ class Unigram::ViterbiRun : public TokenModel::Run {
     const TokenId entry = model_.options_.single_precision ? -1 : model_.vocabulary_.find(text);
     if (entry >= 0) {
       out.push_back(entry);
-    } else if (model_.bytes_.empty()) {
+    } else if (model_.bytes_.empty() || !append_bytes(text, out)) {
       out.push_back(model_.options_.unknown);
-    } else {
-      for (const char byte : text) out.push_back(model_.bytes_[static_cast<unsigned char>(byte)]);
     }
+  }
+
+  /// False, with nothing appended, if one of them has no token.
+  bool append_bytes(std::string_view text, std::vector<TokenId>& out) {
+    const size_t before = out.size();
+    for (const char byte : text) {
+      const TokenId id = model_.bytes_[static_cast<unsigned char>(byte)];
+      if (id < 0) {
+        out.resize(before);
+        return false;
+      }
+      out.push_back(id);
+    }
+    return true;
   }
 
   const Unigram& model_;

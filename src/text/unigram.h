@@ -44,7 +44,7 @@ class Unigram : public TokenModel {
   TokenTrie trie_;
   double lowest_ = 0;
   double highest_ = 0;
-  std::vector<TokenId> bytes_;  // by byte; empty unless all are there and fallback is on
+  std::vector<TokenId> bytes_;  // by byte, -1: none; empty unless fallback is on
 };
 
 }  // namespace quire

@@ -159,6 +159,9 @@ def test_make_model_runs(tmp_path):
     (["serve", DEMO, "--max-waiting", "4294967295"], "--max-waiting"),
     (["frobnicate", DEMO], "quire: there is no command 'frobnicate'; quire --help lists them"),
     (["run", DEMO, "--frobnicate"], "--frobnicate"),
+    (["run", DEMO, "-p", "x", "--stop", ""], "--stop: the text is empty"),
+    (["detokenize", DEMO, "-i", "[1, 5000]"], "5000 is no token id: they go from 0 to 4095"),
+    (["detokenize", DEMO, "-i", "[-1]"], "-1 is no token id"),
 ])
 def test_errors_are_one_line_that_names_the_cause(args, said):
     done = quire(*args, check=False)

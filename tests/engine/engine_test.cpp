@@ -433,5 +433,61 @@ TEST(Engine, CountsInPrometheusForm) {
   }
 }
 
+TEST(Engine, TokensThatTheModelDoesNotKnowAreRefused) {
+  Rig rig;
+  Inbox inbox;
+  ASSERT_TRUE(rig.engine->submit(request_of(1, 20, 200), inbox.sink(0)));
+  for (const TokenId bad : {static_cast<TokenId>(kVocab), -1, INT32_MAX}) {
+    GenerationRequest request = request_of(2, 20, 5);
+    request.prompt[3] = bad;
+    const auto refused = rig.engine->submit(request, inbox.sink(1));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, RequestErrorCode::kInvalid);
+    EXPECT_EQ(refused.error().param, "prompt");
+    EXPECT_THAT(refused.error().message, testing::HasSubstr(fmt::format("Token 3 of the prompt is {}", bad)));
+  }
+  inbox.wait(0);
+  EXPECT_EQ(rig.engine->failure(), "");
+}
+
+TEST(Engine, AbortedSequencesHoldNoBlockInTheNextStep) {
+  // Without sharing, the token places in use are the computed tokens of those that run: one that is gone and
+  // still held blocks would show in the sum.
+  const auto path = test::temp_dir() / "steps.jsonl";
+  constexpr uint32_t kPrompt = 40;
+  constexpr int kAll = 64;
+  constexpr int kCut = 20;
+  {
+    StepTrace trace(path);
+    SchedulerConfig scheduler;
+    scheduler.enable_prefix_caching = false;
+    scheduler.max_num_batched_tokens = kAll * kPrompt;
+    Rig rig({.num_blocks = 1024, .delay = 1'000'000}, scheduler, &trace);
+    Inbox inbox;
+    std::vector<RequestId> ids;
+    for (int i = 0; i < kAll; ++i) {
+      ids.push_back(rig.engine->submit(request_of(i, kPrompt, 200), inbox.sink(i)).value());
+    }
+    while (rig.engine->stats().step.running < kAll) std::this_thread::sleep_for(1ms);
+    for (int i = 0; i < kCut; ++i) rig.engine->abort(ids[3 * i]);
+    for (int i = 0; i < kAll; ++i) inbox.wait(i);
+    rig.engine.reset();
+  }
+  std::ifstream in(path);
+  uint32_t steps = 0;
+  uint32_t steps_after = 0;
+  for (std::string line; std::getline(in, line);) {
+    const auto step = boost::json::parse(line).as_object();
+    const auto number = [&](const char* key) { return step.at(key).to_number<uint32_t>(); };
+    ++steps;
+    const uint32_t held = number("blocks_referenced") * 16 - number("slots_unused");
+    EXPECT_LE(held, number("running") * (kPrompt + steps));
+    if (number("running") != kAll - kCut) continue;
+    ++steps_after;
+    EXPECT_GE(held, (kAll - kCut) * kPrompt);
+  }
+  EXPECT_GT(steps_after, 100U);
+}
+
 }  // namespace
 }  // namespace quire

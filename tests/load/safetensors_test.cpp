@@ -23,6 +23,8 @@ namespace {
 using testing::HasSubstr;
 
 void write_bytes(const std::filesystem::path& path, std::string_view bytes) {
+  // A new file each time: some file systems wait for the disk when one is written over.
+  std::filesystem::remove(path);
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }

@@ -1,6 +1,11 @@
 // What the paths answer, over a real socket.
+#include <chrono>
+#include <future>
 #include <set>
+#include <span>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -227,8 +232,9 @@ TEST_F(ApiTest, TooLongAPromptIsRefusedWithBothNumbers) {
     EXPECT_EQ(answer.status, 400);
     EXPECT_EQ(error_code(answer), "context_length_exceeded");
     EXPECT_EQ(error_param(answer), "prompt");
-    EXPECT_THAT(answer.body, HasSubstr("512"));
-    EXPECT_THAT(answer.body, HasSubstr("6"));
+    EXPECT_THAT(answer.body, HasSubstr("context length is 512 tokens"));
+    EXPECT_THAT(answer.body, testing::AnyOf(HasSubstr("requested 616 tokens (600 in the prompt"),
+                                            HasSubstr("requested 601 tokens (1 in the prompt")));
   }
   const Answer chat = service_.post(
       "/v1/chat/completions",
@@ -413,6 +419,34 @@ TEST(Api, ManyClientsAtOnceEachGetTheirOwn) {
   for (int i = 0; i < kClients; ++i) EXPECT_EQ(read_stream(clients[i]->read_answer()).text[0], alone[i]);
   EXPECT_EQ(std::set<std::string>(alone.begin(), alone.end()).size(), size_t{kClients});
   EXPECT_TRUE(service.wait_until_quiet());
+}
+
+TEST(Api, AFailedEngineIsNotHealthy) {
+  Service service({.next = [](std::span<const TokenId> tokens, uint32_t, const SamplingParams&) -> TokenId {
+    if (tokens.front() == 7) throw std::runtime_error("the executor broke");
+    return 30;
+  }});
+  EXPECT_EQ(service.complete(R"({"prompt": [8]})").status, 200);
+  EXPECT_EQ(service.get("/health").status, 200);
+  EXPECT_EQ(service.complete(R"({"prompt": [7]})").status, 500);
+  const Answer health = service.get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_THAT(health.body, HasSubstr("the executor broke"));
+}
+
+TEST(Api, ShortRequestsDoNotWaitBehindLongOnes) {
+  Service service({.server = {.worker_threads = 1}});
+  // Eight long bodies that the one worker for such ones takes seconds over.
+  const std::string body = R"({"prompt": ")" + std::string(15'000'000, 'a') + R"("})";
+  std::vector<std::future<int>> slow;
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(std::async(std::launch::async, [&] { return service.post("/tokenize", body).status; }));
+  }
+  EXPECT_EQ(service.complete(R"({"prompt": "a"})").status, 200);
+  size_t waiting = 0;
+  for (auto& each : slow) waiting += each.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  EXPECT_GT(waiting, 0U);
+  for (auto& each : slow) EXPECT_EQ(each.get(), 200);
 }
 
 }  // namespace

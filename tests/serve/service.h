@@ -27,6 +27,7 @@ struct ServiceOptions {
   uint32_t max_waiting = 1024;
   Nanos step_delay = 0;
   bool chat = true;
+  NextToken next;  // empty: hashed_continuation
   bool failing_tokenizer = false;
 };
 
@@ -47,6 +48,7 @@ class Service {
     fake.max_slots = options.max_num_seqs;
     fake.vocab_size = kVocab;
     fake.delay = options.step_delay;
+    fake.next = options.next;
     executor_ = std::make_unique<FakeExecutor>(std::move(fake));
     EngineConfig config;
     config.scheduler.num_blocks = options.num_blocks;

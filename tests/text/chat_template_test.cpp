@@ -137,5 +137,18 @@ TEST(ChatTemplate, TheDemoModelHasOne) {
   EXPECT_NE(text->find("Hello"), std::string::npos);
 }
 
+TEST(ChatTemplate, BoundsGrowWithTheConversation) {
+  const std::string echo = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
+  const ChatTemplate parsed = ChatTemplate::parse(echo, "x");
+  json::array messages;
+  for (int i = 0; i < 3000; ++i) messages.push_back({{"role", "user"}, {"content", std::string(3000, 'a')}});
+  const auto text = parsed.render({{"messages", messages}});
+  ASSERT_TRUE(text.has_value()) << text.error().message;
+  EXPECT_EQ(text->size(), 3000U * 3002U);
+  const auto bomb = ChatTemplate::parse("{{ 'a' * 2000000 }}", "x").render(kHello);
+  ASSERT_FALSE(bomb.has_value());
+  EXPECT_NE(bomb.error().message.find("too long"), std::string::npos) << bomb.error().message;
+}
+
 }  // namespace
 }  // namespace quire::test

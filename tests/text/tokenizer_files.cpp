@@ -21,6 +21,8 @@ const json::object& bases() {
 std::unique_ptr<Tokenizer> load_tokenizer(std::string_view text) {
   static const auto dir = temp_dir();
   const auto path = dir / "tokenizer.json";
+  // A new file each time: some file systems wait for the disk when one is written over.
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
   return Tokenizer::load(path);
 }

@@ -121,6 +121,19 @@ TEST(TokenizerInput, NoJsonNoFile) {
   EXPECT_THROW(Tokenizer::load(test::temp_dir()), Error);
 }
 
+// A merge whose result is one of its parts goes in a circle in the vocabulary, but never in a text, which
+// gets shorter with each.
+TEST(TokenizerInput, MergesThatGoInCircles) {
+  const auto tokenizer = load_tokenizer(parsed(R"({"model": {"type": "BPE", "continuing_subword_prefix": "##",
+    "vocab": {"a": 0, "##": 1, "##a": 2, "##b": 3, "ab": 4, "##aa": 5, "aa": 6},
+    "merges": ["a ##", "##a ##", "## ##", "##a ##a", "a ##a", "a ##b"]}})"));
+  EXPECT_EQ(tokenizer->encode("ab", false), (std::vector<TokenId>{4}));
+  EXPECT_EQ(tokenizer->encode("aaab", false), (std::vector<TokenId>{0, 5, 3}));
+  const auto empty = load_tokenizer(parsed(R"({"model": {"type": "BPE",
+    "vocab": {"": 0, "a": 1, "b": 2, "ab": 3}, "merges": [["", "a"], ["a", ""], ["", ""], ["a", "b"]]}})"));
+  EXPECT_EQ(empty->encode("aab", false), (std::vector<TokenId>{1, 3}));
+}
+
 TEST(TokenizerInput, DeepNestingIsRefused) {
   std::string file = R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": )";
   constexpr int kLevels = 2000;

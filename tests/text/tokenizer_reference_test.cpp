@@ -20,6 +20,10 @@ std::unique_ptr<Tokenizer> hf_tokenizer(std::string_view name) {
   return Tokenizer::load(data_dir() / "tokenizer-hf-json" / (std::string(name) + "_tokenizer.json"));
 }
 
+std::unique_ptr<Tokenizer> model_tokenizer(std::string_view name) {
+  return Tokenizer::load(data_dir() / ("tokenizer-" + std::string(name)) / "tokenizer.model");
+}
+
 std::string string_of(const json::value& value) { return std::string(value.as_string()); }
 
 TEST(TokenizerReference, SmallVariantsEqualTheTokenizersLibrary) {
@@ -83,6 +87,7 @@ TEST(TokenizerReference, MultilingualTextsEqualTransformers) {
   QUIRE_NEEDS_DATA("tokenizer-parity");
   expect_multilingual(*hf_tokenizer("gpt2"), "gpt2");
   expect_multilingual(*hf_tokenizer("llama"), "tinyllama");
+  expect_multilingual(*model_tokenizer("llama2"), "tinyllama");
 }
 
 void expect_cases(const Tokenizer& tokenizer, std::string_view name, bool decoded_is_plain) {
@@ -103,6 +108,8 @@ void expect_cases(const Tokenizer& tokenizer, std::string_view name, bool decode
 TEST(TokenizerReference, CasesEqualTransformers) {
   QUIRE_NEEDS_DATA("tokenizer-parity");
   expect_cases(*hf_tokenizer("llama"), "coreml-projects/Llama-2-7b-chat-coreml", true);
+  expect_cases(*model_tokenizer("llama2"), "coreml-projects/Llama-2-7b-chat-coreml", true);
+  expect_cases(*model_tokenizer("llama3"), "pcuenq/Llama-3.2-1B-Instruct-tokenizer", false);
   // transformers removes spaces before punctuation from what this one decodes (clean_up_tokenization_spaces).
   expect_cases(*hf_tokenizer("gpt2"), "distilgpt2", false);
 }
@@ -139,10 +146,8 @@ TEST(TokenizerReference, LlamaCppsInputs) {
     begin = end == all.npos ? end : end + kSeparator.size();
   }
   ASSERT_EQ(inputs.size(), 47u);
-  for (const auto& [name, file] :
-       {std::pair{"llama", "ggml-vocab-llama-spm.gguf.out"}, {"gpt2", "ggml-vocab-gpt-2.gguf.out"}}) {
-    SCOPED_TRACE(name);
-    const auto tokenizer = hf_tokenizer(name);
+  const auto expect = [&](const Tokenizer& tokenizer, std::string_view file) {
+    SCOPED_TRACE(file);
     std::istringstream lines(read_file(dir / file));
     for (const std::string& input : inputs) {
       SCOPED_TRACE(input);
@@ -152,9 +157,13 @@ TEST(TokenizerReference, LlamaCppsInputs) {
       std::istringstream numbers(line);
       const std::vector<TokenId> ids{std::istream_iterator<TokenId>(numbers), {}};
       EXPECT_EQ(ids.empty(), input.empty());
-      EXPECT_EQ(tokenizer->encode(input, false), ids);
+      EXPECT_EQ(tokenizer.encode(input, false), ids);
     }
-  }
+  };
+  expect(*hf_tokenizer("llama"), "ggml-vocab-llama-spm.gguf.out");
+  expect(*model_tokenizer("llama2"), "ggml-vocab-llama-spm.gguf.out");
+  expect(*model_tokenizer("llama3"), "ggml-vocab-llama-bpe.gguf.out");
+  expect(*hf_tokenizer("gpt2"), "ggml-vocab-gpt-2.gguf.out");
 }
 
 TEST(TokenizerReference, DemoModelsPrompts) {

@@ -1,0 +1,53 @@
+#include <openssl/crypto.h>
+#include <stdexcept>
+#include <string>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "serve/openai_schema.h"
+#include "tests/fuzz/targets.h"
+#include "tests/serve/service.h"
+
+namespace quire::fuzz {
+namespace {
+
+test::Service& service() {
+  // Before the service, so that OpenSSL cleans up after the service's threads have ended.
+  OPENSSL_init_crypto(0, nullptr);
+  set_log_level(LogLevel::kOff);
+  static test::Service service(
+      {.server = {.idle_timeout = kSecond, .header_timeout = kSecond, .body_timeout = kSecond}});
+  return service;
+}
+
+}  // namespace
+
+void http_request(std::string_view input) {
+  {
+    test::HttpClient client(service().port());
+    client.send(input);
+    client.shutdown_send();
+    client.read_rest();
+  }
+  // Nobody else is disturbed.
+  static uint32_t runs = 0;
+  if (++runs % 64 == 0 && service().get("/health").status != 200) {
+    throw std::logic_error("the server is not well");
+  }
+}
+
+void json_body(std::string_view input) {
+  static const SchemaContext context{.vocab_size = 256, .defaults = {}};
+  try {
+    const json::value body = parse_json(input, "body");
+    (void)parse_completion(body, context);
+    (void)parse_chat(body, context);
+    (void)parse_tokenize(body);
+    (void)parse_detokenize(body, context);
+  } catch (const Error&) {
+    return;
+  }
+}
+
+}  // namespace quire::fuzz

@@ -1,0 +1,29 @@
+#include "tests/fuzz/targets.h"
+
+#include <algorithm>
+#include <array>
+
+namespace quire::fuzz {
+namespace {
+
+constexpr std::array kTargets = {
+    Target{"safetensors", safetensors, 4096},
+    Target{"config", model_config, 4096},
+    Target{"tokenizer.json", tokenizer_json, 8192},
+    Target{"template", template_source, 8192},
+    Target{"template-render", template_render, 8192},
+    Target{"http", http_request, 4096},
+    Target{"json-body", json_body, 4096},
+};
+
+}  // namespace
+
+std::span<const Target> targets() { return kTargets; }
+
+const Target* find_target(std::string_view name) {
+  const auto found = std::find_if(kTargets.begin(), kTargets.end(),
+                                  [&](const Target& target) { return target.name == name; });
+  return found == kTargets.end() ? nullptr : &*found;
+}
+
+}  // namespace quire::fuzz

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+// What a hostile file or client can reach, one function each: any bytes must give a result or a clear error.
+// libFuzzer drives them (`./dev fuzz NAME [SECONDS]`), and fuzz_test runs what it found before, kept in
+// tests/fuzz/regressions/NAME, in every build.
+namespace quire::fuzz {
+
+struct Target {
+  std::string_view name;
+  /// What quire refuses is quire::Error, caught inside; anything else that leaves is a bug.
+  void (*run)(std::string_view input);
+  /// Inputs beyond are not worth a fuzzer's time.
+  size_t max_bytes;
+};
+
+std::span<const Target> targets();
+/// Null if there is none of that name.
+const Target* find_target(std::string_view name);
+
+void safetensors(std::string_view input);
+void model_config(std::string_view input);
+void tokenizer_json(std::string_view input);
+/// A template, rendered with a conversation.
+void template_source(std::string_view input);
+/// A template, a NUL byte, and the context that it is rendered with, as JSON.
+void template_render(std::string_view input);
+/// The bytes of one connection.
+void http_request(std::string_view input);
+/// The body of a request: as a completion, as a chat, and to /tokenize and /detokenize.
+void json_body(std::string_view input);
+
+}  // namespace quire::fuzz

@@ -1,0 +1,47 @@
+#include "text/tokenizer.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include "base/error.h"
+#include "tests/fuzz/scratch.h"
+#include "tests/fuzz/targets.h"
+
+namespace quire::fuzz {
+namespace {
+
+constexpr std::string_view kTexts[] = {
+    "",
+    "The quick brown fox, 1234 times!\n\n  Don't\tstop.",
+    "na\xC3\xAFve \xE2\x96\x81 \xF0\x9F\x98\x80\xE4\xBD\xA0\xE5\xA5\xBD e\xCC\x81 <s></s><|im_start|>[INST]",
+    "\xFF\xC0 broken \xE2\x96",
+};
+
+void use(const Tokenizer& tokenizer) {
+  for (const std::string_view text : kTexts) {
+    const std::vector<TokenId> ids = tokenizer.encode(text, true);
+    const std::string whole = tokenizer.decode(ids, false);
+    Detokenizer pieces(tokenizer, false);
+    std::string joined;
+    for (const TokenId id : ids) {
+      if (id < 0 || static_cast<size_t>(id) >= tokenizer.vocab_size()) {
+        throw std::logic_error("an id outside the vocabulary");
+      }
+      joined += pieces.push(id);
+    }
+    joined += pieces.flush();
+    if (joined != whole) throw std::logic_error("the incremental detokenizer differs from decode");
+  }
+}
+
+}  // namespace
+
+void tokenizer_json(std::string_view input) {
+  try {
+    use(*Tokenizer::load(scratch_file("tokenizer.json", input)));
+  } catch (const Error&) {
+    return;
+  }
+}
+
+}  // namespace quire::fuzz
