@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace quire {
 
@@ -17,11 +18,16 @@ struct ModelShape {
   uint64_t num_parameters = 0;  // tied embeddings counted once
   uint64_t weight_bytes = 0;    // as stored in the checkpoint
   uint32_t kv_element_bytes = 0;
+  std::vector<uint32_t> kv_windows = {0};  // of each K/V group; 0: its layers see all
+  uint32_t kv_layers = 0;                  // of which a block has room for the K/V: the largest group's
 
   /// K and V of one token in all layers.
-  uint64_t kv_bytes_per_token() const {
-    return uint64_t{2} * num_layers * num_kv_heads * head_dim * kv_element_bytes;
-  }
+  uint64_t kv_bytes_per_token() const { return num_layers * kv_layer_bytes(); }
+  /// A block of so many tokens: the layers of one group.
+  uint64_t kv_block_bytes(uint32_t block_size) const { return kv_layer_bytes() * kv_layers * block_size; }
+
+ private:
+  uint64_t kv_layer_bytes() const { return uint64_t{2} * num_kv_heads * head_dim * kv_element_bytes; }
 };
 
 }  // namespace quire

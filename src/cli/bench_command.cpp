@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/terminal.h"
+#include "model/kv_groups.h"
 
 namespace quire::cli {
 namespace {
@@ -45,12 +46,15 @@ class Batch {
  public:
   Batch(LoadedModel& model, uint32_t num_seqs, uint32_t max_len)
       : model_(model),
-        blocks_per_seq_((max_len + kBlockSize - 1) / kBlockSize),
+        blocks_per_seq_((max_len + kBlockSize - 1) / kBlockSize *
+                        static_cast<uint32_t>(model.decoder->shape().kv_windows.size())),
         cache_(model.decoder->config(), model.decoder->compute_dtype(), num_seqs * blocks_per_seq_,
                kBlockSize),
-        table_(size_t{num_seqs} * blocks_per_seq_),
         num_seqs_(num_seqs) {
-    for (uint32_t i = 0; i < table_.size(); ++i) table_[i] = i;
+    const uint32_t groups = cache_.num_groups();
+    for (uint32_t i = 0; i < num_seqs; ++i) {
+      tables_.push_back(consecutive_tables(groups, blocks_per_seq_ / groups, i * blocks_per_seq_));
+    }
   }
 
   /// Each sequence computes `count` tokens from `position` on; logits of the last.
@@ -62,8 +66,7 @@ class Batch {
     }
     seqs_.clear();
     for (uint32_t i = 0; i < num_seqs_; ++i) {
-      const auto table = std::span(table_).subspan(size_t{i} * blocks_per_seq_, blocks_per_seq_);
-      seqs_.push_back({count, position, table, 1});
+      seqs_.push_back({count, position, tables_[i], 1});
     }
     model_.decoder->forward(model_.context, cache_, tokens_, seqs_);
   }
@@ -73,7 +76,7 @@ class Batch {
   LoadedModel& model_;
   uint32_t blocks_per_seq_;
   KvCache cache_;
-  std::vector<BlockId> table_;
+  std::vector<std::vector<std::vector<BlockId>>> tables_;  // by sequence and K/V group
   uint32_t num_seqs_;
   std::vector<TokenId> tokens_;
   std::vector<DecoderSeq> seqs_;

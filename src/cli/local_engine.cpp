@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
+#include "control/kv_windows.h"
+#include "model/kv_groups.h"
 
 namespace quire::cli {
 namespace {
@@ -52,12 +54,17 @@ uint64_t available_memory() {
   throw Error("/proc/meminfo has no MemAvailable: give --kv-cache-memory or --num-blocks");
 }
 
-uint32_t pick_num_blocks(const EngineOptions& options, uint64_t block_bytes, uint32_t longest) {
+uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest) {
   if (options.num_blocks > 0) return options.num_blocks;
+  const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
   uint64_t memory = 0;
   if (options.kv_cache_memory.empty()) {
-    const uint64_t per_seq = (uint64_t{longest} + options.block_size - 1) / options.block_size;
-    memory = std::min(available_memory() / 2, per_seq * options.max_num_seqs * block_bytes);
+    // All of the greatest length, one of them in the middle of a long prompt.
+    const auto held = [&](uint64_t chunk) {
+      return blocks_held(shape.kv_windows, longest, chunk, options.block_size);
+    };
+    const uint64_t most = held(1) * (options.max_num_seqs - 1) + held(kMaxAutoBudget);
+    memory = std::min(available_memory() / 2, most * block_bytes);
   } else {
     memory = parse_bytes(options.kv_cache_memory, "--kv-cache-memory");
   }
@@ -71,15 +78,15 @@ uint32_t pick_num_blocks(const EngineOptions& options, uint64_t block_bytes, uin
 
 /// Times a prompt on the empty pool and says how many tokens a step of kStepSeconds may have.
 uint32_t probe_budget(LoadedModel& model, KvCache& cache) {
-  const uint32_t room =
-      std::min(cache.num_blocks() * cache.block_size(), model.decoder->config().max_positions);
+  const uint32_t room = std::min(cache.num_blocks() / cache.num_groups() * cache.block_size(),
+                                 model.decoder->config().max_positions);
   const uint32_t length = std::min(128U, room);
   std::vector<TokenId> tokens(length);
   const uint32_t vocab = model.decoder->config().vocab_size;
   for (uint32_t i = 0; i < length; ++i) tokens[i] = static_cast<TokenId>(i * 7919 % vocab);
-  std::vector<BlockId> table((length + cache.block_size() - 1) / cache.block_size());
-  for (uint32_t i = 0; i < table.size(); ++i) table[i] = i;
-  const DecoderSeq seq{length, 0, table, 1};
+  const uint32_t rows = (length + cache.block_size() - 1) / cache.block_size();
+  const auto tables = consecutive_tables(cache.num_groups(), rows, 0);
+  const DecoderSeq seq{length, 0, tables, 1};
   double best = 1e9;
   for (int run = 0; run < 2; ++run) {
     const auto start = std::chrono::steady_clock::now();
@@ -104,24 +111,30 @@ uint32_t pick_budget(const EngineOptions& options, LoadedModel& model, KvCache& 
 }
 
 /// The longest sequence that is served.
-uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& config, uint64_t pool_tokens,
-                            uint64_t kv_bytes_per_token) {
+uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& config, const ModelShape& shape,
+                            uint32_t num_blocks) {
   if (options.max_model_len > config.max_positions) {
     throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model",
                             options.max_model_len, config.max_positions));
   }
   const uint32_t wanted = options.max_model_len > 0 ? options.max_model_len : config.max_positions;
-  if (wanted <= pool_tokens) return wanted;
+  const uint64_t fits = longest_sequence(shape.kv_windows, num_blocks, options.block_size, wanted);
+  if (wanted <= fits) return wanted;
+  const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
   if (options.max_model_len > 0) {
     throw Error(fmt::format(
         "--max-model-len: one sequence of {} tokens needs {} of K/V memory, and the pool holds {} "
         "tokens ({}); lower it or give more --kv-cache-memory",
-        wanted, human_bytes(wanted * kv_bytes_per_token), pool_tokens,
-        human_bytes(pool_tokens * kv_bytes_per_token)));
+        wanted, human_bytes(blocks_held(shape.kv_windows, wanted, 1, options.block_size) * block_bytes), fits,
+        human_bytes(num_blocks * block_bytes)));
+  }
+  if (fits == 0) {
+    throw Error(fmt::format("--num-blocks: {} blocks of K/V hold no token of a model with {} K/V groups",
+                            num_blocks, shape.kv_windows.size()));
   }
   log_warning(
-      fmt::format("the model can take {} tokens, the K/V pool {}: sequences end there", wanted, pool_tokens));
-  return static_cast<uint32_t>(pool_tokens);
+      fmt::format("the model can take {} tokens, the K/V pool {}: sequences end there", wanted, fits));
+  return static_cast<uint32_t>(fits);
 }
 
 }  // namespace
@@ -178,16 +191,16 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
 }
 
-LoadedModel::LoadedModel(const ModelOptions& options)
+LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context)) {}
+      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),
       defaults(load_sampling_defaults(options.model.model)),
-      model(options.model),
+      model(options.model, options.max_model_len),
       metrics(served_name) {
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
@@ -197,17 +210,16 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   const DType kv_dtype =
       pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(model.decoder->compute_dtype());
   shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
-  const uint64_t token_bytes = shape.kv_bytes_per_token();
   const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
 
   SchedulerConfig& scheduler = config.scheduler;
   scheduler.block_size = options.block_size;
-  scheduler.num_blocks = pick_num_blocks(options, token_bytes * options.block_size, longest);
+  scheduler.kv_windows = shape.kv_windows;
+  scheduler.num_blocks = pick_num_blocks(options, shape, longest);
   scheduler.max_num_seqs = options.max_num_seqs;
   scheduler.max_waiting = options.max_waiting;
   scheduler.enable_prefix_caching = options.enable_prefix_caching;
-  const uint64_t pool_tokens = uint64_t{scheduler.num_blocks} * scheduler.block_size;
-  scheduler.max_model_len = pick_max_model_len(options, facts, pool_tokens, token_bytes);
+  scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
   cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
   scheduler.max_num_batched_tokens = pick_budget(options, model, *cache);
   config.eos = facts.eos;
@@ -221,9 +233,9 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
                        isa_name(model.context.isa), model.pool.num_threads()));
   log_info(fmt::format(
       "K/V: {} blocks of {} tokens ({}, {}), sequences of up to {} tokens, {} at once, {} tokens a step",
-      with_commas(scheduler.num_blocks), scheduler.block_size, human_bytes(pool_tokens * token_bytes),
-      dtype_name(kv_dtype), scheduler.max_model_len, scheduler.max_num_seqs,
-      scheduler.max_num_batched_tokens));
+      with_commas(scheduler.num_blocks), scheduler.block_size,
+      human_bytes(scheduler.num_blocks * shape.kv_block_bytes(scheduler.block_size)), dtype_name(kv_dtype),
+      scheduler.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
 }
 
 std::string model_name(const std::filesystem::path& path) {

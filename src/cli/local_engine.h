@@ -47,7 +47,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options);
 
 /// A model in memory with all it needs to compute.
 struct LoadedModel {
-  explicit LoadedModel(const ModelOptions& options);
+  /// `longest`: see Decoder::load.
+  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0);
 
   std::filesystem::path dir;
   ThreadPool pool;

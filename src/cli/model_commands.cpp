@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,17 @@
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
+#include "control/kv_windows.h"
 #include "load/gguf.h"
 #include "load/safetensors.h"
 #include "model/checkpoint.h"
+#include "model/config_keys.h"
 #include "model/convert_gguf.h"
 #include "model/convert_llama2c.h"
+#include "model/families.h"
 #include "model/inspect.h"
 #include "model/json_file.h"
+#include "model/kv_groups.h"
 #include "model/make_model.h"
 
 namespace quire::cli {
@@ -36,6 +41,7 @@ struct InspectOptions {
   std::string memory = "8GiB";
   std::string kv_cache_dtype = "auto";
   uint32_t max_model_len = 0;
+  bool list_families = false;
 };
 
 /// Of the weights, those with most bytes first: "Q4_K, Q6_K, F32".
@@ -50,7 +56,45 @@ std::string formats_of(const Checkpoint& file) {
   return out;
 }
 
+/// "22 of 26 layers see only 1,024 tokens", one line a window.
+void print_windows(const std::string& title, const ModelConfig& config) {
+  std::map<uint32_t, uint32_t> layers;
+  for (const uint32_t window : config.windows) {
+    if (window > 0) ++layers[window];
+  }
+  for (const auto& [window, count] : layers) {
+    fmt::print("{} {} of {} layers see only {} tokens\n", title, count, config.num_layers,
+               with_commas(window));
+  }
+}
+
+void print_list(std::string_view title, std::span<const std::string_view> words) {
+  std::string line = fmt::format("  {:<9}", title);
+  for (const std::string_view word : words) {
+    if (line.size() + word.size() > 100) {
+      fmt::print("{}\n", line);
+      line.assign(11, ' ');
+    }
+    line += fmt::format(" {}", word);
+  }
+  fmt::print("{}\n", line);
+}
+
+/// All families, and the keys of config.json that change their numbers.
+int list_families() {
+  for (const Family& family : families()) {
+    fmt::print("{} ({})\n", paint(stdout, std::string(family.architecture), fmt::emphasis::bold),
+               family.model_type);
+    print_list("keys", family.keys);
+  }
+  fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
+  print_list("keys", keys_of_all_families());
+  return 0;
+}
+
 int inspect(const InspectOptions& options) {
+  if (options.list_families) return list_families();
+  if (options.model.empty()) throw Error("inspect: a model directory, or --families");
   const ModelConfig config = load_model_config(options.model);
   ModelShape shape = inspect_model(options.model);
   if (options.kv_cache_dtype != "auto") {
@@ -66,30 +110,40 @@ int inspect(const InspectOptions& options) {
   const auto bold = [](const char* text) {
     return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
   };
-  const auto windows =
-      std::count_if(config.windows.begin(), config.windows.end(), [](uint32_t w) { return w > 0; });
+  constexpr uint32_t kBlockSize = 16;
+  const uint64_t block_bytes = shape.kv_block_bytes(kBlockSize);
+  const uint64_t seq_bytes = blocks_held(shape.kv_windows, length, 1, kBlockSize) * block_bytes;
 
   fmt::print("{} {}\n", bold("model"), model_name(options.model));
   fmt::print("{} {} ({})\n", bold("architecture"), config.architecture, config.model_type);
   fmt::print("{} {} layers, width {}, {} query and {} K/V heads of {}, feed-forward {}\n", bold("shape"),
              shape.num_layers, shape.hidden_size, shape.num_heads, shape.num_kv_heads, shape.head_dim,
              shape.ffn_size);
-  if (windows > 0)
-    fmt::print("{} {} of {} layers see only a window\n", bold("attention"), windows, shape.num_layers);
+  if (config.moe.num_experts > 0) {
+    fmt::print("{} {} of {} for a token, feed-forward {} each\n", bold("experts"), config.moe.top,
+               config.moe.num_experts, config.moe.ffn_size);
+  }
+  print_windows(bold("attention"), config);
   fmt::print("{} {} tokens{}\n", bold("vocabulary"), with_commas(shape.vocab_size),
              config.tie_embeddings ? ", head tied to the embeddings" : "");
   fmt::print("{} {} tokens\n", bold("context"), with_commas(shape.max_positions));
   fmt::print("{} {} ({} as {})\n", bold("parameters"), with_commas(shape.num_parameters),
              human_bytes(shape.weight_bytes), formats_of(*Checkpoint::open(options.model)));
   fmt::print("{} {} bytes a token, {} a sequence of {}\n", bold("K/V"), with_commas(per_token),
-             human_bytes(per_token * length), with_commas(length));
+             human_bytes(seq_bytes), with_commas(length));
   if (memory <= shape.weight_bytes) {
     fmt::print("{} {} do not hold the weights\n", bold("fits"), human_bytes(memory));
     return 0;
   }
-  const uint64_t tokens = (memory - shape.weight_bytes) / per_token;
-  fmt::print("{} in {}: the weights and {} tokens, so {} sequences of {}\n", bold("fits"),
-             human_bytes(memory), with_commas(tokens), with_commas(tokens / length), with_commas(length));
+  const uint64_t left = memory - shape.weight_bytes;
+  if (shape.kv_windows == std::vector<uint32_t>{0}) {
+    fmt::print("{} in {}: the weights and {} tokens, so {} sequences of {}\n", bold("fits"),
+               human_bytes(memory), with_commas(left / per_token), with_commas(left / per_token / length),
+               with_commas(length));
+  } else {
+    fmt::print("{} in {}: the weights and {} sequences of {}\n", bold("fits"), human_bytes(memory),
+               with_commas(left / seq_bytes), with_commas(length));
+  }
   return 0;
 }
 
@@ -127,19 +181,20 @@ std::vector<std::vector<TokenId>> read_rows(const std::string& file, uint32_t vo
 }
 
 int logits(const LogitsOptions& options) {
-  LoadedModel model(options.model);
-  const uint32_t vocab = model.decoder->config().vocab_size;
+  const ModelConfig config = load_model_config(options.model.model);
+  const uint32_t vocab = config.vocab_size;
   const auto rows = read_rows(options.ids_file, vocab);
   const auto length = static_cast<uint32_t>(rows.front().size());
-  if (length > model.decoder->config().max_positions) {
+  if (length > config.max_positions) {
     throw Error(fmt::format("{}: rows of {} tokens, and the model has {} positions", options.ids_file, length,
-                            model.decoder->config().max_positions));
+                            config.max_positions));
   }
+  LoadedModel model(options.model, length);
   constexpr uint32_t kBlockSize = 16;
   const uint32_t blocks = (length + kBlockSize - 1) / kBlockSize;
-  KvCache cache(model.decoder->config(), model.decoder->compute_dtype(), blocks, kBlockSize);
-  std::vector<BlockId> table(blocks);
-  for (uint32_t i = 0; i < blocks; ++i) table[i] = i;
+  const auto num_groups = static_cast<uint32_t>(group_layers(config).windows.size());
+  KvCache cache(config, model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
+  const auto tables = consecutive_tables(num_groups, blocks, 0);
   const uint32_t chunk = options.chunk > 0 ? options.chunk : length;
 
   Buffer out(rows.size() * length * vocab * sizeof(float));
@@ -148,7 +203,7 @@ int logits(const LogitsOptions& options) {
   for (const auto& row : rows) {
     for (uint32_t at = 0; at < length; at += chunk) {
       const uint32_t count = std::min(chunk, length - at);
-      const DecoderSeq seq{count, at, table, count};
+      const DecoderSeq seq{count, at, tables, count};
       const auto part =
           model.decoder->forward(model.context, cache, std::span(row).subspan(at, count), {&seq, 1});
       next = std::copy(part.begin(), part.end(), next);
@@ -225,9 +280,9 @@ void add_inspect(CLI::App& app, Command& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command =
       app.add_subcommand("inspect", "Shape, parameters and memory of a model; loads no weights");
-  command->add_option("model", options->model, "Model directory or .gguf file")
-      ->required()
-      ->type_name("MODEL");
+  command->add_option("model", options->model, "Model directory or .gguf file")->type_name("MODEL");
+  command->add_flag("--families", options->list_families,
+                    "List the model families and the keys of config.json that they honour");
   command->add_option("--memory", options->memory, "How much fits in this much memory")
       ->capture_default_str()
       ->type_name("SIZE");

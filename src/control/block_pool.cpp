@@ -45,8 +45,8 @@ void BlockPool::release(BlockId block) {
   }
 }
 
-BlockId BlockPool::publish(BlockId block, BlockId parent, std::span<const TokenId> tokens, uint64_t salt) {
-  const BlockId canonical = cache_.publish(block, parent, tokens, salt);
+BlockId BlockPool::attach(NodeId node, uint32_t group, BlockId block) {
+  const BlockId canonical = cache_.attach(node, group, block);
   if (canonical != block) {
     retain(canonical);
     release(block);

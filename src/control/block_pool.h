@@ -9,7 +9,8 @@
 
 namespace quire {
 
-/// A fixed number of K/V blocks and who holds them. Each is in one of three states:
+/// A fixed number of K/V blocks and who holds them; any block serves any K/V group. Each is in one of three
+/// states:
 ///
 ///   free         in the free list; contents worthless
 ///   referenced   held by one or more block tables
@@ -44,9 +45,14 @@ class BlockPool {
   bool writable(BlockId block) const { return references_[block] == 1 && !cache_.contains(block); }
 
   const PrefixCache& cache() const { return cache_; }
-  /// PrefixCache::publish, and if another block stands for these contents, `block` is released and that one
+  NodeId publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt) {
+    return cache_.publish(parent, tokens, salt);
+  }
+  /// PrefixCache::attach, and if another block stands for these contents, `block` is released and that one
   /// retained in its place. Returns the block now held.
-  BlockId publish(BlockId block, BlockId parent, std::span<const TokenId> tokens, uint64_t salt);
+  BlockId attach(NodeId node, uint32_t group, BlockId block);
+  void pin(NodeId node) { cache_.pin(node); }
+  void unpin(NodeId node) { cache_.unpin(node); }
 
   /// All cached blocks become free.
   void drop_cached();

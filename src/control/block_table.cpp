@@ -2,47 +2,98 @@
 
 #include <utility>
 
+#include "control/kv_windows.h"
+
 namespace quire {
 
-void BlockTable::share(BlockPool& pool, std::span<const BlockId> blocks) {
-  for (const BlockId block : blocks) {
-    pool.retain(block);
-    blocks_.push_back(block);
+bool BlockTable::prefix(const BlockPool& pool, uint32_t tokens, Prefix& found) const {
+  const uint32_t size = pool.block_size();
+  const uint32_t rows = (tokens + size - 1) / size;
+  found.num_rows = rows;
+  found.node = pool.cache().ancestor(node_, tokens / size);
+  found.blocks.clear();
+  for (uint32_t group = 0; group < num_groups(); ++group) {
+    const uint32_t first = first_block(pool.cache().windows()[group], tokens, size);
+    for (uint32_t row = 0; row < rows; ++row) {
+      if (row >= first && columns_[group][row] == kNoBlock) return false;
+      found.blocks.push_back(row < first ? kNoBlock : columns_[group][row]);
+    }
   }
+  return true;
+}
+
+void BlockTable::share(BlockPool& pool, const Prefix& prefix) {
+  for (uint32_t group = 0; group < num_groups(); ++group) {
+    const auto from = prefix.blocks.begin() + static_cast<ptrdiff_t>(group) * prefix.num_rows;
+    columns_[group].assign(from, from + prefix.num_rows);
+    for (const BlockId block : columns_[group]) {
+      if (block != kNoBlock) pool.retain(block);
+    }
+  }
+  node_ = prefix.node;
+  pool.pin(node_);
 }
 
 uint64_t BlockTable::room(const BlockPool& pool, uint32_t position) const {
   const uint32_t index = position / pool.block_size();
-  const bool copy = index < size() && !pool.writable(blocks_[index]);
-  if (copy && pool.available() == 0) return 0;
-  const uint64_t blocks = uint64_t{size()} + pool.available() - (copy ? 1 : 0);
-  return blocks * pool.block_size() - position;
+  uint32_t copies = 0;
+  for (const auto& column : columns_) copies += index < size() && !pool.writable(column[index]) ? 1 : 0;
+  if (copies > pool.available()) return 0;
+  const uint64_t rows = uint64_t{size()} + (pool.available() - copies) / num_groups();
+  return rows * pool.block_size() - position;
 }
 
 void BlockTable::prepare_write(BlockPool& pool, uint32_t position, uint32_t count,
                                std::vector<BlockCopy>& copies) {
   const uint32_t first = position / pool.block_size();
   const uint32_t last = (position + count - 1) / pool.block_size();
-  if (first < size() && !pool.writable(blocks_[first])) {
-    const BlockId copy = pool.allocate();
-    copies.push_back({blocks_[first], copy});
-    pool.release(blocks_[first]);
-    blocks_[first] = copy;
-    changed_.push_back(first);
+  for (uint32_t group = 0; group < num_groups(); ++group) {
+    auto& column = columns_[group];
+    if (first < column.size() && !pool.writable(column[first])) {
+      const BlockId copy = pool.allocate();
+      copies.push_back({column[first], copy});
+      pool.release(column[first]);
+      column[first] = copy;
+      changed_.push_back({group, first});
+    }
+    while (column.size() <= last) column.push_back(pool.allocate());
   }
-  while (size() <= last) blocks_.push_back(pool.allocate());
 }
 
 void BlockTable::publish(BlockPool& pool, uint32_t index, std::span<const TokenId> tokens, uint64_t salt) {
-  const BlockId parent = index == 0 ? kNoBlock : blocks_[index - 1];
-  const BlockId canonical = pool.publish(blocks_[index], parent, tokens, salt);
-  if (canonical != std::exchange(blocks_[index], canonical)) changed_.push_back(index);
+  const NodeId node = pool.publish(node_, tokens, salt);
+  for (uint32_t group = 0; group < num_groups(); ++group) {
+    BlockId& own = columns_[group][index];
+    const BlockId canonical = pool.attach(node, group, own);
+    if (canonical != std::exchange(own, canonical)) changed_.push_back({group, index});
+  }
+  pool.pin(node);
+  pool.unpin(std::exchange(node_, node));
 }
 
-std::vector<uint32_t> BlockTable::take_changed() { return std::exchange(changed_, {}); }
+void BlockTable::release_behind(BlockPool& pool, uint32_t computed) {
+  if (computed == 0) return;
+  for (uint32_t group = 0; group < num_groups(); ++group) {
+    const uint32_t window = pool.cache().windows()[group];
+    auto& column = columns_[group];
+    // What is behind was given back before, without a gap.
+    for (uint32_t row = first_block(window, computed - 1, pool.block_size()); row-- > 0;) {
+      if (column[row] == kNoBlock) break;
+      pool.release(std::exchange(column[row], kNoBlock));
+    }
+  }
+}
+
+std::vector<BlockTable::Entry> BlockTable::take_changed() { return std::exchange(changed_, {}); }
 
 void BlockTable::clear(BlockPool& pool) {
-  for (; !blocks_.empty(); blocks_.pop_back()) pool.release(blocks_.back());
+  for (uint32_t row = size(); row-- > 0;) {
+    for (auto& column : columns_) {
+      if (column[row] != kNoBlock) pool.release(column[row]);
+    }
+  }
+  for (auto& column : columns_) column.clear();
+  pool.unpin(std::exchange(node_, kNoNode));
   changed_.clear();
 }
 

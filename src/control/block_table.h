@@ -10,38 +10,59 @@
 
 namespace quire {
 
-/// A sequence's blocks in the order of its tokens: token p lies in blocks()[p / block size]. Holds one
-/// reference in the pool for each; clear() before it goes. Every call gets the same pool. Not thread-safe.
+/// A sequence's blocks, a row of one block a K/V group for each block size of its tokens: token p lies in
+/// blocks(group)[p / block size] of every group. Where a group's window has moved on, the entry is kNoBlock.
+/// Holds one reference in the pool for each block, and one pin in the prefix index for all; clear() before it
+/// goes. Every call gets the same pool. Not thread-safe.
 class BlockTable {
  public:
-  std::span<const BlockId> blocks() const { return blocks_; }
-  uint32_t size() const { return static_cast<uint32_t>(blocks_.size()); }
+  explicit BlockTable(uint32_t num_groups = 1) : columns_(num_groups) {}
 
-  /// Appends blocks that others hold or that are cached, one reference more for each.
-  void share(BlockPool& pool, std::span<const BlockId> blocks);
+  uint32_t num_groups() const { return static_cast<uint32_t>(columns_.size()); }
+  uint32_t size() const { return static_cast<uint32_t>(columns_.front().size()); }  // rows
+  std::span<const BlockId> blocks(uint32_t group = 0) const { return columns_[group]; }
+  /// The node of its last full block, as far as they are published.
+  NodeId node() const { return node_; }
+
+  /// Sets `found` to the blocks of its first `tokens` tokens and returns true, if those are still there that
+  /// the token after them reads.
+  bool prefix(const BlockPool& pool, uint32_t tokens, Prefix& found) const;
+
+  /// The first rows, which others hold or which are cached: one reference more for each block.
+  /// REQUIRES: empty.
+  void share(BlockPool& pool, const Prefix& prefix);
 
   /// How many tokens could be written from `position` (at most the end of the table) on, with all that the
   /// pool can give.
   uint64_t room(const BlockPool& pool, uint32_t position) const;
 
-  /// Makes [position, position + count) writable. Appends what blocks are missing; the block of `position`,
-  /// if it is shared or published, is replaced by a copy of it: the copy goes to `copies`, its index to
-  /// take_changed(). REQUIRES: 0 < count <= room(position).
+  /// Makes [position, position + count) writable. Appends what rows are missing; a block of the row of
+  /// `position` that is shared or published is replaced by a copy of it: the copy goes to `copies`, its entry
+  /// to take_changed(). REQUIRES: 0 < count <= room(position).
   void prepare_write(BlockPool& pool, uint32_t position, uint32_t count, std::vector<BlockCopy>& copies);
 
-  /// Publishes the full block at `index`, whose tokens are `tokens`; all before it are published. If another
-  /// block has the same contents already, that one takes its place, and `index` goes to take_changed().
+  /// Publishes the full row at `index`, whose tokens are `tokens`; all before it are published. Blocks that
+  /// hold the same contents already take the place of its own; their entries go to take_changed().
   void publish(BlockPool& pool, uint32_t index, std::span<const TokenId> tokens, uint64_t salt);
 
+  /// Gives back what no token from position `computed` on reads, nor the token before it (see kv_windows.h).
+  void release_behind(BlockPool& pool, uint32_t computed);
+
+  struct Entry {
+    uint32_t group = 0;
+    uint32_t index = 0;
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
   /// Entries that were replaced since the last call.
-  std::vector<uint32_t> take_changed();
+  std::vector<Entry> take_changed();
 
   /// Releases all, the last first, so that a cached chain is evicted from its end.
   void clear(BlockPool& pool);
 
  private:
-  std::vector<BlockId> blocks_;
-  std::vector<uint32_t> changed_;
+  std::vector<std::vector<BlockId>> columns_;  // by group, all of one length
+  NodeId node_ = kNoNode;
+  std::vector<Entry> changed_;
 };
 
 }  // namespace quire

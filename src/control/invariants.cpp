@@ -1,9 +1,10 @@
-#include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "control/kv_windows.h"
 #include "control/scheduler.h"
 
 // Scheduler::check_invariants: recomputes from the sequences what the other parts count as they go.
@@ -12,29 +13,79 @@ namespace quire {
 std::string Scheduler::check_sequence(const Sequence& seq) const {
   const auto wrong = [&](const char* what) { return fmt::format("sequence {}: {}", seq.spec.id, what); };
   const uint32_t size = config_.block_size;
-  const auto blocks = seq.table.blocks();
+  const PrefixCache& cache = pool_.cache();
   if (seq.computed + seq.planned > seq.total()) return wrong("computes more tokens than it has");
   if (seq.computed == seq.total()) return wrong("has nothing left to compute");
   if (seq.total() - seq.prompt_length >= seq.spec.max_tokens) return wrong("has all its tokens but goes on");
-  if (blocks.size() != (seq.computed + seq.planned + size - 1) / size) {
+  if (seq.table.size() != (seq.computed + seq.planned + size - 1) / size) {
     return wrong("its table is not as long as its computed and planned tokens need");
   }
-  for (uint32_t i = 0; i < blocks.size(); ++i) {
-    const bool full = i < seq.computed / size;
-    if (full && config_.enable_prefix_caching && !pool_.cache().contains(blocks[i])) {
-      return wrong("a full block is not published");
+  const uint32_t num_full = seq.computed / size;
+  for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
+    const auto blocks = seq.table.blocks(group);
+    const uint32_t window = config_.kv_windows[group];
+    const uint32_t needed = first_block(window, seq.computed, size);
+    const uint32_t kept = seq.computed == 0 ? 0 : first_block(window, seq.computed - 1, size);
+    for (uint32_t i = 0; i < blocks.size(); ++i) {
+      if (blocks[i] == kNoBlock) {
+        if (i >= needed) return wrong("a block that it reads was given back");
+        continue;
+      }
+      if (i < kept) return wrong("a block behind its window was kept");
+      const bool full = i < num_full;
+      if (full && config_.enable_prefix_caching && !cache.contains(blocks[i])) {
+        return wrong("a full block is not published");
+      }
+      if (!full && cache.contains(blocks[i])) return wrong("a published block is not full");
+      if (!full && !pool_.writable(blocks[i])) return wrong("a block to write to is shared or published");
     }
-    if (!full && pool_.cache().contains(blocks[i])) return wrong("a published block is not full");
-    if (!full && !pool_.writable(blocks[i])) return wrong("a block to write to is shared or published");
   }
+  if (!config_.enable_prefix_caching) return {};
+  // Its published blocks are those of one chain of the index, which stands for its tokens.
+  NodeId node = seq.table.node();
+  if (!cache.spells(node, std::span(seq.tokens).first(size_t{num_full} * size), seq.spec.salt)) {
+    return wrong("the index does not know it by its tokens");
+  }
+  for (uint32_t i = num_full; i > 0; --i) {
+    if (cache.ancestor(node, i) != node) return wrong("its chain has a wrong length");
+    for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
+      const BlockId own = seq.table.blocks(group)[i - 1];
+      if (own != kNoBlock && cache.block(node, group) != own) return wrong("its blocks are not of its chain");
+    }
+    node = cache.ancestor(node, i - 1);
+  }
+  return {};
+}
+
+/// References and pins are those of the tables.
+std::string Scheduler::check_holders() const {
+  std::vector<uint32_t> holders(pool_.size());
+  std::map<NodeId, uint32_t> pins;
+  for (const Sequence* seq : running_) {
+    for (uint32_t group = 0; group < seq->table.num_groups(); ++group) {
+      for (const BlockId block : seq->table.blocks(group)) {
+        if (block != kNoBlock) ++holders[block];
+      }
+    }
+    if (seq->table.node() != kNoNode) ++pins[seq->table.node()];
+  }
+  for (BlockId block = 0; block < pool_.size(); ++block) {
+    if (holders[block] != pool_.references(block)) {
+      return fmt::format("block {} is in {} tables but has {} references", block, holders[block],
+                         pool_.references(block));
+    }
+  }
+  uint64_t pinned = 0;
+  for (const auto& [node, count] : pins) {
+    pinned += count;
+    if (pool_.cache().pins(node) != count) return fmt::format("node {} is pinned wrongly", node);
+  }
+  if (pinned != pool_.cache().num_pins()) return "a node is pinned by nobody";
   return {};
 }
 
 std::string Scheduler::check_invariants() const {
   if (std::string wrong = pool_.check_invariants(); !wrong.empty()) return wrong;
-
-  std::vector<uint32_t> holders(pool_.size());
-  std::vector<BlockId> chain;
   for (SlotId slot = 0; slot < by_slot_.size(); ++slot) {
     if (by_slot_[slot] != nullptr && by_slot_[slot]->slot != slot) {
       return fmt::format("slot {} holds a sequence of slot {}", slot, by_slot_[slot]->slot);
@@ -48,15 +99,6 @@ std::string Scheduler::check_invariants() const {
       return fmt::format("sequence {} is partly computed and not the last admitted", seq->spec.id);
     }
     if (std::string wrong = check_sequence(*seq); !wrong.empty()) return wrong;
-    for (const BlockId block : seq->table.blocks()) ++holders[block];
-    if (!config_.enable_prefix_caching) continue;
-    // The index finds exactly its own blocks for what it has computed.
-    const uint32_t full = seq->computed / config_.block_size;
-    pool_.cache().match(std::span(seq->tokens).first(seq->computed), seq->spec.salt, chain);
-    const auto own = seq->table.blocks().first(std::min<size_t>(chain.size(), full));
-    if (chain.size() + 1 < full || !std::equal(own.begin(), own.end(), chain.begin())) {
-      return fmt::format("sequence {}: its blocks are not one chain of the index", seq->spec.id);
-    }
   }
   const Sequence* before = nullptr;
   for (const Sequence* seq : waiting_) {
@@ -67,12 +109,7 @@ std::string Scheduler::check_invariants() const {
     before = seq;
   }
 
-  for (BlockId block = 0; block < pool_.size(); ++block) {
-    if (holders[block] != pool_.references(block)) {
-      return fmt::format("block {} is in {} tables but has {} references", block, holders[block],
-                         pool_.references(block));
-    }
-  }
+  if (std::string wrong = check_holders(); !wrong.empty()) return wrong;
   if (running_.size() + waiting_.size() != sequences_.size()) {
     return fmt::format("{} sequences run and {} wait, but {} are known", running_.size(), waiting_.size(),
                        sequences_.size());

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "control/kv_windows.h"
+
 namespace quire {
 
 uint64_t PrefixCache::xxh3(std::span<const TokenId> tokens, uint64_t parent_hash) {
@@ -14,52 +16,155 @@ uint64_t PrefixCache::xxh3(std::span<const TokenId> tokens, uint64_t parent_hash
 }
 
 PrefixCache::PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_ptr<EvictionPolicy> eviction,
-                         Hash hash)
+                         Hash hash, std::vector<uint32_t> windows)
     : block_size_(block_size),
+      windows_(std::move(windows)),
       eviction_(std::move(eviction)),
       hash_(hash),
-      entries_(num_blocks),
-      tokens_(size_t{num_blocks} * block_size),
-      buckets_(std::bit_ceil(size_t{num_blocks} + 1), kNoBlock) {}
+      buckets_(std::bit_ceil(size_t{num_blocks} + 1), kNoNode),
+      places_(num_blocks) {}
 
-void PrefixCache::match(std::span<const TokenId> tokens, uint64_t salt, std::vector<BlockId>& hits) const {
-  hits.clear();
+// ---- looking up ----
+
+void PrefixCache::match(std::span<const TokenId> tokens, uint64_t salt, Prefix& found) const {
+  found.clear();
+  // By group, how many blocks up to here are there without a gap.
+  std::vector<uint32_t> there(num_groups());
   uint64_t hash = salt;
-  BlockId parent = kNoBlock;
+  NodeId node = kNoNode;
+  uint32_t rows = 0;
   for (size_t end = block_size_; end < tokens.size(); end += block_size_) {
     const auto own = tokens.subspan(end - block_size_, block_size_);
     hash = hash_(own, hash);
-    parent = find(hash, parent, own, salt);
-    if (parent == kNoBlock) return;
-    hits.push_back(parent);
+    node = find(hash, node, own, salt);
+    if (node == kNoNode) break;
+    ++rows;
+    bool enough = true;
+    for (uint32_t group = 0; group < num_groups(); ++group) {
+      there[group] = block(node, group) == kNoBlock ? 0 : there[group] + 1;
+      const uint32_t first = first_block(windows_[group], static_cast<uint32_t>(end), block_size_);
+      enough = enough && there[group] >= rows - first;
+    }
+    if (!enough) continue;
+    found.num_rows = rows;
+    found.node = node;
+  }
+  rows = found.num_rows;
+  found.blocks.assign(size_t{rows} * num_groups(), kNoBlock);
+  node = found.node;
+  for (uint32_t row = rows; row-- > 0; node = nodes_[node].parent) {
+    for (uint32_t group = 0; group < num_groups(); ++group) {
+      if (row < first_block(windows_[group], rows * block_size_, block_size_)) continue;
+      found.blocks[size_t{group} * rows + row] = block(node, group);
+    }
   }
 }
 
-BlockId PrefixCache::publish(BlockId block, BlockId parent, std::span<const TokenId> tokens, uint64_t salt) {
-  const uint64_t hash = hash_(tokens, parent == kNoBlock ? salt : entries_[parent].hash);
-  if (const BlockId known = find(hash, parent, tokens, salt); known != kNoBlock) return known;
+std::span<const TokenId> PrefixCache::tokens_of(NodeId node) const {
+  return std::span(tokens_).subspan(size_t{node} * block_size_, block_size_);
+}
 
-  Entry& entry = entries_[block];
-  entry = Entry{.published = true, .hash = hash, .salt = salt, .parent = parent};
-  if (parent != kNoBlock) {
-    entry.depth = entries_[parent].depth + 1;
-    entry.next_sibling = std::exchange(entries_[parent].first_child, block);
-    if (entry.next_sibling != kNoBlock) entries_[entry.next_sibling].previous_sibling = block;
+NodeId PrefixCache::find(uint64_t hash, NodeId parent, std::span<const TokenId> tokens, uint64_t salt) const {
+  NodeId node = buckets_[hash & (buckets_.size() - 1)];
+  for (; node != kNoNode; node = nodes_[node].next_in_bucket) {
+    const Node& known = nodes_[node];
+    if (known.hash == hash && known.parent == parent && known.salt == salt &&
+        std::ranges::equal(tokens_of(node), tokens)) {
+      break;
+    }
   }
-  entry.next_in_bucket = std::exchange(buckets_[hash & (buckets_.size() - 1)], block);
-  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(block) * block_size_);
+  return node;
+}
+
+NodeId PrefixCache::ancestor(NodeId node, uint32_t num_blocks) const {
+  if (num_blocks == 0) return kNoNode;
+  while (node != kNoNode && nodes_[node].depth >= num_blocks) node = nodes_[node].parent;
+  return node;
+}
+
+bool PrefixCache::spells(NodeId node, std::span<const TokenId> tokens, uint64_t salt) const {
+  for (; node != kNoNode; node = nodes_[node].parent) {
+    if (tokens.size() < block_size_ || nodes_[node].salt != salt ||
+        !std::ranges::equal(tokens_of(node), tokens.last(block_size_))) {
+      return false;
+    }
+    tokens = tokens.first(tokens.size() - block_size_);
+  }
+  return tokens.empty();
+}
+
+// ---- putting in ----
+
+NodeId PrefixCache::publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt) {
+  const uint64_t hash = hash_(tokens, parent == kNoNode ? salt : nodes_[parent].hash);
+  if (const NodeId known = find(hash, parent, tokens, salt); known != kNoNode) return known;
+
+  const NodeId made = make_node();
+  Node& node = nodes_[made];
+  node = Node{.used = true, .hash = hash, .salt = salt, .parent = parent};
+  if (parent != kNoNode) {
+    node.depth = nodes_[parent].depth + 1;
+    node.next_sibling = std::exchange(nodes_[parent].first_child, made);
+    if (node.next_sibling != kNoNode) nodes_[node.next_sibling].previous_sibling = made;
+  }
+  node.next_in_bucket = std::exchange(bucket(hash), made);
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(made) * block_size_);
+  return made;
+}
+
+NodeId PrefixCache::make_node() {
+  if (!free_nodes_.empty()) {
+    const NodeId node = free_nodes_.back();
+    free_nodes_.pop_back();
+    return node;
+  }
+  const auto node = static_cast<NodeId>(nodes_.size());
+  nodes_.emplace_back();
+  tokens_.resize(tokens_.size() + block_size_);
+  blocks_.resize(blocks_.size() + num_groups(), kNoBlock);
+  if (nodes_.size() > buckets_.size()) widen_buckets();
+  return node;
+}
+
+void PrefixCache::widen_buckets() {
+  buckets_.assign(buckets_.size() * 2, kNoNode);
+  for (NodeId node = 0; node < nodes_.size(); ++node) {
+    if (nodes_[node].used) nodes_[node].next_in_bucket = std::exchange(bucket(nodes_[node].hash), node);
+  }
+}
+
+BlockId PrefixCache::attach(NodeId node, uint32_t group, BlockId block) {
+  BlockId& known = blocks_[size_t{node} * num_groups() + group];
+  if (known != kNoBlock) return known;
+  known = block;
+  places_[block] = {.node = node, .group = group};
   use(block);
   return block;
 }
 
+void PrefixCache::pin(NodeId node) {
+  if (node == kNoNode) return;
+  ++nodes_[node].pins;
+  ++num_pins_;
+}
+
+void PrefixCache::unpin(NodeId node) {
+  if (node == kNoNode) return;
+  --nodes_[node].pins;
+  --num_pins_;
+  erase_empty(node);
+}
+
+// ---- taking out ----
+
 void PrefixCache::use(BlockId block) {
-  Entry& entry = entries_[block];
-  if (std::exchange(entry.idle, false)) --num_idle_;
-  eviction_->use({block, entry.hash, entry.depth});
+  Place& place = places_[block];
+  if (std::exchange(place.idle, false)) --num_idle_;
+  eviction_->use({block, nodes_[place.node].hash, nodes_[place.node].depth});
 }
 
 void PrefixCache::idle(BlockId block) {
-  entries_[block].idle = true;
+  places_[block].idle = true;
   ++num_idle_;
   eviction_->idle(block);
 }
@@ -67,85 +172,119 @@ void PrefixCache::idle(BlockId block) {
 BlockId PrefixCache::evict() {
   BlockId block = eviction_->victim();
   if (block == kNoBlock) return kNoBlock;
-  while (entries_[block].first_child != kNoBlock) block = entries_[block].first_child;
-  remove(block);
-  return block;
-}
-
-std::span<const TokenId> PrefixCache::tokens_of(BlockId block) const {
-  return std::span(tokens_).subspan(size_t{block} * block_size_, block_size_);
-}
-
-BlockId PrefixCache::find(uint64_t hash, BlockId parent, std::span<const TokenId> tokens,
-                          uint64_t salt) const {
-  BlockId block = buckets_[hash & (buckets_.size() - 1)];
-  for (; block != kNoBlock; block = entries_[block].next_in_bucket) {
-    const Entry& entry = entries_[block];
-    if (entry.hash == hash && entry.parent == parent && entry.salt == salt &&
-        std::ranges::equal(tokens_of(block), tokens)) {
-      break;
+  NodeId node = places_[block].node;
+  if (windows_[places_[block].group] == 0) {
+    // The end of the chain. Whoever held a block there would hold this one: all of that node are idle.
+    while (nodes_[node].first_child != kNoNode) node = nodes_[node].first_child;
+    for (uint32_t group = 0; group < num_groups(); ++group) {
+      if (this->block(node, group) != kNoBlock) block = this->block(node, group);
     }
   }
+  forget(block);
+  erase_empty(node);
   return block;
 }
 
-/// Takes an idle block without children out of the index.
-void PrefixCache::remove(BlockId block) {
-  Entry& entry = entries_[block];
-  BlockId* link = &buckets_[entry.hash & (buckets_.size() - 1)];
-  while (*link != block) link = &entries_[*link].next_in_bucket;
-  *link = entry.next_in_bucket;
-
-  if (entry.next_sibling != kNoBlock) {
-    entries_[entry.next_sibling].previous_sibling = entry.previous_sibling;
-  }
-  if (entry.previous_sibling != kNoBlock) {
-    entries_[entry.previous_sibling].next_sibling = entry.next_sibling;
-  } else if (entry.parent != kNoBlock) {
-    entries_[entry.parent].first_child = entry.next_sibling;
-  }
-  entry = {};
+void PrefixCache::forget(BlockId block) {
+  Place& place = places_[block];
+  blocks_[size_t{place.node} * num_groups() + place.group] = kNoBlock;
+  place = {};
   --num_idle_;
   eviction_->remove(block);
 }
 
+/// Takes the node out of the index, and then those before it, as far as nothing needs them.
+void PrefixCache::erase_empty(NodeId node) {
+  while (node != kNoNode) {
+    const auto own = std::span(blocks_).subspan(size_t{node} * num_groups(), num_groups());
+    const bool holds_block = std::any_of(own.begin(), own.end(), [](BlockId b) { return b != kNoBlock; });
+    if (holds_block || nodes_[node].pins > 0 || nodes_[node].first_child != kNoNode) return;
+    const NodeId parent = nodes_[node].parent;
+    erase(node);
+    node = parent;
+  }
+}
+
+void PrefixCache::erase(NodeId node) {
+  Node& old = nodes_[node];
+  NodeId* link = &bucket(old.hash);
+  while (*link != node) link = &nodes_[*link].next_in_bucket;
+  *link = old.next_in_bucket;
+
+  if (old.next_sibling != kNoNode) nodes_[old.next_sibling].previous_sibling = old.previous_sibling;
+  if (old.previous_sibling != kNoNode) {
+    nodes_[old.previous_sibling].next_sibling = old.next_sibling;
+  } else if (old.parent != kNoNode) {
+    nodes_[old.parent].first_child = old.next_sibling;
+  }
+  old = {};
+  free_nodes_.push_back(node);
+}
+
+// ---- checking ----
+
+std::string PrefixCache::check_node(NodeId node) const {
+  const Node& known = nodes_[node];
+  bool needed = known.pins > 0 || known.first_child != kNoNode;
+  for (uint32_t group = 0; group < num_groups(); ++group) {
+    const BlockId own = block(node, group);
+    if (own == kNoBlock) continue;
+    needed = true;
+    if (places_[own].node != node || places_[own].group != group) {
+      return fmt::format("block {} of node {} knows another place", own, node);
+    }
+    if (windows_[group] != 0 || known.parent == kNoNode) continue;
+    const BlockId before = block(known.parent, group);
+    if (before == kNoBlock) return fmt::format("block {} outlived that of its parent", own);
+    if (is_idle(before) && !is_idle(own)) return fmt::format("block {} is held, its parent's is not", own);
+  }
+  if (!needed) return fmt::format("nothing needs node {}", node);
+  if (known.parent != kNoNode) {
+    const Node& parent = nodes_[known.parent];
+    if (!parent.used) return fmt::format("node {} outlived its parent {}", node, known.parent);
+    if (parent.salt != known.salt) return fmt::format("node {} has another salt than its parent", node);
+    if (parent.depth + 1 != known.depth) return fmt::format("node {} has a wrong depth", node);
+  } else if (known.depth != 0) {
+    return fmt::format("node {} is a root with a depth", node);
+  }
+  const uint64_t parent_hash = known.parent == kNoNode ? known.salt : nodes_[known.parent].hash;
+  if (hash_(tokens_of(node), parent_hash) != known.hash) return fmt::format("node {} has a wrong hash", node);
+  if (find(known.hash, known.parent, tokens_of(node), known.salt) != node) {
+    return fmt::format("node {} is not found by its contents", node);
+  }
+  return {};
+}
+
 std::string PrefixCache::check_invariants() const {
+  size_t num_used = 0;
+  size_t num_children = 0;
+  size_t num_listed = 0;
+  for (NodeId node = 0; node < nodes_.size(); ++node) {
+    if (!nodes_[node].used) continue;
+    ++num_used;
+    if (nodes_[node].parent != kNoNode) ++num_children;
+    if (std::string wrong = check_node(node); !wrong.empty()) return wrong;
+    for (NodeId child = nodes_[node].first_child; child != kNoNode; child = nodes_[child].next_sibling) {
+      if (nodes_[child].parent != node) return fmt::format("node {} has a wrong child", node);
+      if (++num_listed > nodes_.size()) return "a list of children is a loop";
+    }
+  }
+  if (num_listed != num_children) return "a child is not in its parent's list";
+  if (num_used != num_nodes()) return "a node is lost";
   uint32_t num_idle = 0;
-  uint32_t num_children = 0;
   for (BlockId block = 0; block < num_blocks(); ++block) {
-    const Entry& entry = entries_[block];
-    if (!entry.published) {
-      if (entry.idle) return fmt::format("block {} is idle but not published", block);
-      continue;
-    }
-    num_idle += entry.idle ? 1 : 0;
-    if (entry.parent != kNoBlock) {
-      const Entry& parent = entries_[entry.parent];
-      if (!parent.published) return fmt::format("block {} outlived its parent {}", block, entry.parent);
-      if (parent.idle && !entry.idle) return fmt::format("block {} is held, its parent is not", block);
-      if (parent.salt != entry.salt) return fmt::format("block {} has another salt than its parent", block);
-      if (parent.depth + 1 != entry.depth) return fmt::format("block {} has a wrong depth", block);
-    }
-    const uint64_t parent_hash = entry.parent == kNoBlock ? entry.salt : entries_[entry.parent].hash;
-    if (hash_(tokens_of(block), parent_hash) != entry.hash) {
-      return fmt::format("block {} has a wrong hash", block);
-    }
-    if (find(entry.hash, entry.parent, tokens_of(block), entry.salt) != block) {
-      return fmt::format("block {} is not found by its contents", block);
-    }
-    for (BlockId child = entry.first_child; child != kNoBlock; child = entries_[child].next_sibling) {
-      if (entries_[child].parent != block) return fmt::format("block {} has a wrong child", block);
-      if (++num_children > this->num_blocks()) return "a list of children is a loop";
+    const Place& place = places_[block];
+    num_idle += place.idle ? 1 : 0;
+    if (place.node == kNoNode) {
+      if (place.idle) return fmt::format("block {} is idle but not published", block);
+    } else if (this->block(place.node, place.group) != block) {
+      return fmt::format("block {} is not where it thinks", block);
     }
   }
-  for (BlockId block = 0; block < num_blocks(); ++block) {
-    num_children -= entries_[block].parent != kNoBlock ? 1 : 0;
-  }
-  if (num_children != 0) return "a child is not in its parent's list";
   if (num_idle != num_idle_) return fmt::format("{} blocks idle, {} counted", num_idle, num_idle_);
   const BlockId victim = eviction_->victim();
   if ((victim == kNoBlock) != (num_idle == 0)) return "the eviction policy lost or invented a block";
-  if (victim != kNoBlock && !entries_[victim].idle) return fmt::format("victim {} is not idle", victim);
+  if (victim != kNoBlock && !places_[victim].idle) return fmt::format("victim {} is not idle", victim);
   return {};
 }
 

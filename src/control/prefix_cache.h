@@ -11,12 +11,29 @@
 
 namespace quire {
 
-/// Index from token prefixes to the blocks that hold their K/V, whole blocks only.
+/// A prefix that the index knows: a whole number of blocks' tokens after another prefix.
+using NodeId = uint32_t;
+inline constexpr NodeId kNoNode = UINT32_MAX;
+
+/// K/V that is there already: the first entries of a sequence's block table, for each group in turn.
+struct Prefix {
+  uint32_t num_rows = 0;        // entries of each group
+  NodeId node = kNoNode;        // the whole blocks of it in the index; kNoNode if it knows none
+  std::vector<BlockId> blocks;  // [group][row]; kNoBlock where the group's window has moved on
+
+  void clear() { *this = {}; }
+};
+
+/// Index from token prefixes to the blocks that hold their K/V, whole blocks only: a tree whose nodes are the
+/// tokens of one block after those of the parent, under one salt. A node has a block for each K/V group, as
+/// far as it is cached.
 ///
-/// A published block is found by its parent (the block before it), its tokens and its salt. All three are
-/// compared, the hash only finds the candidates; so a match is exact by induction along the chain. This needs
-/// a parent to stay as long as its children: whoever holds a block holds its parents (publish() says how),
-/// and eviction takes the end of a chain first.
+/// A node is found by its parent, its tokens and its salt. All three are compared, the hash only finds the
+/// candidates; so a match is exact by induction along the chain. A node stays as long as it has a block, a
+/// child, or a table whose last full block it is (a pin); so a chain is whole even where windows have moved
+/// on and blocks were evicted. Of a group that sees all, no block outlives that of its parent: who holds one
+/// holds all before it, and eviction takes the end of a chain first. Blocks of a group with a window are
+/// evicted alone.
 ///
 /// Knows blocks by number only; who holds them, BlockPool counts and tells. Not thread-safe.
 /// After the block hashes of Kwon et al. 2023 (PagedAttention) and Zheng et al. 2024 (SGLang).
@@ -27,24 +44,41 @@ class PrefixCache {
   /// XXH3, 64 bits, `parent_hash` as its seed.
   static uint64_t xxh3(std::span<const TokenId> tokens, uint64_t parent_hash);
 
+  /// `windows`: one a K/V group, 0 sees all (kv_windows.h).
   PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_ptr<EvictionPolicy> eviction,
-              Hash hash = xxh3);
+              Hash hash = xxh3, std::vector<uint32_t> windows = {0});
 
-  uint32_t num_blocks() const { return static_cast<uint32_t>(entries_.size()); }
+  uint32_t num_blocks() const { return static_cast<uint32_t>(places_.size()); }
   uint32_t block_size() const { return block_size_; }
+  std::span<const uint32_t> windows() const { return windows_; }
+  uint32_t num_groups() const { return static_cast<uint32_t>(windows_.size()); }
 
-  /// Sets `hits` to the blocks of the longest cached prefix of `tokens`, in order; at most
-  /// floor((length - 1) / block size), so that a token is left to compute. The caller retains them.
-  void match(std::span<const TokenId> tokens, uint64_t salt, std::vector<BlockId>& hits) const;
+  /// Sets `found` to the longest prefix of `tokens` from which a sequence can go on: each group has all
+  /// blocks that the next token reads, so all of them where it sees all. At most floor((length - 1) / block
+  /// size) blocks, so that a token is left to compute. The caller retains the blocks and pins the node.
+  void match(std::span<const TokenId> tokens, uint64_t salt, Prefix& found) const;
 
-  /// Makes a full, computed block known. `tokens` are its own, `parent` the published block before it, or
-  /// kNoBlock. REQUIRES: `block` is held and not published. Returns the block that stands for these contents:
-  /// `block`, or another that was published earlier, which the caller must then hold in its place (both hold
-  /// the same K/V). So a sequence's published blocks are always one chain of the index.
-  BlockId publish(BlockId block, BlockId parent, std::span<const TokenId> tokens, uint64_t salt);
+  /// The node of a full block whose tokens are `tokens` after those of `parent` (kNoNode at the root). A new
+  /// one must get a block, a pin or a child before anything is evicted.
+  NodeId publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt);
+  /// Makes `block` the one of the node's group. REQUIRES: it is held, computed and not published. Returns the
+  /// block that stands for these contents: `block`, or another that was there before, which the caller must
+  /// then hold in its place (both hold the same K/V).
+  BlockId attach(NodeId node, uint32_t group, BlockId block);
 
-  bool contains(BlockId block) const { return entries_[block].published; }
-  bool is_idle(BlockId block) const { return entries_[block].idle; }
+  // One pin for every table that ends, as far as it is published, with this node. Nothing for kNoNode.
+  void pin(NodeId node);
+  void unpin(NodeId node);
+
+  /// The node `num_blocks` blocks from the root, on the way to `node` or itself.
+  NodeId ancestor(NodeId node, uint32_t num_blocks) const;
+  BlockId block(NodeId node, uint32_t group) const { return blocks_[size_t{node} * num_groups() + group]; }
+  uint32_t pins(NodeId node) const { return nodes_[node].pins; }
+  uint64_t num_pins() const { return num_pins_; }
+  uint32_t num_nodes() const { return static_cast<uint32_t>(nodes_.size() - free_nodes_.size()); }
+
+  bool contains(BlockId block) const { return places_[block].node != kNoNode; }
+  bool is_idle(BlockId block) const { return places_[block].idle; }
 
   // Called by BlockPool for published blocks.
   void use(BlockId block);   // one more holder
@@ -53,34 +87,52 @@ class PrefixCache {
   BlockId evict();
   uint32_t num_idle() const { return num_idle_; }
 
-  /// Empty if the index is consistent, else what is not. O(blocks).
+  /// The node stands for exactly these tokens, a whole number of blocks. O(tokens).
+  bool spells(NodeId node, std::span<const TokenId> tokens, uint64_t salt) const;
+  /// Empty if the index is consistent, else what is not. O(nodes + blocks).
   std::string check_invariants() const;
 
  private:
-  struct Entry {
-    bool published = false;
-    bool idle = false;
+  struct Node {
+    bool used = false;
     uint64_t hash = 0;
     uint64_t salt = 0;
-    uint32_t depth = 0;
-    BlockId parent = kNoBlock;
-    BlockId next_in_bucket = kNoBlock;
-    BlockId first_child = kNoBlock;  // the last published
-    BlockId next_sibling = kNoBlock;
-    BlockId previous_sibling = kNoBlock;
+    uint32_t depth = 0;  // blocks before its own
+    uint32_t pins = 0;
+    NodeId parent = kNoNode;
+    NodeId next_in_bucket = kNoNode;
+    NodeId first_child = kNoNode;  // the last published
+    NodeId next_sibling = kNoNode;
+    NodeId previous_sibling = kNoNode;
+  };
+  struct Place {
+    NodeId node = kNoNode;  // kNoNode: not published
+    uint32_t group = 0;
+    bool idle = false;
   };
 
-  std::span<const TokenId> tokens_of(BlockId block) const;
-  BlockId find(uint64_t hash, BlockId parent, std::span<const TokenId> tokens, uint64_t salt) const;
-  void remove(BlockId block);
+  std::span<const TokenId> tokens_of(NodeId node) const;
+  NodeId find(uint64_t hash, NodeId parent, std::span<const TokenId> tokens, uint64_t salt) const;
+  NodeId& bucket(uint64_t hash) { return buckets_[hash & (buckets_.size() - 1)]; }
+  NodeId make_node();
+  void widen_buckets();
+  void forget(BlockId block);
+  void erase_empty(NodeId node);
+  void erase(NodeId node);
+  std::string check_node(NodeId node) const;
 
   uint32_t block_size_;
+  std::vector<uint32_t> windows_;
   std::unique_ptr<EvictionPolicy> eviction_;
   Hash hash_;
-  std::vector<Entry> entries_;    // by block
-  std::vector<TokenId> tokens_;   // by block, block_size each
-  std::vector<BlockId> buckets_;  // a power of two, first block of each chain
+  std::vector<Node> nodes_;
+  std::vector<TokenId> tokens_;     // by node, block_size each
+  std::vector<BlockId> blocks_;     // by node, one a group; kNoBlock: not cached
+  std::vector<NodeId> free_nodes_;  // a stack
+  std::vector<NodeId> buckets_;     // a power of two, the first node of each
+  std::vector<Place> places_;       // by block
   uint32_t num_idle_ = 0;
+  uint64_t num_pins_ = 0;
 };
 
 }  // namespace quire

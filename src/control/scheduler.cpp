@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "control/kv_windows.h"
+
 namespace quire {
 namespace {
 
@@ -19,6 +21,7 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   require_positive(config.block_size, "block_size");
   require_positive(config.max_num_seqs, "max_num_seqs");
   require_positive(config.max_model_len, "max_model_len");
+  if (config.kv_windows.empty()) throw Error("scheduler: kv_windows must have an entry a K/V group");
   if (config.num_blocks == kNoBlock || config.max_num_seqs == kNoSlot) {
     throw Error("scheduler: num_blocks and max_num_seqs must be less than 4294967295");
   }
@@ -36,7 +39,10 @@ Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(checked(config)),
       watermark_(static_cast<uint32_t>(std::min<uint64_t>(
           ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
-      pool_(PrefixCache(config.num_blocks, config.block_size, make_lru_eviction(config.num_blocks))),
+      longest_(
+          longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
+      pool_(PrefixCache(config.num_blocks, config.block_size, make_lru_eviction(config.num_blocks),
+                        PrefixCache::xxh3, config.kv_windows)),
       by_slot_(config.max_num_seqs),
       free_slots_(config.max_num_seqs) {
   std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is given first
@@ -55,11 +61,10 @@ Expected<void> Scheduler::add(SeqSpec spec) {
                   fmt::format("{} prompt tokens and {} to generate exceed the maximum length of {} tokens",
                               spec.prompt.size(), spec.max_tokens, config_.max_model_len));
   }
-  const uint64_t capacity = uint64_t{config_.num_blocks} * config_.block_size;
-  if (length - 1 > capacity) {  // the last token is sampled, never computed
+  if (length - 1 > longest_) {  // the last token is sampled, never computed
     return refuse(RequestErrorCode::kTooLong,
                   fmt::format("{} prompt tokens and {} to generate exceed the {} tokens of the K/V pool",
-                              spec.prompt.size(), spec.max_tokens, capacity));
+                              spec.prompt.size(), spec.max_tokens, longest_));
   }
   if (waiting_.size() >= config_.max_waiting) {
     return refuse(RequestErrorCode::kQueueFull, fmt::format("{} sequences wait already", waiting_.size()));
@@ -84,6 +89,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   seq.tokens = std::move(spec.prompt);
   seq.prompt_length = seq.total();
   seq.arrival = arrivals_++;
+  seq.table = BlockTable(pool_.cache().num_groups());
   seq.spec = std::move(spec);
   waiting_.push_back(&seq);
   return {};
@@ -175,44 +181,56 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
       ++i;
       continue;
     }
-    uint32_t cached_tokens = 0;
-    hits_.clear();
-    if (parent != nullptr) {
-      cached_tokens = seq.prompt_length - 1;
-      const auto shared = parent->table.blocks().first(ceil_div(cached_tokens, config_.block_size));
-      hits_.assign(shared.begin(), shared.end());
-    } else if (config_.enable_prefix_caching) {
-      pool_.cache().match(seq.tokens, seq.spec.salt, hits_);
-      cached_tokens = static_cast<uint32_t>(hits_.size()) * config_.block_size;
-    }
-    // A hit block that nobody holds counts as available, but not once this sequence holds it. A partly
-    // filled block of the parent is copied.
-    uint64_t needed = ceil_div(seq.total(), config_.block_size) - cached_tokens / config_.block_size;
-    for (const BlockId block : hits_) needed += pool_.references(block) == 0 ? 1 : 0;
+    const uint32_t cached_tokens = find_prefix(seq, parent);
+    const uint64_t needed = blocks_to_admit(seq, cached_tokens);
     if (!running_.empty() && needed + watermark_ > pool_.available()) return;
 
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    admit(plan, seq, hits_, cached_tokens);
-    const uint32_t count = std::min(budget, seq.remaining());
+    admit(plan, seq, prefix_, cached_tokens);
+    const uint64_t room = seq.table.room(pool_, seq.computed);  // at least 1: alone it fits
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
     schedule(plan, seq, count);
     budget -= count;
   }
 }
 
-void Scheduler::admit(StepPlan& plan, Sequence& seq, std::span<const BlockId> blocks,
-                      uint32_t cached_tokens) {
+/// Of a parent that still holds what the last prompt token reads, all of the prompt but that token; else what
+/// the prefix index has.
+uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
+  if (parent != nullptr && parent->table.prefix(pool_, seq.prompt_length - 1, prefix_)) {
+    return seq.prompt_length - 1;
+  }
+  prefix_.clear();
+  if (config_.enable_prefix_caching) pool_.cache().match(seq.tokens, seq.spec.salt, prefix_);
+  return prefix_.num_rows * config_.block_size;
+}
+
+uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const {
+  const uint32_t size = config_.block_size;
+  // A partly filled block of the parent is copied.
+  const uint64_t first_new = uint64_t{cached_tokens / size} * size;
+  const uint64_t chunk = std::min(config_.max_num_batched_tokens, seq.total() - cached_tokens);
+  uint64_t needed = blocks_held(config_.kv_windows, seq.total() - first_new, chunk, size);
+  // A hit block that nobody holds counts as available, but not once this sequence holds it.
+  for (const BlockId block : prefix_.blocks) {
+    needed += block != kNoBlock && pool_.references(block) == 0 ? 1 : 0;
+  }
+  return needed;
+}
+
+void Scheduler::admit(StepPlan& plan, Sequence& seq, const Prefix& prefix, uint32_t cached_tokens) {
   seq.slot = free_slots_.back();
   free_slots_.pop_back();
   by_slot_[seq.slot] = &seq;
   running_.push_back(&seq);
-  seq.table.share(pool_, blocks);
+  seq.table.share(pool_, prefix);
   seq.computed = cached_tokens;
 
   NewSeq& added = plan.added.emplace_back();
   added.slot = seq.slot;
   added.sampling = seq.spec.sampling;
   added.prompt_length = seq.prompt_length;
-  added.blocks.assign(blocks.begin(), blocks.end());
+  added.blocks = prefix.blocks;
   if (seq.spec.sampling.has_penalties()) added.history = seq.tokens;
 
   ++next_stats_.admitted;
@@ -225,12 +243,12 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, std::span<const BlockId> bl
 }
 
 void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
-  const uint32_t known_blocks = seq.table.size();
+  const uint32_t known_rows = seq.table.size();
   seq.table.prepare_write(pool_, seq.computed, count, plan.copies);
-  for (const uint32_t index : seq.table.take_changed()) {
-    plan.updates.push_back({seq.slot, index, seq.table.blocks()[index]});
+  for (const auto& [group, index] : seq.table.take_changed()) {
+    const BlockId block = seq.table.blocks(group)[index];
+    if (block != kNoBlock) plan.updates.push_back({seq.slot, index, block, group});  // else given back since
   }
-  const auto new_blocks = seq.table.blocks().subspan(known_blocks);
   const auto tokens = std::span(seq.tokens).subspan(seq.computed, count);
 
   (seq.decoding() ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
@@ -239,7 +257,10 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
   step.slot = seq.slot;
   step.first_position = seq.computed;
   step.tokens.assign(tokens.begin(), tokens.end());
-  step.new_blocks.assign(new_blocks.begin(), new_blocks.end());
+  for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
+    const auto added = seq.table.blocks(group).subspan(known_rows);
+    step.new_blocks.insert(step.new_blocks.end(), added.begin(), added.end());
+  }
   step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
 }
 
@@ -291,6 +312,7 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
     }
     seq.computed += std::exchange(seq.planned, 0);
     if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
+    seq.table.release_behind(pool_, seq.computed);
     if (!wants_token) continue;
     events.push_back(take_token(seq, std::move(got.tokens.front())));
     if (!events.back().finish) continue;
@@ -342,7 +364,7 @@ void Scheduler::describe_state(StepStats& stats) const {
   // Only full blocks are shared between steps, so no unused place is counted twice.
   stats.slots_unused = 0;
   for (const Sequence* seq : running_) {
-    stats.slots_unused += seq->table.size() * config_.block_size - seq->computed;
+    stats.slots_unused += seq->table.num_groups() * (seq->table.size() * config_.block_size - seq->computed);
   }
   stats.total_evictions = pool_.num_evictions();
 }

@@ -19,6 +19,8 @@ namespace quire {
 struct SchedulerConfig {
   uint32_t num_blocks = 0;
   uint32_t block_size = 16;
+  /// One a K/V group: the sliding window of its layers in tokens, 0 = they see all.
+  std::vector<uint32_t> kv_windows = {0};
   uint32_t max_num_seqs = 64;             // slots
   uint32_t max_num_batched_tokens = 512;  // token budget of a step, >= max_num_seqs
   uint32_t max_model_len = 0;
@@ -110,7 +112,11 @@ class Scheduler {
 
   /// Gives the sequence `count` tokens in this step. REQUIRES: the pool has room for them.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count);
-  void admit(StepPlan& plan, Sequence& seq, std::span<const BlockId> blocks, uint32_t cached_tokens);
+  void admit(StepPlan& plan, Sequence& seq, const Prefix& prefix, uint32_t cached_tokens);
+  /// The K/V that a sequence may share when it comes in, into prefix_. Returns how many tokens that is.
+  uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
+  /// Blocks that must be available for it, given that.
+  uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;
   /// Sends the last admitted back to the queue. REQUIRES: one runs, and it has no part in this step yet.
   void preempt_last();
   /// Takes back slot and blocks; the caller takes it out of running_.
@@ -125,9 +131,11 @@ class Scheduler {
   void update_stats();
   void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;
+  std::string check_holders() const;
 
   SchedulerConfig config_;
   uint32_t watermark_ = 0;  // blocks
+  uint64_t longest_ = 0;    // tokens with K/V that the pool holds for one sequence
   BlockPool pool_;
   std::unordered_map<SeqId, Sequence> sequences_;  // owns all; never iterated
   std::deque<Sequence*> waiting_;                  // in order of arrival
@@ -135,7 +143,7 @@ class Scheduler {
   std::vector<Sequence*> by_slot_;                 // nullptr: free
   std::vector<SlotId> free_slots_;                 // a stack
   std::vector<SlotId> removed_;                    // freed since the last plan
-  std::vector<BlockId> hits_;                      // scratch of plan_admissions
+  Prefix prefix_;                                  // scratch of plan_admissions
   uint64_t arrivals_ = 0;
   StepStats stats_;
   StepStats next_stats_;  // of the step under way

@@ -10,6 +10,8 @@
 
 // The seam between deciding and doing. Plain data: an executor reads nothing else of `control`.
 // Order of execution within a step: removed, added, copies, then seqs in any order.
+// A sequence has a block table for each K/V group: the layers of one sliding window, or a part of them (one
+// group for most models). Position p lies in entry p / block size of each.
 namespace quire {
 
 /// A sequence takes a slot; given once, until it is removed (a preempted sequence is removed and added anew).
@@ -17,7 +19,8 @@ struct NewSeq {
   SlotId slot = kNoSlot;
   SamplingParams sampling;
   uint32_t prompt_length = 0;
-  /// Blocks that already hold its first tokens (prefix hit or fork), in order.
+  /// Blocks that already hold its first tokens (prefix hit or fork), in order; as many for each K/V group,
+  /// one group after the other. kNoBlock where a group has moved its window on.
   std::vector<BlockId> blocks;
   /// All its tokens so far, only if the penalties need them; empty otherwise.
   std::vector<TokenId> history;
@@ -30,12 +33,13 @@ struct BlockCopy {
   friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
 };
 
-/// In the block table of `slot`, entry `index` is now `block`: the copy made for it, or another block with
-/// the same contents that takes its place.
+/// In the block table of `slot` and K/V group `group`, entry `index` is now `block`: the copy made for it, or
+/// another block with the same contents that takes its place.
 struct TableUpdate {
   SlotId slot = kNoSlot;
   uint32_t index = 0;
   BlockId block = kNoBlock;
+  uint32_t group = 0;
   friend bool operator==(const TableUpdate&, const TableUpdate&) = default;
 };
 
@@ -49,8 +53,10 @@ enum class LogitRows : uint8_t {
 struct SeqStep {
   SlotId slot = kNoSlot;
   uint32_t first_position = 0;
-  std::vector<TokenId> tokens;      // never empty
-  std::vector<BlockId> new_blocks;  // appended to its block table before it computes
+  std::vector<TokenId> tokens;  // never empty
+  /// Appended to its block tables before it computes: as many for each K/V group, one after the other.
+  /// Entries that no token to come reads are given back without a word: nobody reads them.
+  std::vector<BlockId> new_blocks;
   LogitRows rows = LogitRows::kNone;
 };
 

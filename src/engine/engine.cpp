@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "control/kv_windows.h"
 #include "engine/choice.h"
 #include "engine/metrics.h"
 #include "engine/step_trace.h"
@@ -84,8 +85,8 @@ struct Engine::Impl {
   /// Tokens that one sequence can have, alone in the pool.
   uint32_t longest() const {
     const SchedulerConfig& limits = config.scheduler;
-    const uint64_t pool = uint64_t{limits.num_blocks} * limits.block_size;
-    return static_cast<uint32_t>(std::min<uint64_t>(limits.max_model_len, pool));
+    return static_cast<uint32_t>(
+        longest_sequence(limits.kv_windows, limits.num_blocks, limits.block_size, limits.max_model_len));
   }
 
   // Any thread.

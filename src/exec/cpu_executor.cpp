@@ -77,10 +77,27 @@ void CpuExecutor::apply_changes(const StepPlan& plan) {
   for (const TableUpdate& update : plan.updates) {
     Slot& slot = used_slot(update.slot, "updates");
     check_block(update.block, "updates");
-    if (update.index >= slot.table.size()) {
-      refuse("updates", fmt::format("slot {}: entry {} of {}", update.slot, update.index, slot.table.size()));
+    if (update.group >= cache_.num_groups() || update.index >= slot.tables[update.group].size()) {
+      refuse("updates", fmt::format("slot {}: there is no entry {} of group {}", update.slot, update.index,
+                                    update.group));
     }
-    slot.table[update.index] = update.block;
+    slot.tables[update.group][update.index] = update.block;
+  }
+}
+
+/// As many blocks to each group's table. `may_lack`: an entry behind its group's window may be kNoBlock.
+void CpuExecutor::append(Slot& slot, std::span<const BlockId> blocks, std::string_view part, bool may_lack) {
+  const uint32_t groups = cache_.num_groups();
+  if (blocks.size() % groups != 0) {
+    refuse(part, fmt::format("{} blocks for {} K/V groups", blocks.size(), groups));
+  }
+  const size_t rows = blocks.size() / groups;
+  for (uint32_t group = 0; group < groups; ++group) {
+    const bool windowed = cache_.groups().windows[group] != 0;
+    for (const BlockId block : blocks.subspan(group * rows, rows)) {
+      if (block != kNoBlock || !may_lack || !windowed) check_block(block, part);
+      slot.tables[group].push_back(block);
+    }
   }
 }
 
@@ -89,7 +106,6 @@ void CpuExecutor::add(const NewSeq& seq) {
   if (seq.slot >= slots_.size()) refuse(kPart, fmt::format("slot {} of {}", seq.slot, slots_.size()));
   Slot& slot = slots_[seq.slot];
   if (slot.used) refuse(kPart, fmt::format("slot {} is taken", seq.slot));
-  for (const BlockId block : seq.blocks) check_block(block, kPart);
   const auto check_token = [&](TokenId token) {
     if (token < 0 || static_cast<uint32_t>(token) >= vocab_size_) {
       refuse(kPart, fmt::format("slot {}: token {} of {}", seq.slot, token, vocab_size_));
@@ -104,7 +120,9 @@ void CpuExecutor::add(const NewSeq& seq) {
   slot.used = true;
   slot.stepped = false;
   slot.computed.reset();
-  slot.table.assign(seq.blocks.begin(), seq.blocks.end());
+  slot.tables.resize(cache_.num_groups());
+  for (auto& table : slot.tables) table.clear();
+  append(slot, seq.blocks, kPart, true);
   slot.sampler.reset(seq.sampling, seq.history, seq.prompt_length);
 }
 
@@ -124,7 +142,7 @@ void CpuExecutor::gather(const StepPlan& plan) {
     tokens_.insert(tokens_.end(), seq.tokens.begin(), seq.tokens.end());
     seqs_.push_back({.num_tokens = static_cast<uint32_t>(seq.tokens.size()),
                      .first_position = seq.first_position,
-                     .block_table = slot.table,
+                     .block_tables = slot.tables,
                      .logit_rows = sampled ? 1U : 0U});
   }
   for (const SeqStep& seq : plan.seqs) slots_[seq.slot].stepped = false;
@@ -133,20 +151,18 @@ void CpuExecutor::gather(const StepPlan& plan) {
 /// Checks the tokens against what the slot holds, and takes in the new blocks.
 void CpuExecutor::advance(const SeqStep& seq, Slot& slot) {
   constexpr std::string_view kPart = "seqs";
-  const size_t shared = slot.table.size() * cache_.block_size();
+  const size_t shared = slot.tables.front().size() * cache_.block_size();
   if (slot.computed ? seq.first_position != *slot.computed : seq.first_position > shared) {
     refuse(kPart, fmt::format("slot {}: position {} where {} tokens are computed", seq.slot,
                               seq.first_position, slot.computed ? size_t{*slot.computed} : shared));
   }
-  for (const BlockId block : seq.new_blocks) {
-    check_block(block, kPart);
-    slot.table.push_back(block);
-  }
+  append(slot, seq.new_blocks, kPart, false);
+  const size_t rows = slot.tables.front().size();
   const size_t end = seq.first_position + seq.tokens.size();
-  if (seq.tokens.empty() || end > max_positions_ || end > slot.table.size() * cache_.block_size()) {
+  if (seq.tokens.empty() || end > max_positions_ || end > rows * cache_.block_size()) {
     refuse(kPart, fmt::format("slot {}: {} tokens from position {} on, in {} blocks of {}, model length {}",
-                              seq.slot, seq.tokens.size(), seq.first_position, slot.table.size(),
-                              cache_.block_size(), max_positions_));
+                              seq.slot, seq.tokens.size(), seq.first_position, rows, cache_.block_size(),
+                              max_positions_));
   }
   for (const TokenId token : seq.tokens) {
     if (token < 0 || static_cast<uint32_t>(token) >= vocab_size_) {

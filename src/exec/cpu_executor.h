@@ -33,9 +33,9 @@ class CpuExecutor final : public Executor {
  private:
   struct Slot {
     bool used = false;
-    bool stepped = false;              // in the plan at hand
-    std::optional<uint32_t> computed;  // tokens whose K/V are there; unknown until its first step
-    std::vector<BlockId> table;
+    bool stepped = false;                      // in the plan at hand
+    std::optional<uint32_t> computed;          // tokens whose K/V are there; unknown until its first step
+    std::vector<std::vector<BlockId>> tables;  // by K/V group, all of one length
     SequenceSampler sampler;
   };
   /// A row of logits and where its token goes.
@@ -47,6 +47,7 @@ class CpuExecutor final : public Executor {
 
   Slot& used_slot(SlotId slot, std::string_view part);
   void check_block(BlockId block, std::string_view part) const;
+  void append(Slot& slot, std::span<const BlockId> blocks, std::string_view part, bool may_lack);
   void apply_changes(const StepPlan& plan);
   void add(const NewSeq& seq);
   void gather(const StepPlan& plan);

@@ -27,7 +27,7 @@ struct Activations {
   Buffer logits;    // [logit rows, vocab]
   std::vector<uint32_t> positions;
   std::vector<uint32_t> logit_rows;
-  std::vector<AttentionSeq> seqs;
+  std::vector<std::vector<AttentionSeq>> seqs;  // by K/V group
 };
 
 float* rows_of(Buffer& buffer, size_t rows, size_t width) {
@@ -54,8 +54,9 @@ struct Decoder::Impl {
   size_t qkv_width() const { return q_width() + 2 * kv_width(); }
   float eps() const { return static_cast<float>(config.rms_norm_eps); }
 
+  static bool covered(const KvCache& cache, const DecoderSeq& seq);
   void check(const KvCache& cache, std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) const;
-  uint32_t lay_out(std::span<const DecoderSeq> seqs);
+  uint32_t lay_out(std::span<const DecoderSeq> seqs, uint32_t num_groups);
   const float* normalized(KernelContext& context, const Buffer& weight, size_t rows);
   void add(KernelContext& context, const Buffer& post_norm, size_t rows);
   void normalize_heads(KernelContext& context, const LayerWeights& layer, float* qkv, size_t rows) const;
@@ -65,20 +66,33 @@ struct Decoder::Impl {
   std::span<const float> head(KernelContext& context);
 };
 
+/// Every block that the sequence reads or writes is there.
+bool Decoder::Impl::covered(const KvCache& cache, const DecoderSeq& seq) {
+  const uint64_t end = uint64_t{seq.first_position} + seq.num_tokens;
+  if (seq.block_tables.size() != cache.num_groups()) return false;
+  for (uint32_t group = 0; group < cache.num_groups(); ++group) {
+    const std::vector<BlockId>& table = seq.block_tables[group];
+    if (end > table.size() * uint64_t{cache.block_size()}) return false;
+    const uint32_t window = cache.groups().windows[group];
+    const bool behind = window != 0 && seq.first_position >= window;
+    const uint32_t first = behind ? (seq.first_position - window + 1) / cache.block_size() : 0;
+    const auto known = [&](BlockId block) { return block < cache.num_blocks(); };
+    if (!std::all_of(table.begin() + first, table.end(), known)) return false;
+  }
+  return true;
+}
+
 /// The memory that a step touches follows from these numbers, so that a mistake of the caller's ends here.
 void Decoder::Impl::check(const KvCache& cache, std::span<const TokenId> tokens,
                           std::span<const DecoderSeq> seqs) const {
   size_t rows = 0;
   for (const DecoderSeq& seq : seqs) {
     const uint64_t end = uint64_t{seq.first_position} + seq.num_tokens;
-    const bool covered = end <= seq.block_table.size() * uint64_t{cache.block_size()};
-    const bool known = std::all_of(seq.block_table.begin(), seq.block_table.end(),
-                                   [&](BlockId block) { return block < cache.num_blocks(); });
-    if (end > max_positions || !covered || !known || seq.logit_rows > seq.num_tokens) {
+    if (end > max_positions || !covered(cache, seq) || seq.logit_rows > seq.num_tokens) {
       throw Error(
-          fmt::format("decoder: a sequence of {} tokens at position {} does not fit its {} blocks or "
-                      "the model's {} positions",
-                      seq.num_tokens, seq.first_position, seq.block_table.size(), max_positions));
+          fmt::format("decoder: a sequence of {} tokens at position {} does not fit its blocks or the "
+                      "model's {} positions",
+                      seq.num_tokens, seq.first_position, max_positions));
     }
     rows += seq.num_tokens;
   }
@@ -93,14 +107,17 @@ void Decoder::Impl::check(const KvCache& cache, std::span<const TokenId> tokens,
 }
 
 /// Fills positions, logit rows and attention spans. Returns how many positions RoPE must cover.
-uint32_t Decoder::Impl::lay_out(std::span<const DecoderSeq> seqs) {
+uint32_t Decoder::Impl::lay_out(std::span<const DecoderSeq> seqs, uint32_t num_groups) {
   act.positions.clear();
   act.logit_rows.clear();
-  act.seqs.clear();
+  act.seqs.resize(num_groups);
+  for (auto& of_group : act.seqs) of_group.clear();
   uint32_t end = 0;
   for (const DecoderSeq& seq : seqs) {
     const auto first_row = static_cast<uint32_t>(act.positions.size());
-    act.seqs.push_back({first_row, seq.num_tokens, seq.first_position, seq.block_table});
+    for (uint32_t group = 0; group < num_groups; ++group) {
+      act.seqs[group].push_back({first_row, seq.num_tokens, seq.first_position, seq.block_tables[group]});
+    }
     for (uint32_t i = 0; i < seq.num_tokens; ++i) {
       act.positions.push_back(seq.first_position + i);
       if (i + seq.logit_rows >= seq.num_tokens) act.logit_rows.push_back(first_row + i);
@@ -189,9 +206,9 @@ void Decoder::Impl::attention(KernelContext& context, KvCache& cache, uint32_t i
   const KvLayout layout{cache.dtype(), cache.block_size(), config.num_kv_heads, config.head_dim};
   const AttentionParams params{config.num_heads, attention_scale, config.windows[index],
                                static_cast<float>(config.attention_soft_cap)};
-  write_kv(context, layout, cache.layer(index), act.seqs, k, qkv_width(), v, qkv_width());
-  paged_attention(context, layout, cache.layer(index), act.seqs, params, qkv, qkv_width(), attended,
-                  q_width());
+  const std::vector<AttentionSeq>& seqs = act.seqs[cache.groups().of_layer[index]];
+  write_kv(context, layout, cache.layer(index), seqs, k, qkv_width(), v, qkv_width());
+  paged_attention(context, layout, cache.layer(index), seqs, params, qkv, qkv_width(), attended, q_width());
   matmul(context, layer.o.matrix, attended, q_width(), rows, rows_of(act.added, rows, hidden), hidden,
          layer.o.bias_data());
   add(context, layer.post_attention_norm, rows);
@@ -262,7 +279,7 @@ std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
   Impl& impl = *impl_;
   impl.check(cache, tokens, seqs);
   if (tokens.empty()) return {};
-  const uint32_t positions = impl.lay_out(seqs);
+  const uint32_t positions = impl.lay_out(seqs, cache.num_groups());
   const size_t rows = tokens.size();
   const size_t hidden = impl.config.hidden_size;
   float* residual = rows_of(impl.act.residual, rows, hidden);

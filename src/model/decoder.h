@@ -5,11 +5,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/model_shape.h"
 #include "kernels/context.h"
 #include "model/config.h"
+#include "model/kv_groups.h"
 #include "tensor/buffer.h"
 
 namespace quire {
@@ -18,11 +20,15 @@ namespace quire {
 struct DecoderSeq {
   uint32_t num_tokens = 0;
   uint32_t first_position = 0;
-  std::span<const BlockId> block_table;  // covers positions [0, first_position + num_tokens)
-  uint32_t logit_rows = 0;               // the last so many tokens give logits: 0, 1 or num_tokens
+  /// One a K/V group (KvCache::groups), each an entry a block size for [0, first_position + num_tokens). What
+  /// lies behind a group's window is not read.
+  std::span<const std::vector<BlockId>> block_tables;
+  uint32_t logit_rows = 0;  // the last so many tokens give logits: 0, 1 or num_tokens
 };
 
-/// The K/V of all layers: per layer num_blocks contiguous blocks (layout: kernels/attention.h).
+/// The K/V of all layers in one pool of blocks, any of which serves any K/V group. A block has a part for
+/// each layer of a group; parts of the same place in their groups lie in one array of num_blocks contiguous
+/// parts (layout: kernels/attention.h).
 class KvCache {
  public:
   KvCache(const ModelConfig& config, DType dtype, uint32_t num_blocks, uint32_t block_size);
@@ -30,16 +36,21 @@ class KvCache {
   uint32_t num_blocks() const { return num_blocks_; }
   uint32_t block_size() const { return block_size_; }
   size_t block_bytes() const { return block_bytes_; }  // of one layer
-  std::byte* layer(uint32_t index) { return data_.data() + size_t{index} * num_blocks_ * block_bytes_; }
-  /// In all layers.
+  const KvGroups& groups() const { return groups_; }
+  uint32_t num_groups() const { return static_cast<uint32_t>(groups_.windows.size()); }
+  /// The parts of all blocks that are this layer's in the blocks of its group.
+  std::byte* layer(uint32_t index) { return parts(groups_.place[index]); }
+  /// For all layers of the block's group.
   void copy_block(BlockId from, BlockId to);
 
  private:
+  std::byte* parts(uint32_t place) { return data_.data() + size_t{place} * num_blocks_ * block_bytes_; }
+
   DType dtype_;
   uint32_t num_blocks_;
   uint32_t block_size_;
   size_t block_bytes_;
-  uint32_t num_layers_;
+  KvGroups groups_;
   Buffer data_;
 };
 

@@ -1,6 +1,7 @@
 #include "model/inspect.h"
 
 #include "model/checkpoint.h"
+#include "model/kv_groups.h"
 #include "model/weights.h"
 
 namespace quire {
@@ -16,6 +17,9 @@ ModelShape model_shape(const ModelConfig& config, DType kv_dtype) {
   shape.vocab_size = config.vocab_size;
   shape.max_positions = config.max_positions;
   shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
+  const KvGroups groups = group_layers(config);
+  shape.kv_windows = groups.windows;
+  shape.kv_layers = groups.layers_per_block;
   for (const ExpectedTensor& expected : expected_tensors(config)) {
     shape.num_parameters += TensorView{config.dtype, expected.shape, nullptr}.num_elements();
   }

@@ -13,17 +13,17 @@ KvCache::KvCache(const ModelConfig& config, DType dtype, uint32_t num_blocks, ui
       num_blocks_(num_blocks),
       block_size_(block_size),
       block_bytes_(KvLayout{dtype, block_size, config.num_kv_heads, config.head_dim}.block_bytes()),
-      num_layers_(config.num_layers) {
+      groups_(group_layers(config)) {
   size_t bytes = 0;
-  if (__builtin_mul_overflow(block_bytes_, size_t{num_blocks} * num_layers_, &bytes)) {
+  if (__builtin_mul_overflow(block_bytes_, size_t{num_blocks} * groups_.layers_per_block, &bytes)) {
     throw Error(fmt::format("a K/V cache of {} blocks of {} tokens is too large", num_blocks, block_size));
   }
   data_ = Buffer(bytes);
 }
 
 void KvCache::copy_block(BlockId from, BlockId to) {
-  for (uint32_t index = 0; index < num_layers_; ++index) {
-    std::memcpy(layer(index) + to * block_bytes_, layer(index) + from * block_bytes_, block_bytes_);
+  for (uint32_t place = 0; place < groups_.layers_per_block; ++place) {
+    std::memcpy(parts(place) + to * block_bytes_, parts(place) + from * block_bytes_, block_bytes_);
   }
 }
 

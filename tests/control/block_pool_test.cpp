@@ -10,7 +10,7 @@ class BlockPoolTest : public testing::Test {
   void TearDown() override { EXPECT_EQ(pool_.check_invariants(), ""); }
   /// A one-block chain that holds `token`; the block that stands for it.
   BlockId publish(BlockId block, TokenId token) {
-    return pool_.publish(block, kNoBlock, std::vector<TokenId>{token, token}, 0);
+    return pool_.attach(pool_.publish(kNoNode, std::vector<TokenId>{token, token}, 0), 0, block);
   }
 
   BlockPool pool_{PrefixCache(4, 2, make_lru_eviction(4))};

@@ -13,6 +13,14 @@ class BlockTableTest : public testing::Test {
  protected:
   void TearDown() override { EXPECT_EQ(pool_.check_invariants(), ""); }
 
+  /// `to` takes what holds the first `tokens` tokens of `from`.
+  bool share(const BlockTable& from, uint32_t tokens, BlockTable& to) {
+    Prefix prefix;
+    if (!from.prefix(pool_, tokens, prefix)) return false;
+    to.share(pool_, prefix);
+    return true;
+  }
+
   BlockPool pool_{PrefixCache(4, 4, make_lru_eviction(4))};
   BlockTable a_, b_;
   std::vector<BlockCopy> copies_;
@@ -40,12 +48,12 @@ TEST_F(BlockTableTest, RoomCountsTheLastBlockAndWhatThePoolHas) {
 
 TEST_F(BlockTableTest, ASharedBlockIsCopiedBeforeAWrite) {
   a_.prepare_write(pool_, 0, 6, copies_);  // blocks 0, 1; the second half full
-  b_.share(pool_, a_.blocks());
+  share(a_, 6, b_);
   EXPECT_EQ(b_.room(pool_, 6), 6U);  // one of the two free blocks is for the copy
   b_.prepare_write(pool_, 6, 1, copies_);
   EXPECT_THAT(copies_, ElementsAre(BlockCopy{1, 2}));
   EXPECT_THAT(b_.blocks(), ElementsAre(0, 2));
-  EXPECT_THAT(b_.take_changed(), ElementsAre(1));
+  EXPECT_THAT(b_.take_changed(), ElementsAre(BlockTable::Entry{0, 1}));
   EXPECT_THAT(b_.take_changed(), IsEmpty());
   EXPECT_EQ(pool_.references(0), 2U);
   EXPECT_TRUE(pool_.writable(1));
@@ -65,7 +73,7 @@ TEST_F(BlockTableTest, APublishedBlockIsCopiedBeforeAWrite) {
 
 TEST_F(BlockTableTest, NoRoomForTheCopyIsNoRoom) {
   a_.prepare_write(pool_, 0, 14, copies_);
-  b_.share(pool_, a_.blocks());
+  share(a_, 14, b_);
   EXPECT_EQ(pool_.available(), 0U);
   EXPECT_EQ(b_.room(pool_, 14), 0U);
 }
@@ -77,11 +85,11 @@ TEST_F(BlockTableTest, PublishingTakesTheBlockThatIsKnown) {
     table->publish(pool_, 0, std::span(tokens).first(4), 0);
   }
   EXPECT_THAT(b_.blocks(), ElementsAre(0, 3));
-  EXPECT_THAT(b_.take_changed(), ElementsAre(0));
+  EXPECT_THAT(b_.take_changed(), ElementsAre(BlockTable::Entry{0, 0}));
   b_.publish(pool_, 1, std::span(tokens).last(4), 0);
   a_.publish(pool_, 1, std::span(tokens).last(4), 0);  // the second to come this time
   EXPECT_THAT(a_.blocks(), ElementsAre(0, 3));
-  EXPECT_THAT(a_.take_changed(), ElementsAre(1));
+  EXPECT_THAT(a_.take_changed(), ElementsAre(BlockTable::Entry{0, 1}));
   EXPECT_EQ(pool_.num_referenced(), 2U);
 }
 
@@ -95,6 +103,70 @@ TEST_F(BlockTableTest, ClearGivesAllBackAndLeavesTheChainsEndToBeEvictedFirst) {
   EXPECT_EQ(pool_.num_cached(), 2U);
   b_.prepare_write(pool_, 0, 12, copies_);  // two free blocks and one evicted
   EXPECT_THAT(b_.blocks(), ElementsAre(2, 3, 1));
+}
+
+/// Two groups: one sees all, the other 6 tokens.
+class WindowedTableTest : public BlockTableTest {
+ protected:
+  WindowedTableTest() {
+    pool_ = BlockPool(PrefixCache(16, 4, make_lru_eviction(16), PrefixCache::xxh3, {0, 6}));
+    a_ = b_ = BlockTable(2);
+  }
+};
+
+TEST_F(WindowedTableTest, GrowsByARowOfOneBlockAGroup) {
+  EXPECT_EQ(a_.room(pool_, 0), 32U);
+  a_.prepare_write(pool_, 0, 5, copies_);
+  EXPECT_THAT(a_.blocks(0), ElementsAre(0, 1));
+  EXPECT_THAT(a_.blocks(1), ElementsAre(2, 3));
+  b_.prepare_write(pool_, 0, 20, copies_);  // 10 blocks; two are left
+  EXPECT_EQ(a_.room(pool_, 5), 7U);
+  b_.prepare_write(pool_, 20, 1, copies_);
+  EXPECT_EQ(a_.room(pool_, 5), 3U);
+}
+
+TEST_F(WindowedTableTest, GivesBackWhatLiesBehindTheWindow) {
+  a_.prepare_write(pool_, 0, 20, copies_);
+  a_.release_behind(pool_, 10);  // position 9 sees 4 to 9
+  EXPECT_THAT(a_.blocks(1), ElementsAre(kNoBlock, 6, 7, 8, 9));
+  EXPECT_THAT(a_.blocks(0), ElementsAre(0, 1, 2, 3, 4));
+  a_.release_behind(pool_, 13);  // position 12 sees 7
+  EXPECT_THAT(a_.blocks(1), ElementsAre(kNoBlock, 6, 7, 8, 9));
+  a_.release_behind(pool_, 14);
+  EXPECT_THAT(a_.blocks(1), ElementsAre(kNoBlock, kNoBlock, 7, 8, 9));
+  EXPECT_EQ(pool_.num_referenced(), 8U);
+  a_.clear(pool_);
+  EXPECT_EQ(pool_.num_free(), 16U);
+}
+
+TEST_F(WindowedTableTest, SharesWhatTheNextTokenReadsOrNothing) {
+  a_.prepare_write(pool_, 0, 14, copies_);
+  a_.release_behind(pool_, 14);
+  EXPECT_FALSE(share(a_, 12, b_));  // position 12 sees 7, in a block that was given back
+  EXPECT_TRUE(share(a_, 13, b_));
+  EXPECT_THAT(b_.blocks(0), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(b_.blocks(1), ElementsAre(kNoBlock, kNoBlock, 6, 7));
+  b_.prepare_write(pool_, 13, 1, copies_);  // both groups' last block is copied
+  EXPECT_THAT(copies_, ElementsAre(BlockCopy{3, 5}, BlockCopy{7, 4}));
+  EXPECT_THAT(b_.take_changed(), ElementsAre(BlockTable::Entry{0, 3}, BlockTable::Entry{1, 3}));
+}
+
+TEST_F(WindowedTableTest, PublishesAllGroupsOfARow) {
+  const std::vector<TokenId> tokens = {1, 2, 3, 4};
+  for (BlockTable* table : {&a_, &b_}) {
+    table->prepare_write(pool_, 0, 5, copies_);
+    table->publish(pool_, 0, tokens, 0);
+  }
+  EXPECT_THAT(b_.blocks(0), ElementsAre(0, 5));
+  EXPECT_THAT(b_.blocks(1), ElementsAre(2, 7));
+  EXPECT_THAT(b_.take_changed(), ElementsAre(BlockTable::Entry{0, 0}, BlockTable::Entry{1, 0}));
+  EXPECT_EQ(a_.node(), b_.node());
+  EXPECT_EQ(pool_.cache().pins(a_.node()), 2U);
+  a_.clear(pool_);
+  b_.clear(pool_);
+  EXPECT_EQ(pool_.num_cached(), 2U);
+  pool_.drop_cached();
+  EXPECT_EQ(pool_.cache().num_nodes(), 0U);
 }
 
 }  // namespace

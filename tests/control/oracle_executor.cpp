@@ -10,6 +10,8 @@ namespace quire::test {
 namespace {
 
 uint64_t extend(uint64_t content, TokenId token) { return mix64(content ^ static_cast<uint64_t>(token)); }
+/// The layers of each group make other K/V of the same tokens.
+uint64_t in_group(uint64_t content, uint32_t group) { return content + group; }
 uint64_t root(uint64_t salt) { return mix64(salt + 1); }
 TokenId sample(uint64_t content, uint32_t choice) {
   return static_cast<TokenId>(mix64(content + choice) % kVocabulary);
@@ -36,15 +38,25 @@ Solo run_alone(const SeqSpec& spec) {
   return solo;
 }
 
-OracleExecutor::OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed)
-    : block_size_(block_size), random_(seed), places_(size_t{num_blocks} * block_size) {}
+OracleExecutor::OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed,
+                               std::vector<uint32_t> windows)
+    : block_size_(block_size),
+      windows_(std::move(windows)),
+      random_(seed),
+      places_(size_t{num_blocks} * block_size) {}
 
 void OracleExecutor::fail(const std::string& what) {
   if (error_.empty()) error_ = what;
 }
 
-OracleExecutor::Place& OracleExecutor::place(const Slot& slot, uint32_t position) {
-  return places_.at(size_t{slot.table.at(position / block_size_)} * block_size_ + position % block_size_);
+OracleExecutor::Place& OracleExecutor::place(const Slot& slot, uint32_t group, uint32_t position) {
+  const BlockId block = slot.tables.at(group).at(position / block_size_);
+  return places_.at(size_t{block} * block_size_ + position % block_size_);
+}
+
+void OracleExecutor::append(Slot& slot, const std::vector<BlockId>& blocks) const {
+  const size_t rows = blocks.size() / windows_.size();
+  for (size_t i = 0; i < blocks.size(); ++i) slot.tables[i / rows].push_back(blocks[i]);
 }
 
 StepResult OracleExecutor::execute(const StepPlan& plan, uint32_t error_every) {
@@ -69,8 +81,9 @@ void OracleExecutor::set_up(const StepPlan& plan) {
     if (slots_.erase(slot) == 0) fail(fmt::format("step {}: removes the empty slot {}", plan.step, slot));
   }
   for (const NewSeq& added : plan.added) {
-    Slot slot{
-        .id = added.sampling.seed, .choice = added.sampling.choice, .table = added.blocks, .computed = {}};
+    Slot slot{.id = added.sampling.seed, .choice = added.sampling.choice, .tables = {}, .computed = {}};
+    slot.tables.resize(windows_.size());
+    append(slot, added.blocks);
     if (!slots_.emplace(added.slot, slot).second) fail(fmt::format("slot {} given twice", added.slot));
   }
   for (const BlockCopy& copy : plan.copies) {
@@ -78,7 +91,8 @@ void OracleExecutor::set_up(const StepPlan& plan) {
                 places_.begin() + static_cast<ptrdiff_t>(copy.to) * block_size_);
   }
   for (const TableUpdate& update : plan.updates) {
-    slots_.at(update.slot).table.at(update.index) = update.block;
+    slots_.at(update.slot).tables.at(update.group).at(update.index) = update.block;
+    if (update.block >= places_.size() / block_size_) fail("an update to no block");
   }
   std::set<BlockId> fresh;
   for (const SeqStep& step : plan.seqs) {
@@ -92,30 +106,38 @@ void OracleExecutor::set_up(const StepPlan& plan) {
 SeqResult OracleExecutor::compute(const SeqStep& step) {
   Slot& slot = slots_.at(step.slot);
   const Solo& expected = solo_.at(slot.id);
-  slot.table.insert(slot.table.end(), step.new_blocks.begin(), step.new_blocks.end());
+  append(slot, step.new_blocks);
   const auto where = fmt::format("sequence {} at position {}", slot.id, step.first_position);
   const auto count = static_cast<uint32_t>(step.tokens.size());
   const uint32_t end = step.first_position + count;
 
   if (slot.computed && *slot.computed != step.first_position) fail(where + ": a gap or a repetition");
   if (count == 0) fail(where + ": no tokens");
-  if (slot.table.size() != (end + block_size_ - 1) / block_size_) fail(where + ": wrong number of blocks");
+  for (const auto& table : slot.tables) {
+    if (table.size() != (end + block_size_ - 1) / block_size_) fail(where + ": wrong number of blocks");
+  }
   if (end > expected.tokens.size() ||
       !std::equal(step.tokens.begin(), step.tokens.end(), expected.tokens.begin() + step.first_position)) {
     fail(where + ": other tokens than alone");
     return {};
   }
-  for (uint32_t p = 0; p < step.first_position; ++p) {
-    const Place& earlier = place(slot, p);
-    if (earlier.position != p || earlier.content != expected.contents[p]) {
-      fail(fmt::format("{}: block {} does not hold its position {}", where, slot.table[p / block_size_], p));
+  for (uint32_t group = 0; group < windows_.size(); ++group) {
+    for (uint32_t p = 0; p < step.first_position; ++p) {
+      if (windows_[group] != 0 && p + windows_[group] <= step.first_position) continue;  // out of sight
+      const Place& earlier = place(slot, group, p);
+      if (earlier.position != p || earlier.content != in_group(expected.contents[p], group)) {
+        fail(fmt::format("{}: group {}: block {} does not hold its position {}", where, group,
+                         slot.tables[group][p / block_size_], p));
+      }
+    }
+    for (uint32_t p = step.first_position; p < end; ++p) {
+      place(slot, group, p) = {p, in_group(expected.contents[p], group)};
     }
   }
-  for (uint32_t p = step.first_position; p < end; ++p) place(slot, p) = {p, expected.contents[p]};
   slot.computed = end;
   if (step.rows == LogitRows::kNone) return {};
   SeqResult result;
-  const uint64_t content = place(slot, end - 1).content;
+  const uint64_t content = place(slot, 0, end - 1).content;
   result.tokens.push_back({.token = sample(content, slot.choice), .logprob = 0, .rank = 0, .top = {}});
   return result;
 }
@@ -137,6 +159,7 @@ void OracleExecutor::add_to_digest(const StepPlan& plan) {
   for (const TableUpdate& update : plan.updates) {
     add(update.slot);
     add((uint64_t{update.index} << 32) | update.block);
+    if (update.group > 0) add(update.group);
   }
   for (const SeqStep& step : plan.seqs) {
     add(step.slot);

@@ -24,13 +24,15 @@ Solo run_alone(const SeqSpec& spec);
 
 /// An executor that knows where every token's K/V must lie. For each place of each physical block it keeps
 /// what was written there, and it keeps block tables of its own, made from the plans alone. Before a sequence
-/// computes, each earlier position must hold the K/V of exactly its own prefix. What it samples depends on
+/// computes, each earlier position that it sees must hold the K/V of exactly its own prefix, in every group.
+/// What it samples depends on
 /// the contents it reads through the table, so a wrong block also shows as a wrong output.
 ///
 /// SamplingParams::seed names the sequence (its SeqId); outputs depend on prefix, salt and `choice`.
 class OracleExecutor {
  public:
-  OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed);
+  OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed,
+                 std::vector<uint32_t> windows = {0});
 
   void expect(const SeqSpec& spec) { solo_.emplace(spec.id, run_alone(spec)); }
   const Solo& solo(SeqId id) const { return solo_.at(id); }
@@ -50,17 +52,19 @@ class OracleExecutor {
   struct Slot {
     SeqId id = 0;
     uint32_t choice = 0;
-    std::vector<BlockId> table;
-    std::optional<uint32_t> computed;  // unknown until its first step
+    std::vector<std::vector<BlockId>> tables;  // by K/V group
+    std::optional<uint32_t> computed;          // unknown until its first step
   };
 
   void fail(const std::string& what);
   void set_up(const StepPlan& plan);
   SeqResult compute(const SeqStep& step);
   void add_to_digest(const StepPlan& plan);
-  Place& place(const Slot& slot, uint32_t position);
+  Place& place(const Slot& slot, uint32_t group, uint32_t position);
+  void append(Slot& slot, const std::vector<BlockId>& blocks) const;
 
   uint32_t block_size_;
+  std::vector<uint32_t> windows_;
   SplitMix64 random_;
   std::vector<Place> places_;
   std::map<SlotId, Slot> slots_;

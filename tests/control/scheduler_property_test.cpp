@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "control/kv_windows.h"
 #include "control/scheduler.h"
 #include "tests/control/oracle_executor.h"
 
@@ -18,11 +19,11 @@ namespace {
 /// One scheduler under random fire. Everything follows from the seed.
 class World {
  public:
-  explicit World(uint64_t seed)
+  explicit World(uint64_t seed, bool windowed = false)
       : random_(seed),
-        config_(random_config()),
+        config_(windowed ? with_windows(random_config(), seed) : random_config()),
         scheduler_(config_),
-        executor_(config_.num_blocks, config_.block_size, seed),
+        executor_(config_.num_blocks, config_.block_size, seed, config_.kv_windows),
         error_every_(random_.below(3) == 0 ? 50 : 0) {
     for (auto& prompt : common_prompts_) prompt = random_tokens(1 + below(4 * config_.block_size));
   }
@@ -58,7 +59,8 @@ class World {
     add(last);
     finish_all();
     const StepStats& stats = scheduler_.stats();
-    const uint32_t its_own = config_.enable_prefix_caching && config_.block_size == 1 ? 1 : 0;
+    const auto groups = static_cast<uint32_t>(config_.kv_windows.size());
+    const uint32_t its_own = config_.enable_prefix_caching && config_.block_size == 1 ? groups : 0;
     if (stats.running + stats.waiting + stats.blocks_referenced + stats.blocks_shared + stats.blocks_saved +
             stats.slots_unused !=
         0) {
@@ -92,6 +94,18 @@ class World {
     config.max_waiting = 2 + below(30);
     config.watermark_bp = below(8) == 0 ? 20000 : below(1000);
     config.enable_prefix_caching = below(4) != 0;
+    return config;
+  }
+
+  /// One to four K/V groups of other windows, and blocks for them.
+  static SchedulerConfig with_windows(SchedulerConfig config, uint64_t seed) {
+    SplitMix64 random(seed + 77);
+    config.kv_windows.clear();
+    const uint64_t groups = 1 + random.below(4);
+    for (uint64_t i = 0; i < groups; ++i) {
+      config.kv_windows.push_back(random.below(3) == 0 ? 0 : 1 + static_cast<uint32_t>(random.below(30)));
+    }
+    config.num_blocks *= static_cast<uint32_t>(groups);
     return config;
   }
 
@@ -132,7 +146,8 @@ class World {
     executor_.expect(spec);
     const uint64_t length = spec.prompt.size() + spec.max_tokens;
     const bool fits =
-        length <= config_.max_model_len && length - 1 <= uint64_t{config_.num_blocks} * config_.block_size;
+        length <= config_.max_model_len &&
+        blocks_held(config_.kv_windows, length - 1, 1, config_.block_size) <= config_.num_blocks;
     const auto added = scheduler_.add(spec);
     if (added) {
       if (!fits) fail("a sequence that can never run was taken");
@@ -236,35 +251,52 @@ class World {
 constexpr uint64_t kWorlds = 400;
 constexpr uint32_t kOperations = 250;  // each; 100,000 in all
 
-TEST(SchedulerProperty, RandomOperationsBreakNothing) {
+struct Totals {
   uint64_t preemptions = 0;
   uint64_t hits = 0;
   uint64_t evictions = 0;
   uint64_t copies = 0;
   uint64_t replaced = 0;
+};
+
+void run_worlds(bool windowed, Totals& totals) {
   for (uint64_t seed = 0; seed < kWorlds; ++seed) {
-    World world(seed);
+    World world(seed, windowed);
     for (uint32_t i = 0; i < kOperations; ++i) {
       world.operate();
       ASSERT_EQ(world.error(), "") << "seed " << seed << ", operation " << i;
     }
     world.drain();
     ASSERT_EQ(world.error(), "") << "seed " << seed << ", draining";
-    preemptions += world.stats().total_preemptions;
-    hits += world.stats().total_prefix_hit_tokens;
-    evictions += world.stats().total_evictions;
-    copies += world.stats().total_copies;
-    replaced += world.replaced();
+    totals.preemptions += world.stats().total_preemptions;
+    totals.hits += world.stats().total_prefix_hit_tokens;
+    totals.evictions += world.stats().total_evictions;
+    totals.copies += world.stats().total_copies;
+    totals.replaced += world.replaced();
   }
+  fmt::print("{} preemptions, {} tokens hit, {} evictions, {} copies, {} blocks deduplicated\n",
+             totals.preemptions, totals.hits, totals.evictions, totals.copies, totals.replaced);
+}
+
+TEST(SchedulerProperty, RandomOperationsBreakNothing) {
+  Totals totals;
+  run_worlds(false, totals);
   // Otherwise the test has not tested much.
-  EXPECT_GT(preemptions, 1000U);
-  EXPECT_GT(hits, 10000U);
-  EXPECT_GT(evictions, 1000U);
-  EXPECT_GT(copies, 500U);
-  EXPECT_GT(replaced, 500U);
-  RecordProperty("preemptions", static_cast<int64_t>(preemptions));
-  fmt::print("{} preemptions, {} tokens hit, {} evictions, {} copies, {} blocks deduplicated\n", preemptions,
-             hits, evictions, copies, replaced);
+  EXPECT_GT(totals.preemptions, 1000U);
+  EXPECT_GT(totals.hits, 10000U);
+  EXPECT_GT(totals.evictions, 1000U);
+  EXPECT_GT(totals.copies, 500U);
+  EXPECT_GT(totals.replaced, 500U);
+}
+
+TEST(SchedulerProperty, NorDoTheyWithWindows) {
+  Totals totals;
+  run_worlds(true, totals);
+  EXPECT_GT(totals.preemptions, 1000U);
+  EXPECT_GT(totals.hits, 5000U);
+  EXPECT_GT(totals.evictions, 1000U);
+  EXPECT_GT(totals.copies, 500U);
+  EXPECT_GT(totals.replaced, 500U);
 }
 
 uint64_t digest_of_worlds() {

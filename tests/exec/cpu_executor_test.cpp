@@ -60,6 +60,34 @@ TEST_F(CpuExecutorTest, GivesTokensOnlyWhereTheyAreWanted) {
   EXPECT_EQ(one.seqs[0].error, "");
 }
 
+// A model of three K/V groups: two see 16 tokens, one all.
+TEST(CpuExecutorGroups, WantsATableForEachAndNothingBehindAWindow) {
+  const auto relative = std::filesystem::path("golden-models/gemma2");
+  QUIRE_NEEDS_DATA(relative);
+  test::Rig rig(test::data_dir() / relative, DType::kF32, best_isa_level(), 1);
+  ASSERT_EQ(rig.decoder->shape().kv_windows, (std::vector<uint32_t>{0, 16, 16}));
+  const auto submit = [&](std::vector<BlockId> shared, std::vector<BlockId> fresh, uint32_t position) {
+    test::OwningExecutor executor(*rig.decoder, rig.context, 16, 1);
+    StepPlan plan;
+    plan.added.resize(1);
+    plan.added[0].slot = 0;
+    plan.added[0].prompt_length = 40;
+    plan.added[0].blocks = std::move(shared);
+    plan.seqs.resize(1);
+    plan.seqs[0].slot = 0;
+    plan.seqs[0].first_position = position;
+    plan.seqs[0].tokens = {5};
+    plan.seqs[0].new_blocks = std::move(fresh);
+    executor.wait(executor.submit(plan));
+  };
+  EXPECT_NO_THROW(submit({}, {0, 1, 2}, 0));
+  EXPECT_THROW(submit({}, {0, 1}, 0), Error);
+  EXPECT_THROW(submit({}, {0, 1, kNoBlock}, 0), Error);
+  EXPECT_NO_THROW(submit({0, 1, kNoBlock, 2, kNoBlock, 3}, {4, 5, 6}, 32));  // position 32 sees 17
+  EXPECT_THROW(submit({0, 1, kNoBlock, 2, kNoBlock, kNoBlock}, {4, 5, 6}, 32), Error);
+  EXPECT_THROW(submit({0, kNoBlock, kNoBlock, 2, kNoBlock, 3}, {4, 5, 6}, 32), Error);
+}
+
 // Two sequences decode; the K/V of one becomes NaN on the way.
 TEST_F(CpuExecutorTest, LogitsThatAreNotFiniteEndTheirSequenceOnly) {
   const auto run = [&](bool poison) {

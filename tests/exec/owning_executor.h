@@ -29,9 +29,10 @@ struct Rig {
       : pool(threads), context{isa, pool}, decoder(Decoder::load(dir, dtype, context)) {}
 
   MakeExecutor make_executor() {
-    return [this](uint32_t num_blocks, uint32_t max_slots) {
-      return std::make_unique<OwningExecutor>(*decoder, context, num_blocks, max_slots);
-    };
+    return {[this](uint32_t num_blocks, uint32_t max_slots) {
+              return std::make_unique<OwningExecutor>(*decoder, context, num_blocks, max_slots);
+            },
+            decoder->shape().kv_windows};
   }
 
   ThreadPool pool;

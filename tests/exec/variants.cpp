@@ -2,14 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include "control/kv_windows.h"
+
 namespace quire::test {
 namespace {
 
 constexpr uint32_t kModelLength = 128;
 constexpr uint32_t kAmpleBlocks = 1024;
 
-SchedulerConfig config_of(uint32_t num_blocks, uint32_t max_seqs, uint32_t budget, bool caching) {
+SchedulerConfig config_of(const MakeExecutor& make, uint32_t num_blocks, uint32_t max_seqs, uint32_t budget,
+                          bool caching) {
   SchedulerConfig config;
+  config.kv_windows = make.kv_windows;
   config.num_blocks = num_blocks;
   config.block_size = kBlockSize;
   config.max_num_seqs = max_seqs;
@@ -27,8 +31,9 @@ std::vector<SeqSpec> with_ids_from(std::vector<SeqSpec> specs, SeqId first) {
 }  // namespace
 
 std::vector<Continuation> run_alone(const MakeExecutor& make, const std::vector<SeqSpec>& specs) {
-  const auto executor = make(kModelLength / kBlockSize, 1);
-  Scheduler scheduler(config_of(kModelLength / kBlockSize, 1, kModelLength, false));
+  const auto blocks = static_cast<uint32_t>(make.kv_windows.size()) * kModelLength / kBlockSize;
+  const auto executor = make(blocks, 1);
+  Scheduler scheduler(config_of(make, blocks, 1, kModelLength, false));
   std::vector<Continuation> out;
   RunLog log;
   for (const SeqSpec& spec : specs) {
@@ -47,7 +52,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     SCOPED_TRACE("in one batch");
     RunLog log;
     const auto executor = make(kAmpleBlocks, count);
-    Scheduler scheduler(config_of(kAmpleBlocks, count, count * kModelLength, false));
+    Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
     EXPECT_EQ(log.most_decoding, count);
     EXPECT_EQ(log.preemptions + log.hit_tokens, 0U);
@@ -56,7 +61,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     SCOPED_TRACE("in chunks of 16");
     RunLog log;
     const auto executor = make(kAmpleBlocks, 16);
-    Scheduler scheduler(config_of(kAmpleBlocks, 16, 16, false));
+    Scheduler scheduler(config_of(make, kAmpleBlocks, 16, 16, false));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
     EXPECT_LE(log.most_prefill, 16U);
     EXPECT_GE(log.chunked, count);
@@ -65,7 +70,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     SCOPED_TRACE("after prefix hits");
     RunLog log;
     const auto executor = make(kAmpleBlocks, count);
-    Scheduler scheduler(config_of(kAmpleBlocks, count, 256, true));
+    Scheduler scheduler(config_of(make, kAmpleBlocks, count, 256, true));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
     const uint64_t before = log.hit_tokens;
     const auto again = run_to_end(scheduler, *executor, with_ids_from(specs, 10'000), log);
@@ -80,12 +85,12 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     // Half of what all of them want at once.
     size_t wanted = 0;
     for (const SeqSpec& spec : specs) {
-      wanted += (spec.prompt.size() + spec.max_tokens + kBlockSize - 1) / kBlockSize;
+      wanted += blocks_held(make.kv_windows, spec.prompt.size() + spec.max_tokens, 1, kBlockSize);
     }
     const auto blocks = static_cast<uint32_t>(wanted / 2);
     RunLog log;
     const auto executor = make(blocks, count);
-    SchedulerConfig config = config_of(blocks, count, 256, caching);
+    SchedulerConfig config = config_of(make, blocks, count, 256, caching);
     config.watermark_bp = 0;
     Scheduler scheduler(config);
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
@@ -117,7 +122,7 @@ void expect_same_as_forks(const MakeExecutor& make, const std::vector<SeqSpec>& 
   const auto count = static_cast<uint32_t>(all.size());
   RunLog log;
   const auto executor = make(kAmpleBlocks, count);
-  Scheduler scheduler(config_of(kAmpleBlocks, count, count * kModelLength, false));
+  Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
   EXPECT_EQ(difference(expected, run_to_end(scheduler, *executor, all, log)), "");
   EXPECT_GT(log.copies, 0U);
 }

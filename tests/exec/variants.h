@@ -9,7 +9,14 @@
 namespace quire::test {
 
 /// Makes an executor for a pool of so many blocks and slots, with nothing in it.
-using MakeExecutor = std::function<std::unique_ptr<Executor>(uint32_t num_blocks, uint32_t max_slots)>;
+struct MakeExecutor {
+  std::function<std::unique_ptr<Executor>(uint32_t num_blocks, uint32_t max_slots)> make;
+  std::vector<uint32_t> kv_windows = {0};
+
+  std::unique_ptr<Executor> operator()(uint32_t num_blocks, uint32_t max_slots) const {
+    return make(num_blocks, max_slots);
+  }
+};
 
 inline constexpr uint32_t kBlockSize = 16;
 

@@ -15,6 +15,7 @@ struct Shape {
   uint32_t group = 4;
   uint32_t window = 0;
   DType dtype = DType::kF32;
+  float soft_cap = 0.0F;
 
   uint32_t heads() const { return kv_heads * group; }
 };
@@ -97,7 +98,7 @@ class PagedRun {
     const float* k = rows.data() + q_width;
     write_kv(context_, layout_, cache_.data(), batch, k, ldq, k + kv_width, ldq);
     const AttentionParams params{shape_.heads(), 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
-                                 shape_.window};
+                                 shape_.window, shape_.soft_cap};
     std::vector<float> out(rows.size() / ldq * q_width);
     paged_attention(context_, layout_, cache_.data(), batch, params, rows.data(), ldq, out.data(), q_width);
     size_t next = 0;
@@ -134,7 +135,9 @@ std::vector<double> naive_row(const Shape& shape, const Sequence& sequence, uint
     for (uint32_t d = 0; d < head_dim; ++d) {
       dot += static_cast<double>(q[d]) * stored(sequence.k[key * kv_width + kv_offset + d], shape.dtype);
     }
-    scores.push_back(dot * static_cast<double>(scale));
+    dot *= static_cast<double>(scale);
+    if (shape.soft_cap != 0.0F) dot = shape.soft_cap * std::tanh(dot / shape.soft_cap);
+    scores.push_back(dot);
   }
   const double top = *std::max_element(scores.begin(), scores.end());
   double total = 0.0;
@@ -178,7 +181,9 @@ std::vector<Shape> shapes() {
   for (const uint32_t window : {1, 5, 16, 17, 40, 1000}) {
     all.push_back({32, 2, 3, window, DType::kF32});
     all.push_back({32, 1, 4, window, DType::kBF16});
+    all.push_back({24, 2, 2, window, DType::kF32, 1.5F});
   }
+  for (const float soft_cap : {0.3F, 2.0F, 50.0F}) all.push_back({64, 2, 3, 0, DType::kF32, soft_cap});
   return all;
 }
 

@@ -64,6 +64,68 @@ TEST_P(Elementwise, AddsExactly) {
   }
 }
 
+TEST_P(Elementwise, AddsATimesAFactor) {
+  constexpr size_t kCount = 1003;
+  const std::vector<float> x = random_floats(1, kCount);
+  const std::vector<float> before = random_floats(2, kCount);
+  std::vector<float> y = before;
+  add_in_place(context_, y.data(), x.data(), kCount, 0.22F);
+  for (size_t i = 0; i < kCount; ++i) {
+    ASSERT_NEAR(y[i], static_cast<double>(before[i]) + static_cast<double>(x[i]) * 0.22F, 2e-7);
+  }
+  scale_in_place(context_, y.data(), kCount, 1.0F / 3.0F);
+  for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(y[i], (before[i] + x[i] * 0.22) / 3.0, 2e-7);
+}
+
+TEST_P(Elementwise, SoftCapIsWithin6UlpOfDouble) {
+  for (const float cap : {1.0F, 30.0F}) {
+    for (const float scale : {1e-6F, 0.1F, 1.0F, 20.0F, 400.0F}) {
+      const std::vector<float> x = random_floats(7, 2051, scale);
+      std::vector<float> y = x;
+      soft_cap(context_, y.data(), y.size(), cap);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double expected = std::tanh(static_cast<double>(x[i]) / cap) * cap;
+        ASSERT_NEAR(y[i], expected, 6 * units_in_last_place(expected)) << x[i] << " capped at " << cap;
+        float alone = x[i];
+        soft_cap(context_, &alone, 1, cap);
+        ASSERT_TRUE(same_bits(&alone, &y[i], 1));
+      }
+    }
+  }
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  std::vector<float> edges = {kInf, -kInf, 0.0F, -0.0F, NAN, 1e38F};
+  soft_cap(context_, edges.data(), edges.size(), 5.0F);
+  EXPECT_EQ(edges[0], 5.0F);
+  EXPECT_EQ(edges[1], -5.0F);
+  EXPECT_EQ(edges[2], 0.0F);
+  EXPECT_TRUE(std::signbit(edges[3]));
+  EXPECT_TRUE(std::isnan(edges[4]));
+  EXPECT_EQ(edges[5], 5.0F);
+}
+
+/// Where gelu is all but 0, so is its error: exp(-2 u) errs by some ulp of u times u.
+TEST_P(Elementwise, GegluIsCloseToDouble) {
+  for (const size_t width : kWidths) {
+    constexpr size_t kRows = 13;
+    const std::vector<float> gate_up = random_floats(width, kRows * 2 * width, 6.0F);
+    std::vector<float> out(kRows * width);
+    geglu(context_, gate_up.data(), out.data(), kRows, width);
+    for (size_t row = 0; row < kRows; ++row) {
+      for (size_t i = 0; i < width; ++i) {
+        const double gate = gate_up[row * 2 * width + i];
+        const double up = gate_up[row * 2 * width + width + i];
+        const double u = std::sqrt(2.0 / 3.14159265358979323846) * (gate + 0.044715 * gate * gate * gate);
+        const double expected = 0.5 * gate * (1.0 + std::tanh(u)) * up;
+        ASSERT_NEAR(out[row * width + i], expected, 40 * units_in_last_place(expected) + 1e-12) << gate;
+        const float pair[2] = {gate_up[row * 2 * width + i], gate_up[row * 2 * width + width + i]};
+        float alone = 0.0F;
+        geglu(context_, pair, &alone, 1, 1);
+        ASSERT_TRUE(same_bits(&alone, &out[row * width + i], 1));
+      }
+    }
+  }
+}
+
 TEST_P(Elementwise, SwigluIsWithin6UlpOfDouble) {
   for (const size_t width : kWidths) {
     constexpr size_t kRows = 13;

@@ -21,8 +21,10 @@ class Runner {
       : pool_(threads),
         context_{isa, pool_},
         decoder_(Decoder::load(dir, compute, context_, max_positions)),
-        cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks, block_size) {
-    for (uint32_t block = 0; block < num_blocks; ++block) free_.push_back((block * 37 + 11) % num_blocks);
+        num_groups_(static_cast<uint32_t>(decoder_->shape().kv_windows.size())),
+        cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks * num_groups_, block_size) {
+    const uint32_t all = cache_.num_blocks();
+    for (uint32_t block = 0; block < all; ++block) free_.push_back((block * 37 + 11) % all);
   }
 
   const ModelConfig& config() const { return decoder_->config(); }
@@ -44,21 +46,26 @@ class Runner {
       if (part.seq >= tables_.size()) tables_.resize(part.seq + 1), lengths_.resize(part.seq + 1);
       const uint32_t first = lengths_[part.seq];
       lengths_[part.seq] += static_cast<uint32_t>(part.tokens.size());
-      while (tables_[part.seq].size() * cache_.block_size() < lengths_[part.seq]) {
-        tables_[part.seq].push_back(free_.back());
-        free_.pop_back();
+      tables_[part.seq].resize(num_groups_);
+      for (std::vector<BlockId>& table : tables_[part.seq]) {
+        while (table.size() * cache_.block_size() < lengths_[part.seq]) {
+          table.push_back(free_.back());
+          free_.pop_back();
+        }
       }
       tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
       seqs.push_back({static_cast<uint32_t>(part.tokens.size()), first, {}, part.logit_rows});
     }
-    for (size_t i = 0; i < parts.size(); ++i) seqs[i].block_table = tables_[parts[i].seq];
+    for (size_t i = 0; i < parts.size(); ++i) seqs[i].block_tables = tables_[parts[i].seq];
     const auto logits = decoder_->forward(context_, cache_, tokens, seqs);
     return {logits.begin(), logits.end()};
   }
 
   /// Forgets all sequences.
   void reset() {
-    for (auto& table : tables_) free_.insert(free_.end(), table.rbegin(), table.rend());
+    for (auto& tables : tables_) {
+      for (auto& table : tables) free_.insert(free_.end(), table.rbegin(), table.rend());
+    }
     tables_.clear();
     lengths_.clear();
   }
@@ -105,9 +112,10 @@ class Runner {
   ThreadPool pool_;
   KernelContext context_;
   std::unique_ptr<Decoder> decoder_;
+  uint32_t num_groups_;
   KvCache cache_;
   std::vector<BlockId> free_;
-  std::vector<std::vector<BlockId>> tables_;
+  std::vector<std::vector<std::vector<BlockId>>> tables_;  // by sequence and K/V group
   std::vector<uint32_t> lengths_;
 };
 
