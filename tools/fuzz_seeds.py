@@ -42,6 +42,47 @@ def safetensors():
             yield struct.pack("<Q", len(text)) + text + bytes(end)
 
 
+def gguf():
+    """A tiny model of each architecture, with values of every type and tensors of every format."""
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def file(keys, tensors):
+        """keys: name -> (type, bytes); tensors: name -> (dimensions, type, bytes)"""
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+        head += b"".join(text(name) + struct.pack("<I", kind) + value for name, (kind, value) in keys.items())
+        data = b""
+        for name, (dims, kind, size) in tensors.items():
+            head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data))
+            data += bytes(-(-size // 32) * 32)
+        return head + bytes(-len(head) % 32) + data
+
+    def size(value):
+        return 4, struct.pack("<I", value)
+
+    for arch in ("llama", "qwen2", "qwen3"):
+        keys = {"general.architecture": (8, text(arch)), f"{arch}.context_length": size(64),
+                f"{arch}.embedding_length": size(8), f"{arch}.block_count": size(1), f"{arch}.feed_forward_length": size(8),
+                f"{arch}.attention.head_count": size(2), f"{arch}.attention.layer_norm_rms_epsilon": (6, struct.pack("<f", 1e-5)),
+                "general.sampling.temp": (6, struct.pack("<f", 0.5)), "tokenizer.ggml.eos_token_id": size(2),
+                "tokenizer.ggml.tokens": (9, struct.pack("<IQ", 8, 2) + text("<|eot_id|>") + text("b")),
+                "tokenizer.ggml.token_type": (9, struct.pack("<IQii", 5, 2, 3, 1))}
+        matrix = ([8, 8], 0, 256)
+        tensors = {"token_embd.weight": matrix, "output_norm.weight": ([8], 0, 32), "rope_freqs.weight": ([2], 0, 8)}
+        for name in "attn_q attn_k attn_v attn_output ffn_gate ffn_up ffn_down".split():
+            tensors[f"blk.0.{name}.weight"] = matrix
+            tensors[f"blk.0.{name}.bias"] = ([8], 1, 16)
+        tensors |= {f"blk.0.{name}.weight": ([8], 0, 32) for name in ("attn_norm", "ffn_norm")}
+        yield file(keys, tensors)
+    scalars = {f"k{kind}": (kind, bytes(width)) for kind, width in
+               {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}.items()}
+    nested = {"nested": (9, struct.pack("<IQIQhIQ", 9, 2, 3, 1, 7, 7, 0)), "general.alignment": size(64)}
+    yield file(scalars | nested, {})
+    formats = {2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84), 12: (256, 144), 13: (256, 176),
+               14: (256, 210), 20: (32, 18), 30: (1, 2)}
+    yield file({}, {f"t{kind}": ([values, 2], kind, 2 * width) for kind, (values, width) in formats.items()})
+
+
 def config():
     for model in model_dirs():
         for name in ("config.json", "generation_config.json"):
@@ -132,6 +173,7 @@ def http():
 
 SEEDS = {
     "safetensors": safetensors,
+    "gguf": gguf,
     "config": config,
     "tokenizer.json": tokenizer_json,
     "template": chat_templates,

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/generate.h"
 #include "cli/local_engine.h"
+#include "cli/model_files.h"
 #include "cli/terminal.h"
 #include "text/chat_template.h"
 
@@ -77,7 +78,7 @@ bool ask(std::string& line) {
 int chat(Options& options) {
   set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
   options.engine.max_num_seqs = 1;
-  const ChatTemplate chat_template = ChatTemplate::load(options.engine.model.model);
+  const ChatTemplate chat_template = load_chat_template(options.engine.model.model);
   LocalEngine local(options.engine, model_name(options.engine.model.model));
   if (is_terminal(stdin)) {
     fmt::print("{} answers. /new begins a new conversation, /quit or Ctrl-D ends.\n",

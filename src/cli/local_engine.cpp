@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/model_files.h"
 #include "cli/terminal.h"
 #include "control/kv_windows.h"
 #include "model/kv_groups.h"
@@ -139,7 +140,7 @@ uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& con
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("model", options.model, "Model directory (Hugging Face form)")
+  command.add_option("model", options.model, "Model: a Hugging Face directory or a .gguf file")
       ->required()
       ->type_name("MODEL");
   command.add_option("--dtype", options.dtype, "Compute type: auto (the checkpoint's), f32, f16, bf16")
@@ -197,7 +198,7 @@ LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
       decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
-    : tokenizer(Tokenizer::load(options.model.model)),
+    : tokenizer(load_tokenizer(options.model.model)),
       defaults(load_sampling_defaults(options.model.model)),
       model(options.model, options.max_model_len),
       metrics(served_name) {
@@ -239,7 +240,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
 
 std::string model_name(const std::filesystem::path& path) {
   const auto clean = std::filesystem::weakly_canonical(path);
-  return clean.filename().string();
+  return (clean.extension() == ".gguf" ? clean.stem() : clean.filename()).string();
 }
 
 }  // namespace quire::cli

@@ -72,7 +72,7 @@ struct LocalEngine {
   std::unique_ptr<Engine> engine;  // last: it uses all of the above
 };
 
-/// The last part of the path, what a served model is called by default.
+/// The last part of the path without ".gguf", what a served model is called by default.
 std::string model_name(const std::filesystem::path& path);
 
 }  // namespace quire::cli

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -17,13 +18,18 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/local_engine.h"
+#include "cli/model_files.h"
 #include "cli/terminal.h"
 #include "control/kv_windows.h"
+#include "load/gguf.h"
 #include "load/safetensors.h"
+#include "model/checkpoint.h"
 #include "model/config_keys.h"
+#include "model/convert_gguf.h"
 #include "model/convert_llama2c.h"
 #include "model/families.h"
 #include "model/inspect.h"
+#include "model/json_file.h"
 #include "model/kv_groups.h"
 #include "model/make_model.h"
 
@@ -37,6 +43,18 @@ struct InspectOptions {
   uint32_t max_model_len = 0;
   bool list_families = false;
 };
+
+/// Of the weights, those with most bytes first: "Q4_K, Q6_K, F32".
+std::string formats_of(const Checkpoint& file) {
+  std::map<std::string, uint64_t> bytes;
+  for (const auto& [name, facts] : file.tensors()) bytes[facts.format] += facts.bytes;
+  std::vector<std::pair<uint64_t, std::string>> sorted;
+  for (const auto& [format, count] : bytes) sorted.emplace_back(count, format);
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  std::string out;
+  for (const auto& [count, format] : sorted) out += fmt::format("{}{}", out.empty() ? "" : ", ", format);
+  return out;
+}
 
 /// "22 of 26 layers see only 1,024 tokens", one line a window.
 void print_windows(const std::string& title, const ModelConfig& config) {
@@ -110,7 +128,7 @@ int inspect(const InspectOptions& options) {
              config.tie_embeddings ? ", head tied to the embeddings" : "");
   fmt::print("{} {} tokens\n", bold("context"), with_commas(shape.max_positions));
   fmt::print("{} {} ({} as {})\n", bold("parameters"), with_commas(shape.num_parameters),
-             human_bytes(shape.weight_bytes), dtype_name(config.dtype));
+             human_bytes(shape.weight_bytes), formats_of(*Checkpoint::open(options.model)));
   fmt::print("{} {} bytes a token, {} a sequence of {}\n", bold("K/V"), with_commas(per_token),
              human_bytes(seq_bytes), with_commas(length));
   if (memory <= shape.weight_bytes) {
@@ -203,17 +221,55 @@ int logits(const LogitsOptions& options) {
 struct ConvertOptions {
   std::string in;
   std::string out;
+  std::string outtype = "auto";
   std::string tokenizer;
 };
 
-int convert(const ConvertOptions& options) {
-  if (std::filesystem::is_directory(options.in)) {
-    throw Error(fmt::format("{}: a directory; convert takes a llama2.c checkpoint (.bin)", options.in));
+constexpr std::string_view kOutTypes = "auto, f32, f16, bf16, q8_0";
+
+std::optional<DType> float_outtype(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  const auto dtype = parse_dtype(name);
+  if (!dtype || !is_float(*dtype)) {
+    throw Error(fmt::format("--outtype: '{}' is not to be had here ({})", name, kOutTypes));
   }
-  const std::string tokenizer =
-      options.tokenizer.empty() ? (std::filesystem::path(options.in).parent_path() / "tokenizer.bin").string()
-                                : options.tokenizer;
-  convert_llama2c(options.in, tokenizer, options.out);
+  return dtype;
+}
+
+void convert_from_gguf(const ConvertOptions& options) {
+  const auto dtype = float_outtype(options.outtype);
+  const std::filesystem::path out = options.out;
+  // The tokenizer first: if it cannot be written, nothing is.
+  const TokenizerFiles files = huggingface_files(read_gguf_vocabulary(Gguf::open(options.in)), options.in);
+  gguf_to_directory(options.in, out, dtype);
+  if (files.tokenizer_config) write_json_file(out / "tokenizer_config.json", *files.tokenizer_config);
+  if (files.tokenizer_json) write_json_file(out / "tokenizer.json", *files.tokenizer_json);
+  if (files.tokenizer_model) write_binary_file(out / "tokenizer.model", *files.tokenizer_model);
+}
+
+void convert_to_gguf(const ConvertOptions& options) {
+  const ModelConfig config = load_model_config(options.in);
+  const GgmlType* type = find_ggml_type(kGgmlQ8_0);
+  if (options.outtype != "q8_0") {
+    const DType dtype = float_outtype(options.outtype).value_or(config.dtype);
+    type = find_ggml_type(dtype == DType::kF32 ? kGgmlF32 : dtype == DType::kF16 ? kGgmlF16 : kGgmlBF16);
+  }
+  const GgufVocabulary vocabulary = gguf_vocabulary(options.in, config.vocab_size, config.bos, config.eos);
+  directory_to_gguf(options.in, options.out, *type, vocabulary_metadata(vocabulary));
+}
+
+int convert(const ConvertOptions& options) {
+  if (is_gguf_file(options.in)) {
+    convert_from_gguf(options);
+  } else if (std::filesystem::is_directory(options.in)) {
+    if (!options.out.ends_with(".gguf")) {
+      throw Error(fmt::format("{}: a directory becomes a file whose name ends in .gguf", options.out));
+    }
+    convert_to_gguf(options);
+  } else {
+    const auto beside = std::filesystem::path(options.in).parent_path() / "tokenizer.bin";
+    convert_llama2c(options.in, options.tokenizer.empty() ? beside.string() : options.tokenizer, options.out);
+  }
   fmt::print("{}\n", options.out);
   return 0;
 }
@@ -224,7 +280,7 @@ void add_inspect(CLI::App& app, Command& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command =
       app.add_subcommand("inspect", "Shape, parameters and memory of a model; loads no weights");
-  command->add_option("model", options->model, "Model directory")->type_name("MODEL");
+  command->add_option("model", options->model, "Model directory or .gguf file")->type_name("MODEL");
   command->add_flag("--families", options->list_families,
                     "List the model families and the keys of config.json that they honour");
   command->add_option("--memory", options->memory, "How much fits in this much memory")
@@ -255,10 +311,23 @@ void add_logits(CLI::App& app, Command& run) {
 
 void add_convert(CLI::App& app, Command& run) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command = app.add_subcommand("convert", "A llama2.c checkpoint to a Hugging Face directory");
-  command->add_option("in", options->in, "Checkpoint (.bin)")->required()->type_name("IN");
-  command->add_option("out", options->out, "Directory to write")->required()->type_name("OUT_DIR");
-  command->add_option("--tokenizer", options->tokenizer, "Its tokenizer; default: tokenizer.bin beside IN")
+  CLI::App* command = app.add_subcommand(
+      "convert",
+      "A GGUF file or llama2.c checkpoint to a Hugging Face directory, a directory to a GGUF file");
+  command->add_option("in", options->in, "GGUF file, model directory, or llama2.c checkpoint (.bin)")
+      ->required()
+      ->type_name("IN");
+  command->add_option("out", options->out, "Directory, or .gguf file, to write")
+      ->required()
+      ->type_name("OUT");
+  command
+      ->add_option("--outtype", options->outtype,
+                   fmt::format("Type of the matrices: {} (to GGUF only); auto: as they are", kOutTypes))
+      ->capture_default_str()
+      ->type_name("TYPE");
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "Of a llama2.c checkpoint; default: tokenizer.bin beside it")
       ->type_name("FILE");
   command->callback([options, &run] { run = [options] { return convert(*options); }; });
 }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/local_engine.h"
+#include "cli/model_files.h"
 #include "serve/server.h"
 #include "text/chat_template.h"
 
@@ -30,7 +31,7 @@ int serve(Options& options) {
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
   // Before the weights, so that a broken one is told at once.
-  const auto chat_template = ChatTemplate::find(options.engine.model.model);
+  const auto chat_template = find_chat_template(options.engine.model.model);
   LocalEngine local(options.engine, config.served_names.front());
   if (!chat_template) {
     log_warning("the model has no chat template: it completes text, and chat requests are refused");
@@ -61,7 +62,7 @@ void add_serve(CLI::App& app, Command& run) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   add("--served-model-name", options->server.served_names,
-      "Names that requests may call the model; default: its directory's", "NAME");
+      "Names that requests may call the model; default: its file's or directory's", "NAME");
   add("--api-key", options->server.api_keys, "Keys of which a request must bring one; default: none", "KEY");
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
       "S")

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/model_files.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -41,7 +42,7 @@ const json::array& array_of(const json::value& value, const std::filesystem::pat
 }
 
 int tokenize(const TextOptions& options) {
-  const auto tokenizer = Tokenizer::load(options.path);
+  const auto tokenizer = load_tokenizer(options.path);
   const auto print_ids = [&](std::string_view text) {
     fmt::print("[{}]\n", fmt::join(tokenizer->encode(text, !options.no_special), ", "));
   };
@@ -73,7 +74,7 @@ std::vector<TokenId> token_ids(const json::value& value, const std::filesystem::
 }
 
 int detokenize(const TextOptions& options) {
-  const auto tokenizer = Tokenizer::load(options.path);
+  const auto tokenizer = load_tokenizer(options.path);
   if (!options.lines.empty()) {
     const json::value lists = read_json_file(options.lines);
     for (const json::value& list : array_of(lists, options.lines)) {
@@ -91,7 +92,7 @@ int detokenize(const TextOptions& options) {
 }
 
 int render(const TextOptions& options) {
-  const ChatTemplate chat_template = ChatTemplate::load(options.path);
+  const ChatTemplate chat_template = load_chat_template(options.path);
   json::object context;
   if (!options.context.empty()) {
     const json::value given = read_json_file(options.context);
@@ -112,7 +113,7 @@ int render(const TextOptions& options) {
 void add_tokenize(CLI::App& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
   CLI::App* command = app.add_subcommand("tokenize", "Text to token ids, one JSON array a line");
-  command->add_option("path", options->path, "Model directory, tokenizer.json or tokenizer.model")
+  command->add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
       ->required()
       ->type_name("PATH");
   auto* text =
@@ -128,7 +129,7 @@ void add_tokenize(CLI::App& app, Command& run) {
 void add_detokenize(CLI::App& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
   CLI::App* command = app.add_subcommand("detokenize", "Token ids to text");
-  command->add_option("path", options->path, "Model directory, tokenizer.json or tokenizer.model")
+  command->add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
       ->required()
       ->type_name("PATH");
   auto* ids = command->add_option("-i,--ids", options->text, "JSON array of ids; default: standard input")
@@ -145,7 +146,9 @@ void add_detokenize(CLI::App& app, Command& run) {
 void add_render(CLI::App& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
   CLI::App* command = app.add_subcommand("render", "The prompt that a chat template makes of messages");
-  command->add_option("path", options->path, "Model directory or .jinja file")->required()->type_name("PATH");
+  command->add_option("path", options->path, "Model directory, .gguf or .jinja file")
+      ->required()
+      ->type_name("PATH");
   command->add_option("--messages", options->messages, "JSON file with an array of messages")
       ->required()
       ->type_name("FILE");

@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "load/gguf.h"
 #include "load/safetensors.h"
 #include "model/config_keys.h"
 #include "model/families.h"
+#include "model/gguf_config.h"
 #include "model/layer_config.h"
 #include "model/rope_config.h"
 
@@ -216,9 +218,10 @@ std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
 
 }  // namespace
 
-ModelConfig load_model_config(const std::filesystem::path& dir) {
-  const auto path = dir / "config.json";
-  const json::value parsed = read_json_file(path);
+ModelConfig load_model_config(const std::filesystem::path& model) {
+  const bool gguf = is_gguf_file(model);
+  const auto path = gguf ? model : model / "config.json";
+  const json::value parsed = gguf ? json::value(gguf_config_json(Gguf::open(model))) : read_json_file(path);
   const JsonObject root(parsed, path);
   const Family& family = family_of(root);
   check_keys(root, family);
@@ -226,11 +229,11 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
   if (family.nested) check_keys(config, family);
 
   ModelConfig out = read_model(config, family);
-  out.dtype = read_dtype(config, root, dir);
+  out.dtype = read_dtype(config, root, model);
   add_special_tokens(config, out);
   if (family.nested) add_special_tokens(root, out);
-  const auto generation_path = generation_config_path(dir);
-  if (std::filesystem::exists(generation_path)) {
+  const auto generation_path = generation_config_path(model);
+  if (!gguf && std::filesystem::exists(generation_path)) {
     const json::value generation = read_json_file(generation_path);
     add_special_tokens(JsonObject(generation, generation_path), out);
   }
@@ -239,11 +242,12 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
   return out;
 }
 
-SamplingDefaults load_sampling_defaults(const std::filesystem::path& dir) {
+SamplingDefaults load_sampling_defaults(const std::filesystem::path& model) {
   SamplingDefaults out;
-  const auto path = generation_config_path(dir);
+  const bool gguf = is_gguf_file(model);
+  const auto path = gguf ? model : generation_config_path(model);
   if (!std::filesystem::exists(path)) return out;
-  const json::value root = read_json_file(path);
+  const json::value root = gguf ? json::value(gguf_generation_json(Gguf::open(model))) : read_json_file(path);
   const JsonObject config(root, path);
   const auto real = [&](std::string_view key, double min, double max) -> std::optional<float> {
     if (!config.has(key)) return std::nullopt;

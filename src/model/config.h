@@ -97,10 +97,10 @@ struct ModelConfig {
   uint32_t rotary(const RopeConfig& of) const { return static_cast<uint32_t>(head_dim * of.partial); }
 };
 
-/// Reads config.json and generation_config.json of a Hugging Face directory. Throws Error with file and key;
-/// an architecture or a value that cannot be honoured is named, never ignored. A key that the family does not
-/// know is logged as a warning.
-ModelConfig load_model_config(const std::filesystem::path& dir);
-SamplingDefaults load_sampling_defaults(const std::filesystem::path& dir);
+/// Reads config.json and generation_config.json of a Hugging Face directory, or what a GGUF file says
+/// instead. Throws Error with file and key; an architecture or a value that cannot be honoured is named,
+/// never ignored. A key that the family does not know is logged as a warning.
+ModelConfig load_model_config(const std::filesystem::path& model);
+SamplingDefaults load_sampling_defaults(const std::filesystem::path& model);
 
 }  // namespace quire

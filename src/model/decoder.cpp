@@ -240,12 +240,12 @@ std::span<const float> Decoder::Impl::head(KernelContext& context) {
 Decoder::Decoder() = default;
 Decoder::~Decoder() = default;
 
-std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& dir, std::optional<DType> compute,
+std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, std::optional<DType> compute,
                                        KernelContext& context, uint32_t max_positions) {
-  ModelConfig loaded = load_model_config(dir);
+  ModelConfig loaded = load_model_config(model);
   const DType dtype = compute.value_or(loaded.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
-  ModelWeights weights = load_weights(dir, loaded, dtype, context);
+  ModelWeights weights = load_weights(model, loaded, dtype, context);
   std::unique_ptr<Decoder> decoder(new Decoder());
   decoder->impl_.reset(
       new Impl{.config = std::move(loaded), .compute = dtype, .weights = std::move(weights)});
@@ -283,7 +283,7 @@ std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
   const size_t rows = tokens.size();
   const size_t hidden = impl.config.hidden_size;
   float* residual = rows_of(impl.act.residual, rows, hidden);
-  embed(context, impl.weights.embedding, tokens, residual);
+  embed(context, impl.weights.embedding.view(), tokens, residual);
   if (impl.embedding_scale != 1.0F) scale_in_place(context, residual, rows * hidden, impl.embedding_scale);
   for (uint32_t index = 0; index < impl.config.num_layers; ++index) {
     const LayerWeights& layer = impl.weights.layers[index];

@@ -58,10 +58,10 @@ class KvCache {
 /// uses the context's threads itself).
 class Decoder {
  public:
-  /// Loads `dir`. `compute`: f32, f16 or bf16; nullopt is the checkpoint's. `max_positions`: no sequence will
-  /// be longer, and longrope chooses its factors by it; 0, or more than the model has, is the model's. Throws
-  /// Error naming file and tensor.
-  static std::unique_ptr<Decoder> load(const std::filesystem::path& dir, std::optional<DType> compute,
+  /// Loads `model`, a directory or a GGUF file. `compute`: f32, f16 or bf16; nullopt is the checkpoint's
+  /// (bf16 of quantized ones). `max_positions`: no sequence will be longer, and longrope chooses its factors
+  /// by it; 0, or more than the model has, is the model's. Throws Error naming file and tensor.
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, std::optional<DType> compute,
                                        KernelContext& context, uint32_t max_positions = 0);
   ~Decoder();
 

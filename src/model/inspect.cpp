@@ -1,6 +1,6 @@
 #include "model/inspect.h"
 
-#include "load/safetensors.h"
+#include "model/checkpoint.h"
 #include "model/kv_groups.h"
 #include "model/weights.h"
 
@@ -27,14 +27,14 @@ ModelShape model_shape(const ModelConfig& config, DType kv_dtype) {
   return shape;
 }
 
-ModelShape inspect_model(const std::filesystem::path& dir) {
-  const ModelConfig config = load_model_config(dir);
-  const Safetensors file = Safetensors::open(dir);
-  check_tensors(config, file, dir);
+ModelShape inspect_model(const std::filesystem::path& model) {
+  const ModelConfig config = load_model_config(model);
+  const auto file = Checkpoint::open(model);
+  check_tensors(config, *file);
   ModelShape shape = model_shape(config, config.dtype);
   shape.weight_bytes = 0;
-  for (const ExpectedTensor& expected : expected_tensors(config, file)) {
-    shape.weight_bytes += file.at(expected.name).num_bytes();
+  for (const ExpectedTensor& expected : expected_tensors(config, *file)) {
+    shape.weight_bytes += file->at(expected.name).bytes;
   }
   return shape;
 }

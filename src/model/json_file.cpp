@@ -9,8 +9,12 @@
 namespace quire {
 
 void write_json_file(const std::filesystem::path& path, const json::value& value) {
+  write_binary_file(path, json::serialize(value) + '\n');
+}
+
+void write_binary_file(const std::filesystem::path& path, std::string_view bytes) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << json::serialize(value) << '\n';
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   out.close();
   if (!out) throw file_error(path, "cannot be written");
 }

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "load/mapped_file.h"
 #include "model/families.h"
 #include "model/weight_check.h"
 
@@ -66,7 +65,7 @@ struct Names {
 };
 
 /// The first root under which `file`, if there is one, has the embeddings.
-Names names_of(const ModelConfig& config, const Safetensors* file) {
+Names names_of(const ModelConfig& config, const Checkpoint* file) {
   const ModelTensors& tensors = *family_of(config).tensors;
   if (file != nullptr) {
     for (const TensorRoot& root : tensors.roots) {
@@ -90,10 +89,8 @@ float element_as_f32(const TensorView& tensor, size_t index) {
 
 class Loader {
  public:
-  Loader(const std::filesystem::path& dir, const Safetensors& file, const ModelConfig& config, DType compute,
-         KernelContext& context)
-      : dir_(dir),
-        file_(file),
+  Loader(const Checkpoint& file, const ModelConfig& config, DType compute, KernelContext& context)
+      : file_(file),
         names_(names_of(config, &file)),
         norm_offset_(family_of(config).norm_adds_one ? 1.0F : 0.0F),
         config_(config),
@@ -132,13 +129,11 @@ class Loader {
 
   Buffer final_norm() { return norm(names_.of(names_.tensors.final_norm)); }
   PackedMatrix head() { return matrix(names_.head(config_.tie_embeddings)); }
-  TensorView embedding() {
+  LoadedTensor embedding() {
     const std::string name = names_.of(names_.tensors.embedding);
-    const TensorView& tensor = file_.at(name);
-    if (!config_.tie_embeddings) {  // else it is checked as the head
-      check(name, tensor);
-      file_.release(tensor);
-    }
+    if (config_.tie_embeddings) return file_.load(name, compute_, context_.pool);  // checked as the head
+    LoadedTensor tensor = load(name, compute_);
+    tensor.release_pages();
     return tensor;
   }
 
@@ -150,9 +145,11 @@ class Loader {
     return out;
   }
 
-  void check(const std::string& name, const TensorView& tensor) {
-    prefetch_pages(tensor.data, tensor.num_bytes());
-    warn_if_not_finite(context_, tensor, dir_, name);
+  /// Quantized tensors come as `expand_to`.
+  LoadedTensor load(const std::string& name, DType expand_to) {
+    LoadedTensor tensor = file_.load(name, expand_to, context_.pool);
+    warn_if_not_finite(context_, tensor.view(), file_.path(), name);
+    return tensor;
   }
 
   Buffer layer_norm(uint32_t index, std::string_view tensor) {
@@ -168,23 +165,21 @@ class Loader {
   /// Several vectors one after the other, as f32.
   Buffer vectors(const std::vector<std::string>& tensor_names) {
     size_t count = 0;
-    for (const std::string& name : tensor_names) count += file_.at(name).num_elements();
+    std::vector<LoadedTensor> tensors;
+    for (const std::string& name : tensor_names) {
+      tensors.push_back(load(name, DType::kF32));
+      count += tensors.back().view().num_elements();
+    }
     Buffer out(count * sizeof(float));
     float* to = out.as<float>();
-    for (const std::string& name : tensor_names) {
-      const TensorView& tensor = file_.at(name);
-      check(name, tensor);
-      for (size_t i = 0; i < tensor.num_elements(); ++i) *to++ = element_as_f32(tensor, i);
+    for (const LoadedTensor& tensor : tensors) {
+      for (size_t i = 0; i < tensor.view().num_elements(); ++i) *to++ = element_as_f32(tensor.view(), i);
     }
     return out;
   }
 
   PackedMatrix matrix(const std::string& name) {
-    const TensorView& tensor = file_.at(name);
-    check(name, tensor);
-    PackedMatrix packed(context_, tensor, compute_);
-    file_.release(tensor);
-    return packed;
+    return PackedMatrix(context_, load(name, compute_).view(), compute_);
   }
 
   /// The parts, named without ".weight" and ".bias", stacked.
@@ -205,18 +200,19 @@ class Loader {
   PackedMatrix stacked(const std::vector<std::string>& tensor_names, int64_t k) {
     if (tensor_names.size() == 1) return matrix(tensor_names.front());
     TensorView all;
-    all.dtype = file_.at(tensor_names.front()).dtype;
+    const auto dtype_of = [&](const TensorFacts& facts) { return facts.dtype.value_or(compute_); };
+    all.dtype = dtype_of(file_.at(tensor_names.front()));
     all.shape = {0, k};
     for (const std::string& name : tensor_names) {
-      const TensorView& part = file_.at(name);
-      check(name, part);
+      const TensorFacts& part = file_.at(name);
       all.shape[0] += part.shape[0];
-      if (part.dtype != all.dtype) all.dtype = DType::kF32;
+      if (dtype_of(part) != all.dtype) all.dtype = DType::kF32;
     }
     stack_.reserve(all.num_bytes());
     std::byte* to = stack_.data();
     for (const std::string& name : tensor_names) {
-      const TensorView& part = file_.at(name);
+      const LoadedTensor loaded = load(name, compute_);
+      const TensorView& part = loaded.view();
       const size_t bytes = part.num_elements() * dtype_bytes(all.dtype);
       if (part.dtype == all.dtype) {
         std::memcpy(to, part.data, bytes);
@@ -224,15 +220,13 @@ class Loader {
         auto* values = reinterpret_cast<float*>(to);
         for (size_t i = 0; i < part.num_elements(); ++i) values[i] = element_as_f32(part, i);
       }
-      file_.release(part);
       to += bytes;
     }
     all.data = stack_.data();
     return PackedMatrix(context_, all, compute_);
   }
 
-  const std::filesystem::path& dir_;
-  const Safetensors& file_;
+  const Checkpoint& file_;
   Names names_;
   float norm_offset_;
   const ModelConfig& config_;
@@ -308,7 +302,7 @@ std::vector<ExpectedTensor> tensors_named(const ModelConfig& config, const Names
   return TensorList(config, names).all();
 }
 
-void warn_of_unused(const ModelConfig& config, const Safetensors& file) {
+void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
   std::set<std::string, std::less<>> used;
   for (ExpectedTensor& tensor : expected_tensors(config, file)) used.insert(std::move(tensor.name));
   std::vector<std::string_view> unused;
@@ -329,30 +323,31 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   return tensors_named(config, names_of(config, nullptr));
 }
 
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Safetensors& file) {
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Checkpoint& file) {
   return tensors_named(config, names_of(config, &file));
 }
 
-void check_tensors(const ModelConfig& config, const Safetensors& file, const std::filesystem::path& dir) {
+void check_tensors(const ModelConfig& config, const Checkpoint& file) {
   for (const ExpectedTensor& expected : expected_tensors(config, file)) {
-    const TensorView& tensor = file.at(expected.name);
+    const TensorFacts& tensor = file.at(expected.name);
     if (tensor.shape != expected.shape) {
-      throw file_error(dir, fmt::format("tensor '{}' has shape [{}], expected [{}]", expected.name,
-                                        fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
+      throw file_error(file.path(),
+                       fmt::format("tensor '{}' has shape [{}], expected [{}]", expected.name,
+                                   fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
     }
-    if (!is_float(tensor.dtype)) {
-      throw file_error(dir, fmt::format("tensor '{}' has dtype {}, a floating-point one was expected",
-                                        expected.name, dtype_name(tensor.dtype)));
+    if (tensor.dtype && !is_float(*tensor.dtype)) {
+      throw file_error(file.path(), fmt::format("tensor '{}' has dtype {}, a floating-point one was expected",
+                                                expected.name, tensor.format));
     }
   }
 }
 
-ModelWeights load_weights(const std::filesystem::path& dir, const ModelConfig& config, DType compute,
+ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig& config, DType compute,
                           KernelContext& context) {
-  ModelWeights out{Safetensors::open(dir), {}, {}, {}, {}};
-  check_tensors(config, out.file, dir);
-  warn_of_unused(config, out.file);
-  Loader loader(dir, out.file, config, compute, context);
+  ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}};
+  check_tensors(config, *out.file);
+  warn_of_unused(config, *out.file);
+  Loader loader(*out.file, config, compute, context);
   out.embedding = loader.embedding();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
   out.final_norm = loader.final_norm();

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/model_shape.h"
 #include "kernels/context.h"
 #include "kernels/matmul.h"
-#include "load/safetensors.h"
+#include "model/checkpoint.h"
 #include "model/config.h"
 #include "tensor/buffer.h"
 
@@ -44,11 +43,11 @@ struct LayerWeights {
   std::vector<FeedForward> experts;
 };
 
-/// A model's weights, ready for the kernels. The embedding table stays in the checkpoint's mapped file, of
-/// which only the rows looked up become resident.
+/// A model's weights, ready for the kernels. An embedding table that is not quantized stays in the
+/// checkpoint's mapped file, of which only the rows looked up become resident.
 struct ModelWeights {
-  Safetensors file;
-  TensorView embedding;  // [vocab, hidden]
+  std::unique_ptr<Checkpoint> file;
+  LoadedTensor embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   Buffer final_norm;
   PackedMatrix head;  // [vocab, hidden]
@@ -64,14 +63,15 @@ struct ExpectedTensor {
 /// fused matrices, those.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 /// The same under the names that this checkpoint has, of those that the family is known to have.
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Safetensors& file);
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Checkpoint& file);
 
 /// The tensors are there, with the shapes expected, floating-point. Throws Error
 /// "FILE: tensor 'x' has shape [..], expected [..]".
-void check_tensors(const ModelConfig& config, const Safetensors& file, const std::filesystem::path& dir);
+void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
-/// Packs all tensors for `compute`. A tensor with a NaN or an infinity in it is logged as a warning.
-ModelWeights load_weights(const std::filesystem::path& dir, const ModelConfig& config, DType compute,
+/// `model`: a directory or a GGUF file. Packs all tensors for `compute`. A tensor with a NaN or an infinity
+/// in it is logged as a warning.
+ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig& config, DType compute,
                           KernelContext& context);
 
 }  // namespace quire

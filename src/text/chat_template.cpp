@@ -130,14 +130,21 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path
     if (!config.is_object()) throw file_error(config_path, "a JSON object was expected");
   }
   const std::filesystem::path own_file = is_directory ? path / "chat_template.jinja" : path;
-  std::optional<ChatTemplate> out;
-  if (!is_directory || std::filesystem::exists(own_file, failed)) {
-    out = parse(read_file(own_file, kMaxTemplateBytes), own_file);
-  } else if (const json::string* text = template_text(config.get_object(), config_path)) {
-    // Lines and columns are those of the key's text, not of the file.
-    out = parse({text->data(), text->size()}, config_path.string() + ": key 'chat_template'");
+  if (is_directory && !std::filesystem::exists(own_file, failed)) {
+    return find_in_config(config.get_object(), config_path);
   }
-  if (out) out->impl_->tokens = special_tokens(config.get_object());
+  ChatTemplate out = parse(read_file(own_file, kMaxTemplateBytes), own_file);
+  out.impl_->tokens = special_tokens(config.get_object());
+  return out;
+}
+
+std::optional<ChatTemplate> ChatTemplate::find_in_config(const json::object& config,
+                                                         const std::filesystem::path& where) {
+  const json::string* text = template_text(config, where);
+  if (text == nullptr) return std::nullopt;
+  // Lines and columns are those of the key's text, not of the file.
+  ChatTemplate out = parse({text->data(), text->size()}, where.string() + ": key 'chat_template'");
+  out.impl_->tokens = special_tokens(config);
   return out;
 }
 

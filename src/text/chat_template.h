@@ -37,6 +37,9 @@ class ChatTemplate {
   static ChatTemplate load(const std::filesystem::path& path);
   /// As load(), but nothing if a model directory has no template. Throws Error if it has a broken one.
   static std::optional<ChatTemplate> find(const std::filesystem::path& path);
+  /// Of the content of a tokenizer_config.json, `where` for errors; nothing if it has no template.
+  static std::optional<ChatTemplate> find_in_config(const json::object& config,
+                                                    const std::filesystem::path& where);
 
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

@@ -159,8 +159,13 @@ bool looks_like_sentencepiece(std::string_view bytes) {
 }
 
 std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view bytes, const std::filesystem::path& where) {
-  const SentencePieceFile file = read_sentencepiece(bytes, where);
-  const TokenizerConfig config = TokenizerConfig::load(where.parent_path());
+  return sentencepiece_tokenizer(read_sentencepiece(bytes, where), TokenizerConfig::load(where.parent_path()),
+                                 where);
+}
+
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const SentencePieceFile& file,
+                                                   const TokenizerConfig& config,
+                                                   const std::filesystem::path& where) {
   const Surrounding bos =
       config.add_bos.value_or(true) ? surrounding(file, config.bos, file.bos) : std::nullopt;
   const Surrounding eos =

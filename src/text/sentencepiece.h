@@ -4,7 +4,9 @@
 #include <memory>
 #include <string_view>
 
+#include "text/sentencepiece_file.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 
 namespace quire {
 
@@ -16,5 +18,10 @@ bool looks_like_sentencepiece(std::string_view bytes);
 /// one are recognised in a text, as the libraries that run the models do. Special tokens and
 /// tokenizer_config.json: see Tokenizer::load; without that file BOS is added if the model has one.
 std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view bytes, const std::filesystem::path& where);
+
+/// The same of what has been read. `file` must be as read_sentencepiece leaves it.
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const SentencePieceFile& file,
+                                                   const TokenizerConfig& config,
+                                                   const std::filesystem::path& where);
 
 }  // namespace quire

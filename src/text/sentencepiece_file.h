@@ -38,4 +38,7 @@ struct SentencePieceFile {
 /// one, and with byte fallback there is one for every byte. Throws Error with file and offset or piece.
 SentencePieceFile read_sentencepiece(std::string_view bytes, const std::filesystem::path& where);
 
+/// The bytes of a model file that reads back as the same.
+std::string write_sentencepiece(const SentencePieceFile& file);
+
 }  // namespace quire

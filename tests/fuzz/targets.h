@@ -23,6 +23,8 @@ std::span<const Target> targets();
 const Target* find_target(std::string_view name);
 
 void safetensors(std::string_view input);
+/// A GGUF file: its values, its tensors' numbers, and its model's config.
+void gguf(std::string_view input);
 void model_config(std::string_view input);
 void tokenizer_json(std::string_view input);
 /// A template, rendered with a conversation.

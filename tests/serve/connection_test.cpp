@@ -247,9 +247,11 @@ TEST(Connection, ASlowReaderIsCutOff) {
   HttpClient client(service.port(), 2048);
   client.send(post_text("/v1/completions",
                         R"({"prompt": "a", "max_tokens": 15000, "stream": true, "logprobs": 20})"));
-  ASSERT_TRUE(service.wait_until_running());
-  ASSERT_TRUE(service.wait_until_quiet());
-  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)], 1U);
+  const auto aborted = [&service](const StepStats&) {
+    return service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)] == 1;
+  };
+  EXPECT_TRUE(service.wait_for(aborted));
+  EXPECT_TRUE(service.wait_until_quiet());
   EXPECT_EQ(service.get("/health").status, 200);
 }
 

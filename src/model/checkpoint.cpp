@@ -1,0 +1,72 @@
+#include "model/checkpoint.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "load/gguf.h"
+#include "load/mapped_file.h"
+#include "load/safetensors.h"
+#include "load/safetensors_header.h"
+#include "model/gguf_checkpoint.h"
+
+namespace quire {
+namespace {
+
+class SafetensorsCheckpoint : public Checkpoint {
+ public:
+  explicit SafetensorsCheckpoint(const std::filesystem::path& dir)
+      : Checkpoint(dir), file_(Safetensors::open(dir)) {
+    for (const auto& [name, tensor] : file_.tensors()) {
+      tensors_.emplace(name, TensorFacts{std::string(dtype_name(tensor.dtype)), tensor.dtype, tensor.shape,
+                                         tensor.num_bytes()});
+    }
+  }
+
+  const TensorFacts* find(std::string_view name) const override {
+    // Asked first, as it throws for those that it does not read.
+    return file_.find(name) == nullptr ? nullptr : &tensors_.find(name)->second;
+  }
+
+  LoadedTensor load(std::string_view name, DType, ThreadPool&) const override {
+    const TensorView& tensor = file_.at(name);
+    prefetch_pages(tensor.data, tensor.num_bytes());
+    return {tensor, *this};
+  }
+
+ private:
+  void release(const TensorView& tensor) const override { file_.release(tensor); }
+
+  Safetensors file_;
+};
+
+}  // namespace
+
+LoadedTensor::LoadedTensor(LoadedTensor&& other) noexcept
+    : view_(std::move(other.view_)),
+      copy_(std::move(other.copy_)),
+      owner_(std::exchange(other.owner_, nullptr)) {}
+
+LoadedTensor& LoadedTensor::operator=(LoadedTensor&& other) noexcept {
+  std::swap(view_, other.view_);
+  std::swap(copy_, other.copy_);
+  std::swap(owner_, other.owner_);
+  return *this;
+}
+
+void LoadedTensor::release_pages() const {
+  if (owner_ != nullptr) owner_->release(view_);
+}
+
+const TensorFacts& Checkpoint::at(std::string_view name) const {
+  if (const TensorFacts* found = find(name)) return *found;
+  throw file_error(path_, fmt::format("tensor {} is missing", quoted_name(name)));
+}
+
+std::unique_ptr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) {
+  if (is_gguf_file(model)) return open_gguf_checkpoint(model);
+  return std::make_unique<SafetensorsCheckpoint>(model);
+}
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/json.h"
+#include "load/gguf.h"
+#include "load/gguf_writer.h"
+#include "model/config.h"
+#include "model/gguf_names.h"
+
+namespace quire {
+
+/// What a GGUF file says of its model, as the config.json that Hugging Face would have: what quire reads,
+/// what it refuses and what a conversion writes are then the same for both. Throws Error naming file and key
+/// or tensor for what it cannot honour; warns of keys that it does not know.
+json::object gguf_config_json(const Gguf& file);
+/// The same of generation_config.json: "general.sampling.*". Empty if there is none.
+json::object gguf_generation_json(const Gguf& file);
+
+struct GgufHeads {
+  uint32_t query = 0;
+  uint32_t kv = 0;
+};
+GgufHeads gguf_heads(const Gguf& file, const GgufFamily& family);
+
+/// The keys of `config`'s model, as llama.cpp's converter writes them. Throws Error naming what GGUF has no
+/// key for.
+void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const ModelConfig& config);
+/// The factors of "rope_freqs.weight"; empty if the model needs none.
+std::vector<float> gguf_rope_factors(const ModelConfig& config);
+
+}  // namespace quire

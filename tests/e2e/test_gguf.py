@@ -1,0 +1,108 @@
+"""GGUF files as a person has them: run, tokenized, rendered and converted."""
+import json
+import struct
+
+import pytest
+
+from test_cli import DEMO, needs, quire
+
+
+def greedy(model, prompt="Once upon a time", tokens=40, *flags):
+    return quire("run", model, "-p", prompt, "--max-tokens", tokens, "--temperature", 0, *flags).stdout
+
+
+def ids(model, texts, tmp_path, *flags):
+    lines = tmp_path / "lines.json"
+    lines.write_text(json.dumps(texts))
+    return [json.loads(line) for line in quire("tokenize", model, "--lines", lines, *flags).stdout.splitlines()]
+
+
+def tensors(path):
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: (e["dtype"], e["shape"], raw[8 + size + e["data_offsets"][0]:8 + size + e["data_offsets"][1]])
+            for name, e in header.items()}
+
+
+@pytest.fixture(scope="module")
+def demo_gguf(tmp_path_factory):
+    out = tmp_path_factory.mktemp("gguf") / "demo.gguf"
+    quire("convert", DEMO, out)
+    return out
+
+
+def test_the_demo_model_there_and_back(demo_gguf, tmp_path):
+    assert greedy(demo_gguf) == greedy(DEMO)
+    back = tmp_path / "back"
+    quire("convert", demo_gguf, back)
+    assert tensors(back / "model.safetensors") == tensors(DEMO / "model.safetensors")
+    assert greedy(back) == greedy(DEMO)
+    assert json.loads((back / "tokenizer.json").read_text()) == json.loads((DEMO / "tokenizer.json").read_text())
+
+
+@pytest.mark.parametrize("outtype", ["f32", "f16", "q8_0"])
+def test_outtypes_run_as_their_hugging_face_form(outtype, tmp_path):
+    gguf = tmp_path / f"demo-{outtype}.gguf"
+    quire("convert", DEMO, gguf, "--outtype", outtype)
+    quire("convert", gguf, tmp_path / "back")
+    assert greedy(gguf) == greedy(tmp_path / "back") != b""
+
+
+def test_the_demo_model_speaks_the_same(demo_gguf, tmp_path):
+    texts = ["Once upon a time", " two  spaces\n\nand 12345 é 🦙", "<|start_header_id|>user", ""]
+    assert ids(demo_gguf, texts, tmp_path) == ids(DEMO, texts, tmp_path)
+    messages = tmp_path / "messages.json"
+    messages.write_text(json.dumps([{"role": "user", "content": "Hi!"}]))
+    rendered = quire("render", demo_gguf, "--messages", messages).stdout
+    assert rendered == quire("render", DEMO, "--messages", messages).stdout
+    assert b"<|start_header_id|>user" in rendered
+
+
+def test_inspect_names_the_formats(demo_gguf):
+    text = quire("inspect", demo_gguf).stdout.decode()
+    assert "LlamaForCausalLM (llama)" in text
+    assert "as BF16, F32)" in text
+
+
+def test_other_peoples_file_runs_as_its_hugging_face_form(tmp_path):
+    gguf = needs("gguf-llama-tiny-random/llama-2-tiny-random.gguf")
+    quire("convert", gguf, tmp_path / "hf")
+    texts = ["Hello, my name is", " leading", "ünï\tcode 日本 🦙\n", ""]
+    assert ids(gguf, texts, tmp_path) == ids(tmp_path / "hf", texts, tmp_path)
+    assert greedy(gguf, texts[0], 60, "--ignore-eos") == greedy(tmp_path / "hf", texts[0], 60, "--ignore-eos")
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama-spm"])
+def test_vocabularies_give_the_expected_ids(name, tmp_path):
+    folder = needs("tokenizer-llama-cpp")
+    texts = (folder / "ggml-vocab-all.gguf.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    expected = [[int(i) for i in line.split()] for line in
+                (folder / f"ggml-vocab-{name}.gguf.out").read_text().splitlines()]
+    got = ids(folder / f"ggml-vocab-{name}.gguf", texts[:len(expected)], tmp_path, "--no-special")
+    assert len(got) == len(expected) >= 46
+    assert got == expected
+
+
+@pytest.mark.parametrize("args, said", [
+    (["convert", DEMO, "out-without-suffix"], "a directory becomes a file whose name ends in .gguf"),
+    (["convert", DEMO, "x.gguf", "--outtype", "q4_0"], "--outtype: 'q4_0' is not to be had here"),
+    (["run", "broken.gguf"], "broken.gguf: at byte 0: no GGUF file"),
+    (["tokenize", "broken.gguf", "-p", "x"], "broken.gguf: at byte 0: no GGUF file"),
+])
+def test_errors_name_the_cause(args, said, tmp_path):
+    (tmp_path / "broken.gguf").write_bytes(b"GGML" + bytes(60))
+    run = quire(*args, check=False, cwd=tmp_path)
+    assert run.returncode == 1
+    assert run.stderr.decode().count("\n") == 1
+    assert said in run.stderr.decode()
+
+
+def test_every_truncation_is_an_error(demo_gguf, tmp_path):
+    raw = demo_gguf.read_bytes()
+    for size in [1, 5, 23, 24, 100, 5000, 200000, len(raw) // 2, len(raw) - 33]:
+        part = tmp_path / f"{size}.gguf"
+        part.write_bytes(raw[:size])
+        run = quire("inspect", part, check=False)
+        assert run.returncode == 1 and str(part) in run.stderr.decode()

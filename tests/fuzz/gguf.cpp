@@ -1,0 +1,55 @@
+#include "load/gguf.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "model/checkpoint.h"
+#include "model/config.h"
+#include "tests/fuzz/scratch.h"
+#include "tests/fuzz/targets.h"
+
+namespace quire::fuzz {
+namespace {
+
+constexpr size_t kMaxValues = 1 << 16;  // of one tensor that are computed
+
+template <class Body>
+void tolerate(const Body& body) {
+  try {
+    body();
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void read_all(const Gguf& file) {
+  for (const std::string_view key : file.keys()) {
+    tolerate([&] { file.string(key); });
+    tolerate([&] { file.strings(key); });
+    tolerate([&] { file.integer(key, 0, 100); });
+    tolerate([&] { file.integers(key); });
+    tolerate([&] { file.number(key); });
+    tolerate([&] { file.floats(key); });
+    tolerate([&] { file.boolean(key); });
+  }
+  std::vector<float> values;
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (tensor.type->dequantize == nullptr || tensor.bytes == 0) continue;
+    const size_t blocks = tensor.bytes / tensor.type->block_bytes;
+    values.resize(std::min(blocks, kMaxValues / tensor.type->block_values) * tensor.type->block_values);
+    dequantize(*tensor.type, tensor.data, values.size(), values.data());
+  }
+}
+
+}  // namespace
+
+void gguf(std::string_view input) {
+  const auto path = scratch_file("model.gguf", input);
+  tolerate([&] { read_all(Gguf::open(path)); });
+  tolerate([&] { load_model_config(path); });
+  tolerate([&] { load_sampling_defaults(path); });
+  tolerate([&] { Checkpoint::open(path); });
+}
+
+}  // namespace quire::fuzz
