@@ -215,7 +215,7 @@ class Trainer:
     if trainer:
       # A unigram's vocabulary holds every character of its corpus.
       unigram = isinstance(trainer, trainers.UnigramTrainer)
-      tokenizer.train_from_iterator(self.english if unigram else self.corpus, trainer)
+      tokenizer.train_from_iterator(self.english[:1500] if unigram else self.corpus, trainer)
     if post:
       tokenizer.post_processor = post(tokenizer)
     if added:

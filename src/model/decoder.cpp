@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
@@ -257,6 +258,11 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, std::
   if (config.local_rope) {
     impl.local_rope_table =
         RopeTable(*config.local_rope, config.rotary(*config.local_rope), impl.max_positions);
+  }
+  if (config.rope.scaling == RopeScaling::kLongrope) {
+    log_info(fmt::format("longrope: {} factors, for sequences of up to {} tokens (original context: {})",
+                         impl.max_positions > config.rope.original_max_positions ? "long" : "short",
+                         impl.max_positions, config.rope.original_max_positions));
   }
   impl.attention_scale = static_cast<float>(config.attention_scale != 0.0
                                                 ? config.attention_scale

@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kMaxWindow = 1 << 26;
 constexpr int64_t kMaxExperts = 1 << 12;
 constexpr int64_t kMaxFfn = 1 << 21;
+constexpr uint64_t kMaxExpertsInAll = 1 << 16;  // four times the largest known; each is a few names in a list
 
 /// The list under `key`, nullptr if there is none. Throws if it has not one entry a layer.
 const json::array* layer_list(const JsonObject& config, std::string_view key, uint32_t num_layers) {
@@ -133,6 +134,10 @@ void read_experts(const JsonObject& config, const Family& family, ModelConfig& o
         if (layer.get_int64() < out.num_layers) moe.layers[static_cast<size_t>(layer.get_int64())] = false;
       }
     }
+  }
+  if (uint64_t{moe.num_experts} * out.num_layers > kMaxExpertsInAll) {
+    throw config.error("num_hidden_layers", fmt::format("{} layers of {} experts are out of range",
+                                                        out.num_layers, moe.num_experts));
   }
   if (moe.top > moe.num_experts) {
     throw config.error("num_experts_per_tok", fmt::format("{} of {} experts", moe.top, moe.num_experts));

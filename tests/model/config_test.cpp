@@ -348,6 +348,8 @@ TEST_F(Config, Experts) {
               HasSubstr("key 'num_experts_per_tok': 2 of 1 experts"));
   EXPECT_THAT(error({{"mlp_only_layers", json::array{"x"}}}, "Qwen3MoeForCausalLM"),
               HasSubstr("key 'mlp_only_layers'"));
+  EXPECT_THAT(error({{"num_experts", 4096}, {"num_hidden_layers", 4096}}, "Qwen3MoeForCausalLM"),
+              HasSubstr("4096 layers of 4096 experts"));
   EXPECT_THAT(error({{"num_experts", 1 << 20}}, "Qwen3MoeForCausalLM"), HasSubstr("key 'num_experts'"));
 }
 
