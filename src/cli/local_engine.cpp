@@ -16,7 +16,9 @@
 #include "cli/model_files.h"
 #include "cli/terminal.h"
 #include "control/kv_windows.h"
+#include "model/inspect.h"
 #include "model/kv_groups.h"
+#include "sim/paced_executor.h"
 
 namespace quire::cli {
 namespace {
@@ -54,7 +56,8 @@ uint64_t available_memory() {
   throw Error("/proc/meminfo has no MemAvailable: give --kv-cache-memory or --num-blocks");
 }
 
-uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest) {
+uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest,
+                         uint64_t memory_limit) {
   if (options.num_blocks > 0) return options.num_blocks;
   const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
   uint64_t memory = 0;
@@ -64,7 +67,7 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
       return blocks_held(shape.kv_windows, longest, chunk, options.block_size);
     };
     const uint64_t most = held(1) * (options.max_num_seqs - 1) + held(kMaxAutoBudget);
-    memory = std::min(available_memory() / 2, most * block_bytes);
+    memory = std::min(memory_limit, most * block_bytes);
   } else {
     memory = parse_bytes(options.kv_cache_memory, "--kv-cache-memory");
   }
@@ -97,9 +100,10 @@ uint32_t probe_budget(LoadedModel& model, KvCache& cache) {
   return static_cast<uint32_t>(std::min<double>(budget, kMaxAutoBudget)) / 16 * 16;
 }
 
-uint32_t pick_budget(const EngineOptions& options, LoadedModel& model, KvCache& cache) {
+template <class Probe>
+uint32_t pick_budget(const EngineOptions& options, Probe&& probe) {
   const std::string& given = options.max_num_batched_tokens;
-  if (given == "auto") return std::max(probe_budget(model, cache), options.max_num_seqs);
+  if (given == "auto") return std::max<uint32_t>(probe(), options.max_num_seqs);
   uint32_t budget = 0;
   const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), budget);
   if (failed != std::errc() || *end != '\0' || budget < options.max_num_seqs) {
@@ -191,6 +195,21 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
 }
 
+void add_device_options(CLI::App& command, EngineOptions& options) {
+  command
+      .add_option("--device", options.device,
+                  "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
+      ->type_name("DEVICE")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "sim"}));
+  add_cost_options(command, options.cost);
+  command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
+      ->group(command.get_option("--cost-step-us")->get_group())
+      ->type_name("X")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 10000.0));
+}
+
 LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
@@ -200,42 +219,75 @@ LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),
       defaults(load_sampling_defaults(options.model.model)),
-      model(options.model, options.max_model_len),
       metrics(served_name) {
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
   }
-  const ModelConfig& facts = model.decoder->config();
-  ModelShape shape = model.decoder->shape();
-  const DType kv_dtype =
-      pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(model.decoder->compute_dtype());
-  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
-  const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
-
-  SchedulerConfig& scheduler = config.scheduler;
-  scheduler.block_size = options.block_size;
-  scheduler.kv_windows = shape.kv_windows;
-  scheduler.num_blocks = pick_num_blocks(options, shape, longest);
-  scheduler.max_num_seqs = options.max_num_seqs;
-  scheduler.max_waiting = options.max_waiting;
-  scheduler.enable_prefix_caching = options.enable_prefix_caching;
-  scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
-  cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
-  scheduler.max_num_batched_tokens = pick_budget(options, model, *cache);
+  if (options.device == "sim") {
+    simulate(options, served_name);
+  } else {
+    load(options, served_name);
+  }
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
-
-  executor = std::make_unique<CpuExecutor>(*model.decoder, *cache, model.context, options.max_num_seqs);
   if (!options.step_trace.empty()) trace = std::make_unique<StepTrace>(options.step_trace);
   engine = std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics);
+}
+
+void LocalEngine::load(const EngineOptions& options, const std::string& served_name) {
+  model = std::make_unique<LoadedModel>(options.model, options.max_model_len);
+  facts = model->decoder->config();
+  ModelShape shape = model->decoder->shape();
+  const DType kv_dtype =
+      pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(model->decoder->compute_dtype());
+  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
+  const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
+  size_pool(options, shape, memory_given ? 0 : available_memory() / 2);
+  SchedulerConfig& scheduler = config.scheduler;
+  cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
+  scheduler.max_num_batched_tokens = pick_budget(options, [&] { return probe_budget(*model, *cache); });
+  executor = std::make_unique<CpuExecutor>(*model->decoder, *cache, model->context, options.max_num_seqs);
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
-                       with_commas(shape.num_parameters), dtype_name(model.decoder->compute_dtype()),
-                       isa_name(model.context.isa), model.pool.num_threads()));
+                       with_commas(shape.num_parameters), dtype_name(model->decoder->compute_dtype()),
+                       isa_name(model->context.isa), model->pool.num_threads()));
   log_info(fmt::format(
       "K/V: {} blocks of {} tokens ({}, {}), sequences of up to {} tokens, {} at once, {} tokens a step",
       with_commas(scheduler.num_blocks), scheduler.block_size,
       human_bytes(scheduler.num_blocks * shape.kv_block_bytes(scheduler.block_size)), dtype_name(kv_dtype),
       scheduler.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
+}
+
+void LocalEngine::simulate(const EngineOptions& options, const std::string& served_name) {
+  facts = load_model_config(options.model.model);
+  const DType dtype = pick_dtype(options.model.dtype, "--dtype").value_or(facts.dtype);
+  const DType kv_dtype = pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(dtype);
+  size_pool(options, model_shape(facts, kv_dtype), UINT64_MAX);
+  const CostModel cost = options.cost.model();
+  SchedulerConfig& scheduler = config.scheduler;
+  scheduler.max_num_batched_tokens = pick_budget(options, [&] {
+    return std::min<uint64_t>(cost.prefill_tokens_in(static_cast<Nanos>(kStepSeconds * 1e9)), kMaxAutoBudget);
+  });
+  simulated = std::make_unique<SimExecutor>(
+      scheduler, cost,
+      SimTokens{.vocab_size = facts.vocab_size, .sayable = sayable_tokens(*tokenizer, facts.vocab_size)});
+  executor = std::make_unique<PacedExecutor>(*simulated, static_cast<uint32_t>(options.sim_speed * 100));
+  log_info(fmt::format("{}: simulated, at {} times the speed: the words are arbitrary", served_name,
+                       options.sim_speed));
+  log_info(fmt::format("K/V: {} blocks of {} tokens, sequences of up to {} tokens, {} at once, {} a step",
+                       with_commas(scheduler.num_blocks), scheduler.block_size, scheduler.max_model_len,
+                       scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
+}
+
+void LocalEngine::size_pool(const EngineOptions& options, const ModelShape& shape, uint64_t memory_limit) {
+  const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
+  SchedulerConfig& scheduler = config.scheduler;
+  scheduler.block_size = options.block_size;
+  scheduler.kv_windows = shape.kv_windows;
+  scheduler.num_blocks = pick_num_blocks(options, shape, longest, memory_limit);
+  scheduler.max_num_seqs = options.max_num_seqs;
+  scheduler.max_waiting = options.max_waiting;
+  scheduler.enable_prefix_caching = options.enable_prefix_caching;
+  scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
 }
 
 std::string model_name(const std::filesystem::path& path) {

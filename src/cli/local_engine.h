@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "cli/sim_options.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/step_trace.h"
@@ -12,6 +13,7 @@
 #include "kernels/context.h"
 #include "model/config.h"
 #include "model/decoder.h"
+#include "sim/sim_executor.h"
 #include "text/tokenizer.h"
 
 namespace CLI {
@@ -42,8 +44,14 @@ struct EngineOptions {
   bool enable_prefix_caching = true;
   uint32_t max_waiting = 1024;
   std::string step_trace;
+  std::string device = "cpu";  // or "sim": no weights are read, steps last what `cost` says
+  CostOptions cost;
+  double sim_speed = 1;  // times as fast
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
+
+/// --device and what a simulated one takes.
+void add_device_options(CLI::App& command, EngineOptions& options);
 
 /// A model in memory with all it needs to compute.
 struct LoadedModel {
@@ -62,14 +70,22 @@ struct LocalEngine {
 
   std::unique_ptr<Tokenizer> tokenizer;
   SamplingDefaults defaults;
-  LoadedModel model;
+  ModelConfig facts;
+  std::unique_ptr<LoadedModel> model;  // nullptr on a simulated device, as is `cache`
   EngineConfig config;
   std::unique_ptr<KvCache> cache;
-  std::unique_ptr<CpuExecutor> executor;
+  std::unique_ptr<SimExecutor> simulated;  // nullptr unless there is one; `executor` keeps its pace
+  std::unique_ptr<Executor> executor;
   SteadyClock clock;
   std::unique_ptr<StepTrace> trace;
   EngineMetrics metrics;
   std::unique_ptr<Engine> engine;  // last: it uses all of the above
+
+ private:
+  void load(const EngineOptions& options, const std::string& served_name);
+  void simulate(const EngineOptions& options, const std::string& served_name);
+  /// The pool and the lengths; `memory_limit`: bytes that K/V may take, by default.
+  void size_pool(const EngineOptions& options, const ModelShape& shape, uint64_t memory_limit);
 };
 
 /// The last part of the path without ".gguf", what a served model is called by default.

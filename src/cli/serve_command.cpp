@@ -37,7 +37,7 @@ int serve(Options& options) {
     log_warning("the model has no chat template: it completes text, and chat requests are refused");
   }
   const ServedModel model{*local.tokenizer, chat_template ? &*chat_template : nullptr, local.defaults,
-                          local.model.decoder->config().bos};
+                          local.facts.bos};
   Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
@@ -70,6 +70,7 @@ void add_serve(CLI::App& app, Command& run) {
       ->check(CLI::Range(0.0, 86400.0));
   command->add_flag("-v,--verbose", options->verbose, "Log every request")->group(group);
   add_engine_options(*command, options->engine);
+  add_device_options(*command, options->engine);
   command->callback([options, &run] { run = [options] { return serve(*options); }; });
 }
 

@@ -4,11 +4,11 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "control/scheduler.h"
 #include "sim/cost_model.h"
 #include "sim/digest.h"
 #include "sim/sim_executor.h"
+#include "sim/virtual_clock.h"
 #include "sim/workload.h"
 
 namespace quire {

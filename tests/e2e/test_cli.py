@@ -46,7 +46,7 @@ def stories260k(tmp_path_factory):
 
 def test_help_names_every_command():
     text = quire("--help").stdout.decode()
-    for command in "serve run chat bench inspect logits tokenize detokenize render convert make-model".split():
+    for command in "serve run chat bench simulate inspect logits tokenize detokenize render convert make-model".split():
         assert f"  {command}" in text
         assert quire(command, "--help").stdout
 
@@ -162,6 +162,14 @@ def test_make_model_runs(tmp_path):
     (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: Value 0 not in range 1 to"),
     (["serve", DEMO, "--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
     (["serve", DEMO, "--max-waiting", "4294967295"], "--max-waiting"),
+    (["serve", DEMO, "--device", "tpu"], "--device"),
+    (["serve", DEMO, "--device", "sim", "--cost-decode-us", "1"], "a further decode takes 100000 ns"),
+    (["simulate", "--prompt-len", "many"], "--prompt-len: 'many' is none of N, uniform:LOW:HIGH"),
+    (["simulate", "--rate", "fast"], "--rate: 'fast' is no number"),
+    (["simulate", "--trace", "/dev/null"], "/dev/null: line 1: neither the header"),
+    (["simulate", "--trace", "no/such/trace"], "no/such/trace"),
+    (["simulate", "--max-num-batched-tokens", "3"], "max_num_batched_tokens (3)"),
+    (["simulate", "--num-blocks", "0"], "--num-blocks"),
     (["frobnicate", DEMO], "quire: there is no command 'frobnicate'; quire --help lists them"),
     (["run", DEMO, "--frobnicate"], "--frobnicate"),
     (["run", DEMO, "-p", "x", "--stop", ""], "--stop: the text is empty"),
