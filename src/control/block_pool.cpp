@@ -7,8 +7,8 @@
 
 namespace quire {
 
-BlockPool::BlockPool(PrefixCache cache)
-    : cache_(std::move(cache)), references_(cache_.num_blocks()), free_(cache_.num_blocks()) {
+BlockPool::BlockPool(PrefixCache cache, DecisionLog* log)
+    : cache_(std::move(cache)), log_(log), references_(cache_.num_blocks()), free_(cache_.num_blocks()) {
   std::iota(free_.rbegin(), free_.rend(), BlockId{0});  // block 0 is handed out first
 }
 
@@ -21,8 +21,10 @@ BlockId BlockPool::allocate() {
     block = cache_.evict();
     if (block == kNoBlock) return kNoBlock;
     ++num_evictions_;
+    tell(DecisionKind::kEvict, block);
   }
   references_[block] = 1;
+  tell(DecisionKind::kAllocate, block);
   return block;
 }
 
@@ -31,10 +33,12 @@ void BlockPool::retain(BlockId block) {
   if (before == 1) ++num_shared_;
   if (before >= 1) ++num_saved_;
   if (cache_.contains(block)) cache_.use(block);
+  tell(DecisionKind::kShare, block);
 }
 
 void BlockPool::release(BlockId block) {
   const uint32_t left = --references_[block];
+  tell(DecisionKind::kRelease, block);
   if (left == 1) --num_shared_;
   if (left >= 1) {
     --num_saved_;
@@ -55,7 +59,10 @@ BlockId BlockPool::attach(NodeId node, uint32_t group, BlockId block) {
 }
 
 void BlockPool::drop_cached() {
-  for (BlockId block = cache_.evict(); block != kNoBlock; block = cache_.evict()) free_.push_back(block);
+  for (BlockId block = cache_.evict(); block != kNoBlock; block = cache_.evict()) {
+    tell(DecisionKind::kEvict, block);
+    free_.push_back(block);
+  }
 }
 
 std::string BlockPool::check_invariants() const {

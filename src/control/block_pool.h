@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "control/decision_log.h"
 #include "control/prefix_cache.h"
 
 namespace quire {
@@ -19,7 +20,8 @@ namespace quire {
 /// Out of blocks is a value (kNoBlock). Not thread-safe. All O(1) but the last two.
 class BlockPool {
  public:
-  explicit BlockPool(PrefixCache cache);
+  /// `log`, if any, learns what becomes of each block; it must outlive the pool.
+  explicit BlockPool(PrefixCache cache, DecisionLog* log = nullptr);
 
   uint32_t size() const { return static_cast<uint32_t>(references_.size()); }
   uint32_t block_size() const { return cache_.block_size(); }
@@ -61,7 +63,12 @@ class BlockPool {
   std::string check_invariants() const;
 
  private:
+  void tell(DecisionKind kind, BlockId block) {
+    if (log_ != nullptr) log_->write(kind, block);
+  }
+
   PrefixCache cache_;
+  DecisionLog* log_;
   std::vector<uint32_t> references_;  // by block
   std::vector<BlockId> free_;         // a stack
   uint32_t num_shared_ = 0;

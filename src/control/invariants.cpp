@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -101,13 +102,17 @@ std::string Scheduler::check_invariants() const {
     if (std::string wrong = check_sequence(*seq); !wrong.empty()) return wrong;
   }
   const Sequence* before = nullptr;
+  size_t host_blocks = free_host_blocks_.size();
   for (const Sequence* seq : waiting_) {
     if (seq->slot != kNoSlot || seq->computed != 0 || seq->table.size() != 0) {
       return fmt::format("sequence {} waits and holds a slot or blocks", seq->spec.id);
     }
     if (before != nullptr && before->arrival >= seq->arrival) return "the queue is not in order of arrival";
     before = seq;
+    if (seq->swapped >= seq->total()) return fmt::format("sequence {} swapped more than it has", seq->spec.id);
+    host_blocks += seq->host.size() - static_cast<size_t>(std::ranges::count(seq->host, kNoBlock));
   }
+  if (host_blocks != config_.num_host_blocks) return "a host block is lost";
 
   if (std::string wrong = check_holders(); !wrong.empty()) return wrong;
   if (running_.size() + waiting_.size() != sequences_.size()) {
