@@ -110,6 +110,18 @@ uint32_t pick_budget(const EngineOptions& options, LoadedModel& model, KvCache& 
   return budget;
 }
 
+/// A step of the whole budget takes kStepSeconds, if it was probed. A decoded token costs several of a
+/// prompt, since the weights are read for a few at a time. Blocks are copied within the machine's memory.
+CostHints costs_of(uint32_t budget, uint64_t block_bytes) {
+  constexpr double kCopyBytesPerSecond = 4e9;
+  CostHints costs;
+  costs.prefill_token = std::max<Nanos>(1, static_cast<Nanos>(kStepSeconds * 1e9 / budget));
+  costs.decode_token = 4 * costs.prefill_token;
+  costs.swap_block =
+      std::max<Nanos>(1, static_cast<Nanos>(static_cast<double>(block_bytes) / kCopyBytesPerSecond * 1e9));
+  return costs;
+}
+
 /// The longest sequence that is served.
 uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& config, const ModelShape& shape,
                             uint32_t num_blocks) {
@@ -189,6 +201,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, INT32_MAX));
   add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
+  add("--decision-log", options.decision_log,
+      "Write every decision and all that it came from, prompts too; quire explain reads it", "FILE");
+  add_policy_options(command, options.policies);
 }
 
 LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
@@ -222,12 +237,23 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
   cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
   scheduler.max_num_batched_tokens = pick_budget(options, model, *cache);
+  const uint64_t block_bytes = shape.kv_block_bytes(scheduler.block_size);
+  apply_policy_options(options.policies, block_bytes, scheduler);
+  scheduler.costs = costs_of(scheduler.max_num_batched_tokens, block_bytes);
+  if (scheduler.num_host_blocks > 0) {
+    host_cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_host_blocks, scheduler.block_size);
+  }
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
 
-  executor = std::make_unique<CpuExecutor>(*model.decoder, *cache, model.context, options.max_num_seqs);
+  executor = std::make_unique<CpuExecutor>(*model.decoder, *cache, model.context, options.max_num_seqs,
+                                           host_cache.get());
   if (!options.step_trace.empty()) trace = std::make_unique<StepTrace>(options.step_trace);
-  engine = std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics);
+  if (!options.decision_log.empty()) {
+    record = std::make_unique<RunWriter>(options.decision_log);
+  }
+  engine =
+      std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics, record.get());
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
                        with_commas(shape.num_parameters), dtype_name(model.decoder->compute_dtype()),
                        isa_name(model.context.isa), model.pool.num_threads()));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "cli/policy_options.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/step_trace.h"
@@ -12,6 +13,7 @@
 #include "kernels/context.h"
 #include "model/config.h"
 #include "model/decoder.h"
+#include "record/run_record.h"
 #include "text/tokenizer.h"
 
 namespace CLI {
@@ -40,8 +42,10 @@ struct EngineOptions {
   uint32_t num_blocks = 0;      // 0: from kv_cache_memory
   std::string kv_cache_memory;  // empty: half of what is free
   bool enable_prefix_caching = true;
+  PolicyOptions policies;
   uint32_t max_waiting = 1024;
   std::string step_trace;
+  std::string decision_log;
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
 
@@ -65,9 +69,11 @@ struct LocalEngine {
   LoadedModel model;
   EngineConfig config;
   std::unique_ptr<KvCache> cache;
+  std::unique_ptr<KvCache> host_cache;  // for swapping; null without
   std::unique_ptr<CpuExecutor> executor;
   SteadyClock clock;
   std::unique_ptr<StepTrace> trace;
+  std::unique_ptr<RunWriter> record;
   EngineMetrics metrics;
   std::unique_ptr<Engine> engine;  // last: it uses all of the above
 };

@@ -159,7 +159,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
     note_waiting(WaitReason::kBatch, nullptr, 0);
   } else {
     plan_admissions(plan, budget);
-    batch_open_ = budget == 0;  // cut short by the budget alone: the batch goes on to fill
+    batch_open_ = budget == 0 && !free_slots_.empty() && !waiting_.empty();  // cut short by the budget alone
   }
 
   plan.removed = std::exchange(removed_, {});

@@ -120,6 +120,7 @@ GenerationRequest Api::make_request(const HttpRequest& request, const Generation
   out.prompt = std::move(prompt);
   if (!options.has_seed) out.sampling.seed = random_seed();
   out.salt = block_salt(request.tenant, options.user, options.cache_salt);
+  out.tenant = block_salt(request.tenant, options.user, {});
   return out;
 }
 

@@ -60,11 +60,10 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | seed                                    | any 64-bit integer                     | a random one       |
 /// | logprobs (completions)                  | 0 .. 20                                | none               |
 /// | logprobs, top_logprobs (chat)           | true, 0 .. 20                          | none               |
-/// | priority                                | 32-bit integer                         | -                  |
-/// | ttft_deadline_ms                        | 1 .. 2^31-1                            | -                  |
+/// | priority                                | +-1,000,000, lower first               | 0                  |
+/// | ttft_deadline_ms                        | 1 .. 2^31-1                            | 10,000             |
 ///
-/// `priority` (lower first) and `ttft_deadline_ms` are checked and reserved: the scheduler serves in order of
-/// arrival so far.
+/// `priority` and `ttft_deadline_ms` count under the scheduling policies of these names only.
 struct GenerationOptions {
   std::string model;             // empty: left out
   GenerationRequest generation;  // all but prompt and salt; seed only if has_seed
