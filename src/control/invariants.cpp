@@ -101,13 +101,16 @@ std::string Scheduler::check_invariants() const {
     if (std::string wrong = check_sequence(*seq); !wrong.empty()) return wrong;
   }
   const Sequence* before = nullptr;
+  uint64_t wanted = 0;
   for (const Sequence* seq : waiting_) {
+    wanted += (seq->total() - 1) / config_.block_size;
     if (seq->slot != kNoSlot || seq->computed != 0 || seq->table.size() != 0) {
       return fmt::format("sequence {} waits and holds a slot or blocks", seq->spec.id);
     }
     if (before != nullptr && before->arrival >= seq->arrival) return "the queue is not in order of arrival";
     before = seq;
   }
+  if (wanted != pool_.cache().num_wanted()) return "eviction was told another queue than there is";
 
   if (std::string wrong = check_holders(); !wrong.empty()) return wrong;
   if (running_.size() + waiting_.size() != sequences_.size()) {

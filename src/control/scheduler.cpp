@@ -41,8 +41,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
           ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
       longest_(
           longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
-      pool_(PrefixCache(config.num_blocks, config.block_size, make_lru_eviction(config.num_blocks),
-                        PrefixCache::xxh3, config.kv_windows)),
+      pool_(PrefixCache(config.num_blocks, config.block_size,
+                        make_eviction(config.eviction, config.num_blocks), PrefixCache::xxh3,
+                        config.kv_windows)),
       by_slot_(config.max_num_seqs),
       free_slots_(config.max_num_seqs) {
   std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is given first
@@ -92,6 +93,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   seq.table = BlockTable(pool_.cache().num_groups());
   seq.spec = std::move(spec);
   waiting_.push_back(&seq);
+  pool_.want(seq.tokens, seq.spec.salt, 1);
   return {};
 }
 
@@ -105,6 +107,7 @@ void Scheduler::abort(SeqId id) {
 void Scheduler::finish(Sequence& seq) {
   if (seq.slot == kNoSlot) {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &seq));
+    pool_.want(seq.tokens, seq.spec.salt, -1);
   } else {
     running_.erase(std::find(running_.begin(), running_.end(), &seq));
     release(seq);
@@ -186,6 +189,7 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     if (!running_.empty() && needed + watermark_ > pool_.available()) return;
 
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    pool_.want(seq.tokens, seq.spec.salt, -1);
     admit(plan, seq, prefix_, cached_tokens);
     const uint64_t room = seq.table.room(pool_, seq.computed);  // at least 1: alone it fits
     const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
@@ -271,6 +275,7 @@ void Scheduler::preempt_last() {
   const auto later = std::find_if(waiting_.begin(), waiting_.end(),
                                   [&](const Sequence* other) { return other->arrival > seq.arrival; });
   waiting_.insert(later, &seq);
+  pool_.want(seq.tokens, seq.spec.salt, 1);
   ++next_stats_.preempted;
   ++next_stats_.total_preemptions;
 }

@@ -30,6 +30,7 @@ struct SchedulerConfig {
   /// runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
+  EvictionKind eviction = EvictionKind::kLru;
 };
 
 /// State of the control plane after a step; for the trace, the metrics and the live page.

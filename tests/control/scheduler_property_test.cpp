@@ -19,10 +19,10 @@ namespace {
 /// One scheduler under random fire. Everything follows from the seed.
 class World {
  public:
-  explicit World(uint64_t seed, bool windowed = false)
+  explicit World(uint64_t seed, bool windowed = false, EvictionKind eviction = EvictionKind::kLru)
       : random_(seed),
         config_(windowed ? with_windows(random_config(), seed) : random_config()),
-        scheduler_(config_),
+        scheduler_(with_eviction(config_, eviction)),
         executor_(config_.num_blocks, config_.block_size, seed, config_.kv_windows),
         error_every_(random_.below(3) == 0 ? 50 : 0) {
     for (auto& prompt : common_prompts_) prompt = random_tokens(1 + below(4 * config_.block_size));
@@ -106,6 +106,11 @@ class World {
       config.kv_windows.push_back(random.below(3) == 0 ? 0 : 1 + static_cast<uint32_t>(random.below(30)));
     }
     config.num_blocks *= static_cast<uint32_t>(groups);
+    return config;
+  }
+
+  static SchedulerConfig with_eviction(SchedulerConfig config, EvictionKind eviction) {
+    config.eviction = eviction;
     return config;
   }
 
@@ -257,25 +262,29 @@ struct Totals {
   uint64_t evictions = 0;
   uint64_t copies = 0;
   uint64_t replaced = 0;
+  uint64_t evictions_by[std::size(kEvictionNames)] = {};
 };
 
 void run_worlds(bool windowed, Totals& totals) {
   for (uint64_t seed = 0; seed < kWorlds; ++seed) {
-    World world(seed, windowed);
+    const auto eviction = static_cast<EvictionKind>(mix64(seed) % std::size(kEvictionNames));
+    World world(seed, windowed, eviction);
     for (uint32_t i = 0; i < kOperations; ++i) {
       world.operate();
-      ASSERT_EQ(world.error(), "") << "seed " << seed << ", operation " << i;
+      ASSERT_EQ(world.error(), "") << "seed " << seed << ", operation " << i << ", " << name(eviction);
     }
     world.drain();
     ASSERT_EQ(world.error(), "") << "seed " << seed << ", draining";
     totals.preemptions += world.stats().total_preemptions;
     totals.hits += world.stats().total_prefix_hit_tokens;
     totals.evictions += world.stats().total_evictions;
+    totals.evictions_by[static_cast<size_t>(eviction)] += world.stats().total_evictions;
     totals.copies += world.stats().total_copies;
     totals.replaced += world.replaced();
   }
   fmt::print("{} preemptions, {} tokens hit, {} evictions, {} copies, {} blocks deduplicated\n",
              totals.preemptions, totals.hits, totals.evictions, totals.copies, totals.replaced);
+  for (const uint64_t evictions : totals.evictions_by) EXPECT_GT(evictions, 100U);
 }
 
 TEST(SchedulerProperty, RandomOperationsBreakNothing) {
