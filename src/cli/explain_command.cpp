@@ -68,10 +68,11 @@ void print_run(const RunStory& run) {
   fmt::print("{} preemptions, {} evictions, {} copies, at most {} of {} blocks held; {} decisions\n",
              preemptions, run.evictions, run.copies, run.most_blocks_held, config.num_blocks,
              with_commas(run.decisions));
-  fmt::print("policies: scheduling {}, batching {}, victim {}, preemption {}\n",
+  fmt::print("policies: scheduling {}, batching {}, victim {}, eviction {}, preemption {}\n",
              kSchedulingNames[static_cast<size_t>(config.scheduling)],
              kBatchingNames[static_cast<size_t>(config.batching)],
              kVictimNames[static_cast<size_t>(config.victim)],
+             kEvictionNames[static_cast<size_t>(config.eviction)],
              kPreemptionNames[static_cast<size_t>(config.preemption)]);
   if (run.truncated || !run.digest) fmt::print("the log ends before the run did\n");
 }

@@ -42,6 +42,8 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
   add_choice(command, "--batching", options.batching, kBatchingNames, "When sequences come in");
   add_choice(command, "--victim-policy", options.victim, kVictimNames,
              "Who gives way when there are no blocks left");
+  add_choice(command, "--eviction-policy", options.eviction, kEvictionNames,
+             "Which cached blocks are forgotten first");
   add_choice(command, "--preemption-mode", options.preemption, kPreemptionNames,
              "What becomes of the victim's K/V");
   command.add_option("--swap-space", options.swap_space, "Memory for K/V that is swapped out")
@@ -62,6 +64,7 @@ void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, Sc
   config.batching = options.batching;
   config.victim = options.victim;
   config.preemption = options.preemption;
+  config.eviction = options.eviction;
   config.priority_aging = static_cast<Nanos>(options.priority_aging * 1e9);
   if (options.preemption == PreemptionKind::kRecompute) return;
   const uint64_t blocks = parse_bytes(options.swap_space, "--swap-space") / block_bytes;

@@ -16,6 +16,7 @@ struct PolicyOptions {
   BatchingKind batching = BatchingKind::kContinuous;
   VictimKind victim = VictimKind::kLastAdmitted;
   PreemptionKind preemption = PreemptionKind::kRecompute;
+  EvictionKind eviction = EvictionKind::kLru;
   std::string swap_space = "1GiB";
   double priority_aging = 5;  // seconds
 };

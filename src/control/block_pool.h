@@ -53,6 +53,7 @@ class BlockPool {
   /// PrefixCache::attach, and if another block stands for these contents, `block` is released and that one
   /// retained in its place. Returns the block now held.
   BlockId attach(NodeId node, uint32_t group, BlockId block);
+  void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more) { cache_.want(tokens, salt, more); }
   void pin(NodeId node) { cache_.pin(node); }
   void unpin(NodeId node) { cache_.unpin(node); }
 

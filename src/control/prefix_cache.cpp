@@ -160,7 +160,27 @@ void PrefixCache::unpin(NodeId node) {
 void PrefixCache::use(BlockId block) {
   Place& place = places_[block];
   if (std::exchange(place.idle, false)) --num_idle_;
-  eviction_->use({block, nodes_[place.node].hash, nodes_[place.node].depth});
+  const Node& node = nodes_[place.node];
+  const bool alone = windows_[place.group] != 0 || node.parent == kNoNode;
+  const BlockId parent = alone ? kNoBlock : this->block(node.parent, place.group);
+  eviction_->use({block, parent, node.hash + place.group, uint64_t{node.depth} * block_size_});
+}
+
+void PrefixCache::want(std::span<const TokenId> tokens, uint64_t salt, int32_t more) {
+  const auto rows = static_cast<uint32_t>((tokens.size() - 1) / block_size_);
+  num_wanted_ += static_cast<uint64_t>(int64_t{more} * rows);
+  uint64_t hash = salt;
+  NodeId node = kNoNode;
+  for (uint32_t row = 0; row < rows; ++row) {
+    const auto own = tokens.subspan(size_t{row} * block_size_, block_size_);
+    hash = hash_(own, hash);
+    if (row == 0 || node != kNoNode) node = find(hash, node, own, salt);
+    for (uint32_t group = 0; group < num_groups(); ++group) {
+      if (row < first_block(windows_[group], rows * block_size_, block_size_)) continue;
+      const BlockId cached = node == kNoNode ? kNoBlock : block(node, group);
+      if (!eviction_->want(hash + group, cached, more)) return;
+    }
+  }
 }
 
 void PrefixCache::idle(BlockId block) {
@@ -282,9 +302,7 @@ std::string PrefixCache::check_invariants() const {
     }
   }
   if (num_idle != num_idle_) return fmt::format("{} blocks idle, {} counted", num_idle, num_idle_);
-  const BlockId victim = eviction_->victim();
-  if ((victim == kNoBlock) != (num_idle == 0)) return "the eviction policy lost or invented a block";
-  if (victim != kNoBlock && !places_[victim].idle) return fmt::format("victim {} is not idle", victim);
+  if (eviction_->empty() != (num_idle == 0)) return "the eviction policy lost or invented a block";
   return {};
 }
 

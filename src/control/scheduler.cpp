@@ -42,9 +42,10 @@ Scheduler::Scheduler(const SchedulerConfig& config)
           ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
       longest_(
           longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
-      pool_(PrefixCache(config.num_blocks, config.block_size, make_lru_eviction(config.num_blocks),
-                        PrefixCache::xxh3, config.kv_windows),
-            &log_),
+      pool_(
+          PrefixCache(config.num_blocks, config.block_size, make_eviction(config.eviction, config.num_blocks),
+                      PrefixCache::xxh3, config.kv_windows),
+          &log_),
       policy_(make_policy(config.scheduling, config.costs, config.priority_aging, pool_.cache())),
       by_slot_(config.max_num_seqs),
       free_slots_(config.max_num_seqs),
@@ -100,6 +101,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   policy_->queued(seq);
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kAdd, seq.prompt_length, seq.spec.max_tokens);
+  pool_.want(seq.tokens, seq.spec.salt, 1);
   return {};
 }
 
@@ -117,6 +119,7 @@ void Scheduler::finish(Sequence& seq, FinishReason reason) {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &seq));
     policy_->dequeued(seq);
     free_host_blocks(seq);
+    pool_.want(seq.tokens, seq.spec.salt, -1);
   } else {
     running_.erase(std::find(running_.begin(), running_.end(), &seq));
     release(seq);
@@ -285,6 +288,7 @@ uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens)
 
 void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   policy_->dequeued(seq);
+  pool_.want(seq.tokens, seq.spec.salt, -1);
   seq.waits_for = WaitReason::kNone;
   if (!seq.first_admitted) seq.first_admitted = first_admissions_++;
   seq.slot = free_slots_.back();
@@ -384,6 +388,7 @@ void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
                                   [&](const Sequence* other) { return other->arrival > seq.arrival; });
   waiting_.insert(later, &seq);
   policy_->queued(seq);
+  pool_.want(seq.tokens, seq.spec.salt, 1);
   ++next_stats_.preempted;
   ++next_stats_.total_preemptions;
 }

@@ -41,6 +41,7 @@ struct SchedulerConfig {
   uint32_t num_host_blocks = 0;  // of the pool for swapping; a victim that does not fit is computed again
   Nanos priority_aging = 5'000'000'000;  // see make_policy; >= 1
   CostHints costs;
+  EvictionKind eviction = EvictionKind::kLru;
 };
 
 /// State of the control plane after a step; for the trace, the metrics and the live page.

@@ -23,6 +23,7 @@ void for_each_field(Config& c, const Field& field) {
   field("batching", c.batching);
   field("victim", c.victim);
   field("preemption", c.preemption);
+  field("eviction", c.eviction);
   field("num_host_blocks", c.num_host_blocks);
   field("priority_aging", c.priority_aging);
   field("prefill_token", c.costs.prefill_token);
@@ -33,6 +34,7 @@ void for_each_field(Config& c, const Field& field) {
 std::span<const std::string_view> names_of(SchedulingKind /*kind*/) { return kSchedulingNames; }
 std::span<const std::string_view> names_of(BatchingKind /*kind*/) { return kBatchingNames; }
 std::span<const std::string_view> names_of(VictimKind /*kind*/) { return kVictimNames; }
+std::span<const std::string_view> names_of(EvictionKind /*kind*/) { return kEvictionNames; }
 std::span<const std::string_view> names_of(PreemptionKind /*kind*/) { return kPreemptionNames; }
 
 struct Write {

@@ -73,6 +73,7 @@ class World {
   const std::string& error() const { return error_; }
   uint64_t digest() const { return executor_.digest(); }
   const StepStats& stats() const { return scheduler_.stats(); }
+  const SchedulerConfig& config() const { return config_; }
   uint64_t replaced() const { return replaced_; }
   uint64_t swapped_out() const { return swapped_out_; }
   uint64_t swapped_in() const { return swapped_in_; }
@@ -120,6 +121,7 @@ class World {
     config_.batching = BatchingKind{static_cast<uint8_t>(random.below(4) == 0 ? 1 : 0)};
     config_.num_host_blocks = static_cast<uint32_t>(random.below(40));
     config_.costs.swap_block = static_cast<Nanos>(random.below(3) * config_.costs.prefill_token);
+    config_.eviction = static_cast<EvictionKind>(mix64(seed) % std::size(kEvictionNames));
     config_.watermark_bp = 0;
     return config_;
   }
@@ -283,6 +285,7 @@ struct Totals {
   uint64_t replaced = 0;
   uint64_t swapped_out = 0;
   uint64_t swapped_in = 0;
+  uint64_t evictions_by[std::size(kEvictionNames)] = {};
 };
 
 void run_worlds(bool windowed, Totals& totals, bool all_policies = false) {
@@ -297,6 +300,7 @@ void run_worlds(bool windowed, Totals& totals, bool all_policies = false) {
     totals.preemptions += world.stats().total_preemptions;
     totals.hits += world.stats().total_prefix_hit_tokens;
     totals.evictions += world.stats().total_evictions;
+    totals.evictions_by[static_cast<size_t>(world.config().eviction)] += world.stats().total_evictions;
     totals.copies += world.stats().total_copies;
     totals.replaced += world.replaced();
     totals.swapped_out += world.swapped_out();
@@ -337,6 +341,7 @@ void expect_all_of_it(const Totals& totals) {
   EXPECT_GT(totals.copies, 500U);
   EXPECT_GT(totals.swapped_out, 1000U);
   EXPECT_GT(totals.swapped_in, 500U);
+  for (const uint64_t evictions : totals.evictions_by) EXPECT_GT(evictions, 100U);
 }
 
 TEST(SchedulerProperty, NorDoTheyUnderAnyPolicy) {

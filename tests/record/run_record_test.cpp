@@ -34,6 +34,7 @@ class RunRecord : public testing::Test {
     config.scheduling = SchedulingKind{static_cast<uint8_t>(random.below(std::size(kSchedulingNames)))};
     config.victim = VictimKind{static_cast<uint8_t>(random.below(std::size(kVictimNames)))};
     config.preemption = PreemptionKind{static_cast<uint8_t>(random.below(std::size(kPreemptionNames)))};
+    config.eviction = EvictionKind{static_cast<uint8_t>(random.below(std::size(kEvictionNames)))};
     config.batching = BatchingKind{static_cast<uint8_t>(random.below(2))};
     config.num_host_blocks = static_cast<uint32_t>(random.below(20));
     return config;
