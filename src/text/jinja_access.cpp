@@ -252,6 +252,18 @@ std::optional<Value> python_attribute(Sandbox& sandbox, const Value& object, std
     const Cycler& cycler = object.as<Cycler>();
     return cycler.items[cycler.position];
   }
+  if (object.is(Kind::kCycler) && name == "items") return Value::tuple(object.as<Cycler>().items);
+  if (object.is(Kind::kCycler) && name == "pos") {
+    return Value::integer(static_cast<Int>(object.as<Cycler>().position));
+  }
+  if (object.is(Kind::kJoiner) && name == "sep") return Value::string(object.as<Joiner>().separator);
+  if (object.is(Kind::kJoiner) && name == "used") return Value::boolean(object.as<Joiner>().used);
+  if (object.is_number()) {
+    if (name == "real") return plus(object);
+    if (name == "imag") return object.is_integral() ? Value::integer(0) : Value::real(0);
+    if (object.is_integral() && name == "numerator") return plus(object);
+    if (object.is_integral() && name == "denominator") return Value::integer(1);
+  }
   if (object.is(Kind::kRange)) {
     const Range& range = object.as<Range>();
     if (name == "start") return Value::integer(range.start);

@@ -139,30 +139,18 @@ std::string format_float(Sandbox& sandbox, const FormatSpec& spec, double value)
   const double magnitude = std::abs(value);
   const auto precision = static_cast<int>(std::min(spec.precision < 0 ? 6 : spec.precision, kMaxPrecision));
   sandbox.step(2 * static_cast<uint64_t>(precision));
+  // `alternate` keeps the point, and the zeros behind it.
+  const auto as = [&](char type, double number, int places) {
+    const std::string form = fmt::format("{{:{}.{}{}}}", spec.alternate ? "#" : "", places, type);
+    return fmt::format(fmt::runtime(form), number);
+  };
   std::string digits;
-  switch (spec.type) {
-    case 'f':
-    case 'F':
-      digits = fmt::format("{:.{}f}", magnitude, precision);
-      break;
-    case 'e':
-      digits = fmt::format("{:.{}e}", magnitude, precision);
-      break;
-    case 'E':
-      digits = fmt::format("{:.{}E}", magnitude, precision);
-      break;
-    case 'g':
-      digits = fmt::format("{:.{}g}", magnitude, precision);
-      break;
-    case 'G':
-      digits = fmt::format("{:.{}G}", magnitude, precision);
-      break;
-    case '%':
-      digits = fmt::format("{:.{}f}%", magnitude * 100, precision);
-      break;
-    default:
-      digits = spec.precision < 0 ? float_repr(magnitude)
-                                  : fmt::format("{:.{}g}", magnitude, std::max(precision, 1));
+  if (spec.type == '%') {
+    digits = as('f', magnitude * 100, precision) + '%';
+  } else if (spec.type != '\0') {
+    digits = as(spec.type, magnitude, precision);
+  } else {
+    digits = spec.precision < 0 ? float_repr(magnitude) : as('g', magnitude, std::max(precision, 1));
   }
   if (!std::isfinite(value)) digits = std::isnan(value) ? "nan" : "inf";
   if (spec.group != '\0') digits = grouped(digits, spec.group, 3);
@@ -200,6 +188,7 @@ std::string format_value(Sandbox& sandbox, const Value& value, std::string_view 
   if (!value.is_integral() || std::string_view("bcdoxXn").find(spec.type) == std::string_view::npos) {
     if (!(value.is_integral() && spec.type == '\0')) unknown();
   }
+  if (spec.precision >= 0) fail("Precision not allowed in integer format specifier");
   return format_int(sandbox, spec, value.as_int());
 }
 

@@ -166,6 +166,22 @@ Value join_sequences(Sandbox& sandbox, const Value& left, const Value& right) {
   return Value::sequence(left.kind(), out);
 }
 
+/// What is put into markup: all but numbers as escaped text.
+Value escaped_args(Sandbox& sandbox, const Value& args) {
+  if (args.is_number() || args.is_undefined()) return args;
+  if (args.is(Kind::kTuple)) {
+    std::vector<Value> out;
+    for (const Value& each : args.items()) out.push_back(each.is_number() ? each : escape(sandbox, each));
+    return new_tuple(sandbox, out);
+  }
+  if (!args.is(Kind::kDict)) return escape(sandbox, args);
+  Dict* out = sandbox.make<Dict>();
+  for (const auto& [key, value] : args.as<Dict>().entries()) {
+    out->set(sandbox, key, value.is_number() ? value : escape(sandbox, value));
+  }
+  return Value::object(Kind::kDict, out);
+}
+
 /// -1, 0, 1; or 2 if not ordered (NaN).
 int order_numbers(const Value& left, const Value& right) {
   if (left.is_integral() && right.is_integral()) {
@@ -174,6 +190,12 @@ int order_numbers(const Value& left, const Value& right) {
   const double a = left.to_double();
   const double b = right.to_double();
   if (std::isnan(a) || std::isnan(b)) return 2;
+  if (a == b && left.kind() != right.kind() && std::abs(a) < 1e38) {
+    // Rounded to a double the integer is equal, and so the other one is an integer as well: exactly?
+    const Int exact_left = left.is_integral() ? left.as_int() : static_cast<Int>(a);
+    const Int exact_right = right.is_integral() ? right.as_int() : static_cast<Int>(b);
+    return exact_left < exact_right ? -1 : exact_left > exact_right ? 1 : 0;
+  }
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
@@ -192,6 +214,21 @@ bool equal_dicts(Sandbox& sandbox, const Dict& left, const Dict& right) {
   for (const Entry& entry : left.entries()) {
     const Value* other = right.find(sandbox, entry.key);
     if (other == nullptr || !equal(sandbox, entry.value, *other)) return false;
+  }
+  return true;
+}
+
+/// Keys and items compare as sets do; values only with themselves.
+bool equal_views(Sandbox& sandbox, const Value& left, const Value& right) {
+  const View& a = left.as<View>();
+  const View& b = right.as<View>();
+  if (left.address() == right.address()) return true;
+  if (a.part != b.part || a.part == View::Part::kValues || a.dict->size() != b.dict->size()) return false;
+  const Sandbox::Level level(sandbox);
+  for (const Entry& entry : a.dict->entries()) {
+    const Value* other = b.dict->find(sandbox, entry.key);
+    if (other == nullptr) return false;
+    if (a.part == View::Part::kItems && !equal(sandbox, entry.value, *other)) return false;
   }
   return true;
 }
@@ -272,6 +309,8 @@ bool equal(Sandbox& sandbox, const Value& left, const Value& right) {
       if (a.size() != b.size()) return false;
       return a.size() == 0 || (a.start == b.start && (a.size() == 1 || a.step == b.step));
     }
+    case Kind::kView:
+      return equal_views(sandbox, left, right);
     default:
       return left.address() == right.address();
   }
@@ -364,7 +403,8 @@ Value arithmetic(Sandbox& sandbox, BinaryOp op, const Value& left, const Value& 
     }
   }
   if (op == BinaryOp::kMod && left.is_string()) {
-    const Value out = percent_format(sandbox, left.as_string(), right);
+    const Value args = left.is_markup() ? escaped_args(sandbox, right) : right;
+    const Value out = percent_format(sandbox, left.as_string(), args);
     return Value::string(out.as_string(), left.is_markup());
   }
   fail_operands(op, left, right);

@@ -159,8 +159,8 @@ Value filter_format(Interpreter& interpreter, const Value& self, const Args& arg
     for (const Named& each : args.named) dict->set(sandbox, Value::string(each.name), each.value);
     values = Value::object(Kind::kDict, dict);
   }
-  const Value out = percent_format(sandbox, to_str(sandbox, self), values);
-  return Value::string(out.as_string(), self.is_markup());
+  const Value format = self.is_string() ? self : Value::string(to_str(sandbox, self));
+  return arithmetic(sandbox, BinaryOp::kMod, format, values);
 }
 
 Value filter_escape(Interpreter& interpreter, const Value& self, const Args& args) {
