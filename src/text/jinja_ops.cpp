@@ -47,29 +47,36 @@ Int floor_divide(Int left, Int right) {
   return left % right != 0 && ((left < 0) != (right < 0)) ? quotient - 1 : quotient;
 }
 
-double float_modulo(double left, double right) {
+struct Division {
+  double quotient;  // rounded down
+  double rest;
+};
+
+/// divmod() as CPython computes it.
+Division divide(double left, double right) {
   double rest = std::fmod(left, right);
-  if (rest != 0.0) {
-    if ((right < 0) != (rest < 0)) rest += right;
-  } else {
+  double quotient = (left - rest) / right;
+  if (rest == 0.0) {
     rest = std::copysign(0.0, right);
+  } else if ((right < 0) != (rest < 0)) {
+    rest += right;
+    quotient -= 1.0;
   }
-  return rest;
+  if (quotient == 0.0) return {std::copysign(0.0, left / right), rest};
+  const double floored = std::floor(quotient);
+  return {quotient - floored > 0.5 ? floored + 1.0 : floored, rest};
 }
 
-double float_floor_divide(double left, double right) {
-  const double rest = float_modulo(left, right);
-  double quotient = (left - rest) / right;
-  if (quotient == 0.0) return std::copysign(0.0, left / right);
-  const double floored = std::floor(quotient);
-  quotient = quotient - floored > 0.5 ? floored + 1.0 : floored;
-  return quotient;
+double float_power(double left, double right) {
+  const double out = std::pow(left, right);
+  if (std::isinf(out) && std::isfinite(left) && std::isfinite(right)) fail("Numerical result out of range");
+  return out;
 }
 
 Value int_power(Int base, Int exponent) {
   if (exponent < 0) {
     if (base == 0) fail("0.0 cannot be raised to a negative power");
-    return Value::real(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+    return Value::real(float_power(static_cast<double>(base), static_cast<double>(exponent)));
   }
   Int result = 1;
   // A base of -1, 0 or 1 takes any exponent; every other one overflows within 128 squarings.
@@ -119,25 +126,24 @@ Value float_arithmetic(BinaryOp op, double left, double right) {
       return Value::real(left / right);
     case BinaryOp::kFloorDiv:
       if (right == 0) fail("float floor division by zero");
-      return Value::real(float_floor_divide(left, right));
+      return Value::real(divide(left, right).quotient);
     case BinaryOp::kMod:
       if (right == 0) fail("float modulo");
-      return Value::real(float_modulo(left, right));
+      return Value::real(divide(left, right).rest);
     case BinaryOp::kPow:
       if (left == 0 && right < 0) fail("0.0 cannot be raised to a negative power");
       if (left < 0 && std::floor(right) != right) fail("a negative number to a fractional power is complex");
-      return Value::real(std::pow(left, right));
+      return Value::real(float_power(left, right));
   }
   return {};
 }
 
 Value repeat(Sandbox& sandbox, const Value& sequence, Int times) {
   if (times < 0) times = 0;
+  if (times > INT64_MAX) fail("cannot fit 'int' into an index-sized integer");
   const uint64_t size = sequence.is_string() ? sequence.as_string().size() : sequence.items().size();
   uint64_t total = 0;
-  if (times > INT64_MAX || __builtin_mul_overflow(size, static_cast<uint64_t>(times), &total)) {
-    total = size == 0 ? 0 : UINT64_MAX;
-  }
+  if (__builtin_mul_overflow(size, static_cast<uint64_t>(times), &total)) total = UINT64_MAX;
   if (total == 0) times = 0;
   if (sequence.is_string()) {
     sandbox.need_string(total);
@@ -327,7 +333,8 @@ bool identical(const Value& left, const Value& right) {
     case Kind::kInt:
       return left.as_int() == right.as_int();
     case Kind::kFloat:
-      return left.as_float() == right.as_float();
+      return left.as_float() == right.as_float() ||
+             (std::isnan(left.as_float()) && std::isnan(right.as_float()));
     case Kind::kString:
       return left.as_string() == right.as_string();
     case Kind::kList:
