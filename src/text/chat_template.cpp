@@ -1,5 +1,6 @@
 #include "text/chat_template.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -13,8 +14,18 @@
 namespace quire {
 namespace {
 
+/// A message may have as much of the template's own text as it likes; this much of it is told.
+std::string_view told(std::string_view message) {
+  constexpr size_t kMost = 1000;
+  size_t size = std::min(message.size(), kMost);
+  if (size < message.size()) {
+    while (size > 0 && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) --size;
+  }
+  return message.substr(0, size);
+}
+
 std::string located(const jinja::Fault& fault) {
-  return fmt::format("line {}, column {}: {}", fault.line, fault.column, fault.message);
+  return fmt::format("line {}, column {}: {}", fault.line, fault.column, told(fault.message));
 }
 
 std::string checked_source(std::string_view source, const std::filesystem::path& where) {
@@ -105,7 +116,7 @@ Expected<std::string> ChatTemplate::render(const json::object& context) const {
   } catch (const jinja::Fault& fault) {
     return refuse(RequestErrorCode::kInvalid,
                   fault.from_template ? fmt::format("{} (raised by the {}, line {}, column {})",
-                                                    fault.message, title, fault.line, fault.column)
+                                                    told(fault.message), title, fault.line, fault.column)
                                       : fmt::format("{}: {}", title, located(fault)));
   } catch (const std::bad_alloc&) {
     return refuse(RequestErrorCode::kInternal, title + ": out of memory");

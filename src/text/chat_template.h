@@ -8,23 +8,16 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "text/template_limits.h"
 
 namespace quire {
-
-/// Bounds of one rendering; templates come with models and are not trusted. What is set here ends a hostile
-/// template within about 100 ms and 1 MiB of text; for a long conversation see limits_for().
-struct TemplateLimits {
-  uint64_t max_steps = 1'000'000;       // nodes evaluated; one is 50 ns of work at most
-  uint32_t max_depth = 1000;            // of statements, expressions and values within one another
-  uint64_t max_output_bytes = 1 << 20;  // and of any string on the way
-  uint64_t max_memory_bytes = 8 << 20;  // of all values together
-};
 
 /// Bounds that grow with what the template is given: a prompt is about as long as its messages, and every
 /// piece of it may be copied some times on the way.
 TemplateLimits limits_for(const json::object& context);
 
-inline constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
+/// Templates of real models have a few thousand; this one is parsed within 100 ms, whatever it is.
+inline constexpr uint64_t kMaxTemplateBytes = uint64_t{512} << 10;
 
 /// A parsed Jinja template that renders as Python's jinja2 in transformers' settings does (trim_blocks,
 /// lstrip_blocks, sandboxed, the loopcontrols extension). Immutable and thread-safe. Which of a model's

@@ -195,6 +195,8 @@ std::string format_value(Sandbox& sandbox, const Value& value, std::string_view 
   };
   if (value.is_string()) {
     if (spec.type != '\0' && spec.type != 's') unknown();
+    if (spec.sign != '-') fail("Sign not allowed in string format specifier");
+    if (spec.alternate) fail("Alternate form (#) not allowed in string format specifier");
     if (spec.group != '\0') fail(fmt::format("Cannot specify '{}' with 's'.", spec.group));
     if (spec.align == '=') fail("'=' alignment not allowed in string format specifier");
     return format_text(sandbox, spec, value.as_string());

@@ -385,9 +385,9 @@ std::string to_json(Sandbox& sandbox, const Value& value, const JsonStyle& style
 Value escape(Sandbox& sandbox, const Value& value) {
   if (value.is_markup()) return value;
   const std::string_view text = to_str(sandbox, value);
-  if (text.find_first_of("&<>'\"") == std::string_view::npos) return Value::string(text, true);
   sandbox.limit_string(text.size());
   sandbox.char_work(text.size());
+  if (text.find_first_of("&<>'\"") == std::string_view::npos) return Value::string(text, true);
   std::string out;
   for (const char c : text) {
     switch (c) {

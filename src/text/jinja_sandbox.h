@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/chat_template.h"
+#include "text/template_limits.h"
 
 namespace quire::jinja {
 

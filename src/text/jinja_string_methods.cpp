@@ -152,10 +152,11 @@ Value join_text(Interpreter& interpreter, const Value& self, const Args& args) {
 }
 
 template <bool Prefix>
-Value without_affix(Interpreter&, const Value& self, const Args& args) {
+Value without_affix(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound(Prefix ? "removeprefix" : "removesuffix", args, {"affix"}, 1);
   std::string_view text = self.as_string();
   const std::string_view affix = bound.string(0);
+  interpreter.sandbox().work(std::min(text.size(), affix.size()));
   if (Prefix && text.starts_with(affix)) text.remove_prefix(affix.size());
   if (!Prefix && text.ends_with(affix)) text.remove_suffix(affix.size());
   return Value::string(text, self.is_markup());

@@ -291,7 +291,7 @@ Value filter_striptags(Interpreter& interpreter, const Value& self, const Args& 
 
 Value filter_filesizeformat(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("filesizeformat", args, {"binary"});
-  interpreter.sandbox().work(self.is_string() ? self.as_string().size() : 0);
+  interpreter.sandbox().char_work(self.is_string() ? 2 * self.as_string().size() : 0);
   const std::optional<double> number = self.is_string()   ? parse_float(self.as_string())
                                        : self.is_number() ? std::optional(self.to_double())
                                                           : std::nullopt;

@@ -143,7 +143,7 @@ Value filter_int(Interpreter& interpreter, const Value& self, const Args& args) 
   if (self.is(Kind::kFloat)) {
     out = truncated(self.as_float());
   } else if (self.is_string()) {
-    interpreter.sandbox().work(self.as_string().size());
+    interpreter.sandbox().char_work(2 * self.as_string().size());
     out = parse_integer(self.as_string(), bound.integer(1, 10));
     if (!out) {
       const std::optional<double> value = parse_float(self.as_string());
@@ -158,7 +158,7 @@ Value filter_float(Interpreter& interpreter, const Value& self, const Args& args
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_number()) return Value::real(self.to_double());
   if (self.is_string()) {
-    interpreter.sandbox().work(self.as_string().size());
+    interpreter.sandbox().char_work(2 * self.as_string().size());
     if (const std::optional<double> value = parse_float(self.as_string())) return Value::real(*value);
   }
   return bound.or_else(0, Value::real(0.0));

@@ -7,6 +7,7 @@
 
 #include "tests/support/data.h"
 #include "text/chat_templates.h"
+#include "text/utf8.h"
 
 namespace quire::test {
 namespace {
@@ -176,6 +177,15 @@ TEST(ChatTemplate, ErrorsOfRenderingAreValues) {
       ChatTemplate::parse("{{ raise_exception('Roles must alternate') }}", "x").render(kHello);
   ASSERT_FALSE(raised.has_value());
   EXPECT_EQ(raised.error().message, "Roles must alternate (raised by the chat template, line 1, column 4)");
+}
+
+TEST(ChatTemplate, HugeOnesAndHugeMessagesAreCut) {
+  EXPECT_THAT([] { ChatTemplate::parse(std::string(kMaxTemplateBytes + 1, 'a'), "x"); },
+              ThrowsMessage<Error>(HasSubstr("524289 bytes")));
+  const auto raised = ChatTemplate::parse("{{ raise_exception('é' * 99999) }}", "x").render(kHello);
+  ASSERT_FALSE(raised.has_value());
+  EXPECT_LT(raised.error().message.size(), 1200U);
+  EXPECT_TRUE(is_valid_utf8(raised.error().message));
 }
 
 TEST(ChatTemplate, InvalidTextInTheContextIsRepaired) {
