@@ -13,6 +13,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -66,6 +67,14 @@ void print_windows(const std::string& title, const ModelConfig& config) {
     fmt::print("{} {} of {} layers see only {} tokens\n", title, count, config.num_layers,
                with_commas(window));
   }
+}
+
+/// "default, tool_use", and what is wrong with those that do not parse.
+std::string list_of(const ChatTemplates& templates) {
+  if (templates.empty()) return "none";
+  std::string out = fmt::format("{}", fmt::join(templates.names(), ", "));
+  for (const std::string& fault : templates.faults()) out += fmt::format("; broken: {}", fault);
+  return out;
 }
 
 void print_list(std::string_view title, std::span<const std::string_view> words) {
@@ -126,6 +135,7 @@ int inspect(const InspectOptions& options) {
   print_windows(bold("attention"), config);
   fmt::print("{} {} tokens{}\n", bold("vocabulary"), with_commas(shape.vocab_size),
              config.tie_embeddings ? ", head tied to the embeddings" : "");
+  fmt::print("{} {}\n", bold("templates"), list_of(find_chat_templates(options.model, {})));
   fmt::print("{} {} tokens\n", bold("context"), with_commas(shape.max_positions));
   fmt::print("{} {} ({} as {})\n", bold("parameters"), with_commas(shape.num_parameters),
              human_bytes(shape.weight_bytes), formats_of(*Checkpoint::open(options.model)));

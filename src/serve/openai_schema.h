@@ -89,8 +89,7 @@ struct CompletionRequest {
 /// What a chat template is given, and how its text is used.
 struct ChatPrompt {
   json::object context;  // messages, tools, documents, add_generation_prompt, chat_template_kwargs
-  /// With continue_final_message: the content of the last message, after which the prompt ends.
-  std::optional<std::string> continued;
+  bool continue_final_message = false;  // the prompt ends with the content of the last message
   bool add_special_tokens = false;
 };
 

@@ -227,31 +227,22 @@ void read_tokenizer_model(const std::filesystem::path& path, GgufVocabulary& v, 
   v.add_space_prefix = file.dummy_prefix;
 }
 
-void read_templates(const JsonObject& config, GgufVocabulary& v) {
-  const json::value* given = config.find("chat_template");
-  if (given == nullptr) return;
-  if (given->is_string()) {
-    v.chat_template = std::string(given->get_string());
-    return;
-  }
-  for (const JsonObject& each : json_objects(config, "chat_template")) {
-    if (each.string("name") == "default") {
-      v.chat_template = each.string("template");
-    } else {
-      v.named_templates[each.string("name")] = each.string("template");
-    }
+void read_templates(const std::filesystem::path& dir, const json::object& config, GgufVocabulary& v) {
+  for (auto& [name, source] : template_sources(dir, config)) {
+    (name == kDefaultTemplate ? v.chat_template.emplace() : v.named_templates[name]) = source.text;
   }
 }
 
 /// What tokenizer_config.json says besides.
 void read_config(const std::filesystem::path& dir, GgufVocabulary& v, size_t vocab_size) {
-  const auto own_template = dir / "chat_template.jinja";
-  if (std::filesystem::exists(own_template)) v.chat_template = read_file(own_template);
   const auto path = dir / "tokenizer_config.json";
-  if (!std::filesystem::exists(path)) return;
+  if (!std::filesystem::exists(path)) {
+    read_templates(dir, {}, v);
+    return;
+  }
   const json::value value = read_json_file(path);
   const JsonObject config(value, path);
-  if (!v.chat_template) read_templates(config, v);
+  read_templates(dir, config.raw(), v);
   if (!v.huggingface_json) {
     if (config.has("added_tokens_decoder")) {
       const JsonObject added = config.object("added_tokens_decoder");
