@@ -114,6 +114,9 @@ class ByteLevelPreTokenizer : public PreTokenizer {
         pieces.push_back({begin, out.size()});
       }
     }
+    if (out.size() > list.text.size()) {
+      list.growth.spend("pre-tokenizer 'ByteLevel'", out.size() - list.text.size());
+    }
     list.text = std::move(out);
     list.pieces = std::move(pieces);
   }
@@ -163,6 +166,9 @@ class MetaspacePreTokenizer : public PreTokenizer {
       }
     }
     if (!list.pieces.empty() && list.pieces[0].begin > 0) list.from_start = false;
+    if (out.size() > list.text.size()) {
+      list.growth.spend("pre-tokenizer 'Metaspace'", out.size() - list.text.size());
+    }
     list.text = std::move(out);
     list.pieces = std::move(pieces);
   }
