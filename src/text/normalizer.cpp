@@ -175,6 +175,9 @@ class PrecompiledNormalizer : public Normalizer {
     out.reserve(in.size());
     size_t begin = 0;
     while (begin < in.size()) {
+      const size_t plain = plain_run(in, begin);
+      out.append(in.substr(begin, plain));
+      begin += plain;
       const size_t end = grapheme_end(in, begin);
       const size_t before = out.size();
       append(out, in.substr(begin, end - begin));
@@ -186,6 +189,19 @@ class PrecompiledNormalizer : public Normalizer {
   }
 
  private:
+  /// Bytes at `pos` that no rule concerns, each a cluster of its own; never the last one of the text.
+  size_t plain_run(std::string_view text, size_t pos) const {
+    size_t end = pos;
+    while (end + 1 < text.size()) {
+      const char c = text[end];
+      const char next = text[end + 1];
+      const bool ascii = static_cast<unsigned char>(c) < 0x80 && static_cast<unsigned char>(next) < 0x80;
+      if (!ascii || c == '\r' || map_.concerns(c, next)) break;
+      ++end;
+    }
+    return end - pos;
+  }
+
   void append(std::string& out, std::string_view grapheme) const {
     if (grapheme.size() < 6) {
       if (const auto match = map_.shortest(grapheme)) {

@@ -143,13 +143,13 @@ class MetaspacePreTokenizer : public PreTokenizer {
       const bool wanted = settings_.prepend == Metaspace::Prepend::kAlways ||
                           (settings_.prepend == Metaspace::Prepend::kFirst && first);
       if (wanted && piece[0] != ' ' && !piece.starts_with(mark)) out += mark;
-      for (const char c : piece) {
-        if (c == ' ') {
-          out += mark;
-        } else {
-          out += c;
-        }
+      size_t copied = 0;
+      for (size_t at = piece.find(' '); at != piece.npos; at = piece.find(' ', copied)) {
+        out += piece.substr(copied, at - copied);
+        out += mark;
+        copied = at + 1;
       }
+      out += piece.substr(copied);
       if (!settings_.split) {
         pieces.push_back({begin, out.size()});
         continue;
