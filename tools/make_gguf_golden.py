@@ -54,7 +54,7 @@ def convert(llama_cpp, directory, out):
     vocab = {f"t{i}": i for i in range(config["vocab_size"])}
     (directory / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": []}))
     # As published, not as transformers 5 rewrites it: the converter does not find all of RoPE there.
-    converter.ModelBase.load_hparams = staticmethod(lambda *_: json.loads(config_file.read_text()))
+    converter.ModelBase.load_hparams = staticmethod(lambda *_, **__: json.loads(config_file.read_text()))
     kind = converter.ModelBase.from_model_architecture(config["architectures"][0])
     kind.set_vocab = lambda self: self._set_vocab_none()
     model = kind(directory, gguf.LlamaFileType.MOSTLY_BF16, out, eager=True, model_name=directory.name)
