@@ -29,6 +29,7 @@
 #include "model/convert_gguf.h"
 #include "model/convert_llama2c.h"
 #include "model/families.h"
+#include "model/gguf_names.h"
 #include "model/inspect.h"
 #include "model/json_file.h"
 #include "model/kv_groups.h"
@@ -89,12 +90,15 @@ void print_list(std::string_view title, std::span<const std::string_view> words)
   fmt::print("{}\n", line);
 }
 
-/// All families, and the keys of config.json that change their numbers.
+/// All families, the keys of config.json that change their numbers, and their names in GGUF files.
 int list_families() {
   for (const Family& family : families()) {
     fmt::print("{} ({})\n", paint(stdout, std::string(family.architecture), fmt::emphasis::bold),
                family.model_type);
     print_list("keys", family.keys);
+    if (const GgufFamily* gguf = find_gguf_family(family.architecture)) {
+      print_list("GGUF", std::span(&gguf->arch, 1));
+    }
   }
   fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
   print_list("keys", keys_of_all_families());

@@ -142,11 +142,29 @@ void read_byte_level(const JsonObject& root, GgufVocabulary& v) {
   }
 }
 
+/// Whether some step, or a step of its, puts a space before the text.
+bool prepends_space(const JsonObject& step) {
+  const std::string type = step.string_or("type", "");
+  if (type == "Prepend") return true;
+  if (type == "Metaspace") {
+    return step.string_or("prepend_scheme", step.boolean_or("add_prefix_space", true) ? "always" : "never") !=
+           "never";
+  }
+  for (const char* list : {"normalizers", "pretokenizers"}) {
+    if (!step.has(list)) continue;
+    const auto steps = json_objects(step, list);
+    if (std::any_of(steps.begin(), steps.end(), prepends_space)) return true;
+  }
+  return false;
+}
+
 /// Scores that rank the entries as the merges do: SentencePiece merges what makes the entry of the highest
 /// score, a tokenizer.json the pair that comes first.
 void read_byte_fallback(const JsonObject& root, GgufVocabulary& v, size_t vocab_size) {
   v.model = "llama";
   v.pre = "default";
+  v.add_space_prefix = (root.has("normalizer") && prepends_space(root.object("normalizer"))) ||
+                       (root.has("pre_tokenizer") && prepends_space(root.object("pre_tokenizer")));
   const auto merges = read_merges(root.object("model"));
   const JsonObject vocab = root.object("model").object("vocab");
   v.scores.assign(v.tokens.size(), -static_cast<float>(merges.size()) - 1.0F);
