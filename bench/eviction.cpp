@@ -4,9 +4,9 @@
 //
 //   bench_eviction [--trace FILE] [--part mooncake|zipf|touch] [--json FILE]
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <set>
 #include <string>
@@ -25,7 +25,7 @@ namespace quire {
 namespace {
 
 constexpr uint32_t kCapacities[] = {1000, 3000, 10000, 30000};  // blocks
-constexpr size_t kLookAhead = 32;                               // requests that queue-lru knows of
+constexpr size_t kLookAhead = 32;  // how many of the next requests wait, for queue-lru
 constexpr uint32_t kNumPolicies = std::size(kEvictionNames);
 
 /// Requests in order of arrival; a request is the numbers of its blocks, which have block_size tokens each.
@@ -68,20 +68,20 @@ void count(const Workload& workload, size_t request, uint32_t hit, Hits& hits) {
 
 /// Each request takes the blocks of its prefix that are there, publishes the others, and lets all go before
 /// the next one comes.
-Hits replay(const Workload& workload, EvictionKind kind, uint32_t capacity) {
+Hits replay(const Workload& workload, EvictionKind kind, uint32_t capacity, size_t look_ahead = kLookAhead) {
   const uint32_t size = workload.block_size;
   BlockPool pool(PrefixCache(capacity, size, make_eviction(kind, capacity)));
   const bool looks_ahead = kind == EvictionKind::kQueueLru;
   const auto want = [&](size_t request, int32_t more) {
     if (looks_ahead && request < workload.requests.size()) pool.want(tokens_of(workload, request), 0, more);
   };
-  for (size_t i = 0; i < kLookAhead; ++i) want(i, 1);
+  for (size_t i = 0; i < look_ahead; ++i) want(i, 1);
   Hits hits;
   std::vector<BlockCopy> copies;
   Prefix prefix;
   for (size_t i = 0; i < workload.requests.size(); ++i) {
     want(i, -1);
-    want(i + kLookAhead, 1);
+    want(i + look_ahead, 1);
     const auto tokens = tokens_of(workload, i);
     const auto num_blocks = static_cast<uint32_t>(workload.requests[i].size());
     pool.cache().match(tokens, 0, prefix);
@@ -201,15 +201,19 @@ json::array hit_rates(const std::string& title, const Workload& workload) {
     const auto kind = static_cast<EvictionKind>(i);
     row(name(kind), [&](uint32_t capacity) { return replay(workload, kind, capacity); });
   }
+  for (const size_t look_ahead : {size_t{8}, size_t{128}, size_t{512}}) {
+    row(fmt::format("queue-lru, {} wait", look_ahead),
+        [&](uint32_t capacity) { return replay(workload, EvictionKind::kQueueLru, capacity, look_ahead); });
+  }
   row("clairvoyant", [&](uint32_t capacity) { return clairvoyant(workload, capacity); });
   row("unbounded", [&](uint32_t) { return clairvoyant(workload, UINT32_MAX); });
   return out;
 }
 
-/// Nanoseconds a block: to hit it and let it go again, in chains of 8; and to evict one and put in another.
+/// Nanoseconds of processor time a block: to hit it and let it go again, in chains of 8; and to evict one and
+/// put in another.
 json::array touches() {
-  using Clock = std::chrono::steady_clock;
-  constexpr uint32_t kChain = 8, kTouches = 200'000;
+  constexpr uint32_t kChain = 8, kTouches = 400'000;
   json::array out;
   fmt::print(
       "\nns a block: hit and let go; evict and put in\n\n| policy | 1000 | 10000 | 100000 | 1000000 |\n");
@@ -228,24 +232,25 @@ json::array touches() {
       };
       for (uint32_t chain = 0; chain < num_blocks / kChain; ++chain) hit(chain);
       SplitMix64 random(1);
-      const auto start = Clock::now();
+      const auto start = std::clock();
       for (uint32_t t = 0; t < kTouches / kChain; ++t) {
         hit(static_cast<uint32_t>(random.below(num_blocks / kChain)));
       }
-      const auto middle = Clock::now();
+      const auto middle = std::clock();
       for (uint32_t t = 0; t < kTouches; ++t) {
         const BlockId block = policy->victim();
         policy->remove(block);
         policy->use({block, kNoBlock, mix64(num_blocks + t), 0});
         policy->idle(block);
       }
-      const std::chrono::duration<double, std::nano> hits = middle - start;
-      const std::chrono::duration<double, std::nano> evictions = Clock::now() - middle;
-      fmt::print(" {:.0f}; {:.0f} |", hits.count() / kTouches, evictions.count() / kTouches);
-      out.push_back(json::object{{"policy", name(kind)},
-                                 {"blocks", num_blocks},
-                                 {"hit_ns", hits.count() / kTouches},
-                                 {"evict_ns", evictions.count() / kTouches}});
+      const auto nanos = [](std::clock_t begin, std::clock_t end) {
+        return static_cast<double>(end - begin) * (1e9 / CLOCKS_PER_SEC / kTouches);
+      };
+      const double hit_ns = nanos(start, middle);
+      const double evict_ns = nanos(middle, std::clock());
+      fmt::print(" {:.0f}; {:.0f} |", hit_ns, evict_ns);
+      out.push_back(json::object{
+          {"policy", name(kind)}, {"blocks", num_blocks}, {"hit_ns", hit_ns}, {"evict_ns", evict_ns}});
     }
     fmt::print("\n");
     std::fflush(stdout);

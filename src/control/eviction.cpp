@@ -128,7 +128,7 @@ constexpr uint64_t sum(uint64_t a, uint64_t b) {
   return b - fraction(b) + (both < 2 * kOne ? fraction(both) : both / 2);
 }
 
-/// Frequency: score <- score x decay + 1 at each use, halved by 4 to 8 uses for each block of the pool. Since
+/// Frequency: score <- score x decay + 1 at each use, halved by one to two uses a block of the pool. Since
 /// all decay alike, a use adds 2^(time / half-life) instead, and only what is used is touched.
 class LfuEviction final : public RankedEviction {
  public:
@@ -137,7 +137,7 @@ class LfuEviction final : public RankedEviction {
  private:
   void used(Entry& entry) override { move(entry, 0, sum(entry.rank, power(kOne + (++time_ << shift_)))); }
 
-  const int shift_ = std::max(0, std::countl_zero(num_blocks()) - 2);  // from uses to half-lives
+  const int shift_ = std::countl_zero(num_blocks());  // from uses to half-lives with 32 binary places
   uint64_t time_ = 0;
 };
 

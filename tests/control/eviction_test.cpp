@@ -108,8 +108,8 @@ class NaiveLfu : public Model {
  public:
   using Model::Model;
   std::set<BlockId> victims() override {
-    double half_life = 4;
-    while (half_life <= 4.0 * num_blocks_) half_life *= 2;
+    double half_life = 1;
+    while (half_life <= num_blocks_) half_life *= 2;
     const auto score = [&](const Known& known) {
       double sum = 0;
       for (const uint64_t use : known.used) sum += std::exp2(-static_cast<double>(time_ - use) / half_life);
@@ -450,7 +450,7 @@ TEST(Eviction, LfuKeepsWhatWasUsedOftenThoughLongerAgo) {
 }
 
 TEST(Eviction, LfuForgetsOldFame) {
-  // A pool of 4 halves scores every 32 uses: three uses of `a` fade to less than the two of `c`.
+  // A pool of 4 halves scores every 8 uses: three uses of `a` fade to less than the one of `c`.
   Chains chains(EvictionKind::kLfu, 4);
   for (const char* chain : {"a", "a", "a"}) chains.visit(chain);
   for (int i = 0; i < 100; ++i) chains.visit("b");
