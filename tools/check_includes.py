@@ -18,6 +18,7 @@ ALLOWED = {
     "sample": {"base"},
     "exec": {"base", "tensor", "kernels", "model", "sample", "control/step.h"},
     "sim": {"base", "control", "exec/executor.h"},
+    "audit": {"base", "control"},
     "record": {"base", "control"},
     "engine": {"base", "control", "record", "text", "exec/executor.h"},
     "serve": {"base", "engine", "text", "control/request.h"},

@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/kv_windows.h"
 #include "base/log.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
-#include "control/kv_windows.h"
 #include "model/kv_groups.h"
 
 namespace quire::cli {

@@ -17,11 +17,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/kv_windows.h"
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
-#include "control/kv_windows.h"
 #include "load/gguf.h"
 #include "load/safetensors.h"
 #include "model/checkpoint.h"

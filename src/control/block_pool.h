@@ -10,18 +10,12 @@
 
 namespace quire {
 
-/// A fixed number of K/V blocks and who holds them; any block serves any K/V group. Each is in one of three
-/// states:
-///
-///   free         in the free list; contents worthless
-///   referenced   held by one or more block tables
-///   cached       held by none, but published in the prefix index: found by a hit, evicted when needed
-///
+/// A fixed number of K/V blocks and who holds them; any block serves any K/V group. Each is free, referenced
+/// (held by one or more block tables), or cached: held by none, but published in the prefix index.
 /// Out of blocks is a value (kNoBlock). Not thread-safe. All O(1) but the last two.
 class BlockPool {
  public:
-  /// `log`, if any, learns what becomes of each block; it must outlive the pool.
-  explicit BlockPool(PrefixCache cache, DecisionLog* log = nullptr);
+  explicit BlockPool(PrefixCache cache);
 
   uint32_t size() const { return static_cast<uint32_t>(references_.size()); }
   uint32_t block_size() const { return cache_.block_size(); }
@@ -47,6 +41,7 @@ class BlockPool {
   bool writable(BlockId block) const { return references_[block] == 1 && !cache_.contains(block); }
 
   const PrefixCache& cache() const { return cache_; }
+  DecisionLog& log() { return log_; }
   NodeId publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt) {
     return cache_.publish(parent, tokens, salt);
   }
@@ -64,12 +59,8 @@ class BlockPool {
   std::string check_invariants() const;
 
  private:
-  void tell(DecisionKind kind, BlockId block) {
-    if (log_ != nullptr) log_->write(kind, block);
-  }
-
   PrefixCache cache_;
-  DecisionLog* log_;
+  DecisionLog log_;
   std::vector<uint32_t> references_;  // by block
   std::vector<BlockId> free_;         // a stack
   uint32_t num_shared_ = 0;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 
 namespace quire {
 

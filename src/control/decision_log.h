@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "base/ids.h"
 #include "base/rng.h"
@@ -25,9 +24,6 @@ enum class DecisionKind : uint8_t {
   kSwapIn,    // a: blocks moved back
   kFinish,    // a: FinishReason
 };
-inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "hit",     "skip",  "chunk",
-                                                      "allocate", "share",    "release", "evict", "copy",
-                                                      "preempt",  "swap out", "swap in", "finish"};
 
 /// Why a sequence that waits was not admitted.
 enum class WaitReason : uint8_t {
@@ -40,8 +36,6 @@ enum class WaitReason : uint8_t {
   kPreempt,  // this step preempted: nobody comes in
   kBatch,    // static batching: the batch must end first
 };
-inline constexpr std::string_view kWaitNames[] = {"none",         "slots",           "budget",     "blocks",
-                                                  "policy order", "parent's prompt", "preemption", "batch"};
 
 /// One decision. For whom is in `seq`; kNoSeq where it concerns no sequence.
 struct Decision {

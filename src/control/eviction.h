@@ -1,9 +1,7 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string_view>
 
 #include "base/ids.h"
@@ -41,13 +39,10 @@ class EvictionPolicy {
 };
 
 enum class EvictionKind : uint8_t { kLru, kLfu, kCost, kGdf, kArc, kS3Fifo, kQueueLru };
-constexpr std::string_view kEvictionNames[] = {"lru", "lfu", "cost", "gdf", "arc", "s3fifo", "queue-lru"};
+inline constexpr std::string_view kEvictionNames[] = {"lru", "lfu",    "cost",     "gdf",
+                                                      "arc", "s3fifo", "queue-lru"};
+
 constexpr std::string_view name(EvictionKind kind) { return kEvictionNames[static_cast<size_t>(kind)]; }
-constexpr std::optional<EvictionKind> parse_eviction(std::string_view name) {
-  const auto found = std::ranges::find(kEvictionNames, name);
-  if (found == std::end(kEvictionNames)) return {};
-  return static_cast<EvictionKind>(found - kEvictionNames);
-}
 
 std::unique_ptr<EvictionPolicy> make_eviction(EvictionKind kind, uint32_t num_blocks);
 

@@ -123,21 +123,12 @@ class Lpm final : public SchedulingPolicy {
 
 std::unique_ptr<SchedulingPolicy> make_policy(SchedulingKind kind, const CostHints& costs, Nanos aging,
                                               const PrefixCache& cache) {
-  switch (kind) {
-    case SchedulingKind::kFcfs:
-      return std::make_unique<Fcfs>();
-    case SchedulingKind::kSrpt:
-      return std::make_unique<Srpt>(costs);
-    case SchedulingKind::kSlo:
-      return std::make_unique<Slo>(costs);
-    case SchedulingKind::kPriority:
-      return std::make_unique<Priority>(aging);
-    case SchedulingKind::kFair:
-      return std::make_unique<Fair>();
-    case SchedulingKind::kLpm:
-      return std::make_unique<Lpm>(cache);
-  }
-  return nullptr;
+  if (kind == SchedulingKind::kSrpt) return std::make_unique<Srpt>(costs);
+  if (kind == SchedulingKind::kSlo) return std::make_unique<Slo>(costs);
+  if (kind == SchedulingKind::kPriority) return std::make_unique<Priority>(aging);
+  if (kind == SchedulingKind::kFair) return std::make_unique<Fair>();
+  if (kind == SchedulingKind::kLpm) return std::make_unique<Lpm>(cache);
+  return std::make_unique<Fcfs>();
 }
 
 }  // namespace quire

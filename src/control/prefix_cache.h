@@ -29,11 +29,7 @@ struct Prefix {
 /// far as it is cached.
 ///
 /// A node is found by its parent, its tokens and its salt. All three are compared, the hash only finds the
-/// candidates; so a match is exact by induction along the chain. A node stays as long as it has a block, a
-/// child, or a table whose last full block it is (a pin); so a chain is whole even where windows have moved
-/// on and blocks were evicted. Of a group that sees all, no block outlives that of its parent: who holds one
-/// holds all before it, and eviction takes the end of a chain first. Blocks of a group with a window are
-/// evicted alone.
+/// candidates; so a match is exact by induction along the chain. docs/control-plane.md: what keeps a node.
 ///
 /// Knows blocks by number only; who holds them, BlockPool counts and tells. Not thread-safe.
 /// After the block hashes of Kwon et al. 2023 (PagedAttention) and Zheng et al. 2024 (SGLang).

@@ -170,8 +170,8 @@ class Scheduler {
   SchedulerConfig config_;
   uint32_t watermark_ = 0;  // blocks
   uint64_t longest_ = 0;    // tokens with K/V that the pool holds for one sequence
-  DecisionLog log_;
   BlockPool pool_;
+  DecisionLog& log_;
   std::unique_ptr<SchedulingPolicy> policy_;
   std::unordered_map<SeqId, Sequence> sequences_;  // owns all; never iterated
   std::deque<Sequence*> waiting_;                  // in order of arrival

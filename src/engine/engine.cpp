@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "base/kv_windows.h"
 #include "base/log.h"
-#include "control/kv_windows.h"
 #include "engine/choice.h"
 #include "engine/metrics.h"
 #include "engine/recorded_scheduler.h"

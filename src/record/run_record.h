@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -19,6 +20,13 @@
 // is made again from its inputs alone. Prompts and sampled tokens are in it: who may not read those may not
 // read the file.
 namespace quire {
+
+// What a person reads, in the order of the enumerators.
+inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "hit",     "skip",  "chunk",
+                                                      "allocate", "share",    "release", "evict", "copy",
+                                                      "preempt",  "swap out", "swap in", "finish"};
+inline constexpr std::string_view kWaitNames[] = {"none",         "slots",           "budget",     "blocks",
+                                                  "policy order", "parent's prompt", "preemption", "batch"};
 
 /// Inputs.
 struct RunAdd {

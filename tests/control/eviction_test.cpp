@@ -418,11 +418,6 @@ TEST_P(EvictionTest, DecidesAsItsNaiveModel) {
   EXPECT_GT(evictions, 1000U);
 }
 
-TEST_P(EvictionTest, IsKnownByItsName) {
-  EXPECT_EQ(parse_eviction(name(GetParam())), GetParam());
-  EXPECT_EQ(parse_eviction("belady"), std::nullopt);
-}
-
 // ---- where they differ ----
 
 std::vector<std::string> order(Chains& chains) {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "record/run_record.h"
 #include "tests/control/driver.h"
 
 namespace quire::test {

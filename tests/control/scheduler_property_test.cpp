@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/kv_windows.h"
 #include "base/rng.h"
-#include "control/kv_windows.h"
 #include "control/scheduler.h"
 #include "tests/control/oracle_executor.h"
 

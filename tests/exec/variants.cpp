@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 
 namespace quire::test {
 namespace {
