@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,7 @@ class Api final : public RequestHandler {
     bool needs_key;
     Handler handler;
   };
-  static const std::vector<Route>& routes();
+  static std::span<const Route> routes();
   static const Route* find_route(std::string_view path);
 
   /// A request ready for the engine.
