@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -273,7 +274,9 @@ void run(int argc, char** argv) {
   }
   json::object out;
   fmt::print("hit rate in percent of the blocks (share of the cost of computing them that is saved)\n");
-  if (part.empty() || part == "mooncake") {
+  if (part.empty() && !std::filesystem::exists(trace)) {
+    fmt::print("{} is absent: left out\n", trace);
+  } else if (part.empty() || part == "mooncake") {
     out["mooncake"] = hit_rates("Mooncake conversation trace, blocks of 512 tokens", read_mooncake(trace));
   }
   if (part.empty() || part == "zipf") {
