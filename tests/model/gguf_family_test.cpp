@@ -205,6 +205,147 @@ TEST_P(LlamaCppGguf, IsWrittenTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Each, LlamaCppGguf, testing::ValuesIn(folders_in(kGgufFixtures)), label);
 
+/// The config of a file that has these keys and an embedding table of 8 tokens.
+class GgufKeysOf : public testing::Test {
+ protected:
+  void begin(const char* arch, uint32_t layers = 4) {
+    arch_ = arch;
+    metadata_ = GgufMetadata();
+    metadata_.add("general.architecture", arch);
+    for (const auto& [key, value] :
+         {std::pair("context_length", 64U), std::pair("embedding_length", 48U),
+          std::pair("block_count", layers), std::pair("feed_forward_length", 60U),
+          std::pair("attention.head_count", 3U), std::pair("attention.key_length", 12U),
+          std::pair("attention.value_length", 12U)}) {
+      add(key, value);
+    }
+    add("attention.layer_norm_rms_epsilon", 1e-6F);
+  }
+  template <class T>
+  void add(std::string_view key, T value) {
+    metadata_.add(fmt::format("{}.{}", arch_, key), value);
+  }
+  ModelConfig config() {
+    const auto path = test::temp_dir() / "keys.gguf";
+    GgufWriter writer(path, metadata_, {{"token_embd.weight", find_ggml_type(kGgmlF32), {8, 48}}});
+    const std::vector<float> zeros(8 * 48);
+    writer.append(std::as_bytes(std::span(zeros)));
+    writer.finish();
+    return load_model_config(path);
+  }
+  std::string error() {
+    return error_of([&] { config(); });
+  }
+
+  std::string arch_;
+  GgufMetadata metadata_;
+};
+
+TEST_F(GgufKeysOf, Gemma2) {
+  begin("gemma2");
+  const ModelConfig plain = config();
+  EXPECT_EQ(plain.windows, (std::vector<uint32_t>{4096, 0, 4096, 0}));
+  EXPECT_EQ(plain.attention_soft_cap, 50.0);
+  EXPECT_EQ(plain.logit_soft_cap, 30.0);
+  EXPECT_DOUBLE_EQ(plain.attention_scale, 1.0 / std::sqrt(12.0));
+  begin("gemma2", 46);  // the largest
+  EXPECT_DOUBLE_EQ(config().attention_scale, 1.0 / std::sqrt(16.0));
+  add("attn_logit_softcapping", 0.0F);
+  EXPECT_THAT(error(), HasSubstr("key 'gemma2.attn_logit_softcapping': 0 is out of range"));
+}
+
+TEST_F(GgufKeysOf, Gemma3) {
+  begin("gemma3", 62);
+  EXPECT_DOUBLE_EQ(config().attention_scale, 1.0 / std::sqrt(16.0));
+  begin("gemma3", 7);
+  const ModelConfig full = config();  // no window: all layers see all, with the main RoPE
+  EXPECT_EQ(full.windows, std::vector<uint32_t>(7, 0));
+  EXPECT_EQ(full.layer_ropes, std::vector<LayerRope>(7, LayerRope::kMain));
+  EXPECT_EQ(full.logit_soft_cap, 0.0);
+  add("attention.sliding_window", 5U);
+  EXPECT_EQ(config().windows, (std::vector<uint32_t>{5, 5, 5, 5, 5, 0, 5}));
+  EXPECT_EQ(config().local_rope->theta, 10000.0);
+  add("attention.sliding_window_pattern", 3U);
+  EXPECT_EQ(config().windows, (std::vector<uint32_t>{5, 5, 0, 5, 5, 0, 5}));
+  add("attn_logit_softcapping", 50.0F);
+  EXPECT_THAT(error(), HasSubstr("key 'gemma3.attn_logit_softcapping': 50 is not supported"));
+}
+
+TEST_F(GgufKeysOf, Gemma3YarnIsRefused) {
+  begin("gemma3");
+  add("rope.scaling.type", "yarn");
+  add("rope.scaling.factor", 4.0F);
+  EXPECT_THAT(error(), HasSubstr("key 'gemma3.rope.scaling.type': 'yarn' is not supported"));
+}
+
+TEST_F(GgufKeysOf, Granite) {
+  begin("granite");
+  const ModelConfig plain = config();
+  EXPECT_DOUBLE_EQ(plain.attention_scale, 1.0 / std::sqrt(12.0));
+  EXPECT_EQ(plain.embedding_scale, 1.0);
+  EXPECT_EQ(plain.residual_scale, 1.0);
+  add("embedding_scale", 0.0F);  // llama.cpp's "none"
+  add("logit_scale", 8.0F);
+  EXPECT_EQ(config().embedding_scale, 1.0);
+  EXPECT_EQ(config().logit_scale, 0.125);
+  add("rope.scaling.finetuned", false);
+  EXPECT_THAT(error(), HasSubstr("key 'granite.rope.scaling.finetuned': false, a model without RoPE"));
+}
+
+TEST_F(GgufKeysOf, Phi3) {
+  begin("phi3");
+  add("attention.sliding_window", 0U);
+  add("rope.dimension_count", 6U);
+  EXPECT_EQ(config().windows, std::vector<uint32_t>(4, 0));
+  EXPECT_EQ(config().rotary(config().rope), 6U);
+  for (uint32_t rotary = 2; rotary <= 12; rotary += 2) {
+    begin("phi3");
+    add("rope.dimension_count", rotary);
+    EXPECT_EQ(config().rotary(config().rope), rotary);
+  }
+  begin("phi3");
+  add("rope.dimension_count", 14U);
+  EXPECT_THAT(error(), HasSubstr("key 'phi3.rope.dimension_count': 14 of 12 dimensions"));
+  begin("phi3");
+  add("rope.scaling.attn_factor", 1.2F);
+  EXPECT_THAT(error(), HasSubstr("key 'phi3.rope.scaling.attn_factor': is not supported without"));
+}
+
+TEST_F(GgufKeysOf, SmolLm3) {
+  begin("smollm3", 5);
+  const ModelConfig plain = config();
+  for (uint32_t layer = 0; layer < 5; ++layer) {
+    EXPECT_EQ(plain.layer_rope(layer), layer == 3 ? LayerRope::kNone : LayerRope::kMain);
+  }
+}
+
+TEST_F(GgufKeysOf, Olmo2HasNoWindows) {
+  begin("olmo2");
+  EXPECT_EQ(config().qk_norm, QkNorm::kWhole);
+  add("attention.sliding_window", 4096U);  // Olmo 3
+  EXPECT_THAT(error(), HasSubstr("key 'olmo2.attention.sliding_window': 4096 is not supported"));
+}
+
+TEST_F(GgufKeysOf, Experts) {
+  begin("qwen3moe");
+  EXPECT_THAT(error(), HasSubstr("key 'qwen3moe.expert_used_count'"));
+  add("expert_used_count", 2U);
+  add("expert_count", 8U);
+  EXPECT_EQ(config().moe.ffn_size, 30U);
+  EXPECT_TRUE(config().moe.normalize);
+  add("expert_feed_forward_length", 7U);
+  EXPECT_EQ(config().moe.ffn_size, 7U);
+  add("expert_shared_count", 1U);
+  EXPECT_THAT(error(), HasSubstr("key 'qwen3moe.expert_shared_count': 1 is not supported"));
+  begin("llama");
+  add("expert_used_count", 2U);
+  add("expert_count", 8U);
+  EXPECT_EQ(config().architecture, "MixtralForCausalLM");
+  EXPECT_EQ(config().moe.top, 2U);
+  add("expert_gating_func", 2U);
+  EXPECT_THAT(error(), HasSubstr("key 'llama.expert_gating_func': only softmax is supported"));
+}
+
 TEST(GgufExperts, OfOldFilesAreTensorsOfTheirOwn) {
   const auto dir = std::filesystem::path(kGgufFixtures) / "mixtral";
   const Gguf merged = Gguf::open(dir / "model.gguf");
