@@ -23,7 +23,15 @@ GEMMA = dict(head_dim=8, query_pre_attn_scalar=8, sliding_window=9, tie_word_emb
 LONGROPE = rope(rope_type="longrope", partial_rotary_factor=0.5, short_factor=[1.1], long_factor=[2.2],
                 original_max_position_embeddings=16)
 
+# The converter takes this length for granted.
+LLAMA3_ROPE = rope(500000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=8192)
+
 MODELS = {
+    "llama": ("Llama", {**SMALL, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE,
+                        "attention_bias": True, "tie_word_embeddings": True}, True),
+    "qwen2": ("Qwen2", {**SMALL, "num_hidden_layers": 2, "rope_parameters": make_golden.YARN}, True),
+    "qwen3": ("Qwen3", {**SMALL, "num_hidden_layers": 2, "head_dim": 6}, True),
     "phi3": ("Phi3", {**SMALL, "num_hidden_layers": 2, "sliding_window": 23, "rope_parameters": LONGROPE,
                       "original_max_position_embeddings": 16}, True),
     "smollm3": ("SmolLM3", {**SMALL, "num_hidden_layers": 5}, True),

@@ -17,6 +17,7 @@ namespace quire {
 namespace {
 
 constexpr int64_t kMaxHeadDim = 1 << 10;
+constexpr int64_t kMaxLayers = 1 << 12;  // config.cpp refuses more
 
 /// Of the matrices; what is quantized counts as bf16.
 std::string_view checkpoint_dtype(const Gguf& file) {
@@ -82,7 +83,6 @@ void add_windows(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
   if (window > 0) config["sliding_window"] = window;
   if (window == 0) config["sliding_window"] = nullptr;
   if (family.windows != WindowRule::kAllButEveryNth) return;
-  constexpr int64_t kMaxLayers = 1 << 12;
   const int64_t layers = std::min(keys.size("block_count"), kMaxLayers);
   add_pattern(family, keys, layers, config);
   if (window == 0) {
@@ -144,7 +144,6 @@ void add_experts(const Gguf& file, const Family& family, GgufKeys& keys, json::o
   config["moe_intermediate_size"] = keys.size_or(kWidth, std::max<int64_t>(1, width / used));
   config["norm_topk_prob"] = true;
   json::array dense;
-  constexpr int64_t kMaxLayers = 1 << 12;
   const int64_t layers = std::min(keys.size("block_count"), kMaxLayers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool has_dense = file.tensors().contains(fmt::format("blk.{}.ffn_gate.weight", layer));

@@ -114,8 +114,8 @@ json::value longrope_scaling(const Gguf& file, GgufKeys& keys, uint32_t rotary) 
 
 json::value yarn_scaling(GgufKeys& keys, double factor, double attention) {
   json::object yarn = {{"rope_type", "yarn"}, {"factor", factor}};
-  const double original = keys.number_or("rope.scaling.original_context_length", 0.0);
-  if (original > 0.0) yarn["original_max_position_embeddings"] = original;
+  const int64_t original = keys.size_or("rope.scaling.original_context_length", 0, 0);
+  if (original > 0) yarn["original_max_position_embeddings"] = original;
   for (const auto& [key, name] : {std::pair("rope.scaling.yarn_beta_fast", "beta_fast"),
                                   std::pair("rope.scaling.yarn_beta_slow", "beta_slow")}) {
     if (keys.has(key)) yarn[name] = keys.number(key);
@@ -228,8 +228,8 @@ void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const ModelConfi
       out.add(name("scaling.type"), "yarn");
       real("scaling.factor", rope.factor);
       out.add(name("scaling.original_context_length"), original);
-      real("scaling.yarn_beta_fast", rope.beta_fast);
-      real("scaling.yarn_beta_slow", rope.beta_slow);
+      if (rope.beta_fast != RopeConfig().beta_fast) real("scaling.yarn_beta_fast", rope.beta_fast);
+      if (rope.beta_slow != RopeConfig().beta_slow) real("scaling.yarn_beta_slow", rope.beta_slow);
       if (rope.attention_factor) {
         real("scaling.attn_factor", *rope.attention_factor / yarn_magnitude(rope.factor));
       }

@@ -163,7 +163,7 @@ def test_named_chat_templates(tmp_path):
 def test_inspect_lists_families():
     text = quire("inspect", "--families").stdout.decode()
     assert "Gemma3ForCausalLM (gemma3_text)" in text and "num_experts_per_tok" in text and "rope_theta" in text
-    assert "GGUF     qwen3moe" in text
+    assert "GGUF      qwen3moe" in text
 
 
 def test_chat_reads_a_conversation():

@@ -74,7 +74,8 @@ def test_other_peoples_file_runs_as_its_hugging_face_form(tmp_path):
     assert greedy(gguf, texts[0], 60, "--ignore-eos") == greedy(tmp_path / "hf", texts[0], 60, "--ignore-eos")
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3", "granite", "mixtral", "olmo2", "phi3", "qwen3-moe", "smollm3"])
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "granite", "llama", "mixtral", "olmo2", "phi3", "qwen2",
+                                  "qwen3", "qwen3-moe", "smollm3"])
 def test_files_of_llama_cpps_converter_become_directories_and_files_again(name, tmp_path):
     original = ROOT / "tests" / "model" / "gguf_fixtures" / name / "model.gguf"
     quire("convert", original, tmp_path / "first")
