@@ -1,7 +1,6 @@
 #include "text/chat_template.h"
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include <fmt/format.h>
@@ -108,10 +107,10 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem:
   return out;
 }
 
-Expected<std::string> ChatTemplate::render(const json::object& context) const {
+Expected<std::string> ChatTemplate::render(const json::object& context, std::time_t now) const {
   const std::string& title = impl_->title;
   try {
-    const jinja::RenderClock clock{.now = std::time(nullptr)};
+    const jinja::RenderClock clock{.now = now};
     return jinja::Interpreter(impl_->parsed, context, impl_->tokens, limits_for(context), clock).run();
   } catch (const jinja::Fault& fault) {
     return refuse(RequestErrorCode::kInvalid,
@@ -123,7 +122,7 @@ Expected<std::string> ChatTemplate::render(const json::object& context) const {
   }
 }
 
-Expected<std::string> ChatTemplate::render_open(json::object context) const {
+Expected<std::string> ChatTemplate::render_open(json::object context, std::time_t now) const {
   const auto failed = [](const char* why) {
     return refuse(RequestErrorCode::kInvalid, fmt::format("continue_final_message: {}", why),
                   "continue_final_message");
@@ -132,7 +131,7 @@ Expected<std::string> ChatTemplate::render_open(json::object context) const {
   if (text == nullptr) return failed("the last message has no text to go on with");
   const std::string content(text->get_string());
   text->get_string() += kOpenEnd;
-  auto rendered = render(context);
+  auto rendered = render(context, now);
   if (!rendered) return rendered;
   const size_t mark = rendered->rfind(kOpenEnd.substr(0, kOpenEnd.size() - 1));
   if (mark == std::string::npos ||

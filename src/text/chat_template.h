@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -16,7 +17,7 @@ namespace quire {
 /// piece of it may be copied some times on the way.
 TemplateLimits limits_for(const json::object& context);
 
-/// Templates of real models have a few thousand; this one is parsed within 100 ms, whatever it is.
+/// Those of real models have some thousand bytes; one of this size is parsed within 100 ms, whatever it is.
 inline constexpr uint64_t kMaxTemplateBytes = uint64_t{512} << 10;
 
 /// A parsed Jinja template that renders as Python's jinja2 in transformers' settings does (trim_blocks,
@@ -35,11 +36,11 @@ class ChatTemplate {
 
   /// `context`: messages, add_generation_prompt, tools, documents, anything else the template asks for.
   /// The error (kInvalid) has the line and column in the template; that of raise_exception begins with the
-  /// template's own words. Bounded by limits_for(context).
-  Expected<std::string> render(const json::object& context) const;
+  /// template's own words. Bounded by limits_for(context). `now`: what strftime_now says, in local time.
+  Expected<std::string> render(const json::object& context, std::time_t now = std::time(nullptr)) const;
   /// As render(), but ends with the content of the last message, for the model to go on with: transformers'
   /// continue_final_message. An error with param "continue_final_message" if the template does not show it.
-  Expected<std::string> render_open(json::object context) const;
+  Expected<std::string> render_open(json::object context, std::time_t now = std::time(nullptr)) const;
 
   const std::string& source() const;
 

@@ -194,18 +194,18 @@ Expected<const ChatTemplate*> ChatTemplates::choose(const json::object& context)
                                                         chosen->first, chosen->second.fault));
 }
 
-Expected<std::string> ChatTemplates::render(json::object context) const {
+Expected<std::string> ChatTemplates::render(json::object context, std::time_t now) const {
   const auto chosen = choose(context);
   if (!chosen) return tl::unexpected(chosen.error());
   fill(context);
-  return (*chosen)->render(context);
+  return (*chosen)->render(context, now);
 }
 
-Expected<std::string> ChatTemplates::render_open(json::object context) const {
+Expected<std::string> ChatTemplates::render_open(json::object context, std::time_t now) const {
   const auto chosen = choose(context);
   if (!chosen) return tl::unexpected(chosen.error());
   fill(context);
-  return (*chosen)->render_open(std::move(context));
+  return (*chosen)->render_open(std::move(context), now);
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -62,8 +63,9 @@ class ChatTemplates {
   /// broken and where.
   Expected<const ChatTemplate*> choose(const json::object& context) const;
   /// The chosen one's; messages, tools and documents are null unless given, add_generation_prompt false.
-  Expected<std::string> render(json::object context) const;
-  Expected<std::string> render_open(json::object context) const;  // see ChatTemplate
+  Expected<std::string> render(json::object context, std::time_t now = std::time(nullptr)) const;
+  /// See ChatTemplate.
+  Expected<std::string> render_open(json::object context, std::time_t now = std::time(nullptr)) const;
 
  private:
   struct Entry {

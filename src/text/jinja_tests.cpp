@@ -86,7 +86,7 @@ Value test_in(Interpreter& interpreter, const Value& self, const Args& args) {
 }
 
 void check_hashable(const Value& value) {
-  if (value.is(Kind::kList) || value.is(Kind::kDict)) {
+  if (value.is(Kind::kList) || value.is(Kind::kDict) || value.is(Kind::kView)) {
     fail(fmt::format("unhashable type: '{}'", type_name(value)));
   }
 }

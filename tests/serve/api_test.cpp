@@ -329,9 +329,9 @@ TEST(Api, WhatIsWrongWithATemplateIsTold) {
   Service broken(
       {.templates = {{"default", {.text = "{{ messages[0].content }}", .file = "/m/chat_template.jinja"}},
                      {"tool_use", {.text = "a\n  {% if %}", .file = "/m/tool_use.jinja"}}}});
-  EXPECT_EQ(
-      chat_refusal(broken, kTools),
-      "This model's chat template 'tool_use' is broken: tool_use.jinja: line 2, column 9: unexpected '%}'");
+  EXPECT_EQ(chat_refusal(broken, kTools),
+            "This model's chat template 'tool_use' is broken: tool_use.jinja: line 2, column 9: Expected an "
+            "expression, got 'end of statement block'");
   EXPECT_EQ(broken
                 .post("/v1/chat/completions",
                       R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})")
@@ -342,7 +342,7 @@ TEST(Api, WhatIsWrongWithATemplateIsTold) {
   EXPECT_EQ(chat_refusal(failing),
             "chat template: line 2, column 4: unsupported operand type(s) for /: 'str' and 'int'");
   EXPECT_EQ(chat_refusal(failing, kTools),
-            "No tools. (raised by the chat template 'tool_use', line 1, column 4)");
+            "No tools. (raised by the chat template 'tool_use', line 1, column 19)");
   Service unnamed({.templates = {{"rag", {.text = "r", .file = "a"}}, {"a", {.text = "a", .file = "b"}}}});
   EXPECT_EQ(chat_refusal(unnamed),
             "This model has several chat templates and none is called 'default': a, rag.");

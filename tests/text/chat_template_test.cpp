@@ -82,7 +82,9 @@ TEST(ChatTemplate, ABrokenOneIsToldToWhoAsksForIt) {
   EXPECT_TRUE(ChatTemplates::find(dir).empty());
   write(config, R"({"chat_template": "one\n{% if %}"})");
   EXPECT_THAT(ChatTemplates::find(dir).faults(),
-              ElementsAre(config.string() + ": key 'chat_template': line 2, column 7: unexpected '%}'"));
+              ElementsAre(config.string() +
+                          ": key 'chat_template': line 2, column 7: Expected an expression, got 'end of "
+                          "statement block'"));
   write(config, R"({"chat_template": [{"name": "default", "template": "fine"},
                                      {"name": "tool_use", "template": "{{ 1 + }}"}]})");
   const ChatTemplates half = ChatTemplates::find(dir);
@@ -91,7 +93,7 @@ TEST(ChatTemplate, ABrokenOneIsToldToWhoAsksForIt) {
   EXPECT_EQ(half.render({}).value(), "fine");
   EXPECT_EQ(half.render({{"tools", json::array()}}).error().message,
             "This model's chat template 'tool_use' is broken: tokenizer_config.json: key "
-            "'chat_template[1].template': line 1, column 8: unexpected '}}'");
+            "'chat_template[1].template': line 1, column 8: unexpected 'end of print statement'");
   EXPECT_EQ(half.only("default").render({{"tools", json::array()}}).value(), "fine");
   EXPECT_THAT([&] { half.only("tool_use"); }, ThrowsMessage<Error>(HasSubstr("line 1, column 8")));
   write(dir / "chat_template.jinja", "\n {{ 1 + }}");
@@ -176,7 +178,7 @@ TEST(ChatTemplate, ErrorsOfRenderingAreValues) {
   const auto raised =
       ChatTemplate::parse("{{ raise_exception('Roles must alternate') }}", "x").render(kHello);
   ASSERT_FALSE(raised.has_value());
-  EXPECT_EQ(raised.error().message, "Roles must alternate (raised by the chat template, line 1, column 4)");
+  EXPECT_EQ(raised.error().message, "Roles must alternate (raised by the chat template, line 1, column 19)");
 }
 
 TEST(ChatTemplate, HugeOnesAndHugeMessagesAreCut) {

@@ -166,8 +166,9 @@ std::map<std::string, std::string> all_templates() {
 }
 
 Expected<std::string> render_conversation(const ChatTemplates& parsed, json::object context) {
-  return context.erase("continue_final_message") > 0 ? parsed.render_open(std::move(context))
-                                                     : parsed.render(std::move(context));
+  return context.erase("continue_final_message") > 0
+             ? parsed.render_open(std::move(context), kPinnedClock.now)
+             : parsed.render(std::move(context), kPinnedClock.now);
 }
 
 TEST(JinjaReference, EveryTemplateWithEveryConversation) {
