@@ -2,6 +2,7 @@
 // 256 to 1,024 tokens that all decode.
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include <benchmark/benchmark.h>
@@ -47,13 +48,14 @@ void step(Scheduler& scheduler) {
 
 /// `num_seqs` sequences decode. If `blocked`, another waits that has kLongPrompt tokens in the prefix cache
 /// and lacks blocks for the rest: it is looked up in every step.
-Scheduler running(uint32_t num_seqs, bool blocked) {
+std::unique_ptr<Scheduler> running(uint32_t num_seqs, bool blocked) {
   SchedulerConfig config;
   config.num_blocks = num_seqs * (kPrompt + kSteps) / config.block_size + kLongPrompt / config.block_size;
   config.max_num_seqs = num_seqs + 1;
   config.max_num_batched_tokens = 1 << 20;
   config.max_model_len = 1 << 20;
-  Scheduler scheduler(config);
+  auto owned = std::make_unique<Scheduler>(config);
+  Scheduler& scheduler = *owned;
   add(scheduler, 0, text(kLongPrompt, 1'000'000), 1);
   step(scheduler);
   for (SeqId id = 1; id <= num_seqs; ++id) {
@@ -63,14 +65,14 @@ Scheduler running(uint32_t num_seqs, bool blocked) {
   if (blocked) {
     add(scheduler, num_seqs + 1, text((config.num_blocks - 10) * config.block_size, 1'000'000), 1);
   }
-  return scheduler;
+  return owned;
 }
 
 template <Part part, bool blocked = false>
 void decode(benchmark::State& state) {
   using Clock = std::chrono::steady_clock;
   const auto num_seqs = static_cast<uint32_t>(state.range(0));
-  Scheduler scheduler = running(num_seqs, blocked);
+  auto scheduler = running(num_seqs, blocked);
   uint32_t steps = 0;
   for (auto _ : state) {
     if (++steps == kSteps - 10) {
@@ -78,16 +80,16 @@ void decode(benchmark::State& state) {
       steps = 0;
     }
     const auto start = Clock::now();
-    const StepPlan plan = scheduler.plan(0);
+    const StepPlan plan = scheduler->plan(0);
     const auto planned = Clock::now();
     StepResult result = sample(plan);
     const auto executed = Clock::now();
-    benchmark::DoNotOptimize(scheduler.commit(plan, std::move(result)));
+    benchmark::DoNotOptimize(scheduler->commit(plan, std::move(result)));
     const auto end = Clock::now();
     const std::chrono::duration<double> took = part == Part::kPlan ? planned - start : end - executed;
     state.SetIterationTime(took.count());
   }
-  if (scheduler.stats().running != num_seqs) state.SkipWithError("not what was to be measured");
+  if (scheduler->stats().running != num_seqs) state.SkipWithError("not what was to be measured");
 }
 
 BENCHMARK(decode<Part::kPlan>)->Arg(1)->Arg(64)->Arg(256)->UseManualTime();

@@ -42,9 +42,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
           ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
       longest_(
           longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
-      pool_(
-          PrefixCache(config.num_blocks, config.block_size, make_eviction(config.eviction, config.num_blocks),
-                      PrefixCache::xxh3, config.kv_windows)),
+      pool_(PrefixCache(config.num_blocks, config.block_size,
+                        make_eviction(config.eviction, config.num_blocks), PrefixCache::xxh3,
+                        config.kv_windows)),
       log_(pool_.log()),
       policy_(make_policy(config.scheduling, config.costs, config.priority_aging, pool_.cache())),
       by_slot_(config.max_num_seqs),

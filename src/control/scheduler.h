@@ -88,6 +88,7 @@ class Scheduler {
  public:
   /// Throws Error if the configuration cannot work.
   explicit Scheduler(const SchedulerConfig& config);
+  Scheduler(const Scheduler&) = delete;  // its parts refer to one another
 
   /// Queues a sequence. Refused: kTooLong (with both numbers) if it could never run alone in the pool or
   /// exceeds max_model_len, kQueueFull if max_waiting wait already, kInternal if the id is taken or the
