@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include <benchmark/benchmark.h>
@@ -48,13 +49,14 @@ void step(Scheduler& scheduler) {
 
 /// `num_seqs` sequences decode. If `blocked`, another waits that has kLongPrompt tokens in the prefix cache
 /// and lacks blocks for the rest: it is looked up in every step.
-Scheduler running(uint32_t num_seqs, bool blocked) {
+std::unique_ptr<Scheduler> running(uint32_t num_seqs, bool blocked) {
   SchedulerConfig config;
   config.num_blocks = num_seqs * (kPrompt + kSteps) / config.block_size + kLongPrompt / config.block_size;
   config.max_num_seqs = num_seqs + 1;
   config.max_num_batched_tokens = 1 << 20;
   config.max_model_len = 1 << 20;
-  Scheduler scheduler(config);
+  auto made = std::make_unique<Scheduler>(config);
+  Scheduler& scheduler = *made;
   add(scheduler, 0, text(kLongPrompt, 1'000'000), 1);
   step(scheduler);
   for (SeqId id = 1; id <= num_seqs; ++id) {
@@ -64,14 +66,14 @@ Scheduler running(uint32_t num_seqs, bool blocked) {
   if (blocked) {
     add(scheduler, num_seqs + 1, text((config.num_blocks - 10) * config.block_size, 1'000'000), 1);
   }
-  return scheduler;
+  return made;
 }
 
 template <Part part, bool blocked = false>
 void decode(benchmark::State& state) {
   using Clock = std::chrono::steady_clock;
   const auto num_seqs = static_cast<uint32_t>(state.range(0));
-  Scheduler scheduler = running(num_seqs, blocked);
+  std::unique_ptr<Scheduler> scheduler = running(num_seqs, blocked);
   uint32_t steps = 0;
   for (auto _ : state) {
     if (++steps == kSteps - 10) {
@@ -79,16 +81,16 @@ void decode(benchmark::State& state) {
       steps = 0;
     }
     const auto start = Clock::now();
-    const StepPlan plan = scheduler.plan(0);
+    const StepPlan plan = scheduler->plan(0);
     const auto planned = Clock::now();
     StepResult result = sample(plan);
     const auto executed = Clock::now();
-    benchmark::DoNotOptimize(scheduler.commit(plan, std::move(result)));
+    benchmark::DoNotOptimize(scheduler->commit(plan, std::move(result)));
     const auto end = Clock::now();
     const std::chrono::duration<double> took = part == Part::kPlan ? planned - start : end - executed;
     state.SetIterationTime(took.count());
   }
-  if (scheduler.stats().running != num_seqs) state.SkipWithError("not what was to be measured");
+  if (scheduler->stats().running != num_seqs) state.SkipWithError("not what was to be measured");
 }
 
 /// plan + commit of a step in which `num_seqs` sequences of about 1,000 tokens decode, beside `cached` blocks
@@ -141,7 +143,7 @@ void step_by_cached(benchmark::State& state) { step_of(state, 64, static_cast<ui
 void prefix_lookup(benchmark::State& state) {
   constexpr uint32_t kTokens = 50'000;
   constexpr uint32_t kBlock = 16;
-  PrefixCache cache(kTokens / kBlock + 1, kBlock, make_lru_eviction(kTokens / kBlock + 1));
+  PrefixCache cache(kTokens / kBlock + 1, kBlock, make_eviction(EvictionKind::kLru, kTokens / kBlock + 1));
   const std::vector<TokenId> prompt = text(kTokens, 0);
   NodeId node = kNoNode;
   for (uint32_t i = 0; i < kTokens / kBlock; ++i) {

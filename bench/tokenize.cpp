@@ -1,9 +1,17 @@
 // How fast tokenizers encode and decode, on one core:
 //   bench_tokenize TEXT TOKENIZER... [--benchmark_...]
-// TEXT is a file of plain text; it is encoded as one, and line by line. TOKENIZER: what `quire tokenize`
-// takes.
+// TEXT is a file of plain text; TOKENIZER: what `quire tokenize` takes. For each:
+//   whole  TEXT as one
+//   lines  line by line
+//   first  line by line, by a tokenizer that was loaded for it and has seen nothing yet
+//   words  each word of TEXT once, spaces between them: nothing is seen twice
+//   decode token by token
+//   1 MB of ...  one line of the same over and over
+#include <array>
 #include <string>
 #include <string_view>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -28,17 +36,70 @@ void encode_whole(benchmark::State& state, const Tokenizer& tokenizer, const std
   report(state, text.size(), tokens);
 }
 
+size_t tokens_of_lines(const Tokenizer& tokenizer, const std::string& text) {
+  size_t tokens = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
+    tokens += tokenizer.encode(std::string_view(text).substr(begin, end - begin), false).size();
+    begin = end;
+  }
+  return tokens;
+}
+
 void encode_lines(benchmark::State& state, const Tokenizer& tokenizer, const std::string& text) {
   size_t tokens = 0;
+  for ([[maybe_unused]] const auto _ : state) tokens = tokens_of_lines(tokenizer, text);
+  report(state, text.size(), tokens);
+}
+
+void encode_first(benchmark::State& state, const std::string& path, const std::string& text) {
+  size_t tokens = 0;
   for ([[maybe_unused]] const auto _ : state) {
-    tokens = 0;
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
-      tokens += tokenizer.encode(std::string_view(text).substr(begin, end - begin), false).size();
-      begin = end;
-    }
+    state.PauseTiming();
+    auto tokenizer = Tokenizer::load(path);
+    state.ResumeTiming();
+    tokens = tokens_of_lines(*tokenizer, text);
+    state.PauseTiming();
+    tokenizer.reset();
+    state.ResumeTiming();
   }
   report(state, text.size(), tokens);
+}
+
+std::string distinct_words(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::string out;
+  std::unordered_set<std::string_view> seen;
+  for (size_t begin = text.find_first_not_of(kSpace); begin != text.npos;) {
+    const size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    if (seen.insert(word).second) {
+      out += word;
+      out += ' ';
+    }
+    begin = text.find_first_not_of(kSpace, end);
+  }
+  return out;
+}
+
+constexpr std::array<std::pair<const char*, const char*>, 11> kRepeated = {{
+    {"one letter", "a"},
+    {"spaces", " "},
+    {"digits", "7"},
+    {"one CJK character", "\u4e2d"},
+    {"a combining mark", "\u0301"},
+    {"ab", "ab"},
+    {"newlines", "\n"},
+    {"one emoji", "\U0001F600"},
+    {"punctuation", "!"},
+    {"capitals", "A"},
+    {"two combining marks", "\u0301\u0323"},
+}};
+
+std::string repeated(std::string_view unit) {
+  std::string text;
+  while (text.size() + unit.size() <= size_t{1} << 20) text += unit;
+  return text;
 }
 
 void decode_stream(benchmark::State& state, const Tokenizer& tokenizer, const std::string& text) {
@@ -77,6 +138,19 @@ int main(int argc, char** argv) {
       add("whole", quire::encode_whole);
       add("lines", quire::encode_lines);
       add("decode", quire::decode_stream);
+      benchmark::RegisterBenchmark(("first " + name).c_str(), [&text, name](benchmark::State& state) {
+        quire::encode_first(state, name, text);
+      })->Unit(benchmark::kMillisecond);
+      const auto add_text = [&](const std::string& what, std::string own) {
+        benchmark::RegisterBenchmark((what + " " + name).c_str(), [&tokenizer, own = std::move(own)](
+                                                                      benchmark::State& state) {
+          quire::encode_whole(state, tokenizer, own);
+        })->Unit(benchmark::kMillisecond);
+      };
+      add_text("words", quire::distinct_words(text));
+      for (const auto& [what, unit] : quire::kRepeated) {
+        add_text(std::string("1 MB of ") + what, quire::repeated(unit));
+      }
     }
     benchmark::RunSpecifiedBenchmarks();
   } catch (const quire::Error& error) {

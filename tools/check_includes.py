@@ -18,9 +18,11 @@ ALLOWED = {
     "sample": {"base"},
     "exec": {"base", "tensor", "kernels", "model", "sample", "control/step.h"},
     "sim": {"base", "control", "exec/executor.h"},
-    "engine": {"base", "control", "text", "exec/executor.h"},
+    "audit": {"base", "control"},
+    "record": {"base", "control"},
+    "engine": {"base", "control", "record", "text", "exec/executor.h"},
     "serve": {"base", "engine", "text", "control/request.h"},
-    "cli": {"base", "tensor", "kernels", "load", "model", "text", "sample", "exec", "control", "engine", "serve", "sim"},
+    "cli": {"base", "tensor", "kernels", "load", "model", "text", "sample", "exec", "control", "record", "engine", "serve", "sim"},
 }
 # The control plane decides as a pure function of its inputs.
 IMPURE = {"chrono", "thread", "mutex", "atomic", "condition_variable", "random", "fstream", "iostream", "cmath", "filesystem",

@@ -5,6 +5,7 @@ From the repository's own model and from QUIRE_DATA (default ../shared/data) whe
 cut down to what a fuzzer can mutate: vocabularies to their first entries, tensors to their headers.
 """
 
+import base64
 import hashlib
 import json
 import os
@@ -115,6 +116,100 @@ def tokenizer_json():
         yield compact(whole)
 
 
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def proto_fields(data):
+    """(number, type, value, whole field) of a protobuf message."""
+    def read_varint(pos):
+        value = shift = 0
+        while True:
+            value |= (data[pos] & 0x7F) << shift
+            shift, pos = shift + 7, pos + 1
+            if data[pos - 1] < 0x80:
+                return value, pos
+
+    pos = 0
+    while pos < len(data):
+        begin = pos
+        tag, pos = read_varint(pos)
+        if tag & 7 == 0:
+            value, pos = read_varint(pos)
+        else:
+            size, pos = (4, pos) if tag & 7 == 5 else read_varint(pos)
+            value, pos = data[pos:pos + size], pos + size
+        yield tag >> 3, tag & 7, value, data[begin:pos]
+
+
+def cut_sentencepiece(data, keep):
+    """Its special and byte pieces, the first of the others, and what concerns all."""
+    out = b""
+    for number, _, value, field in proto_fields(data):
+        if number == 1:
+            kind = next((v for n, _, v, _ in proto_fields(value) if n == 3), 1)
+            keep -= kind == 1
+            if kind == 1 and keep < 0:
+                continue
+        elif number not in (2, 3):
+            continue
+        elif len(field) > 4000:
+            continue
+        out += field
+    return out
+
+
+def proto(number, kind, value):
+    return varint(number << 3 | kind) + (varint(len(value)) + value if kind == 2 else value)
+
+
+def small_sentencepiece(model, pieces, normalizer=b"", trainer=b""):
+    """pieces: (text, score, type)"""
+    out = b""
+    for text, score, kind in pieces:
+        piece = proto(1, 2, text.encode()) + proto(2, 5, struct.pack("<f", score)) + proto(3, 0, bytes([kind]))
+        out += proto(1, 2, piece)
+    return out + proto(2, 2, proto(3, 0, bytes([model])) + trainer) + proto(3, 2, normalizer)
+
+
+def charsmap(rules):
+    """A double array of rules for single bytes: each has a block of its own for its leaf."""
+    units, texts = [0] * 256 * (2 + len(rules)), b""
+    units[0] = 256 << 10
+    for i, (byte, text) in enumerate(rules):
+        at, base = 256 ^ byte, 512 + 256 * i
+        units[at] = (at ^ base) << 10 | 0x100 | byte
+        units[base] = 0x80000000 | len(texts)
+        texts += text + b"\0"
+    # What is not taken is a leaf, which no byte finds.
+    units = [unit or 0x80000000 for unit in units[:-256 + 1]]
+    return struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + texts
+
+
+def ranks(tokens):
+    return b"".join(base64.b64encode(token) + b" %d\n" % i for i, token in enumerate(tokens))
+
+
+def tokenizer_model():
+    for name in ("trained_bpe.model", "trained_unigram.model"):
+        yield cut_sentencepiece((ROOT / "tests/text/fixtures" / name).read_bytes(), 80)
+    path = DATA / "tokenizer-llama2" / "tokenizer.model"
+    if path.exists():
+        yield cut_sentencepiece(path.read_bytes(), 60)
+    pieces = [("<unk>", 0, 2), ("<s>", 0, 3), ("</s>", 0, 3), ("\u2581", -9, 1), ("a", -3, 1), ("b", -4, 1),
+              ("ab", -1, 1), ("\u2581a", -2, 1), ("aa", -1, 5), ("<x>", 0, 4), ("\u00e9b", -3, 1)]
+    for model in (1, 2, 4):
+        yield small_sentencepiece(model, pieces)
+    yield small_sentencepiece(1, pieces, proto(2, 2, charsmap([(0x41, b"a"), (0x09, b" ")])))
+    yield small_sentencepiece(2, pieces, proto(3, 0, b"\0") + proto(4, 0, b"\0"), proto(24, 0, b"\1"))
+    byte_tokens = [bytes([byte]) for byte in range(256)]
+    yield ranks(byte_tokens)
+    yield ranks(byte_tokens + [b"ab", b"bb", b"aaaa", b" th", b"\xc3\xa9"])
+
+
 def chat_templates():
     for path in [MODEL / "chat_template.jinja", *sorted(DATA.glob("chat-templates/llama.cpp-templates/*.jinja"))]:
         if path.exists():
@@ -176,6 +271,7 @@ SEEDS = {
     "gguf": gguf,
     "config": config,
     "tokenizer.json": tokenizer_json,
+    "tokenizer.model": tokenizer_model,
     "template": chat_templates,
     "template-render": template_render,
     "http": http,

@@ -17,7 +17,7 @@
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
-#include "text/chat_template.h"
+#include "text/chat_templates.h"
 
 namespace quire::cli {
 namespace {
@@ -27,6 +27,7 @@ struct Options {
   SamplingOptions sampling;
   std::optional<std::string> prompt;
   std::string system;
+  std::string chat_template;
   bool verbose = false;
 };
 
@@ -78,7 +79,11 @@ bool ask(std::string& line) {
 int chat(Options& options) {
   set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
   options.engine.max_num_seqs = 1;
-  const ChatTemplate chat_template = load_chat_template(options.engine.model.model);
+  const ChatTemplates templates = load_chat_templates(options.engine.model.model, options.chat_template);
+  // Before the weights are read.
+  if (const auto chosen = templates.choose({}); !chosen) {
+    throw Error(fmt::format("{}: {}", options.engine.model.model, chosen.error().message));
+  }
   LocalEngine local(options.engine, model_name(options.engine.model.model));
   if (is_terminal(stdin)) {
     fmt::print("{} answers. /new begins a new conversation, /quit or Ctrl-D ends.\n",
@@ -98,7 +103,7 @@ int chat(Options& options) {
       continue;
     }
     messages.push_back({{"role", "user"}, {"content", line}});
-    const auto prompt = chat_template.render({{"messages", messages}, {"add_generation_prompt", true}});
+    const auto prompt = templates.render({{"messages", messages}, {"add_generation_prompt", true}});
     if (!prompt) throw Error(prompt.error().message);
     GenerationRequest request =
         make_request(options.sampling, local.defaults, local.tokenizer->encode(*prompt, false));
@@ -135,6 +140,10 @@ void add_chat(CLI::App& app, Command& run) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("chat", "Talk to a model in this terminal");
   command->add_option("--system", options->system, "System prompt")->type_name("TEXT");
+  command
+      ->add_option("--chat-template", options->chat_template,
+                   "A template's file, or the name of one of the model's; default: its default")
+      ->type_name("FILE|NAME");
   command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->engine);

@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/kv_windows.h"
 #include "base/log.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
-#include "control/kv_windows.h"
 #include "model/inspect.h"
 #include "model/kv_groups.h"
 #include "sim/paced_executor.h"
@@ -114,6 +114,18 @@ uint32_t pick_budget(const EngineOptions& options, Probe&& probe) {
   return budget;
 }
 
+/// A step of the whole budget takes kStepSeconds, if it was probed. A decoded token costs several of a
+/// prompt, since the weights are read for a few at a time. Blocks are copied within the machine's memory.
+CostHints costs_of(uint32_t budget, uint64_t block_bytes) {
+  constexpr double kCopyBytesPerSecond = 4e9;
+  CostHints costs;
+  costs.prefill_token = std::max<Nanos>(1, static_cast<Nanos>(kStepSeconds * 1e9 / budget));
+  costs.decode_token = 4 * costs.prefill_token;
+  costs.swap_block =
+      std::max<Nanos>(1, static_cast<Nanos>(static_cast<double>(block_bytes) / kCopyBytesPerSecond * 1e9));
+  return costs;
+}
+
 /// The longest sequence that is served.
 uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& config, const ModelShape& shape,
                             uint32_t num_blocks) {
@@ -193,6 +205,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, INT32_MAX));
   add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
+  add("--decision-log", options.decision_log,
+      "Write every decision and all that it came from, prompts too; quire explain reads it", "FILE");
+  add_policy_options(command, options.policies);
 }
 
 void add_device_options(CLI::App& command, EngineOptions& options) {
@@ -231,7 +246,9 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
   if (!options.step_trace.empty()) trace = std::make_unique<StepTrace>(options.step_trace);
-  engine = std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics);
+  if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
+  engine =
+      std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics, record.get());
 }
 
 void LocalEngine::load(const EngineOptions& options, const std::string& served_name) {
@@ -246,7 +263,12 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   SchedulerConfig& scheduler = config.scheduler;
   cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
   scheduler.max_num_batched_tokens = pick_budget(options, [&] { return probe_budget(*model, *cache); });
-  executor = std::make_unique<CpuExecutor>(*model->decoder, *cache, model->context, options.max_num_seqs);
+  scheduler.costs = costs_of(scheduler.max_num_batched_tokens, shape.kv_block_bytes(scheduler.block_size));
+  if (scheduler.num_host_blocks > 0) {
+    host_cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_host_blocks, scheduler.block_size);
+  }
+  executor = std::make_unique<CpuExecutor>(*model->decoder, *cache, model->context, options.max_num_seqs,
+                                           host_cache.get());
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
                        with_commas(shape.num_parameters), dtype_name(model->decoder->compute_dtype()),
                        isa_name(model->context.isa), model->pool.num_threads()));
@@ -288,6 +310,7 @@ void LocalEngine::size_pool(const EngineOptions& options, const ModelShape& shap
   scheduler.max_waiting = options.max_waiting;
   scheduler.enable_prefix_caching = options.enable_prefix_caching;
   scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
+  apply_policy_options(options.policies, shape.kv_block_bytes(scheduler.block_size), scheduler);
 }
 
 std::string model_name(const std::filesystem::path& path) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "cli/policy_options.h"
 #include "cli/sim_options.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
@@ -13,6 +14,7 @@
 #include "kernels/context.h"
 #include "model/config.h"
 #include "model/decoder.h"
+#include "record/run_record.h"
 #include "sim/sim_executor.h"
 #include "text/tokenizer.h"
 
@@ -42,8 +44,10 @@ struct EngineOptions {
   uint32_t num_blocks = 0;      // 0: from kv_cache_memory
   std::string kv_cache_memory;  // empty: half of what is free
   bool enable_prefix_caching = true;
+  PolicyOptions policies;
   uint32_t max_waiting = 1024;
   std::string step_trace;
+  std::string decision_log;
   std::string device = "cpu";  // or "sim": no weights are read, steps last what `cost` says
   CostOptions cost;
   double sim_speed = 1;  // times as fast
@@ -74,10 +78,12 @@ struct LocalEngine {
   std::unique_ptr<LoadedModel> model;  // nullptr on a simulated device, as is `cache`
   EngineConfig config;
   std::unique_ptr<KvCache> cache;
+  std::unique_ptr<KvCache> host_cache;     // for swapping; nullptr without
   std::unique_ptr<SimExecutor> simulated;  // nullptr unless there is one; `executor` keeps its pace
   std::unique_ptr<Executor> executor;
   SteadyClock clock;
   std::unique_ptr<StepTrace> trace;
+  std::unique_ptr<RunWriter> record;
   EngineMetrics metrics;
   std::unique_ptr<Engine> engine;  // last: it uses all of the above
 

@@ -13,14 +13,15 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/kv_windows.h"
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
-#include "control/kv_windows.h"
 #include "load/gguf.h"
 #include "load/safetensors.h"
 #include "model/checkpoint.h"
@@ -28,6 +29,7 @@
 #include "model/convert_gguf.h"
 #include "model/convert_llama2c.h"
 #include "model/families.h"
+#include "model/gguf_names.h"
 #include "model/inspect.h"
 #include "model/json_file.h"
 #include "model/kv_groups.h"
@@ -68,6 +70,14 @@ void print_windows(const std::string& title, const ModelConfig& config) {
   }
 }
 
+/// "default, tool_use", and what is wrong with those that do not parse.
+std::string list_of(const ChatTemplates& templates) {
+  if (templates.empty()) return "none";
+  std::string out = fmt::format("{}", fmt::join(templates.names(), ", "));
+  for (const std::string& fault : templates.faults()) out += fmt::format("; broken: {}", fault);
+  return out;
+}
+
 void print_list(std::string_view title, std::span<const std::string_view> words) {
   std::string line = fmt::format("  {:<9}", title);
   for (const std::string_view word : words) {
@@ -80,12 +90,15 @@ void print_list(std::string_view title, std::span<const std::string_view> words)
   fmt::print("{}\n", line);
 }
 
-/// All families, and the keys of config.json that change their numbers.
+/// All families, the keys of config.json that change their numbers, and their names in GGUF files.
 int list_families() {
   for (const Family& family : families()) {
     fmt::print("{} ({})\n", paint(stdout, std::string(family.architecture), fmt::emphasis::bold),
                family.model_type);
     print_list("keys", family.keys);
+    if (const GgufFamily* gguf = find_gguf_family(family.architecture)) {
+      print_list("GGUF", std::span(&gguf->arch, 1));
+    }
   }
   fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
   print_list("keys", keys_of_all_families());
@@ -126,6 +139,7 @@ int inspect(const InspectOptions& options) {
   print_windows(bold("attention"), config);
   fmt::print("{} {} tokens{}\n", bold("vocabulary"), with_commas(shape.vocab_size),
              config.tie_embeddings ? ", head tied to the embeddings" : "");
+  fmt::print("{} {}\n", bold("templates"), list_of(find_chat_templates(options.model, {})));
   fmt::print("{} {} tokens\n", bold("context"), with_commas(shape.max_positions));
   fmt::print("{} {} ({} as {})\n", bold("parameters"), with_commas(shape.num_parameters),
              human_bytes(shape.weight_bytes), formats_of(*Checkpoint::open(options.model)));

@@ -94,14 +94,17 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   return load_gguf_tokenizer(read_gguf_vocabulary(Gguf::open(path)), path);
 }
 
-std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path) {
-  if (!is_gguf_file(path)) return ChatTemplate::find(path);
-  return find_gguf_chat_template(read_gguf_vocabulary(Gguf::open(path)), path);
+ChatTemplates find_chat_templates(const std::filesystem::path& path, const std::string& only) {
+  ChatTemplates found = is_gguf_file(path)
+                            ? find_gguf_chat_templates(read_gguf_vocabulary(Gguf::open(path)), path)
+                            : ChatTemplates::find(path);
+  return only.empty() ? found : found.only(only);
 }
 
-ChatTemplate load_chat_template(const std::filesystem::path& path) {
-  if (!is_gguf_file(path)) return ChatTemplate::load(path);
-  if (auto found = find_chat_template(path)) return std::move(*found);
+ChatTemplates load_chat_templates(const std::filesystem::path& path, const std::string& only) {
+  ChatTemplates found = find_chat_templates(path, only);
+  if (!found.empty()) return found;
+  if (!is_gguf_file(path)) return ChatTemplates::load(path);  // says where it looked
   throw file_error(path, fmt::format("no chat template: there is no key '{}'", kTemplate));
 }
 

@@ -2,11 +2,11 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <string>
 
 #include "load/gguf.h"
 #include "load/gguf_writer.h"
-#include "text/chat_template.h"
+#include "text/chat_templates.h"
 #include "text/gguf_vocabulary.h"
 #include "text/tokenizer.h"
 
@@ -16,10 +16,12 @@ namespace quire::cli {
 /// `path`: a directory, a tokenizer's file, or a GGUF file. Throws Error with file and key.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
-/// `path`: a directory, a .jinja file, or a GGUF file; nothing if it has none. Throws Error if it is broken.
-std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& path);
-/// Throws Error if there is none.
-ChatTemplate load_chat_template(const std::filesystem::path& path);
+/// `path`: a directory, a .jinja file, or a GGUF file; none if it has none. `only`: the name of the one to
+/// use whatever is asked, or another template's file; empty: all. Throws Error if that one is unknown or
+/// broken.
+ChatTemplates find_chat_templates(const std::filesystem::path& path, const std::string& only);
+/// Throws Error also if there is none.
+ChatTemplates load_chat_templates(const std::filesystem::path& path, const std::string& only);
 
 /// The "tokenizer.*" of a GGUF file, and the same to be written. Throws Error with file and key.
 GgufVocabulary read_gguf_vocabulary(const Gguf& file);

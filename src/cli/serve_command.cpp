@@ -13,7 +13,7 @@
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "serve/server.h"
-#include "text/chat_template.h"
+#include "text/chat_templates.h"
 
 namespace quire::cli {
 namespace {
@@ -21,23 +21,34 @@ namespace {
 struct Options {
   EngineOptions engine;
   ServerConfig server;
+  std::string chat_template;
   double drain_seconds = 30;
   bool verbose = false;
 };
+
+/// The model still completes text, so it is served; chat requests are told the same.
+void warn_of_templates(const ChatTemplates& templates) {
+  if (templates.empty()) {
+    log_warning("the model has no chat template: it completes text, and chat requests are refused");
+    return;
+  }
+  for (const std::string& fault : templates.faults()) {
+    log_warning(fault + " (this chat template is broken, and chat requests that need it are refused)");
+  }
+  const auto usual = templates.choose({});
+  if (!usual && templates.faults().empty()) log_warning(usual.error().message + " --chat-template chooses.");
+}
 
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
   ServerConfig& config = options.server;
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
-  // Before the weights, so that a broken one is told at once.
-  const auto chat_template = find_chat_template(options.engine.model.model);
+  // Before the weights, so that a wrong --chat-template is told at once.
+  const ChatTemplates chat_templates = find_chat_templates(options.engine.model.model, options.chat_template);
   LocalEngine local(options.engine, config.served_names.front());
-  if (!chat_template) {
-    log_warning("the model has no chat template: it completes text, and chat requests are refused");
-  }
-  const ServedModel model{*local.tokenizer, chat_template ? &*chat_template : nullptr, local.defaults,
-                          local.facts.bos};
+  warn_of_templates(chat_templates);
+  const ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
   Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
@@ -63,6 +74,8 @@ void add_serve(CLI::App& app, Command& run) {
       ->capture_default_str();
   add("--served-model-name", options->server.served_names,
       "Names that requests may call the model; default: its file's or directory's", "NAME");
+  add("--chat-template", options->chat_template,
+      "A template's file, or the name of one of the model's; default: as the request asks", "FILE|NAME");
   add("--api-key", options->server.api_keys, "Keys of which a request must bring one; default: none", "KEY");
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
       "S")

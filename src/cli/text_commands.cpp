@@ -17,7 +17,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/model_files.h"
-#include "text/chat_template.h"
+#include "text/chat_templates.h"
 #include "text/tokenizer.h"
 
 namespace quire::cli {
@@ -29,8 +29,10 @@ struct TextOptions {
   std::string lines;
   std::string messages;
   std::string context;
+  std::string template_name;
   bool no_special = false;
   bool no_generation_prompt = false;
+  bool continue_final_message = false;
 };
 
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
@@ -92,7 +94,7 @@ int detokenize(const TextOptions& options) {
 }
 
 int render(const TextOptions& options) {
-  const ChatTemplate chat_template = load_chat_template(options.path);
+  const ChatTemplates templates = load_chat_templates(options.path, options.template_name);
   json::object context;
   if (!options.context.empty()) {
     const json::value given = read_json_file(options.context);
@@ -100,9 +102,10 @@ int render(const TextOptions& options) {
   }
   const json::value messages = read_json_file(options.messages);
   context["messages"] = array_of(messages, options.messages);
-  if (!context.contains("add_generation_prompt"))
-    context["add_generation_prompt"] = !options.no_generation_prompt;
-  const auto prompt = chat_template.render(context);
+  const bool add_prompt = !options.no_generation_prompt && !options.continue_final_message;
+  context.emplace("add_generation_prompt", add_prompt);
+  const auto prompt = options.continue_final_message ? templates.render_open(std::move(context))
+                                                     : templates.render(std::move(context));
   if (!prompt) throw Error(fmt::format("{}: {}", options.path, prompt.error().message));
   std::cout << *prompt << std::flush;
   return 0;
@@ -154,8 +157,15 @@ void add_render(CLI::App& app, Command& run) {
       ->type_name("FILE");
   command->add_option("--context", options->context, "JSON file with an object: tools, bos_token, ...")
       ->type_name("FILE");
+  command
+      ->add_option(
+          "--template", options->template_name,
+          "Name of one of the model's templates, or a file; default: tool_use with tools, else default")
+      ->type_name("NAME");
   command->add_flag("--no-generation-prompt", options->no_generation_prompt,
                     "Do not begin the assistant's answer");
+  command->add_flag("--continue-final-message", options->continue_final_message,
+                    "End with the content of the last message, for the model to go on with");
   command->callback([options, &run] { run = [options] { return render(*options); }; });
 }
 

@@ -21,8 +21,10 @@ BlockId BlockPool::allocate() {
     block = cache_.evict();
     if (block == kNoBlock) return kNoBlock;
     ++num_evictions_;
+    log_.write(DecisionKind::kEvict, block);
   }
   references_[block] = 1;
+  log_.write(DecisionKind::kAllocate, block);
   return block;
 }
 
@@ -31,10 +33,12 @@ void BlockPool::retain(BlockId block) {
   if (before == 1) ++num_shared_;
   if (before >= 1) ++num_saved_;
   if (cache_.contains(block)) cache_.use(block);
+  log_.write(DecisionKind::kShare, block);
 }
 
 void BlockPool::release(BlockId block) {
   const uint32_t left = --references_[block];
+  log_.write(DecisionKind::kRelease, block);
   if (left == 1) --num_shared_;
   if (left >= 1) {
     --num_saved_;
@@ -55,31 +59,10 @@ BlockId BlockPool::attach(NodeId node, uint32_t group, BlockId block) {
 }
 
 void BlockPool::drop_cached() {
-  for (BlockId block = cache_.evict(); block != kNoBlock; block = cache_.evict()) free_.push_back(block);
-}
-
-std::string BlockPool::check_invariants() const {
-  if (std::string wrong = cache_.check_invariants(); !wrong.empty()) return wrong;
-  std::vector<bool> is_free(size());
-  for (const BlockId block : free_) {
-    if (is_free[block]) return fmt::format("block {} is twice in the free list", block);
-    is_free[block] = true;
+  for (BlockId block = cache_.evict(); block != kNoBlock; block = cache_.evict()) {
+    log_.write(DecisionKind::kEvict, block);
+    free_.push_back(block);
   }
-  uint32_t num_shared = 0;
-  uint64_t num_saved = 0;
-  for (BlockId block = 0; block < size(); ++block) {
-    const bool referenced = references_[block] > 0;
-    const bool cached = !referenced && cache_.contains(block);
-    if ((is_free[block] ? 1 : 0) + (referenced ? 1 : 0) + (cached ? 1 : 0) != 1) {
-      return fmt::format("block {} is not in exactly one state (free {}, references {}, cached {})", block,
-                         is_free[block], references_[block], cached);
-    }
-    if (cached != cache_.is_idle(block)) return fmt::format("block {}: the index counts it wrongly", block);
-    if (references_[block] > 1) ++num_shared;
-    if (referenced) num_saved += references_[block] - 1;
-  }
-  if (num_shared != num_shared_ || num_saved != num_saved_) return "the counts of shared blocks are wrong";
-  return {};
 }
 
 }  // namespace quire

@@ -5,17 +5,13 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "control/decision_log.h"
 #include "control/prefix_cache.h"
 
 namespace quire {
 
-/// A fixed number of K/V blocks and who holds them; any block serves any K/V group. Each is in one of three
-/// states:
-///
-///   free         in the free list; contents worthless
-///   referenced   held by one or more block tables
-///   cached       held by none, but published in the prefix index: found by a hit, evicted when needed
-///
+/// A fixed number of K/V blocks and who holds them; any block serves any K/V group. Each is free, referenced
+/// (held by one or more block tables), or cached: held by none, but published in the prefix index.
 /// Out of blocks is a value (kNoBlock). Not thread-safe. All O(1) but the last two.
 class BlockPool {
  public:
@@ -45,12 +41,14 @@ class BlockPool {
   bool writable(BlockId block) const { return references_[block] == 1 && !cache_.contains(block); }
 
   const PrefixCache& cache() const { return cache_; }
+  DecisionLog& log() { return log_; }
   NodeId publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt) {
     return cache_.publish(parent, tokens, salt);
   }
   /// PrefixCache::attach, and if another block stands for these contents, `block` is released and that one
   /// retained in its place. Returns the block now held.
   BlockId attach(NodeId node, uint32_t group, BlockId block);
+  void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more) { cache_.want(tokens, salt, more); }
   void pin(NodeId node) { cache_.pin(node); }
   void unpin(NodeId node) { cache_.unpin(node); }
 
@@ -62,6 +60,7 @@ class BlockPool {
 
  private:
   PrefixCache cache_;
+  DecisionLog log_;
   std::vector<uint32_t> references_;  // by block
   std::vector<BlockId> free_;         // a stack
   uint32_t num_shared_ = 0;

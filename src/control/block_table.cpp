@@ -1,8 +1,9 @@
 #include "control/block_table.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 
 namespace quire {
 
@@ -60,10 +61,17 @@ void BlockTable::prepare_write(BlockPool& pool, uint32_t position, uint32_t coun
   }
 }
 
+void BlockTable::append(BlockPool& pool, std::span<const BlockId> wanted) {
+  for (uint32_t group = 0; group < num_groups(); ++group) {
+    columns_[group].push_back(wanted[group] == kNoBlock ? kNoBlock : pool.allocate());
+  }
+}
+
 void BlockTable::publish(BlockPool& pool, uint32_t index, std::span<const TokenId> tokens, uint64_t salt) {
   const NodeId node = pool.publish(node_, tokens, salt);
   for (uint32_t group = 0; group < num_groups(); ++group) {
     BlockId& own = columns_[group][index];
+    if (own == kNoBlock) continue;
     const BlockId canonical = pool.attach(node, group, own);
     if (canonical != std::exchange(own, canonical)) changed_.push_back({group, index});
   }
@@ -77,7 +85,8 @@ void BlockTable::release_behind(BlockPool& pool, uint32_t computed) {
     const uint32_t window = pool.cache().windows()[group];
     auto& column = columns_[group];
     // What is behind was given back before, without a gap.
-    for (uint32_t row = first_block(window, computed - 1, pool.block_size()); row-- > 0;) {
+    const uint32_t end = std::min(first_block(window, computed - 1, pool.block_size()), size());
+    for (uint32_t row = end; row-- > 0;) {
       if (column[row] == kNoBlock) break;
       pool.release(std::exchange(column[row], kNoBlock));
     }

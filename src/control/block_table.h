@@ -32,6 +32,10 @@ class BlockTable {
   /// REQUIRES: empty.
   void share(BlockPool& pool, const Prefix& prefix);
 
+  /// Appends a row of new blocks; kNoBlock in the groups for which `wanted` has kNoBlock.
+  /// REQUIRES: the pool has them.
+  void append(BlockPool& pool, std::span<const BlockId> wanted);
+
   /// How many tokens could be written from `position` (at most the end of the table) on, with all that the
   /// pool can give.
   uint64_t room(const BlockPool& pool, uint32_t position) const;

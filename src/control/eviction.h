@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "base/ids.h"
 
@@ -10,29 +11,39 @@ namespace quire {
 /// What an eviction policy may know of a block in the prefix index.
 struct CachedBlock {
   BlockId block = kNoBlock;
-  uint64_t hash = 0;   // of the whole prefix that ends with it; survives eviction, unlike `block`
-  uint32_t depth = 0;  // blocks before it in its chain
+  BlockId parent = kNoBlock;  // the one before it in its chain, if that must stay as long as this does
+  uint64_t hash = 0;          // of the whole prefix that ends with it, and of its group; survives eviction
+  uint64_t position = 0;      // tokens before it
 };
 
 /// Chooses which of the cached blocks that nobody holds ("idle") gives way. It proposes; the index evicts the
 /// end of the chain through that block, so that under any policy no block outlives its parent.
-/// Deterministic: decides by the order of these calls alone. All calls but victim() should be O(1) or near.
+/// Deterministic: decides by the order of these calls alone. All of them should be O(1) or O(log blocks).
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
   /// A sequence takes the block: it has just published it, hits it, or shares it. Not idle from now on.
+  /// Whoever uses a block uses its parent first.
   virtual void use(const CachedBlock& block) = 0;
   /// Its last holder let go. Those of a chain come deepest first.
   virtual void idle(BlockId block) = 0;
   /// It left the index. It was idle.
   virtual void remove(BlockId block) = 0;
-  /// An idle block, kNoBlock if there is none. Changes nothing: remove() follows if it is taken.
-  virtual BlockId victim() const = 0;
+  /// So many more waiting sequences than before have this block's tokens. kNoBlock: it is not cached. Returns
+  /// false if the policy does not ask.
+  virtual bool want(uint64_t /*hash*/, BlockId /*block*/, int32_t /*more*/) { return false; }
+  /// An idle block, kNoBlock if there is none. May change later choices: ask to evict, not to look.
+  virtual BlockId victim() = 0;
+  virtual bool empty() const = 0;  // no block is idle
 };
 
-/// Least recently used: the block that has been idle for longest. As the blocks of a chain become idle
-/// deepest first, children precede their parents. All calls O(1).
-std::unique_ptr<EvictionPolicy> make_lru_eviction(uint32_t num_blocks);
+enum class EvictionKind : uint8_t { kLru, kLfu, kCost, kGdf, kArc, kS3Fifo, kQueueLru };
+inline constexpr std::string_view kEvictionNames[] = {"lru", "lfu",    "cost",     "gdf",
+                                                      "arc", "s3fifo", "queue-lru"};
+
+constexpr std::string_view name(EvictionKind kind) { return kEvictionNames[static_cast<size_t>(kind)]; }
+
+std::unique_ptr<EvictionPolicy> make_eviction(EvictionKind kind, uint32_t num_blocks);
 
 }  // namespace quire

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 
 namespace quire {
 
@@ -82,17 +82,6 @@ NodeId PrefixCache::ancestor(NodeId node, uint32_t num_blocks) const {
   return node;
 }
 
-bool PrefixCache::spells(NodeId node, std::span<const TokenId> tokens, uint64_t salt) const {
-  for (; node != kNoNode; node = nodes_[node].parent) {
-    if (tokens.size() < block_size_ || nodes_[node].salt != salt ||
-        !std::ranges::equal(tokens_of(node), tokens.last(block_size_))) {
-      return false;
-    }
-    tokens = tokens.first(tokens.size() - block_size_);
-  }
-  return tokens.empty();
-}
-
 // ---- putting in ----
 
 NodeId PrefixCache::publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt) {
@@ -160,7 +149,27 @@ void PrefixCache::unpin(NodeId node) {
 void PrefixCache::use(BlockId block) {
   Place& place = places_[block];
   if (std::exchange(place.idle, false)) --num_idle_;
-  eviction_->use({block, nodes_[place.node].hash, nodes_[place.node].depth});
+  const Node& node = nodes_[place.node];
+  const bool alone = windows_[place.group] != 0 || node.parent == kNoNode;
+  const BlockId parent = alone ? kNoBlock : this->block(node.parent, place.group);
+  eviction_->use({block, parent, node.hash + place.group, uint64_t{node.depth} * block_size_});
+}
+
+void PrefixCache::want(std::span<const TokenId> tokens, uint64_t salt, int32_t more) {
+  const auto rows = static_cast<uint32_t>((tokens.size() - 1) / block_size_);
+  num_wanted_ += static_cast<uint64_t>(int64_t{more} * rows);
+  uint64_t hash = salt;
+  NodeId node = kNoNode;
+  for (uint32_t row = 0; row < rows; ++row) {
+    const auto own = tokens.subspan(size_t{row} * block_size_, block_size_);
+    hash = hash_(own, hash);
+    if (row == 0 || node != kNoNode) node = find(hash, node, own, salt);
+    for (uint32_t group = 0; group < num_groups(); ++group) {
+      if (row < first_block(windows_[group], rows * block_size_, block_size_)) continue;
+      const BlockId cached = node == kNoNode ? kNoBlock : block(node, group);
+      if (!eviction_->want(hash + group, cached, more)) return;
+    }
+  }
 }
 
 void PrefixCache::idle(BlockId block) {
@@ -219,73 +228,6 @@ void PrefixCache::erase(NodeId node) {
   }
   old = {};
   free_nodes_.push_back(node);
-}
-
-// ---- checking ----
-
-std::string PrefixCache::check_node(NodeId node) const {
-  const Node& known = nodes_[node];
-  bool needed = known.pins > 0 || known.first_child != kNoNode;
-  for (uint32_t group = 0; group < num_groups(); ++group) {
-    const BlockId own = block(node, group);
-    if (own == kNoBlock) continue;
-    needed = true;
-    if (places_[own].node != node || places_[own].group != group) {
-      return fmt::format("block {} of node {} knows another place", own, node);
-    }
-    if (windows_[group] != 0 || known.parent == kNoNode) continue;
-    const BlockId before = block(known.parent, group);
-    if (before == kNoBlock) return fmt::format("block {} outlived that of its parent", own);
-    if (is_idle(before) && !is_idle(own)) return fmt::format("block {} is held, its parent's is not", own);
-  }
-  if (!needed) return fmt::format("nothing needs node {}", node);
-  if (known.parent != kNoNode) {
-    const Node& parent = nodes_[known.parent];
-    if (!parent.used) return fmt::format("node {} outlived its parent {}", node, known.parent);
-    if (parent.salt != known.salt) return fmt::format("node {} has another salt than its parent", node);
-    if (parent.depth + 1 != known.depth) return fmt::format("node {} has a wrong depth", node);
-  } else if (known.depth != 0) {
-    return fmt::format("node {} is a root with a depth", node);
-  }
-  const uint64_t parent_hash = known.parent == kNoNode ? known.salt : nodes_[known.parent].hash;
-  if (hash_(tokens_of(node), parent_hash) != known.hash) return fmt::format("node {} has a wrong hash", node);
-  if (find(known.hash, known.parent, tokens_of(node), known.salt) != node) {
-    return fmt::format("node {} is not found by its contents", node);
-  }
-  return {};
-}
-
-std::string PrefixCache::check_invariants() const {
-  size_t num_used = 0;
-  size_t num_children = 0;
-  size_t num_listed = 0;
-  for (NodeId node = 0; node < nodes_.size(); ++node) {
-    if (!nodes_[node].used) continue;
-    ++num_used;
-    if (nodes_[node].parent != kNoNode) ++num_children;
-    if (std::string wrong = check_node(node); !wrong.empty()) return wrong;
-    for (NodeId child = nodes_[node].first_child; child != kNoNode; child = nodes_[child].next_sibling) {
-      if (nodes_[child].parent != node) return fmt::format("node {} has a wrong child", node);
-      if (++num_listed > nodes_.size()) return "a list of children is a loop";
-    }
-  }
-  if (num_listed != num_children) return "a child is not in its parent's list";
-  if (num_used != num_nodes()) return "a node is lost";
-  uint32_t num_idle = 0;
-  for (BlockId block = 0; block < num_blocks(); ++block) {
-    const Place& place = places_[block];
-    num_idle += place.idle ? 1 : 0;
-    if (place.node == kNoNode) {
-      if (place.idle) return fmt::format("block {} is idle but not published", block);
-    } else if (this->block(place.node, place.group) != block) {
-      return fmt::format("block {} is not where it thinks", block);
-    }
-  }
-  if (num_idle != num_idle_) return fmt::format("{} blocks idle, {} counted", num_idle, num_idle_);
-  const BlockId victim = eviction_->victim();
-  if ((victim == kNoBlock) != (num_idle == 0)) return "the eviction policy lost or invented a block";
-  if (victim != kNoBlock && !places_[victim].idle) return fmt::format("victim {} is not idle", victim);
-  return {};
 }
 
 }  // namespace quire

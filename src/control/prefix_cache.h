@@ -29,11 +29,7 @@ struct Prefix {
 /// far as it is cached.
 ///
 /// A node is found by its parent, its tokens and its salt. All three are compared, the hash only finds the
-/// candidates; so a match is exact by induction along the chain. A node stays as long as it has a block, a
-/// child, or a table whose last full block it is (a pin); so a chain is whole even where windows have moved
-/// on and blocks were evicted. Of a group that sees all, no block outlives that of its parent: who holds one
-/// holds all before it, and eviction takes the end of a chain first. Blocks of a group with a window are
-/// evicted alone.
+/// candidates; so a match is exact by induction along the chain. docs/control-plane.md: what keeps a node.
 ///
 /// Knows blocks by number only; who holds them, BlockPool counts and tells. Not thread-safe.
 /// After the block hashes of Kwon et al. 2023 (PagedAttention) and Zheng et al. 2024 (SGLang).
@@ -75,6 +71,7 @@ class PrefixCache {
   BlockId block(NodeId node, uint32_t group) const { return blocks_[size_t{node} * num_groups() + group]; }
   uint32_t pins(NodeId node) const { return nodes_[node].pins; }
   uint64_t num_pins() const { return num_pins_; }
+  uint64_t num_wanted() const { return num_wanted_; }  // rows, over all calls of want()
   uint32_t num_nodes() const { return static_cast<uint32_t>(nodes_.size() - free_nodes_.size()); }
 
   bool contains(BlockId block) const { return places_[block].node != kNoNode; }
@@ -83,6 +80,9 @@ class PrefixCache {
   // Called by BlockPool for published blocks.
   void use(BlockId block);   // one more holder
   void idle(BlockId block);  // the last holder let go
+  /// `more` (or, negative, fewer) waiting sequences than before have these tokens, for a policy that looks at
+  /// the queue. Names the blocks that a hit on all of them would use, cached or not. O(tokens).
+  void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more);
   /// Forgets one idle block and returns it, kNoBlock if none is idle.
   BlockId evict();
   uint32_t num_idle() const { return num_idle_; }
@@ -133,6 +133,7 @@ class PrefixCache {
   std::vector<Place> places_;       // by block
   uint32_t num_idle_ = 0;
   uint64_t num_pins_ = 0;
+  uint64_t num_wanted_ = 0;
 };
 
 }  // namespace quire

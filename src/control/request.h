@@ -30,7 +30,15 @@ struct SeqSpec {
   /// computed and then shares its blocks, the last and partly filled one by copy-on-write. If it ends before,
   /// this sequence is an ordinary one.
   std::optional<SeqId> fork_of;
+
+  // What scheduling policies go by.
+  Nanos arrived = 0;                        // on the clock of plan()'s `now`
+  Nanos ttft_deadline = 10'000'000'000;     // after `arrived`, for the first token
+  int32_t priority = 0;                     // lower first; within +-kMostPriority
+  uint64_t tenant = 0;                      // who is served
+  std::optional<uint32_t> expected_tokens;  // of the answer, if somebody knows
 };
+inline constexpr int32_t kMostPriority = 1'000'000;
 
 /// One token of one sequence, or its end, as `commit` reports it.
 struct SeqEvent {

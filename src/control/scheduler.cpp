@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 
 namespace quire {
 namespace {
@@ -21,6 +21,7 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   require_positive(config.block_size, "block_size");
   require_positive(config.max_num_seqs, "max_num_seqs");
   require_positive(config.max_model_len, "max_model_len");
+  require_positive(config.priority_aging > 0 ? 1 : 0, "priority_aging");
   if (config.kv_windows.empty()) throw Error("scheduler: kv_windows must have an entry a K/V group");
   if (config.num_blocks == kNoBlock || config.max_num_seqs == kNoSlot) {
     throw Error("scheduler: num_blocks and max_num_seqs must be less than 4294967295");
@@ -41,10 +42,15 @@ Scheduler::Scheduler(const SchedulerConfig& config)
           ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
       longest_(
           longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
-      pool_(PrefixCache(config.num_blocks, config.block_size, make_lru_eviction(config.num_blocks),
-                        PrefixCache::xxh3, config.kv_windows)),
+      pool_(PrefixCache(config.num_blocks, config.block_size,
+                        make_eviction(config.eviction, config.num_blocks), PrefixCache::xxh3,
+                        config.kv_windows)),
+      log_(pool_.log()),
+      policy_(make_policy(config.scheduling, config.costs, config.priority_aging, pool_.cache())),
       by_slot_(config.max_num_seqs),
-      free_slots_(config.max_num_seqs) {
+      free_slots_(config.max_num_seqs),
+      free_host_blocks_(config.num_host_blocks) {
+  std::iota(free_host_blocks_.rbegin(), free_host_blocks_.rend(), BlockId{0});
   std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is given first
   update_stats();
 }
@@ -92,23 +98,33 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   seq.table = BlockTable(pool_.cache().num_groups());
   seq.spec = std::move(spec);
   waiting_.push_back(&seq);
+  policy_->queued(seq);
+  log_.of(seq.spec.id);
+  log_.write(DecisionKind::kAdd, seq.prompt_length, seq.spec.max_tokens);
+  pool_.want(seq.tokens, seq.spec.salt, 1);
   return {};
 }
 
 void Scheduler::abort(SeqId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
-  finish(found->second);
+  finish(found->second, FinishReason::kAbort);
   describe_state(stats_);
 }
 
-void Scheduler::finish(Sequence& seq) {
+void Scheduler::finish(Sequence& seq, FinishReason reason) {
+  log_.of(seq.spec.id);
+  log_.write(DecisionKind::kFinish, static_cast<uint32_t>(reason));
   if (seq.slot == kNoSlot) {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &seq));
+    policy_->dequeued(seq);
+    free_host_blocks(seq);
+    pool_.want(seq.tokens, seq.spec.salt, -1);
   } else {
     running_.erase(std::find(running_.begin(), running_.end(), &seq));
     release(seq);
   }
+  policy_->ended(seq);
   sequences_.erase(SeqId{seq.spec.id});
 }
 
@@ -134,27 +150,48 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
   plan.step = next_stats_.step;
   plan.seqs.reserve(running_.size() + 1);
 
+  log_.at_step(plan.step);
+  if (running_.empty()) batch_open_ = true;
+
   uint32_t budget = config_.max_num_batched_tokens;
   plan_decodes(plan, budget);
   plan_prefill(plan, budget);
-  if (next_stats_.preempted == 0) plan_admissions(plan, budget);
+  if (next_stats_.preempted > 0) {
+    note_waiting(WaitReason::kPreempt, nullptr, 0);
+  } else if (config_.batching == BatchingKind::kStatic && !batch_open_) {
+    note_waiting(WaitReason::kBatch, nullptr, 0);
+  } else {
+    plan_admissions(plan, budget);
+    batch_open_ = budget == 0 && !free_slots_.empty() && !waiting_.empty();  // cut short by the budget alone
+  }
 
   plan.removed = std::exchange(removed_, {});
   next_stats_.copies = static_cast<uint32_t>(plan.copies.size());
+  next_stats_.swapped_out = static_cast<uint32_t>(plan.moves_out.size());
+  next_stats_.swapped_in = static_cast<uint32_t>(plan.moves_in.size());
   return plan;
 }
 
-/// Each running sequence that only has its last token to do gets it. Who was admitted earlier gets blocks
-/// first; if there are none, the last admitted gives way, be it the one that asks.
+/// Each running sequence that only has its last token to do gets it. Protected ones come first, then who was
+/// admitted earlier: who comes later may be preempted for it.
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
-  for (size_t i = 0; i < running_.size(); ++i) {
-    Sequence& seq = *running_[i];
-    if (!seq.decoding()) continue;
-    while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) preempt_last();
-    if (seq.slot == kNoSlot) return;
-    schedule(plan, seq, 1);
+  order_ = running_;
+  const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
+  if (std::ranges::any_of(order_, &Sequence::is_protected)) std::ranges::stable_sort(order_, {}, rights);
+  for (Sequence* seq : order_) {
+    if (seq->slot == kNoSlot || !seq->decoding() || !make_room(plan, *seq)) continue;
+    schedule(plan, *seq, 1);
     --budget;
   }
+}
+
+bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
+  while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) {
+    Sequence* victim = choose_victim(seq);
+    if (victim == nullptr) return false;
+    preempt(plan, *victim);
+  }
+  return seq.slot != kNoSlot;
 }
 
 /// Goes on with the sequence that is partly computed. There is one at most, the last admitted: it was cut
@@ -170,27 +207,58 @@ void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
   budget -= count;
 }
 
-/// First come, first served; only forks that wait for their parent are passed over. A sequence comes in if
+/// In the order of the policy; only forks that wait for their parent are passed over. A sequence comes in if
 /// the blocks for all its tokens and the watermark are there, or if it is alone.
 void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
-  for (size_t i = 0; i < waiting_.size() && !free_slots_.empty() && budget > 0;) {
-    if (!running_.empty() && pool_.available() <= watermark_) return;  // each takes one block at least
-    Sequence& seq = *waiting_[i];
-    const Sequence* parent = fork_parent(seq);
-    if (parent != nullptr && !parent->prompt_computed()) {
-      ++i;
-      continue;
+  while (!waiting_.empty()) {
+    if (free_slots_.empty()) return note_waiting(WaitReason::kSlots, nullptr, 0);
+    if (budget == 0) return note_waiting(WaitReason::kBudget, nullptr, 0);
+    size_t index = 0;
+    Sequence* seq = next_waiting(index);
+    if (seq == nullptr) return note_waiting(WaitReason::kParent, nullptr, 0);
+    const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
+    const uint64_t needed = blocks_to_admit(*seq, cached_tokens);
+    if (!running_.empty() && needed + watermark_ > pool_.available()) {
+      return note_waiting(WaitReason::kBlocks, seq, needed);
     }
-    const uint32_t cached_tokens = find_prefix(seq, parent);
-    const uint64_t needed = blocks_to_admit(seq, cached_tokens);
-    if (!running_.empty() && needed + watermark_ > pool_.available()) return;
-
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    admit(plan, seq, prefix_, cached_tokens);
-    const uint64_t room = seq.table.room(pool_, seq.computed);  // at least 1: alone it fits
-    const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
-    schedule(plan, seq, count);
+    for (size_t i = 0; i < index; ++i) ++waiting_[i]->passed;
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(index));
+    admit(plan, *seq, cached_tokens);
+    const uint64_t room = seq->table.room(pool_, seq->computed);  // at least 1: alone it fits
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq->remaining()}));
+    schedule(plan, *seq, count);
     budget -= count;
+  }
+}
+
+Sequence* Scheduler::next_waiting(size_t& index) {
+  Sequence* best = nullptr;
+  int64_t lowest = 0;
+  size_t compared = 0;
+  for (size_t i = 0; i < waiting_.size() && compared < policy_->horizon(); ++i) {
+    Sequence* seq = waiting_[i];
+    const Sequence* parent = fork_parent(*seq);
+    if (parent != nullptr && !parent->prompt_computed()) continue;
+    ++compared;
+    const int64_t rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
+    if (best != nullptr && rank >= lowest) continue;
+    best = seq;
+    lowest = rank;
+    index = i;
+  }
+  return best;
+}
+
+/// All that wait do so for `reason`; or only `first`, which needs so many blocks, and the others for it.
+void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t needed) {
+  for (Sequence* seq : waiting_) {
+    const Sequence* parent = fork_parent(*seq);
+    WaitReason own = first == nullptr || seq == first ? reason : WaitReason::kOrder;
+    if (parent != nullptr && !parent->prompt_computed()) own = WaitReason::kParent;
+    if (std::exchange(seq->waits_for, own) == own) continue;
+    log_.of(seq->spec.id);
+    log_.write(DecisionKind::kSkip, static_cast<uint32_t>(own),
+               seq == first ? static_cast<uint32_t>(needed) : 0);
   }
 }
 
@@ -218,19 +286,31 @@ uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens)
   return needed;
 }
 
-void Scheduler::admit(StepPlan& plan, Sequence& seq, const Prefix& prefix, uint32_t cached_tokens) {
+void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
+  policy_->dequeued(seq);
+  pool_.want(seq.tokens, seq.spec.salt, -1);
+  seq.waits_for = WaitReason::kNone;
+  if (!seq.first_admitted) seq.first_admitted = first_admissions_++;
   seq.slot = free_slots_.back();
   free_slots_.pop_back();
   by_slot_[seq.slot] = &seq;
   running_.push_back(&seq);
-  seq.table.share(pool_, prefix);
+  log_.of(seq.spec.id);
+  if (cached_tokens > 0) log_.write(DecisionKind::kHit, cached_tokens, seq.total());
+  seq.table.share(pool_, prefix_);
   seq.computed = cached_tokens;
+  if (seq.swapped > cached_tokens) swap_in(plan, seq);
+  free_host_blocks(seq);
+  log_.write(DecisionKind::kAdmit, seq.slot, seq.computed);
 
   NewSeq& added = plan.added.emplace_back();
   added.slot = seq.slot;
   added.sampling = seq.spec.sampling;
   added.prompt_length = seq.prompt_length;
-  added.blocks = prefix.blocks;
+  for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
+    const auto blocks = seq.table.blocks(group);
+    added.blocks.insert(added.blocks.end(), blocks.begin(), blocks.end());
+  }
   if (seq.spec.sampling.has_penalties()) added.history = seq.tokens;
 
   ++next_stats_.admitted;
@@ -244,7 +324,14 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, const Prefix& prefix, uint3
 
 void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
   const uint32_t known_rows = seq.table.size();
+  const size_t known_copies = plan.copies.size();
+  log_.of(seq.spec.id);
+  log_.write(DecisionKind::kChunk, seq.computed, count);
+  policy_->computes(seq, count);
   seq.table.prepare_write(pool_, seq.computed, count, plan.copies);
+  for (const BlockCopy& copy : std::span(plan.copies).subspan(known_copies)) {
+    log_.write(DecisionKind::kCopy, copy.from, copy.to);
+  }
   for (const auto& [group, index] : seq.table.take_changed()) {
     const BlockId block = seq.table.blocks(group)[index];
     if (block != kNoBlock) plan.updates.push_back({seq.slot, index, block, group});  // else given back since
@@ -262,17 +349,6 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
     step.new_blocks.insert(step.new_blocks.end(), added.begin(), added.end());
   }
   step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
-}
-
-void Scheduler::preempt_last() {
-  Sequence& seq = *running_.back();
-  running_.pop_back();
-  release(seq);
-  const auto later = std::find_if(waiting_.begin(), waiting_.end(),
-                                  [&](const Sequence* other) { return other->arrival > seq.arrival; });
-  waiting_.insert(later, &seq);
-  ++next_stats_.preempted;
-  ++next_stats_.total_preemptions;
 }
 
 const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
@@ -307,17 +383,18 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
       event.finish = FinishReason::kError;
       event.error = std::move(got.error);
       ++next_stats_.finished;
-      finish(seq);
+      finish(seq, FinishReason::kError);
       continue;
     }
     seq.computed += std::exchange(seq.planned, 0);
+    log_.of(seq.spec.id);
     if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
     seq.table.release_behind(pool_, seq.computed);
     if (!wants_token) continue;
     events.push_back(take_token(seq, std::move(got.tokens.front())));
     if (!events.back().finish) continue;
     ++next_stats_.finished;
-    finish(seq);
+    finish(seq, *events.back().finish);
   }
   update_stats();
   return events;
@@ -366,6 +443,7 @@ void Scheduler::describe_state(StepStats& stats) const {
   for (const Sequence* seq : running_) {
     stats.slots_unused += seq->table.num_groups() * (seq->table.size() * config_.block_size - seq->computed);
   }
+  stats.host_blocks_used = config_.num_host_blocks - static_cast<uint32_t>(free_host_blocks_.size());
   stats.total_evictions = pool_.num_evictions();
 }
 

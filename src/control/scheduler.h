@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,8 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "control/block_pool.h"
+#include "control/decision_log.h"
+#include "control/policy.h"
 #include "control/request.h"
 #include "control/sequence.h"
 #include "control/step.h"
@@ -30,6 +33,15 @@ struct SchedulerConfig {
   /// runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
+
+  SchedulingKind scheduling = SchedulingKind::kFcfs;
+  BatchingKind batching = BatchingKind::kContinuous;
+  VictimKind victim = VictimKind::kLastAdmitted;
+  PreemptionKind preemption = PreemptionKind::kRecompute;
+  uint32_t num_host_blocks = 0;  // of the pool for swapping; a victim that does not fit is computed again
+  Nanos priority_aging = 5'000'000'000;  // see make_policy; >= 1
+  CostHints costs;
+  EvictionKind eviction = EvictionKind::kLru;
 };
 
 /// State of the control plane after a step; for the trace, the metrics and the live page.
@@ -49,6 +61,9 @@ struct StepStats {
   uint32_t blocks_saved = 0;       // sum of (reference count - 1): what sharing saves
   uint32_t slots_unused = 0;       // token places in referenced blocks that hold no token yet (fragmentation)
   uint32_t copies = 0;             // copy-on-write in this step
+  uint32_t swapped_out = 0;        // blocks moved to the host in this step
+  uint32_t swapped_in = 0;         // and back
+  uint32_t host_blocks_used = 0;
   // Since the start:
   uint64_t total_preemptions = 0;
   uint64_t total_prefix_queried_tokens = 0;  // prompt tokens looked up at first admission, forks left out
@@ -73,6 +88,7 @@ class Scheduler {
  public:
   /// Throws Error if the configuration cannot work.
   explicit Scheduler(const SchedulerConfig& config);
+  Scheduler(const Scheduler&) = delete;  // its parts refer to one another
 
   /// Queues a sequence. Refused: kTooLong (with both numbers) if it could never run alone in the pool or
   /// exceeds max_model_len, kQueueFull if max_waiting wait already, kInternal if the id is taken or the
@@ -83,6 +99,11 @@ class Scheduler {
   /// what the plan computes for it is dropped). Its blocks are back when the call returns. Unknown or ended
   /// ids are ignored: the end may have crossed the call.
   void abort(SeqId id);
+
+  /// Hands every decision from now on to `sink` (nullptr: to nobody), in the thread of these calls.
+  void listen(DecisionSink* sink) { log_.listen(sink); }
+  /// Of all decisions so far. Two runs with the same calls have the same.
+  uint64_t digest() const { return log_.digest(); }
 
   /// What the next step computes; empty() if nothing waits or runs.
   StepPlan plan(Nanos now);
@@ -112,16 +133,30 @@ class Scheduler {
 
   /// Gives the sequence `count` tokens in this step. REQUIRES: the pool has room for them.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count);
-  void admit(StepPlan& plan, Sequence& seq, const Prefix& prefix, uint32_t cached_tokens);
+  /// REQUIRES: prefix_ is that of find_prefix.
+  void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);
   /// The K/V that a sequence may share when it comes in, into prefix_. Returns how many tokens that is.
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
   /// Blocks that must be available for it, given that.
   uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;
-  /// Sends the last admitted back to the queue. REQUIRES: one runs, and it has no part in this step yet.
-  void preempt_last();
+  /// The first by rank that may come in and where it stands in waiting_, nullptr if all wait for their
+  /// parents.
+  Sequence* next_waiting(size_t& index);
+  void note_waiting(WaitReason reason, const Sequence* first, uint64_t needed);
+  /// Makes room for a token of `seq`, by preempting, as the policy says, those that have no part in this step
+  /// yet. It may be `seq` itself. False if there is no room for it.
+  bool make_room(StepPlan& plan, Sequence& seq);
+  Sequence* choose_victim(const Sequence& needy) const;
+  /// Sends it back to the queue. REQUIRES: it runs and has no part in this step yet.
+  void preempt(StepPlan& plan, Sequence& seq);
+  /// Unless the host pool is full, or (kAuto) computing it again is quicker.
+  void swap_out(StepPlan& plan, Sequence& seq);
+  /// Appends the rows that the host pool has to those that the prefix index had.
+  void swap_in(StepPlan& plan, Sequence& seq);
+  void free_host_blocks(Sequence& seq);
   /// Takes back slot and blocks; the caller takes it out of running_.
   void release(Sequence& seq);
-  void finish(Sequence& seq);
+  void finish(Sequence& seq, FinishReason reason);
 
   /// The sequence whose blocks `seq` may share once it has computed its prompt, nullptr if none.
   const Sequence* fork_parent(const Sequence& seq) const;
@@ -137,6 +172,8 @@ class Scheduler {
   uint32_t watermark_ = 0;  // blocks
   uint64_t longest_ = 0;    // tokens with K/V that the pool holds for one sequence
   BlockPool pool_;
+  DecisionLog& log_;
+  std::unique_ptr<SchedulingPolicy> policy_;
   std::unordered_map<SeqId, Sequence> sequences_;  // owns all; never iterated
   std::deque<Sequence*> waiting_;                  // in order of arrival
   std::vector<Sequence*> running_;                 // in order of admission
@@ -144,7 +181,11 @@ class Scheduler {
   std::vector<SlotId> free_slots_;                 // a stack
   std::vector<SlotId> removed_;                    // freed since the last plan
   Prefix prefix_;                                  // scratch of plan_admissions
+  std::vector<BlockId> free_host_blocks_;          // a stack
+  std::vector<Sequence*> order_;                   // scratch of plan_decodes
+  bool batch_open_ = true;                         // static batching: sequences still come in
   uint64_t arrivals_ = 0;
+  uint64_t first_admissions_ = 0;
   StepStats stats_;
   StepStats next_stats_;  // of the step under way
 };

@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "control/block_table.h"
+#include "control/decision_log.h"
 #include "control/request.h"
 
 namespace quire {
@@ -28,9 +29,20 @@ struct Sequence {
   BlockTable table;
   std::optional<uint32_t> cached_tokens;  // of the prompt, found when first admitted
 
+  // While it waits, of a sequence that was swapped out: K/V of its first tokens in blocks of the host pool.
+  uint32_t swapped = 0;       // so many tokens; 0: none
+  std::vector<BlockId> host;  // [group][row]; kNoBlock behind a group's window
+  uint32_t preemptions = 0;
+  uint32_t passed = 0;                     // by so many that arrived later
+  std::optional<uint64_t> first_admitted;  // number of its first admission
+  WaitReason waits_for = WaitReason::kNone;
+
   uint32_t total() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t generated() const { return total() - prompt_length; }
   uint32_t remaining() const { return total() - computed; }
   bool prompt_computed() const { return computed >= prompt_length; }
+  /// Preempted so often that only those protected before it may do it again.
+  bool is_protected() const { return preemptions >= 8; }
   /// Only its last token is left, and that one was sampled.
   bool decoding() const { return prompt_computed() && remaining() == 1; }
 };

@@ -9,9 +9,9 @@
 #include "base/sampling_params.h"
 
 // The seam between deciding and doing. Plain data: an executor reads nothing else of `control`.
-// Order of execution within a step: removed, added, copies, then seqs in any order.
-// A sequence has a block table for each K/V group: the layers of one sliding window, or a part of them (one
-// group for most models). Position p lies in entry p / block size of each.
+// Order of execution within a step: removed, added, moves_out, moves_in, copies, updates, then seqs in any
+// order. A sequence has a block table for each K/V group: the layers of one sliding window, or a part of them
+// (one group for most models). Position p lies in entry p / block size of each.
 namespace quire {
 
 /// A sequence takes a slot; given once, until it is removed (a preempted sequence is removed and added anew).
@@ -19,8 +19,8 @@ struct NewSeq {
   SlotId slot = kNoSlot;
   SamplingParams sampling;
   uint32_t prompt_length = 0;
-  /// Blocks that already hold its first tokens (prefix hit or fork), in order; as many for each K/V group,
-  /// one group after the other. kNoBlock where a group has moved its window on.
+  /// Blocks that hold its first tokens (prefix hit, fork, or once moves_in are done), in order; as many for
+  /// each K/V group, one group after the other. kNoBlock where a group has moved its window on.
   std::vector<BlockId> blocks;
   /// All its tokens so far, only if the penalties need them; empty otherwise.
   std::vector<TokenId> history;
@@ -31,6 +31,14 @@ struct BlockCopy {
   BlockId from = kNoBlock;
   BlockId to = kNoBlock;
   friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
+};
+
+/// Moves all K/V of a block to the host pool or back (swap); what was there is left behind. In moves_out no
+/// block is written that moves_in reads.
+struct BlockMove {
+  BlockId device = kNoBlock;
+  BlockId host = kNoBlock;  // in the host pool
+  friend bool operator==(const BlockMove&, const BlockMove&) = default;
 };
 
 /// In the block table of `slot` and K/V group `group`, entry `index` is now `block`: the copy made for it, or
@@ -64,6 +72,8 @@ struct StepPlan {
   uint64_t step = 0;
   std::vector<SlotId> removed;
   std::vector<NewSeq> added;
+  std::vector<BlockMove> moves_out;
+  std::vector<BlockMove> moves_in;
   std::vector<BlockCopy> copies;
   std::vector<TableUpdate> updates;  // applied with the copies
   std::vector<SeqStep> seqs;

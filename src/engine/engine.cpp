@@ -12,10 +12,11 @@
 
 #include <fmt/format.h>
 
+#include "base/kv_windows.h"
 #include "base/log.h"
-#include "control/kv_windows.h"
 #include "engine/choice.h"
 #include "engine/metrics.h"
+#include "engine/recorded_scheduler.h"
 #include "engine/step_trace.h"
 
 namespace quire {
@@ -64,14 +65,14 @@ RequestError shutting_down() { return {RequestErrorCode::kShuttingDown, kShuttin
 
 struct Engine::Impl {
   Impl(const EngineConfig& the_config, const Tokenizer& the_tokenizer, Executor& the_executor,
-       const Clock& the_clock, StepTrace* the_trace, EngineMetrics* the_metrics)
+       const Clock& the_clock, StepTrace* the_trace, EngineMetrics* the_metrics, RunWriter* the_record)
       : config(the_config),
         tokenizer(the_tokenizer),
         executor(the_executor),
         clock(the_clock),
         trace(the_trace),
         metrics(the_metrics),
-        scheduler(queue_in_front(the_config.scheduler)) {
+        scheduler(queue_in_front(the_config.scheduler), the_record) {
     thread = std::thread([this] { run(); });
   }
 
@@ -118,7 +119,7 @@ struct Engine::Impl {
   EngineMetrics* const metrics;
 
   // The engine's thread alone.
-  Scheduler scheduler;
+  RecordedScheduler scheduler;
   std::unordered_map<RequestId, ActiveRequest> requests;
   std::unordered_map<SeqId, RequestId> request_of;
   std::vector<ActiveRequest*> touched;
@@ -220,6 +221,7 @@ void Engine::Impl::run() {
     send_news();
   }
   if (trace != nullptr) trace->flush();
+  scheduler.end_record();
 }
 
 void Engine::Impl::try_step() {
@@ -278,6 +280,10 @@ void Engine::Impl::start(Arrival arrival) {
   spec.max_tokens = request.max_tokens.value_or(longest() - active_request.prompt_tokens);
   spec.sampling = request.sampling;
   spec.salt = request.salt;
+  spec.arrived = arrival.arrived;
+  spec.priority = request.priority;
+  if (request.ttft_deadline) spec.ttft_deadline = *request.ttft_deadline;
+  spec.tenant = request.tenant;
   spec.stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos)
     spec.stop_tokens.insert(spec.stop_tokens.end(), config.eos.begin(), config.eos.end());
@@ -420,8 +426,8 @@ void Engine::Impl::publish_stats(uint32_t taken) {
 }
 
 Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
-               StepTrace* trace, EngineMetrics* metrics)
-    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics)) {}
+               StepTrace* trace, EngineMetrics* metrics, RunWriter* record)
+    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record)) {}
 
 Engine::~Engine() {
   {

@@ -31,6 +31,10 @@ struct GenerationRequest {
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   uint64_t salt = 0;
+  // For the scheduling policies that go by them; see SeqSpec.
+  int32_t priority = 0;
+  std::optional<Nanos> ttft_deadline;
+  uint64_t tenant = 0;
 };
 
 /// News of one choice.
@@ -78,15 +82,16 @@ struct EngineStats {
 
 class StepTrace;
 class EngineMetrics;
+class RunWriter;
 
 /// Owns the scheduler and its thread: takes requests from any thread, drives plan - submit - wait - commit,
 /// turns tokens into text, matches stop strings, hands the news out. All methods are thread-safe.
 class Engine {
  public:
-  /// `tokenizer`, `executor`, `clock`, `trace` and `metrics` must outlive the engine; the last two may be
-  /// null.
+  /// All must outlive the engine; `trace`, `metrics` and `record` may be null. `record` gets all that the
+  /// scheduler is told and decides.
   Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
-         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr);
+         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr, RunWriter* record = nullptr);
   /// Ends what runs as drain(0) does.
   ~Engine();
 

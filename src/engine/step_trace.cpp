@@ -32,6 +32,9 @@ void StepTrace::write(Nanos started, const StepStats& s, const PhaseTimes& times
   add("blocks_saved", s.blocks_saved);
   add("slots_unused", s.slots_unused);
   add("copies", s.copies);
+  add("swapped_out", s.swapped_out);
+  add("swapped_in", s.swapped_in);
+  add("host_blocks_used", s.host_blocks_used);
   add("total_preemptions", s.total_preemptions);
   add("total_prefix_queried_tokens", s.total_prefix_queried_tokens);
   add("total_prefix_hit_tokens", s.total_prefix_hit_tokens);

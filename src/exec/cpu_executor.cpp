@@ -22,10 +22,12 @@ Nanos since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots)
+CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots,
+                         KvCache* host)
     : decoder_(decoder),
       cache_(cache),
       context_(context),
+      host_(host),
       vocab_size_(decoder.config().vocab_size),
       max_positions_(decoder.config().max_positions),
       slots_(max_slots) {
@@ -66,13 +68,28 @@ void CpuExecutor::check_block(BlockId block, std::string_view part) const {
   if (block >= cache_.num_blocks()) refuse(part, fmt::format("block {} of {}", block, cache_.num_blocks()));
 }
 
+void CpuExecutor::check_move(const BlockMove& move, std::string_view part) const {
+  check_block(move.device, part);
+  const uint32_t num_host_blocks = host_ == nullptr ? 0 : host_->num_blocks();
+  if (move.host >= num_host_blocks)
+    refuse(part, fmt::format("host block {} of {}", move.host, num_host_blocks));
+}
+
 void CpuExecutor::apply_changes(const StepPlan& plan) {
   for (const SlotId slot : plan.removed) used_slot(slot, "removed").used = false;
   for (const NewSeq& seq : plan.added) add(seq);
+  for (const BlockMove& move : plan.moves_out) {
+    check_move(move, "moves_out");
+    host_->copy_block(cache_, move.device, move.host);
+  }
+  for (const BlockMove& move : plan.moves_in) {
+    check_move(move, "moves_in");
+    cache_.copy_block(*host_, move.host, move.device);
+  }
   for (const BlockCopy& copy : plan.copies) {
     check_block(copy.from, "copies");
     check_block(copy.to, "copies");
-    cache_.copy_block(copy.from, copy.to);
+    cache_.copy_block(cache_, copy.from, copy.to);
   }
   for (const TableUpdate& update : plan.updates) {
     Slot& slot = used_slot(update.slot, "updates");

@@ -24,8 +24,10 @@ namespace quire {
 class CpuExecutor final : public Executor {
  public:
   /// All three must outlive the executor, and nobody else use `cache` and `context` while it computes.
-  /// Slots are [0, max_slots).
-  CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots);
+  /// Slots are [0, max_slots). `host`: the pool to which a plan may move blocks, of the same model and type;
+  /// it must outlive the executor too.
+  CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots,
+              KvCache* host = nullptr);
 
   Ticket submit(const StepPlan& plan) override;
   StepResult wait(Ticket ticket) override;
@@ -47,6 +49,7 @@ class CpuExecutor final : public Executor {
 
   Slot& used_slot(SlotId slot, std::string_view part);
   void check_block(BlockId block, std::string_view part) const;
+  void check_move(const BlockMove& move, std::string_view part) const;
   void append(Slot& slot, std::span<const BlockId> blocks, std::string_view part, bool may_lack);
   void apply_changes(const StepPlan& plan);
   void add(const NewSeq& seq);
@@ -57,6 +60,7 @@ class CpuExecutor final : public Executor {
   Decoder& decoder_;
   KvCache& cache_;
   KernelContext& context_;
+  KvCache* const host_;
   const uint32_t vocab_size_;
   const uint32_t max_positions_;
   std::vector<Slot> slots_;

@@ -29,6 +29,8 @@ class SafetensorsCheckpoint : public Checkpoint {
     return file_.find(name) == nullptr ? nullptr : &tensors_.find(name)->second;
   }
 
+  void refuse_unused(const std::set<std::string, std::less<>>&) const override {}
+
   LoadedTensor load(std::string_view name, DType, ThreadPool&) const override {
     const TensorView& tensor = file_.at(name);
     prefetch_pages(tensor.data, tensor.num_bytes());

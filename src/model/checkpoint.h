@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,10 @@ class Checkpoint {
   virtual const TensorFacts* find(std::string_view name) const = 0;
   /// Throws Error naming the tensor and the file if absent.
   const TensorFacts& at(std::string_view name) const;
+
+  /// Throws Error naming the first tensor that is not among `used`, the names that a model has, where one
+  /// left over means another model than the config says: in a GGUF file. In a directory there may be others.
+  virtual void refuse_unused(const std::set<std::string, std::less<>>& used) const = 0;
 
   /// A quantized tensor comes expanded and rounded to `expand_to`: f32, f16 or bf16. Throws Error naming the
   /// tensor and the file if absent, or if the machine has no memory for a copy.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <span>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "model/checkpoint.h"
 #include "model/gguf_config.h"
 #include "model/gguf_names.h"
+#include "model/gguf_rope.h"
 #include "model/json_file.h"
 #include "model/weights.h"
 
@@ -112,39 +114,64 @@ std::string_view torch_name(DType dtype) {
 
 /// A tensor of the model as it is written to a GGUF file.
 struct GgufOutput {
-  std::string hf_name;
+  std::vector<std::string> hf_names;  // one after the other: those of all experts
   GgufTensorSpec spec;
   uint32_t heads = 0;  // whose rows are put in llama.cpp's order; 0: none
+  float plus = 0.0F;   // added to each value
 };
 
+/// As llama.cpp's converter has it: vectors and routers in F32.
+const GgmlType* written_type(const std::string& name, const std::vector<int64_t>& shape,
+                             const GgmlType& type) {
+  if (shape.size() == 1 || name.ends_with("ffn_gate_inp.weight")) return find_ggml_type(kGgmlF32);
+  return find_ggml_type(shape.back() % type.block_values == 0 ? type.id : kGgmlF16);
+}
+
 std::vector<GgufOutput> gguf_outputs(const GgufFamily& family, const ModelConfig& config,
-                                     const GgmlType& type) {
+                                     const Checkpoint& file, const GgmlType& type) {
+  const GgufTensorNames names(family);
   std::vector<GgufOutput> out;
-  for (const ExpectedTensor& tensor : expected_tensors(config)) {
-    const auto name = gguf_tensor_name(family, tensor.name);
-    if (!name)
-      throw Error(fmt::format("GGUF has no name for tensor '{}' of {}", tensor.name, family.architecture));
-    const bool is_vector = tensor.shape.size() == 1;
-    const bool whole_blocks = tensor.shape.back() % type.block_values == 0;
-    const uint32_t id = is_vector ? kGgmlF32 : whole_blocks ? type.id : kGgmlF16;
-    GgufOutput output{tensor.name, {*name, find_ggml_type(id), tensor.shape}};
-    const auto facts = hf_tensor_name(family, *name);
-    if (family.neighbour_rope && facts->is_q) output.heads = config.num_heads;
-    if (family.neighbour_rope && facts->is_k) output.heads = config.num_kv_heads;
+  std::map<std::string, size_t> of_experts;  // where in `out`
+  for (const ExpectedTensor& tensor : expected_tensors(config, file)) {
+    const auto name = names.gguf(tensor.name);
+    if (!name) {
+      throw file_error(file.path(), fmt::format("GGUF has no name for tensor '{}' of {}", tensor.name,
+                                                family.architecture));
+    }
+    GgufOutput output{{tensor.name},
+                      {name->text, written_type(name->text, tensor.shape, type), tensor.shape}};
+    if (name->role == GgufRole::kExperts) {
+      const auto [place, is_first] = of_experts.emplace(name->text, out.size());
+      if (!is_first) {
+        out[place->second].hf_names.push_back(tensor.name);
+        continue;
+      }
+      output.spec.shape.insert(output.spec.shape.begin(), config.moe.num_experts);
+    }
+    if (family.neighbour_rope && name->role == GgufRole::kQuery) output.heads = config.num_heads;
+    if (family.neighbour_rope && name->role == GgufRole::kKey) output.heads = config.num_kv_heads;
+    if (family.family().norm_adds_one && name->role == GgufRole::kNorm) output.plus = 1.0F;
     out.push_back(std::move(output));
   }
   return out;
 }
 
 /// Appends row `row` of the model as the file has it.
-void append_row(const TensorView& tensor, size_t row, size_t width, const GgmlType& type,
+void append_row(const TensorView& tensor, size_t row, size_t width, const GgufOutput& output,
                 std::vector<float>& values, std::vector<std::byte>& out) {
-  if (const auto dtype = plain_dtype(type)) {
+  const GgmlType& type = *output.spec.type;
+  const auto dtype = plain_dtype(type);
+  if (dtype && output.plus == 0.0F) {
     append_values(tensor, row * width, width, *dtype, out);
     return;
   }
   values.resize(width);
-  for (size_t i = 0; i < width; ++i) values[i] = value_at(tensor, row * width + i);
+  for (size_t i = 0; i < width; ++i) values[i] = value_at(tensor, row * width + i) + output.plus;
+  if (dtype) {  // a norm
+    append_values({DType::kF32, {static_cast<int64_t>(width)}, reinterpret_cast<std::byte*>(values.data())},
+                  0, width, *dtype, out);
+    return;
+  }
   const size_t before = out.size();
   out.resize(before + width / type.block_values * type.block_bytes);
   quantize_q8_0(values.data(), width, out.data() + before);
@@ -159,7 +186,7 @@ void write_tensor(const TensorView& tensor, const GgufOutput& output, GgufWriter
   std::vector<std::byte> piece;
   for (size_t row = 0; row < rows; ++row) {
     const size_t from = output.heads == 0 ? row : half_split_row(row, rows / output.heads);
-    append_row(tensor, from, width, *output.spec.type, values, piece);
+    append_row(tensor, from, width, output, values, piece);
     if (piece.size() < kPieceBytes && row + 1 < rows) continue;
     writer.append(piece);
     piece.clear();
@@ -229,22 +256,24 @@ void directory_to_gguf(const std::filesystem::path& dir, const std::filesystem::
   GgufMetadata metadata;
   add_general(metadata, *family, dir, type);
   add_sampling(metadata, dir);
-  add_gguf_config(metadata, *family, config);
+  add_gguf_config(metadata, *family, config, dir / "config.json");
   metadata.append(tokenizer);
 
-  const std::vector<GgufOutput> outputs = gguf_outputs(*family, config, type);
-  const std::vector<float> factors = gguf_rope_factors(config);
+  const std::vector<GgufOutput> outputs = gguf_outputs(*family, config, *file, type);
+  const std::vector<GgufRopeTensor> rope = gguf_rope_tensors(config);
   std::vector<GgufTensorSpec> specs;
-  if (!factors.empty()) {
+  for (const GgufRopeTensor& tensor : rope) {
     specs.push_back(
-        {std::string(kRopeFactorsTensor), find_ggml_type(kGgmlF32), {static_cast<int64_t>(factors.size())}});
+        {std::string(tensor.name), find_ggml_type(kGgmlF32), {static_cast<int64_t>(tensor.values.size())}});
   }
   for (const GgufOutput& output : outputs) specs.push_back(output.spec);
   GgufWriter writer(out, metadata, specs);
-  writer.append(std::as_bytes(std::span(factors)));
+  for (const GgufRopeTensor& tensor : rope) writer.append(std::as_bytes(std::span(tensor.values)));
   ThreadPool pool(1);
   for (const GgufOutput& output : outputs) {
-    write_tensor(file->load(output.hf_name, DType::kF32, pool).view(), output, writer);
+    for (const std::string& name : output.hf_names) {
+      write_tensor(file->load(name, DType::kF32, pool).view(), output, writer);
+    }
   }
   writer.finish();
 }

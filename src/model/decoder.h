@@ -40,11 +40,15 @@ class KvCache {
   uint32_t num_groups() const { return static_cast<uint32_t>(groups_.windows.size()); }
   /// The parts of all blocks that are this layer's in the blocks of its group.
   std::byte* layer(uint32_t index) { return parts(groups_.place[index]); }
-  /// For all layers of the block's group.
-  void copy_block(BlockId from, BlockId to);
+  /// Block `to` gets what block `from` of `source` has, for all layers of its group. Both caches are of one
+  /// model and type.
+  void copy_block(const KvCache& source, BlockId from, BlockId to);
 
  private:
   std::byte* parts(uint32_t place) { return data_.data() + size_t{place} * num_blocks_ * block_bytes_; }
+  const std::byte* parts(uint32_t place) const {
+    return data_.data() + size_t{place} * num_blocks_ * block_bytes_;
+  }
 
   DType dtype_;
   uint32_t num_blocks_;

@@ -12,6 +12,7 @@
 #include "load/safetensors_header.h"
 #include "model/gguf_config.h"
 #include "model/gguf_names.h"
+#include "model/gguf_rope.h"
 
 namespace quire {
 namespace {
@@ -52,40 +53,41 @@ void expand(const GgmlType& type, const std::byte* row, size_t count, DType dtyp
   }
 }
 
+constexpr int64_t kMaxExperts = 1 << 12;
+constexpr uint64_t kMaxSlices = 3 << 16;  // of all layers: each is a few names in a map
+
 class GgufCheckpoint : public Checkpoint {
  public:
-  explicit GgufCheckpoint(const std::filesystem::path& path) : Checkpoint(path), file_(Gguf::open(path)) {
-    const GgufFamily& family = gguf_family(file_);
-    const GgufHeads heads = gguf_heads(file_, family);
+  explicit GgufCheckpoint(const std::filesystem::path& path)
+      : Checkpoint(path), file_(Gguf::open(path)), family_(gguf_family(file_)) {
+    const GgufHeads heads = gguf_heads(file_, family_);
+    const GgufTensorNames names(family_);
     for (const auto& [name, tensor] : file_.tensors()) {
-      if (name == kRopeFactorsTensor) continue;  // a part of the config
-      const auto known = hf_tensor_name(family, name);
-      Place place{&tensor, 0};
-      if (family.neighbour_rope && known && known->is_q) place.heads = heads.query;
-      if (family.neighbour_rope && known && known->is_k) place.heads = heads.kv;
-      if (place.heads > 0) check_heads(place);
-      const std::string& hf_name = known ? known->text : name;
-      if (!places_.emplace(hf_name, place).second) {
-        throw file_error(path, fmt::format("tensor {} is there under two names", quoted_name(name)));
+      if (is_gguf_rope_tensor(family_, name)) continue;  // a part of the config
+      const auto known = names.hf(name);
+      if (!known) {
+        add(name, {tensor});
+      } else if (known->role == GgufRole::kExperts) {
+        add_experts(*known, tensor);
+      } else {
+        add(known->text, place_of(tensor, known->role, heads));
       }
-      if (tensor.type->dequantize == nullptr) continue;
-      tensors_.emplace(hf_name, TensorFacts{std::string(tensor.type->name), stored_dtype(*tensor.type),
-                                            tensor.shape, tensor.bytes});
     }
   }
 
   const TensorFacts* find(std::string_view name) const override {
     const auto place = places_.find(name);
     if (place == places_.end()) return nullptr;
-    file_.find(place->second.tensor->name);  // throws if its type is not read
+    file_.find(place->second.tensor.name);  // throws if its type is not read
     return &tensors_.find(name)->second;
   }
 
   LoadedTensor load(std::string_view name, DType expand_to, ThreadPool& pool) const override {
     const TensorFacts& facts = at(name);
     const Place& place = places_.find(name)->second;
-    const GgufTensor& tensor = *place.tensor;
+    const GgufTensor& tensor = place.tensor;
     prefetch_pages(tensor.data, tensor.bytes);
+    if (place.plus_one) return norm_less_one(tensor);
     if (facts.dtype && place.heads == 0) {
       return {TensorView{*facts.dtype, tensor.shape, tensor.data}, *this};
     }
@@ -110,10 +112,19 @@ class GgufCheckpoint : public Checkpoint {
     return {dtype, tensor.shape, std::move(copy)};
   }
 
+  void refuse_unused(const std::set<std::string, std::less<>>& used) const override {
+    for (const auto& [name, place] : places_) {
+      // The inverse frequencies that old converters wrote follow from the keys.
+      if (used.contains(name) || name.ends_with(".attn_rot_embd.weight")) continue;
+      throw error(place.tensor, fmt::format("{} has none as its keys describe it", family_.architecture));
+    }
+  }
+
  private:
   struct Place {
-    const GgufTensor* tensor;
-    uint32_t heads;  // whose rows llama.cpp has put in its order; 0: none
+    GgufTensor tensor;      // or the slice of an expert
+    uint32_t heads = 0;     // whose rows llama.cpp has put in its order; 0: none
+    bool plus_one = false;  // Hugging Face's values are less by 1
 
     size_t row_in_model(size_t row, size_t rows) const {
       return heads == 0 ? row : half_split_row(row, rows / heads);
@@ -124,6 +135,59 @@ class GgufCheckpoint : public Checkpoint {
     size_t values;
   };
 
+  Error error(const GgufTensor& tensor, std::string_view what) const {
+    return file_error(path_, fmt::format("tensor {}: {}", quoted_name(tensor.name), what));
+  }
+
+  Place place_of(const GgufTensor& tensor, GgufRole role, const GgufHeads& heads) const {
+    Place out{tensor};
+    if (family_.neighbour_rope && role == GgufRole::kQuery) out.heads = heads.query;
+    if (family_.neighbour_rope && role == GgufRole::kKey) out.heads = heads.kv;
+    if (out.heads > 0 && rows_of(tensor).count % (2 * size_t{out.heads}) != 0) {
+      throw error(tensor, fmt::format("{} rows are no even number for each of {} heads",
+                                      rows_of(tensor).count, out.heads));
+    }
+    out.plus_one = role == GgufRole::kNorm && family_.family().norm_adds_one;
+    return out;
+  }
+
+  void add(const std::string& name, Place place) {
+    const GgufTensor& tensor = place.tensor;
+    if (tensor.type->dequantize != nullptr) {
+      const auto dtype = place.plus_one ? DType::kF32 : stored_dtype(*tensor.type);
+      tensors_.emplace(name, TensorFacts{std::string(tensor.type->name), dtype, tensor.shape, tensor.bytes});
+    }
+    const std::string own_name = tensor.name;
+    if (!places_.emplace(name, std::move(place)).second) {
+      throw file_error(path_, fmt::format("tensor {} is there under two names", quoted_name(own_name)));
+    }
+  }
+
+  /// The slices of a tensor that has the matrices of all experts.
+  void add_experts(const HfTensorName& name, const GgufTensor& all) {
+    if (all.shape.size() != 3 || all.shape.front() < 1 || all.shape.front() > kMaxExperts) {
+      throw error(all, "the matrices of 1 to 4096 experts were expected");
+    }
+    const auto count = static_cast<uint32_t>(all.shape.front());
+    slices_ += count;
+    if (slices_ > kMaxSlices) throw error(all, "there are too many experts before it");
+    Place slice{all};
+    slice.tensor.shape.erase(slice.tensor.shape.begin());
+    slice.tensor.bytes = all.bytes / count;
+    for (uint32_t expert = 0; expert < count; ++expert) {
+      slice.tensor.data = all.data + expert * slice.tensor.bytes;
+      add(name.of_expert(expert), slice);
+    }
+  }
+
+  static LoadedTensor norm_less_one(const GgufTensor& tensor) {
+    const auto [rows, values] = rows_of(tensor);
+    Buffer copy(rows * values * sizeof(float));
+    dequantize(*tensor.type, tensor.data, rows * values, copy.as<float>());
+    for (size_t i = 0; i < rows * values; ++i) copy.as<float>()[i] -= 1.0F;
+    return {DType::kF32, tensor.shape, std::move(copy)};
+  }
+
   /// A vector is a row, unless its elements belong to heads.
   static Rows rows_of(const GgufTensor& tensor) {
     size_t values = 1;
@@ -133,20 +197,11 @@ class GgufCheckpoint : public Checkpoint {
     return {values / static_cast<size_t>(tensor.row_values()), static_cast<size_t>(tensor.row_values())};
   }
 
-  void check_heads(const Place& place) const {
-    const GgufTensor& tensor = *place.tensor;
-    const auto refuse = [&](std::string_view what) {
-      throw file_error(path_, fmt::format("tensor {}: {}", quoted_name(tensor.name), what));
-    };
-    if (rows_of(tensor).count % (2 * size_t{place.heads}) != 0) {
-      refuse(
-          fmt::format("{} rows are no even number for each of {} heads", rows_of(tensor).count, place.heads));
-    }
-  }
-
   void release(const TensorView& tensor) const override { release_pages(tensor.data, tensor.num_bytes()); }
 
   Gguf file_;
+  const GgufFamily& family_;
+  uint64_t slices_ = 0;
   std::map<std::string, Place, std::less<>> places_;  // by Hugging Face name
 };
 

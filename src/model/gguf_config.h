@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <filesystem>
 
 #include "base/json.h"
 #include "load/gguf.h"
@@ -24,10 +24,9 @@ struct GgufHeads {
 };
 GgufHeads gguf_heads(const Gguf& file, const GgufFamily& family);
 
-/// The keys of `config`'s model, as llama.cpp's converter writes them. Throws Error naming what GGUF has no
-/// key for.
-void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const ModelConfig& config);
-/// The factors of "rope_freqs.weight"; empty if the model needs none.
-std::vector<float> gguf_rope_factors(const ModelConfig& config);
+/// The keys of `config`'s model, as llama.cpp's converter writes them. Throws Error naming `where` and what
+/// GGUF has no key for: llama.cpp takes it for granted, and would compute other numbers.
+void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const ModelConfig& config,
+                     const std::filesystem::path& where);
 
 }  // namespace quire

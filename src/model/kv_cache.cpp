@@ -21,9 +21,9 @@ KvCache::KvCache(const ModelConfig& config, DType dtype, uint32_t num_blocks, ui
   data_ = Buffer(bytes);
 }
 
-void KvCache::copy_block(BlockId from, BlockId to) {
+void KvCache::copy_block(const KvCache& source, BlockId from, BlockId to) {
   for (uint32_t place = 0; place < groups_.layers_per_block; ++place) {
-    std::memcpy(parts(place) + to * block_bytes_, parts(place) + from * block_bytes_, block_bytes_);
+    std::memcpy(parts(place) + to * block_bytes_, source.parts(place) + from * block_bytes_, block_bytes_);
   }
 }
 

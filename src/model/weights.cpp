@@ -328,7 +328,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Ch
 }
 
 void check_tensors(const ModelConfig& config, const Checkpoint& file) {
+  std::set<std::string, std::less<>> used;
   for (const ExpectedTensor& expected : expected_tensors(config, file)) {
+    used.insert(expected.name);
     const TensorFacts& tensor = file.at(expected.name);
     if (tensor.shape != expected.shape) {
       throw file_error(file.path(),
@@ -340,6 +342,7 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
                                                 expected.name, tensor.format));
     }
   }
+  file.refuse_unused(used);
 }
 
 ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig& config, DType compute,

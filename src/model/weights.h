@@ -65,8 +65,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 /// The same under the names that this checkpoint has, of those that the family is known to have.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Checkpoint& file);
 
-/// The tensors are there, with the shapes expected, floating-point. Throws Error
-/// "FILE: tensor 'x' has shape [..], expected [..]".
+/// The tensors are there, with the shapes expected, floating-point; in a GGUF file no others are. Throws
+/// Error "FILE: tensor 'x' has shape [..], expected [..]".
 void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
 /// `model`: a directory or a GGUF file. Packs all tensors for `compute`. A tensor with a NaN or an infinity

@@ -60,15 +60,15 @@ void Api::join() {
 
 // ---- Routing ----
 
-const std::vector<Api::Route>& Api::routes() {
-  static const std::vector<Route> routes = {
+std::span<const Api::Route> Api::routes() {
+  static constexpr Route kRoutes[] = {
       {"/health", "GET", false, &Api::health},           {"/ping", "GET", false, &Api::health},
       {"/version", "GET", false, &Api::version},         {"/metrics", "GET", false, &Api::metrics},
       {"/v1/models", "GET", true, &Api::list_models},    {"/v1/models/", "GET", true, &Api::show_model},
       {"/v1/completions", "POST", true, &Api::complete}, {"/v1/chat/completions", "POST", true, &Api::chat},
       {"/tokenize", "POST", true, &Api::tokenize},       {"/detokenize", "POST", true, &Api::detokenize},
   };
-  return routes;
+  return kRoutes;
 }
 
 const Api::Route* Api::find_route(std::string_view path) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,7 @@ class Api final : public RequestHandler {
     bool needs_key;
     Handler handler;
   };
-  static const std::vector<Route>& routes();
+  static std::span<const Route> routes();
   static const Route* find_route(std::string_view path);
 
   /// A request ready for the engine.
@@ -67,7 +68,7 @@ class Api final : public RequestHandler {
   Expected<std::string> tokenize_body(const HttpRequest& request) const;
   Expected<std::string> detokenize_body(const HttpRequest& request) const;
   Expected<json::value> parse_body(const HttpRequest& request) const;
-  Expected<std::string> render(const ChatPrompt& prompt) const;
+  Expected<std::string> render(ChatPrompt& prompt) const;  // takes its context
   Expected<void> check_model(std::string_view name) const;
   Expected<void> check_count(size_t num_prompts, uint32_t n) const;
   Expected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,

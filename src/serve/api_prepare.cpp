@@ -1,6 +1,5 @@
 // The part of Api that runs on the workers: from a body to what the engine takes.
 #include <algorithm>
-#include <cctype>
 #include <ctime>
 #include <iterator>
 #include <utility>
@@ -10,36 +9,10 @@
 #include "base/json.h"
 #include "serve/api.h"
 #include "serve/json_text.h"
-#include "text/chat_template.h"
+#include "text/chat_templates.h"
 
 namespace quire {
 namespace {
-
-constexpr std::string_view kWhiteSpace = " \t\n\r\f\v";
-
-std::string_view without_trailing_space(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
-}
-
-std::string_view without_leading_space(std::string_view text) {
-  return text.substr(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
-}
-
-/// `rendered` up to the end of the last message's content, as transformers cuts it: the content itself is
-/// found even if the template trims it.
-Expected<std::string> cut_after(std::string rendered, std::string_view content) {
-  const std::string_view shown = without_leading_space(content);
-  const std::string_view trimmed = without_trailing_space(shown);
-  const size_t begin = rendered.rfind(trimmed);
-  if (begin == std::string::npos) {
-    return refuse(RequestErrorCode::kInvalid,
-                  "continue_final_message: the chat template does not show the last message as it is",
-                  "continue_final_message");
-  }
-  const bool whole = std::string_view(rendered).substr(begin).starts_with(shown);
-  rendered.resize(begin + (whole ? shown : trimmed).size());
-  return rendered;
-}
 
 template <class T, class U>
 Expected<T> failed(const Expected<U>& result) {
@@ -120,6 +93,7 @@ GenerationRequest Api::make_request(const HttpRequest& request, const Generation
   out.prompt = std::move(prompt);
   if (!options.has_seed) out.sampling.seed = random_seed();
   out.salt = block_salt(request.tenant, options.user, options.cache_salt);
+  out.tenant = block_salt(request.tenant, options.user, {});
   return out;
 }
 
@@ -157,18 +131,11 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   return job;
 }
 
-Expected<std::string> Api::render(const ChatPrompt& prompt) const {
-  if (model_.chat_template == nullptr) {
-    return refuse(RequestErrorCode::kInvalid,
-                  "This model has no chat template; /v1/completions takes a plain prompt.", "messages");
-  }
-  auto text = model_.chat_template->render(prompt.context);
-  if (!text) {
-    RequestError error = std::move(text.error());
-    error.param = "messages";
-    return tl::unexpected(std::move(error));
-  }
-  if (prompt.continued) return cut_after(std::move(*text), *prompt.continued);
+Expected<std::string> Api::render(ChatPrompt& prompt) const {
+  const ChatTemplates& templates = model_.chat_templates;
+  auto text = prompt.continue_final_message ? templates.render_open(std::move(prompt.context))
+                                            : templates.render(std::move(prompt.context));
+  if (!text && text.error().param.empty()) text.error().param = "messages";
   return text;
 }
 
@@ -199,7 +166,7 @@ Expected<std::string> Api::tokenize_body(const HttpRequest& request) const {
   if (!parsed) return failed<std::string>(parsed);
   if (auto known = check_model(parsed->model); !known) return failed<std::string>(known);
   Expected<std::vector<TokenId>> encoded;
-  if (const auto* chat = std::get_if<ChatPrompt>(&parsed->prompt)) {
+  if (auto* chat = std::get_if<ChatPrompt>(&parsed->prompt)) {
     auto text = render(*chat);
     if (!text) return text;
     encoded = encode(*text, chat->add_special_tokens, "messages");

@@ -177,7 +177,7 @@ ChatPrompt read_chat_prompt(Fields& fields) {
   if (go_on && add_prompt) {
     fields.fail("continue_final_message", "and add_generation_prompt exclude each other");
   }
-  if (go_on && fields.ok()) prompt.continued = std::string(messages.back().at("content").get_string());
+  prompt.continue_final_message = go_on;
 
   json::object& context = prompt.context;
   context["messages"] = std::move(messages);

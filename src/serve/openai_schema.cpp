@@ -15,7 +15,6 @@ namespace quire {
 namespace {
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
-constexpr int64_t kInt32Min = std::numeric_limits<int32_t>::min();
 
 // ---- Fields that completions and chat share ----
 
@@ -163,8 +162,10 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   out.user = fields.string("user", 1024).value_or("");
   out.cache_salt = fields.string("cache_salt", 1024).value_or("");
 
-  fields.integer("priority", kInt32Min, kInt32Max);
-  fields.integer("ttft_deadline_ms", 1, kInt32Max);
+  request.priority =
+      static_cast<int32_t>(fields.integer("priority", -kMostPriority, kMostPriority).value_or(0));
+  if (const auto ms = fields.integer("ttft_deadline_ms", 1, kInt32Max))
+    request.ttft_deadline = *ms * 1'000'000;
   fields.object("metadata");
   want_neutral(fields, "min_tokens", {0});
   want_neutral(fields, "use_beam_search", {false});

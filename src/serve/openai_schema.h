@@ -60,11 +60,10 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | seed                                    | any 64-bit integer                     | a random one       |
 /// | logprobs (completions)                  | 0 .. 20                                | none               |
 /// | logprobs, top_logprobs (chat)           | true, 0 .. 20                          | none               |
-/// | priority                                | 32-bit integer                         | -                  |
-/// | ttft_deadline_ms                        | 1 .. 2^31-1                            | -                  |
+/// | priority                                | +-1,000,000, lower first               | 0                  |
+/// | ttft_deadline_ms                        | 1 .. 2^31-1                            | 10,000             |
 ///
-/// `priority` (lower first) and `ttft_deadline_ms` are checked and reserved: the scheduler serves in order of
-/// arrival so far.
+/// `priority` and `ttft_deadline_ms` count under the scheduling policies of these names only.
 struct GenerationOptions {
   std::string model;             // empty: left out
   GenerationRequest generation;  // all but prompt and salt; seed only if has_seed
@@ -90,8 +89,7 @@ struct CompletionRequest {
 /// What a chat template is given, and how its text is used.
 struct ChatPrompt {
   json::object context;  // messages, tools, documents, add_generation_prompt, chat_template_kwargs
-  /// With continue_final_message: the content of the last message, after which the prompt ends.
-  std::optional<std::string> continued;
+  bool continue_final_message = false;  // the prompt ends with the content of the last message
   bool add_special_tokens = false;
 };
 

@@ -14,7 +14,7 @@
 
 namespace quire {
 
-class ChatTemplate;
+class ChatTemplates;
 
 inline constexpr Nanos kSecond = 1'000'000'000;
 
@@ -50,8 +50,8 @@ struct ServerConfig {
 /// The model as the API shows it. What it refers to must outlive the server.
 struct ServedModel {
   const Tokenizer& tokenizer;
-  /// Null: chat requests get a 400 that says so.
-  const ChatTemplate* chat_template = nullptr;
+  /// If there is none for a chat request, or a broken one, the request gets a 400 that says so.
+  const ChatTemplates& chat_templates;
   SamplingDefaults defaults;
   /// What an empty prompt starts from.
   std::optional<TokenId> bos;

@@ -15,6 +15,7 @@ AddedTokens::AddedTokens(const JsonObject& parent, std::string_view key, const V
                          const Normalizer* normalizer) {
   if (!parent.has(key)) return;
   auto next_id = static_cast<TokenId>(vocabulary.count());
+  Growth growth(0);
   for (const JsonObject& object : json_objects(parent, key)) {
     AddedToken token;
     token.content = object.string("content");
@@ -27,7 +28,8 @@ AddedTokens::AddedTokens(const JsonObject& parent, std::string_view key, const V
     token.rstrip = object.boolean_or("rstrip", false);
     token.normalized_content = token.content;
     if (token.normalized && normalizer != nullptr) {
-      NormalizedText text{token.content, true};
+      growth.allow(token.content.size());
+      NormalizedText text{token.content, true, growth};
       normalizer->apply(text);
       token.normalized_content = std::move(text.text);
     }
@@ -67,6 +69,7 @@ void AddedTokens::cut(std::string_view text, bool normalized, std::vector<Part>&
   const TextFinder& finder = finders_[normalized ? 1 : 0];
   size_t done = 0;
   size_t from = 0;
+  size_t spaces_end = 0;  // the white space before it is looked at once, however many tokens lie in it
   while (const auto found = finder.find(text, from)) {
     const AddedToken& token = tokens_[found->value];
     auto [begin, end] = found->span;
@@ -81,10 +84,15 @@ void AddedTokens::cut(std::string_view text, bool normalized, std::vector<Part>&
       if (!is_white_space(c.code)) break;
       begin -= c.size;
     }
-    while (token.rstrip && end < text.size()) {
-      const Utf8Char c = utf8_at(text, end);
-      if (!is_white_space(c.code)) break;
-      end += c.size;
+    if (token.rstrip) {
+      const size_t spaces_begin = end;
+      if (end < spaces_end) end = spaces_end;
+      while (end < text.size()) {
+        const Utf8Char c = utf8_at(text, end);
+        if (!is_white_space(c.code)) break;
+        end += c.size;
+      }
+      if (end > spaces_begin) spaces_end = end;
     }
     if (done < begin) out.push_back({{done, begin}, nullptr});
     out.push_back({{begin, end}, &token});

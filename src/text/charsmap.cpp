@@ -1,6 +1,10 @@
 #include "text/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <fmt/format.h>
 
 #include "text/utf8.h"
 
@@ -12,6 +16,39 @@ uint32_t label_of(uint32_t unit) { return unit & (0x80000000U | 0xFF); }
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
 bool has_leaf(uint32_t unit) { return (unit & 0x100) != 0; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
+
+/// Whether no way from the root is longer than CharsMap::kMaxRuleBytes; one that goes in circles is. Each
+/// state (what the next byte is xored with) is looked at once.
+bool rules_are_short(const std::vector<uint32_t>& units) {
+  struct Visit {
+    uint32_t state;
+    uint32_t next_byte;
+    size_t below;  // bytes of the longest way on
+  };
+  boost::unordered_flat_map<uint32_t, size_t> known;  // `below` of the states that are done
+  std::vector<Visit> path = {{offset_of(units[0]), 0, 0}};
+  while (true) {
+    Visit& top = path.back();
+    if (path.size() - 1 + top.below > CharsMap::kMaxRuleBytes) return false;
+    if (top.next_byte == 256) {
+      const Visit done = top;
+      known.emplace(done.state, done.below);
+      path.pop_back();
+      if (path.empty()) return true;
+      path.back().below = std::max(path.back().below, done.below + 1);
+      continue;
+    }
+    const uint32_t byte = top.next_byte++;
+    const uint32_t at = top.state ^ byte;
+    if (at >= units.size() || label_of(units[at]) != byte) continue;
+    const uint32_t next = at ^ offset_of(units[at]);
+    if (const auto found = known.find(next); found != known.end()) {
+      top.below = std::max(top.below, found->second + 1);
+    } else {
+      path.push_back({next, 0, 0});
+    }
+  }
+}
 
 }  // namespace
 
@@ -29,6 +66,9 @@ tl::expected<CharsMap, std::string> CharsMap::parse(std::string_view bytes) {
   CharsMap map;
   map.units_.resize(array_bytes / 4);
   std::memcpy(map.units_.data(), bytes.data(), array_bytes);
+  if (!rules_are_short(map.units_)) {
+    return tl::unexpected(fmt::format("a rule of more than {} bytes", kMaxRuleBytes));
+  }
   map.replacements_ = bytes.substr(array_bytes);
   if (!is_valid_utf8(map.replacements_)) {
     return tl::unexpected<std::string>("the replacements are no UTF-8");

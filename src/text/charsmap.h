@@ -17,6 +17,8 @@ namespace quire {
 /// manner of darts-clone, and the replacements, each ended by a zero byte. Immutable and thread-safe.
 class CharsMap {
  public:
+  /// A rule of more bytes is refused: it bounds what one place of a text costs.
+  static constexpr size_t kMaxRuleBytes = 256;
   /// The error says what is wrong. Every step through the array is checked again when it is walked.
   static tl::expected<CharsMap, std::string> parse(std::string_view bytes);
 

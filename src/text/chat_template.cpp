@@ -1,21 +1,30 @@
 #include "text/chat_template.h"
 
-#include <ctime>
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "text/jinja_ast.h"
 #include "text/jinja_interpreter.h"
+#include "text/jinja_text.h"
 #include "text/utf8.h"
 
 namespace quire {
 namespace {
 
-constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
+/// A message may have as much of the template's own text as it likes; this much of it is told.
+std::string_view told(std::string_view message) {
+  constexpr size_t kMost = 1000;
+  size_t size = std::min(message.size(), kMost);
+  if (size < message.size()) {
+    while (size > 0 && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) --size;
+  }
+  return message.substr(0, size);
+}
 
 std::string located(const jinja::Fault& fault) {
-  return fmt::format("line {}, column {}: {}", fault.line, fault.column, fault.message);
+  return fmt::format("line {}, column {}: {}", fault.line, fault.column, told(fault.message));
 }
 
 std::string checked_source(std::string_view source, const std::filesystem::path& where) {
@@ -25,44 +34,6 @@ std::string checked_source(std::string_view source, const std::filesystem::path&
   }
   if (!is_valid_utf8(source)) throw file_error(where, "the template is not valid UTF-8");
   return std::string(source);
-}
-
-/// tokenizer_config.json's chat_template: a string, or several with names of which "default" is meant.
-const json::string* template_text(const json::object& config, const std::filesystem::path& where) {
-  const json::value* found = config.if_contains("chat_template");
-  if (found == nullptr || found->is_null()) return nullptr;
-  if (const json::string* text = found->if_string()) return text;
-  const json::array* several = found->if_array();
-  if (several == nullptr) throw file_error(where, "key 'chat_template': a string or a list was expected");
-  const json::string* first = nullptr;
-  for (const json::value& each : *several) {
-    const json::object* entry = each.if_object();
-    const json::value* name = entry == nullptr ? nullptr : entry->if_contains("name");
-    const json::value* text = entry == nullptr ? nullptr : entry->if_contains("template");
-    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) {
-      throw file_error(where, "key 'chat_template': every entry has a name and a template");
-    }
-    if (name->get_string() == "default") return &text->get_string();
-    if (first == nullptr) first = &text->get_string();
-  }
-  if (several->size() == 1) return first;
-  throw file_error(where, "key 'chat_template': none of the templates is called 'default'");
-}
-
-/// "bos_token": a string, or an added token's object with its "content".
-json::object special_tokens(const json::object& config) {
-  constexpr std::string_view kSuffix = "_token";
-  json::object out;
-  for (const auto& [key, value] : config) {
-    if (!std::string_view(key.data(), key.size()).ends_with(kSuffix)) continue;
-    if (value.is_string()) {
-      out[key] = value;
-    } else if (const json::object* token = value.if_object()) {
-      const json::value* content = token->if_contains("content");
-      if (content != nullptr && content->is_string()) out[key] = *content;
-    }
-  }
-  return out;
 }
 
 /// The text in a value, with a few bytes for each value in it.
@@ -76,6 +47,26 @@ uint64_t size_of(const json::value& value) {
     for (const auto& [key, item] : *object) size += key.size() + size_of(item);
   }
   return size;
+}
+
+/// What transformers puts behind the last message, so as to find its end in the rendered text.
+constexpr std::string_view kOpenEnd = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// The text of the last message, or of the last of its parts that has one; nullptr if there is none.
+json::value* last_text(json::object& context) {
+  json::value* messages = context.if_contains("messages");
+  if (messages == nullptr || !messages->is_array() || messages->get_array().empty()) return nullptr;
+  json::object* message = messages->get_array().back().if_object();
+  json::value* content = message == nullptr ? nullptr : message->if_contains("content");
+  if (content == nullptr || content->is_string()) return content;
+  json::array* parts = content->if_array();
+  if (parts == nullptr) return nullptr;
+  for (size_t i = parts->size(); i > 0; --i) {
+    json::object* part = (*parts)[i - 1].if_object();
+    json::value* text = part == nullptr ? nullptr : part->if_contains("text");
+    if (text != nullptr) return text->is_string() ? text : nullptr;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -94,6 +85,7 @@ struct ChatTemplate::Impl {
   std::string source;
   jinja::Template parsed;
   json::object tokens;
+  std::string title;
 };
 
 ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
@@ -101,9 +93,12 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
-ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem::path& where) {
+ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem::path& where,
+                                 json::object tokens, std::string title) {
   ChatTemplate out;
   out.impl_->source = checked_source(source, where);
+  out.impl_->tokens = std::move(tokens);
+  out.impl_->title = std::move(title);
   try {
     out.impl_->parsed = jinja::parse_template(out.impl_->source);
   } catch (const jinja::Fault& fault) {
@@ -112,52 +107,42 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem:
   return out;
 }
 
-ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
-  if (auto found = find(path)) return std::move(*found);
-  throw file_error(path,
-                   "no chat template: neither chat_template.jinja nor a chat_template in "
-                   "tokenizer_config.json");
-}
-
-std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& path) {
-  std::error_code failed;
-  const bool is_directory = std::filesystem::is_directory(path, failed);
-  const std::filesystem::path folder = is_directory ? path : path.parent_path();
-  const std::filesystem::path config_path = folder / "tokenizer_config.json";
-  json::value config = json::object();
-  if (std::filesystem::exists(config_path, failed)) {
-    config = read_json_file(config_path);
-    if (!config.is_object()) throw file_error(config_path, "a JSON object was expected");
-  }
-  const std::filesystem::path own_file = is_directory ? path / "chat_template.jinja" : path;
-  if (is_directory && !std::filesystem::exists(own_file, failed)) {
-    return find_in_config(config.get_object(), config_path);
-  }
-  ChatTemplate out = parse(read_file(own_file, kMaxTemplateBytes), own_file);
-  out.impl_->tokens = special_tokens(config.get_object());
-  return out;
-}
-
-std::optional<ChatTemplate> ChatTemplate::find_in_config(const json::object& config,
-                                                         const std::filesystem::path& where) {
-  const json::string* text = template_text(config, where);
-  if (text == nullptr) return std::nullopt;
-  // Lines and columns are those of the key's text, not of the file.
-  ChatTemplate out = parse({text->data(), text->size()}, where.string() + ": key 'chat_template'");
-  out.impl_->tokens = special_tokens(config);
-  return out;
-}
-
-Expected<std::string> ChatTemplate::render(const json::object& context) const {
+Expected<std::string> ChatTemplate::render(const json::object& context, std::time_t now) const {
+  const std::string& title = impl_->title;
   try {
-    const jinja::RenderClock clock{.now = std::time(nullptr)};
+    const jinja::RenderClock clock{.now = now};
     return jinja::Interpreter(impl_->parsed, context, impl_->tokens, limits_for(context), clock).run();
   } catch (const jinja::Fault& fault) {
-    if (fault.from_template) return refuse(RequestErrorCode::kInvalid, fault.message);
-    return refuse(RequestErrorCode::kInvalid, "chat template: " + located(fault));
+    return refuse(RequestErrorCode::kInvalid,
+                  fault.from_template ? fmt::format("{} (raised by the {}, line {}, column {})",
+                                                    told(fault.message), title, fault.line, fault.column)
+                                      : fmt::format("{}: {}", title, located(fault)));
   } catch (const std::bad_alloc&) {
-    return refuse(RequestErrorCode::kInternal, "chat template: out of memory");
+    return refuse(RequestErrorCode::kInternal, title + ": out of memory");
   }
+}
+
+Expected<std::string> ChatTemplate::render_open(json::object context, std::time_t now) const {
+  const auto failed = [](const char* why) {
+    return refuse(RequestErrorCode::kInvalid, fmt::format("continue_final_message: {}", why),
+                  "continue_final_message");
+  };
+  json::value* text = last_text(context);
+  if (text == nullptr) return failed("the last message has no text to go on with");
+  const std::string content(text->get_string());
+  text->get_string() += kOpenEnd;
+  auto rendered = render(context, now);
+  if (!rendered) return rendered;
+  const size_t mark = rendered->rfind(kOpenEnd.substr(0, kOpenEnd.size() - 1));
+  if (mark == std::string::npos ||
+      rendered->find(jinja::strip(content, nullptr, true, true)) == std::string::npos) {
+    return failed("the chat template does not show the last message as it is");
+  }
+  const bool whole = std::string_view(*rendered).substr(mark).starts_with(kOpenEnd);
+  rendered->resize(mark);
+  // Without the mark's space behind it the template trims, so the content's own space goes too.
+  if (!whole) rendered->resize(jinja::strip(*rendered, nullptr, false, true).size());
+  return rendered;
 }
 
 const std::string& ChatTemplate::source() const { return impl_->source; }

@@ -272,11 +272,18 @@ std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary,
   return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(root, where)));
 }
 
-std::optional<ChatTemplate> find_gguf_chat_template(const GgufVocabulary& vocabulary,
-                                                    const std::filesystem::path& where) {
-  if (vocabulary.model == kGgufNoVocabulary) return std::nullopt;
+ChatTemplates find_gguf_chat_templates(const GgufVocabulary& vocabulary, const std::filesystem::path& where) {
+  if (vocabulary.model == kGgufNoVocabulary) return {};
   check(vocabulary, where);
-  return ChatTemplate::find_in_config(tokenizer_config(vocabulary), where);
+  const std::string key = "tokenizer.chat_template";
+  std::map<std::string, TemplateSource> sources;
+  for (const auto& [name, text] : vocabulary.named_templates) {
+    sources[name] = {.text = text, .file = where, .key = fmt::format("{}.{}", key, name)};
+  }
+  if (vocabulary.chat_template) {
+    sources[std::string(kDefaultTemplate)] = {.text = *vocabulary.chat_template, .file = where, .key = key};
+  }
+  return {sources, special_tokens(tokenizer_config(vocabulary))};
 }
 
 TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::filesystem::path& where) {

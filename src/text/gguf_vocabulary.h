@@ -11,7 +11,7 @@
 
 #include "base/ids.h"
 #include "base/json.h"
-#include "text/chat_template.h"
+#include "text/chat_templates.h"
 #include "text/tokenizer.h"
 
 namespace quire {
@@ -44,7 +44,7 @@ struct GgufVocabulary {
   std::optional<bool> add_eos;
   std::optional<bool> add_space_prefix;
 
-  std::optional<std::string> chat_template;
+  std::optional<std::string> chat_template;  // the default one, and those with other names
   std::map<std::string, std::string> named_templates;
   /// "tokenizer.huggingface.json": a whole tokenizer.json, which then counts and not what is above.
   std::optional<std::string> huggingface_json;
@@ -60,9 +60,8 @@ struct TokenizerFiles {
 /// `where`: the GGUF file. All throw Error with it and the key.
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary,
                                                const std::filesystem::path& where);
-/// nullopt if the file has none.
-std::optional<ChatTemplate> find_gguf_chat_template(const GgufVocabulary& vocabulary,
-                                                    const std::filesystem::path& where);
+/// None if the file has none.
+ChatTemplates find_gguf_chat_templates(const GgufVocabulary& vocabulary, const std::filesystem::path& where);
 TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::filesystem::path& where);
 
 /// The tokenizer of a Hugging Face directory, for a model of `vocab_size` tokens whose config.json has these

@@ -142,11 +142,29 @@ void read_byte_level(const JsonObject& root, GgufVocabulary& v) {
   }
 }
 
+/// Whether some step, or a step of its, puts a space before the text.
+bool prepends_space(const JsonObject& step) {
+  const std::string type = step.string_or("type", "");
+  if (type == "Prepend") return true;
+  if (type == "Metaspace") {
+    return step.string_or("prepend_scheme", step.boolean_or("add_prefix_space", true) ? "always" : "never") !=
+           "never";
+  }
+  for (const char* list : {"normalizers", "pretokenizers"}) {
+    if (!step.has(list)) continue;
+    const auto steps = json_objects(step, list);
+    if (std::any_of(steps.begin(), steps.end(), prepends_space)) return true;
+  }
+  return false;
+}
+
 /// Scores that rank the entries as the merges do: SentencePiece merges what makes the entry of the highest
 /// score, a tokenizer.json the pair that comes first.
 void read_byte_fallback(const JsonObject& root, GgufVocabulary& v, size_t vocab_size) {
   v.model = "llama";
   v.pre = "default";
+  v.add_space_prefix = (root.has("normalizer") && prepends_space(root.object("normalizer"))) ||
+                       (root.has("pre_tokenizer") && prepends_space(root.object("pre_tokenizer")));
   const auto merges = read_merges(root.object("model"));
   const JsonObject vocab = root.object("model").object("vocab");
   v.scores.assign(v.tokens.size(), -static_cast<float>(merges.size()) - 1.0F);
@@ -227,31 +245,22 @@ void read_tokenizer_model(const std::filesystem::path& path, GgufVocabulary& v, 
   v.add_space_prefix = file.dummy_prefix;
 }
 
-void read_templates(const JsonObject& config, GgufVocabulary& v) {
-  const json::value* given = config.find("chat_template");
-  if (given == nullptr) return;
-  if (given->is_string()) {
-    v.chat_template = std::string(given->get_string());
-    return;
-  }
-  for (const JsonObject& each : json_objects(config, "chat_template")) {
-    if (each.string("name") == "default") {
-      v.chat_template = each.string("template");
-    } else {
-      v.named_templates[each.string("name")] = each.string("template");
-    }
+void read_templates(const std::filesystem::path& dir, const json::object& config, GgufVocabulary& v) {
+  for (auto& [name, source] : template_sources(dir, config)) {
+    (name == kDefaultTemplate ? v.chat_template.emplace() : v.named_templates[name]) = source.text;
   }
 }
 
 /// What tokenizer_config.json says besides.
 void read_config(const std::filesystem::path& dir, GgufVocabulary& v, size_t vocab_size) {
-  const auto own_template = dir / "chat_template.jinja";
-  if (std::filesystem::exists(own_template)) v.chat_template = read_file(own_template);
   const auto path = dir / "tokenizer_config.json";
-  if (!std::filesystem::exists(path)) return;
+  if (!std::filesystem::exists(path)) {
+    read_templates(dir, {}, v);
+    return;
+  }
   const json::value value = read_json_file(path);
   const JsonObject config(value, path);
-  if (!v.chat_template) read_templates(config, v);
+  read_templates(dir, config.raw(), v);
   if (!v.huggingface_json) {
     if (config.has("added_tokens_decoder")) {
       const JsonObject added = config.object("added_tokens_decoder");

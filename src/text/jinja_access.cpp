@@ -101,6 +101,7 @@ std::optional<Value> python_item(Sandbox& sandbox, const Value& object, const Va
 
 struct Bounds {
   Int start;
+  Int stop;
   Int step;
   size_t count;
 };
@@ -126,9 +127,9 @@ Bounds bounds(size_t size, const Value& start, const Value& stop, const Value& s
   const Int first = bound(start, by > 0 ? low : high);
   const Int last = bound(stop, by > 0 ? high : low);
   const Int distance = by > 0 ? last - first : first - last;
-  if (distance <= 0) return {first, by, 0};
+  if (distance <= 0) return {first, last, by, 0};
   const Int magnitude = by > 0 ? by : -by;
-  return {first, by, static_cast<size_t>((distance - 1) / magnitude + 1)};
+  return {first, last, by, static_cast<size_t>((distance - 1) / magnitude + 1)};
 }
 
 }  // namespace
@@ -252,6 +253,18 @@ std::optional<Value> python_attribute(Sandbox& sandbox, const Value& object, std
     const Cycler& cycler = object.as<Cycler>();
     return cycler.items[cycler.position];
   }
+  if (object.is(Kind::kCycler) && name == "items") return Value::tuple(object.as<Cycler>().items);
+  if (object.is(Kind::kCycler) && name == "pos") {
+    return Value::integer(static_cast<Int>(object.as<Cycler>().position));
+  }
+  if (object.is(Kind::kJoiner) && name == "sep") return Value::string(object.as<Joiner>().separator);
+  if (object.is(Kind::kJoiner) && name == "used") return Value::boolean(object.as<Joiner>().used);
+  if (object.is_number()) {
+    if (name == "real") return plus(object);
+    if (name == "imag") return object.is_integral() ? Value::integer(0) : Value::real(0);
+    if (object.is_integral() && name == "numerator") return plus(object);
+    if (object.is_integral() && name == "denominator") return Value::integer(1);
+  }
   if (object.is(Kind::kRange)) {
     const Range& range = object.as<Range>();
     if (name == "start") return Value::integer(range.start);
@@ -322,15 +335,15 @@ Value slice(Sandbox& sandbox, const Value& object, const Value& start, const Val
     case Kind::kRange: {
       const Range& range = object.as<Range>();
       const Bounds at = bounds(range.size(), start, stop, step);
-      if (at.count == 0) return Value::object(Kind::kRange, sandbox.make<Range>(0, 0, 1));
-      // Steps past either end do not matter once the count is known; clamp them into 64 bits.
-      const Int by = std::clamp<Int>(at.step * range.step, INT64_MIN / 2, INT64_MAX / 2);
-      const Int first = range.at(static_cast<size_t>(at.start));
-      const Int last = at.count == 1 ? first + (by > 0 ? 1 : -1) : first + static_cast<Int>(at.count) * by;
-      if (last > INT64_MAX || last < INT64_MIN) fail("integer too large");
+      const auto place = [&](Int i) { return range.start + i * range.step; };
+      const auto narrow = [](Int value) {
+        if (value > INT64_MAX || value < INT64_MIN) fail("integer too large");
+        return static_cast<int64_t>(value);
+      };
+      Int by = 0;
+      if (__builtin_mul_overflow(at.step, Int{range.step}, &by)) fail("integer too large");
       return Value::object(Kind::kRange,
-                           sandbox.make<Range>(static_cast<int64_t>(first), static_cast<int64_t>(last),
-                                               static_cast<int64_t>(by)));
+                           sandbox.make<Range>(narrow(place(at.start)), narrow(place(at.stop)), narrow(by)));
     }
     case Kind::kDict:
       fail("unhashable type: 'slice'");

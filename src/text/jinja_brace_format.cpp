@@ -71,6 +71,7 @@ class BraceFormatter {
       } else if (conversion == 'r' || conversion == 'a') {
         std::string repr;
         append_repr(sandbox_, repr, value);
+        if (conversion == 'a') repr = ascii_escaped(repr);
         value = Value::string(sandbox_.copy(repr));
       } else {
         fail("Unknown conversion specifier");
@@ -113,7 +114,12 @@ class BraceFormatter {
 
   Value argument(std::string_view name) {
     if (name.empty() || is_index(name)) {
-      const size_t at = name.empty() ? automatic_++ : static_cast<size_t>(index(name));
+      const bool automatic = name.empty();
+      if (automatic ? manual_ : automatic_ > 0) {
+        fail("cannot switch between automatic field numbering and manual field specification");
+      }
+      manual_ = !automatic;
+      const size_t at = automatic ? automatic_++ : static_cast<size_t>(index(name));
       if (at >= args_.positional.size()) {
         fail(fmt::format("Replacement index {} out of range for positional args tuple", at));
       }
@@ -128,7 +134,8 @@ class BraceFormatter {
 
   Sandbox& sandbox_;
   const Args& args_;
-  size_t automatic_ = 0;
+  size_t automatic_ = 0;  // fields without a number, so far
+  bool manual_ = false;   // there was one with a number
 };
 
 }  // namespace

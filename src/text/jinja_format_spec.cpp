@@ -38,7 +38,7 @@ FormatSpec parse_spec(std::string_view text) {
   if (at(i) == '0') {
     if (spec.align == '\0') {
       spec.fill = "0";
-      spec.align = '=';
+      spec.zero = true;
     }
     ++i;
   }
@@ -65,6 +65,19 @@ std::string grouped(const std::string& digits, char separator, size_t every) {
   return out + digits.substr(end);
 }
 
+/// As 'g', but a number without an exponent has a digit behind its point, which counts.
+std::string short_form(double value, int precision) {
+  std::string out = fmt::format("{:.{}g}", value, precision);
+  if (out.find_first_of(".e") != std::string::npos) return out;
+  if (out.size() < static_cast<size_t>(precision)) return out + ".0";
+  out = fmt::format("{:.{}e}", value, precision - 1);
+  const size_t exponent = out.find('e');
+  const size_t point = out.find('.');
+  if (point == std::string::npos) return out;
+  const size_t end = out.find_last_not_of('0', exponent - 1);
+  return out.erase(end == point ? point : end + 1, exponent - (end == point ? point : end + 1));
+}
+
 }  // namespace
 
 int64_t read_number(std::string_view text, size_t& i) {
@@ -84,7 +97,7 @@ std::string fitted(Sandbox& sandbox, const FormatSpec& spec, std::string_view si
   const int64_t pad = spec.width - size;
   if (pad <= 0) return whole;
   const char32_t fill = utf8_at(spec.fill, 0).code;
-  const char align = spec.align != '\0' ? spec.align : is_number ? '>' : '<';
+  const char align = spec.align != '\0' ? spec.align : !is_number ? '<' : spec.zero ? '=' : '>';
   switch (align) {
     case '<':
       return padded(sandbox, whole, 0, pad, fill);
@@ -139,32 +152,23 @@ std::string format_float(Sandbox& sandbox, const FormatSpec& spec, double value)
   const double magnitude = std::abs(value);
   const auto precision = static_cast<int>(std::min(spec.precision < 0 ? 6 : spec.precision, kMaxPrecision));
   sandbox.step(2 * static_cast<uint64_t>(precision));
+  // `alternate` keeps the point, and the zeros behind it.
+  const auto as = [&](char type, double number, int places) {
+    const std::string form = fmt::format("{{:{}.{}{}}}", spec.alternate ? "#" : "", places, type);
+    return fmt::format(fmt::runtime(form), number);
+  };
   std::string digits;
-  switch (spec.type) {
-    case 'f':
-    case 'F':
-      digits = fmt::format("{:.{}f}", magnitude, precision);
-      break;
-    case 'e':
-      digits = fmt::format("{:.{}e}", magnitude, precision);
-      break;
-    case 'E':
-      digits = fmt::format("{:.{}E}", magnitude, precision);
-      break;
-    case 'g':
-      digits = fmt::format("{:.{}g}", magnitude, precision);
-      break;
-    case 'G':
-      digits = fmt::format("{:.{}G}", magnitude, precision);
-      break;
-    case '%':
-      digits = fmt::format("{:.{}f}%", magnitude * 100, precision);
-      break;
-    default:
-      digits = spec.precision < 0 ? float_repr(magnitude)
-                                  : fmt::format("{:.{}g}", magnitude, std::max(precision, 1));
+  if (spec.type == '%') {
+    digits = as('f', magnitude * 100, precision) + '%';
+  } else if (spec.type != '\0') {
+    digits = as(spec.type, magnitude, precision);
+  } else {
+    digits = spec.precision < 0 ? float_repr(magnitude) : short_form(magnitude, std::max(precision, 1));
   }
-  if (!std::isfinite(value)) digits = std::isnan(value) ? "nan" : "inf";
+  if (!std::isfinite(value)) {
+    digits = std::isnan(value) ? "nan" : "inf";
+    if (spec.type == '%') digits += '%';
+  }
   if (spec.group != '\0') digits = grouped(digits, spec.group, 3);
   const std::string sign = negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
   return fitted(sandbox, spec, sign, digits, true);
@@ -180,7 +184,7 @@ bool is_float_type(char type) { return std::string_view("eEfFgG%").find(type) !=
 
 std::string format_value(Sandbox& sandbox, const Value& value, std::string_view text) {
   if (text.empty() || !(value.is_string() || value.is_number())) {
-    if (!text.empty() && !value.is_undefined()) {
+    if (!text.empty()) {
       fail(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
     }
     return std::string(to_str(sandbox, value));
@@ -191,6 +195,9 @@ std::string format_value(Sandbox& sandbox, const Value& value, std::string_view 
   };
   if (value.is_string()) {
     if (spec.type != '\0' && spec.type != 's') unknown();
+    if (spec.sign != '-') fail("Sign not allowed in string format specifier");
+    if (spec.alternate) fail("Alternate form (#) not allowed in string format specifier");
+    if (spec.group != '\0') fail(fmt::format("Cannot specify '{}' with 's'.", spec.group));
     if (spec.align == '=') fail("'=' alignment not allowed in string format specifier");
     return format_text(sandbox, spec, value.as_string());
   }
@@ -200,6 +207,7 @@ std::string format_value(Sandbox& sandbox, const Value& value, std::string_view 
   if (!value.is_integral() || std::string_view("bcdoxXn").find(spec.type) == std::string_view::npos) {
     if (!(value.is_integral() && spec.type == '\0')) unknown();
   }
+  if (spec.precision >= 0) fail("Precision not allowed in integer format specifier");
   return format_int(sandbox, spec, value.as_int());
 }
 

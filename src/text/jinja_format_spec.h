@@ -15,6 +15,7 @@ struct FormatSpec {
   std::string fill = " ";
   char align = '\0';  // < > ^ =
   char sign = '-';    // - + or a blank
+  bool zero = false;  // filled with zeros, numbers behind their sign
   bool alternate = false;
   char group = '\0';  // , or _
   int64_t width = 0;

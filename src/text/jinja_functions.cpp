@@ -51,6 +51,7 @@ Dict* new_dict(Sandbox& sandbox, const Args& args, std::string_view function) {
   Dict* dict = sandbox.make<Dict>();
   if (!args.positional.empty()) {
     const Value& from = args.positional[0];
+    if (from.is_undefined()) fail_undefined(from);
     if (from.is(Kind::kDict)) {
       for (const Entry& entry : from.as<Dict>().entries()) dict->set(sandbox, entry.key, entry.value);
     } else {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,6 +77,9 @@ std::string_view strip_paid(Sandbox& sandbox, std::string_view text, const std::
                             bool right);
 /// The steps of a search; long needles cost more.
 void search_work(Sandbox& sandbox, std::string_view text, std::string_view needle);
+
+/// float(text); no value where Python raises ValueError.
+std::optional<double> parse_float(std::string_view text);
 
 /// Strings in lower case, other values as they are: the keys of case-insensitive sorting.
 Value ignore_case(Sandbox& sandbox, const Value& value);

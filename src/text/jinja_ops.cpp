@@ -47,29 +47,36 @@ Int floor_divide(Int left, Int right) {
   return left % right != 0 && ((left < 0) != (right < 0)) ? quotient - 1 : quotient;
 }
 
-double float_modulo(double left, double right) {
+struct Division {
+  double quotient;  // rounded down
+  double rest;
+};
+
+/// divmod() as CPython computes it.
+Division divide(double left, double right) {
   double rest = std::fmod(left, right);
-  if (rest != 0.0) {
-    if ((right < 0) != (rest < 0)) rest += right;
-  } else {
+  double quotient = (left - rest) / right;
+  if (rest == 0.0) {
     rest = std::copysign(0.0, right);
+  } else if ((right < 0) != (rest < 0)) {
+    rest += right;
+    quotient -= 1.0;
   }
-  return rest;
+  if (quotient == 0.0) return {std::copysign(0.0, left / right), rest};
+  const double floored = std::floor(quotient);
+  return {quotient - floored > 0.5 ? floored + 1.0 : floored, rest};
 }
 
-double float_floor_divide(double left, double right) {
-  const double rest = float_modulo(left, right);
-  double quotient = (left - rest) / right;
-  if (quotient == 0.0) return std::copysign(0.0, left / right);
-  const double floored = std::floor(quotient);
-  quotient = quotient - floored > 0.5 ? floored + 1.0 : floored;
-  return quotient;
+double float_power(double left, double right) {
+  const double out = std::pow(left, right);
+  if (std::isinf(out) && std::isfinite(left) && std::isfinite(right)) fail("Numerical result out of range");
+  return out;
 }
 
 Value int_power(Int base, Int exponent) {
   if (exponent < 0) {
     if (base == 0) fail("0.0 cannot be raised to a negative power");
-    return Value::real(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+    return Value::real(float_power(static_cast<double>(base), static_cast<double>(exponent)));
   }
   Int result = 1;
   // A base of -1, 0 or 1 takes any exponent; every other one overflows within 128 squarings.
@@ -119,25 +126,24 @@ Value float_arithmetic(BinaryOp op, double left, double right) {
       return Value::real(left / right);
     case BinaryOp::kFloorDiv:
       if (right == 0) fail("float floor division by zero");
-      return Value::real(float_floor_divide(left, right));
+      return Value::real(divide(left, right).quotient);
     case BinaryOp::kMod:
       if (right == 0) fail("float modulo");
-      return Value::real(float_modulo(left, right));
+      return Value::real(divide(left, right).rest);
     case BinaryOp::kPow:
       if (left == 0 && right < 0) fail("0.0 cannot be raised to a negative power");
       if (left < 0 && std::floor(right) != right) fail("a negative number to a fractional power is complex");
-      return Value::real(std::pow(left, right));
+      return Value::real(float_power(left, right));
   }
   return {};
 }
 
 Value repeat(Sandbox& sandbox, const Value& sequence, Int times) {
   if (times < 0) times = 0;
+  if (times > INT64_MAX) fail("cannot fit 'int' into an index-sized integer");
   const uint64_t size = sequence.is_string() ? sequence.as_string().size() : sequence.items().size();
   uint64_t total = 0;
-  if (times > INT64_MAX || __builtin_mul_overflow(size, static_cast<uint64_t>(times), &total)) {
-    total = size == 0 ? 0 : UINT64_MAX;
-  }
+  if (__builtin_mul_overflow(size, static_cast<uint64_t>(times), &total)) total = UINT64_MAX;
   if (total == 0) times = 0;
   if (sequence.is_string()) {
     sandbox.need_string(total);
@@ -166,6 +172,22 @@ Value join_sequences(Sandbox& sandbox, const Value& left, const Value& right) {
   return Value::sequence(left.kind(), out);
 }
 
+/// What is put into markup: all but numbers as escaped text.
+Value escaped_args(Sandbox& sandbox, const Value& args) {
+  if (args.is_number() || args.is_undefined()) return args;
+  if (args.is(Kind::kTuple)) {
+    std::vector<Value> out;
+    for (const Value& each : args.items()) out.push_back(each.is_number() ? each : escape(sandbox, each));
+    return new_tuple(sandbox, out);
+  }
+  if (!args.is(Kind::kDict)) return escape(sandbox, args);
+  Dict* out = sandbox.make<Dict>();
+  for (const auto& [key, value] : args.as<Dict>().entries()) {
+    out->set(sandbox, key, value.is_number() ? value : escape(sandbox, value));
+  }
+  return Value::object(Kind::kDict, out);
+}
+
 /// -1, 0, 1; or 2 if not ordered (NaN).
 int order_numbers(const Value& left, const Value& right) {
   if (left.is_integral() && right.is_integral()) {
@@ -174,6 +196,12 @@ int order_numbers(const Value& left, const Value& right) {
   const double a = left.to_double();
   const double b = right.to_double();
   if (std::isnan(a) || std::isnan(b)) return 2;
+  if (a == b && left.kind() != right.kind() && std::abs(a) < 1e38) {
+    // Rounded to a double the integer is equal, and so the other one is an integer as well: exactly?
+    const Int exact_left = left.is_integral() ? left.as_int() : static_cast<Int>(a);
+    const Int exact_right = right.is_integral() ? right.as_int() : static_cast<Int>(b);
+    return exact_left < exact_right ? -1 : exact_left > exact_right ? 1 : 0;
+  }
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
@@ -192,6 +220,21 @@ bool equal_dicts(Sandbox& sandbox, const Dict& left, const Dict& right) {
   for (const Entry& entry : left.entries()) {
     const Value* other = right.find(sandbox, entry.key);
     if (other == nullptr || !equal(sandbox, entry.value, *other)) return false;
+  }
+  return true;
+}
+
+/// Keys and items compare as sets do; values only with themselves.
+bool equal_views(Sandbox& sandbox, const Value& left, const Value& right) {
+  const View& a = left.as<View>();
+  const View& b = right.as<View>();
+  if (left.address() == right.address()) return true;
+  if (a.part != b.part || a.part == View::Part::kValues || a.dict->size() != b.dict->size()) return false;
+  const Sandbox::Level level(sandbox);
+  for (const Entry& entry : a.dict->entries()) {
+    const Value* other = b.dict->find(sandbox, entry.key);
+    if (other == nullptr) return false;
+    if (a.part == View::Part::kItems && !equal(sandbox, entry.value, *other)) return false;
   }
   return true;
 }
@@ -272,6 +315,8 @@ bool equal(Sandbox& sandbox, const Value& left, const Value& right) {
       if (a.size() != b.size()) return false;
       return a.size() == 0 || (a.start == b.start && (a.size() == 1 || a.step == b.step));
     }
+    case Kind::kView:
+      return equal_views(sandbox, left, right);
     default:
       return left.address() == right.address();
   }
@@ -288,7 +333,8 @@ bool identical(const Value& left, const Value& right) {
     case Kind::kInt:
       return left.as_int() == right.as_int();
     case Kind::kFloat:
-      return left.as_float() == right.as_float();
+      return left.as_float() == right.as_float() ||
+             (std::isnan(left.as_float()) && std::isnan(right.as_float()));
     case Kind::kString:
       return left.as_string() == right.as_string();
     case Kind::kList:
@@ -364,7 +410,8 @@ Value arithmetic(Sandbox& sandbox, BinaryOp op, const Value& left, const Value& 
     }
   }
   if (op == BinaryOp::kMod && left.is_string()) {
-    const Value out = percent_format(sandbox, left.as_string(), right);
+    const Value args = left.is_markup() ? escaped_args(sandbox, right) : right;
+    const Value out = percent_format(sandbox, left.as_string(), args);
     return Value::string(out.as_string(), left.is_markup());
   }
   fail_operands(op, left, right);

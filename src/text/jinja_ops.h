@@ -65,6 +65,8 @@ std::string_view to_str(Sandbox& sandbox, const Value& value);
 std::string float_repr(double value);
 std::string int_text(Int value);
 std::string string_repr(std::string_view text);
+/// ascii() of a repr: what is not ASCII as escapes.
+std::string ascii_escaped(std::string_view repr);
 
 struct JsonStyle {
   bool ensure_ascii = false;

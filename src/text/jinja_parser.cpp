@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -166,6 +167,13 @@ class Parser : private ExpressionParser {
       } else if (!macro.defaults.empty()) {
         fail_here("non-default argument follows default argument");
       }
+      const auto same = [&](const auto& other) { return other.second == name.text; };
+      if (std::any_of(macro.parameters.begin(), macro.parameters.end(), same)) {
+        fail_at(name.at, fmt::format("duplicate argument '{}' in function definition", name.text));
+      }
+      if (name.text == "caller" && macro.defaults.empty()) {
+        fail_at(name.at, "the special \"caller\" argument must be omitted or be given a default");
+      }
       macro.parameters.emplace_back(intern(name.text), name.text);
     }
     expect_operator(")");
@@ -238,6 +246,7 @@ class Parser : private ExpressionParser {
     take();
     auto* out = make<ScopeStatement>(at);
     const std::string name = expect(Type::kName, "name").text;
+    if (!blocks_.insert(name).second) fail_at(at, fmt::format("block '{}' defined twice", name));
     out->from_top = !skip_name("scoped");
     skip_name("required");
     const uint32_t loops = std::exchange(loops_, 0);
@@ -299,6 +308,7 @@ class Parser : private ExpressionParser {
     return out;
   }
 
+  std::set<std::string> blocks_;
   uint32_t loops_ = 0;             // around the current statement, within its macro
   std::vector<std::string> tags_;  // open
 };

@@ -64,7 +64,7 @@ class PercentFormatter {
   }
 
   void directive() {
-    ++pos_;
+    const size_t begin = ++pos_;
     std::optional<Value> keyed;
     if (peek() == '(') {
       const size_t close = format_.find(')', pos_);
@@ -105,6 +105,7 @@ class PercentFormatter {
     while (peek() == 'l' || peek() == 'h' || peek() == 'L') ++pos_;
     spec.type = format_[pos_++];
     if (spec.type == '%') {
+      if (pos_ - begin > 1) fail("unsupported format character '%'");
       put("%");
       return;
     }
@@ -121,6 +122,7 @@ class PercentFormatter {
       case 'r':
       case 'a':
         append_repr(sandbox_, text, value);
+        if (spec.type == 'a') text = ascii_escaped(text);
         break;
       case 'c':
         if (value.is_string()) {

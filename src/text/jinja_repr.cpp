@@ -17,6 +17,12 @@ void append_hex(std::string& out, uint32_t value, int digits) {
   while (digits-- > 0) out += "0123456789abcdef"[value >> (4 * digits) & 0xF];
 }
 
+/// "\\xe9", "\\u20ac", "\\U0001f600"
+void append_escape(std::string& out, char32_t code) {
+  out += code < 0x100 ? "\\x" : code < 0x10000 ? "\\u" : "\\U";
+  append_hex(out, code, code < 0x100 ? 2 : code < 0x10000 ? 4 : 8);
+}
+
 void append_items(Sandbox& sandbox, std::string& out, std::span<const Value> items) {
   bool first = true;
   for (const Value& item : items) {
@@ -265,16 +271,26 @@ std::string string_repr(std::string_view text) {
       out += "\\t";
     } else if (is_printable(c.code)) {
       out += text.substr(i, c.size);
-    } else if (c.code < 0x100) {
-      append_hex(out += "\\x", c.code, 2);
-    } else if (c.code < 0x10000) {
-      append_hex(out += "\\u", c.code, 4);
     } else {
-      append_hex(out += "\\U", c.code, 8);
+      append_escape(out, c.code);
     }
     i += c.size;
   }
   return out += quote;
+}
+
+std::string ascii_escaped(std::string_view repr) {
+  std::string out;
+  for (size_t i = 0; i < repr.size();) {
+    const Utf8Char c = utf8_at(repr, i);
+    if (c.code < 0x80) {
+      out += static_cast<char>(c.code);
+    } else {
+      append_escape(out, c.code);
+    }
+    i += c.size;
+  }
+  return out;
 }
 
 void append_str(Sandbox& sandbox, std::string& out, const Value& value) {
@@ -369,9 +385,9 @@ std::string to_json(Sandbox& sandbox, const Value& value, const JsonStyle& style
 Value escape(Sandbox& sandbox, const Value& value) {
   if (value.is_markup()) return value;
   const std::string_view text = to_str(sandbox, value);
-  if (text.find_first_of("&<>'\"") == std::string_view::npos) return Value::string(text, true);
   sandbox.limit_string(text.size());
   sandbox.char_work(text.size());
+  if (text.find_first_of("&<>'\"") == std::string_view::npos) return Value::string(text, true);
   std::string out;
   for (const char c : text) {
     switch (c) {

@@ -18,8 +18,8 @@ void Sandbox::fail_string() { fail("the template makes a string that is too long
 void Sandbox::fail_depth() { fail("the template nests too deeply"); }
 
 std::unique_ptr<std::byte[]> Sandbox::block(size_t bytes) {
+  if (bytes > limits_.max_memory_bytes - bytes_) fail("the template takes too much memory");
   bytes_ += bytes;
-  if (bytes_ > limits_.max_memory_bytes) fail("the template takes too much memory");
   return std::make_unique_for_overwrite<std::byte[]>(bytes);
 }
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/chat_template.h"
+#include "text/template_limits.h"
 
 namespace quire::jinja {
 
@@ -37,8 +37,8 @@ class Sandbox {
 
   /// One step is about 50 ns of work at most.
   void step(uint64_t count = 1) {
+    if (count > limits_.max_steps - steps_) fail_steps();
     steps_ += count;
-    if (steps_ > limits_.max_steps) fail_steps();
   }
   /// The steps of a pass over so many bytes.
   void work(uint64_t bytes) { step(bytes / 64); }

@@ -44,21 +44,30 @@ Value stripped(Interpreter& interpreter, const Value& self, const Args& args) {
   return Value::string(strip_paid(sandbox, text, &chars, Left, Right), self.is_markup());
 }
 
-/// The part of `text` that [start, end) bounds, both optional arguments; and the byte where it begins.
-std::string_view bounded(Sandbox& sandbox, std::string_view text, const Bound& bound, size_t first) {
+/// The part of `text` that [start, end) bounds, both optional arguments; none if it ends before it starts,
+/// where there is nothing to find, not even the empty string.
+std::optional<std::string_view> bounded(Sandbox& sandbox, std::string_view text, const Bound& bound,
+                                        size_t first) {
   const Value start = bound.or_else(first, Value::none());
   const Value end = bound.or_else(first + 1, Value::none());
   if (start.is_none() && end.is_none()) return text;
-  // Past the end there is nothing to find, not even the empty string.
-  if (start.is_integral() && start.as_int() > static_cast<Int>(text.size())) return {};
-  return slice(sandbox, Value::string(text), start, end, Value::none()).as_string();
+  const std::string_view part = slice(sandbox, Value::string(text), start, end, Value::none()).as_string();
+  if (!part.empty()) return part;
+  const auto size = static_cast<Int>(char_count(text));
+  const auto place = [size](const Value& value, Int otherwise) {
+    if (value.is_none()) return otherwise;
+    return value.as_int() < 0 ? std::max<Int>(value.as_int() + size, 0) : value.as_int();
+  };
+  const Int from = place(start, 0);
+  if (from > std::min(place(end, size), size)) return std::nullopt;
+  return text.substr(byte_of(text, static_cast<size_t>(from)), 0);
 }
 
 template <bool Start>
 Value starts_or_ends(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound(Start ? "startswith" : "endswith", args, {"affix", "start", "end"}, 1);
   Sandbox& sandbox = interpreter.sandbox();
-  const std::string_view text = bounded(sandbox, self.as_string(), bound, 1);
+  const std::optional<std::string_view> text = bounded(sandbox, self.as_string(), bound, 1);
   const auto matches = [&](const Value& affix) {
     if (affix.is_undefined()) fail_undefined(affix);
     if (!affix.is_string()) {
@@ -67,7 +76,8 @@ Value starts_or_ends(Interpreter& interpreter, const Value& self, const Args& ar
     }
     sandbox.step();
     sandbox.work(affix.as_string().size());
-    return Start ? text.starts_with(affix.as_string()) : text.ends_with(affix.as_string());
+    if (!text) return false;
+    return Start ? text->starts_with(affix.as_string()) : text->ends_with(affix.as_string());
   };
   if (!bound[0].is(Kind::kTuple)) return Value::boolean(matches(bound[0]));
   return Value::boolean(std::any_of(bound[0].items().begin(), bound[0].items().end(), matches));
@@ -81,23 +91,24 @@ Value finding(Interpreter& interpreter, const Value& self, const Args& args) {
   const std::string_view needle = bound.string(0);
   sandbox.work(2 * text.size());
   search_work(sandbox, text, needle);
-  const std::string_view part = bounded(sandbox, text, bound, 1);
-  const bool beyond = part.data() == nullptr && needle.empty() && !text.empty();
+  const std::optional<std::string_view> part = bounded(sandbox, text, bound, 1);
   size_t at = std::string_view::npos;
-  if (!beyond) at = Last ? find_last(sandbox, part, needle) : find_text(part, needle);
+  if (part) at = Last ? find_last(sandbox, *part, needle) : find_text(*part, needle);
   if (at == std::string_view::npos) {
     if (Raises) fail("substring not found");
     return Value::integer(-1);
   }
-  const size_t before = part.data() == nullptr ? 0 : static_cast<size_t>(part.data() - text.data());
+  const auto before = static_cast<size_t>(part->data() - text.data());
   return Value::integer(static_cast<Int>(char_count(text.substr(0, before + at))));
 }
 
 Value count_text(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("count", args, {"sub", "start", "end"}, 1);
   Sandbox& sandbox = interpreter.sandbox();
-  const std::string_view text = bounded(sandbox, self.as_string(), bound, 1);
+  const std::optional<std::string_view> part = bounded(sandbox, self.as_string(), bound, 1);
   const std::string_view needle = bound.string(0);
+  if (!part) return Value::integer(0);
+  const std::string_view text = *part;
   sandbox.work(2 * text.size());
   search_work(sandbox, text, needle);
   if (needle.empty()) return Value::integer(static_cast<Int>(char_count(text)) + 1);
@@ -141,10 +152,11 @@ Value join_text(Interpreter& interpreter, const Value& self, const Args& args) {
 }
 
 template <bool Prefix>
-Value without_affix(Interpreter&, const Value& self, const Args& args) {
+Value without_affix(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound(Prefix ? "removeprefix" : "removesuffix", args, {"affix"}, 1);
   std::string_view text = self.as_string();
   const std::string_view affix = bound.string(0);
+  interpreter.sandbox().work(std::min(text.size(), affix.size()));
   if (Prefix && text.starts_with(affix)) text.remove_prefix(affix.size());
   if (!Prefix && text.ends_with(affix)) text.remove_suffix(affix.size());
   return Value::string(text, self.is_markup());
@@ -225,6 +237,15 @@ Value format_map(Interpreter& interpreter, const Value& self, const Args& args) 
   return made(interpreter, brace_format(sandbox, self.as_string(), named), self);
 }
 
+bool is_printable_text(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Char c = utf8_at(text, i);
+    if (!is_printable(c.code)) return false;
+    i += c.size;
+  }
+  return true;
+}
+
 constexpr Method kMethods[] = {
     {"capitalize", changed<capitalize>},
     {"casefold", changed<casefold>},
@@ -244,6 +265,7 @@ constexpr Method kMethods[] = {
     {"isidentifier", tested<is_identifier>},
     {"islower", tested<is_lower>},
     {"isnumeric", tested<is_numeric_text>},
+    {"isprintable", tested<is_printable_text>},
     {"isspace", tested<is_space>},
     {"istitle", tested<is_title>},
     {"isupper", tested<is_upper>},

@@ -70,12 +70,13 @@ template <bool (*Test)(std::string_view)>
 Value text_test(Interpreter& interpreter, const Value& self, const Args& args) {
   no_arguments(args);
   const std::string_view text = to_str(interpreter.sandbox(), self);
-  interpreter.sandbox().work(text.size());
+  interpreter.sandbox().char_work(text.size());
   return Value::boolean(Test(text));
 }
 
-Value test_same(Interpreter&, const Value& self, const Args& args) {
+Value test_same(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("sameas", args, {"other"}, 1);
+  if (self.is_string()) interpreter.sandbox().work(self.as_string().size());
   return Value::boolean(identical(self, bound[0]));
 }
 
@@ -84,13 +85,21 @@ Value test_in(Interpreter& interpreter, const Value& self, const Args& args) {
   return Value::boolean(contains(interpreter.sandbox(), bound[0], self));
 }
 
+void check_hashable(const Value& value) {
+  if (value.is(Kind::kList) || value.is(Kind::kDict) || value.is(Kind::kView)) {
+    fail(fmt::format("unhashable type: '{}'", type_name(value)));
+  }
+}
+
 Value test_filter(Interpreter&, const Value& self, const Args& args) {
   no_arguments(args);
+  check_hashable(self);
   return Value::boolean(self.is_string() && find_filter(self.as_string()) != nullptr);
 }
 
 Value test_test(Interpreter&, const Value& self, const Args& args) {
   no_arguments(args);
+  check_hashable(self);
   return Value::boolean(self.is_string() && find_test(self.as_string()) != nullptr);
 }
 

@@ -159,8 +159,8 @@ Value filter_format(Interpreter& interpreter, const Value& self, const Args& arg
     for (const Named& each : args.named) dict->set(sandbox, Value::string(each.name), each.value);
     values = Value::object(Kind::kDict, dict);
   }
-  const Value out = percent_format(sandbox, to_str(sandbox, self), values);
-  return Value::string(out.as_string(), self.is_markup());
+  const Value format = self.is_string() ? self : Value::string(to_str(sandbox, self));
+  return arithmetic(sandbox, BinaryOp::kMod, format, values);
 }
 
 Value filter_escape(Interpreter& interpreter, const Value& self, const Args& args) {
@@ -234,7 +234,9 @@ Value filter_xmlattr(Interpreter& interpreter, const Value& self, const Args& ar
   std::string out;
   for (const Entry& entry : self.as<Dict>().entries()) {
     if (entry.value.is_none() || entry.value.is_undefined()) continue;
-    const std::string_view key = to_str(sandbox, entry.key);
+    if (!entry.key.is_string())
+      fail(fmt::format("xmlattr: a name is a string, not {}", type_name(entry.key)));
+    const std::string_view key = entry.key.as_string();
     if (key.find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos) {
       fail(fmt::format("Invalid character in attribute name: {}", string_repr(key)));
     }
@@ -289,9 +291,13 @@ Value filter_striptags(Interpreter& interpreter, const Value& self, const Args& 
 
 Value filter_filesizeformat(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("filesizeformat", args, {"binary"});
-  if (!self.is_number()) fail(fmt::format("filesizeformat: a number is wanted, not {}", type_name(self)));
+  interpreter.sandbox().char_work(self.is_string() ? 2 * self.as_string().size() : 0);
+  const std::optional<double> number = self.is_string()   ? parse_float(self.as_string())
+                                       : self.is_number() ? std::optional(self.to_double())
+                                                          : std::nullopt;
+  if (!number) fail(fmt::format("filesizeformat: a number is wanted, not {}", type_name(self)));
   const bool binary = bound.flag(0, false);
-  const double bytes = self.to_double();
+  const double bytes = *number + 0.0;  // -0.0 becomes 0.0
   const double base = binary ? 1024 : 1000;
   std::string out;
   if (bytes == 1) {

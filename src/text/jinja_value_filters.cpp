@@ -93,7 +93,8 @@ std::optional<Int> parse_integer(std::string_view text, int64_t base) {
   return negative ? -value : value;
 }
 
-/// float(text)
+}  // namespace
+
 std::optional<double> parse_float(std::string_view text) {
   text = strip(text, nullptr, true, true);
   std::string plain;
@@ -124,8 +125,11 @@ std::optional<double> parse_float(std::string_view text) {
   return negative ? -value : value;
 }
 
+namespace {
+
 std::optional<Int> truncated(double value) {
-  if (!std::isfinite(value)) return std::nullopt;
+  if (std::isnan(value)) return std::nullopt;
+  if (std::isinf(value)) fail("cannot convert float infinity to integer");
   if (std::abs(value) > 1e38) fail("integer too large");
   return static_cast<Int>(value);
 }
@@ -139,11 +143,11 @@ Value filter_int(Interpreter& interpreter, const Value& self, const Args& args) 
   if (self.is(Kind::kFloat)) {
     out = truncated(self.as_float());
   } else if (self.is_string()) {
-    interpreter.sandbox().work(self.as_string().size());
+    interpreter.sandbox().char_work(2 * self.as_string().size());
     out = parse_integer(self.as_string(), bound.integer(1, 10));
     if (!out) {
       const std::optional<double> value = parse_float(self.as_string());
-      if (value) out = truncated(*value);
+      if (value && std::isfinite(*value)) out = truncated(*value);
     }
   }
   return out ? Value::integer(*out) : otherwise;
@@ -154,7 +158,7 @@ Value filter_float(Interpreter& interpreter, const Value& self, const Args& args
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_number()) return Value::real(self.to_double());
   if (self.is_string()) {
-    interpreter.sandbox().work(self.as_string().size());
+    interpreter.sandbox().char_work(2 * self.as_string().size());
     if (const std::optional<double> value = parse_float(self.as_string())) return Value::real(*value);
   }
   return bound.or_else(0, Value::real(0.0));
@@ -206,7 +210,7 @@ Value filter_round(Interpreter&, const Value& self, const Args& args) {
   const double scale = std::pow(10.0, static_cast<double>(places));
   const double scaled = self.to_double() * scale;
   if (!std::isfinite(scaled)) fail("cannot convert float infinity to integer");
-  return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+  return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale + 0.0);
 }
 
 Value filter_attr(Interpreter& interpreter, const Value& self, const Args& args) {

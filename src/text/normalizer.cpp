@@ -17,9 +17,6 @@
 namespace quire {
 namespace {
 
-/// What a Replace may make of a text that is not long itself; in use, one character becomes three bytes.
-constexpr size_t kMaxGrown = size_t{64} << 20;
-
 constexpr char32_t kNoCharacter = 0xFFFFFFFF;
 
 /// Replaces each character by what `map` makes of it.
@@ -58,7 +55,9 @@ class PrependNormalizer : public Normalizer {
  public:
   explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
   void apply(NormalizedText& text) const override {
-    if (!text.text.empty()) text.text.insert(0, prefix_);
+    if (text.text.empty()) return;
+    text.growth.spend("normalizer 'Prepend'", prefix_.size());
+    text.text.insert(0, prefix_);
   }
 
  private:
@@ -79,12 +78,12 @@ class ReplaceNormalizer : public Normalizer {
       const bool one_char = utf8_at(text.text, 0).size == matches[0].end;
       text.from_start = text.from_start && one_char && !content_.empty();
     }
-    const size_t size = text.text.size() + matches.size() * content_.size();
-    if (size > std::max(kMaxGrown, 4 * text.text.size())) {
-      throw Error("the tokenizer's normalizer 'Replace' makes more than 64 MiB of the text");
-    }
+    size_t removed = 0;
+    for (const Span& match : matches) removed += match.end - match.begin;
+    const size_t added = matches.size() * content_.size();
+    if (added > removed) text.growth.spend("normalizer 'Replace'", added - removed);
     std::string out;
-    out.reserve(size);
+    out.reserve(text.text.size() - removed + added);
     size_t done = 0;
     for (const Span& match : matches) {
       out.append(text.text, done, match.begin - done);
@@ -176,17 +175,33 @@ class PrecompiledNormalizer : public Normalizer {
     out.reserve(in.size());
     size_t begin = 0;
     while (begin < in.size()) {
+      const size_t plain = plain_run(in, begin);
+      out.append(in.substr(begin, plain));
+      begin += plain;
       const size_t end = grapheme_end(in, begin);
+      const size_t before = out.size();
       append(out, in.substr(begin, end - begin));
-      if (out.size() > std::max(kMaxGrown, 4 * in.size())) {
-        throw Error("the tokenizer's normalizer 'Precompiled' makes more than 64 MiB of the text");
-      }
+      const size_t added = out.size() - before;
+      if (added > end - begin) text.growth.spend("normalizer 'Precompiled'", added - (end - begin));
       begin = end;
     }
     text.text = std::move(out);
   }
 
  private:
+  /// Bytes at `pos` that no rule concerns, each a cluster of its own; never the last one of the text.
+  size_t plain_run(std::string_view text, size_t pos) const {
+    size_t end = pos;
+    while (end + 1 < text.size()) {
+      const char c = text[end];
+      const char next = text[end + 1];
+      const bool ascii = static_cast<unsigned char>(c) < 0x80 && static_cast<unsigned char>(next) < 0x80;
+      if (!ascii || c == '\r' || map_.concerns(c, next)) break;
+      ++end;
+    }
+    return end - pos;
+  }
+
   void append(std::string& out, std::string_view grapheme) const {
     if (grapheme.size() < 6) {
       if (const auto match = map_.shortest(grapheme)) {
@@ -220,7 +235,11 @@ class BertNormalizer : public Normalizer {
         return is_white_space(code) ? U' ' : code;
       });
     }
-    if (chinese_) separate_chinese(text.text);
+    if (chinese_) {
+      const size_t before = text.text.size();
+      separate_chinese(text.text);
+      text.growth.spend("normalizer 'BertNormalizer'", text.text.size() - before);
+    }
     if (accents_) {
       text.text = to_normalization_form(text.text, NormalizationForm::kNfd);
       map_characters(text, [](char32_t code) { return is_nonspacing_mark(code) ? kNoCharacter : code; });
@@ -261,6 +280,7 @@ class ByteLevelNormalizer : public Normalizer {
   void apply(NormalizedText& text) const override {
     std::string out;
     append_byte_level(out, text.text);
+    text.growth.spend("normalizer 'ByteLevel'", out.size() - text.text.size());
     text.text = std::move(out);
   }
 };

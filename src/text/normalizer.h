@@ -5,15 +5,18 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "text/growth.h"
 
 namespace quire {
 
 struct NormalizedText {
   std::string text;  // valid UTF-8
   bool from_start;   // its first character stems from the very first one of the whole input
+  Growth& growth;    // of the whole encoding
 };
 
-/// The first step: rewrites a text before anything is split. Immutable and thread-safe.
+/// The first step: rewrites a text before anything is split. Immutable and thread-safe. Throws Error where
+/// the text's growth is spent.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;

@@ -40,14 +40,15 @@ std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_s
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 4 + 4);
   const auto run = parts_.model->start(text.size());
+  Growth growth(text.size());
   std::vector<AddedTokens::Part> parts;
   parts_.added.cut(text, false, parts);
   for (const AddedTokens::Part& part : parts) {
     if (part.token != nullptr) {
       ids.push_back(part.token->id);
     } else {
-      encode_plain(text.substr(part.span.begin, part.span.end - part.span.begin), part.span.begin == 0, *run,
-                   ids);
+      encode_plain(text.substr(part.span.begin, part.span.end - part.span.begin), part.span.begin == 0,
+                   growth, *run, ids);
     }
   }
   if (parts_.post_processor != nullptr)
@@ -55,9 +56,9 @@ std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_s
   return ids;
 }
 
-void PipelineTokenizer::encode_plain(std::string_view text, bool from_start, TokenModel::Run& run,
-                                     std::vector<TokenId>& out) const {
-  NormalizedText normalized{std::string(text), from_start};
+void PipelineTokenizer::encode_plain(std::string_view text, bool from_start, Growth& growth,
+                                     TokenModel::Run& run, std::vector<TokenId>& out) const {
+  NormalizedText normalized{std::string(text), from_start, growth};
   if (parts_.normalizer != nullptr) parts_.normalizer->apply(normalized);
   std::vector<AddedTokens::Part> parts;
   parts_.added.cut(normalized.text, true, parts);
@@ -66,12 +67,10 @@ void PipelineTokenizer::encode_plain(std::string_view text, bool from_start, Tok
       out.push_back(part.token->id);
       continue;
     }
-    PieceList list;
-    list.from_start = normalized.from_start && part.span.begin == 0;
     const size_t size = part.span.end - part.span.begin;
+    PieceList list{{}, {{0, size}}, normalized.from_start && part.span.begin == 0, growth};
     list.text = size == normalized.text.size() ? std::move(normalized.text)
                                                : normalized.text.substr(part.span.begin, size);
-    list.pieces.push_back({0, size});
     if (parts_.pre_tokenizer != nullptr) parts_.pre_tokenizer->apply(list);
     for (const Span& piece : list.pieces) run.encode(list.piece(piece), out);
   }

@@ -45,7 +45,7 @@ class PipelineTokenizer : public Tokenizer {
   class Stream;
 
   const Vocabulary& vocabulary() const { return parts_.model->vocabulary(); }
-  void encode_plain(std::string_view text, bool from_start, TokenModel::Run& run,
+  void encode_plain(std::string_view text, bool from_start, Growth& growth, TokenModel::Run& run,
                     std::vector<TokenId>& out) const;
   /// What goes into the decoder for this id; false if nothing does.
   bool decoder_input(TokenId id, bool skip_special_tokens, std::string_view& text) const;

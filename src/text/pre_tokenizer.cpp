@@ -114,6 +114,9 @@ class ByteLevelPreTokenizer : public PreTokenizer {
         pieces.push_back({begin, out.size()});
       }
     }
+    if (out.size() > list.text.size()) {
+      list.growth.spend("pre-tokenizer 'ByteLevel'", out.size() - list.text.size());
+    }
     list.text = std::move(out);
     list.pieces = std::move(pieces);
   }
@@ -140,13 +143,13 @@ class MetaspacePreTokenizer : public PreTokenizer {
       const bool wanted = settings_.prepend == Metaspace::Prepend::kAlways ||
                           (settings_.prepend == Metaspace::Prepend::kFirst && first);
       if (wanted && piece[0] != ' ' && !piece.starts_with(mark)) out += mark;
-      for (const char c : piece) {
-        if (c == ' ') {
-          out += mark;
-        } else {
-          out += c;
-        }
+      size_t copied = 0;
+      for (size_t at = piece.find(' '); at != piece.npos; at = piece.find(' ', copied)) {
+        out += piece.substr(copied, at - copied);
+        out += mark;
+        copied = at + 1;
       }
+      out += piece.substr(copied);
       if (!settings_.split) {
         pieces.push_back({begin, out.size()});
         continue;
@@ -163,6 +166,9 @@ class MetaspacePreTokenizer : public PreTokenizer {
       }
     }
     if (!list.pieces.empty() && list.pieces[0].begin > 0) list.from_start = false;
+    if (out.size() > list.text.size()) {
+      list.growth.spend("pre-tokenizer 'Metaspace'", out.size() - list.text.size());
+    }
     list.text = std::move(out);
     list.pieces = std::move(pieces);
   }

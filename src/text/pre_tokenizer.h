@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "text/growth.h"
 #include "text/split.h"
 
 namespace quire {
@@ -14,14 +15,16 @@ namespace quire {
 struct PieceList {
   std::string text;          // valid UTF-8
   std::vector<Span> pieces;  // in order, none empty; what lies between them is dropped
-  bool from_start = false;   // text[0] stems from the very first character of the whole input
+  bool from_start;           // text[0] stems from the very first character of the whole input
+  Growth& growth;            // of the whole encoding
 
   std::string_view piece(const Span& span) const {
     return std::string_view(text).substr(span.begin, span.end - span.begin);
   }
 };
 
-/// Splits normalized text into pieces, perhaps rewriting it. Immutable and thread-safe.
+/// Splits normalized text into pieces, perhaps rewriting it. Immutable and thread-safe. Throws Error where
+/// the text's growth is spent.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;

@@ -9,7 +9,6 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
-constexpr size_t kMaxGrown = size_t{64} << 20;
 
 }  // namespace
 
@@ -78,6 +77,7 @@ void SentencePieceNormalizer::apply(NormalizedText& text) const {
     }
     Step next = step(in, pos);
     pos += next.size;
+    const size_t before = out.size();
     while (after_space && next.text.starts_with(' ')) next.text.remove_prefix(1);
     if (next.text.empty()) continue;
     for (const char c : next.text) {
@@ -88,9 +88,8 @@ void SentencePieceNormalizer::apply(NormalizedText& text) const {
       }
     }
     after_space = remove_extra_ && next.text.ends_with(' ');
-    if (out.size() > std::max(kMaxGrown, 4 * in.size())) {
-      throw Error("the tokenizer's normalization rules make more than 64 MiB of the text");
-    }
+    const size_t added = out.size() - before;
+    if (added > next.size) text.growth.spend("normalization rules", added - next.size);
   }
   while (remove_extra_ && out.ends_with(space)) out.resize(out.size() - space.size());
   if (wants_mark && as_suffix_) out += space;

@@ -13,7 +13,7 @@ class BlockPoolTest : public testing::Test {
     return pool_.attach(pool_.publish(kNoNode, std::vector<TokenId>{token, token}, 0), 0, block);
   }
 
-  BlockPool pool_{PrefixCache(4, 2, make_lru_eviction(4))};
+  BlockPool pool_{PrefixCache(4, 2, make_eviction(EvictionKind::kLru, 4))};
 };
 
 TEST_F(BlockPoolTest, HandsOutInOrderUntilNoneIsLeft) {

@@ -21,7 +21,7 @@ class BlockTableTest : public testing::Test {
     return true;
   }
 
-  BlockPool pool_{PrefixCache(4, 4, make_lru_eviction(4))};
+  BlockPool pool_{PrefixCache(4, 4, make_eviction(EvictionKind::kLru, 4))};
   BlockTable a_, b_;
   std::vector<BlockCopy> copies_;
 };
@@ -109,7 +109,7 @@ TEST_F(BlockTableTest, ClearGivesAllBackAndLeavesTheChainsEndToBeEvictedFirst) {
 class WindowedTableTest : public BlockTableTest {
  protected:
   WindowedTableTest() {
-    pool_ = BlockPool(PrefixCache(16, 4, make_lru_eviction(16), PrefixCache::xxh3, {0, 6}));
+    pool_ = BlockPool(PrefixCache(16, 4, make_eviction(EvictionKind::kLru, 16), PrefixCache::xxh3, {0, 6}));
     a_ = b_ = BlockTable(2);
   }
 };

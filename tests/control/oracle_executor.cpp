@@ -39,11 +39,12 @@ Solo run_alone(const SeqSpec& spec) {
 }
 
 OracleExecutor::OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed,
-                               std::vector<uint32_t> windows)
+                               std::vector<uint32_t> windows, uint32_t num_host_blocks)
     : block_size_(block_size),
       windows_(std::move(windows)),
       random_(seed),
-      places_(size_t{num_blocks} * block_size) {}
+      places_(size_t{num_blocks} * block_size),
+      host_places_(size_t{num_host_blocks} * block_size) {}
 
 void OracleExecutor::fail(const std::string& what) {
   if (error_.empty()) error_ = what;
@@ -85,6 +86,17 @@ void OracleExecutor::set_up(const StepPlan& plan) {
     slot.tables.resize(windows_.size());
     append(slot, added.blocks);
     if (!slots_.emplace(added.slot, slot).second) fail(fmt::format("slot {} given twice", added.slot));
+  }
+  const auto move = [&](const std::vector<Place>& from, BlockId a, std::vector<Place>& to, BlockId b) {
+    if ((a + 1) * block_size_ > from.size() || (b + 1) * block_size_ > to.size())
+      return fail("a move to no block");
+    std::copy_n(from.begin() + static_cast<ptrdiff_t>(a) * block_size_, block_size_,
+                to.begin() + static_cast<ptrdiff_t>(b) * block_size_);
+  };
+  for (const BlockMove& out : plan.moves_out) move(places_, out.device, host_places_, out.host);
+  for (const BlockMove& in : plan.moves_in) {
+    move(host_places_, in.host, places_, in.device);
+    std::fill_n(host_places_.begin() + static_cast<ptrdiff_t>(in.host) * block_size_, block_size_, Place{});
   }
   for (const BlockCopy& copy : plan.copies) {
     std::copy_n(places_.begin() + static_cast<ptrdiff_t>(copy.from) * block_size_, block_size_,
@@ -154,6 +166,9 @@ void OracleExecutor::add_to_digest(const StepPlan& plan) {
     add(added.slot);
     add(added.sampling.seed);
     add_all(added.blocks);
+  }
+  for (const auto* moves : {&plan.moves_out, &plan.moves_in}) {
+    for (const BlockMove& move : *moves) add((uint64_t{move.device} << 32) | move.host);
   }
   for (const BlockCopy& copy : plan.copies) add((uint64_t{copy.from} << 32) | copy.to);
   for (const TableUpdate& update : plan.updates) {

@@ -31,8 +31,8 @@ Solo run_alone(const SeqSpec& spec);
 /// SamplingParams::seed names the sequence (its SeqId); outputs depend on prefix, salt and `choice`.
 class OracleExecutor {
  public:
-  OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed,
-                 std::vector<uint32_t> windows = {0});
+  OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed, std::vector<uint32_t> windows = {0},
+                 uint32_t num_host_blocks = 0);
 
   void expect(const SeqSpec& spec) { solo_.emplace(spec.id, run_alone(spec)); }
   const Solo& solo(SeqId id) const { return solo_.at(id); }
@@ -67,6 +67,7 @@ class OracleExecutor {
   std::vector<uint32_t> windows_;
   SplitMix64 random_;
   std::vector<Place> places_;
+  std::vector<Place> host_places_;
   std::map<SlotId, Slot> slots_;
   std::map<SeqId, Solo> solo_;
   std::string error_;

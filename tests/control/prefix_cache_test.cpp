@@ -17,25 +17,28 @@ constexpr uint32_t kNumBlocks = 8;
 /// Everything collides.
 uint64_t constant_hash(std::span<const TokenId>, uint64_t) { return 7; }
 
-/// Wants to evict a chain's parents first: the idle block with the least depth.
+/// Wants to evict a chain's parents first: the idle block of the first position.
 class ContraryEviction final : public EvictionPolicy {
  public:
   void use(const CachedBlock& block) override {
-    depth_[block.block] = block.depth;
+    position_[block.block] = block.position;
     idle_[block.block] = false;
   }
   void idle(BlockId block) override { idle_[block] = true; }
   void remove(BlockId block) override { idle_[block] = false; }
-  BlockId victim() const override {
+  BlockId victim() override { return least_deep(); }
+  bool empty() const override { return least_deep() == kNoBlock; }
+
+ private:
+  BlockId least_deep() const {
     BlockId best = kNoBlock;
     for (BlockId block = 0; block < kNumBlocks; ++block) {
-      if (idle_[block] && (best == kNoBlock || depth_[block] < depth_[best])) best = block;
+      if (idle_[block] && (best == kNoBlock || position_[block] < position_[best])) best = block;
     }
     return best;
   }
 
- private:
-  uint32_t depth_[kNumBlocks] = {};
+  uint64_t position_[kNumBlocks] = {};
   bool idle_[kNumBlocks] = {};
 };
 
@@ -62,7 +65,7 @@ class PrefixCacheTest : public testing::TestWithParam<PrefixCache::Hash> {
   }
   void TearDown() override { EXPECT_EQ(cache_.check_invariants(), ""); }
 
-  PrefixCache cache_{kNumBlocks, kBlockSize, make_lru_eviction(kNumBlocks), GetParam()};
+  PrefixCache cache_{kNumBlocks, kBlockSize, make_eviction(EvictionKind::kLru, kNumBlocks), GetParam()};
 };
 
 // Nothing may depend on the hash but speed.
@@ -190,7 +193,7 @@ class WindowedCacheTest : public testing::Test {
 };
 
 TEST_F(WindowedCacheTest, AHitNeedsOnlyTheBlocksInsideTheWindow) {
-  PrefixCache cache(16, 1, make_lru_eviction(16), PrefixCache::xxh3, {0, 3});
+  PrefixCache cache(16, 1, make_eviction(EvictionKind::kLru, 16), PrefixCache::xxh3, {0, 3});
   chain(cache, 7, 6, 0);
   const Prefix whole = match(cache, 7, 7);
   EXPECT_EQ(whole.num_rows, 6U);
@@ -205,7 +208,7 @@ TEST_F(WindowedCacheTest, AHitNeedsOnlyTheBlocksInsideTheWindow) {
 }
 
 TEST_F(WindowedCacheTest, TheLongestPrefixThatEveryGroupHasIsFound) {
-  PrefixCache cache(16, 1, make_lru_eviction(16), PrefixCache::xxh3, {0, 3});
+  PrefixCache cache(16, 1, make_eviction(EvictionKind::kLru, 16), PrefixCache::xxh3, {0, 3});
   chain(cache, 7, 6, 0);
   let_go(cache, {9});
   EXPECT_EQ(cache.evict(), 9U);
@@ -214,7 +217,7 @@ TEST_F(WindowedCacheTest, TheLongestPrefixThatEveryGroupHasIsFound) {
 }
 
 TEST_F(WindowedCacheTest, WithAFullGroupAChainGoesFromItsEnd) {
-  PrefixCache cache(16, 1, make_lru_eviction(16), PrefixCache::xxh3, {0, 3});
+  PrefixCache cache(16, 1, make_eviction(EvictionKind::kLru, 16), PrefixCache::xxh3, {0, 3});
   chain(cache, 7, 3, 0);
   let_go(cache, {0, 1, 2, 3, 4, 5});  // the root first
   std::vector<BlockId> order;
@@ -227,7 +230,7 @@ TEST_F(WindowedCacheTest, WithAFullGroupAChainGoesFromItsEnd) {
 }
 
 TEST_F(WindowedCacheTest, WithWindowsOnlyAChainIsKeptByItsEnd) {
-  PrefixCache cache(8, 1, make_lru_eviction(8), PrefixCache::xxh3, {3});
+  PrefixCache cache(8, 1, make_eviction(EvictionKind::kLru, 8), PrefixCache::xxh3, {3});
   const auto nodes = chain(cache, 7, 5, 0);
   cache.pin(nodes.back());
   let_go(cache, {0, 1, 2, 3, 4});
@@ -246,7 +249,7 @@ TEST_F(WindowedCacheTest, WithWindowsOnlyAChainIsKeptByItsEnd) {
 }
 
 TEST_F(WindowedCacheTest, AMissingBlockIsPutInAgain) {
-  PrefixCache cache(8, 1, make_lru_eviction(8), PrefixCache::xxh3, {0, 2});
+  PrefixCache cache(8, 1, make_eviction(EvictionKind::kLru, 8), PrefixCache::xxh3, {0, 2});
   const auto nodes = chain(cache, 7, 2, 0);
   let_go(cache, {3});
   EXPECT_EQ(cache.evict(), 3U);
@@ -258,7 +261,7 @@ TEST_F(WindowedCacheTest, AMissingBlockIsPutInAgain) {
 }
 
 TEST_F(WindowedCacheTest, MoreNodesThanBlocks) {
-  PrefixCache cache(4, 1, make_lru_eviction(4), PrefixCache::xxh3, {2});
+  PrefixCache cache(4, 1, make_eviction(EvictionKind::kLru, 4), PrefixCache::xxh3, {2});
   NodeId node = kNoNode;
   for (TokenId i = 0; i < 100; ++i) {  // one that moves on, a block at a time
     const NodeId next = cache.publish(node, std::vector{i}, 0);

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/kv_windows.h"
 #include "base/rng.h"
-#include "control/kv_windows.h"
 #include "control/scheduler.h"
 #include "tests/control/oracle_executor.h"
 
@@ -19,11 +19,11 @@ namespace {
 /// One scheduler under random fire. Everything follows from the seed.
 class World {
  public:
-  explicit World(uint64_t seed, bool windowed = false)
+  explicit World(uint64_t seed, bool windowed = false, bool all_policies = false)
       : random_(seed),
         config_(windowed ? with_windows(random_config(), seed) : random_config()),
-        scheduler_(config_),
-        executor_(config_.num_blocks, config_.block_size, seed, config_.kv_windows),
+        scheduler_(all_policies ? with_policies(seed) : config_),
+        executor_(config_.num_blocks, config_.block_size, seed, config_.kv_windows, config_.num_host_blocks),
         error_every_(random_.below(3) == 0 ? 50 : 0) {
     for (auto& prompt : common_prompts_) prompt = random_tokens(1 + below(4 * config_.block_size));
   }
@@ -73,7 +73,10 @@ class World {
   const std::string& error() const { return error_; }
   uint64_t digest() const { return executor_.digest(); }
   const StepStats& stats() const { return scheduler_.stats(); }
+  const SchedulerConfig& config() const { return config_; }
   uint64_t replaced() const { return replaced_; }
+  uint64_t swapped_out() const { return swapped_out_; }
+  uint64_t swapped_in() const { return swapped_in_; }
 
  private:
   struct Record {
@@ -109,6 +112,20 @@ class World {
     return config;
   }
 
+  const SchedulerConfig& with_policies(uint64_t seed) {
+    SplitMix64 random(seed + 78);
+    const auto any = [&](uint64_t count) { return static_cast<uint8_t>(random.below(count)); };
+    config_.scheduling = SchedulingKind{any(std::size(kSchedulingNames))};
+    config_.victim = VictimKind{any(std::size(kVictimNames))};
+    config_.preemption = PreemptionKind{any(std::size(kPreemptionNames))};
+    config_.batching = BatchingKind{static_cast<uint8_t>(random.below(4) == 0 ? 1 : 0)};
+    config_.num_host_blocks = static_cast<uint32_t>(random.below(40));
+    config_.costs.swap_block = static_cast<Nanos>(random.below(3) * config_.costs.prefill_token);
+    config_.eviction = static_cast<EvictionKind>(mix64(seed) % std::size(kEvictionNames));
+    config_.watermark_bp = 0;
+    return config_;
+  }
+
   std::vector<TokenId> random_tokens(uint32_t count) {
     std::vector<TokenId> tokens(count);
     for (TokenId& token : tokens) token = static_cast<TokenId>(below(kVocabulary));
@@ -133,6 +150,10 @@ class World {
       spec.prompt.insert(spec.prompt.end(), tail.begin(), tail.end());
     }
     spec.id = next_id_++;
+    spec.arrived = now_;
+    spec.ttft_deadline = static_cast<Nanos>(spec.id * 7919 % 1'000'000'000);
+    spec.priority = static_cast<int32_t>(spec.id * 31 % 7) - 3;
+    spec.tenant = spec.id * 17 % 3;
     spec.max_tokens = 1 + below(25);
     spec.sampling.seed = spec.id;
     spec.sampling.choice = below(2);
@@ -173,7 +194,9 @@ class World {
 
   void step() {
     const bool had_work = scheduler_.has_work();
-    const StepPlan plan = scheduler_.plan(0);
+    const StepPlan plan = scheduler_.plan(now_ += 1'000'000);
+    swapped_out_ += plan.moves_out.size();
+    swapped_in_ += plan.moves_in.size();
     check();
     if (plan.empty() == had_work) fail("a step without progress while work waits");
     if (plan.empty()) {
@@ -245,6 +268,9 @@ class World {
   std::map<SeqId, Record> records_;
   SeqId next_id_ = 0;
   uint64_t replaced_ = 0;
+  uint64_t swapped_out_ = 0;
+  uint64_t swapped_in_ = 0;
+  Nanos now_ = 0;
   std::string error_;
 };
 
@@ -257,11 +283,14 @@ struct Totals {
   uint64_t evictions = 0;
   uint64_t copies = 0;
   uint64_t replaced = 0;
+  uint64_t swapped_out = 0;
+  uint64_t swapped_in = 0;
+  uint64_t evictions_by[std::size(kEvictionNames)] = {};
 };
 
-void run_worlds(bool windowed, Totals& totals) {
+void run_worlds(bool windowed, Totals& totals, bool all_policies = false) {
   for (uint64_t seed = 0; seed < kWorlds; ++seed) {
-    World world(seed, windowed);
+    World world(seed, windowed, all_policies);
     for (uint32_t i = 0; i < kOperations; ++i) {
       world.operate();
       ASSERT_EQ(world.error(), "") << "seed " << seed << ", operation " << i;
@@ -271,11 +300,17 @@ void run_worlds(bool windowed, Totals& totals) {
     totals.preemptions += world.stats().total_preemptions;
     totals.hits += world.stats().total_prefix_hit_tokens;
     totals.evictions += world.stats().total_evictions;
+    totals.evictions_by[static_cast<size_t>(world.config().eviction)] += world.stats().total_evictions;
     totals.copies += world.stats().total_copies;
     totals.replaced += world.replaced();
+    totals.swapped_out += world.swapped_out();
+    totals.swapped_in += world.swapped_in();
   }
-  fmt::print("{} preemptions, {} tokens hit, {} evictions, {} copies, {} blocks deduplicated\n",
-             totals.preemptions, totals.hits, totals.evictions, totals.copies, totals.replaced);
+  fmt::print(
+      "{} preemptions, {} tokens hit, {} evictions, {} copies, {} blocks deduplicated, {} swapped out, {} "
+      "in\n",
+      totals.preemptions, totals.hits, totals.evictions, totals.copies, totals.replaced, totals.swapped_out,
+      totals.swapped_in);
 }
 
 TEST(SchedulerProperty, RandomOperationsBreakNothing) {
@@ -297,6 +332,28 @@ TEST(SchedulerProperty, NorDoTheyWithWindows) {
   EXPECT_GT(totals.evictions, 1000U);
   EXPECT_GT(totals.copies, 500U);
   EXPECT_GT(totals.replaced, 500U);
+}
+
+void expect_all_of_it(const Totals& totals) {
+  EXPECT_GT(totals.preemptions, 1000U);
+  EXPECT_GT(totals.hits, 5000U);
+  EXPECT_GT(totals.evictions, 1000U);
+  EXPECT_GT(totals.copies, 500U);
+  EXPECT_GT(totals.swapped_out, 1000U);
+  EXPECT_GT(totals.swapped_in, 500U);
+  for (const uint64_t evictions : totals.evictions_by) EXPECT_GT(evictions, 100U);
+}
+
+TEST(SchedulerProperty, NorDoTheyUnderAnyPolicy) {
+  Totals totals;
+  run_worlds(false, totals, true);
+  expect_all_of_it(totals);
+}
+
+TEST(SchedulerProperty, NorDoTheyUnderAnyPolicyWithWindows) {
+  Totals totals;
+  run_worlds(true, totals, true);
+  expect_all_of_it(totals);
 }
 
 uint64_t digest_of_worlds() {

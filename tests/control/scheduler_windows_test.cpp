@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 #include "tests/control/driver.h"
 
 namespace quire::test {

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 
@@ -126,9 +127,43 @@ def test_inspect_says_what_fits():
     assert "5,475,584" in text and "3,072 bytes a token" in text and "512" in text
 
 
+def test_named_chat_templates(tmp_path):
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / file).write_bytes((DEMO / file).read_bytes())
+    for file in DEMO.glob("*.safetensors*"):
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "chat_template.jinja").write_text("default{{ tools is none }}")
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("tools {{ tools|length }}")
+    (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("a\n{% for %}")
+    (tmp_path / "own.jinja").write_text("own{{ bos_token }}")
+    (tmp_path / "m.json").write_text('[{"role": "user", "content": "x"}]')
+    (tmp_path / "tools.json").write_text('{"tools": [{}, {}]}')
+
+    def render(*more, check=True):
+        return quire("render", tmp_path, "--messages", tmp_path / "m.json", *more, check=check)
+
+    assert render().stdout == b"defaultTrue"
+    assert render("--context", tmp_path / "tools.json").stdout == b"tools 2"
+    assert render("--context", tmp_path / "tools.json", "--template", "default").stdout == b"defaultFalse"
+    assert render("--template", tmp_path / "own.jinja").stdout.startswith(b"own<")
+    unknown = render("--template", "nope", check=False)
+    assert unknown.returncode == 1 and b"'nope' is neither" in unknown.stderr
+    assert b"(default, rag, tool_use)" in unknown.stderr
+    broken = render("--template", "rag", check=False)
+    assert broken.returncode == 1 and b"rag.jinja: line 2, column 8: " in broken.stderr
+    listed = quire("inspect", tmp_path).stdout.decode()
+    assert re.search(r"templates +default, rag, tool_use; broken: .*rag.jinja: line 2, column 8: ", listed)
+    quire("convert", tmp_path, tmp_path / "m.gguf")
+    listed = quire("inspect", tmp_path / "m.gguf").stdout.decode()
+    assert re.search(r"templates +default, rag, tool_use; broken: .*m.gguf: key "
+                     r"'tokenizer.chat_template.rag': line 2, column 8: ", listed)
+
+
 def test_inspect_lists_families():
     text = quire("inspect", "--families").stdout.decode()
     assert "Gemma3ForCausalLM (gemma3_text)" in text and "num_experts_per_tok" in text and "rope_theta" in text
+    assert "GGUF      qwen3moe" in text
 
 
 def test_chat_reads_a_conversation():
@@ -166,7 +201,8 @@ def test_make_model_runs(tmp_path):
     (["serve", DEMO, "--device", "sim", "--cost-decode-us", "1"], "a further decode takes 100000 ns"),
     (["simulate", "--prompt-len", "many"], "--prompt-len: 'many' is none of N, uniform:LOW:HIGH"),
     (["simulate", "--rate", "fast"], "--rate: 'fast' is no number"),
-    (["simulate", "--trace", "/dev/null"], "/dev/null: line 1: neither the header"),
+    (["simulate", "--trace", "README.md"], "README.md: line 1: neither the header"),
+    (["simulate", "--trace", "/dev/null"], "/dev/null: not a regular file"),
     (["simulate", "--trace", "no/such/trace"], "no/such/trace"),
     (["simulate", "--max-num-batched-tokens", "3"], "max_num_batched_tokens (3)"),
     (["simulate", "--num-blocks", "0"], "--num-blocks"),
@@ -239,11 +275,13 @@ def test_a_broken_chat_template_is_told_at_once(tmp_path, where):
     else:
         config = json.loads((tmp_path / where).read_text())
         (tmp_path / where).write_text(json.dumps(config | {"chat_template": broken}))
-    for args in (["serve", tmp_path, "--port", 0], ["chat", tmp_path]):
+    (tmp_path / "hello.json").write_text('[{"role": "user", "content": "Hello"}]')
+    for args in (["chat", tmp_path], ["render", tmp_path, "--messages", tmp_path / "hello.json"],
+                 ["serve", tmp_path, "--port", 0, "--chat-template", "default"]):
         done = quire(*args, check=False, input=b"")
         message = done.stderr.decode()
         assert done.returncode == 1
-        assert f"{tmp_path / where}: " in message and "line 2, column 39: " in message
+        assert str(tmp_path) in message and f"{where}: " in message and "line 2, column 39: " in message
     # What needs no template does not mind.
     assert quire("run", tmp_path, "-p", "Once", "--max-tokens", 4).stdout
 

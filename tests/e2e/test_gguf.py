@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from test_cli import DEMO, needs, quire
+from test_cli import DEMO, ROOT, needs, quire
 
 
 def greedy(model, prompt="Once upon a time", tokens=40, *flags):
@@ -72,6 +72,27 @@ def test_other_peoples_file_runs_as_its_hugging_face_form(tmp_path):
     texts = ["Hello, my name is", " leading", "ünï\tcode 日本 🦙\n", ""]
     assert ids(gguf, texts, tmp_path) == ids(tmp_path / "hf", texts, tmp_path)
     assert greedy(gguf, texts[0], 60, "--ignore-eos") == greedy(tmp_path / "hf", texts[0], 60, "--ignore-eos")
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "granite", "llama", "mixtral", "olmo2", "phi3", "qwen2",
+                                  "qwen3", "qwen3-moe", "smollm3"])
+def test_files_of_llama_cpps_converter_become_directories_and_files_again(name, tmp_path):
+    original = ROOT / "tests" / "model" / "gguf_fixtures" / name / "model.gguf"
+    quire("convert", original, tmp_path / "first")
+    quire("convert", tmp_path / "first", tmp_path / "again.gguf")
+    quire("convert", tmp_path / "again.gguf", tmp_path / "second")
+    assert tensors(tmp_path / "first" / "model.safetensors") == tensors(tmp_path / "second" / "model.safetensors")
+    assert json.loads((tmp_path / "first" / "config.json").read_text()) == \
+        json.loads((tmp_path / "second" / "config.json").read_text())
+    said = quire("inspect", original).stdout.decode()
+    assert "ForCausalLM" in said and "BF16, F32" in said
+
+
+def test_what_gguf_cannot_say_is_not_written(tmp_path):
+    run = quire("convert", ROOT / "tests" / "model" / "fixtures" / "smollm3-odd", tmp_path / "x.gguf", check=False)
+    assert run.returncode == 1
+    assert b"config.json: GGUF has no key for no_rope_layers of SmolLM3ForCausalLM" in run.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["gpt-2", "llama-spm"])

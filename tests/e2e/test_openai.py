@@ -287,6 +287,23 @@ def test_a_model_without_a_chat_template(tmp_path):
         assert "no chat template" in caught.value.message
 
 
+def test_a_model_with_a_broken_chat_template(tmp_path):
+    for file in MODEL.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}\n{{ 1 + }}")
+    with QuireServer("--served-model-name", MODEL_NAME, model=tmp_path) as server:
+        assert f"{tmp_path}/chat_template.jinja: line 2, column 8: " in server.output()
+        client = make_client(server)
+        assert complete(client, "Once", max_tokens=3).choices[0].finish_reason
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client)
+        assert "is broken: chat_template.jinja: line 2, column 8: " in caught.value.message
+    (tmp_path / "own.jinja").write_text("{{ messages[0].content }}")
+    with QuireServer("--served-model-name", MODEL_NAME, "--chat-template", tmp_path / "own.jinja",
+                     model=tmp_path) as server:
+        assert chat(make_client(server)).choices[0].finish_reason
+
+
 def test_more_than_can_ever_wait():
     with QuireServer("--max-num-seqs", 2, "--max-waiting", 2) as server:
         client = make_client(server)

@@ -50,6 +50,10 @@ std::vector<BadPlan> bad_plans() {
   });
   add("copies from a block that is none", [](StepPlan& p) { p.copies = {{8, 1}}; });
   add("copies to a block that is none", [](StepPlan& p) { p.copies = {{1, 8}}; });
+  add("moves out a block that is none", [](StepPlan& p) { p.moves_out = {{8, 0}}; });
+  add("moves out to a host block that is none", [](StepPlan& p) { p.moves_out = {{0, 1U << 20}}; });
+  add("moves in to a block that is none", [](StepPlan& p) { p.moves_in = {{8, 0}}; });
+  add("moves in a host block that is none", [](StepPlan& p) { p.moves_in = {{1, 1U << 20}}; });
   add("updates an empty slot", [](StepPlan& p) { p.updates = {{1, 0, 1}}; });
   add("updates beyond the table", [](StepPlan& p) { p.updates = {{0, 1, 1}}; });
   add("updates to a block that is none", [](StepPlan& p) { p.updates = {{0, 0, 8}}; });

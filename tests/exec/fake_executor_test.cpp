@@ -20,8 +20,10 @@ FakeExecutorConfig config_of(uint32_t num_blocks, uint32_t max_slots) {
 }
 
 TEST(FakeExecutor, DependsOnTheSequenceAlone) {
-  const MakeExecutor make{[](uint32_t num_blocks, uint32_t max_slots) {
-    return std::make_unique<FakeExecutor>(config_of(num_blocks, max_slots));
+  const MakeExecutor make{[](uint32_t num_blocks, uint32_t max_slots, uint32_t num_host_blocks) {
+    FakeExecutorConfig config = config_of(num_blocks, max_slots);
+    config.num_host_blocks = num_host_blocks;
+    return std::make_unique<FakeExecutor>(config);
   }};
   const auto specs = mixed_requests(300, 32, 40);
   const auto alone = run_alone(make, specs);
@@ -67,7 +69,8 @@ TEST(FakeExecutor, RefusesWritesToSharedBlocksAndReadsOfNothing) {
 TEST(FakeExecutor, FollowsAScriptAndFailsWhenTold) {
   FakeExecutorConfig config = config_of(64, 4);
   config.next = scripted_continuation({7, 8, -1});
-  const MakeExecutor make{[&](uint32_t, uint32_t) { return std::make_unique<FakeExecutor>(config); }};
+  const MakeExecutor make{
+      [&](uint32_t, uint32_t, uint32_t) { return std::make_unique<FakeExecutor>(config); }};
   const auto found = run_alone(make, mixed_requests(300, 1, 10));
   ASSERT_EQ(found[0].tokens.size(), 2U);
   EXPECT_EQ(found[0].tokens[0].token, 7);

@@ -20,6 +20,8 @@ void record(const Scheduler& scheduler, const StepPlan& plan, RunLog& log) {
   log.preemptions = stats.total_preemptions;
   log.hit_tokens = stats.total_prefix_hit_tokens;
   log.copies = stats.total_copies;
+  log.swapped_out += stats.swapped_out;
+  log.swapped_in += stats.swapped_in;
   log.blocks_left = stats.blocks_referenced;
   for (const SeqStep& seq : plan.seqs) log.chunked += seq.rows == LogitRows::kNone ? 1 : 0;
 }

@@ -27,6 +27,8 @@ struct RunLog {
   uint64_t preemptions = 0;
   uint64_t hit_tokens = 0;
   uint64_t copies = 0;
+  uint64_t swapped_out = 0;  // blocks
+  uint64_t swapped_in = 0;
   uint32_t blocks_left = 0;  // referenced after the last step
 };
 

@@ -1,10 +1,12 @@
 #include "tests/exec/variants.h"
 
 #include <algorithm>
+#include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 
 namespace quire::test {
 namespace {
@@ -82,8 +84,13 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     }
     EXPECT_GT(log.hit_tokens, before);
   }
-  for (const bool caching : {false, true}) {
-    SCOPED_TRACE(caching ? "through preemptions, with prefix caching" : "through preemptions");
+  using Way = std::pair<PreemptionKind, bool>;
+  for (const auto& [preemption, caching] :
+       {Way{PreemptionKind::kRecompute, false}, Way{PreemptionKind::kRecompute, true},
+        Way{PreemptionKind::kSwap, false}, Way{PreemptionKind::kSwap, true}}) {
+    SCOPED_TRACE(fmt::format("through preemptions by {}, {} prefix caching",
+                             kPreemptionNames[static_cast<size_t>(preemption)],
+                             caching ? "with" : "without"));
     // Half of what all of them want at once; less where they need no more than that.
     size_t wanted = 0;
     for (const SeqSpec& spec : specs) {
@@ -96,12 +103,18 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
       const bool some_grow = std::any_of(make.kv_windows.begin(), make.kv_windows.end(), grows);
       if (blocks <= 4 && !some_grow) break;
       ASSERT_GT(blocks, 4U) << "nothing is ever preempted";
-      const auto executor = make(blocks, count);
+      const auto executor = make(blocks, count, kAmpleBlocks);
       SchedulerConfig config = config_of(make, blocks, count, 256, caching);
+      config.preemption = preemption;
+      config.num_host_blocks = kAmpleBlocks;
       config.watermark_bp = 0;
       Scheduler scheduler(config);
       EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
       EXPECT_EQ(log.blocks_left, 0U);
+      if (preemption == PreemptionKind::kSwap && !caching) {
+        EXPECT_EQ(log.swapped_in, log.swapped_out);
+        EXPECT_GE(log.swapped_out, log.preemptions);
+      }
     }
   }
 }

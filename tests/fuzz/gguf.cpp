@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
+#include "model/weights.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
 
@@ -49,7 +50,10 @@ void gguf(std::string_view input) {
   tolerate([&] { read_all(Gguf::open(path)); });
   tolerate([&] { load_model_config(path); });
   tolerate([&] { load_sampling_defaults(path); });
-  tolerate([&] { Checkpoint::open(path); });
+  tolerate([&] {
+    const auto checkpoint = Checkpoint::open(path);
+    check_tensors(load_model_config(path), *checkpoint);
+  });
 }
 
 }  // namespace quire::fuzz

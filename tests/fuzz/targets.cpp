@@ -7,10 +7,15 @@ namespace quire::fuzz {
 namespace {
 
 constexpr std::array kTargets = {
-    Target{"safetensors", safetensors, 4096},  Target{"gguf", gguf, 4096},
-    Target{"config", model_config, 4096},      Target{"tokenizer.json", tokenizer_json, 8192},
-    Target{"template", template_source, 8192}, Target{"template-render", template_render, 8192},
-    Target{"http", http_request, 4096},        Target{"json-body", json_body, 4096},
+    Target{"safetensors", safetensors, 4096},
+    Target{"gguf", gguf, 4096},
+    Target{"config", model_config, 4096},
+    Target{"tokenizer.json", tokenizer_json, 8192},
+    Target{"tokenizer.model", tokenizer_model, 8192},
+    Target{"template", template_source, 8192},
+    Target{"template-render", template_render, 8192},
+    Target{"http", http_request, 4096},
+    Target{"json-body", json_body, 4096},
 };
 
 }  // namespace

@@ -27,6 +27,8 @@ void safetensors(std::string_view input);
 void gguf(std::string_view input);
 void model_config(std::string_view input);
 void tokenizer_json(std::string_view input);
+/// A tokenizer.model: SentencePiece's, or ranks of tiktoken, however many.
+void tokenizer_model(std::string_view input);
 /// A template, rendered with a conversation.
 void template_source(std::string_view input);
 /// A template, a NUL byte, and the context that it is rendered with, as JSON.

@@ -6,6 +6,9 @@
 #include "base/error.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
+#include "text/tiktoken.h"
+
+using namespace std::string_view_literals;
 
 namespace quire::fuzz {
 namespace {
@@ -15,6 +18,7 @@ constexpr std::string_view kTexts[] = {
     "The quick brown fox, 1234 times!\n\n  Don't\tstop.",
     "na\xC3\xAFve \xE2\x96\x81 \xF0\x9F\x98\x80\xE4\xBD\xA0\xE5\xA5\xBD e\xCC\x81 <s></s><|im_start|>[INST]",
     "\xFF\xC0 broken \xE2\x96",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa \0\0\0\0"sv,
 };
 
 void use(const Tokenizer& tokenizer) {
@@ -39,6 +43,19 @@ void use(const Tokenizer& tokenizer) {
 void tokenizer_json(std::string_view input) {
   try {
     use(*Tokenizer::load(scratch_file("tokenizer.json", input)));
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void tokenizer_model(std::string_view input) {
+  try {
+    const auto path = scratch_file("tokenizer.model", input);
+    if (looks_like_tiktoken(input)) {
+      // By the file alone only the number of ranks of a known family is taken.
+      use(*load_tiktoken(input, path, {"\\p{L}+|\\s+|.", true, "<s>", {"<s>", "</s>"}}));
+    }
+    use(*Tokenizer::load(path));
   } catch (const Error&) {
     return;
   }

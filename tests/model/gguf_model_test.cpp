@@ -1,6 +1,5 @@
 #include <cmath>
 #include <cstring>
-#include <functional>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,81 +13,19 @@
 #include "model/gguf_names.h"
 #include "model/inspect.h"
 #include "model/make_model.h"
-#include "model/weights.h"
+#include "tests/model/gguf_support.h"
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
 
 namespace quire {
 namespace {
 
+using test::as_gguf;
+using test::error_of;
+using test::expect_same_config;
+using test::expect_same_tensors;
+using test::type_of;
 using testing::HasSubstr;
-
-const GgmlType& type_of(uint32_t id) { return *find_ggml_type(id); }
-
-std::filesystem::path as_gguf(const std::filesystem::path& dir, uint32_t type) {
-  const auto path = test::temp_dir() / "model.gguf";
-  GgufMetadata tokenizer;
-  const ModelConfig config = load_model_config(dir);
-  if (config.bos) tokenizer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*config.bos));
-  const char* keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
-  for (size_t i = 0; i < config.eos.size(); ++i) tokenizer.add(keys[i], static_cast<uint32_t>(config.eos[i]));
-  directory_to_gguf(dir, path, type_of(type), tokenizer);
-  return path;
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_same_config(const ModelConfig& a, const ModelConfig& b) {
-  EXPECT_EQ(a.architecture, b.architecture);
-  EXPECT_EQ(a.model_type, b.model_type);
-  EXPECT_EQ(a.vocab_size, b.vocab_size);
-  EXPECT_EQ(a.hidden_size, b.hidden_size);
-  EXPECT_EQ(a.num_layers, b.num_layers);
-  EXPECT_EQ(a.num_heads, b.num_heads);
-  EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
-  EXPECT_EQ(a.head_dim, b.head_dim);
-  EXPECT_EQ(a.ffn_size, b.ffn_size);
-  EXPECT_EQ(a.max_positions, b.max_positions);
-  EXPECT_EQ(a.rms_norm_eps, b.rms_norm_eps);
-  EXPECT_EQ(a.rope.theta, b.rope.theta);
-  EXPECT_EQ(a.rope.scaling, b.rope.scaling);
-  EXPECT_EQ(a.rope.factor, b.rope.factor);
-  if (a.rope.scaling != RopeScaling::kLinear) {
-    EXPECT_EQ(a.rope.original_max_positions, b.rope.original_max_positions);
-  }
-  EXPECT_EQ(a.rope.low_freq_factor, b.rope.low_freq_factor);
-  EXPECT_EQ(a.rope.high_freq_factor, b.rope.high_freq_factor);
-  EXPECT_EQ(a.tie_embeddings, b.tie_embeddings);
-  EXPECT_EQ(a.qkv_bias, b.qkv_bias);
-  EXPECT_EQ(a.o_bias, b.o_bias);
-  EXPECT_EQ(a.mlp_bias, b.mlp_bias);
-  EXPECT_EQ(a.qk_norm, b.qk_norm);
-  EXPECT_EQ(a.windows, b.windows);
-  EXPECT_EQ(a.bos, b.bos);
-  EXPECT_EQ(a.eos, b.eos);
-}
-
-void expect_same_tensors(const std::filesystem::path& a_path, const std::filesystem::path& b_path) {
-  ThreadPool pool(2);
-  const auto a = Checkpoint::open(a_path);
-  const auto b = Checkpoint::open(b_path);
-  for (const ExpectedTensor& tensor : expected_tensors(load_model_config(a_path))) {
-    const LoadedTensor left = a->load(tensor.name, DType::kF32, pool);
-    const LoadedTensor right = b->load(tensor.name, DType::kF32, pool);
-    EXPECT_EQ(left.view().dtype, right.view().dtype) << tensor.name;
-    EXPECT_EQ(left.view().shape, right.view().shape) << tensor.name;
-    ASSERT_EQ(left.view().num_bytes(), right.view().num_bytes()) << tensor.name;
-    EXPECT_EQ(std::memcmp(left.view().data, right.view().data, left.view().num_bytes()), 0) << tensor.name;
-  }
-}
 
 void expect_same_logits(const std::filesystem::path& a, const std::filesystem::path& b) {
   const std::vector<TokenId> ids = {1, 7, 300, 42, 5, 5, 99};
@@ -183,8 +120,8 @@ TEST_P(GoldenGguf, ComputesTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, GoldenGguf,
-                         testing::Values("llama-linear-rope", "llama3-tied", "mistral-window", "qwen2",
-                                         "qwen3"));
+                         testing::Values("gemma2", "llama-linear-rope", "llama3-tied", "mistral-window",
+                                         "mixtral", "phi3", "qwen2", "qwen3"));
 
 TEST(GgufModel, OtherPeoplesFileIsItsHuggingFaceForm) {
   QUIRE_NEEDS_DATA("gguf-llama-tiny-random");
@@ -203,22 +140,45 @@ TEST(GgufModel, OtherPeoplesFileIsItsHuggingFaceForm) {
 }
 
 TEST(GgufNames, GoBothWays) {
-  const GgufFamily& llama = *find_gguf_family("LlamaForCausalLM");
-  const auto q = hf_tensor_name(llama, "blk.12.attn_q.bias");
+  const GgufTensorNames llama(*find_gguf_family("LlamaForCausalLM"));
+  const auto q = llama.hf("blk.12.attn_q.bias");
   ASSERT_TRUE(q);
   EXPECT_EQ(q->text, "model.layers.12.self_attn.q_proj.bias");
-  EXPECT_TRUE(q->is_q);
-  EXPECT_FALSE(q->is_k);
-  EXPECT_EQ(hf_tensor_name(llama, "output.weight")->text, "lm_head.weight");
-  for (const char* none : {"blk.x.attn_q.weight", "blk..attn_q.weight", "blk.1.attn_q",
-                           "blk.1.nothing.weight", "q.weight", "blk.1", "", "blk.1.token_embd.weight"}) {
-    EXPECT_FALSE(hf_tensor_name(llama, none)) << none;
+  EXPECT_EQ(q->role, GgufRole::kQuery);
+  EXPECT_EQ(llama.hf("output.weight")->text, "lm_head.weight");
+  for (const char* none :
+       {"blk.x.attn_q.weight", "blk..attn_q.weight", "blk.1.attn_q", "blk.1.nothing.weight", "q.weight",
+        "blk.1", "", "blk.1.token_embd.weight", "blk.01.attn_q.weight", "blk.1.ffn_up.3.weight",
+        "blk.99999999999.attn_q.weight"}) {
+    EXPECT_FALSE(llama.hf(none)) << none;
   }
   for (const GgufFamily& family : gguf_families()) {
-    for (const GgufName& name : family.layer_tensors) {
-      const std::string gguf = fmt::format("blk.3.{}.weight", name.gguf);
-      EXPECT_EQ(gguf_tensor_name(family, hf_tensor_name(family, gguf)->text), gguf);
+    const GgufTensorNames names(family);
+    for (const GgufTensorNames::Pair& pair : names.of_layer()) {
+      const std::string gguf = fmt::format("blk.3.{}.weight", pair.gguf);
+      const auto hf = names.hf(gguf);
+      ASSERT_TRUE(hf) << gguf;
+      const auto again = names.gguf(pair.role == GgufRole::kExperts ? hf->of_expert(7) : hf->text);
+      ASSERT_TRUE(again) << gguf;
+      EXPECT_EQ(again->text, gguf);
+      EXPECT_EQ(again->role, pair.role);
+      EXPECT_EQ(again->expert, pair.role == GgufRole::kExperts ? 7U : 0U);
     }
+  }
+}
+
+TEST(GgufNames, OfExpertsAndNestedModels) {
+  const GgufTensorNames mixtral(*find_gguf_family("MixtralForCausalLM"));
+  const std::string w3 = "model.layers.2.block_sparse_moe.experts.5.w3.weight";
+  EXPECT_EQ(mixtral.hf("blk.2.ffn_up.5.weight")->text, w3);
+  EXPECT_EQ(mixtral.hf("blk.2.ffn_up_exps.weight")->of_expert(5), w3);
+  for (const char* none : {"blk.2.ffn_up.x.weight", "blk.2.ffn_up.5.5.weight", "blk.2.attn_q.5.weight"}) {
+    EXPECT_FALSE(mixtral.hf(none)) << none;
+  }
+  const GgufTensorNames nested(*find_gguf_family("Gemma3ForConditionalGeneration"));
+  for (const char* prefix : {"language_model.model.", "model.language_model."}) {
+    EXPECT_EQ(nested.gguf(fmt::format("{}layers.1.mlp.up_proj.weight", prefix))->text, "blk.1.ffn_up.weight");
+    EXPECT_EQ(nested.gguf(fmt::format("{}norm.weight", prefix))->text, "output_norm.weight");
   }
 }
 
@@ -279,8 +239,55 @@ TEST_F(BadGguf, IsGoodToBeginWith) {
 }
 
 TEST_F(BadGguf, KeysThatChangeTheNumbers) {
-  metadata_.add("llama.expert_count", 8U);
-  EXPECT_THAT(load_error(), HasSubstr("key 'llama.expert_count': 8 is not supported"));
+  metadata_.add("llama.residual_scale", 8.0F);
+  EXPECT_THAT(load_error(), HasSubstr("key 'llama.residual_scale': 8 is not supported"));
+}
+
+TEST_F(BadGguf, KeysOfOtherFamilies) {
+  metadata_.add("llama.rope.freq_base_swa", 10000.0F);
+  EXPECT_THAT(load_error(), HasSubstr("key 'llama.rope.freq_base_swa': is not supported with this"));
+}
+
+TEST_F(BadGguf, TensorsThatTheModelHasNot) {
+  shape_of("blk.0.attn_sinks.weight") = {2};
+  EXPECT_THAT(load_error(), HasSubstr("tensor 'blk.0.attn_sinks.weight': LlamaForCausalLM has none"));
+}
+
+TEST_F(BadGguf, BiasesOfALaterLayerOnly) {
+  shape_of("blk.0.attn_k.bias") = {8};
+  EXPECT_THAT(load_error(), HasSubstr("tensor 'blk.0.attn_k.bias': LlamaForCausalLM has none"));
+}
+
+TEST_F(BadGguf, ExpertsThatAreNone) {
+  metadata_.add("llama.expert_count", 2U);
+  metadata_.add("llama.expert_used_count", 1U);
+  for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"}) {
+    shape_of(fmt::format("blk.0.{}_exps.weight", name)) = std::string_view(name) == "ffn_down"
+                                                              ? std::vector<int64_t>{2, 8, 16}
+                                                              : std::vector<int64_t>{2, 16, 8};
+  }
+  shape_of("blk.0.ffn_gate_inp.weight") = {2, 8};
+  EXPECT_THAT(load_error(), HasSubstr("tensor 'blk.0.ffn_down.weight': MixtralForCausalLM has none"));
+  std::erase_if(tensors_, [](const auto& tensor) {
+    return tensor.first == "blk.0.ffn_gate.weight" || tensor.first == "blk.0.ffn_up.weight" ||
+           tensor.first == "blk.0.ffn_down.weight";
+  });
+  EXPECT_EQ(load_error(), "no error");
+  shape_of("blk.0.ffn_up_exps.weight") = {5000, 16, 0};
+  EXPECT_THAT(load_error(),
+              HasSubstr("tensor 'blk.0.ffn_up_exps.weight': the matrices of 1 to 4096 experts"));
+  shape_of("blk.0.ffn_up_exps.weight") = {1, 16, 8};
+  EXPECT_THAT(load_error(), HasSubstr("experts.1.w3.weight' is missing"));
+}
+
+TEST_F(BadGguf, AttentionFactorsWithoutAScaling) {
+  metadata_.add("llama.rope.scaling.attn_factor", 1.5F);
+  EXPECT_THAT(load_error(), HasSubstr("key 'llama.rope.scaling.attn_factor': is not supported without"));
+}
+
+TEST_F(BadGguf, AFactorWithoutATypeIsLinear) {
+  metadata_.add("llama.rope.scaling.factor", 4.0F);
+  EXPECT_EQ(load_model_config(write()).rope.scaling, RopeScaling::kLinear);
 }
 
 TEST_F(BadGguf, KeysOfNoEffectAreTaken) {
@@ -366,8 +373,10 @@ TEST(BadGgufFamily, IsNamed) {
   GgufMetadata metadata;
   metadata.add("general.architecture", "mamba");
   GgufWriter(path, metadata, {}).finish();
-  EXPECT_THAT(error_of([&] { load_model_config(path); }),
-              HasSubstr("key 'general.architecture': 'mamba' is not supported (llama, qwen2, qwen3)"));
+  EXPECT_THAT(
+      error_of([&] { load_model_config(path); }),
+      HasSubstr("key 'general.architecture': 'mamba' is not supported (llama, qwen2, qwen3, qwen3moe, "
+                "phi3, smollm3, gemma2, gemma3, granite, olmo2)"));
   EXPECT_THAT(error_of([&] { Checkpoint::open(path); }), HasSubstr("'mamba' is not supported"));
 }
 

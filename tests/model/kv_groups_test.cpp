@@ -90,7 +90,7 @@ TEST(KvCache, LayersOfAGroupLieApartAndGroupsShare) {
   EXPECT_EQ(cache.layer(1) - cache.layer(0), static_cast<ptrdiff_t>(3 * part));
   EXPECT_EQ(cache.layer(0), cache.layer(2));
   cache.layer(3)[2 * part + 5] = std::byte{7};
-  cache.copy_block(2, 0);
+  cache.copy_block(cache, 2, 0);
   EXPECT_EQ(cache.layer(1)[5], std::byte{7});
 }
 

@@ -272,7 +272,7 @@ TEST(DemoModel, CopiedBlocksServeAsWell) {
   };
   step(ids, 0, 5);
   const auto original = step({709}, 6, 5);
-  cache.copy_block(5, 9);
+  cache.copy_block(cache, 5, 9);
   step({1, 2, 3, 4, 5, 6}, 0, 5);
   EXPECT_EQ(step({709}, 6, 9), original);
 }

@@ -371,7 +371,8 @@ TEST(Stopping, AServerThatNeverStartedEnds) {
   config.scheduler.max_model_len = 64;
   config.vocab_size = 16;
   Engine engine(config, tokenizer, executor, clock);
-  const ServedModel model{.tokenizer = tokenizer};
+  const ChatTemplates no_templates;
+  const ServedModel model{.tokenizer = tokenizer, .chat_templates = no_templates};
   { Server server({.served_names = {"m"}}, engine, model, {}); }
   EXPECT_THROW(Server({.served_names = {}}, engine, model, {}), Error);
   EXPECT_THROW(Server({.served_names = {"m"}, .api_keys = {""}}, engine, model, {}), Error);

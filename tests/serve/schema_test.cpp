@@ -279,7 +279,7 @@ TEST(ChatSchema, MessagesReachTheTemplate) {
   EXPECT_TRUE(context.at("documents").is_null());
   EXPECT_EQ(context.at("add_generation_prompt"), true);
   EXPECT_EQ(context.at("enable_thinking"), false);
-  EXPECT_FALSE(request->prompt.continued);
+  EXPECT_FALSE(request->prompt.continue_final_message);
   EXPECT_EQ(request->options.generation.max_tokens, std::nullopt);
 }
 
@@ -350,7 +350,7 @@ TEST(ChatSchema, TheFinalMessageCanGoOn) {
       {"role": "assistant", "content": "once "}], "continue_final_message": true})"),
                                   kContext);
   ASSERT_TRUE(request);
-  EXPECT_EQ(request->prompt.continued, "once ");
+  EXPECT_TRUE(request->prompt.continue_final_message);
   EXPECT_EQ(request->prompt.context.at("add_generation_prompt"), false);
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@
 #include "tests/support/failing_tokenizer.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/letter_tokenizer.h"
-#include "text/chat_template.h"
+#include "text/chat_templates.h"
 
 namespace quire::test {
 
@@ -26,7 +27,11 @@ struct ServiceOptions {
   uint32_t max_num_seqs = 32;
   uint32_t max_waiting = 1024;
   Nanos step_delay = 0;
-  bool chat = true;
+  std::map<std::string, TemplateSource> templates = {
+      {"default",
+       {.text = "{% for m in messages %}{{ m.role }} {{ m.content }}.{% endfor %}"
+                "{% if add_generation_prompt %}go{% endif %}",
+        .file = "test.jinja"}}};
   NextToken next;  // empty: hashed_continuation
   bool failing_tokenizer = false;
 };
@@ -59,8 +64,8 @@ class Service {
     config.vocab_size = kVocab;
     config.check_invariants = true;
     engine_ = std::make_unique<Engine>(config, *tokenizer_, *executor_, clock_, nullptr, &metrics_);
-    ServedModel model{
-        .tokenizer = *tokenizer_, .chat_template = options.chat ? &template_ : nullptr, .bos = 1};
+    templates_ = ChatTemplates(options.templates, {});
+    ServedModel model{.tokenizer = *tokenizer_, .chat_templates = templates_, .bos = 1};
     options.server.port = 0;
     if (options.server.served_names.empty()) options.server.served_names = {"letters", "other/name"};
     options.server.version = "1.2.3";
@@ -101,10 +106,7 @@ class Service {
 
  private:
   std::unique_ptr<Tokenizer> tokenizer_;
-  ChatTemplate template_ = ChatTemplate::parse(
-      "{% for m in messages %}{{ m.role }} {{ m.content }}.{% endfor %}{% if add_generation_prompt %}go{% "
-      "endif %}",
-      "test.jinja");
+  ChatTemplates templates_;
   SteadyClock clock_;
   EngineMetrics metrics_{"letters"};
   std::unique_ptr<FakeExecutor> executor_;

@@ -37,7 +37,8 @@ FakeExecutor::FakeExecutor(FakeExecutorConfig config)
       delay_(config_.delay),
       slots_(config_.max_slots),
       holders_(config_.num_blocks, 0),
-      cells_(size_t{config_.num_blocks} * config_.block_size, -1) {
+      cells_(size_t{config_.num_blocks} * config_.block_size, -1),
+      host_(size_t{config_.num_host_blocks} * config_.block_size, -1) {
   if (!config_.next) config_.next = hashed_continuation(config_.vocab_size);
 }
 
@@ -45,6 +46,8 @@ Ticket FakeExecutor::submit(const StepPlan& plan) {
   if (pending_) refuse_plan(fmt::format("step {} submitted before the last was waited for", plan.step));
   for (const SlotId slot : plan.removed) remove(slot);
   for (const NewSeq& seq : plan.added) add(seq);
+  for (const BlockMove& out : plan.moves_out) move(out, true);
+  for (const BlockMove& in : plan.moves_in) move(in, false);
   for (const BlockCopy& one : plan.copies) copy(one);
   for (const TableUpdate& one : plan.updates) update(one);
   // All tables grow before anything computes, so that a block given twice is seen.
@@ -120,6 +123,15 @@ void FakeExecutor::copy(const BlockCopy& copy) {
   const size_t size = config_.block_size;
   std::copy_n(cells_.begin() + int64_t{copy.from} * config_.block_size, size,
               cells_.begin() + int64_t{copy.to} * config_.block_size);
+}
+
+void FakeExecutor::move(const BlockMove& move, bool out) {
+  if (move.device >= config_.num_blocks || move.host >= config_.num_host_blocks) {
+    refuse_plan(fmt::format("move of block {} and host block {}", move.device, move.host));
+  }
+  const auto device = cells_.begin() + int64_t{move.device} * config_.block_size;
+  const auto host = host_.begin() + int64_t{move.host} * config_.block_size;
+  std::copy_n(out ? device : host, config_.block_size, out ? host : device);
 }
 
 void FakeExecutor::update(const TableUpdate& update) {

@@ -27,6 +27,7 @@ struct FakeExecutorConfig {
   uint32_t num_blocks = 256;
   uint32_t block_size = 16;
   uint32_t max_slots = 64;
+  uint32_t num_host_blocks = 0;
   uint32_t vocab_size = 256;
   NextToken next;   // empty: hashed_continuation(vocab_size)
   Nanos delay = 0;  // of every step that computes
@@ -68,6 +69,7 @@ class FakeExecutor final : public Executor {
   void remove(SlotId slot);
   void add(const NewSeq& seq);
   void copy(const BlockCopy& copy);
+  void move(const BlockMove& move, bool out);
   void update(const TableUpdate& update);
   SeqResult step(const SeqStep& seq);
   void write(const SeqStep& seq, Slot& slot);
@@ -79,6 +81,7 @@ class FakeExecutor final : public Executor {
   std::vector<Slot> slots_;
   std::vector<uint32_t> holders_;  // per block: tables that hold it
   std::vector<TokenId> cells_;     // [block][place], -1: nothing
+  std::vector<TokenId> host_;      // the same, of the host pool
   StepResult result_;
   std::optional<Ticket> pending_;
 };

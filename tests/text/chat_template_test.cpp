@@ -1,15 +1,20 @@
-#include "text/chat_template.h"
-
 #include <fstream>
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/data.h"
+#include "text/chat_templates.h"
+#include "text/utf8.h"
 
 namespace quire::test {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 const json::object kHello = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
 
@@ -19,7 +24,7 @@ void write(const std::filesystem::path& path, std::string_view text) {
 
 std::string error_of_loading(const std::filesystem::path& path) {
   try {
-    ChatTemplate::load(path);
+    ChatTemplates::load(path);
   } catch (const Error& error) {
     return error.what();
   }
@@ -29,11 +34,11 @@ std::string error_of_loading(const std::filesystem::path& path) {
 TEST(ChatTemplate, TheJinjaFileComesFirst) {
   const auto dir = temp_dir();
   write(dir / "tokenizer_config.json", R"({"chat_template": "config", "bos_token": "<s>"})");
-  EXPECT_EQ(ChatTemplate::load(dir).render({}).value(), "config");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "config");
   write(dir / "chat_template.jinja", "{{ bos_token }}file\n");
-  EXPECT_EQ(ChatTemplate::load(dir).render({}).value(), "<s>file");
-  EXPECT_EQ(ChatTemplate::load(dir).source(), "{{ bos_token }}file\n");
-  EXPECT_EQ(ChatTemplate::load(dir / "chat_template.jinja").render({}).value(), "<s>file");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "<s>file");
+  EXPECT_EQ(ChatTemplates::load(dir).choose({}).value()->source(), "{{ bos_token }}file\n");
+  EXPECT_EQ(ChatTemplates::load(dir / "chat_template.jinja").render({}).value(), "<s>file");
 }
 
 TEST(ChatTemplate, TokensAreStringsOrObjects) {
@@ -42,7 +47,7 @@ TEST(ChatTemplate, TokensAreStringsOrObjects) {
         R"({"chat_template": "{{ bos_token }}|{{ eos_token }}|{{ pad_token is defined }}|{{ unk_token }}",
             "bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "pad_token": null,
             "unk_token": {"no": 1}})");
-  const ChatTemplate loaded = ChatTemplate::load(dir);
+  const ChatTemplates loaded = ChatTemplates::load(dir);
   EXPECT_EQ(loaded.render({}).value(), "<s>|</s>|False|");
   EXPECT_EQ(loaded.render({{"eos_token", "<end>"}}).value(), "<s>|<end>|False|");
 }
@@ -52,9 +57,9 @@ TEST(ChatTemplate, TheDefaultOfSeveral) {
   write(
       dir / "tokenizer_config.json",
       R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
-  EXPECT_EQ(ChatTemplate::load(dir).render({}).value(), "D");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "D");
   write(dir / "tokenizer_config.json", R"({"chat_template": [{"name": "only", "template": "O"}]})");
-  EXPECT_EQ(ChatTemplate::load(dir).render({}).value(), "O");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "O");
 }
 
 TEST(ChatTemplate, BadFilesNameThemselves) {
@@ -62,36 +67,106 @@ TEST(ChatTemplate, BadFilesNameThemselves) {
   EXPECT_NE(error_of_loading(dir).find("no chat template"), std::string::npos);
   EXPECT_NE(error_of_loading(dir / "absent.jinja").find("absent.jinja: no such file"), std::string::npos);
   const auto config = dir / "tokenizer_config.json";
-  for (const char* bad :
-       {"[]", "{", R"({"chat_template": 3})", R"({"chat_template": [1]})", R"({"chat_template": []})",
-        R"({"chat_template": [{"name": "a", "template": "b"}, {"name": "c", "template": "d"}]})",
-        R"({"chat_template": "{% if %}"})"}) {
+  for (const char* bad : {"[]", "{", R"({"chat_template": 3})", R"({"chat_template": [1]})",
+                          R"({"chat_template": [{"name": "a"}]})"}) {
     write(config, bad);
     EXPECT_NE(error_of_loading(dir).find("tokenizer_config.json"), std::string::npos) << bad;
   }
-  write(dir / "chat_template.jinja", "\n {{ 1 + }}");
-  EXPECT_NE(error_of_loading(dir).find("chat_template.jinja: line 2, column 9: unexpected"),
-            std::string::npos)
-      << error_of_loading(dir);
-  write(dir / "chat_template.jinja", "\xff");
-  EXPECT_NE(error_of_loading(dir).find("not valid UTF-8"), std::string::npos);
 }
 
-TEST(ChatTemplate, NoneIsNoErrorButABrokenOneIs) {
+TEST(ChatTemplate, ABrokenOneIsToldToWhoAsksForIt) {
   const auto dir = temp_dir();
-  EXPECT_FALSE(ChatTemplate::find(dir));
+  EXPECT_TRUE(ChatTemplates::find(dir).empty());
   const auto config = dir / "tokenizer_config.json";
   write(config, R"({"bos_token": "<s>", "chat_template": null})");
-  EXPECT_FALSE(ChatTemplate::find(dir));
+  EXPECT_TRUE(ChatTemplates::find(dir).empty());
   write(config, R"({"chat_template": "one\n{% if %}"})");
-  EXPECT_THROW(ChatTemplate::find(dir), Error);
-  EXPECT_NE(error_of_loading(dir).find("tokenizer_config.json: key 'chat_template': line 2, column 7: "),
-            std::string::npos)
-      << error_of_loading(dir);
-  write(dir / "chat_template.jinja", "{% endfor %}");
-  EXPECT_THROW(ChatTemplate::find(dir), Error);
-  write(dir / "chat_template.jinja", "fine");
-  EXPECT_EQ(ChatTemplate::find(dir).value().render({}).value(), "fine");
+  EXPECT_THAT(ChatTemplates::find(dir).faults(),
+              ElementsAre(config.string() +
+                          ": key 'chat_template': line 2, column 7: Expected an expression, got 'end of "
+                          "statement block'"));
+  write(config, R"({"chat_template": [{"name": "default", "template": "fine"},
+                                     {"name": "tool_use", "template": "{{ 1 + }}"}]})");
+  const ChatTemplates half = ChatTemplates::find(dir);
+  EXPECT_THAT(half.faults(),
+              ElementsAre(HasSubstr(".json: key 'chat_template[1].template': line 1, column 8: unexpected")));
+  EXPECT_EQ(half.render({}).value(), "fine");
+  EXPECT_EQ(half.render({{"tools", json::array()}}).error().message,
+            "This model's chat template 'tool_use' is broken: tokenizer_config.json: key "
+            "'chat_template[1].template': line 1, column 8: unexpected 'end of print statement'");
+  EXPECT_EQ(half.only("default").render({{"tools", json::array()}}).value(), "fine");
+  EXPECT_THAT([&] { half.only("tool_use"); }, ThrowsMessage<Error>(HasSubstr("line 1, column 8")));
+  write(dir / "chat_template.jinja", "\n {{ 1 + }}");
+  EXPECT_THAT(ChatTemplates::load(dir).faults(),
+              ElementsAre(HasSubstr("chat_template.jinja: line 2, column 9: unexpected")));
+  write(dir / "chat_template.jinja", "\xff");
+  EXPECT_THAT(ChatTemplates::load(dir).faults(), ElementsAre(HasSubstr("not valid UTF-8")));
+}
+
+/// As transformers 4.57 reads and chooses them.
+TEST(ChatTemplates, FilesBesideTheDefault) {
+  const auto dir = temp_dir();
+  write(dir / "tokenizer_config.json", R"({"chat_template": "config", "bos_token": "<s>"})");
+  std::filesystem::create_directory(dir / "additional_chat_templates");
+  write(dir / "additional_chat_templates" / "rag.jinja", "{{ bos_token }}rag");
+  write(dir / "additional_chat_templates" / "read.me", "{%");
+  // With any file the config's counts no more; the only one there is needs no name.
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "<s>rag");
+  write(dir / "additional_chat_templates" / "tool_use.jinja", "tools");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).error().message,
+            "This model has several chat templates and none is called 'default': rag, tool_use.");
+  EXPECT_EQ(ChatTemplates::load(dir).render({{"tools", json::array()}}).value(), "tools");
+  write(dir / "chat_template.jinja",
+        "default{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}");
+  const ChatTemplates all = ChatTemplates::load(dir);
+  EXPECT_THAT(all.names(), ElementsAre("default", "rag", "tool_use"));
+  EXPECT_EQ(all.render({{"tools", nullptr}}).value(), "defaultTrueTrueFalse");
+  EXPECT_EQ(all.render({{"documents", json::array()}}).value(), "defaultTrueFalseFalse");
+  EXPECT_EQ(all.only("rag").render({{"tools", json::array()}}).value(), "<s>rag");
+  write(dir / "own.jinja", "{{ bos_token }}own");
+  EXPECT_EQ(all.only((dir / "own.jinja").string()).render({}).value(), "<s>own");
+  EXPECT_THAT([&] { all.only("nope"); },
+              ThrowsMessage<Error>("'nope' is neither a chat template of this model (default, rag, tool_use) "
+                                   "nor a file"));
+  EXPECT_THAT([] { ChatTemplates().only("nope"); }, ThrowsMessage<Error>(HasSubstr("it has none")));
+}
+
+TEST(ChatTemplates, TokensOfOlderModels) {
+  const auto dir = temp_dir();
+  write(dir / "chat_template.jinja", "{{ bos_token }}{{ eos_token }}");
+  write(dir / "special_tokens_map.json", R"({"bos_token": "<a>", "eos_token": {"content": "<b>"}})");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "<a><b>");
+  write(dir / "tokenizer_config.json", R"({"bos_token": "<c>"})");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "<c><b>");
+  write(dir / "tokenizer_config.json", R"({"bos_token": null, "added_tokens_decoder": {}})");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "");
+}
+
+TEST(ChatTemplate, GoesOnWithTheLastMessage) {
+  const auto open = [](std::string_view source, json::value content) {
+    const json::object context = {
+        {"messages", json::array{{{"content", "b"}}, {{"content", std::move(content)}}}}};
+    const auto text = ChatTemplate::parse(source, "x").render_open(context);
+    if (!text) {
+      EXPECT_EQ(text.error().param, "continue_final_message");
+    }
+    return text ? *text : "!" + text.error().message;
+  };
+  const std::string plain = "{% for m in messages %}<{{ m.content }}>{% endfor %}b";
+  const std::string trims = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}b";
+  EXPECT_EQ(open(plain, "b "), "<b><b ");
+  EXPECT_EQ(open(plain, ""), "<b><");
+  EXPECT_EQ(open(trims, " a \u00a0"), "<b><a");
+  EXPECT_EQ(open("{% for m in messages %}<{{ m.content[0].text }}>{% endfor %}",
+                 json::array{{{"text", "c"}}, {{"type", "image"}}}),
+            "<><c");
+  const std::string hidden =
+      "!continue_final_message: the chat template does not show the last message as it is";
+  EXPECT_EQ(open("{{ messages[0].content }}", "b"), hidden);
+  EXPECT_EQ(open("{{ messages[1].content|upper }}", "b"), hidden);
+  const std::string none = "!continue_final_message: the last message has no text to go on with";
+  EXPECT_EQ(open(plain, nullptr), none);
+  EXPECT_EQ(open(plain, json::array{{{"type", "image"}}}), none);
 }
 
 TEST(ChatTemplate, ErrorsOfRenderingAreValues) {
@@ -103,7 +178,16 @@ TEST(ChatTemplate, ErrorsOfRenderingAreValues) {
   const auto raised =
       ChatTemplate::parse("{{ raise_exception('Roles must alternate') }}", "x").render(kHello);
   ASSERT_FALSE(raised.has_value());
-  EXPECT_EQ(raised.error().message, "Roles must alternate");
+  EXPECT_EQ(raised.error().message, "Roles must alternate (raised by the chat template, line 1, column 19)");
+}
+
+TEST(ChatTemplate, HugeOnesAndHugeMessagesAreCut) {
+  EXPECT_THAT([] { ChatTemplate::parse(std::string(kMaxTemplateBytes + 1, 'a'), "x"); },
+              ThrowsMessage<Error>(HasSubstr("524289 bytes")));
+  const auto raised = ChatTemplate::parse("{{ raise_exception('é' * 99999) }}", "x").render(kHello);
+  ASSERT_FALSE(raised.has_value());
+  EXPECT_LT(raised.error().message.size(), 1200U);
+  EXPECT_TRUE(is_valid_utf8(raised.error().message));
 }
 
 TEST(ChatTemplate, InvalidTextInTheContextIsRepaired) {
@@ -114,8 +198,8 @@ TEST(ChatTemplate, InvalidTextInTheContextIsRepaired) {
 
 TEST(ChatTemplate, OneTemplateServesManyThreads) {
   QUIRE_NEEDS_DATA("chat-templates");
-  const ChatTemplate shared = ChatTemplate::load(data_dir() / "chat-templates" / "llama.cpp-templates" /
-                                                 "Qwen-Qwen2.5-7B-Instruct.jinja");
+  const ChatTemplates shared = ChatTemplates::load(data_dir() / "chat-templates" / "llama.cpp-templates" /
+                                                   "Qwen-Qwen2.5-7B-Instruct.jinja");
   const std::string expected = shared.render(kHello).value();
   EXPECT_NE(expected.find("Hello<|im_end|>"), std::string::npos);
   std::vector<std::thread> threads;
@@ -131,7 +215,7 @@ TEST(ChatTemplate, OneTemplateServesManyThreads) {
 
 TEST(ChatTemplate, TheDemoModelHasOne) {
   if (!std::filesystem::exists(demo_model_dir())) GTEST_SKIP() << "SKIPPED, no demo model";
-  const auto text = ChatTemplate::load(demo_model_dir())
+  const auto text = ChatTemplates::load(demo_model_dir())
                         .render({{"messages", kHello.at("messages")}, {"add_generation_prompt", true}});
   ASSERT_TRUE(text.has_value()) << text.error().message;
   EXPECT_NE(text->find("Hello"), std::string::npos);

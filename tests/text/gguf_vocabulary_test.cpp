@@ -221,9 +221,9 @@ TEST(GgufVocabulary, TheDemoModelsTokenizer) {
         "  \u00e9\u4e16\u754c\U0001f999", ""}) {
     EXPECT_EQ(own->encode(text, true), from_keys->encode(text, true)) << text;
   }
-  const auto chat = find_gguf_chat_template(v, kWhere);
-  ASSERT_TRUE(chat);
-  EXPECT_EQ(chat->source(), ChatTemplate::load(dir).source());
+  const auto chat = find_gguf_chat_templates(v, kWhere);
+  ASSERT_FALSE(chat.empty());
+  EXPECT_EQ(chat.choose({}).value()->source(), ChatTemplates::load(dir).choose({}).value()->source());
 }
 
 /// Real tokenizer.json files by what the keys of GGUF keep of them.
@@ -261,16 +261,17 @@ TEST(GgufVocabulary, KeysSayWhatTokenizerJsonSays) {
 
 TEST(GgufVocabulary, Templates) {
   GgufVocabulary v = byte_level();
-  EXPECT_FALSE(find_gguf_chat_template(v, kWhere));
+  EXPECT_TRUE(find_gguf_chat_templates(v, kWhere).empty());
   v.chat_template = "{{ bos_token }}one";
-  EXPECT_EQ(find_gguf_chat_template(v, kWhere)->render({}).value(), "<bos>one");
+  EXPECT_EQ(find_gguf_chat_templates(v, kWhere).render({}).value(), "<bos>one");
   v.named_templates["tool_use"] = "two";
-  EXPECT_EQ(find_gguf_chat_template(v, kWhere)->render({}).value(), "<bos>one");
-  v.chat_template = "{% for %}";
-  EXPECT_THAT(error_of([&] { find_gguf_chat_template(v, kWhere); }),
-              HasSubstr("a.gguf: key 'chat_template': line 1"));
+  EXPECT_EQ(find_gguf_chat_templates(v, kWhere).render({}).value(), "<bos>one");
+  EXPECT_EQ(find_gguf_chat_templates(v, kWhere).render({{"tools", json::array()}}).value(), "two");
+  v.named_templates["tool_use"] = "{% for %}";
+  EXPECT_THAT(find_gguf_chat_templates(v, kWhere).faults(),
+              testing::ElementsAre(HasSubstr("a.gguf: key 'tokenizer.chat_template.tool_use': line 1")));
   v.model = kGgufNoVocabulary;
-  EXPECT_FALSE(find_gguf_chat_template(v, kWhere));
+  EXPECT_TRUE(find_gguf_chat_templates(v, kWhere).empty());
 }
 
 TEST(GgufVocabulary, WhatIsWrongIsNamed) {

@@ -173,6 +173,21 @@ TEST(SentencePiece, BrokenFilesAreNamed) {
   EXPECT_THAT(error([](Model& m) { m.trainer += '\x0A'; }), HasSubstr("at byte"));
 }
 
+TEST(SentencePiece, RulesThatGoInCircles) {
+  // From the root by an 'a' back to the root: a rule for every number of them, and the work quadratic.
+  std::vector<uint32_t> units(512);
+  units[0] = 256U << 10;
+  units[256 ^ 'a'] = uint32_t{'a'} << 10 | 'a';
+  std::string charsmap = {0, 8, 0, 0};
+  for (const uint32_t unit : units) {
+    for (int i = 0; i < 4; ++i) charsmap += static_cast<char>(unit >> (8 * i));
+  }
+  Model model = small_model();
+  model.normalizer = Proto().bytes(2, charsmap).out;
+  EXPECT_THAT(error_of(model.bytes()),
+              HasSubstr("normalizer_spec.precompiled_charsmap: a rule of more than 256 bytes"));
+}
+
 /// Loads what may be broken and, if it loads, uses it.
 void load_and_use(const std::string& bytes, const std::filesystem::path& where) {
   try {

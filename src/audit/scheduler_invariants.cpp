@@ -1,10 +1,11 @@
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "control/kv_windows.h"
+#include "base/kv_windows.h"
 #include "control/scheduler.h"
 
 // Scheduler::check_invariants: recomputes from the sequences what the other parts count as they go.
@@ -101,13 +102,21 @@ std::string Scheduler::check_invariants() const {
     if (std::string wrong = check_sequence(*seq); !wrong.empty()) return wrong;
   }
   const Sequence* before = nullptr;
+  size_t host_blocks = free_host_blocks_.size();
+  uint64_t wanted = 0;
   for (const Sequence* seq : waiting_) {
+    wanted += (seq->total() - 1) / config_.block_size;
     if (seq->slot != kNoSlot || seq->computed != 0 || seq->table.size() != 0) {
       return fmt::format("sequence {} waits and holds a slot or blocks", seq->spec.id);
     }
     if (before != nullptr && before->arrival >= seq->arrival) return "the queue is not in order of arrival";
     before = seq;
+    if (seq->swapped >= seq->total())
+      return fmt::format("sequence {} swapped more than it has", seq->spec.id);
+    host_blocks += seq->host.size() - static_cast<size_t>(std::ranges::count(seq->host, kNoBlock));
   }
+  if (host_blocks != config_.num_host_blocks) return "a host block is lost";
+  if (wanted != pool_.cache().num_wanted()) return "eviction was told another queue than there is";
 
   if (std::string wrong = check_holders(); !wrong.empty()) return wrong;
   if (running_.size() + waiting_.size() != sequences_.size()) {

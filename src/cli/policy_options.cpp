@@ -1,0 +1,78 @@
+#include "cli/policy_options.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "cli/terminal.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kGroup = "Policies";
+
+/// A flag whose values are `names`, in the order of Kind's enumerators.
+template <typename Kind>
+void add_choice(CLI::App& command, const char* flag, Kind& value, std::span<const std::string_view> names,
+                const char* help) {
+  const auto set = [&value, names](const std::string& name) {
+    value = static_cast<Kind>(std::ranges::find(names, name) - names.begin());
+  };
+  command.add_option_function<std::string>(flag, set, fmt::format("{}: {}", help, fmt::join(names, ", ")))
+      ->check([names](const std::string& name) {
+        if (std::ranges::find(names, name) != names.end()) return std::string();
+        return fmt::format("'{}' is none of {}", name, fmt::join(names, ", "));
+      })
+      ->default_str(std::string(names[static_cast<size_t>(value)]))
+      ->group(kGroup)
+      ->type_name("NAME");
+}
+
+}  // namespace
+
+void add_policy_options(CLI::App& command, PolicyOptions& options) {
+  add_choice(command, "--scheduling-policy", options.scheduling, kSchedulingNames, "Who comes in first");
+  add_choice(command, "--batching", options.batching, kBatchingNames, "When sequences come in");
+  add_choice(command, "--victim-policy", options.victim, kVictimNames,
+             "Who gives way when there are no blocks left");
+  add_choice(command, "--eviction-policy", options.eviction, kEvictionNames,
+             "Which cached blocks are forgotten first");
+  add_choice(command, "--preemption-mode", options.preemption, kPreemptionNames,
+             "What becomes of the victim's K/V");
+  command.add_option("--swap-space", options.swap_space, "Memory for K/V that is swapped out")
+      ->capture_default_str()
+      ->group(kGroup)
+      ->type_name("SIZE");
+  command
+      .add_option("--priority-aging", options.priority_aging,
+                  "Seconds of waiting that count as much as one level of priority")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e6))
+      ->group(kGroup)
+      ->type_name("S");
+}
+
+void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, SchedulerConfig& config) {
+  config.scheduling = options.scheduling;
+  config.batching = options.batching;
+  config.victim = options.victim;
+  config.preemption = options.preemption;
+  config.eviction = options.eviction;
+  config.priority_aging = static_cast<Nanos>(options.priority_aging * 1e9);
+  if (options.preemption == PreemptionKind::kRecompute) return;
+  const uint64_t blocks = parse_bytes(options.swap_space, "--swap-space") / block_bytes;
+  if (blocks == 0 || blocks > INT32_MAX) {
+    throw Error(fmt::format("--swap-space: {} makes {} blocks of {}", options.swap_space, blocks,
+                            human_bytes(block_bytes)));
+  }
+  config.num_host_blocks = static_cast<uint32_t>(blocks);
+}
+
+}  // namespace quire::cli

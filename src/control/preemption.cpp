@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <utility>
+
+#include "control/scheduler.h"
+
+// The part of Scheduler that takes blocks away: who gives way, and what becomes of its K/V.
+namespace quire {
+
+/// Those without a part in this step, the last admitted first among equals. A protected one only gives way to
+/// one that was protected and admitted before it.
+Sequence* Scheduler::choose_victim(const Sequence& needy) const {
+  const auto worse = [&](const Sequence& seq, const Sequence& than) {
+    switch (config_.victim) {
+      case VictimKind::kLastAdmitted:
+        return false;
+      case VictimKind::kLowestPriority:
+        return seq.spec.priority > than.spec.priority;
+      case VictimKind::kLeastProgress:
+        return seq.computed < than.computed;
+    }
+    return false;
+  };
+  Sequence* victim = nullptr;
+  for (size_t i = running_.size(); i-- > 0;) {
+    Sequence& seq = *running_[i];
+    if (seq.planned > 0) continue;
+    if (seq.is_protected() && !(needy.is_protected() && needy.first_admitted < seq.first_admitted)) continue;
+    if (victim == nullptr || worse(seq, *victim)) victim = &seq;
+  }
+  return victim;
+}
+
+void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
+  ++seq.preemptions;
+  log_.of(seq.spec.id);
+  log_.write(DecisionKind::kPreempt, seq.computed, seq.preemptions);
+  if (config_.preemption != PreemptionKind::kRecompute) swap_out(plan, seq);
+  running_.erase(std::find(running_.begin(), running_.end(), &seq));
+  release(seq);
+  const auto later = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&](const Sequence* other) { return other->arrival > seq.arrival; });
+  waiting_.insert(later, &seq);
+  policy_->queued(seq);
+  pool_.want(seq.tokens, seq.spec.salt, 1);
+  ++next_stats_.preempted;
+  ++next_stats_.total_preemptions;
+}
+
+/// Copies all its K/V to the host, what it shares too: when it comes back, others may have let go of it.
+void Scheduler::swap_out(StepPlan& plan, Sequence& seq) {
+  uint64_t blocks = 0;
+  for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
+    blocks += std::ranges::count_if(seq.table.blocks(group), [](BlockId block) { return block != kNoBlock; });
+  }
+  const CostHints& costs = config_.costs;
+  const bool quicker = 2 * static_cast<Nanos>(blocks) * costs.swap_block < seq.computed * costs.prefill_token;
+  if (blocks > free_host_blocks_.size() || (config_.preemption == PreemptionKind::kAuto && !quicker)) return;
+  for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
+    for (const BlockId block : seq.table.blocks(group)) {
+      seq.host.push_back(kNoBlock);
+      if (block == kNoBlock) continue;
+      seq.host.back() = free_host_blocks_.back();
+      free_host_blocks_.pop_back();
+      plan.moves_out.push_back({block, seq.host.back()});
+    }
+  }
+  seq.swapped = seq.computed;
+  log_.write(DecisionKind::kSwapOut, static_cast<uint32_t>(blocks));
+}
+
+void Scheduler::swap_in(StepPlan& plan, Sequence& seq) {
+  const uint32_t groups = seq.table.num_groups();
+  const auto rows = static_cast<uint32_t>(seq.host.size() / groups);
+  const size_t moved = plan.moves_in.size();
+  std::vector<BlockId> wanted(groups);
+  seq.table.release_behind(pool_, seq.swapped);  // the prefix ends earlier, so do its windows
+  for (uint32_t row = seq.table.size(); row < rows; ++row) {
+    for (uint32_t group = 0; group < groups; ++group) wanted[group] = seq.host[size_t{group} * rows + row];
+    seq.table.append(pool_, wanted);
+    for (uint32_t group = 0; group < groups; ++group) {
+      if (wanted[group] != kNoBlock) plan.moves_in.push_back({seq.table.blocks(group)[row], wanted[group]});
+    }
+  }
+  const uint32_t computed = std::exchange(seq.computed, seq.swapped);
+  if (config_.enable_prefix_caching) publish_full_blocks(seq, computed);
+  seq.table.take_changed();
+  log_.write(DecisionKind::kSwapIn, static_cast<uint32_t>(plan.moves_in.size() - moved));
+}
+
+void Scheduler::free_host_blocks(Sequence& seq) {
+  for (const BlockId block : seq.host) {
+    if (block != kNoBlock) free_host_blocks_.push_back(block);
+  }
+  seq.host.clear();
+  seq.swapped = 0;
+}
+
+}  // namespace quire

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "control/scheduler.h"
+
+// What one run of a control plane was told and what it decided, in a file: enough to explain every decision
+// and to make the run again.
+//
+// A file is one line of JSON (the format's number, the scheduler's configuration), then records, each a byte
+// that says its kind and numbers (LEB128, signed ones zigzag). Inputs are everything that Scheduler was
+// called with: add, abort, plan, commit, reset. Decisions are what it told its DecisionSink in between; a run
+// is made again from its inputs alone. Prompts and sampled tokens are in it: who may not read those may not
+// read the file.
+namespace quire {
+
+// What a person reads, in the order of the enumerators.
+inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "hit",     "skip",  "chunk",
+                                                      "allocate", "share",    "release", "evict", "copy",
+                                                      "preempt",  "swap out", "swap in", "finish"};
+inline constexpr std::string_view kWaitNames[] = {"none",         "slots",           "budget",     "blocks",
+                                                  "policy order", "parent's prompt", "preemption", "batch"};
+
+/// Inputs.
+struct RunAdd {
+  SeqSpec spec;  // without its sampling parameters: they decide nothing here
+};
+struct RunAbort {
+  SeqId id = 0;
+};
+struct RunPlan {
+  Nanos now = 0;
+};
+/// What the executor gave, in the order of StepPlan::seqs: a token, nothing, or that the sequence failed.
+struct RunCommit {
+  struct Result {
+    std::optional<TokenId> token;
+    bool failed = false;
+  };
+  std::vector<Result> results;
+};
+struct RunReset {};
+/// The end of a run that ended well, with the digest of its decisions.
+struct RunEnd {
+  uint64_t digest = 0;
+};
+using RunEvent = std::variant<RunAdd, RunAbort, RunPlan, RunCommit, RunReset, RunEnd, Decision>;
+
+/// Writes a file as the run goes on. Each input is written before the scheduler is called with it, so that
+/// its decisions follow it. One thread.
+class RunWriter final : public DecisionSink {
+ public:
+  /// Throws Error if the file cannot be written.
+  explicit RunWriter(const std::filesystem::path& path);
+
+  /// First.
+  void begin(const SchedulerConfig& config);
+  void add(const SeqSpec& spec);
+  void abort(SeqId id);
+  void plan(Nanos now);
+  void commit(const StepResult& result);
+  void reset();
+  void take(const Decision& decision) override;
+  /// Nothing may follow.
+  void end(uint64_t digest);
+  void flush();
+
+ private:
+  void number(uint64_t value);
+  void flush_if_long();
+
+  std::ofstream out_;
+  std::string buffer_;
+};
+
+/// Reads such a file. Bounded by it: no number in it makes more be allocated than it is long.
+class RunReader {
+ public:
+  /// Throws Error, naming file and byte, as next() does.
+  explicit RunReader(const std::filesystem::path& path);
+
+  const SchedulerConfig& config() const { return config_; }
+  /// nullopt at the end. A file that was cut off in the middle of a record (the program was killed) ends
+  /// before it; truncated() tells.
+  std::optional<RunEvent> next();
+  bool truncated() const { return truncated_; }
+
+ private:
+  uint64_t number();
+  int64_t signed_number();
+  template <typename T>
+  T bounded(uint64_t most);
+  std::vector<TokenId> tokens();
+  RunAdd add();
+  RunCommit commit();
+  Decision decision();
+  Error broken(std::string_view what) const;
+
+  std::filesystem::path path_;
+  std::string data_;
+  size_t at_ = 0;
+  uint64_t step_ = 0;  // plans so far
+  bool truncated_ = false;
+  SchedulerConfig config_;
+};
+
+/// Makes a run again from its inputs alone, on a fresh scheduler, over an executor that gives the recorded
+/// tokens. Throws Error if the file is broken or its inputs do not fit each other.
+struct Replay {
+  uint64_t steps = 0;
+  uint64_t decisions = 0;                    // of the new run
+  uint64_t digest = 0;                       // of the new run
+  std::optional<uint64_t> recorded;          // what the file says; nullopt if it was cut off
+  std::optional<uint64_t> first_difference;  // number of the first decision that differs
+  bool same() const { return recorded == digest && !first_difference; }
+};
+Replay replay(const std::filesystem::path& path);
+
+}  // namespace quire

@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include <boost/json/serialize.hpp>
+
+#include "record/config_json.h"
+#include "record/run_format.h"
+#include "record/run_record.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kFlushAbove = size_t{1} << 16;
+uint64_t zigzag(int64_t value) {
+  return (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);
+}
+
+}  // namespace
+
+RunWriter::RunWriter(const std::filesystem::path& path) : out_(path, std::ios::binary | std::ios::trunc) {
+  if (!out_) throw file_error(path, "cannot be written");
+}
+
+void RunWriter::begin(const SchedulerConfig& config) {
+  buffer_ = json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}}) + "\n";
+  flush();
+}
+
+void RunWriter::number(uint64_t value) {
+  for (; value >= 0x80; value >>= 7) buffer_.push_back(static_cast<char>(value | 0x80));
+  buffer_.push_back(static_cast<char>(value));
+}
+
+void RunWriter::add(const SeqSpec& spec) {
+  const auto tokens = [this](const std::vector<TokenId>& list) {
+    number(list.size());
+    for (const TokenId token : list) number(static_cast<uint32_t>(token));
+  };
+  buffer_.push_back(kAddRecord);
+  number(spec.id);
+  tokens(spec.prompt);
+  number(spec.max_tokens);
+  tokens(spec.stop_tokens);
+  number(spec.salt);
+  number(spec.fork_of ? *spec.fork_of + 1 : 0);
+  number(zigzag(spec.arrived));
+  number(zigzag(spec.ttft_deadline));
+  number(zigzag(spec.priority));
+  number(spec.tenant);
+  number(spec.expected_tokens ? uint64_t{*spec.expected_tokens} + 1 : 0);
+  flush_if_long();
+}
+
+void RunWriter::abort(SeqId id) {
+  buffer_.push_back(kAbortRecord);
+  number(id);
+}
+
+void RunWriter::plan(Nanos now) {
+  buffer_.push_back(kPlanRecord);
+  number(zigzag(now));
+}
+
+void RunWriter::commit(const StepResult& result) {
+  buffer_.push_back(kCommitRecord);
+  number(result.seqs.size());
+  for (const SeqResult& seq : result.seqs) {
+    if (!seq.error.empty()) {
+      number(1);
+    } else {
+      number(seq.tokens.empty() ? 0 : uint64_t{2} + static_cast<uint32_t>(seq.tokens.front().token));
+    }
+  }
+  flush_if_long();
+}
+
+void RunWriter::reset() { buffer_.push_back(kResetRecord); }
+
+void RunWriter::take(const Decision& decision) {
+  buffer_.push_back(static_cast<char>(kFirstDecision + static_cast<uint8_t>(decision.kind)));
+  number(decision.seq);
+  number(decision.a);
+  number(decision.b);
+}
+
+void RunWriter::end(uint64_t digest) {
+  buffer_.push_back(kEndRecord);
+  number(digest);
+  flush();
+}
+
+void RunWriter::flush_if_long() {
+  if (buffer_.size() > kFlushAbove) flush();
+}
+
+void RunWriter::flush() {
+  out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+  out_.flush();
+  buffer_.clear();
+}
+
+}  // namespace quire
