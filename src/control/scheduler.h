@@ -160,6 +160,8 @@ class Scheduler {
 
   /// The sequence whose blocks `seq` may share once it has computed its prompt, nullptr if none.
   const Sequence* fork_parent(const Sequence& seq) const;
+  /// Until that one has computed them.
+  bool waits_for_parent(const Sequence& seq) const;
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   SeqEvent take_token(Sequence& seq, SampledToken token);

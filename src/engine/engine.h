@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,12 @@ namespace quire {
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   uint32_t n = 1;
+  /// More than n: so many are sampled, and at the end the n of the highest logprob per token are the answer.
+  uint32_t best_of = 0;
+  /// The n likeliest answers that a beam of max(n, best_of) <= kMaxBeamWidth finds, at the end; see
+  /// BeamSearch. Then `stop` is empty and of `sampling` only num_logprobs counts.
+  bool beam_search = false;
+  double length_penalty = 1.0;  // of beam search
   /// Empty: as many as the model's length leaves.
   std::optional<uint32_t> max_tokens;
   SamplingParams sampling;        // `choice` is set by the engine
@@ -35,6 +42,9 @@ struct GenerationRequest {
   int32_t priority = 0;
   std::optional<Nanos> ttft_deadline;
   uint64_t tenant = 0;
+
+  /// That it may have at once.
+  uint32_t sequences() const { return std::max(n, best_of); }
 };
 
 /// News of one choice.
@@ -54,7 +64,7 @@ struct RequestOutput {
   bool done = false;                  // nothing comes after this
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;         // of the prompt, of choice 0
-  uint32_t completion_tokens = 0;     // so far, of all choices
+  uint32_t completion_tokens = 0;     // so far, of all choices, those that best_of drops included
   std::optional<RequestError> error;  // with done: why it was not finished, unless by abort()
 };
 
