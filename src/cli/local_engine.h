@@ -49,6 +49,7 @@ struct EngineOptions {
   uint32_t max_waiting = 1024;
   std::string step_trace;
   std::string decision_log;
+  std::string prefix_cache_file;
   std::string device = "cpu";  // or "sim": no weights are read, steps last what `cost` says
   CostOptions cost;
   double sim_speed = 1;  // times as fast
@@ -85,6 +86,7 @@ struct LocalEngine {
   SteadyClock clock;
   std::unique_ptr<StepTrace> trace;
   std::unique_ptr<RunWriter> record;
+  std::unique_ptr<WarmStart> warm;
   EngineMetrics metrics;
   std::unique_ptr<Engine> engine;  // last: it uses all of the above
 

@@ -124,6 +124,8 @@ class Scheduler {
 
   /// Forgets all cached blocks that nobody holds.
   void reset_prefix_cache() { pool_.drop_cached(); }
+  /// For who saves or restores the prefix cache, before the first sequence or after the last.
+  BlockPool& pool() { return pool_; }
 
  private:
   // The three parts of a plan, in this order. Each takes what it uses from `budget`.

@@ -82,6 +82,7 @@ Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink s
 void Engine::Impl::run() {
   std::vector<Command> commands;
   bool stop = false;
+  begin_warm();
   while (!stop) {
     uint32_t taken = 0;
     {
@@ -100,6 +101,22 @@ void Engine::Impl::run() {
   }
   if (trace != nullptr) trace->flush();
   scheduler.end_record();
+  try {
+    if (warm != nullptr && failure.empty()) warm->save(snapshot(scheduler.cache()));
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("the prefix cache is not saved: {}", error.what()));
+  }
+}
+
+void Engine::Impl::begin_warm() {
+  if (warm == nullptr) return;
+  try {
+    std::vector<PrefixNode> nodes = warm->load();
+    const std::vector<PrefixNode> given = scheduler.restore(std::move(nodes));
+    warm->fill(given);
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("the prefix cache begins empty: {}", error.what()));
+  }
 }
 
 void Engine::Impl::try_step() {
@@ -217,8 +234,8 @@ void Engine::Impl::publish_stats(uint32_t taken) {
 }
 
 Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
-               StepTrace* trace, EngineMetrics* metrics, RunWriter* record)
-    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record)) {}
+               StepTrace* trace, EngineMetrics* metrics, RunWriter* record, WarmStart* warm)
+    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record, warm)) {}
 
 Engine::~Engine() {
   {

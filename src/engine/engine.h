@@ -90,18 +90,32 @@ struct EngineStats {
   uint64_t peak_blocks_referenced = 0;
 };
 
+struct PrefixNode;
 class StepTrace;
 class EngineMetrics;
 class RunWriter;
+
+/// What the prefix cache begins with, and where it goes at the end. Called on the engine's thread, before the
+/// first request and after the last; not after a failure of the executor. May throw: that is logged, and the
+/// engine goes on.
+class WarmStart {
+ public:
+  virtual ~WarmStart() = default;
+  /// Nodes as restore() (record/prefix_snapshot.h) takes them; then, with the blocks that they got, fill().
+  virtual std::vector<PrefixNode> load() = 0;
+  virtual void fill(const std::vector<PrefixNode>& nodes) = 0;
+  virtual void save(const std::vector<PrefixNode>& nodes) = 0;
+};
 
 /// Owns the scheduler and its thread: takes requests from any thread, drives plan - submit - wait - commit,
 /// turns tokens into text, matches stop strings, hands the news out. All methods are thread-safe.
 class Engine {
  public:
-  /// All must outlive the engine; `trace`, `metrics` and `record` may be null. `record` gets all that the
-  /// scheduler is told and decides.
+  /// All must outlive the engine; the last four may be null. `record` gets all that the scheduler is told and
+  /// decides.
   Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
-         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr, RunWriter* record = nullptr);
+         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr, RunWriter* record = nullptr,
+         WarmStart* warm = nullptr);
   /// Ends what runs as drain(0) does.
   ~Engine();
 

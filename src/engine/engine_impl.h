@@ -34,13 +34,15 @@ using Command = std::variant<Arrival, Abort, AbortAll>;
 
 struct Engine::Impl {
   Impl(const EngineConfig& the_config, const Tokenizer& the_tokenizer, Executor& the_executor,
-       const Clock& the_clock, StepTrace* the_trace, EngineMetrics* the_metrics, RunWriter* the_record)
+       const Clock& the_clock, StepTrace* the_trace, EngineMetrics* the_metrics, RunWriter* the_record,
+       WarmStart* the_warm)
       : config(the_config),
         tokenizer(the_tokenizer),
         executor(the_executor),
         clock(the_clock),
         trace(the_trace),
         metrics(the_metrics),
+        warm(the_warm),
         scheduler(queue_in_front(the_config.scheduler), the_record) {
     thread = std::thread([this] { run(); });
   }
@@ -67,6 +69,7 @@ struct Engine::Impl {
 
   // The engine's thread.
   void run();
+  void begin_warm();
   void try_step();
   void step();
   void apply(Command command);
@@ -90,6 +93,7 @@ struct Engine::Impl {
   const Clock& clock;
   StepTrace* const trace;
   EngineMetrics* const metrics;
+  WarmStart* const warm;
 
   // The engine's thread alone.
   RecordedScheduler scheduler;

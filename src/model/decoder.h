@@ -43,6 +43,10 @@ class KvCache {
   /// Block `to` gets what block `from` of `source` has, for all layers of its group. Both caches are of one
   /// model and type.
   void copy_block(const KvCache& source, BlockId from, BlockId to);
+  /// All of a block, for keeping it elsewhere: whole_block_bytes() from or to `bytes`.
+  size_t whole_block_bytes() const { return groups_.layers_per_block * block_bytes_; }
+  void read_block(BlockId block, std::span<std::byte> bytes) const;
+  void write_block(BlockId block, std::span<const std::byte> bytes);
 
  private:
   std::byte* parts(uint32_t place) { return data_.data() + size_t{place} * num_blocks_ * block_bytes_; }
