@@ -1,4 +1,4 @@
-#include "tests/control/oracle_executor.h"
+#include "tests/control/property/oracle_executor.h"
 
 #include <algorithm>
 #include <numeric>
