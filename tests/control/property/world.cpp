@@ -27,7 +27,7 @@ World::World(const Story& story)
       scheduler_(config_),
       executor_(config_.num_blocks, config_.block_size, story.operations.size(), config_.kv_windows,
                 config_.num_host_blocks),
-      pool_(config_) {}
+      model_(config_) {}
 
 std::string World::run() {
   for (size_t i = 0; i < story_.operations.size(); ++i) {
@@ -48,7 +48,7 @@ void World::operate(const Operation& operation) {
       return abort(operation.other);
     case Operation::Kind::kReset:
       scheduler_.reset_prefix_cache();
-      pool_.reset();
+      model_.reset();
       return check();
     case Operation::Kind::kStep:
       open(operation.milliseconds, operation.fails);
@@ -94,7 +94,7 @@ void World::add(SeqSpec spec, uint32_t stop_after) {
   const uint64_t length = spec.prompt.size() + spec.max_tokens;
   const bool fits = length <= config_.max_model_len &&
                     blocks_held(config_.kv_windows, length - 1, 1, config_.block_size) <= config_.num_blocks;
-  const bool has_place = pool_.num_waiting() < config_.max_waiting;
+  const bool has_place = model_.num_waiting() < config_.max_waiting;
   const auto added = scheduler_.add(spec);
   if (added.has_value() != (fits && has_place)) return fail("a sequence is taken or refused wrongly");
   if (!added) {
@@ -105,7 +105,7 @@ void World::add(SeqSpec spec, uint32_t stop_after) {
     return;
   }
   executor_.expect(spec);
-  pool_.add(spec, executor_.solo(spec.id).tokens);
+  model_.add(spec, executor_.solo(spec.id).tokens);
   records_[spec.id] = {.spec = std::move(spec), .stop_after = stop_after, .output = {}};
   check();
 }
@@ -113,11 +113,11 @@ void World::add(SeqSpec spec, uint32_t stop_after) {
 void World::abort(SeqId id) {
   scheduler_.abort(id);
   check();
-  if (!pool_.knows(id)) return;
+  if (!model_.knows(id)) return;
   ++coverage_.aborts;
   coverage_.aborts_inside += plan_ ? 1 : 0;
   records_.at(id).ended = true;
-  pool_.abort(id);
+  model_.abort(id);
   check_counts();
 }
 
@@ -135,8 +135,8 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
     return;
   }
   if (num_tokens(plan) > config_.max_num_batched_tokens) fail("over the token budget");
-  pool_.plan(plan);
-  if (!pool_.error().empty()) fail(pool_.error());
+  model_.plan(plan);
+  if (!model_.error().empty()) fail(model_.error());
   if (!error_.empty()) return;  // the executor might trip over it
   result_ = executor_.execute(plan);
   if (!executor_.error().empty()) fail(executor_.error());
@@ -147,16 +147,16 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
 void World::close() {
   if (!plan_) return;
   const StepPlan plan = *std::exchange(plan_, std::nullopt);
-  const uint64_t preemptions = pool_.counts().preemptions;
+  const uint64_t preemptions = model_.counts().preemptions;
   const std::vector<SeqEvent> events = scheduler_.commit(plan, std::move(result_));
-  pool_.commit(plan, events);
+  model_.commit(plan, events);
   std::vector<SeqId> stops;
   for (const SeqEvent& event : events) take(event, stops);
   check();
   check_counts();
   const StepStats& stats = scheduler_.stats();
   if (stats.step != plan.step || stats.total_preemptions != preemptions ||
-      stats.total_copies != pool_.counts().copies ||
+      stats.total_copies != model_.counts().copies ||
       stats.prefill_tokens + stats.decode_tokens != num_tokens(plan) || stats.admitted != plan.added.size() ||
       stats.copies != plan.copies.size() || stats.swapped_out != plan.moves_out.size() ||
       stats.swapped_in != plan.moves_in.size()) {
@@ -223,7 +223,7 @@ void World::drain() {
     if (!record.ended) fail(fmt::format("sequence {} never ended", id));
   }
   scheduler_.reset_prefix_cache();
-  pool_.reset();
+  model_.reset();
   SeqSpec last;  // alone in an empty house; with it the executor hears of all ends before
   last.id = records_.empty() ? 0 : records_.rbegin()->first + 1;
   last.prompt = {0};
@@ -245,18 +245,18 @@ void World::drain() {
 void World::check() {
   if (!error_.empty()) return;
   if (const std::string wrong = scheduler_.check_invariants(); !wrong.empty()) fail(wrong);
-  if (!pool_.error().empty()) fail(pool_.error());
+  if (!model_.error().empty()) fail(model_.error());
 }
 
 void World::check_counts() {
-  pool_.compare(scheduler_.stats());
-  if (!pool_.error().empty()) fail(pool_.error());
+  model_.compare(scheduler_.stats());
+  if (!model_.error().empty()) fail(model_.error());
 }
 
 // ---- coverage ----
 
 void World::add_to(Coverage& sum) const {
-  const NaivePool::Counts& own = pool_.counts();
+  const NaiveModel::Counts& own = model_.counts();
   ++sum.stories;
   sum.steps += coverage_.steps;
   sum.preempting_steps += coverage_.preempting_steps;
@@ -265,21 +265,21 @@ void World::add_to(Coverage& sum) const {
   sum.stops += coverage_.stops;
   sum.failures += coverage_.failures;
   sum.refusals += coverage_.refusals;
-  sum.pool.admissions += own.admissions;
-  sum.pool.hits += own.hits;
-  sum.pool.forks += own.forks;
-  sum.pool.overtakes += own.overtakes;
-  sum.pool.preemptions += own.preemptions;
-  sum.pool.chosen_victims += own.chosen_victims;
-  sum.pool.protections += own.protections;
-  sum.pool.swapped_out += own.swapped_out;
-  sum.pool.swapped_in += own.swapped_in;
-  sum.pool.too_big_to_swap += own.too_big_to_swap;
-  sum.pool.copies += own.copies;
-  sum.pool.deduplicated += own.deduplicated;
-  sum.pool.evictions += own.evictions;
-  sum.pool.left_behind += own.left_behind;
-  sum.pool.forgotten += own.forgotten;
+  sum.model.admissions += own.admissions;
+  sum.model.hits += own.hits;
+  sum.model.forks += own.forks;
+  sum.model.overtakes += own.overtakes;
+  sum.model.preemptions += own.preemptions;
+  sum.model.chosen_victims += own.chosen_victims;
+  sum.model.protections += own.protections;
+  sum.model.swapped_out += own.swapped_out;
+  sum.model.swapped_in += own.swapped_in;
+  sum.model.too_big_to_swap += own.too_big_to_swap;
+  sum.model.copies += own.copies;
+  sum.model.deduplicated += own.deduplicated;
+  sum.model.evictions += own.evictions;
+  sum.model.left_behind += own.left_behind;
+  sum.model.forgotten += own.forgotten;
   sum.steps_by_batching[static_cast<size_t>(config_.batching)] += coverage_.steps;
   sum.admissions_by_scheduling[static_cast<size_t>(config_.scheduling)] += own.admissions;
   sum.overtakes_by_scheduling[static_cast<size_t>(config_.scheduling)] += own.overtakes;
@@ -304,17 +304,17 @@ std::string to_string(const Coverage& c) {
   };
   std::string text;
   text += fmt::format("{} stories, {} steps, of these {} preempt; {} admissions, of these {} hit\n",
-                      c.stories, c.steps, percent(c.preempting_steps, c.steps), c.pool.admissions,
-                      percent(c.pool.hits, c.pool.admissions));
+                      c.stories, c.steps, percent(c.preempting_steps, c.steps), c.model.admissions,
+                      percent(c.model.hits, c.model.admissions));
   text += fmt::format(
       "{} aborts, of these {} within a step; {} ends by a stop string, {} failures, {} refusals, "
       "{} sequences protected\n",
-      c.aborts, c.aborts_inside, c.stops, c.failures, c.refusals, c.pool.protections);
+      c.aborts, c.aborts_inside, c.stops, c.failures, c.refusals, c.model.protections);
   text += fmt::format(
       "blocks: {} swapped out, {} in, {} preempted without room on the host, {} copies, "
       "{} deduplicated, {} evicted, {} left behind, {} forgotten; {} forks that share\n",
-      c.pool.swapped_out, c.pool.swapped_in, c.pool.too_big_to_swap, c.pool.copies, c.pool.deduplicated,
-      c.pool.evictions, c.pool.left_behind, c.pool.forgotten, c.pool.forks);
+      c.model.swapped_out, c.model.swapped_in, c.model.too_big_to_swap, c.model.copies, c.model.deduplicated,
+      c.model.evictions, c.model.left_behind, c.model.forgotten, c.model.forks);
   text += "steps: " + by_name(c.steps_by_batching, kBatchingNames) + "\n";
   text += "admissions: " + by_name(c.admissions_by_scheduling, kSchedulingNames) + "\n";
   text +=

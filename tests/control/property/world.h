@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "control/scheduler.h"
-#include "tests/control/property/naive_pool.h"
+#include "tests/control/property/naive_model.h"
 #include "tests/control/property/oracle_executor.h"
 #include "tests/control/property/story.h"
 
@@ -22,7 +22,7 @@ struct Coverage {
   uint64_t stops = 0;          // ends from outside after a token, as by a stop string
   uint64_t failures = 0;       // of sequences in the executor
   uint64_t refusals = 0;
-  NaivePool::Counts pool;
+  NaiveModel::Counts model;
   uint64_t steps_by_batching[std::size(kBatchingNames)] = {};
   uint64_t admissions_by_scheduling[std::size(kSchedulingNames)] = {};
   uint64_t overtakes_by_scheduling[std::size(kSchedulingNames)] = {};
@@ -74,7 +74,7 @@ class World {
   const SchedulerConfig& config_;
   Scheduler scheduler_;
   OracleExecutor executor_;
-  NaivePool pool_;
+  NaiveModel model_;
   std::map<SeqId, Record> records_;  // of all that were taken
   std::optional<StepPlan> plan_;     // that is open
   StepResult result_;
