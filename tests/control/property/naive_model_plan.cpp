@@ -322,8 +322,10 @@ std::optional<int64_t> NaiveModel::rank(const Sequence& seq) const {
 NaiveModel::Sequence* NaiveModel::first_by_rank() {
   Sequence* first = nullptr;
   int64_t lowest = 0;
+  uint32_t compared = 0;
   for (const auto& [order, seq] : waiting_) {
     if (waits_for_parent(*seq)) continue;
+    if (config_.scheduling == SchedulingKind::kLpm && ++compared > 64) break;
     const std::optional<int64_t> own = rank(*seq);
     if (!own) return nullptr;
     if (first != nullptr && *own >= lowest) continue;

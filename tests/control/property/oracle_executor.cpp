@@ -76,6 +76,11 @@ StepResult OracleExecutor::execute(const StepPlan& plan, uint32_t error_every) {
   return result;
 }
 
+void OracleExecutor::forget() {
+  std::ranges::fill(places_, Place{});
+  std::ranges::fill(host_places_, Place{});
+}
+
 /// All that comes before computing, in the order that step.h gives.
 void OracleExecutor::set_up(const StepPlan& plan) {
   for (const SlotId slot : plan.removed) {

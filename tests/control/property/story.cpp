@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/kv_windows.h"
 #include "base/rng.h"
 
 namespace quire::test {
@@ -36,6 +37,7 @@ Operation plan_only(uint32_t milliseconds, uint32_t fails) {
   return {.kind = Operation::Kind::kPlan, .milliseconds = milliseconds, .fails = fails};
 }
 Operation commit_open() { return {.kind = Operation::Kind::kCommit}; }
+Operation lose_executor() { return {.kind = Operation::Kind::kLose}; }
 
 // ---- making one ----
 
@@ -47,19 +49,31 @@ class Author {
 
   Story write() {
     Story story;
+    crowded_ = one_in(4);
     story.config = config();
-    longest_text_ = 1 + below(4 * story.config.block_size + 4);
-    failing_ = one_in(3);
-    const uint32_t count = 20 + below(260);
+    const auto longest =
+        static_cast<uint32_t>(longest_sequence(story.config.kv_windows, story.config.num_blocks,
+                                               story.config.block_size, story.config.max_model_len));
+    longest_text_ = 1 + below(std::max(longest / 2, 1U));
+    longest_own_ = 1 + below(std::max(longest / 4, 1U));
+    longest_answer_ = 1 + below(std::max(longest / 2, 1U));
+    if (crowded_) {
+      longest_text_ = longest_own_ = 3;
+      longest_answer_ = 1 + longest * 3 / 4;
+    }
+    newcomers_ = 10 + below(30);
+    aborts_ = crowded_ ? below(2) : 3;
+    failing_ = !crowded_ && one_in(3);
+    const uint32_t count = 20 + below(400);
     while (story.operations.size() < count) {
       const uint32_t dice = below(100);
-      if (dice < 30) {
+      if (dice < newcomers_) {
         story.operations.push_back(newcomer());
-      } else if (dice < 35) {
+      } else if (dice < newcomers_ + aborts_) {
         story.operations.push_back(abort_of(recent(15)));
-      } else if (dice < 36) {
+      } else if (dice == newcomers_ + aborts_ && one_in(4)) {
         story.operations.push_back(reset_cache());
-      } else if (dice < 86) {
+      } else if (dice < (crowded_ ? 98 : 90)) {
         story.operations.push_back(step(below(4), failure()));
       } else {
         interrupted_step(story.operations);
@@ -76,16 +90,17 @@ class Author {
     return static_cast<Kind>(below(count));
   }
 
+  /// A crowded one has many sequences in few blocks, some of them long: those are preempted again and again.
   SchedulerConfig config() {
     SchedulerConfig made;
-    made.block_size = 1 + below(6);
-    made.num_blocks = 4 + below(one_in(2) ? 12 : 40);
-    made.max_num_seqs = 1 + below(12);
+    made.block_size = 1 + below(crowded_ ? 2 : 6);
+    made.num_blocks = crowded_ ? 20 + below(40) : 4 + below(one_in(2) ? 12 : 60);
+    made.max_num_seqs = crowded_ ? 8 + below(16) : 1 + below(12);
     made.max_num_batched_tokens = made.max_num_seqs + below(one_in(2) ? 4 : 30);
-    made.max_model_len = 10 + below(100);
-    made.max_waiting = 2 + below(30);
-    made.watermark_bp = one_in(8) ? 20000 : below(2) * below(1000);
-    made.enable_prefix_caching = !one_in(5);
+    made.max_model_len = crowded_ ? 100 : 10 + below(100);
+    made.max_waiting = one_in(8) ? 80 : 2 + below(30);
+    made.watermark_bp = crowded_ ? 0 : one_in(8) ? 20000 : below(2) * below(1000);
+    made.enable_prefix_caching = !one_in(crowded_ ? 2 : 6);
     if (one_in(2)) {  // K/V groups
       made.kv_windows.resize(1 + below(4));
       for (uint32_t& window : made.kv_windows) window = one_in(3) ? 0 : 1 + below(30);
@@ -107,17 +122,17 @@ class Author {
     made.id = next_id_++;
     made.text = below(kTexts);
     made.length = below(longest_text_ + 1);
-    made.own = below(12) + (made.length == 0 ? 1 : 0);
-    made.max_tokens = 1 + below(25);
+    made.own = below(longest_own_ + 1) + (made.length == 0 ? 1 : 0);
+    made.max_tokens = 1 + below((crowded_ && one_in(2) ? 6 : longest_answer_) + 1);
     made.salt = one_in(5) ? 1 : 0;
     made.choice = below(2);
-    made.stop_token = one_in(8) ? 1 + below(kVocabulary) : 0;
-    made.stop_after = one_in(10) ? 1 + below(6) : 0;
+    made.stop_token = !crowded_ && one_in(12) ? 1 + below(kVocabulary) : 0;
+    made.stop_after = !crowded_ && one_in(10) ? 1 + below(6) : 0;
     made.penalties = one_in(10);
     made.priority = static_cast<int32_t>(below(7)) - 3;
     made.tenant = below(3);
     made.deadline = below(200);
-    made.expected = one_in(2) ? 1 + below(25) : 0;
+    made.expected = one_in(8) ? 0 : 1 + below(longest_answer_);
     return made;
   }
 
@@ -138,12 +153,17 @@ class Author {
       const uint32_t dice = below(10);
       operations.push_back(dice < 7 ? abort_of(recent(15)) : dice < 9 ? newcomer() : reset_cache());
     }
-    operations.push_back(commit_open());
+    operations.push_back(one_in(40) ? lose_executor() : commit_open());
   }
 
   SplitMix64 random_;
   SeqId next_id_ = 0;
+  bool crowded_ = false;
   uint32_t longest_text_ = 0;
+  uint32_t longest_own_ = 0;
+  uint32_t longest_answer_ = 0;
+  uint32_t newcomers_ = 0;  // in a hundred operations
+  uint32_t aborts_ = 0;
   bool failing_ = false;
 };
 
@@ -250,6 +270,8 @@ std::string to_string(const Operation& operation) {
       return fmt::format("plan_only({})", step_arguments(operation));
     case Operation::Kind::kCommit:
       return "commit_open()";
+    case Operation::Kind::kLose:
+      return "lose_executor()";
   }
   return "?";
 }

@@ -42,6 +42,7 @@ struct Operation {
     kStep,    // plan, execute, commit
     kPlan,    // plan and execute; what comes until kCommit (or the next step) happens in between
     kCommit,  // of an earlier kPlan
+    kLose,    // the executor fails as a whole, in a step if one is open: all end, and K/V is lost
   };
   Kind kind = Kind::kStep;
   Request request;
@@ -57,6 +58,7 @@ Operation reset_cache();
 Operation step(uint32_t milliseconds = 0, uint32_t fails = 0);
 Operation plan_only(uint32_t milliseconds = 0, uint32_t fails = 0);
 Operation commit_open();
+Operation lose_executor();
 
 struct Story {
   SchedulerConfig config;

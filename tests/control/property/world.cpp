@@ -57,6 +57,8 @@ void World::operate(const Operation& operation) {
       return open(operation.milliseconds, operation.fails);
     case Operation::Kind::kCommit:
       return close();
+    case Operation::Kind::kLose:
+      return lose_executor();
   }
 }
 
@@ -135,6 +137,7 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
     return;
   }
   if (num_tokens(plan) > config_.max_num_batched_tokens) fail("over the token budget");
+  before_plan_ = model_.counts();
   model_.plan(plan);
   if (!model_.error().empty()) fail(model_.error());
   if (!error_.empty()) return;  // the executor might trip over it
@@ -147,7 +150,8 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
 void World::close() {
   if (!plan_) return;
   const StepPlan plan = *std::exchange(plan_, std::nullopt);
-  const uint64_t preemptions = model_.counts().preemptions;
+  const uint64_t preempted = model_.counts().preemptions - before_plan_.preemptions;
+  const StepStats before = scheduler_.stats();
   const std::vector<SeqEvent> events = scheduler_.commit(plan, std::move(result_));
   model_.commit(plan, events);
   std::vector<SeqId> stops;
@@ -155,8 +159,9 @@ void World::close() {
   check();
   check_counts();
   const StepStats& stats = scheduler_.stats();
-  if (stats.step != plan.step || stats.total_preemptions != preemptions ||
-      stats.total_copies != model_.counts().copies ||
+  if (stats.step != plan.step || stats.preempted != preempted ||
+      stats.total_preemptions != before.total_preemptions + preempted ||
+      stats.total_copies != before.total_copies + stats.copies ||
       stats.prefill_tokens + stats.decode_tokens != num_tokens(plan) || stats.admitted != plan.added.size() ||
       stats.copies != plan.copies.size() || stats.swapped_out != plan.moves_out.size() ||
       stats.swapped_in != plan.moves_in.size()) {
@@ -168,6 +173,16 @@ void World::close() {
     ++coverage_.stops;
     abort(id);
   }
+}
+
+void World::lose_executor() {
+  ++coverage_.losses;
+  for (const auto& [id, record] : records_) {
+    if (!record.ended) abort(id);
+  }
+  operate(reset_cache());
+  executor_.forget();
+  plan_.reset();
 }
 
 void World::take(const SeqEvent& event, std::vector<SeqId>& stops) {
@@ -265,6 +280,7 @@ void World::add_to(Coverage& sum) const {
   sum.stops += coverage_.stops;
   sum.failures += coverage_.failures;
   sum.refusals += coverage_.refusals;
+  sum.losses += coverage_.losses;
   sum.model.admissions += own.admissions;
   sum.model.hits += own.hits;
   sum.model.forks += own.forks;
@@ -307,9 +323,10 @@ std::string to_string(const Coverage& c) {
                       c.stories, c.steps, percent(c.preempting_steps, c.steps), c.model.admissions,
                       percent(c.model.hits, c.model.admissions));
   text += fmt::format(
-      "{} aborts, of these {} within a step; {} ends by a stop string, {} failures, {} refusals, "
+      "{} aborts, of these {} within a step; {} ends by a stop string, {} failures, {} losses of all, {} "
+      "refusals, "
       "{} sequences protected\n",
-      c.aborts, c.aborts_inside, c.stops, c.failures, c.refusals, c.model.protections);
+      c.aborts, c.aborts_inside, c.stops, c.failures, c.losses, c.refusals, c.model.protections);
   text += fmt::format(
       "blocks: {} swapped out, {} in, {} preempted without room on the host, {} copies, "
       "{} deduplicated, {} evicted, {} left behind, {} forgotten; {} forks that share\n",

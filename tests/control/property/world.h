@@ -22,6 +22,7 @@ struct Coverage {
   uint64_t stops = 0;          // ends from outside after a token, as by a stop string
   uint64_t failures = 0;       // of sequences in the executor
   uint64_t refusals = 0;
+  uint64_t losses = 0;  // of the executor
   NaiveModel::Counts model;
   uint64_t steps_by_batching[std::size(kBatchingNames)] = {};
   uint64_t admissions_by_scheduling[std::size(kSchedulingNames)] = {};
@@ -61,6 +62,7 @@ class World {
   void abort(SeqId id);
   void open(uint32_t milliseconds, uint32_t fails);
   void close();
+  void lose_executor();
   void take(const SeqEvent& event, std::vector<SeqId>& stops);
   void drain();
   void finish_all();
@@ -77,6 +79,7 @@ class World {
   NaiveModel model_;
   std::map<SeqId, Record> records_;  // of all that were taken
   std::optional<StepPlan> plan_;     // that is open
+  NaiveModel::Counts before_plan_;
   StepResult result_;
   Nanos now_ = 0;
   Coverage coverage_;
