@@ -117,6 +117,17 @@ void NaiveModel::add(const SeqSpec& spec, std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) seq.text += static_cast<char>('a' + token);
   seq.prompt = seq.total = static_cast<uint32_t>(spec.prompt.size());
   seq.table.resize(groups_);
+  join_queue(seq);
+}
+
+void NaiveModel::join_queue(Sequence& seq) {
+  int64_t least = INT64_MAX;
+  for (const auto& [id, tenant] : tenants_) {
+    if (tenant.waiting > 0) least = std::min(least, tenant.served);
+  }
+  if (waiting_.empty()) least = served_last_;
+  Tenant& own = tenants_[seq.spec.tenant];
+  if (own.waiting++ == 0) own.served = std::max(own.served, least);
   waiting_.emplace(seq.order, &seq);
 }
 
@@ -134,6 +145,9 @@ void NaiveModel::end(Sequence& seq) {
 
 void NaiveModel::leave_queue(Sequence& seq) {
   waiting_.erase(seq.order);
+  Tenant& own = tenants_.at(seq.spec.tenant);
+  --own.waiting;
+  served_last_ = own.served;
   for (const Column& column : seq.host) {
     for (const BlockId block : column) {
       if (block != kNoBlock) free_host_.insert(block);

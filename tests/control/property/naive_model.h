@@ -23,7 +23,7 @@ namespace quire::test {
 /// shares no code with BlockPool, PrefixCache, the policies or the scheduler.
 ///
 /// Left to the plan are the numbers of slots and blocks, which cached block is evicted (but it must be one
-/// that may, and none may be free), and the order of `fair` and of `srpt` where lengths are estimated.
+/// that may, and none may be free), and the order of `srpt` where lengths are estimated.
 class NaiveModel {
  public:
   explicit NaiveModel(const SchedulerConfig& config);
@@ -116,6 +116,7 @@ class NaiveModel {
   /// Publishes the rows that become full between so many tokens. Returns where another block took the place.
   std::set<Entry> publish(Sequence& seq, uint32_t from, uint32_t to);
   Contents contents(const Sequence& seq, uint32_t group, uint32_t row) const;
+  void join_queue(Sequence& seq);
   void leave_queue(Sequence& seq);
   void end(Sequence& seq);
 
@@ -164,7 +165,13 @@ class NaiveModel {
   std::map<uint64_t, Sequence*> waiting_;  // by arrival
   std::vector<Sequence*> running_;         // in order of admission
   std::map<SlotId, Sequence*> by_slot_;
-  std::set<SlotId> gone_;  // slots taken back that the executor was not told of
+  struct Tenant {
+    int64_t served = 0;
+    uint32_t waiting = 0;
+  };
+  std::map<uint64_t, Tenant> tenants_;
+  int64_t served_last_ = 0;  // what the tenant had got that left the queue last
+  std::set<SlotId> gone_;    // slots taken back that the executor was not told of
   uint64_t arrivals_ = 0;
   uint64_t first_admissions_ = 0;
   bool batch_open_ = false;  // static batching: more come in

@@ -132,7 +132,7 @@ void NaiveModel::preempt(Sequence& seq, const StepPlan& plan) {
   gone_.insert(*seq.slot);
   seq.slot.reset();
   std::erase(running_, &seq);
-  waiting_.emplace(seq.order, &seq);
+  join_queue(seq);
 }
 
 void NaiveModel::swap_out(Sequence& seq, const StepPlan& plan) {
@@ -167,6 +167,7 @@ void NaiveModel::compute(Sequence& seq, uint64_t tokens, const StepPlan& plan) {
   }
   seq.planned = true;
   budget_ -= tokens;
+  if (tokens == seq.remaining()) tenants_.at(seq.spec.tenant).served += 2;
   const uint32_t end = seq.computed + static_cast<uint32_t>(tokens);
   if ((step.rows == LogitRows::kLast) != (end == seq.total)) fail("sequence {} samples at {}", seq.id(), end);
   const size_t known = seq.table[0].size();
@@ -222,6 +223,8 @@ void NaiveModel::plan_admissions(const StepPlan& plan) {
     }
     admit(*first, plan.added[added_++], plan);
     if (!error_.empty()) return;
+    // The first time that it comes in, its prompt is counted.
+    if (first->preemptions == 0) tenants_.at(first->spec.tenant).served += first->prompt - first->computed;
     compute(*first, std::min<uint64_t>({room(*first), budget_, first->remaining()}), plan);
   }
   batch_open_ = budget_ == 0 && running_.size() < config_.max_num_seqs && !waiting_.empty();
@@ -311,7 +314,7 @@ std::optional<int64_t> NaiveModel::rank(const Sequence& seq) const {
     case SchedulingKind::kPriority:
       return spec.priority * config_.priority_aging + spec.arrived;
     case SchedulingKind::kFair:
-      return std::nullopt;
+      return tenants_.at(spec.tenant).served;
     case SchedulingKind::kLpm:
       if (seq.passed >= 32) return INT64_MIN;
       return -static_cast<int64_t>(find_in_index(seq).tokens);
