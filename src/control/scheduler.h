@@ -82,8 +82,8 @@ struct StepStats {
 /// docs/control-plane.md tells the rules and why they end.
 ///
 /// Use: add* -> plan -> (executor) -> commit -> plan ... A plan that is not empty must be executed and
-/// committed before the next is made. (If the executor fails as a whole: abort every sequence; plans then go
-/// on, for a fresh executor.) While has_work(), no plan is empty.
+/// committed before the next is made. (If the executor fails as a whole: abort every sequence and reset the
+/// prefix cache; plans then go on, for one without K/V.) While has_work(), no plan is empty.
 class Scheduler {
  public:
   /// Throws Error if the configuration cannot work.
