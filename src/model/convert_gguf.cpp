@@ -245,12 +245,13 @@ void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem:
 
 void directory_to_gguf(const std::filesystem::path& dir, const std::filesystem::path& out,
                        const GgmlType& type, const GgufMetadata& tokenizer) {
-  const ModelConfig config = load_model_config(dir);
+  ModelConfig config = load_model_config(dir);
   const GgufFamily* family = find_gguf_family(config.architecture);
   if (family == nullptr) {
     throw file_error(dir, fmt::format("{} cannot be written as GGUF", config.architecture));
   }
   const auto file = Checkpoint::open(dir);
+  settle_head(config, *file);
   check_tensors(config, *file);
 
   GgufMetadata metadata;

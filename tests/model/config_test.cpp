@@ -513,7 +513,7 @@ TEST_F(Config, EveryFamilyIsFoundAndItsTensorsHaveNamesOfTheirOwn) {
 TEST_F(Config, NaNWeightsAreAWarning) {
   json::object json = base_config("LlamaForCausalLM");
   json["tie_word_embeddings"] = true;
-  const ModelConfig config = load(json);
+  ModelConfig config = load(json);
   ThreadPool pool(2);
   KernelContext context{best_isa_level(), pool};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
