@@ -14,19 +14,11 @@
 #include "model/families.h"
 #include "model/gguf_config.h"
 #include "model/layer_config.h"
+#include "model/limits.h"
 #include "model/rope_config.h"
 
 namespace quire {
 namespace {
-
-// Far above any model known, low enough that no product of two of them overflows 64 bits.
-constexpr int64_t kMaxVocab = 1 << 24;
-constexpr int64_t kMaxWidth = 1 << 18;
-constexpr int64_t kMaxLayers = 1 << 12;
-constexpr int64_t kMaxHeads = 1 << 12;
-constexpr int64_t kMaxHeadDim = 1 << 10;
-constexpr int64_t kMaxFfn = 1 << 21;
-constexpr int64_t kMaxPositions = 1 << 26;
 
 uint32_t size_of(const JsonObject& config, std::string_view key, int64_t max) {
   return static_cast<uint32_t>(config.integer(key, 1, max));

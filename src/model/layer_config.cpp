@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "model/limits.h"
 
 namespace quire {
 namespace {
 
 constexpr int64_t kMaxWindow = 1 << 26;
 constexpr int64_t kMaxExperts = 1 << 12;
-constexpr int64_t kMaxFfn = 1 << 21;
 constexpr uint64_t kMaxExpertsInAll = 1 << 16;  // four times the largest known; each is a few names in a list
 
 /// The list under `key`, nullptr if there is none. Throws if it has not one entry a layer.

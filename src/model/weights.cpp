@@ -148,7 +148,7 @@ class Loader {
   /// Quantized tensors come as `expand_to`.
   LoadedTensor load(const std::string& name, DType expand_to) {
     LoadedTensor tensor = file_.load(name, expand_to, context_.pool);
-    warn_if_not_finite(context_, tensor.view(), file_.path(), name);
+    warn_if_not_finite(context_, tensor.view(), file_.place(name));
     return tensor;
   }
 
@@ -360,13 +360,13 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
     used.insert(expected.name);
     const TensorFacts& tensor = file.at(expected.name);
     if (tensor.shape != expected.shape) {
-      throw file_error(file.path(),
-                       fmt::format("tensor '{}' has shape [{}], expected [{}]", expected.name,
-                                   fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
+      throw file.error(expected.name,
+                       fmt::format("has shape [{}], expected [{}]", fmt::join(tensor.shape, ", "),
+                                   fmt::join(expected.shape, ", ")));
     }
     if (tensor.dtype && !is_float(*tensor.dtype)) {
-      throw file_error(file.path(), fmt::format("tensor '{}' has dtype {}, a floating-point one was expected",
-                                                expected.name, tensor.format));
+      throw file.error(expected.name,
+                       fmt::format("has dtype {}, a floating-point one was expected", tensor.format));
     }
   }
   file.refuse_unused(used);

@@ -21,6 +21,7 @@
 namespace quire {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 json::object base_config(const char* architecture) {
@@ -602,9 +603,11 @@ TEST_F(Config, NaNWeightsAreAWarning) {
     SafetensorsWriter writer(dir_ / "model.safetensors", specs);
     writer.append(data);
     writer.finish();
+    const auto file = dir_ / "model.safetensors";
+    const uint64_t data_begin = std::filesystem::file_size(file) - bytes;
     EXPECT_THAT(warnings_of([&] { load_weights(dir_, config, DType::kF32, context); }),
-                HasSubstr("tensor 'model.layers.1.mlp.down_proj.weight': element 777 (byte " +
-                          std::to_string(777 * dtype_bytes(dtype)) + ") is NaN or infinite"));
+                HasSubstr(file.string() + ": at byte " + std::to_string(data_begin + at) +
+                          ": tensor 'model.layers.1.mlp.down_proj.weight': element 777 is NaN or infinite"));
   }
 }
 
@@ -628,11 +631,13 @@ TEST_F(Config, WrongTensorsAreNamed) {
   };
   EXPECT_EQ(message([](auto&) {}), "no error");
   EXPECT_EQ(message([](auto& specs) { specs.push_back({"more", DType::kI8, {3}}); }), "no error");
-  EXPECT_THAT(message([](auto& specs) {
-                specs[2].shape = {64, 65};
-              }),
-              HasSubstr(": tensor 'model.layers.0.self_attn.q_proj.weight' has shape [64, 65], expected [64, "
-                        "64]"));
+  EXPECT_THAT(
+      message([](auto& specs) {
+        specs[2].shape = {64, 65};
+      }),
+      AllOf(HasSubstr("model.safetensors: at byte "),
+            HasSubstr(": tensor 'model.layers.0.self_attn.q_proj.weight' has shape [64, 65], expected "
+                      "[64, 64]")));
   EXPECT_THAT(message([](auto& specs) {
                 specs.back().shape = {64, 1};
               }),
