@@ -206,11 +206,12 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   add_policy_options(command, options.policies);
 }
 
-LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
+LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest)
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest)) {}
+      decoder(Decoder::load(dir, std::move(config), pick_dtype(options.dtype, "--dtype"), context, longest)) {
+}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),

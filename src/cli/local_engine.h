@@ -52,7 +52,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options);
 /// A model in memory with all it needs to compute.
 struct LoadedModel {
   /// `longest`: see Decoder::load.
-  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0);
+  LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest = 0);
+  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0)
+      : LoadedModel(options, load_model_config(options.model), longest) {}
 
   std::filesystem::path dir;
   ThreadPool pool;

@@ -67,6 +67,10 @@ class Decoder {
   /// by it; 0, or more than the model has, is the model's. Throws Error naming file and tensor.
   static std::unique_ptr<Decoder> load(const std::filesystem::path& model, std::optional<DType> compute,
                                        KernelContext& context, uint32_t max_positions = 0);
+  /// The same of a model whose config is loaded already.
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, ModelConfig config,
+                                       std::optional<DType> compute, KernelContext& context,
+                                       uint32_t max_positions = 0);
   ~Decoder();
 
   const ModelConfig& config() const;

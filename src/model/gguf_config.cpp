@@ -171,8 +171,9 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
                      fmt::format("another than that of keys, {}, is not supported", head_dim));
   }
   if (head_dim < 1 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
-    throw keys.error(keys.has("attention.key_length") ? "attention.key_length" : "attention.head_count",
-                     fmt::format("{} heads in a width of {} give no head size", heads, hidden));
+    throw keys.error(
+        keys.has("attention.key_length") ? "attention.key_length" : "attention.head_count",
+        fmt::format("heads of {} elements: an even number up to {} was expected", head_dim, kMaxHeadDim));
   }
   json::object config = {
       {"architectures", json::array{gguf.architecture}},
@@ -237,6 +238,12 @@ json::object gguf_generation_json(const Gguf& file) {
   }
   constexpr const char* kTopK = "general.sampling.top_k";
   if (file.has(kTopK)) out["top_k"] = std::max<int64_t>(0, file.integer(kTopK, INT32_MIN, INT32_MAX));
+  if (out.empty()) return out;
+  // Greedy decoding is a temperature of 0 there, which Hugging Face refuses.
+  const json::value* temperature = out.if_contains("temperature");
+  const bool greedy = temperature != nullptr && temperature->to_number<double>() == 0.0;
+  out["do_sample"] = !greedy;
+  if (greedy) out.erase("temperature");
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "model/convert_gguf.h"
 #include "model/gguf_names.h"
 #include "model/inspect.h"
+#include "model/json_file.h"
 #include "model/make_model.h"
 #include "tests/model/gguf_support.h"
 #include "tests/model/runner.h"
@@ -58,6 +59,35 @@ TEST(GgufModel, TheDemoModelThereAndBack) {
   expect_same_tensors(dir, back);
   EXPECT_EQ(Safetensors::open(dir).tensors().size(), Safetensors::open(back).tensors().size());
   EXPECT_EQ(load_sampling_defaults(back).temperature, 0.7F);
+  // Without it transformers would decode greedily.
+  EXPECT_EQ(read_json_file(back / "generation_config.json").at("do_sample"), true);
+}
+
+TEST(GgufModel, GreedyDecodingThereAndBack) {
+  const auto dir = test::temp_dir() / "greedy";
+  std::filesystem::copy(test::demo_model_dir(), dir);
+  write_json_file(dir / "generation_config.json",
+                  {{"do_sample", false}, {"temperature", 0.7}, {"top_p", 0.9}});
+  const auto gguf = as_gguf(dir, kGgmlBF16);
+  EXPECT_EQ(load_sampling_defaults(gguf).temperature, 0.0F);
+  const auto back = test::temp_dir() / "back";
+  gguf_to_directory(gguf, back, std::nullopt);
+  const json::value generation = read_json_file(back / "generation_config.json");
+  EXPECT_EQ(generation.at("do_sample"), false);
+  EXPECT_FALSE(generation.as_object().contains("temperature"));
+  EXPECT_EQ(load_sampling_defaults(back).temperature, 0.0F);
+}
+
+TEST(GgufModel, WarningsAreSaidOnce) {
+  testing::internal::CaptureStderr();
+  const auto dir = test::temp_dir() / "strange";
+  std::filesystem::copy(test::demo_model_dir(), dir);
+  json::object config = read_json_file(dir / "config.json").get_object();
+  config["mystery"] = 1;
+  write_json_file(dir / "config.json", config);
+  as_gguf(dir, kGgmlBF16);
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(told.find("mystery"), told.rfind("mystery")) << told;
 }
 
 TEST(GgufModel, WiderTypesKeepEveryValue) {
