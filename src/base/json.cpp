@@ -26,8 +26,7 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
   return text;
 }
 
-json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth,
-                       uint64_t offset) {
+json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth) {
   json::parse_options options;
   options.max_depth = max_depth;
   json::stream_parser parser({}, options);
@@ -36,11 +35,10 @@ json::value parse_json(std::string_view text, const std::filesystem::path& where
   if (!failed && used < text.size()) {
     // What follows the value must be white space.
     const size_t rest = text.find_first_not_of(" \t\r\n", used);
-    if (rest != std::string_view::npos)
-      throw file_error(where, offset + rest, "text after the end of the JSON value");
+    if (rest != std::string_view::npos) throw file_error(where, rest, "text after the end of the JSON value");
   }
   if (!failed) parser.finish(failed);
-  if (failed) throw file_error(where, offset + used, fmt::format("not valid JSON: {}", failed.message()));
+  if (failed) throw file_error(where, used, fmt::format("not valid JSON: {}", failed.message()));
   return parser.release();
 }
 

@@ -21,10 +21,8 @@ inline constexpr uint64_t kMaxJsonFileBytes = uint64_t{256} << 20;
 /// The whole file as bytes. Throws Error (PATH: WHAT) if it cannot be read or is larger than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes = kMaxJsonFileBytes);
 
-/// Parses `text`, at most `max_depth` levels deep. Throws Error "WHERE: at byte N: WHAT", counted from
-/// `offset`, where in the file the text begins.
-json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth = 64,
-                       uint64_t offset = 0);
+/// Parses `text`, at most `max_depth` levels deep. Throws Error "WHERE: at byte N: WHAT".
+json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth = 64);
 
 json::value read_json_file(const std::filesystem::path& path);
 

@@ -112,7 +112,8 @@ class TwiceFinder {
   std::string tensor_;
 };
 
-void refuse_twice(std::string_view text, uint64_t text_begin, const std::filesystem::path& path) {
+/// Refuses what is no JSON and what has a key twice, by its place in the file.
+void check_text(std::string_view text, uint64_t text_begin, const std::filesystem::path& path) {
   json::parse_options options;
   options.max_depth = kHeaderDepth;
   json::basic_parser<TwiceFinder> parser(options);
@@ -120,7 +121,13 @@ void refuse_twice(std::string_view text, uint64_t text_begin, const std::filesys
   json::error_code failed;
   const size_t stopped = parser.write_some(false, text.data(), text.size(), failed);
   const auto& found = parser.handler().found;
-  if (!found) return;
+  if (!found) {
+    const size_t end = failed ? stopped : text.find_first_not_of(" \t\r\n", stopped);
+    if (end == std::string_view::npos) return;
+    throw file_error(
+        path, text_begin + end,
+        failed ? fmt::format("not valid JSON: {}", failed.message()) : "text after the end of the header");
+  }
   const std::string what = found->is_tensor
                                ? fmt::format("tensor {} is there twice", quoted_name(found->tensor))
                                : fmt::format("tensor {}: key {} is there twice", quoted_name(found->tensor),
@@ -269,8 +276,8 @@ std::vector<TensorEntry> parse_safetensors_header(std::span<const std::byte> fil
   if (text.empty() || text.front() != '{') {
     throw file_error(path, kLengthBytes, "a safetensors header must begin with '{'");
   }
-  const json::value header = parse_json(text, path, kHeaderDepth, kLengthBytes);
-  refuse_twice(text, kLengthBytes, path);
+  check_text(text, kLengthBytes, path);
+  const json::value header = parse_json(text, path, kHeaderDepth);
 
   std::vector<TensorEntry> entries;
   for (const auto& member : header.get_object()) {
