@@ -236,12 +236,18 @@ void add_device_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(0.01, 10000.0));
 }
 
-LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
+ModelConfig config_of(const ModelOptions& options) {
+  ModelConfig config = load_model_config(options.model);
+  limit_windows(config, options.sliding_window);
+  return config;
+}
+
+LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest)
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest,
-                            options.sliding_window)) {}
+      decoder(Decoder::load(dir, std::move(config), pick_dtype(options.dtype, "--dtype"), context, longest)) {
+}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),
@@ -302,8 +308,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
 }
 
 void LocalEngine::simulate(const EngineOptions& options, const std::string& served_name) {
-  facts = load_model_config(options.model.model);
-  limit_windows(facts, options.model.sliding_window);
+  facts = config_of(options.model);
   const DType dtype = pick_dtype(options.model.dtype, "--dtype").value_or(facts.dtype);
   const DType kv_dtype = pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(dtype);
   size_pool(options, model_shape(facts, kv_dtype), UINT64_MAX);

@@ -34,6 +34,9 @@ struct ModelOptions {
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 
+/// The model's, as far as the options leave it.
+ModelConfig config_of(const ModelOptions& options);
+
 /// The engine's side: how much runs at once and in how much memory.
 struct EngineOptions {
   ModelOptions model;
@@ -62,7 +65,9 @@ void add_device_options(CLI::App& command, EngineOptions& options);
 /// A model in memory with all it needs to compute.
 struct LoadedModel {
   /// `longest`: see Decoder::load.
-  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0);
+  LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest = 0);
+  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0)
+      : LoadedModel(options, config_of(options), longest) {}
 
   std::filesystem::path dir;
   ThreadPool pool;
