@@ -282,6 +282,8 @@ SamplingDefaults load_sampling_defaults(const std::filesystem::path& model) {
   }
   // Greedy decoding is what a file without sampling asks for.
   if (!config.boolean_or("do_sample", true)) out.temperature = 0.0F;
+  // One that asks for sampling and says no more means transformers' temperature.
+  if (config.has("do_sample") && !out.temperature) out.temperature = 1.0F;
   return out;
 }
 

@@ -172,9 +172,9 @@ class GgufCheckpoint : public Checkpoint {
       const auto dtype = place.plus_one ? DType::kF32 : stored_dtype(*tensor.type);
       tensors_.emplace(name, TensorFacts{std::string(tensor.type->name), dtype, tensor.shape, tensor.bytes});
     }
-    const std::string own_name = tensor.name;
-    if (!places_.emplace(name, std::move(place)).second) {
-      throw file_error(path_, fmt::format("tensor {} is there under two names", quoted_name(own_name)));
+    // try_emplace moves nothing where it finds one.
+    if (!places_.try_emplace(name, std::move(place)).second) {
+      throw tensor_error(tensor, "is there under two names");
     }
   }
 

@@ -554,6 +554,8 @@ TEST_F(Config, SamplingDefaults) {
   write_json_file(path, {{"do_sample", false}, {"temperature", 0.7}, {"top_k", -1}});
   EXPECT_EQ(load_sampling_defaults(dir_).temperature, 0.0F);
   EXPECT_EQ(load_sampling_defaults(dir_).top_k, 0);
+  write_json_file(path, {{"do_sample", true}});
+  EXPECT_EQ(load_sampling_defaults(dir_).temperature, 1.0F);
   for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty", "top_k"}) {
     write_json_file(path, json::object{{key, -3}});
     EXPECT_THROW(load_sampling_defaults(dir_), Error) << key;

@@ -76,6 +76,9 @@ TEST(GgufModel, GreedyDecodingThereAndBack) {
   EXPECT_EQ(generation.at("do_sample"), false);
   EXPECT_FALSE(generation.as_object().contains("temperature"));
   EXPECT_EQ(load_sampling_defaults(back).temperature, 0.0F);
+  write_json_file(dir / "generation_config.json", {{"do_sample", true}});
+  gguf_to_directory(as_gguf(dir, kGgmlBF16), back, std::nullopt);
+  EXPECT_EQ(read_json_file(back / "generation_config.json").at("do_sample"), true);
 }
 
 TEST(GgufModel, WarningsAreSaidOnce) {
