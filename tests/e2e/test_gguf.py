@@ -122,7 +122,10 @@ def test_errors_name_the_cause(args, said, tmp_path):
 
 def test_a_vocabulary_without_merges_is_an_error(demo_gguf, tmp_path):
     path = tmp_path / "no-merges.gguf"
-    path.write_bytes(demo_gguf.read_bytes().replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.mergez"))
+    content = demo_gguf.read_bytes()
+    for key in (b"tokenizer.ggml.merges", b"tokenizer.huggingface.json"):
+        content = content.replace(key, key[:-1] + b"_")
+    path.write_bytes(content)
     for args in (["tokenize", path, "-p", "x"], ["convert", path, tmp_path / "hf"]):
         run = quire(*args, check=False)
         assert run.returncode == 1
