@@ -33,6 +33,7 @@ struct SchedulerConfig {
   /// runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
+  bool admit_eagerly = false;  // with a block for it, and even in a step that preempts; only to compare with
 
   SchedulingKind scheduling = SchedulingKind::kFcfs;
   BatchingKind batching = BatchingKind::kContinuous;

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "engine/choice.h"
 #include "engine/metrics.h"
-#include "engine/recorded_scheduler.h"
+#include "record/recorded_scheduler.h"
 #include "engine/step_trace.h"
 
 namespace quire {
@@ -247,7 +247,7 @@ void Engine::Impl::step() {
   std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result));
   const Nanos committed = clock.now();
   if (config.check_invariants) {
-    if (const std::string broken = scheduler.check_invariants(); !broken.empty()) throw Error(broken);
+    if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty()) throw Error(broken);
   }
   if (trace != nullptr) {
     trace->write(started, scheduler.stats(), times, planned - started, committed - computed);
