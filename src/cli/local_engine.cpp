@@ -169,6 +169,14 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--isa", options.isa, "Kernels: auto, reference, avx2, avx512, avx512-bf16")
       ->capture_default_str()
       ->type_name("LEVEL");
+  command
+      .add_option(
+          "--sliding-window", options.sliding_window,
+          "Let every token see the last N only, and give back the blocks behind them; a model that was "
+          "not trained so gives other answers beyond N tokens. 0: as the model has it")
+      ->capture_default_str()
+      ->check(CLI::Range(0, INT32_MAX))
+      ->type_name("N");
 }
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {
@@ -229,7 +237,8 @@ LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest)) {}
+      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest,
+                            options.sliding_window)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),
@@ -281,6 +290,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
 
 void LocalEngine::simulate(const EngineOptions& options, const std::string& served_name) {
   facts = load_model_config(options.model.model);
+  limit_windows(facts, options.model.sliding_window);
   const DType dtype = pick_dtype(options.model.dtype, "--dtype").value_or(facts.dtype);
   const DType kv_dtype = pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(dtype);
   size_pool(options, model_shape(facts, kv_dtype), UINT64_MAX);

@@ -30,6 +30,7 @@ struct ModelOptions {
   std::string dtype = "auto";
   std::string isa = "auto";
   uint32_t threads = 0;  // 0: one a core
+  uint32_t sliding_window = 0;
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 

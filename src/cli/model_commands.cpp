@@ -206,8 +206,8 @@ int logits(const LogitsOptions& options) {
   LoadedModel model(options.model, length);
   constexpr uint32_t kBlockSize = 16;
   const uint32_t blocks = (length + kBlockSize - 1) / kBlockSize;
-  const auto num_groups = static_cast<uint32_t>(group_layers(config).windows.size());
-  KvCache cache(config, model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
+  const auto num_groups = static_cast<uint32_t>(group_layers(model.decoder->config()).windows.size());
+  KvCache cache(model.decoder->config(), model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
   const auto tables = consecutive_tables(num_groups, blocks, 0);
   const uint32_t chunk = options.chunk > 0 ? options.chunk : length;
 

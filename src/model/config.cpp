@@ -218,6 +218,12 @@ std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
 
 }  // namespace
 
+void limit_windows(ModelConfig& config, uint32_t window) {
+  for (uint32_t& of_layer : config.windows) {
+    if (window > 0 && (of_layer == 0 || of_layer > window)) of_layer = window;
+  }
+}
+
 ModelConfig load_model_config(const std::filesystem::path& model) {
   const bool gguf = is_gguf_file(model);
   const auto path = gguf ? model : model / "config.json";

@@ -64,9 +64,11 @@ class Decoder {
  public:
   /// Loads `model`, a directory or a GGUF file. `compute`: f32, f16 or bf16; nullopt is the checkpoint's
   /// (bf16 of quantized ones). `max_positions`: no sequence will be longer, and longrope chooses its factors
-  /// by it; 0, or more than the model has, is the model's. Throws Error naming file and tensor.
+  /// by it; 0, or more than the model has, is the model's. `sliding_window`: see limit_windows. Throws Error
+  /// naming file and tensor.
   static std::unique_ptr<Decoder> load(const std::filesystem::path& model, std::optional<DType> compute,
-                                       KernelContext& context, uint32_t max_positions = 0);
+                                       KernelContext& context, uint32_t max_positions = 0,
+                                       uint32_t sliding_window = 0);
   ~Decoder();
 
   const ModelConfig& config() const;
