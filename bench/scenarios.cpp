@@ -45,7 +45,7 @@ SchedulerConfig roomy(uint32_t max_num_seqs) {
   config.max_num_batched_tokens = 2048;
   config.max_model_len = 65536;
   config.max_waiting = UINT32_MAX;
-  config.costs = device().hints();
+  config.costs = device().hints(max_num_seqs);
   return config;
 }
 
@@ -221,11 +221,11 @@ json::object sharing() {
 json::object thrashing() {
   WorkloadConfig load;
   load.num_requests = 256;
-  load.prompt = Lengths::parse("uniform:16:128", "");
-  load.output = Lengths::parse("uniform:256:512", "");
+  load.prompt = Lengths::parse("uniform:512:1024", "");
+  load.output = Lengths::parse("uniform:256:1024", "");
   const Workload workload = make_workload(load);
   fmt::print(
-      "\n256 requests at once of 16 to 128 tokens with answers of 256 to 512; the pool holds 16,384 "
+      "\n256 requests at once of 512 to 1,024 tokens with answers of 256 to 1,024; the pool holds 16,384 "
       "tokens\n\n");
   fmt::print(
       "| prefix cache | admitted | watermark % | preemptions | computed again % | output tokens/s |\n"
@@ -233,7 +233,7 @@ json::object thrashing() {
   json::array rows;
   for (const bool caching : {false, true}) {
     for (const bool eager : {true, false}) {
-      for (const uint32_t watermark_bp : {0U, 100U, 500U, 1000U}) {
+      for (const uint32_t watermark_bp : {0U, 100U, 200U, 500U, 1000U}) {
         SchedulerConfig config = roomy(256);
         config.num_blocks = 1024;
         config.enable_prefix_caching = caching;
@@ -325,7 +325,7 @@ json::array azure(const std::string& trace) {
       "| speed | policy | TTFT mean s | p50 | p99 | e2e mean s | p50 | p99 | in time % | preemptions |\n");
   fmt::print("|---|---|---|---|---|---|---|---|---|---|\n");
   json::array rows;
-  for (const uint32_t speed : {1000U, 1500U, 2000U}) {
+  for (const uint32_t speed : {1000U, 1200U, 1300U, 1400U}) {
     Workload workload = read_trace(trace, {.speed_thousandths = speed});
     assign_service(workload, {.ttft_deadline_ms = Lengths::parse("uniform:1000:20000", "")});
     for (const Order& order : kOrders) {

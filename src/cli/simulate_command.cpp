@@ -67,7 +67,7 @@ SchedulerConfig scheduler_config(const Options& options) {
   config.enable_prefix_caching = options.enable_prefix_caching;
   config.admit_eagerly = options.admit_eagerly;
   apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
-  config.costs = options.cost.model().hints();
+  config.costs = options.cost.model().hints(config.max_num_seqs);
   return config;
 }
 

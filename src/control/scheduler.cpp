@@ -392,10 +392,11 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
     if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
     seq.table.release_behind(pool_, seq.computed);
     if (!wants_token) continue;
-    events.push_back(take_token(seq, std::move(got.tokens.front())));
-    if (!events.back().finish) continue;
+    SeqEvent& event = events.emplace_back();
+    take_token(seq, std::move(got.tokens.front()), event);
+    if (!event.finish) continue;
     ++next_stats_.finished;
-    finish(seq, *events.back().finish);
+    finish(seq, *event.finish);
   }
   update_stats();
   return events;
@@ -410,8 +411,7 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   }
 }
 
-SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
-  SeqEvent event;
+void Scheduler::take_token(Sequence& seq, SampledToken token, SeqEvent& event) {
   event.id = seq.spec.id;
   if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
   seq.tokens.push_back(token.token);
@@ -422,7 +422,6 @@ SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
     event.finish = FinishReason::kLength;
   }
   event.token = std::move(token);
-  return event;
 }
 
 void Scheduler::update_stats() {

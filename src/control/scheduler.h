@@ -163,7 +163,7 @@ class Scheduler {
   const Sequence* fork_parent(const Sequence& seq) const;
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
-  SeqEvent take_token(Sequence& seq, SampledToken token);
+  void take_token(Sequence& seq, SampledToken token, SeqEvent& event);
   void update_stats();
   void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;

@@ -34,11 +34,12 @@ struct CostModel {
     return time <= step ? 0 : static_cast<uint64_t>(time - step) * prefill_tokens_per_ms / 1'000'000;
   }
 
-  /// What a scheduler over such a device should believe; a decode is one of sixteen.
-  constexpr CostHints hints() const {
+  /// What a scheduler over such a device should believe, where `batch` (at least 1) sequences decode at once:
+  /// max_num_seqs, since it matters only when somebody waits.
+  constexpr CostHints hints(uint32_t batch) const {
     const auto least = [](Nanos time) { return time < 1 ? Nanos{1} : time; };
     return {.prefill_token = least(static_cast<Nanos>(1'000'000 / prefill_tokens_per_ms)),
-            .decode_token = least((step + decode + 15 * decode_more) / 16),
+            .decode_token = least((step + decode - decode_more) / batch + decode_more),
             .swap_block = least(swap_block)};
   }
 

@@ -38,6 +38,16 @@ TEST(CostModel, ATokenIsTheCheaperTheMoreDecodeAtOnce) {
   }
 }
 
+TEST(CostModel, HintsAreSharesOfAFullBatch) {
+  const CostModel cost{
+      .step = 1000, .prefill_tokens_per_ms = 4, .decode = 500, .decode_more = 20, .swap_block = 7};
+  EXPECT_EQ(cost.hints(1).prefill_token, 250'000);
+  EXPECT_EQ(cost.hints(1).decode_token, cost.duration(0, 1));
+  EXPECT_EQ(cost.hints(10).decode_token, cost.duration(0, 10) / 10);
+  EXPECT_EQ(cost.hints(1).swap_block, 7);
+  EXPECT_EQ((CostModel{.swap_block = 0}.hints(1).swap_block), 1);  // a scheduler wants no zeros
+}
+
 TEST(CostModel, SaysWhatFitsATime) {
   const CostModel cost;
   for (const Nanos time : {Nanos{0}, Nanos{1'000'000}, Nanos{1'000'001}, Nanos{400'000'000}}) {
