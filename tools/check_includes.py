@@ -17,7 +17,7 @@ ALLOWED = {
     "text": {"base"},
     "sample": {"base"},
     "exec": {"base", "tensor", "kernels", "model", "sample", "control/step.h"},
-    "sim": {"base", "control", "exec/executor.h"},
+    "sim": {"base", "control", "record", "exec/executor.h"},
     "audit": {"base", "control"},
     "record": {"base", "control"},
     "engine": {"base", "control", "record", "text", "exec/executor.h", "load/mapped_file.h"},

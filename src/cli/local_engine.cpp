@@ -317,6 +317,7 @@ void LocalEngine::simulate(const EngineOptions& options, const std::string& serv
   scheduler.max_num_batched_tokens = pick_budget(options, [&] {
     return std::min<uint64_t>(cost.prefill_tokens_in(static_cast<Nanos>(kStepSeconds * 1e9)), kMaxAutoBudget);
   });
+  scheduler.costs = cost.hints(scheduler.max_num_seqs);
   simulated = std::make_unique<SimExecutor>(
       scheduler, cost,
       SimTokens{.vocab_size = facts.vocab_size, .sayable = sayable_tokens(*tokenizer, facts.vocab_size)});

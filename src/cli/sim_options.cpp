@@ -31,6 +31,7 @@ CostModel CostOptions::model() const {
   cost.prefill_tokens_per_ms = prefill_tokens_per_ms;
   cost.decode = static_cast<Nanos>(decode_us * 1000);
   cost.decode_more = static_cast<Nanos>(decode_more_us * 1000);
+  cost.swap_block = static_cast<Nanos>(swap_block_us * 1000);
   cost.check();
   return cost;
 }
@@ -49,6 +50,7 @@ void add_cost_options(CLI::App& command, CostOptions& options) {
       "Prompt tokens computed in a millisecond", 1, "N");
   add("--cost-decode-us", options.decode_us, "One sequence that decodes", 0, "US");
   add("--cost-decode-more-us", options.decode_more_us, "Each further sequence that decodes with it", 0, "US");
+  add("--cost-swap-block-us", options.swap_block_us, "A block of K/V moved to the host, or back", 0, "US");
 }
 
 std::vector<TokenId> sayable_tokens(const Tokenizer& tokenizer, uint32_t vocab_size) {

@@ -18,6 +18,7 @@ struct CostOptions {
   uint64_t prefill_tokens_per_ms = 10;
   uint64_t decode_us = 10'000;
   uint64_t decode_more_us = 100;
+  uint64_t swap_block_us = 100;
 
   /// Throws Error if it makes no sense.
   CostModel model() const;

@@ -14,17 +14,22 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/policy_options.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
+#include "cli/workload_options.h"
+#include "record/config_json.h"
+#include "record/run_record.h"
 #include "sim/report.h"
 #include "sim/simulation.h"
-#include "sim/trace.h"
-#include "sim/workload.h"
 
 namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
+
+/// Of K/V, to say what a block takes of --swap-space: 32 layers with 8 K/V heads of 128 in bf16 (Llama 3 8B).
+constexpr uint64_t kTokenBytes = 131072;
 
 /// As the flags take them; what is empty is the default of the demo or of an ordinary run.
 struct Options {
@@ -37,22 +42,13 @@ struct Options {
   std::optional<uint32_t> max_waiting;
   bool enable_prefix_caching = true;
 
-  std::string trace;
-  std::optional<uint32_t> requests;
-  std::optional<std::string> rate;
-  std::optional<uint32_t> burst;
-  std::optional<std::string> burst_every;
-  std::optional<std::string> prompt;
-  std::optional<std::string> output;
-  std::optional<uint32_t> shared_prefix;
-  std::optional<uint32_t> shared_prefixes;
-  std::string zipf = "1";
-  std::string trace_speed = "1";
-  uint64_t seed = 0;
-
+  WorkloadOptions workload;
+  PolicyOptions policies;
+  bool admit_eagerly = false;
   CostOptions cost;
   std::optional<uint32_t> every;
   std::string json_file;
+  std::string decision_log;
 };
 
 SchedulerConfig scheduler_config(const Options& options) {
@@ -69,36 +65,10 @@ SchedulerConfig scheduler_config(const Options& options) {
       options.max_model_len.value_or(static_cast<uint32_t>(std::min<uint64_t>(pool, UINT32_MAX)));
   config.max_waiting = options.max_waiting.value_or(UINT32_MAX);
   config.enable_prefix_caching = options.enable_prefix_caching;
+  config.admit_eagerly = options.admit_eagerly;
+  apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
+  config.costs = options.cost.model().hints(config.max_num_seqs);
   return config;
-}
-
-Workload make_workload(const Options& options) {
-  if (!options.trace.empty()) {
-    TraceOptions trace;
-    trace.seed = options.seed;
-    trace.max_requests = options.requests.value_or(UINT32_MAX);
-    const uint64_t speed = parse_thousandths(options.trace_speed, "--trace-speed");
-    if (speed == 0 || speed > UINT32_MAX) throw Error("--trace-speed: must be from 0.001 to 4000000");
-    trace.speed_thousandths = static_cast<uint32_t>(speed);
-    return read_trace(options.trace, trace);
-  }
-  WorkloadConfig config;
-  config.seed = options.seed;
-  config.num_requests = options.requests.value_or(options.demo ? 96 : 1000);
-  config.rate_thousandths = parse_thousandths(options.rate.value_or(options.demo ? "10" : "0"), "--rate");
-  config.burst = options.burst.value_or(options.demo ? 12 : 0);
-  config.burst_every = static_cast<Nanos>(
-      parse_thousandths(options.burst_every.value_or(options.demo ? "2" : "1"), "--burst-every") * 1'000'000);
-  config.prompt =
-      Lengths::parse(options.prompt.value_or(options.demo ? "lognormal:60:0.6:300" : "512"), "--prompt-len");
-  config.output =
-      Lengths::parse(options.output.value_or(options.demo ? "lognormal:60:0.7:300" : "128"), "--output-len");
-  config.prefix_length = options.shared_prefix.value_or(options.demo ? 64 : 0);
-  config.num_prefixes = options.shared_prefixes.value_or(options.demo ? 2 : 1);
-  const uint64_t zipf = parse_thousandths(options.zipf, "--zipf");
-  if (zipf > 100'000) throw Error("--zipf: must be from 0 to 100");
-  config.zipf_thousandths = static_cast<uint32_t>(zipf);
-  return quire::make_workload(config);
 }
 
 // ---- what a person reads ----
@@ -147,8 +117,12 @@ void print_summary(const SimulationReport& report, const SchedulerConfig& config
                                  percent(totals.block_micros, busy_micros * config.num_blocks)));
   line("running", fmt::format("{} at most, {:.1f} on average; {} waiting at most", totals.peak_running,
                               percent(totals.running_micros, busy_micros) / 100, totals.peak_waiting));
-  line("preemptions", with_commas(report.last.total_preemptions));
+  line("preemptions",
+       fmt::format("{}; {} blocks moved to the host and back", with_commas(report.last.total_preemptions),
+                   with_commas(totals.moved_blocks)));
   line("evictions", with_commas(report.last.total_evictions));
+  line("deadlines",
+       fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
 
   fmt::print("\n{}\n", paint(stdout,
                              fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",
@@ -165,7 +139,7 @@ void print_summary(const SimulationReport& report, const SchedulerConfig& config
   times("to the first token", report.ttft);
   times("per further token", report.tpot);
   times("to the last token", report.e2e);
-  fmt::print("\ndigest {:016x}\n", report.digest);
+  fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
 }
 
 // ---- what a program reads ----
@@ -174,26 +148,20 @@ json::object to_json(const Percentiles& of) {
   return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
 }
 
-json::object to_json(const SchedulerConfig& config, const CostModel& cost) {
-  return {{"num_blocks", config.num_blocks},
-          {"block_size", config.block_size},
-          {"max_num_seqs", config.max_num_seqs},
-          {"max_num_batched_tokens", config.max_num_batched_tokens},
-          {"max_model_len", config.max_model_len},
-          {"max_waiting", config.max_waiting},
-          {"watermark_bp", config.watermark_bp},
-          {"enable_prefix_caching", config.enable_prefix_caching},
-          {"cost_step_ns", cost.step},
-          {"cost_prefill_tokens_per_ms", cost.prefill_tokens_per_ms},
-          {"cost_decode_ns", cost.decode},
-          {"cost_decode_more_ns", cost.decode_more}};
+json::object to_json(const CostModel& cost) {
+  return {{"step_ns", cost.step},
+          {"prefill_tokens_per_ms", cost.prefill_tokens_per_ms},
+          {"decode_ns", cost.decode},
+          {"decode_more_ns", cost.decode_more},
+          {"swap_block_ns", cost.swap_block}};
 }
 
 void write_json(const std::string& path, const Simulation& simulation, const SimulationReport& report,
                 const CostModel& cost, uint64_t seed) {
   const SimulationTotals& totals = report.totals;
   json::object root;
-  root["config"] = to_json(simulation.scheduler().config(), cost);
+  root["scheduler"] = quire::to_json(simulation.scheduler().config());
+  root["cost"] = to_json(cost);
   root["seed"] = seed;
   root["digest"] = fmt::format("{:016x}", report.digest);
   root["elapsed_ns"] = report.elapsed;
@@ -214,6 +182,9 @@ void write_json(const std::string& path, const Simulation& simulation, const Sim
   root["prefix_hit_tokens"] = report.last.total_prefix_hit_tokens;
   root["preemptions"] = report.last.total_preemptions;
   root["evictions"] = report.last.total_evictions;
+  root["moved_blocks"] = totals.moved_blocks;
+  root["in_time"] = report.in_time;
+  root["decision_digest"] = fmt::format("{:016x}", report.decision_digest);
   root["copies"] = report.last.total_copies;
   root["peak_running"] = totals.peak_running;
   root["peak_waiting"] = totals.peak_waiting;
@@ -234,10 +205,13 @@ void write_json(const std::string& path, const Simulation& simulation, const Sim
   if (!file) throw Error(fmt::format("--json: {} cannot be written", path));
 }
 
-int simulate(const Options& options) {
+int simulate(Options& options) {
+  if (options.demo) use_demo_workload(options.workload);
   const SimulationConfig config{scheduler_config(options), options.cost.model()};
-  const Workload workload = make_workload(options);
-  Simulation simulation(config, workload);
+  const Workload workload = make_workload(options.workload);
+  std::unique_ptr<RunWriter> record;
+  if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
+  Simulation simulation(config, workload, record.get());
   const auto start = std::chrono::steady_clock::now();
   const uint32_t every = options.every.value_or(options.demo ? 10 : 0);
   if (options.demo) {
@@ -268,41 +242,10 @@ int simulate(const Options& options) {
                    std::max(took, 1e-9))));
   }
   if (!options.json_file.empty()) {
-    write_json(options.json_file, simulation, report, config.cost, options.seed);
+    write_json(options.json_file, simulation, report, config.cost, options.workload.seed);
   }
   if (std::fflush(stdout) != 0) throw Error("standard output cannot be written");
   return 0;
-}
-
-void add_workload_options(CLI::App& command, Options& options) {
-  const char* group = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help)->group(group)->type_name(type);
-  };
-  auto* trace =
-      add("--trace", options.trace,
-          "Requests from a trace: Azure's (CSV) or Mooncake's (JSON lines), told apart by content", "FILE");
-  const auto drawn = [&](const char* name, auto& value, const char* help, const char* type) {
-    return add(name, value, help, type)->excludes(trace);
-  };
-  add("--trace-speed", options.trace_speed, "The trace's requests come X times as fast", "X")
-      ->capture_default_str()
-      ->needs(trace);
-  add("--requests", options.requests, "How many; of a trace, the first so many (default 1000, or all)", "N");
-  drawn("--rate", options.rate,
-        "A second, at random times (Poisson); without bursts 0: all at once (default 0)", "R");
-  drawn("--burst", options.burst, "So many more at once ... (default 0)", "N");
-  drawn("--burst-every", options.burst_every, "... every so many seconds (default 1)", "S");
-  drawn("--prompt-len", options.prompt, "Tokens of a prompt, besides the shared prefix (default 512)",
-        "LENGTH");
-  drawn("--output-len", options.output, "Tokens of an answer (default 128)", "LENGTH");
-  drawn("--shared-prefix-len", options.shared_prefix, "Tokens that prompts begin with in common (default 0)",
-        "N");
-  drawn("--shared-prefixes", options.shared_prefixes, "How many such prefixes there are (default 1)", "N")
-      ->check(CLI::Range(1, 10'000'000));
-  drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA", "ALPHA")
-      ->capture_default_str();
-  add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")->capture_default_str();
 }
 
 void add_scheduler_options(CLI::App& command, Options& options) {
@@ -321,6 +264,10 @@ void add_scheduler_options(CLI::App& command, Options& options) {
   add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused (default: all may)", 0,
       INT32_MAX);
   command
+      .add_flag("--admit-eagerly", options.admit_eagerly,
+                "Let a sequence come in as soon as there is a block for it (thrashes; to compare with)")
+      ->group(group);
+  command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal beginnings between requests (on by default)")
       ->group(group);
@@ -333,9 +280,11 @@ void add_simulate(CLI::App& app, Command& run) {
   CLI::App* command =
       app.add_subcommand("simulate", "Run the scheduler on a workload, in virtual time and without a model");
   command->footer(
-      "\nThe same flags give the same lines, times and digest on every machine. Try\n"
+      "\nThe same flags give the same lines, times and digest on every machine. For --swap-space a token's "
+      "K/V\n"
+      "is taken to be 128 KiB (Llama 3 8B in bf16). Try\n"
       "  quire simulate --demo\n"
-      "  quire simulate --demo --no-enable-prefix-caching\n"
+      "  quire simulate --demo --preemption-mode swap --decision-log demo.log; quire explain demo.log\n"
       "  quire simulate --rate 12 --prompt-len lognormal:400:0.8 --output-len uniform:20:300 --every 200\n"
       "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json");
   command->add_flag("--demo", options->demo,
@@ -345,8 +294,13 @@ void add_simulate(CLI::App& app, Command& run) {
       ->type_name("N");
   command->add_option("--json", options->json_file, "Write all figures, and a record of each request")
       ->type_name("FILE");
-  add_workload_options(*command, *options);
+  command
+      ->add_option("--decision-log", options->decision_log,
+                   "Write every decision and all that it came from; quire explain reads it")
+      ->type_name("FILE");
+  add_workload_options(*command, options->workload);
   add_scheduler_options(*command, *options);
+  add_policy_options(*command, options->policies);
   add_cost_options(*command, options->cost);
   command->callback([options, &run] { run = [options] { return simulate(*options); }; });
 }

@@ -156,7 +156,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
   uint32_t budget = config_.max_num_batched_tokens;
   plan_decodes(plan, budget);
   plan_prefill(plan, budget);
-  if (next_stats_.preempted > 0) {
+  if (!config_.admit_eagerly && next_stats_.preempted > 0) {
     note_waiting(WaitReason::kPreempt, nullptr, 0);
   } else if (config_.batching == BatchingKind::kStatic && !batch_open_) {
     note_waiting(WaitReason::kBatch, nullptr, 0);
@@ -275,8 +275,9 @@ uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens)
   const uint32_t size = config_.block_size;
   // A partly filled block of the parent is copied.
   const uint64_t first_new = uint64_t{cached_tokens / size} * size;
-  const uint64_t chunk = std::min(config_.max_num_batched_tokens, seq.total() - cached_tokens);
-  uint64_t needed = blocks_held(config_.kv_windows, seq.total() - first_new, chunk, size);
+  const uint64_t end = config_.admit_eagerly && seq.swapped == 0 ? cached_tokens + 1 : seq.total();
+  const uint64_t chunk = std::min<uint64_t>(config_.max_num_batched_tokens, end - cached_tokens);
+  uint64_t needed = blocks_held(config_.kv_windows, end - first_new, chunk, size);
   // A hit block that nobody holds counts as available, but not once this sequence holds it.
   for (const BlockId block : prefix_.blocks) {
     needed += block != kNoBlock && pool_.references(block) == 0 ? 1 : 0;
@@ -394,10 +395,11 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
     if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
     seq.table.release_behind(pool_, seq.computed);
     if (!wants_token) continue;
-    events.push_back(take_token(seq, std::move(got.tokens.front())));
-    if (!events.back().finish) continue;
+    SeqEvent& event = events.emplace_back();
+    take_token(seq, std::move(got.tokens.front()), event);
+    if (!event.finish) continue;
     ++next_stats_.finished;
-    finish(seq, *events.back().finish);
+    finish(seq, *event.finish);
   }
   update_stats();
   return events;
@@ -412,8 +414,7 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   }
 }
 
-SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
-  SeqEvent event;
+void Scheduler::take_token(Sequence& seq, SampledToken token, SeqEvent& event) {
   event.id = seq.spec.id;
   if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
   seq.tokens.push_back(token.token);
@@ -424,7 +425,6 @@ SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
     event.finish = FinishReason::kLength;
   }
   event.token = std::move(token);
-  return event;
 }
 
 void Scheduler::update_stats() {

@@ -33,6 +33,7 @@ struct SchedulerConfig {
   /// runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
+  bool admit_eagerly = false;  // with a block for it, and even in a step that preempts; only to compare with
 
   SchedulingKind scheduling = SchedulingKind::kFcfs;
   BatchingKind batching = BatchingKind::kContinuous;
@@ -166,7 +167,7 @@ class Scheduler {
   bool waits_for_parent(const Sequence& seq) const;
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
-  SeqEvent take_token(Sequence& seq, SampledToken token);
+  void take_token(Sequence& seq, SampledToken token, SeqEvent& event);
   void update_stats();
   void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;

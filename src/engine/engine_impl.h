@@ -15,8 +15,8 @@
 #include "engine/active_request.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
-#include "engine/recorded_scheduler.h"
 #include "engine/step_trace.h"
+#include "record/recorded_scheduler.h"
 
 namespace quire {
 

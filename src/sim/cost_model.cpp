@@ -22,6 +22,7 @@ void CostModel::check() const {
   require_time(step, "a step");
   require_time(decode, "a decode");
   require_time(decode_more, "a further decode");
+  require_time(swap_block, "moving a block");
   if (prefill_tokens_per_ms == 0 || prefill_tokens_per_ms > kMostPrefill) {
     throw Error(fmt::format("cost model: {} prefill tokens a millisecond, not 1 to {}", prefill_tokens_per_ms,
                             kMostPrefill));

@@ -26,6 +26,7 @@ SimulationReport make_report(const Simulation& simulation) {
     if (record.finished < 0) continue;
     report.prompt_tokens += record.prompt_tokens;
     report.output_tokens += record.output_tokens;
+    report.in_time += record.in_time ? 1 : 0;
     queue.push_back(record.admitted - record.arrival);
     ttft.push_back(record.first_token - record.arrival);
     e2e.push_back(record.finished - record.arrival);
@@ -42,6 +43,7 @@ SimulationReport make_report(const Simulation& simulation) {
   report.totals = simulation.totals();
   report.last = simulation.stats();
   report.digest = simulation.digest();
+  report.decision_digest = simulation.scheduler().digest();
   return report;
 }
 

@@ -22,6 +22,7 @@ uint32_t scale(uint64_t bits, size_t bound) { return static_cast<uint32_t>((bits
 
 SimExecutor::SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens)
     : num_blocks_(scheduler.num_blocks),
+      num_host_blocks_(scheduler.num_host_blocks),
       block_size_(scheduler.block_size),
       max_model_len_(scheduler.max_model_len),
       windows_(scheduler.kv_windows),
@@ -43,6 +44,8 @@ Ticket SimExecutor::submit(const StepPlan& plan) {
   if (pending_) refuse("submit", fmt::format("step {} comes before the last was waited for", plan.step));
   for (const SlotId slot : plan.removed) remove(slot);
   for (const NewSeq& seq : plan.added) add(seq);
+  check_moves(plan.moves_out, "moves_out");
+  check_moves(plan.moves_in, "moves_in");
   for (const BlockCopy& copy : plan.copies) {
     check_block(copy.from, "copies");
     check_block(copy.to, "copies");
@@ -59,7 +62,8 @@ Ticket SimExecutor::submit(const StepPlan& plan) {
     if (seq.rows == LogitRows::kLast) say(plan.step, seq.slot, slot, result_.seqs[i]);
   }
   for (const SeqStep& seq : plan.seqs) slots_[seq.slot].stepped = false;
-  result_.times.compute = cost_.duration(prefill_tokens_, decoding_);
+  result_.times.compute =
+      cost_.duration(prefill_tokens_, decoding_, plan.moves_out.size() + plan.moves_in.size());
   pending_ = true;
   return ++last_ticket_;
 }
@@ -78,6 +82,15 @@ SimExecutor::Slot& SimExecutor::used_slot(SlotId slot, const char* part) {
 
 void SimExecutor::check_block(BlockId block, const char* part) const {
   if (block >= num_blocks_) refuse(part, fmt::format("block {} of {}", block, num_blocks_));
+}
+
+void SimExecutor::check_moves(const std::vector<BlockMove>& moves, const char* part) const {
+  for (const BlockMove& move : moves) {
+    check_block(move.device, part);
+    if (move.host >= num_host_blocks_) {
+      refuse(part, fmt::format("host block {} of {}", move.host, num_host_blocks_));
+    }
+  }
 }
 
 void SimExecutor::remove(SlotId slot) {

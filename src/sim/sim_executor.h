@@ -63,6 +63,7 @@ class SimExecutor final : public Executor {
 
   Slot& used_slot(SlotId slot, const char* part);
   void check_block(BlockId block, const char* part) const;
+  void check_moves(const std::vector<BlockMove>& moves, const char* part) const;
   void remove(SlotId slot);
   void add(const NewSeq& seq);
   void update(const TableUpdate& update);
@@ -71,6 +72,7 @@ class SimExecutor final : public Executor {
   void say(uint64_t step, SlotId id, Slot& slot, SeqResult& result);
 
   uint32_t num_blocks_;
+  uint32_t num_host_blocks_;
   uint32_t block_size_;
   uint32_t max_model_len_;
   std::vector<uint32_t> windows_;

@@ -7,9 +7,9 @@
 
 namespace quire {
 
-Simulation::Simulation(const SimulationConfig& config, const Workload& workload)
+Simulation::Simulation(const SimulationConfig& config, const Workload& workload, RunWriter* record)
     : workload_(workload),
-      scheduler_(config.scheduler),
+      scheduler_(config.scheduler, record),
       executor_(config.scheduler, config.cost,
                 SimTokens{.vocab_size = workload.vocab_size, .seed = workload.seed}),
       records_(workload.requests.size()) {
@@ -22,7 +22,10 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload)
 bool Simulation::step() {
   add_due();
   while (!scheduler_.has_work()) {
-    if (next_ == workload_.requests.size()) return false;
+    if (next_ == workload_.requests.size()) {
+      if (!std::exchange(ended_, true)) scheduler_.end_record();
+      return false;
+    }
     clock_.advance_to(workload_.requests[next_].arrival);
     add_due();
   }
@@ -40,13 +43,19 @@ void Simulation::add_due() {
   for (; next_ < workload_.requests.size() && workload_.requests[next_].arrival <= clock_.now(); ++next_) {
     const SimRequest& request = workload_.requests[next_];
     // Before its tokens are made, which may be many.
-    bool taken = uint64_t{request.prompt_length} + request.output_length <= scheduler_.config().max_model_len;
+    bool taken =
+        uint64_t{request.prompt_length} + request.output_length <= scheduler().config().max_model_len;
     if (taken) {
       SeqSpec spec;
       spec.id = next_;
       spec.prompt = workload_.prompt(next_);
       spec.max_tokens = request.output_length;
       spec.sampling.seed = next_;
+      spec.arrived = request.arrival;
+      spec.ttft_deadline = request.ttft_deadline;
+      spec.priority = request.priority;
+      spec.tenant = request.tenant;
+      if (workload_.lengths_known) spec.expected_tokens = request.output_length;
       taken = scheduler_.add(std::move(spec)).has_value();
     }
     if (taken) continue;
@@ -74,6 +83,10 @@ void Simulation::note_plan(const StepPlan& plan) {
     digest_.add(seq.blocks.size());
     for (const BlockId block : seq.blocks) digest_.add(block);
   }
+  for (const auto* moves : {&plan.moves_out, &plan.moves_in}) {
+    digest_.add(moves->size());
+    for (const BlockMove& move : *moves) digest_.add(move.device, move.host);
+  }
   digest_.add(plan.copies.size());
   for (const BlockCopy& copy : plan.copies) digest_.add(copy.from, copy.to);
   digest_.add(plan.updates.size());
@@ -99,6 +112,7 @@ void Simulation::note_event(const SeqEvent& event) {
     if (record.output_tokens++ == 0) {
       record.first_token = clock_.now();
       record.cached_tokens = event.cached_tokens;
+      record.in_time = clock_.now() - record.arrival <= workload_.requests[event.id].ttft_deadline;
     }
   }
   if (!event.finish) return;
@@ -113,6 +127,7 @@ void Simulation::note_step(Nanos took) {
   ++totals_.steps;
   totals_.prefill_tokens += stats.prefill_tokens;
   totals_.decode_tokens += stats.decode_tokens;
+  totals_.moved_blocks += stats.swapped_out + stats.swapped_in;
   totals_.peak_running = std::max(totals_.peak_running, stats.running);
   totals_.peak_waiting = std::max(totals_.peak_waiting, stats.waiting);
   totals_.peak_blocks = std::max(totals_.peak_blocks, stats.blocks_referenced);

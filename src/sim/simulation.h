@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "control/scheduler.h"
+#include "record/recorded_scheduler.h"
 #include "sim/cost_model.h"
 #include "sim/digest.h"
 #include "sim/sim_executor.h"
@@ -28,6 +29,7 @@ struct RequestRecord {
   uint32_t output_tokens = 0;  // so far
   uint32_t cached_tokens = 0;  // of the prompt, at the first admission
   uint32_t preemptions = 0;
+  bool in_time = false;  // its first token came by its deadline
   bool refused = false;  // too long for the pool or the model, or the queue was full
 };
 
@@ -36,6 +38,7 @@ struct SimulationTotals {
   uint64_t steps = 0;
   uint64_t prefill_tokens = 0;  // computed, again after a preemption too
   uint64_t decode_tokens = 0;
+  uint64_t moved_blocks = 0;  // to the host and back
   uint64_t finished = 0;
   uint64_t refused = 0;
   uint32_t peak_running = 0;
@@ -54,8 +57,9 @@ struct SimulationTotals {
 /// sequence in a plan.
 class Simulation {
  public:
-  /// `workload` must outlive it. Throws Error if the configuration cannot work.
-  Simulation(const SimulationConfig& config, const Workload& workload);
+  /// `workload` and `record` must outlive it; the record ends with the last request. Throws Error if the
+  /// configuration cannot work.
+  Simulation(const SimulationConfig& config, const Workload& workload, RunWriter* record = nullptr);
 
   /// One step, after waiting for the next arrival if there is nothing to do. False, and nothing happens, once
   /// all requests have ended.
@@ -67,7 +71,7 @@ class Simulation {
 
   Nanos now() const { return clock_.now(); }
   const Clock& clock() const { return clock_; }
-  const Scheduler& scheduler() const { return scheduler_; }
+  const Scheduler& scheduler() const { return scheduler_.scheduler(); }
   const SimExecutor& executor() const { return executor_; }
   const StepStats& stats() const { return scheduler_.stats(); }
   const SimulationTotals& totals() const { return totals_; }
@@ -85,8 +89,9 @@ class Simulation {
 
   const Workload& workload_;
   VirtualClock clock_;
-  Scheduler scheduler_;
+  RecordedScheduler scheduler_;
   SimExecutor executor_;
+  bool ended_ = false;
   size_t next_ = 0;  // in workload_.requests: what has not arrived yet
   std::vector<RequestRecord> records_;
   SimulationTotals totals_;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "control/request.h"
 #include "sim/fixed_point.h"
 
 namespace quire {
@@ -18,7 +19,7 @@ constexpr uint32_t kDefaultMost = 1 << 20;
 constexpr Nanos kForever = INT64_MAX / 4;
 
 // Streams of random numbers that must not meet.
-enum Stream : uint64_t { kArrivals = 1, kRequest = 2, kPiece = 3, kOwnTokens = 4 };
+enum Stream : uint64_t { kArrivals = 1, kRequest = 2, kPiece = 3, kOwnTokens = 4, kService = 5 };
 
 std::optional<uint64_t> parse_whole(std::string_view text, uint64_t most) {
   uint64_t value = 0;
@@ -178,6 +179,22 @@ std::vector<TokenId> Workload::prompt(size_t index) const {
   append_tokens(tokens, keyed_random(seed, kOwnTokens, index), shared, request.prompt_length - shared,
                 vocab_size);
   return tokens;
+}
+
+void assign_service(Workload& workload, const ServiceConfig& config) {
+  if (config.num_tenants == 0 || config.num_tenants > 1'000'000 || config.num_priorities == 0 ||
+      config.num_priorities > static_cast<uint32_t>(kMostPriority)) {
+    throw Error(fmt::format("workload: {} tenants and {} priorities, not 1 to 1000000", config.num_tenants,
+                            config.num_priorities));
+  }
+  const Zipf tenants(config.num_tenants, 1000);
+  for (size_t i = 0; i < workload.requests.size(); ++i) {
+    SplitMix64 random(keyed_random(config.seed, kService, i));
+    SimRequest& request = workload.requests[i];
+    request.tenant = tenants.draw(random);
+    request.priority = static_cast<int32_t>(random.below(config.num_priorities));
+    request.ttft_deadline = Nanos{config.ttft_deadline_ms.draw(random)} * 1'000'000;
+  }
 }
 
 Workload make_workload(const WorkloadConfig& config) {

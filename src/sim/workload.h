@@ -36,6 +36,10 @@ struct SimRequest {
   /// What its prompt begins with: pieces of Workload::piece_length tokens each, by number. Equal numbers are
   /// equal tokens. Of the last, as much as the prompt has room for; what follows is its own.
   std::vector<uint32_t> pieces;
+  // What scheduling policies go by, see SeqSpec.
+  Nanos ttft_deadline = 10'000'000'000;
+  int32_t priority = 0;
+  uint32_t tenant = 0;
 };
 
 /// What comes in and when; the tokens are made on demand, so that a trace of millions of them needs no
@@ -44,6 +48,7 @@ struct Workload {
   uint64_t seed = 0;
   uint32_t vocab_size = 32000;
   uint32_t piece_length = 0;
+  bool lengths_known = false;        // the scheduler is told how long an answer will be; else it estimates
   std::vector<SimRequest> requests;  // in order of arrival
 
   /// The prompt of requests[index]: a function of seed, vocabulary and the request alone.
@@ -63,6 +68,17 @@ struct WorkloadConfig {
   uint32_t zipf_thousandths = 1000;  // the k-th in proportion to k^-alpha; 0: all alike
   uint32_t vocab_size = 32000;
 };
+
+/// Whose requests they are and what they are promised; drawn with numbers of its own, so that nothing else
+/// changes.
+struct ServiceConfig {
+  uint64_t seed = 0;
+  uint32_t num_tenants = 1;     // the k-th has requests in proportion to 1 / k
+  uint32_t num_priorities = 1;  // 0 ... all alike
+  Lengths ttft_deadline_ms{.low = 10'000, .high = 10'000};
+};
+/// Throws Error if a value makes no sense.
+void assign_service(Workload& workload, const ServiceConfig& config);
 
 /// Draws a workload. All at time 0 if there is neither a rate nor a burst. The lengths and tokens of a
 /// request depend on the seed and its number, not on rate and bursts. Throws Error if a value makes no sense.

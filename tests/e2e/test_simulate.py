@@ -33,6 +33,26 @@ def test_flags_change_the_demo():
     assert re.search(r"^requests +7 finished", quire("simulate", "--demo", "--requests", 7).stdout.decode(), re.M)
 
 
+def test_policies_change_the_demo_and_its_decisions_can_be_explained(tmp_path):
+    log = tmp_path / "demo.log"
+    usual = quire("simulate", "--demo", "--every", 0).stdout.decode()
+    digests = {re.search(r"^digest (.*)$", usual, re.M)[1]}
+    flags = [("--scheduling-policy", "srpt", "--known-lengths"), ("--batching", "static"), ("--watermark", 20),
+             ("--victim-policy", "least-progress"), ("--eviction-policy", "arc"), ("--admit-eagerly",),
+             ("--preemption-mode", "swap"), ("--scheduling-policy", "fair", "--tenants", 3),
+             ("--scheduling-policy", "priority", "--priorities", 4),
+             ("--scheduling-policy", "slo", "--ttft-deadline-ms", "uniform:50:1000")]
+    for each in flags:
+        text = quire("simulate", "--demo", "--every", 0, "--decision-log", log, *each).stdout.decode()
+        assert re.search(r"^requests +96 finished", text, re.M)
+        digests.add(re.search(r"^digest (.*)$", text, re.M)[1])
+        decisions = re.search(r"^decisions ([0-9a-f]{16})$", text, re.M)[1]
+        replayed = quire("explain", log, "--replay").stdout.decode()
+        assert decisions in replayed and "all decisions are the same" in replayed
+    assert len(digests) == len(flags) + 1
+    assert re.search(r"[1-9][0-9]* blocks moved", quire("simulate", "--demo", "--preemption-mode", "swap").stdout.decode())
+
+
 @pytest.mark.parametrize("trace", ["traces-azure/AzureLLMInferenceTrace_conv.csv",
                                    "traces-mooncake/conversation_trace.jsonl"])
 def test_traces_run(trace):

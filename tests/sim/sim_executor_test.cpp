@@ -22,6 +22,7 @@ TEST(CostModel, AddsUpInWholeNanoseconds) {
   EXPECT_EQ(kCost.duration(0, 1), 1500);
   EXPECT_EQ(kCost.duration(0, 64), 1000 + 500 + 63 * 20);
   EXPECT_EQ(kCost.duration(6, 2), 1000 + 2000000 + 520);
+  EXPECT_EQ(kCost.duration(6, 2, 4), kCost.duration(6, 2) + 4 * kCost.swap_block);
   EXPECT_EQ(kCost.duration(1 << 30, 0), 1000 + (Nanos{1} << 30) * 1000000 / 3 + 1);
 }
 
@@ -35,6 +36,16 @@ TEST(CostModel, ATokenIsTheCheaperTheMoreDecodeAtOnce) {
     EXPECT_GE(cost.duration(0, n), cost.duration(0, n / 2)) << n;
     last = each;
   }
+}
+
+TEST(CostModel, HintsAreSharesOfAFullBatch) {
+  const CostModel cost{
+      .step = 1000, .prefill_tokens_per_ms = 4, .decode = 500, .decode_more = 20, .swap_block = 7};
+  EXPECT_EQ(cost.hints(1).prefill_token, 250'000);
+  EXPECT_EQ(cost.hints(1).decode_token, cost.duration(0, 1));
+  EXPECT_EQ(cost.hints(10).decode_token, cost.duration(0, 10) / 10);
+  EXPECT_EQ(cost.hints(1).swap_block, 7);
+  EXPECT_EQ((CostModel{.swap_block = 0}.hints(1).swap_block), 1);  // a scheduler wants no zeros
 }
 
 TEST(CostModel, SaysWhatFitsATime) {
@@ -53,6 +64,7 @@ TEST(CostModel, NonsenseIsRefused) {
   EXPECT_THROW((CostModel{.step = -1}.check()), Error);
   EXPECT_THROW((CostModel{.prefill_tokens_per_ms = 0}.check()), Error);
   EXPECT_THROW((CostModel{.decode = 5, .decode_more = 6}.check()), Error);
+  EXPECT_THROW((CostModel{.swap_block = -1}.check()), Error);
   EXPECT_THROW((CostModel{.decode = INT64_MAX, .decode_more = 6}.check()), Error);
 }
 
@@ -117,6 +129,16 @@ TEST(SimExecutor, CountsPrefillAndDecodes) {
   EXPECT_EQ(mixed.seqs[0].tokens.size(), 1U);
   EXPECT_TRUE(mixed.seqs[1].tokens.empty());
   EXPECT_EQ(sim.slots_in_use(), 2U);
+}
+
+TEST(SimExecutor, MovingBlocksTakesTime) {
+  SchedulerConfig config = four_slots();
+  config.num_host_blocks = 2;
+  SimExecutor sim(config, kCost, SimTokens{.vocab_size = 100});
+  StepPlan plan = prompt_plan();
+  plan.moves_out = {{5, 0}, {6, 1}};
+  plan.moves_in = {{7, 0}};
+  EXPECT_EQ(execute(sim, plan).times.compute, kCost.duration(3, 0, 3));
 }
 
 TEST(SimExecutor, TokensDependOnSeedChoiceAndPositionAlone) {
@@ -190,6 +212,14 @@ TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {
       {"block 9 of 8",
        [](StepPlan& plan) {
          plan.copies = {{0, 9}};
+       }},
+      {"moves_out: host block 0 of 0",
+       [](StepPlan& plan) {
+         plan.moves_out = {{0, 0}};
+       }},
+      {"moves_in: block 8 of 8",
+       [](StepPlan& plan) {
+         plan.moves_in = {{8, 0}};
        }},
       {"entry 1 of 1",
        [](StepPlan& plan) {

@@ -1,7 +1,10 @@
 #include "sim/simulation.h"
 
+#include <filesystem>
 #include <numeric>
+#include <unistd.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -92,7 +95,7 @@ TEST(Simulation, SameInputsSameDigestOnEveryMachine) {
   EXPECT_EQ(one.digest, two.digest);
   EXPECT_EQ(one.elapsed, two.elapsed);
   // A change of what is decided changes these; write down the new ones when that is meant.
-  EXPECT_EQ(one.digest, 5794487316706433425U);
+  EXPECT_EQ(one.digest, 10232778563862627238U);
   EXPECT_EQ(one.elapsed, 18'966'904'854);
 }
 
@@ -178,6 +181,96 @@ TEST(Simulation, ASharedPromptComesSoonerWithThePrefixCache) {
   EXPECT_EQ(with.last.total_prefix_queried_tokens, 64U * 528);
   EXPECT_GE(with.last.total_prefix_hit_tokens, 60U * 512);
   EXPECT_EQ(with.totals.prefill_tokens, 64U * 528 - with.last.total_prefix_hit_tokens);
+}
+
+TEST(Simulation, SwappingTakesItsTimeAndSavesComputing) {
+  const Workload workload = make_workload(busy());
+  SimulationConfig config = small_pool();
+  config.scheduler.enable_prefix_caching = false;
+  const SimulationReport recompute = simulate(config, workload);
+  config.scheduler.preemption = PreemptionKind::kSwap;
+  config.scheduler.num_host_blocks = 1024;
+  config.cost.swap_block = 0;
+  const SimulationReport free_swap = simulate(config, workload);
+  EXPECT_GT(free_swap.last.total_preemptions, 0U);
+  EXPECT_GT(free_swap.totals.moved_blocks, 0U);
+  EXPECT_EQ(free_swap.totals.prefill_tokens, free_swap.prompt_tokens);  // nothing is computed twice
+  EXPECT_GT(recompute.totals.prefill_tokens, recompute.prompt_tokens);
+  EXPECT_EQ(recompute.output_tokens, free_swap.output_tokens);
+  config.cost.swap_block = 50 * kMillisecond;
+  const SimulationReport slow_swap = simulate(config, workload);
+  EXPECT_GE(slow_swap.totals.busy, slow_swap.totals.moved_blocks * 50 * kMillisecond);
+  EXPECT_GT(slow_swap.elapsed, free_swap.elapsed);
+  // Told what things cost, it computes again rather than wait for such a device.
+  config.scheduler.preemption = PreemptionKind::kAuto;
+  config.scheduler.costs = config.cost.hints(config.scheduler.max_num_seqs);
+  EXPECT_EQ(simulate(config, workload).totals.moved_blocks, 0U);
+}
+
+TEST(Simulation, EagerAdmissionThrashes) {
+  WorkloadConfig load = busy();
+  load.rate_thousandths = 0;
+  load.burst = 0;
+  load.prefix_length = 0;
+  const Workload workload = make_workload(load);
+  SimulationConfig config = small_pool();
+  config.scheduler.watermark_bp = 0;
+  config.scheduler.enable_prefix_caching = false;
+  const SimulationReport guarded = simulate(config, workload);
+  config.scheduler.admit_eagerly = true;
+  Simulation eager(config, workload);
+  while (eager.step()) ASSERT_EQ(eager.scheduler().check_invariants(), "") << eager.stats().step;
+  EXPECT_EQ(eager.totals().finished, 200U);
+  EXPECT_GT(eager.stats().total_preemptions, 2 * guarded.last.total_preemptions);
+  EXPECT_GT(eager.totals().prefill_tokens, guarded.totals.prefill_tokens);
+}
+
+TEST(Simulation, PoliciesGoByWhatTheWorkloadSays) {
+  WorkloadConfig load = busy();
+  load.rate_thousandths = 10'000;  // under far more than can be done, slo is no better than fcfs
+  Workload workload = make_workload(load);
+  assign_service(
+      workload,
+      {.num_tenants = 3, .num_priorities = 4, .ttft_deadline_ms = Lengths::parse("uniform:500:8000", "")});
+  workload.lengths_known = true;
+  const auto run = [&](SchedulingKind kind) {
+    SimulationConfig config = small_pool();
+    config.scheduler.scheduling = kind;
+    config.scheduler.costs = config.cost.hints(config.scheduler.max_num_seqs);
+    return simulate(config, workload);
+  };
+  const SimulationReport fcfs = run(SchedulingKind::kFcfs);
+  for (const SchedulingKind kind : {SchedulingKind::kSrpt, SchedulingKind::kSlo, SchedulingKind::kPriority,
+                                    SchedulingKind::kFair, SchedulingKind::kLpm}) {
+    const SimulationReport other = run(kind);
+    EXPECT_EQ(other.totals.finished, 200U);
+    EXPECT_NE(other.digest, fcfs.digest) << kSchedulingNames[static_cast<size_t>(kind)];
+    EXPECT_NE(other.decision_digest, fcfs.decision_digest);
+  }
+  EXPECT_LT(run(SchedulingKind::kSrpt).e2e.mean, fcfs.e2e.mean);
+  EXPECT_GT(run(SchedulingKind::kSlo).in_time, fcfs.in_time);
+  EXPECT_LT(fcfs.in_time, 200U);
+}
+
+TEST(Simulation, ItsRecordReplaysToTheSameDecisions) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("quire_simulation_{}.log", getpid());
+  const Workload workload = make_workload(busy());
+  SimulationConfig config = small_pool();
+  config.scheduler.preemption = PreemptionKind::kSwap;
+  config.scheduler.num_host_blocks = 64;
+  uint64_t digest = 0;
+  {
+    RunWriter record(path);
+    Simulation simulation(config, workload, &record);
+    simulation.run();
+    EXPECT_FALSE(simulation.step());  // the record ends once
+    digest = simulation.scheduler().digest();
+    EXPECT_EQ(simulation.digest(), simulate(config, workload).digest);
+  }
+  const Replay again = replay(path);
+  EXPECT_TRUE(again.same());
+  EXPECT_EQ(again.digest, digest);
+  std::filesystem::remove(path);
 }
 
 TEST(Simulation, WhatCanNeverRunIsRefusedAndTheRestGoesOn) {

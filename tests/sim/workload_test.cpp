@@ -204,6 +204,34 @@ TEST(Workload, LengthsDoNotDependOnArrivalsButOnTheSeed) {
   EXPECT_LT(equal, 10);
 }
 
+TEST(Workload, ServiceIsDrawnBesideAllElse) {
+  WorkloadConfig config;
+  config.num_requests = 30'000;
+  config.output = Lengths::parse("uniform:1:1000", "");
+  Workload workload = make_workload(config);
+  const Workload before = workload;
+  assign_service(
+      workload,
+      {.num_tenants = 3, .num_priorities = 5, .ttft_deadline_ms = Lengths::parse("uniform:10:20", "")});
+  std::map<uint32_t, int> tenants;
+  std::map<int32_t, int> priorities;
+  for (size_t i = 0; i < workload.requests.size(); ++i) {
+    const SimRequest& request = workload.requests[i];
+    EXPECT_EQ(request.output_length, before.requests[i].output_length);
+    EXPECT_GE(request.ttft_deadline, 10'000'000);
+    EXPECT_LE(request.ttft_deadline, 20'000'000);
+    ++tenants[request.tenant];
+    ++priorities[request.priority];
+  }
+  ASSERT_EQ(tenants.size(), 3U);  // in proportion 6 : 3 : 2
+  EXPECT_NEAR(tenants[0], 30'000 * 6 / 11, 500);
+  EXPECT_NEAR(tenants[2], 30'000 * 2 / 11, 500);
+  ASSERT_EQ(priorities.size(), 5U);
+  for (int32_t level = 0; level < 5; ++level) EXPECT_NEAR(priorities[level], 6'000, 400);
+  EXPECT_THROW(assign_service(workload, {.num_tenants = 0}), Error);
+  EXPECT_THROW(assign_service(workload, {.num_priorities = 2'000'000}), Error);
+}
+
 TEST(Workload, NonsenseIsRefused) {
   WorkloadConfig config;
   config.num_prefixes = 0;

@@ -17,9 +17,9 @@ class RecordedScheduler {
     scheduler_.listen(record);
   }
 
-  Expected<void> add(const SeqSpec& spec) {
+  Expected<void> add(SeqSpec spec) {
     if (record_ != nullptr) record_->add(spec);
-    return scheduler_.add(spec);
+    return scheduler_.add(std::move(spec));
   }
   void abort(SeqId id) {
     if (record_ != nullptr) record_->abort(id);
@@ -46,7 +46,7 @@ class RecordedScheduler {
 
   bool has_work() const { return scheduler_.has_work(); }
   const StepStats& stats() const { return scheduler_.stats(); }
-  std::string check_invariants() const { return scheduler_.check_invariants(); }
+  const Scheduler& scheduler() const { return scheduler_; }
 
  private:
   Scheduler scheduler_;
