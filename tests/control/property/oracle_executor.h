@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <span>
 #include <vector>
 
 #include "base/rng.h"
@@ -63,7 +64,7 @@ class OracleExecutor {
   SeqResult compute(const SeqStep& step);
   void add_to_digest(const StepPlan& plan);
   Place& place(const Slot& slot, uint32_t group, uint32_t position);
-  void append(Slot& slot, const std::vector<BlockId>& blocks) const;
+  void append(Slot& slot, std::span<const BlockId> blocks) const;
 
   uint32_t block_size_;
   std::vector<uint32_t> windows_;
