@@ -142,7 +142,8 @@ void Engine::Impl::step() {
   std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result));
   const Nanos committed = clock.now();
   if (config.check_invariants) {
-    if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty()) throw Error(broken);
+    if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty())
+      throw Error(broken);
   }
   if (trace != nullptr) {
     trace->write(started, scheduler.stats(), times, planned - started, committed - computed);
