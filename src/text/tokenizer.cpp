@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/log.h"
+#include "text/doubled_keys.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/sentencepiece.h"
 #include "text/tiktoken.h"
@@ -33,6 +35,10 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
     }
   }
   const json::value value = parse_json(bytes, file);
+  if (const DoubledKeys doubled = find_doubled_keys(bytes); doubled.count > 0) {
+    log_warning(fmt::format("{}: key '{}': there twice; the last one counts{}", file.string(), doubled.first,
+                            doubled.count > 1 ? fmt::format(" ({} such keys)", doubled.count) : ""));
+  }
   return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(value, file)));
 }
 

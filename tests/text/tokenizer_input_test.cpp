@@ -3,6 +3,7 @@
 #include <random>
 
 #include <boost/json/serialize.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -132,6 +133,67 @@ TEST(TokenizerInput, MergesThatGoInCircles) {
   const auto empty = load_tokenizer(parsed(R"({"model": {"type": "BPE",
     "vocab": {"": 0, "a": 1, "b": 2, "ab": 3}, "merges": [["", "a"], ["a", ""], ["", ""], ["a", "b"]]}})"));
   EXPECT_EQ(empty->encode("aab", false), (std::vector<TokenId>{1, 3}));
+}
+
+/// What loading `text` writes to standard error.
+std::string warnings_of(const std::string& text) {
+  testing::internal::CaptureStderr();
+  load_tokenizer(text);
+  return testing::internal::GetCapturedStderr();
+}
+
+// As the `tokenizers` package does, which loads both; but not in silence.
+TEST(TokenizerInput, EntriesThatDoubleOthersAreNamed) {
+  const auto file = [](std::string_view vocab, std::string_view more = "") {
+    return fmt::format(R"({{"model": {{"type": "BPE", {} "vocab": {{{}}}, "merges": ["a b"]}}}})", more,
+                       vocab);
+  };
+  EXPECT_EQ(warnings_of(file(R"("a": 0, "b": 1, "ab": 2)")), "");
+  const std::string twice = file(R"("a": 0, "b": 1, "ab": 2, "\u0061" : 3)");
+  EXPECT_THAT(warnings_of(twice), HasSubstr("tokenizer.json: key 'model.vocab.a': there twice"));
+  EXPECT_EQ(load_tokenizer(twice)->encode("aab", false), (std::vector<TokenId>{3, 2}));
+  EXPECT_THAT(warnings_of(file(R"("a": 0, "b": 1, "ab": 2)", R"("type": "BPE", "vocab": [],)")),
+              HasSubstr("key 'model.type': there twice; the last one counts (2 such keys)"));
+  EXPECT_THAT(warnings_of(R"({"added_tokens": [{"id": 1, "content": "x"}, {"id": 2, "content": "y", "id": 2}],
+      "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})"),
+              HasSubstr("key 'added_tokens[1].id': there twice"));
+  const std::string alias = file(R"("a": 0, "b": 1, "ab": 1, "c": 0)");
+  EXPECT_THAT(warnings_of(alias), HasSubstr("tokenizer.json: key 'model.vocab.ab': has the id 1 of 'b', for "
+                                            "which it is decoded (2 such entries)"));
+  EXPECT_EQ(load_tokenizer(alias)->encode("ab", false), (std::vector<TokenId>{1}));
+  // Strings that only look like keys.
+  EXPECT_EQ(
+      warnings_of(file(R"("a": 0, "b": 1, "ab": 2, "\"a\":" : 3, "{\"": 4)", R"("x": ["y", "y", "a:"],)")),
+      "");
+}
+
+// The ids are those of the `tokenizers` package, which panics where a token of the last file ends before the
+// one in front of it.
+TEST(TokenizerInput, TokensThatTakeTheSameWhiteSpace) {
+  const auto expect = [](std::string_view added, std::string_view text, const std::vector<TokenId>& ids) {
+    const std::string file = fmt::format(R"({{"added_tokens": [{}],
+        "model": {{"type": "BPE", "unk_token": "u", "vocab": {{"u": 0, "a": 1, " ": 2}}, "merges": []}}}})",
+                                         added);
+    EXPECT_EQ(load_tokenizer(file)->encode(text, false), ids) << added << '\n' << text;
+  };
+  const auto token = [](int id, std::string_view content, bool left, bool right) {
+    return fmt::format(R"({{"id": {}, "content": "{}", "lstrip": {}, "rstrip": {}, "normalized": false}})",
+                       id, content, left, right);
+  };
+  const std::string both = token(3, "  ", true, true);
+  expect(both, "a    a", {1, 3, 1});
+  expect(both, "a     a", {1, 3, 1});
+  expect(both, "    ", {3});
+  expect(both, " \n  \n a", {3, 1});
+  const std::string right = token(3, "  ", false, true);
+  expect(right, "a    a", {1, 3, 3, 1});
+  expect(right, " \n  \n a", {2, 0, 3, 1});
+  const std::string left = token(3, "  ", true, false);
+  expect(left, "a     a", {1, 3, 3, 2, 1});
+  expect(left, " \n  \n a", {3, 0, 2, 1});
+  const std::string two = right + ", " + token(4, "\\n", true, false);
+  expect(two, "a  \na", {1, 3, 1});
+  expect(two, "a  \n a", {1, 3, 1});
 }
 
 TEST(TokenizerInput, DeepNestingIsRefused) {
