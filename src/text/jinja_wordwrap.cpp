@@ -153,7 +153,7 @@ Value filter_wordwrap(Interpreter& interpreter, const Value& self, const Args& a
   Sandbox& sandbox = interpreter.sandbox();
   if (!self.is_string()) fail_needs_text(self, "wordwrap");
   const std::string_view text = self.as_string();
-  const int64_t width = bound.integer(0, 79);
+  const int64_t width = text.empty() ? 79 : bound.integer(0, 79);  // Python looks at it only to wrap a line
   const std::string_view joint = bound.is_given(2) ? bound.string(2) : "\n";
   // textwrap splits at hyphens for True itself only, but breaks long words at them for whatever is true.
   const bool at_hyphens = !bound.has(3) || (bound[3].is(Kind::kBool) && bound[3].as_bool());
