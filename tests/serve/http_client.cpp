@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -36,9 +38,18 @@ HttpClient::HttpClient(uint16_t port, int receive_buffer) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  for (int waited = 0; connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;) {
+    // Each connection holds its port for a minute after its end; after some ten thousand none is free at
+    // first.
+    if (errno == EADDRNOTAVAIL && waited < kPatienceMs) {
+      constexpr int kPortWaitMs = 100;
+      poll(nullptr, 0, kPortWaitMs);
+      waited += kPortWaitMs;
+      continue;
+    }
+    const std::string why = std::strerror(errno);
     close();
-    throw std::runtime_error("cannot connect");
+    throw std::runtime_error("cannot connect: " + why);
   }
 }
 
