@@ -51,17 +51,17 @@ void measure(benchmark::State& state, const bench::Peaks& peaks, double flops, d
   state.counters["%bandwidth"] = 100 * bytes / seconds / peaks.bytes;
 }
 
-void bench_matmul(benchmark::State& state, IsaLevel level, DType dtype, size_t m) {
+void bench_matmul(benchmark::State& state, IsaLevel level, WeightFormat format, size_t m) {
   // Several matrices in turn, so that the weights come from memory as they do in a model.
   static constexpr size_t kMatrices = 8;
   KernelContext context{level, pool()};
   const std::vector<float> values = numbers(kWide * kNarrow);
   const TensorView view{DType::kF32, {kWide, kNarrow}, reinterpret_cast<const std::byte*>(values.data())};
   std::vector<PackedMatrix> weights;
-  for (size_t i = 0; i < kMatrices; ++i) weights.emplace_back(context, view, dtype);
+  for (size_t i = 0; i < kMatrices; ++i) weights.emplace_back(context, view, format);
   const std::vector<float> x = numbers(m * kNarrow);
   std::vector<float> y(m * kWide);
-  const bench::Peaks peaks = bench::probe(pool(), level, dtype);
+  const bench::Peaks peaks = bench::probe(pool(), level, format);
   size_t next = 0;
   measure(state, peaks, 2.0 * static_cast<double>(m * kWide * kNarrow),
           static_cast<double>(weights[0].num_bytes()),
@@ -92,7 +92,7 @@ void bench_attention(benchmark::State& state, IsaLevel level, DType dtype, uint3
   const std::vector<float> q = numbers(size_t{sequences} * tokens * width);
   std::vector<float> out(q.size());
   const std::vector<AttentionSeq> batch = batch_of(length - tokens, tokens);
-  const bench::Peaks peaks = bench::probe(pool(), level, DType::kF32);
+  const bench::Peaks peaks = bench::probe(pool(), level, WeightFormat::kF32);
   const double keys = (length - tokens + 1 + length) / 2.0 * tokens * sequences;
   measure(state, peaks, 4.0 * keys * static_cast<double>(width),
           static_cast<double>(sequences) * length * 2.0 * static_cast<double>(kv_width * dtype_bytes(dtype)),
@@ -106,7 +106,7 @@ void bench_rms_norm(benchmark::State& state, IsaLevel level, size_t rows) {
   KernelContext context{level, pool()};
   const std::vector<float> x = numbers(rows * kNarrow);
   std::vector<float> y(x.size());
-  const bench::Peaks peaks = bench::probe(pool(), level, DType::kF32);
+  const bench::Peaks peaks = bench::probe(pool(), level, WeightFormat::kF32);
   const auto elements = static_cast<double>(rows * kNarrow);
   measure(state, peaks, 4.0 * elements, 8.0 * elements,
           [&] { rms_norm(context, x.data(), kNarrow, x.data(), 1e-5F, y.data(), kNarrow, rows, kNarrow); });
@@ -116,7 +116,7 @@ void bench_swiglu(benchmark::State& state, IsaLevel level, size_t rows) {
   KernelContext context{level, pool()};
   const std::vector<float> gate_up = numbers(rows * 2 * kWide);
   std::vector<float> out(rows * kWide);
-  const bench::Peaks peaks = bench::probe(pool(), level, DType::kF32);
+  const bench::Peaks peaks = bench::probe(pool(), level, WeightFormat::kF32);
   const auto elements = static_cast<double>(rows * kWide);
   measure(state, peaks, 22.0 * elements, 12.0 * elements,
           [&] { swiglu(context, gate_up.data(), out.data(), rows, kWide); });
@@ -140,11 +140,15 @@ void register_all() {
   add("parallel_for", bench_empty_loop);
   for (const IsaLevel level : available_isa_levels()) {
     if (level == IsaLevel::kReference) continue;  // for reading, not for speed
+    for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4,
+                                      WeightFormat::kF16, WeightFormat::kF32}) {
+      for (const size_t m : {1, 4, 8, 16, 32, 64, 512}) {
+        add(fmt::format("matmul/{}/{}/8192x2048/m{}", isa_name(level), weight_format_name(format), m),
+            bench_matmul, level, format, m);
+      }
+    }
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
       const std::string suffix = fmt::format("{}/{}", isa_name(level), dtype_name(dtype));
-      for (const size_t m : {1, 8, 16, 64, 512}) {
-        add(fmt::format("matmul/{}/8192x2048/m{}", suffix, m), bench_matmul, level, dtype, m);
-      }
       add(fmt::format("attention/{}/decode/1x4096", suffix), bench_attention, level, dtype, 1, 4096, 1);
       add(fmt::format("attention/{}/decode/32x512", suffix), bench_attention, level, dtype, 32, 512, 1);
       add(fmt::format("attention/{}/prefill/1x512", suffix), bench_attention, level, dtype, 1, 512, 512);

@@ -7,10 +7,14 @@
 #include <numeric>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "base/thread_pool.h"
 #include "kernels/context.h"
+#include "kernels/weight_format.h"
 #include "tensor/buffer.h"
-#include "tensor/dtype.h"
 
 // What the machine can do at this moment with all of a pool's threads.
 namespace quire::bench {
@@ -41,30 +45,68 @@ inline constexpr int kProbeRounds = 400'000;
   }
 #endif
 
-/// Floating-point operations that one thread does in one call: kProbeRounds x kChains instructions.
-inline double multiply_adds(IsaLevel level, DType dtype) {
+#if defined(__x86_64__)
+/// AMX: four independent sums, 16 x 16 x 64 bytes a step.
+__attribute__((target("amx-tile,amx-bf16,amx-int8"))) inline double tile_multiply_adds(bool integers) {
+  struct alignas(64) {
+    uint8_t palette = 1;
+    uint8_t reserved[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  asm volatile("" ::"r"(&config) : "memory");  // GCC does not know that the next line reads it
+  _tile_loadconfig(&config);
+  for (int i = 0; i < kProbeRounds; ++i) {
+    if (integers) {
+      _tile_dpbssd(0, 4, 6);
+      _tile_dpbssd(1, 4, 7);
+      _tile_dpbssd(2, 5, 6);
+      _tile_dpbssd(3, 5, 7);
+    } else {
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_release();
+  return static_cast<double>(kProbeRounds) * 4 * 2 * 16 * 16 * (integers ? 64 : 32);
+}
+#endif
+
+/// Operations (of the level's best multiply-add) that one thread does in one call.
+inline double multiply_adds(IsaLevel level, WeightFormat format) {
 #if defined(__x86_64__)
   constexpr double kInstructions = static_cast<double>(kProbeRounds) * kChains;
-  if (level == IsaLevel::kAvx512Bf16 && dtype == DType::kBF16) {
+  const bool integers = format >= WeightFormat::kInt8;
+  if (level == IsaLevel::kAmx && (integers || format == WeightFormat::kBF16)) {
+    return tile_multiply_adds(integers);
+  }
+  if (level >= IsaLevel::kAvx512Vnni && integers) {
+    QUIRE_TEN_CHAINS("vpdpbusd", "zmm")
+    return kInstructions * 128;
+  }
+  if (level == IsaLevel::kAvx512Bf16 && format == WeightFormat::kBF16) {
     QUIRE_TEN_CHAINS("vdpbf16ps", "zmm")
     return kInstructions * 64;
   }
-  if (level == IsaLevel::kAvx512 || level == IsaLevel::kAvx512Bf16) {
+  // int8 without VNNI takes three instructions for what it is counted as here.
+  if (level >= IsaLevel::kAvx512) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "zmm")
-    return kInstructions * 32;
+    return kInstructions * (integers ? 128 : 32);
   }
   if (level == IsaLevel::kAvx2) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "ymm")
-    return kInstructions * 16;
+    return kInstructions * (integers ? 64 : 16);
   }
 #endif
   static_cast<void>(level);
-  static_cast<void>(dtype);
+  static_cast<void>(format);
   return 0;
 }
 
 /// The better of three short tries each.
-inline Peaks probe(ThreadPool& pool, IsaLevel level, DType dtype) {
+inline Peaks probe(ThreadPool& pool, IsaLevel level, WeightFormat format) {
   static Buffer memory = [] {
     Buffer buffer(size_t{512} << 20);
     std::fill_n(buffer.as<uint64_t>(), buffer.size() / sizeof(uint64_t), 1);
@@ -79,7 +121,7 @@ inline Peaks probe(ThreadPool& pool, IsaLevel level, DType dtype) {
   std::vector<double> work(pool.num_threads());
   for (int i = 0; i < 3; ++i) {
     const double compute =
-        seconds([&](size_t part, size_t, uint32_t) { work[part] = multiply_adds(level, dtype); });
+        seconds([&](size_t part, size_t, uint32_t) { work[part] = multiply_adds(level, format); });
     peaks.flops = std::max(peaks.flops, std::accumulate(work.begin(), work.end(), 0.0) / compute);
     const size_t share = memory.size() / sizeof(uint64_t) / pool.num_threads();
     const double read = seconds([&](size_t part, size_t, uint32_t) {

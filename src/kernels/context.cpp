@@ -12,15 +12,19 @@ std::string_view isa_name(IsaLevel level) {
       return "avx2";
     case IsaLevel::kAvx512:
       return "avx512";
+    case IsaLevel::kAvx512Vnni:
+      return "avx512-vnni";
     case IsaLevel::kAvx512Bf16:
       return "avx512-bf16";
+    case IsaLevel::kAmx:
+      return "amx";
   }
   return "?";
 }
 
 std::optional<IsaLevel> parse_isa(std::string_view name) {
-  for (const IsaLevel level :
-       {IsaLevel::kReference, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Bf16}) {
+  for (const IsaLevel level : {IsaLevel::kReference, IsaLevel::kAvx2, IsaLevel::kAvx512,
+                               IsaLevel::kAvx512Vnni, IsaLevel::kAvx512Bf16, IsaLevel::kAmx}) {
     if (name == isa_name(level)) return level;
   }
   return std::nullopt;

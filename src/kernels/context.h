@@ -11,9 +11,11 @@ namespace quire {
 
 /// Which implementation of the kernels runs. Each level is exact in itself (the same bits whatever the batch,
 /// the chunking and the number of threads); two levels agree to rounding.
-enum class IsaLevel { kReference, kAvx2, kAvx512, kAvx512Bf16 };
+/// Of int8 and int4 matrices all levels give the same bits.
+enum class IsaLevel { kReference, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16, kAmx };
 
-std::string_view isa_name(IsaLevel level);  // "reference", "avx2", "avx512", "avx512-bf16"
+/// "reference", "avx2", "avx512", "avx512-vnni", "avx512-bf16" (VNNI included), "amx"
+std::string_view isa_name(IsaLevel level);
 std::optional<IsaLevel> parse_isa(std::string_view name);
 /// What this machine runs, slowest first; kReference is always there.
 const std::vector<IsaLevel>& available_isa_levels();

@@ -2,154 +2,173 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include <fmt/format.h>
-
-#include "base/error.h"
 #include "kernels/cpu/table.h"
 
 namespace quire {
 namespace {
 
 using cpu::kPanelWidth;
-
-constexpr size_t kPackChunk = 256;  // k at a time: 32 rows of it stay in L1 while they are transposed
-
-size_t pack_of(DType dtype) { return dtype == DType::kBF16 ? 2 : 1; }
-
-/// Rows [row0, row0 + rows) x k [k0, k0 + count) of `weights`, in `compute`, one row after another.
-void convert_chunk(const cpu::KernelTable& kernels, const TensorView& weights, DType compute, size_t row,
-                   size_t k, size_t k0, size_t count, std::byte* to) {
-  const std::byte* from = weights.data + (row * k + k0) * dtype_bytes(weights.dtype);
-  if (weights.dtype == compute) {
-    std::memcpy(to, from, count * dtype_bytes(compute));
-    return;
-  }
-  float values[kPackChunk];
-  kernels.to_f32[cpu::float_index(weights.dtype)](from, values, count);
-  kernels.from_f32[cpu::float_index(compute)](values, to, count);
-}
-
-/// Transposes `rows` rows of `units` units each into steps of 32 lanes; Unit is what one lane of a step
-/// holds.
-template <class Unit>
-void interleave(const std::byte* chunk, size_t row_bytes, size_t rows, size_t units, std::byte* to) {
-  for (size_t row = 0; row < rows; ++row) {
-    const std::byte* from = chunk + row * row_bytes;
-    for (size_t unit = 0; unit < units; ++unit) {
-      std::memcpy(to + (unit * kPanelWidth + row) * sizeof(Unit), from + unit * sizeof(Unit), sizeof(Unit));
-    }
-  }
-}
-
-void pack_panel(const cpu::KernelTable& kernels, const TensorView& weights, DType compute, size_t panel,
-                size_t n, size_t k, std::byte* to) {
-  const size_t pack = pack_of(compute);
-  const size_t bytes = dtype_bytes(compute);
-  const size_t rows = std::min(kPanelWidth, n - panel * kPanelWidth);
-  alignas(64) std::byte chunk[kPanelWidth * kPackChunk * sizeof(float)];
-  for (size_t k0 = 0; k0 < k; k0 += kPackChunk) {
-    const size_t count = std::min(kPackChunk, k - k0);
-    const size_t units = (count + pack - 1) / pack;
-    const size_t row_bytes = units * pack * bytes;
-    for (size_t row = 0; row < rows; ++row) {
-      std::byte* line = chunk + row * row_bytes;
-      convert_chunk(kernels, weights, compute, panel * kPanelWidth + row, k, k0, count, line);
-      std::memset(line + count * bytes, 0, row_bytes - count * bytes);
-    }
-    std::byte* steps = to + k0 * kPanelWidth * bytes;
-    if (pack * bytes == sizeof(uint32_t)) {
-      interleave<uint32_t>(chunk, row_bytes, rows, units, steps);
-    } else {
-      interleave<uint16_t>(chunk, row_bytes, rows, units, steps);
-    }
-  }
-}
-
-}  // namespace
-
-PackedMatrix::PackedMatrix(KernelContext& context, const TensorView& weights, DType compute)
-    : dtype_(compute) {
-  if (!is_float(weights.dtype) || !is_float(compute)) {
-    throw Error(fmt::format("a weight matrix of {} cannot be computed with in {}", dtype_name(weights.dtype),
-                            dtype_name(compute)));
-  }
-  if (weights.shape.size() != 2 || weights.shape[0] < 0 || weights.shape[1] < 0) {
-    throw Error(fmt::format("a weight matrix has 2 dimensions, not {}", weights.shape.size()));
-  }
-  n_ = static_cast<size_t>(weights.shape[0]);
-  k_ = static_cast<size_t>(weights.shape[1]);
-  const size_t pack = pack_of(compute);
-  const size_t panels = (n_ + kPanelWidth - 1) / kPanelWidth;
-  const size_t panel_bytes = (k_ + pack - 1) / pack * pack * kPanelWidth * dtype_bytes(compute);
-  data_ = Buffer(panels * panel_bytes);
-  const cpu::KernelTable& kernels = cpu::table(context.isa);
-  context.pool.parallel_for(panels, 1, [&](size_t begin, size_t end, uint32_t) {
-    for (size_t panel = begin; panel < end; ++panel) {
-      pack_panel(kernels, weights, compute, panel, n_, k_, data_.data() + panel * panel_bytes);
-    }
-  });
-}
-
-namespace {
+using cpu::RowForm;
 
 /// x as a kernel takes it.
 struct Activations {
   const void* data;
   size_t stride;  // in elements
+  const float* scales = nullptr;
 };
 
 // Rows whose distance is a multiple of the L1 cache's way size compete for the same lines of it.
 constexpr size_t kAliasingBytes = 1024;
 constexpr size_t kManyRows = 4;
-constexpr size_t kStrideShift = 32;  // elements
+constexpr size_t kShiftBytes = 64;
+constexpr size_t kLine = 64;
+constexpr size_t kPart = 256;  // elements at a time, where they are converted on the way to a tile
 
-/// Calls copy(row) for all rows, on as many threads as they are worth.
-template <class Copy>
-void for_rows(KernelContext& context, size_t rows, size_t row_elements, const Copy& copy) {
-  const size_t grain = cpu::balanced_grain(context.pool, rows, 16384 / (row_elements + 1) + 1);
-  context.pool.parallel_for(rows, grain, [&](size_t begin, size_t end, uint32_t) {
-    for (size_t row = begin; row < end; ++row) copy(row);
-  });
+constexpr bool is_tiled(RowForm form) { return form == RowForm::kBF16Tiles || form == RowForm::kInt8Tiles; }
+constexpr bool is_quantized(RowForm form) { return form >= RowForm::kInt8; }
+
+constexpr size_t element_bytes(RowForm form) {
+  if (form <= RowForm::kRounded) return sizeof(float);
+  return form <= RowForm::kBF16Tiles ? sizeof(uint16_t) : sizeof(int8_t);
 }
 
-/// Rounded to bf16, padded to an even k with zeros.
-Activations round_activations(KernelContext& context, const cpu::KernelTable& kernels, const float* x,
-                              size_t ldx, size_t m, size_t k) {
-  const size_t padded_k = (k + 1) / 2 * 2;
-  const size_t stride = padded_k + kStrideShift;
-  const size_t bytes = dtype_bytes(kernels.bf16_activations);
-  context.scratch.reserve(m * stride * bytes);
-  std::byte* rounded = context.scratch.data();
-  const auto round = kernels.from_f32[cpu::float_index(DType::kBF16)];
-  const auto widen = kernels.to_f32[cpu::float_index(DType::kBF16)];
-  for_rows(context, m, k, [&](size_t row) {
-    std::byte* to = rounded + row * stride * bytes;
-    const float* from = x + row * ldx;
-    if (kernels.bf16_activations == DType::kBF16) {
-      round(from, to, k);
+size_t rounded_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+/// Makes the rows of x what a kernel takes, in the context's scratch memory.
+class RowMaker {
+ public:
+  RowMaker(const cpu::KernelTable& kernels, RowForm form, const float* x, size_t ldx, size_t m, size_t k,
+           size_t padded_k, std::byte* to, float* scales)
+      : kernels_(kernels),
+        form_(form),
+        x_(x),
+        ldx_(ldx),
+        m_(m),
+        k_(k),
+        padded_k_(padded_k),
+        to_(to),
+        scales_(scales) {}
+
+  /// Bytes from a row to the next, or that a row takes in its tile.
+  static size_t row_bytes(RowForm form, size_t padded_k) {
+    return padded_k * element_bytes(form) + (is_tiled(form) ? 0 : kShiftBytes);
+  }
+
+  void make(size_t row) const {
+    const size_t bytes = padded_k_ * element_bytes(form_);
+    const float* from = x_ + row * ldx_;
+    if (!is_tiled(form_)) {
+      std::byte* to = to_ + row * row_bytes(form_, padded_k_);
+      fill(row, from, to);
+      std::memset(to + k_ * element_bytes(form_), 0, bytes - k_ * element_bytes(form_));
+      return;
+    }
+    const size_t tile = row / cpu::kTileRows;
+    const size_t rows = std::min(cpu::kTileRows, m_ - tile * cpu::kTileRows);
+    std::byte* to = to_ + tile * cpu::kTileRows * bytes + row % cpu::kTileRows * cpu::kTileRowBytes;
+    const size_t stride = rows * cpu::kTileRowBytes;
+    if (form_ == RowForm::kBF16Tiles) {
+      scatter_bf16(from, to, stride);
     } else {
-      uint16_t part[kPackChunk];
-      for (size_t k0 = 0; k0 < k; k0 += kPackChunk) {
-        const size_t count = std::min(kPackChunk, k - k0);
-        round(from + k0, part, count);
-        widen(part, reinterpret_cast<float*>(to) + k0, count);
+      scatter_int8(row, from, to, stride);
+    }
+  }
+
+ private:
+  void fill(size_t row, const float* from, std::byte* to) const {
+    switch (form_) {
+      case RowForm::kF32:
+        std::memcpy(to, from, k_ * sizeof(float));
+        return;
+      case RowForm::kRounded:
+        round(from, reinterpret_cast<float*>(to));
+        return;
+      case RowForm::kBF16:
+        kernels_.from_f32[cpu::float_index(DType::kBF16)](from, to, k_);
+        return;
+      default:
+        scales_[row] = kernels_.quantize(from, reinterpret_cast<int8_t*>(to), k_);
+        if (form_ != RowForm::kUint8) return;
+        for (size_t k = 0; k < k_; ++k) to[k] ^= std::byte{0x80};
+    }
+  }
+
+  void round(const float* from, float* to) const {
+    uint16_t part[kPart];
+    for (size_t k0 = 0; k0 < k_; k0 += kPart) {
+      const size_t count = std::min(kPart, k_ - k0);
+      kernels_.from_f32[cpu::float_index(DType::kBF16)](from + k0, part, count);
+      kernels_.to_f32[cpu::float_index(DType::kBF16)](part, to + k0, count);
+    }
+  }
+
+  void scatter_bf16(const float* from, std::byte* to, size_t stride) const {
+    constexpr size_t kStep = cpu::kTileRowBytes / sizeof(uint16_t);
+    alignas(kLine) uint16_t part[kPart];
+    for (size_t k0 = 0; k0 < padded_k_; k0 += kPart) {
+      const size_t count = std::min(kPart, k_ - k0);
+      const size_t padded = std::min(kPart, padded_k_ - k0);
+      kernels_.from_f32[cpu::float_index(DType::kBF16)](from + k0, part, count);
+      std::fill(part + count, part + padded, uint16_t{0});
+      for (size_t k = 0; k < padded; k += kStep, to += stride) {
+        std::memcpy(to, part + k, cpu::kTileRowBytes);
       }
     }
-    std::memset(to + k * bytes, 0, (padded_k - k) * bytes);
-  });
-  return {rounded, stride};
-}
+  }
 
-/// As they are, or a copy at a stride that suits the cache.
-Activations plain_activations(KernelContext& context, const float* x, size_t ldx, size_t m, size_t k) {
-  if (m <= kManyRows || ldx * sizeof(float) % kAliasingBytes != 0) return {x, ldx};
-  const size_t stride = k + kStrideShift;
-  context.scratch.reserve(m * stride * sizeof(float));
-  auto* copy = context.scratch.as<float>();
-  for_rows(context, m, k,
-           [&](size_t row) { std::memcpy(copy + row * stride, x + row * ldx, k * sizeof(float)); });
-  return {copy, stride};
+  void scatter_int8(size_t row, const float* from, std::byte* to, size_t stride) const {
+    thread_local std::vector<int8_t> line;
+    line.assign(padded_k_, 0);
+    scales_[row] = kernels_.quantize(from, line.data(), k_);
+    for (size_t k = 0; k < padded_k_; k += cpu::kTileRowBytes, to += stride) {
+      std::memcpy(to, line.data() + k, cpu::kTileRowBytes);
+    }
+  }
+
+  const cpu::KernelTable& kernels_;
+  RowForm form_;
+  const float* x_;
+  size_t ldx_;
+  size_t m_;
+  size_t k_;
+  size_t padded_k_;
+  std::byte* to_;
+  float* scales_;
+};
+
+/// What a matmul needs of the scratch memory: the rows' scales, the rows, room for each thread.
+struct Scratch {
+  Scratch(KernelContext& context, RowForm form, size_t m, size_t padded_k, size_t thread_bytes)
+      : thread_bytes_(thread_bytes) {
+    const size_t scale_bytes = is_quantized(form) ? rounded_up(m * sizeof(float), kLine) : 0;
+    const size_t row_bytes = rounded_up(m * RowMaker::row_bytes(form, padded_k), kLine);
+    context.scratch.reserve(scale_bytes + row_bytes + context.pool.num_threads() * thread_bytes);
+    scales = context.scratch.as<float>();
+    rows = context.scratch.data() + scale_bytes;
+    threads_ = rows + row_bytes;
+  }
+  std::byte* of_thread(uint32_t thread) const { return threads_ + thread * thread_bytes_; }
+
+  float* scales;
+  std::byte* rows;
+
+ private:
+  std::byte* threads_;
+  size_t thread_bytes_;
+};
+
+/// The rows in `form`: as they are where that will do.
+Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, RowForm form,
+                    const Scratch& scratch, const float* x, size_t ldx, size_t m, size_t k, size_t padded_k) {
+  if (form == RowForm::kF32 && (m <= kManyRows || ldx * sizeof(float) % kAliasingBytes != 0)) return {x, ldx};
+  const RowMaker maker(kernels, form, x, ldx, m, k, padded_k, scratch.rows, scratch.scales);
+  const size_t grain = cpu::balanced_grain(context.pool, m, 16384 / (k + 1) + 1);
+  context.pool.parallel_for(m, grain, [&](size_t begin, size_t end, uint32_t) {
+    for (size_t row = begin; row < end; ++row) maker.make(row);
+  });
+  return {scratch.rows, RowMaker::row_bytes(form, padded_k) / element_bytes(form), scratch.scales};
 }
 
 }  // namespace
@@ -158,19 +177,33 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
             float* y, size_t ldy, const float* bias) {
   if (m == 0 || weights.n() == 0) return;
   const cpu::KernelTable& kernels = cpu::table(context.isa);
-  cpu::MatmulArgs args = {
-      .panels = weights.data(), .n = weights.n(), .k = weights.k(), .m = m, .y = y, .ldy = ldy, .bias = bias};
-  const Activations activations = weights.dtype() == DType::kBF16
-                                      ? round_activations(context, kernels, x, ldx, m, weights.k())
-                                      : plain_activations(context, x, ldx, m, weights.k());
-  args.x = activations.data;
-  args.ldx = activations.stride;
-  const auto run = kernels.matmul[cpu::float_index(weights.dtype())];
+  const cpu::MatmulKernel& kernel = kernels.matmul[static_cast<size_t>(weights.format())];
+  const size_t k = cpu::padded_k(weights.format(), weights.k());
+  const size_t thread_bytes = weights.format() == WeightFormat::kInt4 ? cpu::int4_scratch_bytes(k) : 0;
+  const Scratch scratch(context, kernel.rows, m, k, thread_bytes);
+  const Activations activations = prepare(context, kernels, kernel.rows, scratch, x, ldx, m, weights.k(), k);
+  const cpu::MatmulArgs args = {.panels = weights.data(),
+                                .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),
+                                .n = weights.n(),
+                                .k = k,
+                                .x = activations.data,
+                                .ldx = activations.stride,
+                                .m = m,
+                                .y = y,
+                                .ldy = ldy,
+                                .bias = bias,
+                                .x_scales = activations.scales,
+                                .w_scales = weights.scales(),
+                                .offsets = weights.offsets()};
   const size_t panels = (weights.n() + kPanelWidth - 1) / kPanelWidth;
   // A piece of less than some ten thousand multiplications costs less than waking a thread for it.
   const size_t min_panels = 65536 / (kPanelWidth * (weights.k() + 1) * m) + 1;
   context.pool.parallel_for(panels, cpu::balanced_grain(context.pool, panels, min_panels),
-                            [&](size_t begin, size_t end, uint32_t) { run(args, begin, end); });
+                            [&](size_t begin, size_t end, uint32_t thread) {
+                              cpu::MatmulArgs own = args;
+                              own.scratch = scratch.of_thread(thread);
+                              kernel.run(own, begin, end);
+                            });
 }
 
 }  // namespace quire

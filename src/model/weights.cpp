@@ -179,7 +179,7 @@ class Loader {
   }
 
   PackedMatrix matrix(const std::string& name) {
-    return PackedMatrix(context_, load(name, compute_).view(), compute_);
+    return PackedMatrix(context_, load(name, compute_).view(), weight_format_of(compute_));
   }
 
   /// The parts, named without ".weight" and ".bias", stacked.
@@ -223,7 +223,7 @@ class Loader {
       to += bytes;
     }
     all.data = stack_.data();
-    return PackedMatrix(context_, all, compute_);
+    return PackedMatrix(context_, all, weight_format_of(compute_));
   }
 
   const Checkpoint& file_;

@@ -3,24 +3,34 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "kernels/quantize.h"
 #include "tests/kernels/support.h"
 
 namespace quire::test {
 namespace {
 
-constexpr DType kComputeTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr WeightFormat kFloatFormats[] = {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16};
+constexpr WeightFormat kIntegerFormats[] = {WeightFormat::kInt8, WeightFormat::kInt4};
+constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16,
+                                     WeightFormat::kInt8, WeightFormat::kInt4};
+
+DType dtype_of(WeightFormat format) {
+  if (format == WeightFormat::kBF16) return DType::kBF16;
+  return format == WeightFormat::kF16 ? DType::kF16 : DType::kF32;
+}
 
 class Matmul : public PerLevel {};
 
 /// One weight matrix with everything to multiply it by.
 struct Problem {
-  Problem(KernelContext& context, size_t n_in, size_t k_in, DType dtype_in)
+  Problem(KernelContext& context, size_t n_in, size_t k_in, WeightFormat format_in)
       : n(n_in),
         k(k_in),
-        dtype(dtype_in),
+        format(format_in),
         values(random_floats(n * 1000 + k, n * k)),
-        tensor(values, dtype, {static_cast<int64_t>(n), static_cast<int64_t>(k)}),
-        weights(context, tensor.view, dtype),
+        tensor(values, dtype_of(format), {static_cast<int64_t>(n), static_cast<int64_t>(k)}),
+        weights(context, tensor.view, format),
         bias(random_floats(7, n)) {}
 
   std::vector<float> run(KernelContext& context, const float* x, size_t m, bool with_bias = true) const {
@@ -31,7 +41,7 @@ struct Problem {
 
   size_t n;
   size_t k;
-  DType dtype;
+  WeightFormat format;
   std::vector<float> values;
   OwnedTensor tensor;
   PackedMatrix weights;
@@ -42,30 +52,31 @@ struct Problem {
 /// the weights and activations are taken as they are stored.
 void expect_close_to_double(const Problem& problem, const std::vector<float>& x, size_t m,
                             const std::vector<float>& y, bool with_bias) {
-  const DType activations = problem.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  const DType dtype = dtype_of(problem.format);
+  const DType activations = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   for (size_t row = 0; row < m; ++row) {
     for (size_t i = 0; i < problem.n; ++i) {
       double sum = with_bias ? problem.bias[i] : 0.0;
       double magnitude = std::abs(sum);
       for (size_t k = 0; k < problem.k; ++k) {
         const double product = static_cast<double>(stored(x[row * problem.k + k], activations)) *
-                               stored(problem.values[i * problem.k + k], problem.dtype);
+                               stored(problem.values[i * problem.k + k], dtype);
         sum += product;
         magnitude += std::abs(product);
       }
       const double bound = static_cast<double>(problem.k + 2) * 0x1.0p-24 * magnitude;
       ASSERT_NEAR(y[row * problem.n + i], sum, bound)
-          << dtype_name(problem.dtype) << " m " << row << " of " << m << ", n " << i << " of " << problem.n
-          << ", k " << problem.k;
+          << weight_format_name(problem.format) << " m " << row << " of " << m << ", n " << i << " of "
+          << problem.n << ", k " << problem.k;
     }
   }
 }
 
 TEST_P(Matmul, IsCloseToDouble) {
-  for (const DType dtype : kComputeTypes) {
+  for (const WeightFormat format : kFloatFormats) {
     for (const size_t n : {1, 15, 31, 32, 33, 64, 100}) {
       for (const size_t k : {1, 2, 7, 32, 101}) {
-        const Problem problem(context_, n, k, dtype);
+        const Problem problem(context_, n, k, format);
         for (const size_t m : {1, 2, 5, 13, 31}) {
           const std::vector<float> x = random_floats(m, m * k);
           for (const bool with_bias : {false, true}) {
@@ -78,8 +89,8 @@ TEST_P(Matmul, IsCloseToDouble) {
 }
 
 TEST_P(Matmul, IsCloseToDoubleWhereKIsCutIntoChunks) {
-  for (const DType dtype : kComputeTypes) {
-    const Problem problem(context_, 70, 9001, dtype);
+  for (const WeightFormat format : kFloatFormats) {
+    const Problem problem(context_, 70, 9001, format);
     const std::vector<float> x = random_floats(3, 30 * problem.k);
     expect_close_to_double(problem, x, 30, problem.run(context_, x.data(), 30), true);
   }
@@ -89,7 +100,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
   constexpr size_t kRows = 67;
   ThreadPool one(1);
   ThreadPool four(4);
-  for (const DType dtype : kComputeTypes) {
+  for (const WeightFormat format : kFormats) {
     // The last two are cut into chunks of K; rows of 1024 and 8192 floats are copied to another stride.
     for (const auto& [n, k] : {std::pair<size_t, size_t>{32, 64},
                                {33, 7},
@@ -101,7 +112,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
                                {320, 8192}}) {
       const bool large = n * k > 100000;
       if (large && GetParam() == IsaLevel::kReference) continue;  // it cuts nothing into chunks
-      const Problem problem(context_, n, k, dtype);
+      const Problem problem(context_, n, k, format);
       const std::vector<float> x = random_floats(n + k, kRows * k);
       std::vector<float> alone;
       KernelContext single{GetParam(), one};
@@ -114,7 +125,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
           KernelContext context{GetParam(), *pool};
           const std::vector<float> y = problem.run(context, x.data(), m);
           ASSERT_TRUE(same_bits(y.data(), alone.data(), y.size()))
-              << dtype_name(dtype) << " n " << n << " k " << k << " m " << m << ", threads "
+              << weight_format_name(format) << " n " << n << " k " << k << " m " << m << ", threads "
               << pool->num_threads();
         }
       }
@@ -122,11 +133,93 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
   }
 }
 
+/// What an integer matmul should give, from the quantizers alone.
+std::vector<float> integer_product(const Problem& problem, const std::vector<float>& x, size_t m) {
+  const size_t k = problem.k;
+  std::vector<float> y(m * problem.n);
+  std::vector<int8_t> row(k);
+  std::vector<int8_t> weights(k);
+  std::vector<int8_t> groups((k + kInt4Group - 1) / kInt4Group);
+  for (size_t i = 0; i < problem.n; ++i) {
+    const float* from = problem.values.data() + i * k;
+    const bool four = problem.format == WeightFormat::kInt4;
+    const float w_scale =
+        four ? quantize_int4(from, k, weights.data(), groups.data()) : quantize_int8(from, k, weights.data());
+    for (size_t at = 0; at < m; ++at) {
+      const float x_scale = quantize_int8(x.data() + at * k, k, row.data());
+      int32_t sum = 0;
+      for (size_t j = 0; j < k; ++j) sum += row[j] * weights[j] * (four ? groups[j / kInt4Group] : 1);
+      y[at * problem.n + i] = static_cast<float>(sum) * x_scale * w_scale + problem.bias[i];
+    }
+  }
+  return y;
+}
+
+TEST_P(Matmul, OfIntegersIsExact) {
+  for (const WeightFormat format : kIntegerFormats) {
+    for (const size_t n : {1, 15, 33, 64, 100}) {
+      for (const size_t k : {1, 31, 64, 101, 700}) {
+        const Problem problem(context_, n, k, format);
+        for (const size_t m : {1, 2, 5, 13, 16, 17, 33}) {
+          const std::vector<float> x = random_floats(m, m * k, 3.0F);
+          const std::vector<float> y = problem.run(context_, x.data(), m);
+          const std::vector<float> expected = integer_product(problem, x, m);
+          ASSERT_TRUE(same_bits(y.data(), expected.data(), y.size()))
+              << weight_format_name(format) << " m " << m << ", n " << n << ", k " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Matmul, IntegersAreCloseToTheWeights) {
+  constexpr size_t kN = 50;
+  constexpr size_t kK = 512;
+  constexpr size_t kM = 20;
+  for (const WeightFormat format : kIntegerFormats) {
+    const Problem problem(context_, kN, kK, format);
+    const std::vector<float> x = random_floats(1, kM * kK);
+    const std::vector<float> y = problem.run(context_, x.data(), kM, false);
+    double error = 0.0;
+    double size = 0.0;
+    for (size_t row = 0; row < kM; ++row) {
+      for (size_t i = 0; i < kN; ++i) {
+        double sum = 0.0;
+        for (size_t k = 0; k < kK; ++k) sum += double{x[row * kK + k]} * problem.values[i * kK + k];
+        error += (y[row * kN + i] - sum) * (y[row * kN + i] - sum);
+        size += sum * sum;
+      }
+    }
+    EXPECT_LT(std::sqrt(error / size), format == WeightFormat::kInt8 ? 0.008 : 0.08);
+    EXPECT_GT(std::sqrt(error / size), 0.0001);
+  }
+}
+
+TEST_P(Matmul, OfWhatIsNotFiniteIsNotFinite) {
+  for (const WeightFormat format : kFormats) {
+    const Problem problem(context_, 40, 100, format);
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      for (const size_t place : {0, 50, 99}) {
+        std::vector<float> x = random_floats(3, 300);
+        const std::vector<float> good = problem.run(context_, x.data(), 3);
+        x[100 + place] = bad;
+        const std::vector<float> y = problem.run(context_, x.data(), 3);
+        for (size_t i = 0; i < 40; ++i) {
+          ASSERT_FALSE(std::isfinite(y[40 + i]))
+              << weight_format_name(format) << " " << bad << " at " << place;
+          ASSERT_EQ(y[i], good[i]);
+          ASSERT_EQ(y[80 + i], good[80 + i]);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, KeepsToItsStridesAndColumns) {
-  for (const DType dtype : kComputeTypes) {
+  for (const WeightFormat format : kFormats) {
     for (const size_t n : {20, 32, 50}) {
       constexpr size_t kRows = 9;
-      const Problem problem(context_, n, 33, dtype);
+      const Problem problem(context_, n, 33, format);
       const size_t ldx = problem.k + 5;
       const size_t ldy = n + 3;
       const std::vector<float> dense = random_floats(1, kRows * problem.k);
@@ -146,24 +239,28 @@ TEST_P(Matmul, KeepsToItsStridesAndColumns) {
 }
 
 TEST_P(Matmul, OfNoInputsIsTheBias) {
-  const Problem problem(context_, 40, 0, DType::kBF16);
   const float none = 0.0F;
-  EXPECT_EQ(problem.run(context_, &none, 1), problem.bias);
+  for (const WeightFormat format : kFormats) {
+    const Problem problem(context_, 40, 0, format);
+    EXPECT_EQ(problem.run(context_, &none, 1), problem.bias);
+  }
 }
 
 TEST_P(Matmul, PacksAnyFloatTypeIntoAny) {
   constexpr size_t kN = 37;
   constexpr size_t kK = 301;
   const std::vector<float> values = random_floats(5, kN * kK);
-  for (const DType from : kComputeTypes) {
+  for (const DType from : kFloatTypes) {
     const OwnedTensor tensor(values, from, {kN, kK});
-    for (const DType compute : kComputeTypes) {
-      const PackedMatrix packed(context_, tensor.view, compute);
+    for (const WeightFormat format : kFloatFormats) {
+      const DType compute = dtype_of(format);
+      const PackedMatrix packed(context_, tensor.view, format);
       const size_t pack = compute == DType::kBF16 ? 2 : 1;
-      ASSERT_EQ(packed.num_bytes(), 64 * ((kK + pack - 1) / pack * pack) * dtype_bytes(compute));
+      const size_t padded = compute == DType::kBF16 ? (kK + 31) / 32 * 32 : kK;
+      ASSERT_EQ(packed.num_bytes(), 64 * padded * dtype_bytes(compute));
       for (size_t n = 0; n < 64; ++n) {
-        for (size_t k = 0; k < (kK + pack - 1) / pack * pack; ++k) {
-          const size_t panel = n / 32 * 32 * ((kK + pack - 1) / pack * pack);
+        for (size_t k = 0; k < padded; ++k) {
+          const size_t panel = n / 32 * 32 * padded;
           const size_t index = panel + k / pack * 32 * pack + n % 32 * pack + k % pack;
           float found = 0.0F;
           if (compute == DType::kF32) {
@@ -184,9 +281,9 @@ TEST_P(Matmul, PacksAnyFloatTypeIntoAny) {
 TEST_P(Matmul, RefusesWhatIsNoMatrix) {
   const std::vector<float> values(8);
   const TensorView cube{DType::kF32, {2, 2, 2}, reinterpret_cast<const std::byte*>(values.data())};
-  EXPECT_THROW(PackedMatrix(context_, cube, DType::kF32), Error);
+  EXPECT_THROW(PackedMatrix(context_, cube, WeightFormat::kF32), Error);
   const TensorView integers{DType::kI32, {2, 4}, reinterpret_cast<const std::byte*>(values.data())};
-  EXPECT_THROW(PackedMatrix(context_, integers, DType::kF32), Error);
+  EXPECT_THROW(PackedMatrix(context_, integers, WeightFormat::kF32), Error);
 }
 
 QUIRE_FOR_ALL_LEVELS(Matmul);

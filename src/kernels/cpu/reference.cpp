@@ -42,8 +42,7 @@ void from_f32(const float* from, void* to, size_t count) {
 /// Panels of [steps][32][kPack]: one step is kPack consecutive k.
 template <class T, size_t kPack>
 void matmul(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
-  const size_t steps = (args.k + kPack - 1) / kPack;
-  const size_t panel_elements = steps * kPack * kPanelWidth;
+  const size_t panel_elements = args.k * kPanelWidth;
   const auto* weights = reinterpret_cast<const typename T::Bits*>(args.panels);
   const auto* x = static_cast<const float*>(args.x);
   for (size_t panel = first_panel; panel < last_panel; ++panel) {
@@ -62,6 +61,51 @@ void matmul(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
       }
     }
   }
+}
+
+/// The weight of input k, output `lane`, as the integer that it is multiplied as.
+int32_t int8_weight(const std::byte* panel, size_t k, size_t lane) {
+  return static_cast<int8_t>(panel[(k / 4 * kPanelWidth + lane) * 4 + k % 4]);
+}
+int32_t int4_weight(const std::byte* panel, size_t k, size_t lane) {
+  constexpr size_t kGroup = 32;
+  const std::byte* group = panel + k / kGroup * kInt4GroupBytes;
+  const size_t step = k % kGroup / 4;
+  const auto pair = static_cast<uint8_t>(group[kPanelWidth + (step / 2 * kPanelWidth + lane) * 4 + k % 4]);
+  const int32_t nibble = step % 2 == 0 ? pair & 0x0f : pair >> 4;
+  return (nibble - 8) * static_cast<int8_t>(group[lane]);
+}
+
+template <int32_t (*kWeight)(const std::byte* panel, size_t k, size_t lane)>
+void matmul_integers(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+  const auto* x = static_cast<const int8_t*>(args.x);
+  for (size_t panel = first_panel; panel < last_panel; ++panel) {
+    const std::byte* w = args.panels + panel * args.panel_bytes;
+    const size_t first = panel * kPanelWidth;
+    for (size_t row = 0; row < args.m; ++row) {
+      for (size_t i = first; i < std::min(args.n, first + kPanelWidth); ++i) {
+        int32_t sum = 0;
+        for (size_t k = 0; k < args.k; ++k) sum += kWeight(w, k, i - first) * x[row * args.ldx + k];
+        float& y = args.y[row * args.ldy + i];
+        y = static_cast<float>(sum) * args.x_scales[row] * args.w_scales[i];
+        if (args.bias != nullptr) y += args.bias[i];
+      }
+    }
+  }
+}
+
+float quantize(const float* x, int8_t* to, size_t count) {
+  float most = 0.0F;
+  float poison = 0.0F;
+  for (size_t i = 0; i < count; ++i) {
+    most = std::max(most, std::abs(x[i]));
+    poison += x[i] * 0.0F;
+  }
+  const float inverse = most > 0.0F ? 127.0F / most : 0.0F;
+  for (size_t i = 0; i < count; ++i) {
+    to[i] = poison == 0.0F ? static_cast<int8_t>(std::nearbyint(x[i] * inverse)) : int8_t{0};
+  }
+  return most / 127.0F + poison;
 }
 
 /// One query head of one token: online softmax over the tiles from `first_key` to `position`.
@@ -214,9 +258,13 @@ const KernelTable& reference_table() {
   static constexpr KernelTable kTable = {
       .to_f32 = {to_f32<F32>, to_f32<F16>, to_f32<Bf16>},
       .from_f32 = {from_f32<F32>, from_f32<F16>, from_f32<Bf16>},
-      .matmul = {matmul<F32, 1>, matmul<F16, 1>, matmul<Bf16, 2>},
+      .matmul = {{matmul<F32, 1>, RowForm::kF32},
+                 {matmul<F16, 1>, RowForm::kF32},
+                 {matmul<Bf16, 2>, RowForm::kRounded},
+                 {matmul_integers<int8_weight>, RowForm::kInt8},
+                 {matmul_integers<int4_weight>, RowForm::kInt8}},
+      .quantize = quantize,
       .attention = {attention<F32>, attention<F16>, attention<Bf16>},
-      .bf16_activations = DType::kF32,
       .rms_norm = rms_norm,
       .add_in_place = add_in_place,
       .scale_in_place = scale_in_place,

@@ -28,6 +28,31 @@ void from_f32(const float* from, void* to, size_t count) {
   convert<V, F32, Format>(from, to, count);
 }
 
+/// To int8 by the largest magnitude; the poison is 0 times each value: NaN if one is not finite.
+template <class V>
+float quantize(const float* x, int8_t* to, size_t count) {
+  V most = V::zero();
+  V poison = V::zero();
+  const V zero = V::zero();
+  const auto look = [&](V a) __attribute__((always_inline)) {
+    most = V::max(most, V::max(V::sub(zero, a), a));
+    poison = V::add(poison, V::mul(a, zero));
+  };
+  size_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) look(V::load(x + i));
+  if (i < count) look(V::load(x + i, count - i));
+  const float largest = V::max_lane(most);
+  const V inverse = V::set1(largest > 0.0F ? 127.0F / largest : 0.0F);
+  i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) V::store_int8(to + i, V::mul(V::load(x + i), inverse));
+  if (i < count) {
+    int8_t rest[V::kLanes];
+    V::store_int8(rest, V::mul(V::load(x + i, count - i), inverse));
+    for (size_t j = 0; i + j < count; ++j) to[i + j] = rest[j];
+  }
+  return largest / 127.0F + V::sum(poison);
+}
+
 template <class V>
 inline __attribute__((always_inline)) float sum_of_squares(const float* x, size_t width) {
   constexpr size_t kSums = 4;

@@ -2,6 +2,11 @@
 #include <utility>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/x86/tables.h"
 
@@ -25,15 +30,46 @@ bool runs_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-/// All of AVX-512, with the bf16 matmul of its own.
-const KernelTable& avx512_bf16_table() {
-  static const KernelTable with_bf16 = [] {
-    KernelTable made = avx512::kTable;
-    made.matmul[float_index(DType::kBF16)] = avx512_bf16::kMatmulBf16;
-    made.bf16_activations = DType::kBF16;
+bool runs_vnni() { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+bool runs_bf16() { return runs_vnni() && __builtin_cpu_supports("avx512bf16"); }
+
+/// AMX with bf16 and int8, and the operating system's leave to use its registers, which holds for all
+/// threads.
+bool runs_amx() {
+  constexpr unsigned kBits = (1U << 22) | (1U << 24) | (1U << 25);  // AMX-BF16, AMX-TILE, AMX-INT8
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (!runs_vnni() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kBits) != kBits)
+    return false;
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+void set(KernelTable& table, WeightFormat format, const MatmulKernel& kernel) {
+  table.matmul[static_cast<size_t>(format)] = kernel;
+}
+
+/// All of AVX-512, with matmuls of its own.
+KernelTable avx512_with(IsaLevel level) {
+  KernelTable made = avx512::kTable;
+  if (level == IsaLevel::kAmx) {
+    set(made, WeightFormat::kBF16, amx::kBf16);
+    set(made, WeightFormat::kInt8, amx::kInt8);
+    set(made, WeightFormat::kInt4, amx::kInt4);
     return made;
-  }();
-  return with_bf16;
+  }
+  set(made, WeightFormat::kInt8, avx512_vnni::kInt8);
+  set(made, WeightFormat::kInt4, avx512_vnni::kInt4);
+  if (level == IsaLevel::kAvx512Bf16) set(made, WeightFormat::kBF16, avx512_bf16::kBf16);
+  return made;
 }
 
 /// Intel's VDPBF16PS does half the operations a second of its f32 FMA; AMD's (Zen 4 on) twice as many.
@@ -44,14 +80,23 @@ bool bf16_dot_is_slow() { return __builtin_cpu_is("intel"); }
 const KernelTable* native_table(IsaLevel level) {
   static const bool avx2_here = runs_avx2();
   static const bool avx512_here = runs_avx512();
-  static const bool bf16_here = avx512_here && __builtin_cpu_supports("avx512bf16");
+  static const bool vnni_here = runs_vnni();
+  static const bool bf16_here = runs_bf16();
+  static const bool amx_here = runs_amx();
+  static const KernelTable with_vnni = avx512_with(IsaLevel::kAvx512Vnni);
+  static const KernelTable with_bf16 = avx512_with(IsaLevel::kAvx512Bf16);
+  static const KernelTable with_amx = avx512_with(IsaLevel::kAmx);
   switch (level) {
     case IsaLevel::kAvx2:
       return avx2_here ? &avx2::kTable : nullptr;
     case IsaLevel::kAvx512:
       return avx512_here ? &avx512::kTable : nullptr;
+    case IsaLevel::kAvx512Vnni:
+      return vnni_here ? &with_vnni : nullptr;
     case IsaLevel::kAvx512Bf16:
-      return bf16_here ? &avx512_bf16_table() : nullptr;
+      return bf16_here ? &with_bf16 : nullptr;
+    case IsaLevel::kAmx:
+      return amx_here ? &with_amx : nullptr;
     case IsaLevel::kReference:
       return nullptr;
   }
@@ -59,8 +104,9 @@ const KernelTable* native_table(IsaLevel level) {
 }
 
 std::vector<IsaLevel> native_levels() {
-  std::vector<IsaLevel> order = {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Bf16};
-  if (bf16_dot_is_slow()) std::swap(order[1], order[2]);
+  std::vector<IsaLevel> order = {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Vnni,
+                                 IsaLevel::kAvx512Bf16, IsaLevel::kAmx};
+  if (bf16_dot_is_slow()) std::swap(order[2], order[3]);
   std::erase_if(order, [](IsaLevel level) { return native_table(level) == nullptr; });
   return order;
 }

@@ -6,16 +6,23 @@
 // asked.
 namespace quire::cpu {
 
-using MatmulPieces = void (*)(const MatmulArgs& args, size_t first_panel, size_t last_panel);
-
 namespace avx2 {
 extern const KernelTable kTable;
 }
 namespace avx512 {
 extern const KernelTable kTable;
 }
+namespace avx512_vnni {
+extern const MatmulKernel kInt8;
+extern const MatmulKernel kInt4;
+}  // namespace avx512_vnni
 namespace avx512_bf16 {
-extern const MatmulPieces kMatmulBf16;
+extern const MatmulKernel kBf16;
 }
+namespace amx {
+extern const MatmulKernel kBf16;
+extern const MatmulKernel kInt8;
+extern const MatmulKernel kInt4;
+}  // namespace amx
 
 }  // namespace quire::cpu

@@ -68,6 +68,12 @@ struct Vec {
     const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return {_mm256_mul_ps(_mm256_mul_ps(a.v, first), second)};
   }
+  /// Lanes of -128..127 as bytes.
+  static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
+    const __m256i words = _mm256_cvtps_epi32(a.v);
+    const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
+  }
   static QUIRE_INLINE float first_lane(Vec a) { return _mm256_cvtss_f32(a.v); }
   static QUIRE_INLINE float sum(Vec a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
@@ -78,6 +84,76 @@ struct Vec {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+};
+
+/// Eight i32 lanes. In y they lie as their bits.
+struct IntVec {
+  __m256i v;
+
+  static QUIRE_INLINE IntVec zero() { return {_mm256_setzero_si256()}; }
+  static QUIRE_INLINE IntVec load(const float* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+  }
+  static QUIRE_INLINE IntVec load(const float* p, size_t count) {
+    return {_mm256_maskload_epi32(reinterpret_cast<const int*>(p), Vec::mask(count))};
+  }
+  static QUIRE_INLINE void store(float* p, IntVec a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
+  }
+  static QUIRE_INLINE void store(float* p, IntVec a, size_t count) {
+    _mm256_maskstore_epi32(reinterpret_cast<int*>(p), Vec::mask(count), a.v);
+  }
+  /// Four bytes in all lanes.
+  static QUIRE_INLINE IntVec set4(const uint8_t* p) {
+    int four = 0;
+    __builtin_memcpy(&four, p, sizeof four);
+    return {_mm256_set1_epi32(four)};
+  }
+  static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+  static QUIRE_INLINE Vec to_float(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
+};
+
+/// Four products of int8 a lane. Magnitudes and signs apart, so that no pair of products saturates: at most
+/// 2 * 127 * 127 of 32767.
+struct SignedDot {
+  using Vec = avx2::Vec;
+  using Sum = IntVec;
+  static constexpr bool kShifted = false;
+  static constexpr size_t kTemporaries = 4;
+  static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec w, IntVec x) {
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x.v), _mm256_sign_epi8(w.v, x.v));
+    return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+  }
+};
+
+struct Int4 {
+  /// A group of kInt4GroupBytes becomes eight steps of [32 outputs][4].
+  static QUIRE_INLINE void group(const std::byte* from, int8_t* to) {
+    constexpr size_t kStep = 128;
+    for (size_t part = 0; part < 4; ++part) {  // eight outputs
+      const __m256i words =
+          _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + part * 8)));
+      const __m256i scales =
+          _mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi32(0xffff)), _mm256_slli_epi32(words, 16));
+      for (size_t pair = 0; pair < 4; ++pair) {
+        const __m256i both =
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32 + pair * kStep + part * 32));
+        const __m256i half = _mm256_set1_epi8(0x0f);
+        int8_t* step = to + pair * 2 * kStep + part * 32;
+        store(step, _mm256_and_si256(both, half), scales);
+        store(step + kStep, _mm256_and_si256(_mm256_srli_epi16(both, 4), half), scales);
+      }
+    }
+  }
+
+ private:
+  /// Bytes in 16-bit lanes: the even ones shifted up, the odd ones as they lie.
+  static QUIRE_INLINE void store(int8_t* to, __m256i nibbles, __m256i scales) {
+    const __m256i q = _mm256_sub_epi8(nibbles, _mm256_set1_epi8(8));
+    const __m256i even = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_slli_epi16(q, 8), scales), 8);
+    const __m256i odd = _mm256_mullo_epi16(_mm256_andnot_si256(_mm256_set1_epi16(0xff), q), scales);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_or_si256(even, odd));
   }
 };
 

@@ -54,6 +54,9 @@ struct Vec {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(up_to_end & ~up_to_begin), other.v, a.v)};
   }
   static QUIRE_INLINE Vec scale_by_pow2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+  static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
+  }
   static QUIRE_INLINE __m256 upper_half(__m512 a) {
     return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
   }
@@ -69,6 +72,68 @@ struct Vec {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+};
+
+/// Sixteen i32 lanes; see avx2::IntVec.
+struct IntVec {
+  __m512i v;
+
+  static QUIRE_INLINE IntVec zero() { return {_mm512_setzero_si512()}; }
+  static QUIRE_INLINE IntVec load(const float* p) { return {_mm512_loadu_si512(p)}; }
+  static QUIRE_INLINE IntVec load(const float* p, size_t count) {
+    return {_mm512_maskz_loadu_epi32(Vec::mask(count), p)};
+  }
+  static QUIRE_INLINE void store(float* p, IntVec a) { _mm512_storeu_si512(p, a.v); }
+  static QUIRE_INLINE void store(float* p, IntVec a, size_t count) {
+    _mm512_mask_storeu_epi32(p, Vec::mask(count), a.v);
+  }
+  static QUIRE_INLINE IntVec set4(const uint8_t* p) {
+    int four = 0;
+    __builtin_memcpy(&four, p, sizeof four);
+    return {_mm512_set1_epi32(four)};
+  }
+  static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+  static QUIRE_INLINE Vec to_float(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
+};
+
+/// See avx2::SignedDot.
+struct SignedDot {
+  using Vec = avx512::Vec;
+  using Sum = IntVec;
+  static constexpr bool kShifted = false;
+  static constexpr size_t kTemporaries = 4;
+  static QUIRE_INLINE IntVec multiply_add(IntVec sum, IntVec w, IntVec x) {
+    const __m512i with_sign =
+        _mm512_mask_sub_epi8(w.v, _mm512_movepi8_mask(x.v), _mm512_setzero_si512(), w.v);
+    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x.v), with_sign);
+    return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+  }
+};
+
+struct Int4 {
+  static QUIRE_INLINE void group(const std::byte* from, int8_t* to) {
+    constexpr size_t kStep = 128;
+    for (size_t part = 0; part < 2; ++part) {  // sixteen outputs
+      const __m512i words =
+          _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part * 16)));
+      const __m512i scales = _mm512_mask_blend_epi16(0xaaaaaaaaU, words, _mm512_slli_epi32(words, 16));
+      for (size_t pair = 0; pair < 4; ++pair) {
+        const __m512i both = _mm512_loadu_si512(from + 32 + pair * kStep + part * 64);
+        const __m512i half = _mm512_set1_epi8(0x0f);
+        int8_t* step = to + pair * 2 * kStep + part * 64;
+        store(step, _mm512_and_si512(both, half), scales);
+        store(step + kStep, _mm512_and_si512(_mm512_srli_epi16(both, 4), half), scales);
+      }
+    }
+  }
+
+ private:
+  static QUIRE_INLINE void store(int8_t* to, __m512i nibbles, __m512i scales) {
+    const __m512i q = _mm512_sub_epi8(nibbles, _mm512_set1_epi8(8));
+    const __m512i even = _mm512_srli_epi16(_mm512_mullo_epi16(_mm512_slli_epi16(q, 8), scales), 8);
+    const __m512i odd = _mm512_mullo_epi16(_mm512_andnot_si512(_mm512_set1_epi16(0xff), q), scales);
+    _mm512_storeu_si512(to, _mm512_or_si512(even, odd));
   }
 };
 

@@ -1,0 +1,292 @@
+#include "kernels/cpu/x86/matmul_kernels.h"
+#include "kernels/cpu/x86/tables.h"
+#include "kernels/cpu/x86/vec_avx512.h"
+
+// Matmul with the tile registers of AMX: 16 rows x 64 bytes of activations times 64 bytes of K x 16 outputs,
+// a tile of weights being 16 steps of half a panel as it lies. Each element adds its products in the order of
+// K, whatever the tile's other rows are; a step of bf16 adds pairs, as VDPBF16PS does, subnormals being zero.
+namespace quire::cpu::amx {
+namespace {
+
+using avx512::IntVec;
+using avx512::Vec;
+
+constexpr size_t kTileBytes = kTileRows * kTileRowBytes;
+constexpr size_t kStepBytes = 2 * kTileBytes;  // of a panel: 16 rows of 128 bytes
+constexpr size_t kRowStride = 128;
+constexpr size_t kLanes = 16;
+
+// The activations of a chunk stay in L2 while its panels pass, these while the rows pass.
+constexpr size_t kRowsBytes = 1 << 20;
+constexpr size_t kChunkSteps = 32;
+constexpr size_t kGroupPanels = 8;
+constexpr size_t kPrefetch = 8 * 1024;
+
+// Tile registers: 0..3 sums (rows of the first tile x left and right half of the panel, then the second
+// tile's), 4 and 5 activations, 6 and 7 weights. The intrinsics take numerals alone.
+
+struct Bf16 {
+  using Sum = Vec;
+  static constexpr bool kScaled = false;
+  static QUIRE_INLINE void first() {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+  static QUIRE_INLINE void second() {
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+};
+
+struct Int8 {
+  using Sum = IntVec;
+  static constexpr bool kScaled = true;
+  static QUIRE_INLINE void first() {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+  }
+  static QUIRE_INLINE void second() {
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  }
+};
+
+/// GCC's intrinsics do not say that they read memory: what was written before must be there.
+QUIRE_INLINE void finish_writes() { asm volatile("" ::: "memory"); }
+
+/// The two row tiles that are computed together; the second may be empty.
+struct Rows {
+  size_t begin;
+  size_t first;
+  size_t second;
+};
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+/// Tells the machine how many rows the tiles have, where that has changed.
+class Shapes {
+ public:
+  Shapes() = default;
+  Shapes(const Shapes&) = delete;
+  Shapes& operator=(const Shapes&) = delete;
+  ~Shapes() { _tile_release(); }
+
+  void set(const Rows& rows) {
+    if (rows.first == first_ && rows.second == second_) return;
+    first_ = rows.first;
+    second_ = rows.second;
+    const size_t of_tile[8] = {first_, first_, second_, second_, first_, second_, kTileRows, kTileRows};
+    TileConfig config;
+    for (size_t i = 0; i < 8; ++i) {
+      config.row_bytes[i] = of_tile[i] == 0 ? 0 : static_cast<uint16_t>(kTileRowBytes);
+      config.rows[i] = static_cast<uint8_t>(of_tile[i]);
+    }
+    finish_writes();
+    _tile_loadconfig(&config);
+  }
+
+ private:
+  size_t first_ = 0;
+  size_t second_ = 0;
+};
+
+/// A stretch of K of one panel: `w` at its first step.
+struct Stretch {
+  const std::byte* w;
+  size_t step;
+  size_t count;
+  bool last;
+  bool fetch;  // the weights come from memory: ask for those ahead
+};
+
+template <class Dot, bool kTwo>
+QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte* x1, size_t stride1,
+                           const Stretch& at) {
+  const std::byte* w = at.w;
+  for (size_t step = 0; step < at.count; ++step, w += kStepBytes, x0 += stride0) {
+    if (at.fetch) {
+      for (size_t i = 0; i < kStepBytes; i += 64) __builtin_prefetch(w + kPrefetch + i, 0, 2);
+    }
+    _tile_loadd(6, w, kRowStride);
+    _tile_loadd(7, w + kTileRowBytes, kRowStride);
+    _tile_loadd(4, x0, kTileRowBytes);
+    Dot::first();
+    if constexpr (kTwo) {
+      _tile_loadd(5, x1, kTileRowBytes);
+      Dot::second();
+      x1 += stride1;
+    }
+  }
+}
+
+/// Sums of one tile, [rows][stride], to y.
+template <class Dot>
+void finish(const MatmulArgs& args, const float* sums, size_t stride, size_t row, size_t rows,
+            size_t column) {
+  for (size_t half = 0; half < 2 && column < args.n; ++half, column += kLanes, sums += kLanes) {
+    const size_t columns = args.n - column;
+    const bool whole = columns >= kLanes;
+    Vec bias = Vec::zero();
+    if (args.bias != nullptr) {
+      bias = whole ? Vec::load(args.bias + column) : Vec::load(args.bias + column, columns);
+    }
+    for (size_t i = 0; i < rows; ++i) {
+      Vec result = Vec::zero();
+      if constexpr (Dot::kScaled) {
+        const Vec sum = IntVec::to_float(IntVec::load(sums + i * stride));
+        result =
+            Vec::mul(Vec::mul(sum, Vec::set1(args.x_scales[row + i])), Vec::load(args.w_scales + column));
+      } else {
+        result = Vec::load(sums + i * stride);
+      }
+      if (args.bias != nullptr) result = Vec::add(result, bias);
+      float* y = args.y + (row + i) * args.ldy + column;
+      if (whole) {
+        Vec::store(y, result);
+      } else {
+        Vec::store(y, result, columns);
+      }
+    }
+  }
+}
+
+/// One stretch of K of a panel against up to 32 rows. Between stretches the sums wait in y, so that a panel
+/// that is cut must have all its outputs.
+template <class Dot>
+void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, const Stretch& at) {
+  const size_t row_bytes = args.k * kTileRowBytes / (Dot::kScaled ? 64 : 32);
+  const auto* x = static_cast<const std::byte*>(args.x) + rows.begin * row_bytes;
+  const size_t stride0 = rows.first * kTileRowBytes;
+  const size_t stride1 = rows.second * kTileRowBytes;
+  const std::byte* x1 = x + rows.first * row_bytes + at.step * stride1;
+  float* y = args.y + rows.begin * args.ldy + column;
+  float* y1 = y + rows.first * args.ldy;
+  const size_t y_stride = args.ldy * sizeof(float);
+  const bool two = rows.second != 0;
+  finish_writes();
+  if (at.step == 0) {
+    _tile_zero(0);
+    _tile_zero(1);
+    if (two) {
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+  } else {
+    _tile_loadd(0, y, y_stride);
+    _tile_loadd(1, y + kLanes, y_stride);
+    if (two) {
+      _tile_loadd(2, y1, y_stride);
+      _tile_loadd(3, y1 + kLanes, y_stride);
+    }
+  }
+  if (two) {
+    multiply<Dot, true>(x + at.step * stride0, stride0, x1, stride1, at);
+  } else {
+    multiply<Dot, false>(x + at.step * stride0, stride0, nullptr, 0, at);
+  }
+  alignas(64) float sums[2 * kTileRows * kPanelWidth];
+  const bool in_place = !at.last || (!Dot::kScaled && args.bias == nullptr && column + kPanelWidth <= args.n);
+  float* to = in_place ? y : sums;
+  float* to1 = in_place ? y1 : sums + kTileRows * kPanelWidth;
+  const size_t stride = in_place ? y_stride : kPanelWidth * sizeof(float);
+  _tile_stored(0, to, stride);
+  _tile_stored(1, to + kLanes, stride);
+  if (two) {
+    _tile_stored(2, to1, stride);
+    _tile_stored(3, to1 + kLanes, stride);
+  }
+  if (in_place) return;
+  finish<Dot>(args, to, kPanelWidth, rows.begin, rows.first, column);
+  if (two) finish<Dot>(args, to1, kPanelWidth, rows.begin + rows.first, rows.second, column);
+}
+
+/// Calls visit(rows) for pairs of row tiles that cover the rows.
+template <class Visit>
+QUIRE_INLINE void for_row_pairs(size_t m, Shapes& shapes, const Visit& visit) {
+  for (size_t row = 0; row < m; row += 2 * kTileRows) {
+    const size_t left = m - row;
+    const size_t first = left < kTileRows ? left : kTileRows;
+    const size_t rest = left - first;
+    const Rows rows = {row, first, rest < kTileRows ? rest : kTileRows};
+    shapes.set(rows);
+    visit(rows);
+  }
+}
+
+template <class Dot>
+void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+  Shapes shapes;
+  const size_t steps = args.k / (Dot::kScaled ? 64 : 32);
+  const size_t whole = args.n / kPanelWidth;  // panels with all their outputs
+  const bool cut = args.m > 2 * kTileRows && args.m * steps * kTileRowBytes > kRowsBytes;
+  for (size_t panel = first_panel; panel < last_panel;) {
+    const bool alone = !cut || panel >= whole;
+    size_t end = alone ? panel + 1 : panel + kGroupPanels;
+    if (!alone && end > whole) end = whole;
+    if (end > last_panel) end = last_panel;
+    const size_t chunk = alone ? steps : kChunkSteps;
+    size_t step = 0;
+    do {
+      const size_t count = steps - step < chunk ? steps - step : chunk;
+      for_row_pairs(args.m, shapes, [&](const Rows& rows) {
+        for (size_t i = panel; i < end; ++i) {
+          multiply_block<Dot>(args, rows, i * kPanelWidth,
+                              {.w = args.panels + i * args.panel_bytes + step * kStepBytes,
+                               .step = step,
+                               .count = count,
+                               .last = step + count == steps,
+                               .fetch = rows.begin == 0});
+        }
+      });
+      step += count;
+    } while (step < steps);
+    panel = end;
+  }
+}
+
+// Steps that are expanded at a time: with few rows they stay in L1, with many each tile has enough to do.
+constexpr size_t kInt4FewRows = 32;
+constexpr size_t kInt4StepsOfFew = 8;
+constexpr size_t kInt4StepsOfMany = 64;
+
+void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+  Shapes shapes;
+  const size_t steps = args.k / 64;
+  for (size_t panel = first_panel; panel < last_panel; ++panel) {
+    const bool partial = (panel + 1) * kPanelWidth > args.n;
+    const size_t few_or_many = args.m <= kInt4FewRows ? kInt4StepsOfFew : kInt4StepsOfMany;
+    const size_t chunk = partial ? steps : few_or_many;
+    size_t step = 0;
+    do {
+      const size_t count = steps - step < chunk ? steps - step : chunk;
+      const std::byte* from = args.panels + panel * args.panel_bytes + step * 2 * kInt4GroupBytes;
+      for (size_t i = 0; i < 2 * count; ++i) {
+        for (size_t line = 0; line < kInt4GroupBytes; line += 64) {
+          __builtin_prefetch(from + i * kInt4GroupBytes + kPrefetch + line, 0, 2);
+        }
+        avx512::Int4::group(from + i * kInt4GroupBytes,
+                            reinterpret_cast<int8_t*>(args.scratch) + i * kTileBytes);
+      }
+      for_row_pairs(args.m, shapes, [&](const Rows& rows) {
+        multiply_block<Int8>(
+            args, rows, panel * kPanelWidth,
+            {.w = args.scratch, .step = step, .count = count, .last = step + count == steps, .fetch = false});
+      });
+      step += count;
+    } while (step < steps);
+  }
+}
+
+}  // namespace
+
+extern const MatmulKernel kBf16 = {matmul_tiles<Bf16>, RowForm::kBF16Tiles};
+extern const MatmulKernel kInt8 = {matmul_tiles<Int8>, RowForm::kInt8Tiles};
+extern const MatmulKernel kInt4 = {matmul_int4_tiles, RowForm::kInt8Tiles};
+
+}  // namespace quire::cpu::amx

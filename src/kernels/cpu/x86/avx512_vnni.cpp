@@ -1,0 +1,27 @@
+#include "kernels/cpu/x86/matmul_kernels.h"
+#include "kernels/cpu/x86/tables.h"
+#include "kernels/cpu/x86/vec_avx512.h"
+
+namespace quire::cpu::avx512_vnni {
+namespace {
+
+/// VPDPBUSD: four products of activations (as int8 + 128) and weights a lane and instruction.
+struct ShiftedDot {
+  using Vec = avx512::Vec;
+  using Sum = avx512::IntVec;
+  static constexpr bool kShifted = true;
+  static constexpr size_t kTemporaries = 1;
+  static QUIRE_INLINE Sum multiply_add(Sum sum, Sum w, Sum x) {
+    return {_mm512_dpbusd_epi32(sum.v, x.v, w.v)};
+  }
+};
+
+/// A type of this file's own, so that its functions are.
+struct Int4 : avx512::Int4 {};
+
+}  // namespace
+
+extern const MatmulKernel kInt8 = {matmul<IntegerKernel<ShiftedDot>>, RowForm::kUint8};
+extern const MatmulKernel kInt4 = {matmul_int4<IntegerKernel<ShiftedDot>, Int4>, RowForm::kUint8};
+
+}  // namespace quire::cpu::avx512_vnni

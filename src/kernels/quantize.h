@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// How one output's weights become integers. Done once, when a matrix is packed. Thread-safe.
+namespace quire {
+
+/// Inputs that share one scale of an int4 weight.
+inline constexpr size_t kInt4Group = 32;
+
+/// to[i] = the integer in -127..127 next to weights[i] / scale. Returns the scale: the largest magnitude /
+/// 127. NaN where a weight is not finite.
+float quantize_int8(const float* weights, size_t count, int8_t* to);
+
+/// weights[i] is about scale * group_scales[i / 32] * to[i], to in -8..7, group_scales in -15..15.
+/// Each group's scale is the best of some about its largest magnitude (by squared error), then an integer
+/// multiple of the common one. Returns the scale; NaN where a weight is not finite.
+float quantize_int4(const float* weights, size_t count, int8_t* to, int8_t* group_scales);
+
+}  // namespace quire
