@@ -48,6 +48,14 @@ std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
   return dtype;
 }
 
+std::optional<WeightFormat> pick_quantization(const std::string& name) {
+  if (name == "none") return std::nullopt;
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    if (name == weight_format_name(format)) return format;
+  }
+  throw Error(fmt::format("--quantization: '{}' is none of none, int8, int4", name));
+}
+
 /// What the kernel thinks could be had without swapping, in bytes.
 uint64_t available_memory() {
   std::ifstream meminfo("/proc/meminfo");
@@ -163,11 +171,18 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--dtype", options.dtype, "Compute type: auto (the checkpoint's), f32, f16, bf16")
       ->capture_default_str()
       ->type_name("TYPE");
+  command
+      .add_option("--quantization", options.quantization,
+                  "Weights: none (the compute type), int8 or int4, with activations in int8")
+      ->capture_default_str()
+      ->type_name("FORMAT");
   command.add_option("--threads", options.threads, "Threads that compute; 0: one a core")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024))
       ->type_name("N");
-  command.add_option("--isa", options.isa, "Kernels: auto, reference, avx2, avx512, avx512-bf16")
+  command
+      .add_option("--isa", options.isa,
+                  "Kernels: auto, reference, avx2, avx512, avx512-vnni, avx512-bf16, amx")
       ->capture_default_str()
       ->type_name("LEVEL");
   command
@@ -246,8 +261,11 @@ LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, std::move(config), pick_dtype(options.dtype, "--dtype"), context, longest)) {
-}
+      decoder(Decoder::load(dir, std::move(config),
+                            {.compute = pick_dtype(options.dtype, "--dtype"),
+                             .quantization = pick_quantization(options.quantization),
+                             .max_positions = longest},
+                            context)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),
@@ -292,13 +310,12 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
                                            host_cache.get());
   if (!options.prefix_cache_file.empty()) {
     const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
-    warm = std::make_unique<WarmFile>(options.prefix_cache_file,
-                                      kv_facts(options.model.model, facts, model->decoder->compute_dtype(),
-                                               kv_dtype, model->context.isa, longest),
-                                      *cache);
+    warm = std::make_unique<WarmFile>(
+        options.prefix_cache_file,
+        kv_facts(options.model.model, facts, *model->decoder, kv_dtype, model->context.isa, longest), *cache);
   }
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
-                       with_commas(shape.num_parameters), dtype_name(model->decoder->compute_dtype()),
+                       with_commas(shape.num_parameters), weight_format_name(model->decoder->weight_format()),
                        isa_name(model->context.isa), model->pool.num_threads()));
   log_info(fmt::format(
       "K/V: {} blocks of {} tokens ({}, {}), sequences of up to {} tokens, {} at once, {} tokens a step",

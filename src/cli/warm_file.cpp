@@ -37,8 +37,8 @@ std::string fingerprint(const std::filesystem::path& model, Predicate is_part) {
 
 }  // namespace
 
-PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& config, DType compute, DType kv,
-                       IsaLevel isa, uint32_t max_positions) {
+PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& config, const Decoder& decoder,
+                       DType kv, IsaLevel isa, uint32_t max_positions) {
   const auto computes = [](const std::filesystem::path& path) {
     return path.extension() == ".safetensors" || path.filename() == "config.json";
   };
@@ -47,7 +47,8 @@ PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& co
   };
   PrefixFileKey key{{"model", fingerprint(model, computes)},
                     {"tokenizer", fingerprint(model, tokenizes)},
-                    {"dtype", dtype_name(compute)},
+                    {"dtype", dtype_name(decoder.compute_dtype())},
+                    {"weights", weight_format_name(decoder.weight_format())},
                     {"kv_cache_dtype", dtype_name(kv)},
                     {"isa", isa_name(isa)},
                     {"kernel_version", kKernelVersion}};

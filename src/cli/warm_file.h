@@ -28,7 +28,7 @@ class WarmFile final : public WarmStart {
 };
 
 /// What K/V depends on beside the tokens. Reads the whole of the weights, to tell models apart by them.
-PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& config, DType compute, DType kv,
-                       IsaLevel isa, uint32_t max_positions);
+PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& config, const Decoder& decoder,
+                       DType kv, IsaLevel isa, uint32_t max_positions);
 
 }  // namespace quire::cli

@@ -41,6 +41,7 @@ float* rows_of(Buffer& buffer, size_t rows, size_t width) {
 struct Decoder::Impl {
   ModelConfig config;
   DType compute = DType::kF32;
+  WeightFormat format = WeightFormat::kF32;
   ModelWeights weights;
   RopeTable rope_table = {};
   RopeTable local_rope_table = {};
@@ -241,24 +242,24 @@ std::span<const float> Decoder::Impl::head(KernelContext& context) {
 Decoder::Decoder() = default;
 Decoder::~Decoder() = default;
 
-std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, std::optional<DType> compute,
-                                       KernelContext& context, uint32_t max_positions) {
-  return load(model, load_model_config(model), compute, context, max_positions);
+std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, const DecoderOptions& options,
+                                       KernelContext& context) {
+  return load(model, load_model_config(model), options, context);
 }
 
 std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, ModelConfig loaded,
-                                       std::optional<DType> compute, KernelContext& context,
-                                       uint32_t max_positions) {
-  const DType dtype = compute.value_or(loaded.dtype);
+                                       const DecoderOptions& options, KernelContext& context) {
+  const DType dtype = options.compute.value_or(loaded.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
-  ModelWeights weights = load_weights(model, loaded, dtype, context);
+  const WeightFormat format = options.quantization.value_or(weight_format_of(dtype));
+  ModelWeights weights = load_weights(model, loaded, dtype, format, context);
   std::unique_ptr<Decoder> decoder(new Decoder());
-  decoder->impl_.reset(
-      new Impl{.config = std::move(loaded), .compute = dtype, .weights = std::move(weights)});
+  decoder->impl_.reset(new Impl{
+      .config = std::move(loaded), .compute = dtype, .format = format, .weights = std::move(weights)});
   Impl& impl = *decoder->impl_;
   const ModelConfig& config = impl.config;
-  impl.max_positions =
-      max_positions == 0 ? config.max_positions : std::min(max_positions, config.max_positions);
+  impl.max_positions = options.max_positions == 0 ? config.max_positions
+                                                  : std::min(options.max_positions, config.max_positions);
   impl.rope_table = RopeTable(config.rope, config.rotary(config.rope), impl.max_positions);
   if (config.local_rope) {
     impl.local_rope_table =
@@ -284,6 +285,7 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
 const ModelConfig& Decoder::config() const { return impl_->config; }
 ModelShape Decoder::shape() const { return model_shape(impl_->config, impl_->compute); }
 DType Decoder::compute_dtype() const { return impl_->compute; }
+WeightFormat Decoder::weight_format() const { return impl_->format; }
 
 std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
                                         std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) {

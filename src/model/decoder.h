@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/model_shape.h"
 #include "kernels/context.h"
+#include "kernels/weight_format.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "tensor/buffer.h"
@@ -62,24 +63,31 @@ class KvCache {
   Buffer data_;
 };
 
+/// What a decoder computes in.
+struct DecoderOptions {
+  std::optional<DType> compute = {};  // f32, f16 or bf16; nullopt: the checkpoint's (bf16 of quantized ones)
+  std::optional<WeightFormat> quantization = {};  // int8 or int4 of what load_weights packs so
+  /// No sequence will be longer, and longrope chooses its factors by it; 0, or more than the model has: the
+  /// model's.
+  uint32_t max_positions = 0;
+};
+
 /// A decoder-only transformer. The weights are packed at load and immutable; `forward` is not thread-safe (it
 /// uses the context's threads itself).
 class Decoder {
  public:
-  /// Loads `model`, a directory or a GGUF file. `compute`: f32, f16 or bf16; nullopt is the checkpoint's
-  /// (bf16 of quantized ones). `max_positions`: no sequence will be longer, and longrope chooses its factors
-  /// by it; 0, or more than the model has, is the model's. Throws Error naming file and tensor.
-  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, std::optional<DType> compute,
-                                       KernelContext& context, uint32_t max_positions = 0);
+  /// Loads `model`, a directory or a GGUF file. Throws Error naming file and tensor.
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, const DecoderOptions& options,
+                                       KernelContext& context);
   /// The same of a model whose config is loaded already.
   static std::unique_ptr<Decoder> load(const std::filesystem::path& model, ModelConfig config,
-                                       std::optional<DType> compute, KernelContext& context,
-                                       uint32_t max_positions = 0);
+                                       const DecoderOptions& options, KernelContext& context);
   ~Decoder();
 
   const ModelConfig& config() const;
   ModelShape shape() const;
   DType compute_dtype() const;
+  WeightFormat weight_format() const;
 
   /// Computes `tokens` (those of seqs[0], then of seqs[1], ...), writes their K/V into `cache` and returns
   /// the logits asked for, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A

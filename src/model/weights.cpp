@@ -89,13 +89,15 @@ float element_as_f32(const TensorView& tensor, size_t index) {
 
 class Loader {
  public:
-  Loader(const Checkpoint& file, const ModelConfig& config, DType compute, KernelContext& context)
+  Loader(const Checkpoint& file, const ModelConfig& config, DType compute, WeightFormat format,
+         KernelContext& context)
       : file_(file),
         names_(names_of(config, &file)),
         norm_offset_(family_of(config).norm_adds_one ? 1.0F : 0.0F),
         config_(config),
         widths_(config),
         compute_(compute),
+        format_(format),
         context_(context) {}
 
   LayerWeights layer(uint32_t index) {
@@ -117,7 +119,7 @@ class Loader {
       out.ffn.down = linear({name(t.down)}, widths_.ffn, config_.mlp_bias);
       return out;
     }
-    out.router = matrix(name(t.router) + ".weight");
+    out.router = matrix(name(t.router) + ".weight", weight_format_of(compute_));
     for (uint32_t expert = 0; expert < config_.moe.num_experts; ++expert) {
       const auto of = [&](std::string_view tensor) { return names_.expert(index, expert, tensor); };
       FeedForward& made = out.experts.emplace_back();
@@ -128,7 +130,7 @@ class Loader {
   }
 
   Buffer final_norm() { return norm(names_.of(names_.tensors.final_norm)); }
-  PackedMatrix head() { return matrix(names_.head(config_.tie_embeddings)); }
+  PackedMatrix head() { return matrix(names_.head(config_.tie_embeddings), format_); }
   LoadedTensor embedding() {
     const std::string name = names_.of(names_.tensors.embedding);
     if (config_.tie_embeddings) return file_.load(name, compute_, context_.pool);  // checked as the head
@@ -178,8 +180,8 @@ class Loader {
     return out;
   }
 
-  PackedMatrix matrix(const std::string& name) {
-    return PackedMatrix(context_, load(name, compute_).view(), weight_format_of(compute_));
+  PackedMatrix matrix(const std::string& name, WeightFormat format) {
+    return PackedMatrix(context_, load(name, compute_).view(), format);
   }
 
   /// The parts, named without ".weight" and ".bias", stacked.
@@ -198,7 +200,7 @@ class Loader {
 
   /// The matrices one above the other. Parts of different dtypes become f32 on the way.
   PackedMatrix stacked(const std::vector<std::string>& tensor_names, int64_t k) {
-    if (tensor_names.size() == 1) return matrix(tensor_names.front());
+    if (tensor_names.size() == 1) return matrix(tensor_names.front(), format_);
     TensorView all;
     const auto dtype_of = [&](const TensorFacts& facts) { return facts.dtype.value_or(compute_); };
     all.dtype = dtype_of(file_.at(tensor_names.front()));
@@ -223,7 +225,7 @@ class Loader {
       to += bytes;
     }
     all.data = stack_.data();
-    return PackedMatrix(context_, all, weight_format_of(compute_));
+    return PackedMatrix(context_, all, format_);
   }
 
   const Checkpoint& file_;
@@ -232,6 +234,7 @@ class Loader {
   const ModelConfig& config_;
   Widths widths_;
   DType compute_;
+  WeightFormat format_;
   KernelContext& context_;
   Buffer stack_;  // reused from one stack to the next
 };
@@ -373,12 +376,12 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
 }
 
 ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
-                          KernelContext& context) {
+                          WeightFormat format, KernelContext& context) {
   ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}};
   settle_head(config, *out.file);
   check_tensors(config, *out.file);
   warn_of_unused(config, *out.file);
-  Loader loader(*out.file, config, compute, context);
+  Loader loader(*out.file, config, compute, format, context);
   out.embedding = loader.embedding();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
   out.final_norm = loader.final_norm();

@@ -74,9 +74,10 @@ void settle_head(ModelConfig& config, const Checkpoint& file);
 /// Error "FILE: tensor 'x' has shape [..], expected [..]".
 void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
-/// `model`: a directory or a GGUF file. Settles the head, then packs all tensors for `compute`. A tensor with
-/// a NaN or an infinity in it is logged as a warning.
+/// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head
+/// as `format`; the router of experts and the embeddings stay in `compute`, the norms in f32. A tensor with a
+/// NaN or an infinity in it is logged as a warning.
 ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
-                          KernelContext& context);
+                          WeightFormat format, KernelContext& context);
 
 }  // namespace quire

@@ -16,9 +16,16 @@
 namespace quire {
 namespace {
 
-void expect_bit_identity(const std::filesystem::path& dir, DType dtype, IsaLevel isa,
+/// K/V of quantized weights is bf16.
+DecoderOptions options_of(WeightFormat format) {
+  if (format >= WeightFormat::kInt8) return {.compute = DType::kBF16, .quantization = format};
+  return {.compute = format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16};
+}
+
+void expect_bit_identity(const std::filesystem::path& dir, WeightFormat format, IsaLevel isa,
                          std::vector<uint32_t> threads, uint32_t max_tokens) {
-  test::Rig one(dir, dtype, isa, 1);
+  const DecoderOptions options = options_of(format);
+  test::Rig one(dir, options, isa, 1);
   uint32_t requests = 32;
   if (test::kSanitized) {
     requests = 16;
@@ -34,7 +41,7 @@ void expect_bit_identity(const std::filesystem::path& dir, DType dtype, IsaLevel
   }
   for (const uint32_t count : threads) {
     SCOPED_TRACE("threads: " + std::to_string(count));
-    test::Rig rig(dir, dtype, isa, count);
+    test::Rig rig(dir, options, isa, count);
     test::expect_same_in_every_way(rig.make_executor(), specs, alone);
     test::expect_same_as_forks(rig.make_executor(), specs, alone, alone_second);
   }
@@ -45,33 +52,36 @@ std::string identifier(std::string name) {
   return name;
 }
 
-class DemoModel : public testing::TestWithParam<std::tuple<IsaLevel, DType>> {};
+class DemoModel : public testing::TestWithParam<std::tuple<IsaLevel, WeightFormat>> {};
 
 TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
-  const auto [isa, dtype] = GetParam();
+  const auto [isa, format] = GetParam();
   ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
   // The plain loops of the reference are slow.
   if (isa == IsaLevel::kReference) {
-    expect_bit_identity(test::demo_model_dir(), dtype, isa, {1, 2}, 8);
+    expect_bit_identity(test::demo_model_dir(), format, isa, {1, 2}, 8);
   } else {
-    expect_bit_identity(test::demo_model_dir(), dtype, isa, {1, 2, 4}, 10);
+    expect_bit_identity(test::demo_model_dir(), format, isa, {1, 2, 4}, 10);
   }
 }
 
-/// Sanitizers leave the plain loops of the reference to the small models below.
-std::vector<IsaLevel> demo_levels() {
-  std::vector<IsaLevel> levels = available_isa_levels();
-  if (test::kSanitized) std::erase(levels, IsaLevel::kReference);
-  return levels;
+/// The plain loops of the reference are for the formats of floating point, and without sanitizers.
+std::vector<std::tuple<IsaLevel, WeightFormat>> demo_cases() {
+  std::vector<std::tuple<IsaLevel, WeightFormat>> cases;
+  for (const IsaLevel isa : available_isa_levels()) {
+    for (const WeightFormat format :
+         {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
+      const bool slow = format >= WeightFormat::kInt8 || test::kSanitized;
+      if (isa != IsaLevel::kReference || !slow) cases.emplace_back(isa, format);
+    }
+  }
+  return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel,
-                         testing::Combine(testing::ValuesIn(demo_levels()),
-                                          testing::Values(DType::kF32, DType::kBF16)),
-                         [](const auto& each) {
-                           return identifier(std::string(isa_name(std::get<0>(each.param))) + "_" +
-                                             std::string(dtype_name(std::get<1>(each.param))));
-                         });
+INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel, testing::ValuesIn(demo_cases()), [](const auto& each) {
+  return identifier(std::string(isa_name(std::get<0>(each.param))) + "_" +
+                    std::string(weight_format_name(std::get<1>(each.param))));
+});
 
 class GoldenModel : public testing::TestWithParam<const char*> {};
 
@@ -84,8 +94,9 @@ TEST_P(GoldenModel, IsBitIdenticalInEveryWay) {
   }
   for (const IsaLevel isa : available_isa_levels()) {
     SCOPED_TRACE(isa_name(isa));
-    expect_bit_identity(dir, DType::kF32, isa, {2}, 16);
+    expect_bit_identity(dir, WeightFormat::kF32, isa, {2}, 16);
   }
+  expect_bit_identity(dir, WeightFormat::kInt8, best_isa_level(), {2}, 16);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenModel,

@@ -20,7 +20,7 @@ class CpuExecutorTest : public testing::Test {
   std::unique_ptr<test::OwningExecutor> make(uint32_t num_blocks, uint32_t max_slots) {
     return std::make_unique<test::OwningExecutor>(*rig_.decoder, rig_.context, num_blocks, max_slots);
   }
-  test::Rig rig_{test::demo_model_dir(), DType::kF32, best_isa_level(), 2};
+  test::Rig rig_{test::demo_model_dir(), {.compute = DType::kF32}, best_isa_level(), 2};
 };
 
 TEST_F(CpuExecutorTest, RefusesPlansThatContradictThemselves) {
@@ -64,7 +64,7 @@ TEST_F(CpuExecutorTest, GivesTokensOnlyWhereTheyAreWanted) {
 TEST(CpuExecutorGroups, WantsATableForEachAndNothingBehindAWindow) {
   const auto relative = std::filesystem::path("golden-models/gemma2");
   QUIRE_NEEDS_DATA(relative);
-  test::Rig rig(test::data_dir() / relative, DType::kF32, best_isa_level(), 1);
+  test::Rig rig(test::data_dir() / relative, {.compute = DType::kF32}, best_isa_level(), 1);
   ASSERT_EQ(rig.decoder->shape().kv_windows, (std::vector<uint32_t>{0, 16, 16}));
   const auto submit = [&](std::vector<BlockId> shared, std::vector<BlockId> fresh, uint32_t position) {
     test::OwningExecutor executor(*rig.decoder, rig.context, 16, 1);

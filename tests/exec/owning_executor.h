@@ -28,8 +28,8 @@ class OwningExecutor final : public Executor {
 
 /// A loaded model and what it runs on.
 struct Rig {
-  Rig(const std::filesystem::path& dir, DType dtype, IsaLevel isa, uint32_t threads)
-      : pool(threads), context{isa, pool}, decoder(Decoder::load(dir, dtype, context)) {}
+  Rig(const std::filesystem::path& dir, const DecoderOptions& options, IsaLevel isa, uint32_t threads)
+      : pool(threads), context{isa, pool}, decoder(Decoder::load(dir, options, context)) {}
 
   MakeExecutor make_executor() {
     return {[this](uint32_t num_blocks, uint32_t max_slots, uint32_t num_host_blocks) {

@@ -20,7 +20,8 @@ class Runner {
          uint32_t block_size = 16, uint32_t sliding_window = 0)
       : pool_(threads),
         context_{isa, pool_},
-        decoder_(Decoder::load(dir, config_of(dir, sliding_window), compute, context_, max_positions)),
+        decoder_(Decoder::load(dir, config_of(dir, sliding_window),
+                               {.compute = compute, .max_positions = max_positions}, context_)),
         num_groups_(static_cast<uint32_t>(decoder_->shape().kv_windows.size())),
         cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks * num_groups_, block_size) {
     const uint32_t all = cache_.num_blocks();

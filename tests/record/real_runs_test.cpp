@@ -133,7 +133,7 @@ class RealRuns : public testing::Test {
 
   ThreadPool pool_{2};
   KernelContext context_{best_isa_level(), pool_};
-  std::unique_ptr<Decoder> decoder_ = Decoder::load(kModel, DType::kBF16, context_);
+  std::unique_ptr<Decoder> decoder_ = Decoder::load(kModel, {.compute = DType::kBF16}, context_);
   std::unique_ptr<Tokenizer> tokenizer_ = Tokenizer::load(kModel);
   SteadyClock clock_;
   std::vector<GenerationRequest> requests_;
