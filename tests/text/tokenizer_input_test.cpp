@@ -124,6 +124,31 @@ TEST(TokenizerInput, NoJsonNoFile) {
 
 // A merge whose result is one of its parts goes in a circle in the vocabulary, but never in a text, which
 // gets shorter with each.
+TEST(TokenizerInput, TokensOfTheFilesBeside) {
+  const auto dir = test::temp_dir();
+  const auto write = [&](const char* name, std::string_view text) {
+    std::ofstream(dir / name, std::ios::binary) << text;
+  };
+  write("tokenizer.json", json::serialize(tiny()));
+  EXPECT_FALSE(Tokenizer::load(dir)->find_token("<e>"));
+  write("added_tokens.json", R"({"<s>": 5, "<e>": 6})");
+  EXPECT_EQ(Tokenizer::load(dir)->find_token("<e>"), 6);
+  write("tokenizer_config.json", R"({"eos_token": "<d>", "added_tokens_decoder": {
+    "5": {"content": "<s>", "special": false}, "6": {"content": "<d>", "special": true}}})");
+  const auto tokenizer = Tokenizer::load(dir);
+  EXPECT_EQ(tokenizer->find_token("<d>"), 6);
+  EXPECT_FALSE(tokenizer->find_token("<e>"));
+  EXPECT_TRUE(tokenizer->is_special(5));  // as tokenizer.json says
+  EXPECT_TRUE(tokenizer->is_special(6));
+  EXPECT_EQ(tokenizer->encode("a<d>", true), (std::vector<TokenId>{5, 0, 6}));
+  // A file that is given by its name stands alone.
+  EXPECT_FALSE(Tokenizer::load(dir / "tokenizer.json")->find_token("<d>"));
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "<d>"}}})");
+  EXPECT_THROW(Tokenizer::load(dir), Error);
+  write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  EXPECT_THAT([&] { Tokenizer::load(dir); }, testing::ThrowsMessage<Error>(HasSubstr("git lfs pull")));
+}
+
 TEST(TokenizerInput, MergesThatGoInCircles) {
   const auto tokenizer = load_tokenizer(parsed(R"({"model": {"type": "BPE", "continuing_subword_prefix": "##",
     "vocab": {"a": 0, "##": 1, "##a": 2, "##b": 3, "ab": 4, "##aa": 5, "aa": 6},
