@@ -20,6 +20,7 @@ void add_simulate(CLI::App& app, Command& run);
 void add_explain(CLI::App& app, Command& run);
 void add_inspect(CLI::App& app, Command& run);
 void add_logits(CLI::App& app, Command& run);
+void add_perplexity(CLI::App& app, Command& run);
 void add_tokenize(CLI::App& app, Command& run);
 void add_detokenize(CLI::App& app, Command& run);
 void add_render(CLI::App& app, Command& run);

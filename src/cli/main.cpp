@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   quire::cli::add_explain(app, run);
   quire::cli::add_inspect(app, run);
   quire::cli::add_logits(app, run);
+  quire::cli::add_perplexity(app, run);
   quire::cli::add_tokenize(app, run);
   quire::cli::add_detokenize(app, run);
   quire::cli::add_render(app, run);

@@ -1,0 +1,133 @@
+// perplexity: how well a model foresees a text; what a number format costs shows here.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/local_engine.h"
+#include "cli/model_files.h"
+#include "cli/terminal.h"
+#include "model/decoder.h"
+#include "model/kv_groups.h"
+#include "text/tokenizer.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr uint32_t kBlockSize = 16;
+constexpr uint32_t kChunk = 64;  // tokens whose logits are in memory at once
+
+struct PerplexityOptions {
+  ModelOptions model;
+  std::string text_file;
+  uint32_t context = 512;
+  uint64_t max_tokens = 0;
+};
+
+/// -log of the probability of `token`.
+double surprise(std::span<const float> logits, TokenId token) {
+  const float most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float each : logits) sum += std::exp(static_cast<double>(each - most));
+  return std::log(sum) + most - logits[static_cast<size_t>(token)];
+}
+
+/// Runs one window after the other through the model and adds up.
+class Scorer {
+ public:
+  Scorer(LoadedModel& model, uint32_t context)
+      : model_(model),
+        groups_(static_cast<uint32_t>(group_layers(model.decoder->config()).windows.size())),
+        blocks_((context + kBlockSize - 1) / kBlockSize),
+        cache_(model.decoder->config(), model.decoder->compute_dtype(), groups_ * blocks_, kBlockSize),
+        tables_(consecutive_tables(groups_, blocks_, 0)) {}
+
+  /// Every token but the first is foreseen from those before it.
+  void score(std::span<const TokenId> window) {
+    const size_t vocab = model_.decoder->config().vocab_size;
+    const auto length = static_cast<uint32_t>(window.size());
+    for (uint32_t at = 0; at < length; at += kChunk) {
+      const uint32_t count = std::min(kChunk, length - at);
+      const DecoderSeq seq{count, at, tables_, count};
+      const auto logits =
+          model_.decoder->forward(model_.context, cache_, window.subspan(at, count), {&seq, 1});
+      surprises_.assign(count, 0.0);
+      model_.pool.parallel_for(count, 1, [&](size_t begin, size_t end, uint32_t) {
+        for (size_t i = begin; i < end; ++i) {
+          if (at + i + 1 == length) continue;
+          surprises_[i] = surprise(logits.subspan(i * vocab, vocab), window[at + i + 1]);
+        }
+      });
+      for (const double each : surprises_) total_ += each;
+    }
+    scored_ += length - 1;
+  }
+
+  uint64_t scored() const { return scored_; }
+  double mean() const { return total_ / static_cast<double>(scored_); }
+
+ private:
+  LoadedModel& model_;
+  uint32_t groups_;
+  uint32_t blocks_;
+  KvCache cache_;
+  std::vector<std::vector<BlockId>> tables_;
+  std::vector<double> surprises_;
+  double total_ = 0.0;
+  uint64_t scored_ = 0;
+};
+
+int perplexity(const PerplexityOptions& options) {
+  const ModelConfig config = config_of(options.model);
+  const auto tokenizer = load_tokenizer(options.model.model);
+  const std::vector<TokenId> bos = tokenizer->encode("", true);
+  std::vector<TokenId> ids = tokenizer->encode(read_file(options.text_file), false);
+  if (options.max_tokens > 0 && ids.size() > options.max_tokens) ids.resize(options.max_tokens);
+  const uint32_t context = std::min(options.context, config.max_positions);
+  if (context < bos.size() + 2) throw Error(fmt::format("--context: {} is too short", context));
+  if (ids.size() + bos.size() < 2) throw file_error(options.text_file, "too short to be foreseen");
+
+  LoadedModel model(options.model, config, context);
+  Scorer scorer(model, context);
+  const size_t step = context - bos.size();
+  Progress progress("perplexity", ids.size());
+  for (size_t at = 0; at < ids.size(); at += step) {
+    const size_t count = std::min(step, ids.size() - at);
+    std::vector<TokenId> window = bos;
+    window.insert(window.end(), ids.begin() + static_cast<std::ptrdiff_t>(at),
+                  ids.begin() + static_cast<std::ptrdiff_t>(at + count));
+    if (window.size() > 1) scorer.score(window);
+    progress.advance(count);
+  }
+  fmt::print("{{\"tokens\": {}, \"context\": {}, \"nats_per_token\": {:.6f}, \"perplexity\": {:.6f}}}\n",
+             scorer.scored(), context, scorer.mean(), std::exp(scorer.mean()));
+  return 0;
+}
+
+}  // namespace
+
+void add_perplexity(CLI::App& app, Command& run) {
+  auto options = std::make_shared<PerplexityOptions>();
+  CLI::App* command = app.add_subcommand("perplexity", "How well a model foresees a text");
+  add_model_options(*command, options->model);
+  command->add_option("text", options->text_file, "The text, a file")->required()->type_name("FILE");
+  command
+      ->add_option("--context", options->context,
+                   "Tokens of a window; every window begins anew, with BOS where the model has it so")
+      ->capture_default_str()
+      ->check(CLI::Range(2, INT32_MAX))
+      ->type_name("N");
+  command->add_option("--max-tokens", options->max_tokens, "Only the first N tokens; 0: all")
+      ->capture_default_str()
+      ->type_name("N");
+  command->callback([options, &run] { run = [options] { return perplexity(*options); }; });
+}
+
+}  // namespace quire::cli
