@@ -18,6 +18,7 @@ struct ModelShape {
   uint64_t num_parameters = 0;  // tied embeddings counted once
   uint64_t weight_bytes = 0;    // as stored in the checkpoint
   uint32_t kv_element_bytes = 0;
+  uint32_t kv_scale_bytes = 0;             // of a token and head, for K and for V each
   std::vector<uint32_t> kv_windows = {0};  // of each K/V group; 0: its layers see all
   uint32_t kv_layers = 0;                  // of which a block has room for the K/V: the largest group's
 
@@ -27,7 +28,9 @@ struct ModelShape {
   uint64_t kv_block_bytes(uint32_t block_size) const { return kv_layer_bytes() * kv_layers * block_size; }
 
  private:
-  uint64_t kv_layer_bytes() const { return uint64_t{2} * num_kv_heads * head_dim * kv_element_bytes; }
+  uint64_t kv_layer_bytes() const {
+    return uint64_t{2} * num_kv_heads * (uint64_t{head_dim} * kv_element_bytes + kv_scale_bytes);
+  }
 };
 
 }  // namespace quire

@@ -218,8 +218,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   add("--kv-cache-memory", options.kv_cache_memory,
       "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
       ->excludes(blocks);
-  add("--kv-cache-dtype", options.kv_cache_dtype, "Type of K/V: auto (the compute type), f32, f16, bf16",
-      "TYPE")
+  add("--kv-cache-dtype", options.kv_cache_dtype,
+      "Type of K/V: auto (the compute type), f32, f16, bf16, int8", "TYPE")
       ->capture_default_str();
   command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
@@ -249,6 +249,13 @@ void add_device_options(CLI::App& command, EngineOptions& options) {
       ->type_name("X")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 10000.0));
+}
+
+std::optional<DType> pick_kv_dtype(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  const auto dtype = parse_dtype(name);
+  if (dtype && (is_float(*dtype) || *dtype == DType::kI8)) return dtype;
+  throw Error(fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16, int8", name));
 }
 
 ModelConfig config_of(const ModelOptions& options) {
@@ -294,9 +301,8 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   model = std::make_unique<LoadedModel>(options.model, options.max_model_len);
   facts = model->decoder->config();
   ModelShape shape = model->decoder->shape();
-  const DType kv_dtype =
-      pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(model->decoder->compute_dtype());
-  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
+  const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(model->decoder->compute_dtype());
+  set_kv_dtype(shape, kv_dtype);
   const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
   size_pool(options, shape, memory_given ? 0 : available_memory() / 2);
   SchedulerConfig& scheduler = config.scheduler;
@@ -327,7 +333,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
 void LocalEngine::simulate(const EngineOptions& options, const std::string& served_name) {
   facts = config_of(options.model);
   const DType dtype = pick_dtype(options.model.dtype, "--dtype").value_or(facts.dtype);
-  const DType kv_dtype = pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(dtype);
+  const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(dtype);
   size_pool(options, model_shape(facts, kv_dtype), UINT64_MAX);
   const CostModel cost = options.cost.model();
   SchedulerConfig& scheduler = config.scheduler;

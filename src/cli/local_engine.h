@@ -35,6 +35,9 @@ struct ModelOptions {
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 
+/// --kv-cache-dtype; nullopt: the compute type.
+std::optional<DType> pick_kv_dtype(const std::string& name);
+
 /// The model's, as far as the options leave it.
 ModelConfig config_of(const ModelOptions& options);
 

@@ -111,11 +111,7 @@ int inspect(const InspectOptions& options) {
   ModelConfig config = load_model_config(options.model);
   ModelShape shape = inspect_model(options.model, config);
   if (options.kv_cache_dtype != "auto") {
-    const auto dtype = parse_dtype(options.kv_cache_dtype);
-    if (!dtype)
-      throw Error(
-          fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16", options.kv_cache_dtype));
-    shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(*dtype));
+    set_kv_dtype(shape, *pick_kv_dtype(options.kv_cache_dtype));
   }
   const uint64_t memory = parse_bytes(options.memory, "--memory");
   const uint64_t per_token = shape.kv_bytes_per_token();
@@ -318,7 +314,7 @@ void add_inspect(CLI::App& app, Command& run) {
       ->type_name("SIZE");
   command->add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
       ->type_name("N");
-  command->add_option("--kv-cache-dtype", options->kv_cache_dtype, "Type of K/V: auto, f32, f16, bf16")
+  command->add_option("--kv-cache-dtype", options->kv_cache_dtype, "Type of K/V: auto, f32, f16, bf16, int8")
       ->capture_default_str()
       ->type_name("TYPE");
   command->callback([options, &run] { run = [options] { return inspect(*options); }; });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/table.h"
 
@@ -26,30 +27,59 @@ void for_tokens(std::span<const AttentionSeq> seqs, size_t begin, size_t end, co
   }
 }
 
+/// Where a block's parts for one token and K/V head lie.
+struct TokenPlace {
+  TokenPlace(const KvLayout& layout, std::byte* block, uint32_t in_block, uint32_t head) {
+    const size_t bytes = dtype_bytes(layout.dtype);
+    const size_t head_bytes = size_t{layout.block_size} * layout.head_dim * bytes;
+    const uint32_t lane = in_block % cpu::kTileKeys;
+    key = block + head * head_bytes + size_t{in_block - lane} * layout.head_dim * bytes + lane * bytes;
+    value = block + (layout.num_kv_heads + head) * head_bytes + size_t{in_block} * layout.head_dim * bytes;
+    key_scale = reinterpret_cast<float*>(block + 2 * layout.num_kv_heads * head_bytes) +
+                size_t{head} * layout.block_size + in_block;
+    value_scale = key_scale + size_t{layout.num_kv_heads} * layout.block_size;
+  }
+  std::byte* key;  // elements lie kTileKeys apart
+  std::byte* value;
+  float* key_scale;  // of int8
+  float* value_scale;
+};
+
+void write_int8_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::byte* block,
+                      uint32_t in_block, const float* k, const float* v) {
+  thread_local std::vector<int8_t> rounded;
+  rounded.resize(layout.head_dim);
+  for (uint32_t head = 0; head < layout.num_kv_heads; ++head) {
+    const TokenPlace place(layout, block, in_block, head);
+    const size_t first = size_t{head} * layout.head_dim;
+    *place.key_scale = kernels.quantize(k + first, rounded.data(), layout.head_dim);
+    for (size_t d = 0; d < layout.head_dim; ++d) {
+      place.key[d * cpu::kTileKeys] = static_cast<std::byte>(rounded[d]);
+    }
+    *place.value_scale = kernels.quantize(v + first, reinterpret_cast<int8_t*>(place.value), layout.head_dim);
+  }
+}
+
 /// One token's K and V, all heads, into its block.
 void write_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::byte* block, uint32_t in_block,
                  const float* k, const float* v) {
+  if (layout.dtype == DType::kI8) return write_int8_token(kernels, layout, block, in_block, k, v);
   const size_t bytes = dtype_bytes(layout.dtype);
-  const size_t head_bytes = size_t{layout.block_size} * layout.head_dim * bytes;
   const auto round = kernels.from_f32[cpu::float_index(layout.dtype)];
-  const uint32_t lane = in_block % cpu::kTileKeys;
-  const size_t tile_bytes = size_t{in_block - lane} * layout.head_dim * bytes;
   for (uint32_t head = 0; head < layout.num_kv_heads; ++head) {
-    std::byte* keys = block + head * head_bytes + tile_bytes + lane * bytes;
+    const TokenPlace place(layout, block, in_block, head);
     for (size_t d0 = 0; d0 < layout.head_dim; d0 += kConvertChunk) {
       alignas(float) std::byte rounded[kConvertChunk * sizeof(float)];
       const size_t count = std::min<size_t>(kConvertChunk, layout.head_dim - d0);
       round(k + size_t{head} * layout.head_dim + d0, rounded, count);
-      std::byte* to = keys + d0 * cpu::kTileKeys * bytes;
+      std::byte* to = place.key + d0 * cpu::kTileKeys * bytes;
       if (bytes == sizeof(float)) {
         for (size_t d = 0; d < count; ++d) std::memcpy(to + d * cpu::kTileKeys * 4, rounded + d * 4, 4);
       } else {
         for (size_t d = 0; d < count; ++d) std::memcpy(to + d * cpu::kTileKeys * 2, rounded + d * 2, 2);
       }
     }
-    std::byte* values = block + (layout.num_kv_heads + head) * head_bytes;
-    round(v + size_t{head} * layout.head_dim, values + size_t{in_block} * layout.head_dim * bytes,
-          layout.head_dim);
+    round(v + size_t{head} * layout.head_dim, place.value, layout.head_dim);
   }
 }
 
@@ -90,7 +120,8 @@ void write_kv(KernelContext& context, const KvLayout& layout, std::byte* cache,
 void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo) {
-  const auto run = cpu::table(context.isa).attention[cpu::float_index(layout.dtype)];
+  const size_t index = layout.dtype == DType::kI8 ? 3 : cpu::float_index(layout.dtype);
+  const auto run = cpu::table(context.isa).attention[index];
   const uint32_t group = params.num_heads / layout.num_kv_heads;
   const uint32_t tokens_per_tile = std::max(1U, kRowsPerTile / group);
   const size_t index_bytes = round_up(seqs.size() * sizeof(size_t), 64);
@@ -105,11 +136,11 @@ void paged_attention(KernelContext& context, const KvLayout& layout, const std::
   const auto attend = [&](size_t item, uint32_t thread) {
     // Later tiles see more keys: they go first, so that no long one is left for the end.
     const size_t tile = tiles - 1 - item / layout.num_kv_heads;
-    const auto index =
+    const auto which =
         static_cast<size_t>(std::upper_bound(first_tile, first_tile + seqs.size(), tile) - first_tile - 1);
-    const AttentionSeq& seq = seqs[index];
+    const AttentionSeq& seq = seqs[which];
     const auto kv_head = static_cast<uint32_t>(item % layout.num_kv_heads);
-    const auto token = static_cast<uint32_t>(tile - first_tile[index]) * tokens_per_tile;
+    const auto token = static_cast<uint32_t>(tile - first_tile[which]) * tokens_per_tile;
     const size_t row = size_t{seq.first_row} + token;
     const size_t head_offset = size_t{kv_head} * group * layout.head_dim;
     run({.cache = cache,

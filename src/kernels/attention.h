@@ -13,14 +13,17 @@ namespace quire {
 /// How one layer's K/V lies in memory. A block holds `block_size` tokens for all K/V heads and is contiguous,
 /// so that a block can be copied without knowing what is inside:
 ///   block: K then V.  K: [kv_head][tile][head_dim][16 tokens] (lanes are keys), V:
-///   [kv_head][token][head_dim].
+///   [kv_head][token][head_dim].  Of int8 then the scales, f32: of K [kv_head][token], of V [kv_head][token].
 struct KvLayout {
-  DType dtype = DType::kF32;  // f32, f16 or bf16
+  DType dtype = DType::kF32;  // f32, f16, bf16 or int8, which is scaled by token and head
   uint32_t block_size = 16;   // a multiple of 16
   uint32_t num_kv_heads = 0;
   uint32_t head_dim = 0;
 
-  size_t block_bytes() const { return size_t{2} * block_size * num_kv_heads * head_dim * dtype_bytes(dtype); }
+  size_t scale_bytes() const { return dtype == DType::kI8 ? sizeof(float) : 0; }  // of a token and head
+  size_t block_bytes() const {
+    return size_t{2} * block_size * num_kv_heads * (head_dim * dtype_bytes(dtype) + scale_bytes());
+  }
 };
 
 /// Consecutive tokens of one sequence inside a batch.

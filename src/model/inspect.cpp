@@ -1,5 +1,6 @@
 #include "model/inspect.h"
 
+#include "kernels/attention.h"
 #include "model/checkpoint.h"
 #include "model/kv_groups.h"
 #include "model/weights.h"
@@ -16,7 +17,7 @@ ModelShape model_shape(const ModelConfig& config, DType kv_dtype) {
   shape.ffn_size = config.ffn_size;
   shape.vocab_size = config.vocab_size;
   shape.max_positions = config.max_positions;
-  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
+  set_kv_dtype(shape, kv_dtype);
   const KvGroups groups = group_layers(config);
   shape.kv_windows = groups.windows;
   shape.kv_layers = groups.layers_per_block;
@@ -42,6 +43,12 @@ ModelShape inspect_model(const std::filesystem::path& model, ModelConfig& config
     shape.weight_bytes += file->at(expected.name).bytes;
   }
   return shape;
+}
+
+void set_kv_dtype(ModelShape& shape, DType dtype) {
+  const KvLayout layout{.dtype = dtype};
+  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(dtype));
+  shape.kv_scale_bytes = static_cast<uint32_t>(layout.scale_bytes());
 }
 
 }  // namespace quire

@@ -9,6 +9,8 @@ namespace quire {
 
 /// The shape that follows from a config alone; weight_bytes as if all weights were of its dtype.
 ModelShape model_shape(const ModelConfig& config, DType kv_dtype);
+/// K/V of another type: f32, f16, bf16 or int8.
+void set_kv_dtype(ModelShape& shape, DType dtype);
 
 /// The shape of a model (a directory or a GGUF file), weights checked but not loaded; K/V in the checkpoint's
 /// dtype. Throws Error with file and key or tensor.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/quantize.h"
 #include "tests/kernels/support.h"
 
 namespace quire::test {
@@ -28,17 +29,36 @@ struct Manner {
   uint32_t threads = 1;
 };
 
+/// `values`, rows of `head_dim`, as they come back from K/V of `dtype`.
+std::vector<float> kept(const std::vector<float>& values, DType dtype, size_t head_dim) {
+  std::vector<float> out(values.size());
+  std::vector<int8_t> integers(head_dim);
+  for (size_t at = 0; at < values.size(); at += head_dim) {
+    float scale = 1.0F;
+    if (dtype == DType::kI8) scale = quantize_int8(values.data() + at, head_dim, integers.data());
+    for (size_t d = 0; d < head_dim; ++d) {
+      out[at + d] =
+          dtype == DType::kI8 ? static_cast<float>(integers[d]) * scale : stored(values[at + d], dtype);
+    }
+  }
+  return out;
+}
+
 /// q, k and v of all tokens of one sequence.
 struct Sequence {
   Sequence(uint64_t seed, const Shape& shape, uint32_t num_tokens)
       : tokens(num_tokens),
         q(random_floats(seed, size_t{tokens} * shape.heads() * shape.head_dim, 2.0F)),
         k(random_floats(seed + 1, size_t{tokens} * shape.kv_heads * shape.head_dim, 2.0F)),
-        v(random_floats(seed + 2, size_t{tokens} * shape.kv_heads * shape.head_dim)) {}
+        v(random_floats(seed + 2, size_t{tokens} * shape.kv_heads * shape.head_dim)),
+        kept_k(kept(k, shape.dtype, shape.head_dim)),
+        kept_v(kept(v, shape.dtype, shape.head_dim)) {}
   uint32_t tokens;
   std::vector<float> q;
   std::vector<float> k;
   std::vector<float> v;
+  std::vector<float> kept_k;
+  std::vector<float> kept_v;
 };
 
 /// The cache starts as NaN, so that reading what was never written shows.
@@ -133,7 +153,7 @@ std::vector<double> naive_row(const Shape& shape, const Sequence& sequence, uint
   for (uint32_t key = first; key <= position; ++key) {
     double dot = 0.0;
     for (uint32_t d = 0; d < head_dim; ++d) {
-      dot += static_cast<double>(q[d]) * stored(sequence.k[key * kv_width + kv_offset + d], shape.dtype);
+      dot += static_cast<double>(q[d]) * sequence.kept_k[key * kv_width + kv_offset + d];
     }
     dot *= static_cast<double>(scale);
     if (shape.soft_cap != 0.0F) dot = shape.soft_cap * std::tanh(dot / shape.soft_cap);
@@ -146,7 +166,7 @@ std::vector<double> naive_row(const Shape& shape, const Sequence& sequence, uint
     const double weight = std::exp(scores[key - first] - top);
     total += weight;
     for (uint32_t d = 0; d < head_dim; ++d) {
-      out[d] += weight * stored(sequence.v[key * kv_width + kv_offset + d], shape.dtype);
+      out[d] += weight * sequence.kept_v[key * kv_width + kv_offset + d];
     }
   }
   for (double& value : out) value /= total;
@@ -172,7 +192,7 @@ void expect_close_to_double(const Shape& shape, const Sequence& sequence, const 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
   for (const uint32_t head_dim : {8, 16, 20, 64, 80, 96, 128, 256}) {
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
       all.push_back({head_dim, 2, 2, 0, dtype});
     }
   }
@@ -181,6 +201,7 @@ std::vector<Shape> shapes() {
   for (const uint32_t window : {1, 5, 16, 17, 40, 1000}) {
     all.push_back({32, 2, 3, window, DType::kF32});
     all.push_back({32, 1, 4, window, DType::kBF16});
+    all.push_back({32, 2, 4, window, DType::kI8, window == 5 ? 1.5F : 0.0F});
     all.push_back({24, 2, 2, window, DType::kF32, 1.5F});
   }
   for (const float soft_cap : {0.3F, 2.0F, 50.0F}) all.push_back({64, 2, 3, 0, DType::kF32, soft_cap});
@@ -230,14 +251,14 @@ TEST_P(Attention, ARowDoesNotDependOnOtherSequences) {
 }
 
 TEST_P(Attention, OfOneKeyIsItsValue) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
     const Shape shape{80, 1, 2, 1, dtype};  // a window of one: every token sees itself alone
     const Sequence sequence(3, shape, 40);
     const std::span<const Sequence> one(&sequence, 1);
     const std::vector<float> out = PagedRun(GetParam(), shape, {.chunk = 40}, one).run()[0];
     for (size_t i = 0; i < out.size(); ++i) {
       const size_t value = i / (2 * shape.head_dim) * shape.head_dim + i % shape.head_dim;
-      ASSERT_EQ(out[i], stored(sequence.v[value], dtype)) << i;
+      ASSERT_EQ(out[i], sequence.kept_v[value]) << i;
     }
   }
 }

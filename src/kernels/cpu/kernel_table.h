@@ -89,7 +89,8 @@ struct MatmulKernel {
   RowForm rows;
 };
 
-/// Attention of consecutive tokens of one sequence for the query heads of one K/V head.
+/// Attention of consecutive tokens of one sequence for the query heads of one K/V head. The cache is as
+/// KvLayout says.
 struct AttentionArgs {
   const std::byte* cache = nullptr;
   const BlockId* block_table = nullptr;
@@ -120,7 +121,7 @@ struct KernelTable {
   /// to[i] = the integer next to x[i] / scale; returns the scale, the largest magnitude / 127. NaN where a
   /// value is not finite. All levels give the same.
   float (*quantize)(const float* x, int8_t* to, size_t count);
-  void (*attention[3])(const AttentionArgs& args);
+  void (*attention[4])(const AttentionArgs& args);  // [3] int8
 
   void (*rms_norm)(const float* x, size_t ldx, const float* weight, float eps, float* y, size_t ldy,
                    size_t rows, size_t width);

@@ -108,6 +108,12 @@ float quantize(const float* x, int8_t* to, size_t count) {
   return most / 127.0F + poison;
 }
 
+/// Of K/V; the scales are in the block.
+struct I8 {
+  using Bits = int8_t;
+  static float load(Bits bits) { return bits; }
+};
+
 /// One query head of one token: online softmax over the tiles from `first_key` to `position`.
 template <class T>
 void attend_row(const AttentionArgs& args, uint32_t position, const float* q, float* out) {
@@ -124,6 +130,10 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
     const size_t head_elements = size_t{args.block_size} * head_dim;
     const Bits* keys = block + args.kv_head * head_elements + size_t{in_block} * head_dim;
     const Bits* values = keys + args.num_kv_heads * head_elements;
+    const auto* key_scales = reinterpret_cast<const float*>(block + 2 * args.num_kv_heads * head_elements) +
+                             size_t{args.kv_head} * args.block_size + in_block;
+    const float* value_scales = key_scales + size_t{args.num_kv_heads} * args.block_size;
+    constexpr bool kScaled = sizeof(Bits) == 1;
     const uint32_t begin = std::max(base, first_key) - base;
     const uint32_t end = std::min(position - base + 1, kTileKeys);
 
@@ -132,6 +142,7 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
     for (uint32_t j = begin; j < end; ++j) {
       float dot = 0.0F;
       for (uint32_t d = 0; d < head_dim; ++d) dot += q[d] * args.scale * T::load(keys[d * kTileKeys + j]);
+      if (kScaled) dot *= key_scales[j];
       if (args.soft_cap != 0.0F) dot = std::tanh(dot / args.soft_cap) * args.soft_cap;
       scores[j] = dot;
       tile_max = std::max(tile_max, dot);
@@ -141,8 +152,9 @@ void attend_row(const AttentionArgs& args, uint32_t position, const float* q, fl
     sum *= rescale;
     for (uint32_t d = 0; d < head_dim; ++d) args.scratch[d] *= rescale;
     for (uint32_t j = begin; j < end; ++j) {
-      const float weight = std::exp(scores[j] - max);
+      float weight = std::exp(scores[j] - max);
       sum += weight;
+      if (kScaled) weight *= value_scales[j];
       for (uint32_t d = 0; d < head_dim; ++d) args.scratch[d] += weight * T::load(values[j * head_dim + d]);
     }
   }
@@ -264,7 +276,7 @@ const KernelTable& reference_table() {
                  {matmul_integers<int8_weight>, RowForm::kInt8},
                  {matmul_integers<int4_weight>, RowForm::kInt8}},
       .quantize = quantize,
-      .attention = {attention<F32>, attention<F16>, attention<Bf16>},
+      .attention = {attention<F32>, attention<F16>, attention<Bf16>, attention<I8>},
       .rms_norm = rms_norm,
       .add_in_place = add_in_place,
       .scale_in_place = scale_in_place,

@@ -94,9 +94,21 @@ void score(const AttentionRows<V>& rows, size_t begin, size_t end, const typenam
   for (; row < end; ++row) score_rows<V, Format, 1>(rows, row, keys, head_dim);
 }
 
-/// Scores to weights; brings the row's maximum and sum up to date.
-template <class V>
-void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap) {
+/// The K and V tiles of this task's K/V head for the keys from some on.
+template <class V, class Format>
+struct TilePointers {
+  static constexpr bool kScaled = sizeof(typename Format::Element) == 1;
+  const typename Format::Element* keys;
+  const typename Format::Element* values;
+  const float* key_scales;  // of each key, if kScaled
+  const float* value_scales;
+};
+
+/// Scores to weights (times the scale of the value); brings the row's maximum and sum up to date.
+template <class V, class Format>
+void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap,
+            const TilePointers<V, Format>& tile) {
+  constexpr bool kScaled = TilePointers<V, Format>::kScaled;
   constexpr size_t kVectors = kTileKeys / V::kLanes;
   const V nothing = V::set1(-__builtin_inff());
   float* weights = rows.weights + row * kTileKeys;
@@ -106,6 +118,7 @@ void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float s
   for (size_t j = 0; j < kVectors; ++j) {
     const auto offset = static_cast<int>(j * V::kLanes);
     V value = V::load(weights + offset);
+    if constexpr (kScaled) value = V::mul(value, V::load(tile.key_scales + offset));
     if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
     scores[j] = V::select_range(value, nothing, offset, range.begin, range.end);
     top = V::max(top, scores[j]);
@@ -117,8 +130,12 @@ void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float s
   QUIRE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) {
     const V weight = vec_exp(V::sub(scores[j], V::set1(new_max)));
-    V::store(weights + j * V::kLanes, weight);
     total = V::add(total, weight);
+    if constexpr (kScaled) {
+      V::store(weights + j * V::kLanes, V::mul(weight, V::load(tile.value_scales + j * V::kLanes)));
+    } else {
+      V::store(weights + j * V::kLanes, weight);
+    }
   }
   float rescale = 1.0F;
   if (new_max != old_max) rescale = V::first_lane(vec_exp(V::set1(old_max - new_max)));
@@ -178,13 +195,6 @@ void accumulate(const AttentionRows<V>& rows, size_t row, const typename Format:
   if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, values, head_dim, range, head_dim - d);
 }
 
-/// The K and V tiles of this task's K/V head for the keys from `base` on.
-template <class V, class Format>
-struct TilePointers {
-  const typename Format::Element* keys;
-  const typename Format::Element* values;
-};
-
 template <class V, class Format>
 inline __attribute__((always_inline)) TilePointers<V, Format> find_tile(const AttentionArgs& args,
                                                                         uint32_t base) {
@@ -193,7 +203,14 @@ inline __attribute__((always_inline)) TilePointers<V, Format> find_tile(const At
   const auto* block = reinterpret_cast<const Element*>(args.cache + args.block_table[base / args.block_size] *
                                                                         args.block_bytes);
   const Element* keys = block + args.kv_head * head_elements + size_t{base % args.block_size} * args.head_dim;
-  return {keys, keys + args.num_kv_heads * head_elements};
+  if constexpr (TilePointers<V, Format>::kScaled) {
+    const auto* scales = reinterpret_cast<const float*>(block + 2 * args.num_kv_heads * head_elements) +
+                         size_t{args.kv_head} * args.block_size + base % args.block_size;
+    return {keys, keys + args.num_kv_heads * head_elements, scales,
+            scales + size_t{args.num_kv_heads} * args.block_size};
+  } else {
+    return {keys, keys + args.num_kv_heads * head_elements, nullptr, nullptr};
+  }
 }
 
 /// Tiles lie too far apart for the machine to foresee the next.
@@ -219,7 +236,8 @@ void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
       ++token;
     } while (token < end && visible<V>(args, token, base) == range);
     const size_t last_row = size_t{token} * args.group;
-    for (size_t row = first_row; row < last_row; ++row) soften<V>(rows, row, range, args.soft_cap);
+    for (size_t row = first_row; row < last_row; ++row)
+      soften<V, Format>(rows, row, range, args.soft_cap, tile);
     size_t row = first_row;
     for (; row + kMost <= last_row; row += kMost) {
       accumulate<V, Format, kMost>(rows, row, tile.values, args.head_dim, range);

@@ -212,6 +212,19 @@ struct Bf16 : Narrow<Bf16> {
   }
 };
 
+/// Of K/V, whose scales are applied elsewhere.
+struct I8 {
+  using Element = int8_t;
+  static QUIRE_INLINE Vec load(const int8_t* p) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
+  }
+  static QUIRE_INLINE Vec load(const int8_t* p, size_t count) {
+    alignas(16) int8_t part[16] = {};
+    for (size_t i = 0; i < count; ++i) part[i] = p[i];
+    return load(part);
+  }
+};
+
 /// kLanes pairs of bf16 as they lie in a panel: the first or the second of each, widened.
 struct Bf16Pairs {
   static QUIRE_INLINE __m256i bits(const uint16_t* p) {

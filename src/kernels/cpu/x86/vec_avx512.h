@@ -186,6 +186,17 @@ struct Bf16 : Narrow<Bf16> {
   }
 };
 
+/// Of K/V, whose scales are applied elsewhere.
+struct I8 {
+  using Element = int8_t;
+  static QUIRE_INLINE Vec load(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  }
+  static QUIRE_INLINE Vec load(const int8_t* p, size_t count) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(Vec::mask(count), p)))};
+  }
+};
+
 struct Bf16Pairs {
   static QUIRE_INLINE Vec first(const uint16_t* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
