@@ -244,7 +244,7 @@ void Engine::Impl::step() {
   StepResult result = executor.wait(executor.submit(plan));
   const PhaseTimes times = result.times;
   const Nanos computed = clock.now();
-  std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result));
+  std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result), computed);
   const Nanos committed = clock.now();
   if (config.check_invariants) {
     if (const std::string broken = scheduler.check_invariants(); !broken.empty()) throw Error(broken);
@@ -304,7 +304,7 @@ void Engine::Impl::start(Arrival arrival) {
       return;
     }
     request_of[spec.id] = arrival.id;
-    if (auto added = scheduler.add(spec); !added) {
+    if (auto added = scheduler.add(spec, request.name); !added) {
       end_request(active_request, FinishReason::kError, added.error());
       return;
     }
@@ -344,7 +344,7 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
 bool Engine::Impl::take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event,
                              ChoiceOutput& out) {
   try {
-    if (choice.take(event, out)) scheduler.abort(event.id);
+    if (choice.take(event, out)) scheduler.abort(event.id, true);
     return true;
   } catch (const std::exception& error) {
     end_request(request, FinishReason::kError, RequestError{RequestErrorCode::kInternal, error.what(), {}});

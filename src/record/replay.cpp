@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -37,6 +38,15 @@ class Comparison final : public DecisionSink {
   uint64_t made_ = 0;
   uint64_t compared_ = 0;
   std::optional<uint64_t> difference_;
+};
+
+/// The blocks that are evicted.
+class Evicted final : public DecisionSink {
+ public:
+  void take(const Decision& decision) override {
+    if (decision.kind == DecisionKind::kEvict) blocks.push_back(decision.a);
+  }
+  std::vector<BlockId> blocks;
 };
 
 StepResult recorded_result(const RunCommit& commit) {
@@ -86,6 +96,11 @@ Replay replay(const std::filesystem::path& path) {
   out.decisions = comparison.made();
   out.digest = scheduler.digest();
   out.first_difference = comparison.difference();
+  Evicted evicted;
+  scheduler.listen(&evicted);
+  scheduler.reset_prefix_cache();
+  out.cached_at_end = std::move(evicted.blocks);
+  std::ranges::sort(out.cached_at_end);
   return out;
 }
 
