@@ -179,7 +179,13 @@ Page make_page(const std::filesystem::path& log, const PageOptions& options) {
       {"blocks", base64(timeline.blocks)},
       {"host", base64(timeline.host)},
   };
-  if (chosen != nullptr) data["selected"] = id_text(chosen->id);
+  if (chosen != nullptr) {
+    const auto number = static_cast<size_t>(chosen - story.sequences.data());
+    const auto shown = std::ranges::lower_bound(timeline.sequences, number);
+    if (shown != timeline.sequences.end() && *shown == number) {
+      data["selected"] = static_cast<uint64_t>(shown - timeline.sequences.begin());
+    }
+  }
 
   Page page;
   page.first = timeline.first;
