@@ -8,7 +8,7 @@ function readTheme() {
   const of = (name) => style.getPropertyValue(`--${name}`).trim();
   theme = {};
   for (const name of ["panel", "ink", "quiet", "line", "faint", "accent", "free", "cached", "shared", "wait", "alarm",
-    "mark"]) {
+    "mark", "held"]) {
     theme[name] = of(name);
   }
   theme.cachedBack = of("cached-back");

@@ -1,6 +1,8 @@
 // ---- the block map ----
 
 const MOST_CELLS = 40000;  // beyond, a cell stands for several blocks
+const SMALLEST = 3;  // cells, in pixels
+const LARGEST = 40;
 
 class BlockMap {
   constructor(canvas, of, name) {
@@ -17,21 +19,24 @@ class BlockMap {
     canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
+  /** The largest squares that fit, in rows of a round number. */
   layout() {
     const width = this.canvas.parentElement.clientWidth;
-    const most = Math.min(window.innerHeight * 0.52, 460);
+    const most = Math.min(window.innerHeight * 0.5, 460);
     const gutter = 40;
-    let size = Math.floor(Math.sqrt((width - gutter) * most / this.cells));
-    size = Math.max(3, Math.min(size, 34));
-    const fitting = Math.floor((width - gutter) / size);
-    const round = [4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100, 128, 160, 200, 250, 320, 400];
-    this.across = Math.max(1, ...round.filter((n) => n <= fitting));
-    size = Math.max(3, Math.min(34, Math.floor((width - gutter) / this.across)));
-    this.size = size;
+    const rounds = [4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100, 128, 160, 200, 250, 320, 400];
+    const choices = rounds.map((across) => {
+      const fits = Math.min((width - gutter) / across, most / Math.ceil(this.cells / across), LARGEST);
+      return { across, size: Math.max(SMALLEST, Math.floor(fits)) };
+    }).filter(({ across, size }) => gutter + across * size <= width);
+    const largest = Math.max(...choices.map(({ size }) => size));
+    const best = choices.findLast(({ size }) => size >= largest * 0.85);
+    this.across = best.across;
+    this.size = best.size;
     this.gutter = gutter;
-    this.gap = size >= 16 ? 3 : size >= 8 ? 2 : size > 4 ? 1 : 0;
+    this.gap = this.size >= 16 ? 3 : this.size >= 8 ? 2 : this.size > 4 ? 1 : 0;
     this.width = width;
-    this.height = Math.ceil(this.cells / this.across) * size;
+    this.height = Math.ceil(this.cells / this.across) * this.size;
   }
 
   place(cell) {
@@ -71,10 +76,9 @@ class BlockMap {
     for (let cell = 0; cell < this.cells; ++cell) {
       const [x, y] = this.place(cell);
       const [state, owner] = this.look(cell);
-      context.globalAlpha = chosen && !chosen.has(cell) ? 0.22 : 1;
+      context.globalAlpha = chosen && !chosen.has(cell) ? 0.28 : 1;
       drawBlock(context, state, owner, x, y, inner);
       if (inner >= 20) this.label(context, cell, state, owner, x + inner / 2, y + inner / 2 + 0.5, inner);
-      context.globalAlpha = 1;
       if (fresh.has(cell) && inner > 3 && state !== "free" && view.frame > 0) {
         const thick = inner >= 16 ? 2 : 1;
         context.strokeStyle = theme.ink;
@@ -82,6 +86,7 @@ class BlockMap {
         context.strokeRect(x + thick / 2, y + thick / 2, inner - thick, inner - thick);
       }
     }
+    context.globalAlpha = 1;
     this.drawRows(context);
     this.drawMarks(context, inner);
   }

@@ -23,9 +23,15 @@ function ref(index, extra = "") {
 /** Some of them, with commas; the rest behind a number. */
 function refs(indices, most = 14) {
   const out = [];
-  indices.slice(0, most).forEach((index, i) => out.push(i === 0 ? "" : ", ", ref(index)));
+  const shown = indices.slice(0, most);
+  shown.forEach((index, i) => out.push(...withComma(ref(index), i + 1 < shown.length)));
   if (indices.length > most) out.push(` and ${plural(indices.length - most, "other")}`);
   return out;
+}
+
+/** A line may end after the comma, not before it. */
+function withComma(button, comma) {
+  return comma ? [element("span", { class: "nowrap" }, button, ","), " "] : [button];
 }
 
 function stepRef(step, text) {
@@ -60,7 +66,8 @@ function largestHolders(most) {
   });
   held.sort((a, b) => pool.held[b] - pool.held[a] || a - b);
   const out = [];
-  held.slice(0, most).forEach((index, i) => out.push(i === 0 ? "" : ", ", ref(index, `: ${pool.held[index]}`)));
+  const shown = held.slice(0, most);
+  shown.forEach((index, i) => out.push(...withComma(ref(index, `: ${pool.held[index]}`), i + 1 < shown.length)));
   if (held.length > most) out.push(` and ${plural(held.length - most, "other")}`);
   return out;
 }

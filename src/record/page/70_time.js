@@ -34,7 +34,12 @@ function keepInRange() {
 
 function niceTop(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value) || 1;
+  return [1, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= value) || 1;
+}
+
+function roundStep(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value);
 }
 
 /** The largest of a column's values in each pixel column. */
@@ -68,7 +73,7 @@ function drawAxis(context, width, height, top, unit) {
   }
   context.textBaseline = "alphabetic";
   const span = range.to - range.from;
-  const step = Math.max(1, niceTop(span / Math.max(2, Math.floor(plotWidth(width) / 110))));
+  const step = roundStep(span / Math.max(2, Math.floor(plotWidth(width) / 110)));
   const first = Math.ceil(stepOf(range.from) / step) * step;
   context.textAlign = "center";
   for (let at = first; frameSafe(at) < range.to; at += step) {
@@ -97,34 +102,36 @@ function drawUsage() {
   const width = timeWidth(canvas);
   const height = 112;
   const context = prepare(canvas, width, height);
-  const top = run.config.num_blocks;
-  const most = Math.max(...columns.held) * 1.15 < top * 0.5 ? niceTop(largest((f) => columns.held[f] + columns.cached[f])) : top;
-  const scale = (height - 22) / most;
+  const filled = (frame) => columns.held[frame] + columns.cached[frame];
+  // A pool that is never half full would be a line at the bottom.
+  const top = Math.min(largest(filled) * 2 < run.config.num_blocks ? niceTop(largest(filled)) : Infinity, run.config.num_blocks);
   const base = height - 16;
-  const area = (values, fill) => {
-    for (const [x, to, value] of pixels(values, width)) {
-      const tall = Math.min(value, most) * scale;
-      context.fillStyle = fill;
-      context.fillRect(x, base - tall, to - x + 0.3, tall);
+  const scale = (height - 22) / top;
+  const columnsOf = [[filled, "cached"], [(frame) => columns.held[frame], "held"], [(frame) => columns.shared[frame], "shared"]];
+  for (const [values, look] of columnsOf) {
+    for (const [from, to, value] of pixels(values, width)) {
+      const tall = Math.round(value * scale);
+      const x = Math.round(from);
+      drawFilling(context, look, x, base - tall, Math.max(Math.round(to) - x, 1), tall);
     }
-  };
-  const above = (frame) => columns.held[frame] + columns.cached[frame];
-  area(above, theme.cachedBack);
-  dotsAbove(context, width, base, scale, most, above);
-  area((frame) => columns.held[frame], ownerColour(0));
-  area((frame) => columns.shared[frame], theme.shared);
-  drawAxis(context, width, height, most, "step");
-  context.fillStyle = theme.alarm;
-  for (const frame of eventFrames.get("preemption") || []) {
-    if (frame < range.from || frame >= range.to) continue;
-    const x = (xOf(frame, width) + xOf(frame + 1, width)) / 2;
-    context.beginPath();
-    context.moveTo(x - 3.5, 0);
-    context.lineTo(x + 3.5, 0);
-    context.lineTo(x, 6);
-    context.fill();
+  }
+  drawAxis(context, width, height, top, "step");
+  for (const frame of eventFrames.get("preemption")) {
+    if (frame >= range.from && frame < range.to) preemptionMark(context, (xOf(frame, width) + xOf(frame + 1, width)) / 2, 0);
   }
   drawCursor(context, width, height - 14);
+}
+
+/** A part of the pool in the chart: plain, striped or dotted, in one grid over the whole chart. */
+function drawFilling(context, look, x, y, width, height) {
+  context.fillStyle = { cached: theme.cachedBack, held: theme.held, shared: theme.sharedBack }[look];
+  context.fillRect(x, y, width, height);
+  if (look === "shared") stripes(context, x, y, width, height, theme.shared, 5);
+  if (look !== "cached") return;
+  context.fillStyle = theme.cached;
+  for (let dot = Math.ceil(x / 6) * 6; dot < x + width; dot += 6) {
+    for (let at = Math.ceil(y / 6) * 6 + (dot / 6 % 2) * 3; at < y + height - 1; at += 6) context.fillRect(dot, at, 1.4, 1.4);
+  }
 }
 
 const largest = (values) => {
@@ -132,18 +139,6 @@ const largest = (values) => {
   for (let frame = 0; frame < numSteps; ++frame) most = Math.max(most, values(frame));
   return most;
 };
-
-/** Dots in the part of the chart that is cached. */
-function dotsAbove(context, width, base, scale, most, above) {
-  context.fillStyle = theme.cached;
-  for (const [x, , value] of pixels(above, width)) {
-    const column = Math.floor(x / 6);
-    if (Math.floor((x - 1.01) / 6) === column && x > GUTTER + 1) continue;
-    for (let y = base - Math.min(value, most) * scale + 3; y < base; y += 6) {
-      context.fillRect(x, y + (column % 2) * 3, 1.3, 1.3);
-    }
-  }
-}
 
 function drawQueue() {
   const canvas = document.getElementById("queue");
@@ -153,28 +148,57 @@ function drawQueue() {
   const top = niceTop(largest((frame) => Math.max(columns.running[frame], columns.waiting[frame])));
   const scale = (height - 22) / top;
   const base = height - 16;
-  const line = (values, colour, dash, name, at) => {
-    context.strokeStyle = colour;
-    context.lineWidth = 1.8;
-    context.setLineDash(dash);
+  drawAxis(context, width, height, top, "step");
+  for (const look of ["run", "wait"]) {
+    lineLook(context, look);
+    const values = look === "run" ? columns.running : columns.waiting;
     context.beginPath();
-    for (const [x, to, value] of pixels(values, width)) {
-      const y = base - value * scale;
-      context.lineTo(x, y);
-      context.lineTo(to, y);
+    for (const [x, to, value] of pixels((frame) => values[frame], width)) {
+      context.lineTo(x, base - value * scale);
+      context.lineTo(to, base - value * scale);
     }
     context.stroke();
-    context.setLineDash([]);
-    if (view.frame >= numSteps) return;
-    context.font = "12px system-ui, sans-serif";
-    context.textAlign = "left";
-    context.fillStyle = colour;
-    context.fillText(`${count(values(view.frame))} ${name}`, GUTTER + 6 + at * 92, 16);
-  };
-  drawAxis(context, width, height, top, "step");
-  line((frame) => columns.running[frame], theme.accent, [], "run", 0);
-  line((frame) => columns.waiting[frame], theme.alarm, [5, 3], "wait (dashed)", 1);
+  }
+  context.setLineDash([]);
   drawCursor(context, width, height - 14);
+}
+
+function lineLook(context, look) {
+  context.strokeStyle = look === "run" ? theme.accent : theme.alarm;
+  context.lineWidth = 1.8;
+  context.setLineDash(look === "run" ? [] : [5, 3]);
+}
+
+/** The legends of both charts, with the numbers of the step. */
+function showChartLegends() {
+  const frame = Math.min(view.frame, numSteps - 1);
+  const filling = (look) => (context) => drawFilling(context, look, 0, 0, 18, 18);
+  fillLegend(document.getElementById("usage-legend"), [
+    [filling("held"), `${count(columns.held[frame])} held`],
+    [filling("shared"), `${count(columns.shared[frame])} of them shared`],
+    [filling("cached"), `${count(columns.cached[frame])} cached`],
+    [(context) => preemptionMark(context, 9, 4), "preemption"],
+  ], 18, 18);
+  const line = (look) => (context) => {
+    lineLook(context, look);
+    context.beginPath();
+    context.moveTo(0, 8);
+    context.lineTo(34, 8);
+    context.stroke();
+  };
+  fillLegend(document.getElementById("queue-legend"), [
+    [line("run"), `${count(columns.running[frame])} run`],
+    [line("wait"), `${count(columns.waiting[frame])} wait`],
+  ], 34, 16);
+}
+
+function preemptionMark(context, x, y) {
+  context.fillStyle = theme.alarm;
+  context.beginPath();
+  context.moveTo(x - 3.5, y);
+  context.lineTo(x + 3.5, y);
+  context.lineTo(x, y + 6);
+  context.fill();
 }
 
 // ---- the bars ----
@@ -245,6 +269,7 @@ function scrollToRow(index) {
 
 function drawTime() {
   keepInRange();
+  showChartLegends();
   drawUsage();
   drawQueue();
   drawBars();

@@ -215,14 +215,6 @@ function showLegends() {
     [bar(Phase.queued), "waits"],
     [bar(Phase.preempted), "preempted, K/V given up"],
     ...(hostPool ? [[bar(Phase.swapped), "swapped out"]] : []),
-    [(context) => {
-      context.fillStyle = theme.alarm;
-      context.beginPath();
-      context.moveTo(12, 4);
-      context.lineTo(22, 4);
-      context.lineTo(17, 12);
-      context.fill();
-    }, "a preemption, above"],
   ], 34, 16);
 }
 
@@ -247,7 +239,12 @@ function start() {
   on("settings", "toggle", (event) => event.target.open && showSettings());
   document.getElementById("kind").append(...[...eventFrames].filter(([, frames]) => frames.length > 0)
     .map(([kind, frames]) => element("option", { value: kind }, `${kind} (${count(frames.length)})`)));
-  document.getElementById("host-figure").hidden = hostMap === undefined;
+  const hostFigure = document.getElementById("host-figure");
+  hostFigure.hidden = hostMap === undefined;
+  if (hostPool) {
+    const share = hostPool.numBlocks / (hostPool.numBlocks + pool.numBlocks);
+    hostFigure.style.setProperty("--host-share", `${Math.round(100 * Math.min(Math.max(share, 0.28), 0.48))}%`);
+  }
   document.getElementById("only-now").checked = requests.length > 200;
   document.addEventListener("keydown", onKey);
   listenToTime();
