@@ -120,6 +120,20 @@ void print_run(const RunStory& run) {
   print_end(run);
 }
 
+/// `what` in a column of its own, the text beside it in lines that a terminal shows whole.
+void print_wrapped(std::string_view what, std::string_view text) {
+  constexpr size_t kColumn = 16;
+  constexpr size_t kWidth = 100 - kColumn - 2;
+  std::string first(what);
+  do {
+    size_t end = text.size() <= kWidth ? text.size() : text.rfind(' ', kWidth);
+    if (end == std::string_view::npos) end = text.size();
+    fmt::print("  {:<{}}{}\n", first, kColumn, text.substr(0, end));
+    text.remove_prefix(std::min(text.size(), end + 1));
+    first.clear();
+  } while (!text.empty());
+}
+
 void print_story(const SequenceStory& s) {
   fmt::print("request {}{}{}\n", s.id, s.name.empty() ? "" : fmt::format(" ({})", printable(s.name)),
              s.fork_of ? fmt::format(", a further choice of {}", *s.fork_of) : "");
@@ -128,7 +142,7 @@ void print_story(const SequenceStory& s) {
     const std::string when = line.to == 0 ? "at the start"
                              : one        ? fmt::format("step {}", line.from)
                                           : fmt::format("steps {}-{}", line.from, line.to);
-    fmt::print("  {:<15} {}\n", when, line.text);
+    print_wrapped(when, line.text);
   }
   if (!s.refused.empty()) {
     fmt::print("  refused: {}\n", s.refused);
@@ -139,18 +153,19 @@ void print_story(const SequenceStory& s) {
   for (const auto& [reason, steps] : s.waited) {
     reasons += fmt::format("{}{} for {}", reasons.empty() ? ": " : ", ", steps, wait_name(reason));
   }
-  fmt::print("  waited          {} steps{}\n", s.steps_waited(), reasons);
+  print_wrapped("waited",
+                fmt::format("{} step{}{}", s.steps_waited(), s.steps_waited() == 1 ? "" : "s", reasons));
   if (s.preemptions > 0) {
-    fmt::print(
-        "  preempted       {}\n",
-        fmt::format("{} times; of {} tokens whose K/V it lost, {} were found in the prefix cache, {} moved "
-                    "back from the host, {} computed again",
-                    s.preemptions, s.lost_tokens, s.found_tokens, s.returned_tokens, s.again_tokens));
+    print_wrapped(
+        "preempted",
+        fmt::format("{}; of {} tokens whose K/V it lost, {} were found in the prefix cache, {} moved back "
+                    "from the host, {} computed again",
+                    s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions), s.lost_tokens,
+                    s.found_tokens, s.returned_tokens, s.again_tokens));
   }
-  fmt::print("  first token     {}\n", s.ttft ? "after " + duration_text(*s.ttft) : "none");
-  fmt::print(
-      "  ended           {}\n",
-      s.total ? fmt::format("after {}, by: {}", duration_text(*s.total), end_name(s)) : "not within the log");
+  print_wrapped("first token", s.ttft ? "after " + duration_text(*s.ttft) : "none");
+  print_wrapped("ended", s.total ? fmt::format("after {}, by: {}", duration_text(*s.total), end_name(s))
+                                 : "not within the log");
 }
 
 void print_request(const Options& options) {

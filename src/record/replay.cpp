@@ -86,6 +86,10 @@ Replay replay(const std::filesystem::path& path) {
       out.steps += planned ? 1 : 0;
     } else if (const auto* commit = std::get_if<RunCommit>(&*event)) {
       if (!std::exchange(planned, false)) throw file_error(path, "results of a step that was not planned");
+      if (commit->results.size() != plan.seqs.size()) {
+        throw file_error(path, fmt::format("step {}: results for {} sequences instead of {}", plan.step,
+                                           commit->results.size(), plan.seqs.size()));
+      }
       scheduler.commit(plan, recorded_result(*commit));
     } else if (std::holds_alternative<RunReset>(*event)) {
       scheduler.reset_prefix_cache();

@@ -132,11 +132,12 @@ void Teller::tell_add(const RunAdd& add, const RunState& state) {
   Life& life = added_.emplace();
   life.index = story_.sequences.size() - 1;
   life.told = whose_ && whose_(made.id, made.name);
-  say(life, fmt::format("arrives: {} of prompt, at most {} to generate; {} before it",
-                        plural(made.prompt_tokens, "token"), made.max_tokens,
-                        state.waiting() == 0   ? "nobody waits"
-                        : state.waiting() == 1 ? "one waits"
-                                               : fmt::format("{} wait", state.waiting())));
+  say(life,
+      fmt::format("arrives{}: {} of prompt, at most {} to generate; {} before it",
+                  step_ == 0 ? "" : " after this step", plural(made.prompt_tokens, "token"), made.max_tokens,
+                  state.waiting() == 0   ? "nobody waits"
+                  : state.waiting() == 1 ? "one waits"
+                                         : fmt::format("{} wait", state.waiting())));
 }
 
 void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
@@ -242,8 +243,8 @@ void Teller::tell_preempt(Life& life, const Decision& decision, const RunState& 
   if (needy == nullptr) {
     text += "no block was left";
   } else {
-    text += fmt::format("no block was left for the next token of {}",
-                        needy->id == decision.seq ? "its own" : fmt::format("#{}", needy->id));
+    text += needy->id == decision.seq ? "no block was left for its own next token"
+                                      : fmt::format("no block was left for the next token of #{}", needy->id);
     switch (state.config().victim) {
       case VictimKind::kLastAdmitted:
         text += ", and of those that could give way it came in last";

@@ -142,11 +142,9 @@ std::string wait_text(const std::vector<WaitSpan>& spans, const BlockHolders& ho
     out += reason_text(reason, part.needs, behind, config);
   }
   const std::string names = holders.name(spans);
-  if (!names.empty()) {
-    const bool first = parts.contains(WaitReason::kBlocks);
-    out +=
-        fmt::format(". {} were held by {}", first ? "The blocks" : "The blocks that those waited for", names);
-  }
+  if (names.empty()) return out;
+  out += parts.contains(WaitReason::kBlocks) ? fmt::format(". The blocks were held by {}", names)
+                                             : fmt::format(". Those waited for blocks that {} held", names);
   return out;
 }
 

@@ -30,7 +30,8 @@ class BlockMap {
       return { across, size: Math.max(SMALLEST, Math.floor(fits)) };
     }).filter(({ across, size }) => gutter + across * size <= width);
     const largest = Math.max(...choices.map(({ size }) => size));
-    const best = choices.findLast(({ size }) => size >= largest * 0.85);
+    const best = choices.findLast(({ size }) => size >= largest * 0.85) ||
+      { size: SMALLEST, across: Math.max(1, Math.floor((width - gutter) / SMALLEST)) };
     this.across = best.across;
     this.size = best.size;
     this.gutter = gutter;

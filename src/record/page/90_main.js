@@ -41,8 +41,12 @@ function choose({ request = -1, block }) {
   const same = request >= 0 && request === view.request;
   view.request = request;
   view.block = block;
-  if (!same) document.querySelector(".side").scrollTop = 0;
   show();
+  const side = document.querySelector(".side");
+  if (same || getComputedStyle(side).position !== "sticky") return;
+  // To where its story has got; in a narrow window the page stays where it is.
+  const now = document.querySelector("#story li.now");
+  side.scrollTop = now ? Math.max(0, now.offsetTop - side.clientHeight / 2) : 0;
 }
 
 function showPointed(text) {
