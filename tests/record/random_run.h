@@ -24,9 +24,9 @@ struct RandomRun {
 
 inline SchedulerConfig random_config(SplitMix64& random) {
   SchedulerConfig config;
-  config.num_blocks = static_cast<uint32_t>(8 + random.below(30));
+  config.num_blocks = static_cast<uint32_t>(10 + random.below(12));
   config.block_size = 4;
-  config.max_num_seqs = static_cast<uint32_t>(2 + random.below(6));
+  config.max_num_seqs = static_cast<uint32_t>(3 + random.below(6));
   config.max_num_batched_tokens = config.max_num_seqs + static_cast<uint32_t>(random.below(30));
   config.max_model_len = 60;
   config.watermark_bp = 0;
@@ -66,7 +66,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
   writer.begin(run.config);
   scheduler.listen(&writer);
   SeqId next = 0;
-  for (int i = 0; i < 200 && run.steps < most; ++i) {
+  for (int i = 0; i < 250 && run.steps < most; ++i) {
     if (random.below(2) == 0) {
       SeqSpec spec = random_sequence(random, next);
       writer.add(spec, "seq-" + std::to_string(next));
@@ -75,7 +75,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       if (added && random.below(4) == 0) {
         spec.fork_of = spec.id;
         spec.id = next++;
-        writer.add(spec);
+        writer.add(spec, "seq-" + std::to_string(spec.id));
         static_cast<void>(scheduler.add(spec));
       }
     }

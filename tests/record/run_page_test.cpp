@@ -334,14 +334,17 @@ TEST(RunPage, SaysWhenTheRunIsAnother) {
   // Another policy than the one that decided.
   const size_t policy = bytes.find("\"victim\":");
   const size_t end = bytes.find(',', policy);
+  int differing = 0;
   for (const char* name : {"last", "priority", "least-progress"}) {
     std::string changed = bytes;
     changed.replace(policy, end - policy, fmt::format("\"victim\":\"{}\"", name));
     std::ofstream(log_file(), std::ios::binary) << changed;
     const json::object check = data_of(make_page(log_file()).html).at("check").as_object();
-    EXPECT_EQ(check.at("same").as_bool(), changed == bytes);
-    EXPECT_EQ(check.contains("difference"), changed != bytes);
+    EXPECT_EQ(check.at("same").as_bool(), !check.contains("difference"));
+    EXPECT_TRUE(changed != bytes || check.at("same").as_bool());
+    differing += check.at("same").as_bool() ? 0 : 1;
   }
+  EXPECT_GT(differing, 0);
 }
 
 // ---- text ----

@@ -243,7 +243,7 @@ TEST(RunStory, CountsWhatTheSchedulerCounts) {
     const test::RandomRun made = test::record_random_run(Recording::path(), seed);
     const RunStory run = tell_run(Recording::path());
     EXPECT_EQ(run.steps, made.steps);
-    EXPECT_EQ(run.evictions - (run.evictions - made.stats.total_evictions), made.stats.total_evictions);
+    EXPECT_GE(run.evictions, made.stats.total_evictions);  // that has none of a reset
     EXPECT_EQ(run.copies, made.stats.total_copies);
     EXPECT_EQ(run.digest, made.digest);
     uint64_t told = 0;
@@ -267,8 +267,8 @@ TEST(RunStory, CountsWhatTheSchedulerCounts) {
 
 TEST(RunStory, LinesComeInOrderAndOnlyOfThoseAskedFor) {
   test::record_random_run(Recording::path(), 4);
-  const RunStory run =
-      tell_run(Recording::path(), [](SeqId, std::string_view name) { return is_called(99, name, "seq-3"); });
+  const RunStory run = tell_run(Recording::path(),
+                                [](SeqId, std::string_view name) { return is_called(9999, name, "seq-3"); });
   size_t told = 0;
   for (const SequenceStory& s : run.sequences) {
     EXPECT_EQ(s.lines.empty(), s.name != "seq-3");

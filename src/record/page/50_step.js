@@ -195,7 +195,7 @@ function blockNews(frame, list) {
   if (evicted.length > 0) {
     const named = evicted.slice(0, 12).map((block) => count(block)).join(", ");
     lines.push([`No block was free, so ${run.config.eviction} chose ${plural(evicted.length, "cached block")} to forget: ` +
-      `${named}${evicted.length > 12 ? " …" : ""}.`]);
+      `${named}${evicted.length > 12 ? ` and ${count(evicted.length - 12)} more` : ""}.`]);
   }
   for (const event of list) {
     if (event.kind !== Decision.copy) continue;

@@ -42,11 +42,13 @@ function choose({ request = -1, block }) {
   view.request = request;
   view.block = block;
   show();
+  if (request >= 0) scrollToRow(request);
   const side = document.querySelector(".side");
   if (same || getComputedStyle(side).position !== "sticky") return;
   // To where its story has got; in a narrow window the page stays where it is.
   const now = document.querySelector("#story li.now");
-  side.scrollTop = now ? Math.max(0, now.offsetTop - side.clientHeight / 2) : 0;
+  const below = now && now.offsetTop + now.offsetHeight > side.clientHeight;
+  side.scrollTop = below ? now.offsetTop - side.clientHeight / 2 : 0;
 }
 
 function showPointed(text) {
