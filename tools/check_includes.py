@@ -17,10 +17,10 @@ ALLOWED = {
     "text": {"base"},
     "sample": {"base"},
     "exec": {"base", "tensor", "kernels", "model", "sample", "control/step.h"},
-    "sim": {"base", "control", "exec/executor.h"},
+    "sim": {"base", "control", "record", "exec/executor.h"},
     "audit": {"base", "control"},
     "record": {"base", "control"},
-    "engine": {"base", "control", "record", "text", "exec/executor.h"},
+    "engine": {"base", "control", "record", "text", "exec/executor.h", "load/mapped_file.h"},
     "serve": {"base", "engine", "text", "control/request.h"},
     "cli": {"base", "tensor", "kernels", "load", "model", "text", "sample", "exec", "control", "record", "engine", "serve", "sim"},
 }

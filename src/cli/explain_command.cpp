@@ -136,7 +136,7 @@ void print_wrapped(std::string_view what, std::string_view text) {
 
 void print_story(const SequenceStory& s) {
   fmt::print("request {}{}{}\n", s.id, s.name.empty() ? "" : fmt::format(" ({})", printable(s.name)),
-             s.fork_of ? fmt::format(", a further choice of {}", *s.fork_of) : "");
+             s.fork_of ? fmt::format(", a fork of {}", *s.fork_of) : "");
   for (const StoryLine& line : s.lines) {
     const bool one = line.from == line.to;
     const std::string when = line.to == 0 ? "at the start"

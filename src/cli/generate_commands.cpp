@@ -49,7 +49,7 @@ std::string speed(const Generated& done) {
 std::vector<TokenId> prompt_ids(const LocalEngine& local, const std::string& text) {
   std::vector<TokenId> ids = local.tokenizer->encode(text, true);
   if (ids.empty()) {
-    const auto bos = local.model.decoder->config().bos;
+    const auto bos = local.facts.bos;
     if (!bos) throw Error("the prompt is empty, and this model has no BOS token to begin with");
     ids.push_back(*bos);
   }

@@ -16,7 +16,10 @@
 #include "base/log.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
+#include "cli/warm_file.h"
+#include "model/inspect.h"
 #include "model/kv_groups.h"
+#include "sim/paced_executor.h"
 
 namespace quire::cli {
 namespace {
@@ -54,7 +57,8 @@ uint64_t available_memory() {
   throw Error("/proc/meminfo has no MemAvailable: give --kv-cache-memory or --num-blocks");
 }
 
-uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest) {
+uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest,
+                         uint64_t memory_limit) {
   if (options.num_blocks > 0) return options.num_blocks;
   const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
   uint64_t memory = 0;
@@ -64,7 +68,7 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
       return blocks_held(shape.kv_windows, longest, chunk, options.block_size);
     };
     const uint64_t most = held(1) * (options.max_num_seqs - 1) + held(kMaxAutoBudget);
-    memory = std::min(available_memory() / 2, most * block_bytes);
+    memory = std::min(memory_limit, most * block_bytes);
   } else {
     memory = parse_bytes(options.kv_cache_memory, "--kv-cache-memory");
   }
@@ -97,9 +101,10 @@ uint32_t probe_budget(LoadedModel& model, KvCache& cache) {
   return static_cast<uint32_t>(std::min<double>(budget, kMaxAutoBudget)) / 16 * 16;
 }
 
-uint32_t pick_budget(const EngineOptions& options, LoadedModel& model, KvCache& cache) {
+template <class Probe>
+uint32_t pick_budget(const EngineOptions& options, Probe&& probe) {
   const std::string& given = options.max_num_batched_tokens;
-  if (given == "auto") return std::max(probe_budget(model, cache), options.max_num_seqs);
+  if (given == "auto") return std::max<uint32_t>(probe(), options.max_num_seqs);
   uint32_t budget = 0;
   const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), budget);
   if (failed != std::errc() || *end != '\0' || budget < options.max_num_seqs) {
@@ -165,6 +170,14 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--isa", options.isa, "Kernels: auto, reference, avx2, avx512, avx512-bf16")
       ->capture_default_str()
       ->type_name("LEVEL");
+  command
+      .add_option(
+          "--sliding-window", options.sliding_window,
+          "Let every token see the last N only, and give back the blocks behind them; a model that was "
+          "not trained so gives other answers beyond N tokens. 0: as the model has it")
+      ->capture_default_str()
+      ->check(CLI::Range(0, INT32_MAX))
+      ->type_name("N");
 }
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {
@@ -197,6 +210,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal beginnings between requests (on by default)")
       ->group(group);
+  add("--prefix-cache-file", options.prefix_cache_file,
+      "Begin with the prefix cache that a former run left here, and leave it here at the end", "FILE");
   add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused with 429", "N")
       ->capture_default_str()
       ->check(CLI::Range(0, INT32_MAX));
@@ -206,62 +221,125 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   add_policy_options(command, options.policies);
 }
 
-LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
+void add_device_options(CLI::App& command, EngineOptions& options) {
+  command
+      .add_option("--device", options.device,
+                  "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
+      ->type_name("DEVICE")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "sim"}));
+  add_cost_options(command, options.cost);
+  command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
+      ->group(command.get_option("--cost-step-us")->get_group())
+      ->type_name("X")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 10000.0));
+}
+
+ModelConfig config_of(const ModelOptions& options) {
+  ModelConfig config = load_model_config(options.model);
+  limit_windows(config, options.sliding_window);
+  return config;
+}
+
+LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest)
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest)) {}
+      decoder(Decoder::load(dir, std::move(config), pick_dtype(options.dtype, "--dtype"), context, longest)) {
+}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),
       defaults(load_sampling_defaults(options.model.model)),
-      model(options.model, options.max_model_len),
       metrics(served_name) {
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
   }
-  const ModelConfig& facts = model.decoder->config();
-  ModelShape shape = model.decoder->shape();
-  const DType kv_dtype =
-      pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(model.decoder->compute_dtype());
-  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
-  const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
-
-  SchedulerConfig& scheduler = config.scheduler;
-  scheduler.block_size = options.block_size;
-  scheduler.kv_windows = shape.kv_windows;
-  scheduler.num_blocks = pick_num_blocks(options, shape, longest);
-  scheduler.max_num_seqs = options.max_num_seqs;
-  scheduler.max_waiting = options.max_waiting;
-  scheduler.enable_prefix_caching = options.enable_prefix_caching;
-  scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
-  cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
-  scheduler.max_num_batched_tokens = pick_budget(options, model, *cache);
-  const uint64_t block_bytes = shape.kv_block_bytes(scheduler.block_size);
-  apply_policy_options(options.policies, block_bytes, scheduler);
-  scheduler.costs = costs_of(scheduler.max_num_batched_tokens, block_bytes);
-  if (scheduler.num_host_blocks > 0) {
-    host_cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_host_blocks, scheduler.block_size);
+  if (!options.prefix_cache_file.empty() && (!options.enable_prefix_caching || options.device == "sim")) {
+    throw Error("--prefix-cache-file: there is no prefix cache to keep");
+  }
+  if (options.device == "sim") {
+    simulate(options, served_name);
+  } else {
+    load(options, served_name);
   }
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
-
-  executor = std::make_unique<CpuExecutor>(*model.decoder, *cache, model.context, options.max_num_seqs,
-                                           host_cache.get());
   if (!options.step_trace.empty()) trace = std::make_unique<StepTrace>(options.step_trace);
-  if (!options.decision_log.empty()) {
-    record = std::make_unique<RunWriter>(options.decision_log);
+  if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
+  engine = std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics, record.get(),
+                                    warm.get());
+}
+
+void LocalEngine::load(const EngineOptions& options, const std::string& served_name) {
+  model = std::make_unique<LoadedModel>(options.model, options.max_model_len);
+  facts = model->decoder->config();
+  ModelShape shape = model->decoder->shape();
+  const DType kv_dtype =
+      pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(model->decoder->compute_dtype());
+  shape.kv_element_bytes = static_cast<uint32_t>(dtype_bytes(kv_dtype));
+  const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
+  size_pool(options, shape, memory_given ? 0 : available_memory() / 2);
+  SchedulerConfig& scheduler = config.scheduler;
+  cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
+  scheduler.max_num_batched_tokens = pick_budget(options, [&] { return probe_budget(*model, *cache); });
+  scheduler.costs = costs_of(scheduler.max_num_batched_tokens, shape.kv_block_bytes(scheduler.block_size));
+  if (scheduler.num_host_blocks > 0) {
+    host_cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_host_blocks, scheduler.block_size);
   }
-  engine =
-      std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics, record.get());
+  executor = std::make_unique<CpuExecutor>(*model->decoder, *cache, model->context, options.max_num_seqs,
+                                           host_cache.get());
+  if (!options.prefix_cache_file.empty()) {
+    const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
+    warm = std::make_unique<WarmFile>(options.prefix_cache_file,
+                                      kv_facts(options.model.model, facts, model->decoder->compute_dtype(),
+                                               kv_dtype, model->context.isa, longest),
+                                      *cache);
+  }
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
-                       with_commas(shape.num_parameters), dtype_name(model.decoder->compute_dtype()),
-                       isa_name(model.context.isa), model.pool.num_threads()));
+                       with_commas(shape.num_parameters), dtype_name(model->decoder->compute_dtype()),
+                       isa_name(model->context.isa), model->pool.num_threads()));
   log_info(fmt::format(
       "K/V: {} blocks of {} tokens ({}, {}), sequences of up to {} tokens, {} at once, {} tokens a step",
       with_commas(scheduler.num_blocks), scheduler.block_size,
       human_bytes(scheduler.num_blocks * shape.kv_block_bytes(scheduler.block_size)), dtype_name(kv_dtype),
       scheduler.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
+}
+
+void LocalEngine::simulate(const EngineOptions& options, const std::string& served_name) {
+  facts = config_of(options.model);
+  const DType dtype = pick_dtype(options.model.dtype, "--dtype").value_or(facts.dtype);
+  const DType kv_dtype = pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(dtype);
+  size_pool(options, model_shape(facts, kv_dtype), UINT64_MAX);
+  const CostModel cost = options.cost.model();
+  SchedulerConfig& scheduler = config.scheduler;
+  scheduler.max_num_batched_tokens = pick_budget(options, [&] {
+    return std::min<uint64_t>(cost.prefill_tokens_in(static_cast<Nanos>(kStepSeconds * 1e9)), kMaxAutoBudget);
+  });
+  scheduler.costs = cost.hints(scheduler.max_num_seqs);
+  simulated = std::make_unique<SimExecutor>(
+      scheduler, cost,
+      SimTokens{.vocab_size = facts.vocab_size, .sayable = sayable_tokens(*tokenizer, facts.vocab_size)});
+  executor = std::make_unique<PacedExecutor>(*simulated, static_cast<uint32_t>(options.sim_speed * 100));
+  log_info(fmt::format("{}: simulated, at {} times the speed: the words are arbitrary", served_name,
+                       options.sim_speed));
+  log_info(fmt::format("K/V: {} blocks of {} tokens, sequences of up to {} tokens, {} at once, {} a step",
+                       with_commas(scheduler.num_blocks), scheduler.block_size, scheduler.max_model_len,
+                       scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
+}
+
+void LocalEngine::size_pool(const EngineOptions& options, const ModelShape& shape, uint64_t memory_limit) {
+  const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
+  SchedulerConfig& scheduler = config.scheduler;
+  scheduler.block_size = options.block_size;
+  scheduler.kv_windows = shape.kv_windows;
+  scheduler.num_blocks = pick_num_blocks(options, shape, longest, memory_limit);
+  scheduler.max_num_seqs = options.max_num_seqs;
+  scheduler.max_waiting = options.max_waiting;
+  scheduler.enable_prefix_caching = options.enable_prefix_caching;
+  scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
+  apply_policy_options(options.policies, shape.kv_block_bytes(scheduler.block_size), scheduler);
 }
 
 std::string model_name(const std::filesystem::path& path) {

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/policy_options.h"
+#include "cli/sim_options.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/step_trace.h"
@@ -14,6 +15,7 @@
 #include "model/config.h"
 #include "model/decoder.h"
 #include "record/run_record.h"
+#include "sim/sim_executor.h"
 #include "text/tokenizer.h"
 
 namespace CLI {
@@ -28,8 +30,12 @@ struct ModelOptions {
   std::string dtype = "auto";
   std::string isa = "auto";
   uint32_t threads = 0;  // 0: one a core
+  uint32_t sliding_window = 0;
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
+
+/// The model's, as far as the options leave it.
+ModelConfig config_of(const ModelOptions& options);
 
 /// The engine's side: how much runs at once and in how much memory.
 struct EngineOptions {
@@ -46,13 +52,22 @@ struct EngineOptions {
   uint32_t max_waiting = 1024;
   std::string step_trace;
   std::string decision_log;
+  std::string prefix_cache_file;
+  std::string device = "cpu";  // or "sim": no weights are read, steps last what `cost` says
+  CostOptions cost;
+  double sim_speed = 1;  // times as fast
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
+
+/// --device and what a simulated one takes.
+void add_device_options(CLI::App& command, EngineOptions& options);
 
 /// A model in memory with all it needs to compute.
 struct LoadedModel {
   /// `longest`: see Decoder::load.
-  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0);
+  LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest = 0);
+  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0)
+      : LoadedModel(options, config_of(options), longest) {}
 
   std::filesystem::path dir;
   ThreadPool pool;
@@ -66,16 +81,25 @@ struct LocalEngine {
 
   std::unique_ptr<Tokenizer> tokenizer;
   SamplingDefaults defaults;
-  LoadedModel model;
+  ModelConfig facts;
+  std::unique_ptr<LoadedModel> model;  // nullptr on a simulated device, as is `cache`
   EngineConfig config;
   std::unique_ptr<KvCache> cache;
-  std::unique_ptr<KvCache> host_cache;  // for swapping; null without
-  std::unique_ptr<CpuExecutor> executor;
+  std::unique_ptr<KvCache> host_cache;     // for swapping; nullptr without
+  std::unique_ptr<SimExecutor> simulated;  // nullptr unless there is one; `executor` keeps its pace
+  std::unique_ptr<Executor> executor;
   SteadyClock clock;
   std::unique_ptr<StepTrace> trace;
   std::unique_ptr<RunWriter> record;
+  std::unique_ptr<WarmStart> warm;
   EngineMetrics metrics;
   std::unique_ptr<Engine> engine;  // last: it uses all of the above
+
+ private:
+  void load(const EngineOptions& options, const std::string& served_name);
+  void simulate(const EngineOptions& options, const std::string& served_name);
+  /// The pool and the lengths; `memory_limit`: bytes that K/V may take, by default.
+  void size_pool(const EngineOptions& options, const ModelShape& shape, uint64_t memory_limit);
 };
 
 /// The last part of the path without ".gguf", what a served model is called by default.

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   quire::cli::add_run(app, run);
   quire::cli::add_chat(app, run);
   quire::cli::add_bench(app, run);
+  quire::cli::add_simulate(app, run);
   quire::cli::add_explain(app, run);
   quire::cli::add_inspect(app, run);
   quire::cli::add_logits(app, run);

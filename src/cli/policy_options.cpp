@@ -1,6 +1,7 @@
 #include "cli/policy_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,14 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
       ->check(CLI::Range(0.001, 1e6))
       ->group(kGroup)
       ->type_name("S");
+
+  command
+      .add_option("--watermark", options.watermark,
+                  "Percent of the blocks that stay free when a sequence comes in, for those that grow")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0))
+      ->group(kGroup)
+      ->type_name("P");
 }
 
 void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, SchedulerConfig& config) {
@@ -66,6 +75,7 @@ void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, Sc
   config.preemption = options.preemption;
   config.eviction = options.eviction;
   config.priority_aging = static_cast<Nanos>(options.priority_aging * 1e9);
+  config.watermark_bp = static_cast<uint32_t>(std::lround(options.watermark * 100));
   if (options.preemption == PreemptionKind::kRecompute) return;
   const uint64_t blocks = parse_bytes(options.swap_space, "--swap-space") / block_bytes;
   if (blocks == 0 || blocks > INT32_MAX) {

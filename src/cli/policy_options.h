@@ -19,6 +19,7 @@ struct PolicyOptions {
   EvictionKind eviction = EvictionKind::kLru;
   std::string swap_space = "1GiB";
   double priority_aging = 5;  // seconds
+  double watermark = 1;       // percent
 };
 void add_policy_options(CLI::App& command, PolicyOptions& options);
 

@@ -48,8 +48,7 @@ int serve(Options& options) {
   const ChatTemplates chat_templates = find_chat_templates(options.engine.model.model, options.chat_template);
   LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
-  const ServedModel model{*local.tokenizer, chat_templates, local.defaults,
-                          local.model.decoder->config().bos};
+  const ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
   Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
@@ -84,6 +83,7 @@ void add_serve(CLI::App& app, Command& run) {
       ->check(CLI::Range(0.0, 86400.0));
   command->add_flag("-v,--verbose", options->verbose, "Log every request")->group(group);
   add_engine_options(*command, options->engine);
+  add_device_options(*command, options->engine);
   command->callback([options, &run] { run = [options] { return serve(*options); }; });
 }
 

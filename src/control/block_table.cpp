@@ -40,7 +40,8 @@ uint64_t BlockTable::room(const BlockPool& pool, uint32_t position) const {
   uint32_t copies = 0;
   for (const auto& column : columns_) copies += index < size() && !pool.writable(column[index]) ? 1 : 0;
   if (copies > pool.available()) return 0;
-  const uint64_t rows = uint64_t{size()} + (pool.available() - copies) / num_groups();
+  const uint32_t left = pool.available() - copies;
+  const uint64_t rows = uint64_t{size()} + (num_groups() == 1 ? left : left / num_groups());
   return rows * pool.block_size() - position;
 }
 
@@ -83,6 +84,7 @@ void BlockTable::release_behind(BlockPool& pool, uint32_t computed) {
   if (computed == 0) return;
   for (uint32_t group = 0; group < num_groups(); ++group) {
     const uint32_t window = pool.cache().windows()[group];
+    if (window == 0) continue;
     auto& column = columns_[group];
     // What is behind was given back before, without a gap.
     const uint32_t end = std::min(first_block(window, computed - 1, pool.block_size()), size());

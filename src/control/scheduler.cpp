@@ -42,9 +42,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
           ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
       longest_(
           longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
-      pool_(
-          PrefixCache(config.num_blocks, config.block_size, make_eviction(config.eviction, config.num_blocks),
-                      PrefixCache::xxh3, config.kv_windows)),
+      pool_(PrefixCache(config.num_blocks, config.block_size,
+                        make_eviction(config.eviction, config.num_blocks), PrefixCache::xxh3,
+                        config.kv_windows)),
       log_(pool_.log()),
       policy_(make_policy(config.scheduling, config.costs, config.priority_aging, pool_.cache())),
       by_slot_(config.max_num_seqs),
@@ -79,11 +79,11 @@ Expected<void> Scheduler::add(SeqSpec spec) {
     const auto parent = sequences_.find(*spec.fork_of);
     if (parent != sequences_.end()) {
       const Sequence& other = parent->second;
-      if (other.spec.salt != spec.salt || other.prompt_length != spec.prompt.size() ||
-          !std::equal(spec.prompt.begin(), spec.prompt.end(), other.tokens.begin())) {
+      if (other.spec.salt != spec.salt || other.total() + 1 < spec.prompt.size() ||
+          !std::equal(spec.prompt.begin(), spec.prompt.end() - 1, other.tokens.begin())) {
         return refuse(
             RequestErrorCode::kInternal,
-            fmt::format("sequence {} is no fork of {}: another prompt or salt", spec.id, *spec.fork_of));
+            fmt::format("sequence {} is no fork of {}: other tokens or salt", spec.id, *spec.fork_of));
       }
     }
   }
@@ -156,7 +156,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
   uint32_t budget = config_.max_num_batched_tokens;
   plan_decodes(plan, budget);
   plan_prefill(plan, budget);
-  if (next_stats_.preempted > 0) {
+  if (!config_.admit_eagerly && next_stats_.preempted > 0) {
     note_waiting(WaitReason::kPreempt, nullptr, 0);
   } else if (config_.batching == BatchingKind::kStatic && !batch_open_) {
     note_waiting(WaitReason::kBatch, nullptr, 0);
@@ -237,8 +237,7 @@ Sequence* Scheduler::next_waiting(size_t& index) {
   size_t compared = 0;
   for (size_t i = 0; i < waiting_.size() && compared < policy_->horizon(); ++i) {
     Sequence* seq = waiting_[i];
-    const Sequence* parent = fork_parent(*seq);
-    if (parent != nullptr && !parent->prompt_computed()) continue;
+    if (waits_for_parent(*seq)) continue;
     ++compared;
     const int64_t rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
     if (best != nullptr && rank >= lowest) continue;
@@ -252,9 +251,8 @@ Sequence* Scheduler::next_waiting(size_t& index) {
 /// All that wait do so for `reason`; or only `first`, which needs so many blocks, and the others for it.
 void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t needed) {
   for (Sequence* seq : waiting_) {
-    const Sequence* parent = fork_parent(*seq);
     WaitReason own = first == nullptr || seq == first ? reason : WaitReason::kOrder;
-    if (parent != nullptr && !parent->prompt_computed()) own = WaitReason::kParent;
+    if (waits_for_parent(*seq)) own = WaitReason::kParent;
     if (std::exchange(seq->waits_for, own) == own) continue;
     log_.of(seq->spec.id);
     log_.write(DecisionKind::kSkip, static_cast<uint32_t>(own),
@@ -277,8 +275,9 @@ uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens)
   const uint32_t size = config_.block_size;
   // A partly filled block of the parent is copied.
   const uint64_t first_new = uint64_t{cached_tokens / size} * size;
-  const uint64_t chunk = std::min(config_.max_num_batched_tokens, seq.total() - cached_tokens);
-  uint64_t needed = blocks_held(config_.kv_windows, seq.total() - first_new, chunk, size);
+  const uint64_t end = config_.admit_eagerly && seq.swapped == 0 ? cached_tokens + 1 : seq.total();
+  const uint64_t chunk = std::min<uint64_t>(config_.max_num_batched_tokens, end - cached_tokens);
+  uint64_t needed = blocks_held(config_.kv_windows, end - first_new, chunk, size);
   // A hit block that nobody holds counts as available, but not once this sequence holds it.
   for (const BlockId block : prefix_.blocks) {
     needed += block != kNoBlock && pool_.references(block) == 0 ? 1 : 0;
@@ -359,6 +358,11 @@ const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
   return found ? &parent->second : nullptr;
 }
 
+bool Scheduler::waits_for_parent(const Sequence& seq) const {
+  const Sequence* parent = fork_parent(seq);
+  return parent != nullptr && !(parent->prompt_computed() && parent->computed + 1 >= seq.prompt_length);
+}
+
 // ---- commit ----
 
 std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result) {
@@ -391,10 +395,11 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
     if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
     seq.table.release_behind(pool_, seq.computed);
     if (!wants_token) continue;
-    events.push_back(take_token(seq, std::move(got.tokens.front())));
-    if (!events.back().finish) continue;
+    SeqEvent& event = events.emplace_back();
+    take_token(seq, std::move(got.tokens.front()), event);
+    if (!event.finish) continue;
     ++next_stats_.finished;
-    finish(seq, *events.back().finish);
+    finish(seq, *event.finish);
   }
   update_stats();
   return events;
@@ -409,8 +414,7 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   }
 }
 
-SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
-  SeqEvent event;
+void Scheduler::take_token(Sequence& seq, SampledToken token, SeqEvent& event) {
   event.id = seq.spec.id;
   if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
   seq.tokens.push_back(token.token);
@@ -421,7 +425,6 @@ SeqEvent Scheduler::take_token(Sequence& seq, SampledToken token) {
     event.finish = FinishReason::kLength;
   }
   event.token = std::move(token);
-  return event;
 }
 
 void Scheduler::update_stats() {

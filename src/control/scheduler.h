@@ -33,6 +33,7 @@ struct SchedulerConfig {
   /// runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
+  bool admit_eagerly = false;  // with a block for it, and even in a step that preempts; only to compare with
 
   SchedulingKind scheduling = SchedulingKind::kFcfs;
   BatchingKind batching = BatchingKind::kContinuous;
@@ -82,12 +83,13 @@ struct StepStats {
 /// docs/control-plane.md tells the rules and why they end.
 ///
 /// Use: add* -> plan -> (executor) -> commit -> plan ... A plan that is not empty must be executed and
-/// committed before the next is made. (If the executor fails as a whole: abort every sequence; plans then go
-/// on, for a fresh executor.) While has_work(), no plan is empty.
+/// committed before the next is made. (If the executor fails as a whole: abort every sequence and reset the
+/// prefix cache; plans then go on, for one without K/V.) While has_work(), no plan is empty.
 class Scheduler {
  public:
   /// Throws Error if the configuration cannot work.
   explicit Scheduler(const SchedulerConfig& config);
+  Scheduler(const Scheduler&) = delete;  // its parts refer to one another
 
   /// Queues a sequence. Refused: kTooLong (with both numbers) if it could never run alone in the pool or
   /// exceeds max_model_len, kQueueFull if max_waiting wait already, kInternal if the id is taken or the
@@ -123,6 +125,8 @@ class Scheduler {
 
   /// Forgets all cached blocks that nobody holds.
   void reset_prefix_cache() { pool_.drop_cached(); }
+  /// For who saves or restores the prefix cache, before the first sequence or after the last.
+  BlockPool& pool() { return pool_; }
 
  private:
   // The three parts of a plan, in this order. Each takes what it uses from `budget`.
@@ -159,9 +163,11 @@ class Scheduler {
 
   /// The sequence whose blocks `seq` may share once it has computed its prompt, nullptr if none.
   const Sequence* fork_parent(const Sequence& seq) const;
+  /// Until that one has computed them.
+  bool waits_for_parent(const Sequence& seq) const;
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
-  SeqEvent take_token(Sequence& seq, SampledToken token);
+  void take_token(Sequence& seq, SampledToken token, SeqEvent& event);
   void update_stats();
   void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/sampling_params.h"
+#include "base/short_vector.h"
 
 // The seam between deciding and doing. Plain data: an executor reads nothing else of `control`.
 // Order of execution within a step: removed, added, moves_out, moves_in, copies, updates, then seqs in any
@@ -61,10 +62,10 @@ enum class LogitRows : uint8_t {
 struct SeqStep {
   SlotId slot = kNoSlot;
   uint32_t first_position = 0;
-  std::vector<TokenId> tokens;  // never empty
+  ShortVector<TokenId, 2> tokens;  // never empty
   /// Appended to its block tables before it computes: as many for each K/V group, one after the other.
   /// Entries that no token to come reads are given back without a word: nobody reads them.
-  std::vector<BlockId> new_blocks;
+  ShortVector<BlockId, 2> new_blocks;
   LogitRows rows = LogitRows::kNone;
 };
 
@@ -84,7 +85,7 @@ struct StepPlan {
 
 /// What one SeqStep gave; same order as StepPlan::seqs.
 struct SeqResult {
-  std::vector<SampledToken> tokens;  // one if LogitRows::kLast was asked for, else none
+  ShortVector<SampledToken, 1> tokens;  // one if LogitRows::kLast was asked for, else none
   /// The sequence failed in the executor (a NaN in its logits, say): it ends with FinishReason::kError.
   std::string error;
 };

@@ -101,6 +101,9 @@ struct ModelConfig {
 /// instead. Throws Error with file and key; an architecture or a value that cannot be honoured is named,
 /// never ignored. A key that the family does not know is logged as a warning.
 ModelConfig load_model_config(const std::filesystem::path& model);
+/// Lets no layer see more than the last `window` tokens; 0 leaves the model as it is. One that was not
+/// trained so gives other answers once a sequence is longer.
+void limit_windows(ModelConfig& config, uint32_t window);
 SamplingDefaults load_sampling_defaults(const std::filesystem::path& model);
 
 }  // namespace quire

@@ -19,6 +19,7 @@ void for_each_field(Config& c, const Field& field) {
   field("max_waiting", c.max_waiting);
   field("watermark_bp", c.watermark_bp);
   field("enable_prefix_caching", c.enable_prefix_caching);
+  field("admit_eagerly", c.admit_eagerly);
   field("scheduling", c.scheduling);
   field("batching", c.batching);
   field("victim", c.victim);

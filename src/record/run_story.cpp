@@ -283,9 +283,10 @@ void Teller::settle_preemption(const RunState& state) {
 }
 
 void Teller::tell_finish(Life& life, const Decision& decision) {
-  static constexpr std::string_view kEnds[] = {"a stop token", "all the tokens it may generate are there",
-                                               "aborted: its client went away, or the server ended",
-                                               "the executor failed"};
+  static constexpr std::string_view kEnds[] = {
+      "a stop token", "all the tokens it may generate are there",
+      "ended from outside: its client went away, its beam was given up, or the server ended",
+      "the executor failed"};
   flush(life);
   SequenceStory& story = of(life);
   const size_t reason = std::min<size_t>(decision.a, std::size(kEnds) - 1);

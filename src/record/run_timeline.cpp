@@ -63,6 +63,7 @@ class Recorder final : public RunListener {
   void begin_range();
   void decide(const Decision& decision, const RunState& state);
   void change_block(const Decision& decision, const RunState& state);
+  void change_for_nobody(const Decision& decision, uint32_t holders);
   void resolve(uint32_t block, bool was_cached);
   void free_host(const LiveSequence* seq);
   bool is_full() const;
@@ -213,7 +214,7 @@ void Recorder::change_block(const Decision& decision, const RunState& state) {
     return;
   }
   const auto found = index_of_.find(decision.seq);
-  if (found == index_of_.end()) return;
+  if (found == index_of_.end()) return change_for_nobody(decision, holders);
   const size_t seq = found->second;
   if (decision.kind != DecisionKind::kRelease) {
     resolve(block, decision.kind == DecisionKind::kShare);
@@ -235,6 +236,13 @@ void Recorder::change_block(const Decision& decision, const RunState& state) {
     const auto own = std::ranges::find(of_block, seq);
     if (own != of_block.end()) of_block.erase(own);
   }
+}
+
+/// The prefix cache is restored: its blocks are allocated, published and let go.
+void Recorder::change_for_nobody(const Decision& decision, uint32_t holders) {
+  if (decision.kind != DecisionKind::kRelease || holders != 1) return;
+  idle_[decision.a] = inside_ ? blocks_.list.size() : kNobody;
+  if (inside_) blocks_.list.push_back({decision.a, RunTimeline::kIsCached, true, kNobody});
 }
 
 /// What an idle block was, now that something becomes of it.

@@ -59,7 +59,7 @@ std::string reason_text(WaitReason reason, uint32_t needs, const std::string& be
     case WaitReason::kOrder:
       return fmt::format("behind {}, {}", behind.empty() ? "others" : behind, order_text(config.scheduling));
     case WaitReason::kParent:
-      return fmt::format("for {} to compute the prompt that they share", behind.empty() ? "another" : behind);
+      return fmt::format("for {} to compute the tokens that they share", behind.empty() ? "another" : behind);
     case WaitReason::kPreempt:
       return "because a step that preempts lets nobody in";
     case WaitReason::kBatch:

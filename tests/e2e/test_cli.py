@@ -47,7 +47,7 @@ def stories260k(tmp_path_factory):
 
 def test_help_names_every_command():
     text = quire("--help").stdout.decode()
-    for command in "serve run chat bench inspect logits tokenize detokenize render convert make-model".split():
+    for command in "serve run chat bench simulate inspect logits tokenize detokenize render convert make-model".split():
         assert f"  {command}" in text
         assert quire(command, "--help").stdout
 
@@ -197,6 +197,21 @@ def test_make_model_runs(tmp_path):
     (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: Value 0 not in range 1 to"),
     (["serve", DEMO, "--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
     (["serve", DEMO, "--max-waiting", "4294967295"], "--max-waiting"),
+    (["serve", DEMO, "--device", "tpu"], "--device"),
+    (["serve", DEMO, "--device", "sim", "--cost-decode-us", "1"], "a further decode takes 100000 ns"),
+    (["simulate", "--prompt-len", "many"], "--prompt-len: 'many' is none of N, uniform:LOW:HIGH"),
+    (["simulate", "--rate", "fast"], "--rate: 'fast' is no number"),
+    (["simulate", "--trace", "README.md"], "README.md: line 1: neither the header"),
+    (["simulate", "--trace", "/dev/null"], "/dev/null: not a regular file"),
+    (["simulate", "--trace", "no/such/trace"], "no/such/trace"),
+    (["simulate", "--max-num-batched-tokens", "3"], "max_num_batched_tokens (3)"),
+    (["simulate", "--num-blocks", "0"], "--num-blocks"),
+    (["simulate", "--scheduling-policy", "lifo"], "'lifo' is none of fcfs"),
+    (["simulate", "--preemption-mode", "swap", "--swap-space", "1KiB"], "--swap-space: 1KiB makes 0 blocks"),
+    (["simulate", "--decision-log", "no/such/folder"], "no/such/folder"),
+    (["simulate", "--watermark", "101"], "--watermark"),
+    (["simulate", "--tenants", "0"], "--tenants"),
+    (["simulate", "--ttft-deadline-ms", "soon"], "--ttft-deadline-ms: 'soon' is none of N"),
     (["frobnicate", DEMO], "quire: there is no command 'frobnicate'; quire --help lists them"),
     (["run", DEMO, "--frobnicate"], "--frobnicate"),
     (["run", DEMO, "-p", "x", "--stop", ""], "--stop: the text is empty"),

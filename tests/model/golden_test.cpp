@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -168,6 +170,30 @@ std::vector<const char*> fixtures() {
   std::vector<const char*> out;
   for (const std::string& name : names) out.push_back(name.c_str());
   return out;
+}
+
+TEST(SlidingWindow, OfACallerIsAsTheModelsOwn) {
+  const std::filesystem::path own = std::filesystem::path(kFixtures) / "mistral-odd";
+  const std::filesystem::path all = std::filesystem::path(testing::TempDir()) / "mistral-that-sees-all";
+  std::filesystem::remove_all(all);
+  std::filesystem::copy(own, all);
+  std::ifstream file(own / "config.json");
+  std::string config{std::istreambuf_iterator<char>(file), {}};
+  const std::string window = R"("sliding_window": 7)";
+  ASSERT_NE(config.find(window), std::string::npos);
+  config.replace(config.find(window), window.size(), R"("sliding_window": null)");
+  std::ofstream(all / "config.json") << config;
+
+  const auto ids = Expected(own).input_ids.front();
+  const IsaLevel isa = available_isa_levels().back();
+  const auto logits = [&](const std::filesystem::path& model, uint32_t sliding_window, size_t chunk) {
+    return Runner(model, isa, 1, std::nullopt, 0, 64, 16, sliding_window).all_logits(ids, chunk);
+  };
+  const auto expected = logits(own, 0, ids.size());
+  EXPECT_FALSE(same_bits(logits(all, 0, ids.size()), expected));
+  EXPECT_TRUE(same_bits(logits(all, 7, ids.size()), expected));
+  EXPECT_TRUE(same_bits(logits(all, 7, 3), expected));
+  EXPECT_TRUE(same_bits(logits(own, 100, ids.size()), expected));  // wider than its own
 }
 
 TEST(Fixtures, AreAllThere) { EXPECT_EQ(fixtures().size(), 36U) << "run from the root of the repository"; }

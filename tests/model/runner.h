@@ -17,14 +17,20 @@ class Runner {
  public:
   Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads,
          std::optional<DType> compute = std::nullopt, uint32_t max_positions = 0, uint32_t num_blocks = 64,
-         uint32_t block_size = 16)
+         uint32_t block_size = 16, uint32_t sliding_window = 0)
       : pool_(threads),
         context_{isa, pool_},
-        decoder_(Decoder::load(dir, compute, context_, max_positions)),
+        decoder_(Decoder::load(dir, config_of(dir, sliding_window), compute, context_, max_positions)),
         num_groups_(static_cast<uint32_t>(decoder_->shape().kv_windows.size())),
         cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks * num_groups_, block_size) {
     const uint32_t all = cache_.num_blocks();
     for (uint32_t block = 0; block < all; ++block) free_.push_back((block * 37 + 11) % all);
+  }
+
+  static ModelConfig config_of(const std::filesystem::path& dir, uint32_t sliding_window) {
+    ModelConfig config = load_model_config(dir);
+    limit_windows(config, sliding_window);
+    return config;
   }
 
   const ModelConfig& config() const { return decoder_->config(); }

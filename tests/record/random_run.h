@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "base/rng.h"
 #include "control/scheduler.h"
+#include "record/prefix_snapshot.h"
 #include "record/run_record.h"
 
 namespace quire::test {
@@ -65,6 +68,19 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
   RunWriter writer(path);
   writer.begin(run.config);
   scheduler.listen(&writer);
+  if (random.below(2) == 0) {  // a warm start
+    std::vector<PrefixNode> nodes(1 + random.below(20));
+    for (uint32_t i = 0; i < nodes.size(); ++i) {
+      if (random.below(4) != 0 && i > 0) nodes[i].parent = static_cast<uint32_t>(random.below(i));
+      for (int k = 0; k < 4; ++k) nodes[i].tokens.push_back(static_cast<TokenId>(random.below(3) * 40'000));
+      for (size_t group = 0; group < run.config.kv_windows.size(); ++group) {
+        nodes[i].blocks.push_back(random.below(5) == 0 ? kNoBlock : 0);
+      }
+    }
+    writer.restore(nodes);
+    restore(scheduler.pool(), nodes);
+    EXPECT_EQ(scheduler.check_invariants(), "");
+  }
   SeqId next = 0;
   for (int i = 0; i < 250 && run.steps < most; ++i) {
     if (random.below(2) == 0) {

@@ -35,6 +35,7 @@ bool rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
     if (const auto* abort = std::get_if<RunAbort>(&*event)) writer.abort(abort->id, abort->stop_string);
     if (const auto* plan = std::get_if<RunPlan>(&*event)) writer.plan(plan->now);
     if (std::holds_alternative<RunReset>(*event)) writer.reset();
+    if (const auto* warm = std::get_if<RunRestore>(&*event)) writer.restore(warm->nodes);
     if (const auto* end = std::get_if<RunEnd>(&*event)) writer.end(end->digest);
     if (const auto* decision = std::get_if<Decision>(&*event)) writer.take(*decision);
     if (const auto* commit = std::get_if<RunCommit>(&*event)) {

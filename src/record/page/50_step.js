@@ -158,7 +158,7 @@ function waiting(now, frame) {
     }
     if (reason === Wait.parent) {
       return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
-        " to compute the prompt that they share."];
+        " to compute the tokens that they share."];
     }
     const why = {
       [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken.`,

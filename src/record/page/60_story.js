@@ -36,7 +36,7 @@ function requestStory(index) {
   const waited = request.waited.reduce((sum, [, steps]) => sum + steps, 0);
   const body = [facts([
     ["Name", request.name === "" ? undefined : element("bdi", {}, request.name)],
-    ["Choice of", request.fork_of === undefined ? undefined : withRefs(`#${request.fork_of}`)],
+    ["Fork of", request.fork_of === undefined ? undefined : withRefs(`#${request.fork_of}`)],
     ["In this step", phaseText(request, index, frame)],
     ["Prompt", `${plural(request.prompt, "token")}, ${count(request.hit)} of them found in the prefix cache`],
     ["Generated", `${count(request.tokens)} of at most ${plural(request.max, "token")}`],

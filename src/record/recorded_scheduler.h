@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "control/scheduler.h"
+#include "record/prefix_snapshot.h"
 #include "record/run_record.h"
 
 namespace quire {
@@ -19,9 +20,9 @@ class RecordedScheduler {
   }
 
   /// `name` is for who reads the record.
-  Expected<void> add(const SeqSpec& spec, std::string_view name) {
+  Expected<void> add(SeqSpec spec, std::string_view name = {}) {
     if (record_ != nullptr) record_->add(spec, name);
-    return scheduler_.add(spec);
+    return scheduler_.add(std::move(spec));
   }
   void abort(SeqId id, bool stop_string = false) {
     if (record_ != nullptr) record_->abort(id, stop_string);
@@ -36,13 +37,20 @@ class RecordedScheduler {
     if (record_ != nullptr) record_->commit(result, now);
     return scheduler_.commit(plan, std::move(result));
   }
+  /// See prefix_snapshot.h. Returns the nodes with the blocks that they got.
+  std::vector<PrefixNode> restore(std::vector<PrefixNode> nodes) {
+    if (record_ != nullptr) record_->restore(nodes);
+    quire::restore(scheduler_.pool(), nodes);
+    return nodes;
+  }
+  const PrefixCache& cache() { return scheduler_.pool().cache(); }
   void end_record() {
     if (record_ != nullptr) record_->end(scheduler_.digest());
   }
 
   bool has_work() const { return scheduler_.has_work(); }
   const StepStats& stats() const { return scheduler_.stats(); }
-  std::string check_invariants() const { return scheduler_.check_invariants(); }
+  const Scheduler& scheduler() const { return scheduler_; }
 
  private:
   Scheduler scheduler_;

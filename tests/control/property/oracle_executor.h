@@ -39,6 +39,8 @@ class OracleExecutor {
 
   /// Executes the plan, its sequences in random order. One in `error_every` sequence steps fails (0: none).
   StepResult execute(const StepPlan& plan, uint32_t error_every = 0);
+  /// The device fails and comes back without K/V.
+  void forget();
   /// The first thing that was wrong in any plan, empty if nothing was.
   const std::string& error() const { return error_; }
   size_t slots_in_use() const { return slots_.size(); }

@@ -1,4 +1,4 @@
-#include "tests/control/oracle_executor.h"
+#include "tests/control/property/oracle_executor.h"
 
 #include <algorithm>
 #include <numeric>
@@ -74,6 +74,11 @@ StepResult OracleExecutor::execute(const StepPlan& plan, uint32_t error_every) {
     if (error_every > 0 && random_.below(error_every) == 0) result.seqs[i].error = "NaN";
   }
   return result;
+}
+
+void OracleExecutor::forget() {
+  std::ranges::fill(places_, Place{});
+  std::ranges::fill(host_places_, Place{});
 }
 
 /// All that comes before computing, in the order that step.h gives.

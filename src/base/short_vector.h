@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <boost/container/small_vector.hpp>
+
+namespace quire {
+
+/// A vector that keeps up to N elements in itself, without an allocation: for the many lists of one or two.
+template <typename T, size_t N>
+class ShortVector : public boost::container::small_vector<T, N> {
+ public:
+  using boost::container::small_vector<T, N>::small_vector;
+  ShortVector() = default;
+  ShortVector(const std::vector<T>& other)  // NOLINT(google-explicit-constructor): a list is a list
+      : boost::container::small_vector<T, N>(other.begin(), other.end()) {}
+};
+
+}  // namespace quire

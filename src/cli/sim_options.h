@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/cost_model.h"
+#include "text/tokenizer.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quire::cli {
+
+/// The cost model as the flags take it.
+struct CostOptions {
+  uint64_t step_us = 1'000;
+  uint64_t prefill_tokens_per_ms = 10;
+  uint64_t decode_us = 10'000;
+  uint64_t decode_more_us = 100;
+  uint64_t swap_block_us = 100;
+
+  /// Throws Error if it makes no sense.
+  CostModel model() const;
+};
+void add_cost_options(CLI::App& command, CostOptions& options);
+
+/// Tokens below `vocab_size` that read like words where the tokenizer has such, never special ones.
+std::vector<TokenId> sayable_tokens(const Tokenizer& tokenizer, uint32_t vocab_size);
+
+}  // namespace quire::cli

@@ -1,0 +1,308 @@
+// simulate: the scheduler that serves, under a virtual clock and without a model.
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/policy_options.h"
+#include "cli/sim_options.h"
+#include "cli/terminal.h"
+#include "cli/workload_options.h"
+#include "record/config_json.h"
+#include "record/run_record.h"
+#include "sim/report.h"
+#include "sim/simulation.h"
+
+namespace quire::cli {
+namespace {
+
+namespace json = boost::json;
+
+/// Of K/V, to say what a block takes of --swap-space: 32 layers with 8 K/V heads of 128 in bf16 (Llama 3 8B).
+constexpr uint64_t kTokenBytes = 131072;
+
+/// As the flags take them; what is empty is the default of the demo or of an ordinary run.
+struct Options {
+  bool demo = false;
+  std::optional<uint32_t> num_blocks;
+  std::optional<uint32_t> block_size;
+  std::optional<uint32_t> max_num_seqs;
+  std::optional<uint32_t> max_num_batched_tokens;
+  std::optional<uint32_t> max_model_len;
+  std::optional<uint32_t> max_waiting;
+  bool enable_prefix_caching = true;
+
+  WorkloadOptions workload;
+  PolicyOptions policies;
+  bool admit_eagerly = false;
+  CostOptions cost;
+  std::optional<uint32_t> every;
+  std::string json_file;
+  std::string decision_log;
+};
+
+SchedulerConfig scheduler_config(const Options& options) {
+  const auto pick = [&](const std::optional<uint32_t>& given, uint32_t demo, uint32_t otherwise) {
+    return given.value_or(options.demo ? demo : otherwise);
+  };
+  SchedulerConfig config;
+  config.block_size = pick(options.block_size, 16, 16);
+  config.num_blocks = pick(options.num_blocks, 128, 4096);
+  config.max_num_seqs = pick(options.max_num_seqs, 24, 64);
+  config.max_num_batched_tokens = pick(options.max_num_batched_tokens, 192, 2048);
+  const uint64_t pool = uint64_t{config.num_blocks} * config.block_size;
+  config.max_model_len =
+      options.max_model_len.value_or(static_cast<uint32_t>(std::min<uint64_t>(pool, UINT32_MAX)));
+  config.max_waiting = options.max_waiting.value_or(UINT32_MAX);
+  config.enable_prefix_caching = options.enable_prefix_caching;
+  config.admit_eagerly = options.admit_eagerly;
+  apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
+  config.costs = options.cost.model().hints(config.max_num_seqs);
+  return config;
+}
+
+// ---- what a person reads ----
+
+double seconds(Nanos time) { return static_cast<double>(time) / 1e9; }
+
+double percent(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+constexpr const char* kStepHeader =
+    "  step     time s  running  waiting  prefill  decode    KV %  shared %  preempted    done";
+
+void print_step(const Simulation& simulation) {
+  const StepStats& stats = simulation.stats();
+  fmt::print("{:>6} {:>10.3f} {:>8} {:>8} {:>8} {:>7} {:>7.1f} {:>9.1f} {:>10} {:>7}\n", stats.step,
+             seconds(simulation.now()), stats.running, stats.waiting, stats.prefill_tokens,
+             stats.decode_tokens, percent(stats.blocks_referenced, stats.blocks_total),
+             percent(stats.blocks_shared, stats.blocks_total), stats.total_preemptions,
+             simulation.totals().finished);
+}
+
+void print_summary(const SimulationReport& report, const SchedulerConfig& config) {
+  const SimulationTotals& totals = report.totals;
+  const double elapsed = std::max(1e-9, seconds(report.elapsed));
+  const auto line = [](const char* name, const std::string& value) {
+    fmt::print("{:<22} {}\n", name, value);
+  };
+  line("requests",
+       fmt::format("{} finished, {} refused", with_commas(totals.finished), with_commas(totals.refused)));
+  line("virtual time", fmt::format("{:.3f} s, {:.3f} s of it in {} steps", elapsed, seconds(totals.busy),
+                                   with_commas(totals.steps)));
+  line("throughput", fmt::format("{:.1f} output tokens/s, {:.2f} requests/s",
+                                 static_cast<double>(report.output_tokens) / elapsed,
+                                 static_cast<double>(totals.finished) / elapsed));
+  line("tokens", fmt::format("{} in, {} out; computed {} prefill, {} decode",
+                             with_commas(report.prompt_tokens), with_commas(report.output_tokens),
+                             with_commas(totals.prefill_tokens), with_commas(totals.decode_tokens)));
+  line("prefix hits",
+       fmt::format("{:.1f} % of {} prompt tokens",
+                   percent(report.last.total_prefix_hit_tokens, report.last.total_prefix_queried_tokens),
+                   with_commas(report.last.total_prefix_queried_tokens)));
+  const auto busy_micros = static_cast<uint64_t>(totals.busy) / 1000;
+  line("K/V blocks", fmt::format("{} of {} at most, {:.1f} % on average", with_commas(totals.peak_blocks),
+                                 with_commas(config.num_blocks),
+                                 percent(totals.block_micros, busy_micros * config.num_blocks)));
+  line("running", fmt::format("{} at most, {:.1f} on average; {} waiting at most", totals.peak_running,
+                              percent(totals.running_micros, busy_micros) / 100, totals.peak_waiting));
+  line("preemptions",
+       fmt::format("{}; {} blocks moved to the host and back", with_commas(report.last.total_preemptions),
+                   with_commas(totals.moved_blocks)));
+  line("evictions", with_commas(report.last.total_evictions));
+  line("deadlines",
+       fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
+
+  fmt::print("\n{}\n", paint(stdout,
+                             fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",
+                                         "p50", "p90", "p99", "max"),
+                             fmt::emphasis::bold));
+  const auto times = [](const char* name, const Percentiles& of) {
+    fmt::print("{:<22}", name);
+    for (const Nanos time : {of.mean, of.p50, of.p90, of.p99, of.max}) {
+      fmt::print(" {:>10.1f}", static_cast<double>(time) / 1e6);
+    }
+    fmt::print("\n");
+  };
+  times("waiting to be admitted", report.queue);
+  times("to the first token", report.ttft);
+  times("per further token", report.tpot);
+  times("to the last token", report.e2e);
+  fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
+}
+
+// ---- what a program reads ----
+
+json::object to_json(const Percentiles& of) {
+  return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
+}
+
+json::object to_json(const CostModel& cost) {
+  return {{"step_ns", cost.step},
+          {"prefill_tokens_per_ms", cost.prefill_tokens_per_ms},
+          {"decode_ns", cost.decode},
+          {"decode_more_ns", cost.decode_more},
+          {"swap_block_ns", cost.swap_block}};
+}
+
+void write_json(const std::string& path, const Simulation& simulation, const SimulationReport& report,
+                const CostModel& cost, uint64_t seed) {
+  const SimulationTotals& totals = report.totals;
+  json::object root;
+  root["scheduler"] = quire::to_json(simulation.scheduler().config());
+  root["cost"] = to_json(cost);
+  root["seed"] = seed;
+  root["digest"] = fmt::format("{:016x}", report.digest);
+  root["elapsed_ns"] = report.elapsed;
+  root["requests"] = report.requests;
+  root["finished"] = totals.finished;
+  root["refused"] = totals.refused;
+  root["prompt_tokens"] = report.prompt_tokens;
+  root["output_tokens"] = report.output_tokens;
+  root["queue_ns"] = to_json(report.queue);
+  root["ttft_ns"] = to_json(report.ttft);
+  root["tpot_ns"] = to_json(report.tpot);
+  root["e2e_ns"] = to_json(report.e2e);
+  root["steps"] = totals.steps;
+  root["busy_ns"] = totals.busy;
+  root["prefill_tokens"] = totals.prefill_tokens;
+  root["decode_tokens"] = totals.decode_tokens;
+  root["prefix_queried_tokens"] = report.last.total_prefix_queried_tokens;
+  root["prefix_hit_tokens"] = report.last.total_prefix_hit_tokens;
+  root["preemptions"] = report.last.total_preemptions;
+  root["evictions"] = report.last.total_evictions;
+  root["moved_blocks"] = totals.moved_blocks;
+  root["in_time"] = report.in_time;
+  root["decision_digest"] = fmt::format("{:016x}", report.decision_digest);
+  root["copies"] = report.last.total_copies;
+  root["peak_running"] = totals.peak_running;
+  root["peak_waiting"] = totals.peak_waiting;
+  root["peak_blocks"] = totals.peak_blocks;
+  root["block_microseconds"] = totals.block_micros;
+  root["running_microseconds"] = totals.running_micros;
+  root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns",
+                           "prompt_tokens", "output_tokens", "cached_tokens",  "preemptions"};
+  json::array records;
+  for (const RequestRecord& record : simulation.records()) {
+    records.push_back({record.arrival, record.admitted, record.first_token, record.finished,
+                       record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions});
+  }
+  root["records"] = std::move(records);
+  std::ofstream file(path, std::ios::binary);
+  file << json::serialize(root) << '\n';
+  file.close();
+  if (!file) throw Error(fmt::format("--json: {} cannot be written", path));
+}
+
+int simulate(Options& options) {
+  if (options.demo) use_demo_workload(options.workload);
+  const SimulationConfig config{scheduler_config(options), options.cost.model()};
+  const Workload workload = make_workload(options.workload);
+  std::unique_ptr<RunWriter> record;
+  if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
+  Simulation simulation(config, workload, record.get());
+  const auto start = std::chrono::steady_clock::now();
+  const uint32_t every = options.every.value_or(options.demo ? 10 : 0);
+  if (options.demo) {
+    fmt::print(
+        "{} requests at a pool of {} blocks of {} tokens, {} sequences and {} tokens a step at most;\n"
+        "every request begins with one of two prompts of 64 tokens. Time is virtual.\n\n",
+        workload.requests.size(), config.scheduler.num_blocks, config.scheduler.block_size,
+        config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens);
+  }
+  if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
+  bool printed = true;
+  while (simulation.step()) {
+    printed = every > 0 && simulation.stats().step % every == 0;
+    if (printed) print_step(simulation);
+  }
+  if (every > 0) {
+    if (!printed) print_step(simulation);
+    fmt::print("\n");
+  }
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const SimulationReport report = make_report(simulation);
+  print_summary(report, config.scheduler);
+  // Not on standard output, which is the same every time.
+  if (is_terminal(stderr)) {
+    fmt::print(stderr, "simulated in {:.3f} s: {} tokens/s\n", took,
+               with_commas(static_cast<uint64_t>(
+                   static_cast<double>(report.totals.prefill_tokens + report.totals.decode_tokens) /
+                   std::max(took, 1e-9))));
+  }
+  if (!options.json_file.empty()) {
+    write_json(options.json_file, simulation, report, config.cost, options.workload.seed);
+  }
+  if (std::fflush(stdout) != 0) throw Error("standard output cannot be written");
+  return 0;
+}
+
+void add_scheduler_options(CLI::App& command, Options& options) {
+  const char* group = "Memory and batching";
+  const auto add = [&](const char* name, auto& value, const char* help, int64_t least, int64_t most) {
+    command.add_option(name, value, help)->group(group)->type_name("N")->check(CLI::Range(least, most));
+  };
+  add("--num-blocks", options.num_blocks, "K/V blocks of the pool (default 4096)", 1, INT32_MAX);
+  add("--block-size", options.block_size, "Tokens of a K/V block (default 16)", 1, 65536);
+  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once (default 64)", 1, 65536);
+  add("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of one step (default 2048)", 1,
+      INT32_MAX);
+  add("--max-model-len", options.max_model_len,
+      "Longest sequence, prompt and answer; longer ones are refused (default: what the pool holds)", 1,
+      INT32_MAX);
+  add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused (default: all may)", 0,
+      INT32_MAX);
+  command
+      .add_flag("--admit-eagerly", options.admit_eagerly,
+                "Let a sequence come in as soon as there is a block for it (thrashes; to compare with)")
+      ->group(group);
+  command
+      .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
+                "Share the K/V of equal beginnings between requests (on by default)")
+      ->group(group);
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Command& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("simulate", "Run the scheduler on a workload, in virtual time and without a model");
+  command->footer(
+      "\nThe same flags give the same lines, times and digest on every machine. For --swap-space a token's "
+      "K/V\n"
+      "is taken to be 128 KiB (Llama 3 8B in bf16). Try\n"
+      "  quire simulate --demo\n"
+      "  quire simulate --demo --preemption-mode swap --decision-log demo.log; quire explain demo.log\n"
+      "  quire simulate --rate 12 --prompt-len lognormal:400:0.8 --output-len uniform:20:300 --every 200\n"
+      "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json");
+  command->add_flag("--demo", options->demo,
+                    "A small pool, bursts, random arrivals and shared prefixes, step by step; other flags\n"
+                    "change it");
+  command->add_option("--every", options->every, "Print every N-th step; 0: none (default 0, demo 10)")
+      ->type_name("N");
+  command->add_option("--json", options->json_file, "Write all figures, and a record of each request")
+      ->type_name("FILE");
+  command
+      ->add_option("--decision-log", options->decision_log,
+                   "Write every decision and all that it came from; quire explain reads it")
+      ->type_name("FILE");
+  add_workload_options(*command, options->workload);
+  add_scheduler_options(*command, *options);
+  add_policy_options(*command, options->policies);
+  add_cost_options(*command, options->cost);
+  command->callback([options, &run] { run = [options] { return simulate(*options); }; });
+}
+
+}  // namespace quire::cli

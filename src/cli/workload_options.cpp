@@ -1,0 +1,114 @@
+#include "cli/workload_options.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "base/error.h"
+#include "sim/trace.h"
+
+namespace quire::cli {
+namespace {
+
+Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
+  if (!options.trace.empty()) {
+    TraceOptions trace;
+    trace.seed = options.seed;
+    trace.vocab_size = vocab_size;
+    trace.max_requests = options.requests.value_or(UINT32_MAX);
+    const uint64_t speed = parse_thousandths(options.trace_speed, "--trace-speed");
+    if (speed == 0 || speed > UINT32_MAX) throw Error("--trace-speed: must be from 0.001 to 4000000");
+    trace.speed_thousandths = static_cast<uint32_t>(speed);
+    return read_trace(options.trace, trace);
+  }
+  WorkloadConfig config;
+  config.seed = options.seed;
+  config.vocab_size = vocab_size;
+  config.num_requests = options.requests.value_or(1000);
+  config.rate_thousandths = parse_thousandths(options.rate.value_or("0"), "--rate");
+  config.burst = options.burst.value_or(0);
+  config.burst_every =
+      static_cast<Nanos>(parse_thousandths(options.burst_every.value_or("1"), "--burst-every") * 1'000'000);
+  config.prompt = Lengths::parse(options.prompt.value_or("512"), "--prompt-len");
+  config.output = Lengths::parse(options.output.value_or("128"), "--output-len");
+  config.prefix_length = options.shared_prefix.value_or(0);
+  config.num_prefixes = options.shared_prefixes.value_or(1);
+  const uint64_t zipf = parse_thousandths(options.zipf, "--zipf");
+  if (zipf > 100'000) throw Error("--zipf: must be from 0 to 100");
+  config.zipf_thousandths = static_cast<uint32_t>(zipf);
+  return quire::make_workload(config);
+}
+
+}  // namespace
+
+void add_workload_options(CLI::App& command, WorkloadOptions& options) {
+  const char* group = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return command.add_option(name, value, help)->group(group)->type_name(type);
+  };
+  auto* trace =
+      add("--trace", options.trace,
+          "Requests from a trace: Azure's (CSV) or Mooncake's (JSON lines), told apart by content", "FILE");
+  const auto drawn = [&](const char* name, auto& value, const char* help, const char* type) {
+    return add(name, value, help, type)->excludes(trace);
+  };
+  add("--trace-speed", options.trace_speed, "The trace's requests come X times as fast", "X")
+      ->capture_default_str()
+      ->needs(trace);
+  add("--requests", options.requests, "How many; of a trace, the first so many (default 1000, or all)", "N");
+  drawn("--rate", options.rate,
+        "A second, at random times (Poisson); without bursts 0: all at once (default 0)", "R");
+  drawn("--burst", options.burst, "So many more at once ... (default 0)", "N");
+  drawn("--burst-every", options.burst_every, "... every so many seconds (default 1)", "S");
+  drawn("--prompt-len", options.prompt, "Tokens of a prompt, besides the shared prefix (default 512)",
+        "LENGTH");
+  drawn("--output-len", options.output, "Tokens of an answer (default 128)", "LENGTH");
+  drawn("--shared-prefix-len", options.shared_prefix, "Tokens that prompts begin with in common (default 0)",
+        "N");
+  drawn("--shared-prefixes", options.shared_prefixes, "How many such prefixes there are (default 1)", "N")
+      ->check(CLI::Range(1, 10'000'000));
+  drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA", "ALPHA")
+      ->capture_default_str();
+  add("--tenants", options.tenants, "Whose requests they are, the k-th's in proportion to 1/k", "N")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  add("--priorities", options.priorities, "Their priorities: 0 to N-1, all alike", "N")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  add("--ttft-deadline-ms", options.ttft_deadline_ms, "When the first token is due, in milliseconds",
+      "LENGTH")
+      ->capture_default_str();
+  command
+      .add_flag("--known-lengths", options.lengths_known,
+                "Tell the scheduler how long each answer will be; else it goes by the last answers")
+      ->group(group);
+  add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")->capture_default_str();
+}
+
+void use_demo_workload(WorkloadOptions& options) {
+  const auto set = [](auto& option, const auto& value) {
+    if (!option) option = value;
+  };
+  set(options.requests, 96);
+  set(options.rate, "10");
+  set(options.burst, 12);
+  set(options.burst_every, "2");
+  set(options.prompt, "lognormal:60:0.6:300");
+  set(options.output, "lognormal:60:0.7:300");
+  set(options.shared_prefix, 64);
+  set(options.shared_prefixes, 2);
+}
+
+Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size) {
+  Workload workload = requests_of(options, vocab_size);
+  ServiceConfig service;
+  service.seed = options.seed;
+  service.num_tenants = options.tenants;
+  service.num_priorities = options.priorities;
+  service.ttft_deadline_ms = Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
+  assign_service(workload, service);
+  workload.lengths_known = options.lengths_known;
+  return workload;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "sim/workload.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quire::cli {
+
+/// What comes in and when, as flags; drawn or from a trace. What is empty gets its default.
+struct WorkloadOptions {
+  std::string trace;
+  std::string trace_speed = "1";
+  std::optional<uint32_t> requests;
+  std::optional<std::string> rate;
+  std::optional<uint32_t> burst;
+  std::optional<std::string> burst_every;
+  std::optional<std::string> prompt;
+  std::optional<std::string> output;
+  std::optional<uint32_t> shared_prefix;
+  std::optional<uint32_t> shared_prefixes;
+  std::string zipf = "1";
+  uint64_t seed = 0;
+
+  uint32_t tenants = 1;
+  uint32_t priorities = 1;
+  std::string ttft_deadline_ms = "10000";
+  bool lengths_known = false;
+};
+void add_workload_options(CLI::App& command, WorkloadOptions& options);
+
+/// Gives what is empty the values of simulate's demo.
+void use_demo_workload(WorkloadOptions& options);
+
+/// Throws Error naming the flag or the trace's line.
+Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size = 32000);
+
+}  // namespace quire::cli

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/simulation.h"
+
+namespace quire {
+
+/// Of a list of times, in nanoseconds: the least value that p per cent of them do not exceed (nearest rank).
+/// All 0 for an empty list.
+struct Percentiles {
+  Nanos mean = 0;  // rounded down
+  Nanos p50 = 0;
+  Nanos p90 = 0;
+  Nanos p99 = 0;
+  Nanos max = 0;
+};
+Percentiles percentiles(std::vector<Nanos> times);
+
+/// What a simulation came to. Integers; ratios are left to who prints them.
+struct SimulationReport {
+  uint64_t requests = 0;
+  uint64_t prompt_tokens = 0;  // of finished requests, as are the next six
+  uint64_t output_tokens = 0;
+  uint64_t in_time = 0;  // finished requests whose first token came by its deadline
+  Percentiles queue;     // arrival to first admission
+  Percentiles ttft;      // arrival to first token
+  Percentiles tpot;      // time per token after the first; of those with at least two
+  Percentiles e2e;       // arrival to end
+  Nanos elapsed = 0;     // from the start to the last end
+  SimulationTotals totals;
+  StepStats last;  // counts since the start
+  uint64_t digest = 0;
+  uint64_t decision_digest = 0;  // Scheduler::digest(), which quire explain --replay compares
+};
+SimulationReport make_report(const Simulation& simulation);
+
+}  // namespace quire

@@ -1,0 +1,140 @@
+#include "sim/simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quire {
+
+Simulation::Simulation(const SimulationConfig& config, const Workload& workload, RunWriter* record)
+    : workload_(workload),
+      scheduler_(config.scheduler, record),
+      executor_(config.scheduler, config.cost,
+                SimTokens{.vocab_size = workload.vocab_size, .seed = workload.seed}),
+      records_(workload.requests.size()) {
+  for (size_t i = 0; i < records_.size(); ++i) {
+    records_[i].arrival = workload.requests[i].arrival;
+    records_[i].prompt_tokens = workload.requests[i].prompt_length;
+  }
+}
+
+bool Simulation::step() {
+  add_due();
+  while (!scheduler_.has_work()) {
+    if (next_ == workload_.requests.size()) {
+      if (!std::exchange(ended_, true)) scheduler_.end_record();
+      return false;
+    }
+    clock_.advance_to(workload_.requests[next_].arrival);
+    add_due();
+  }
+  const StepPlan plan = scheduler_.plan(clock_.now());
+  note_plan(plan);
+  StepResult result = executor_.wait(executor_.submit(plan));
+  const Nanos took = result.times.compute;
+  clock_.advance_to(clock_.now() + took);
+  for (const SeqEvent& event : scheduler_.commit(plan, std::move(result))) note_event(event);
+  note_step(took);
+  return true;
+}
+
+void Simulation::add_due() {
+  for (; next_ < workload_.requests.size() && workload_.requests[next_].arrival <= clock_.now(); ++next_) {
+    const SimRequest& request = workload_.requests[next_];
+    // Before its tokens are made, which may be many.
+    bool taken =
+        uint64_t{request.prompt_length} + request.output_length <= scheduler().config().max_model_len;
+    if (taken) {
+      SeqSpec spec;
+      spec.id = next_;
+      spec.prompt = workload_.prompt(next_);
+      spec.max_tokens = request.output_length;
+      spec.sampling.seed = next_;
+      spec.arrived = request.arrival;
+      spec.ttft_deadline = request.ttft_deadline;
+      spec.priority = request.priority;
+      spec.tenant = request.tenant;
+      if (workload_.lengths_known) spec.expected_tokens = request.output_length;
+      taken = scheduler_.add(std::move(spec)).has_value();
+    }
+    if (taken) continue;
+    records_[next_].refused = true;
+    ++totals_.refused;
+    digest_.add(next_);
+  }
+}
+
+void Simulation::note_plan(const StepPlan& plan) {
+  digest_.add(plan.step);
+  digest_.add(static_cast<uint64_t>(clock_.now()));
+  digest_.add(plan.removed.size());
+  for (const SlotId slot : plan.removed) digest_.add(slot);
+  digest_.add(plan.added.size());
+  for (const NewSeq& seq : plan.added) {
+    RequestRecord& record = records_[seq.sampling.seed];
+    if (record.admitted < 0) {
+      record.admitted = clock_.now();
+    } else {
+      ++record.preemptions;
+    }
+    digest_.add(seq.sampling.seed);
+    digest_.add(seq.slot, seq.prompt_length);
+    digest_.add(seq.blocks.size());
+    for (const BlockId block : seq.blocks) digest_.add(block);
+  }
+  for (const auto* moves : {&plan.moves_out, &plan.moves_in}) {
+    digest_.add(moves->size());
+    for (const BlockMove& move : *moves) digest_.add(move.device, move.host);
+  }
+  digest_.add(plan.copies.size());
+  for (const BlockCopy& copy : plan.copies) digest_.add(copy.from, copy.to);
+  digest_.add(plan.updates.size());
+  for (const TableUpdate& update : plan.updates) {
+    digest_.add(update.slot, update.index);
+    digest_.add(update.group, update.block);
+  }
+  digest_.add(plan.seqs.size());
+  for (const SeqStep& seq : plan.seqs) {
+    digest_.add(seq.slot, seq.first_position);
+    digest_.add(static_cast<uint32_t>(seq.tokens.size()), static_cast<uint32_t>(seq.new_blocks.size()));
+    digest_.add(static_cast<uint64_t>(seq.rows));
+    for (const TokenId token : seq.tokens) digest_.add(static_cast<uint32_t>(token));
+    for (const BlockId block : seq.new_blocks) digest_.add(block);
+  }
+}
+
+void Simulation::note_event(const SeqEvent& event) {
+  RequestRecord& record = records_[event.id];
+  digest_.add(event.id);
+  if (event.token) {
+    digest_.add(static_cast<uint32_t>(event.token->token));
+    if (record.output_tokens++ == 0) {
+      record.first_token = clock_.now();
+      record.cached_tokens = event.cached_tokens;
+      record.in_time = clock_.now() - record.arrival <= workload_.requests[event.id].ttft_deadline;
+    }
+  }
+  if (!event.finish) return;
+  digest_.add(static_cast<uint64_t>(*event.finish) + 1);
+  if (*event.finish == FinishReason::kError) throw Error("simulation: " + event.error);
+  record.finished = clock_.now();
+  ++totals_.finished;
+}
+
+void Simulation::note_step(Nanos took) {
+  const StepStats& stats = scheduler_.stats();
+  ++totals_.steps;
+  totals_.prefill_tokens += stats.prefill_tokens;
+  totals_.decode_tokens += stats.decode_tokens;
+  totals_.moved_blocks += stats.swapped_out + stats.swapped_in;
+  totals_.peak_running = std::max(totals_.peak_running, stats.running);
+  totals_.peak_waiting = std::max(totals_.peak_waiting, stats.waiting);
+  totals_.peak_blocks = std::max(totals_.peak_blocks, stats.blocks_referenced);
+  totals_.busy += took;
+  const auto micros = static_cast<uint64_t>(took) / 1000;
+  totals_.block_micros += stats.blocks_referenced * micros;
+  totals_.running_micros += stats.running * micros;
+}
+
+}  // namespace quire

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "control/scheduler.h"
+#include "record/recorded_scheduler.h"
+#include "sim/cost_model.h"
+#include "sim/digest.h"
+#include "sim/sim_executor.h"
+#include "sim/virtual_clock.h"
+#include "sim/workload.h"
+
+namespace quire {
+
+struct SimulationConfig {
+  SchedulerConfig scheduler;
+  CostModel cost;
+};
+
+/// What became of a request. Times are virtual; -1 where it did not come to that.
+struct RequestRecord {
+  Nanos arrival = 0;
+  Nanos admitted = -1;  // the first time
+  Nanos first_token = -1;
+  Nanos finished = -1;
+  uint32_t prompt_tokens = 0;
+  uint32_t output_tokens = 0;  // so far
+  uint32_t cached_tokens = 0;  // of the prompt, at the first admission
+  uint32_t preemptions = 0;
+  bool in_time = false;  // its first token came by its deadline
+  bool refused = false;  // too long for the pool or the model, or the queue was full
+};
+
+/// Sums and maxima over the steps so far.
+struct SimulationTotals {
+  uint64_t steps = 0;
+  uint64_t prefill_tokens = 0;  // computed, again after a preemption too
+  uint64_t decode_tokens = 0;
+  uint64_t moved_blocks = 0;  // to the host and back
+  uint64_t finished = 0;
+  uint64_t refused = 0;
+  uint32_t peak_running = 0;
+  uint32_t peak_waiting = 0;
+  uint32_t peak_blocks = 0;     // held at once
+  Nanos busy = 0;               // time in steps
+  uint64_t block_micros = 0;    // blocks held times microseconds
+  uint64_t running_micros = 0;  // sequences that run times microseconds
+};
+
+/// Runs a workload through a Scheduler, the very one that serves, under a virtual clock: adds what is due,
+/// plans, lets a SimExecutor say how long the step takes, and goes on at that time. Nothing in it depends on
+/// the machine: same configuration and workload, same plans, times and digest. Not thread-safe.
+///
+/// Sequence ids are the numbers of the requests, and so are the sampling seeds, by which the records know a
+/// sequence in a plan.
+class Simulation {
+ public:
+  /// `workload` and `record` must outlive it; the record ends with the last request. Throws Error if the
+  /// configuration cannot work.
+  Simulation(const SimulationConfig& config, const Workload& workload, RunWriter* record = nullptr);
+
+  /// One step, after waiting for the next arrival if there is nothing to do. False, and nothing happens, once
+  /// all requests have ended.
+  bool step();
+  void run() {
+    while (step()) {
+    }
+  }
+
+  Nanos now() const { return clock_.now(); }
+  const Clock& clock() const { return clock_; }
+  const Scheduler& scheduler() const { return scheduler_.scheduler(); }
+  const SimExecutor& executor() const { return executor_; }
+  const StepStats& stats() const { return scheduler_.stats(); }
+  const SimulationTotals& totals() const { return totals_; }
+  const Workload& workload() const { return workload_; }
+  /// One a request, in order of arrival.
+  std::span<const RequestRecord> records() const { return records_; }
+  /// Of every plan with its time, every event and every refusal so far.
+  uint64_t digest() const { return digest_.value(); }
+
+ private:
+  void add_due();
+  void note_plan(const StepPlan& plan);
+  void note_event(const SeqEvent& event);
+  void note_step(Nanos took);
+
+  const Workload& workload_;
+  VirtualClock clock_;
+  RecordedScheduler scheduler_;
+  SimExecutor executor_;
+  bool ended_ = false;
+  size_t next_ = 0;  // in workload_.requests: what has not arrived yet
+  std::vector<RequestRecord> records_;
+  SimulationTotals totals_;
+  Digest digest_;
+};
+
+}  // namespace quire

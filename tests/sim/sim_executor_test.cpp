@@ -1,0 +1,297 @@
+#include "sim/sim_executor.h"
+
+#include <chrono>
+#include <functional>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "sim/paced_executor.h"
+#include "sim/virtual_clock.h"
+
+namespace quire {
+namespace {
+
+constexpr CostModel kCost = {.step = 1000, .prefill_tokens_per_ms = 3, .decode = 500, .decode_more = 20};
+
+TEST(CostModel, AddsUpInWholeNanoseconds) {
+  EXPECT_EQ(kCost.duration(0, 0), 1000);
+  EXPECT_EQ(kCost.duration(1, 0), 1000 + 333334);  // rounded up
+  EXPECT_EQ(kCost.duration(3, 0), 1000 + 1000000);
+  EXPECT_EQ(kCost.duration(0, 1), 1500);
+  EXPECT_EQ(kCost.duration(0, 64), 1000 + 500 + 63 * 20);
+  EXPECT_EQ(kCost.duration(6, 2), 1000 + 2000000 + 520);
+  EXPECT_EQ(kCost.duration(6, 2, 4), kCost.duration(6, 2) + 4 * kCost.swap_block);
+  EXPECT_EQ(kCost.duration(1 << 30, 0), 1000 + (Nanos{1} << 30) * 1000000 / 3 + 1);
+}
+
+TEST(CostModel, ATokenIsTheCheaperTheMoreDecodeAtOnce) {
+  const CostModel cost;
+  Nanos last = cost.duration(0, 1);
+  for (uint64_t n = 2; n <= 4096; n *= 2) {
+    const auto each = cost.duration(0, n) / static_cast<Nanos>(n);
+    EXPECT_LT(each, last) << n;
+    EXPECT_LT(cost.duration(0, n), 2 * cost.duration(0, n / 2)) << n;
+    EXPECT_GE(cost.duration(0, n), cost.duration(0, n / 2)) << n;
+    last = each;
+  }
+}
+
+TEST(CostModel, HintsAreSharesOfAFullBatch) {
+  const CostModel cost{
+      .step = 1000, .prefill_tokens_per_ms = 4, .decode = 500, .decode_more = 20, .swap_block = 7};
+  EXPECT_EQ(cost.hints(1).prefill_token, 250'000);
+  EXPECT_EQ(cost.hints(1).decode_token, cost.duration(0, 1));
+  EXPECT_EQ(cost.hints(10).decode_token, cost.duration(0, 10) / 10);
+  EXPECT_EQ(cost.hints(1).swap_block, 7);
+  EXPECT_EQ((CostModel{.swap_block = 0}.hints(1).swap_block), 1);  // a scheduler wants no zeros
+}
+
+TEST(CostModel, SaysWhatFitsATime) {
+  const CostModel cost;
+  for (const Nanos time : {Nanos{0}, Nanos{1'000'000}, Nanos{1'000'001}, Nanos{400'000'000}}) {
+    const uint64_t tokens = cost.prefill_tokens_in(time);
+    if (tokens > 0) {
+      EXPECT_LE(cost.duration(tokens, 0), time);
+    }
+    EXPECT_GT(cost.duration(tokens + 1, 0), time);
+  }
+}
+
+TEST(CostModel, NonsenseIsRefused) {
+  EXPECT_NO_THROW(CostModel().check());
+  EXPECT_THROW((CostModel{.step = -1}.check()), Error);
+  EXPECT_THROW((CostModel{.prefill_tokens_per_ms = 0}.check()), Error);
+  EXPECT_THROW((CostModel{.decode = 5, .decode_more = 6}.check()), Error);
+  EXPECT_THROW((CostModel{.swap_block = -1}.check()), Error);
+  EXPECT_THROW((CostModel{.decode = INT64_MAX, .decode_more = 6}.check()), Error);
+}
+
+TEST(VirtualClock, GoesOnOnlyWhenTold) {
+  VirtualClock clock;
+  EXPECT_EQ(clock.now(), 0);
+  clock.advance_to(5);
+  clock.advance_to(5);
+  EXPECT_EQ(clock.now(), 5);
+  EXPECT_THROW(clock.advance_to(4), Error);
+  EXPECT_EQ(clock.now(), 5);
+}
+
+SchedulerConfig four_slots() {
+  SchedulerConfig config;
+  config.num_blocks = 8;
+  config.block_size = 4;
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 64;
+  config.max_model_len = 24;
+  return config;
+}
+
+SimExecutor executor() { return {four_slots(), kCost, SimTokens{.vocab_size = 100, .seed = 3}}; }
+
+NewSeq new_seq(SlotId slot, uint64_t seed = 0, std::vector<BlockId> blocks = {}) {
+  NewSeq seq;
+  seq.slot = slot;
+  seq.prompt_length = 3;
+  seq.sampling.seed = seed;
+  seq.blocks = std::move(blocks);
+  return seq;
+}
+
+SeqStep seq_step(SlotId slot, uint32_t first, std::vector<TokenId> tokens, std::vector<BlockId> blocks,
+                 LogitRows rows = LogitRows::kLast) {
+  return {slot, first, std::move(tokens), std::move(blocks), rows};
+}
+
+/// A plan in which slot 0 computes its prompt.
+StepPlan prompt_plan(uint64_t seed = 0) {
+  StepPlan plan;
+  plan.step = 1;
+  plan.added = {new_seq(0, seed)};
+  plan.seqs = {seq_step(0, 0, {1, 2, 3}, {0})};
+  return plan;
+}
+
+StepResult execute(SimExecutor& sim, const StepPlan& plan) { return sim.wait(sim.submit(plan)); }
+
+TokenId only_token(const StepResult& result) { return result.seqs.at(0).tokens.at(0).token; }
+
+TEST(SimExecutor, CountsPrefillAndDecodes) {
+  SimExecutor sim = executor();
+  const StepResult prompt = execute(sim, prompt_plan());
+  EXPECT_EQ(prompt.times.compute, kCost.duration(3, 0));
+  StepPlan next;
+  next.added = {new_seq(1)};
+  next.seqs = {seq_step(0, 3, {only_token(prompt)}, {}), seq_step(1, 0, {5, 6}, {1}, LogitRows::kNone)};
+  const StepResult mixed = execute(sim, next);
+  EXPECT_EQ(mixed.times.compute, kCost.duration(2, 1));
+  EXPECT_EQ(mixed.seqs[0].tokens.size(), 1U);
+  EXPECT_TRUE(mixed.seqs[1].tokens.empty());
+  EXPECT_EQ(sim.slots_in_use(), 2U);
+}
+
+TEST(SimExecutor, MovingBlocksTakesTime) {
+  SchedulerConfig config = four_slots();
+  config.num_host_blocks = 2;
+  SimExecutor sim(config, kCost, SimTokens{.vocab_size = 100});
+  StepPlan plan = prompt_plan();
+  plan.moves_out = {{5, 0}, {6, 1}};
+  plan.moves_in = {{7, 0}};
+  EXPECT_EQ(execute(sim, plan).times.compute, kCost.duration(3, 0, 3));
+}
+
+TEST(SimExecutor, TokensDependOnSeedChoiceAndPositionAlone) {
+  std::set<TokenId> said;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SimExecutor sim = executor();
+    SimExecutor again = executor();
+    const StepResult result = execute(sim, prompt_plan(seed));
+    StepPlan other_slot = prompt_plan(seed);
+    other_slot.added[0].slot = other_slot.seqs[0].slot = 2;
+    other_slot.seqs[0].new_blocks = {7};
+    EXPECT_EQ(only_token(execute(again, other_slot)), only_token(result));
+    ASSERT_TRUE(only_token(result) >= 0 && only_token(result) < 100);
+    said.insert(only_token(result));
+  }
+  EXPECT_GT(said.size(), 10U);
+}
+
+TEST(SimExecutor, SaysOnlyWhatIsSayableOrGiven) {
+  SimTokens tokens{.vocab_size = 100, .sayable = {7, 9}};
+  std::set<TokenId> said;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SimExecutor sim(four_slots(), kCost, tokens);
+    said.insert(only_token(execute(sim, prompt_plan(seed))));
+  }
+  EXPECT_EQ(said, (std::set<TokenId>{7, 9}));
+
+  tokens.next = [](const SimPosition& at) {
+    EXPECT_EQ(at.step, 1U);
+    EXPECT_EQ(at.slot, 0U);
+    EXPECT_EQ(at.prompt_length, 3U);
+    return static_cast<TokenId>(at.sampling.seed + at.position);
+  };
+  SimExecutor sim(four_slots(), kCost, tokens);
+  EXPECT_EQ(only_token(execute(sim, prompt_plan(40))), 43);
+
+  EXPECT_THROW(SimExecutor(four_slots(), kCost, {.vocab_size = 5, .sayable = {5}}), Error);
+  EXPECT_THROW(SimExecutor(four_slots(), kCost, {.vocab_size = 0}), Error);
+}
+
+TEST(SimExecutor, GivesAsManyLogprobsAsAskedFor) {
+  SimExecutor sim = executor();
+  StepPlan plan = prompt_plan();
+  plan.added[0].sampling.num_logprobs = 3;
+  const SampledToken sampled = execute(sim, plan).seqs[0].tokens[0];
+  EXPECT_EQ(sampled.rank, 1U);
+  ASSERT_EQ(sampled.top.size(), 3U);
+  EXPECT_EQ(sampled.top[0].token, sampled.token);
+  EXPECT_EQ(sampled.top[0].logprob, sampled.logprob);
+  EXPECT_EQ(std::set<TokenId>({sampled.top[0].token, sampled.top[1].token, sampled.top[2].token}).size(), 3U);
+  EXPECT_GT(sampled.top[1].logprob, sampled.top[2].logprob);
+}
+
+TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {
+  const std::vector<std::pair<const char*, std::function<void(StepPlan&)>>> wrongs = {
+      {"slot 4 of 4", [](StepPlan& plan) { plan.seqs[0].slot = 4; }},
+      {"slot 4 of 4", [](StepPlan& plan) { plan.added = {new_seq(4)}; }},
+      {"slot 3 holds no sequence", [](StepPlan& plan) { plan.removed = {3}; }},
+      {"slot 1 holds no sequence", [](StepPlan& plan) { plan.seqs[0].slot = 1; }},
+      {"slot 0 is taken", [](StepPlan& plan) { plan.added = {new_seq(0)}; }},
+      {"slot 0 twice", [](StepPlan& plan) { plan.seqs.push_back(seq_step(0, 4, {1}, {})); }},
+      {"position 4 where 3 tokens", [](StepPlan& plan) { plan.seqs[0].first_position = 4; }},
+      {"position 2 where 3 tokens", [](StepPlan& plan) { plan.seqs[0].first_position = 2; }},
+      {"position 5 where 4 tokens",
+       [](StepPlan& plan) {
+         plan.added = {new_seq(1, 0, {1})};
+         plan.seqs[0] = seq_step(1, 5, {1}, {2});
+       }},
+      {"block 8 of 8", [](StepPlan& plan) { plan.seqs[0].new_blocks = {8}; }},
+      {"block 4294967295 of 8", [](StepPlan& plan) { plan.added = {new_seq(1, 0, {kNoBlock})}; }},
+      {"block 9 of 8",
+       [](StepPlan& plan) {
+         plan.copies = {{0, 9}};
+       }},
+      {"moves_out: host block 0 of 0",
+       [](StepPlan& plan) {
+         plan.moves_out = {{0, 0}};
+       }},
+      {"moves_in: block 8 of 8",
+       [](StepPlan& plan) {
+         plan.moves_in = {{8, 0}};
+       }},
+      {"entry 1 of 1",
+       [](StepPlan& plan) {
+         plan.updates = {{0, 1, 3, 0}};
+       }},
+      {"group 1 of 1",
+       [](StepPlan& plan) {
+         plan.updates = {{0, 0, 3, 1}};
+       }},
+      {"2 tokens from position 3", [](StepPlan& plan) { plan.seqs[0].tokens.push_back(1); }},
+      {"0 tokens from position 3", [](StepPlan& plan) { plan.seqs[0].tokens.clear(); }},
+      {"model length 24",
+       [](StepPlan& plan) {
+         plan.seqs[0].tokens.resize(22);
+         plan.seqs[0].new_blocks = {1, 2, 3, 4, 5, 6};
+       }},
+      {"token 100 of 100",
+       [](StepPlan& plan) {
+         plan.seqs[0].tokens.push_back(100);
+         plan.seqs[0].new_blocks = {1};
+       }},
+      {"token -1 of 100",
+       [](StepPlan& plan) {
+         plan.seqs[0].tokens.push_back(-1);
+         plan.seqs[0].new_blocks = {1};
+       }},
+      {"and goes on with", [](StepPlan& plan) { plan.seqs[0].tokens[0] ^= 1; }},
+      {"a prompt of 0 tokens",
+       [](StepPlan& plan) {
+         plan.added = {new_seq(1)};
+         plan.added[0].prompt_length = 0;
+       }},
+  };
+  for (const auto& [what, damage] : wrongs) {
+    SimExecutor sim = executor();
+    StepPlan next;
+    next.step = 2;
+    next.seqs = {seq_step(0, 3, {only_token(execute(sim, prompt_plan()))}, {})};
+    damage(next);
+    try {
+      sim.submit(next);
+      ADD_FAILURE() << "taken: " << what;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what() << " / " << what;
+    }
+  }
+}
+
+TEST(SimExecutor, OneTicketAtATime) {
+  SimExecutor sim = executor();
+  EXPECT_THROW(sim.wait(1), Error);
+  const Ticket ticket = sim.submit(prompt_plan());
+  EXPECT_THROW(sim.submit(StepPlan()), Error);
+  EXPECT_THROW(sim.wait(ticket + 1), Error);
+  sim.wait(ticket);
+  EXPECT_THROW(sim.wait(ticket), Error);
+}
+
+TEST(PacedExecutor, StepsLastAsLongAsTheModelSays) {
+  SimExecutor sim(four_slots(), {.step = 30'000'000}, {});
+  for (const uint32_t speed : {100U, 200U}) {
+    PacedExecutor paced(sim, speed);
+    const auto start = std::chrono::steady_clock::now();
+    StepPlan plan = prompt_plan();
+    plan.added[0].slot = plan.seqs[0].slot = speed / 100;
+    const StepResult result = paced.wait(paced.submit(plan));
+    const auto took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+    EXPECT_EQ(result.times.compute, Nanos{30'300'000} * 100 / speed);
+    EXPECT_GE(took, result.times.compute);
+    EXPECT_LT(took, result.times.compute + 1'000'000'000);
+  }
+}
+
+}  // namespace
+}  // namespace quire
