@@ -55,7 +55,7 @@ OracleExecutor::Place& OracleExecutor::place(const Slot& slot, uint32_t group, u
   return places_.at(size_t{block} * block_size_ + position % block_size_);
 }
 
-void OracleExecutor::append(Slot& slot, const std::vector<BlockId>& blocks) const {
+void OracleExecutor::append(Slot& slot, std::span<const BlockId> blocks) const {
   const size_t rows = blocks.size() / windows_.size();
   for (size_t i = 0; i < blocks.size(); ++i) slot.tables[i / rows].push_back(blocks[i]);
 }

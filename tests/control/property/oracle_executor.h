@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,7 @@ class OracleExecutor {
   SeqResult compute(const SeqStep& step);
   void add_to_digest(const StepPlan& plan);
   Place& place(const Slot& slot, uint32_t group, uint32_t position);
-  void append(Slot& slot, const std::vector<BlockId>& blocks) const;
+  void append(Slot& slot, std::span<const BlockId> blocks) const;
 
   uint32_t block_size_;
   std::vector<uint32_t> windows_;
