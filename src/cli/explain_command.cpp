@@ -1,9 +1,11 @@
 // explain: what a recorded run decided, and why.
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -74,6 +76,21 @@ std::string middle_and_tail(std::vector<Nanos> times) {
                      duration_text(times[(times.size() * 99 + 99) / 100 - 1]));
 }
 
+/// What the steps of waiting of all sequences were for, the most first.
+std::string waiting_text(const std::map<WaitReason, uint64_t>& waited) {
+  std::vector<std::pair<WaitReason, uint64_t>> sorted(waited.begin(), waited.end());
+  std::ranges::stable_sort(sorted, std::ranges::greater{}, [](const auto& each) { return each.second; });
+  uint64_t all = 0;
+  for (const auto& [reason, steps] : sorted) all += steps;
+  if (all == 0) return "none";
+  std::string text = fmt::format("{} steps of all sequences together:", with_commas(all));
+  for (const auto& [reason, steps] : sorted) {
+    text += fmt::format("{} {} for {}", &steps == &sorted.front().second ? "" : ",", percent(steps, all),
+                        wait_name(reason));
+  }
+  return text;
+}
+
 void print_end(const RunStory& run) {
   if (run.ended_well()) return;
   fmt::print("The log ends before the run did: {}\n",
@@ -89,6 +106,8 @@ void print_run(const RunStory& run) {
   uint64_t preemptions = 0;
   uint64_t again = 0;
   uint64_t moved = 0;
+  uint64_t coming_back = 0;
+  std::map<WaitReason, uint64_t> waited;
   std::vector<Nanos> first_tokens;
   for (const SequenceStory& s : run.sequences) {
     prompt += s.prompt_tokens;
@@ -97,6 +116,8 @@ void print_run(const RunStory& run) {
     preemptions += s.preemptions;
     again += s.again_tokens;
     moved += s.swapped_out;
+    coming_back += s.steps_waited() - s.queued;
+    for (const auto& [reason, steps] : s.waited) waited[reason] += steps;
     if (s.ttft) first_tokens.push_back(*s.ttft);
   }
   const SchedulerConfig& config = run.config;
@@ -109,8 +130,16 @@ void print_run(const RunStory& run) {
              with_commas(run.most_blocks_held), with_commas(config.num_blocks),
              percent(run.most_blocks_held, config.num_blocks), with_commas(run.evictions),
              with_commas(run.copies));
-  fmt::print("preemptions  {}: {} tokens computed again, {} blocks moved to the host\n",
-             with_commas(preemptions), with_commas(again), with_commas(moved));
+  if (run.restored > 0) {
+    fmt::print("restored     the run began with {} blocks of the prefix cache\n", with_commas(run.restored));
+  }
+  fmt::print("waiting      {}\n", waiting_text(waited));
+  fmt::print("preemptions  {}", with_commas(preemptions));
+  if (preemptions > 0) {
+    fmt::print(": {} steps waited to come back, {} tokens computed again, {} blocks moved to the host",
+               with_commas(coming_back), with_commas(again), with_commas(moved));
+  }
+  fmt::print("\n");
   fmt::print("policies     scheduling {}, batching {}, victim {}, eviction {}, preemption {}\n",
              kSchedulingNames[static_cast<size_t>(config.scheduling)],
              kBatchingNames[static_cast<size_t>(config.batching)],
@@ -156,12 +185,13 @@ void print_story(const SequenceStory& s) {
   print_wrapped("waited",
                 fmt::format("{} step{}{}", s.steps_waited(), s.steps_waited() == 1 ? "" : "s", reasons));
   if (s.preemptions > 0) {
+    const uint64_t back = s.steps_waited() - s.queued;
     print_wrapped(
         "preempted",
-        fmt::format("{}; of {} tokens whose K/V it lost, {} were found in the prefix cache, {} moved back "
-                    "from the host, {} computed again",
-                    s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions), s.lost_tokens,
-                    s.found_tokens, s.returned_tokens, s.again_tokens));
+        fmt::format("{}, and waited {} step{} to come back; of {} tokens whose K/V it lost, {} were found in "
+                    "the prefix cache, {} moved back from the host, {} computed again",
+                    s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions), back,
+                    back == 1 ? "" : "s", s.lost_tokens, s.found_tokens, s.returned_tokens, s.again_tokens));
   }
   print_wrapped("first token", s.ttft ? "after " + duration_text(*s.ttft) : "none");
   print_wrapped("ended", s.total ? fmt::format("after {}, by: {}", duration_text(*s.total), end_name(s))

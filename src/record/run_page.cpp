@@ -110,6 +110,7 @@ json::object to_json(const RunStory& story) {
       {"evictions", story.evictions},
       {"copies", story.copies},
       {"most_held", story.most_blocks_held},
+      {"restored", story.restored},
       {"duration_us", story.duration / 1000},
       {"sequences", story.sequences.size()},
       {"ended_well", story.ended_well()},

@@ -94,6 +94,7 @@ class Teller final : public RunListener {
   std::optional<Life> added_;
   std::optional<SeqId> victim_;  // whose preemption is told when it is known whether it was swapped out
   bool stop_string_ = false;     // of the abort under way
+  bool restoring_ = false;       // the prefix cache
   BlockHolders holders_;
 };
 
@@ -104,6 +105,7 @@ void Teller::before(const RunEvent& event, const RunState& state) {
   }
   if (const auto* decision = std::get_if<Decision>(&event)) return tell_decision(*decision, state);
   added_.reset();
+  restoring_ = std::holds_alternative<RunRestore>(event);
   if (const auto* add = std::get_if<RunAdd>(&event)) {
     tell_add(*add, state);
   } else if (const auto* abort = std::get_if<RunAbort>(&event)) {
@@ -156,6 +158,10 @@ void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
 
 void Teller::tell_decision(const Decision& decision, const RunState& state) {
   ++story_.decisions;
+  if (restoring_) {  // held only until all are there
+    story_.restored += decision.kind == DecisionKind::kAllocate ? 1 : 0;
+    return;
+  }
   if (decision.kind == DecisionKind::kEvict) ++story_.evictions;
   if (decision.kind == DecisionKind::kCopy) ++story_.copies;
   if (decision.kind == DecisionKind::kAdd && added_) {
@@ -328,16 +334,22 @@ void Teller::note_wait(Life& life, const LiveSequence& seq, const RunState& stat
   ++story.waited[seq.waits];
   if (!life.has_run) ++story.queued;
   std::optional<SeqId> behind;
-  if (seq.waits == WaitReason::kParent) behind = seq.parent;
+  bool behind_waits = false;
+  if (seq.waits == WaitReason::kParent && seq.parent) {
+    behind = seq.parent;
+    const LiveSequence* parent = state.find(*seq.parent);
+    behind_waits = parent != nullptr && !parent->running;
+  }
   if (seq.waits == WaitReason::kOrder) {
     if (const LiveSequence* first = state.first_in_line()) behind = first->id;
   }
   if (behind) ++story.behind[*behind];
-  const WaitSpan now{seq.waits, behind, seq.waits == WaitReason::kBlocks ? seq.needs : 0, step_, step_};
+  const WaitSpan now{seq.waits, behind, behind_waits, seq.waits == WaitReason::kBlocks ? seq.needs : 0,
+                     step_,     step_};
   if (!life.told) return;
   if (!life.waits.empty() && life.waits.back().reason == now.reason &&
-      life.waits.back().behind == now.behind && life.waits.back().needs == now.needs &&
-      life.waits.back().to + 1 == step_) {
+      life.waits.back().behind == now.behind && life.waits.back().behind_waits == now.behind_waits &&
+      life.waits.back().needs == now.needs && life.waits.back().to + 1 == step_) {
     life.waits.back().to = step_;
   } else {
     life.waits.push_back(now);

@@ -66,6 +66,7 @@ struct RunStory {
   uint64_t decisions = 0;
   uint64_t evictions = 0;
   uint64_t copies = 0;
+  uint64_t restored = 0;  // blocks of the prefix cache that it began with
   uint64_t most_blocks_held = 0;
   Nanos duration = 0;      // from the first step to the last result
   bool truncated = false;  // within a record

@@ -44,9 +44,24 @@ std::string_view order_text(SchedulingKind kind) {
   return "";
 }
 
+/// All waiting of one reason.
+struct Part {
+  uint64_t steps = 0;
+  uint32_t needs = 0;
+  std::map<SeqId, uint64_t> behind;
+  uint64_t behind_waits = 0;
+};
+
+/// "#3, which waited itself for 4 of them,"
+std::string parent_text(const Part& part, const std::string& parent) {
+  if (part.behind_waits == 0) return parent;
+  if (part.behind_waits == part.steps) return parent + ", which waited itself,";
+  return fmt::format("{}, which waited itself for {} of them,", parent, part.behind_waits);
+}
+
 /// What it waits for, without who held the blocks.
-std::string reason_text(WaitReason reason, uint32_t needs, const std::string& behind,
-                        const SchedulerConfig& config) {
+std::string reason_text(WaitReason reason, const Part& part, const SchedulerConfig& config) {
+  const std::string behind = list_ids(by_weight(part.behind), part.behind.size());
   switch (reason) {
     case WaitReason::kNone:
       break;
@@ -55,11 +70,12 @@ std::string reason_text(WaitReason reason, uint32_t needs, const std::string& be
     case WaitReason::kBudget:
       return fmt::format("because the {} tokens of a step went to others", config.max_num_batched_tokens);
     case WaitReason::kBlocks:
-      return fmt::format("first in line, for {} of K/V", plural(needs, "block"));
+      return fmt::format("first in line, for {} of K/V", plural(part.needs, "block"));
     case WaitReason::kOrder:
       return fmt::format("behind {}, {}", behind.empty() ? "others" : behind, order_text(config.scheduling));
     case WaitReason::kParent:
-      return fmt::format("for {} to compute the tokens that they share", behind.empty() ? "another" : behind);
+      return fmt::format("for {} to compute the tokens that they share",
+                         parent_text(part, behind.empty() ? "another" : behind));
     case WaitReason::kPreempt:
       return "because a step that preempts lets nobody in";
     case WaitReason::kBatch:
@@ -113,11 +129,6 @@ std::string BlockHolders::name(const std::vector<WaitSpan>& spans) const {
 
 std::string wait_text(const std::vector<WaitSpan>& spans, const BlockHolders& holders,
                       const SchedulerConfig& config) {
-  struct Part {
-    uint64_t steps = 0;
-    uint32_t needs = 0;
-    std::map<SeqId, uint64_t> behind;
-  };
   std::map<WaitReason, Part> parts;
   uint64_t steps = 0;
   for (const WaitSpan& span : spans) {
@@ -125,6 +136,7 @@ std::string wait_text(const std::vector<WaitSpan>& spans, const BlockHolders& ho
     part.steps += length(span);
     part.needs = std::max(part.needs, span.needs);
     if (span.behind) part.behind[*span.behind] += length(span);
+    if (span.behind_waits) part.behind_waits += length(span);
     steps += length(span);
   }
   std::vector<std::pair<WaitReason, Part>> sorted(parts.begin(), parts.end());
@@ -133,13 +145,12 @@ std::string wait_text(const std::vector<WaitSpan>& spans, const BlockHolders& ho
   std::string out = fmt::format("waits {}", plural(steps, "step"));
   for (size_t i = 0; i < sorted.size(); ++i) {
     const auto& [reason, part] = sorted[i];
-    const std::string behind = list_ids(by_weight(part.behind), part.behind.size());
     if (sorted.size() == 1) {
       out += ' ';
     } else {
       out += fmt::format("{} {} ", i == 0 ? ":" : ";", part.steps);
     }
-    out += reason_text(reason, part.needs, behind, config);
+    out += reason_text(reason, part, config);
   }
   const std::string names = holders.name(spans);
   if (names.empty()) return out;

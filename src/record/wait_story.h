@@ -14,6 +14,7 @@ namespace quire {
 struct WaitSpan {
   WaitReason reason = WaitReason::kNone;
   std::optional<SeqId> behind;  // kOrder, kParent: whom
+  bool behind_waits = false;    // kParent: it waits itself
   uint32_t needs = 0;           // kBlocks: so many blocks
   uint64_t from = 0;
   uint64_t to = 0;

@@ -332,3 +332,22 @@ def test_a_part_of_the_run(served, tmp_path):
     for steps in ("x", "9-3", "900000-"):
         status, _, error = explain(served[0], "--html", out, "--steps", steps)
         assert status != 0 and error.count("\n") == 1
+
+
+def test_a_run_that_began_with_a_restored_cache(tmp_path):
+    kept, log, out = tmp_path / "prefix.cache", tmp_path / "warm.log", tmp_path / "warm.html"
+    for flags in ((), ("--decision-log", log)):
+        with QuireServer("--num-blocks", NUM_BLOCKS, "--prefix-cache-file", kept, *flags) as server:
+            ask(server, 1)
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(30) == 0
+    status, said, error = explain(log, "--html", out)
+    assert status == 0, error
+    data = json.loads(re.search(r'<script type="application/json" id="run">(.*?)</script>', out.read_text(), re.S)[1])
+    restored = data["run"]["restored"]
+    assert restored > 1 and data["check"]["same"] and data["requests"][0]["hit"] > 0
+    first = next(changes(data, "blocks", data["last"]))
+    assert [kind for kind, _, _ in first].count(IS_CACHED) == restored
+    status, said, _ = explain(log)
+    assert status == 0 and f"began with {restored} blocks of the prefix cache" in said
+    assert "at most 24 of 24" not in said

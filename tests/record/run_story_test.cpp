@@ -62,6 +62,17 @@ class Recording {
     writer_.add(spec);
     static_cast<void>(scheduler_.add(spec));
   }
+  /// The prefix cache begins with a chain of whole blocks.
+  void restore(TokenId first, uint32_t blocks) {
+    std::vector<PrefixNode> nodes(blocks);
+    for (uint32_t i = 0; i < blocks; ++i) {
+      if (i > 0) nodes[i].parent = i - 1;
+      for (int k = 0; k < 4; ++k) nodes[i].tokens.push_back(first++);
+      nodes[i].blocks.push_back(0);
+    }
+    writer_.restore(nodes);
+    quire::restore(scheduler_.pool(), nodes);
+  }
   void abort(SeqId id, bool stop_string) {
     writer_.abort(id, stop_string);
     scheduler_.abort(id);
@@ -202,6 +213,19 @@ TEST(RunStory, SaysWhyAVictimIsNotSwapped) {
   recording.step(30);
   EXPECT_THAT(lines_of(recording.tell(), 1),
               testing::Contains(HasSubstr("computed again (the host pool has only 1 block free)")));
+}
+
+TEST(RunStory, RestoredBlocksAreHeldByNobodyAndFound) {
+  Recording recording(Recording::small(8));
+  recording.restore(900, 5);
+  recording.add(0, 9, 2, 900);
+  recording.step(5);
+  const RunStory run = recording.tell();
+  EXPECT_EQ(run.restored, 5U);
+  EXPECT_EQ(run.most_blocks_held, 3U) << "nobody held what was restored";
+  EXPECT_EQ(run.sequences[0].hit_tokens, 8U);
+  EXPECT_THAT(lines_of(run, 0),
+              testing::Contains(HasSubstr("the K/V of 8 of its 9 tokens is in the prefix cache")));
 }
 
 TEST(RunStory, TellsAStopStringFromAnAbort) {

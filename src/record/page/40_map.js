@@ -2,13 +2,15 @@
 
 const MOST_CELLS = 40000;  // beyond, a cell stands for several blocks
 const SMALLEST = 3;  // cells, in pixels
-const LARGEST = 40;
+const LARGEST = 48;
 
 class BlockMap {
-  constructor(canvas, of, name) {
+  /** `beside`: the squares need not be much larger than that map's. */
+  constructor(canvas, of, name, beside) {
     this.canvas = canvas;
     this.pool = of;
     this.name = name;
+    this.beside = beside;
     this.perCell = Math.ceil(of.numBlocks / MOST_CELLS);
     this.cells = Math.ceil(of.numBlocks / this.perCell);
     this.pointed = -1;
@@ -25,8 +27,9 @@ class BlockMap {
     const most = Math.min(window.innerHeight * 0.5, 460);
     const gutter = 40;
     const rounds = [4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100, 128, 160, 200, 250, 320, 400];
+    const largestSquare = this.beside ? Math.max(this.beside.size, 14) : LARGEST;
     const choices = rounds.map((across) => {
-      const fits = Math.min((width - gutter) / across, most / Math.ceil(this.cells / across), LARGEST);
+      const fits = Math.min((width - gutter) / across, most / Math.ceil(this.cells / across), largestSquare);
       return { across, size: Math.max(SMALLEST, Math.floor(fits)) };
     }).filter(({ across, size }) => gutter + across * size <= width);
     const largest = Math.max(...choices.map(({ size }) => size));
@@ -70,7 +73,9 @@ class BlockMap {
     const inner = this.size - this.gap;
     const fresh = new Set(this.pool.changesOf(view.frame).filter((change) => change.kind === Change.take)
       .map((change) => Math.floor(change.block / this.perCell)));
-    const chosen = view.request >= 0 ? this.cellsOf(view.request) : undefined;
+    // Of a request that holds nothing now, nothing stands out.
+    const holds = view.request >= 0 && (pool.held[view.request] > 0 || (hostPool && hostPool.held[view.request] > 0));
+    const chosen = holds ? this.cellsOf(view.request) : undefined;
     context.font = `${Math.min(12, inner * 0.45)}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "middle";
@@ -160,7 +165,7 @@ class BlockMap {
       const [state, owner] = this.look(cell);
       const end = Math.min((cell + 1) * this.perCell, this.pool.numBlocks);
       const most = state === "owned" ? `held by #${requests[owner].id}` : state;
-      return `${this.name} blocks ${count(cell * this.perCell)} to ${count(end - 1)}: most are ${most}.`;
+      return `${this.name}s ${count(cell * this.perCell)} to ${count(end - 1)}: most are ${most}.`;
     }
     const state = this.pool.stateOf(cell);
     const text = {
@@ -169,8 +174,8 @@ class BlockMap {
       owned: `held by #${requests[this.pool.ownerOf(cell)]?.id}.`,
       shared: "",
     }[state];
-    if (state !== "shared") return `${this.name} block ${count(cell)}: ${text}`;
-    return `${this.name} block ${count(cell)}: shared by ${idList(this.pool.holdersOf(cell))}.`;
+    if (state !== "shared") return `${this.name} ${count(cell)}: ${text}`;
+    return `${this.name} ${count(cell)}: shared by ${idList(this.pool.holdersOf(cell))}.`;
   }
 
   point(cell) {

@@ -45,7 +45,8 @@ function requestStory(index) {
     ["Ended", request.total_us === null ? END_WORDS[request.end]
       : `after ${duration(request.total_us)}: ${END_WORDS[request.end]}`],
     ["Preempted", request.preempted === 0 ? undefined
-      : `${request.preempted === 1 ? "once" : `${count(request.preempted)} times`}: of ${plural(request.lost, "token")} of K/V, ` +
+      : `${request.preempted === 1 ? "once" : `${count(request.preempted)} times`}, waited ` +
+        `${plural(waited - request.queued, "step")} to come back; of ${plural(request.lost, "token")} of K/V, ` +
         `${count(request.found)} found in the cache, ${count(request.returned)} back from the host, ` +
         `${count(request.again)} computed again`],
   ])];
@@ -90,7 +91,7 @@ function blockStory({ map, block }) {
   if (shown.length < history.length) {
     body.push(element("p", { class: "quiet" }, `${count(shown.length)} of ${count(history.length)} changes are listed.`));
   }
-  return [`${map.name} block ${count(block)}`, body];
+  return [`${map.name} ${count(block)}`, body];
 }
 
 function showStory() {

@@ -34,7 +34,7 @@ function keepInRange() {
 
 function niceTop(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
-  return [1, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= value) || 1;
+  return [1, 1.2, 1.5, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= value && Number.isInteger(n)) || 1;
 }
 
 function roundStep(value) {
@@ -73,7 +73,7 @@ function drawAxis(context, width, height, top, unit) {
   }
   context.textBaseline = "alphabetic";
   const span = range.to - range.from;
-  const step = roundStep(span / Math.max(2, Math.floor(plotWidth(width) / 110)));
+  const step = roundStep(span / Math.max(3, Math.floor(plotWidth(width) / 110)));
   const first = Math.ceil(stepOf(range.from) / step) * step;
   context.textAlign = "center";
   for (let at = first; frameSafe(at) < range.to; at += step) {
@@ -171,12 +171,13 @@ function lineLook(context, look) {
 
 /** The legends of both charts, with the numbers of the step. */
 function showChartLegends() {
-  const frame = Math.min(view.frame, numSteps - 1);
+  // After the last step the columns say nothing more.
+  const now = (values, what) => (view.frame < numSteps ? `${count(values[view.frame])} ${what}` : what);
   const filling = (look) => (context) => drawFilling(context, look, 0, 0, 18, 18);
   fillLegend(document.getElementById("usage-legend"), [
-    [filling("held"), `${count(columns.held[frame])} held`],
-    [filling("shared"), `${count(columns.shared[frame])} of them shared`],
-    [filling("cached"), `${count(columns.cached[frame])} cached`],
+    [filling("held"), now(columns.held, "held")],
+    [filling("shared"), now(columns.shared, "of them shared")],
+    [filling("cached"), now(columns.cached, "cached")],
     [(context) => preemptionMark(context, 9, 4), "preemption"],
   ], 18, 18);
   const line = (look) => (context) => {
@@ -187,8 +188,8 @@ function showChartLegends() {
     context.stroke();
   };
   fillLegend(document.getElementById("queue-legend"), [
-    [line("run"), `${count(columns.running[frame])} run`],
-    [line("wait"), `${count(columns.waiting[frame])} wait`],
+    [line("run"), now(columns.running, "run")],
+    [line("wait"), now(columns.waiting, "wait")],
   ], 34, 16);
 }
 

@@ -62,7 +62,15 @@ function showTable() {
       "Again: tokens computed again after a preemption."));
 }
 
+/** A setting as the command line has it; times and parts with their units. */
+function setting(name, value) {
+  if (["priority_aging", "prefill_token", "decode_token", "swap_block"].includes(name)) return duration(value / 1000);
+  if (name === "watermark_bp") return `${value / 100} %`;
+  if (name === "kv_windows") return value.map((window) => (window === 0 ? "everything" : plural(window, "token"))).join(", ");
+  return typeof value === "number" ? count(value) : String(value);
+}
+
 function showSettings() {
-  document.getElementById("settings-body").replaceChildren(facts(Object.entries(run.config)
-    .map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : typeof value === "number" ? count(value) : String(value)])));
+  document.getElementById("settings-body").replaceChildren(
+    facts(Object.entries(run.config).map(([name, value]) => [name, setting(name, value)])));
 }

@@ -3,8 +3,8 @@
 /** The frame; what is chosen: a request (index) or a block ({map, block}). */
 const view = { frame: 0, request: -1, block: undefined };
 
-const map = new BlockMap(document.getElementById("map"), pool, "Device");
-const hostMap = hostPool ? new BlockMap(document.getElementById("host-map"), hostPool, "Host") : undefined;
+const map = new BlockMap(document.getElementById("map"), pool, hostPool ? "Device block" : "Block");
+const hostMap = hostPool ? new BlockMap(document.getElementById("host-map"), hostPool, "Host block", map) : undefined;
 
 /** By kind: the frames in which there is one, ascending. */
 const eventFrames = (() => {
@@ -66,9 +66,9 @@ function showWhen() {
     return;
   }
   const took = columns.took_us[frame];
-  when.replaceChildren(`step ${count(stepOf(frame))}`,
-    element("small", {}, `of ${count(run.last)} · at ${duration(columns.began_us[frame] - firstBegan)}` +
-      (took > 0 ? ` · ${duration(took)}` : "")));
+  when.replaceChildren(`step ${count(stepOf(frame))} `,
+    element("small", {}, `of ${count(run.last)} · at ${duration(columns.began_us[frame] - firstBegan)}`,
+      element("span", { class: "took" }, took > 0 ? ` · ${duration(took)}` : "")));
   slider.setAttribute("aria-valuetext", `step ${count(stepOf(frame))} of ${count(run.last)}`);
 }
 
@@ -169,7 +169,7 @@ function showHeader() {
     `: ${plural(all.sequences, "request")} in ${plural(all.steps, "step")} and ${duration(all.duration_us)}, over ` +
     `${plural(run.config.num_blocks, "block")} of ${run.config.block_size} tokens. Scheduling ${run.config.scheduling}, ` +
     `${run.config.batching} batching, victim ${run.config.victim}, preemption by ${run.config.preemption}, eviction ` +
-    `${run.config.eviction}. ` + checkText());
+    `${run.config.eviction}. ` + restoredText() + checkText());
   const notices = [];
   if (run.last - run.first + 1 < all.steps) {
     notices.push(`Steps ${count(run.first)} to ${count(run.last)} of ${count(all.steps)} are shown` +
@@ -185,6 +185,10 @@ function showHeader() {
   const notice = document.getElementById("notice");
   notice.hidden = notices.length === 0;
   notice.textContent = notices.join(" ");
+}
+
+function restoredText() {
+  return run.run.restored > 0 ? `It began with ${plural(run.run.restored, "cached block")}, restored from a file. ` : "";
 }
 
 function checkText() {
@@ -249,7 +253,7 @@ function start() {
   hostFigure.hidden = hostMap === undefined;
   if (hostPool) {
     const share = hostPool.numBlocks / (hostPool.numBlocks + pool.numBlocks);
-    hostFigure.style.setProperty("--host-share", `${Math.round(100 * Math.min(Math.max(share, 0.28), 0.48))}%`);
+    hostFigure.style.setProperty("--host-share", `${Math.round(100 * Math.min(Math.max(share, 0.22), 0.48))}%`);
   }
   document.getElementById("only-now").checked = requests.length > 200;
   document.addEventListener("keydown", onKey);
