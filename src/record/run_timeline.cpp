@@ -107,7 +107,8 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
   } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
     if (inside_) columns_.took.back() = std::max<Nanos>(0, commit->now - columns_.began.back());
   } else if (std::holds_alternative<RunAdd>(event)) {
-    if (inside_) seen_.insert(num_added_);
+    // Also who comes just before the first step, and may be refused or gone by then.
+    if (inside_ || steps_ + 1 == first_) seen_.insert(num_added_);
     ++num_added_;
   }
 }

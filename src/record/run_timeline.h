@@ -58,7 +58,8 @@ struct RunTimeline {
   bool limited = false;           // ended by the limits
   uint32_t blocks_used = 0;       // 1 + the highest block ever named
   uint32_t host_blocks_used = 0;  // the same of the host pool
-  std::vector<size_t> sequences;  // those that live in these steps: their numbers in the whole run, ascending
+  std::vector<size_t> sequences;  // those that live in these steps or come just before: their numbers in the
+                                  // whole run, ascending
   std::vector<std::string> segments;
   StepColumns columns;
   std::string events;

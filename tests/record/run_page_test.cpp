@@ -340,7 +340,8 @@ TEST(RunPage, SaysWhenTheRunIsAnother) {
     changed.replace(policy, end - policy, fmt::format("\"victim\":\"{}\"", name));
     std::ofstream(log_file(), std::ios::binary) << changed;
     const json::object check = data_of(make_page(log_file()).html).at("check").as_object();
-    EXPECT_EQ(check.at("same").as_bool(), !check.contains("difference"));
+    // Its inputs may not even fit the other decisions.
+    EXPECT_EQ(check.at("same").as_bool(), !check.contains("difference") && !check.contains("error"));
     EXPECT_TRUE(changed != bytes || check.at("same").as_bool());
     differing += check.at("same").as_bool() ? 0 : 1;
   }
