@@ -23,6 +23,9 @@ Error file_error(const std::filesystem::path& path, std::string_view what);
 /// "PATH: at byte OFFSET: WHAT".
 Error file_error(const std::filesystem::path& path, uint64_t offset, std::string_view what);
 
+/// Throws if `bytes`, the contents of `path`, are what a clone without Git LFS has in a large file's place.
+void refuse_lfs_pointer(const std::filesystem::path& path, std::string_view bytes);
+
 /// Why a request is refused. `serve` maps it to an HTTP status and an OpenAI error body.
 enum class RequestErrorCode : uint8_t {
   kInvalid,       // 400: a field is missing, of the wrong type or out of range

@@ -23,6 +23,7 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
   std::string text(size, '\0');
   std::ifstream in(path, std::ios::binary);
   if (!in.read(text.data(), static_cast<std::streamsize>(size))) throw file_error(path, "cannot be read");
+  refuse_lfs_pointer(path, text);
   return text;
 }
 

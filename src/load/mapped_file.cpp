@@ -40,6 +40,12 @@ MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
   if (!usable) throw file_error(path_, S_ISREG(facts.st_mode) ? "empty" : "not a regular file");
   data_ = static_cast<const std::byte*>(mapped);
   size_ = static_cast<uint64_t>(facts.st_size);
+  try {
+    refuse_lfs_pointer(path_, {reinterpret_cast<const char*>(data_), size_});
+  } catch (...) {
+    munmap(mapped, size_);
+    throw;
+  }
 }
 
 MappedFile::~MappedFile() {

@@ -98,6 +98,24 @@ struct Safetensors::Impl {
   }
 };
 
+namespace {
+
+/// ", but 'x.bin'": weights of another form, or without their index.
+std::string others_in(const std::filesystem::path& dir) {
+  std::error_code failed;
+  std::string first;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, failed)) {
+    const std::filesystem::path extension = entry.path().extension();
+    if (extension != ".safetensors" && extension != ".bin" && extension != ".pth" && extension != ".gguf")
+      continue;
+    const std::string name = entry.path().filename().string();
+    if (first.empty() || name < first) first = name;
+  }
+  return first.empty() ? "" : fmt::format(", but {}", quoted_name(first));
+}
+
+}  // namespace
+
 Safetensors::Safetensors() : impl_(std::make_unique<Impl>()) {}
 Safetensors::~Safetensors() = default;
 Safetensors::Safetensors(Safetensors&&) noexcept = default;
@@ -118,7 +136,8 @@ Safetensors Safetensors::open(const std::filesystem::path& path) {
   } else if (std::filesystem::exists(path / kIndexName, ignored)) {
     out.impl_->open_index(path / kIndexName);
   } else {
-    throw file_error(path, fmt::format("neither {} nor {} is there", kSingleName, kIndexName));
+    throw file_error(path,
+                     fmt::format("neither {} nor {} is there{}", kSingleName, kIndexName, others_in(path)));
   }
   return out;
 }

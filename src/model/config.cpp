@@ -243,9 +243,29 @@ void limit_windows(ModelConfig& config, uint32_t window) {
   }
 }
 
+namespace {
+
+/// A directory of a GGUF file alone, or no directory at all: says what was to be given.
+void refuse_without_config(const std::filesystem::path& model, const std::filesystem::path& config) {
+  std::error_code failed;
+  if (std::filesystem::exists(config, failed)) return;
+  if (!std::filesystem::exists(model, failed)) throw file_error(model, "no such directory or file");
+  if (!std::filesystem::is_directory(model, failed)) {
+    throw file_error(model, "neither a GGUF file nor a directory with a config.json");
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(model, failed)) {
+    if (entry.path().extension() != ".gguf") continue;
+    throw file_error(
+        config, fmt::format("no such file; for {} give that file itself", entry.path().filename().string()));
+  }
+}
+
+}  // namespace
+
 ModelConfig load_model_config(const std::filesystem::path& model) {
   if (is_gguf_file(model)) return gguf_model_config(model, gguf_config_json(Gguf::open(model)));
   const auto path = model / "config.json";
+  refuse_without_config(model, path);
   ModelConfig out = read_config(read_json_file(path), path, model);
   const auto generation_path = generation_config_path(model);
   if (std::filesystem::exists(generation_path)) {

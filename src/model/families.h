@@ -12,7 +12,7 @@ namespace quire {
 enum class AttentionBias : uint8_t { kNone, kQkv, kByKey };  // kByKey: q, k, v and o if "attention_bias"
 
 /// How a family's config.json says which layers see only a window. "layer_types" says it first, but for
-/// those whose layers are all alike: transformers ignores it there.
+/// those with one_mask.
 enum class WindowRule : uint8_t {
   kNone,
   kEveryLayer,         // "sliding_window" (Mistral)
@@ -92,6 +92,7 @@ struct Family {
   bool attention_soft_cap_key = false;
 
   WindowRule windows = WindowRule::kNone;
+  bool one_mask = false;        // all layers have the same, whatever "layer_types" says, as in transformers
   uint32_t default_window = 0;  // where "sliding_window" is absent (null means none)
   uint32_t window_pattern = 0;  // kAllButEveryNth: default of "sliding_window_pattern"
   MoeRule moe = MoeRule::kNone;

@@ -132,7 +132,9 @@ class GgufCheckpoint : public Checkpoint {
  private:
   std::string name_in_file(std::string_view name) const override {
     const auto own = GgufTensorNames(family_).gguf(name);
-    return own ? own->text : std::string(name);
+    if (!own) return std::string(name);
+    // Of what has the matrices of all experts, one may be missing.
+    return file_.tensors().contains(own->text) ? fmt::format("{} ({})", own->text, name) : own->text;
   }
 
   struct Place {

@@ -90,11 +90,6 @@ std::vector<bool> sliding_by_rule(const JsonObject& config, const Family& family
   return out;
 }
 
-/// Whose implementation in transformers gives all layers one mask, whatever "layer_types" says.
-bool one_mask(const Family& family) {
-  return family.windows == WindowRule::kEveryLayer || family.windows == WindowRule::kEveryLayerIfUsed;
-}
-
 std::vector<bool> sliding_layers(const JsonObject& config, const Family& family,
                                  const std::vector<bool>& with_rope) {
   const auto num_layers = static_cast<uint32_t>(with_rope.size());
@@ -112,7 +107,7 @@ std::vector<bool> sliding_layers(const JsonObject& config, const Family& family,
       throw config.error("layer_types", fmt::format("{} has no sliding attention", family.architecture));
     }
   }
-  if (!one_mask(family)) return out;
+  if (!family.one_mask) return out;
   std::vector<bool> all = sliding_by_rule(config, family, with_rope);
   if (window_size(config, family) == 0) all.assign(num_layers, false);
   if (out != all) {

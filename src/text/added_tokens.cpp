@@ -84,6 +84,8 @@ void AddedTokens::cut(std::string_view text, bool normalized, std::vector<Part>&
       if (!is_white_space(c.code)) break;
       begin -= c.size;
     }
+    // What the token before it took is gone; with nothing left to stand for, the reference library drops it.
+    if (token.lstrip && begin < done) begin = done;
     if (token.rstrip) {
       const size_t spaces_begin = end;
       if (end < spaces_end) end = spaces_end;
@@ -95,6 +97,7 @@ void AddedTokens::cut(std::string_view text, bool normalized, std::vector<Part>&
       if (end > spaces_begin) spaces_end = end;
     }
     if (done < begin) out.push_back({{done, begin}, nullptr});
+    if (begin >= end) continue;
     out.push_back({{begin, end}, &token});
     done = end;
   }

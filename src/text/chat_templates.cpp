@@ -86,7 +86,13 @@ std::map<std::string, TemplateSource> template_sources(const std::filesystem::pa
       }
     }
   }
-  return out.empty() ? sources_in_config(config, dir / "tokenizer_config.json") : out;
+  if (out.empty()) out = sources_in_config(config, dir / "tokenizer_config.json");
+  // Where models of text and images have theirs.
+  const auto processor_file = dir / "chat_template.json";
+  if (out.empty() && std::filesystem::exists(processor_file, failed)) {
+    out = sources_in_config(read_config(processor_file), processor_file);
+  }
+  return out;
 }
 
 json::object special_tokens(const json::object& config) {

@@ -243,7 +243,7 @@ Value new_iterator(Sandbox& sandbox, std::string_view type, const std::vector<Va
 
 std::optional<Value> python_attribute(Sandbox& sandbox, const Value& object, std::string_view name) {
   if (object.is_undefined()) fail_undefined(object);
-  if (object.is(Kind::kNamespace)) {
+  if (object.is(Kind::kNamespace) || object.is(Kind::kBlocks)) {
     const Value* found = object.as<Dict>().find(sandbox, name);
     return found == nullptr ? std::nullopt : std::optional(*found);
   }

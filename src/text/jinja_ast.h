@@ -249,6 +249,7 @@ enum WellKnown : NameId { kNameLoop, kNameCaller, kNameVarargs, kNameKwargs, kNu
 struct Template {
   Body body;
   std::vector<std::string> names;  // by NameId
+  std::vector<MacroNode> blocks;   // as self.NAME() calls them
   std::vector<std::unique_ptr<Node>> nodes;
 };
 

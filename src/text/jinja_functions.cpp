@@ -135,10 +135,15 @@ Value global_joiner(Interpreter& interpreter, const Value&, const Args& args) {
       Kind::kJoiner, sandbox.make<Joiner>(bound.has(0) ? to_str(sandbox, bound[0]) : std::string_view(", ")));
 }
 
+Value global_lipsum(Interpreter&, const Value&, const Args&) {
+  fail("lipsum() is not supported: it makes random text, of which a prompt has no need");
+}
+
 constexpr NamedFunction kGlobals[] = {
     {"cycler", global_cycler},
     {"dict", global_dict},
     {"joiner", global_joiner},
+    {"lipsum", global_lipsum},
     {"namespace", global_namespace},
     {"range", global_range},
     {"raise_exception", global_raise_exception},

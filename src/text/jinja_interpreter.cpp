@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rng.h"
 #include "text/jinja_functions.h"
 #include "text/jinja_ops.h"
 #include "text/utf8.h"
@@ -32,6 +33,7 @@ Interpreter::Interpreter(const Template& source, const json::object& context, co
       extra_(extra),
       sandbox_(limits),
       clock_(clock),
+      random_state_(static_cast<uint64_t>(clock.now)),
       context_values_(source.names.size()) {}
 
 std::string Interpreter::run() {
@@ -39,6 +41,11 @@ std::string Interpreter::run() {
   top_ = sandbox_.make<Scope>();
   run_body(template_.body, *top_);
   return std::move(text_);
+}
+
+uint64_t Interpreter::random(uint64_t bound) {
+  random_state_ = mix64(random_state_);
+  return random_state_ % bound;
 }
 
 // --- variables
@@ -83,6 +90,7 @@ const Value& Interpreter::context_value(NameId id) {
   std::optional<Value>& known = context_values_[id];
   if (known) return *known;
   const std::string& name = template_.names[id];
+  if (name == "self") return *(known = blocks());
   const json::value* given = context_.if_contains(name);
   if (given == nullptr) given = extra_.if_contains(name);
   if (given != nullptr) {
@@ -347,6 +355,14 @@ void Interpreter::call_block(const CallBlockStatement& statement, Scope& scope) 
 }
 
 // --- macros
+
+Value Interpreter::blocks() {
+  Dict* dict = sandbox_.make<Dict>();
+  for (const MacroNode& block : template_.blocks) {
+    dict->set(sandbox_, Value::string(block.name), make_macro(block, *top_));
+  }
+  return Value::object(Kind::kBlocks, dict);
+}
 
 Value Interpreter::make_macro(const MacroNode& node, Scope& scope) {
   for (Scope* at = &scope; at != nullptr && !at->is_captured; at = at->parent) at->is_captured = true;

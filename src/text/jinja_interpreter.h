@@ -64,6 +64,9 @@ class Interpreter {
 
   Sandbox& sandbox() { return sandbox_; }
   const RenderClock& clock() const { return clock_; }
+  bool autoescape() const { return autoescape_; }
+  /// Below `bound` (> 0). Reproducible: seeded by the clock, so the same for renderings of the same second.
+  uint64_t random(uint64_t bound);
 
   Value call(const Value& callee, const Args& args);
   Value call_filter(std::string_view name, const Value& value, const Args& args);
@@ -107,6 +110,7 @@ class Interpreter {
   Args evaluate_args(const CallArgs& args, Scope& scope);
 
   Value call_macro(const Macro& macro, const Args& args);
+  Value blocks();
   Value make_macro(const MacroNode& node, Scope& scope);
 
   Value* find_variable(Scope& scope, NameId id);
@@ -120,6 +124,7 @@ class Interpreter {
   const json::object& extra_;
   Sandbox sandbox_;
   RenderClock clock_;
+  uint64_t random_state_;
   std::string text_;
   std::string* out_ = &text_;
   bool autoescape_ = false;

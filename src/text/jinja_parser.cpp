@@ -253,6 +253,9 @@ class Parser : private ExpressionParser {
     out->body = block({"endblock"});
     loops_ = loops;
     skip_name(name);
+    MacroNode& callable = out_.blocks.emplace_back();
+    callable.name = name;
+    callable.body = out->body;
     return out;
   }
 

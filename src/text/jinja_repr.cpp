@@ -354,6 +354,9 @@ void append_repr(Sandbox& sandbox, std::string& out, const Value& value) {
       append_dict(sandbox, out, value.as<Dict>());
       out += '>';
       return;
+    case Kind::kBlocks:
+      out += "<TemplateReference None>";
+      return;
     case Kind::kMacro:
       out += fmt::format("<Macro {}>", macro_name_repr(value));
       return;

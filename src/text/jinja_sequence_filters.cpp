@@ -67,6 +67,23 @@ Value filter_last(Interpreter& interpreter, const Value& self, const Args& args)
   return undefined(sandbox, "No last item, sequence was empty.");
 }
 
+/// A random item, or the random character of a string.
+Value filter_random(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("random", args, {});
+  Sandbox& sandbox = interpreter.sandbox();
+  const size_t count = length_of(sandbox, self);
+  if (count == 0) return undefined(sandbox, "No random item, sequence was empty.");
+  // As Python subscripts it: a mapping by the number, which may be a key.
+  if (!self.is_string() && !self.is_sequence() && !self.is(Kind::kRange) && !self.is(Kind::kDict)) {
+    fail(fmt::format("'{}' object is not subscriptable", type_name(self)));
+  }
+  const Value index = Value::integer(static_cast<Int>(interpreter.random(count)));
+  if (!self.is(Kind::kDict)) return get_item(sandbox, self, index);
+  const Value* found = self.as<Dict>().find(sandbox, index);
+  if (found == nullptr) fail(fmt::format("{} is no key of the mapping", int_text(index.as_int())));
+  return *found;
+}
+
 Value filter_list(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("list", args, {});
   Sandbox& sandbox = interpreter.sandbox();
@@ -341,6 +358,7 @@ constexpr NamedFunction kFilters[] = {
     {"map", filter_map},
     {"max", extreme<true>},
     {"min", extreme<false>},
+    {"random", filter_random},
     {"reject", selecting<false, false>},
     {"rejectattr", selecting<false, true>},
     {"reverse", filter_reverse},

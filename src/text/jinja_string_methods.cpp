@@ -237,6 +237,42 @@ Value format_map(Interpreter& interpreter, const Value& self, const Args& args) 
   return made(interpreter, brace_format(sandbox, self.as_string(), named), self);
 }
 
+Value encode_text(Interpreter&, const Value&, const Args&) {
+  fail("str.encode() is not supported: templates have no bytes");
+}
+
+Value translate(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("translate", args, {"table"}, 1);
+  Sandbox& sandbox = interpreter.sandbox();
+  if (!bound[0].is(Kind::kDict)) {
+    fail(fmt::format("translate: a mapping is wanted, not {}", type_name(bound[0])));
+  }
+  const Dict& table = bound[0].as<Dict>();
+  const std::string_view text = self.as_string();
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Char c = utf8_at(text, i);
+    sandbox.step();
+    sandbox.limit_string(out.size());
+    const Value* found = table.find(sandbox, Value::integer(static_cast<Int>(c.code)));
+    if (found == nullptr) {
+      out += text.substr(i, c.size);
+    } else if (found->is_string()) {
+      sandbox.work(found->as_string().size());
+      out += found->as_string();
+    } else if (found->is_integral()) {
+      const Int code = found->as_int();
+      if (code < 0 || code > 0x10FFFF) fail("character mapping must be in range(0x110000)");
+      if (code >= 0xD800 && code < 0xE000) fail("translate: half a surrogate pair is no character");
+      append_utf8(out, static_cast<char32_t>(code));
+    } else if (!found->is_none()) {
+      fail("character mapping must return integer, None or str");
+    }
+    i += c.size;
+  }
+  return made(interpreter, out, self);
+}
+
 bool is_printable_text(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const Utf8Char c = utf8_at(text, i);
@@ -251,6 +287,7 @@ constexpr Method kMethods[] = {
     {"casefold", changed<casefold>},
     {"center", justified<Side::kBoth>},
     {"count", count_text},
+    {"encode", encode_text},
     {"endswith", starts_or_ends<false>},
     {"expandtabs", expand_tabs},
     {"find", finding<false, false>},
@@ -284,6 +321,7 @@ constexpr Method kMethods[] = {
     {"strip", stripped<true, true>},
     {"swapcase", changed<swapcase>},
     {"title", changed<title>},
+    {"translate", translate},
     {"upper", changed<upper>},
     {"zfill", zero_filled},
 };

@@ -335,6 +335,16 @@ bool is_numeric_text(std::string_view text) {
   });
 }
 
+int decimal_value(char32_t code) {
+  if (code < 0x80) return code >= '0' && code <= '9' ? static_cast<int>(code - '0') : -1;
+  if (category(code) != UTF8PROC_CATEGORY_ND) return -1;
+  // The digits of a script stand together in order, and no run of them begins behind another's but as a
+  // whole.
+  char32_t first = code;
+  while (category(first - 1) == UTF8PROC_CATEGORY_ND) --first;
+  return static_cast<int>((code - first) % 10);
+}
+
 bool is_word_char(char32_t code) {
   if (code == '_') return true;
   const utf8proc_category_t of = category(code);

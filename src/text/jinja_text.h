@@ -41,6 +41,8 @@ bool is_decimal(std::string_view text);
 bool is_numeric_text(std::string_view text);
 bool is_identifier(std::string_view text);
 
+/// 0 to 9 for the decimal digits of any script, else -1.
+int decimal_value(char32_t code);
 bool is_word_char(char32_t code);  // \w of Python's re
 
 /// str.splitlines()

@@ -328,6 +328,7 @@ constexpr NamedFunction kFilters[] = {
     {"format", filter_format},
     {"indent", filter_indent},
     {"lower", changed<lower>},
+    {"pprint", filter_pprint},
     {"replace", filter_replace},
     {"safe", filter_safe},
     {"string", filter_string},
@@ -337,7 +338,9 @@ constexpr NamedFunction kFilters[] = {
     {"truncate", filter_truncate},
     {"upper", changed<upper>},
     {"urlencode", filter_urlencode},
+    {"urlize", filter_urlize},
     {"wordcount", filter_wordcount},
+    {"wordwrap", filter_wordwrap},
     {"xmlattr", filter_xmlattr},
 };
 

@@ -136,6 +136,8 @@ std::string_view type_name(const Value& value) {
           return "dict_items";
       }
       return "dict_items";
+    case Kind::kBlocks:
+      return "TemplateReference";
     case Kind::kIterator:
       return value.as<Iterator>().type;
     case Kind::kNamespace:

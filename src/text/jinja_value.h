@@ -34,6 +34,7 @@ enum class Kind : uint8_t {
   kView,
   kIterator,
   kNamespace,
+  kBlocks,  // `self`: a Dict of the template's blocks, as macros
   kMacro,
   kFunction,
   kLoop,

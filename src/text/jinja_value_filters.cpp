@@ -8,6 +8,7 @@
 #include "text/jinja_interpreter.h"
 #include "text/jinja_ops.h"
 #include "text/jinja_text.h"
+#include "text/utf8.h"
 
 // Filters on single values: numbers, JSON, defaults.
 namespace quire::jinja {
@@ -52,9 +53,28 @@ int digit_of(char c) {
   return small >= 'a' && small <= 'z' ? small - 'a' + 10 : 99;
 }
 
-/// int(text, base); no value where Python raises ValueError.
-std::optional<Int> parse_integer(std::string_view text, int64_t base) {
+/// Without white space at the ends; the decimal digits of all scripts as ASCII's, as int() and float() take
+/// them.
+std::string plain_digits(std::string_view text) {
   text = strip(text, nullptr, true, true);
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Char c = utf8_at(text, i);
+    const int digit = c.size == 1 ? -1 : decimal_value(c.code);
+    if (digit >= 0) {
+      out += static_cast<char>('0' + digit);
+    } else {
+      out += text.substr(i, c.size);
+    }
+    i += c.size;
+  }
+  return out;
+}
+
+/// int(text, base); no value where Python raises ValueError.
+std::optional<Int> parse_integer(std::string_view given, int64_t base) {
+  const std::string digits = plain_digits(given);
+  std::string_view text = digits;
   bool negative = false;
   if (text.starts_with('-') || text.starts_with('+')) {
     negative = text[0] == '-';
@@ -95,8 +115,8 @@ std::optional<Int> parse_integer(std::string_view text, int64_t base) {
 
 }  // namespace
 
-std::optional<double> parse_float(std::string_view text) {
-  text = strip(text, nullptr, true, true);
+std::optional<double> parse_float(std::string_view given) {
+  const std::string text = plain_digits(given);
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto is_digit_at = [&](size_t k) { return k < text.size() && digit_of(text[k]) < 10; };
@@ -143,7 +163,7 @@ Value filter_int(Interpreter& interpreter, const Value& self, const Args& args) 
   if (self.is(Kind::kFloat)) {
     out = truncated(self.as_float());
   } else if (self.is_string()) {
-    interpreter.sandbox().char_work(2 * self.as_string().size());
+    interpreter.sandbox().char_work(4 * self.as_string().size());
     out = parse_integer(self.as_string(), bound.integer(1, 10));
     if (!out) {
       const std::optional<double> value = parse_float(self.as_string());
@@ -158,7 +178,7 @@ Value filter_float(Interpreter& interpreter, const Value& self, const Args& args
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_number()) return Value::real(self.to_double());
   if (self.is_string()) {
-    interpreter.sandbox().char_work(2 * self.as_string().size());
+    interpreter.sandbox().char_work(4 * self.as_string().size());
     if (const std::optional<double> value = parse_float(self.as_string())) return Value::real(*value);
   }
   return bound.or_else(0, Value::real(0.0));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "text/bpe.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/sentencepiece_file.h"
@@ -116,18 +117,29 @@ json::array added_tokens(const SentencePieceFile& file, const TokenizerConfig& c
     list.push_back(
         json::object{{"id", i}, {"content", file.pieces[i].text}, {"special", true}, {"normalized", false}});
   }
-  for (const json::value& token : config.added_tokens) list.push_back(token);
+  for (const json::value& token : config.added_to_text()) list.push_back(token);
   return list;
 }
 
 using Surrounding = std::optional<std::pair<std::string, TokenId>>;
 
-/// `id` is the model's, unless `named` says another.
-Surrounding surrounding(const SentencePieceFile& file, std::string_view named, int32_t id) {
+/// The model's token `id`, unless `named`, what `key` says, is another: a piece or an added token.
+Surrounding surrounding(const SentencePieceFile& file, const TokenizerConfig& config, std::string_view key,
+                        std::string_view named, int32_t id) {
   if (!named.empty()) {
+    for (const json::value& token : config.added_tokens) {
+      const json::value* content = token.as_object().if_contains("content");
+      if (content != nullptr && content->is_string() && std::string_view(content->as_string()) == named) {
+        return std::pair(std::string(named), token.at("id").to_number<TokenId>());
+      }
+    }
     const auto piece =
         std::find_if(file.pieces.begin(), file.pieces.end(), [&](const auto& p) { return p.text == named; });
-    if (piece != file.pieces.end()) id = static_cast<int32_t>(piece - file.pieces.begin());
+    if (piece != file.pieces.end()) {
+      id = static_cast<int32_t>(piece - file.pieces.begin());
+    } else {
+      log_warning(fmt::format("{}: '{}' is no token: the model's own is used", key, named));
+    }
   }
   if (id < 0 || static_cast<size_t>(id) >= file.pieces.size()) return std::nullopt;
   if (named.empty() && file.pieces[static_cast<size_t>(id)].type != Type::kControl) return std::nullopt;
@@ -166,10 +178,12 @@ std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view bytes, const std:
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const SentencePieceFile& file,
                                                    const TokenizerConfig& config,
                                                    const std::filesystem::path& where) {
-  const Surrounding bos =
-      config.add_bos.value_or(true) ? surrounding(file, config.bos, file.bos) : std::nullopt;
-  const Surrounding eos =
-      config.add_eos.value_or(false) ? surrounding(file, config.eos, file.eos) : std::nullopt;
+  const Surrounding bos = config.add_bos.value_or(true)
+                              ? surrounding(file, config, "bos_token", config.bos, file.bos)
+                              : std::nullopt;
+  const Surrounding eos = config.add_eos.value_or(false)
+                              ? surrounding(file, config, "eos_token", config.eos, file.eos)
+                              : std::nullopt;
   const json::value root = json::object{{"added_tokens", added_tokens(file, config)},
                                         {"post_processor", surrounding_tokens(bos, eos)},
                                         {"decoder", decoder_of(file)}};

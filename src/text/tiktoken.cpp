@@ -154,9 +154,9 @@ std::unique_ptr<Tokenizer> load_tiktoken(std::string_view bytes, const std::file
                                          const TiktokenFamily& family) {
   std::vector<std::string> texts = read_ranks(bytes, where);
   const size_t ranks = texts.size();
-  TokenizerConfig config = TokenizerConfig::load(where.parent_path());
+  const TokenizerConfig config = TokenizerConfig::load(where.parent_path());
   const json::array added =
-      config.added_tokens.empty() ? known_tokens(family, ranks) : std::move(config.added_tokens);
+      config.added_tokens.empty() ? known_tokens(family, ranks) : config.added_to_text();
   const std::string bos = config.bos.empty() ? std::string(family.bos) : config.bos;
   const bool add_bos = config.add_bos.value_or(!family.bos.empty());
   json::value root = json::object{

@@ -26,8 +26,9 @@ class Tokenizer {
  public:
   /// `path`: a tokenizer.json, a tokenizer.model (SentencePiece's, or tiktoken's ranks as Llama 3 has them),
   /// or a model directory that holds one of them, of which tokenizer.json is preferred. Beside a
-  /// tokenizer.model, tokenizer_config.json says which tokens are added and whether BOS and EOS are. Throws
-  /// Error with file and key, or offset.
+  /// tokenizer.model, tokenizer_config.json says which tokens are added and whether BOS and EOS are; of a
+  /// directory's tokenizer.json it adds those that are absent there. Throws Error with file and key, or
+  /// offset.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& path);
   virtual ~Tokenizer() = default;
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
+
 namespace quire {
 
 Vocabulary Vocabulary::from_json(const JsonObject& parent, std::string_view key) {
@@ -34,7 +36,12 @@ Vocabulary Vocabulary::from_json(const JsonObject& parent, std::string_view key)
   for (const auto& [text, value] : object.raw()) {
     if (vocabulary.find(text) >= 0) continue;
     const std::string& alias = vocabulary.aliases_.emplace_back(text);
-    vocabulary.ids_.emplace(alias, static_cast<TokenId>(value.to_number<int64_t>()));
+    const auto id = static_cast<TokenId>(value.to_number<int64_t>());
+    vocabulary.ids_.emplace(alias, id);
+    if (vocabulary.aliases_.size() > 1) continue;
+    const std::string others = aliases > 1 ? fmt::format(" ({} such entries)", aliases) : "";
+    log_warning(fmt::format("{}: key '{}': has the id {} of '{}', for which it is decoded{}",
+                            object.where().string(), object.path(text), id, *vocabulary.text(id), others));
   }
   return vocabulary;
 }

@@ -24,7 +24,8 @@ class Vocabulary {
   Vocabulary& operator=(const Vocabulary&) = delete;
 
   /// From {"text": id, ...} under `key`. Ids may have gaps, but not so many that the file would not justify
-  /// the table; of two texts with one id, the first stands for it in decoding. Throws Error.
+  /// the table; of two texts with one id, the first stands for it in decoding, and a
+  /// warning names the second. Throws Error.
   static Vocabulary from_json(const JsonObject& parent, std::string_view key);
   /// `texts[i]` gets the id i. The error is the number of the first that equals a former one.
   static tl::expected<Vocabulary, size_t> from_list(std::vector<std::string> texts);

@@ -414,8 +414,7 @@ TEST_F(Config, FalseUnderAnUnknownKeyIsAWarningToo) {
 TEST_F(Config, LayerTypesWhereAllLayersAreAlike) {
   const json::array full(3, "full_attention");
   const json::array sliding(3, "sliding_attention");
-  for (const char* family :
-       {"MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM", "Qwen3MoeForCausalLM"}) {
+  for (const char* family : {"MixtralForCausalLM", "Phi3ForCausalLM", "Qwen3MoeForCausalLM"}) {
     const json::object windows = {{"sliding_window", 5}, {"use_sliding_window", true}};
     const auto with = [&](json::object changes, const json::array& types) {
       changes["layer_types"] = types;
@@ -432,6 +431,13 @@ TEST_F(Config, LayerTypesWhereAllLayersAreAlike) {
     EXPECT_THAT(warnings_of([&] { EXPECT_EQ(with(none, full), std::vector<uint32_t>(3)); }),
                 testing::Not(HasSubstr("layer_types")));
   }
+}
+
+// Transformers takes a Mistral with them for a Ministral, which differs in nothing else.
+TEST_F(Config, LayerTypesOfMistralCount) {
+  const json::array types = {"sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(load("MistralForCausalLM", {{"layer_types", types}, {"sliding_window", 5}}).windows,
+            (std::vector<uint32_t>{5, 0, 5}));
 }
 
 TEST_F(Config, LayerTypesOfSmolLm3NeedNoFlag) {

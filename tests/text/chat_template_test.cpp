@@ -131,6 +131,14 @@ TEST(ChatTemplates, FilesBesideTheDefault) {
   EXPECT_THAT([] { ChatTemplates().only("nope"); }, ThrowsMessage<Error>(HasSubstr("it has none")));
 }
 
+TEST(ChatTemplates, OfAProcessor) {
+  const auto dir = temp_dir();
+  write(dir / "chat_template.json", R"({"chat_template": "of images"})");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "of images");
+  write(dir / "tokenizer_config.json", R"({"chat_template": "of text"})");
+  EXPECT_EQ(ChatTemplates::load(dir).render({}).value(), "of text");
+}
+
 TEST(ChatTemplates, TokensOfOlderModels) {
   const auto dir = temp_dir();
   write(dir / "chat_template.jinja", "{{ bos_token }}{{ eos_token }}");

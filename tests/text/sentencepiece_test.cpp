@@ -135,6 +135,35 @@ TEST(SentencePiece, ConfigSaysWhatIsAdded) {
   EXPECT_THROW(Tokenizer::load(dir), Error);
 }
 
+TEST(SentencePiece, OlderFilesSayWhatIsAdded) {
+  const auto dir = test::temp_dir();
+  write("tokenizer.model", small_model().bytes(), dir);
+  write("added_tokens.json", R"({"<end>": 11, "<say>": 10})", dir);
+  write("special_tokens_map.json", R"({"additional_special_tokens": ["<say>"]})", dir);
+  const auto tokenizer = Tokenizer::load(dir);
+  EXPECT_THAT(tokenizer->encode("a<say>a<end>", false), ElementsAre(7, 10, 7, 11));
+  EXPECT_TRUE(tokenizer->is_special(10));
+  EXPECT_FALSE(tokenizer->is_special(11));
+  write("added_tokens.json", R"({"<end>": -1})", dir);
+  EXPECT_THROW(Tokenizer::load(dir), Error);
+  // Of no weight where tokenizer_config.json has them.
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"10": {"content": "<say>"}}})", dir);
+  EXPECT_FALSE(Tokenizer::load(dir)->find_token("<end>"));
+}
+
+TEST(SentencePiece, AddedTokensBeginAndEnd) {
+  const auto dir = test::temp_dir();
+  write("tokenizer.model", small_model().bytes(), dir);
+  write("tokenizer_config.json", R"({"bos_token": "<say>", "eos_token": {"content": "<end>"},
+    "add_eos_token": true, "added_tokens_decoder": {"11": {"content": "<end>"}, "10": {"content": "<say>"}}})",
+        dir);
+  EXPECT_THAT(Tokenizer::load(dir)->encode("a", true), ElementsAre(10, 7, 11));
+  write("tokenizer_config.json", R"({"bos_token": "<other>"})", dir);
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(Tokenizer::load(dir)->encode("a", true), ElementsAre(1, 7));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("bos_token: '<other>' is no token"));
+}
+
 TEST(SentencePiece, BrokenFilesAreNamed) {
   const auto error = [](const auto& change) {
     Model model = small_model();
@@ -290,11 +319,11 @@ TEST(Tokenizer, FindsItsFile) {
   write("tokenizer.json", json::serialize(test::small_byte_level()), dir);
   EXPECT_GT(Tokenizer::load(dir)->vocab_size(), 10u);
   try {
-    Tokenizer::load(write("pointer", "version https://git-lfs.github.com/spec/v1\n", dir));
+    Tokenizer::load(write("page", "<html></html>\n", dir));
     ADD_FAILURE() << "loaded";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("pointer: neither a SentencePiece model nor ranks of tiktoken nor JSON"));
+                HasSubstr("page: neither a SentencePiece model nor ranks of tiktoken nor JSON"));
   }
   // Whatever the name, what begins as JSON is.
   EXPECT_GT(Tokenizer::load(write("vocabulary", "\n\n " + json::serialize(test::small_byte_level()), dir))

@@ -3,6 +3,7 @@
 #include <random>
 
 #include <boost/json/serialize.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,6 +124,31 @@ TEST(TokenizerInput, NoJsonNoFile) {
 
 // A merge whose result is one of its parts goes in a circle in the vocabulary, but never in a text, which
 // gets shorter with each.
+TEST(TokenizerInput, TokensOfTheFilesBeside) {
+  const auto dir = test::temp_dir();
+  const auto write = [&](const char* name, std::string_view text) {
+    std::ofstream(dir / name, std::ios::binary) << text;
+  };
+  write("tokenizer.json", json::serialize(tiny()));
+  EXPECT_FALSE(Tokenizer::load(dir)->find_token("<e>"));
+  write("added_tokens.json", R"({"<s>": 5, "<e>": 6})");
+  EXPECT_EQ(Tokenizer::load(dir)->find_token("<e>"), 6);
+  write("tokenizer_config.json", R"({"eos_token": "<d>", "added_tokens_decoder": {
+    "5": {"content": "<s>", "special": false}, "6": {"content": "<d>", "special": true}}})");
+  const auto tokenizer = Tokenizer::load(dir);
+  EXPECT_EQ(tokenizer->find_token("<d>"), 6);
+  EXPECT_FALSE(tokenizer->find_token("<e>"));
+  EXPECT_TRUE(tokenizer->is_special(5));  // as tokenizer.json says
+  EXPECT_TRUE(tokenizer->is_special(6));
+  EXPECT_EQ(tokenizer->encode("a<d>", true), (std::vector<TokenId>{5, 0, 6}));
+  // A file that is given by its name stands alone.
+  EXPECT_FALSE(Tokenizer::load(dir / "tokenizer.json")->find_token("<d>"));
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "<d>"}}})");
+  EXPECT_THROW(Tokenizer::load(dir), Error);
+  write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  EXPECT_THAT([&] { Tokenizer::load(dir); }, testing::ThrowsMessage<Error>(HasSubstr("git lfs pull")));
+}
+
 TEST(TokenizerInput, MergesThatGoInCircles) {
   const auto tokenizer = load_tokenizer(parsed(R"({"model": {"type": "BPE", "continuing_subword_prefix": "##",
     "vocab": {"a": 0, "##": 1, "##a": 2, "##b": 3, "ab": 4, "##aa": 5, "aa": 6},
@@ -132,6 +158,67 @@ TEST(TokenizerInput, MergesThatGoInCircles) {
   const auto empty = load_tokenizer(parsed(R"({"model": {"type": "BPE",
     "vocab": {"": 0, "a": 1, "b": 2, "ab": 3}, "merges": [["", "a"], ["a", ""], ["", ""], ["a", "b"]]}})"));
   EXPECT_EQ(empty->encode("aab", false), (std::vector<TokenId>{1, 3}));
+}
+
+/// What loading `text` writes to standard error.
+std::string warnings_of(const std::string& text) {
+  testing::internal::CaptureStderr();
+  load_tokenizer(text);
+  return testing::internal::GetCapturedStderr();
+}
+
+// As the `tokenizers` package does, which loads both; but not in silence.
+TEST(TokenizerInput, EntriesThatDoubleOthersAreNamed) {
+  const auto file = [](std::string_view vocab, std::string_view more = "") {
+    return fmt::format(R"({{"model": {{"type": "BPE", {} "vocab": {{{}}}, "merges": ["a b"]}}}})", more,
+                       vocab);
+  };
+  EXPECT_EQ(warnings_of(file(R"("a": 0, "b": 1, "ab": 2)")), "");
+  const std::string twice = file(R"("a": 0, "b": 1, "ab": 2, "\u0061" : 3)");
+  EXPECT_THAT(warnings_of(twice), HasSubstr("tokenizer.json: key 'model.vocab.a': there twice"));
+  EXPECT_EQ(load_tokenizer(twice)->encode("aab", false), (std::vector<TokenId>{3, 2}));
+  EXPECT_THAT(warnings_of(file(R"("a": 0, "b": 1, "ab": 2)", R"("type": "BPE", "vocab": [],)")),
+              HasSubstr("key 'model.type': there twice; the last one counts (2 such keys)"));
+  EXPECT_THAT(warnings_of(R"({"added_tokens": [{"id": 1, "content": "x"}, {"id": 2, "content": "y", "id": 2}],
+      "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})"),
+              HasSubstr("key 'added_tokens[1].id': there twice"));
+  const std::string alias = file(R"("a": 0, "b": 1, "ab": 1, "c": 0)");
+  EXPECT_THAT(warnings_of(alias), HasSubstr("tokenizer.json: key 'model.vocab.ab': has the id 1 of 'b', for "
+                                            "which it is decoded (2 such entries)"));
+  EXPECT_EQ(load_tokenizer(alias)->encode("ab", false), (std::vector<TokenId>{1}));
+  // Strings that only look like keys.
+  EXPECT_EQ(
+      warnings_of(file(R"("a": 0, "b": 1, "ab": 2, "\"a\":" : 3, "{\"": 4)", R"("x": ["y", "y", "a:"],)")),
+      "");
+}
+
+// The ids are those of the `tokenizers` package, which panics where a token of the last file ends before the
+// one in front of it.
+TEST(TokenizerInput, TokensThatTakeTheSameWhiteSpace) {
+  const auto expect = [](std::string_view added, std::string_view text, const std::vector<TokenId>& ids) {
+    const std::string file = fmt::format(R"({{"added_tokens": [{}],
+        "model": {{"type": "BPE", "unk_token": "u", "vocab": {{"u": 0, "a": 1, " ": 2}}, "merges": []}}}})",
+                                         added);
+    EXPECT_EQ(load_tokenizer(file)->encode(text, false), ids) << added << '\n' << text;
+  };
+  const auto token = [](int id, std::string_view content, bool left, bool right) {
+    return fmt::format(R"({{"id": {}, "content": "{}", "lstrip": {}, "rstrip": {}, "normalized": false}})",
+                       id, content, left, right);
+  };
+  const std::string both = token(3, "  ", true, true);
+  expect(both, "a    a", {1, 3, 1});
+  expect(both, "a     a", {1, 3, 1});
+  expect(both, "    ", {3});
+  expect(both, " \n  \n a", {3, 1});
+  const std::string right = token(3, "  ", false, true);
+  expect(right, "a    a", {1, 3, 3, 1});
+  expect(right, " \n  \n a", {2, 0, 3, 1});
+  const std::string left = token(3, "  ", true, false);
+  expect(left, "a     a", {1, 3, 3, 2, 1});
+  expect(left, " \n  \n a", {3, 0, 2, 1});
+  const std::string two = right + ", " + token(4, "\\n", true, false);
+  expect(two, "a  \na", {1, 3, 1});
+  expect(two, "a  \n a", {1, 3, 1});
 }
 
 TEST(TokenizerInput, DeepNestingIsRefused) {
