@@ -266,6 +266,17 @@ def http():
     yield b"GET /health HTTP/1.0\r\n\r\nGET /version HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+def decision_log():
+    """One sequence that comes in, computes a step and ends; tests/fuzz/regressions has a whole run."""
+    add = b"a" + bytes([0, 3, 1, 2, 3, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1]) + b"n"
+    decided = bytes([1, 0, 3, 2])
+    plan = b"p" + bytes([0]) + bytes([2, 0, 0, 0, 5, 0, 0, 3, 6, 0, 0, 0, 6, 0, 1, 0])
+    commit = b"c" + bytes([2, 1, 9])
+    end = bytes([14, 0, 1, 0, 8, 0, 0, 0, 8, 0, 1, 0])
+    yield add + decided + plan + commit + end
+    yield add + decided + plan + b"x" + bytes([0]) + end + b"e" + bytes([1])
+
+
 SEEDS = {
     "safetensors": safetensors,
     "gguf": gguf,
@@ -276,6 +287,7 @@ SEEDS = {
     "template-render": template_render,
     "http": http,
     "json-body": bodies,
+    "decision-log": decision_log,
 }
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/beam_run.h"
@@ -13,6 +14,7 @@ namespace quire {
 /// A request from its arrival until its last choice has ended.
 struct ActiveRequest {
   RequestId id = 0;
+  std::string name;
   OutputSink sink;
   std::vector<Choice> choices;
   std::unique_ptr<BeamRun> beams;  // instead of choices

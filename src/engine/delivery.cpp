@@ -84,7 +84,7 @@ void Engine::Impl::advance_beams(ActiveRequest& request, Nanos now) {
 bool Engine::Impl::take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event,
                              ChoiceOutput& out) {
   try {
-    if (choice.take(event, out)) scheduler.abort(event.id);
+    if (choice.take(event, out)) scheduler.abort(event.id, true);
     return true;
   } catch (const std::exception& error) {
     end_request(request, FinishReason::kError, RequestError{RequestErrorCode::kInternal, error.what(), {}});

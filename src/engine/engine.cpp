@@ -139,7 +139,7 @@ void Engine::Impl::step() {
   StepResult result = executor.wait(executor.submit(plan));
   const PhaseTimes times = result.times;
   const Nanos computed = clock.now();
-  std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result));
+  std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result), computed);
   const Nanos committed = clock.now();
   if (config.check_invariants) {
     if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty())
@@ -189,6 +189,7 @@ void Engine::Impl::start(Arrival arrival) {
   SeqSpec spec = make_spec(arrival);
   ActiveRequest& request = requests[arrival.id];
   request.id = arrival.id;
+  request.name = arrival.request.name;
   request.sink = std::move(arrival.sink);
   request.answers = arrival.request.n;
   request.prompt_tokens = static_cast<uint32_t>(arrival.request.prompt.size());
@@ -219,7 +220,7 @@ void Engine::Impl::start(Arrival arrival) {
 /// False if it was refused; then the request has ended.
 bool Engine::Impl::add(ActiveRequest& request, const SeqSpec& spec) {
   request_of[spec.id] = request.id;
-  auto added = scheduler.add(spec);
+  auto added = scheduler.add(spec, request.name);
   if (!added) end_request(request, FinishReason::kError, added.error());
   return added.has_value();
 }

@@ -42,6 +42,7 @@ struct GenerationRequest {
   int32_t priority = 0;
   std::optional<Nanos> ttft_deadline;
   uint64_t tenant = 0;
+  std::string name;  // what its client knows it by; only for the decision log
 
   /// That it may have at once.
   uint32_t sequences() const { return std::max(n, best_of); }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,20 +19,22 @@ class RecordedScheduler {
     scheduler_.listen(record);
   }
 
-  Expected<void> add(SeqSpec spec) {
-    if (record_ != nullptr) record_->add(spec);
+  /// `name` is for who reads the record.
+  Expected<void> add(SeqSpec spec, std::string_view name = {}) {
+    if (record_ != nullptr) record_->add(spec, name);
     return scheduler_.add(std::move(spec));
   }
-  void abort(SeqId id) {
-    if (record_ != nullptr) record_->abort(id);
+  void abort(SeqId id, bool stop_string = false) {
+    if (record_ != nullptr) record_->abort(id, stop_string);
     scheduler_.abort(id);
   }
   StepPlan plan(Nanos now) {
     if (record_ != nullptr) record_->plan(now);
     return scheduler_.plan(now);
   }
-  std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result) {
-    if (record_ != nullptr) record_->commit(result);
+  /// `now`, when the executor was done, is for who reads the record.
+  std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result, Nanos now) {
+    if (record_ != nullptr) record_->commit(result, now);
     return scheduler_.commit(plan, std::move(result));
   }
   /// See prefix_snapshot.h. Returns the nodes with the blocks that they got.

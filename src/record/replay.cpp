@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -39,6 +40,15 @@ class Comparison final : public DecisionSink {
   std::optional<uint64_t> difference_;
 };
 
+/// The blocks that are evicted.
+class Evicted final : public DecisionSink {
+ public:
+  void take(const Decision& decision) override {
+    if (decision.kind == DecisionKind::kEvict) blocks.push_back(decision.a);
+  }
+  std::vector<BlockId> blocks;
+};
+
 StepResult recorded_result(const RunCommit& commit) {
   StepResult out;
   for (const RunCommit::Result& each : commit.results) {
@@ -76,6 +86,10 @@ Replay replay(const std::filesystem::path& path) {
       out.steps += planned ? 1 : 0;
     } else if (const auto* commit = std::get_if<RunCommit>(&*event)) {
       if (!std::exchange(planned, false)) throw file_error(path, "results of a step that was not planned");
+      if (commit->results.size() != plan.seqs.size()) {
+        throw file_error(path, fmt::format("step {}: results for {} sequences instead of {}", plan.step,
+                                           commit->results.size(), plan.seqs.size()));
+      }
       scheduler.commit(plan, recorded_result(*commit));
     } else if (std::holds_alternative<RunReset>(*event)) {
       scheduler.reset_prefix_cache();
@@ -88,6 +102,11 @@ Replay replay(const std::filesystem::path& path) {
   out.decisions = comparison.made();
   out.digest = scheduler.digest();
   out.first_difference = comparison.difference();
+  Evicted evicted;
+  scheduler.listen(&evicted);
+  scheduler.reset_prefix_cache();
+  out.cached_at_end = std::move(evicted.blocks);
+  std::ranges::sort(out.cached_at_end);
   return out;
 }
 

@@ -6,11 +6,12 @@
 namespace quire {
 
 inline constexpr std::string_view kFormatKey = "quire_run";
-inline constexpr int kFormat = 1;
+inline constexpr int kFormat = 2;
 
 // The kinds of records; a decision's is kFirstDecision + its DecisionKind.
 inline constexpr char kAddRecord = 'a';
 inline constexpr char kAbortRecord = 'x';
+inline constexpr char kStopRecord = 's';  // an abort by a stop string
 inline constexpr char kPlanRecord = 'p';
 inline constexpr char kCommitRecord = 'c';
 inline constexpr char kResetRecord = 'r';

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/json.h"
 #include "record/config_json.h"
+#include "record/leb128.h"
 #include "record/run_format.h"
 #include "record/run_record.h"
 
@@ -18,11 +20,16 @@ struct EndOfFile {};
 }  // namespace
 
 RunReader::RunReader(const std::filesystem::path& path) : path_(path), data_(read_file(path, kMaxBytes)) {
-  const size_t line = data_.find('\n');
-  if (line == std::string::npos) throw file_error(path, "no record of a run: its first line has no end");
+  const size_t line = check_first_line();
   const json::value header = parse_json(std::string_view(data_).substr(0, line), path);
   const JsonObject object(header, path);
-  object.integer(kFormatKey, kFormat, kFormat);
+  const int64_t format = object.integer(kFormatKey, 1, INT32_MAX);
+  if (format != kFormat) {
+    throw file_error(path,
+                     fmt::format("a decision log of format {}, and this quire reads format {}: use the {} "
+                                 "quire that wrote it",
+                                 format, kFormat, format > kFormat ? "newer" : "older"));
+  }
   const JsonObject scheduler = object.object("scheduler");
   config_ = scheduler_config_from(scheduler);
   for (const auto& [key, value] : {std::pair{"num_blocks", config_.num_blocks},
@@ -30,7 +37,22 @@ RunReader::RunReader(const std::filesystem::path& path) : path_(path), data_(rea
                                    {"max_num_seqs", config_.max_num_seqs}}) {
     if (value > kMostInPool) throw scheduler.error(key, "out of range");
   }
+  if (config_.block_size == 0) throw scheduler.error("block_size", "out of range");
+  if (config_.kv_windows.empty()) throw scheduler.error("kv_windows", "out of range");
   at_ = line + 1;
+}
+
+size_t RunReader::check_first_line() const {
+  const std::string start = fmt::format("{{\"{}\":", kFormatKey);
+  const std::string_view head = std::string_view(data_).substr(0, start.size());
+  if (data_.empty())
+    throw file_error(path_, "empty: no decision log, or its server did not get to its first line");
+  if (head != std::string_view(start).substr(0, head.size())) {
+    throw file_error(path_, "no decision log (what --decision-log writes begins with " + start + ")");
+  }
+  const size_t line = data_.find('\n');
+  if (line == std::string::npos) throw file_error(path_, "a decision log that ends within its first line");
+  return line;
 }
 
 Error RunReader::broken(std::string_view what) const { return file_error(path_, at_, what); }
@@ -46,10 +68,7 @@ uint64_t RunReader::number() {
   }
 }
 
-int64_t RunReader::signed_number() {
-  const uint64_t value = number();
-  return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
-}
+int64_t RunReader::signed_number() { return unzigzag(number()); }
 
 template <typename T>
 T RunReader::bounded(uint64_t most) {
@@ -84,13 +103,18 @@ RunAdd RunReader::add() {
   if (const auto expected = bounded<uint64_t>(uint64_t{UINT32_MAX} + 1); expected > 0) {
     spec.expected_tokens = static_cast<uint32_t>(expected - 1);
   }
+  const uint64_t length = number();
+  if (length > data_.size() - at_) throw EndOfFile{};
+  out.name = data_.substr(at_, length);
+  at_ += length;
   return out;
 }
 
 RunCommit RunReader::commit() {
+  RunCommit out;
+  out.now = signed_number();
   const uint64_t count = number();
   if (count > data_.size() - at_) throw EndOfFile{};
-  RunCommit out;
   out.results.resize(count);
   for (RunCommit::Result& result : out.results) {
     const auto value = bounded<uint64_t>(uint64_t{INT32_MAX} + 2);
@@ -115,6 +139,23 @@ RunRestore RunReader::restore() {
   return out;
 }
 
+Decision RunReader::decision(DecisionKind kind) {
+  Decision out;
+  out.step = step_;
+  out.kind = kind;
+  out.seq = number();
+  out.a = bounded<uint32_t>(UINT32_MAX);
+  out.b = bounded<uint32_t>(UINT32_MAX);
+  const bool copies = kind == DecisionKind::kCopy;
+  const bool names_block = copies || kind == DecisionKind::kAllocate || kind == DecisionKind::kShare ||
+                           kind == DecisionKind::kRelease || kind == DecisionKind::kEvict;
+  const uint32_t block = copies ? std::max(out.a, out.b) : out.a;
+  if (names_block && block >= config_.num_blocks) {
+    throw broken(fmt::format("block {} in a pool of {}", block, config_.num_blocks));
+  }
+  return out;
+}
+
 std::optional<RunEvent> RunReader::next() {
   if (at_ == data_.size()) return std::nullopt;
   try {
@@ -123,7 +164,8 @@ std::optional<RunEvent> RunReader::next() {
       case kAddRecord:
         return add();
       case kAbortRecord:
-        return RunAbort{number()};
+      case kStopRecord:
+        return RunAbort{number(), kind == kStopRecord};
       case kPlanRecord:
         ++step_;
         return RunPlan{signed_number()};
@@ -143,13 +185,7 @@ std::optional<RunEvent> RunReader::next() {
       --at_;
       throw broken(fmt::format("no record of kind {}", static_cast<int>(kind)));
     }
-    Decision out;
-    out.step = step_;
-    out.kind = static_cast<DecisionKind>(decision);
-    out.seq = number();
-    out.a = bounded<uint32_t>(UINT32_MAX);
-    out.b = bounded<uint32_t>(UINT32_MAX);
-    return out;
+    return this->decision(static_cast<DecisionKind>(decision));
   } catch (const EndOfFile&) {
     truncated_ = true;
     at_ = data_.size();

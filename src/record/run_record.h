@@ -18,8 +18,9 @@
 // A file is one line of JSON (the format's number, the scheduler's configuration), then records, each a byte
 // that says its kind and numbers (LEB128, signed ones zigzag). Inputs are everything that Scheduler was
 // called with: add, abort, plan, commit, reset, restore. Decisions are what it told its DecisionSink in
-// between; a run is made again from its inputs alone. Prompts and sampled tokens are in it: who may not read
-// those may not read the file.
+// between; a run is made again from its inputs alone. Names and the times of results are in it for who reads
+// it; nothing is decided by them. Prompts and sampled tokens are in it: who may not read those may not read
+// the file.
 namespace quire {
 
 // What a person reads, in the order of the enumerators.
@@ -31,10 +32,12 @@ inline constexpr std::string_view kWaitNames[] = {"none",         "slots",      
 
 /// Inputs.
 struct RunAdd {
-  SeqSpec spec;  // without its sampling parameters: they decide nothing here
+  SeqSpec spec;      // without its sampling parameters: they decide nothing here
+  std::string name;  // what its client knows the request by; may be empty, and any bytes
 };
 struct RunAbort {
   SeqId id = 0;
+  bool stop_string = false;  // its text is complete; else its client went away, or all was ended
 };
 struct RunPlan {
   Nanos now = 0;
@@ -46,6 +49,7 @@ struct RunCommit {
     bool failed = false;
   };
   std::vector<Result> results;
+  Nanos now = 0;  // on the clock of RunPlan::now; 0: not known
 };
 struct RunReset {};
 /// What the prefix cache began with; of the blocks only whether there is one.
@@ -67,10 +71,11 @@ class RunWriter final : public DecisionSink {
 
   /// First.
   void begin(const SchedulerConfig& config);
-  void add(const SeqSpec& spec);
-  void abort(SeqId id);
+  void add(const SeqSpec& spec, std::string_view name = {});
+  void abort(SeqId id, bool stop_string = false);
   void plan(Nanos now);
-  void commit(const StepResult& result);
+  /// `now`: when the executor was done, 0 if nobody knows.
+  void commit(const StepResult& result, Nanos now = 0);
   void reset();
   void restore(const std::vector<PrefixNode>& nodes);
   void take(const Decision& decision) override;
@@ -86,10 +91,12 @@ class RunWriter final : public DecisionSink {
   std::string buffer_;
 };
 
-/// Reads such a file. Bounded by it: no number in it makes more be allocated than it is long.
+/// Reads such a file. Bounded by it: no number in it makes more be allocated than it is long. Every block
+/// that it names is one of the pool.
 class RunReader {
  public:
-  /// Throws Error, naming file and byte, as next() does.
+  /// Throws Error, naming file and byte, as next() does: also of a file that is none of these, or of another
+  /// version's.
   explicit RunReader(const std::filesystem::path& path);
 
   const SchedulerConfig& config() const { return config_; }
@@ -99,6 +106,7 @@ class RunReader {
   bool truncated() const { return truncated_; }
 
  private:
+  size_t check_first_line() const;
   uint64_t number();
   int64_t signed_number();
   template <typename T>
@@ -107,7 +115,7 @@ class RunReader {
   RunAdd add();
   RunCommit commit();
   RunRestore restore();
-  Decision decision();
+  Decision decision(DecisionKind kind);
   Error broken(std::string_view what) const;
 
   std::filesystem::path path_;
@@ -126,6 +134,7 @@ struct Replay {
   uint64_t digest = 0;                       // of the new run
   std::optional<uint64_t> recorded;          // what the file says; nullopt if it was cut off
   std::optional<uint64_t> first_difference;  // number of the first decision that differs
+  std::vector<BlockId> cached_at_end;        // of the new run, held by nobody; ascending
   bool same() const { return recorded == digest && !first_difference; }
 };
 Replay replay(const std::filesystem::path& path);

@@ -1,270 +1,400 @@
 #include "record/run_story.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/kv_windows.h"
+#include "record/run_state.h"
+#include "record/wait_story.h"
+
 namespace quire {
 namespace {
 
-constexpr size_t kHoldersNamed = 3;
+std::string ordinal(uint32_t n) {
+  if (n % 100 >= 11 && n % 100 <= 13) return fmt::format("{}th", n);
+  static constexpr const char* kEndings[] = {"th", "st", "nd", "rd", "th", "th", "th", "th", "th", "th"};
+  return fmt::format("{}{}", n, kEndings[n % 10]);
+}
 
-std::string plural(uint64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+/// Why Scheduler::add refuses it; it does not record which of its reasons it was.
+std::string why_refused(const RunAdd& add, const RunState& state) {
+  const SchedulerConfig& config = state.config();
+  const uint64_t length = add.spec.prompt.size() + uint64_t{add.spec.max_tokens};
+  if (length > config.max_model_len) {
+    return fmt::format("{} tokens of prompt and answer are more than the {} of the longest sequence", length,
+                       config.max_model_len);
+  }
+  const uint64_t fits =
+      longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len);
+  if (length > fits + 1) {
+    return fmt::format("{} tokens of prompt and answer are more than the {} that fit in the pool", length,
+                       fits);
+  }
+  if (state.waiting() >= config.max_waiting) return fmt::format("{} waited already", state.waiting());
+  return "its number was taken, or it was no sequence that can run";
 }
 
 /// Follows the run and writes down what each decision means.
-class Teller {
+class Teller final : public RunListener {
  public:
-  Teller(RunStory& story, std::optional<SeqId> only) : story_(story), only_(only) {}
+  Teller(RunStory& story, const WhoseLines& whose) : story_(story), whose_(whose) {}
 
-  void tell(const RunEvent& event) {
-    if (const auto* add = std::get_if<RunAdd>(&event)) return tell(*add);
-    if (const auto* commit = std::get_if<RunCommit>(&event)) return tell(*commit);
-    if (const auto* decision = std::get_if<Decision>(&event)) return tell(*decision);
-    if (const auto* end = std::get_if<RunEnd>(&event)) story_.digest = end->digest;
-    if (!std::holds_alternative<RunPlan>(event)) return;
-    count_waits();
-    ++story_.steps;
-    planned_.clear();
-  }
-  /// The last plan has no plan behind it.
-  void end() { count_waits(); }
+  void before(const RunEvent& event, const RunState& state) override;
+  void planned(const RunState& state) override;
+  void end();
 
  private:
   /// What is under way with a sequence, not yet told.
-  struct State {
+  struct Life {
     size_t index = 0;  // in story_.sequences
-    WaitReason waits = WaitReason::kNone;
-    uint32_t needs = 0;
-    uint64_t waits_since = 0;
-    uint32_t blocks = 0;
-    uint32_t known_tokens = 0;
-    uint64_t decodes_since = 0;  // step of the first decode not told; 0: none
-    uint32_t decodes = 0;
-    bool waiting = false;
+    bool told = false;
+    Phase doing = Phase::kQueued;
+    uint64_t since = 0;  // step; 0: nothing
+    uint64_t until = 0;
+    uint64_t tokens = 0;       // computed meanwhile
+    uint64_t position = 0;     // of the first of them
+    bool first_token = false;  // sampled meanwhile
+    std::vector<WaitSpan> waits;
+    uint32_t hit = 0;        // tokens, in the admission under way
+    uint32_t moved_in = 0;   // blocks
+    uint32_t given_up = 0;   // tokens, by the last preemption
+    uint64_t preempted = 0;  // step of it
+    bool has_run = false;
   };
 
-  SequenceStory& of(const State& state) { return story_.sequences[state.index]; }
+  SequenceStory& of(const Life& life) { return story_.sequences[life.index]; }
+  void say(const Life& life, uint64_t from, uint64_t to, std::string text) {
+    if (life.told) of(life).lines.push_back({from, to, std::move(text)});
+  }
+  void say(const Life& life, std::string text) { say(life, step_, step_, std::move(text)); }
 
-  void say(const State& state, std::string line) {
-    SequenceStory& sequence = of(state);
-    if (!only_ || *only_ == sequence.id) sequence.lines.push_back(std::move(line));
-  }
-  void say_now(const State& state, const std::string& what) {
-    say(state, fmt::format("step {}: {}", story_.steps, what));
-  }
-
-  void tell(const RunAdd& add) {
-    SequenceStory& made = story_.sequences.emplace_back();
-    made.id = add.spec.id;
-    made.fork_of = add.spec.fork_of;
-    made.prompt_tokens = static_cast<uint32_t>(add.spec.prompt.size());
-    made.max_tokens = add.spec.max_tokens;
-    made.arrived = story_.steps;
-    made.refused = "refused: it does not fit, the queue is full, or its number is taken";
-    const uint64_t ahead = std::ranges::count_if(states_, [](const auto& s) { return s.second.waiting; });
-    State state;
-    state.index = story_.sequences.size() - 1;
-    state.known_tokens = made.prompt_tokens;
-    if (states_.contains(made.id)) return;
-    states_.emplace(made.id, state);
-    say(state, fmt::format("after step {}: arrives with {} and asks for {} more; {} before it", story_.steps,
-                           plural(made.prompt_tokens, "token"), made.max_tokens,
-                           ahead == 1 ? "one waits" : fmt::format("{} wait", ahead)));
-  }
-
-  void tell(const RunCommit& commit) {
-    for (size_t i = 0; i < std::min(commit.results.size(), planned_.size()); ++i) {
-      const auto found = states_.find(planned_[i]);
-      if (found == states_.end() || !commit.results[i].token) continue;
-      SequenceStory& sequence = of(found->second);
-      if (!sequence.first_token) sequence.first_token = story_.steps;
-      ++sequence.generated;
-      ++found->second.known_tokens;
-    }
-  }
-
-  void tell(const Decision& decision) {
-    ++story_.decisions;
-    if (decision.kind == DecisionKind::kEvict) ++story_.evictions;
-    if (decision.kind == DecisionKind::kAllocate) take(decision.a, decision.seq, +1);
-    if (decision.kind == DecisionKind::kShare) take(decision.a, decision.seq, +1);
-    if (decision.kind == DecisionKind::kRelease) take(decision.a, decision.seq, -1);
-    if (decision.kind == DecisionKind::kCopy) ++story_.copies;
-    const auto found = states_.find(decision.seq);
-    if (found == states_.end()) return;
-    State& state = found->second;
-    SequenceStory& sequence = of(state);
-    switch (decision.kind) {
-      case DecisionKind::kAdd:
-        sequence.refused.clear();
-        state.waiting = true;
-        state.waits_since = story_.steps + 1;
-        break;
-      case DecisionKind::kSkip:
-        say_waited(state);
-        state.waits = static_cast<WaitReason>(std::min<uint32_t>(decision.a, std::size(kWaitNames) - 1));
-        state.needs = decision.b;
-        state.waits_since = story_.steps;
-        if (state.waits == WaitReason::kBlocks) holders_ = largest_holders();
-        break;
-      case DecisionKind::kHit:
-        if (!sequence.admitted) sequence.hit_tokens = decision.a;
-        say_waited(state);
-        say_now(state,
-                fmt::format("finds the K/V of {} of its {} tokens in the pool", decision.a, decision.b));
-        break;
-      case DecisionKind::kAdmit:
-        say_waited(state);
-        state.waiting = false;
-        state.waits = WaitReason::kNone;
-        if (!sequence.admitted) sequence.admitted = story_.steps;
-        say_now(state,
-                fmt::format("comes in at slot {}, with {} to compute", decision.a,
-                            plural(state.known_tokens - std::min(state.known_tokens, decision.b), "token")));
-        break;
-      case DecisionKind::kChunk:
-        tell_chunk(state, decision);
-        break;
-      case DecisionKind::kCopy:
-        say_decodes(state);
-        say_now(state, fmt::format("copies block {} to {}, which others hold too", decision.a, decision.b));
-        break;
-      case DecisionKind::kPreempt:
-        say_decodes(state);
-        ++sequence.preemptions;
-        state.waiting = true;
-        state.waits_since = story_.steps;
-        say_now(state, fmt::format("gives way ({} preemption): the K/V of {} is given up",
-                                   ordinal(decision.b), plural(decision.a, "token")));
-        break;
-      case DecisionKind::kSwapOut:
-        sequence.swapped_blocks += decision.a;
-        say_now(state, fmt::format("but {} moved to the host", plural(decision.a, "block")));
-        break;
-      case DecisionKind::kSwapIn:
-        say_now(state, fmt::format("has {} moved back from the host", plural(decision.a, "block")));
-        break;
-      case DecisionKind::kFinish:
-        tell_finish(state, decision);
-        break;
-      default:
-        break;
-    }
-  }
-
-  void tell_chunk(State& state, const Decision& decision) {
-    planned_.push_back(decision.seq);
-    if (decision.b == 1 && of(state).first_token) {
-      if (state.decodes++ == 0) state.decodes_since = story_.steps;
-      return;
-    }
-    say_decodes(state);
-    say_now(state, fmt::format("computes {} from position {} on", plural(decision.b, "token"), decision.a));
-  }
-
-  void tell_finish(State& state, const Decision& decision) {
-    static constexpr std::string_view kEnds[] = {"a stop token or stop string", "its length", "an abort",
-                                                 "an error of the executor"};
-    say_waited(state);
-    say_decodes(state);
-    SequenceStory& sequence = of(state);
-    sequence.ended = story_.steps;
-    sequence.finish = static_cast<FinishReason>(std::min<uint32_t>(decision.a, std::size(kEnds) - 1));
-    say_now(state, fmt::format("ends by {}, after {}", kEnds[static_cast<size_t>(*sequence.finish)],
-                               plural(sequence.generated, "token")));
-    state.waiting = false;
-  }
-
-  static std::string ordinal(uint32_t n) {
-    if (n % 100 >= 11 && n % 100 <= 13) return fmt::format("{}th", n);
-    static constexpr const char* kEndings[] = {"th", "st", "nd", "rd", "th", "th", "th", "th", "th", "th"};
-    return fmt::format("{}{}", n, kEndings[n % 10]);
-  }
-
-  void take(uint32_t block, SeqId seq, int change) {
-    const auto found = states_.find(seq);
-    if (found != states_.end()) found->second.blocks += static_cast<uint32_t>(change);
-    uint32_t& holders = holders_of_[block];
-    held_ += holders == 0 && change > 0 ? 1 : 0;
-    holders += static_cast<uint32_t>(change);
-    held_ -= holders == 0 && change < 0 ? 1 : 0;
-    story_.most_blocks_held = std::max(story_.most_blocks_held, held_);
-  }
-
-  std::string largest_holders() const {
-    std::vector<std::pair<uint32_t, SeqId>> held;
-    for (const auto& [id, state] : states_) {
-      if (state.blocks > 0) held.emplace_back(state.blocks, id);
-    }
-    std::ranges::sort(held, [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first > b.first : a.second < b.second;
-    });
-    std::string out;
-    for (size_t i = 0; i < std::min(kHoldersNamed, held.size()); ++i) {
-      out += fmt::format("{}#{}: {}", i == 0 ? "" : ", ", held[i].second, held[i].first);
-    }
-    if (held.size() > kHoldersNamed) out += fmt::format(", and {} others", held.size() - kHoldersNamed);
-    return out;
-  }
-
-  void count_waits() {
-    for (auto& [id, state] : states_) {
-      if (state.waiting && state.waits != WaitReason::kNone) ++of(state).waited[state.waits];
-    }
-  }
-
-  void say_waited(State& state) {
-    const uint64_t steps = story_.steps - std::min(story_.steps, state.waits_since);
-    if (!state.waiting || state.waits == WaitReason::kNone || steps == 0) return;
-    std::string why;
-    switch (state.waits) {
-      case WaitReason::kNone:
-        break;
-      case WaitReason::kSlots:
-        why = fmt::format("for a slot: {} run", story_.config.max_num_seqs);
-        break;
-      case WaitReason::kBudget:
-        why = "for the token budget of a step";
-        break;
-      case WaitReason::kBlocks:
-        why = fmt::format("for {} (held by {})", plural(state.needs, "block"), holders_);
-        break;
-      case WaitReason::kOrder:
-        why = "behind others, by policy order";
-        break;
-      case WaitReason::kParent:
-        why = "for the prompt that it shares";
-        break;
-      case WaitReason::kPreempt:
-        why = "since blocks ran out and somebody gave way";
-        break;
-      case WaitReason::kBatch:
-        why = "for the batch to end";
-        break;
-    }
-    say(state, fmt::format("step {}: waits {} {}", state.waits_since, plural(steps, "step"), why));
-    state.waits = WaitReason::kNone;
-  }
-
-  void say_decodes(State& state) {
-    if (state.decodes == 0) return;
-    say(state, fmt::format("step {}: decodes {}", state.decodes_since, plural(state.decodes, "token")));
-    state.decodes = 0;
-  }
+  void tell_add(const RunAdd& add, const RunState& state);
+  void tell_commit(const RunCommit& commit, const RunState& state);
+  void tell_decision(const Decision& decision, const RunState& state);
+  void tell_admit(Life& life, const Decision& decision, const LiveSequence& seq);
+  void tell_preempt(Life& life, const Decision& decision, const RunState& state);
+  void tell_swap_out(Life& life, const Decision& decision);
+  void tell_finish(Life& life, const Decision& decision);
+  void settle_preemption(const RunState& state);
+  void note_wait(Life& life, const LiveSequence& seq, const RunState& state);
+  /// Tells what went on until now, and that it does no more.
+  void flush(Life& life);
+  std::string doing_text(const Life& life);
 
   RunStory& story_;
-  std::optional<SeqId> only_;
-  std::map<SeqId, State> states_;
-  std::unordered_map<uint32_t, uint32_t> holders_of_;  // by block
-  uint64_t held_ = 0;
-  std::vector<SeqId> planned_;  // of this step, in the order of the plan
-  std::string holders_;         // when the first in the queue began to wait for blocks
+  const WhoseLines& whose_;
+  uint64_t step_ = 0;
+  Nanos now_ = 0;  // of the last plan or result
+  std::optional<Nanos> started_;
+  std::map<SeqId, Life> lives_;
+  std::optional<Life> added_;
+  std::optional<SeqId> victim_;  // whose preemption is told when it is known whether it was swapped out
+  bool stop_string_ = false;     // of the abort under way
+  bool restoring_ = false;       // the prefix cache
+  BlockHolders holders_;
 };
+
+void Teller::before(const RunEvent& event, const RunState& state) {
+  if (victim_) {
+    const auto* decision = std::get_if<Decision>(&event);
+    if (decision == nullptr || decision->kind != DecisionKind::kSwapOut) settle_preemption(state);
+  }
+  if (const auto* decision = std::get_if<Decision>(&event)) return tell_decision(*decision, state);
+  added_.reset();
+  restoring_ = std::holds_alternative<RunRestore>(event);
+  if (const auto* add = std::get_if<RunAdd>(&event)) {
+    tell_add(*add, state);
+  } else if (const auto* abort = std::get_if<RunAbort>(&event)) {
+    stop_string_ = abort->stop_string;
+  } else if (const auto* plan = std::get_if<RunPlan>(&event)) {
+    step_ = ++story_.steps;
+    now_ = plan->now;
+    if (!started_) started_ = plan->now;
+  } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
+    tell_commit(*commit, state);
+  } else if (const auto* end = std::get_if<RunEnd>(&event)) {
+    story_.digest = end->digest;
+  }
+}
+
+void Teller::tell_add(const RunAdd& add, const RunState& state) {
+  SequenceStory& made = story_.sequences.emplace_back();
+  made.id = add.spec.id;
+  made.name = add.name;
+  made.fork_of = add.spec.fork_of;
+  made.prompt_tokens = static_cast<uint32_t>(add.spec.prompt.size());
+  made.max_tokens = add.spec.max_tokens;
+  made.arrived = step_;
+  made.refused = why_refused(add, state);
+  made.arrived_at = add.spec.arrived;
+  Life& life = added_.emplace();
+  life.index = story_.sequences.size() - 1;
+  life.told = whose_ && whose_(made.id, made.name);
+  say(life,
+      fmt::format("arrives{}: {} of prompt, at most {} to generate; {} before it",
+                  step_ == 0 ? "" : " after this step", plural(made.prompt_tokens, "token"), made.max_tokens,
+                  state.waiting() == 0   ? "nobody waits"
+                  : state.waiting() == 1 ? "one waits"
+                                         : fmt::format("{} wait", state.waiting())));
+}
+
+void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
+  now_ = std::max(now_, commit.now);
+  for (size_t i = 0; i < std::min(commit.results.size(), state.planned().size()); ++i) {
+    const auto found = lives_.find(state.planned()[i]);
+    if (found == lives_.end() || !commit.results[i].token) continue;
+    SequenceStory& sequence = of(found->second);
+    ++sequence.generated;
+    if (sequence.first_token) continue;
+    sequence.first_token = step_;
+    sequence.ttft = now_ - sequence.arrived_at;
+    found->second.first_token = true;
+  }
+}
+
+void Teller::tell_decision(const Decision& decision, const RunState& state) {
+  ++story_.decisions;
+  if (restoring_) {  // held only until all are there
+    story_.restored += decision.kind == DecisionKind::kAllocate ? 1 : 0;
+    return;
+  }
+  if (decision.kind == DecisionKind::kEvict) ++story_.evictions;
+  if (decision.kind == DecisionKind::kCopy) ++story_.copies;
+  if (decision.kind == DecisionKind::kAdd && added_) {
+    story_.sequences[added_->index].refused.clear();
+    lives_.insert_or_assign(decision.seq, *std::exchange(added_, std::nullopt));
+  }
+  story_.most_blocks_held = std::max(story_.most_blocks_held, state.blocks_held());
+  const auto found = lives_.find(decision.seq);
+  const LiveSequence* seq = state.find(decision.seq);
+  if (found == lives_.end() || seq == nullptr) return;
+  Life& life = found->second;
+  switch (decision.kind) {
+    case DecisionKind::kHit:
+      life.hit = decision.a;
+      break;
+    case DecisionKind::kSwapIn:
+      life.moved_in = decision.a;
+      break;
+    case DecisionKind::kAdmit:
+      tell_admit(life, decision, *seq);
+      break;
+    case DecisionKind::kCopy:
+      flush(life);
+      say(life, fmt::format("writes to a copy of block {}, which others hold too: block {}", decision.a,
+                            decision.b));
+      break;
+    case DecisionKind::kPreempt:
+      tell_preempt(life, decision, state);
+      break;
+    case DecisionKind::kSwapOut:
+      tell_swap_out(life, decision);
+      break;
+    case DecisionKind::kFinish:
+      tell_finish(life, decision);
+      lives_.erase(found);
+      break;
+    default:
+      break;
+  }
+}
+
+void Teller::tell_admit(Life& life, const Decision& decision, const LiveSequence& seq) {
+  flush(life);
+  SequenceStory& story = of(life);
+  const uint32_t there = std::min(decision.b, seq.total);
+  const uint32_t hit = std::min(std::exchange(life.hit, 0), there);
+  const uint32_t blocks = std::exchange(life.moved_in, 0);
+  std::string text;
+  if (!life.has_run) {
+    text = fmt::format("comes in at slot {}", decision.a);
+    story.admitted = step_;
+    story.hit_tokens = hit;
+  } else {
+    text = fmt::format("comes back at slot {}, {} after it was preempted", decision.a,
+                       plural(step_ - life.preempted, "step"));
+    const uint32_t lost = std::exchange(life.given_up, 0);
+    story.found_tokens += std::min(hit, lost);
+    story.returned_tokens += std::min(there, lost) - std::min(hit, lost);
+    story.again_tokens += lost - std::min(there, lost);
+    story.swapped_in += blocks;
+  }
+  life.has_run = true;
+  if (hit > 0) {
+    text += fmt::format(
+        "; the K/V of {} of its {} tokens is {}", hit, seq.total,
+        seq.parent && !story.first_token ? "shared or in the prefix cache" : "in the prefix cache");
+  }
+  if (there > hit) {
+    text +=
+        fmt::format("; that of {} more comes back from the host ({})", there - hit, plural(blocks, "block"));
+  }
+  text += fmt::format("; {} to compute", plural(seq.total - there, "token"));
+  say(life, std::move(text));
+}
+
+void Teller::tell_preempt(Life& life, const Decision& decision, const RunState& state) {
+  flush(life);
+  SequenceStory& story = of(life);
+  ++story.preemptions;
+  story.lost_tokens += decision.a;
+  life.given_up = decision.a;
+  life.preempted = step_;
+  const LiveSequence* needy = state.needy();
+  std::string text = fmt::format("is preempted, for the {} time: ", ordinal(decision.b));
+  if (needy == nullptr) {
+    text += "no block was left";
+  } else {
+    text += needy->id == decision.seq ? "no block was left for its own next token"
+                                      : fmt::format("no block was left for the next token of #{}", needy->id);
+    switch (state.config().victim) {
+      case VictimKind::kLastAdmitted:
+        text += ", and of those that could give way it came in last";
+        break;
+      case VictimKind::kLowestPriority:
+        text += ", and of those that could give way it has the lowest priority";
+        break;
+      case VictimKind::kLeastProgress:
+        text += ", and of those that could give way it had computed least";
+        break;
+    }
+  }
+  text += fmt::format(". The K/V of {} ({}) ", plural(decision.a, "token"),
+                      plural(state.find(decision.seq)->blocks, "block"));
+  say(life, std::move(text));
+  victim_ = decision.seq;
+}
+
+void Teller::tell_swap_out(Life& life, const Decision& decision) {
+  of(life).swapped_out += decision.a;
+  if (life.told && victim_) of(life).lines.back().text += "is moved to the host";
+  victim_.reset();
+}
+
+void Teller::settle_preemption(const RunState& state) {
+  const auto found = lives_.find(*std::exchange(victim_, std::nullopt));
+  if (found == lives_.end() || !found->second.told) return;
+  std::string& text = of(found->second).lines.back().text;
+  const LiveSequence* seq = state.find(found->first);
+  text += "is given up: what is not found in the prefix cache later is computed again";
+  if (state.config().preemption == PreemptionKind::kRecompute) return;
+  // Not the blocks that it shares any more, but those it had; they are released after this.
+  const bool full = seq != nullptr && seq->blocks > state.host_blocks_free();
+  text += full ? fmt::format(" (the host pool has only {} free)", plural(state.host_blocks_free(), "block"))
+               : " (that is expected to be quicker than to move it to the host and back)";
+}
+
+void Teller::tell_finish(Life& life, const Decision& decision) {
+  static constexpr std::string_view kEnds[] = {
+      "a stop token", "all the tokens it may generate are there",
+      "ended from outside: its client went away, its beam was given up, or the server ended",
+      "the executor failed"};
+  flush(life);
+  SequenceStory& story = of(life);
+  const size_t reason = std::min<size_t>(decision.a, std::size(kEnds) - 1);
+  story.ended = step_;
+  story.finish = static_cast<FinishReason>(reason);
+  const bool by_string = story.finish == FinishReason::kAbort && std::exchange(stop_string_, false);
+  if (by_string) story.finish = FinishReason::kStop;
+  story.total = now_ - story.arrived_at;
+  say(life, fmt::format("ends after {}: {}", plural(story.generated, "generated token"),
+                        by_string ? "a stop string" : kEnds[reason]));
+}
+
+void Teller::planned(const RunState& state) {
+  if (victim_) settle_preemption(state);
+  holders_.note(state);
+  for (const auto& [id, seq] : state.live()) {
+    const auto found = lives_.find(id);
+    if (found == lives_.end()) continue;
+    Life& life = found->second;
+    const Phase phase = seq.phase();
+    const bool computes = phase == Phase::kPrefill || phase == Phase::kDecode;
+    if (life.since != 0 && life.doing != phase) flush(life);
+    if (life.since == 0) {
+      life.since = step_;
+      life.doing = phase;
+      life.position = seq.computed;
+    }
+    life.until = step_;
+    if (computes) {
+      life.tokens += seq.planned;
+    } else if (phase != Phase::kStalled) {
+      note_wait(life, seq, state);
+    }
+  }
+}
+
+void Teller::note_wait(Life& life, const LiveSequence& seq, const RunState& state) {
+  SequenceStory& story = of(life);
+  ++story.waited[seq.waits];
+  if (!life.has_run) ++story.queued;
+  std::optional<SeqId> behind;
+  bool behind_waits = false;
+  if (seq.waits == WaitReason::kParent && seq.parent) {
+    behind = seq.parent;
+    const LiveSequence* parent = state.find(*seq.parent);
+    behind_waits = parent != nullptr && !parent->running;
+  }
+  if (seq.waits == WaitReason::kOrder) {
+    if (const LiveSequence* first = state.first_in_line()) behind = first->id;
+  }
+  if (behind) ++story.behind[*behind];
+  const WaitSpan now{seq.waits, behind, behind_waits, seq.waits == WaitReason::kBlocks ? seq.needs : 0,
+                     step_,     step_};
+  if (!life.told) return;
+  if (!life.waits.empty() && life.waits.back().reason == now.reason &&
+      life.waits.back().behind == now.behind && life.waits.back().behind_waits == now.behind_waits &&
+      life.waits.back().needs == now.needs && life.waits.back().to + 1 == step_) {
+    life.waits.back().to = step_;
+  } else {
+    life.waits.push_back(now);
+  }
+}
+
+std::string Teller::doing_text(const Life& life) {
+  const SequenceStory& story = story_.sequences[life.index];
+  const uint64_t steps = life.until - life.since + 1;
+  std::string text;
+  switch (life.doing) {
+    case Phase::kPrefill:
+      text = fmt::format("computes {}, from position {} on{}", plural(life.tokens, "token"), life.position,
+                         steps == 1 ? "" : fmt::format(", in {} steps", steps));
+      break;
+    case Phase::kDecode:
+      text = life.tokens == 1 ? "decodes a token" : fmt::format("decodes {}", plural(life.tokens, "token"));
+      break;
+    case Phase::kStalled:
+      text = fmt::format("holds its slot and computes nothing for {}: no block is left for its next token",
+                         plural(steps, "step"));
+      break;
+    default:
+      text = wait_text(life.waits, holders_, story_.config);
+      break;
+  }
+  if (life.first_token) {
+    text += fmt::format(", and samples its first token, {} after it arrived", duration_text(*story.ttft));
+  }
+  return text;
+}
+
+void Teller::flush(Life& life) {
+  if (life.since == 0) return;
+  if (life.told) say(life, life.since, life.until, doing_text(life));
+  life.since = 0;
+  life.tokens = 0;
+  life.first_token = false;
+  life.waits.clear();
+}
+
+void Teller::end() {
+  for (auto& [id, life] : lives_) flush(life);
+  story_.duration = started_ ? now_ - *started_ : 0;
+}
 
 }  // namespace
 
@@ -273,15 +403,37 @@ uint64_t SequenceStory::steps_waited() const {
                          [](uint64_t sum, const auto& each) { return sum + each.second; });
 }
 
-RunStory tell_run(const std::filesystem::path& path, std::optional<SeqId> only) {
+WaitReason SequenceStory::waited_most_for() const {
+  const auto most = std::ranges::max_element(waited, {}, [](const auto& each) { return each.second; });
+  return most == waited.end() ? WaitReason::kNone : most->first;
+}
+
+RunStory tell_run(const std::filesystem::path& path, const WhoseLines& whose_lines) {
   RunStory story;
   RunReader reader(path);
   story.config = reader.config();
-  Teller teller(story, only);
-  while (const auto event = reader.next()) teller.tell(*event);
+  Teller teller(story, whose_lines);
+  follow_run(reader, teller);
   teller.end();
   story.truncated = reader.truncated();
   return story;
+}
+
+std::string duration_text(Nanos nanos) {
+  const double seconds = static_cast<double>(nanos) / 1e9;
+  const double size = std::abs(seconds);
+  const auto digits = [](double value) { return value < 10 ? 2 : value < 100 ? 1 : 0; };
+  if (size < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (size < 1) return fmt::format("{:.{}f} ms", seconds * 1e3, digits(size * 1e3));
+  return fmt::format("{:.{}f} s", seconds, digits(size));
+}
+
+std::string_view wait_name(WaitReason reason) { return kWaitNames[static_cast<size_t>(reason)]; }
+
+std::string_view end_name(const SequenceStory& story) {
+  static constexpr std::string_view kEnds[] = {"stop", "length", "aborted", "error"};
+  if (!story.refused.empty()) return "refused";
+  return story.finish ? kEnds[static_cast<size_t>(*story.finish)] : "runs on";
 }
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <boost/json/serialize.hpp>
 
 #include "record/config_json.h"
+#include "record/leb128.h"
 #include "record/run_format.h"
 #include "record/run_record.h"
 
@@ -10,9 +11,6 @@ namespace quire {
 namespace {
 
 constexpr size_t kFlushAbove = size_t{1} << 16;
-uint64_t zigzag(int64_t value) {
-  return (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);
-}
 
 }  // namespace
 
@@ -25,12 +23,9 @@ void RunWriter::begin(const SchedulerConfig& config) {
   flush();
 }
 
-void RunWriter::number(uint64_t value) {
-  for (; value >= 0x80; value >>= 7) buffer_.push_back(static_cast<char>(value | 0x80));
-  buffer_.push_back(static_cast<char>(value));
-}
+void RunWriter::number(uint64_t value) { append_leb128(buffer_, value); }
 
-void RunWriter::add(const SeqSpec& spec) {
+void RunWriter::add(const SeqSpec& spec, std::string_view name) {
   const auto tokens = [this](const std::vector<TokenId>& list) {
     number(list.size());
     for (const TokenId token : list) number(static_cast<uint32_t>(token));
@@ -47,11 +42,13 @@ void RunWriter::add(const SeqSpec& spec) {
   number(zigzag(spec.priority));
   number(spec.tenant);
   number(spec.expected_tokens ? uint64_t{*spec.expected_tokens} + 1 : 0);
+  number(name.size());
+  buffer_.append(name);
   flush_if_long();
 }
 
-void RunWriter::abort(SeqId id) {
-  buffer_.push_back(kAbortRecord);
+void RunWriter::abort(SeqId id, bool stop_string) {
+  buffer_.push_back(stop_string ? kStopRecord : kAbortRecord);
   number(id);
 }
 
@@ -60,8 +57,9 @@ void RunWriter::plan(Nanos now) {
   number(zigzag(now));
 }
 
-void RunWriter::commit(const StepResult& result) {
+void RunWriter::commit(const StepResult& result, Nanos now) {
   buffer_.push_back(kCommitRecord);
+  number(zigzag(now));
   number(result.seqs.size());
   for (const SeqResult& seq : result.seqs) {
     if (!seq.error.empty()) {

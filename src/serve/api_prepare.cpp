@@ -126,6 +126,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
       if (parsed->echo) job.style.echo.push_back(std::move(text));
     }
     job.requests.push_back(make_request(request, parsed->options, std::move(ids)));
+    job.requests.back().name = job.style.id;
     if (job.style.return_token_ids) job.style.prompt_ids.push_back(job.requests.back().prompt);
   }
   return job;
@@ -155,6 +156,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   auto ids = encode(*text, parsed->prompt.add_special_tokens, "messages");
   if (!ids) return failed<Job>(ids);
   job.requests.push_back(make_request(request, parsed->options, std::move(*ids)));
+  job.requests.back().name = job.style.id;
   if (job.style.return_token_ids) job.style.prompt_ids.push_back(job.requests.back().prompt);
   return job;
 }

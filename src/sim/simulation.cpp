@@ -34,7 +34,7 @@ bool Simulation::step() {
   StepResult result = executor_.wait(executor_.submit(plan));
   const Nanos took = result.times.compute;
   clock_.advance_to(clock_.now() + took);
-  for (const SeqEvent& event : scheduler_.commit(plan, std::move(result))) note_event(event);
+  for (const SeqEvent& event : scheduler_.commit(plan, std::move(result), clock_.now())) note_event(event);
   note_step(took);
   return true;
 }

@@ -2,6 +2,8 @@
 #include <stdexcept>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -32,10 +34,16 @@ void http_request(std::string_view input) {
     client.shutdown_send();
     client.read_rest();
   }
+  if (const std::string failure = service().engine().failure(); !failure.empty()) {
+    throw std::logic_error("the engine has failed: " + failure);
+  }
   // Nobody else is disturbed.
   static uint32_t runs = 0;
-  if (++runs % 64 == 0 && service().get("/health").status != 200) {
-    throw std::logic_error("the server is not well");
+  if (++runs % 64 == 0) {
+    const test::Answer health = service().get("/health");
+    if (health.status != 200) {
+      throw std::logic_error(fmt::format("the server is not well: {} {}", health.status, health.body));
+    }
   }
 }
 

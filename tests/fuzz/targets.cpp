@@ -16,6 +16,7 @@ constexpr std::array kTargets = {
     Target{"template-render", template_render, 8192},
     Target{"http", http_request, 4096},
     Target{"json-body", json_body, 4096},
+    Target{"decision-log", decision_log, 4096},
 };
 
 }  // namespace

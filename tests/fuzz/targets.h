@@ -37,5 +37,7 @@ void template_render(std::string_view input);
 void http_request(std::string_view input);
 /// The body of a request: as a completion, as a chat, and to /tokenize and /detokenize.
 void json_body(std::string_view input);
+/// What follows the first line of a decision log: told, made again, and shown as a page.
+void decision_log(std::string_view input);
 
 }  // namespace quire::fuzz

@@ -20,9 +20,28 @@ namespace {
 
 constexpr int kPatienceMs = 20000;
 
+/// Again when a signal came between: libFuzzer's alarm, for one.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 bool wait_readable(int socket, int milliseconds) {
   pollfd entry{.fd = socket, .events = POLLIN, .revents = 0};
-  return poll(&entry, 1, milliseconds) > 0;
+  return uninterrupted([&] { return poll(&entry, 1, milliseconds); }) > 0;
+}
+
+/// 0, or errno. A connect that a signal interrupts goes on by itself.
+int connect_to(int socket, const sockaddr_in& address) {
+  if (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return 0;
+  if (errno != EINTR) return errno;
+  pollfd entry{.fd = socket, .events = POLLOUT, .revents = 0};
+  if (uninterrupted([&] { return poll(&entry, 1, kPatienceMs); }) <= 0) return ETIMEDOUT;
+  int failed = 0;
+  socklen_t size = sizeof failed;
+  return getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &size) == 0 ? failed : errno;
 }
 
 }  // namespace
@@ -38,18 +57,18 @@ HttpClient::HttpClient(uint16_t port, int receive_buffer) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  for (int waited = 0; connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;) {
+  for (int waited = 0;;) {
+    const int failed = connect_to(socket_, address);
+    if (failed == 0) return;
     // Each connection holds its port for a minute after its end; after some ten thousand none is free at
     // first.
-    if (errno == EADDRNOTAVAIL && waited < kPatienceMs) {
-      constexpr int kPortWaitMs = 100;
-      poll(nullptr, 0, kPortWaitMs);
-      waited += kPortWaitMs;
-      continue;
+    if (failed != EADDRNOTAVAIL || waited >= kPatienceMs) {
+      close();
+      throw std::runtime_error(fmt::format("cannot connect: {}", std::strerror(failed)));
     }
-    const std::string why = std::strerror(errno);
-    close();
-    throw std::runtime_error("cannot connect: " + why);
+    constexpr int kPortWaitMs = 100;
+    poll(nullptr, 0, kPortWaitMs);
+    waited += kPortWaitMs;
   }
 }
 
@@ -63,7 +82,8 @@ void HttpClient::shutdown_send() { shutdown(socket_, SHUT_WR); }
 
 bool HttpClient::send(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent =
+        uninterrupted([&] { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL); });
     if (sent <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
@@ -73,7 +93,7 @@ bool HttpClient::send(std::string_view bytes) {
 bool HttpClient::fill() {
   char bytes[65536];
   if (!wait_readable(socket_, kPatienceMs)) return false;
-  const ssize_t got = recv(socket_, bytes, sizeof bytes, 0);
+  const ssize_t got = uninterrupted([&] { return recv(socket_, bytes, sizeof bytes, 0); });
   if (got <= 0) return false;
   buffer_.append(bytes, static_cast<size_t>(got));
   return true;
@@ -82,7 +102,7 @@ bool HttpClient::fill() {
 std::string HttpClient::read_rest(std::chrono::milliseconds patience) {
   char bytes[65536];
   while (wait_readable(socket_, static_cast<int>(patience.count()))) {
-    const ssize_t got = recv(socket_, bytes, sizeof bytes, 0);
+    const ssize_t got = uninterrupted([&] { return recv(socket_, bytes, sizeof bytes, 0); });
     if (got <= 0) break;
     buffer_.append(bytes, static_cast<size_t>(got));
   }
@@ -91,7 +111,8 @@ std::string HttpClient::read_rest(std::chrono::milliseconds patience) {
 
 bool HttpClient::closed_by_server() {
   char byte = 0;
-  return wait_readable(socket_, kPatienceMs) && recv(socket_, &byte, 1, 0) <= 0;
+  return wait_readable(socket_, kPatienceMs) &&
+         uninterrupted([&] { return recv(socket_, &byte, 1, 0); }) <= 0;
 }
 
 std::string HttpClient::read_until(std::string_view mark) {

@@ -1,0 +1,76 @@
+#include "record/display_text.h"
+
+#include <cstdint>
+
+#include <fmt/format.h>
+
+namespace quire {
+namespace {
+
+struct Character {
+  size_t bytes = 1;
+  uint32_t code = 0xFFFD;
+  bool valid = false;
+};
+
+/// The first character of `text`, which is not empty.
+Character first_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return {1, lead, true};
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
+  uint32_t code = lead & (0x7FU >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3FU);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  if (overlong || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {};
+  return {length, code, true};
+}
+
+/// Control characters, marks of direction, and what has no width.
+bool is_hidden(uint32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xAD || code == 0x61C ||
+         (code >= 0x200B && code <= 0x200F) || (code >= 0x2028 && code <= 0x202E) ||
+         (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF || (code >= 0xE0000 && code <= 0xE007F);
+}
+
+std::string shown(std::string_view text, bool escape_hidden) {
+  std::string out;
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    if (!character.valid) {
+      out += "\uFFFD";
+    } else if (escape_hidden && is_hidden(character.code)) {
+      out += fmt::format("\\u{{{:x}}}", character.code);
+    } else {
+      out += text.substr(0, character.bytes);
+    }
+    text.remove_prefix(character.bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string valid_utf8(std::string_view text) { return shown(text, false); }
+
+std::string printable(std::string_view text) { return shown(text, true); }
+
+std::string base64(std::string_view bytes) {
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const std::string_view part = bytes.substr(i, 3);
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k) bits = bits << 8 | (k < part.size() ? static_cast<uint8_t>(part[k]) : 0U);
+    for (size_t k = 0; k < 4; ++k) out += k <= part.size() ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+  }
+  return out;
+}
+
+}  // namespace quire

@@ -1,0 +1,235 @@
+// ---- what a step decided, in sentences ----
+
+const ORDER_WORDS = {
+  fcfs: "came earlier", srpt: "had less left to do", slo: "had less time to its deadline",
+  priority: "had precedence by priority and time of waiting", fair: "belongs to a tenant that had been served less",
+  lpm: "had more of its prompt in the prefix cache",
+};
+const VICTIM_WORDS = {
+  last: "of those that could give way it came in last",
+  priority: "of those that could give way it has the lowest priority",
+  "least-progress": "of those that could give way it had computed least",
+};
+
+/** A request's number, to choose it. */
+function ref(index, extra = "") {
+  const button = element("button", {
+    type: "button", class: `ref${index === view.request ? " chosen" : ""}`, onclick: () => choose({ request: index }),
+  }, `#${requests[index].id}${extra}`);
+  button.style.setProperty("--own", `var(--owner-${index % OWNERS})`);
+  return button;
+}
+
+/** Some of them, with commas; the rest behind a number. */
+function refs(indices, most = 14) {
+  const out = [];
+  const shown = indices.slice(0, most);
+  shown.forEach((index, i) => out.push(...withComma(ref(index), i + 1 < shown.length)));
+  if (indices.length > most) out.push(` and ${plural(indices.length - most, "other")}`);
+  return out;
+}
+
+/** A line may end after the comma, not before it. */
+function withComma(button, comma) {
+  return comma ? [element("span", { class: "nowrap" }, button, ","), " "] : [button];
+}
+
+function stepRef(step, text) {
+  return element("button", { type: "button", class: "ref plain", onclick: () => goTo(frameOf(step)) }, text);
+}
+
+function group(title, lines, kind = "") {
+  if (lines.length === 0) return "";
+  return element("div", { class: `group ${kind}` }, element("h3", {}, title),
+    element("ul", {}, ...lines.map((line) => element("li", {}, ...line))));
+}
+
+/** In a frame: requests by what they do. */
+function census(frame) {
+  const out = { prefill: [], decode: [], stalled: [], waits: [] };
+  requests.forEach((request, index) => {
+    const segment = segmentAt(request, frame);
+    if (segment === undefined) return;
+    if (segment.phase === Phase.prefill) out.prefill.push(index);
+    if (segment.phase === Phase.decode) out.decode.push(index);
+    if (segment.phase === Phase.stalled) out.stalled.push(index);
+    if (isWaiting(segment.phase)) out.waits.push({ index, segment });
+  });
+  return out;
+}
+
+/** Those that hold most blocks of the pool. */
+function largestHolders(most) {
+  const held = [];
+  pool.held.forEach((blocks, index) => {
+    if (blocks > 0) held.push(index);
+  });
+  held.sort((a, b) => pool.held[b] - pool.held[a] || a - b);
+  const out = [];
+  const shown = held.slice(0, most);
+  shown.forEach((index, i) => out.push(...withComma(ref(index, `: ${pool.held[index]}`), i + 1 < shown.length)));
+  if (held.length > most) out.push(` and ${plural(held.length - most, "other")}`);
+  return out;
+}
+
+/** So many blocks were said to be needed when a request became first in line. */
+const needs = (() => {
+  const skips = new Map();
+  events.forEach((list, frame) => {
+    for (const event of list) {
+      if (event.kind !== Decision.skip || event.a !== Wait.blocks) continue;
+      if (!skips.has(event.request)) skips.set(event.request, []);
+      skips.get(event.request).push([frame, event.b]);
+    }
+  });
+  return (index, frame) => {
+    const own = (skips.get(index) || []).filter(([from]) => from <= frame);
+    return own.length === 0 ? undefined : own[own.length - 1][1];
+  };
+})();
+
+function headline(frame, now) {
+  const prefill = columns.prefill[frame];
+  const decode = columns.decode[frame];
+  const parts = [];
+  if (decode > 0) parts.push(`a token each for ${plural(now.decode.length, "request")} that generate${now.decode.length === 1 ? "s" : ""}`);
+  if (prefill > 0) parts.push(`${plural(prefill, "token")} of prompts`);
+  const budget = run.config.max_num_batched_tokens;
+  const what = parts.length === 0 ? "Computes nothing." : `Computes ${parts.join(" and ")}.`;
+  return `${what} That is ${count(prefill + decode)} of at most ${plural(budget, "token")} a step.`;
+}
+
+function admissions(list) {
+  const lines = [];
+  list.forEach((event, i) => {
+    if (event.kind !== Decision.admit) return;
+    const before = list.slice(0, i).filter((other) => other.request === event.request);
+    const hit = before.find((other) => other.kind === Decision.hit);
+    const moved = before.find((other) => other.kind === Decision.swapIn);
+    const chunk = list.slice(i).find((other) => other.kind === Decision.chunk && other.request === event.request);
+    const cached = hit ? hit.a : 0;
+    const parts = [`at slot ${event.a}`];
+    if (hit) parts.push(`${cached} of its ${hit.b} tokens found in the prefix cache`);
+    if (moved) parts.push(`${plural(moved.a, "block")} back from the host (${plural(event.b - cached, "token")})`);
+    if (chunk) parts.push(`computes ${plural(chunk.b, "token")} from position ${count(chunk.a)} on`);
+    lines.push([ref(event.request), " ", parts.join("; ")]);
+  });
+  return lines;
+}
+
+function preemptions(list) {
+  const lines = [];
+  list.forEach((event, i) => {
+    if (event.kind !== Decision.preempt) return;
+    const next = list[i + 1];
+    const swapped = next && next.kind === Decision.swapOut && next.request === event.request;
+    const why = event.whose < 0 ? ["no block was left"]
+      : event.whose === event.request ? ["no block was left for its own next token"]
+        : ["no block was left for the next token of ", ref(event.whose)];
+    lines.push([ref(event.request), " gives way: ", ...why, `, and ${VICTIM_WORDS[run.config.victim]}. `,
+      swapped ? `Its K/V (${plural(event.a, "token")}, ${plural(next.a, "block")}) moves to the host.`
+        : `The K/V of ${plural(event.a, "token")} is given up.`]);
+  });
+  return lines;
+}
+
+function waiting(now, frame) {
+  const groups = new Map();
+  for (const { index, segment } of now.waits) {
+    const key = `${segment.reason}/${segment.behind}`;
+    if (!groups.has(key)) groups.set(key, { reason: segment.reason, behind: segment.behind, who: [] });
+    groups.get(key).who.push(index);
+  }
+  const free = run.config.num_blocks - columns.held[frame];
+  const reserve = Math.min(Math.ceil(run.config.num_blocks * run.config.watermark_bp / 10000), run.config.num_blocks);
+  const sorted = [...groups.values()].sort((a, b) => (a.reason === Wait.blocks ? -1 : b.reason === Wait.blocks ? 1 : 0));
+  return sorted.map(({ reason, behind, who }) => {
+    const many = who.length > 1;
+    const verb = many ? " wait " : " waits ";
+    if (reason === Wait.blocks) {
+      const needed = needs(who[0], frame);
+      return [...refs(who), verb, "first in line, for blocks: ",
+        needed === undefined ? "" : `it needs ${count(needed)}${reserve > 0 ? `, and ${count(reserve)} must stay free` : ""}; `,
+        free === 1 ? "1 is available. Held by " : `${count(free)} are available. Held by `, ...largestHolders(4), "."];
+    }
+    if (reason === Wait.order) {
+      if (behind < 0) return [...refs(who), verb, "behind others."];
+      return [...refs(who), verb, "behind ", ref(behind), `, which ${ORDER_WORDS[run.config.scheduling]}.`];
+    }
+    if (reason === Wait.parent) {
+      return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
+        " to compute the tokens that they share."];
+    }
+    const why = {
+      [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken.`,
+      [Wait.budget]: "because the tokens of this step went to others.",
+      [Wait.preempt]: "because this step preempts, and then nobody comes in.",
+      [Wait.batch]: "because a static batch must end before the next begins.",
+    }[reason] || "for the next step.";
+    return [...refs(who), verb, why];
+  });
+}
+
+function finishes(list) {
+  return list.filter((event) => event.kind === Decision.finish && event.request >= 0).map((event) => {
+    const request = requests[event.request];
+    const why = {
+      stop: "a stop token or stop string", length: "it has all the tokens it may generate", aborted: "it was aborted",
+      error: "the executor failed",
+    }[request.end] || request.end;
+    return [ref(event.request), ` after ${plural(request.tokens, "token")}: ${why}.`];
+  });
+}
+
+function blockNews(frame, list) {
+  const changes = pool.changesOf(frame);
+  const of = (kind) => changes.filter((change) => change.kind === kind);
+  const evicted = of(Change.evict).map((change) => change.block);
+  const released = of(Change.drop).length + of(Change.dropToCache).length;
+  const lines = [];
+  const taken = of(Change.take).length;
+  if (frame > 0 && taken + released > 0) {
+    lines.push([`Since the step before: ${count(taken)} taken, ${count(released)} let go`,
+      of(Change.dropToCache).length > 0 ? `, of which ${count(of(Change.dropToCache).length)} stay cached.` : "."]);
+  }
+  if (evicted.length > 0) {
+    const named = evicted.slice(0, 12).map((block) => count(block)).join(", ");
+    lines.push([`No block was free, so ${run.config.eviction} chose ${plural(evicted.length, "cached block")} to forget: ` +
+      `${named}${evicted.length > 12 ? ` and ${count(evicted.length - 12)} more` : ""}.`]);
+  }
+  for (const event of list) {
+    if (event.kind !== Decision.copy) continue;
+    lines.push([...(event.request < 0 ? [] : [ref(event.request), " "]),
+      `writes to block ${count(event.a)}, which others hold too: to a copy of it, block ${count(event.b)}.`]);
+  }
+  return lines;
+}
+
+function showStep(frame) {
+  const title = document.getElementById("step-title");
+  const body = document.getElementById("step-body");
+  if (frame === numSteps) {
+    const end = run.last === run.run.steps ? "After the last step" : "After the last step shown";
+    title.textContent = end;
+    body.replaceChildren(element("p", { class: "lead" }, "What is held now, what stays in the cache."),
+      group("Blocks", blockNews(frame, [])));
+    return;
+  }
+  const now = census(frame);
+  const list = events[frame];
+  const continues = list.filter((event) => event.kind === Decision.chunk &&
+    !list.some((other) => other.kind === Decision.admit && other.request === event.request));
+  title.textContent = `Step ${count(stepOf(frame))}`;
+  body.replaceChildren(
+    element("p", { class: "lead" }, headline(frame, now)),
+    group("Arrived before it", (arrivals.get(frame) || []).length === 0 ? [] : [refs(arrivals.get(frame))]),
+    group("Gives way", preemptions(list), "alarm"),
+    group("Comes in", admissions(list)),
+    group("Goes on with its prompt", continues.map((event) =>
+      [ref(event.request), ` computes ${plural(event.b, "token")} from position ${count(event.a)} on.`])),
+    group("Generates", now.decode.length === 0 ? [] : [refs(now.decode)]),
+    group("Stands still", now.stalled.map((index) => [ref(index), " has its slot, and no block for its next token."])),
+    group("Waits", waiting(now, frame)),
+    group("Blocks", blockNews(frame, list)),
+    group("Ends with its results", finishes(list)));
+}

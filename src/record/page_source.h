@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string_view>
+
+// The page of src/record/page, put together when quire is built (cmake/embed_page.cmake).
+namespace quire {
+
+extern const std::string_view kPageBeforeData;
+extern const std::string_view kPageAfterData;
+
+}  // namespace quire

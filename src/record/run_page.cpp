@@ -1,0 +1,208 @@
+#include "record/run_page.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
+
+#include "record/config_json.h"
+#include "record/display_text.h"
+#include "record/leb128.h"
+#include "record/page_source.h"
+
+namespace quire {
+namespace {
+
+constexpr uint64_t kStepsBefore = 50;  // of a request
+
+/// A stream of the differences between neighbours.
+template <typename T>
+std::string differences(const std::vector<T>& values) {
+  std::string out;
+  int64_t before = 0;
+  for (const T value : values) {
+    const auto now = static_cast<int64_t>(value);
+    append_leb128(out,
+                  zigzag(static_cast<int64_t>(static_cast<uint64_t>(now) - static_cast<uint64_t>(before))));
+    before = now;
+  }
+  return base64(out);
+}
+
+json::value or_null(const std::optional<uint64_t>& value) {
+  return value ? json::value(*value) : json::value();
+}
+
+/// Times as microseconds: a double holds them exactly.
+json::value micros(const std::optional<Nanos>& value) {
+  return value ? json::value(*value / 1000) : json::value();
+}
+
+std::vector<int64_t> micros(const std::vector<Nanos>& values) {
+  std::vector<int64_t> out;
+  for (const Nanos value : values) out.push_back(value / 1000);
+  return out;
+}
+
+/// Ids as text: a double does not hold all of them.
+std::string id_text(SeqId id) { return fmt::format("{}", id); }
+
+json::object to_json(const SequenceStory& story, const std::string& segments) {
+  json::array waited;
+  for (const auto& [reason, steps] : story.waited) {
+    waited.push_back(json::array{static_cast<uint64_t>(reason), steps});
+  }
+  json::array lines;
+  for (const StoryLine& line : story.lines) lines.push_back(json::array{line.from, line.to, line.text});
+  json::object out{
+      {"id", id_text(story.id)},
+      {"name", valid_utf8(story.name)},
+      {"prompt", story.prompt_tokens},
+      {"max", story.max_tokens},
+      {"arrived", story.arrived},
+      {"admitted", or_null(story.admitted)},
+      {"first", or_null(story.first_token)},
+      {"ended", or_null(story.ended)},
+      {"end", end_name(story)},
+      {"refused", story.refused},
+      {"hit", story.hit_tokens},
+      {"tokens", story.generated},
+      {"preempted", story.preemptions},
+      {"lost", story.lost_tokens},
+      {"found", story.found_tokens},
+      {"returned", story.returned_tokens},
+      {"again", story.again_tokens},
+      {"swapped_out", story.swapped_out},
+      {"swapped_in", story.swapped_in},
+      {"queued", story.queued},
+      {"waited", std::move(waited)},
+      {"ttft_us", micros(story.ttft)},
+      {"total_us", micros(story.total)},
+      {"lines", std::move(lines)},
+      {"segments", base64(segments)},
+  };
+  if (story.fork_of) out["fork_of"] = id_text(*story.fork_of);
+  return out;
+}
+
+/// Whether the log's own inputs lead to its decisions: told on the page, and what is cached at the end.
+json::object check(const std::filesystem::path& log, std::vector<BlockId>& cached_at_end) {
+  try {
+    Replay again = replay(log);
+    json::object out{{"same", !again.first_difference && (!again.recorded || again.same())},
+                     {"decisions", again.decisions},
+                     {"digest", fmt::format("{:016x}", again.digest)}};
+    if (again.first_difference) out["difference"] = *again.first_difference;
+    if (!again.first_difference) cached_at_end = std::move(again.cached_at_end);
+    return out;
+  } catch (const Error& error) {
+    return {{"same", false}, {"error", valid_utf8(error.what())}};
+  }
+}
+
+json::object to_json(const RunStory& story) {
+  return {
+      {"steps", story.steps},
+      {"decisions", story.decisions},
+      {"evictions", story.evictions},
+      {"copies", story.copies},
+      {"most_held", story.most_blocks_held},
+      {"restored", story.restored},
+      {"duration_us", story.duration / 1000},
+      {"sequences", story.sequences.size()},
+      {"ended_well", story.ended_well()},
+  };
+}
+
+json::object to_json(const StepColumns& columns) {
+  return {
+      {"began_us", differences(micros(columns.began))},
+      {"took_us", differences(micros(columns.took))},
+      {"running", differences(columns.running)},
+      {"waiting", differences(columns.waiting)},
+      {"prefill", differences(columns.prefill_tokens)},
+      {"decode", differences(columns.decode_tokens)},
+      {"held", differences(columns.held)},
+      {"shared", differences(columns.shared)},
+      {"cached", differences(columns.cached)},
+      {"host", differences(columns.host)},
+  };
+}
+
+}  // namespace
+
+bool is_called(SeqId id, std::string_view name, std::string_view request) {
+  if (!name.empty() && name == request) return true;
+  if (request.starts_with('#')) request.remove_prefix(1);
+  return request == id_text(id);
+}
+
+Page make_page(const std::filesystem::path& log, const PageOptions& options) {
+  const RunStory story = tell_run(log, [](SeqId, std::string_view) { return true; });
+  uint64_t first = options.first.value_or(1);
+  const SequenceStory* chosen = nullptr;
+  if (options.request) {
+    const auto found = std::ranges::find_if(
+        story.sequences, [&](const auto& s) { return is_called(s.id, s.name, *options.request); });
+    if (found == story.sequences.end()) {
+      throw file_error(log, fmt::format("no request {}", printable(*options.request)));
+    }
+    chosen = &*found;
+    const bool long_run = story.steps > options.limits.steps;
+    if (!options.first && long_run)
+      first = std::max<uint64_t>(1, chosen->arrived - std::min(chosen->arrived, kStepsBefore));
+  }
+  std::vector<BlockId> cached_at_end;
+  json::object checked = check(log, cached_at_end);
+  const RunTimeline timeline =
+      read_timeline(log, first, options.last.value_or(UINT64_MAX), cached_at_end, options.limits);
+
+  json::array requests;
+  for (size_t i = 0; i < timeline.sequences.size(); ++i) {
+    requests.push_back(to_json(story.sequences[timeline.sequences[i]], timeline.segments[i]));
+  }
+  json::object data{
+      {"log", valid_utf8(log.filename().string())},
+      {"config", to_json(story.config)},
+      {"run", to_json(story)},
+      {"check", std::move(checked)},
+      {"first", timeline.first},
+      {"last", timeline.last},
+      {"limited", timeline.limited},
+      {"blocks_used", timeline.blocks_used},
+      {"host_blocks_used", timeline.host_blocks_used},
+      {"requests", std::move(requests)},
+      {"columns", to_json(timeline.columns)},
+      {"events", base64(timeline.events)},
+      {"blocks", base64(timeline.blocks)},
+      {"host", base64(timeline.host)},
+  };
+  if (chosen != nullptr) {
+    const auto number = static_cast<size_t>(chosen - story.sequences.data());
+    const auto shown = std::ranges::lower_bound(timeline.sequences, number);
+    if (shown != timeline.sequences.end() && *shown == number) {
+      data["selected"] = static_cast<uint64_t>(shown - timeline.sequences.begin());
+    }
+  }
+
+  Page page;
+  page.first = timeline.first;
+  page.last = timeline.last;
+  page.run_steps = timeline.run_steps;
+  page.html = kPageBeforeData;
+  // Within a script element only "<" can end it or begin a comment; in JSON it occurs within strings alone.
+  for (const char c : json::serialize(data)) {
+    if (c == '<') {
+      page.html += "\\u003c";
+    } else {
+      page.html += c;
+    }
+  }
+  page.html += kPageAfterData;
+  return page;
+}
+
+}  // namespace quire

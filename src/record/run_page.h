@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "record/run_story.h"
+#include "record/run_timeline.h"
+
+namespace quire {
+
+struct PageOptions {
+  /// Steps to show; without, from the first (or, with a request, from a little before it) as far as the
+  /// limits go.
+  std::optional<uint64_t> first;
+  std::optional<uint64_t> last;
+  /// The request to begin with: an id, or a name.
+  std::optional<std::string> request;
+  TimelineLimits limits;
+};
+
+struct Page {
+  std::string html;    // one file that needs no other
+  uint64_t first = 0;  // the steps that it shows
+  uint64_t last = 0;
+  uint64_t run_steps = 0;
+};
+
+/// A recorded run as a page for a browser: the block pool over time, every step with its reasons, the
+/// requests and their stories. Nothing of the record is taken for HTML. Throws Error as RunReader does, if
+/// the run has no such steps, or no such request.
+Page make_page(const std::filesystem::path& log, const PageOptions& options = {});
+
+/// Whether a sequence is the one that a user calls `request`: by its number (7 or #7) or by its name.
+bool is_called(SeqId id, std::string_view name, std::string_view request);
+
+}  // namespace quire

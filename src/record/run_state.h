@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "control/scheduler.h"
+#include "record/run_record.h"
+
+namespace quire {
+
+/// What a sequence does in a step.
+enum class Phase : uint8_t {
+  kQueued,     // waits, and has never run
+  kPrefill,    // computes tokens of its prompt, or again what a preemption gave up
+  kDecode,     // computes the token it sampled last
+  kStalled,    // runs, and has no part in this step: there is no block for it
+  kPreempted,  // waits, its K/V is given up
+  kSwapped,    // waits, its K/V is in the host pool
+};
+
+/// A sequence of a recorded run that has not ended, as far as the run has been read.
+struct LiveSequence {
+  SeqId id = 0;
+  size_t index = 0;             // so many were added before it, refused ones too
+  std::optional<SeqId> parent;  // of a fork
+  uint32_t prompt = 0;          // tokens
+  uint32_t total = 0;           // tokens now
+  uint32_t computed = 0;        // tokens that have K/V
+  uint32_t planned = 0;         // tokens of the step under way
+  uint32_t blocks = 0;          // that it holds
+  std::vector<uint32_t> host;   // blocks of the host pool that are its own
+  uint32_t preemptions = 0;
+  std::optional<uint64_t> admitted;  // so many were admitted for the first time before it
+  bool running = false;
+  WaitReason waits = WaitReason::kNone;
+  uint32_t needs = 0;  // blocks, with kBlocks, when it began to wait for them
+
+  bool decodes() const { return computed >= prompt && computed + 1 == total; }
+  /// In the step that is planned.
+  Phase phase() const;
+};
+
+/// Follows the events of a recorded run: what runs, waits and holds at each moment. Of a broken record it
+/// makes some state or other, never a crash.
+class RunState {
+ public:
+  explicit RunState(const SchedulerConfig& config) : config_(config) {}
+
+  void take(const RunEvent& event);
+
+  const SchedulerConfig& config() const { return config_; }
+  /// Plans so far.
+  uint64_t step() const { return step_; }
+  Nanos now() const { return now_; }  // of the last plan
+  const std::map<SeqId, LiveSequence>& live() const { return live_; }
+  const LiveSequence* find(SeqId id) const;
+  /// Those that compute something in the step, in the order of the plan.
+  const std::vector<SeqId>& planned() const { return planned_; }
+  uint32_t waiting() const { return static_cast<uint32_t>(live_.size() - running_.size()); }
+  uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
+
+  /// Who is first in line and waits for blocks; all that wait with kOrder wait behind it. nullptr: nobody.
+  const LiveSequence* first_in_line() const;
+  /// When a preemption comes next: for whom. May be the victim itself; nullptr if the record does not tell.
+  const LiveSequence* needy() const;
+
+  /// Tables that hold a block.
+  uint32_t holders(uint32_t block) const;
+  uint64_t blocks_held() const { return blocks_held_; }
+  uint32_t host_blocks_free() const { return config_.num_host_blocks - host_used_; }
+  /// Those that hold most blocks, by number of blocks and then by id.
+  std::vector<const LiveSequence*> largest_holders(size_t most) const;
+  uint32_t num_holders() const;
+
+ private:
+  void take(const RunAdd& add);
+  void take(const RunCommit& commit);
+  void take(const Decision& decision);
+  void begin_step(Nanos now);
+  void hold(LiveSequence* seq, uint32_t block, bool more);
+  void swap_out(LiveSequence& seq, uint32_t blocks);
+  void free_host(LiveSequence& seq);
+  void stop(LiveSequence& seq);
+
+  SchedulerConfig config_;
+  uint64_t step_ = 0;
+  Nanos now_ = 0;
+  std::map<SeqId, LiveSequence> live_;
+  std::optional<LiveSequence> added_;  // until the decision that takes it in
+  size_t num_added_ = 0;
+  uint64_t num_admitted_ = 0;
+  std::vector<SeqId> running_;  // in order of admission
+  std::vector<SeqId> decodes_;  // of this step, in the order in which they get their part
+  std::vector<SeqId> planned_;
+  std::optional<SeqId> first_;
+  std::unordered_map<uint32_t, uint32_t> holders_;  // by block
+  uint64_t blocks_held_ = 0;
+  std::vector<uint32_t> free_host_;  // given back, a stack
+  uint32_t host_used_ = 0;
+  uint32_t host_fresh_ = 0;  // this and those behind were never used
+};
+
+/// Is told of a run as it is read.
+class RunListener {
+ public:
+  virtual ~RunListener() = default;
+  /// `state` has not taken it in yet.
+  virtual void before(const RunEvent& event, const RunState& state) = 0;
+  /// `state` has taken it in.
+  virtual void after(const RunEvent& /*event*/, const RunState& /*state*/) {}
+  /// All decisions of a plan are taken in.
+  virtual void planned(const RunState& state) = 0;
+};
+
+/// Reads a whole run.
+void follow_run(RunReader& reader, RunListener& listener);
+
+}  // namespace quire

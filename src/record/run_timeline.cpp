@@ -1,0 +1,421 @@
+#include "record/run_timeline.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "record/leb128.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kNobody = SIZE_MAX;
+
+/// A change of a pool; sequences by their number in the whole run, until it is encoded.
+struct Change {
+  uint32_t block = 0;
+  RunTimeline::BlockChange kind = RunTimeline::kTake;
+  bool dropped = false;  // it turned out to be none
+  size_t seq = 0;
+};
+
+/// The changes of a pool, cut into steps.
+struct Changes {
+  std::vector<Change> list;
+  std::vector<size_t> ends;  // of each step, in the list
+  void end_step() { ends.push_back(list.size()); }
+};
+
+struct Event {
+  DecisionKind kind = DecisionKind::kAdd;
+  uint32_t a = 0;
+  uint32_t b = 0;
+  size_t seq = kNobody;
+  size_t whose = kNobody;
+};
+
+struct Segment {
+  uint64_t from = 0;
+  uint64_t steps = 0;
+  Phase phase = Phase::kQueued;
+  WaitReason waits = WaitReason::kNone;
+  size_t behind = kNobody;
+};
+
+bool has_seq(RunTimeline::BlockChange kind) { return kind <= RunTimeline::kDropToCache; }
+
+/// Reads the run and keeps of it what lies in the range of steps.
+class Recorder final : public RunListener {
+ public:
+  Recorder(uint64_t first, uint64_t last, const TimelineLimits& limits)
+      : first_(first), last_(last), limits_(limits) {}
+
+  void before(const RunEvent& event, const RunState& state) override;
+  void after(const RunEvent& event, const RunState& state) override;
+  void planned(const RunState& state) override;
+  RunTimeline finish(const std::vector<BlockId>& cached_at_end);
+
+ private:
+  void begin_step(const RunPlan& plan, const RunState& state);
+  void begin_range();
+  void decide(const Decision& decision, const RunState& state);
+  void change_block(const Decision& decision, const RunState& state);
+  void change_for_nobody(const Decision& decision, uint32_t holders);
+  void resolve(uint32_t block, bool was_cached);
+  void free_host(const LiveSequence* seq);
+  bool is_full() const;
+  void count_cached(RunTimeline& out) const;
+  std::string encode(const Changes& changes) const;
+  std::string encode_events() const;
+  std::string encode_segments(const std::vector<Segment>& segments) const;
+  uint64_t number(size_t seq) const;
+
+  uint64_t first_;
+  uint64_t last_;
+  TimelineLimits limits_;
+  bool inside_ = false;  // the range
+  bool limited_ = false;
+  uint64_t steps_ = 0;
+  size_t num_added_ = 0;
+  uint32_t blocks_used_ = 0;
+  uint32_t host_blocks_used_ = 0;
+  std::unordered_map<SeqId, size_t> index_of_;
+  std::map<uint32_t, std::vector<size_t>> held_;  // before the range, by block: its holders
+  // Blocks that nobody holds and that were held: where it says whether they are cached, kNobody if before the
+  // range.
+  std::unordered_map<uint32_t, size_t> idle_;
+  uint32_t shared_ = 0;
+  Changes blocks_;
+  Changes host_;
+  std::vector<Event> events_;
+  std::vector<size_t> event_ends_;  // of each step
+  std::map<size_t, std::vector<Segment>> segments_;
+  std::set<size_t> seen_;
+  size_t num_segments_ = 0;
+  StepColumns columns_;
+  std::vector<size_t> numbers_;  // of seen_, ascending
+};
+
+void Recorder::before(const RunEvent& event, const RunState& state) {
+  if (const auto* plan = std::get_if<RunPlan>(&event)) {
+    begin_step(*plan, state);
+  } else if (const auto* decision = std::get_if<Decision>(&event)) {
+    decide(*decision, state);
+  } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
+    if (inside_) columns_.took.back() = std::max<Nanos>(0, commit->now - columns_.began.back());
+  } else if (std::holds_alternative<RunAdd>(event)) {
+    // Also who comes just before the first step, and may be refused or gone by then.
+    if (inside_ || steps_ + 1 == first_) seen_.insert(num_added_);
+    ++num_added_;
+  }
+}
+
+void Recorder::after(const RunEvent& event, const RunState& state) {
+  const auto* decision = std::get_if<Decision>(&event);
+  if (decision == nullptr) return;
+  const LiveSequence* seq = state.find(decision->seq);
+  if (seq == nullptr) return;
+  if (decision->kind == DecisionKind::kAdd) index_of_.insert_or_assign(seq->id, seq->index);
+  if (decision->kind != DecisionKind::kSwapOut) return;
+  for (const uint32_t block : seq->host) {
+    host_blocks_used_ = std::max(host_blocks_used_, block + 1);
+    if (inside_) host_.list.push_back({block, RunTimeline::kTake, false, seq->index});
+  }
+}
+
+bool Recorder::is_full() const {
+  constexpr size_t kBytesEach = 5;
+  const size_t entries = blocks_.list.size() + host_.list.size() + events_.size() + num_segments_;
+  return steps_ - first_ + 1 >= limits_.steps || entries * kBytesEach >= limits_.bytes ||
+         seen_.size() >= limits_.sequences;
+}
+
+void Recorder::begin_step(const RunPlan& plan, const RunState& state) {
+  if (inside_) event_ends_.push_back(events_.size());
+  if (inside_ && (steps_ == last_ || is_full())) {
+    inside_ = false;
+    limited_ = steps_ != last_;
+    last_ = steps_;
+    blocks_.end_step();
+    host_.end_step();
+  }
+  ++steps_;
+  if (steps_ == first_) {
+    inside_ = true;
+    begin_range();
+    for (const auto& [id, seq] : state.live()) {
+      for (const uint32_t block : seq.host)
+        host_.list.push_back({block, RunTimeline::kTake, false, seq.index});
+    }
+  }
+  if (!inside_) return;
+  columns_.began.push_back(plan.now);
+  columns_.took.push_back(0);
+}
+
+/// What the pool is before the first step.
+void Recorder::begin_range() {
+  for (const auto& [block, holders] : held_) {
+    for (const size_t seq : holders) blocks_.list.push_back({block, RunTimeline::kTake, false, seq});
+  }
+  held_.clear();
+  std::vector<uint32_t> idle;
+  for (const auto& [block, where] : idle_) idle.push_back(block);
+  std::ranges::sort(idle);
+  for (const uint32_t block : idle) {
+    idle_[block] = blocks_.list.size();
+    blocks_.list.push_back({block, RunTimeline::kIsCached, true, kNobody});
+  }
+}
+
+void Recorder::decide(const Decision& decision, const RunState& state) {
+  const LiveSequence* seq = state.find(decision.seq);
+  switch (decision.kind) {
+    case DecisionKind::kAdd:
+      return;
+    case DecisionKind::kAllocate:
+    case DecisionKind::kShare:
+    case DecisionKind::kRelease:
+    case DecisionKind::kEvict:
+      return change_block(decision, state);
+    case DecisionKind::kChunk:
+      if (seq != nullptr && seq->decodes()) return;
+      break;
+    case DecisionKind::kAdmit:
+    case DecisionKind::kFinish:
+      free_host(seq);
+      break;
+    default:
+      break;
+  }
+  if (!inside_) return;
+  Event event{decision.kind, decision.a, decision.b};
+  if (seq != nullptr) event.seq = seq->index;
+  if (decision.kind == DecisionKind::kPreempt) {
+    if (const LiveSequence* needy = state.needy()) event.whose = needy->index;
+  }
+  events_.push_back(event);
+}
+
+void Recorder::free_host(const LiveSequence* seq) {
+  if (seq == nullptr || !inside_) return;
+  for (const uint32_t block : seq->host) host_.list.push_back({block, RunTimeline::kDrop, false, seq->index});
+}
+
+void Recorder::change_block(const Decision& decision, const RunState& state) {
+  const uint32_t block = decision.a;
+  const uint32_t holders = state.holders(block);
+  blocks_used_ = std::max(blocks_used_, block + 1);
+  if (decision.kind == DecisionKind::kEvict) {
+    resolve(block, true);
+    if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, false, kNobody});
+    return;
+  }
+  const auto found = index_of_.find(decision.seq);
+  if (found == index_of_.end()) return change_for_nobody(decision, holders);
+  const size_t seq = found->second;
+  if (decision.kind != DecisionKind::kRelease) {
+    resolve(block, decision.kind == DecisionKind::kShare);
+    shared_ += holders == 1 ? 1 : 0;
+    if (inside_) {
+      blocks_.list.push_back({block, RunTimeline::kTake, false, seq});
+    } else if (steps_ < first_) {
+      held_[block].push_back(seq);
+    }
+    return;
+  }
+  if (holders == 0) return;  // of a broken record
+  shared_ -= holders == 2 ? 1 : 0;
+  if (holders == 1) idle_[block] = inside_ ? blocks_.list.size() : kNobody;
+  if (inside_) {
+    blocks_.list.push_back({block, RunTimeline::kDrop, false, seq});
+  } else if (steps_ < first_) {
+    auto& of_block = held_[block];
+    const auto own = std::ranges::find(of_block, seq);
+    if (own != of_block.end()) of_block.erase(own);
+  }
+}
+
+/// The prefix cache is restored: its blocks are allocated, published and let go.
+void Recorder::change_for_nobody(const Decision& decision, uint32_t holders) {
+  if (decision.kind != DecisionKind::kRelease || holders != 1) return;
+  idle_[decision.a] = inside_ ? blocks_.list.size() : kNobody;
+  if (inside_) blocks_.list.push_back({decision.a, RunTimeline::kIsCached, true, kNobody});
+}
+
+/// What an idle block was, now that something becomes of it.
+void Recorder::resolve(uint32_t block, bool was_cached) {
+  const auto found = idle_.find(block);
+  if (found == idle_.end()) return;
+  if (found->second != kNobody && was_cached) {
+    Change& change = blocks_.list[found->second];
+    if (change.kind == RunTimeline::kDrop) change.kind = RunTimeline::kDropToCache;
+    change.dropped = false;
+  }
+  idle_.erase(found);
+}
+
+void Recorder::planned(const RunState& state) {
+  if (!inside_) return;
+  blocks_.end_step();
+  host_.end_step();
+  uint32_t prefill = 0;
+  uint32_t decode = 0;
+  const uint32_t host = state.config().num_host_blocks - state.host_blocks_free();
+  const LiveSequence* first = state.first_in_line();
+  for (const auto& [id, seq] : state.live()) {
+    Segment now{steps_, 1, seq.phase()};
+    if (now.phase == Phase::kPrefill) prefill += seq.planned;
+    if (now.phase == Phase::kDecode) decode += seq.planned;
+    if (!seq.running) now.waits = seq.waits;
+    const LiveSequence* before = nullptr;
+    if (now.waits == WaitReason::kOrder) before = first;
+    if (now.waits == WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
+    if (before != nullptr) now.behind = before->index;
+    seen_.insert(seq.index);
+    std::vector<Segment>& segments = segments_[seq.index];
+    if (!segments.empty() && segments.back().phase == now.phase && segments.back().waits == now.waits &&
+        segments.back().behind == now.behind) {
+      ++segments.back().steps;
+    } else {
+      segments.push_back(now);
+      ++num_segments_;
+    }
+  }
+  columns_.running.push_back(state.running());
+  columns_.waiting.push_back(state.waiting());
+  columns_.prefill_tokens.push_back(prefill);
+  columns_.decode_tokens.push_back(decode);
+  columns_.held.push_back(static_cast<uint32_t>(state.blocks_held()));
+  columns_.shared.push_back(shared_);
+  columns_.host.push_back(host);
+}
+
+// ---- encoding ----
+
+uint64_t Recorder::number(size_t seq) const {
+  return static_cast<uint64_t>(std::ranges::lower_bound(numbers_, seq) - numbers_.begin());
+}
+
+std::string Recorder::encode(const Changes& changes) const {
+  std::string out;
+  size_t at = 0;
+  for (const size_t end : changes.ends) {
+    const auto step = std::span(changes.list).subspan(at, end - at);
+    append_leb128(out, static_cast<uint64_t>(std::ranges::count(step, false, &Change::dropped)));
+    int64_t block = 0;
+    int64_t seq = 0;
+    for (const Change& change : step) {
+      if (change.dropped) continue;
+      append_leb128(out, change.kind);
+      append_leb128(out, zigzag(int64_t{change.block} - std::exchange(block, change.block)));
+      if (!has_seq(change.kind)) continue;
+      const auto own = static_cast<int64_t>(number(change.seq));
+      append_leb128(out, zigzag(own - std::exchange(seq, own)));
+    }
+    at = end;
+  }
+  return out;
+}
+
+std::string Recorder::encode_events() const {
+  std::string out;
+  const auto whose = [&](size_t seq) { append_leb128(out, seq == kNobody ? 0 : number(seq) + 1); };
+  size_t at = 0;
+  for (const size_t end : event_ends_) {
+    append_leb128(out, end - at);
+    for (; at < end; ++at) {
+      const Event& event = events_[at];
+      append_leb128(out, static_cast<uint64_t>(event.kind));
+      whose(event.seq);
+      append_leb128(out, event.a);
+      append_leb128(out, event.b);
+      whose(event.whose);
+    }
+  }
+  return out;
+}
+
+std::string Recorder::encode_segments(const std::vector<Segment>& segments) const {
+  std::string out;
+  if (segments.empty()) return out;
+  append_leb128(out, segments.front().from);
+  for (const Segment& each : segments) {
+    append_leb128(out, static_cast<uint64_t>(each.phase) + 8 * static_cast<uint64_t>(each.waits));
+    append_leb128(out, each.behind == kNobody ? 0 : number(each.behind) + 1);
+    append_leb128(out, each.steps);
+  }
+  return out;
+}
+
+void Recorder::count_cached(RunTimeline& out) const {
+  int64_t cached = 0;
+  std::unordered_map<uint32_t, bool> is_cached;
+  size_t at = 0;
+  for (size_t step = 0; step < out.columns.began.size() && step < blocks_.ends.size(); ++step) {
+    for (; at < blocks_.ends[step]; ++at) {
+      const Change& change = blocks_.list[at];
+      if (change.dropped) continue;
+      const bool now = change.kind == RunTimeline::kDropToCache || change.kind == RunTimeline::kIsCached;
+      const bool was = std::exchange(is_cached[change.block], now);
+      cached += (now ? 1 : 0) - (was ? 1 : 0);
+    }
+    out.columns.cached.push_back(static_cast<uint32_t>(cached));
+  }
+}
+
+RunTimeline Recorder::finish(const std::vector<BlockId>& cached_at_end) {
+  if (inside_) {
+    event_ends_.push_back(events_.size());
+    blocks_.end_step();
+    host_.end_step();
+    last_ = steps_;
+  }
+  std::vector<uint32_t> idle;
+  for (const auto& [block, where] : idle_) idle.push_back(block);
+  for (const uint32_t block : idle) resolve(block, std::ranges::binary_search(cached_at_end, block));
+  for (const Change& change : blocks_.list) {
+    if (has_seq(change.kind)) seen_.insert(change.seq);
+  }
+  for (const Event& event : events_) {
+    if (event.seq != kNobody) seen_.insert(event.seq);
+  }
+  numbers_.assign(seen_.begin(), seen_.end());
+
+  RunTimeline out;
+  out.first = first_;
+  out.last = last_;
+  out.run_steps = steps_;
+  out.limited = limited_;
+  out.blocks_used = blocks_used_;
+  out.host_blocks_used = host_blocks_used_;
+  out.sequences = numbers_;
+  for (const size_t seq : numbers_) out.segments.push_back(encode_segments(segments_[seq]));
+  out.columns = std::move(columns_);
+  count_cached(out);
+  out.events = encode_events();
+  out.blocks = encode(blocks_);
+  out.host = encode(host_);
+  return out;
+}
+
+}  // namespace
+
+RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uint64_t last,
+                          const std::vector<BlockId>& cached_at_end, const TimelineLimits& limits) {
+  RunReader reader(path);
+  Recorder recorder(std::max<uint64_t>(first, 1), last, limits);
+  follow_run(reader, recorder);
+  RunTimeline out = recorder.finish(cached_at_end);
+  if (out.columns.began.empty()) {
+    throw file_error(path, out.run_steps == 0 ? std::string("the run has no step")
+                                              : fmt::format("the run has {} steps, so none from {} to {}",
+                                                            out.run_steps, first, last));
+  }
+  return out;
+}
+
+}  // namespace quire

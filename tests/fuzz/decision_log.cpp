@@ -1,0 +1,41 @@
+#include <fstream>
+
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include "base/error.h"
+#include "record/config_json.h"
+#include "record/run_format.h"
+#include "record/run_page.h"
+#include "tests/fuzz/scratch.h"
+#include "tests/fuzz/targets.h"
+
+namespace quire::fuzz {
+
+void decision_log(std::string_view input) {
+  // The first line is JSON like any other; what a fuzzer is good at comes after it.
+  SchedulerConfig config;
+  config.num_blocks = 12;
+  config.block_size = 4;
+  config.kv_windows = {0, 8};
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 16;
+  config.max_model_len = 60;
+  config.preemption = PreemptionKind::kSwap;
+  config.num_host_blocks = 6;
+  const std::string header =
+      json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}});
+  const auto path = scratch_file("run.log", header + "\n" + std::string(input));
+  for (const uint64_t first : {1, 3}) {
+    try {
+      PageOptions options;
+      options.first = first;
+      options.limits.steps = 50;
+      static_cast<void>(make_page(path, options));
+    } catch (const Error&) {
+      continue;
+    }
+  }
+}
+
+}  // namespace quire::fuzz

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "control/scheduler.h"
+#include "record/prefix_snapshot.h"
+#include "record/run_record.h"
+
+namespace quire::test {
+
+/// A random run of a small pool under random policies, with aborts, failures, forks and resets, as it was
+/// written down.
+struct RandomRun {
+  SchedulerConfig config;
+  uint64_t digest = 0;
+  uint64_t steps = 0;
+  StepStats stats;                // at the end
+  std::vector<StepStats> states;  // after each step, before anything else
+  std::vector<StepPlan> plans;
+};
+
+inline SchedulerConfig random_config(SplitMix64& random) {
+  SchedulerConfig config;
+  config.num_blocks = static_cast<uint32_t>(10 + random.below(12));
+  config.block_size = 4;
+  config.max_num_seqs = static_cast<uint32_t>(3 + random.below(6));
+  config.max_num_batched_tokens = config.max_num_seqs + static_cast<uint32_t>(random.below(30));
+  config.max_model_len = 60;
+  config.watermark_bp = 0;
+  if (random.below(3) == 0) config.kv_windows = {0, 8};
+  config.scheduling = SchedulingKind{static_cast<uint8_t>(random.below(std::size(kSchedulingNames)))};
+  config.victim = VictimKind{static_cast<uint8_t>(random.below(std::size(kVictimNames)))};
+  config.preemption = PreemptionKind{static_cast<uint8_t>(random.below(std::size(kPreemptionNames)))};
+  config.eviction = EvictionKind{static_cast<uint8_t>(random.below(std::size(kEvictionNames)))};
+  config.batching = BatchingKind{static_cast<uint8_t>(random.below(2))};
+  config.num_host_blocks = static_cast<uint32_t>(random.below(20));
+  return config;
+}
+
+inline SeqSpec random_sequence(SplitMix64& random, SeqId id) {
+  SeqSpec spec;
+  spec.id = id;
+  spec.prompt.resize(1 + random.below(25));
+  for (TokenId& token : spec.prompt) token = static_cast<TokenId>(random.below(3) * 40'000);
+  spec.max_tokens = static_cast<uint32_t>(1 + random.below(25));
+  spec.stop_tokens = {7};
+  spec.salt = random.below(2) * 0x123456789abcdefU;
+  spec.arrived = static_cast<Nanos>(id) * 1'000'000;
+  spec.priority = static_cast<int32_t>(random.below(5)) - 2;
+  spec.tenant = random.below(3);
+  if (random.below(2) == 0) spec.expected_tokens = static_cast<uint32_t>(random.below(20));
+  return spec;
+}
+
+/// At most so many steps.
+inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t seed,
+                                   uint64_t most = UINT64_MAX) {
+  SplitMix64 random(seed);
+  RandomRun run;
+  run.config = random_config(random);
+  Scheduler scheduler(run.config);
+  RunWriter writer(path);
+  writer.begin(run.config);
+  scheduler.listen(&writer);
+  if (random.below(2) == 0) {  // a warm start
+    std::vector<PrefixNode> nodes(1 + random.below(20));
+    for (uint32_t i = 0; i < nodes.size(); ++i) {
+      if (random.below(4) != 0 && i > 0) nodes[i].parent = static_cast<uint32_t>(random.below(i));
+      for (int k = 0; k < 4; ++k) nodes[i].tokens.push_back(static_cast<TokenId>(random.below(3) * 40'000));
+      for (size_t group = 0; group < run.config.kv_windows.size(); ++group) {
+        nodes[i].blocks.push_back(random.below(5) == 0 ? kNoBlock : 0);
+      }
+    }
+    writer.restore(nodes);
+    restore(scheduler.pool(), nodes);
+    EXPECT_EQ(scheduler.check_invariants(), "");
+  }
+  SeqId next = 0;
+  for (int i = 0; i < 250 && run.steps < most; ++i) {
+    if (random.below(2) == 0) {
+      SeqSpec spec = random_sequence(random, next);
+      writer.add(spec, "seq-" + std::to_string(next));
+      ++next;
+      const bool added = scheduler.add(spec).has_value();
+      if (added && random.below(4) == 0) {
+        spec.fork_of = spec.id;
+        spec.id = next++;
+        writer.add(spec, "seq-" + std::to_string(spec.id));
+        static_cast<void>(scheduler.add(spec));
+      }
+    }
+    if (next > 0 && random.below(20) == 0) {
+      const SeqId id = random.below(next);
+      writer.abort(id, random.below(2) == 0);
+      scheduler.abort(id);
+    }
+    if (random.below(100) == 0) {
+      writer.reset();
+      scheduler.reset_prefix_cache();
+    }
+    if (!scheduler.has_work()) continue;
+    writer.plan(Nanos{i} * 1'000'000);
+    run.plans.push_back(scheduler.plan(Nanos{i} * 1'000'000));
+    const StepPlan& plan = run.plans.back();
+    StepResult result;
+    for (const SeqStep& step : plan.seqs) {
+      SeqResult& seq = result.seqs.emplace_back();
+      if (random.below(60) == 0) seq.error = "failed";
+      if (step.rows == LogitRows::kLast)
+        seq.tokens.emplace_back().token = static_cast<TokenId>(random.below(9));
+    }
+    writer.commit(result, Nanos{i} * 1'000'000 + 700'000);
+    scheduler.commit(plan, std::move(result));
+    run.states.push_back(scheduler.stats());
+    ++run.steps;
+  }
+  writer.end(scheduler.digest());
+  writer.flush();
+  run.digest = scheduler.digest();
+  run.stats = scheduler.stats();
+  return run;
+}
+
+}  // namespace quire::test

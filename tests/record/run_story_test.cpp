@@ -1,0 +1,326 @@
+// What `quire explain` says of a run, in words.
+#include "record/run_story.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "record/run_page.h"
+#include "tests/record/random_run.h"
+#include "tests/support/data.h"
+
+namespace quire {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+using testing::StartsWith;
+
+/// A scheduler whose steps are written down; every sampled token is another.
+class Recording {
+ public:
+  explicit Recording(SchedulerConfig config) : scheduler_(config), writer_(path()) {
+    writer_.begin(scheduler_.config());
+    scheduler_.listen(&writer_);
+  }
+  static std::filesystem::path path() {
+    static const std::filesystem::path folder = test::temp_dir();
+    return folder / "story.log";
+  }
+
+  static SchedulerConfig small(uint32_t blocks) {
+    SchedulerConfig config;
+    config.num_blocks = blocks;
+    config.block_size = 4;
+    config.max_num_seqs = 8;
+    config.max_num_batched_tokens = 64;
+    config.max_model_len = 64;
+    config.watermark_bp = 0;
+    return config;
+  }
+
+  SeqSpec add(SeqId id, size_t prompt, uint32_t most, TokenId first = 0) {
+    SeqSpec spec;
+    spec.id = id;
+    for (size_t i = 0; i < prompt; ++i) {
+      spec.prompt.push_back(static_cast<TokenId>(first != 0 ? first + i : 1000 * (id + 1) + i));
+    }
+    spec.max_tokens = most;
+    spec.arrived = now_;
+    writer_.add(spec, "name-" + std::to_string(id));
+    static_cast<void>(scheduler_.add(spec));
+    return spec;
+  }
+  void fork(SeqSpec spec, SeqId id) {
+    spec.fork_of = spec.id;
+    spec.id = id;
+    writer_.add(spec);
+    static_cast<void>(scheduler_.add(spec));
+  }
+  /// The prefix cache begins with a chain of whole blocks.
+  void restore(TokenId first, uint32_t blocks) {
+    std::vector<PrefixNode> nodes(blocks);
+    for (uint32_t i = 0; i < blocks; ++i) {
+      if (i > 0) nodes[i].parent = i - 1;
+      for (int k = 0; k < 4; ++k) nodes[i].tokens.push_back(first++);
+      nodes[i].blocks.push_back(0);
+    }
+    writer_.restore(nodes);
+    quire::restore(scheduler_.pool(), nodes);
+  }
+  void abort(SeqId id, bool stop_string) {
+    writer_.abort(id, stop_string);
+    scheduler_.abort(id);
+  }
+  void step(int count = 1) {
+    for (int i = 0; i < count && scheduler_.has_work(); ++i) {
+      writer_.plan(now_);
+      const StepPlan plan = scheduler_.plan(now_);
+      StepResult result;
+      for (const SeqStep& seq : plan.seqs) {
+        result.seqs.emplace_back();
+        if (seq.rows == LogitRows::kLast) result.seqs.back().tokens.emplace_back().token = token_++;
+      }
+      now_ += 10'000'000;
+      writer_.commit(result, now_);
+      scheduler_.commit(plan, std::move(result));
+    }
+  }
+  RunStory tell() {
+    writer_.end(scheduler_.digest());
+    return tell_run(path(), [](SeqId, std::string_view) { return true; });
+  }
+
+ private:
+  Scheduler scheduler_;
+  RunWriter writer_;
+  Nanos now_ = 0;
+  TokenId token_ = 500'000;
+};
+
+/// "steps FROM-TO: TEXT", all of them.
+std::vector<std::string> lines_of(const RunStory& run, size_t index) {
+  std::vector<std::string> out;
+  for (const StoryLine& line : run.sequences.at(index).lines) {
+    out.push_back(fmt::format("{}-{}: {}", line.from, line.to, line.text));
+  }
+  return out;
+}
+
+TEST(RunStory, TellsAnUndisturbedLife) {
+  Recording recording(Recording::small(20));
+  recording.add(7, 9, 3);
+  recording.step(3);
+  const RunStory run = recording.tell();
+  EXPECT_THAT(
+      lines_of(run, 0),
+      ElementsAre("0-0: arrives: 9 tokens of prompt, at most 3 to generate; nobody waits before it",
+                  "1-1: comes in at slot 0; 9 tokens to compute",
+                  "1-1: computes 9 tokens, from position 0 on, and samples its first token, 10.0 ms after "
+                  "it arrived",
+                  "2-3: decodes 2 tokens",
+                  "3-3: ends after 3 generated tokens: all the tokens it may "
+                  "generate are there"));
+  EXPECT_EQ(run.sequences[0].name, "name-7");
+  EXPECT_EQ(*run.sequences[0].ttft, 10'000'000);
+  EXPECT_EQ(*run.sequences[0].total, 30'000'000);
+  EXPECT_EQ(run.duration, 30'000'000);
+  EXPECT_EQ(end_name(run.sequences[0]), "length");
+  EXPECT_TRUE(run.ended_well());
+}
+
+TEST(RunStory, NamesWhomARequestWaitsForAndBehind) {
+  // Seven blocks: 0 takes four of them, 1 two; 2 needs five of them and 3 stands behind it.
+  Recording recording(Recording::small(7));
+  recording.add(0, 13, 3);
+  recording.add(1, 5, 3);
+  recording.step();
+  recording.add(2, 18, 3);
+  recording.add(3, 2, 3);
+  recording.step(10);
+  const RunStory run = recording.tell();
+  EXPECT_THAT(lines_of(run, 2),
+              testing::Contains(AllOf(StartsWith("2-3: waits 2 steps first in line, for 5 blocks of K/V"),
+                                      HasSubstr("The blocks were held by #0 and #1"))));
+  EXPECT_THAT(
+      lines_of(run, 3),
+      testing::Contains("2-3: waits 2 steps behind #2, which came earlier. Those waited for blocks that #0 "
+                        "and #1 held"));
+  EXPECT_THAT(run.sequences[3].behind, ElementsAre(Pair(2, 2)));
+  EXPECT_THAT(run.sequences[3].waited, ElementsAre(Pair(WaitReason::kOrder, 2)));
+  EXPECT_EQ(run.sequences[3].queued, 2U);
+  EXPECT_EQ(run.sequences[2].waited_most_for(), WaitReason::kBlocks);
+}
+
+TEST(RunStory, TellsOfSlotsBudgetAndParents) {
+  SchedulerConfig config = Recording::small(40);
+  config.max_num_seqs = 2;
+  config.max_num_batched_tokens = 8;
+  Recording recording(config);
+  const SeqSpec parent = recording.add(0, 12, 4);
+  recording.fork(parent, 1);
+  recording.add(2, 3, 2);
+  recording.step(20);
+  const RunStory run = recording.tell();
+  EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("for #0 to compute the tokens that they share")));
+  EXPECT_THAT(lines_of(run, 2),
+              testing::Contains(HasSubstr("because the 8 tokens of a step went to others")));
+  EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("because all 2 slots were taken")));
+  EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("writes to a copy of block")));
+}
+
+TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
+  for (const PreemptionKind kind : {PreemptionKind::kRecompute, PreemptionKind::kSwap}) {
+    SchedulerConfig config = Recording::small(4);
+    config.preemption = kind;
+    config.num_host_blocks = 4;
+    Recording recording(config);
+    recording.add(0, 7, 6);
+    recording.add(1, 6, 8);
+    recording.step(30);
+    const RunStory run = recording.tell();
+    const SequenceStory& victim = run.sequences[1];
+    EXPECT_EQ(victim.preemptions, 1U);
+    EXPECT_THAT(
+        lines_of(run, 1),
+        testing::Contains(HasSubstr("is preempted, for the 1st time: no block was left for the next token of "
+                                    "#0, and of those that could give way it came in last. The K/V of 7 "
+                                    "tokens (2 blocks)")));
+    EXPECT_EQ(victim.lost_tokens, 7U);
+    EXPECT_EQ(victim.found_tokens + victim.returned_tokens + victim.again_tokens, 7U);
+    const bool swaps = kind == PreemptionKind::kSwap;
+    EXPECT_THAT(lines_of(run, 1),
+                testing::Contains(
+                    HasSubstr(swaps ? "is moved to the host" : "is given up: what is not found in the")));
+    EXPECT_EQ(victim.swapped_out, swaps ? 2U : 0U);
+    EXPECT_EQ(victim.again_tokens == 0, swaps);
+    EXPECT_EQ(victim.generated, 8U);
+  }
+}
+
+TEST(RunStory, SaysWhyAVictimIsNotSwapped) {
+  SchedulerConfig config = Recording::small(4);
+  config.preemption = PreemptionKind::kSwap;
+  config.num_host_blocks = 1;
+  Recording recording(config);
+  recording.add(0, 7, 6);
+  recording.add(1, 6, 8);
+  recording.step(30);
+  EXPECT_THAT(lines_of(recording.tell(), 1),
+              testing::Contains(HasSubstr("computed again (the host pool has only 1 block free)")));
+}
+
+TEST(RunStory, RestoredBlocksAreHeldByNobodyAndFound) {
+  Recording recording(Recording::small(8));
+  recording.restore(900, 5);
+  recording.add(0, 9, 2, 900);
+  recording.step(5);
+  const RunStory run = recording.tell();
+  EXPECT_EQ(run.restored, 5U);
+  EXPECT_EQ(run.most_blocks_held, 3U) << "nobody held what was restored";
+  EXPECT_EQ(run.sequences[0].hit_tokens, 8U);
+  EXPECT_THAT(lines_of(run, 0),
+              testing::Contains(HasSubstr("the K/V of 8 of its 9 tokens is in the prefix cache")));
+}
+
+TEST(RunStory, TellsAStopStringFromAnAbort) {
+  Recording recording(Recording::small(20));
+  recording.add(0, 3, 9);
+  recording.add(1, 3, 9);
+  recording.step(2);
+  recording.abort(0, true);
+  recording.abort(1, false);
+  const RunStory run = recording.tell();
+  EXPECT_EQ(end_name(run.sequences[0]), "stop");
+  EXPECT_EQ(end_name(run.sequences[1]), "aborted");
+}
+
+TEST(RunStory, SaysWhyARequestIsRefused) {
+  SchedulerConfig config = Recording::small(4);
+  config.max_waiting = 2;
+  Recording recording(config);
+  recording.add(0, 60, 6);
+  recording.add(1, 14, 6);
+  recording.add(2, 3, 3);
+  recording.add(2, 3, 3);
+  recording.add(3, 3, 3);
+  recording.add(4, 3, 3);
+  const RunStory run = recording.tell();
+  EXPECT_THAT(run.sequences[0].refused, HasSubstr("66 tokens of prompt and answer are more than the 64"));
+  EXPECT_THAT(run.sequences[1].refused, HasSubstr("more than the 16 that fit in the pool"));
+  EXPECT_EQ(run.sequences[2].refused, "");
+  EXPECT_THAT(run.sequences[3].refused, HasSubstr("its number was taken"));
+  EXPECT_EQ(run.sequences[4].refused, "");
+  EXPECT_EQ(run.sequences[5].refused, "2 waited already");
+  EXPECT_EQ(end_name(run.sequences[5]), "refused");
+}
+
+TEST(RunStory, CountsWhatTheSchedulerCounts) {
+  uint64_t preemptions = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const test::RandomRun made = test::record_random_run(Recording::path(), seed);
+    const RunStory run = tell_run(Recording::path());
+    EXPECT_EQ(run.steps, made.steps);
+    EXPECT_GE(run.evictions, made.stats.total_evictions);  // that has none of a reset
+    EXPECT_EQ(run.copies, made.stats.total_copies);
+    EXPECT_EQ(run.digest, made.digest);
+    uint64_t told = 0;
+    uint64_t running = 0;
+    uint64_t waiting = 0;
+    for (const SequenceStory& s : run.sequences) {
+      told += s.preemptions;
+      waiting += s.steps_waited();
+      EXPECT_LE(s.found_tokens + s.returned_tokens + s.again_tokens, s.lost_tokens);
+      EXPECT_LE(s.queued, s.steps_waited());
+    }
+    // Who comes or ends between two steps is counted in neither or both of these; a step has all that it
+    // plans for, and those that wait.
+    for (const StepPlan& plan : made.plans) running += plan.seqs.size();
+    EXPECT_EQ(told, made.stats.total_preemptions);
+    EXPECT_GT(running + waiting, made.steps);
+    preemptions += told;
+  }
+  EXPECT_GT(preemptions, 200U);
+}
+
+TEST(RunStory, LinesComeInOrderAndOnlyOfThoseAskedFor) {
+  test::record_random_run(Recording::path(), 4);
+  const RunStory run = tell_run(Recording::path(),
+                                [](SeqId, std::string_view name) { return is_called(9999, name, "seq-3"); });
+  size_t told = 0;
+  for (const SequenceStory& s : run.sequences) {
+    EXPECT_EQ(s.lines.empty(), s.name != "seq-3");
+    for (size_t i = 1; i < s.lines.size(); ++i) {
+      EXPECT_LE(s.lines[i - 1].from, s.lines[i].from);
+      EXPECT_LE(s.lines[i].from, s.lines[i].to);
+    }
+    told += s.lines.size();
+  }
+  EXPECT_GT(told, 2U);
+}
+
+TEST(RunStory, IsCalledByNumberOrName) {
+  EXPECT_TRUE(is_called(7, "", "7"));
+  EXPECT_TRUE(is_called(7, "x", "#7"));
+  EXPECT_TRUE(is_called(7, "chatcmpl-1", "chatcmpl-1"));
+  EXPECT_FALSE(is_called(7, "", "07"));
+  EXPECT_FALSE(is_called(7, "", ""));
+  EXPECT_FALSE(is_called(7, "chatcmpl-1", "chatcmpl"));
+}
+
+TEST(RunStory, Durations) {
+  EXPECT_EQ(duration_text(1'000), "1 us");
+  EXPECT_EQ(duration_text(12'345'000), "12.3 ms");
+  EXPECT_EQ(duration_text(345'000'000), "345 ms");
+  EXPECT_EQ(duration_text(1'250'000'000), "1.25 s");
+  EXPECT_EQ(duration_text(75'000'000'000), "75.0 s");
+}
+
+}  // namespace
+}  // namespace quire
