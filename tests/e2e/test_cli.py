@@ -1,5 +1,6 @@
 """The commands as a person or a script calls them."""
 import json
+import math
 import os
 import pathlib
 import re
@@ -47,9 +48,47 @@ def stories260k(tmp_path_factory):
 
 def test_help_names_every_command():
     text = quire("--help").stdout.decode()
-    for command in "serve run chat bench simulate inspect logits tokenize detokenize render convert make-model".split():
+    for command in "serve run chat bench simulate inspect perplexity logits tokenize detokenize render convert make-model".split():
         assert f"  {command}" in text
         assert quire(command, "--help").stdout
+
+
+def perplexity(*flags, model=DEMO, text=ROOT / "LICENSE"):
+    return json.loads(quire("perplexity", model, text, "--max-tokens", 2000, *flags).stdout)
+
+
+def test_perplexity_follows_from_the_logits(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("Once upon a time there was a little fox.")
+    ids = json.loads(quire("tokenize", DEMO, "-p", text.read_text()).stdout)
+    (tmp_path / "ids.json").write_text(json.dumps({"input_ids": [ids]}))
+    quire("logits", DEMO, "--ids-file", tmp_path / "ids.json", "-o", tmp_path / "out.safetensors", "--dtype", "f32")
+    values, (_, length, vocab) = read_tensor(tmp_path / "out.safetensors", "logits")
+    nats = 0.0
+    for row, token in enumerate(ids[1:]):
+        logits = values[row * vocab:(row + 1) * vocab]
+        most = max(logits)
+        nats += math.log(sum(math.exp(each - most) for each in logits)) + most - logits[token]
+    said = perplexity("--dtype", "f32", text=text)
+    assert said["tokens"] == length - 1
+    assert said["nats_per_token"] == pytest.approx(nats / (length - 1), abs=1e-4)
+    assert said["perplexity"] == pytest.approx(math.exp(nats / (length - 1)), rel=1e-4)
+
+
+def test_quantized_weights_foresee_nearly_as_well():
+    plain = perplexity()["nats_per_token"]
+    for flags, most in [(["--quantization", "int8"], 0.01), (["--quantization", "int4"], 0.08)]:
+        loss = perplexity(*flags)["nats_per_token"] - plain
+        assert 1e-5 < abs(loss) < most, flags
+
+
+def test_number_formats_that_are_none():
+    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is none of none, int8, int4"),
+                        (["--dtype", "int8"], "--dtype: 'int8' is none of auto, f32, f16, bf16")]:
+        run = quire("run", DEMO, "-p", "x", *flags, check=False)
+        assert run.returncode == 1 and said in run.stderr.decode()
+    run = quire("inspect", DEMO, "--kv-cache-dtype", "i3", check=False)
+    assert run.returncode == 1 and "none of auto, f32, f16, bf16, int8" in run.stderr.decode()
 
 
 def test_stories260k_continues_as_the_reference(stories260k):
