@@ -210,7 +210,10 @@ def plot_thrashing(results):
                           label=f"{admitted}{', prefix cache' if caching else ''}")
         axes.set_xlabel("watermark (% of the blocks)")
         axes.set_title(title)
-        axes.set_ylim(bottom=0)
+        if key == "preemptions":
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
         plain(axes.yaxis)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     save(figure, "thrashing")

@@ -124,21 +124,11 @@ void print_summary(const SimulationReport& report, const SchedulerConfig& config
   line("deadlines",
        fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
 
-  fmt::print("\n{}\n", paint(stdout,
-                             fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",
-                                         "p50", "p90", "p99", "max"),
-                             fmt::emphasis::bold));
-  const auto times = [](const char* name, const Percentiles& of) {
-    fmt::print("{:<22}", name);
-    for (const Nanos time : {of.mean, of.p50, of.p90, of.p99, of.max}) {
-      fmt::print(" {:>10.1f}", static_cast<double>(time) / 1e6);
-    }
-    fmt::print("\n");
-  };
-  times("waiting to be admitted", report.queue);
-  times("to the first token", report.ttft);
-  times("per further token", report.tpot);
-  times("to the last token", report.e2e);
+  const std::pair<const char*, Percentiles> times[] = {{"waiting to be admitted", report.queue},
+                                                       {"to the first token", report.ttft},
+                                                       {"per further token", report.tpot},
+                                                       {"to the last token", report.e2e}};
+  print_times(times);
   fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
 }
 

@@ -284,6 +284,7 @@ void Engine::Impl::start(Arrival arrival) {
   spec.priority = request.priority;
   if (request.ttft_deadline) spec.ttft_deadline = *request.ttft_deadline;
   spec.tenant = request.tenant;
+  spec.expected_tokens = request.expected_tokens;
   spec.stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos)
     spec.stop_tokens.insert(spec.stop_tokens.end(), config.eos.begin(), config.eos.end());
