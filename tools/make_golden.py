@@ -6,7 +6,8 @@
 
 Writes per model a folder with config.json, model.safetensors (bf16) and expected.safetensors: input_ids
 [2, 40] int64, logits [2, 40, vocab] f32, greedy [2, 16] int64, computed in f32 with eager attention. Seeds
-are tried until no choice along the way (of a token, of an expert) is so near that rounding could change it.
+are tried until no choice along the way (of a token, of an expert) is so near that rounding could change it, and what is written is
+loaded again and must give the same logits.
 The output is committed; the tests need neither PyTorch nor this script. Made with transformers 5.23.
 """
 import json
@@ -21,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 ROWS, LENGTH, GREEDY = 2, 40, 16
 TOKEN_GAP, EXPERT_GAP = 0.005, 0.0002
+RELOAD_TOLERANCE = 1e-5
 
 # Odd widths and vocabularies; one K/V head; and a third that each family fills with what is its own.
 ODD = dict(vocab_size=61, hidden_size=36, num_attention_heads=3, num_key_value_heads=3, intermediate_size=37,
@@ -178,9 +180,10 @@ def published_form(config, kind):
     if parameters.get("rope_type") == "default":
         config["rope_scaling"] = None
     else:
-        parameters["type"] = parameters.pop("rope_type")
-        if parameters["type"] == "longrope":
+        if parameters["rope_type"] == "longrope":
             parameters.pop("original_max_position_embeddings", None)
+        if kind != "Gemma3":  # in which transformers reads the new name only
+            parameters["type"] = parameters.pop("rope_type")
         config["rope_scaling"] = parameters
 
 
@@ -194,6 +197,21 @@ def nested(config, tensors):
     tensors["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(4, dtype=torch.bfloat16)
     return {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "eos_token_id": [2, 3],
             "text_config": config, "torch_dtype": dtype, "vision_config": {"model_type": "siglip_vision_model"}}, tensors
+
+
+@torch.no_grad()
+def check(directory, expected):
+    """What transformers computes from the directory as it was rewritten is what is expected of it."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+    difference = (model(expected["input_ids"], use_cache=False).logits - expected["logits"]).abs().max().item()
+    if not difference <= RELOAD_TOLERANCE:
+        raise SystemExit(f"{directory}: transformers computes other logits from it, by {difference}")
+
+
+def write_model(directory, config, tensors):
+    (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 
 
 def write(name, out_dir):
@@ -218,12 +236,12 @@ def write(name, out_dir):
     tensors = {key: value.bfloat16().contiguous() for key, value in tensors.items()}
     if published:
         published_form(config, kind)
-    if name.endswith("nested"):
-        config, tensors = nested(config, tensors)
     target = out_dir / name
     target.mkdir(parents=True, exist_ok=True)
-    (target / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    save_file(tensors, target / "model.safetensors", {"format": "pt"})
+    write_model(target, config, tensors)
+    check(target, expected)
+    if name.endswith("nested"):
+        write_model(target, *nested(config, tensors))
     save_file(expected, target / "expected.safetensors")
     size = sum(file.stat().st_size for file in target.iterdir())
     print(f"{name}: seed {seed}, {size / 1024:.0f} KiB, largest logit {expected['logits'].abs().max():.2f}")

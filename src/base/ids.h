@@ -15,6 +15,7 @@ using SlotId = uint32_t;
 
 /// One sequence (one choice of one request), numbered by the engine in order of arrival, never reused.
 using SeqId = uint64_t;
+inline constexpr SeqId kNoSeq = UINT64_MAX;
 
 /// One client request (n choices, so n sequences), numbered by the engine, never reused.
 using RequestId = uint64_t;

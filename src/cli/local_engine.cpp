@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
+#include "cli/warm_file.h"
 #include "model/inspect.h"
 #include "model/kv_groups.h"
 #include "sim/paced_executor.h"
@@ -209,6 +210,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal beginnings between requests (on by default)")
       ->group(group);
+  add("--prefix-cache-file", options.prefix_cache_file,
+      "Begin with the prefix cache that a former run left here, and leave it here at the end", "FILE");
   add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused with 429", "N")
       ->capture_default_str()
       ->check(CLI::Range(0, INT32_MAX));
@@ -233,12 +236,18 @@ void add_device_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(0.01, 10000.0));
 }
 
-LoadedModel::LoadedModel(const ModelOptions& options, uint32_t longest)
+ModelConfig config_of(const ModelOptions& options) {
+  ModelConfig config = load_model_config(options.model);
+  limit_windows(config, options.sliding_window);
+  return config;
+}
+
+LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest)
     : dir(options.model),
       pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, pick_dtype(options.dtype, "--dtype"), context, longest,
-                            options.sliding_window)) {}
+      decoder(Decoder::load(dir, std::move(config), pick_dtype(options.dtype, "--dtype"), context, longest)) {
+}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(options.model.model)),
@@ -246,6 +255,9 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
       metrics(served_name) {
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
+  }
+  if (!options.prefix_cache_file.empty() && (!options.enable_prefix_caching || options.device == "sim")) {
+    throw Error("--prefix-cache-file: there is no prefix cache to keep");
   }
   if (options.device == "sim") {
     simulate(options, served_name);
@@ -256,8 +268,8 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   config.vocab_size = facts.vocab_size;
   if (!options.step_trace.empty()) trace = std::make_unique<StepTrace>(options.step_trace);
   if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
-  engine =
-      std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics, record.get());
+  engine = std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics, record.get(),
+                                    warm.get());
 }
 
 void LocalEngine::load(const EngineOptions& options, const std::string& served_name) {
@@ -278,6 +290,13 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   }
   executor = std::make_unique<CpuExecutor>(*model->decoder, *cache, model->context, options.max_num_seqs,
                                            host_cache.get());
+  if (!options.prefix_cache_file.empty()) {
+    const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
+    warm = std::make_unique<WarmFile>(options.prefix_cache_file,
+                                      kv_facts(options.model.model, facts, model->decoder->compute_dtype(),
+                                               kv_dtype, model->context.isa, longest),
+                                      *cache);
+  }
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
                        with_commas(shape.num_parameters), dtype_name(model->decoder->compute_dtype()),
                        isa_name(model->context.isa), model->pool.num_threads()));
@@ -289,8 +308,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
 }
 
 void LocalEngine::simulate(const EngineOptions& options, const std::string& served_name) {
-  facts = load_model_config(options.model.model);
-  limit_windows(facts, options.model.sliding_window);
+  facts = config_of(options.model);
   const DType dtype = pick_dtype(options.model.dtype, "--dtype").value_or(facts.dtype);
   const DType kv_dtype = pick_dtype(options.kv_cache_dtype, "--kv-cache-dtype").value_or(dtype);
   size_pool(options, model_shape(facts, kv_dtype), UINT64_MAX);

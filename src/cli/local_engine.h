@@ -34,6 +34,9 @@ struct ModelOptions {
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 
+/// The model's, as far as the options leave it.
+ModelConfig config_of(const ModelOptions& options);
+
 /// The engine's side: how much runs at once and in how much memory.
 struct EngineOptions {
   ModelOptions model;
@@ -49,6 +52,7 @@ struct EngineOptions {
   uint32_t max_waiting = 1024;
   std::string step_trace;
   std::string decision_log;
+  std::string prefix_cache_file;
   std::string device = "cpu";  // or "sim": no weights are read, steps last what `cost` says
   CostOptions cost;
   double sim_speed = 1;  // times as fast
@@ -61,7 +65,9 @@ void add_device_options(CLI::App& command, EngineOptions& options);
 /// A model in memory with all it needs to compute.
 struct LoadedModel {
   /// `longest`: see Decoder::load.
-  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0);
+  LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest = 0);
+  explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0)
+      : LoadedModel(options, config_of(options), longest) {}
 
   std::filesystem::path dir;
   ThreadPool pool;
@@ -85,6 +91,7 @@ struct LocalEngine {
   SteadyClock clock;
   std::unique_ptr<StepTrace> trace;
   std::unique_ptr<RunWriter> record;
+  std::unique_ptr<WarmStart> warm;
   EngineMetrics metrics;
   std::unique_ptr<Engine> engine;  // last: it uses all of the above
 

@@ -108,8 +108,8 @@ int list_families() {
 int inspect(const InspectOptions& options) {
   if (options.list_families) return list_families();
   if (options.model.empty()) throw Error("inspect: a model directory, or --families");
-  const ModelConfig config = load_model_config(options.model);
-  ModelShape shape = inspect_model(options.model);
+  ModelConfig config = load_model_config(options.model);
+  ModelShape shape = inspect_model(options.model, config);
   if (options.kv_cache_dtype != "auto") {
     const auto dtype = parse_dtype(options.kv_cache_dtype);
     if (!dtype)
@@ -195,7 +195,7 @@ std::vector<std::vector<TokenId>> read_rows(const std::string& file, uint32_t vo
 }
 
 int logits(const LogitsOptions& options) {
-  const ModelConfig config = load_model_config(options.model.model);
+  const ModelConfig config = config_of(options.model);
   const uint32_t vocab = config.vocab_size;
   const auto rows = read_rows(options.ids_file, vocab);
   const auto length = static_cast<uint32_t>(rows.front().size());
@@ -203,11 +203,11 @@ int logits(const LogitsOptions& options) {
     throw Error(fmt::format("{}: rows of {} tokens, and the model has {} positions", options.ids_file, length,
                             config.max_positions));
   }
-  LoadedModel model(options.model, length);
+  LoadedModel model(options.model, config, length);
   constexpr uint32_t kBlockSize = 16;
   const uint32_t blocks = (length + kBlockSize - 1) / kBlockSize;
-  const auto num_groups = static_cast<uint32_t>(group_layers(model.decoder->config()).windows.size());
-  KvCache cache(model.decoder->config(), model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
+  const auto num_groups = static_cast<uint32_t>(group_layers(config).windows.size());
+  KvCache cache(config, model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
   const auto tables = consecutive_tables(num_groups, blocks, 0);
   const uint32_t chunk = options.chunk > 0 ? options.chunk : length;
 
@@ -237,7 +237,21 @@ struct ConvertOptions {
   std::string out;
   std::string outtype = "auto";
   std::string tokenizer;
+  bool overwrite = false;
 };
+
+/// A file, or a directory with anything in it, is not written over unasked. What is neither, /dev/stdout for
+/// one, is written to.
+void refuse_existing(const std::filesystem::path& out) {
+  constexpr std::string_view kFlag = "--overwrite writes it all the same";
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(out, ignored)) {
+    throw file_error(out, fmt::format("there is such a file already; {}", kFlag));
+  }
+  if (std::filesystem::is_directory(out, ignored) && !std::filesystem::is_empty(out, ignored)) {
+    throw file_error(out, fmt::format("there is such a directory already, and it is not empty; {}", kFlag));
+  }
+}
 
 constexpr std::string_view kOutTypes = "auto, f32, f16, bf16, q8_0";
 
@@ -269,16 +283,18 @@ void convert_to_gguf(const ConvertOptions& options) {
     type = find_ggml_type(dtype == DType::kF32 ? kGgmlF32 : dtype == DType::kF16 ? kGgmlF16 : kGgmlBF16);
   }
   const GgufVocabulary vocabulary = gguf_vocabulary(options.in, config.vocab_size, config.bos, config.eos);
-  directory_to_gguf(options.in, options.out, *type, vocabulary_metadata(vocabulary));
+  directory_to_gguf(options.in, config, options.out, *type, vocabulary_metadata(vocabulary));
 }
 
 int convert(const ConvertOptions& options) {
+  const bool from_directory = std::filesystem::is_directory(options.in);
+  if (from_directory && !options.out.ends_with(".gguf")) {
+    throw Error(fmt::format("{}: a directory becomes a file whose name ends in .gguf", options.out));
+  }
+  if (!options.overwrite) refuse_existing(options.out);
   if (is_gguf_file(options.in)) {
     convert_from_gguf(options);
-  } else if (std::filesystem::is_directory(options.in)) {
-    if (!options.out.ends_with(".gguf")) {
-      throw Error(fmt::format("{}: a directory becomes a file whose name ends in .gguf", options.out));
-    }
+  } else if (from_directory) {
     convert_to_gguf(options);
   } else {
     const auto beside = std::filesystem::path(options.in).parent_path() / "tokenizer.bin";
@@ -343,6 +359,7 @@ void add_convert(CLI::App& app, Command& run) {
       ->add_option("--tokenizer", options->tokenizer,
                    "Of a llama2.c checkpoint; default: tokenizer.bin beside it")
       ->type_name("FILE");
+  command->add_flag("--overwrite", options->overwrite, "Write over what is there");
   command->callback([options, &run] { run = [options] { return convert(*options); }; });
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "tokenizer.ggml.";
 constexpr std::string_view kIdSuffix = "_token_id";
+constexpr std::string_view kJson = "tokenizer.huggingface.json";
 constexpr std::string_view kTemplate = "tokenizer.chat_template";
 
 std::string full(std::string_view key) { return fmt::format("{}{}", kPrefix, key); }
@@ -35,6 +36,10 @@ GgufVocabulary read_gguf_vocabulary(const Gguf& file) {
       out.types.push_back(static_cast<int32_t>(std::clamp<int64_t>(type, INT32_MIN, INT32_MAX)));
     }
   }
+  const bool needs_merges = out.model == "gpt2" && !file.has(kJson);
+  if (needs_merges && !file.has(full("merges"))) {
+    throw file.error(full("merges"), "missing, which a vocabulary of the model 'gpt2' needs");
+  }
   if (file.has(full("merges"))) {
     for (const std::string_view merge : file.strings(full("merges"))) out.merges.emplace_back(merge);
   }
@@ -57,7 +62,6 @@ GgufVocabulary read_gguf_vocabulary(const Gguf& file) {
   out.add_eos = optional_boolean(file, "add_eos_token");
   out.add_space_prefix = optional_boolean(file, "add_space_prefix");
   if (file.has(kTemplate)) out.chat_template = std::string(file.string(kTemplate));
-  constexpr std::string_view kJson = "tokenizer.huggingface.json";
   if (file.has(kJson)) out.huggingface_json = std::string(file.string(kJson));
   return out;
 }
@@ -69,7 +73,7 @@ GgufMetadata vocabulary_metadata(const GgufVocabulary& vocabulary) {
   if (!vocabulary.tokens.empty()) out.add(full("tokens"), vocabulary.tokens);
   if (!vocabulary.scores.empty()) out.add(full("scores"), vocabulary.scores);
   if (!vocabulary.types.empty()) out.add(full("token_type"), vocabulary.types);
-  if (!vocabulary.merges.empty()) out.add(full("merges"), vocabulary.merges);
+  if (!vocabulary.merges.empty() || vocabulary.model == "gpt2") out.add(full("merges"), vocabulary.merges);
   for (const auto& [name, id] : vocabulary.ids) {
     out.add(fmt::format("{}{}{}", kPrefix, name, kIdSuffix), static_cast<uint32_t>(id));
   }

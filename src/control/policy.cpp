@@ -76,11 +76,11 @@ class Fair final : public SchedulingPolicy {
     last_ = tenant.served;
   }
   void computes(const Sequence& seq, uint32_t tokens) override {
-    if (seq.decoding()) {
-      tenants_.at(seq.spec.tenant).served += 2;
-    } else if (seq.preemptions == 0) {
-      tenants_.at(seq.spec.tenant).served += tokens;
-    }
+    int64_t& served = tenants_.at(seq.spec.tenant).served;
+    // Its first chunk ever: all that will be computed of its prompt, but not again after a preemption.
+    const bool is_first = seq.preemptions == 0 && seq.computed == seq.cached_tokens;
+    if (is_first) served += seq.prompt_length - seq.computed;
+    if (tokens == seq.remaining()) served += 2;  // one is generated
   }
   void ended(const Sequence& seq) override { --tenants_.at(seq.spec.tenant).known; }
 

@@ -52,18 +52,16 @@ class SchedulingPolicy {
 };
 
 /// - fcfs: first come, first served.
-/// - srpt: the shortest remaining time, by CostHints. The length of an answer is SeqSpec::expected_tokens,
-/// else
-///   the mean of the last answers.
+/// - srpt: the shortest remaining time, by CostHints. The length of an answer is SeqSpec::expected_tokens, or
+///   else the mean of the last answers.
 /// - slo: the least slack to the deadline of its first token; a sequence that has started comes before all.
 /// - priority: SeqSpec::priority, lower first. `aging` of waiting count as much as one level, so nobody
-/// starves.
-/// - fair: the tenant that was served least (virtual token counter of Sheng et al. 2023: a prompt token
-/// counts
-///   1, a generated one 2; a tenant that comes back starts no lower than the least served of those waiting).
+///   starves.
+/// - fair: the tenant that was served least (virtual token counter of Sheng et al. 2023). A prompt token that
+///   must be computed counts 1, when its sequence first comes in; a generated one 2. A tenant that comes back
+///   starts no lower than the least served of those waiting.
 /// - lpm: the longest prefix that is cached (Zheng et al. 2024), of the 64 that came first; one that 32
-/// others
-///   have passed comes before all.
+///   others have passed comes before all.
 /// `cache` must outlive the policy.
 std::unique_ptr<SchedulingPolicy> make_policy(SchedulingKind kind, const CostHints& costs, Nanos aging,
                                               const PrefixCache& cache);

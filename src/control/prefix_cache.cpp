@@ -82,6 +82,15 @@ NodeId PrefixCache::ancestor(NodeId node, uint32_t num_blocks) const {
   return node;
 }
 
+std::vector<NodeId> PrefixCache::nodes() const {
+  std::vector<NodeId> out;
+  for (NodeId node = 0; node < nodes_.size(); ++node) {
+    if (nodes_[node].used) out.push_back(node);
+  }
+  std::ranges::stable_sort(out, {}, [this](NodeId node) { return nodes_[node].depth; });
+  return out;
+}
+
 // ---- putting in ----
 
 NodeId PrefixCache::publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt) {

@@ -72,6 +72,10 @@ class PrefixCache {
   uint32_t pins(NodeId node) const { return nodes_[node].pins; }
   uint64_t num_pins() const { return num_pins_; }
   uint64_t num_wanted() const { return num_wanted_; }  // rows, over all calls of want()
+  uint64_t salt(NodeId node) const { return nodes_[node].salt; }
+  NodeId parent(NodeId node) const { return nodes_[node].parent; }
+  std::span<const TokenId> tokens_of(NodeId node) const;
+  std::vector<NodeId> nodes() const;  // parents before their children
   uint32_t num_nodes() const { return static_cast<uint32_t>(nodes_.size() - free_nodes_.size()); }
 
   bool contains(BlockId block) const { return places_[block].node != kNoNode; }
@@ -111,7 +115,6 @@ class PrefixCache {
     bool idle = false;
   };
 
-  std::span<const TokenId> tokens_of(NodeId node) const;
   NodeId find(uint64_t hash, NodeId parent, std::span<const TokenId> tokens, uint64_t salt) const;
   NodeId& bucket(uint64_t hash) { return buckets_[hash & (buckets_.size() - 1)]; }
   NodeId make_node();

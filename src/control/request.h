@@ -26,9 +26,9 @@ struct SeqSpec {
   SamplingParams sampling;
   std::vector<TokenId> stop_tokens;  // sampled, these end the sequence (EOS ids among them), sorted
   uint64_t salt = 0;                 // sequences of different salts share no block
-  /// Another sequence with the same prompt and salt, added before: this one waits until that one's prompt is
-  /// computed and then shares its blocks, the last and partly filled one by copy-on-write. If it ends before,
-  /// this sequence is an ordinary one.
+  /// Another sequence, added before, of the same salt, whose tokens begin with this one's prompt, but perhaps
+  /// for the last token of it: this one waits until that one has computed them and then shares its blocks,
+  /// the last and partly filled one by copy-on-write. If it ends before, this sequence is an ordinary one.
   std::optional<SeqId> fork_of;
 
   // What scheduling policies go by.

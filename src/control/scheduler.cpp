@@ -79,11 +79,11 @@ Expected<void> Scheduler::add(SeqSpec spec) {
     const auto parent = sequences_.find(*spec.fork_of);
     if (parent != sequences_.end()) {
       const Sequence& other = parent->second;
-      if (other.spec.salt != spec.salt || other.prompt_length != spec.prompt.size() ||
-          !std::equal(spec.prompt.begin(), spec.prompt.end(), other.tokens.begin())) {
+      if (other.spec.salt != spec.salt || other.total() + 1 < spec.prompt.size() ||
+          !std::equal(spec.prompt.begin(), spec.prompt.end() - 1, other.tokens.begin())) {
         return refuse(
             RequestErrorCode::kInternal,
-            fmt::format("sequence {} is no fork of {}: another prompt or salt", spec.id, *spec.fork_of));
+            fmt::format("sequence {} is no fork of {}: other tokens or salt", spec.id, *spec.fork_of));
       }
     }
   }
@@ -237,8 +237,7 @@ Sequence* Scheduler::next_waiting(size_t& index) {
   size_t compared = 0;
   for (size_t i = 0; i < waiting_.size() && compared < policy_->horizon(); ++i) {
     Sequence* seq = waiting_[i];
-    const Sequence* parent = fork_parent(*seq);
-    if (parent != nullptr && !parent->prompt_computed()) continue;
+    if (waits_for_parent(*seq)) continue;
     ++compared;
     const int64_t rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
     if (best != nullptr && rank >= lowest) continue;
@@ -252,9 +251,8 @@ Sequence* Scheduler::next_waiting(size_t& index) {
 /// All that wait do so for `reason`; or only `first`, which needs so many blocks, and the others for it.
 void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t needed) {
   for (Sequence* seq : waiting_) {
-    const Sequence* parent = fork_parent(*seq);
     WaitReason own = first == nullptr || seq == first ? reason : WaitReason::kOrder;
-    if (parent != nullptr && !parent->prompt_computed()) own = WaitReason::kParent;
+    if (waits_for_parent(*seq)) own = WaitReason::kParent;
     if (std::exchange(seq->waits_for, own) == own) continue;
     log_.of(seq->spec.id);
     log_.write(DecisionKind::kSkip, static_cast<uint32_t>(own),
@@ -358,6 +356,11 @@ const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
   const auto parent = sequences_.find(*seq.spec.fork_of);
   const bool found = parent != sequences_.end() && parent->second.arrival < seq.arrival;
   return found ? &parent->second : nullptr;
+}
+
+bool Scheduler::waits_for_parent(const Sequence& seq) const {
+  const Sequence* parent = fork_parent(seq);
+  return parent != nullptr && !(parent->prompt_computed() && parent->computed + 1 >= seq.prompt_length);
 }
 
 // ---- commit ----

@@ -83,8 +83,8 @@ struct StepStats {
 /// docs/control-plane.md tells the rules and why they end.
 ///
 /// Use: add* -> plan -> (executor) -> commit -> plan ... A plan that is not empty must be executed and
-/// committed before the next is made. (If the executor fails as a whole: abort every sequence; plans then go
-/// on, for a fresh executor.) While has_work(), no plan is empty.
+/// committed before the next is made. (If the executor fails as a whole: abort every sequence and reset the
+/// prefix cache; plans then go on, for one without K/V.) While has_work(), no plan is empty.
 class Scheduler {
  public:
   /// Throws Error if the configuration cannot work.
@@ -125,6 +125,8 @@ class Scheduler {
 
   /// Forgets all cached blocks that nobody holds.
   void reset_prefix_cache() { pool_.drop_cached(); }
+  /// For who saves or restores the prefix cache, before the first sequence or after the last.
+  BlockPool& pool() { return pool_; }
 
  private:
   // The three parts of a plan, in this order. Each takes what it uses from `budget`.
@@ -161,6 +163,8 @@ class Scheduler {
 
   /// The sequence whose blocks `seq` may share once it has computed its prompt, nullptr if none.
   const Sequence* fork_parent(const Sequence& seq) const;
+  /// Until that one has computed them.
+  bool waits_for_parent(const Sequence& seq) const;
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   void take_token(Sequence& seq, SampledToken token, SeqEvent& event);

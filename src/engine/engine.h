@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,12 @@ namespace quire {
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   uint32_t n = 1;
+  /// More than n: so many are sampled, and at the end the n of the highest logprob per token are the answer.
+  uint32_t best_of = 0;
+  /// The n likeliest answers that a beam of max(n, best_of) <= kMaxBeamWidth finds, at the end; see
+  /// BeamSearch. Then `stop` is empty and of `sampling` only num_logprobs counts.
+  bool beam_search = false;
+  double length_penalty = 1.0;  // of beam search
   /// Empty: as many as the model's length leaves.
   std::optional<uint32_t> max_tokens;
   SamplingParams sampling;        // `choice` is set by the engine
@@ -36,6 +43,9 @@ struct GenerationRequest {
   std::optional<Nanos> ttft_deadline;
   std::optional<uint32_t> expected_tokens;
   uint64_t tenant = 0;
+
+  /// That it may have at once.
+  uint32_t sequences() const { return std::max(n, best_of); }
 };
 
 /// News of one choice.
@@ -55,7 +65,7 @@ struct RequestOutput {
   bool done = false;                  // nothing comes after this
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;         // of the prompt, of choice 0
-  uint32_t completion_tokens = 0;     // so far, of all choices
+  uint32_t completion_tokens = 0;     // so far, of all choices, those that best_of drops included
   std::optional<RequestError> error;  // with done: why it was not finished, unless by abort()
 };
 
@@ -81,18 +91,32 @@ struct EngineStats {
   uint64_t peak_blocks_referenced = 0;
 };
 
+struct PrefixNode;
 class StepTrace;
 class EngineMetrics;
 class RunWriter;
+
+/// What the prefix cache begins with, and where it goes at the end. Called on the engine's thread, before the
+/// first request and after the last; not after a failure of the executor. May throw: that is logged, and the
+/// engine goes on.
+class WarmStart {
+ public:
+  virtual ~WarmStart() = default;
+  /// Nodes as restore() (record/prefix_snapshot.h) takes them; then, with the blocks that they got, fill().
+  virtual std::vector<PrefixNode> load() = 0;
+  virtual void fill(const std::vector<PrefixNode>& nodes) = 0;
+  virtual void save(const std::vector<PrefixNode>& nodes) = 0;
+};
 
 /// Owns the scheduler and its thread: takes requests from any thread, drives plan - submit - wait - commit,
 /// turns tokens into text, matches stop strings, hands the news out. All methods are thread-safe.
 class Engine {
  public:
-  /// All must outlive the engine; `trace`, `metrics` and `record` may be null. `record` gets all that the
-  /// scheduler is told and decides.
+  /// All must outlive the engine; the last four may be null. `record` gets all that the scheduler is told and
+  /// decides.
   Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
-         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr, RunWriter* record = nullptr);
+         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr, RunWriter* record = nullptr,
+         WarmStart* warm = nullptr);
   /// Ends what runs as drain(0) does.
   ~Engine();
 

@@ -19,6 +19,10 @@ std::optional<IsaLevel> parse_isa(std::string_view name);
 const std::vector<IsaLevel>& available_isa_levels();
 inline IsaLevel best_isa_level() { return available_isa_levels().back(); }
 
+/// Raised by every change of a kernel that may change a bit of what it gives: K/V that was kept in a file is
+/// of no use then.
+inline constexpr int kKernelVersion = 1;
+
 /// What every op is given. Not thread-safe: one context per stream of ops.
 struct KernelContext {
   IsaLevel isa;

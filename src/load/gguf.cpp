@@ -484,6 +484,10 @@ const GgufTensor& Gguf::at(std::string_view name) const {
   throw file_error(path(), fmt::format("tensor {} is missing", quoted_name(name)));
 }
 
+uint64_t Gguf::offset_of(const GgufTensor& tensor) const {
+  return static_cast<uint64_t>(tensor.data - impl_->file.data());
+}
+
 const std::map<std::string, GgufTensor, std::less<>>& Gguf::tensors() const { return impl_->tensors; }
 
 bool is_gguf_file(const std::filesystem::path& path) {

@@ -86,6 +86,8 @@ class Gguf {
   const GgufTensor* find(std::string_view name) const;
   /// Throws Error naming the tensor and the file if absent.
   const GgufTensor& at(std::string_view name) const;
+  /// Where in the file one of its tensors, or a part of one, begins.
+  uint64_t offset_of(const GgufTensor& tensor) const;
   /// Sorted by name; those of types that are not read are among them.
   const std::map<std::string, GgufTensor, std::less<>>& tensors() const;
 

@@ -30,12 +30,19 @@ bool is_bare_file_name(std::string_view name) {
 struct Safetensors::Impl {
   std::filesystem::path path;
   std::vector<MappedFile> files;
+  std::vector<std::filesystem::path> file_paths;
+  struct InFile {
+    size_t file;
+    uint64_t offset;
+  };
+  std::map<std::string, InFile, std::less<>> places;
   std::vector<Buffer> copies;  // of tensors that do not lie aligned in their file
   std::map<std::string, TensorView, std::less<>> tensors;
   std::map<std::string, std::string, std::less<>> unreadable;  // name to dtype
   uint64_t total_bytes = 0;
 
   void add_tensor(const MappedFile& file, const TensorEntry& entry) {
+    places.emplace(entry.name, InFile{files.size() - 1, entry.begin});
     if (!entry.dtype) {
       unreadable.emplace(entry.name, entry.dtype_text);
       return;
@@ -53,6 +60,7 @@ struct Safetensors::Impl {
 
   std::vector<TensorEntry> map_file(const std::filesystem::path& file_path) {
     const MappedFile& file = files.emplace_back(file_path);
+    file_paths.push_back(file_path);
     return parse_safetensors_header(std::span(file.data(), file.size()), file_path);
   }
 
@@ -120,8 +128,10 @@ const TensorView* Safetensors::find(std::string_view name) const {
   if (found != impl_->tensors.end()) return &found->second;
   const auto unreadable = impl_->unreadable.find(name);
   if (unreadable == impl_->unreadable.end()) return nullptr;
-  throw file_error(impl_->path, fmt::format("tensor {} has dtype {}, which is not supported",
-                                            quoted_name(name), unreadable->second));
+  const Place at = place(name);
+  throw file_error(
+      at.file, at.offset,
+      fmt::format("tensor {} has dtype {}, which is not supported", quoted_name(name), unreadable->second));
 }
 
 const TensorView& Safetensors::at(std::string_view name) const {
@@ -130,6 +140,14 @@ const TensorView& Safetensors::at(std::string_view name) const {
 }
 
 const std::map<std::string, TensorView, std::less<>>& Safetensors::tensors() const { return impl_->tensors; }
+Safetensors::Place Safetensors::place(std::string_view name) const {
+  const auto found = impl_->places.find(name);
+  if (found == impl_->places.end()) {
+    throw file_error(impl_->path, fmt::format("tensor {} is missing", quoted_name(name)));
+  }
+  return {impl_->file_paths[found->second.file], found->second.offset};
+}
+
 uint64_t Safetensors::total_bytes() const { return impl_->total_bytes; }
 
 void Safetensors::release(const TensorView& tensor) const {

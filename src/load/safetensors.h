@@ -33,6 +33,13 @@ class Safetensors {
   const std::map<std::string, TensorView, std::less<>>& tensors() const;
   uint64_t total_bytes() const;
 
+  struct Place {
+    std::filesystem::path file;
+    uint64_t offset = 0;  // of the tensor's first byte
+  };
+  /// Where a tensor, which must be there, lies.
+  Place place(std::string_view name) const;
+
   /// Gives the memory under one of its tensors back until somebody reads it again, if a file is behind it.
   void release(const TensorView& tensor) const;
 

@@ -4,6 +4,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
+#include <set>
+#include <utility>
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <fmt/format.h>
@@ -39,27 +42,50 @@ constexpr std::array kDTypes = {
     KnownDType{"F4", 4, std::nullopt},      KnownDType{"C64", 64, std::nullopt},
 };
 
-// Counts the keys of all objects as the text has them: the parsed value keeps the last of a key that comes
-// twice, so that a difference tells of one.
-struct KeyCounter {
+/// Finds the first key that an object has twice: the parsed value has only the last of them.
+class TwiceFinder {
+ public:
   static constexpr size_t max_object_size = size_t(-1);
   static constexpr size_t max_array_size = size_t(-1);
   static constexpr size_t max_key_size = size_t(-1);
   static constexpr size_t max_string_size = size_t(-1);
-  size_t keys = 0;
+
+  struct Found {
+    std::string key;
+    std::string tensor;  // within which it is, or itself
+    bool is_tensor = false;
+    std::optional<size_t> at;  // in the text, unless escapes hide it
+  };
+  std::string_view text;
+  std::optional<Found> found;
 
   using Code = boost::system::error_code;
   bool on_document_begin(Code&) { return true; }
   bool on_document_end(Code&) { return true; }
-  bool on_object_begin(Code&) { return true; }
-  bool on_object_end(size_t count, Code&) {
-    keys += count;
+  bool on_object_begin(Code&) {
+    objects_.emplace_back();
+    return true;
+  }
+  bool on_object_end(size_t, Code&) {
+    objects_.pop_back();
     return true;
   }
   bool on_array_begin(Code&) { return true; }
   bool on_array_end(size_t, Code&) { return true; }
-  bool on_key_part(json::string_view, size_t, Code&) { return true; }
-  bool on_key(json::string_view, size_t, Code&) { return true; }
+  bool on_key_part(json::string_view part, size_t, Code&) {
+    add(part);
+    return true;
+  }
+  bool on_key(json::string_view part, size_t, Code& code) {
+    add(part);
+    const std::string key = std::exchange(key_, {});
+    const auto at = std::exchange(at_, std::nullopt);
+    if (objects_.size() == 1) tensor_ = key;
+    if (objects_.back().insert(key).second) return true;
+    found = Found{key, tensor_, objects_.size() == 1, at.value()};
+    code = boost::system::errc::make_error_code(boost::system::errc::invalid_argument);
+    return false;
+  }
   bool on_string_part(json::string_view, size_t, Code&) { return true; }
   bool on_string(json::string_view, size_t, Code&) { return true; }
   bool on_number_part(json::string_view, Code&) { return true; }
@@ -70,26 +96,43 @@ struct KeyCounter {
   bool on_null(Code&) { return true; }
   bool on_comment_part(json::string_view, Code&) { return true; }
   bool on_comment(json::string_view, Code&) { return true; }
+
+ private:
+  /// What has no escapes lies in the text itself.
+  void add(json::string_view part) {
+    const std::less<> before;
+    const bool inside = !before(part.data(), text.data()) && before(part.data(), text.data() + text.size());
+    if (!at_) at_.emplace(inside ? std::optional<size_t>(part.data() - text.data()) : std::nullopt);
+    key_.append(part.data(), part.size());
+  }
+
+  std::vector<std::set<std::string>> objects_;
+  std::string key_;
+  std::optional<std::optional<size_t>> at_;
+  std::string tensor_;
 };
 
-size_t keys_in_text(std::string_view text) {
+/// Refuses what is no JSON and what has a key twice, by its place in the file.
+void check_text(std::string_view text, uint64_t text_begin, const std::filesystem::path& path) {
   json::parse_options options;
   options.max_depth = kHeaderDepth;
-  json::basic_parser<KeyCounter> parser(options);
+  json::basic_parser<TwiceFinder> parser(options);
+  parser.handler().text = text;
   json::error_code failed;
-  parser.write_some(false, text.data(), text.size(), failed);
-  return parser.handler().keys;
-}
-
-size_t keys_in_value(const json::value& value) {
-  size_t keys = 0;
-  if (const auto* object = value.if_object()) {
-    keys += object->size();
-    for (const auto& member : *object) keys += keys_in_value(member.value());
-  } else if (const auto* array = value.if_array()) {
-    for (const auto& element : *array) keys += keys_in_value(element);
+  const size_t stopped = parser.write_some(false, text.data(), text.size(), failed);
+  const auto& found = parser.handler().found;
+  if (!found) {
+    const size_t end = failed ? stopped : text.find_first_not_of(" \t\r\n", stopped);
+    if (end == std::string_view::npos) return;
+    throw file_error(
+        path, text_begin + end,
+        failed ? fmt::format("not valid JSON: {}", failed.message()) : "text after the end of the header");
   }
-  return keys;
+  const std::string what = found->is_tensor
+                               ? fmt::format("tensor {} is there twice", quoted_name(found->tensor))
+                               : fmt::format("tensor {}: key {} is there twice", quoted_name(found->tensor),
+                                             quoted_name(found->key));
+  throw file_error(path, text_begin + found->at.value_or(stopped), what);
 }
 
 Error tensor_error(const std::filesystem::path& path, std::string_view name, std::string_view what) {
@@ -180,21 +223,24 @@ TensorEntry parse_entry(const json::value& value, std::string_view name, uint64_
 /// The format wants the data without holes: one tensor after the other, from the header to the end.
 void check_layout(const std::vector<TensorEntry>& sorted, uint64_t data_begin, uint64_t file_size,
                   const std::filesystem::path& path) {
-  const TensorEntry* former = nullptr;
-  uint64_t next = data_begin;
+  // Overlaps first: where a tensor lies on another, there may be a hole before both in its stead.
+  const TensorEntry* farthest = nullptr;
   for (const TensorEntry& entry : sorted) {
-    if (former != nullptr && entry.begin < next) {
+    if (farthest != nullptr && entry.begin < farthest->end) {
       throw file_error(
           path, entry.begin,
-          fmt::format("tensors {} and {} overlap", quoted_name(former->name), quoted_name(entry.name)));
+          fmt::format("tensors {} and {} overlap", quoted_name(farthest->name), quoted_name(entry.name)));
     }
+    farthest = &entry;
+  }
+  uint64_t next = data_begin;
+  for (const TensorEntry& entry : sorted) {
     if (entry.begin > next) {
       throw file_error(path, next,
                        fmt::format("the {} bytes before tensor {} belong to no tensor", entry.begin - next,
                                    quoted_name(entry.name)));
     }
     next = entry.end;
-    former = &entry;
   }
   if (next != file_size) {
     throw file_error(path, next, fmt::format("the last {} bytes belong to no tensor", file_size - next));
@@ -230,8 +276,8 @@ std::vector<TensorEntry> parse_safetensors_header(std::span<const std::byte> fil
   if (text.empty() || text.front() != '{') {
     throw file_error(path, kLengthBytes, "a safetensors header must begin with '{'");
   }
+  check_text(text, kLengthBytes, path);
   const json::value header = parse_json(text, path, kHeaderDepth);
-  if (keys_in_text(text) != keys_in_value(header)) throw file_error(path, "the header has a key twice");
 
   std::vector<TensorEntry> entries;
   for (const auto& member : header.get_object()) {

@@ -29,6 +29,11 @@ class SafetensorsCheckpoint : public Checkpoint {
     return file_.find(name) == nullptr ? nullptr : &tensors_.find(name)->second;
   }
 
+  TensorPlace place(std::string_view name) const override {
+    auto [file, offset] = file_.place(name);
+    return {std::move(file), std::string(name), offset, true};
+  }
+
   void refuse_unused(const std::set<std::string, std::less<>>&) const override {}
 
   LoadedTensor load(std::string_view name, DType, ThreadPool&) const override {
@@ -63,7 +68,12 @@ void LoadedTensor::release_pages() const {
 
 const TensorFacts& Checkpoint::at(std::string_view name) const {
   if (const TensorFacts* found = find(name)) return *found;
-  throw file_error(path_, fmt::format("tensor {} is missing", quoted_name(name)));
+  throw file_error(path_, fmt::format("tensor {} is missing", quoted_name(name_in_file(name))));
+}
+
+Error Checkpoint::error(std::string_view name, std::string_view what) const {
+  const TensorPlace where = place(name);
+  return file_error(where.file, where.offset, fmt::format("tensor {} {}", quoted_name(where.name), what));
 }
 
 std::unique_ptr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/thread_pool.h"
 #include "tensor/buffer.h"
 #include "tensor/tensor.h"
@@ -48,6 +49,14 @@ struct TensorFacts {
   uint64_t bytes = 0;  // in the file
 };
 
+/// Where a tensor lies and what it is called there.
+struct TensorPlace {
+  std::filesystem::path file;
+  std::string name;
+  uint64_t offset = 0;   // of its first byte
+  bool verbatim = true;  // its elements are loaded as they lie there, one after the other
+};
+
 /// A model's weights by the names that Hugging Face gives them, whatever file they lie in: safetensors of a
 /// directory, or one GGUF file, whose tensors are renamed, put in Hugging Face's order of rows and, if they
 /// are quantized, expanded on the way. Immutable and thread-safe once open.
@@ -64,6 +73,10 @@ class Checkpoint {
   virtual const TensorFacts* find(std::string_view name) const = 0;
   /// Throws Error naming the tensor and the file if absent.
   const TensorFacts& at(std::string_view name) const;
+  /// Throws as at() does.
+  virtual TensorPlace place(std::string_view name) const = 0;
+  /// An Error to throw: "FILE: at byte OFFSET: tensor 'NAME AS THE FILE HAS IT' WHAT".
+  Error error(std::string_view name, std::string_view what) const;
 
   /// Throws Error naming the first tensor that is not among `used`, the names that a model has, where one
   /// left over means another model than the config says: in a GGUF file. In a directory there may be others.
@@ -81,6 +94,8 @@ class Checkpoint {
 
  private:
   friend class LoadedTensor;
+  /// What the file calls, or would call, a tensor of Hugging Face's name.
+  virtual std::string name_in_file(std::string_view name) const { return std::string(name); }
   /// Gives the memory under a tensor that lies in the file back until somebody reads it again.
   virtual void release(const TensorView& tensor) const = 0;
 };

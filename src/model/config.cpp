@@ -14,19 +14,11 @@
 #include "model/families.h"
 #include "model/gguf_config.h"
 #include "model/layer_config.h"
+#include "model/limits.h"
 #include "model/rope_config.h"
 
 namespace quire {
 namespace {
-
-// Far above any model known, low enough that no product of two of them overflows 64 bits.
-constexpr int64_t kMaxVocab = 1 << 24;
-constexpr int64_t kMaxWidth = 1 << 18;
-constexpr int64_t kMaxLayers = 1 << 12;
-constexpr int64_t kMaxHeads = 1 << 12;
-constexpr int64_t kMaxHeadDim = 1 << 10;
-constexpr int64_t kMaxFfn = 1 << 21;
-constexpr int64_t kMaxPositions = 1 << 26;
 
 uint32_t size_of(const JsonObject& config, std::string_view key, int64_t max) {
   return static_cast<uint32_t>(config.integer(key, 1, max));
@@ -216,18 +208,9 @@ std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
   return dir / "generation_config.json";
 }
 
-}  // namespace
-
-void limit_windows(ModelConfig& config, uint32_t window) {
-  for (uint32_t& of_layer : config.windows) {
-    if (window > 0 && (of_layer == 0 || of_layer > window)) of_layer = window;
-  }
-}
-
-ModelConfig load_model_config(const std::filesystem::path& model) {
-  const bool gguf = is_gguf_file(model);
-  const auto path = gguf ? model : model / "config.json";
-  const json::value parsed = gguf ? json::value(gguf_config_json(Gguf::open(model))) : read_json_file(path);
+/// `parsed`: config.json, or what stands for it, which `path` has. `model` has the weights.
+ModelConfig read_config(const json::value& parsed, const std::filesystem::path& path,
+                        const std::filesystem::path& model) {
   const JsonObject root(parsed, path);
   const Family& family = family_of(root);
   check_keys(root, family);
@@ -238,13 +221,38 @@ ModelConfig load_model_config(const std::filesystem::path& model) {
   out.dtype = read_dtype(config, root, model);
   add_special_tokens(config, out);
   if (family.nested) add_special_tokens(root, out);
+  return out;
+}
+
+void sort_eos(ModelConfig& config) {
+  std::sort(config.eos.begin(), config.eos.end());
+  config.eos.erase(std::unique(config.eos.begin(), config.eos.end()), config.eos.end());
+}
+
+}  // namespace
+
+ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config) {
+  ModelConfig out = read_config(config, file, file);
+  sort_eos(out);
+  return out;
+}
+
+void limit_windows(ModelConfig& config, uint32_t window) {
+  for (uint32_t& of_layer : config.windows) {
+    if (window > 0 && (of_layer == 0 || of_layer > window)) of_layer = window;
+  }
+}
+
+ModelConfig load_model_config(const std::filesystem::path& model) {
+  if (is_gguf_file(model)) return gguf_model_config(model, gguf_config_json(Gguf::open(model)));
+  const auto path = model / "config.json";
+  ModelConfig out = read_config(read_json_file(path), path, model);
   const auto generation_path = generation_config_path(model);
-  if (!gguf && std::filesystem::exists(generation_path)) {
+  if (std::filesystem::exists(generation_path)) {
     const json::value generation = read_json_file(generation_path);
     add_special_tokens(JsonObject(generation, generation_path), out);
   }
-  std::sort(out.eos.begin(), out.eos.end());
-  out.eos.erase(std::unique(out.eos.begin(), out.eos.end()), out.eos.end());
+  sort_eos(out);
   return out;
 }
 
@@ -274,6 +282,8 @@ SamplingDefaults load_sampling_defaults(const std::filesystem::path& model) {
   }
   // Greedy decoding is what a file without sampling asks for.
   if (!config.boolean_or("do_sample", true)) out.temperature = 0.0F;
+  // One that asks for sampling and says no more means transformers' temperature.
+  if (config.has("do_sample") && !out.temperature) out.temperature = 1.0F;
   return out;
 }
 

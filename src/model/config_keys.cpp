@@ -39,43 +39,65 @@ constexpr std::array<std::string_view, 23> kCommon = {"vocab_size",
 
 // They concern training, other programs, or the tokenizer; logits do not depend on them.
 constexpr std::array kNeutral = {"_attn_implementation",
+                                 "_attn_implementation_autoset",
                                  "_commit_hash",
+                                 "_experts_implementation",
+                                 "_flash_attn_2_enabled",
                                  "_name_or_path",
                                  "_sliding_window_pattern",
+                                 "_use_flash_attention_2",
                                  "attention_dropout",
                                  "auto_map",
-                                 "boi_token_index",
+                                 "bad_words_ids",
+                                 "begin_suppress_tokens",
                                  "boi_token_id",
+                                 "boi_token_index",
                                  "cache_implementation",
                                  "chunk_size_feed_forward",
                                  "classifier_dropout",
                                  "cross_attention_hidden_size",
+                                 "decoder_start_token_id",
+                                 "diversity_penalty",
                                  "do_sample",
+                                 "early_stopping",
                                  "embd_pdrop",
                                  "embedding_dropout",
-                                 "eoi_token_index",
+                                 "encoder_no_repeat_ngram_size",
                                  "eoi_token_id",
+                                 "eoi_token_index",
+                                 "exponential_decay_length_penalty",
+                                 "finetuning_task",
+                                 "forced_bos_token_id",
+                                 "forced_eos_token_id",
+                                 "gradient_checkpointing",
                                  "hidden_dropout",
                                  "id2label",
-                                 "image_token_index",
                                  "image_token_id",
+                                 "image_token_index",
                                  "initializer_range",
                                  "is_decoder",
+                                 "is_llama_config",
                                  "keys_to_ignore_at_inference",
                                  "label2id",
+                                 "length_penalty",
                                  "max_length",
                                  "max_window_layers",
                                  "min_length",
                                  "mm_tokens_per_image",
+                                 "model_max_length",
+                                 "no_repeat_ngram_size",
+                                 "num_beam_groups",
                                  "num_beams",
                                  "num_return_sequences",
                                  "output_attentions",
                                  "output_hidden_states",
                                  "output_router_logits",
+                                 "output_scores",
                                  "pad_token_id",
                                  "prefix",
                                  "problem_type",
                                  "pruned_heads",
+                                 "remove_invalid_values",
                                  "repetition_penalty",
                                  "resid_pdrop",
                                  "return_dict",
@@ -83,20 +105,47 @@ constexpr std::array kNeutral = {"_attn_implementation",
                                  "router_aux_loss_coef",
                                  "router_jitter_noise",
                                  "sep_token_id",
+                                 "suppress_tokens",
                                  "task_specific_params",
                                  "temperature",
+                                 "tf_legacy_loss",
+                                 "tie_encoder_decoder",
                                  "tokenizer_class",
                                  "top_k",
                                  "top_p",
-                                 "transformers_version",
+                                 "torchscript",
                                  "transformers.js_config",
+                                 "transformers_version",
+                                 "typical_p",
                                  "unsloth_fixed",
                                  "unsloth_version",
+                                 "use_bfloat16",
                                  "use_cache",
+                                 "use_flash_attention",
+                                 "use_flash_attention_2",
+                                 "use_flash_attn",
+                                 "use_memory_efficient_attention",
+                                 "use_return_dict",
                                  "vision_config"};
 
+// Parts that a model may have. False says that it has none, as all do whose family does not read the key.
+constexpr std::array kParts = {"add_bias_linear",
+                               "attention_bias",
+                               "attention_out_bias",
+                               "attn_bias",
+                               "bias",
+                               "lm_head_bias",
+                               "mlp_bias",
+                               "norm_bias",
+                               "o_bias",
+                               "parallel_attn",
+                               "qkv_bias",
+                               "use_bias",
+                               "use_parallel_residual",
+                               "use_sliding_window"};
+
 struct Demand {
-  enum Kind : uint8_t { kAbsent, kFalse, kOne };
+  enum Kind : uint8_t { kAbsent, kFalse, kTrue, kOne };
   std::string_view key;
   Kind kind;
   std::string_view complaint;
@@ -112,12 +161,14 @@ constexpr std::array kDemands = {
     Demand{"is_encoder_decoder", Demand::kFalse, "is not supported"},
     Demand{"add_cross_attention", Demand::kFalse, "is not supported"},
     Demand{"use_bidirectional_attention", Demand::kFalse, "attention that looks ahead is not supported"},
+    Demand{"is_causal", Demand::kTrue, "attention that looks ahead is not supported"},
     Demand{"pretraining_tp", Demand::kOne, "only 1 is supported"},
 };
 
-bool known(std::string_view key, const Family& family) {
+bool known(std::string_view key, const json::value& value, const Family& family) {
   const auto has = [&](const auto& keys) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
-  return has(kCommon) || has(kNeutral) || has(family.keys) ||
+  const bool is_false = value.is_bool() && !value.get_bool();
+  return (is_false && has(kParts)) || has(kCommon) || has(kNeutral) || has(family.keys) ||
          std::any_of(kDemands.begin(), kDemands.end(), [&](const Demand& d) { return d.key == key; });
 }
 
@@ -128,16 +179,17 @@ std::span<const std::string_view> keys_of_all_families() { return kCommon; }
 void check_keys(const JsonObject& config, const Family& family) {
   for (const Demand& demand : kDemands) {
     if (!config.has(demand.key)) continue;
-    const bool met = demand.kind == Demand::kFalse ? !config.boolean(demand.key)
-                     : demand.kind == Demand::kOne ? config.number(demand.key) == 1.0
-                                                   : false;
+    const bool met = demand.kind == Demand::kFalse  ? !config.boolean(demand.key)
+                     : demand.kind == Demand::kTrue ? config.boolean(demand.key)
+                     : demand.kind == Demand::kOne  ? config.number(demand.key) == 1.0
+                                                    : false;
     if (!met) throw config.error(demand.key, demand.complaint);
   }
   std::vector<std::string> strange;
   for (const auto& member : config.raw()) {
     const json::value& value = member.value();
-    if (value.is_null() || (value.is_bool() && !value.get_bool())) continue;
-    if (!known(member.key(), family)) strange.emplace_back(member.key());
+    if (value.is_null()) continue;  // as good as absent to those who read the key
+    if (!known(member.key(), value, family)) strange.emplace_back(member.key());
   }
   if (strange.empty()) return;
   std::sort(strange.begin(), strange.end());

@@ -227,11 +227,11 @@ void add_sampling(GgufMetadata& out, const std::filesystem::path& dir) {
 
 void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem::path& out_dir,
                        std::optional<DType> dtype) {
-  const ModelConfig config = load_model_config(gguf);
-  const auto file = Checkpoint::open(gguf);
-  check_tensors(config, *file);
   const Gguf metadata = Gguf::open(gguf);
   json::object config_json = gguf_config_json(metadata);
+  const ModelConfig config = gguf_model_config(gguf, config_json);
+  const auto file = Checkpoint::open(gguf);
+  check_tensors(config, *file);
   config_json["torch_dtype"] = torch_name(dtype.value_or(config.dtype));
   json::object generation = gguf_generation_json(metadata);
   for (const char* key : {"bos_token_id", "eos_token_id"}) {
@@ -243,14 +243,14 @@ void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem:
   write_json_file(out_dir / "config.json", config_json);
 }
 
-void directory_to_gguf(const std::filesystem::path& dir, const std::filesystem::path& out,
+void directory_to_gguf(const std::filesystem::path& dir, ModelConfig config, const std::filesystem::path& out,
                        const GgmlType& type, const GgufMetadata& tokenizer) {
-  const ModelConfig config = load_model_config(dir);
   const GgufFamily* family = find_gguf_family(config.architecture);
   if (family == nullptr) {
     throw file_error(dir, fmt::format("{} cannot be written as GGUF", config.architecture));
   }
   const auto file = Checkpoint::open(dir);
+  settle_head(config, *file);
   check_tensors(config, *file);
 
   GgufMetadata metadata;

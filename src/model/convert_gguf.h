@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "load/gguf_writer.h"
+#include "model/config.h"
 #include "tensor/dtype.h"
 
 namespace quire {
@@ -16,8 +17,9 @@ void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem:
 
 /// Writes a Hugging Face directory's model as a GGUF file, as llama.cpp's converter does: vectors in F32,
 /// matrices in `type` (F32, F16, BF16 or Q8_0; F16 instead of that where rows are no whole blocks).
-/// `tokenizer`: the keys to write besides those of the model. Throws Error with file and key or tensor.
-void directory_to_gguf(const std::filesystem::path& dir, const std::filesystem::path& out,
+/// `config`: the directory's, whose head is settled (weights.h). `tokenizer`: the keys to write besides those
+/// of the model. Throws Error with file and key or tensor.
+void directory_to_gguf(const std::filesystem::path& dir, ModelConfig config, const std::filesystem::path& out,
                        const GgmlType& type, const GgufMetadata& tokenizer);
 
 }  // namespace quire

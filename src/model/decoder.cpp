@@ -242,10 +242,13 @@ Decoder::Decoder() = default;
 Decoder::~Decoder() = default;
 
 std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, std::optional<DType> compute,
-                                       KernelContext& context, uint32_t max_positions,
-                                       uint32_t sliding_window) {
-  ModelConfig loaded = load_model_config(model);
-  limit_windows(loaded, sliding_window);
+                                       KernelContext& context, uint32_t max_positions) {
+  return load(model, load_model_config(model), compute, context, max_positions);
+}
+
+std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, ModelConfig loaded,
+                                       std::optional<DType> compute, KernelContext& context,
+                                       uint32_t max_positions) {
   const DType dtype = compute.value_or(loaded.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
   ModelWeights weights = load_weights(model, loaded, dtype, context);

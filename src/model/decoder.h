@@ -43,6 +43,10 @@ class KvCache {
   /// Block `to` gets what block `from` of `source` has, for all layers of its group. Both caches are of one
   /// model and type.
   void copy_block(const KvCache& source, BlockId from, BlockId to);
+  /// All of a block, for keeping it elsewhere: whole_block_bytes() from or to `bytes`.
+  size_t whole_block_bytes() const { return groups_.layers_per_block * block_bytes_; }
+  void read_block(BlockId block, std::span<std::byte> bytes) const;
+  void write_block(BlockId block, std::span<const std::byte> bytes);
 
  private:
   std::byte* parts(uint32_t place) { return data_.data() + size_t{place} * num_blocks_ * block_bytes_; }
@@ -64,11 +68,13 @@ class Decoder {
  public:
   /// Loads `model`, a directory or a GGUF file. `compute`: f32, f16 or bf16; nullopt is the checkpoint's
   /// (bf16 of quantized ones). `max_positions`: no sequence will be longer, and longrope chooses its factors
-  /// by it; 0, or more than the model has, is the model's. `sliding_window`: see limit_windows. Throws Error
-  /// naming file and tensor.
+  /// by it; 0, or more than the model has, is the model's. Throws Error naming file and tensor.
   static std::unique_ptr<Decoder> load(const std::filesystem::path& model, std::optional<DType> compute,
-                                       KernelContext& context, uint32_t max_positions = 0,
-                                       uint32_t sliding_window = 0);
+                                       KernelContext& context, uint32_t max_positions = 0);
+  /// The same of a model whose config is loaded already.
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, ModelConfig config,
+                                       std::optional<DType> compute, KernelContext& context,
+                                       uint32_t max_positions = 0);
   ~Decoder();
 
   const ModelConfig& config() const;

@@ -11,14 +11,15 @@ namespace quire {
 /// Which linear layers of the attention have a bias.
 enum class AttentionBias : uint8_t { kNone, kQkv, kByKey };  // kByKey: q, k, v and o if "attention_bias"
 
-/// How a family's config.json says which layers see only a window. "layer_types" says it for all.
+/// How a family's config.json says which layers see only a window. "layer_types" says it first, but for
+/// those whose layers are all alike: transformers ignores it there.
 enum class WindowRule : uint8_t {
   kNone,
   kEveryLayer,         // "sliding_window" (Mistral)
   kEveryLayerIfUsed,   // the same where "use_sliding_window" (Qwen 3 MoE)
   kFromLayerUpon,      // "use_sliding_window", from layer "max_window_layers" on (Qwen)
   kAllButEveryNth,     // every window_pattern-th layer sees all (Gemma)
-  kLayersWithoutRope,  // "use_sliding_window", in the layers without RoPE (SmolLM3)
+  kLayersWithoutRope,  // "use_sliding_window", unless layer_types: in the layers without RoPE (SmolLM3)
 };
 
 /// Where a family's config.json has its experts.

@@ -82,6 +82,14 @@ class GgufCheckpoint : public Checkpoint {
     return &tensors_.find(name)->second;
   }
 
+  TensorPlace place(std::string_view name) const override {
+    const auto found = places_.find(name);
+    if (found == places_.end()) at(name);  // throws
+    const Place& place = found->second;
+    const bool verbatim = stored_dtype(*place.tensor.type) && place.heads == 0 && !place.plus_one;
+    return {path_, place.tensor.name, file_.offset_of(place.tensor), verbatim};
+  }
+
   LoadedTensor load(std::string_view name, DType expand_to, ThreadPool& pool) const override {
     const TensorFacts& facts = at(name);
     const Place& place = places_.find(name)->second;
@@ -116,11 +124,17 @@ class GgufCheckpoint : public Checkpoint {
     for (const auto& [name, place] : places_) {
       // The inverse frequencies that old converters wrote follow from the keys.
       if (used.contains(name) || name.ends_with(".attn_rot_embd.weight")) continue;
-      throw error(place.tensor, fmt::format("{} has none as its keys describe it", family_.architecture));
+      throw tensor_error(place.tensor,
+                         fmt::format("{} has none as its keys describe it", family_.architecture));
     }
   }
 
  private:
+  std::string name_in_file(std::string_view name) const override {
+    const auto own = GgufTensorNames(family_).gguf(name);
+    return own ? own->text : std::string(name);
+  }
+
   struct Place {
     GgufTensor tensor;      // or the slice of an expert
     uint32_t heads = 0;     // whose rows llama.cpp has put in its order; 0: none
@@ -135,8 +149,9 @@ class GgufCheckpoint : public Checkpoint {
     size_t values;
   };
 
-  Error error(const GgufTensor& tensor, std::string_view what) const {
-    return file_error(path_, fmt::format("tensor {}: {}", quoted_name(tensor.name), what));
+  Error tensor_error(const GgufTensor& tensor, std::string_view what) const {
+    return file_error(path_, file_.offset_of(tensor),
+                      fmt::format("tensor {}: {}", quoted_name(tensor.name), what));
   }
 
   Place place_of(const GgufTensor& tensor, GgufRole role, const GgufHeads& heads) const {
@@ -144,8 +159,8 @@ class GgufCheckpoint : public Checkpoint {
     if (family_.neighbour_rope && role == GgufRole::kQuery) out.heads = heads.query;
     if (family_.neighbour_rope && role == GgufRole::kKey) out.heads = heads.kv;
     if (out.heads > 0 && rows_of(tensor).count % (2 * size_t{out.heads}) != 0) {
-      throw error(tensor, fmt::format("{} rows are no even number for each of {} heads",
-                                      rows_of(tensor).count, out.heads));
+      throw tensor_error(tensor, fmt::format("{} rows are no even number for each of {} heads",
+                                             rows_of(tensor).count, out.heads));
     }
     out.plus_one = role == GgufRole::kNorm && family_.family().norm_adds_one;
     return out;
@@ -157,20 +172,20 @@ class GgufCheckpoint : public Checkpoint {
       const auto dtype = place.plus_one ? DType::kF32 : stored_dtype(*tensor.type);
       tensors_.emplace(name, TensorFacts{std::string(tensor.type->name), dtype, tensor.shape, tensor.bytes});
     }
-    const std::string own_name = tensor.name;
-    if (!places_.emplace(name, std::move(place)).second) {
-      throw file_error(path_, fmt::format("tensor {} is there under two names", quoted_name(own_name)));
+    // try_emplace moves nothing where it finds one.
+    if (!places_.try_emplace(name, std::move(place)).second) {
+      throw tensor_error(tensor, "is there under two names");
     }
   }
 
   /// The slices of a tensor that has the matrices of all experts.
   void add_experts(const HfTensorName& name, const GgufTensor& all) {
     if (all.shape.size() != 3 || all.shape.front() < 1 || all.shape.front() > kMaxExperts) {
-      throw error(all, "the matrices of 1 to 4096 experts were expected");
+      throw tensor_error(all, "the matrices of 1 to 4096 experts were expected");
     }
     const auto count = static_cast<uint32_t>(all.shape.front());
     slices_ += count;
-    if (slices_ > kMaxSlices) throw error(all, "there are too many experts before it");
+    if (slices_ > kMaxSlices) throw tensor_error(all, "there are too many experts before it");
     Place slice{all};
     slice.tensor.shape.erase(slice.tensor.shape.begin());
     slice.tensor.bytes = all.bytes / count;

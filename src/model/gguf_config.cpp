@@ -12,12 +12,10 @@
 #include "model/families.h"
 #include "model/gguf_keys.h"
 #include "model/gguf_rope.h"
+#include "model/limits.h"
 
 namespace quire {
 namespace {
-
-constexpr int64_t kMaxHeadDim = 1 << 10;
-constexpr int64_t kMaxLayers = 1 << 12;  // config.cpp refuses more
 
 /// Of the matrices; what is quantized counts as bf16.
 std::string_view checkpoint_dtype(const Gguf& file) {
@@ -83,7 +81,7 @@ void add_windows(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
   if (window > 0) config["sliding_window"] = window;
   if (window == 0) config["sliding_window"] = nullptr;
   if (family.windows != WindowRule::kAllButEveryNth) return;
-  const int64_t layers = std::min(keys.size("block_count"), kMaxLayers);
+  const int64_t layers = keys.size("block_count", 1, kMaxLayers);
   add_pattern(family, keys, layers, config);
   if (window == 0) {
     config["layer_types"] = json::array(static_cast<size_t>(layers), json::value("full_attention"));
@@ -104,7 +102,7 @@ void add_gemma(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
   };
   cap("final_logit_softcapping", family.default_logit_soft_cap);
   if (family.attention_soft_cap_key) cap("attn_logit_softcapping", family.default_attention_soft_cap);
-  const bool wide = keys.size("block_count") == gguf.wide_scale_layers;
+  const bool wide = keys.size("block_count", 1, kMaxLayers) == gguf.wide_scale_layers;
   config["query_pre_attn_scalar"] = wide ? keys.size("embedding_length") / keys.size("attention.head_count")
                                          : config["head_dim"].as_int64();
 }
@@ -144,7 +142,7 @@ void add_experts(const Gguf& file, const Family& family, GgufKeys& keys, json::o
   config["moe_intermediate_size"] = keys.size_or(kWidth, std::max<int64_t>(1, width / used));
   config["norm_topk_prob"] = true;
   json::array dense;
-  const int64_t layers = std::min(keys.size("block_count"), kMaxLayers);
+  const int64_t layers = keys.size("block_count", 1, kMaxLayers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool has_dense = file.tensors().contains(fmt::format("blk.{}.ffn_gate.weight", layer));
     if (has_dense) dense.emplace_back(layer);
@@ -154,20 +152,28 @@ void add_experts(const Gguf& file, const Family& family, GgufKeys& keys, json::o
 
 /// What all families have.
 json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& keys) {
+  constexpr const char* kKvHeads = "attention.head_count_kv";
+  constexpr const char* kEps = "attention.layer_norm_rms_epsilon";
   const Family& family = gguf.family();
   const GgufTensor& embedding = file.at("token_embd.weight");
   const int64_t vocab_size = embedding.shape.size() == 2 ? embedding.shape.front() : 0;
   if (vocab_size < 1) throw file_error(file.path(), "tensor 'token_embd.weight' is no matrix");
-  const int64_t hidden = keys.size("embedding_length");
-  const int64_t heads = keys.size("attention.head_count");
+  const int64_t hidden = keys.size("embedding_length", 1, kMaxWidth);
+  const int64_t heads = keys.size("attention.head_count", 1, kMaxHeads);
+  const int64_t kv_heads = keys.size_or(kKvHeads, heads, 1, kMaxHeads);
+  if (heads % kv_heads != 0)
+    throw keys.error(kKvHeads, fmt::format("{} does not divide {} heads", kv_heads, heads));
+  const double eps = keys.number(kEps);
+  if (!(eps >= 0.0 && eps <= 1.0)) throw keys.error(kEps, fmt::format("{} is out of range [0, 1]", eps));
   const int64_t head_dim = keys.size_or("attention.key_length", hidden / heads, 0);
   if (keys.size_or("attention.value_length", head_dim) != head_dim) {
     throw keys.error("attention.value_length",
                      fmt::format("another than that of keys, {}, is not supported", head_dim));
   }
-  if (head_dim < 1 || head_dim > kMaxHeadDim) {
-    throw keys.error("attention.head_count",
-                     fmt::format("{} heads in a width of {} give no head size", heads, hidden));
+  if (head_dim < 1 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
+    throw keys.error(
+        keys.has("attention.key_length") ? "attention.key_length" : "attention.head_count",
+        fmt::format("heads of {} elements: an even number up to {} was expected", head_dim, kMaxHeadDim));
   }
   json::object config = {
       {"architectures", json::array{gguf.architecture}},
@@ -176,12 +182,12 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
       {"head_dim", head_dim},
       {"hidden_act", "silu"},
       {"hidden_size", hidden},
-      {"intermediate_size", keys.size("feed_forward_length")},
-      {"max_position_embeddings", keys.size("context_length")},
+      {"intermediate_size", keys.size("feed_forward_length", 1, kMaxFfn)},
+      {"max_position_embeddings", keys.size("context_length", 1, kMaxPositions)},
       {"num_attention_heads", heads},
-      {"num_hidden_layers", keys.size("block_count")},
-      {"num_key_value_heads", keys.size_or("attention.head_count_kv", heads)},
-      {"rms_norm_eps", keys.number("attention.layer_norm_rms_epsilon")},
+      {"num_hidden_layers", keys.size("block_count", 1, kMaxLayers)},
+      {"num_key_value_heads", kv_heads},
+      {"rms_norm_eps", eps},
       {"tie_word_embeddings", !file.tensors().contains("output.weight")},
       {"torch_dtype", checkpoint_dtype(file)},
       {"vocab_size", vocab_size},
@@ -198,10 +204,9 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
 
 GgufHeads gguf_heads(const Gguf& file, const GgufFamily& family) {
   GgufKeys keys(file, family);
-  constexpr int64_t kMaxHeads = 1 << 12;
-  const int64_t query = keys.size("attention.head_count");
-  const int64_t kv = keys.size_or("attention.head_count_kv", query);
-  return {static_cast<uint32_t>(std::min(query, kMaxHeads)), static_cast<uint32_t>(std::min(kv, kMaxHeads))};
+  const int64_t query = keys.size("attention.head_count", 1, kMaxHeads);
+  const int64_t kv = keys.size_or("attention.head_count_kv", query, 1, kMaxHeads);
+  return {static_cast<uint32_t>(query), static_cast<uint32_t>(kv)};
 }
 
 json::object gguf_config_json(const Gguf& file) {
@@ -233,6 +238,12 @@ json::object gguf_generation_json(const Gguf& file) {
   }
   constexpr const char* kTopK = "general.sampling.top_k";
   if (file.has(kTopK)) out["top_k"] = std::max<int64_t>(0, file.integer(kTopK, INT32_MIN, INT32_MAX));
+  if (out.empty()) return out;
+  // Greedy decoding is a temperature of 0 there, which Hugging Face refuses.
+  const json::value* temperature = out.if_contains("temperature");
+  const bool greedy = temperature != nullptr && temperature->to_number<double>() == 0.0;
+  out["do_sample"] = !greedy;
+  if (greedy) out.erase("temperature");
   return out;
 }
 

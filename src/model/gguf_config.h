@@ -15,8 +15,12 @@ namespace quire {
 /// what it refuses and what a conversion writes are then the same for both. Throws Error naming file and key
 /// or tensor for what it cannot honour; warns of keys that it does not know.
 json::object gguf_config_json(const Gguf& file);
-/// The same of generation_config.json: "general.sampling.*". Empty if there is none.
+/// The same of generation_config.json: "general.sampling.*", with the "do_sample" that follows. Empty if
+/// there is none.
 json::object gguf_generation_json(const Gguf& file);
+
+/// The model of such a config, which was read from `file`.
+ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config);
 
 struct GgufHeads {
   uint32_t query = 0;

@@ -64,15 +64,15 @@ constexpr std::array<std::string_view, 6> kForeignKeys = {
 GgufKeys::GgufKeys(const Gguf& file, const GgufFamily& family)
     : file_(file), prefix_(fmt::format("{}.", family.arch)) {}
 
-int64_t GgufKeys::size(std::string_view key, int64_t min) {
+int64_t GgufKeys::size(std::string_view key, int64_t min, int64_t max) {
   const std::string name = full(key);
-  if (!file_.is_array(name)) return file_.integer(name, min, UINT32_MAX);
+  if (!file_.is_array(name)) return file_.integer(name, min, max);
   const std::vector<int64_t> all = file_.integers(name);
   if (all.empty() || std::adjacent_find(all.begin(), all.end(), std::not_equal_to<>()) != all.end()) {
     throw file_.error(name, "layers that differ are not supported");
   }
-  if (all.front() < min || all.front() > UINT32_MAX) {
-    throw file_.error(name, fmt::format("{} is out of range [{}, {}]", all.front(), min, UINT32_MAX));
+  if (all.front() < min || all.front() > max) {
+    throw file_.error(name, fmt::format("{} is out of range [{}, {}]", all.front(), min, max));
   }
   return all.front();
 }

@@ -17,10 +17,10 @@ class GgufKeys {
   GgufKeys(const Gguf& file, const GgufFamily& family);
 
   bool has(std::string_view key) { return file_.has(full(key)); }
-  /// At least `min`. Also an array of one value a layer, if all are the same.
-  int64_t size(std::string_view key, int64_t min = 1);
-  int64_t size_or(std::string_view key, int64_t otherwise, int64_t min = 1) {
-    return has(key) ? size(key, min) : otherwise;
+  /// In [min, max]. Also an array of one value a layer, if all are the same.
+  int64_t size(std::string_view key, int64_t min = 1, int64_t max = UINT32_MAX);
+  int64_t size_or(std::string_view key, int64_t otherwise, int64_t min = 1, int64_t max = UINT32_MAX) {
+    return has(key) ? size(key, min, max) : otherwise;
   }
   double number(std::string_view key) { return file_.number(full(key)); }
   double number_or(std::string_view key, double otherwise) { return file_.number_or(full(key), otherwise); }

@@ -28,8 +28,13 @@ ModelShape model_shape(const ModelConfig& config, DType kv_dtype) {
 }
 
 ModelShape inspect_model(const std::filesystem::path& model) {
-  const ModelConfig config = load_model_config(model);
+  ModelConfig config = load_model_config(model);
+  return inspect_model(model, config);
+}
+
+ModelShape inspect_model(const std::filesystem::path& model, ModelConfig& config) {
   const auto file = Checkpoint::open(model);
+  settle_head(config, *file);
   check_tensors(config, *file);
   ModelShape shape = model_shape(config, config.dtype);
   shape.weight_bytes = 0;

@@ -13,5 +13,7 @@ ModelShape model_shape(const ModelConfig& config, DType kv_dtype);
 /// The shape of a model (a directory or a GGUF file), weights checked but not loaded; K/V in the checkpoint's
 /// dtype. Throws Error with file and key or tensor.
 ModelShape inspect_model(const std::filesystem::path& model);
+/// The same of one whose config is loaded already: settles its head (weights.h).
+ModelShape inspect_model(const std::filesystem::path& model, ModelConfig& config);
 
 }  // namespace quire

@@ -27,4 +27,16 @@ void KvCache::copy_block(const KvCache& source, BlockId from, BlockId to) {
   }
 }
 
+void KvCache::read_block(BlockId block, std::span<std::byte> bytes) const {
+  for (uint32_t place = 0; place < groups_.layers_per_block; ++place) {
+    std::memcpy(bytes.data() + place * block_bytes_, parts(place) + block * block_bytes_, block_bytes_);
+  }
+}
+
+void KvCache::write_block(BlockId block, std::span<const std::byte> bytes) {
+  for (uint32_t place = 0; place < groups_.layers_per_block; ++place) {
+    std::memcpy(parts(place) + block * block_bytes_, bytes.data() + place * block_bytes_, block_bytes_);
+  }
+}
+
 }  // namespace quire

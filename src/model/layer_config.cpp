@@ -5,12 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
+#include "model/limits.h"
+
 namespace quire {
 namespace {
 
 constexpr int64_t kMaxWindow = 1 << 26;
 constexpr int64_t kMaxExperts = 1 << 12;
-constexpr int64_t kMaxFfn = 1 << 21;
 constexpr uint64_t kMaxExpertsInAll = 1 << 16;  // four times the largest known; each is a few names in a list
 
 /// The list under `key`, nullptr if there is none. Throws if it has not one entry a layer.
@@ -45,9 +47,10 @@ std::vector<bool> layers_with_rope(const JsonObject& config, const Family& famil
 }
 
 uint32_t window_size(const JsonObject& config, const Family& family) {
+  // To SmolLM3 the flag matters only where layer_types is absent: its masks go by that.
   const bool by_flag = family.windows == WindowRule::kFromLayerUpon ||
                        family.windows == WindowRule::kEveryLayerIfUsed ||
-                       family.windows == WindowRule::kLayersWithoutRope;
+                       (family.windows == WindowRule::kLayersWithoutRope && !config.has("layer_types"));
   if (family.windows == WindowRule::kNone) return 0;
   if (by_flag && !config.boolean_or("use_sliding_window", false)) return 0;
   const json::value* raw = config.raw().if_contains("sliding_window");
@@ -87,6 +90,11 @@ std::vector<bool> sliding_by_rule(const JsonObject& config, const Family& family
   return out;
 }
 
+/// Whose implementation in transformers gives all layers one mask, whatever "layer_types" says.
+bool one_mask(const Family& family) {
+  return family.windows == WindowRule::kEveryLayer || family.windows == WindowRule::kEveryLayerIfUsed;
+}
+
 std::vector<bool> sliding_layers(const JsonObject& config, const Family& family,
                                  const std::vector<bool>& with_rope) {
   const auto num_layers = static_cast<uint32_t>(with_rope.size());
@@ -104,7 +112,16 @@ std::vector<bool> sliding_layers(const JsonObject& config, const Family& family,
       throw config.error("layer_types", fmt::format("{} has no sliding attention", family.architecture));
     }
   }
-  return out;
+  if (!one_mask(family)) return out;
+  std::vector<bool> all = sliding_by_rule(config, family, with_rope);
+  if (window_size(config, family) == 0) all.assign(num_layers, false);
+  if (out != all) {
+    log_warning(config
+                    .error("layer_types",
+                           fmt::format("{} ignores it: all layers go by sliding_window", family.architecture))
+                    .what());
+  }
+  return all;
 }
 
 void read_experts(const JsonObject& config, const Family& family, ModelConfig& out) {

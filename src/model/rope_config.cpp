@@ -137,6 +137,12 @@ void read_rope_config(const JsonObject& config, const Family& family, ModelConfi
     const JsonObject scaling = config.object(key);
     const bool by_type = scaling.has("full_attention") || scaling.has("sliding_attention");
     if (!by_type) {
+      // Transformers puts these keys beside a "rope_type": "default", and so reads no other name of the type.
+      if (family.local_rope && !scaling.has("rope_type") &&
+          scaling.string_or("type", "default") != "default") {
+        throw scaling.error("type",
+                            fmt::format("{} reads 'rope_type' only: which is meant?", family.architecture));
+      }
       read_scaling(scaling, config, family, out, out.rope);
     } else if (family.local_rope) {
       if (scaling.has("full_attention")) {

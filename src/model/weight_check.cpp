@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/log.h"
+#include "load/safetensors_header.h"
 
 namespace quire {
 namespace {
@@ -43,8 +45,7 @@ void find_first(KernelContext& context, const TensorView& tensor, Bits exponent,
 
 }  // namespace
 
-void warn_if_not_finite(KernelContext& context, const TensorView& tensor, const std::filesystem::path& dir,
-                        std::string_view name) {
+void warn_if_not_finite(KernelContext& context, const TensorView& tensor, const TensorPlace& place) {
   std::atomic<size_t> first = tensor.num_elements();
   if (tensor.dtype == DType::kF32) {
     find_first<uint32_t>(context, tensor, 0x7f800000U, first);
@@ -52,8 +53,11 @@ void warn_if_not_finite(KernelContext& context, const TensorView& tensor, const 
     find_first<uint16_t>(context, tensor, tensor.dtype == DType::kF16 ? 0x7c00U : 0x7f80U, first);
   }
   if (first == tensor.num_elements()) return;
-  log_warning(fmt::format("{}: tensor '{}': element {} (byte {}) is NaN or infinite", dir.string(), name,
-                          first.load(), first.load() * dtype_bytes(tensor.dtype)));
+  const uint64_t inside = place.verbatim ? first.load() * dtype_bytes(tensor.dtype) : 0;
+  log_warning(file_error(place.file, place.offset + inside,
+                         fmt::format("tensor {}: element {} is NaN or infinite", quoted_name(place.name),
+                                     first.load()))
+                  .what());
 }
 
 }  // namespace quire

@@ -148,7 +148,7 @@ class Loader {
   /// Quantized tensors come as `expand_to`.
   LoadedTensor load(const std::string& name, DType expand_to) {
     LoadedTensor tensor = file_.load(name, expand_to, context_.pool);
-    warn_if_not_finite(context_, tensor.view(), file_.path(), name);
+    warn_if_not_finite(context_, tensor.view(), file_.place(name));
     return tensor;
   }
 
@@ -302,12 +302,23 @@ std::vector<ExpectedTensor> tensors_named(const ModelConfig& config, const Names
   return TensorList(config, names).all();
 }
 
+bool same_values(const TensorView& a, const TensorView& b) {
+  if (a.shape != b.shape) return false;
+  if (a.dtype == b.dtype) return std::memcmp(a.data, b.data, a.num_bytes()) == 0;
+  if (!is_float(a.dtype) || !is_float(b.dtype)) return false;
+  for (size_t i = 0; i < a.num_elements(); ++i) {
+    if (element_as_f32(a, i) != element_as_f32(b, i)) return false;
+  }
+  return true;
+}
+
 void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
   std::set<std::string, std::less<>> used;
   for (ExpectedTensor& tensor : expected_tensors(config, file)) used.insert(std::move(tensor.name));
+  const std::string head = names_of(config, &file).head(false);  // which is the embeddings' where it is tied
   std::vector<std::string_view> unused;
   for (const auto& [name, tensor] : file.tensors()) {
-    const bool known_copy = name.ends_with("rotary_emb.inv_freq") || name.ends_with("lm_head.weight");
+    const bool known_copy = name.ends_with("rotary_emb.inv_freq") || name == head;
     if (!known_copy && !used.contains(name)) unused.push_back(name);
   }
   if (unused.empty()) return;
@@ -318,6 +329,22 @@ void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
 }
 
 }  // namespace
+
+void settle_head(ModelConfig& config, const Checkpoint& file) {
+  if (!config.tie_embeddings) return;
+  const Names names = names_of(config, &file);
+  const std::string embedding = names.of(names.tensors.embedding);
+  const std::string head = names.head(false);
+  if (file.find(head) == nullptr || file.find(embedding) == nullptr) return;
+  ThreadPool pool(1);
+  if (same_values(file.load(embedding, DType::kF32, pool).view(), file.load(head, DType::kF32, pool).view()))
+    return;
+  log_warning(
+      fmt::format("{}: the config ties the head to the embeddings, but tensor '{}' differs from '{}': it is "
+                  "used as the head",
+                  file.path().string(), head, embedding));
+  config.tie_embeddings = false;
+}
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   return tensors_named(config, names_of(config, nullptr));
@@ -333,21 +360,22 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
     used.insert(expected.name);
     const TensorFacts& tensor = file.at(expected.name);
     if (tensor.shape != expected.shape) {
-      throw file_error(file.path(),
-                       fmt::format("tensor '{}' has shape [{}], expected [{}]", expected.name,
-                                   fmt::join(tensor.shape, ", "), fmt::join(expected.shape, ", ")));
+      throw file.error(expected.name,
+                       fmt::format("has shape [{}], expected [{}]", fmt::join(tensor.shape, ", "),
+                                   fmt::join(expected.shape, ", ")));
     }
     if (tensor.dtype && !is_float(*tensor.dtype)) {
-      throw file_error(file.path(), fmt::format("tensor '{}' has dtype {}, a floating-point one was expected",
-                                                expected.name, tensor.format));
+      throw file.error(expected.name,
+                       fmt::format("has dtype {}, a floating-point one was expected", tensor.format));
     }
   }
   file.refuse_unused(used);
 }
 
-ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig& config, DType compute,
+ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
                           KernelContext& context) {
   ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}};
+  settle_head(config, *out.file);
   check_tensors(config, *out.file);
   warn_of_unused(config, *out.file);
   Loader loader(*out.file, config, compute, context);

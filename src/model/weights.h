@@ -65,13 +65,18 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 /// The same under the names that this checkpoint has, of those that the family is known to have.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Checkpoint& file);
 
+/// Where the config ties the head to the embeddings but the file has a head of its own that differs from
+/// them, that head is the model's, as it is to transformers: logs a warning and sets tie_embeddings to false.
+/// Reads both if there are both.
+void settle_head(ModelConfig& config, const Checkpoint& file);
+
 /// The tensors are there, with the shapes expected, floating-point; in a GGUF file no others are. Throws
 /// Error "FILE: tensor 'x' has shape [..], expected [..]".
 void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
-/// `model`: a directory or a GGUF file. Packs all tensors for `compute`. A tensor with a NaN or an infinity
-/// in it is logged as a warning.
-ModelWeights load_weights(const std::filesystem::path& model, const ModelConfig& config, DType compute,
+/// `model`: a directory or a GGUF file. Settles the head, then packs all tensors for `compute`. A tensor with
+/// a NaN or an infinity in it is logged as a warning.
+ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
                           KernelContext& context);
 
 }  // namespace quire

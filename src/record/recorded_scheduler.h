@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "control/scheduler.h"
+#include "record/prefix_snapshot.h"
 #include "record/run_record.h"
 
 namespace quire {
@@ -32,6 +33,13 @@ class RecordedScheduler {
     if (record_ != nullptr) record_->commit(result);
     return scheduler_.commit(plan, std::move(result));
   }
+  /// See prefix_snapshot.h. Returns the nodes with the blocks that they got.
+  std::vector<PrefixNode> restore(std::vector<PrefixNode> nodes) {
+    if (record_ != nullptr) record_->restore(nodes);
+    quire::restore(scheduler_.pool(), nodes);
+    return nodes;
+  }
+  const PrefixCache& cache() { return scheduler_.pool().cache(); }
   void end_record() {
     if (record_ != nullptr) record_->end(scheduler_.digest());
   }

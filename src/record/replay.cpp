@@ -79,6 +79,8 @@ Replay replay(const std::filesystem::path& path) {
       scheduler.commit(plan, recorded_result(*commit));
     } else if (std::holds_alternative<RunReset>(*event)) {
       scheduler.reset_prefix_cache();
+    } else if (auto* restored = std::get_if<RunRestore>(&*event)) {
+      restore(scheduler.pool(), restored->nodes);
     } else {
       out.recorded = std::get<RunEnd>(*event).digest;
     }

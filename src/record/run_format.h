@@ -14,6 +14,7 @@ inline constexpr char kAbortRecord = 'x';
 inline constexpr char kPlanRecord = 'p';
 inline constexpr char kCommitRecord = 'c';
 inline constexpr char kResetRecord = 'r';
+inline constexpr char kRestoreRecord = 'w';
 inline constexpr char kEndRecord = 'e';
 inline constexpr char kFirstDecision = 0x01;
 

@@ -100,6 +100,21 @@ RunCommit RunReader::commit() {
   return out;
 }
 
+RunRestore RunReader::restore() {
+  RunRestore out;
+  for (uint64_t left = number(); left > 0; --left) {
+    PrefixNode& node = out.nodes.emplace_back();
+    const auto parent = bounded<uint64_t>(out.nodes.size() - 1);  // one of those before, or 0
+    if (parent > 0) node.parent = static_cast<uint32_t>(parent - 1);
+    node.salt = number();
+    for (uint32_t i = 0; i < config_.block_size; ++i) node.tokens.push_back(bounded<TokenId>(INT32_MAX));
+    for (size_t group = 0; group < config_.kv_windows.size(); ++group) {
+      node.blocks.push_back(bounded<uint32_t>(1) == 0 ? kNoBlock : 0);
+    }
+  }
+  return out;
+}
+
 std::optional<RunEvent> RunReader::next() {
   if (at_ == data_.size()) return std::nullopt;
   try {
@@ -116,6 +131,8 @@ std::optional<RunEvent> RunReader::next() {
         return commit();
       case kResetRecord:
         return RunReset{};
+      case kRestoreRecord:
+        return restore();
       case kEndRecord:
         return RunEnd{number()};
       default:

@@ -10,15 +10,16 @@
 #include <vector>
 
 #include "control/scheduler.h"
+#include "record/prefix_snapshot.h"
 
 // What one run of a control plane was told and what it decided, in a file: enough to explain every decision
 // and to make the run again.
 //
 // A file is one line of JSON (the format's number, the scheduler's configuration), then records, each a byte
 // that says its kind and numbers (LEB128, signed ones zigzag). Inputs are everything that Scheduler was
-// called with: add, abort, plan, commit, reset. Decisions are what it told its DecisionSink in between; a run
-// is made again from its inputs alone. Prompts and sampled tokens are in it: who may not read those may not
-// read the file.
+// called with: add, abort, plan, commit, reset, restore. Decisions are what it told its DecisionSink in
+// between; a run is made again from its inputs alone. Prompts and sampled tokens are in it: who may not read
+// those may not read the file.
 namespace quire {
 
 // What a person reads, in the order of the enumerators.
@@ -47,11 +48,15 @@ struct RunCommit {
   std::vector<Result> results;
 };
 struct RunReset {};
+/// What the prefix cache began with; of the blocks only whether there is one.
+struct RunRestore {
+  std::vector<PrefixNode> nodes;
+};
 /// The end of a run that ended well, with the digest of its decisions.
 struct RunEnd {
   uint64_t digest = 0;
 };
-using RunEvent = std::variant<RunAdd, RunAbort, RunPlan, RunCommit, RunReset, RunEnd, Decision>;
+using RunEvent = std::variant<RunAdd, RunAbort, RunPlan, RunCommit, RunReset, RunRestore, RunEnd, Decision>;
 
 /// Writes a file as the run goes on. Each input is written before the scheduler is called with it, so that
 /// its decisions follow it. One thread.
@@ -67,6 +72,7 @@ class RunWriter final : public DecisionSink {
   void plan(Nanos now);
   void commit(const StepResult& result);
   void reset();
+  void restore(const std::vector<PrefixNode>& nodes);
   void take(const Decision& decision) override;
   /// Nothing may follow.
   void end(uint64_t digest);
@@ -100,6 +106,7 @@ class RunReader {
   std::vector<TokenId> tokens();
   RunAdd add();
   RunCommit commit();
+  RunRestore restore();
   Decision decision();
   Error broken(std::string_view what) const;
 

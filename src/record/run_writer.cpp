@@ -75,6 +75,18 @@ void RunWriter::commit(const StepResult& result) {
 
 void RunWriter::reset() { buffer_.push_back(kResetRecord); }
 
+void RunWriter::restore(const std::vector<PrefixNode>& nodes) {
+  buffer_.push_back(kRestoreRecord);
+  number(nodes.size());
+  for (const PrefixNode& node : nodes) {
+    number(node.parent == PrefixNode::kRoot ? 0 : uint64_t{node.parent} + 1);
+    number(node.salt);
+    for (const TokenId token : node.tokens) number(static_cast<uint32_t>(token));
+    for (const BlockId block : node.blocks) number(block == kNoBlock ? 0 : 1);
+    flush_if_long();
+  }
+}
+
 void RunWriter::take(const Decision& decision) {
   buffer_.push_back(static_cast<char>(kFirstDecision + static_cast<uint8_t>(decision.kind)));
   number(decision.seq);

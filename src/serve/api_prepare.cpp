@@ -103,7 +103,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   auto parsed = parse_completion(*body, schema_);
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
-  const auto fits = check_count(parsed->prompts.size(), parsed->options.generation.n);
+  const auto fits = check_count(parsed->prompts.size(), parsed->options.generation.sequences());
   if (!fits) return failed<Job>(fits);
 
   Job job;

@@ -144,6 +144,31 @@ void want_neutral(Fields& fields, std::string_view name, std::initializer_list<j
   if (std::find(neutral.begin(), neutral.end(), *value) == neutral.end()) fields.unsupported(name);
 }
 
+/// best_of and beam search: what is known at the end only is not streamed.
+void read_search(Fields& fields, GenerationOptions& out) {
+  GenerationRequest& request = out.generation;
+  request.best_of = static_cast<uint32_t>(fields.integer("best_of", 1, kMaxChoices).value_or(request.n));
+  if (request.best_of < request.n) fields.fail("best_of", fmt::format("must be at least n ({})", request.n));
+  request.beam_search = fields.boolean("use_beam_search", false);
+  const auto penalty = fields.number("length_penalty", -10, 10);
+  request.length_penalty = penalty.value_or(1.0F);
+  if (!request.beam_search) {
+    if (penalty && *penalty != 1.0F) fields.fail("length_penalty", "needs use_beam_search: true");
+    if (out.stream && request.best_of > request.n)
+      fields.unsupported("stream", "is not supported with best_of");
+    return;
+  }
+  if (request.best_of > kMaxBeamWidth) {
+    fields.fail(request.n > kMaxBeamWidth ? "n" : "best_of",
+                fmt::format("must be at most {} with use_beam_search", kMaxBeamWidth));
+  }
+  if (out.stream) fields.unsupported("stream", "is not supported with use_beam_search");
+  for (const char* name :
+       {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"}) {
+    if (fields.get(name) != nullptr) fields.unsupported(name, "is not supported with use_beam_search");
+  }
+}
+
 GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   GenerationOptions out;
   GenerationRequest& request = out.generation;
@@ -157,6 +182,7 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   request.ignore_eos = fields.boolean("ignore_eos", false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens", true);
   read_streaming(fields, out);
+  read_search(fields, out);
   out.return_token_ids = fields.boolean("return_token_ids", false);
   out.return_tokens_as_token_ids = fields.boolean("return_tokens_as_token_ids", false);
   out.user = fields.string("user", 1024).value_or("");
@@ -168,8 +194,6 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
     request.ttft_deadline = *ms * 1'000'000;
   fields.object("metadata");
   want_neutral(fields, "min_tokens", {0});
-  want_neutral(fields, "use_beam_search", {false});
-  want_neutral(fields, "length_penalty", {1, 1.0});
   want_neutral(fields, "spaces_between_special_tokens", {true});
   want_neutral(fields, "prompt_logprobs", {});
   want_neutral(fields, "truncate_prompt_tokens", {});
@@ -240,11 +264,9 @@ std::vector<Prompt> read_prompts(Fields& fields, const SchemaContext& context) {
   return out;
 }
 
-/// `suffix` "" asks for nothing; best_of = n is what one gets anyway.
-void read_completion_extras(Fields& fields, uint32_t n) {
+/// `suffix` "" asks for nothing.
+void read_completion_extras(Fields& fields) {
   want_neutral(fields, "suffix", {""});
-  const auto best_of = fields.integer("best_of", 1, kMaxChoices);
-  if (best_of && *best_of != n) fields.unsupported("best_of", "is not supported, except equal to n");
   read_response_format(fields);
 }
 
@@ -305,7 +327,7 @@ Expected<CompletionRequest> parse_completion(const json::value& body, const Sche
   if (out.echo && request.sampling.num_logprobs >= 0) {
     fields.unsupported("echo", "with logprobs is not supported");
   }
-  read_completion_extras(fields, request.n);
+  read_completion_extras(fields);
   return finished(fields, std::move(out));
 }
 

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "base/sampling_params.h"
+#include "engine/beam_search.h"
 #include "engine/engine.h"
 
 // The bodies of OpenAI's API (and vLLM's additions to it) as plain structs. Pure: no model, no network.
@@ -60,9 +61,15 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | seed                                    | any 64-bit integer                     | a random one       |
 /// | logprobs (completions)                  | 0 .. 20                                | none               |
 /// | logprobs, top_logprobs (chat)           | true, 0 .. 20                          | none               |
+/// | best_of                                 | n .. 128                               | n                  |
+/// | use_beam_search                         | true: with n, best_of <= 10            | false              |
+/// | length_penalty                          | -10 .. 10, with use_beam_search        | 1                  |
 /// | priority                                | +-1,000,000, lower first               | 0                  |
 /// | ttft_deadline_ms                        | 1 .. 2^31-1                            | 10,000             |
 ///
+/// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed, and of the fields of
+/// sampling beam search takes none: temperature, top_p, top_k, min_p and seed are without effect, penalties,
+/// logit_bias and stop are refused.
 /// `priority` and `ttft_deadline_ms` count under the scheduling policies of these names only.
 struct GenerationOptions {
   std::string model;             // empty: left out

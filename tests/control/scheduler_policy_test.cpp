@@ -1,4 +1,5 @@
-// Policies: each visibly differs from the default, and keeps what it promises.
+// Batching, victims, ways of preempting and the decision log. Each policy visibly differs from the default
+// and keeps what it promises; scheduling_policy_test.cpp has those of who comes in first.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -16,17 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr Nanos kMs = 1'000'000;
-
-/// One sequence at a time, so that the order of ends is the order of admissions.
-SchedulerConfig one_by_one(SchedulingKind scheduling) {
-  SchedulerConfig config = small();
-  config.max_num_seqs = 1;
-  config.max_waiting = 1000;
-  config.scheduling = scheduling;
-  return config;
-}
-
 /// Steps until all have ended; the sequences in the order of their ends.
 std::vector<SeqId> ends(Driver& driver) {
   std::vector<SeqId> order;
@@ -37,205 +27,6 @@ std::vector<SeqId> ends(Driver& driver) {
     }
   }
   return order;
-}
-
-// ---- who comes in first ----
-
-/// The sum over all of the step in which each ended.
-uint64_t sum_of_completions(SchedulingKind scheduling) {
-  Driver driver(one_by_one(scheduling));
-  driver.add(a, text(30), 20);
-  driver.add(b, text(4, 50), 2);
-  driver.add(c, text(4, 60), 2);
-  uint64_t sum = 0;
-  while (driver.scheduler.has_work()) {
-    driver.step();
-    for (const SeqEvent& event : driver.events) sum += event.finish ? driver.last().step : 0;
-  }
-  return sum;
-}
-
-TEST(Srpt, TheShortestComesFirst) {
-  Driver driver(one_by_one(SchedulingKind::kSrpt));
-  driver.add(a, text(30), 20);
-  driver.add(b, text(4, 50), 5);
-  driver.add(c, text(4, 60), 2);
-  EXPECT_THAT(ends(driver), ElementsAre(c, b, a));
-}
-
-TEST(Srpt, EndsThemSoonerOnTheWhole) {
-  EXPECT_LT(sum_of_completions(SchedulingKind::kSrpt), sum_of_completions(SchedulingKind::kFcfs));
-}
-
-TEST(Srpt, AGivenLengthCountsForMoreThanTheBound) {
-  Driver driver(one_by_one(SchedulingKind::kSrpt));
-  SeqSpec long_bound = Driver::spec(a, text(4), 20);
-  long_bound.expected_tokens = 2;
-  driver.add(Driver::spec(b, text(4, 50), 5));
-  driver.add(long_bound);
-  driver.plan();
-  EXPECT_EQ(driver.last().added.at(0).sampling.seed, a);
-}
-
-TEST(Srpt, LearnsHowLongAnswersAre) {
-  Driver driver(one_by_one(SchedulingKind::kSrpt));
-  for (SeqId id = 10; id < 14; ++id) {  // all end by a stop token after two tokens
-    SeqSpec seq = Driver::spec(id, text(4), 20);
-    seq.stop_tokens = {7};
-    driver.told[id] = {5, 7};
-    driver.add(seq);
-  }
-  ends(driver);
-  // Both are expected to be short, so their prompts tell them apart.
-  driver.add(a, text(20), 10);
-  driver.add(b, text(4, 50), 20);
-  driver.plan();
-  EXPECT_EQ(driver.last().added.at(0).sampling.seed, b);
-}
-
-TEST(Slo, TheLeastSlackComesFirst) {
-  Driver driver(one_by_one(SchedulingKind::kSlo));
-  SeqSpec late = Driver::spec(a, text(4), 2);
-  late.ttft_deadline = 900 * kMs;
-  SeqSpec soon = Driver::spec(b, text(4, 50), 2);
-  soon.arrived = 100 * kMs;
-  soon.ttft_deadline = 300 * kMs;
-  SeqSpec lengthy = Driver::spec(c, text(40, 60), 2);  // the same deadline, but more to do until then
-  lengthy.arrived = 100 * kMs;
-  lengthy.ttft_deadline = 300 * kMs;
-  driver.add(late);
-  driver.add(soon);
-  driver.add(lengthy);
-  EXPECT_THAT(ends(driver), ElementsAre(c, b, a));
-}
-
-SeqSpec with_priority(SeqId id, int32_t priority, Nanos arrived) {
-  SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(10 * id)), 2);
-  seq.priority = priority;
-  seq.arrived = arrived;
-  return seq;
-}
-
-TEST(Priority, LowerComesFirstThenTheEarlier) {
-  Driver driver(one_by_one(SchedulingKind::kPriority));
-  driver.add(with_priority(a, 1, 0));
-  driver.add(with_priority(b, 0, 10));
-  driver.add(with_priority(c, -1, 20));
-  driver.add(with_priority(d, 0, 5));
-  EXPECT_THAT(ends(driver), ElementsAre(c, d, b, a));
-}
-
-/// An important one arrives with every step; how many come before the unimportant one.
-size_t passed_by(Nanos aging) {
-  SchedulerConfig config = one_by_one(SchedulingKind::kPriority);
-  config.priority_aging = aging;
-  Driver driver(config);
-  driver.add(with_priority(0, 3, 0));
-  size_t others = 0;
-  for (SeqId id = 1; id < 200; ++id) {
-    driver.add(with_priority(id, 0, static_cast<Nanos>(id) * kMs));
-    for (int step = 0; step < 2; ++step) {
-      driver.step();
-      for (const SeqEvent& event : driver.events) {
-        if (!event.finish) continue;
-        if (event.id == 0) return others;
-        ++others;
-      }
-    }
-  }
-  return others;
-}
-
-TEST(Priority, AgingEndsStarvation) {
-  EXPECT_EQ(passed_by(3'600'000 * kMs), 199U);  // an hour a level: it waits for ever
-  EXPECT_LE(passed_by(10 * kMs), 32U);          // 3 levels of 10 ms each
-}
-
-/// Tokens served by tenant, prompt tokens once and generated ones twice, for as long as both have work.
-std::map<uint64_t, int64_t> served_to_two(SchedulingKind scheduling, int64_t& largest_gap) {
-  SchedulerConfig config = one_by_one(scheduling);
-  config.max_num_seqs = 2;
-  Driver driver(config);
-  SeqId id = 0;
-  const auto ask = [&](uint64_t tenant, uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i, ++id) {
-      SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
-      seq.tenant = tenant;
-      driver.add(seq);
-    }
-  };
-  ask(1, 40);  // a flood
-  ask(2, 20);
-  std::map<uint64_t, int64_t> served;
-  std::map<uint64_t, uint32_t> left = {{1, 40}, {2, 20}};
-  while (left[1] > 0 && left[2] > 0) {
-    driver.step();
-    for (const SeqEvent& event : driver.events) {
-      const uint64_t tenant = event.id < 40 ? 1 : 2;
-      served[tenant] += 2;
-      if (!event.finish) continue;
-      served[tenant] += 4;
-      --left[tenant];
-    }
-    largest_gap = std::max(largest_gap, std::abs(served[1] - served[2]));
-  }
-  return served;
-}
-
-TEST(Fair, NoTenantGetsAheadByMoreThanWhatRuns) {
-  int64_t fcfs_gap = 0;
-  int64_t fair_gap = 0;
-  served_to_two(SchedulingKind::kFcfs, fcfs_gap);
-  served_to_two(SchedulingKind::kFair, fair_gap);
-  // Two sequences of 4 + 2 * 4 each are in work at most (Sheng et al., theorem 4.4, doubles it).
-  EXPECT_LE(fair_gap, 2 * 2 * 12);
-  EXPECT_GT(fcfs_gap, 5 * fair_gap);
-}
-
-TEST(Fair, WhoComesBackHasSavedNothingUp) {
-  Driver driver(one_by_one(SchedulingKind::kFair));
-  for (SeqId id = 0; id < 10; ++id) {
-    SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
-    seq.tenant = 1;
-    driver.add(seq);
-  }
-  driver.steps(20);  // tenant 1 was served for a while
-  for (SeqId id = 10; id < 20; ++id) {
-    SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
-    seq.tenant = 2;
-    driver.add(seq);
-  }
-  std::vector<SeqId> order = ends(driver);
-  order.resize(6);
-  EXPECT_GE(std::ranges::count_if(order, [](SeqId id) { return id < 10; }), 2);  // they take turns
-}
-
-TEST(Lpm, TheLongestCachedPrefixComesFirst) {
-  Driver driver(one_by_one(SchedulingKind::kLpm));
-  driver.add(a, text(16), 1);
-  ends(driver);
-  driver.add(b, text(12, 500), 1);
-  driver.add(c, text(9), 1);   // two blocks of a's
-  driver.add(d, text(20), 1);  // four
-  EXPECT_THAT(ends(driver), ElementsAre(d, c, b));
-}
-
-TEST(Lpm, NobodyIsPassedForEver) {
-  Driver driver(one_by_one(SchedulingKind::kLpm));
-  driver.add(1000, text(16), 1);
-  ends(driver);
-  driver.add(0, text(12, 500), 1);
-  uint32_t before = 0;
-  bool came = false;
-  for (SeqId id = 1; id < 100 && !came; ++id) {
-    driver.add(id, text(16), 1);
-    driver.step();
-    for (const SeqEvent& event : driver.events) came = came || event.id == 0;
-    if (!came) ++before;
-  }
-  EXPECT_TRUE(came);
-  EXPECT_LE(before, 36U);
-  EXPECT_GE(before, 30U);
 }
 
 // ---- batching ----
@@ -307,6 +98,33 @@ TEST(Victims, ByPolicy) {
   EXPECT_THAT(preempted(tight(VictimKind::kLowestPriority), 5).at(0), a);
   EXPECT_THAT(preempted(tight(VictimKind::kLowestPriority), -5), ElementsAre(b));
   EXPECT_THAT(preempted(tight(VictimKind::kLeastProgress), 0), ElementsAre(b));
+}
+
+/// What a and b lose; a has less to lose, b was admitted later. At 8 tokens of a there is no sixth block.
+uint64_t computed_again(VictimKind victim, SeqId& whose) {
+  SchedulerConfig config = tight(victim);
+  config.num_blocks = 5;
+  Driver driver(config);
+  driver.add(a, text(4), 8);
+  driver.add(b, text(7, 50), 3 + 4);
+  uint64_t tokens = 0;
+  while (driver.scheduler.has_work()) {
+    driver.step();
+    if (driver.scheduler.stats().preempted > 0) {
+      whose = driver.last().seqs.at(0).slot == 0 ? b : a;
+    }
+    tokens += driver.scheduler.stats().prefill_tokens;
+  }
+  return tokens - 4 - 7;
+}
+
+TEST(Victims, LeastProgressLosesTheLeast) {
+  SeqId whose = c;
+  const uint64_t last = computed_again(VictimKind::kLastAdmitted, whose);
+  EXPECT_EQ(whose, b);
+  const uint64_t least = computed_again(VictimKind::kLeastProgress, whose);
+  EXPECT_EQ(whose, a);
+  EXPECT_LT(least, last);
 }
 
 TEST(Swap, WhatWasMovedOutIsMovedBackAndNotComputedAgain) {

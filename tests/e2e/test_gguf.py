@@ -120,6 +120,57 @@ def test_errors_name_the_cause(args, said, tmp_path):
     assert said in run.stderr.decode()
 
 
+def test_a_vocabulary_without_merges_is_an_error(demo_gguf, tmp_path):
+    path = tmp_path / "no-merges.gguf"
+    content = demo_gguf.read_bytes()
+    for key in (b"tokenizer.ggml.merges", b"tokenizer.huggingface.json"):
+        content = content.replace(key, key[:-1] + b"_")
+    path.write_bytes(content)
+    for args in (["tokenize", path, "-p", "x"], ["convert", path, tmp_path / "hf"]):
+        run = quire(*args, check=False)
+        assert run.returncode == 1
+        assert "no-merges.gguf: key 'tokenizer.ggml.merges': missing" in run.stderr.decode()
+
+
+def test_nothing_is_written_over_unasked(demo_gguf, tmp_path):
+    """Neither way, nor from another kind of file; what is in an empty directory is nothing."""
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "mine.txt").write_text("mine")
+    (tmp_path / "taken.gguf").write_text("mine")
+    llama2c = needs("stories260k/stories260K.bin")
+    for source, out, what in ((demo_gguf, taken, "directory"), (DEMO, tmp_path / "taken.gguf", "file"),
+                              (llama2c, taken, "directory")):
+        run = quire("convert", source, out, check=False)
+        assert run.returncode == 1
+        assert f"{out}: there is such a {what} already" in run.stderr.decode() and b"--overwrite" in run.stderr
+    assert [path.name for path in taken.iterdir()] == ["mine.txt"]
+    assert (tmp_path / "taken.gguf").read_text() == "mine"
+    quire("convert", demo_gguf, taken, "--overwrite")
+    quire("convert", DEMO, tmp_path / "taken.gguf", "--overwrite")
+    assert greedy(taken) == greedy(tmp_path / "taken.gguf") == greedy(DEMO)
+    (tmp_path / "empty").mkdir()
+    quire("convert", demo_gguf, tmp_path / "empty")
+
+
+def test_warnings_are_said_once(demo_gguf, tmp_path):
+    ids_file = tmp_path / "ids.json"
+    ids_file.write_text('{"input_ids": [[1, 2, 3]]}')
+    strange = tmp_path / "strange.gguf"
+    strange.write_bytes(demo_gguf.read_bytes().replace(b"llama.vocab_size", b"llama.vocab_sizf"))
+    directory = tmp_path / "strange"
+    directory.mkdir()
+    for path in DEMO.iterdir():
+        if path.is_file():
+            (directory / path.name).write_bytes(path.read_bytes())
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "mystery": False}))
+    for model, key in ((strange, "vocab_sizf"), (directory, "mystery")):
+        for args in (["logits", model, "--ids-file", ids_file, "-o", tmp_path / "out"], ["inspect", model],
+                     ["convert", model, tmp_path / f"{key}.gguf" if model == directory else tmp_path / "hf"]):
+            assert quire(*args).stderr.decode().count(key) == 1, args
+
+
 def test_every_truncation_is_an_error(demo_gguf, tmp_path):
     raw = demo_gguf.read_bytes()
     for size in [1, 5, 23, 24, 100, 5000, 200000, len(raw) // 2, len(raw) - 33]:

@@ -127,6 +127,76 @@ void expect_baseline(const Engine& engine) {
                 << " waiting";
 }
 
+/// FakeExecutor finds all that it samples equally likely, and ties go to the earlier choice.
+TEST(Engine, BestOfAnswersAtTheEndWithTheBest) {
+  Rig rig;
+  Inbox inbox;
+  GenerationRequest request = request_of(1, 20, 30);
+  request.n = 2;
+  request.best_of = 5;
+  ASSERT_TRUE(rig.engine->submit(request, inbox.sink(0)));
+  const Inbox::Answer best = inbox.wait(0);
+  EXPECT_EQ(best.pieces, 1);
+  EXPECT_EQ(best.tokens.size(), 2U);
+  EXPECT_EQ(best.last.completion_tokens, 5U * 30U);  // all that was sampled is told
+  request.best_of = 2;
+  ASSERT_TRUE(rig.engine->submit(request, inbox.sink(1)));
+  const Inbox::Answer plain = inbox.wait(1);
+  EXPECT_EQ(best.text, plain.text);
+  expect_baseline(*rig.engine);
+}
+
+TEST(Engine, BeamsDependOnNobodyElse) {
+  GenerationRequest request = request_of(1, 20, 30);
+  request.n = 3;
+  request.best_of = 4;
+  request.beam_search = true;
+  std::map<uint32_t, std::vector<TokenId>> alone;
+  {
+    Rig rig;
+    Inbox inbox;
+    ASSERT_TRUE(rig.engine->submit(request, inbox.sink(0)));
+    const Inbox::Answer answer = inbox.wait(0);
+    EXPECT_EQ(answer.pieces, 1);
+    EXPECT_EQ(answer.last.completion_tokens, 90U);
+    EXPECT_EQ(answer.text.at(2), rig.tokenizer.decode(answer.tokens.at(2), true));
+    alone = answer.tokens;
+    EXPECT_NE(alone.at(0), alone.at(1));
+    EXPECT_GT(rig.engine->stats().step.total_copies, 0U) << "the beams share no block";
+    expect_baseline(*rig.engine);
+  }
+  FakeExecutorConfig fake;
+  fake.num_blocks = 16;  // for 256 tokens: less than half of what they want
+  Rig rig(fake, {.max_num_seqs = 9, .max_num_batched_tokens = 12, .max_model_len = 100});
+  Inbox inbox;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(rig.engine->submit(request, inbox.sink(2 * i)));
+    ASSERT_TRUE(rig.engine->submit(request_of(static_cast<uint64_t>(i) + 50, 30, 40), inbox.sink(2 * i + 1)));
+  }
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(inbox.wait(2 * i).tokens, alone);
+    inbox.wait(2 * i + 1);
+  }
+  EXPECT_GT(rig.engine->stats().step.total_preemptions, 0U);
+  expect_baseline(*rig.engine);
+}
+
+TEST(Engine, AbortedBeamsLeaveNothing) {
+  FakeExecutorConfig fake;
+  fake.delay = 1'000'000;
+  Rig rig(fake);
+  Inbox inbox;
+  GenerationRequest request = request_of(1, 20, 500);
+  request.n = 4;
+  request.beam_search = true;
+  const auto id = rig.engine->submit(request, inbox.sink(0));
+  ASSERT_TRUE(id);
+  while (rig.engine->stats().generation_tokens < 50) std::this_thread::sleep_for(1ms);
+  rig.engine->abort(*id);
+  EXPECT_FALSE(inbox.wait(0).last.error);
+  expect_baseline(*rig.engine);
+}
+
 TEST(Engine, AnswersOneRequest) {
   Rig rig;
   Inbox inbox;

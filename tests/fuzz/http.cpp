@@ -16,8 +16,10 @@ test::Service& service() {
   // Before the service, so that OpenSSL cleans up after the service's threads have ended.
   OPENSSL_init_crypto(0, nullptr);
   set_log_level(LogLevel::kOff);
+  // Longer than anything takes on a busy machine: a client that has sent all ends its side.
+  constexpr Nanos kPatience = 30 * kSecond;
   static test::Service service(
-      {.server = {.idle_timeout = kSecond, .header_timeout = kSecond, .body_timeout = kSecond}});
+      {.server = {.idle_timeout = kPatience, .header_timeout = kPatience, .body_timeout = kPatience}});
   return service;
 }
 

@@ -147,9 +147,18 @@ TEST(Safetensors, HeaderErrorsSayWhereAndWhat) {
   EXPECT_THAT(header_error(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},
                                "a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
                            8),
-              HasSubstr("a key twice"));
+              HasSubstr(": at byte 94: tensor 'a' is there twice"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"U8","dtype":"I8","shape":[4],"data_offsets":[0,4]}})", 8),
-              HasSubstr("a key twice"));
+              HasSubstr(": at byte 28: tensor 'a': key 'dtype' is there twice"));
+  EXPECT_THAT(header_error(R"({"\u0061":1,"a":2})", 8), HasSubstr("tensor 'a' is there twice"));
+  EXPECT_THAT(header_error(R"({x)", 8), HasSubstr(": at byte 9: not valid JSON"));
+  EXPECT_THAT(header_error(R"({} {})", 0), HasSubstr(": at byte 11: text after the end of the header"));
+  EXPECT_THAT(header_error(R"({"a")", 0), HasSubstr("not valid JSON: incomplete"));
+  // The second lies on the first, and leaves a hole where it should be.
+  EXPECT_THAT(header_error(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]},
+                               "b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                           8),
+              HasSubstr("tensors 'a' and 'b' overlap"));
   EXPECT_THAT(header_error(R"({"a\nb":1})", 8), HasSubstr("'a?b'"));
 }
 

@@ -21,6 +21,7 @@
 namespace quire {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 json::object base_config(const char* architecture) {
@@ -267,6 +268,11 @@ TEST_F(Config, Gemma3) {
   EXPECT_DOUBLE_EQ(p.rope.theta, 3e6);
   EXPECT_EQ(p.local_rope->scaling, RopeScaling::kNone);
   EXPECT_DOUBLE_EQ(p.local_rope->theta, 20000.0);
+  published["rope_scaling"] = {{"type", "linear"}, {"factor", 8.0}};
+  EXPECT_THAT(error(published, family),
+              HasSubstr("key 'rope_scaling.type': Gemma3ForCausalLM reads 'rope_type'"));
+  published["rope_scaling"] = {{"type", "default"}};
+  EXPECT_EQ(load(family, published).rope.scaling, RopeScaling::kNone);
   json::object newest = more;
   newest["rope_parameters"] = {
       {"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 2e6}}},
@@ -370,6 +376,73 @@ TEST_F(Config, UnknownKeysAreAWarning) {
       HasSubstr("LlamaForCausalLM ignores keys that it does not know: attn_logit_softcapping, mystery"));
   EXPECT_EQ(told("Gemma2ForCausalLM", {{"attn_logit_softcapping", 30.0}}), "");
   EXPECT_THAT(told("MistralForCausalLM", {{"attention_bias", true}}), HasSubstr("attention_bias"));
+}
+
+TEST_F(Config, FalseUnderAnUnknownKeyIsAWarningToo) {
+  const auto told = [&](const json::object& changes) {
+    return warnings_of([&] { load("MistralForCausalLM", changes); });
+  };
+  EXPECT_THAT(told({{"use_rope", false}, {"use_rms_norm", false}}), HasSubstr("use_rms_norm, use_rope"));
+  EXPECT_THAT(told({{"mystery", 0}}), HasSubstr("mystery"));
+  // A bias that is not there, and the bookkeeping of transformers.
+  for (const char* key : {"attention_bias",
+                          "mlp_bias",
+                          "qkv_bias",
+                          "use_sliding_window",
+                          "output_attentions",
+                          "output_hidden_states",
+                          "torchscript",
+                          "use_bfloat16",
+                          "tf_legacy_loss",
+                          "is_decoder",
+                          "tie_encoder_decoder",
+                          "remove_invalid_values",
+                          "output_scores",
+                          "early_stopping",
+                          "use_cache",
+                          "do_sample",
+                          "is_encoder_decoder",
+                          "add_cross_attention",
+                          "return_dict_in_generate",
+                          "gradient_checkpointing"}) {
+    EXPECT_EQ(told({{key, false}}), "") << key;
+  }
+  EXPECT_THAT(error({{"is_causal", false}}), HasSubstr("key 'is_causal': attention that looks ahead"));
+  EXPECT_EQ(told({{"is_causal", true}}), "");
+}
+
+TEST_F(Config, LayerTypesWhereAllLayersAreAlike) {
+  const json::array full(3, "full_attention");
+  const json::array sliding(3, "sliding_attention");
+  for (const char* family :
+       {"MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM", "Qwen3MoeForCausalLM"}) {
+    const json::object windows = {{"sliding_window", 5}, {"use_sliding_window", true}};
+    const auto with = [&](json::object changes, const json::array& types) {
+      changes["layer_types"] = types;
+      return load(family, changes).windows;
+    };
+    const std::vector<uint32_t> all(3, 5);
+    EXPECT_THAT(warnings_of([&] { EXPECT_EQ(with(windows, full), all); }),
+                HasSubstr("key 'layer_types': " + std::string(family) + " ignores it"));
+    EXPECT_THAT(warnings_of([&] { EXPECT_EQ(with(windows, sliding), all); }),
+                testing::Not(HasSubstr("layer_types")));
+    const json::object none = {{"sliding_window", nullptr}};
+    EXPECT_THAT(warnings_of([&] { EXPECT_EQ(with(none, sliding), std::vector<uint32_t>(3)); }),
+                HasSubstr("ignores it"));
+    EXPECT_THAT(warnings_of([&] { EXPECT_EQ(with(none, full), std::vector<uint32_t>(3)); }),
+                testing::Not(HasSubstr("layer_types")));
+  }
+}
+
+TEST_F(Config, LayerTypesOfSmolLm3NeedNoFlag) {
+  const json::array types = {"sliding_attention", "full_attention", "sliding_attention"};
+  for (const json::value& flag : {json::value(nullptr), json::value(false), json::value(true)}) {
+    const ModelConfig c = load("SmolLM3ForCausalLM", {{"layer_types", types},
+                                                      {"sliding_window", 5},
+                                                      {"use_sliding_window", flag},
+                                                      {"num_hidden_layers", 3}});
+    EXPECT_EQ(c.windows, (std::vector<uint32_t>{5, 0, 5}));
+  }
 }
 
 TEST_F(Config, WhatCannotBeHonouredIsNamed) {
@@ -481,6 +554,8 @@ TEST_F(Config, SamplingDefaults) {
   write_json_file(path, {{"do_sample", false}, {"temperature", 0.7}, {"top_k", -1}});
   EXPECT_EQ(load_sampling_defaults(dir_).temperature, 0.0F);
   EXPECT_EQ(load_sampling_defaults(dir_).top_k, 0);
+  write_json_file(path, {{"do_sample", true}});
+  EXPECT_EQ(load_sampling_defaults(dir_).temperature, 1.0F);
   for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty", "top_k"}) {
     write_json_file(path, json::object{{key, -3}});
     EXPECT_THROW(load_sampling_defaults(dir_), Error) << key;
@@ -513,7 +588,7 @@ TEST_F(Config, EveryFamilyIsFoundAndItsTensorsHaveNamesOfTheirOwn) {
 TEST_F(Config, NaNWeightsAreAWarning) {
   json::object json = base_config("LlamaForCausalLM");
   json["tie_word_embeddings"] = true;
-  const ModelConfig config = load(json);
+  ModelConfig config = load(json);
   ThreadPool pool(2);
   KernelContext context{best_isa_level(), pool};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -530,9 +605,11 @@ TEST_F(Config, NaNWeightsAreAWarning) {
     SafetensorsWriter writer(dir_ / "model.safetensors", specs);
     writer.append(data);
     writer.finish();
+    const auto file = dir_ / "model.safetensors";
+    const uint64_t data_begin = std::filesystem::file_size(file) - bytes;
     EXPECT_THAT(warnings_of([&] { load_weights(dir_, config, DType::kF32, context); }),
-                HasSubstr("tensor 'model.layers.1.mlp.down_proj.weight': element 777 (byte " +
-                          std::to_string(777 * dtype_bytes(dtype)) + ") is NaN or infinite"));
+                HasSubstr(file.string() + ": at byte " + std::to_string(data_begin + at) +
+                          ": tensor 'model.layers.1.mlp.down_proj.weight': element 777 is NaN or infinite"));
   }
 }
 
@@ -556,11 +633,13 @@ TEST_F(Config, WrongTensorsAreNamed) {
   };
   EXPECT_EQ(message([](auto&) {}), "no error");
   EXPECT_EQ(message([](auto& specs) { specs.push_back({"more", DType::kI8, {3}}); }), "no error");
-  EXPECT_THAT(message([](auto& specs) {
-                specs[2].shape = {64, 65};
-              }),
-              HasSubstr(": tensor 'model.layers.0.self_attn.q_proj.weight' has shape [64, 65], expected [64, "
-                        "64]"));
+  EXPECT_THAT(
+      message([](auto& specs) {
+        specs[2].shape = {64, 65};
+      }),
+      AllOf(HasSubstr("model.safetensors: at byte "),
+            HasSubstr(": tensor 'model.layers.0.self_attn.q_proj.weight' has shape [64, 65], expected "
+                      "[64, 64]")));
   EXPECT_THAT(message([](auto& specs) {
                 specs.back().shape = {64, 1};
               }),

@@ -25,7 +25,7 @@ inline std::filesystem::path as_gguf(const std::filesystem::path& dir, uint32_t 
   if (config.bos) tokenizer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*config.bos));
   const char* keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
   for (size_t i = 0; i < config.eos.size(); ++i) tokenizer.add(keys[i], static_cast<uint32_t>(config.eos[i]));
-  directory_to_gguf(dir, path, type_of(type), tokenizer);
+  directory_to_gguf(dir, config, path, type_of(type), tokenizer);
   return path;
 }
 

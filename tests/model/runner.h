@@ -20,11 +20,17 @@ class Runner {
          uint32_t block_size = 16, uint32_t sliding_window = 0)
       : pool_(threads),
         context_{isa, pool_},
-        decoder_(Decoder::load(dir, compute, context_, max_positions, sliding_window)),
+        decoder_(Decoder::load(dir, config_of(dir, sliding_window), compute, context_, max_positions)),
         num_groups_(static_cast<uint32_t>(decoder_->shape().kv_windows.size())),
         cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks * num_groups_, block_size) {
     const uint32_t all = cache_.num_blocks();
     for (uint32_t block = 0; block < all; ++block) free_.push_back((block * 37 + 11) % all);
+  }
+
+  static ModelConfig config_of(const std::filesystem::path& dir, uint32_t sliding_window) {
+    ModelConfig config = load_model_config(dir);
+    limit_windows(config, sliding_window);
+    return config;
   }
 
   const ModelConfig& config() const { return decoder_->config(); }

@@ -62,6 +62,17 @@ class RunRecord : public testing::Test {
     RunWriter writer(path_);
     writer.begin(scheduler.config());
     scheduler.listen(&writer);
+    if (random.below(2) == 0) {  // a warm start
+      std::vector<PrefixNode> nodes(1 + random.below(20));
+      for (uint32_t i = 0; i < nodes.size(); ++i) {
+        if (random.below(4) != 0 && i > 0) nodes[i].parent = static_cast<uint32_t>(random.below(i));
+        for (int k = 0; k < 4; ++k) nodes[i].tokens.push_back(static_cast<TokenId>(random.below(3) * 40'000));
+        nodes[i].blocks = {random.below(5) == 0 ? kNoBlock : 0};
+      }
+      writer.restore(nodes);
+      restore(scheduler.pool(), nodes);
+      EXPECT_EQ(scheduler.check_invariants(), "");
+    }
     SeqId next = 0;
     for (int i = 0; i < 200; ++i) {
       if (random.below(3) == 0) {

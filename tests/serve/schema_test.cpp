@@ -176,7 +176,6 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{R"("ttft_deadline_ms": 0)", "ttft_deadline_ms"},
         Fault{R"("ttft_deadline_ms": -5)", "ttft_deadline_ms"}, Fault{R"("frobnicate": 1)", "frobnicate"},
         Fault{R"("frobnicate": null)", "frobnicate"}, Fault{R"("min_tokens": 5)", "min_tokens"},
-        Fault{R"("use_beam_search": true)", "use_beam_search"},
         Fault{R"("prompt_logprobs": 1)", "prompt_logprobs"}, Fault{R"("metadata": 1)", "metadata"},
         Fault{R"("response_format": {"type": "json_object"})", "response_format"},
         Fault{R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
@@ -200,8 +199,16 @@ TEST(CompletionSchema, FaultsOfItsOwn) {
   EXPECT_EQ(completion_fault(R"("logprobs": true)"), "logprobs");
   EXPECT_EQ(completion_fault(R"("suffix": "x")"), "suffix");
   EXPECT_EQ(completion_fault(R"("suffix": null)"), "");
-  EXPECT_EQ(completion_fault(R"("best_of": 2)"), "best_of");
+  EXPECT_EQ(completion_fault(R"("best_of": 2)"), "");
   EXPECT_EQ(completion_fault(R"("best_of": 2, "n": 2)"), "");
+  EXPECT_EQ(completion_fault(R"("best_of": 2, "n": 3)"), "best_of");
+  EXPECT_EQ(completion_fault(R"("best_of": 2, "stream": true)"), "stream");
+  EXPECT_EQ(completion_fault(R"("length_penalty": 2)"), "length_penalty");
+  EXPECT_EQ(completion_fault(R"("use_beam_search": true, "length_penalty": 2, "n": 3)"), "");
+  EXPECT_EQ(completion_fault(R"("use_beam_search": true, "stream": true)"), "stream");
+  EXPECT_EQ(completion_fault(R"("use_beam_search": true, "n": 11)"), "n");
+  EXPECT_EQ(completion_fault(R"("use_beam_search": true, "best_of": 11)"), "best_of");
+  EXPECT_EQ(completion_fault(R"("use_beam_search": true, "stop": "a")"), "stop");
   EXPECT_EQ(completion_fault(R"("echo": 1)"), "echo");
   EXPECT_EQ(completion_fault(R"("echo": true)"), "");
   EXPECT_EQ(completion_fault(R"("echo": true, "logprobs": 1)"), "echo");

@@ -1,4 +1,4 @@
-#include "tests/control/oracle_executor.h"
+#include "tests/control/property/oracle_executor.h"
 
 #include <algorithm>
 #include <numeric>
@@ -55,7 +55,7 @@ OracleExecutor::Place& OracleExecutor::place(const Slot& slot, uint32_t group, u
   return places_.at(size_t{block} * block_size_ + position % block_size_);
 }
 
-void OracleExecutor::append(Slot& slot, const std::vector<BlockId>& blocks) const {
+void OracleExecutor::append(Slot& slot, std::span<const BlockId> blocks) const {
   const size_t rows = blocks.size() / windows_.size();
   for (size_t i = 0; i < blocks.size(); ++i) slot.tables[i / rows].push_back(blocks[i]);
 }
@@ -74,6 +74,11 @@ StepResult OracleExecutor::execute(const StepPlan& plan, uint32_t error_every) {
     if (error_every > 0 && random_.below(error_every) == 0) result.seqs[i].error = "NaN";
   }
   return result;
+}
+
+void OracleExecutor::forget() {
+  std::ranges::fill(places_, Place{});
+  std::ranges::fill(host_places_, Place{});
 }
 
 /// All that comes before computing, in the order that step.h gives.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class OracleExecutor {
 
   /// Executes the plan, its sequences in random order. One in `error_every` sequence steps fails (0: none).
   StepResult execute(const StepPlan& plan, uint32_t error_every = 0);
+  /// The device fails and comes back without K/V.
+  void forget();
   /// The first thing that was wrong in any plan, empty if nothing was.
   const std::string& error() const { return error_; }
   size_t slots_in_use() const { return slots_.size(); }
@@ -61,7 +64,7 @@ class OracleExecutor {
   SeqResult compute(const SeqStep& step);
   void add_to_digest(const StepPlan& plan);
   Place& place(const Slot& slot, uint32_t group, uint32_t position);
-  void append(Slot& slot, const std::vector<BlockId>& blocks) const;
+  void append(Slot& slot, std::span<const BlockId> blocks) const;
 
   uint32_t block_size_;
   std::vector<uint32_t> windows_;

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "engine/beam_run.h"
+#include "engine/choice.h"
+#include "engine/engine.h"
+
+namespace quire {
+
+/// A request from its arrival until its last choice has ended.
+struct ActiveRequest {
+  RequestId id = 0;
+  OutputSink sink;
+  std::vector<Choice> choices;
+  std::unique_ptr<BeamRun> beams;  // instead of choices
+  uint32_t answers = 0;            // fewer than there are choices: the best of them, at the end
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;
+  Nanos arrived = 0;
+  Nanos last_token = 0;  // of choice 0
+  bool beams_over = false;
+  bool touched = false;  // has news in this step
+  RequestOutput news;
+
+  ChoiceOutput& news_of(uint32_t index) {
+    for (ChoiceOutput& choice : news.choices) {
+      if (choice.index == index) return choice;
+    }
+    news.choices.emplace_back().index = index;
+    return news.choices.back();
+  }
+  bool ended() const {
+    if (beams != nullptr) return beams_over;
+    return std::all_of(choices.begin(), choices.end(), [](const Choice& choice) { return choice.ended(); });
+  }
+  /// There is nothing to tell before the end.
+  bool silent() const { return !ended() && (beams != nullptr || answers < choices.size()); }
+  uint32_t completion_tokens() const;
+  /// Leaves the best `answers` choices in the news, best first. REQUIRES: ended(), all their news is there.
+  void keep_best();
+};
+
+}  // namespace quire

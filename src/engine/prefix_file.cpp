@@ -1,0 +1,164 @@
+#include "engine/prefix_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+#include <xxhash.h>
+
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kFormatKey = "quire_prefix_cache";
+constexpr int kFormat = 1;
+constexpr uint64_t kMostHeader = uint64_t{1} << 16;
+constexpr uint64_t kAlignment = 4096;
+
+uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
+
+/// Numbers of the index, all little-endian: parent, salt, tokens, then one checksum a group, 0: no block.
+template <typename T>
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+template <typename T>
+T get(const std::byte*& at) {
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  at += sizeof(value);
+  return value;
+}
+
+uint64_t node_bytes(uint32_t block_size, uint32_t num_groups) {
+  return sizeof(uint32_t) + sizeof(uint64_t) + uint64_t{block_size} * sizeof(TokenId) +
+         uint64_t{num_groups} * sizeof(uint64_t);
+}
+
+/// Never 0, which says that there is no block.
+uint64_t block_checksum(std::span<const std::byte> block) { return std::max<uint64_t>(checksum(block), 1); }
+
+std::string index_of(const std::vector<PrefixNode>& nodes,
+                     const std::function<std::span<const std::byte>(BlockId)>& read) {
+  std::string index;
+  for (const PrefixNode& node : nodes) {
+    put(index, node.parent);
+    put(index, node.salt);
+    for (const TokenId token : node.tokens) put(index, token);
+    for (const BlockId block : node.blocks) {
+      put(index, block == kNoBlock ? uint64_t{0} : block_checksum(read(block)));
+    }
+  }
+  return index;
+}
+
+}  // namespace
+
+void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
+                       uint64_t block_bytes, const std::vector<PrefixNode>& nodes,
+                       const std::function<std::span<const std::byte>(BlockId)>& read) {
+  const std::string index = index_of(nodes, read);
+  const std::string header =
+      json::serialize(json::object{{kFormatKey, kFormat},
+                                   {"key", key},
+                                   {"block_size", block_size},
+                                   {"block_bytes", block_bytes},
+                                   {"nodes", nodes.size()},
+                                   {"index_checksum", hex(checksum(std::as_bytes(std::span(index))))}}) +
+      "\n";
+  std::filesystem::path beside = path;
+  beside += ".part";
+  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
+  const auto pad = [&] {
+    const auto at = static_cast<uint64_t>(out.tellp());
+    out << std::string(aligned(at) - at, '\0');
+  };
+  out << header << index;
+  pad();
+  for (const PrefixNode& node : nodes) {
+    for (const BlockId block : node.blocks) {
+      if (block == kNoBlock) continue;
+      const auto bytes = read(block);
+      out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(block_bytes));
+    }
+  }
+  out.close();
+  if (!out) {
+    std::error_code ignored;
+    std::filesystem::remove(beside, ignored);
+    throw file_error(path, "cannot be written");
+  }
+  std::filesystem::rename(beside, path);
+}
+
+PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
+                       uint32_t num_groups, uint64_t block_bytes)
+    : file_(path), block_bytes_(block_bytes) {
+  const std::string_view all(reinterpret_cast<const char*>(file_.data()), file_.size());
+  const size_t line = all.substr(0, kMostHeader).find('\n');
+  if (line == std::string_view::npos) throw file_error(path, "no prefix cache: its first line has no end");
+  const json::value header = parse_json(all.substr(0, line), path);
+  const JsonObject object(header, path);
+  object.integer(kFormatKey, kFormat, kFormat);
+  const JsonObject written = object.object("key");
+  for (const auto& [name, value] : key) {
+    const json::value* other = written.find(name);
+    if (other == nullptr || *other != value) {
+      throw written.error(
+          name, fmt::format("is {}, and here {}", other == nullptr ? "missing" : json::serialize(*other),
+                            json::serialize(value)));
+    }
+  }
+  object.integer("block_size", block_size, block_size);
+  object.integer("block_bytes", static_cast<int64_t>(block_bytes), static_cast<int64_t>(block_bytes));
+  const uint64_t each = node_bytes(block_size, num_groups);
+  const auto count =
+      static_cast<uint64_t>(object.integer("nodes", 0, static_cast<int64_t>((all.size() - line) / each)));
+  const uint64_t at = line + 1;
+  if (count * each > all.size() - at) throw file_error(path, "the index is cut off");
+  const std::span index(file_.data() + at, count * each);
+  if (object.string("index_checksum") != hex(checksum(index))) {
+    throw file_error(path, at, "the index is damaged");
+  }
+  first_block_ = aligned(at + count * each);
+  read_index(at, count, block_size, num_groups);
+}
+
+void PrefixFile::read_index(uint64_t at, uint64_t count, uint32_t block_size, uint32_t num_groups) {
+  const std::byte* from = file_.data() + at;
+  uint32_t stored = 0;  // blocks so far, damaged ones included
+  for (uint64_t i = 0; i < count; ++i) {
+    PrefixNode& node = nodes_.emplace_back();
+    node.parent = get<uint32_t>(from);
+    if (node.parent != PrefixNode::kRoot && node.parent >= i) {
+      throw file_error(file_.path(), "the index has a node before its parent");
+    }
+    node.salt = get<uint64_t>(from);
+    for (uint32_t t = 0; t < block_size; ++t) node.tokens.push_back(get<TokenId>(from));
+    for (uint32_t group = 0; group < num_groups; ++group) {
+      const auto expected = get<uint64_t>(from);
+      node.blocks.push_back(kNoBlock);
+      if (expected == 0) continue;
+      const BlockId block = stored++;
+      const uint64_t end = first_block_ + uint64_t{stored} * block_bytes_;
+      if (end > file_.size() || block_checksum(data(block)) != expected) {
+        ++num_damaged_;
+        continue;
+      }
+      node.blocks.back() = block;
+      ++num_blocks_;
+    }
+  }
+}
+
+std::span<const std::byte> PrefixFile::data(BlockId block) const {
+  return {file_.data() + first_block_ + block * block_bytes_, block_bytes_};
+}
+
+}  // namespace quire

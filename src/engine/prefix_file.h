@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "load/mapped_file.h"
+#include "record/prefix_snapshot.h"
+
+// A prefix cache as a file: one line of JSON, an index of the nodes, then the K/V of their blocks. The line
+// names what the K/V depends on and has a checksum of the index, the index one of every block.
+namespace quire {
+
+/// All that K/V bits depend on beside the tokens, as facts by name; two files serve each other if all are
+/// equal.
+using PrefixFileKey = json::object;
+
+/// Writes to a file beside `path`, which takes its place at last. `read(block)` is the K/V of a block,
+/// `block_bytes` long, until its next call. Throws Error.
+void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
+                       uint64_t block_bytes, const std::vector<PrefixNode>& nodes,
+                       const std::function<std::span<const std::byte>(BlockId)>& read);
+
+/// Such a file, mapped.
+class PrefixFile {
+ public:
+  /// Throws Error naming file and fact if it is none, if it was written under another key or other sizes, or
+  /// if its index is damaged. What is damaged or missing of the blocks only costs those: they are left out.
+  PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
+             uint32_t num_groups, uint64_t block_bytes);
+
+  /// Blocks are numbers in the file, for data().
+  const std::vector<PrefixNode>& nodes() const { return nodes_; }
+  std::span<const std::byte> data(BlockId block) const;
+  uint32_t num_blocks() const { return num_blocks_; }  // that are whole
+  uint32_t num_damaged() const { return num_damaged_; }
+
+ private:
+  void read_index(uint64_t at, uint64_t count, uint32_t block_size, uint32_t num_groups);
+
+  MappedFile file_;
+  uint64_t block_bytes_;
+  uint64_t first_block_ = 0;  // byte
+  std::vector<PrefixNode> nodes_;
+  uint32_t num_blocks_ = 0;
+  uint32_t num_damaged_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,102 @@
+"""The prefix cache in a file: what one server leaves, the next begins with; what is wrong with it costs time only."""
+import json
+
+import openai
+import pytest
+
+from server import MODEL_NAME, QuireServer
+
+STORY = "Once upon a time there was a little fox who lived in a big forest. Every day the fox went to the river and "
+STORY += "looked at the fish. One day a big fish came up and said hello to the fox. The fox was very happy and said "
+
+
+def complete(server, prompt, **options):
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120)
+    extra = {"return_token_ids": True, "ignore_eos": True, **options.pop("extra", {})}
+    return client.completions.create(model=MODEL_NAME, prompt=prompt, extra_body=extra,
+                                     **{"max_tokens": 60, "temperature": 0, **options})
+
+
+def cached(answer):
+    return answer.usage.prompt_tokens_details.cached_tokens
+
+
+def serve(path, *flags, blocks=64):
+    return QuireServer("--prefix-cache-file", path, "--num-blocks", blocks, *flags)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A file, and the answer that it was made with."""
+    path = tmp_path / "prefixes"
+    with serve(path) as server:
+        answer = complete(server, STORY)
+        assert "is not there yet" in server.output()
+    return path, answer.choices[0]
+
+
+def test_the_next_server_goes_on(kept):
+    path, first = kept
+    with serve(path) as server:
+        again = complete(server, STORY)
+        assert again.choices[0].token_ids == first.token_ids
+        assert cached(again) == (len(first.prompt_token_ids) - 1) // 16 * 16 > 0
+        # From the middle of the former answer: its own K/V is there, and the next token is the same.
+        for length in (1, 20, 37):
+            rest = complete(server, first.prompt_token_ids + first.token_ids[:length], max_tokens=60 - length)
+            assert rest.choices[0].token_ids == first.token_ids[length:]
+            assert cached(rest) == (len(first.prompt_token_ids) + length - 1) // 16 * 16
+        other = complete(server, STORY, extra={"cache_salt": "another"})
+        assert cached(other) == 0 and other.choices[0].token_ids == first.token_ids
+
+
+@pytest.mark.parametrize("flags,fact", [
+    (["--dtype", "f32"], "dtype"), (["--isa", "reference"], "isa"),
+    (["--block-size", 32], "block_size"), (["--sliding-window", 40], "windows")])
+def test_what_others_made_is_refused(kept, flags, fact):
+    path, first = kept
+    with serve(path, *flags) as server:
+        assert "the prefix cache begins empty" in server.output() and fact in server.output()
+        assert cached(complete(server, STORY)) == 0
+
+
+def test_damage_costs_only_what_it_hits(kept):
+    path, first = kept
+    whole = path.read_bytes()
+    line = whole.index(b"\n")
+    header = json.loads(whole[:line])
+    size = header["block_bytes"]
+    blocks = len(whole) - header["nodes"] * size  # where the first begins
+    prompt_blocks = (len(first.prompt_token_ids) - 1) // 16
+    assert header["nodes"] > prompt_blocks >= 2
+
+    def flipped(at):
+        return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
+
+    cases = {
+        "cut in the last block": (whole[:-1], prompt_blocks, "1 blocks are damaged"),
+        "cut after the first": (whole[:blocks + size + 5], 1, "are damaged"),
+        "a bit of the second block": (flipped(blocks + size + 100), 1, "1 blocks are damaged"),
+        "a bit of the first block": (flipped(blocks), 0, "1 blocks are damaged"),
+        "a bit of the index": (flipped(line + 30), 0, "the index is damaged"),
+        "cut in the index": (whole[:line + 20], 0, "begins empty"),
+        "cut in the header": (whole[:20], 0, "begins empty"),
+        "no such file": (b"hello\n" * 100, 0, "begins empty"),
+        "empty": (b"", 0, "begins empty"),
+    }
+    for name, (content, hits, message) in cases.items():
+        path.write_bytes(content)
+        with serve(path) as server:
+            answer = complete(server, STORY)
+            assert message in server.output(), name
+            assert answer.choices[0].token_ids == first.token_ids, name
+            assert cached(answer) == hits * 16, name
+        assert path.stat().st_size == len(whole), name  # it is whole again
+
+
+def test_a_small_pool_keeps_the_beginnings(kept):
+    path, first = kept
+    with serve(path, blocks=6) as server:
+        answer = complete(server, STORY, max_tokens=8)
+        assert answer.choices[0].token_ids == first.token_ids[:8]
+        assert cached(answer) > 0

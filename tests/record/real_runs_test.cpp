@@ -1,0 +1,203 @@
+// A hundred runs of the engine over the real executor, under random policies in small pools, with clients
+// that go away: each answers as the same requests alone do, and each is made again from its record, decision
+// by decision.
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "exec/cpu_executor.h"
+#include "record/run_record.h"
+#include "tests/support/sanitized.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+namespace {
+
+constexpr auto kModel = "models/llama-quire-stories-5m";
+
+/// What became of a request: the text of each choice, or that it was aborted.
+struct Outcome {
+  std::map<uint32_t, std::string> texts;
+  bool aborted = false;
+};
+
+/// The model, loaded once, and an engine over it for each run.
+class RealRuns : public testing::Test {
+ protected:
+  static constexpr uint32_t kRequests = 24;
+
+  RealRuns() {
+    path_ = std::filesystem::temp_directory_path() / fmt::format("quire-real-run-{}", getpid());
+    for (uint32_t i = 0; i < kRequests; ++i) requests_.push_back(make_request(i));
+  }
+  ~RealRuns() override { std::filesystem::remove(path_); }
+
+  GenerationRequest make_request(uint32_t index) {
+    static const char* const kBeginnings[] = {
+        "Once upon a time there was a little fox who lived in a big forest with his mother and",
+        "One day a girl named Lily went to the park with her dog. The dog saw a big red ball and",
+        "Tom had a small boat."};
+    SplitMix64 random(index);
+    GenerationRequest out;
+    out.prompt = tokenizer_->encode(kBeginnings[random.below(3)], true);
+    out.prompt.resize(1 + random.below(out.prompt.size()));
+    for (uint64_t i = random.below(10); i > 0; --i)
+      out.prompt.push_back(static_cast<TokenId>(random.below(4000)));
+    out.max_tokens = 1 + static_cast<uint32_t>(random.below(30));
+    out.n = 1 + static_cast<uint32_t>(random.below(3));
+    out.best_of = random.below(4) == 0 ? out.n + 1 : 0;
+    out.beam_search = random.below(4) == 0;
+    out.sampling.temperature = random.below(2) == 0 ? 0.0F : 1.0F;
+    out.sampling.seed = index;
+    if (!out.beam_search && random.below(3) == 0) out.stop = {"the", "and"};
+    out.salt = random.below(3) == 0 ? 1 : 0;
+    out.tenant = random.below(3);
+    out.priority = static_cast<int32_t>(random.below(3));
+    return out;
+  }
+
+  SchedulerConfig random_config(SplitMix64& random) {
+    SchedulerConfig config;
+    const auto any = [&](size_t count) { return static_cast<uint8_t>(random.below(count)); };
+    config.num_blocks = 6 + static_cast<uint32_t>(random.below(9));  // a sequence takes up to 5
+    config.max_num_seqs = 2 + static_cast<uint32_t>(random.below(10));
+    config.max_num_batched_tokens = config.max_num_seqs + static_cast<uint32_t>(random.below(40));
+    config.max_model_len = 100;
+    config.watermark_bp = 0;
+    config.scheduling = SchedulingKind{any(std::size(kSchedulingNames))};
+    config.victim = VictimKind{any(std::size(kVictimNames))};
+    config.preemption = PreemptionKind{any(std::size(kPreemptionNames))};
+    config.batching = BatchingKind{static_cast<uint8_t>(random.below(5) == 0 ? 1 : 0)};
+    config.eviction = EvictionKind{any(std::size(kEvictionNames))};
+    config.enable_prefix_caching = random.below(5) != 0;
+    config.num_host_blocks = static_cast<uint32_t>(random.below(20));
+    return config;
+  }
+
+  /// Serves `indices`, all at once but for small pauses; aborts some if `aborts`.
+  std::map<uint32_t, Outcome> run(const SchedulerConfig& scheduler, const std::vector<uint32_t>& indices,
+                                  SplitMix64& random, bool aborts, RunWriter* record) {
+    KvCache cache(decoder_->config(), decoder_->compute_dtype(), scheduler.num_blocks, scheduler.block_size);
+    KvCache host(decoder_->config(), decoder_->compute_dtype(), std::max(1U, scheduler.num_host_blocks),
+                 scheduler.block_size);
+    CpuExecutor executor(*decoder_, cache, context_, scheduler.max_num_seqs, &host);
+    EngineConfig config;
+    config.scheduler = scheduler;
+    config.vocab_size = decoder_->config().vocab_size;
+    config.eos = decoder_->config().eos;
+    config.check_invariants = true;
+    std::map<uint32_t, Outcome> outcomes;
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t done = 0;
+    {
+      Engine engine(config, *tokenizer_, executor, clock_, nullptr, nullptr, record);
+      for (const uint32_t index : indices) {
+        const auto id = engine.submit(requests_[index], [&, index](RequestOutput output) {
+          const std::lock_guard lock(mutex);
+          EXPECT_FALSE(output.error) << output.error->message;
+          for (const ChoiceOutput& choice : output.choices) {
+            outcomes[index].texts[choice.index] += choice.text;
+            if (choice.finish == FinishReason::kAbort) outcomes[index].aborted = true;
+          }
+          if (output.choices.empty()) outcomes[index].aborted = true;  // of a search
+          if (output.done && ++done == indices.size()) changed.notify_all();
+        });
+        EXPECT_TRUE(id) << id.error().message;
+        if (random.below(4) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(random.below(5)));
+        if (id && aborts && random.below(5) == 0) engine.abort(*id);
+      }
+      std::unique_lock lock(mutex);
+      EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(120), [&] { return done == indices.size(); }));
+      lock.unlock();
+      preemptions_ += engine.stats().step.total_preemptions;
+      evictions_ += engine.stats().step.total_evictions;
+      copies_ += engine.stats().step.total_copies;
+      hits_ += engine.stats().step.total_prefix_hit_tokens;
+    }
+    return outcomes;
+  }
+
+  ThreadPool pool_{2};
+  KernelContext context_{best_isa_level(), pool_};
+  std::unique_ptr<Decoder> decoder_ = Decoder::load(kModel, DType::kBF16, context_);
+  std::unique_ptr<Tokenizer> tokenizer_ = Tokenizer::load(kModel);
+  SteadyClock clock_;
+  std::vector<GenerationRequest> requests_;
+  std::filesystem::path path_;
+  uint64_t preemptions_ = 0;
+  uint64_t evictions_ = 0;
+  uint64_t copies_ = 0;
+  uint64_t hits_ = 0;
+};
+
+TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
+  SchedulerConfig roomy;
+  roomy.num_blocks = 200;
+  roomy.max_model_len = 100;
+  SplitMix64 random(1);
+  std::vector<std::map<uint32_t, std::string>> alone;
+  for (uint32_t index = 0; index < kRequests; ++index) {
+    alone.push_back(run(roomy, {index}, random, false, nullptr).at(index).texts);
+  }
+  preemptions_ = evictions_ = copies_ = hits_ = 0;
+
+  const uint64_t runs = test::kSanitized ? 8 : 100;
+  uint64_t aborted = 0;
+  uint64_t finished = 0;
+  std::set<std::string_view> policies;
+  for (uint64_t seed = 0; seed < runs; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    SplitMix64 dice(seed * 1000 + 7);
+    const SchedulerConfig config = random_config(dice);
+    policies.insert(kSchedulingNames[static_cast<size_t>(config.scheduling)]);
+    policies.insert(kEvictionNames[static_cast<size_t>(config.eviction)]);
+    std::vector<uint32_t> indices;
+    for (uint32_t index = 0; index < kRequests; ++index) {
+      if (dice.below(2) == 0) indices.push_back(index);
+    }
+    {
+      RunWriter record(path_);
+      for (const auto& [index, outcome] : run(config, indices, dice, true, &record)) {
+        aborted += outcome.aborted ? 1 : 0;
+        if (outcome.aborted) continue;
+        ++finished;
+        EXPECT_EQ(outcome.texts, alone[index]) << "request " << index;
+      }
+    }
+    const Replay again = replay(path_);
+    EXPECT_TRUE(again.recorded) << "the record has no end";
+    EXPECT_TRUE(again.same()) << "decision " << again.first_difference.value_or(0) << " of "
+                              << again.decisions;
+    EXPECT_GT(again.steps, 0U);
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(finished, runs * 5);
+  EXPECT_GT(aborted, runs / 2);
+  EXPECT_GT(preemptions_, runs);
+  EXPECT_GT(evictions_, runs);
+  EXPECT_GT(copies_, runs);
+  EXPECT_GT(hits_, runs);
+  if (!test::kSanitized) {
+    EXPECT_EQ(policies.size(), std::size(kSchedulingNames) + std::size(kEvictionNames));
+  }
+  fmt::print(
+      "{} runs made again; {} requests as alone, {} aborted; {} preemptions, {} evictions, {} copies\n", runs,
+      finished, aborted, preemptions_, evictions_, copies_);
+}
+
+}  // namespace
+}  // namespace quire
