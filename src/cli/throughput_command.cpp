@@ -27,7 +27,7 @@ namespace {
 namespace json = boost::json;
 
 struct Options {
-  EngineOptions engine;
+  EngineOptions engine{.default_max_waiting = UINT32_MAX};  // the workload says how many come
   WorkloadOptions workload{.default_requests = 64, .default_prompt = "128", .default_output = "64"};
   bool as_json = false;
 };
@@ -121,17 +121,17 @@ void print(const Outcome& outcome, const EngineStats& stats, double elapsed, boo
              with_commas(outcome.prompt_tokens), with_commas(outcome.output_tokens),
              with_commas(stats.step.total_prefix_hit_tokens), stats.step.total_preemptions,
              stats.step.total_evictions);
+  fmt::print("{} of {} first tokens in time\n", outcome.in_time, finished);
   print_times(times);
 }
 
 int throughput(Options& options) {
   set_log_level(options.as_json ? LogLevel::kWarning : LogLevel::kInfo);
-  options.engine.max_waiting = INT32_MAX;  // the workload says how many come
   LocalEngine local(options.engine, model_name(options.engine.model.model));
   const Workload workload = make_workload(options.workload, local.facts.vocab_size);
   const auto outcome = std::make_shared<Outcome>();
   Progress progress("bench", workload.requests.size());
-  const auto take = [&, shown = size_t{0}](size_t submitted) mutable {
+  auto take = [&, shown = size_t{0}](size_t submitted) mutable {
     const size_t ended = submitted - outcome->open;
     progress.advance(ended - std::exchange(shown, ended));
   };

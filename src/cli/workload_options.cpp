@@ -28,11 +28,16 @@ Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
   config.num_requests = options.requests.value_or(options.default_requests);
   config.rate_thousandths = parse_thousandths(options.rate.value_or("0"), "--rate");
   config.burst = options.burst.value_or(0);
+  if (options.burst_every && config.burst == 0)
+    throw Error("--burst-every: there are no bursts without --burst");
   config.burst_every =
       static_cast<Nanos>(parse_thousandths(options.burst_every.value_or("1"), "--burst-every") * 1'000'000);
   config.prompt = Lengths::parse(options.prompt.value_or(options.default_prompt), "--prompt-len");
   config.output = Lengths::parse(options.output.value_or(options.default_output), "--output-len");
   config.prefix_length = options.shared_prefix.value_or(0);
+  if (options.shared_prefixes && config.prefix_length == 0) {
+    throw Error("--shared-prefixes: there are none without --shared-prefix-len");
+  }
   config.num_prefixes = options.shared_prefixes.value_or(1);
   const uint64_t zipf = parse_thousandths(options.zipf, "--zipf");
   if (zipf > 100'000) throw Error("--zipf: must be from 0 to 100");
