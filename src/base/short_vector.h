@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include <boost/container/small_vector.hpp>
@@ -15,6 +16,14 @@ class ShortVector : public boost::container::small_vector<T, N> {
   ShortVector() = default;
   ShortVector(const std::vector<T>& other)  // NOLINT(google-explicit-constructor): a list is a list
       : boost::container::small_vector<T, N>(other.begin(), other.end()) {}
+
+  void append(std::span<const T> items) {
+    if (items.size() == 1) {
+      this->push_back(items.front());  // so common that it is worth the question
+    } else if (!items.empty()) {
+      this->insert(this->end(), items.begin(), items.end());
+    }
+  }
 };
 
 }  // namespace quire

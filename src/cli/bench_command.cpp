@@ -1,4 +1,4 @@
-// bench: how fast a model computes here, without the engine around it.
+// bench latency: how fast a model computes here, without the engine around it.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -135,6 +135,7 @@ int latency(const LatencyOptions& options) {
 void add_bench(CLI::App& app, Command& run) {
   CLI::App* bench = app.add_subcommand("bench", "Measure how fast a model runs here");
   bench->require_subcommand(1);
+  add_throughput(*bench, run);
   auto options = std::make_shared<LatencyOptions>();
   CLI::App* command = bench->add_subcommand(
       "latency", "Time of single steps: one prompt, and decoding of several sequences at once");

@@ -84,6 +84,7 @@ Generated generate(LocalEngine& local, GenerationRequest request,
     std::vector<RequestOutput> outputs;
   };
   const auto inbox = std::make_shared<Inbox>();
+  const uint32_t choices = request.n;
   const auto submitted = local.engine->submit(std::move(request), [inbox](RequestOutput output) {
     const std::lock_guard lock(inbox->mutex);
     inbox->outputs.push_back(std::move(output));
@@ -92,6 +93,7 @@ Generated generate(LocalEngine& local, GenerationRequest request,
   if (!submitted) throw Error(submitted.error().message);
 
   Generated result;
+  result.texts.resize(choices);
   for (bool done = false; !done;) {
     std::vector<RequestOutput> outputs;
     {
@@ -103,7 +105,7 @@ Generated generate(LocalEngine& local, GenerationRequest request,
     for (RequestOutput& output : outputs) {
       for (const ChoiceOutput& choice : output.choices) {
         on_text(choice.text);
-        result.text += choice.text;
+        result.texts[choice.index] += choice.text;
       }
       if (output.error) throw Error(output.error->message);
       result.prompt_tokens = output.prompt_tokens;

@@ -32,7 +32,7 @@ GenerationRequest make_request(const SamplingOptions& options, const SamplingDef
 
 /// What a finished generation took.
 struct Generated {
-  std::string text;
+  std::vector<std::string> texts;  // by choice
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
   uint32_t completion_tokens = 0;
@@ -40,8 +40,8 @@ struct Generated {
   double seconds = 0;
 };
 
-/// Runs one request and calls `on_text` on this thread as its text arrives. Throws Error if it is refused or
-/// fails.
+/// Runs one request and calls `on_text` on this thread as text of any choice arrives. Throws Error if it is
+/// refused or fails.
 Generated generate(LocalEngine& local, GenerationRequest request,
                    const std::function<void(std::string_view)>& on_text);
 

@@ -28,6 +28,7 @@ struct Options {
   std::optional<std::string> prompt;
   std::string system;
   std::string chat_template;
+  uint32_t n = 1;
   bool verbose = false;
 };
 
@@ -58,13 +59,21 @@ std::vector<TokenId> prompt_ids(const LocalEngine& local, const std::string& tex
 
 int run_once(Options& options) {
   if (!options.verbose) set_log_level(LogLevel::kWarning);
-  options.engine.max_num_seqs = 1;
   LocalEngine local(options.engine, model_name(options.engine.model.model));
   const std::string text =
       options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
-  const Generated done =
-      generate(local, make_request(options.sampling, local.defaults, prompt_ids(local, text)), print_now);
-  if (is_terminal(stdout)) print_now("\n");
+  GenerationRequest request = make_request(options.sampling, local.defaults, prompt_ids(local, text));
+  request.n = options.n;
+  if (options.n == 1) {
+    const Generated done = generate(local, std::move(request), print_now);
+    if (is_terminal(stdout)) print_now("\n");
+    if (options.verbose) log_info(speed(done));
+    return 0;
+  }
+  const Generated done = generate(local, std::move(request), [](std::string_view) {});
+  for (uint32_t i = 0; i < options.n; ++i) {
+    print_now(fmt::format("{}--- {} of {} ---\n{}\n", i == 0 ? "" : "\n", i + 1, options.n, done.texts[i]));
+  }
   if (options.verbose) log_info(speed(done));
   return 0;
 }
@@ -118,7 +127,7 @@ int chat(Options& options) {
     const Generated done = generate(local, std::move(request), print_now);
     print_now("\n");
     if (options.verbose) log_info(speed(done));
-    messages.push_back({{"role", "assistant"}, {"content", done.text}});
+    messages.push_back({{"role", "assistant"}, {"content", done.texts.front()}});
   }
   return 0;
 }
@@ -131,9 +140,17 @@ void add_run(CLI::App& app, Command& run) {
   command->add_option("-p,--prompt", options->prompt, "The text; empty: from BOS; default: standard input")
       ->type_name("TEXT");
   command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
+  command->add_option("-n", options->n, "So many answers, one after the other on standard output")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->engine);
-  command->callback([options, &run] { run = [options] { return run_once(*options); }; });
+  CLI::Option* at_once = command->get_option("--max-num-seqs")->default_str("as many as -n");
+  command->callback([options, at_once, &run] {
+    if (at_once->count() == 0) options->engine.max_num_seqs = options->n;
+    run = [options] { return run_once(*options); };
+  });
 }
 
 void add_chat(CLI::App& app, Command& run) {
@@ -146,7 +163,7 @@ void add_chat(CLI::App& app, Command& run) {
       ->type_name("FILE|NAME");
   command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
   add_sampling_options(*command, options->sampling);
-  add_engine_options(*command, options->engine);
+  add_single_engine_options(*command, options->engine);
   command->callback([options, &run] { run = [options] { return chat(*options); }; });
 }
 

@@ -26,6 +26,7 @@ namespace {
 
 constexpr double kStepSeconds = 0.4;  // what a step may take at most, see docs/architecture.md
 constexpr uint32_t kMaxAutoBudget = 8192;
+constexpr const char* kMemoryGroup = "Memory and batching";
 
 IsaLevel pick_isa(const std::string& name) {
   if (name == "auto") return best_isa_level();
@@ -195,27 +196,25 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->type_name("N");
 }
 
-void add_engine_options(CLI::App& command, EngineOptions& options) {
+void add_single_engine_options(CLI::App& command, EngineOptions& options) {
   add_model_options(command, options.model);
-  const char* group = "Memory and batching";
+  const char* group = kMemoryGroup;
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return command.add_option(name, value, help)->group(group)->type_name(type);
   };
   add("--max-model-len", options.max_model_len, "Longest sequence, prompt and answer; default: the model's",
       "N")
       ->check(CLI::Range(1, INT32_MAX));
-  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once", "N")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
   add("--max-num-batched-tokens", options.max_num_batched_tokens,
       "Tokens of one step; auto: what takes 0.4 s", "N")
       ->capture_default_str();
   add("--block-size", options.block_size, "Tokens of a K/V block: a multiple of 16", "N")
       ->capture_default_str()
       ->check(CLI::Range(16, 1024));
-  auto* blocks = add("--num-blocks", options.num_blocks, "K/V blocks, instead of --kv-cache-memory", "N")
+  auto* blocks = add("--num-blocks,--num-gpu-blocks-override", options.num_blocks,
+                     "K/V blocks, instead of --kv-cache-memory", "N")
                      ->check(CLI::Range(1, INT32_MAX));
-  add("--kv-cache-memory", options.kv_cache_memory,
+  add("--kv-cache-memory,--kv-cache-memory-bytes", options.kv_cache_memory,
       "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
       ->excludes(blocks);
   add("--kv-cache-dtype", options.kv_cache_dtype,
@@ -227,28 +226,46 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   add("--prefix-cache-file", options.prefix_cache_file,
       "Begin with the prefix cache that a former run left here, and leave it here at the end", "FILE");
-  add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused with 429", "N")
-      ->capture_default_str()
-      ->check(CLI::Range(0, INT32_MAX));
   add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
   add("--decision-log", options.decision_log,
       "Write every decision and all that it came from, prompts too; quire explain reads it", "FILE");
+}
+
+void add_engine_options(CLI::App& command, EngineOptions& options) {
+  add_single_engine_options(command, options);
+  const auto add = [&](const char* name, auto& value, const std::string& help) {
+    return command.add_option(name, value, help)->group(kMemoryGroup)->type_name("N");
+  };
+  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  add("--max-waiting", options.max_waiting,
+      fmt::format("Sequences that may wait; more are refused (default {})",
+                  options.default_max_waiting == UINT32_MAX ? "all may"
+                                                            : std::to_string(options.default_max_waiting)))
+      ->check(CLI::Range(0, INT32_MAX));
   add_policy_options(command, options.policies);
 }
 
 void add_device_options(CLI::App& command, EngineOptions& options) {
-  command
-      .add_option("--device", options.device,
-                  "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
-      ->type_name("DEVICE")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "sim"}));
+  CLI::Option* device =
+      command
+          .add_option("--device", options.device,
+                      "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
+          ->type_name("DEVICE")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"cpu", "sim"}));
   add_cost_options(command, options.cost);
+  const std::string group = command.get_option("--cost-step-us")->get_group();
   command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
-      ->group(command.get_option("--cost-step-us")->get_group())
+      ->group(group)
       ->type_name("X")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 10000.0));
+  for (CLI::Option* of_device :
+       command.get_options([&](const CLI::Option* each) { return each->get_group() == group; })) {
+    of_device->needs(device);
+  }
 }
 
 std::optional<DType> pick_kv_dtype(const std::string& name) {
@@ -278,6 +295,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
     : tokenizer(load_tokenizer(options.model.model)),
       defaults(load_sampling_defaults(options.model.model)),
       metrics(served_name) {
+  check_policy_options(options.policies, options.enable_prefix_caching);
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
   }
@@ -359,7 +377,7 @@ void LocalEngine::size_pool(const EngineOptions& options, const ModelShape& shap
   scheduler.kv_windows = shape.kv_windows;
   scheduler.num_blocks = pick_num_blocks(options, shape, longest, memory_limit);
   scheduler.max_num_seqs = options.max_num_seqs;
-  scheduler.max_waiting = options.max_waiting;
+  scheduler.max_waiting = options.max_waiting.value_or(options.default_max_waiting);
   scheduler.enable_prefix_caching = options.enable_prefix_caching;
   scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
   apply_policy_options(options.policies, shape.kv_block_bytes(scheduler.block_size), scheduler);

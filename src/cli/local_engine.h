@@ -53,7 +53,8 @@ struct EngineOptions {
   std::string kv_cache_memory;  // empty: half of what is free
   bool enable_prefix_caching = true;
   PolicyOptions policies;
-  uint32_t max_waiting = 1024;
+  std::optional<uint32_t> max_waiting;
+  uint32_t default_max_waiting = 1024;
   std::string step_trace;
   std::string decision_log;
   std::string prefix_cache_file;
@@ -62,6 +63,9 @@ struct EngineOptions {
   double sim_speed = 1;  // times as fast
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
+
+/// As far as they mean something for one sequence after the other.
+void add_single_engine_options(CLI::App& command, EngineOptions& options);
 
 /// --device and what a simulated one takes.
 void add_device_options(CLI::App& command, EngineOptions& options);

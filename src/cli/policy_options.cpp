@@ -47,14 +47,14 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
              "Which cached blocks are forgotten first");
   add_choice(command, "--preemption-mode", options.preemption, kPreemptionNames,
              "What becomes of the victim's K/V");
-  command.add_option("--swap-space", options.swap_space, "Memory for K/V that is swapped out")
-      ->capture_default_str()
+  command
+      .add_option("--swap-space", options.swap_space,
+                  "Memory for K/V that is swapped out; a bare number: GiB (default 1GiB)")
       ->group(kGroup)
       ->type_name("SIZE");
   command
       .add_option("--priority-aging", options.priority_aging,
-                  "Seconds of waiting that count as much as one level of priority")
-      ->capture_default_str()
+                  "Seconds of waiting that count as much as one level of priority (default 5)")
       ->check(CLI::Range(0.001, 1e6))
       ->group(kGroup)
       ->type_name("S");
@@ -66,6 +66,28 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
       ->check(CLI::Range(0.0, 100.0))
       ->group(kGroup)
       ->type_name("P");
+  command
+      .add_flag("--admit-eagerly", options.admit_eagerly,
+                "Let a sequence come in as soon as there is a block for it (thrashes; to compare with)")
+      ->group(kGroup);
+}
+
+void check_policy_options(const PolicyOptions& options, bool prefix_caching) {
+  if (options.swap_space && options.preemption == PreemptionKind::kRecompute) {
+    throw Error("--swap-space: nothing is swapped out without --preemption-mode swap or auto");
+  }
+  if (options.priority_aging && options.scheduling != SchedulingKind::kPriority) {
+    throw Error("--priority-aging: no priorities count without --scheduling-policy priority");
+  }
+  if (prefix_caching) return;
+  if (options.scheduling == SchedulingKind::kLpm) {
+    throw Error(
+        "--scheduling-policy: lpm looks for prefixes in the cache that --no-enable-prefix-caching turns off");
+  }
+  if (options.eviction != EvictionKind::kLru) {
+    throw Error(fmt::format("--eviction-policy: {} has nothing to evict with --no-enable-prefix-caching",
+                            name(options.eviction)));
+  }
 }
 
 void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, SchedulerConfig& config) {
@@ -74,13 +96,16 @@ void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, Sc
   config.victim = options.victim;
   config.preemption = options.preemption;
   config.eviction = options.eviction;
-  config.priority_aging = static_cast<Nanos>(options.priority_aging * 1e9);
+  config.admit_eagerly = options.admit_eagerly;
+  if (options.priority_aging) config.priority_aging = static_cast<Nanos>(*options.priority_aging * 1e9);
   config.watermark_bp = static_cast<uint32_t>(std::lround(options.watermark * 100));
   if (options.preemption == PreemptionKind::kRecompute) return;
-  const uint64_t blocks = parse_bytes(options.swap_space, "--swap-space") / block_bytes;
+  std::string space = options.swap_space.value_or("1GiB");
+  if (space.find_first_not_of("0123456789.") == std::string::npos) space += "GiB";  // as vLLM has it
+  const uint64_t blocks = parse_bytes(space, "--swap-space") / block_bytes;
   if (blocks == 0 || blocks > INT32_MAX) {
-    throw Error(fmt::format("--swap-space: {} makes {} blocks of {}", options.swap_space, blocks,
-                            human_bytes(block_bytes)));
+    throw Error(
+        fmt::format("--swap-space: {} makes {} blocks of {}", space, blocks, human_bytes(block_bytes)));
   }
   config.num_host_blocks = static_cast<uint32_t>(blocks);
 }

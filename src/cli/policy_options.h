@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "control/scheduler.h"
@@ -17,13 +18,18 @@ struct PolicyOptions {
   VictimKind victim = VictimKind::kLastAdmitted;
   PreemptionKind preemption = PreemptionKind::kRecompute;
   EvictionKind eviction = EvictionKind::kLru;
-  std::string swap_space = "1GiB";
-  double priority_aging = 5;  // seconds
-  double watermark = 1;       // percent
+  std::optional<std::string> swap_space;
+  std::optional<double> priority_aging;  // seconds
+  double watermark = 1;                  // percent
+  bool admit_eagerly = false;
 };
 void add_policy_options(CLI::App& command, PolicyOptions& options);
 
-/// Sets them, with a host pool of blocks of so many bytes if there is swapping.
+/// Throws Error naming a flag that without another one does nothing.
+void check_policy_options(const PolicyOptions& options, bool prefix_caching);
+
+/// Sets them, with a host pool of blocks of so many bytes if there is swapping. Throws Error if that is no
+/// pool.
 void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, SchedulerConfig& config);
 
 }  // namespace quire::cli

@@ -7,6 +7,9 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "cli/terminal.h"
 
 namespace quire::cli {
 namespace {
@@ -51,6 +54,20 @@ void add_cost_options(CLI::App& command, CostOptions& options) {
   add("--cost-decode-us", options.decode_us, "One sequence that decodes", 0, "US");
   add("--cost-decode-more-us", options.decode_more_us, "Each further sequence that decodes with it", 0, "US");
   add("--cost-swap-block-us", options.swap_block_us, "A block of K/V moved to the host, or back", 0, "US");
+}
+
+void print_times(std::span<const std::pair<const char*, Percentiles>> times) {
+  fmt::print("\n{}\n", paint(stdout,
+                             fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",
+                                         "p50", "p90", "p99", "max"),
+                             fmt::emphasis::bold));
+  for (const auto& [name, of] : times) {
+    fmt::print("{:<22}", name);
+    for (const Nanos time : {of.mean, of.p50, of.p90, of.p99, of.max}) {
+      fmt::print(" {:>10.1f}", static_cast<double>(time) / 1e6);
+    }
+    fmt::print("\n");
+  }
 }
 
 std::vector<TokenId> sayable_tokens(const Tokenizer& tokenizer, uint32_t vocab_size) {

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/cost_model.h"
+#include "sim/report.h"
 #include "text/tokenizer.h"
 
 namespace CLI {
@@ -27,5 +30,8 @@ void add_cost_options(CLI::App& command, CostOptions& options);
 
 /// Tokens below `vocab_size` that read like words where the tokenizer has such, never special ones.
 std::vector<TokenId> sayable_tokens(const Tokenizer& tokenizer, uint32_t vocab_size);
+
+/// A table of times, in milliseconds, on standard output.
+void print_times(std::span<const std::pair<const char*, Percentiles>> times);
 
 }  // namespace quire::cli

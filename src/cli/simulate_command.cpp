@@ -40,11 +40,11 @@ struct Options {
   std::optional<uint32_t> max_num_batched_tokens;
   std::optional<uint32_t> max_model_len;
   std::optional<uint32_t> max_waiting;
+  uint32_t sliding_window = 0;
   bool enable_prefix_caching = true;
 
   WorkloadOptions workload;
   PolicyOptions policies;
-  bool admit_eagerly = false;
   CostOptions cost;
   std::optional<uint32_t> every;
   std::string json_file;
@@ -65,7 +65,8 @@ SchedulerConfig scheduler_config(const Options& options) {
       options.max_model_len.value_or(static_cast<uint32_t>(std::min<uint64_t>(pool, UINT32_MAX)));
   config.max_waiting = options.max_waiting.value_or(UINT32_MAX);
   config.enable_prefix_caching = options.enable_prefix_caching;
-  config.admit_eagerly = options.admit_eagerly;
+  config.kv_windows = {options.sliding_window};
+  check_policy_options(options.policies, options.enable_prefix_caching);
   apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
   config.costs = options.cost.model().hints(config.max_num_seqs);
   return config;
@@ -124,21 +125,11 @@ void print_summary(const SimulationReport& report, const SchedulerConfig& config
   line("deadlines",
        fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
 
-  fmt::print("\n{}\n", paint(stdout,
-                             fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",
-                                         "p50", "p90", "p99", "max"),
-                             fmt::emphasis::bold));
-  const auto times = [](const char* name, const Percentiles& of) {
-    fmt::print("{:<22}", name);
-    for (const Nanos time : {of.mean, of.p50, of.p90, of.p99, of.max}) {
-      fmt::print(" {:>10.1f}", static_cast<double>(time) / 1e6);
-    }
-    fmt::print("\n");
-  };
-  times("waiting to be admitted", report.queue);
-  times("to the first token", report.ttft);
-  times("per further token", report.tpot);
-  times("to the last token", report.e2e);
+  const std::pair<const char*, Percentiles> times[] = {{"waiting to be admitted", report.queue},
+                                                       {"to the first token", report.ttft},
+                                                       {"per further token", report.tpot},
+                                                       {"to the last token", report.e2e}};
+  print_times(times);
   fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
 }
 
@@ -253,7 +244,8 @@ void add_scheduler_options(CLI::App& command, Options& options) {
   const auto add = [&](const char* name, auto& value, const char* help, int64_t least, int64_t most) {
     command.add_option(name, value, help)->group(group)->type_name("N")->check(CLI::Range(least, most));
   };
-  add("--num-blocks", options.num_blocks, "K/V blocks of the pool (default 4096)", 1, INT32_MAX);
+  add("--num-blocks,--num-gpu-blocks-override", options.num_blocks, "K/V blocks of the pool (default 4096)",
+      1, INT32_MAX);
   add("--block-size", options.block_size, "Tokens of a K/V block (default 16)", 1, 65536);
   add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once (default 64)", 1, 65536);
   add("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of one step (default 2048)", 1,
@@ -263,10 +255,9 @@ void add_scheduler_options(CLI::App& command, Options& options) {
       INT32_MAX);
   add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused (default: all may)", 0,
       INT32_MAX);
-  command
-      .add_flag("--admit-eagerly", options.admit_eagerly,
-                "Let a sequence come in as soon as there is a block for it (thrashes; to compare with)")
-      ->group(group);
+  add("--sliding-window", options.sliding_window,
+      "Every token sees the last N only, blocks behind them are given back (default 0: it sees all)", 0,
+      INT32_MAX);
   command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal beginnings between requests (on by default)")

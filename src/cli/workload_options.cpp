@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "sim/trace.h"
@@ -24,14 +25,19 @@ Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
   WorkloadConfig config;
   config.seed = options.seed;
   config.vocab_size = vocab_size;
-  config.num_requests = options.requests.value_or(1000);
+  config.num_requests = options.requests.value_or(options.default_requests);
   config.rate_thousandths = parse_thousandths(options.rate.value_or("0"), "--rate");
   config.burst = options.burst.value_or(0);
+  if (options.burst_every && config.burst == 0)
+    throw Error("--burst-every: there are no bursts without --burst");
   config.burst_every =
       static_cast<Nanos>(parse_thousandths(options.burst_every.value_or("1"), "--burst-every") * 1'000'000);
-  config.prompt = Lengths::parse(options.prompt.value_or("512"), "--prompt-len");
-  config.output = Lengths::parse(options.output.value_or("128"), "--output-len");
+  config.prompt = Lengths::parse(options.prompt.value_or(options.default_prompt), "--prompt-len");
+  config.output = Lengths::parse(options.output.value_or(options.default_output), "--output-len");
   config.prefix_length = options.shared_prefix.value_or(0);
+  if (options.shared_prefixes && config.prefix_length == 0) {
+    throw Error("--shared-prefixes: there are none without --shared-prefix-len");
+  }
   config.num_prefixes = options.shared_prefixes.value_or(1);
   const uint64_t zipf = parse_thousandths(options.zipf, "--zipf");
   if (zipf > 100'000) throw Error("--zipf: must be from 0 to 100");
@@ -43,26 +49,30 @@ Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
 
 void add_workload_options(CLI::App& command, WorkloadOptions& options) {
   const char* group = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command.add_option(name, value, help)->group(group)->type_name(type);
   };
   auto* trace =
       add("--trace", options.trace,
           "Requests from a trace: Azure's (CSV) or Mooncake's (JSON lines), told apart by content", "FILE");
-  const auto drawn = [&](const char* name, auto& value, const char* help, const char* type) {
+  const auto drawn = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return add(name, value, help, type)->excludes(trace);
   };
   add("--trace-speed", options.trace_speed, "The trace's requests come X times as fast", "X")
       ->capture_default_str()
       ->needs(trace);
-  add("--requests", options.requests, "How many; of a trace, the first so many (default 1000, or all)", "N");
+  add("--requests", options.requests,
+      fmt::format("How many; of a trace, the first so many (default {}, or all)", options.default_requests),
+      "N");
   drawn("--rate", options.rate,
         "A second, at random times (Poisson); without bursts 0: all at once (default 0)", "R");
   drawn("--burst", options.burst, "So many more at once ... (default 0)", "N");
   drawn("--burst-every", options.burst_every, "... every so many seconds (default 1)", "S");
-  drawn("--prompt-len", options.prompt, "Tokens of a prompt, besides the shared prefix (default 512)",
+  drawn("--prompt-len", options.prompt,
+        fmt::format("Tokens of a prompt, besides the shared prefix (default {})", options.default_prompt),
         "LENGTH");
-  drawn("--output-len", options.output, "Tokens of an answer (default 128)", "LENGTH");
+  drawn("--output-len", options.output,
+        fmt::format("Tokens of an answer (default {})", options.default_output), "LENGTH");
   drawn("--shared-prefix-len", options.shared_prefix, "Tokens that prompts begin with in common (default 0)",
         "N");
   drawn("--shared-prefixes", options.shared_prefixes, "How many such prefixes there are (default 1)", "N")

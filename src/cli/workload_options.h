@@ -31,6 +31,11 @@ struct WorkloadOptions {
   uint32_t priorities = 1;
   std::string ttft_deadline_ms = "10000";
   bool lengths_known = false;
+
+  // What a command takes where nothing is given.
+  uint32_t default_requests = 1000;
+  const char* default_prompt = "512";
+  const char* default_output = "128";
 };
 void add_workload_options(CLI::App& command, WorkloadOptions& options);
 

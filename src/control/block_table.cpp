@@ -1,8 +1,5 @@
 #include "control/block_table.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "base/kv_windows.h"
 
 namespace quire {
@@ -36,29 +33,28 @@ void BlockTable::share(BlockPool& pool, const Prefix& prefix) {
 }
 
 uint64_t BlockTable::room(const BlockPool& pool, uint32_t position) const {
-  const uint32_t index = position / pool.block_size();
+  const bool in_last = position < uint64_t{size()} * pool.block_size();
   uint32_t copies = 0;
-  for (const auto& column : columns_) copies += index < size() && !pool.writable(column[index]) ? 1 : 0;
+  for (const auto& column : columns_) copies += in_last && !pool.writable(column.back()) ? 1 : 0;
   if (copies > pool.available()) return 0;
   const uint32_t left = pool.available() - copies;
-  const uint64_t rows = uint64_t{size()} + (num_groups() == 1 ? left : left / num_groups());
-  return rows * pool.block_size() - position;
+  return (uint64_t{size()} + left / num_groups()) * pool.block_size() - position;
 }
 
 void BlockTable::prepare_write(BlockPool& pool, uint32_t position, uint32_t count,
                                std::vector<BlockCopy>& copies) {
-  const uint32_t first = position / pool.block_size();
-  const uint32_t last = (position + count - 1) / pool.block_size();
+  const uint64_t end = uint64_t{position} + count;
+  const bool in_last = position < uint64_t{size()} * pool.block_size();
+  const uint32_t last = size() - 1;
   for (uint32_t group = 0; group < num_groups(); ++group) {
     auto& column = columns_[group];
-    if (first < column.size() && !pool.writable(column[first])) {
+    if (in_last && !pool.writable(column.back())) {
       const BlockId copy = pool.allocate();
-      copies.push_back({column[first], copy});
-      pool.release(column[first]);
-      column[first] = copy;
-      changed_.push_back({group, first});
+      copies.push_back({column.back(), copy});
+      pool.release(std::exchange(column.back(), copy));
+      changed_.push_back({group, last});
     }
-    while (column.size() <= last) column.push_back(pool.allocate());
+    while (column.size() * pool.block_size() < end) column.push_back(pool.allocate());
   }
 }
 
@@ -94,8 +90,6 @@ void BlockTable::release_behind(BlockPool& pool, uint32_t computed) {
     }
   }
 }
-
-std::vector<BlockTable::Entry> BlockTable::take_changed() { return std::exchange(changed_, {}); }
 
 void BlockTable::clear(BlockPool& pool) {
   for (uint32_t row = size(); row-- > 0;) {

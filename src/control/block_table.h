@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/short_vector.h"
 #include "control/block_pool.h"
 #include "control/step.h"
 
@@ -36,13 +39,19 @@ class BlockTable {
   /// REQUIRES: the pool has them.
   void append(BlockPool& pool, std::span<const BlockId> wanted);
 
-  /// How many tokens could be written from `position` (at most the end of the table) on, with all that the
-  /// pool can give.
+  /// How many tokens could be written from `position` on (in the last row, or where the next begins), with
+  /// all that the pool can give.
   uint64_t room(const BlockPool& pool, uint32_t position) const;
 
-  /// Makes [position, position + count) writable. Appends what rows are missing; a block of the row of
-  /// `position` that is shared or published is replaced by a copy of it: the copy goes to `copies`, its entry
-  /// to take_changed(). REQUIRES: 0 < count <= room(position).
+  /// Nothing is left to do for prepare_write, and nothing to take for take_changed.
+  bool is_ready(const BlockPool& pool, uint32_t position, uint32_t count) const {
+    return changed_.empty() && uint64_t{position} + count <= uint64_t{size()} * pool.block_size() &&
+           std::ranges::all_of(columns_, [&](const auto& column) { return pool.writable(column.back()); });
+  }
+
+  /// Makes [position, position + count) writable. Appends what rows are missing; a block of the last row that
+  /// is shared or published is replaced by a copy of it: the copy goes to `copies`, its entry to
+  /// take_changed(). REQUIRES: 0 < count <= room(position).
   void prepare_write(BlockPool& pool, uint32_t position, uint32_t count, std::vector<BlockCopy>& copies);
 
   /// Publishes the full row at `index`, whose tokens are `tokens`; all before it are published. Blocks that
@@ -58,13 +67,13 @@ class BlockTable {
     friend bool operator==(const Entry&, const Entry&) = default;
   };
   /// Entries that were replaced since the last call.
-  std::vector<Entry> take_changed();
+  std::vector<Entry> take_changed() { return std::exchange(changed_, {}); }
 
   /// Releases all, the last first, so that a cached chain is evicted from its end.
   void clear(BlockPool& pool);
 
  private:
-  std::vector<std::vector<BlockId>> columns_;  // by group, all of one length
+  ShortVector<std::vector<BlockId>, 1> columns_;  // by group, all of one length
   NodeId node_ = kNoNode;
   std::vector<Entry> changed_;
 };

@@ -16,20 +16,30 @@ namespace {
 /// deepest first, children precede their parents. All calls O(1).
 class LruEviction final : public EvictionPolicy {
  public:
-  explicit LruEviction(uint32_t num_blocks) : places_(num_blocks, order_.end()) {}
+  explicit LruEviction(uint32_t num_blocks) : links_(num_blocks + 1) {
+    links_.back() = {.before = num_blocks, .after = num_blocks};
+  }
 
   void use(const CachedBlock& block) override { remove(block.block); }
-  void idle(BlockId block) override { places_[block] = order_.insert(order_.end(), block); }
-  void remove(BlockId block) override {
-    const auto place = std::exchange(places_[block], order_.end());
-    if (place != order_.end()) order_.erase(place);
+  void idle(BlockId block) override {
+    const BlockId last = std::exchange(links_.back().before, block);
+    links_[block] = {.before = last, .after = static_cast<BlockId>(links_.size() - 1)};
+    links_[last].after = block;
   }
-  BlockId victim() override { return empty() ? kNoBlock : order_.front(); }
-  bool empty() const override { return order_.empty(); }
+  void remove(BlockId block) override {
+    const Link old = std::exchange(links_[block], Link());
+    if (old.after == kNoBlock) return;
+    links_[old.before].after = old.after;
+    links_[old.after].before = old.before;
+  }
+  BlockId victim() override { return empty() ? kNoBlock : links_.back().after; }
+  bool empty() const override { return links_.back().after == links_.size() - 1; }
 
  private:
-  std::list<BlockId> order_;                          // the idle ones
-  std::vector<std::list<BlockId>::iterator> places_;  // by block
+  struct Link {
+    BlockId before = kNoBlock, after = kNoBlock;  // kNoBlock: not idle
+  };
+  std::vector<Link> links_;  // a ring of the idle blocks, by block; one more stands between its ends
 };
 
 // ---- all other policies ----

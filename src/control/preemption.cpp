@@ -9,23 +9,16 @@ namespace quire {
 /// Those without a part in this step, the last admitted first among equals. A protected one only gives way to
 /// one that was protected and admitted before it.
 Sequence* Scheduler::choose_victim(const Sequence& needy) const {
-  const auto worse = [&](const Sequence& seq, const Sequence& than) {
-    switch (config_.victim) {
-      case VictimKind::kLastAdmitted:
-        return false;
-      case VictimKind::kLowestPriority:
-        return seq.spec.priority > than.spec.priority;
-      case VictimKind::kLeastProgress:
-        return seq.computed < than.computed;
-    }
-    return false;
+  const auto worth = [&](const Sequence& seq) {
+    if (config_.victim == VictimKind::kLowestPriority) return -int64_t{seq.spec.priority};
+    return config_.victim == VictimKind::kLeastProgress ? int64_t{seq.computed} : 0;
   };
   Sequence* victim = nullptr;
   for (size_t i = running_.size(); i-- > 0;) {
     Sequence& seq = *running_[i];
     if (seq.planned > 0) continue;
     if (seq.is_protected() && !(needy.is_protected() && needy.first_admitted < seq.first_admitted)) continue;
-    if (victim == nullptr || worse(seq, *victim)) victim = &seq;
+    if (victim == nullptr || worth(seq) < worth(*victim)) victim = &seq;
   }
   return victim;
 }

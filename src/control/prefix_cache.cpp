@@ -22,12 +22,15 @@ PrefixCache::PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_p
       eviction_(std::move(eviction)),
       hash_(hash),
       buckets_(std::bit_ceil(size_t{num_blocks} + 1), kNoNode),
-      places_(num_blocks) {}
+      places_(num_blocks) {
+  nodes_.reserve(num_blocks);  // address space: moving them later would take a step long
+  tokens_.reserve(size_t{num_blocks} * block_size);
+}
 
 // ---- looking up ----
 
 void PrefixCache::match(std::span<const TokenId> tokens, uint64_t salt, Prefix& found) const {
-  found.clear();
+  found = {};
   // By group, how many blocks up to here are there without a gap.
   std::vector<uint32_t> there(num_groups());
   uint64_t hash = salt;
@@ -65,14 +68,12 @@ std::span<const TokenId> PrefixCache::tokens_of(NodeId node) const {
 }
 
 NodeId PrefixCache::find(uint64_t hash, NodeId parent, std::span<const TokenId> tokens, uint64_t salt) const {
+  const auto is_it = [&](const Node& known, NodeId node) {
+    return known.hash == hash && known.parent == parent && known.salt == salt &&
+           std::ranges::equal(tokens_of(node), tokens);
+  };
   NodeId node = buckets_[hash & (buckets_.size() - 1)];
-  for (; node != kNoNode; node = nodes_[node].next_in_bucket) {
-    const Node& known = nodes_[node];
-    if (known.hash == hash && known.parent == parent && known.salt == salt &&
-        std::ranges::equal(tokens_of(node), tokens)) {
-      break;
-    }
-  }
+  while (node != kNoNode && !is_it(nodes_[node], node)) node = nodes_[node].next_in_bucket;
   return node;
 }
 
@@ -215,8 +216,8 @@ void PrefixCache::forget(BlockId block) {
 void PrefixCache::erase_empty(NodeId node) {
   while (node != kNoNode) {
     const auto own = std::span(blocks_).subspan(size_t{node} * num_groups(), num_groups());
-    const bool holds_block = std::any_of(own.begin(), own.end(), [](BlockId b) { return b != kNoBlock; });
-    if (holds_block || nodes_[node].pins > 0 || nodes_[node].first_child != kNoNode) return;
+    const bool empty = std::ranges::all_of(own, [](BlockId block) { return block == kNoBlock; });
+    if (!empty || nodes_[node].pins > 0 || nodes_[node].first_child != kNoNode) return;
     const NodeId parent = nodes_[node].parent;
     erase(node);
     node = parent;

@@ -20,8 +20,6 @@ struct Prefix {
   uint32_t num_rows = 0;        // entries of each group
   NodeId node = kNoNode;        // the whole blocks of it in the index; kNoNode if it knows none
   std::vector<BlockId> blocks;  // [group][row]; kNoBlock where the group's window has moved on
-
-  void clear() { *this = {}; }
 };
 
 /// Index from token prefixes to the blocks that hold their K/V, whole blocks only: a tree whose nodes are the
@@ -97,7 +95,7 @@ class PrefixCache {
   std::string check_invariants() const;
 
  private:
-  struct Node {
+  struct alignas(64) Node {  // a line of the processor's cache
     bool used = false;
     uint64_t hash = 0;
     uint64_t salt = 0;

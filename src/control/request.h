@@ -47,7 +47,7 @@ struct SeqEvent {
   std::optional<FinishReason> finish;
   std::optional<TokenId> stop_token;  // which one, when a stop token ended it
   uint32_t cached_tokens =
-      0;              // prompt tokens that were not computed for it (prefix hit or fork); first token's event
+      0;              // with the first token: of the prompt, not computed for it (prefix hit or fork)
   std::string error;  // with FinishReason::kError
 };
 

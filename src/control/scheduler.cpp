@@ -11,8 +11,6 @@
 namespace quire {
 namespace {
 
-uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
-
 const SchedulerConfig& checked(const SchedulerConfig& config) {
   const auto require_positive = [](uint32_t value, const char* name) {
     if (value == 0) throw Error(fmt::format("scheduler: {} must be at least 1", name));
@@ -39,7 +37,7 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(checked(config)),
       watermark_(static_cast<uint32_t>(std::min<uint64_t>(
-          ceil_div(uint64_t{config.num_blocks} * config.watermark_bp, 10000), config.num_blocks))),
+          (uint64_t{config.num_blocks} * config.watermark_bp + 9999) / 10000, config.num_blocks))),
       longest_(
           longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
       pool_(PrefixCache(config.num_blocks, config.block_size,
@@ -52,7 +50,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       free_host_blocks_(config.num_host_blocks) {
   std::iota(free_host_blocks_.rbegin(), free_host_blocks_.rend(), BlockId{0});
   std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is given first
-  update_stats();
+  describe_state(stats_);
 }
 
 // ---- in and out ----
@@ -75,16 +73,14 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   if (waiting_.size() >= config_.max_waiting) {
     return refuse(RequestErrorCode::kQueueFull, fmt::format("{} sequences wait already", waiting_.size()));
   }
-  if (spec.fork_of) {
-    const auto parent = sequences_.find(*spec.fork_of);
-    if (parent != sequences_.end()) {
-      const Sequence& other = parent->second;
-      if (other.spec.salt != spec.salt || other.total() + 1 < spec.prompt.size() ||
-          !std::equal(spec.prompt.begin(), spec.prompt.end() - 1, other.tokens.begin())) {
-        return refuse(
-            RequestErrorCode::kInternal,
-            fmt::format("sequence {} is no fork of {}: other tokens or salt", spec.id, *spec.fork_of));
-      }
+  const auto parent = spec.fork_of ? sequences_.find(*spec.fork_of) : sequences_.end();
+  if (parent != sequences_.end()) {
+    const Sequence& other = parent->second;
+    if (other.spec.salt != spec.salt || other.total() + 1 < spec.prompt.size() ||
+        !std::equal(spec.prompt.begin(), spec.prompt.end() - 1, other.tokens.begin())) {
+      return refuse(
+          RequestErrorCode::kInternal,
+          fmt::format("sequence {} is no fork of {}: other tokens or salt", spec.id, other.spec.id));
     }
   }
   const auto [place, is_new] = sequences_.try_emplace(spec.id);
@@ -148,7 +144,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
                           .total_prefix_hit_tokens = stats_.total_prefix_hit_tokens,
                           .total_copies = stats_.total_copies};
   plan.step = next_stats_.step;
-  plan.seqs.reserve(running_.size() + 1);
+  plan.seqs.reserve(running_.size() + std::min(waiting_.size(), free_slots_.size()));
 
   log_.at_step(plan.step);
   if (running_.empty()) batch_open_ = true;
@@ -167,6 +163,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
 
   plan.removed = std::exchange(removed_, {});
   next_stats_.copies = static_cast<uint32_t>(plan.copies.size());
+  next_stats_.total_copies += next_stats_.copies;
   next_stats_.swapped_out = static_cast<uint32_t>(plan.moves_out.size());
   next_stats_.swapped_in = static_cast<uint32_t>(plan.moves_in.size());
   return plan;
@@ -177,7 +174,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   order_ = running_;
   const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
-  if (std::ranges::any_of(order_, &Sequence::is_protected)) std::ranges::stable_sort(order_, {}, rights);
+  if (!std::ranges::is_sorted(order_, {}, rights)) std::ranges::stable_sort(order_, {}, rights);
   for (Sequence* seq : order_) {
     if (seq->slot == kNoSlot || !seq->decoding() || !make_room(plan, *seq)) continue;
     schedule(plan, *seq, 1);
@@ -186,6 +183,7 @@ void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
 }
 
 bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
+  if (seq.table.is_ready(pool_, seq.computed, 1)) return true;
   while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) {
     Sequence* victim = choose_victim(seq);
     if (victim == nullptr) return false;
@@ -266,7 +264,7 @@ uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
   if (parent != nullptr && parent->table.prefix(pool_, seq.prompt_length - 1, prefix_)) {
     return seq.prompt_length - 1;
   }
-  prefix_.clear();
+  prefix_ = {};
   if (config_.enable_prefix_caching) pool_.cache().match(seq.tokens, seq.spec.salt, prefix_);
   return prefix_.num_rows * config_.block_size;
 }
@@ -302,10 +300,8 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   free_host_blocks(seq);
   log_.write(DecisionKind::kAdmit, seq.slot, seq.computed);
 
-  NewSeq& added = plan.added.emplace_back();
-  added.slot = seq.slot;
-  added.sampling = seq.spec.sampling;
-  added.prompt_length = seq.prompt_length;
+  plan.added.push_back({.slot = seq.slot, .sampling = seq.spec.sampling, .prompt_length = seq.prompt_length});
+  NewSeq& added = plan.added.back();
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     const auto blocks = seq.table.blocks(group);
     added.blocks.insert(added.blocks.end(), blocks.begin(), blocks.end());
@@ -322,11 +318,20 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
 }
 
 void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
-  const uint32_t known_rows = seq.table.size();
-  const size_t known_copies = plan.copies.size();
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kChunk, seq.computed, count);
   policy_->computes(seq, count);
+  (seq.decoding() ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
+  seq.planned = count;
+  SeqStep& step = plan.seqs.emplace_back();
+  step.slot = seq.slot;
+  step.first_position = seq.computed;
+  step.tokens.append(std::span(seq.tokens).subspan(seq.computed, count));
+  step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
+
+  if (seq.table.is_ready(pool_, seq.computed, count)) return;
+  const uint32_t known_rows = seq.table.size();
+  const size_t known_copies = plan.copies.size();
   seq.table.prepare_write(pool_, seq.computed, count, plan.copies);
   for (const BlockCopy& copy : std::span(plan.copies).subspan(known_copies)) {
     log_.write(DecisionKind::kCopy, copy.from, copy.to);
@@ -335,19 +340,9 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
     const BlockId block = seq.table.blocks(group)[index];
     if (block != kNoBlock) plan.updates.push_back({seq.slot, index, block, group});  // else given back since
   }
-  const auto tokens = std::span(seq.tokens).subspan(seq.computed, count);
-
-  (seq.decoding() ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
-  seq.planned = count;
-  SeqStep& step = plan.seqs.emplace_back();
-  step.slot = seq.slot;
-  step.first_position = seq.computed;
-  step.tokens.assign(tokens.begin(), tokens.end());
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
-    const auto added = seq.table.blocks(group).subspan(known_rows);
-    step.new_blocks.insert(step.new_blocks.end(), added.begin(), added.end());
+    step.new_blocks.append(seq.table.blocks(group).subspan(known_rows));
   }
-  step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
 }
 
 const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
@@ -370,6 +365,7 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
     throw Error(fmt::format("step {}: results for {} sequences instead of {}", plan.step, result.seqs.size(),
                             plan.seqs.size()));
   }
+  const bool windowed = std::ranges::any_of(config_.kv_windows, [](uint32_t window) { return window > 0; });
   std::vector<SeqEvent> events;
   events.reserve(plan.seqs.size());
   for (size_t i = 0; i < plan.seqs.size(); ++i) {
@@ -381,41 +377,42 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
     if (got.error.empty() && got.tokens.size() != (wants_token ? 1 : 0)) {
       got.error = fmt::format("the executor sampled {} tokens", got.tokens.size());
     }
-    if (!got.error.empty()) {
-      SeqEvent& event = events.emplace_back();
-      event.id = seq.spec.id;
+    if (got.error.empty()) {
+      seq.computed += std::exchange(seq.planned, 0);
+      log_.of(seq.spec.id);
+      if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
+      if (windowed) seq.table.release_behind(pool_, seq.computed);
+      if (!wants_token) continue;
+    }
+    SeqEvent& event = events.emplace_back();
+    event.id = seq.spec.id;
+    if (got.error.empty()) {
+      take_token(seq, std::move(got.tokens.front()), event);
+    } else {
       event.finish = FinishReason::kError;
       event.error = std::move(got.error);
-      ++next_stats_.finished;
-      finish(seq, FinishReason::kError);
-      continue;
     }
-    seq.computed += std::exchange(seq.planned, 0);
-    log_.of(seq.spec.id);
-    if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
-    seq.table.release_behind(pool_, seq.computed);
-    if (!wants_token) continue;
-    SeqEvent& event = events.emplace_back();
-    take_token(seq, std::move(got.tokens.front()), event);
     if (!event.finish) continue;
     ++next_stats_.finished;
     finish(seq, *event.finish);
   }
-  update_stats();
+  stats_ = next_stats_;
+  describe_state(stats_);
   return events;
 }
 
 /// Publishes the blocks that became full by computing from `first_position` on.
 void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   const uint32_t size = config_.block_size;
+  const uint64_t last_row = uint64_t{seq.table.size() - 1} * size;
+  if (first_position >= last_row && seq.computed < last_row + size) return;  // mostly, and quicker to see
   for (uint32_t i = first_position / size; i < seq.computed / size; ++i) {
     const auto tokens = std::span(seq.tokens).subspan(size_t{i} * size, size);
     seq.table.publish(pool_, i, tokens, seq.spec.salt);
   }
 }
 
-void Scheduler::take_token(Sequence& seq, SampledToken token, SeqEvent& event) {
-  event.id = seq.spec.id;
+void Scheduler::take_token(Sequence& seq, SampledToken&& token, SeqEvent& event) {
   if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
   seq.tokens.push_back(token.token);
   if (std::binary_search(seq.spec.stop_tokens.begin(), seq.spec.stop_tokens.end(), token.token)) {
@@ -424,13 +421,7 @@ void Scheduler::take_token(Sequence& seq, SampledToken token, SeqEvent& event) {
   } else if (seq.total() - seq.prompt_length == seq.spec.max_tokens) {
     event.finish = FinishReason::kLength;
   }
-  event.token = std::move(token);
-}
-
-void Scheduler::update_stats() {
-  stats_ = next_stats_;
-  stats_.total_copies += stats_.copies;
-  describe_state(stats_);
+  event.token.emplace(std::move(token));
 }
 
 void Scheduler::describe_state(StepStats& stats) const {
@@ -444,8 +435,9 @@ void Scheduler::describe_state(StepStats& stats) const {
   // Only full blocks are shared between steps, so no unused place is counted twice.
   stats.slots_unused = 0;
   for (const Sequence* seq : running_) {
-    stats.slots_unused += seq->table.num_groups() * (seq->table.size() * config_.block_size - seq->computed);
+    stats.slots_unused += seq->table.size() * config_.block_size - seq->computed;
   }
+  stats.slots_unused *= pool_.cache().num_groups();
   stats.host_blocks_used = config_.num_host_blocks - static_cast<uint32_t>(free_host_blocks_.size());
   stats.total_evictions = pool_.num_evictions();
 }

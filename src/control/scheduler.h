@@ -167,8 +167,7 @@ class Scheduler {
   bool waits_for_parent(const Sequence& seq) const;
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
-  void take_token(Sequence& seq, SampledToken token, SeqEvent& event);
-  void update_stats();
+  void take_token(Sequence& seq, SampledToken&& token, SeqEvent& event);
   void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;
   std::string check_holders() const;

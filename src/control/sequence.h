@@ -19,20 +19,22 @@ namespace quire {
 /// A token is sampled when `computed` reaches the end. Preemption sets `computed` back to 0 and keeps the
 /// tokens: recomputation is a prefill of all of them.
 struct Sequence {
-  SeqSpec spec;  // its prompt moved to `tokens`
-  uint64_t arrival = 0;
-  uint32_t prompt_length = 0;
+  // What every step looks at, together.
   std::vector<TokenId> tokens;  // prompt, then output
+  uint32_t prompt_length = 0;
   uint32_t computed = 0;
   uint32_t planned = 0;  // tokens of the step under way; 0 between steps
+  uint32_t preemptions = 0;
   SlotId slot = kNoSlot;
   BlockTable table;
+  SeqSpec spec;  // its prompt moved to `tokens`
+
+  uint64_t arrival = 0;
   std::optional<uint32_t> cached_tokens;  // of the prompt, found when first admitted
 
   // While it waits, of a sequence that was swapped out: K/V of its first tokens in blocks of the host pool.
-  uint32_t swapped = 0;       // so many tokens; 0: none
-  std::vector<BlockId> host;  // [group][row]; kNoBlock behind a group's window
-  uint32_t preemptions = 0;
+  uint32_t swapped = 0;                    // so many tokens; 0: none
+  std::vector<BlockId> host;               // [group][row]; kNoBlock behind a group's window
   uint32_t passed = 0;                     // by so many that arrived later
   std::optional<uint64_t> first_admitted;  // number of its first admission
   WaitReason waits_for = WaitReason::kNone;

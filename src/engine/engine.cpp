@@ -176,6 +176,7 @@ SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   spec.priority = request.priority;
   if (request.ttft_deadline) spec.ttft_deadline = *request.ttft_deadline;
   spec.tenant = request.tenant;
+  spec.expected_tokens = request.expected_tokens;
   spec.stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos)
     spec.stop_tokens.insert(spec.stop_tokens.end(), config.eos.begin(), config.eos.end());

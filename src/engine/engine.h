@@ -41,6 +41,7 @@ struct GenerationRequest {
   // For the scheduling policies that go by them; see SeqSpec.
   int32_t priority = 0;
   std::optional<Nanos> ttft_deadline;
+  std::optional<uint32_t> expected_tokens;
   uint64_t tenant = 0;
   std::string name;  // what its client knows it by; only for the decision log
 

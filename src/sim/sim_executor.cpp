@@ -15,6 +15,12 @@ namespace {
   throw Error(fmt::format("step plan: {}: {}", part, what));
 }
 
+/// By itself, so that the checks before it are small.
+[[noreturn, gnu::noinline]] void refuse_slot(const char* part, SlotId slot, size_t num_slots) {
+  refuse(part, slot < num_slots ? fmt::format("slot {} holds no sequence", slot)
+                                : fmt::format("slot {} of {}", slot, num_slots));
+}
+
 /// Uniform in [0, bound).
 uint32_t scale(uint64_t bits, size_t bound) { return static_cast<uint32_t>((bits >> 32) * bound >> 32); }
 
@@ -53,19 +59,21 @@ Ticket SimExecutor::submit(const StepPlan& plan) {
   for (const TableUpdate& one : plan.updates) update(one);
 
   prefill_tokens_ = decoding_ = 0;
-  result_.seqs.resize(plan.seqs.size());
-  for (size_t i = 0; i < plan.seqs.size(); ++i) {
-    const SeqStep& seq = plan.seqs[i];
+  result_ = {};
+  ++last_ticket_;
+  result_.seqs.reserve(plan.seqs.size());
+  for (const SeqStep& seq : plan.seqs) {
     Slot& slot = used_slot(seq.slot, "seqs");
-    if (std::exchange(slot.stepped, true)) refuse("seqs", fmt::format("slot {} twice", seq.slot));
+    if (std::exchange(slot.stepped, last_ticket_) == last_ticket_)
+      refuse("seqs", fmt::format("slot {} twice", seq.slot));
     advance(seq, slot);
-    if (seq.rows == LogitRows::kLast) say(plan.step, seq.slot, slot, result_.seqs[i]);
+    SeqResult& result = result_.seqs.emplace_back();
+    if (seq.rows == LogitRows::kLast) say(plan.step, seq.slot, slot, result);
   }
-  for (const SeqStep& seq : plan.seqs) slots_[seq.slot].stepped = false;
   result_.times.compute =
       cost_.duration(prefill_tokens_, decoding_, plan.moves_out.size() + plan.moves_in.size());
   pending_ = true;
-  return ++last_ticket_;
+  return last_ticket_;
 }
 
 StepResult SimExecutor::wait(Ticket ticket) {
@@ -75,8 +83,7 @@ StepResult SimExecutor::wait(Ticket ticket) {
 }
 
 SimExecutor::Slot& SimExecutor::used_slot(SlotId slot, const char* part) {
-  if (slot >= slots_.size()) refuse(part, fmt::format("slot {} of {}", slot, slots_.size()));
-  if (!slots_[slot].used) refuse(part, fmt::format("slot {} holds no sequence", slot));
+  if (slot >= slots_.size() || !slots_[slot].used) refuse_slot(part, slot, slots_.size());
   return slots_[slot];
 }
 
@@ -136,12 +143,14 @@ void SimExecutor::advance(const SeqStep& seq, Slot& slot) {
     refuse(kPart, fmt::format("slot {}: position {} where {} tokens are computed", seq.slot,
                               seq.first_position, before));
   }
-  for (const BlockId block : seq.new_blocks) check_block(block, kPart);
-  if (seq.new_blocks.size() % windows_.size() != 0) {
-    refuse(kPart, fmt::format("slot {}: {} blocks for {} K/V groups", seq.slot, seq.new_blocks.size(),
-                              windows_.size()));
+  if (!seq.new_blocks.empty()) {
+    for (const BlockId block : seq.new_blocks) check_block(block, kPart);
+    if (seq.new_blocks.size() % windows_.size() != 0) {
+      refuse(kPart, fmt::format("slot {}: {} blocks for {} K/V groups", seq.slot, seq.new_blocks.size(),
+                                windows_.size()));
+    }
+    slot.rows += static_cast<uint32_t>(seq.new_blocks.size() / windows_.size());
   }
-  slot.rows += static_cast<uint32_t>(seq.new_blocks.size() / windows_.size());
   const uint64_t end = uint64_t{seq.first_position} + seq.tokens.size();
   if (seq.tokens.empty() || end > uint64_t{slot.rows} * block_size_ || end > max_model_len_) {
     refuse(kPart, fmt::format("slot {}: {} tokens from position {} on, in {} blocks of {}, model length {}",
@@ -171,8 +180,8 @@ void SimExecutor::advance(const SeqStep& seq, Slot& slot) {
 void SimExecutor::say(uint64_t step, SlotId id, Slot& slot, SeqResult& result) {
   const uint32_t position = *slot.computed;
   const size_t choices = tokens_.sayable.empty() ? tokens_.vocab_size : tokens_.sayable.size();
-  const auto choice = [&](uint64_t i) {
-    return tokens_.sayable.empty() ? static_cast<TokenId>(i % choices) : tokens_.sayable[i % choices];
+  const auto choice = [&](size_t i) {
+    return tokens_.sayable.empty() ? static_cast<TokenId>(i) : tokens_.sayable[i];
   };
   const uint32_t drawn = scale(mix64(slot.key ^ position), choices);
   SampledToken& sampled = result.tokens.emplace_back();
@@ -183,7 +192,8 @@ void SimExecutor::say(uint64_t step, SlotId id, Slot& slot, SeqResult& result) {
   sampled.logprob = -0.5F;
   sampled.rank = 1;
   for (int32_t i = 0; i < slot.sampling.num_logprobs; ++i) {
-    const TokenId token = i == 0 ? sampled.token : choice(uint64_t{drawn} + static_cast<uint32_t>(i));
+    const TokenId token =
+        i == 0 ? sampled.token : choice((size_t{drawn} + static_cast<uint32_t>(i)) % choices);
     sampled.top.push_back({token, -0.5F - static_cast<float>(i)});
   }
 }

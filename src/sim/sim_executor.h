@@ -52,13 +52,13 @@ class SimExecutor final : public Executor {
  private:
   struct Slot {
     bool used = false;
-    bool stepped = false;  // in the plan at hand
-    SamplingParams sampling;
-    uint64_t key = 0;  // of the tokens it says
+    Ticket stepped = 0;  // the last plan in which it computes
+    uint64_t key = 0;    // of the tokens it says
     uint32_t prompt_length = 0;
     uint32_t rows = 0;                 // blocks in the table of each K/V group
     std::optional<uint32_t> computed;  // unknown until its first step
     std::optional<TokenId> said;       // must be the token at `computed`
+    SamplingParams sampling;
   };
 
   Slot& used_slot(SlotId slot, const char* part);
