@@ -41,6 +41,7 @@ struct Outcome {
   uint64_t output_tokens = 0;
   uint64_t failed = 0;
   uint64_t in_time = 0;
+  std::string first_error;
   std::vector<Nanos> ttft;
   std::vector<Nanos> tpot;
   std::vector<Nanos> e2e;
@@ -63,6 +64,9 @@ struct Follower {
     outcome->ended.notify_one();
     if (output.error || first < 0) {
       ++outcome->failed;
+      if (outcome->first_error.empty()) {
+        outcome->first_error = output.error ? output.error->message : "an answer without tokens";
+      }
       return;
     }
     outcome->prompt_tokens += output.prompt_tokens;
@@ -150,6 +154,7 @@ int throughput(Options& options) {
     if (const auto taken = local.engine->submit(request_of(workload, i), follower); !taken) {
       if (i == 0) throw Error(taken.error().message);
       const std::lock_guard lock(outcome->mutex);
+      if (outcome->first_error.empty()) outcome->first_error = taken.error().message;
       --outcome->open;
       ++outcome->failed;
     }
@@ -161,7 +166,9 @@ int throughput(Options& options) {
   }
   const double elapsed = static_cast<double>(std::max<Nanos>(1, local.clock.now() - start)) / 1e9;
   print(*outcome, local.engine->stats(), elapsed, options.as_json);
-  return outcome->failed == 0 ? 0 : 1;
+  if (outcome->failed == 0) return 0;
+  fmt::print(stderr, "quire: {} requests failed; the first: {}\n", outcome->failed, outcome->first_error);
+  return 1;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 // The inside of an Engine: engine.cpp takes requests in and drives the steps, delivery.cpp hands out what
 // they bring.
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -50,7 +51,7 @@ struct Engine::Impl {
   /// The bound on waiting requests is kept where they arrive (has_room); the scheduler sees at most as many
   /// more as could be running.
   static SchedulerConfig queue_in_front(SchedulerConfig scheduler) {
-    scheduler.max_waiting += scheduler.max_num_seqs;
+    scheduler.max_waiting += std::min(scheduler.max_num_seqs, UINT32_MAX - scheduler.max_waiting);
     return scheduler;
   }
 

@@ -105,7 +105,7 @@ def test_answers_to_one_prompt_do_not_depend_on_how_they_share_a_pool(tmp_path):
     alone = answers()
     assert len(set(alone)) == 6
     small = ("--num-blocks", 12, "--max-model-len", 128, "--decision-log", log)
-    ways = {"preempted": [], "swapped out": ["--preemption-mode", "swap", "--swap-space", "64MiB"]}
+    ways = {"preempted": [], "moved to the host": ["--preemption-mode", "swap", "--swap-space", "64MiB"]}
     for word, flags in ways.items():
         assert answers(*small, *flags, "--watermark", 0, "--eviction-policy", "lfu") == alone
         told = quire("explain", log, "--request", 1).stdout.decode()
