@@ -138,12 +138,18 @@ class RowMaker {
   float* scales_;
 };
 
+/// Whether a kernel takes the rows as they are.
+bool as_they_are(RowForm form, size_t ldx, size_t m) {
+  return form == RowForm::kF32 && (m <= kManyRows || ldx * sizeof(float) % kAliasingBytes != 0);
+}
+
 /// What a matmul needs of the scratch memory: the rows' scales, the rows, room for each thread.
 struct Scratch {
-  Scratch(KernelContext& context, RowForm form, size_t m, size_t padded_k, size_t thread_bytes)
+  Scratch(KernelContext& context, RowForm form, size_t ldx, size_t m, size_t padded_k, size_t thread_bytes)
       : thread_bytes_(thread_bytes) {
     const size_t scale_bytes = is_quantized(form) ? rounded_up(m * sizeof(float), kLine) : 0;
-    const size_t row_bytes = rounded_up(m * RowMaker::row_bytes(form, padded_k), kLine);
+    const size_t rows_made = as_they_are(form, ldx, m) ? 0 : m;
+    const size_t row_bytes = rounded_up(rows_made * RowMaker::row_bytes(form, padded_k), kLine);
     context.scratch.reserve(scale_bytes + row_bytes + context.pool.num_threads() * thread_bytes);
     scales = context.scratch.as<float>();
     rows = context.scratch.data() + scale_bytes;
@@ -159,10 +165,10 @@ struct Scratch {
   size_t thread_bytes_;
 };
 
-/// The rows in `form`: as they are where that will do.
+/// The rows in `form`.
 Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, RowForm form,
                     const Scratch& scratch, const float* x, size_t ldx, size_t m, size_t k, size_t padded_k) {
-  if (form == RowForm::kF32 && (m <= kManyRows || ldx * sizeof(float) % kAliasingBytes != 0)) return {x, ldx};
+  if (as_they_are(form, ldx, m)) return {x, ldx};
   const RowMaker maker(kernels, form, x, ldx, m, k, padded_k, scratch.rows, scratch.scales);
   const size_t grain = cpu::balanced_grain(context.pool, m, 16384 / (k + 1) + 1);
   context.pool.parallel_for(m, grain, [&](size_t begin, size_t end, uint32_t) {
@@ -180,7 +186,7 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
   const cpu::MatmulKernel& kernel = kernels.matmul[static_cast<size_t>(weights.format())];
   const size_t k = cpu::padded_k(weights.format(), weights.k());
   const size_t thread_bytes = weights.format() == WeightFormat::kInt4 ? cpu::int4_scratch_bytes(k) : 0;
-  const Scratch scratch(context, kernel.rows, m, k, thread_bytes);
+  const Scratch scratch(context, kernel.rows, ldx, m, k, thread_bytes);
   const Activations activations = prepare(context, kernels, kernel.rows, scratch, x, ldx, m, weights.k(), k);
   const cpu::MatmulArgs args = {.panels = weights.data(),
                                 .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),

@@ -115,7 +115,7 @@ class Packer {
     const std::byte* from = weights_.data + output * k_ * dtype_bytes(weights_.dtype);
     kernels_.to_f32[cpu::float_index(weights_.dtype)](from, row_.data(), k_);
     int8_t* to = integers_.data() + row * padded_k_;
-    if (format_ == WeightFormat::kInt8) return quantize_int8(row_.data(), k_, to);
+    if (format_ == WeightFormat::kInt8) return kernels_.quantize(row_.data(), to, k_);
     return quantize_int4(row_.data(), k_, to, group_scales_.data() + row * (padded_k_ / kInt4Group));
   }
 

@@ -64,10 +64,14 @@ float best_group_scale(const float* weights, size_t count) {
 
 }  // namespace
 
-float quantize_int8(const float* weights, size_t count, int8_t* to) {
-  const float most = largest_magnitude(weights, count);
-  const float inverse = most > 0.0F ? kMost8 / most : 0.0F;
-  for (size_t i = 0; i < count; ++i) to[i] = static_cast<int8_t>(nearest(weights[i] * inverse, -127, 127));
+float quantize_int8(const float* values, int8_t* to, size_t count) {
+  const float most = largest_magnitude(values, count);
+  if (!(most > 0.0F)) {  // zeros, or not finite
+    std::fill_n(to, count, int8_t{0});
+    return most;
+  }
+  const float inverse = kMost8 / most;
+  for (size_t i = 0; i < count; ++i) to[i] = static_cast<int8_t>(nearest(values[i] * inverse, -127, 127));
   return most / kMost8;
 }
 

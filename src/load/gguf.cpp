@@ -13,88 +13,25 @@
 
 #include <fmt/format.h>
 
+#include "load/gguf_cursor.h"
 #include "load/mapped_file.h"
 #include "load/safetensors_header.h"
 
 namespace quire {
 namespace {
 
+using gguf::as_integer;
+using gguf::Cursor;
+using gguf::fixed_bytes;
+using gguf::load;
+using gguf::type_name;
+using gguf::Value;
+
 constexpr std::string_view kMagic = "GGUF";
 constexpr uint32_t kDefaultAlignment = 32;
 constexpr uint32_t kMinAlignment = 8;  // the format's: no view is ever misaligned
 constexpr uint32_t kMaxDims = 4;
-constexpr int kMaxArrayDepth = 4;
 constexpr std::string_view kAlignmentKey = "general.alignment";
-
-/// Bytes of one value; 0 for those that say their own length.
-size_t fixed_bytes(GgufType type) {
-  switch (type) {
-    case GgufType::kU8:
-    case GgufType::kI8:
-    case GgufType::kBool:
-      return 1;
-    case GgufType::kU16:
-    case GgufType::kI16:
-      return 2;
-    case GgufType::kU32:
-    case GgufType::kI32:
-    case GgufType::kF32:
-      return 4;
-    case GgufType::kU64:
-    case GgufType::kI64:
-    case GgufType::kF64:
-      return 8;
-    case GgufType::kString:
-    case GgufType::kArray:
-      return 0;
-  }
-  return 0;
-}
-
-std::string_view type_name(GgufType type) {
-  constexpr std::array<std::string_view, 13> kNames = {"u8",  "i8",  "u16",       "i16",      "u32",
-                                                       "i32", "f32", "a boolean", "a string", "an array",
-                                                       "u64", "i64", "f64"};
-  return kNames[static_cast<size_t>(type)];
-}
-
-/// Where a value lies. Of an array, its elements.
-struct Value {
-  GgufType type = GgufType::kU8;
-  GgufType element = GgufType::kU8;  // of an array
-  uint64_t count = 1;
-  const std::byte* data = nullptr;
-};
-
-template <class T>
-T load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-std::optional<int64_t> as_integer(GgufType type, const std::byte* from) {
-  switch (type) {
-    case GgufType::kU8:
-      return load<uint8_t>(from);
-    case GgufType::kI8:
-      return load<int8_t>(from);
-    case GgufType::kU16:
-      return load<uint16_t>(from);
-    case GgufType::kI16:
-      return load<int16_t>(from);
-    case GgufType::kU32:
-      return load<uint32_t>(from);
-    case GgufType::kI32:
-      return load<int32_t>(from);
-    case GgufType::kU64:
-      return static_cast<int64_t>(std::min<uint64_t>(load<uint64_t>(from), INT64_MAX));
-    case GgufType::kI64:
-      return load<int64_t>(from);
-    default:
-      return std::nullopt;
-  }
-}
 
 /// The nearest double of the shortest decimal that reads back as this f32.
 double decimal_of(float value) {
@@ -105,87 +42,6 @@ double decimal_of(float value) {
   std::from_chars(text.data(), written.ptr, out);
   return out;
 }
-
-/// Reads on from a place in the file and never past its end.
-class Cursor {
- public:
-  Cursor(const MappedFile& file) : file_(file) {}
-
-  uint64_t at() const { return at_; }
-  uint64_t left() const { return file_.size() - at_; }
-  Error error(uint64_t offset, std::string_view what) const { return file_error(file_.path(), offset, what); }
-
-  const std::byte* take(uint64_t bytes, std::string_view what) {
-    if (bytes > left()) {
-      throw error(at_, fmt::format("{} of {} bytes, but the file has {} more", what, bytes, left()));
-    }
-    const std::byte* begin = file_.data() + at_;
-    at_ += bytes;
-    return begin;
-  }
-  uint32_t word(std::string_view what) { return load<uint32_t>(take(sizeof(uint32_t), what)); }
-  uint64_t longword(std::string_view what) { return load<uint64_t>(take(sizeof(uint64_t), what)); }
-  std::string_view string(std::string_view what) {
-    const uint64_t length = longword(what);
-    return {reinterpret_cast<const char*>(take(length, what)), length};
-  }
-  /// A number of things that take `least` bytes each.
-  uint64_t count(uint64_t least, std::string_view what) {
-    const uint64_t begin = at_;
-    const uint64_t count = longword(what);
-    if (count > left() / least) {
-      throw error(begin, fmt::format("{} {}, more than the file has room for", count, what));
-    }
-    return count;
-  }
-  GgufType type() {
-    const uint64_t begin = at_;
-    const uint32_t type = word("a value's type");
-    if (type > static_cast<uint32_t>(GgufType::kF64)) {
-      throw error(begin, fmt::format("{} is no type of a value", type));
-    }
-    return static_cast<GgufType>(type);
-  }
-
-  Value value(GgufType type, int depth) {
-    Value out;
-    out.type = type;
-    if (type == GgufType::kArray) {
-      array(out, depth);
-    } else if (type == GgufType::kString) {
-      out.data = file_.data() + at_;
-      string("a string");
-    } else {
-      out.data = take(fixed_bytes(type), "a value");
-      if (type == GgufType::kBool && std::to_integer<int>(*out.data) > 1) {
-        throw error(at_ - 1, "a boolean that is neither 0 nor 1");
-      }
-    }
-    return out;
-  }
-
- private:
-  void array(Value& out, int depth) {
-    const uint64_t begin = at_;
-    if (depth >= kMaxArrayDepth) throw error(begin, "arrays within arrays, too deep");
-    out.element = type();
-    const size_t fixed = fixed_bytes(out.element);
-    constexpr uint64_t kLeastString = 8;
-    constexpr uint64_t kLeastArray = 12;
-    const uint64_t least =
-        fixed != 0 ? fixed : (out.element == GgufType::kString ? kLeastString : kLeastArray);
-    out.count = count(least, "elements of an array");
-    out.data = file_.data() + at_;
-    if (fixed != 0) {
-      take(out.count * fixed, "an array");
-    } else {
-      for (uint64_t i = 0; i < out.count; ++i) value(out.element, depth + 1);
-    }
-  }
-
-  const MappedFile& file_;
-  uint64_t at_ = 0;
-};
 
 }  // namespace
 

@@ -31,7 +31,7 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
 /// own.
 void add_missing_tokens(const std::filesystem::path& folder, json::value& root) {
   if (!root.is_object()) return;
-  TokenizerConfig config = TokenizerConfig::load(folder);
+  TokenizerConfig config = TokenizerConfig::load_added_tokens(folder);
   json::value& own = root.as_object()["added_tokens"];
   if (own.is_null()) own = json::array();
   if (!own.is_array()) return;  // refused with its key, later
@@ -60,6 +60,7 @@ void add_missing_tokens(const std::filesystem::path& folder, json::value& root) 
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   const std::filesystem::path file = file_of(path);
+  const bool is_of_a_directory = file != path;
   const std::string bytes = read_file(file);
   if (file.extension() != ".json") {
     if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, file);
@@ -74,7 +75,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
     log_warning(fmt::format("{}: key '{}': there twice; the last one counts{}", file.string(), doubled.first,
                             doubled.count > 1 ? fmt::format(" ({} such keys)", doubled.count) : ""));
   }
-  if (file != path) add_missing_tokens(path, value);
+  if (is_of_a_directory) add_missing_tokens(path, value);
   return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(value, file)));
 }
 

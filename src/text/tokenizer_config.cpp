@@ -91,6 +91,28 @@ void load_older_tokens(const std::filesystem::path& folder, const json::object& 
   config.added_tokens_file = path;
 }
 
+/// tokenizer_config.json; empty where it is absent.
+struct ConfigFile {
+  explicit ConfigFile(const std::filesystem::path& folder)
+      : path(folder / "tokenizer_config.json"),
+        value(is_there(path) ? read_json_file(path) : json::object()),
+        object(value, path) {}
+  std::filesystem::path path;
+  json::value value;
+  JsonObject object;
+};
+
+TokenizerConfig added_tokens_in(const std::filesystem::path& folder, const ConfigFile& file) {
+  TokenizerConfig config;
+  if (file.object.has("added_tokens_decoder")) {
+    config.added_tokens = tokens_by_id(file.object.object("added_tokens_decoder"));
+    config.added_tokens_file = file.path;
+  } else {
+    load_older_tokens(folder, file.object.raw(), config);
+  }
+  return config;
+}
+
 std::optional<bool> optional_boolean(const JsonObject& object, std::string_view key) {
   return object.has(key) ? std::optional(object.boolean(key)) : std::nullopt;
 }
@@ -98,22 +120,19 @@ std::optional<bool> optional_boolean(const JsonObject& object, std::string_view 
 }  // namespace
 
 TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
-  TokenizerConfig config;
-  const std::filesystem::path path = folder / "tokenizer_config.json";
-  const json::value value = is_there(path) ? read_json_file(path) : json::object();
-  const JsonObject object(value, path);
-  if (object.has("added_tokens_decoder")) {
-    config.added_tokens = tokens_by_id(object.object("added_tokens_decoder"));
-    config.added_tokens_file = path;
-  } else {
-    load_older_tokens(folder, object.raw(), config);
-  }
+  const ConfigFile file(folder);
+  const JsonObject& object = file.object;
+  TokenizerConfig config = added_tokens_in(folder, file);
   config.add_bos = optional_boolean(object, "add_bos_token");
   config.add_eos = optional_boolean(object, "add_eos_token");
   config.bos = token_text(object, "bos_token");
   config.eos = token_text(object, "eos_token");
   config.legacy = object.boolean_or("legacy", true);
   return config;
+}
+
+TokenizerConfig TokenizerConfig::load_added_tokens(const std::filesystem::path& folder) {
+  return added_tokens_in(folder, ConfigFile(folder));
 }
 
 json::array TokenizerConfig::added_to_text() const {

@@ -24,6 +24,8 @@ struct TokenizerConfig {
 
   /// Of the folder; all as above where a file is absent. Throws Error with file and key.
   static TokenizerConfig load(const std::filesystem::path& folder);
+  /// No more than added_tokens and their file; the other keys are not looked at.
+  static TokenizerConfig load_added_tokens(const std::filesystem::path& folder);
   /// added_tokens as they are beside a tokenizer.model: cut out of the text before any normalization.
   json::array added_to_text() const;
 };

@@ -35,7 +35,7 @@ std::vector<float> kept(const std::vector<float>& values, DType dtype, size_t he
   std::vector<int8_t> integers(head_dim);
   for (size_t at = 0; at < values.size(); at += head_dim) {
     float scale = 1.0F;
-    if (dtype == DType::kI8) scale = quantize_int8(values.data() + at, head_dim, integers.data());
+    if (dtype == DType::kI8) scale = quantize_int8(values.data() + at, integers.data(), head_dim);
     for (size_t d = 0; d < head_dim; ++d) {
       out[at + d] =
           dtype == DType::kI8 ? static_cast<float>(integers[d]) * scale : stored(values[at + d], dtype);

@@ -144,9 +144,9 @@ std::vector<float> integer_product(const Problem& problem, const std::vector<flo
     const float* from = problem.values.data() + i * k;
     const bool four = problem.format == WeightFormat::kInt4;
     const float w_scale =
-        four ? quantize_int4(from, k, weights.data(), groups.data()) : quantize_int8(from, k, weights.data());
+        four ? quantize_int4(from, k, weights.data(), groups.data()) : quantize_int8(from, weights.data(), k);
     for (size_t at = 0; at < m; ++at) {
-      const float x_scale = quantize_int8(x.data() + at * k, k, row.data());
+      const float x_scale = quantize_int8(x.data() + at * k, row.data(), k);
       int32_t sum = 0;
       for (size_t j = 0; j < k; ++j) sum += row[j] * weights[j] * (four ? groups[j / kInt4Group] : 1);
       y[at * problem.n + i] = static_cast<float>(sum) * x_scale * w_scale + problem.bias[i];

@@ -68,7 +68,7 @@ struct MatmulArgs {
   size_t n = 0;
   size_t k = 0;             // padded
   const void* x = nullptr;  // [m, k] in the form that the level asks for
-  size_t ldx = 0;           // elements; 0 in tiles
+  size_t ldx = 0;           // elements; of no meaning in tiles
   size_t m = 0;
   float* y = nullptr;
   size_t ldy = 0;

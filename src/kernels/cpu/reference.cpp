@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/select_experts.h"
 #include "kernels/cpu/table.h"
+#include "kernels/quantize.h"
 
 namespace quire::cpu {
 namespace {
@@ -92,20 +93,6 @@ void matmul_integers(const MatmulArgs& args, size_t first_panel, size_t last_pan
       }
     }
   }
-}
-
-float quantize(const float* x, int8_t* to, size_t count) {
-  float most = 0.0F;
-  float poison = 0.0F;
-  for (size_t i = 0; i < count; ++i) {
-    most = std::max(most, std::abs(x[i]));
-    poison += x[i] * 0.0F;
-  }
-  const float inverse = most > 0.0F ? 127.0F / most : 0.0F;
-  for (size_t i = 0; i < count; ++i) {
-    to[i] = poison == 0.0F ? static_cast<int8_t>(std::nearbyint(x[i] * inverse)) : int8_t{0};
-  }
-  return most / 127.0F + poison;
 }
 
 /// Of K/V; the scales are in the block.
@@ -275,7 +262,7 @@ const KernelTable& reference_table() {
                  {matmul<Bf16, 2>, RowForm::kRounded},
                  {matmul_integers<int8_weight>, RowForm::kInt8},
                  {matmul_integers<int4_weight>, RowForm::kInt8}},
-      .quantize = quantize,
+      .quantize = quantize_int8,
       .attention = {attention<F32>, attention<F16>, attention<Bf16>, attention<I8>},
       .rms_norm = rms_norm,
       .add_in_place = add_in_place,
