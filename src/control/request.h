@@ -42,13 +42,13 @@ inline constexpr int32_t kMostPriority = 1'000'000;
 
 /// One token of one sequence, or its end, as `commit` reports it.
 struct SeqEvent {
+  explicit SeqEvent(SeqId of = 0) : id(of) {}  // without it, all bytes would be set to 0 before
   SeqId id = 0;
   std::optional<SampledToken> token;  // the stop token that ends a sequence is reported too
   std::optional<FinishReason> finish;
   std::optional<TokenId> stop_token;  // which one, when a stop token ended it
-  uint32_t cached_tokens =
-      0;              // with the first token: of the prompt, not computed for it (prefix hit or fork)
-  std::string error;  // with FinishReason::kError
+  uint32_t cached_tokens = 0;         // with the first token: of the prompt, by a prefix hit or fork
+  std::string error;                  // with FinishReason::kError
 };
 
 }  // namespace quire

@@ -174,16 +174,17 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   order_ = running_;
   const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
-  if (!std::ranges::is_sorted(order_, {}, rights)) std::ranges::stable_sort(order_, {}, rights);
+  if (std::ranges::any_of(order_, &Sequence::is_protected)) std::ranges::stable_sort(order_, {}, rights);
   for (Sequence* seq : order_) {
-    if (seq->slot == kNoSlot || !seq->decoding() || !make_room(plan, *seq)) continue;
-    schedule(plan, *seq, 1);
+    if (seq->slot == kNoSlot || !seq->decoding()) continue;
+    const bool ready = seq->table.is_ready(pool_, seq->computed, 1);
+    if (!ready && !make_room(plan, *seq)) continue;
+    schedule(plan, *seq, 1, ready);
     --budget;
   }
 }
 
 bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
-  if (seq.table.is_ready(pool_, seq.computed, 1)) return true;
   while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) {
     Sequence* victim = choose_victim(seq);
     if (victim == nullptr) return false;
@@ -201,7 +202,7 @@ void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
   const uint64_t room = seq.table.room(pool_, seq.computed);
   if (room == 0) return;
   const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
-  schedule(plan, seq, count);
+  schedule(plan, seq, count, false);
   budget -= count;
 }
 
@@ -224,7 +225,7 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     admit(plan, *seq, cached_tokens);
     const uint64_t room = seq->table.room(pool_, seq->computed);  // at least 1: alone it fits
     const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq->remaining()}));
-    schedule(plan, *seq, count);
+    schedule(plan, *seq, count, false);
     budget -= count;
   }
 }
@@ -317,19 +318,17 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   }
 }
 
-void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count) {
+void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, bool ready) {
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kChunk, seq.computed, count);
   policy_->computes(seq, count);
   (seq.decoding() ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
   seq.planned = count;
-  SeqStep& step = plan.seqs.emplace_back();
-  step.slot = seq.slot;
-  step.first_position = seq.computed;
+  SeqStep& step = plan.seqs.emplace_back(seq.slot, seq.computed);
   step.tokens.append(std::span(seq.tokens).subspan(seq.computed, count));
   step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
 
-  if (seq.table.is_ready(pool_, seq.computed, count)) return;
+  if (ready) return;
   const uint32_t known_rows = seq.table.size();
   const size_t known_copies = plan.copies.size();
   seq.table.prepare_write(pool_, seq.computed, count, plan.copies);
@@ -384,8 +383,7 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
       if (windowed) seq.table.release_behind(pool_, seq.computed);
       if (!wants_token) continue;
     }
-    SeqEvent& event = events.emplace_back();
-    event.id = seq.spec.id;
+    SeqEvent& event = events.emplace_back(seq.spec.id);
     if (got.error.empty()) {
       take_token(seq, std::move(got.tokens.front()), event);
     } else {
@@ -407,8 +405,7 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   const uint64_t last_row = uint64_t{seq.table.size() - 1} * size;
   if (first_position >= last_row && seq.computed < last_row + size) return;  // mostly, and quicker to see
   for (uint32_t i = first_position / size; i < seq.computed / size; ++i) {
-    const auto tokens = std::span(seq.tokens).subspan(size_t{i} * size, size);
-    seq.table.publish(pool_, i, tokens, seq.spec.salt);
+    seq.table.publish(pool_, i, std::span(seq.tokens).subspan(size_t{i} * size, size), seq.spec.salt);
   }
 }
 

@@ -135,7 +135,7 @@ class Scheduler {
   void plan_admissions(StepPlan& plan, uint32_t& budget);
 
   /// Gives the sequence `count` tokens in this step. REQUIRES: the pool has room for them.
-  void schedule(StepPlan& plan, Sequence& seq, uint32_t count);
+  void schedule(StepPlan& plan, Sequence& seq, uint32_t count, bool ready);
   /// REQUIRES: prefix_ is that of find_prefix.
   void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);
   /// The K/V that a sequence may share when it comes in, into prefix_. Returns how many tokens that is.

@@ -85,6 +85,7 @@ struct StepPlan {
 
 /// What one SeqStep gave; same order as StepPlan::seqs.
 struct SeqResult {
+  SeqResult() {}  // NOLINT(modernize-use-equals-default): without it, all bytes would be set to 0 before
   ShortVector<SampledToken, 1> tokens;  // one if LogitRows::kLast was asked for, else none
   /// The sequence failed in the executor (a NaN in its logits, say): it ends with FinishReason::kError.
   std::string error;

@@ -66,11 +66,6 @@ void Simulation::add_due() {
 }
 
 void Simulation::note_plan(const StepPlan& plan) {
-  digest_.add(plan.step);
-  digest_.add(static_cast<uint64_t>(clock_.now()));
-  digest_.add(plan.removed.size());
-  for (const SlotId slot : plan.removed) digest_.add(slot);
-  digest_.add(plan.added.size());
   for (const NewSeq& seq : plan.added) {
     RequestRecord& record = records_[seq.sampling.seed];
     if (record.admitted < 0) {
@@ -78,37 +73,13 @@ void Simulation::note_plan(const StepPlan& plan) {
     } else {
       ++record.preemptions;
     }
-    digest_.add(seq.sampling.seed);
-    digest_.add(seq.slot, seq.prompt_length);
-    digest_.add(seq.blocks.size());
-    for (const BlockId block : seq.blocks) digest_.add(block);
-  }
-  for (const auto* moves : {&plan.moves_out, &plan.moves_in}) {
-    digest_.add(moves->size());
-    for (const BlockMove& move : *moves) digest_.add(move.device, move.host);
-  }
-  digest_.add(plan.copies.size());
-  for (const BlockCopy& copy : plan.copies) digest_.add(copy.from, copy.to);
-  digest_.add(plan.updates.size());
-  for (const TableUpdate& update : plan.updates) {
-    digest_.add(update.slot, update.index);
-    digest_.add(update.group, update.block);
-  }
-  digest_.add(plan.seqs.size());
-  for (const SeqStep& seq : plan.seqs) {
-    digest_.add(seq.slot, seq.first_position);
-    digest_.add(static_cast<uint32_t>(seq.tokens.size()), static_cast<uint32_t>(seq.new_blocks.size()));
-    digest_.add(static_cast<uint64_t>(seq.rows));
-    for (const TokenId token : seq.tokens) digest_.add(static_cast<uint32_t>(token));
-    for (const BlockId block : seq.new_blocks) digest_.add(block);
   }
 }
 
 void Simulation::note_event(const SeqEvent& event) {
   RequestRecord& record = records_[event.id];
-  digest_.add(event.id);
   if (event.token) {
-    digest_.add(static_cast<uint32_t>(event.token->token));
+    digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
     if (record.output_tokens++ == 0) {
       record.first_token = clock_.now();
       record.cached_tokens = event.cached_tokens;
@@ -124,6 +95,8 @@ void Simulation::note_event(const SeqEvent& event) {
 
 void Simulation::note_step(Nanos took) {
   const StepStats& stats = scheduler_.stats();
+  digest_.add(static_cast<uint64_t>(clock_.now()));
+  digest_.add(scheduler().digest());  // of all that was planned
   ++totals_.steps;
   totals_.prefill_tokens += stats.prefill_tokens;
   totals_.decode_tokens += stats.decode_tokens;
