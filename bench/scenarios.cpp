@@ -218,6 +218,16 @@ json::object sharing() {
 
 // ---- the guard against thrashing ----
 
+struct Guard {
+  const char* admitted;
+  bool eagerly;
+  bool while_preempting;
+};
+constexpr Guard kGuards[] = {{"unguarded", true, true},
+                             {"with one block", true, false},
+                             {"while preempting", false, true},
+                             {"guarded", false, false}};
+
 json::object thrashing() {
   WorkloadConfig load;
   load.num_requests = 256;
@@ -232,19 +242,19 @@ json::object thrashing() {
       "|---|---|---|---|---|---|\n");
   json::array rows;
   for (const bool caching : {false, true}) {
-    for (const bool eager : {true, false}) {
+    for (const auto& [admitted, eager, while_preempting] : kGuards) {
       for (const uint32_t watermark_bp : {0U, 100U, 200U, 500U, 1000U}) {
         SchedulerConfig config = roomy(256);
         config.num_blocks = 1024;
         config.enable_prefix_caching = caching;
         config.watermark_bp = watermark_bp;
         config.admit_eagerly = eager;
+        config.admit_while_preempting = while_preempting;
         const SimulationReport report = simulate(config, workload);
         const uint64_t computed = report.totals.prefill_tokens + report.totals.decode_tokens;
         const uint64_t least = report.prompt_tokens + report.output_tokens - load.num_requests;
         const double again = ratio(computed, least) - 1;
         const double rate = static_cast<double>(report.output_tokens) / seconds(report.elapsed);
-        const char* admitted = eager ? "with one block" : "guarded";
         fmt::print("| {} | {} | {} | {} | {:.1f} | {:.0f} |\n", caching ? "on" : "off", admitted,
                    watermark_bp / 100.0, report.last.total_preemptions, 100 * again, rate);
         rows.push_back({{"prefix_cache", caching},

@@ -203,7 +203,7 @@ def plot_thrashing(results):
     facts = [("preemptions", "preemptions", 1), ("computed_again", "tokens computed again (% of the least)", 100),
              ("tokens_per_second", "output tokens a second", 1)]
     for axes, (key, title, factor) in zip(panels, facts):
-        for admitted, color in [("with one block", RED), ("guarded", BLUE)]:
+        for admitted, color in [("unguarded", RED), ("with one block", ORANGE), ("while preempting", GREEN), ("guarded", BLUE)]:
             for caching, style in [(False, "o-"), (True, "s:")]:
                 rows = select(results["rows"], admitted=admitted, prefix_cache=caching)
                 axes.plot([100 * row["watermark"] for row in rows], [factor * row[key] for row in rows], style, color=color,

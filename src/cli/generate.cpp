@@ -1,7 +1,6 @@
 #include "cli/generate.h"
 
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 
 #include "base/error.h"
 #include "cli/local_engine.h"
+#include "cli/number_range.h"
 
 namespace quire::cli {
 
@@ -22,15 +22,15 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
     return command.add_option(name, value, help)->group(group)->type_name(type);
   };
   add("--temperature", options.temperature, "0: always the likeliest token", "T")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_range(0.0, 100.0));
   add("--top-k", options.top_k, "Only the K likeliest tokens; 0: all", "K")->check(CLI::Range(0, INT32_MAX));
   add("--top-p", options.top_p, "Only the likeliest that make up this probability", "P")
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(number_range(1e-6, 1.0));
   add("--min-p", options.min_p, "Only those at least P times as likely as the likeliest", "P")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_range(0.0, 1.0));
   add("--repetition-penalty", options.repetition_penalty, "Over 1: what has occurred becomes less likely",
       "R")
-      ->check(CLI::Range(0.01, 100.0));
+      ->check(number_range(0.01, 100.0));
   add("--seed", options.seed, "Same seed, same text", "N")->capture_default_str();
   add("--max-tokens", options.max_tokens, "At most so many; default: what the model's length leaves", "N")
       ->check(CLI::Range(1, INT32_MAX));
@@ -55,12 +55,6 @@ GenerationRequest make_request(const SamplingOptions& options, const SamplingDef
   pick(options.top_p, defaults.top_p, sampling.top_p);
   pick(options.min_p, defaults.min_p, sampling.min_p);
   pick(options.repetition_penalty, defaults.repetition_penalty, sampling.repetition_penalty);
-  for (const auto& [flag, value] :
-       {std::pair("--temperature", sampling.temperature), std::pair("--top-p", sampling.top_p),
-        std::pair("--min-p", sampling.min_p),
-        std::pair("--repetition-penalty", sampling.repetition_penalty)}) {
-    if (!std::isfinite(value)) throw Error(fmt::format("{}: {} is no finite number", flag, value));
-  }
   for (const std::string& stop : options.stop) {
     if (stop.empty()) throw Error("--stop: the text is empty");
   }

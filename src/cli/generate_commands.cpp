@@ -1,7 +1,9 @@
 // run, chat: one request at a time, in this terminal.
+#include <algorithm>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/App.hpp>
@@ -16,7 +18,9 @@
 #include "cli/generate.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
+#include "cli/number_range.h"
 #include "cli/terminal.h"
+#include "engine/beam_search.h"
 #include "text/chat_templates.h"
 
 namespace quire::cli {
@@ -29,7 +33,12 @@ struct Options {
   std::string system;
   std::string chat_template;
   uint32_t n = 1;
+  uint32_t best_of = 0;  // 0: n
+  bool beam_search = false;
+  std::optional<double> length_penalty;
   bool verbose = false;
+
+  uint32_t sequences() const { return std::max(n, best_of); }
 };
 
 void print_now(std::string_view text) {
@@ -57,13 +66,32 @@ std::vector<TokenId> prompt_ids(const LocalEngine& local, const std::string& tex
   return ids;
 }
 
+void check_search(const Options& options) {
+  if (options.best_of != 0 && options.best_of < options.n) {
+    throw Error(fmt::format("--best-of: {} is less than -n ({})", options.best_of, options.n));
+  }
+  if (!options.beam_search) {
+    if (options.length_penalty) throw Error("--length-penalty: counts with --beam-search only");
+    return;
+  }
+  if (options.sequences() > kMaxBeamWidth) {
+    throw Error(fmt::format("{}: {} is more than {}, the widest beam",
+                            options.best_of > 0 ? "--best-of" : "-n", options.sequences(), kMaxBeamWidth));
+  }
+  if (!options.sampling.stop.empty()) throw Error("--stop: is not supported with --beam-search");
+}
+
 int run_once(Options& options) {
+  check_search(options);
   if (!options.verbose) set_log_level(LogLevel::kWarning);
   LocalEngine local(options.engine, model_name(options.engine.model.model));
   const std::string text =
       options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
   GenerationRequest request = make_request(options.sampling, local.defaults, prompt_ids(local, text));
   request.n = options.n;
+  request.best_of = options.best_of;
+  request.beam_search = options.beam_search;
+  request.length_penalty = options.length_penalty.value_or(1.0);
   if (options.n == 1) {
     const Generated done = generate(local, std::move(request), print_now);
     if (is_terminal(stdout)) print_now("\n");
@@ -144,11 +172,21 @@ void add_run(CLI::App& app, Command& run) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  command->add_option("--best-of", options->best_of, "Sample so many, and show the -n likeliest per token")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command->add_flag("--beam-search", options->beam_search,
+                    "Not by chance: the -n likeliest that a beam as wide as --best-of finds");
+  command
+      ->add_option("--length-penalty", options->length_penalty,
+                   "A beam's logprob is divided by its length to this power (default 1)")
+      ->check(number_range(-10, 10))
+      ->type_name("X");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->engine);
-  CLI::Option* at_once = command->get_option("--max-num-seqs")->default_str("as many as -n");
+  CLI::Option* at_once = command->get_option("--max-num-seqs")->default_str("as many as -n or --best-of");
   command->callback([options, at_once, &run] {
-    if (at_once->count() == 0) options->engine.max_num_seqs = options->n;
+    if (at_once->count() == 0) options->engine.max_num_seqs = options->sequences();
     run = [options] { return run_once(*options); };
   });
 }

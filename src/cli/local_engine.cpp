@@ -15,6 +15,7 @@
 #include "base/kv_windows.h"
 #include "base/log.h"
 #include "cli/model_files.h"
+#include "cli/number_range.h"
 #include "cli/terminal.h"
 #include "cli/warm_file.h"
 #include "model/inspect.h"
@@ -89,10 +90,9 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
   return static_cast<uint32_t>(blocks);
 }
 
-/// Times a prompt on the empty pool and says how many tokens a step of kStepSeconds may have.
-uint32_t probe_budget(LoadedModel& model, KvCache& cache) {
-  const uint32_t room = std::min(cache.num_blocks() / cache.num_groups() * cache.block_size(),
-                                 model.decoder->config().max_positions);
+/// Seconds that a token of a prompt takes, by a try on the empty pool. `longest`: the longest sequence.
+double probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
+  const uint32_t room = std::min(cache.num_blocks() / cache.num_groups() * cache.block_size(), longest);
   const uint32_t length = std::min(128U, room);
   std::vector<TokenId> tokens(length);
   const uint32_t vocab = model.decoder->config().vocab_size;
@@ -106,8 +106,18 @@ uint32_t probe_budget(LoadedModel& model, KvCache& cache) {
     model.decoder->forward(model.context, cache, tokens, {&seq, 1});
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const double budget = kStepSeconds / best * length;
-  return static_cast<uint32_t>(std::min<double>(budget, kMaxAutoBudget)) / 16 * 16;
+  return best / length;
+}
+
+/// Tokens in a step of kStepSeconds.
+uint32_t auto_budget(double token_seconds) {
+  return static_cast<uint32_t>(std::min<double>(kStepSeconds / token_seconds, kMaxAutoBudget)) / 16 * 16;
+}
+
+/// Whether a decision depends on what computing a token costs.
+bool weighs_costs(const PolicyOptions& options) {
+  return options.preemption == PreemptionKind::kAuto || options.scheduling == SchedulingKind::kSrpt ||
+         options.scheduling == SchedulingKind::kSlo;
 }
 
 template <class Probe>
@@ -124,12 +134,12 @@ uint32_t pick_budget(const EngineOptions& options, Probe&& probe) {
   return budget;
 }
 
-/// A step of the whole budget takes kStepSeconds, if it was probed. A decoded token costs several of a
-/// prompt, since the weights are read for a few at a time. Blocks are copied within the machine's memory.
-CostHints costs_of(uint32_t budget, uint64_t block_bytes) {
+/// A decoded token costs several of a prompt, since the weights are read for a few at a time. Blocks are
+/// copied within the machine's memory.
+CostHints costs_of(double token_seconds, uint64_t block_bytes) {
   constexpr double kCopyBytesPerSecond = 4e9;
   CostHints costs;
-  costs.prefill_token = std::max<Nanos>(1, static_cast<Nanos>(kStepSeconds * 1e9 / budget));
+  costs.prefill_token = std::max<Nanos>(1, static_cast<Nanos>(token_seconds * 1e9));
   costs.decode_token = 4 * costs.prefill_token;
   costs.swap_block =
       std::max<Nanos>(1, static_cast<Nanos>(static_cast<double>(block_bytes) / kCopyBytesPerSecond * 1e9));
@@ -261,7 +271,7 @@ void add_device_options(CLI::App& command, EngineOptions& options) {
       ->group(group)
       ->type_name("X")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 10000.0));
+      ->check(number_range(0.01, 10000.0));
   for (CLI::Option* of_device :
        command.get_options([&](const CLI::Option* each) { return each->get_group() == group; })) {
     of_device->needs(device);
@@ -302,6 +312,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   if (!options.prefix_cache_file.empty() && (!options.enable_prefix_caching || options.device == "sim")) {
     throw Error("--prefix-cache-file: there is no prefix cache to keep");
   }
+  if (!options.prefix_cache_file.empty()) check_prefix_file_place(options.prefix_cache_file);
   if (options.device == "sim") {
     simulate(options, served_name);
   } else {
@@ -325,8 +336,16 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   size_pool(options, shape, memory_given ? 0 : available_memory() / 2);
   SchedulerConfig& scheduler = config.scheduler;
   cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
-  scheduler.max_num_batched_tokens = pick_budget(options, [&] { return probe_budget(*model, *cache); });
-  scheduler.costs = costs_of(scheduler.max_num_batched_tokens, shape.kv_block_bytes(scheduler.block_size));
+  double token_seconds = 0;
+  const auto probe = [&] {
+    token_seconds = probe_prefill(*model, *cache, scheduler.max_model_len);
+    return auto_budget(token_seconds);
+  };
+  scheduler.max_num_batched_tokens = pick_budget(options, probe);
+  if (weighs_costs(options.policies)) {
+    if (token_seconds == 0) probe();
+    scheduler.costs = costs_of(token_seconds, shape.kv_block_bytes(scheduler.block_size));
+  }
   if (scheduler.num_host_blocks > 0) {
     host_cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_host_blocks, scheduler.block_size);
   }

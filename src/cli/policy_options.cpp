@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "cli/number_range.h"
 #include "cli/terminal.h"
 
 namespace quire::cli {
@@ -55,7 +56,7 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
   command
       .add_option("--priority-aging", options.priority_aging,
                   "Seconds of waiting that count as much as one level of priority (default 5)")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_range(0.001, 9000.0))
       ->group(kGroup)
       ->type_name("S");
 
@@ -63,12 +64,16 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
       .add_option("--watermark", options.watermark,
                   "Percent of the blocks that stay free when a sequence comes in, for those that grow")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_range(0.0, 100.0))
       ->group(kGroup)
       ->type_name("P");
   command
       .add_flag("--admit-eagerly", options.admit_eagerly,
                 "Let a sequence come in as soon as there is a block for it (thrashes; to compare with)")
+      ->group(kGroup);
+  command
+      .add_flag("--admit-while-preempting", options.admit_while_preempting,
+                "Let sequences come in even in a step that preempts (thrashes; to compare with)")
       ->group(kGroup);
 }
 
@@ -84,7 +89,7 @@ void check_policy_options(const PolicyOptions& options, bool prefix_caching) {
     throw Error(
         "--scheduling-policy: lpm looks for prefixes in the cache that --no-enable-prefix-caching turns off");
   }
-  if (options.eviction != EvictionKind::kLru) {
+  if (options.eviction != PolicyOptions().eviction) {
     throw Error(fmt::format("--eviction-policy: {} has nothing to evict with --no-enable-prefix-caching",
                             name(options.eviction)));
   }
@@ -97,6 +102,7 @@ void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, Sc
   config.preemption = options.preemption;
   config.eviction = options.eviction;
   config.admit_eagerly = options.admit_eagerly;
+  config.admit_while_preempting = options.admit_while_preempting;
   if (options.priority_aging) config.priority_aging = static_cast<Nanos>(*options.priority_aging * 1e9);
   config.watermark_bp = static_cast<uint32_t>(std::lround(options.watermark * 100));
   if (options.preemption == PreemptionKind::kRecompute) return;

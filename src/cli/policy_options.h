@@ -17,11 +17,12 @@ struct PolicyOptions {
   BatchingKind batching = BatchingKind::kContinuous;
   VictimKind victim = VictimKind::kLastAdmitted;
   PreemptionKind preemption = PreemptionKind::kRecompute;
-  EvictionKind eviction = EvictionKind::kLru;
+  EvictionKind eviction = EvictionKind::kQueueLru;
   std::optional<std::string> swap_space;
   std::optional<double> priority_aging;  // seconds
   double watermark = 1;                  // percent
   bool admit_eagerly = false;
+  bool admit_while_preempting = false;
 };
 void add_policy_options(CLI::App& command, PolicyOptions& options);
 

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
+#include "cli/number_range.h"
 #include "serve/server.h"
 #include "text/chat_templates.h"
 
@@ -80,7 +81,7 @@ void add_serve(CLI::App& app, Command& run) {
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
       "S")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(number_range(0.0, 86400.0));
   command->add_flag("-v,--verbose", options->verbose, "Log every request")->group(group);
   add_engine_options(*command, options->engine);
   add_device_options(*command, options->engine);

@@ -222,6 +222,9 @@ int simulate(Options& options) {
     if (!printed) print_step(simulation);
     fmt::print("\n");
   }
+  if (record != nullptr && record->failed()) {
+    throw Error(fmt::format("--decision-log: {} cannot be written", options.decision_log));
+  }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const SimulationReport report = make_report(simulation);
   print_summary(report, config.scheduler);

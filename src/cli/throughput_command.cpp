@@ -47,7 +47,7 @@ struct Outcome {
   std::vector<Nanos> e2e;
 };
 
-/// Follows one request; a copy of it is its sink.
+/// Follows one request, as its sink.
 struct Follower {
   std::shared_ptr<Outcome> outcome;
   const Clock* clock;

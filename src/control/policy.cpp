@@ -50,7 +50,8 @@ class Slo final : public SchedulingPolicy {
 
 class Priority final : public SchedulingPolicy {
  public:
-  explicit Priority(Nanos aging) : aging_(aging) {}
+  explicit Priority(Nanos aging)
+      : aging_(std::min<Nanos>(aging, 9'000'000'000'000)) {}  // fits x kMostPriority
   // (priority - waited / aging) in units of time; that all wait together drops out.
   int64_t rank(const Sequence& seq) const override { return seq.spec.priority * aging_ + seq.spec.arrived; }
 

@@ -152,7 +152,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
   uint32_t budget = config_.max_num_batched_tokens;
   plan_decodes(plan, budget);
   plan_prefill(plan, budget);
-  if (!config_.admit_eagerly && next_stats_.preempted > 0) {
+  if (!config_.admit_while_preempting && next_stats_.preempted > 0) {
     note_waiting(WaitReason::kPreempt, nullptr, 0);
   } else if (config_.batching == BatchingKind::kStatic && !batch_open_) {
     note_waiting(WaitReason::kBatch, nullptr, 0);

@@ -33,7 +33,8 @@ struct SchedulerConfig {
   /// runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
-  bool admit_eagerly = false;  // with a block for it, and even in a step that preempts; only to compare with
+  bool admit_eagerly = false;           // with a block for it; this and the next only to compare with
+  bool admit_while_preempting = false;  // in a step that preempts
 
   SchedulingKind scheduling = SchedulingKind::kFcfs;
   BatchingKind batching = BatchingKind::kContinuous;
@@ -42,7 +43,7 @@ struct SchedulerConfig {
   uint32_t num_host_blocks = 0;  // of the pool for swapping; a victim that does not fit is computed again
   Nanos priority_aging = 5'000'000'000;  // see make_policy; >= 1
   CostHints costs;
-  EvictionKind eviction = EvictionKind::kLru;
+  EvictionKind eviction = EvictionKind::kQueueLru;
 };
 
 /// State of the control plane after a step; for the trace, the metrics and the live page.

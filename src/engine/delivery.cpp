@@ -152,11 +152,13 @@ void Engine::Impl::send_news() {
     news.prompt_tokens = request->prompt_tokens;
     news.cached_tokens = request->cached_tokens;
     news.completion_tokens = completion_tokens;
-    const OutputSink sink = request->sink;
-    if (news.done) {
-      ++done;
-      requests.erase(request->id);
+    if (!news.done) {
+      request->sink(std::move(news));
+      continue;
     }
+    ++done;
+    const OutputSink sink = std::move(request->sink);
+    requests.erase(request->id);
     sink(std::move(news));
   }
   touched.clear();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <string_view>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <boost/json/serialize.hpp>
@@ -89,12 +90,31 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
     }
   }
   out.close();
-  if (!out) {
+  std::error_code failed;
+  if (out) std::filesystem::rename(beside, path, failed);
+  if (!out || failed) {
     std::error_code ignored;
     std::filesystem::remove(beside, ignored);
     throw file_error(path, "cannot be written");
   }
-  std::filesystem::rename(beside, path);
+}
+
+void check_prefix_file_place(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder) || ::access(folder.c_str(), W_OK) != 0) {
+    throw file_error(path, "no file can be made in this folder");
+  }
+  if (!fs::exists(path)) return;
+  if (!fs::is_regular_file(path)) throw file_error(path, "is no file");
+  const std::string expected = fmt::format("{{\"{}\"", kFormatKey);
+  std::string found(expected.size(), '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(found.data(), static_cast<std::streamsize>(found.size()));
+  found.resize(static_cast<size_t>(in.gcount()));
+  if (!expected.starts_with(found)) {
+    throw file_error(path, "is no prefix cache, and is not to be overwritten by one");
+  }
 }
 
 PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,

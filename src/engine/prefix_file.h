@@ -25,6 +25,10 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
                        uint64_t block_bytes, const std::vector<PrefixNode>& nodes,
                        const std::function<std::span<const std::byte>(BlockId)>& read);
 
+/// Throws Error if a prefix cache could not be written to `path` at the end, or if what is there is none:
+/// nobody wants that overwritten.
+void check_prefix_file_place(const std::filesystem::path& path);
+
 /// Such a file, mapped.
 class PrefixFile {
  public:

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace quire {
 
-StepTrace::StepTrace(const std::filesystem::path& path) : out_(path, std::ios::binary | std::ios::trunc) {
+StepTrace::StepTrace(const std::filesystem::path& path)
+    : path_(path), out_(path, std::ios::binary | std::ios::trunc) {
   if (!out_) throw file_error(path, "cannot be written");
 }
 
@@ -45,8 +47,17 @@ void StepTrace::write(Nanos started, const StepStats& s, const PhaseTimes& times
   add("commit", commit_time);
   fmt::format_to(std::back_inserter(line), "}}\n");
   out_.write(line.data(), static_cast<std::streamsize>(line.size()));
+  warn_if_failed();
 }
 
-void StepTrace::flush() { out_.flush(); }
+void StepTrace::flush() {
+  out_.flush();
+  warn_if_failed();
+}
+
+void StepTrace::warn_if_failed() {
+  if (out_ || std::exchange(warned_, true)) return;
+  log_warning(path_.string() + ": cannot be written any more: the step trace is cut off");
+}
 
 }  // namespace quire

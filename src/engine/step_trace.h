@@ -12,7 +12,7 @@ namespace quire {
 /// took. Field names are those of StepStats; times in nanoseconds. Used by the engine's thread alone.
 class StepTrace {
  public:
-  /// Throws Error if the file cannot be written.
+  /// Throws Error if the file cannot be written. Where that fails later, it warns once.
   explicit StepTrace(const std::filesystem::path& path);
 
   /// `started`: the `now` that the plan was made with. `plan_time`, `commit_time`: spent in the scheduler.
@@ -21,7 +21,11 @@ class StepTrace {
   void flush();
 
  private:
+  void warn_if_failed();
+
+  std::filesystem::path path_;
   std::ofstream out_;
+  bool warned_ = false;
 };
 
 }  // namespace quire

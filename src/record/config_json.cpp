@@ -20,6 +20,7 @@ void for_each_field(Config& c, const Field& field) {
   field("watermark_bp", c.watermark_bp);
   field("enable_prefix_caching", c.enable_prefix_caching);
   field("admit_eagerly", c.admit_eagerly);
+  field("admit_while_preempting", c.admit_while_preempting);
   field("scheduling", c.scheduling);
   field("batching", c.batching);
   field("victim", c.victim);
@@ -62,7 +63,7 @@ struct Read {
       if (found == names.end()) throw from.error(name, "unknown policy");
       value = static_cast<T>(found - names.begin());
     } else if constexpr (std::is_same_v<T, bool>) {
-      value = from.boolean(name);
+      value = from.boolean_or(name, value);  // one that is newer than the log
     } else {
       const auto most = static_cast<int64_t>(
           std::min<uint64_t>(std::numeric_limits<T>::max(), std::numeric_limits<int64_t>::max()));

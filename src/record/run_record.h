@@ -81,12 +81,15 @@ class RunWriter final : public DecisionSink {
   void take(const Decision& decision) override;
   /// Nothing may follow.
   void end(uint64_t digest);
+  /// If that fails, warns once, and nothing more is written.
   void flush();
+  bool failed() const { return !out_; }
 
  private:
   void number(uint64_t value);
   void flush_if_long();
 
+  std::filesystem::path path_;
   std::ofstream out_;
   std::string buffer_;
 };

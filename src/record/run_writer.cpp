@@ -2,6 +2,7 @@
 
 #include <boost/json/serialize.hpp>
 
+#include "base/log.h"
 #include "record/config_json.h"
 #include "record/leb128.h"
 #include "record/run_format.h"
@@ -14,7 +15,8 @@ constexpr size_t kFlushAbove = size_t{1} << 16;
 
 }  // namespace
 
-RunWriter::RunWriter(const std::filesystem::path& path) : out_(path, std::ios::binary | std::ios::trunc) {
+RunWriter::RunWriter(const std::filesystem::path& path)
+    : path_(path), out_(path, std::ios::binary | std::ios::trunc) {
   if (!out_) throw file_error(path, "cannot be written");
 }
 
@@ -103,8 +105,12 @@ void RunWriter::flush_if_long() {
 }
 
 void RunWriter::flush() {
-  out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
-  out_.flush();
+  if (!failed()) {
+    out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+    out_.flush();
+    if (failed())
+      log_warning(path_.string() + ": cannot be written any more: the decision log is cut off here");
+  }
   buffer_.clear();
 }
 

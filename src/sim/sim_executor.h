@@ -36,8 +36,8 @@ struct SimTokens {
 /// logprob -0.5, those listed below it are the next in the vocabulary, each 1 less.
 ///
 /// A plan that contradicts itself or the former ones (slots, lengths of tables, numbers of blocks, positions,
-/// tokens) throws Error. Which contents lie in which block it does not know; tests/control/oracle_executor
-/// does. Synchronous; allocates only what StepResult is made of.
+/// tokens) throws Error. Which contents lie in which block it does not know;
+/// tests/control/property/oracle_executor does. Synchronous; allocates only what StepResult is made of.
 class SimExecutor final : public Executor {
  public:
   /// Blocks, groups and slots are those of `scheduler`. Throws Error if cost or tokens make no sense.

@@ -51,7 +51,8 @@ struct SimulationTotals {
 
 /// Runs a workload through a Scheduler, the very one that serves, under a virtual clock: adds what is due,
 /// plans, lets a SimExecutor say how long the step takes, and goes on at that time. Nothing in it depends on
-/// the machine: same configuration and workload, same plans, times and digest. Not thread-safe.
+/// the machine: same configuration and workload, same
+/// plans, times and digest (of all decisions, tokens and times). Not thread-safe.
 ///
 /// Sequence ids are the numbers of the requests, and so are the sampling seeds, by which the records know a
 /// sequence in a plan.

@@ -232,6 +232,15 @@ def test_make_model_runs(tmp_path):
     (["run", DEMO, "-p", "x", "--top-p", "nan"], "--top-p: nan is no finite number"),
     (["run", DEMO, "-p", "x", "--min-p", "nan"], "--min-p: nan is no finite number"),
     (["run", DEMO, "-p", "x", "--repetition-penalty", "nan"], "--repetition-penalty: nan is no finite number"),
+    (["run", DEMO, "-p", "x", "--watermark", "nan"], "--watermark: nan is no finite number"),
+    (["serve", DEMO, "--device", "sim", "--sim-speed", "nan"], "--sim-speed: nan is no finite number"),
+    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "nan"], "--priority-aging: nan is no finite number"),
+    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "9001"], "--priority-aging: Value 9001 not in range"),
+    (["simulate", "--demo", "--decision-log", "/dev/full"], "--decision-log: /dev/full cannot be written"),
+    (["run", DEMO, "-p", "x", "-n", "3", "--best-of", "2"], "--best-of: 2 is less than -n (3)"),
+    (["run", DEMO, "-p", "x", "--length-penalty", "2"], "--length-penalty: counts with --beam-search only"),
+    (["run", DEMO, "-p", "x", "--beam-search", "--best-of", "11"], "--best-of: 11 is more than 10, the widest beam"),
+    (["run", DEMO, "-p", "x", "--beam-search", "--stop", "x"], "--stop: is not supported with --beam-search"),
     (["run", DEMO, "-p", "x", "--max-tokens", "0"], "--max-tokens: Value 0 not in range 1 to"),
     (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: Value 0 not in range 1 to"),
     (["serve", DEMO, "--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
@@ -263,6 +272,18 @@ def test_errors_are_one_line_that_names_the_cause(args, said):
     message = done.stderr.decode()
     assert said in message
     assert "terminate" not in message and "Traceback" not in message
+
+
+@pytest.mark.parametrize("flag,name", [("--decision-log", "decision log"), ("--step-trace", "step trace")])
+def test_a_log_that_cannot_be_written_is_told_and_stops_nobody(flag, name):
+    done = quire("run", DEMO, "-p", "Once", "--max-tokens", "4", flag, "/dev/full")
+    assert f"/dev/full: cannot be written any more: the {name} is cut off" in done.stderr.decode()
+    assert done.stdout
+
+
+@pytest.mark.parametrize("longest", [1, 2, 17, 100, 127])
+def test_short_sequences_are_enough_to_start(longest):
+    assert quire("run", DEMO, "-p", "", "--max-model-len", longest + 1, "--temperature", 0).returncode == 0
 
 
 def test_a_full_disk_is_told():

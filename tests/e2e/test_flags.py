@@ -125,6 +125,7 @@ def test_bench_throughput_runs_the_workload(tmp_path):
     figures = throughput("--seed", 1)
     assert figures["finished"] == 12 and figures["failed"] == 0
     assert figures["ttft_ns"]["p50"] <= figures["ttft_ns"]["max"] <= figures["e2e_ns"]["max"] <= figures["seconds"] * 1e9
+    assert figures["ttft_ns"]["p50"] < figures["e2e_ns"]["p50"] and figures["tpot_ns"]["p50"] > 0
     assert abs(figures["output_tokens"] / figures["seconds"] / figures["output_tokens_per_second"] - 1) < 1e-6
     log = tmp_path / "bench.log"
     tight = throughput("--seed", 1, "--num-blocks", 12, "--max-model-len", 128, "--watermark", 0, "--scheduling-policy", "srpt",
@@ -139,6 +140,7 @@ def test_bench_throughput_on_a_simulated_device_takes_its_time():
     fast = throughput("--device", "sim", "--max-num-seqs", 1, "--sim-speed", 20)
     assert slow["output_tokens"] == fast["output_tokens"]
     assert slow["seconds"] > 0.011 * (slow["output_tokens"] - 12) and fast["seconds"] * 4 < slow["seconds"]
+    assert 11e6 <= slow["tpot_ns"]["p50"] < 30e6 and slow["ttft_ns"]["p50"] < slow["e2e_ns"]["p50"]
 
 
 def test_bench_throughput_for_a_person():

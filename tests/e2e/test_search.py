@@ -1,11 +1,13 @@
 """best_of and beam search, against what a client finds that asks for one token at a time."""
 import concurrent.futures
 import json
+import re
+import subprocess
 
 import openai
 import pytest
 
-from server import MODEL, MODEL_NAME, QuireServer
+from server import MODEL, MODEL_NAME, QUIRE, QuireServer
 
 PROMPTS = ["Once upon a time there was a", "The fox and the bird", "One day, Lily"]
 EOS = set(json.loads((MODEL / "config.json").read_text())["eos_token_id"])
@@ -51,6 +53,21 @@ def naive_beams(client, prompt_ids, width, length, penalty, eos):
         living = sorted(grown, key=lambda answer: -answer[1])[:width]
     finished += living
     return [ids for ids, total in sorted(finished, key=lambda a: -a[1] / len(a[0]) ** penalty)[:width]]
+
+
+def run(*flags):
+    done = subprocess.run([QUIRE, "run", MODEL, "-p", PROMPTS[0], *map(str, flags)], capture_output=True, timeout=60, check=True)
+    return re.split(r"\n?\n?--- \d of \d ---\n", done.stdout.decode())[1:]
+
+
+def test_run_finds_the_same(client):
+    found = [choice.text for choice in beams(client, PROMPTS[0], 4, 6, penalty=0.0).choices]
+    assert [text.rstrip("\n") for text in run("--beam-search", "-n", 4, "--max-tokens", 6, "--length-penalty", 0)] == found
+    two = [text.rstrip("\n") for text in run("--beam-search", "-n", 2, "--best-of", 4, "--max-tokens", 6, "--length-penalty", 0)]
+    assert two == found[:2]
+    answer = complete(client, PROMPTS[0], n=2, max_tokens=12, seed=5, temperature=1.0, extra={"best_of": 6})
+    best = [choice.text for choice in answer.choices]
+    assert [text.rstrip("\n") for text in run("-n", 2, "--best-of", 6, "--seed", 5, "--max-tokens", 12, "--temperature", 1)] == best
 
 
 @pytest.mark.parametrize("width,length,penalty", [(1, 8, 1.0), (3, 8, 1.0), (4, 6, 0.0)])

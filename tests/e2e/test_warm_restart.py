@@ -1,10 +1,13 @@
 """The prefix cache in a file: what one server leaves, the next begins with; what is wrong with it costs time only."""
 import json
+import re
+import shutil
+import subprocess
 
 import openai
 import pytest
 
-from server import MODEL_NAME, QuireServer
+from server import MODEL, MODEL_NAME, QUIRE, QuireServer
 
 STORY = "Once upon a time there was a little fox who lived in a big forest. Every day the fox went to the river and "
 STORY += "looked at the fish. One day a big fish came up and said hello to the fox. The fox was very happy and said "
@@ -51,13 +54,49 @@ def test_the_next_server_goes_on(kept):
 
 
 @pytest.mark.parametrize("flags,fact", [
-    (["--dtype", "f32"], "dtype"), (["--isa", "reference"], "isa"),
-    (["--block-size", 32], "block_size"), (["--sliding-window", 40], "windows")])
+    (["--dtype", "f32"], "dtype"), (["--isa", "reference"], "isa"), (["--quantization", "int8"], "weights"),
+    (["--kv-cache-dtype", "f32"], "kv_cache_dtype"), (["--block-size", 32], "block_size"),
+    (["--sliding-window", 40], "windows")])
 def test_what_others_made_is_refused(kept, flags, fact):
     path, first = kept
     with serve(path, *flags) as server:
         assert "the prefix cache begins empty" in server.output() and fact in server.output()
         assert cached(complete(server, STORY)) == 0
+
+
+@pytest.mark.parametrize("file,old,new,fact", [
+    ("config.json", b'"rms_norm_eps": 1e-05', b'"rms_norm_eps": 1e-06', "model"),
+    ("tokenizer.json", b'"added_tokens"', b' "added_tokens"', "tokenizer")])
+def test_another_model_or_tokenizer_does_not_take_it(kept, tmp_path, file, old, new, fact):
+    path, first = kept
+    model = tmp_path / MODEL_NAME
+    shutil.copytree(MODEL, model)
+    text = (model / file).read_bytes()
+    assert old in text
+    (model / file).write_bytes(text.replace(old, new, 1))
+    with QuireServer("--prefix-cache-file", path, "--num-blocks", 64, model=model) as server:
+        assert "the prefix cache begins empty" in server.output() and fact in server.output()
+        assert cached(complete(server, STORY)) == 0
+
+
+@pytest.mark.parametrize("version", [0, 2, 99])
+def test_other_kernels_do_not_take_it(kept, version):
+    path, first = kept
+    whole = path.read_bytes()
+    path.write_bytes(re.sub(rb'"kernel_version":\d+', b'"kernel_version":%d' % version, whole, count=1))
+    assert path.read_bytes() != whole
+    with serve(path) as server:
+        assert "the prefix cache begins empty" in server.output() and "kernel_version" in server.output()
+
+
+def test_nothing_but_a_prefix_cache_is_overwritten(tmp_path):
+    text = tmp_path / "text"
+    text.write_bytes(b"hello\n" * 100)
+    for place, said in ((text, "is no prefix cache"), (tmp_path, "is no file"), (tmp_path / "no" / "file", "no file can be made")):
+        done = subprocess.run([QUIRE, "run", MODEL, "-p", "Once", "--max-tokens", "2", "--prefix-cache-file", place],
+                              capture_output=True, timeout=60)
+        assert done.returncode == 1 and said in done.stderr.decode() and str(place) in done.stderr.decode()
+    assert text.read_bytes() == b"hello\n" * 100 and sorted(tmp_path.iterdir()) == [text]
 
 
 def test_damage_costs_only_what_it_hits(kept):
@@ -81,7 +120,6 @@ def test_damage_costs_only_what_it_hits(kept):
         "a bit of the index": (flipped(line + 30), 0, "the index is damaged"),
         "cut in the index": (whole[:line + 20], 0, "begins empty"),
         "cut in the header": (whole[:20], 0, "begins empty"),
-        "no such file": (b"hello\n" * 100, 0, "begins empty"),
         "empty": (b"", 0, "begins empty"),
     }
     for name, (content, hits, message) in cases.items():

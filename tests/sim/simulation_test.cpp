@@ -218,6 +218,7 @@ TEST(Simulation, EagerAdmissionThrashes) {
   config.scheduler.enable_prefix_caching = false;
   const SimulationReport guarded = simulate(config, workload);
   config.scheduler.admit_eagerly = true;
+  config.scheduler.admit_while_preempting = true;
   Simulation eager(config, workload);
   while (eager.step()) ASSERT_EQ(eager.scheduler().check_invariants(), "") << eager.stats().step;
   EXPECT_EQ(eager.totals().finished, 200U);
