@@ -143,8 +143,7 @@ class Scheduler {
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
   /// Blocks that must be available for it, given that.
   uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;
-  /// The first by rank that may come in and where it stands in waiting_, nullptr if all wait for their
-  /// parents.
+  /// The first by rank that may come in and its place in waiting_; nullptr if all wait for their parents.
   Sequence* next_waiting(size_t& index);
   void note_waiting(WaitReason reason, const Sequence* first, uint64_t needed);
   /// Makes room for a token of `seq`, by preempting, as the policy says, those that have no part in this step
