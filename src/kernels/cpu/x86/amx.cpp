@@ -16,14 +16,17 @@ constexpr size_t kStepBytes = 2 * kTileBytes;  // of a panel: 16 rows of 128 byt
 constexpr size_t kRowStride = 128;
 constexpr size_t kLanes = 16;
 
-// The activations of a chunk stay in L2 while its panels pass, these while the rows pass.
+// Activations of so many bytes stay in L2 while the panels pass. More are cut: along K into so many steps,
+// and into blocks of rows.
 constexpr size_t kRowsBytes = 1 << 20;
-constexpr size_t kChunkSteps = 32;
-constexpr size_t kGroupPanels = 8;
-constexpr size_t kPrefetch = 8 * 1024;
+constexpr size_t kChunkSteps = 64;
+constexpr size_t kPrefetch = 16 * 1024;
 
 // Tile registers: 0..3 sums (rows of the first tile x left and right half of the panel, then the second
-// tile's), 4 and 5 activations, 6 and 7 weights. The intrinsics take numerals alone.
+// tile's), 4 activations, 6 and 7 weights; 5 for the activations of a second tile with other rows. The fewer
+// are in use the better: while the core's other hardware thread uses tiles too, there are few registers left
+// to rename them to, and 8 in use take 22 ns a product where 7 take 15 (6 if the other thread does not). The
+// intrinsics take numerals alone.
 
 struct Bf16 {
   using Sum = Vec;
@@ -33,6 +36,10 @@ struct Bf16 {
     _tile_dpbf16ps(1, 4, 7);
   }
   static QUIRE_INLINE void second() {
+    _tile_dpbf16ps(2, 4, 6);
+    _tile_dpbf16ps(3, 4, 7);
+  }
+  static QUIRE_INLINE void shorter_second() {
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
@@ -46,6 +53,10 @@ struct Int8 {
     _tile_dpbssd(1, 4, 7);
   }
   static QUIRE_INLINE void second() {
+    _tile_dpbssd(2, 4, 6);
+    _tile_dpbssd(3, 4, 7);
+  }
+  static QUIRE_INLINE void shorter_second() {
     _tile_dpbssd(2, 5, 6);
     _tile_dpbssd(3, 5, 7);
   }
@@ -105,7 +116,9 @@ struct Stretch {
   bool fetch;  // the weights come from memory: ask for those ahead
 };
 
-template <class Dot, bool kTwo>
+enum class Second { kNone, kSame, kShorter };
+
+template <class Dot, Second kSecond>
 QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte* x1, size_t stride1,
                            const Stretch& at) {
   const std::byte* w = at.w;
@@ -117,11 +130,14 @@ QUIRE_INLINE void multiply(const std::byte* x0, size_t stride0, const std::byte*
     _tile_loadd(7, w + kTileRowBytes, kRowStride);
     _tile_loadd(4, x0, kTileRowBytes);
     Dot::first();
-    if constexpr (kTwo) {
-      _tile_loadd(5, x1, kTileRowBytes);
+    if constexpr (kSecond == Second::kSame) {
+      _tile_loadd(4, x1, kTileRowBytes);
       Dot::second();
-      x1 += stride1;
+    } else if constexpr (kSecond == Second::kShorter) {
+      _tile_loadd(5, x1, kTileRowBytes);
+      Dot::shorter_second();
     }
+    x1 += stride1;
   }
 }
 
@@ -185,10 +201,13 @@ void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, con
       _tile_loadd(3, y1 + kLanes, y_stride);
     }
   }
-  if (two) {
-    multiply<Dot, true>(x + at.step * stride0, stride0, x1, stride1, at);
+  x += at.step * stride0;
+  if (!two) {
+    multiply<Dot, Second::kNone>(x, stride0, x, 0, at);
+  } else if (rows.second == rows.first) {
+    multiply<Dot, Second::kSame>(x, stride0, x1, stride1, at);
   } else {
-    multiply<Dot, false>(x + at.step * stride0, stride0, nullptr, 0, at);
+    multiply<Dot, Second::kShorter>(x, stride0, x1, stride1, at);
   }
   alignas(64) float sums[2 * kTileRows * kPanelWidth];
   const bool in_place = !at.last || (!Dot::kScaled && args.bias == nullptr && column + kPanelWidth <= args.n);
@@ -206,11 +225,11 @@ void multiply_block(const MatmulArgs& args, const Rows& rows, size_t column, con
   if (two) finish<Dot>(args, to1, kPanelWidth, rows.begin + rows.first, rows.second, column);
 }
 
-/// Calls visit(rows) for pairs of row tiles that cover the rows.
+/// Calls visit(rows) for pairs of row tiles that cover the rows [begin, end).
 template <class Visit>
-QUIRE_INLINE void for_row_pairs(size_t m, Shapes& shapes, const Visit& visit) {
-  for (size_t row = 0; row < m; row += 2 * kTileRows) {
-    const size_t left = m - row;
+QUIRE_INLINE void for_row_pairs(size_t begin, size_t end, Shapes& shapes, const Visit& visit) {
+  for (size_t row = begin; row < end; row += 2 * kTileRows) {
+    const size_t left = end - row;
     const size_t first = left < kTileRows ? left : kTileRows;
     const size_t rest = left - first;
     const Rows rows = {row, first, rest < kTileRows ? rest : kTileRows};
@@ -219,34 +238,43 @@ QUIRE_INLINE void for_row_pairs(size_t m, Shapes& shapes, const Visit& visit) {
   }
 }
 
+/// Panels against a block of rows, K in chunks.
+template <class Dot>
+void matmul_rows(const MatmulArgs& args, size_t first_panel, size_t last_panel, size_t begin, size_t end,
+                 size_t chunk, Shapes& shapes) {
+  const size_t steps = args.k / (Dot::kScaled ? 64 : 32);
+  for (size_t step = 0; step < steps; step += chunk) {
+    const size_t count = steps - step < chunk ? steps - step : chunk;
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+      for_row_pairs(begin, end, shapes, [&](const Rows& rows) {
+        multiply_block<Dot>(args, rows, panel * kPanelWidth,
+                            {.w = args.panels + panel * args.panel_bytes + step * kStepBytes,
+                             .step = step,
+                             .count = count,
+                             .last = step + count == steps,
+                             .fetch = rows.begin == begin});
+      });
+    }
+  }
+}
+
 template <class Dot>
 void matmul_tiles(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
   Shapes shapes;
   const size_t steps = args.k / (Dot::kScaled ? 64 : 32);
-  const size_t whole = args.n / kPanelWidth;  // panels with all their outputs
   const bool cut = args.m > 2 * kTileRows && args.m * steps * kTileRowBytes > kRowsBytes;
-  for (size_t panel = first_panel; panel < last_panel;) {
-    const bool alone = !cut || panel >= whole;
-    size_t end = alone ? panel + 1 : panel + kGroupPanels;
-    if (!alone && end > whole) end = whole;
-    if (end > last_panel) end = last_panel;
-    const size_t chunk = alone ? steps : kChunkSteps;
-    size_t step = 0;
-    do {
-      const size_t count = steps - step < chunk ? steps - step : chunk;
-      for_row_pairs(args.m, shapes, [&](const Rows& rows) {
-        for (size_t i = panel; i < end; ++i) {
-          multiply_block<Dot>(args, rows, i * kPanelWidth,
-                              {.w = args.panels + i * args.panel_bytes + step * kStepBytes,
-                               .step = step,
-                               .count = count,
-                               .last = step + count == steps,
-                               .fetch = rows.begin == 0});
-        }
-      });
-      step += count;
-    } while (step < steps);
-    panel = end;
+  const size_t chunk = cut && steps > kChunkSteps ? kChunkSteps : steps;
+  const size_t block =
+      cut ? kRowsBytes / (chunk * kTileRowBytes) / (2 * kTileRows) * (2 * kTileRows) : args.m;
+  // Between chunks the sums wait in y: a panel that has not all its outputs takes K at once.
+  const size_t whole = args.n / kPanelWidth < last_panel ? args.n / kPanelWidth : last_panel;
+  for (size_t begin = 0; begin < args.m; begin += block) {
+    const size_t end = args.m - begin < block ? args.m : begin + block;
+    if (first_panel < whole) matmul_rows<Dot>(args, first_panel, whole, begin, end, chunk, shapes);
+    if (whole < last_panel) {
+      matmul_rows<Dot>(args, whole > first_panel ? whole : first_panel, last_panel, begin, end, steps,
+                       shapes);
+    }
   }
 }
 
@@ -273,7 +301,7 @@ void matmul_int4_tiles(const MatmulArgs& args, size_t first_panel, size_t last_p
         avx512::Int4::group(from + i * kInt4GroupBytes,
                             reinterpret_cast<int8_t*>(args.scratch) + i * kTileBytes);
       }
-      for_row_pairs(args.m, shapes, [&](const Rows& rows) {
+      for_row_pairs(0, args.m, shapes, [&](const Rows& rows) {
         multiply_block<Int8>(
             args, rows, panel * kPanelWidth,
             {.w = args.scratch, .step = step, .count = count, .last = step + count == steps, .fetch = false});
