@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint32_t kRowsPerTile = 32;  // query heads x tokens that share the reading of K and V
 constexpr size_t kConvertChunk = 256;  // elements
+constexpr size_t kLine = 64;
 
 /// Calls body(seq, first token of it, number) for the tokens [begin, end) of the batch's numbering.
 template <class Body>
@@ -97,6 +98,25 @@ constexpr size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+/// The spans of keys that consecutive tokens see.
+struct Spans {
+  uint32_t first;
+  uint32_t count;
+};
+Spans spans_of(uint32_t first_position, uint32_t num_tokens, uint32_t window) {
+  const uint32_t first_key = window != 0 && first_position >= window ? first_position - window + 1 : 0;
+  const uint32_t first = first_key / cpu::kSpanKeys;
+  return {first, (first_position + num_tokens - 1) / cpu::kSpanKeys - first + 1};
+}
+
+size_t most_spans(std::span<const AttentionSeq> seqs, uint32_t window) {
+  uint32_t most = 1;
+  for (const AttentionSeq& seq : seqs) {
+    if (seq.num_rows > 0) most = std::max(most, spans_of(seq.first_position, seq.num_rows, window).count);
+  }
+  return most;
+}
+
 }  // namespace
 
 void write_kv(KernelContext& context, const KvLayout& layout, std::byte* cache,
@@ -120,20 +140,32 @@ void write_kv(KernelContext& context, const KvLayout& layout, std::byte* cache,
 void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo) {
-  const size_t index = layout.dtype == DType::kI8 ? 3 : cpu::float_index(layout.dtype);
-  const auto run = cpu::table(context.isa).attention[index];
   const uint32_t group = params.num_heads / layout.num_kv_heads;
   const uint32_t tokens_per_tile = std::max(1U, kRowsPerTile / group);
-  const size_t index_bytes = round_up(seqs.size() * sizeof(size_t), 64);
   const size_t padded_dim = round_up(layout.head_dim, 16);
+  const size_t rows = size_t{tokens_per_tile} * group;
+  const size_t index_bytes = round_up(seqs.size() * sizeof(size_t), kLine);
   const size_t thread_bytes =
-      round_up(cpu::attention_scratch_floats(size_t{tokens_per_tile} * group, padded_dim) * 4, 64);
-  context.scratch.reserve(index_bytes + context.pool.num_threads() * thread_bytes);
-  auto* first_tile = context.scratch.as<size_t>();
-  const size_t tiles = number_tiles(seqs, tokens_per_tile, first_tile);
+      round_up(cpu::attention_scratch_floats(rows, padded_dim) * sizeof(float), kLine);
+  const size_t threads_bytes = context.pool.num_threads() * thread_bytes;
+  context.scratch.reserve(index_bytes + threads_bytes);
+  const size_t tiles = number_tiles(seqs, tokens_per_tile, context.scratch.as<size_t>());
+  const size_t items = tiles * layout.num_kv_heads;
+  const cpu::KernelTable& kernels = cpu::table(context.isa);
+  // Too few items to keep the threads busy: they share the spans of each.
+  const size_t spans = kernels.merge_spans != nullptr && items < 2 * context.pool.num_threads()
+                           ? most_spans(seqs, params.window)
+                           : 1;
+  const size_t span_floats = rows * cpu::partial_floats(padded_dim);
+  if (spans > 1) {
+    context.scratch.reserve(index_bytes + threads_bytes + items * spans * span_floats * sizeof(float));
+    number_tiles(seqs, tokens_per_tile, context.scratch.as<size_t>());
+  }
+  const auto* first_tile = context.scratch.as<size_t>();
   std::byte* thread_scratch = context.scratch.data() + index_bytes;
+  auto* partials = reinterpret_cast<float*>(thread_scratch + threads_bytes);
 
-  const auto attend = [&](size_t item, uint32_t thread) {
+  const auto args_of = [&](size_t item, uint32_t thread) {
     // Later tiles see more keys: they go first, so that no long one is left for the end.
     const size_t tile = tiles - 1 - item / layout.num_kv_heads;
     const auto which =
@@ -143,28 +175,49 @@ void paged_attention(KernelContext& context, const KvLayout& layout, const std::
     const auto token = static_cast<uint32_t>(tile - first_tile[which]) * tokens_per_tile;
     const size_t row = size_t{seq.first_row} + token;
     const size_t head_offset = size_t{kv_head} * group * layout.head_dim;
-    run({.cache = cache,
-         .block_table = seq.block_table.data(),
-         .block_bytes = layout.block_bytes(),
-         .block_size = layout.block_size,
-         .num_kv_heads = layout.num_kv_heads,
-         .head_dim = layout.head_dim,
-         .kv_head = kv_head,
-         .group = group,
-         .num_tokens = std::min(tokens_per_tile, seq.num_rows - token),
-         .first_position = seq.first_position + token,
-         .window = params.window,
-         .scale = params.scale,
-         .soft_cap = params.soft_cap,
-         .q = q + row * ldq + head_offset,
-         .ldq = ldq,
-         .out = out + row * ldo + head_offset,
-         .ldo = ldo,
-         .padded_dim = padded_dim,
-         .scratch = reinterpret_cast<float*>(thread_scratch + thread * thread_bytes)});
+    return cpu::AttentionArgs{.cache = cache,
+                              .block_table = seq.block_table.data(),
+                              .block_bytes = layout.block_bytes(),
+                              .block_size = layout.block_size,
+                              .num_kv_heads = layout.num_kv_heads,
+                              .head_dim = layout.head_dim,
+                              .kv_head = kv_head,
+                              .group = group,
+                              .num_tokens = std::min(tokens_per_tile, seq.num_rows - token),
+                              .first_position = seq.first_position + token,
+                              .window = params.window,
+                              .scale = params.scale,
+                              .soft_cap = params.soft_cap,
+                              .q = q + row * ldq + head_offset,
+                              .ldq = ldq,
+                              .out = out + row * ldo + head_offset,
+                              .ldo = ldo,
+                              .padded_dim = padded_dim,
+                              .scratch = reinterpret_cast<float*>(thread_scratch + thread * thread_bytes)};
   };
-  context.pool.parallel_for(tiles * layout.num_kv_heads, 1, [&](size_t begin, size_t end, uint32_t thread) {
-    for (size_t item = begin; item < end; ++item) attend(item, thread);
+  const auto run = kernels.attention[layout.dtype == DType::kI8 ? 3 : cpu::float_index(layout.dtype)];
+  const auto for_each = [&](size_t count, const auto& body) {
+    context.pool.parallel_for(count, 1, [&](size_t begin, size_t end, uint32_t thread) {
+      for (size_t i = begin; i < end; ++i) body(i, thread);
+    });
+  };
+  if (spans == 1) {
+    for_each(items, [&](size_t item, uint32_t thread) { run(args_of(item, thread)); });
+    return;
+  }
+  for_each(items * spans, [&](size_t i, uint32_t thread) {
+    cpu::AttentionArgs args = args_of(i / spans, thread);
+    const Spans of = spans_of(args.first_position, args.num_tokens, args.window);
+    if (i % spans >= of.count) return;
+    args.span = of.first + static_cast<uint32_t>(i % spans);
+    args.partials = partials + i / spans * spans * span_floats +
+                    i % spans * args.num_tokens * group * cpu::partial_floats(padded_dim);
+    run(args);
+  });
+  for_each(items, [&](size_t item, uint32_t thread) {
+    const cpu::AttentionArgs args = args_of(item, thread);
+    const Spans of = spans_of(args.first_position, args.num_tokens, args.window);
+    kernels.merge_spans(args, partials + item * spans * span_floats, of.count);
   });
 }
 

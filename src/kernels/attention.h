@@ -47,8 +47,10 @@ struct AttentionParams {
 
 /// Causal attention of q [rows, num_heads * head_dim] (stride ldq) over the K/V already written, into
 /// out [rows, num_heads * head_dim] (stride ldo). Online softmax (Milakov and Gimelshein 2018; Dao et al.
-/// 2022) over tiles of 16 keys at fixed absolute positions, combined in ascending order: a row's result does
-/// not depend on the batch, the chunking, the block size, the threads or where the blocks lie.
+/// 2022) over tiles of 16 keys at fixed absolute positions, combined in ascending order, and so the spans of
+/// 1,024 keys that several threads share where there is nothing else to share (Dao et al. 2023,
+/// "Flash-Decoding"): a row's result does not depend on the batch, the chunking, the block size, the threads
+/// or where the blocks lie.
 void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo);

@@ -236,6 +236,42 @@ TEST_P(Attention, ARowDoesNotDependOnTheMannerItIsComputedIn) {
   }
 }
 
+std::vector<Shape> long_shapes() {
+  std::vector<Shape> all;
+  for (const uint32_t window : {0, 30, 1024, 1500}) all.push_back({16, 1, 2, window, DType::kBF16});
+  all.push_back({20, 1, 1, 0, DType::kI8});
+  return all;
+}
+
+/// The levels above have the attention of AVX-512.
+bool has_its_own_attention(IsaLevel level) { return level <= IsaLevel::kAvx512; }
+
+TEST_P(Attention, LongContextsAreCloseToDouble) {
+  if (!has_its_own_attention(GetParam())) return;
+  for (const Shape& shape : long_shapes()) {
+    const Sequence sequence(shape.window, shape, 2300);
+    const std::span<const Sequence> one(&sequence, 1);
+    expect_close_to_double(shape, sequence, PagedRun(GetParam(), shape, {.chunk = 2300}, one).run()[0]);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Attention, LongContextsDoNotDependOnWhoSharesTheirSpans) {
+  if (!has_its_own_attention(GetParam())) return;
+  for (const Shape& shape : long_shapes()) {
+    const Sequence sequence(shape.window + 1, shape, 2300);
+    const std::span<const Sequence> one(&sequence, 1);
+    const std::vector<float> expected = PagedRun(GetParam(), shape, {.chunk = 2300}, one).run()[0];
+    for (const Manner& manner :
+         {Manner{1, 16, true, 2}, Manner{19, 32, true, 4}, Manner{1000, 16, false, 16}}) {
+      const std::vector<float> found = PagedRun(GetParam(), shape, manner, one).run()[0];
+      ASSERT_TRUE(same_bits(found.data(), expected.data(), found.size()))
+          << dtype_name(shape.dtype) << " window " << shape.window << ", chunks of " << manner.chunk << ", "
+          << manner.threads << " threads";
+    }
+  }
+}
+
 TEST_P(Attention, ARowDoesNotDependOnOtherSequences) {
   const Shape shape{64, 2, 4, 0, DType::kBF16};
   std::vector<Sequence> sequences;

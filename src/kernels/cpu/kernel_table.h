@@ -17,6 +17,9 @@ namespace quire::cpu {
 inline constexpr size_t kPanelWidth = 32;
 /// Keys side by side in a K tile of KvLayout.
 inline constexpr uint32_t kTileKeys = 16;
+/// Keys, from a multiple of it on, that attention goes through by themselves. What the spans give is merged
+/// in ascending order, whether one thread goes through all of them or several do.
+inline constexpr uint32_t kSpanKeys = 1024;
 
 /// K is padded with zeros to a multiple of this in a panel and in the rows of x.
 constexpr size_t padded_k(WeightFormat format, size_t k) {
@@ -109,9 +112,15 @@ struct AttentionArgs {
   size_t ldq = 0;
   float* out = nullptr;
   size_t ldo = 0;
-  size_t padded_dim = 0;     // head_dim rounded up to a multiple of 16
+  size_t padded_dim = 0;  // head_dim rounded up to a multiple of 16
+  // Only this span, whose results are left in `partials` instead of `out`: for each row padded_dim numbers,
+  // its maximum and its sum, partial_floats(padded_dim) apart. Null: all spans, into `out`.
+  uint32_t span = 0;
+  float* partials = nullptr;
   float* scratch = nullptr;  // this thread's own: attention_scratch_floats(num_tokens * group, padded_dim)
 };
+
+constexpr size_t partial_floats(size_t padded_dim) { return padded_dim + 16; }
 
 struct KernelTable {
   // [0] f32, [1] f16, [2] bf16: see float_index.
@@ -122,6 +131,9 @@ struct KernelTable {
   /// value is not finite. All levels give the same.
   float (*quantize)(const float* x, int8_t* to, size_t count);
   void (*attention[4])(const AttentionArgs& args);  // [3] int8
+  /// Merges the partials of consecutive spans, one span's rows after the other's, into args.out; they are
+  /// lost. Null: the level does not take spans one by one.
+  void (*merge_spans)(const AttentionArgs& args, float* partials, size_t num_spans);
 
   void (*rms_norm)(const float* x, size_t ldx, const float* weight, float eps, float* y, size_t ldy,
                    size_t rows, size_t width);

@@ -264,6 +264,7 @@ const KernelTable& reference_table() {
                  {matmul_integers<int4_weight>, RowForm::kInt8}},
       .quantize = quantize_int8,
       .attention = {attention<F32>, attention<F16>, attention<Bf16>, attention<I8>},
+      .merge_spans = nullptr,
       .rms_norm = rms_norm,
       .add_in_place = add_in_place,
       .scale_in_place = scale_in_place,

@@ -7,9 +7,10 @@
 
 namespace quire::cpu {
 
-/// Per row: scaled q, output accumulator (both padded), 16 weights, running maximum, running sum, rescale.
+/// Per row: scaled q, output accumulator (both padded), 16 weights, running maximum, running sum, rescale;
+/// and what the spans before gave.
 constexpr size_t attention_scratch_floats(size_t rows, size_t padded_dim) {
-  return rows * (2 * padded_dim + kTileKeys + 3);
+  return rows * (2 * padded_dim + kTileKeys + 3 + partial_floats(padded_dim));
 }
 
 /// Where a float type stands in the table's arrays.

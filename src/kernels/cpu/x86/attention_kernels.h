@@ -11,6 +11,7 @@
 //   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys
 //   rescale = exp(old maximum - new maximum), times the sum and the output (by 1 it is left out)
 //   output  = output + weight * V[key], keys ascending and only those that the row sees
+// in each span of kSpanKeys keys; then the spans' maxima, sums and outputs are merged in ascending order.
 namespace quire::cpu {
 
 template <class V>
@@ -247,11 +248,17 @@ void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
 }
 
 template <class V>
-void start_rows(const AttentionArgs& args, const AttentionRows<V>& rows, size_t count) {
+void scale_queries(const AttentionArgs& args, const AttentionRows<V>& rows, size_t count) {
   for (size_t row = 0; row < count; ++row) {
     const float* q = args.q + row / args.group * args.ldq + row % args.group * args.head_dim;
     float* scaled = rows.q + row * rows.padded_dim;
     for (size_t d = 0; d < args.head_dim; ++d) scaled[d] = q[d] * args.scale;
+  }
+}
+
+template <class V>
+void start_rows(const AttentionRows<V>& rows, size_t count) {
+  for (size_t row = 0; row < count; ++row) {
     for (size_t d = 0; d < rows.padded_dim; d += V::kLanes) {
       V::store(rows.out + row * rows.padded_dim + d, V::zero());
     }
@@ -260,15 +267,71 @@ void start_rows(const AttentionArgs& args, const AttentionRows<V>& rows, size_t 
   }
 }
 
+/// A row's result of one span, or of all so far. A sum of 0: it sees none of the keys.
 template <class V>
-void finish_rows(const AttentionArgs& args, const AttentionRows<V>& rows, size_t count) {
-  for (size_t row = 0; row < count; ++row) {
-    const float* from = rows.out + row * rows.padded_dim;
-    float* out = args.out + row / args.group * args.ldo + row % args.group * args.head_dim;
-    const V sum = V::set1(rows.sum[row]);
-    size_t d = 0;
-    for (; d + V::kLanes <= args.head_dim; d += V::kLanes) V::store(out + d, V::div(V::load(from + d), sum));
-    if (d < args.head_dim) V::store(out + d, V::div(V::load(from + d), sum), args.head_dim - d);
+struct Partial {
+  float* out;  // [padded_dim]
+  float* max;
+  float* sum;
+};
+
+template <class V>
+inline __attribute__((always_inline)) Partial<V> partial_of(const AttentionRows<V>& rows, size_t row) {
+  return {rows.out + row * rows.padded_dim, rows.max + row, rows.sum + row};
+}
+/// As AttentionArgs::partials has them.
+template <class V>
+inline __attribute__((always_inline)) Partial<V> partial_at(float* partials, size_t row, size_t padded_dim) {
+  float* at = partials + row * partial_floats(padded_dim);
+  return {at, at + padded_dim, at + padded_dim + 1};
+}
+
+template <class V>
+void copy_partial(const Partial<V>& to, const Partial<V>& from, size_t padded_dim) {
+  for (size_t d = 0; d < padded_dim; d += V::kLanes) V::store(to.out + d, V::load(from.out + d));
+  *to.max = *from.max;
+  *to.sum = *from.sum;
+}
+
+/// `span`, which comes after those in `total`, joins them.
+template <class V>
+void merge(const Partial<V>& total, const Partial<V>& span, size_t padded_dim) {
+  if (*span.sum == 0.0F) return;
+  if (*total.sum == 0.0F) return copy_partial(total, span, padded_dim);
+  const float max = *span.max > *total.max ? *span.max : *total.max;
+  const V before = vec_exp(V::set1(*total.max - max));
+  const V now = vec_exp(V::set1(*span.max - max));
+  *total.max = max;
+  *total.sum = *total.sum * V::first_lane(before) + *span.sum * V::first_lane(now);
+  for (size_t d = 0; d < padded_dim; d += V::kLanes) {
+    V::store(total.out + d, V::fma(V::load(span.out + d), now, V::mul(V::load(total.out + d), before)));
+  }
+}
+
+template <class V>
+void finish_row(const AttentionArgs& args, size_t row, const Partial<V>& total) {
+  float* out = args.out + row / args.group * args.ldo + row % args.group * args.head_dim;
+  const V sum = V::set1(*total.sum);
+  size_t d = 0;
+  for (; d + V::kLanes <= args.head_dim; d += V::kLanes)
+    V::store(out + d, V::div(V::load(total.out + d), sum));
+  if (d < args.head_dim) V::store(out + d, V::div(V::load(total.out + d), sum), args.head_dim - d);
+}
+
+/// The tiles of keys [base, end), all in one span, for the rows that see them.
+template <class V, class Format>
+void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t base, uint32_t end_key) {
+  uint32_t begin =
+      0;  // tokens before it lie before the tile, those from `end` on have it behind their window
+  TilePointers<V, Format> tile = find_tile<V, Format>(args, base);
+  for (; base < end_key; base += kTileKeys) {
+    while (visible<V>(args, begin, base).end == 0) ++begin;
+    uint32_t end = begin + 1;
+    while (end < args.num_tokens && visible<V>(args, end, base).end != 0) ++end;
+    TilePointers<V, Format> next = tile;
+    if (end_key - base > kTileKeys) next = find_tile<V, Format>(args, base + kTileKeys);
+    attend_tile<V, Format>(args, rows, begin, end, base, tile, next);
+    tile = next;
   }
 }
 
@@ -284,23 +347,55 @@ void attention(const AttentionArgs& args) {
   rows.max = free += count * kTileKeys;
   rows.sum = free += count;
   rows.rescale = free += count;
-  start_rows(args, rows, count);
+  float* totals = free += count;
+  scale_queries(args, rows, count);
 
-  const uint32_t last_position = args.first_position + args.num_tokens - 1;
-  uint32_t base = first_key<V>(args, args.first_position) / kTileKeys * kTileKeys;
-  uint32_t begin =
-      0;  // tokens before it lie before the tile, those from `end` on have it behind their window
-  TilePointers<V, Format> tile = find_tile<V, Format>(args, base);
-  for (; base <= last_position; base += kTileKeys) {
-    while (visible<V>(args, begin, base).end == 0) ++begin;
-    uint32_t end = begin + 1;
-    while (end < args.num_tokens && visible<V>(args, end, base).end != 0) ++end;
-    TilePointers<V, Format> next = tile;
-    if (last_position - base >= kTileKeys) next = find_tile<V, Format>(args, base + kTileKeys);
-    attend_tile<V, Format>(args, rows, begin, end, base, tile, next);
-    tile = next;
+  const uint32_t end = args.first_position + args.num_tokens;
+  const uint32_t first = first_key<V>(args, args.first_position) / kTileKeys * kTileKeys;
+  const auto run = [&](uint32_t span) {
+    const uint32_t begin = span * kSpanKeys;
+    start_rows(rows, count);
+    attend_span<V, Format>(args, rows, first > begin ? first : begin,
+                           end - begin < kSpanKeys ? end : begin + kSpanKeys);
+  };
+  const auto for_rows = [&](const auto& each) {
+    for (size_t row = 0; row < count; ++row) each(row, partial_of(rows, row));
+  };
+  const auto keep = [&](float* partials) {
+    for_rows([&](size_t row, const Partial<V>& from) {
+      copy_partial(partial_at<V>(partials, row, args.padded_dim), from, args.padded_dim);
+    });
+  };
+  if (args.partials != nullptr) {
+    run(args.span);
+    return keep(args.partials);
   }
-  finish_rows(args, rows, count);
+  uint32_t span = first / kSpanKeys;
+  const uint32_t last_span = (end - 1) / kSpanKeys;
+  run(span);
+  if (span == last_span) {
+    return for_rows([&](size_t row, const Partial<V>& all) { finish_row(args, row, all); });
+  }
+  keep(totals);
+  while (++span <= last_span) {
+    run(span);
+    for_rows([&](size_t row, const Partial<V>& from) {
+      merge(partial_at<V>(totals, row, args.padded_dim), from, args.padded_dim);
+    });
+  }
+  for (size_t row = 0; row < count; ++row) finish_row(args, row, partial_at<V>(totals, row, args.padded_dim));
+}
+
+template <class V>
+void merge_spans(const AttentionArgs& args, float* partials, size_t num_spans) {
+  const size_t count = size_t{args.num_tokens} * args.group;
+  for (size_t row = 0; row < count; ++row) {
+    const Partial<V> total = partial_at<V>(partials, row, args.padded_dim);
+    for (size_t span = 1; span < num_spans; ++span) {
+      merge(total, partial_at<V>(partials, span * count + row, args.padded_dim), args.padded_dim);
+    }
+    finish_row(args, row, total);
+  }
 }
 
 }  // namespace quire::cpu

@@ -17,6 +17,7 @@ extern const KernelTable kTable = {
                {matmul_int4<IntegerKernel<SignedDot>, Int4>, RowForm::kInt8}},
     .quantize = quantize<Vec>,
     .attention = {attention<Vec, F32>, attention<Vec, F16>, attention<Vec, Bf16>, attention<Vec, I8>},
+    .merge_spans = merge_spans<Vec>,
     .rms_norm = rms_norm<Vec>,
     .add_in_place = add_in_place<Vec>,
     .scale_in_place = scale_in_place<Vec>,
