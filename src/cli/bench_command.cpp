@@ -137,6 +137,7 @@ void add_bench(CLI::App& app, Command& run) {
   bench->require_subcommand(1);
   add_throughput(*bench, run);
   add_bench_serve(*bench, run);
+  add_bench_ops(*bench, run);
   auto options = std::make_shared<LatencyOptions>();
   CLI::App* command = bench->add_subcommand(
       "latency", "Time of single steps: one prompt, and decoding of several sequences at once");

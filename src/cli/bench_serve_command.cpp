@@ -1,9 +1,15 @@
 // bench serve: requests over HTTP to a running server, ours or another that speaks OpenAI's API.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <csignal>
+#include <exception>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/resource.h>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -11,19 +17,24 @@
 #include <CLI/Formatter.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json.hpp>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/load_client.h"
+#include "cli/load_page.h"
+#include "cli/load_report.h"
+#include "cli/machine.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
 #include "cli/workload_options.h"
-#include "sim/report.h"
+#include "record/display_text.h"
 
 namespace quire::cli {
 namespace {
@@ -36,44 +47,51 @@ struct Options {
   std::string url = "http://127.0.0.1:8000";
   std::string model;
   std::string api_key;
+  std::string endpoint = "completions";
+  bool words = false;
+  bool stop_at_eos = false;
   uint32_t concurrency = 0;  // 0: as they arrive
   uint32_t vocab_size = 1000;
-  double slo_tpot_ms = 200;
+  double timeout = 600;
+  std::optional<double> slo_ttft;
+  std::optional<double> slo_tpot;
   bool as_json = false;
+  std::string html;
+  LoadFacts given;  // the flags of the command line
+
+  bool is_chat() const { return endpoint == "chat"; }
 };
 
-/// What the requests came to, added up as they end.
-struct Totals {
-  std::vector<Nanos> ttft;
-  std::vector<Nanos> tpot;
-  std::vector<Nanos> gaps;
-  std::vector<Nanos> e2e;
-  uint64_t prompt_tokens = 0;
-  uint64_t output_tokens = 0;
-  uint64_t failed = 0;
-  uint64_t good = 0;
-  std::string first_error;
+/// Short words that most tokenizers know as a token each.
+constexpr std::array<const char*, 64> kWords = {
+    "the",  "of",   "and",   "to",    "in",    "that", "was",  "he",  "it",    "his",  "with",
+    "as",   "for",  "had",   "you",   "not",   "be",   "her",  "is",  "but",   "at",   "on",
+    "she",  "by",   "which", "have",  "or",    "from", "this", "him", "all",   "were", "they",
+    "are",  "my",   "so",    "one",   "we",    "me",   "no",   "an",  "there", "who",  "been",
+    "what", "when", "if",    "would", "their", "will", "them", "out", "up",    "more", "said",
+    "into", "then", "do",    "could", "time",  "some", "like", "any", "day"};
 
-  void add(const StreamedAnswer& answer, Nanos arrival, Nanos deadline, Nanos slo_tpot) {
-    if (!answer.error.empty() || answer.first < 0) {
-      ++failed;
-      if (first_error.empty()) first_error = answer.error.empty() ? "an answer without text" : answer.error;
-      return;
-    }
-    prompt_tokens += answer.prompt_tokens;
-    output_tokens += answer.tokens;
-    ttft.push_back(answer.first - arrival);
-    e2e.push_back(answer.last - arrival);
-    gaps.insert(gaps.end(), answer.gaps.begin(), answer.gaps.end());
-    Nanos each = 0;
-    if (answer.tokens > 1) {
-      each = (answer.last - answer.first) / (answer.tokens - 1);
-      tpot.push_back(each);
-    }
-    good += answer.first - arrival <= deadline && each <= slo_tpot ? 1 : 0;
+std::string words_of(const std::vector<TokenId>& tokens) {
+  std::string text;
+  for (const TokenId token : tokens) {
+    if (!text.empty()) text += ' ';
+    text += kWords[static_cast<size_t>(token) % kWords.size()];
   }
-};
+  return text;
+}
 
+/// The name that a server gives its first model.
+std::string first_model(const std::string& models, const std::string& url) {
+  boost::system::error_code bad;
+  const json::value root = json::parse(models, bad);
+  const json::value* id = bad ? nullptr : root.find_pointer("/data/0/id", bad);
+  if (id == nullptr || !id->is_string()) {
+    throw Error(fmt::format("{}/v1/models names no model; --model says which to ask for", url));
+  }
+  return std::string(id->get_string());
+}
+
+/// Sends the requests and keeps what came of each.
 class LoadGenerator {
  public:
   LoadGenerator(const Options& options, const Workload& workload)
@@ -83,28 +101,46 @@ class LoadGenerator {
         model_(options.model),
         progress_("requests", workload.requests.size()) {}
 
-  /// Seconds that it took.
-  double run() {
+  /// Until all have ended, or a signal says that it is enough.
+  void run() {
     std::exception_ptr failed;
-    asio::co_spawn(io_, drive(), [&](std::exception_ptr error) { failed = error; });
+    signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
+      if (cancelled) return;
+      signal_ = signal;
+      io_.stop();
+    });
+    asio::co_spawn(io_, drive(), [&](std::exception_ptr error) {
+      failed = error;
+      if (failed) io_.stop();
+    });
     io_.run();
+    progress_.hide();
     if (failed) std::rethrow_exception(failed);
-    return static_cast<double>(std::max<Nanos>(1, last_end_ - start_)) / 1e9;
+    if (signal_ != 0) last_end_ = clock_.now();
   }
-  const Totals& totals() const { return totals_; }
+  const std::vector<LoadSample>& samples() const { return samples_; }
+  Nanos elapsed() const { return last_end_ - start_; }
   const std::string& model() const { return model_; }
+  /// The signal that ended it, or 0.
+  int signal() const { return signal_; }
 
  private:
+  LoadClient client() {
+    const auto patience = std::chrono::milliseconds(static_cast<int64_t>(options_.timeout * 1000));
+    return {io_, url_, options_.api_key, patience, clock_};
+  }
+
   asio::awaitable<void> drive() {
     if (model_.empty()) {
-      LoadClient client(io_, url_, options_.api_key, clock_);
-      const std::string models = co_await client.get("/v1/models");
-      model_ = json::parse(models).at("data").at(0).at("id").as_string();
+      LoadClient asking = client();
+      const std::string models = co_await asking.get("/v1/models");
+      model_ = first_model(models, options_.url);
     }
-    start_ = clock_.now();
+    start_ = last_end_ = clock_.now();
+    if (workload_.requests.empty()) signals_.cancel();
     if (options_.concurrency > 0) {
-      for (uint32_t i = 0; i < options_.concurrency; ++i)
-        asio::co_spawn(io_, one_after_the_other(), asio::detached);
+      const size_t clients = std::min<size_t>(options_.concurrency, workload_.requests.size());
+      for (size_t i = 0; i < clients; ++i) asio::co_spawn(io_, one_after_the_other(), asio::detached);
       co_return;
     }
     asio::steady_timer timer(io_);
@@ -116,27 +152,61 @@ class LoadGenerator {
   }
 
   asio::awaitable<void> one_after_the_other() {
-    LoadClient client(io_, url_, options_.api_key, clock_);
-    while (next_ < workload_.requests.size()) co_await request(client, next_++, clock_.now());
+    LoadClient own = client();
+    while (next_ < workload_.requests.size()) {
+      const size_t index = next_++;
+      co_await request(own, index, std::nullopt);
+    }
   }
 
   asio::awaitable<void> alone(size_t index) {
-    LoadClient client(io_, url_, options_.api_key, clock_);
-    co_await request(client, index, start_ + workload_.requests[index].arrival);
+    LoadClient own = client();
+    co_await request(own, index, start_ + workload_.requests[index].arrival);
   }
 
-  asio::awaitable<void> request(LoadClient& client, size_t index, Nanos arrival) {
-    const SimRequest& from = workload_.requests[index];
-    json::object body{{"model", model_},    {"max_tokens", from.output_length},
-                      {"ignore_eos", true}, {"temperature", 0},
-                      {"stream", true},     {"stream_options", {{"include_usage", true}}}};
-    json::array prompt;
-    for (const TokenId token : workload_.prompt(index)) prompt.emplace_back(token);
-    body["prompt"] = std::move(prompt);
-    const StreamedAnswer answer = co_await client.stream("/v1/completions", json::serialize(body));
-    totals_.add(answer, arrival, from.ttft_deadline, static_cast<Nanos>(options_.slo_tpot_ms * 1e6));
-    last_end_ = clock_.now();
+  std::string body_of(size_t index) const {
+    json::object body{{"model", model_},
+                      {"max_tokens", workload_.requests[index].output_length},
+                      {"temperature", 0},
+                      {"stream", true},
+                      {"stream_options", {{"include_usage", true}}}};
+    if (!options_.stop_at_eos) body["ignore_eos"] = true;
+    const std::vector<TokenId> tokens = workload_.prompt(index);
+    if (options_.is_chat()) {
+      json::array messages;
+      messages.push_back({{"role", "user"}, {"content", words_of(tokens)}});
+      body["messages"] = std::move(messages);
+    } else if (options_.words) {
+      body["prompt"] = words_of(tokens);
+    } else {
+      body["prompt"] = json::array(tokens.begin(), tokens.end());
+    }
+    return json::serialize(body);
+  }
+
+  /// Without an arrival it is when it is sent.
+  asio::awaitable<void> request(LoadClient& own, size_t index, std::optional<Nanos> due) {
+    std::string body = body_of(index);
+    const Nanos arrival = due.value_or(clock_.now());
+    const char* path = options_.is_chat() ? "/v1/chat/completions" : "/v1/completions";
+    StreamedAnswer answer = co_await own.stream(path, std::move(body));
+    last_end_ = std::max(last_end_, answer.end);
+    if (answer.first < 0) {
+      // Tokens that are no text, such as those that end a text.
+      answer.first = answer.end;
+      if (answer.tokens == 0 && answer.error.empty()) answer.error = "an answer without a token";
+    }
+    samples_.push_back({.arrival = arrival - start_,
+                        .first = answer.first - start_,
+                        .end = answer.end - start_,
+                        .prompt_tokens = answer.prompt_tokens,
+                        .tokens = answer.tokens,
+                        .wanted_tokens = workload_.requests[index].output_length,
+                        .tokens_said = answer.has_usage,
+                        .gaps = std::move(answer.gaps),
+                        .error = std::move(answer.error)});
     progress_.advance();
+    if (samples_.size() == workload_.requests.size()) signals_.cancel();
   }
 
   const Options& options_;
@@ -145,91 +215,190 @@ class LoadGenerator {
   std::string model_;
   Progress progress_;
   SteadyClock clock_;
-  asio::io_context io_{1};
-  Totals totals_;
+  std::vector<LoadSample> samples_;
   size_t next_ = 0;
   Nanos start_ = 0;
   Nanos last_end_ = 0;
+  int signal_ = 0;
+  asio::io_context io_{1};
+  asio::signal_set signals_{io_, SIGINT, SIGTERM};
 };
 
-void print(const Totals& totals, double elapsed, const std::string& model, bool as_json) {
-  const uint64_t finished = totals.ttft.size();
-  const double output_rate = static_cast<double>(totals.output_tokens) / elapsed;
-  const std::pair<const char*, Percentiles> times[] = {{"to the first token", percentiles(totals.ttft)},
-                                                       {"per further token", percentiles(totals.tpot)},
-                                                       {"between two pieces", percentiles(totals.gaps)},
-                                                       {"to the last token", percentiles(totals.e2e)}};
-  if (as_json) {
-    json::object root{{"model", model},
-                      {"finished", finished},
-                      {"failed", totals.failed},
-                      {"seconds", elapsed},
-                      {"prompt_tokens", totals.prompt_tokens},
-                      {"output_tokens", totals.output_tokens},
-                      {"output_tokens_per_second", output_rate},
-                      {"requests_per_second", static_cast<double>(finished) / elapsed},
-                      {"good_requests_per_second", static_cast<double>(totals.good) / elapsed}};
-    const char* const names[] = {"ttft_ns", "tpot_ns", "itl_ns", "e2e_ns"};
-    for (size_t i = 0; i < std::size(names); ++i) {
-      const Percentiles& of = times[i].second;
-      root[names[i]] = {
-          {"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
-    }
-    fmt::print("{}\n", json::serialize(root));
-    return;
+void print_report(const LoadReport& report) {
+  fmt::print("{} requests in {:.2f} s ({} failed): {:.1f} output tokens/s, {:.2f} requests/s\n",
+             report.finished, report.seconds(), report.failed, report.per_second(report.output_tokens),
+             report.per_second(report.finished));
+  fmt::print("{} tokens in, {} out{}\n", with_commas(report.prompt_tokens), with_commas(report.output_tokens),
+             report.tokens_said ? "" : " (pieces of text: the server does not say how many tokens)");
+  if (report.objective.any()) {
+    fmt::print("{} of {} within the objectives: {:.2f} requests/s\n", report.good, report.finished,
+               report.per_second(report.good));
   }
-  fmt::print("{} requests in {:.2f} s ({} failed): {:.1f} output tokens/s, {:.2f} requests/s\n", finished,
-             elapsed, totals.failed, output_rate, static_cast<double>(finished) / elapsed);
-  fmt::print("{} tokens in, {} out; {:.2f} requests/s within the objectives\n",
-             with_commas(totals.prompt_tokens), with_commas(totals.output_tokens),
-             static_cast<double>(totals.good) / elapsed);
+  const std::pair<const char*, Percentiles> times[] = {{"to the first token", report.ttft},
+                                                       {"per further token", report.tpot},
+                                                       {"between two pieces", report.itl},
+                                                       {"to the last token", report.e2e}};
   print_times(times);
 }
 
+/// What went wrong, on standard error.
+void print_complaints(const LoadReport& report) {
+  if (report.unfinished > 0) {
+    fmt::print(stderr, "quire: interrupted; {} of {} requests had not ended\n", report.unfinished,
+               report.requests);
+  }
+  if (report.short_answers > 0) {
+    fmt::print(stderr, "quire: {} answers were shorter than asked for\n", report.short_answers);
+  }
+  std::vector<std::pair<uint64_t, std::string>> errors;
+  for (const auto& [error, count] : report.errors) errors.emplace_back(count, error);
+  std::sort(errors.rbegin(), errors.rend());
+  constexpr size_t kMost = 5;
+  for (size_t i = 0; i < std::min(kMost, errors.size()); ++i) {
+    fmt::print(stderr, "quire: {} of {} requests failed: {}\n", errors[i].first, report.requests,
+               errors[i].second);
+  }
+  if (errors.size() > kMost) fmt::print(stderr, "quire: and {} other errors\n", errors.size() - kMost);
+}
+
+void write_page(const Options& options, const std::string& model, const LoadReport& report,
+                const std::vector<LoadSample>& samples) {
+  LoadFacts facts{
+      {"server", options.url},
+      {"model", valid_utf8(model)},
+      {"client's machine", machine_name()},
+      {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
+                              fmt::gmtime(std::chrono::system_clock::now()), QUIRE_VERSION)},
+      {"sent", options.concurrency > 0 ? fmt::format("by {} clients that take turns", options.concurrency)
+                                       : std::string("when they were due, however many were open")}};
+  if (options.workload.trace.empty()) {
+    const WorkloadOptions& workload = options.workload;
+    facts.emplace_back("prompts", workload.prompt.value_or(workload.default_prompt) + " tokens");
+    facts.emplace_back("answers", workload.output.value_or(workload.default_output) + " tokens");
+  }
+  for (const auto& [flag, value] : options.given) facts.emplace_back(flag, valid_utf8(value));
+  std::ofstream out(options.html, std::ios::binary | std::ios::trunc);
+  out << load_page(facts, report, samples) << std::flush;
+  if (!out) throw file_error(options.html, "cannot be written");
+}
+
+/// As many connections as the machine lets a process have.
+void allow_connections() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+std::optional<Nanos> nanos(const std::optional<double>& milliseconds) {
+  if (!milliseconds) return std::nullopt;
+  return static_cast<Nanos>(*milliseconds * 1e6);
+}
+
 int bench_serve(const Options& options) {
+  if (!options.html.empty() && !std::ofstream(options.html, std::ios::app)) {
+    throw file_error(options.html, "cannot be written");
+  }
   const Workload workload = make_workload(options.workload, options.vocab_size);
+  allow_connections();
   LoadGenerator load(options, workload);
-  const double elapsed = load.run();
-  const Totals& totals = load.totals();
-  print(totals, elapsed, load.model(), options.as_json);
-  if (totals.failed == 0) return 0;
-  fmt::print(stderr, "quire: {} requests failed; the first: {}\n", totals.failed, totals.first_error);
-  return 1;
+  load.run();
+  const LoadReport report = report_load(load.samples(), workload.requests.size(), load.elapsed(),
+                                        {nanos(options.slo_ttft), nanos(options.slo_tpot)});
+  if (options.as_json) {
+    json::object root{{"model", load.model()}, {"url", options.url}};
+    for (auto& [key, value] : to_json(report)) root[key] = value;
+    fmt::print("{}\n", json::serialize(root));
+  } else if (report.finished > 0) {
+    print_report(report);
+  }
+  std::fflush(stdout);
+  if (!options.html.empty()) write_page(options, load.model(), report, load.samples());
+  print_complaints(report);
+  if (load.signal() != 0) return 128 + load.signal();
+  return report.failed == 0 ? 0 : 1;
+}
+
+void add_server_options(CLI::App& command, Options& options) {
+  const char* group = "Server";
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return command.add_option(name, value, help)->group(group)->type_name(type);
+  };
+  add("--url", options.url, "http://HOST:PORT", "URL")->capture_default_str();
+  add("--model", options.model, "Default: the first that /v1/models names", "NAME");
+  add("--api-key", options.api_key, "Sent as a bearer token", "KEY");
+  add("--endpoint", options.endpoint, "completions, or chat: prompts as a user's message", "NAME")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"completions", "chat"}));
+  add("--timeout", options.timeout, "A request is given up when the server is silent for so many seconds",
+      "S")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e6));
+  command
+      .add_flag("--stop-at-eos", options.stop_at_eos,
+                "Let answers end where the model ends them; for servers that do not know ignore_eos")
+      ->group(group);
+}
+
+/// The flags as they were given, for the page; never the key.
+LoadFacts given_flags(const CLI::App& command) {
+  LoadFacts given;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || option->check_lname("api-key") || option->check_lname("url")) continue;
+    std::string values;
+    for (const std::string& value : option->results()) values += (values.empty() ? "" : " ") + value;
+    given.emplace_back(option->get_name(), values);
+  }
+  return given;
 }
 
 }  // namespace
 
 void add_bench_serve(CLI::App& bench, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand("serve", "A running server under load, over HTTP");
+  CLI::App* command = bench.add_subcommand(
+      "serve", "A running server under load over HTTP: quire's, or another with OpenAI's API");
   command->footer(
-      "\nPrompts are arbitrary tokens, sent as ids. Try, with quire serve MODEL in another terminal,\n"
+      "\nPrompts are arbitrary tokens, sent as ids. A request is good if it keeps to all of --slo-ttft and\n"
+      "--slo-tpot. Ctrl-C ends the load with the figures so far. Try, with quire serve MODEL in another "
+      "terminal,\n"
       "  quire bench serve --concurrency 64 --requests 64\n"
-      "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6");
-  command->add_option("--url", options->url, "The server")->capture_default_str()->type_name("URL");
-  command->add_option("--model", options->model, "Default: the first that /v1/models names")
-      ->type_name("NAME");
-  command->add_option("--api-key", options->api_key, "Sent as a bearer token")->type_name("KEY");
+      "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6 --slo-ttft 2000\n"
+      "  quire bench serve --trace trace.csv --trace-speed 4 --html load.html");
+  add_server_options(*command, *options);
+  auto* concurrency =
+      command
+          ->add_option("--concurrency", options->concurrency,
+                       "So many clients, each of which sends its next request when its last has ended, "
+                       "whenever they are due; 0: requests go when they are due, however many are open")
+          ->capture_default_str()
+          ->check(CLI::Range(0, 100000))
+          ->type_name("N");
+  auto* vocab = command->add_option("--vocab-size", options->vocab_size, "Prompts have ids below N")
+                    ->capture_default_str()
+                    ->check(CLI::Range(2, 1 << 24))
+                    ->type_name("N");
   command
-      ->add_option(
-          "--concurrency", options->concurrency,
-          "So many clients, each of which sends its next request when the last has ended; 0: requests "
-          "go when they arrive, however many are open")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 100000))
-      ->type_name("N");
-  command->add_option("--vocab-size", options->vocab_size, "Prompts have ids below N")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 24))
-      ->type_name("N");
+      ->add_flag("--words", options->words,
+                 "Prompts of so many short words instead of ids; the server says how many tokens they are")
+      ->excludes(vocab);
   command
-      ->add_option("--slo-tpot-ms", options->slo_tpot_ms,
-                   "Objective for each token after the first; the first one's is --ttft-deadline-ms")
-      ->capture_default_str()
+      ->add_option("--slo-ttft", options->slo_ttft, "Objective for the time to the first token, milliseconds")
+      ->check(CLI::Range(0.0, 1e9))
       ->type_name("MS");
-  command->add_flag("--json", options->as_json, "One JSON object");
+  command
+      ->add_option("--slo-tpot", options->slo_tpot, "Objective for the time per further token, milliseconds")
+      ->check(CLI::Range(0.0, 1e9))
+      ->type_name("MS");
+  command->add_flag("--json", options->as_json, "One JSON object; times in nanoseconds");
+  command->add_option("--html", options->html, "Write a page with plots too, one file without a network")
+      ->type_name("FILE");
   add_workload_options(*command, options->workload);
-  command->callback([options, &run] { run = [options] { return bench_serve(*options); }; });
+  for (const char* flag : {"--rate", "--burst"}) concurrency->excludes(command->get_option(flag));
+  command->callback([options, command, &run] {
+    options->given = given_flags(*command);
+    run = [options] { return bench_serve(*options); };
+  });
 }
 
 }  // namespace quire::cli
