@@ -71,7 +71,7 @@ class Timer {
 
   ThreadPool& pool() { return pool_; }
 
-  /// The peaks are those of right before.
+  /// The peaks are the better of right before and right after.
   template <class Body>
   Measured measure(IsaLevel level, WeightFormat format, double flops, double bytes, const Body& body) {
     Measured out{.flops = flops, .bytes = bytes};
@@ -88,6 +88,10 @@ class Timer {
     calls = static_cast<uint64_t>(std::clamp(wanted, 1.0, static_cast<double>(kMostCalls)));
     for (uint32_t i = 0; i < repeats_; ++i) {
       out.seconds.push_back(seconds_of(calls, body) / static_cast<double>(calls));
+    }
+    if (flops > 0) {
+      const Peaks after = probe_peaks(pool_, level, format);
+      out.peaks = {std::max(out.peaks.flops, after.flops), std::max(out.peaks.bytes, after.bytes)};
     }
     std::sort(out.seconds.begin(), out.seconds.end());
     return out;
@@ -346,8 +350,9 @@ void add_bench_ops(CLI::App& bench, Command& run) {
   CLI::App* command = bench.add_subcommand(
       "ops", "Each kernel by itself, at the shapes of Llama-3.2-1B, beside what the machine can do");
   command->footer(
-      "\nRight before each op it measures what the machine can do at that moment: \"% peak\" is of the best\n"
-      "multiply-add instruction of the level, \"% bandwidth\" of reading memory. Try\n"
+      "\nRight before and after each op it measures what the machine can do: \"% peak\" is of the best\n"
+      "multiply-add instruction of the level, \"% bandwidth\" of reading memory (an op whose data\n"
+      "stay in the cache goes beyond it). Try\n"
       "  quire bench ops --filter 'matmul/.*/int8/' --isa auto");
   command
       ->add_option("--filter", options->filter, "Only the ops in whose name this regular expression is found")

@@ -250,15 +250,14 @@ void print_complaints(const LoadReport& report) {
   if (report.short_answers > 0) {
     fmt::print(stderr, "quire: {} answers were shorter than asked for\n", report.short_answers);
   }
-  std::vector<std::pair<uint64_t, std::string>> errors;
-  for (const auto& [error, count] : report.errors) errors.emplace_back(count, error);
-  std::sort(errors.rbegin(), errors.rend());
   constexpr size_t kMost = 5;
-  for (size_t i = 0; i < std::min(kMost, errors.size()); ++i) {
-    fmt::print(stderr, "quire: {} of {} requests failed: {}\n", errors[i].first, report.requests,
-               errors[i].second);
+  for (size_t i = 0; i < std::min(kMost, report.errors.size()); ++i) {
+    const LoadErrors& each = report.errors[i];
+    fmt::print(stderr, "quire: {} of {} requests failed: {}\n", each.count, report.requests, each.example);
   }
-  if (errors.size() > kMost) fmt::print(stderr, "quire: and {} other errors\n", errors.size() - kMost);
+  if (report.errors.size() > kMost) {
+    fmt::print(stderr, "quire: and {} other kinds of errors\n", report.errors.size() - kMost);
+  }
 }
 
 void write_page(const Options& options, const std::string& model, const LoadReport& report,
@@ -271,10 +270,14 @@ void write_page(const Options& options, const std::string& model, const LoadRepo
                               fmt::gmtime(std::chrono::system_clock::now()), QUIRE_VERSION)},
       {"sent", options.concurrency > 0 ? fmt::format("by {} clients that take turns", options.concurrency)
                                        : std::string("when they were due, however many were open")}};
-  if (options.workload.trace.empty()) {
-    const WorkloadOptions& workload = options.workload;
-    facts.emplace_back("prompts", workload.prompt.value_or(workload.default_prompt) + " tokens");
-    facts.emplace_back("answers", workload.output.value_or(workload.default_output) + " tokens");
+  const WorkloadOptions& workload = options.workload;
+  const auto add_default = [&](const char* flag, const auto& given, const auto& value) {
+    if (!given) facts.emplace_back(flag, fmt::format("{} (default)", value));
+  };
+  if (workload.trace.empty()) {
+    add_default("--requests", workload.requests, workload.default_requests);
+    add_default("--prompt-len", workload.prompt, workload.default_prompt);
+    add_default("--output-len", workload.output, workload.default_output);
   }
   for (const auto& [flag, value] : options.given) facts.emplace_back(flag, valid_utf8(value));
   std::ofstream out(options.html, std::ios::binary | std::ios::trunc);
@@ -344,7 +347,9 @@ void add_server_options(CLI::App& command, Options& options) {
 LoadFacts given_flags(const CLI::App& command) {
   LoadFacts given;
   for (const CLI::Option* option : command.get_options()) {
-    if (option->count() == 0 || option->check_lname("api-key") || option->check_lname("url")) continue;
+    if (option->count() == 0 || option->check_lname("api-key") || option->check_lname("url") ||
+        option->check_lname("json") || option->check_lname("html"))
+      continue;
     std::string values;
     for (const std::string& value : option->results()) values += (values.empty() ? "" : " ") + value;
     given.emplace_back(option->get_name(), values);

@@ -94,7 +94,8 @@ PlotSeries distribution(std::string name, std::vector<Nanos> times) {
 /// The load's time in equal parts.
 class TimeParts {
  public:
-  explicit TimeParts(Nanos elapsed) : elapsed_(elapsed), sums_(kParts) {}
+  explicit TimeParts(Nanos elapsed)
+      : elapsed_(elapsed), sums_(static_cast<size_t>(std::clamp(seconds(elapsed) * 10, 10.0, 80.0))) {}
 
   /// `amount` at a moment.
   void add(Nanos at, double amount) { sums_[part_of(at)] += amount; }
@@ -109,21 +110,21 @@ class TimeParts {
   /// What there was in a second.
   PlotSeries series(std::string name) const {
     PlotSeries out{std::move(name), {}};
-    const double length = seconds(elapsed_) / kParts;
-    for (size_t part = 0; part < kParts; ++part) {
+    const double length = seconds(elapsed_) / count();
+    for (size_t part = 0; part < sums_.size(); ++part) {
       out.points.emplace_back((static_cast<double>(part) + 0.5) * length, sums_[part] / length);
     }
     return out;
   }
 
  private:
-  static constexpr size_t kParts = 80;
+  double count() const { return static_cast<double>(sums_.size()); }
   size_t part_of(Nanos at) const {
     const double share = seconds(at) / seconds(elapsed_);
-    return std::min<size_t>(static_cast<size_t>(std::max(0.0, share) * kParts), kParts - 1);
+    return std::min<size_t>(static_cast<size_t>(std::max(0.0, share) * count()), sums_.size() - 1);
   }
   Nanos start_of(size_t part) const {
-    return static_cast<Nanos>(static_cast<double>(elapsed_) * static_cast<double>(part) / kParts);
+    return static_cast<Nanos>(static_cast<double>(elapsed_) * static_cast<double>(part) / count());
   }
 
   Nanos elapsed_;
@@ -210,8 +211,8 @@ std::string failures(const LoadReport& report) {
     out += fmt::format("<p class=\"alarm\">Interrupted: {} of {} requests had not ended.</p>\n",
                        report.unfinished, report.requests);
   }
-  for (const auto& [error, count] : report.errors) {
-    out += fmt::format("<p class=\"alarm\">{} failed: {}</p>\n", count, html_text(error));
+  for (const LoadErrors& each : report.errors) {
+    out += fmt::format("<p class=\"alarm\">{} failed: {}</p>\n", each.count, html_text(each.example));
   }
   if (report.short_answers > 0) {
     out +=

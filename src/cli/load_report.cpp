@@ -1,6 +1,9 @@
 #include "cli/load_report.h"
 
 #include <algorithm>
+#include <cctype>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include <boost/json/array.hpp>
@@ -12,6 +15,17 @@ namespace json = boost::json;
 
 json::value milliseconds_or_null(const std::optional<Nanos>& time) {
   return time ? json::value(static_cast<double>(*time) / 1e6) : json::value();
+}
+
+/// The same for errors that differ in numbers alone.
+std::string without_numbers(const std::string& error) {
+  std::string out;
+  for (const char c : error) {
+    const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!is_digit) out += c;
+    if (is_digit && !out.ends_with('0')) out += '0';
+  }
+  return out;
 }
 
 }  // namespace
@@ -32,6 +46,7 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
   report.unfinished = requests - samples.size();
   report.elapsed = std::max<Nanos>(1, elapsed);
   report.objective = objective;
+  std::map<std::string, LoadErrors> errors;
   std::vector<Nanos> ttft;
   std::vector<Nanos> tpot;
   std::vector<Nanos> itl;
@@ -39,7 +54,8 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
   for (const LoadSample& sample : samples) {
     if (!sample.ok()) {
       ++report.failed;
-      ++report.errors[sample.error];
+      LoadErrors& alike = errors[without_numbers(sample.error)];
+      if (++alike.count == 1) alike.example = sample.error;
       continue;
     }
     ++report.finished;
@@ -53,6 +69,8 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
     if (const auto each = sample.tpot()) tpot.push_back(*each);
     itl.insert(itl.end(), sample.gaps.begin(), sample.gaps.end());
   }
+  for (auto& [shape, alike] : errors) report.errors.push_back(std::move(alike));
+  std::ranges::stable_sort(report.errors, std::greater(), &LoadErrors::count);
   report.ttft = percentiles(std::move(ttft));
   report.tpot = percentiles(std::move(tpot));
   report.itl = percentiles(std::move(itl));
@@ -85,8 +103,10 @@ json::object to_json(const LoadReport& report) {
   for (const auto& [name, of] : times) {
     root[name] = {{"mean", of->mean}, {"p50", of->p50}, {"p90", of->p90}, {"p99", of->p99}, {"max", of->max}};
   }
-  json::object& errors = root["errors"].emplace_object();
-  for (const auto& [error, count] : report.errors) errors[error] = count;
+  json::array& errors = root["errors"].emplace_array();
+  for (const LoadErrors& each : report.errors) {
+    errors.push_back({{"count", each.count}, {"example", each.example}});
+  }
   return root;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +40,12 @@ struct LoadObjective {
   bool met_by(const LoadSample& sample) const;
 };
 
+/// Errors that differ in numbers alone.
+struct LoadErrors {
+  uint64_t count = 0;
+  std::string example;
+};
+
 /// What a load came to. Tokens and times are those of requests that came to their end.
 struct LoadReport {
   uint64_t requests = 0;  // asked for
@@ -58,7 +63,7 @@ struct LoadReport {
   Percentiles itl;  // between two pieces of text
   Percentiles e2e;
   LoadObjective objective;
-  std::map<std::string, uint64_t> errors;  // how often each
+  std::vector<LoadErrors> errors;  // the most frequent first
 
   double seconds() const { return static_cast<double>(elapsed) / 1e9; }
   double per_second(uint64_t count) const { return static_cast<double>(count) / seconds(); }

@@ -23,6 +23,8 @@ namespace {
 
 constexpr int kChains = 10;  // independent, to cover the latency
 constexpr int kProbeRounds = 400'000;
+constexpr int kProbes = 3;          // of reading memory
+constexpr int kComputeProbes = 10;  // which take a millisecond each
 
 #if defined(__x86_64__)
 #define QUIRE_TEN_CHAINS(instruction, register)                                                            \
@@ -143,10 +145,12 @@ Peaks probe_peaks(ThreadPool& pool, IsaLevel level, WeightFormat format) {
   };
   Peaks peaks;
   std::vector<double> work(pool.num_threads());
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kComputeProbes; ++i) {
     const double compute =
         seconds([&](size_t part, size_t, uint32_t) { work[part] = multiply_adds(level, format); });
     peaks.flops = std::max(peaks.flops, std::accumulate(work.begin(), work.end(), 0.0) / compute);
+  }
+  for (int i = 0; i < kProbes; ++i) {
     const size_t share = memory.size() / sizeof(uint64_t) / pool.num_threads();
     const double read = seconds([&](size_t part, size_t, uint32_t) {
       const uint64_t* from = memory.as<uint64_t>() + part * share;

@@ -20,7 +20,7 @@ struct Peaks {
   double flops = 0;  // per second, of the level's best multiply-add for a format; 0: not known
   double bytes = 0;  // read from memory per second
 };
-/// The best of three short tries each. Holds half a GiB of memory from the first call on; the caller's
+/// The best of several short tries each. Holds half a GiB of memory from the first call on; the caller's
 /// `pool` must be idle.
 Peaks probe_peaks(ThreadPool& pool, IsaLevel level, WeightFormat format);
 

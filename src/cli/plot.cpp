@@ -16,7 +16,7 @@ constexpr double kWidth = 440;
 constexpr double kHeight = 250;
 constexpr double kLeft = 48;
 constexpr double kRight = 12;
-constexpr double kTop = 10;
+constexpr double kTop = 22;
 constexpr double kBottom = 38;
 
 /// The places of an axis' labels, which also bound what it shows.
@@ -97,7 +97,7 @@ std::string grid(const Scale& x, const Scale& y, const PlotAxis& x_axis, const P
   }
   out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", kWidth - kRight, kHeight - 6,
                      html_text(x_axis.label));
-  out += fmt::format("<text x=\"4\" y=\"{}\">{}</text>", kHeight - 6, html_text(y_axis.label));
+  out += fmt::format("<text x=\"4\" y=\"{}\">{}</text>", kTop - 11, html_text(y_axis.label));
   return out;
 }
 
