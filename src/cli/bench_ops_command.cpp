@@ -64,7 +64,7 @@ struct Measured {
   double median() const { return seconds[seconds.size() / 2]; }
 };
 
-/// Times calls: as many in a row as take a tenth of a second, over and over.
+/// Times calls: over and over, as many as take a tenth of a second.
 class Timer {
  public:
   Timer(ThreadPool& pool, uint32_t repeats) : pool_(pool), repeats_(repeats) {}
@@ -77,17 +77,13 @@ class Timer {
     Measured out{.flops = flops, .bytes = bytes};
     if (flops > 0) out.peaks = probe_peaks(pool_, level, format);
     body();
-    uint64_t calls = 1;
-    double once = seconds_of(calls, body);
-    // A single short call says little of how many fill the time.
-    while (once < kSeconds / 10 && calls < kMostCalls) {
-      calls *= 4;
-      once = seconds_of(calls, body);
-    }
-    const double wanted = static_cast<double>(calls) * kSeconds / once;
-    calls = static_cast<uint64_t>(std::clamp(wanted, 1.0, static_cast<double>(kMostCalls)));
+    uint64_t batch = 1;
+    while (batch < kMostCalls && seconds_of(batch, body) < kBatchSeconds) batch *= 2;
     for (uint32_t i = 0; i < repeats_; ++i) {
-      out.seconds.push_back(seconds_of(calls, body) / static_cast<double>(calls));
+      uint64_t calls = 0;
+      double seconds = 0;
+      for (; seconds < kSeconds; calls += batch) seconds += seconds_of(batch, body);
+      out.seconds.push_back(seconds / static_cast<double>(calls));
     }
     if (flops > 0) {
       const Peaks after = probe_peaks(pool_, level, format);
@@ -99,6 +95,7 @@ class Timer {
 
  private:
   static constexpr double kSeconds = 0.1;
+  static constexpr double kBatchSeconds = 1e-4;  // so long that looking at the clock does not count
   static constexpr uint64_t kMostCalls = 1'000'000;
 
   template <class Body>

@@ -104,6 +104,7 @@ class LoadGenerator {
   /// Until all have ended, or a signal says that it is enough.
   void run() {
     std::exception_ptr failed;
+    start_ = last_end_ = clock_.now();
     signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
       if (cancelled) return;
       signal_ = signal;
@@ -137,7 +138,6 @@ class LoadGenerator {
       model_ = first_model(models, options_.url);
     }
     start_ = last_end_ = clock_.now();
-    if (workload_.requests.empty()) signals_.cancel();
     if (options_.concurrency > 0) {
       const size_t clients = std::min<size_t>(options_.concurrency, workload_.requests.size());
       for (size_t i = 0; i < clients; ++i) asio::co_spawn(io_, one_after_the_other(), asio::detached);
@@ -303,6 +303,7 @@ int bench_serve(const Options& options) {
     throw file_error(options.html, "cannot be written");
   }
   const Workload workload = make_workload(options.workload, options.vocab_size);
+  if (workload.requests.empty()) throw Error("the workload has no requests");
   allow_connections();
   LoadGenerator load(options, workload);
   load.run();

@@ -319,7 +319,8 @@ asio::awaitable<StreamedAnswer> LoadClient::stream(std::string path, std::string
       // The answer is whole; only the connection was not left as it should be.
       if (answer.done) co_return answer;
       if (kept && !exchange.heard && failed.code() != boost::beast::error::timeout) continue;
-      answer.error = explain(failed.code(), exchange.heard);
+      // What the server said before says more.
+      if (answer.error.empty()) answer.error = explain(failed.code(), exchange.heard);
     } catch (const std::exception& failed) {
       close();
       answer.error = failed.what();
