@@ -136,6 +136,8 @@ void add_bench(CLI::App& app, Command& run) {
   CLI::App* bench = app.add_subcommand("bench", "Measure how fast a model runs here");
   bench->require_subcommand(1);
   add_throughput(*bench, run);
+  add_bench_serve(*bench, run);
+  add_bench_ops(*bench, run);
   auto options = std::make_shared<LatencyOptions>();
   CLI::App* command = bench->add_subcommand(
       "latency", "Time of single steps: one prompt, and decoding of several sequences at once");

@@ -18,6 +18,8 @@ void add_chat(CLI::App& app, Command& run);
 void add_bench(CLI::App& app, Command& run);
 /// Below `bench`.
 void add_throughput(CLI::App& bench, Command& run);
+void add_bench_serve(CLI::App& bench, Command& run);
+void add_bench_ops(CLI::App& bench, Command& run);
 void add_simulate(CLI::App& app, Command& run);
 void add_explain(CLI::App& app, Command& run);
 void add_inspect(CLI::App& app, Command& run);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/kv_windows.h"
 #include "base/log.h"
+#include "cli/machine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
 #include "cli/terminal.h"
@@ -28,18 +29,6 @@ namespace {
 constexpr double kStepSeconds = 0.4;  // what a step may take at most, see docs/architecture.md
 constexpr uint32_t kMaxAutoBudget = 8192;
 constexpr const char* kMemoryGroup = "Memory and batching";
-
-IsaLevel pick_isa(const std::string& name) {
-  if (name == "auto") return best_isa_level();
-  const auto level = parse_isa(name);
-  const auto& there = available_isa_levels();
-  if (!level || std::find(there.begin(), there.end(), *level) == there.end()) {
-    std::string names;
-    for (const IsaLevel each : there) names += fmt::format("{}{}", names.empty() ? "" : ", ", isa_name(each));
-    throw Error(fmt::format("--isa: this machine has no '{}' (it has {})", name, names));
-  }
-  return *level;
-}
 
 std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
   if (name == "auto") return std::nullopt;

@@ -293,6 +293,7 @@ void add_simulate(CLI::App& app, Command& run) {
                    "Write every decision and all that it came from; quire explain reads it")
       ->type_name("FILE");
   add_workload_options(*command, options->workload);
+  add_service_options(*command, options->workload);
   add_scheduler_options(*command, *options);
   add_policy_options(*command, options->policies);
   add_cost_options(*command, options->cost);

@@ -55,8 +55,13 @@ Progress::Progress(std::string label, uint64_t total) : label_(std::move(label))
   advance(0);
 }
 
-Progress::~Progress() {
-  if (drawn_ >= 0) fmt::print(stderr, "\r\033[K");
+Progress::~Progress() { hide(); }
+
+void Progress::hide() {
+  if (drawn_ < 0) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+  drawn_ = -1;
 }
 
 void Progress::advance(uint64_t count) {

@@ -29,6 +29,8 @@ class Progress {
   Progress(std::string label, uint64_t total);
   ~Progress();
   void advance(uint64_t count = 1);
+  /// Leaves its line to what is printed next; the next advance draws it again.
+  void hide();
 
  private:
   std::string label_;

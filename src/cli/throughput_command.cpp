@@ -184,6 +184,7 @@ void add_throughput(CLI::App& bench, Command& run) {
       "  quire bench throughput MODEL --rate 2 --shared-prefix-len 128 --scheduling-policy lpm");
   command->add_flag("--json", options->as_json, "One JSON object");
   add_workload_options(*command, options->workload);
+  add_service_options(*command, options->workload);
   add_engine_options(*command, options->engine);
   add_device_options(*command, options->engine);
   command->callback([options, &run] { run = [options] { return throughput(*options); }; });

@@ -11,6 +11,8 @@
 namespace quire::cli {
 namespace {
 
+constexpr const char* kGroup = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
+
 Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
   if (!options.trace.empty()) {
     TraceOptions trace;
@@ -48,9 +50,8 @@ Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
 }  // namespace
 
 void add_workload_options(CLI::App& command, WorkloadOptions& options) {
-  const char* group = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command.add_option(name, value, help)->group(group)->type_name(type);
+    return command.add_option(name, value, help)->group(kGroup)->type_name(type);
   };
   auto* trace =
       add("--trace", options.trace,
@@ -73,12 +74,20 @@ void add_workload_options(CLI::App& command, WorkloadOptions& options) {
         "LENGTH");
   drawn("--output-len", options.output,
         fmt::format("Tokens of an answer (default {})", options.default_output), "LENGTH");
-  drawn("--shared-prefix-len", options.shared_prefix, "Tokens that prompts begin with in common (default 0)",
-        "N");
-  drawn("--shared-prefixes", options.shared_prefixes, "How many such prefixes there are (default 1)", "N")
+  drawn("--shared-prefix-len,--prefix-length", options.shared_prefix,
+        "Tokens that prompts begin with in common (default 0)", "N");
+  drawn("--shared-prefixes,--num-prefixes", options.shared_prefixes,
+        "How many such prefixes there are (default 1)", "N")
       ->check(CLI::Range(1, 10'000'000));
   drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA", "ALPHA")
       ->capture_default_str();
+  add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")->capture_default_str();
+}
+
+void add_service_options(CLI::App& command, WorkloadOptions& options) {
+  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
+    return command.add_option(name, value, help)->group(kGroup)->type_name(type);
+  };
   add("--tenants", options.tenants, "Whose requests they are, the k-th's in proportion to 1/k", "N")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
@@ -91,8 +100,7 @@ void add_workload_options(CLI::App& command, WorkloadOptions& options) {
   command
       .add_flag("--known-lengths", options.lengths_known,
                 "Tell the scheduler how long each answer will be; else it goes by the last answers")
-      ->group(group);
-  add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")->capture_default_str();
+      ->group(kGroup);
 }
 
 void use_demo_workload(WorkloadOptions& options) {

@@ -37,7 +37,10 @@ struct WorkloadOptions {
   const char* default_prompt = "512";
   const char* default_output = "128";
 };
+/// What comes in and when.
 void add_workload_options(CLI::App& command, WorkloadOptions& options);
+/// Beside those: whose requests they are and what they are promised, for the scheduler to know.
+void add_service_options(CLI::App& command, WorkloadOptions& options);
 
 /// Gives what is empty the values of simulate's demo.
 void use_demo_workload(WorkloadOptions& options);

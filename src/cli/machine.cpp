@@ -1,31 +1,30 @@
-#pragma once
+#include "cli/machine.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <numeric>
+#include <sys/utsname.h>
+#include <thread>
 #include <vector>
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-#include "base/thread_pool.h"
-#include "kernels/context.h"
-#include "kernels/weight_format.h"
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "tensor/buffer.h"
 
-// What the machine can do at this moment with all of a pool's threads.
-namespace quire::bench {
+namespace quire::cli {
+namespace {
 
-struct Peaks {
-  double flops = 0;  // per second
-  double bytes = 0;  // read from memory per second
-};
-
-inline constexpr int kChains = 10;  // independent, to cover the latency
-inline constexpr int kProbeRounds = 400'000;
+constexpr int kChains = 10;  // independent, to cover the latency
+constexpr int kProbeRounds = 400'000;
+constexpr int kProbes = 3;          // of reading memory
+constexpr int kComputeProbes = 10;  // which take a millisecond each
 
 #if defined(__x86_64__)
 #define QUIRE_TEN_CHAINS(instruction, register)                                                            \
@@ -47,7 +46,7 @@ inline constexpr int kProbeRounds = 400'000;
 
 #if defined(__x86_64__)
 /// AMX: four independent sums, 16 x 16 x 64 bytes a step.
-__attribute__((target("amx-tile,amx-bf16,amx-int8"))) inline double tile_multiply_adds(bool integers) {
+__attribute__((target("amx-tile,amx-bf16,amx-int8"))) double tile_multiply_adds(bool integers) {
   struct alignas(64) {
     uint8_t palette = 1;
     uint8_t reserved[15] = {};
@@ -75,7 +74,7 @@ __attribute__((target("amx-tile,amx-bf16,amx-int8"))) inline double tile_multipl
 #endif
 
 /// Operations (of the level's best multiply-add) that one thread does in one call.
-inline double multiply_adds(IsaLevel level, WeightFormat format) {
+double multiply_adds(IsaLevel level, WeightFormat format) {
 #if defined(__x86_64__)
   constexpr double kInstructions = static_cast<double>(kProbeRounds) * kChains;
   const bool integers = format >= WeightFormat::kInt8;
@@ -105,8 +104,35 @@ inline double multiply_adds(IsaLevel level, WeightFormat format) {
   return 0;
 }
 
-/// The better of three short tries each.
-inline Peaks probe(ThreadPool& pool, IsaLevel level, WeightFormat format) {
+}  // namespace
+
+std::string machine_name() {
+  utsname system{};
+  uname(&system);
+  std::string processor = system.machine;
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const size_t colon = line.find(": ");
+    if (!line.starts_with("model name") || colon == std::string::npos) continue;
+    processor = line.substr(colon + 2);
+    break;
+  }
+  return fmt::format("{} cores of {}, {}", std::thread::hardware_concurrency(), processor, system.sysname);
+}
+
+IsaLevel pick_isa(const std::string& name) {
+  if (name == "auto") return best_isa_level();
+  const auto level = parse_isa(name);
+  const auto& there = available_isa_levels();
+  if (!level || std::find(there.begin(), there.end(), *level) == there.end()) {
+    std::string names;
+    for (const IsaLevel each : there) names += fmt::format("{}{}", names.empty() ? "" : ", ", isa_name(each));
+    throw Error(fmt::format("--isa: this machine has no '{}' (it has {})", name, names));
+  }
+  return *level;
+}
+
+Peaks probe_peaks(ThreadPool& pool, IsaLevel level, WeightFormat format) {
   static Buffer memory = [] {
     Buffer buffer(size_t{512} << 20);
     std::fill_n(buffer.as<uint64_t>(), buffer.size() / sizeof(uint64_t), 1);
@@ -119,10 +145,12 @@ inline Peaks probe(ThreadPool& pool, IsaLevel level, WeightFormat format) {
   };
   Peaks peaks;
   std::vector<double> work(pool.num_threads());
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kComputeProbes; ++i) {
     const double compute =
         seconds([&](size_t part, size_t, uint32_t) { work[part] = multiply_adds(level, format); });
     peaks.flops = std::max(peaks.flops, std::accumulate(work.begin(), work.end(), 0.0) / compute);
+  }
+  for (int i = 0; i < kProbes; ++i) {
     const size_t share = memory.size() / sizeof(uint64_t) / pool.num_threads();
     const double read = seconds([&](size_t part, size_t, uint32_t) {
       const uint64_t* from = memory.as<uint64_t>() + part * share;
@@ -137,4 +165,4 @@ inline Peaks probe(ThreadPool& pool, IsaLevel level, WeightFormat format) {
   return peaks;
 }
 
-}  // namespace quire::bench
+}  // namespace quire::cli

@@ -1,0 +1,113 @@
+#include "cli/load_report.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include <boost/json/array.hpp>
+
+namespace quire::cli {
+namespace {
+
+namespace json = boost::json;
+
+json::value milliseconds_or_null(const std::optional<Nanos>& time) {
+  return time ? json::value(static_cast<double>(*time) / 1e6) : json::value();
+}
+
+/// The same for errors that differ in numbers alone.
+std::string without_numbers(const std::string& error) {
+  std::string out;
+  for (const char c : error) {
+    const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!is_digit) out += c;
+    if (is_digit && !out.ends_with('0')) out += '0';
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Nanos> LoadSample::tpot() const {
+  if (tokens < 2) return std::nullopt;
+  return (end - first) / (tokens - 1);
+}
+
+bool LoadObjective::met_by(const LoadSample& sample) const {
+  return sample.ok() && (!ttft || sample.ttft() <= *ttft) && (!tpot || sample.tpot().value_or(0) <= *tpot);
+}
+
+LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, Nanos elapsed,
+                       const LoadObjective& objective) {
+  LoadReport report;
+  report.requests = requests;
+  report.unfinished = requests - samples.size();
+  report.elapsed = std::max<Nanos>(1, elapsed);
+  report.objective = objective;
+  std::map<std::string, LoadErrors> errors;
+  std::vector<Nanos> ttft;
+  std::vector<Nanos> tpot;
+  std::vector<Nanos> itl;
+  std::vector<Nanos> e2e;
+  for (const LoadSample& sample : samples) {
+    if (!sample.ok()) {
+      ++report.failed;
+      LoadErrors& alike = errors[without_numbers(sample.error)];
+      if (++alike.count == 1) alike.example = sample.error;
+      continue;
+    }
+    ++report.finished;
+    report.good += objective.met_by(sample) ? 1 : 0;
+    report.short_answers += sample.tokens < sample.wanted_tokens ? 1 : 0;
+    report.tokens_said = report.tokens_said && sample.tokens_said;
+    report.prompt_tokens += sample.prompt_tokens;
+    report.output_tokens += sample.tokens;
+    ttft.push_back(sample.ttft());
+    e2e.push_back(sample.e2e());
+    if (const auto each = sample.tpot()) tpot.push_back(*each);
+    itl.insert(itl.end(), sample.gaps.begin(), sample.gaps.end());
+  }
+  for (auto& [shape, alike] : errors) report.errors.push_back(std::move(alike));
+  std::ranges::stable_sort(report.errors, std::greater(), &LoadErrors::count);
+  report.ttft = percentiles(std::move(ttft));
+  report.tpot = percentiles(std::move(tpot));
+  report.itl = percentiles(std::move(itl));
+  report.e2e = percentiles(std::move(e2e));
+  return report;
+}
+
+json::object to_json(const LoadReport& report) {
+  json::object root{{"requests", report.requests},
+                    {"finished", report.finished},
+                    {"failed", report.failed},
+                    {"unfinished", report.unfinished},
+                    {"short_answers", report.short_answers},
+                    {"seconds", report.seconds()},
+                    {"prompt_tokens", report.prompt_tokens},
+                    {"output_tokens", report.output_tokens},
+                    {"tokens_are_pieces", !report.tokens_said},
+                    {"output_tokens_per_second", report.per_second(report.output_tokens)},
+                    {"requests_per_second", report.per_second(report.finished)},
+                    {"slo_ttft_ms", milliseconds_or_null(report.objective.ttft)},
+                    {"slo_tpot_ms", milliseconds_or_null(report.objective.tpot)},
+                    {"good", nullptr},
+                    {"good_requests_per_second", nullptr}};
+  if (report.objective.any()) {
+    root["good"] = report.good;
+    root["good_requests_per_second"] = report.per_second(report.good);
+  }
+  const std::pair<const char*, const Percentiles*> times[] = {
+      {"ttft_ns", &report.ttft}, {"tpot_ns", &report.tpot}, {"itl_ns", &report.itl}, {"e2e_ns", &report.e2e}};
+  for (const auto& [name, of] : times) {
+    root[name] = {{"mean", of->mean}, {"p50", of->p50}, {"p90", of->p90}, {"p99", of->p99}, {"max", of->max}};
+  }
+  json::array& errors = root["errors"].emplace_array();
+  for (const LoadErrors& each : report.errors) {
+    errors.push_back({{"count", each.count}, {"example", each.example}});
+  }
+  return root;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,140 @@
+#include "cli/load_client.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace quire::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(ServerUrl, IsTakenApart) {
+  const ServerUrl plain = ServerUrl::parse("http://127.0.0.1:8000", "--url");
+  EXPECT_EQ(plain.host, "127.0.0.1");
+  EXPECT_EQ(plain.port, "8000");
+  EXPECT_EQ(plain.base, "");
+  EXPECT_EQ(ServerUrl::parse("http://host", "--url").port, "80");
+  EXPECT_EQ(ServerUrl::parse("http://host:1/v1/", "--url").base, "");
+  EXPECT_EQ(ServerUrl::parse("http://host:1/some/where/v1", "--url").base, "/some/where");
+  const ServerUrl six = ServerUrl::parse("http://[::1]:65535/", "--url");
+  EXPECT_EQ(six.host, "::1");
+  EXPECT_EQ(six.authority(), "[::1]:65535");
+}
+
+TEST(ServerUrl, RefusesWhatIsNone) {
+  for (const char* url :
+       {"", "host:80", "https://host", "http://", "http://:80", "http://host:", "http://host:0",
+        "http://host:65536", "http://host:8x", "http://a:b:80", "http://::1:80", "http://[::1",
+        "http://user@host", "http://host?x", "http://ho st"}) {
+    try {
+      ServerUrl::parse(url, "--where");
+      ADD_FAILURE() << url;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("--where: '" + std::string(url) + "'"));
+    }
+  }
+}
+
+std::vector<std::string> events_of(const std::vector<std::string>& pieces) {
+  EventReader reader;
+  std::vector<std::string> events;
+  for (const std::string& piece : pieces) {
+    reader.push(piece, [&](std::string_view data) { events.emplace_back(data); });
+  }
+  return events;
+}
+
+TEST(EventReader, TakesEventsHoweverTheyAreSplit) {
+  const std::string stream =
+      "data: one\n\n: a comment\nevent: x\ndata:two\r\n\r\n\r\ndata\n\ndata: a\rdata:  b\r\rid: 7\n\ndatum: "
+      "no\n\n"
+      "data: [DONE]\n\ndata: not ended\n";
+  const auto whole = events_of({stream});
+  EXPECT_THAT(whole, ElementsAre("one", "two", "", "a\n b", "[DONE]"));
+  for (size_t at = 0; at <= stream.size(); ++at) {
+    EXPECT_EQ(events_of({stream.substr(0, at), stream.substr(at)}), whole) << at;
+  }
+  std::vector<std::string> bytes;
+  for (const char c : stream) bytes.emplace_back(1, c);
+  EXPECT_EQ(events_of(bytes), whole);
+}
+
+TEST(EventReader, BoundsAnEvent) {
+  const std::string piece(EventReader::kMostBytes / 2 - 100, 'x');
+  EXPECT_EQ(events_of({"data: ", piece, "\n", "data: ", piece, "\n\n"}).size(), 1U);
+  EXPECT_THROW(events_of({"data: ", piece, piece, piece}), Error);
+  EXPECT_THROW(events_of({"data: ", piece, "\ndata: ", piece, "\ndata: ", piece, "\n\n"}), Error);
+}
+
+TEST(StreamedAnswer, CountsPiecesUntilTheServerSays) {
+  StreamedAnswer answer;
+  answer.take(R"({"choices":[{"text":""}]})", 5);
+  EXPECT_EQ(answer.first, -1);
+  answer.take(R"({"choices":[{"text":"a"}],"usage":null})", 10);
+  answer.take(R"({"choices":[{"text":"bc","finish_reason":"length"}]})", 25);
+  EXPECT_EQ(answer.tokens, 2U);
+  EXPECT_FALSE(answer.has_usage);
+  answer.take(R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":4}})", 30);
+  EXPECT_FALSE(answer.done);
+  answer.take("[DONE]", 31);
+  EXPECT_TRUE(answer.done);
+  EXPECT_EQ(answer.first, 10);
+  EXPECT_EQ(answer.last, 25);
+  EXPECT_THAT(answer.gaps, ElementsAre(15));
+  EXPECT_EQ(answer.tokens, 4U);
+  EXPECT_EQ(answer.prompt_tokens, 7U);
+  EXPECT_EQ(answer.error, "");
+}
+
+TEST(StreamedAnswer, KnowsChatCompletionsAndThoughts) {
+  StreamedAnswer answer;
+  answer.take(R"({"choices":[{"delta":{"role":"assistant","content":null}}]})", 1);
+  answer.take(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})", 2);
+  EXPECT_EQ(answer.first, -1);
+  answer.take(R"({"choices":[{"delta":{"reasoning_content":"hm"}}]})", 3);
+  answer.take(R"({"choices":[{"delta":{"reasoning":"hm"}}]})", 4);
+  answer.take(R"({"choices":[{"delta":{"content":"x"}}]})", 5);
+  answer.take(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})", 6);
+  EXPECT_EQ(answer.first, 3);
+  EXPECT_EQ(answer.tokens, 3U);
+  EXPECT_EQ(answer.error, "");
+}
+
+TEST(StreamedAnswer, OddEventsDoNoHarm) {
+  for (const char* event : {"{}", R"({"choices":7})", R"({"choices":[3]})", R"({"choices":[{"text":3}]})",
+                            R"({"choices":[{"delta":"x"}]})", R"({"error":null})",
+                            R"({"usage":{"completion_tokens":-3,"prompt_tokens":"x"}})", R"({"usage":3})"}) {
+    StreamedAnswer answer;
+    answer.take(event, 1);
+    EXPECT_EQ(answer.error, "") << event;
+    EXPECT_EQ(answer.tokens, 0U) << event;
+    EXPECT_EQ(answer.first, -1) << event;
+  }
+  for (const char* event : {"", "[1]", "{", "nonsense"}) {
+    StreamedAnswer answer;
+    answer.take(event, 1);
+    EXPECT_THAT(answer.error, HasSubstr("no JSON object")) << event;
+  }
+}
+
+TEST(StreamedAnswer, KeepsTheFirstErrorFitForATerminal) {
+  StreamedAnswer answer;
+  answer.take(R"({"error":{"message":"out of \u001b[31m memory"}})", 1);
+  answer.take(R"({"error":"second"})", 2);
+  EXPECT_EQ(answer.error, "out of \\u{1b}[31m memory");
+  StreamedAnswer text;
+  text.take(R"({"error":"plain"})", 1);
+  EXPECT_EQ(text.error, "plain");
+  StreamedAnswer lengthy;
+  lengthy.take("{\"error\":\"" + std::string(5000, 'x') + "\"}", 1);
+  EXPECT_LT(lengthy.error.size(), 300U);
+}
+
+}  // namespace
+}  // namespace quire::cli

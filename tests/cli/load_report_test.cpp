@@ -1,0 +1,134 @@
+#include "cli/load_report.h"
+
+#include <string>
+#include <vector>
+
+#include <boost/json.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/load_page.h"
+#include "cli/plot.h"
+
+namespace quire::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr Nanos kMs = 1'000'000;
+
+/// Began at `arrival`, had its first token after `ttft` and four more, each after `tpot`; milliseconds.
+LoadSample sample(Nanos arrival, Nanos ttft, Nanos tpot) {
+  LoadSample out{.arrival = arrival * kMs,
+                 .first = (arrival + ttft) * kMs,
+                 .end = (arrival + ttft + 4 * tpot) * kMs,
+                 .prompt_tokens = 10,
+                 .tokens = 5,
+                 .wanted_tokens = 5};
+  out.gaps.assign(4, tpot * kMs);
+  return out;
+}
+
+LoadSample failure(std::string error) {
+  return {.end = 5 * kMs, .tokens = 3, .wanted_tokens = 5, .error = std::move(error)};
+}
+
+TEST(LoadReport, HasTheTimesOfWhatFinished) {
+  std::vector<LoadSample> samples;
+  for (Nanos i = 1; i <= 100; ++i) samples.push_back(sample(i, i, 2 * i));
+  samples.push_back(failure("broken"));
+  const LoadReport report = report_load(samples, 103, 2000 * kMs, {});
+  EXPECT_EQ(report.finished, 100U);
+  EXPECT_EQ(report.failed, 1U);
+  EXPECT_EQ(report.unfinished, 2U);
+  EXPECT_EQ(report.short_answers, 0U);
+  EXPECT_EQ(report.prompt_tokens, 1000U);
+  EXPECT_EQ(report.output_tokens, 500U);
+  EXPECT_DOUBLE_EQ(report.per_second(report.output_tokens), 250);
+  EXPECT_EQ(report.ttft.p50, 50 * kMs);
+  EXPECT_EQ(report.ttft.p99, 99 * kMs);
+  EXPECT_EQ(report.ttft.max, 100 * kMs);
+  EXPECT_EQ(report.tpot.p90, 180 * kMs);
+  EXPECT_EQ(report.itl.p90, 180 * kMs);
+  EXPECT_EQ(report.e2e.max, (100 + 8 * 100) * kMs);
+}
+
+TEST(LoadReport, CountsWhatKeepsToTheObjective) {
+  const std::vector<LoadSample> samples = {sample(0, 10, 5), sample(0, 11, 5), sample(0, 10, 6),
+                                           failure("no")};
+  const auto good = [&](LoadObjective objective) { return report_load(samples, 4, kMs, objective).good; };
+  EXPECT_EQ(good({}), 3U);
+  EXPECT_EQ(good({.ttft = 10 * kMs}), 2U);
+  EXPECT_EQ(good({.tpot = 5 * kMs}), 2U);
+  EXPECT_EQ(good({.ttft = 10 * kMs, .tpot = 5 * kMs}), 1U);
+  EXPECT_EQ(good({.ttft = 9 * kMs}), 0U);
+  // A single token has no time per further token to miss.
+  LoadSample one = sample(0, 10, 6);
+  one.tokens = 1;
+  EXPECT_FALSE(one.tpot());
+  EXPECT_TRUE((LoadObjective{.tpot = kMs}).met_by(one));
+}
+
+TEST(LoadReport, TellsErrorsThatDifferInNumbersOnce) {
+  std::vector<LoadSample> samples = {failure("reset")};
+  for (int i = 0; i < 3; ++i) samples.push_back(failure("status 400: " + std::to_string(i * 50) + " tokens"));
+  LoadSample curt = sample(0, 1, 1);
+  curt.tokens = 4;
+  curt.tokens_said = false;
+  samples.push_back(curt);
+  const LoadReport report = report_load(samples, 5, kMs, {});
+  ASSERT_EQ(report.errors.size(), 2U);
+  EXPECT_EQ(report.errors[0].count, 3U);
+  EXPECT_EQ(report.errors[0].example, "status 400: 0 tokens");
+  EXPECT_EQ(report.errors[1].example, "reset");
+  EXPECT_EQ(report.short_answers, 1U);
+  EXPECT_FALSE(report.tokens_said);
+  const auto root = to_json(report);
+  EXPECT_TRUE(root.at("good").is_null());
+  EXPECT_TRUE(root.at("tokens_are_pieces").as_bool());
+  EXPECT_EQ(root.at("errors").at(0).at("count").to_number<int>(), 3);
+}
+
+TEST(LoadReport, OfNothing) {
+  const LoadReport report = report_load({}, 7, 0, {.ttft = kMs});
+  EXPECT_EQ(report.unfinished, 7U);
+  EXPECT_EQ(report.per_second(report.finished), 0);
+  EXPECT_EQ(to_json(report).at("good_requests_per_second").as_double(), 0);
+  EXPECT_THAT(load_page({}, report, {}), HasSubstr("nothing to draw"));
+}
+
+TEST(LoadPage, ShowsTextAsText) {
+  const std::vector<LoadSample> samples = {sample(0, 10, 5), sample(3, 20, 7),
+                                           failure("<script>alert(1)</script>")};
+  const LoadReport report = report_load(samples, 3, 100 * kMs, {.ttft = 15 * kMs});
+  const std::string page = load_page({{"model", "a<b>&\"c\""}}, report, samples);
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(1)"));
+  EXPECT_THAT(page, HasSubstr("a&lt;b&gt;&amp;&quot;c&quot;"));
+  EXPECT_THAT(page, HasSubstr("(1 of 2)"));
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+  EXPECT_THAT(page, Not(HasSubstr("inf")));
+}
+
+TEST(Plot, DrawsAnyRangeOfValues) {
+  for (const bool is_log : {false, true}) {
+    for (const double high : {0.0, 1e-9, 0.3, 1.0, 7.0, 999.0, 1000.0, 1e6, 3e12}) {
+      const PlotSeries series[] = {{"a", {{0, 0}, {high / 2, high / 3}, {high, high}}}};
+      const std::string text =
+          plot_figure("t", {"x"}, {.label = "y", .is_log = is_log}, series, PlotMark::kLine);
+      EXPECT_THAT(text, HasSubstr("<svg"));
+      EXPECT_THAT(text, Not(HasSubstr("nan"))) << high;
+      EXPECT_LT(text.size(), 10'000U) << high;
+    }
+  }
+}
+
+TEST(Plot, DotsThatFallTogetherAreOne) {
+  PlotSeries series{"a", {}};
+  for (int i = 0; i < 200'000; ++i) series.points.emplace_back(i % 100, i % 7);
+  EXPECT_LT(plot_figure("t", {"x"}, {"y"}, std::span(&series, 1), PlotMark::kDots).size(), 20'000U);
+}
+
+}  // namespace
+}  // namespace quire::cli
