@@ -194,6 +194,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, INT32_MAX))
       ->type_name("N");
+  command
+      .add_option_function<std::string>(
+          "--pack-cache", [&options](const std::string& dir) { options.pack_cache = dir; },
+          "Keep the packed weights in a file, in DIR or beside the model, and begin with them the next time")
+      ->expected(0, 1)
+      ->type_name("[DIR]");
 }
 
 void add_single_engine_options(CLI::App& command, EngineOptions& options) {
@@ -288,7 +294,8 @@ LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32
       decoder(Decoder::load(dir, std::move(config),
                             {.compute = pick_dtype(options.dtype, "--dtype"),
                              .quantization = pick_quantization(options.quantization),
-                             .max_positions = longest},
+                             .max_positions = longest,
+                             .pack_cache = options.pack_cache},
                             context)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
@@ -301,6 +308,9 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   }
   if (!options.prefix_cache_file.empty() && (!options.enable_prefix_caching || options.device == "sim")) {
     throw Error("--prefix-cache-file: there is no prefix cache to keep");
+  }
+  if (options.model.pack_cache && options.device == "sim") {
+    throw Error("--pack-cache: a simulated device packs no weights");
   }
   if (options.device == "sim") {
     simulate(options, served_name);
