@@ -99,14 +99,15 @@ uint32_t probe_budget(LoadedModel& model, KvCache& cache) {
   for (uint32_t i = 0; i < length; ++i) tokens[i] = static_cast<TokenId>(i * 7919 % vocab);
   const uint32_t rows = (length + cache.block_size() - 1) / cache.block_size();
   const auto tables = consecutive_tables(cache.num_groups(), rows, 0);
-  const DecoderSeq seq{length, 0, tables, 1};
-  double best = 1e9;
-  for (int run = 0; run < 2; ++run) {
+  const auto seconds = [&](uint32_t count) {
+    const DecoderSeq seq{count, 0, tables, 1};
     const auto start = std::chrono::steady_clock::now();
-    model.decoder->forward(model.context, cache, tokens, {&seq, 1});
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  const double budget = kStepSeconds / best * length;
+    model.decoder->forward(model.context, cache, std::span(tokens).first(count), {&seq, 1});
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  seconds(std::min(16U, length));  // wakes the threads and the memory: a few tokens cost little
+  const double taken = seconds(length);
+  const double budget = kStepSeconds / taken * length;
   return static_cast<uint32_t>(std::min<double>(budget, kMaxAutoBudget)) / 16 * 16;
 }
 
