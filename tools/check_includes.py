@@ -20,7 +20,7 @@ ALLOWED = {
     "sim": {"base", "control", "record", "exec/executor.h"},
     "audit": {"base", "control"},
     "record": {"base", "control"},
-    "engine": {"base", "control", "record", "text", "exec/executor.h", "load/mapped_file.h"},
+    "engine": {"base", "control", "record", "text", "exec/executor.h", "load/mapped_file.h", "load/kept_file.h"},
     "serve": {"base", "engine", "text", "control/request.h"},
     "cli": {"base", "tensor", "kernels", "load", "model", "text", "sample", "exec", "control", "record", "engine", "serve", "sim"},
 }

@@ -32,6 +32,7 @@ struct ModelOptions {
   std::string isa = "auto";
   uint32_t threads = 0;  // 0: one a core
   uint32_t sliding_window = 0;
+  std::optional<std::string> pack_cache;  // a folder; empty: the model's own
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 

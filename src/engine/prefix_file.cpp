@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
+
+#include "load/kept_file.h"
 
 namespace quire {
 namespace {
@@ -19,10 +21,6 @@ constexpr uint64_t kMostHeader = uint64_t{1} << 16;
 constexpr uint64_t kAlignment = 4096;
 
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
-
-std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
 /// Numbers of the index, all little-endian: parent, salt, tokens, then one checksum a group, 0: no block.
 template <typename T>
@@ -66,37 +64,24 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
                        const std::function<std::span<const std::byte>(BlockId)>& read) {
   const std::string index = index_of(nodes, read);
   const std::string header =
-      json::serialize(json::object{{kFormatKey, kFormat},
-                                   {"key", key},
-                                   {"block_size", block_size},
-                                   {"block_bytes", block_bytes},
-                                   {"nodes", nodes.size()},
-                                   {"index_checksum", hex(checksum(std::as_bytes(std::span(index))))}}) +
+      json::serialize(
+          json::object{{kFormatKey, kFormat},
+                       {"key", key},
+                       {"block_size", block_size},
+                       {"block_bytes", block_bytes},
+                       {"nodes", nodes.size()},
+                       {"index_checksum", checksum_text(checksum(std::as_bytes(std::span(index))))}}) +
       "\n";
-  std::filesystem::path beside = path;
-  beside += ".part";
-  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-  const auto pad = [&] {
-    const auto at = static_cast<uint64_t>(out.tellp());
-    out << std::string(aligned(at) - at, '\0');
-  };
-  out << header << index;
-  pad();
+  FileReplacement out(path);
+  out.write(header);
+  out.write(index);
+  out.pad(kAlignment);
   for (const PrefixNode& node : nodes) {
     for (const BlockId block : node.blocks) {
-      if (block == kNoBlock) continue;
-      const auto bytes = read(block);
-      out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(block_bytes));
+      if (block != kNoBlock) out.write(read(block).first(block_bytes));
     }
   }
-  out.close();
-  std::error_code failed;
-  if (out) std::filesystem::rename(beside, path, failed);
-  if (!out || failed) {
-    std::error_code ignored;
-    std::filesystem::remove(beside, ignored);
-    throw file_error(path, "cannot be written");
-  }
+  out.commit();
 }
 
 void check_prefix_file_place(const std::filesystem::path& path) {
@@ -126,15 +111,7 @@ PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& k
   const json::value header = parse_json(all.substr(0, line), path);
   const JsonObject object(header, path);
   object.integer(kFormatKey, kFormat, kFormat);
-  const JsonObject written = object.object("key");
-  for (const auto& [name, value] : key) {
-    const json::value* other = written.find(name);
-    if (other == nullptr || *other != value) {
-      throw written.error(
-          name, fmt::format("is {}, and here {}", other == nullptr ? "missing" : json::serialize(*other),
-                            json::serialize(value)));
-    }
-  }
+  require_same_facts(object.object("key"), key);
   object.integer("block_size", block_size, block_size);
   object.integer("block_bytes", static_cast<int64_t>(block_bytes), static_cast<int64_t>(block_bytes));
   const uint64_t each = node_bytes(block_size, num_groups);
@@ -143,7 +120,7 @@ PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& k
   const uint64_t at = line + 1;
   if (count * each > all.size() - at) throw file_error(path, "the index is cut off");
   const std::span index(file_.data() + at, count * each);
-  if (object.string("index_checksum") != hex(checksum(index))) {
+  if (object.string("index_checksum") != checksum_text(checksum(index))) {
     throw file_error(path, at, "the index is damaged");
   }
   first_block_ = aligned(at + count * each);

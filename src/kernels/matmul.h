@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 
 #include "kernels/context.h"
 #include "kernels/weight_format.h"
@@ -9,32 +11,58 @@
 
 namespace quire {
 
+/// Raised by every change of a layout, or of how weights become integers, that changes a byte of a packed
+/// matrix: those that were kept in a file are of no use then.
+inline constexpr int kPackVersion = 1;
+
 /// A weight matrix W [n, k] laid out for the micro-kernels: panels of 32 outputs, K in sequence inside a
-/// panel, outputs and K padded with zeros. Immutable; shared between threads freely.
+/// panel, outputs and K padded with zeros. Immutable; shared between threads freely. All ISA levels pack to
+/// the same bytes.
 class PackedMatrix {
  public:
+  /// Rows [first, first + count) of part `part` have been read for the last time.
+  using RowsRead = std::function<void(size_t part, size_t first, size_t count)>;
+
   PackedMatrix() = default;
   /// Packs a copy of `weights` [n, k] (f32, f16 or bf16), rounded or quantized to `format`.
   PackedMatrix(KernelContext& context, const TensorView& weights, WeightFormat format);
+  /// The same of matrices of one k that lie one above the other. `done`, if there is one, is called by the
+  /// pool's threads as they go on, and covers each part once.
+  PackedMatrix(KernelContext& context, std::span<const TensorView> parts, WeightFormat format,
+               const RowsRead& done = {});
+  /// What another one of these sizes had in bytes(); `bytes` belong to the caller, who keeps them.
+  /// REQUIRES: bytes_of(n, k, format) bytes, aligned to 64.
+  PackedMatrix(size_t n, size_t k, WeightFormat format, const std::byte* bytes, bool finite);
 
   size_t n() const { return n_; }
   size_t k() const { return k_; }
   WeightFormat format() const { return format_; }
+  /// No weight that it was packed from was NaN or infinite.
+  bool finite() const { return finite_; }
   /// The layout is in kernels/cpu/kernel_table.h.
-  const std::byte* data() const { return data_.data(); }
+  const std::byte* data() const { return data_; }
   /// Of an output, int8 and int4 alone: [n rounded up to 32].
-  const float* scales() const { return scales_.as<float>(); }
+  const float* scales() const { return reinterpret_cast<const float*>(data_ + panels_bytes_); }
   /// 128 times the sum of an output's integers, int8 and int4 alone: [n rounded up to 32].
-  const int32_t* offsets() const { return offsets_.as<int32_t>(); }
-  size_t num_bytes() const { return data_.size() + scales_.size() + offsets_.size(); }
+  const int32_t* offsets() const {
+    return reinterpret_cast<const int32_t*>(data_ + (panels_bytes_ + num_bytes_) / 2);
+  }
+  /// All of it: the panels, the scales, the offsets.
+  std::span<const std::byte> bytes() const { return {data_, num_bytes_}; }
+  size_t num_bytes() const { return num_bytes_; }
+  static size_t bytes_of(size_t n, size_t k, WeightFormat format);
 
  private:
+  PackedMatrix(size_t n, size_t k, WeightFormat format);
+
   size_t n_ = 0;
   size_t k_ = 0;
   WeightFormat format_ = WeightFormat::kF32;
-  Buffer data_;
-  Buffer scales_;
-  Buffer offsets_;
+  bool finite_ = true;
+  size_t panels_bytes_ = 0;
+  size_t num_bytes_ = 0;
+  Buffer own_;  // empty where the bytes are another's
+  const std::byte* data_ = nullptr;
 };
 
 /// y[m, n] = sum over k of x[m, k] * W[n, k] (+ bias[n]).

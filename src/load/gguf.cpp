@@ -49,6 +49,7 @@ struct Gguf::Impl {
   explicit Impl(const std::filesystem::path& path) : file(path) { read(); }
 
   MappedFile file;
+  uint64_t header_bytes = 0;
   std::map<std::string_view, Value> values;  // keys lie in the file
   std::map<std::string, GgufTensor, std::less<>> tensors;
 
@@ -158,6 +159,7 @@ void Gguf::Impl::read_tensors(Cursor& in, uint64_t count) {
   if (count == 0) return;
   const uint64_t align = alignment();
   const uint64_t data_begin = (in.at() + align - 1) / align * align;
+  header_bytes = in.at();
   const uint64_t data_bytes = file.size() - std::min(file.size(), data_begin);
   for (auto& [name, tensor] : tensors) {
     const auto refuse = [&, &name = name](std::string_view what) {
@@ -215,6 +217,8 @@ Gguf Gguf::open(const std::filesystem::path& path) {
   return out;
 }
 
+std::span<const std::byte> Gguf::header() const { return {impl_->file.data(), impl_->header_bytes}; }
+const MappedFile& Gguf::file() const { return impl_->file; }
 const std::filesystem::path& Gguf::path() const { return impl_->file.path(); }
 bool Gguf::has(std::string_view key) const { return impl_->values.contains(key); }
 

@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "load/ggml_types.h"
+#include "load/mapped_file.h"
 
 namespace quire {
 
@@ -56,6 +58,9 @@ class Gguf {
   Gguf& operator=(Gguf&&) noexcept;
 
   const std::filesystem::path& path() const;
+  /// All of the file before the tensors' bytes.
+  std::span<const std::byte> header() const;
+  const MappedFile& file() const;
 
   bool has(std::string_view key) const;
   /// Sorted.

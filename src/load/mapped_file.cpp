@@ -40,6 +40,7 @@ MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
   if (!usable) throw file_error(path_, S_ISREG(facts.st_mode) ? "empty" : "not a regular file");
   data_ = static_cast<const std::byte*>(mapped);
   size_ = static_cast<uint64_t>(facts.st_size);
+  modified_ = int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec;
   try {
     refuse_lfs_pointer(path_, {reinterpret_cast<const char*>(data_), size_});
   } catch (...) {
@@ -55,12 +56,14 @@ MappedFile::~MappedFile() {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      modified_(other.modified_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(modified_, other.modified_);
   return *this;
 }
 

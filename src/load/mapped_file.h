@@ -19,11 +19,14 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
   const std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
+  /// When it was changed last before it was mapped, in nanoseconds since 1970.
+  int64_t modified() const { return modified_; }
 
  private:
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   uint64_t size_ = 0;
+  int64_t modified_ = 0;
 };
 
 /// Asks the system to read a range of a mapped file ahead. Only advice.

@@ -167,6 +167,15 @@ Safetensors::Place Safetensors::place(std::string_view name) const {
   return {impl_->file_paths[found->second.file], found->second.offset};
 }
 
+const std::vector<MappedFile>& Safetensors::files() const { return impl_->files; }
+
+std::span<const std::byte> Safetensors::header(size_t file) const {
+  const MappedFile& of = impl_->files[file];
+  uint64_t bytes = 0;  // was checked when the file was opened
+  std::memcpy(&bytes, of.data(), sizeof(bytes));
+  return {of.data(), sizeof(bytes) + bytes};
+}
+
 uint64_t Safetensors::total_bytes() const { return impl_->total_bytes; }
 
 void Safetensors::release(const TensorView& tensor) const {

@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "load/mapped_file.h"
 #include "tensor/tensor.h"
 
 namespace quire {
@@ -32,6 +34,10 @@ class Safetensors {
   /// Sorted by name.
   const std::map<std::string, TensorView, std::less<>>& tensors() const;
   uint64_t total_bytes() const;
+
+  /// The files that the tensors lie in, and of each the part before them.
+  const std::vector<MappedFile>& files() const;
+  std::span<const std::byte> header(size_t file) const;
 
   struct Place {
     std::filesystem::path file;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "load/gguf.h"
+#include "load/kept_file.h"
 #include "load/mapped_file.h"
 #include "load/safetensors.h"
 #include "load/safetensors_header.h"
@@ -42,6 +43,15 @@ class SafetensorsCheckpoint : public Checkpoint {
     return {tensor, *this};
   }
 
+  std::vector<CheckpointFile> files() const override {
+    std::vector<CheckpointFile> out;
+    for (const MappedFile& file : file_.files()) {
+      out.push_back({file.path().filename().string(), file.size(), file.modified(),
+                     checksum(file_.header(out.size()))});
+    }
+    return out;
+  }
+
  private:
   void release(const TensorView& tensor) const override { file_.release(tensor); }
 
@@ -64,6 +74,15 @@ LoadedTensor& LoadedTensor::operator=(LoadedTensor&& other) noexcept {
 
 void LoadedTensor::release_pages() const {
   if (owner_ != nullptr) owner_->release(view_);
+}
+
+void LoadedTensor::release_rows(size_t first, size_t count) const {
+  if (owner_ == nullptr) return;
+  TensorView rows = view_;
+  const size_t row_bytes = view_.num_bytes() / static_cast<size_t>(view_.shape[0]);
+  rows.data += first * row_bytes;
+  rows.shape[0] = static_cast<int64_t>(count);
+  owner_->release(rows);
 }
 
 const TensorFacts& Checkpoint::at(std::string_view name) const {

@@ -34,6 +34,8 @@ class LoadedTensor {
   const TensorView& view() const { return view_; }
   /// Gives the memory under it back until somebody reads it again, if it lies in the file.
   void release_pages() const;
+  /// The same of some rows of a matrix, as far as they fill pages. Thread-safe.
+  void release_rows(size_t first, size_t count) const;
 
  private:
   TensorView view_;
@@ -55,6 +57,14 @@ struct TensorPlace {
   std::string name;
   uint64_t offset = 0;   // of its first byte
   bool verbatim = true;  // its elements are loaded as they lie there, one after the other
+};
+
+/// A file that a model's weights lie in, as told apart from another of that name.
+struct CheckpointFile {
+  std::string name;
+  uint64_t bytes = 0;
+  int64_t modified = 0;     // nanoseconds since 1970
+  uint64_t header_sum = 0;  // checksum of what is before the weights: of their names, types and places
 };
 
 /// A model's weights by the names that Hugging Face gives them, whatever file they lie in: safetensors of a
@@ -85,6 +95,9 @@ class Checkpoint {
   /// A quantized tensor comes expanded and rounded to `expand_to`: f32, f16 or bf16. Throws Error naming the
   /// tensor and the file if absent, or if the machine has no memory for a copy.
   virtual LoadedTensor load(std::string_view name, DType expand_to, ThreadPool& pool) const = 0;
+
+  /// In an order of their own.
+  virtual std::vector<CheckpointFile> files() const = 0;
 
  protected:
   explicit Checkpoint(std::filesystem::path path) : path_(std::move(path)) {}

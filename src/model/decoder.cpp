@@ -252,7 +252,7 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
   const DType dtype = options.compute.value_or(loaded.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
   const WeightFormat format = options.quantization.value_or(weight_format_of(dtype));
-  ModelWeights weights = load_weights(model, loaded, dtype, format, context);
+  ModelWeights weights = load_weights(model, loaded, dtype, format, context, options.pack_cache);
   std::unique_ptr<Decoder> decoder(new Decoder());
   decoder->impl_.reset(new Impl{
       .config = std::move(loaded), .compute = dtype, .format = format, .weights = std::move(weights)});

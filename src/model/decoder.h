@@ -70,6 +70,8 @@ struct DecoderOptions {
   /// No sequence will be longer, and longrope chooses its factors by it; 0, or more than the model has: the
   /// model's.
   uint32_t max_positions = 0;
+  /// A folder to keep the packed weights in (model/pack_cache.h); empty: the model's own.
+  std::optional<std::filesystem::path> pack_cache = {};
 };
 
 /// A decoder-only transformer. The weights are packed at load and immutable; `forward` is not thread-safe (it

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "load/gguf.h"
+#include "load/kept_file.h"
 #include "load/mapped_file.h"
 #include "load/safetensors_header.h"
 #include "model/gguf_config.h"
@@ -118,6 +119,11 @@ class GgufCheckpoint : public Checkpoint {
     });
     release_pages(tensor.data, tensor.bytes);
     return {dtype, tensor.shape, std::move(copy)};
+  }
+
+  std::vector<CheckpointFile> files() const override {
+    const MappedFile& file = file_.file();
+    return {{file.path().filename().string(), file.size(), file.modified(), checksum(file_.header())}};
   }
 
   void refuse_unused(const std::set<std::string, std::less<>>& used) const override {

@@ -90,41 +90,41 @@ float element_as_f32(const TensorView& tensor, size_t index) {
 class Loader {
  public:
   Loader(const Checkpoint& file, const ModelConfig& config, DType compute, WeightFormat format,
-         KernelContext& context)
+         KernelContext& context, PackCache* kept)
       : file_(file),
         names_(names_of(config, &file)),
         norm_offset_(family_of(config).norm_adds_one ? 1.0F : 0.0F),
         config_(config),
-        widths_(config),
         compute_(compute),
         format_(format),
-        context_(context) {}
+        context_(context),
+        kept_(kept) {}
 
   LayerWeights layer(uint32_t index) {
     const LayerTensors& t = names_.tensors.layer;
     const auto name = [&](std::string_view tensor) { return names_.layer(index, tensor); };
     LayerWeights out;
     out.attention_norm = layer_norm(index, t.attention_norm);
-    out.qkv = linear(all(t.qkv, name), widths_.hidden, config_.qkv_bias);
+    out.qkv = linear(all(t.qkv, name), config_.qkv_bias);
     if (config_.qk_norm != QkNorm::kNone) {
       out.q_norm = layer_norm(index, t.q_norm);
       out.k_norm = layer_norm(index, t.k_norm);
     }
-    out.o = linear({name(t.o)}, widths_.q, config_.o_bias);
+    out.o = linear({name(t.o)}, config_.o_bias);
     out.post_attention_norm = layer_norm(index, t.post_attention_norm);
     out.ffn_norm = layer_norm(index, t.ffn_norm);
     out.post_ffn_norm = layer_norm(index, t.post_ffn_norm);
     if (!config_.has_experts(index)) {
-      out.ffn.gate_up = linear(all(t.gate_up, name), widths_.hidden, config_.mlp_bias);
-      out.ffn.down = linear({name(t.down)}, widths_.ffn, config_.mlp_bias);
+      out.ffn.gate_up = linear(all(t.gate_up, name), config_.mlp_bias);
+      out.ffn.down = linear({name(t.down)}, config_.mlp_bias);
       return out;
     }
     out.router = matrix(name(t.router) + ".weight", weight_format_of(compute_));
     for (uint32_t expert = 0; expert < config_.moe.num_experts; ++expert) {
       const auto of = [&](std::string_view tensor) { return names_.expert(index, expert, tensor); };
       FeedForward& made = out.experts.emplace_back();
-      made.gate_up = linear(all(t.expert_gate_up, of), widths_.hidden, false);
-      made.down = linear({of(t.expert_down)}, widths_.expert_ffn, false);
+      made.gate_up = linear(all(t.expert_gate_up, of), false);
+      made.down = linear({of(t.expert_down)}, false);
     }
     return out;
   }
@@ -180,12 +180,10 @@ class Loader {
     return out;
   }
 
-  PackedMatrix matrix(const std::string& name, WeightFormat format) {
-    return PackedMatrix(context_, load(name, compute_).view(), format);
-  }
+  PackedMatrix matrix(const std::string& name, WeightFormat format) { return stacked({&name, 1}, format); }
 
   /// The parts, named without ".weight" and ".bias", stacked.
-  Linear linear(const std::vector<std::string>& parts, int64_t k, bool with_bias) {
+  Linear linear(const std::vector<std::string>& parts, bool with_bias) {
     std::vector<std::string> weights;
     std::vector<std::string> biases;
     for (const std::string& part : parts) {
@@ -193,50 +191,51 @@ class Loader {
       if (with_bias) biases.push_back(part + ".bias");
     }
     Linear out;
-    out.matrix = stacked(weights, k);
+    out.matrix = stacked(weights, format_);
     if (with_bias) out.bias = vectors(biases);
     return out;
   }
 
-  /// The matrices one above the other. Parts of different dtypes become f32 on the way.
-  PackedMatrix stacked(const std::vector<std::string>& tensor_names, int64_t k) {
-    if (tensor_names.size() == 1) return matrix(tensor_names.front(), format_);
-    TensorView all;
-    const auto dtype_of = [&](const TensorFacts& facts) { return facts.dtype.value_or(compute_); };
-    all.dtype = dtype_of(file_.at(tensor_names.front()));
-    all.shape = {0, k};
+  /// The matrices one above the other, packed or as they are kept.
+  PackedMatrix stacked(std::span<const std::string> tensor_names, WeightFormat format) {
+    const auto pack = [&] { return pack_stacked(tensor_names, format); };
+    if (kept_ == nullptr) return pack();
+    size_t n = 0;
+    for (const std::string& name : tensor_names) n += static_cast<size_t>(file_.at(name).shape[0]);
+    const auto k = static_cast<size_t>(file_.at(tensor_names.front()).shape[1]);
+    PackedMatrix packed = kept_->next(n, k, format, pack);
+    warn_of(packed, tensor_names);
+    return packed;
+  }
+
+  /// What has been packed does not stay resident.
+  PackedMatrix pack_stacked(std::span<const std::string> tensor_names, WeightFormat format) {
+    std::vector<LoadedTensor> tensors;
+    std::vector<TensorView> views;
     for (const std::string& name : tensor_names) {
-      const TensorFacts& part = file_.at(name);
-      all.shape[0] += part.shape[0];
-      if (dtype_of(part) != all.dtype) all.dtype = DType::kF32;
+      tensors.push_back(file_.load(name, compute_, context_.pool));
+      views.push_back(tensors.back().view());
     }
-    stack_.reserve(all.num_bytes());
-    std::byte* to = stack_.data();
-    for (const std::string& name : tensor_names) {
-      const LoadedTensor loaded = load(name, compute_);
-      const TensorView& part = loaded.view();
-      const size_t bytes = part.num_elements() * dtype_bytes(all.dtype);
-      if (part.dtype == all.dtype) {
-        std::memcpy(to, part.data, bytes);
-      } else {
-        auto* values = reinterpret_cast<float*>(to);
-        for (size_t i = 0; i < part.num_elements(); ++i) values[i] = element_as_f32(part, i);
-      }
-      to += bytes;
-    }
-    all.data = stack_.data();
-    return PackedMatrix(context_, all, format_);
+    PackedMatrix packed(context_, views, format, [&](size_t part, size_t first, size_t count) {
+      tensors[part].release_rows(first, count);
+    });
+    if (kept_ == nullptr) warn_of(packed, tensor_names);
+    return packed;
+  }
+
+  void warn_of(const PackedMatrix& packed, std::span<const std::string> tensor_names) {
+    if (packed.finite()) return;
+    for (const std::string& name : tensor_names) load(name, compute_);  // warns
   }
 
   const Checkpoint& file_;
   Names names_;
   float norm_offset_;
   const ModelConfig& config_;
-  Widths widths_;
   DType compute_;
   WeightFormat format_;
   KernelContext& context_;
-  Buffer stack_;  // reused from one stack to the next
+  PackCache* kept_;  // null: none
 };
 
 /// Lists what a model has, part by part.
@@ -376,16 +375,22 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
 }
 
 ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
-                          WeightFormat format, KernelContext& context) {
-  ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}};
+                          WeightFormat format, KernelContext& context,
+                          const std::optional<std::filesystem::path>& pack_cache) {
+  ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}, {}};
   settle_head(config, *out.file);
   check_tensors(config, *out.file);
   warn_of_unused(config, *out.file);
-  Loader loader(*out.file, config, compute, format, context);
+  if (pack_cache) {
+    out.kept = std::make_unique<PackCache>(pack_file_path(*pack_cache, model, compute, format),
+                                           pack_facts(*out.file, compute, format), context);
+  }
+  Loader loader(*out.file, config, compute, format, context, out.kept.get());
   out.embedding = loader.embedding();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
   out.final_norm = loader.final_norm();
   out.head = loader.head();
+  if (out.kept != nullptr) out.kept->finish();
   return out;
 }
 

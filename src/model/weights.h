@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kernels/matmul.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
+#include "model/pack_cache.h"
 #include "tensor/buffer.h"
 
 namespace quire {
@@ -47,7 +49,8 @@ struct LayerWeights {
 /// checkpoint's mapped file, of which only the rows looked up become resident.
 struct ModelWeights {
   std::unique_ptr<Checkpoint> file;
-  LoadedTensor embedding;  // [vocab, hidden]
+  std::unique_ptr<PackCache> kept;  // of the packed matrices, if they are kept in a file
+  LoadedTensor embedding;           // [vocab, hidden]
   std::vector<LayerWeights> layers;
   Buffer final_norm;
   PackedMatrix head;  // [vocab, hidden]
@@ -76,8 +79,10 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
 /// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head
 /// as `format`; the router of experts and the embeddings stay in `compute`, the norms in f32. A tensor with a
-/// NaN or an infinity in it is logged as a warning.
+/// NaN or an infinity in it is logged as a warning. `pack_cache`: a folder to keep the packed matrices in,
+/// from one start to the next; empty: the model's own. Throws Error naming file and tensor, key or offset.
 ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
-                          WeightFormat format, KernelContext& context);
+                          WeightFormat format, KernelContext& context,
+                          const std::optional<std::filesystem::path>& pack_cache = std::nullopt);
 
 }  // namespace quire

@@ -27,6 +27,11 @@ const KernelTable& table(IsaLevel level) {
   return native != nullptr ? *native : reference_table();
 }
 
+const PackTable& pack_table(IsaLevel level) {
+  const PackTable* native = native_pack_table(level);
+  return native != nullptr ? *native : reference_pack_table();
+}
+
 size_t balanced_grain(const ThreadPool& pool, size_t count, size_t min_grain) {
   const size_t pieces = size_t{pool.num_threads()} * kPiecesPerThread;
   return std::max({min_grain, (count + pieces - 1) / pieces, size_t{1}});

@@ -4,6 +4,7 @@
 
 #include "kernels/context.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/pack_table.h"
 
 namespace quire::cpu {
 
@@ -24,6 +25,11 @@ const KernelTable& table(IsaLevel level);
 const KernelTable* native_table(IsaLevel level);
 /// The levels that have one, slowest first.
 std::vector<IsaLevel> native_levels();
+
+/// The same of packing.
+const PackTable& reference_pack_table();
+const PackTable& pack_table(IsaLevel level);
+const PackTable* native_pack_table(IsaLevel level);
 
 /// A grain for parallel_for over `count`: some pieces per thread, none smaller than `min_grain`.
 size_t balanced_grain(const ThreadPool& pool, size_t count, size_t min_grain);

@@ -4,6 +4,8 @@ namespace quire::cpu {
 
 const KernelTable* native_table(IsaLevel) { return nullptr; }
 
+const PackTable* native_pack_table(IsaLevel) { return nullptr; }
+
 std::vector<IsaLevel> native_levels() { return {}; }
 
 }  // namespace quire::cpu

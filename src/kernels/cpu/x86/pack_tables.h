@@ -1,0 +1,15 @@
+#pragma once
+
+#include "kernels/cpu/pack_table.h"
+
+// What the sources that pack define for each ISA; constant-initialised, as in tables.h.
+namespace quire::cpu {
+
+namespace avx2 {
+extern const PackTable kPackTable;
+}
+namespace avx512 {
+extern const PackTable kPackTable;
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,165 @@
+#include <atomic>
+#include <limits>
+
+#include "base/error.h"
+#include "kernels/cpu/table.h"
+#include "kernels/matmul.h"
+#include "tests/kernels/support.h"
+
+namespace quire::test {
+namespace {
+
+constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16,
+                                     WeightFormat::kInt8, WeightFormat::kInt4};
+
+class Pack : public PerLevel {
+ protected:
+  KernelContext reference_{IsaLevel::kReference, pool_};
+};
+
+testing::AssertionResult same_bytes(const PackedMatrix& a, const PackedMatrix& b) {
+  if (a.num_bytes() != b.num_bytes()) return testing::AssertionFailure() << "sizes differ";
+  for (size_t i = 0; i < a.num_bytes(); ++i) {
+    if (a.bytes()[i] != b.bytes()[i]) {
+      return testing::AssertionFailure() << "byte " << i << " of " << a.num_bytes() << " differs";
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+/// Of every size that a float may have, with zeros and whole groups of them between.
+std::vector<float> values_of_all_sizes(uint64_t seed, size_t count) {
+  SplitMix64 rng(seed);
+  std::vector<float> values = random_floats(seed, count, 0.1F);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t draw = rng.next() % 100;
+    if (draw < 5) values[i] = 0.0F;
+    if (draw == 5) values[i] *= 1e20F;
+    if (draw == 6) values[i] *= 1e-20F;
+    if (draw == 7) values[i] = -values[i] * 1e-38F;
+    if (draw == 8 && i % 32 == 0) std::fill_n(values.begin() + i, std::min<size_t>(64, count - i), -0.0F);
+  }
+  return values;
+}
+
+TEST_P(Pack, GivesTheBytesOfTheReference) {
+  for (const DType from : kFloatTypes) {
+    for (const size_t n : {1, 8, 31, 32, 33, 100}) {
+      for (const size_t k : {1, 2, 15, 16, 17, 31, 64, 101, 256, 513, 1000}) {
+        const auto shape = {static_cast<int64_t>(n), static_cast<int64_t>(k)};
+        const OwnedTensor usual(random_floats(n * 1000 + k, n * k), from, shape);
+        const OwnedTensor unusual(values_of_all_sizes(n * 1000 + k, n * k), from, shape);
+        for (const WeightFormat format : kFormats) {
+          for (const TensorView& view : {usual.view, unusual.view}) {
+            ASSERT_TRUE(
+                same_bytes(PackedMatrix(context_, view, format), PackedMatrix(reference_, view, format)))
+                << dtype_name(from) << " to " << weight_format_name(format) << ", n " << n << ", k " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Pack, ReadsNothingBehindARow) {
+  // Rows at the very end of their memory, which a sanitizer watches.
+  for (const size_t k : {1, 3, 17, 33}) {
+    const std::vector<float> values = random_floats(k, k);
+    std::vector<uint16_t> bits(k);
+    for (size_t i = 0; i < k; ++i) bits[i] = f32_to_bf16(values[i]);
+    const TensorView view{
+        DType::kBF16, {1, static_cast<int64_t>(k)}, reinterpret_cast<const std::byte*>(bits.data())};
+    for (const WeightFormat format : kFormats) {
+      EXPECT_TRUE(same_bytes(PackedMatrix(context_, view, format), PackedMatrix(reference_, view, format)));
+    }
+  }
+}
+
+TEST_P(Pack, OfPartsIsThatOfTheWhole) {
+  constexpr size_t kK = 70;
+  const std::vector<float> values = random_floats(3, 150 * kK);
+  const OwnedTensor whole(values, DType::kBF16, {150, kK});
+  for (const WeightFormat format : kFormats) {
+    for (const size_t cut : {1, 31, 32, 75, 149}) {
+      std::vector<TensorView> parts(3, whole.view);
+      parts[0].shape[0] = static_cast<int64_t>(cut);
+      parts[1].shape[0] = 0;
+      parts[2].shape[0] = static_cast<int64_t>(150 - cut);
+      parts[1].data = parts[2].data = whole.view.data + cut * kK * 2;
+      std::vector<std::atomic<int>> read(150);
+      const PackedMatrix packed(context_, parts, format, [&](size_t part, size_t first, size_t count) {
+        ASSERT_LE(first + count, static_cast<size_t>(parts[part].shape[0]));
+        for (size_t row = first; row < first + count; ++row) ++read[row + (part == 2 ? cut : 0)];
+      });
+      EXPECT_TRUE(same_bytes(packed, PackedMatrix(context_, whole.view, format)));
+      for (const std::atomic<int>& times : read) EXPECT_EQ(times, 1);
+    }
+  }
+}
+
+TEST_P(Pack, OfPartsOfTwoTypes) {
+  constexpr size_t kK = 33;
+  const std::vector<float> values = random_floats(4, 50 * kK);
+  std::vector<float> rounded = values;
+  for (size_t i = 20 * kK; i < values.size(); ++i) rounded[i] = stored(values[i], DType::kBF16);
+  const OwnedTensor first({values.begin(), values.begin() + 20 * kK}, DType::kF32, {20, kK});
+  const OwnedTensor second({values.begin() + 20 * kK, values.end()}, DType::kBF16, {30, kK});
+  const OwnedTensor whole(rounded, DType::kF32, {50, kK});
+  const std::vector<TensorView> parts = {first.view, second.view};
+  for (const WeightFormat format : kFormats) {
+    EXPECT_TRUE(
+        same_bytes(PackedMatrix(context_, parts, format), PackedMatrix(context_, whole.view, format)));
+  }
+}
+
+TEST_P(Pack, SaysWhetherAllIsFinite) {
+  constexpr size_t kN = 70;
+  constexpr size_t kK = 100;
+  for (const DType dtype : kFloatTypes) {
+    std::vector<float> values = random_floats(5, kN * kK);
+    values[17] = dtype == DType::kF16 ? 65504.0F : std::numeric_limits<float>::max() / 2;
+    for (const WeightFormat format : kFormats) {
+      EXPECT_TRUE(PackedMatrix(context_, OwnedTensor(values, dtype, {kN, kK}).view, format).finite());
+      for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+        for (const size_t place : {size_t{0}, kK * 33 + 99, kN * kK - 1}) {
+          std::vector<float> broken = values;
+          broken[place] = bad;
+          const OwnedTensor tensor(broken, dtype, {kN, kK});
+          EXPECT_FALSE(PackedMatrix(context_, tensor.view, format).finite())
+              << dtype_name(dtype) << " " << weight_format_name(format) << " " << bad << " at " << place;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Pack, OfBytesIsTheSameMatrix) {
+  const std::vector<float> values = random_floats(6, 50 * 70);
+  const std::vector<float> x = random_floats(7, 3 * 70);
+  for (const WeightFormat format : kFormats) {
+    const PackedMatrix packed(context_, OwnedTensor(values, DType::kBF16, {50, 70}).view, format);
+    EXPECT_EQ(PackedMatrix::bytes_of(50, 70, format), packed.num_bytes());
+    const PackedMatrix again(50, 70, format, packed.bytes().data(), true);
+    std::vector<float> y(3 * 50);
+    std::vector<float> other(3 * 50);
+    matmul(context_, packed, x.data(), 70, 3, y.data(), 50);
+    matmul(context_, again, x.data(), 70, 3, other.data(), 50);
+    EXPECT_TRUE(same_bits(y.data(), other.data(), y.size()));
+  }
+}
+
+TEST(PackRefuses, WhatDoesNotBelongTogether) {
+  ThreadPool pool(1);
+  KernelContext context{IsaLevel::kReference, pool};
+  const OwnedTensor wide(random_floats(1, 8), DType::kF32, {2, 4});
+  const OwnedTensor narrow(random_floats(1, 8), DType::kF32, {4, 2});
+  const std::vector<TensorView> parts = {wide.view, narrow.view};
+  EXPECT_THROW(PackedMatrix(context, parts, WeightFormat::kF32), Error);
+  EXPECT_THROW(PackedMatrix(context, std::span<const TensorView>{}, WeightFormat::kF32), Error);
+}
+
+QUIRE_FOR_ALL_LEVELS(Pack);
+
+}  // namespace
+}  // namespace quire::test
