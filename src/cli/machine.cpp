@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kChains = 10;  // independent, to cover the latency
 constexpr int kProbeRounds = 400'000;
-constexpr int kProbes = 3;          // of reading memory
+constexpr int kProbes = 3;  // of reading memory, as many as fit in:
+constexpr double kProbeSeconds = 0.15;
 constexpr int kComputeProbes = 10;  // which take a millisecond each
 
 #if defined(__x86_64__)
@@ -150,7 +151,8 @@ Peaks probe_peaks(ThreadPool& pool, IsaLevel level, WeightFormat format) {
         seconds([&](size_t part, size_t, uint32_t) { work[part] = multiply_adds(level, format); });
     peaks.flops = std::max(peaks.flops, std::accumulate(work.begin(), work.end(), 0.0) / compute);
   }
-  for (int i = 0; i < kProbes; ++i) {
+  double spent = 0;
+  for (int i = 0; i < kProbes && spent < kProbeSeconds; ++i) {
     const size_t share = memory.size() / sizeof(uint64_t) / pool.num_threads();
     const double read = seconds([&](size_t part, size_t, uint32_t) {
       const uint64_t* from = memory.as<uint64_t>() + part * share;
@@ -160,6 +162,7 @@ Peaks probe_peaks(ThreadPool& pool, IsaLevel level, WeightFormat format) {
       }
       work[part] = static_cast<double>(std::accumulate(sums, sums + 16, uint64_t{0}));
     });
+    spent += read;
     peaks.bytes = std::max(peaks.bytes, static_cast<double>(memory.size()) / read);
   }
   return peaks;
