@@ -205,7 +205,8 @@ TEST_F(PackCacheTest, AChangedCheckpointIsPackedAnew) {
 }
 
 TEST_F(PackCacheTest, WhereNothingCanBeWrittenSaysSo) {
-  for (const std::filesystem::path& dir : {dir_ / "absent", model_ / "config.json", std::filesystem::path("/proc")}) {
+  for (const std::filesystem::path& dir :
+       {dir_ / "absent", model_ / "config.json", std::filesystem::path("/proc")}) {
     try {
       load({.pack_cache = dir});
       FAIL() << dir;
