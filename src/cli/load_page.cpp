@@ -60,7 +60,7 @@ figcaption b { margin-right: 8px; }
 .key i { display: inline-block; width: 14px; height: 4px; border-radius: 2px; margin-right: 5px;
   vertical-align: middle; background: currentColor; }
 .key.s0 i { color: var(--s0); } .key.s1 i { color: var(--s1); } .key.s2 i { color: var(--s2); }
-svg { display: block; width: 100%; height: auto; margin-top: 4px; }
+svg { display: block; width: 100%; height: auto; margin-top: 4px; overflow: visible; }
 svg text { fill: var(--quiet); font-size: 11px; }
 .grid { stroke: var(--line); stroke-width: 1; fill: none; }
 .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
