@@ -243,7 +243,8 @@ template <class Dot>
 void matmul_rows(const MatmulArgs& args, size_t first_panel, size_t last_panel, size_t begin, size_t end,
                  size_t chunk, Shapes& shapes) {
   const size_t steps = args.k / (Dot::kScaled ? 64 : 32);
-  for (size_t step = 0; step < steps; step += chunk) {
+  size_t step = 0;
+  do {  // once even if K is 0
     const size_t count = steps - step < chunk ? steps - step : chunk;
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
       for_row_pairs(begin, end, shapes, [&](const Rows& rows) {
@@ -255,7 +256,8 @@ void matmul_rows(const MatmulArgs& args, size_t first_panel, size_t last_panel, 
                              .fetch = rows.begin == begin});
       });
     }
-  }
+    step += count;
+  } while (step < steps);
 }
 
 template <class Dot>
