@@ -215,6 +215,22 @@ TEST_P(Matmul, OfWhatIsNotFiniteIsNotFinite) {
   }
 }
 
+TEST_P(Matmul, ManyRowsOfALongKAreAsEachAlone) {
+  if (GetParam() == IsaLevel::kReference) return;  // its loops know no blocks, and are slow
+  constexpr size_t kRows = 300;
+  constexpr size_t kLongK = 4224;
+  for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8}) {
+    const Problem problem(context_, 72, kLongK, format);  // two panels and a part of one
+    const std::vector<float> x = random_floats(1, kRows * kLongK);
+    const std::vector<float> y = problem.run(context_, x.data(), kRows);
+    for (const size_t row : {0, 1, 15, 16, 31, 255, 256, 287, 288, 299}) {
+      const std::vector<float> alone = problem.run(context_, x.data() + row * kLongK, 1);
+      ASSERT_TRUE(same_bits(y.data() + row * 72, alone.data(), 72))
+          << weight_format_name(format) << " row " << row;
+    }
+  }
+}
+
 TEST_P(Matmul, KeepsToItsStridesAndColumns) {
   for (const WeightFormat format : kFormats) {
     for (const size_t n : {20, 32, 50}) {
