@@ -1,7 +1,7 @@
 // explain: what a recorded run decided, and why.
 #include <algorithm>
 #include <fstream>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +19,7 @@
 #include "record/display_text.h"
 #include "record/run_page.h"
 #include "record/run_story.h"
+#include "record/run_summary.h"
 
 namespace quire::cli {
 namespace {
@@ -28,8 +29,14 @@ struct Options {
   std::string request;
   std::string html;
   std::string steps;
+  std::string sort;  // empty: as they came, or if they are many, "waited"
+  std::optional<uint32_t> top;
+  bool has_request = false;
+  bool has_steps = false;
   bool replay = false;
 };
+
+constexpr size_t kRowsShown = 50;
 
 std::string or_dash(const std::optional<uint64_t>& number) {
   return number ? fmt::format("{}", *number) : "-";
@@ -37,130 +44,132 @@ std::string or_dash(const std::optional<uint64_t>& number) {
 
 std::string or_dash(const std::optional<Nanos>& time) { return time ? duration_text(*time) : "-"; }
 
-std::string percent(uint64_t part, uint64_t whole) {
-  return fmt::format("{:.0f} %",
-                     whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+/// By what --sort orders the rows, the most first.
+uint64_t measure(const SequenceStory& s, std::string_view by) {
+  if (by == "waited") return s.steps_waited();
+  if (by == "preempted") return s.preemptions;
+  if (by == "again") return s.again_tokens;
+  return s.hit_tokens;
 }
 
-/// For most of its waiting: what it was for, and behind whom.
-std::string main_reason(const SequenceStory& s) {
-  const WaitReason reason = s.waited_most_for();
-  if (reason == WaitReason::kNone) return "";
-  std::string text(wait_name(reason));
-  const bool names_somebody = reason == WaitReason::kOrder || reason == WaitReason::kParent;
-  if (!names_somebody || s.behind.empty()) return text;
-  const auto most = std::ranges::max_element(s.behind, {}, [](const auto& each) { return each.second; });
-  text += fmt::format(", #{}", most->first);
-  if (s.behind.size() > 1) text += fmt::format(" and {} more", s.behind.size() - 1);
-  return text;
-}
-
-void print_table(const RunStory& run) {
-  constexpr std::string_view kRow =
-      "{:>6}  {:>7} {:>6} {:>7}  {:>7} {:>7}  {:>7} {:>7}  {:>8} {:>8}  {:>7} {:>6}  {:<8} {}\n";
-  fmt::print(kRow, "", "prompt", "of it", "tokens", "came", "ended", "steps", "steps", "first", "", "preemp-",
-             "again", "ended", "waited most for");
-  fmt::print(kRow, "id", "tokens", "cached", "made", "after", "in step", "queued", "waited", "token", "total",
-             "tions", "tokens", "by", "");
-  for (const SequenceStory& s : run.sequences) {
-    fmt::print(kRow, s.id, s.prompt_tokens, s.hit_tokens, s.generated, s.arrived, or_dash(s.ended), s.queued,
-               s.steps_waited(), or_dash(s.ttft), or_dash(s.total), s.preemptions, s.again_tokens,
-               end_name(s), main_reason(s));
+/// The rows to print, and in which order.
+std::vector<const SequenceStory*> rows_of(const RunStory& run, const Options& options) {
+  std::vector<const SequenceStory*> rows;
+  for (const SequenceStory& s : run.sequences) rows.push_back(&s);
+  const size_t most = options.top.value_or(kRowsShown);
+  const std::string by = !options.sort.empty() ? options.sort : rows.size() > most ? "waited" : "";
+  if (by == "id") {
+    std::ranges::stable_sort(rows, {}, &SequenceStory::id);
+  } else if (!by.empty()) {
+    std::ranges::stable_sort(rows, std::ranges::greater{},
+                             [&](const SequenceStory* s) { return measure(*s, by); });
   }
+  rows.resize(std::min(rows.size(), most));
+  return rows;
 }
 
-/// The one in the middle, and the one that 99 of 100 do not exceed.
-std::string middle_and_tail(std::vector<Nanos> times) {
-  std::ranges::sort(times);
-  return fmt::format("median {}, 99 % within {}", duration_text(times[(times.size() - 1) / 2]),
-                     duration_text(times[(times.size() * 99 + 99) / 100 - 1]));
-}
+/// A column of the table: two lines of head, a cell for each row.
+struct Column {
+  const char* above;
+  const char* head;
+  bool left;
+  std::function<std::string(const SequenceStory&)> cell;
+};
 
-/// What the steps of waiting of all sequences were for, the most first.
-std::string waiting_text(const std::map<WaitReason, uint64_t>& waited) {
-  std::vector<std::pair<WaitReason, uint64_t>> sorted(waited.begin(), waited.end());
-  std::ranges::stable_sort(sorted, std::ranges::greater{}, [](const auto& each) { return each.second; });
-  uint64_t all = 0;
-  for (const auto& [reason, steps] : sorted) all += steps;
-  if (all == 0) return "none";
-  std::string text = fmt::format("{} steps of all sequences together:", with_commas(all));
-  for (const auto& [reason, steps] : sorted) {
-    text += fmt::format("{} {} for {}", &steps == &sorted.front().second ? "" : ",", percent(steps, all),
-                        wait_name(reason));
+std::vector<Column> columns_of(const RunStory& run, const TenantNames& tenants) {
+  const auto number = [](uint64_t value) { return fmt::format("{}", value); };
+  std::vector<Column> columns = {
+      {"", "id", false, [=](const auto& s) { return number(s.id); }},
+      {"prompt", "tokens", false, [=](const auto& s) { return number(s.prompt_tokens); }},
+      {"of it", "cached", false, [=](const auto& s) { return number(s.hit_tokens); }},
+      {"tokens", "made", false, [=](const auto& s) { return number(s.generated); }},
+      {"came", "after", false, [=](const auto& s) { return number(s.arrived); }},
+      {"ended", "in step", false, [](const auto& s) { return or_dash(s.ended); }},
+      {"waited be-", "fore start", false, [=](const auto& s) { return number(s.queued); }},
+      {"waited", "in all", false, [=](const auto& s) { return number(s.steps_waited()); }},
+      {"", "that took", false, [](const auto& s) { return duration_text(s.waited_time); }},
+      {"first", "token", false, [](const auto& s) { return or_dash(s.ttft); }},
+      {"", "total", false, [](const auto& s) { return or_dash(s.total); }},
+      {"preemp-", "tions", false, [=](const auto& s) { return number(s.preemptions); }},
+      {"tokens", "again", false, [=](const auto& s) { return number(s.again_tokens); }},
+  };
+  const GivenToRequests given = given_to_requests(run);
+  if (given.tenants) {
+    columns.push_back({"", "tenant", false, [&](const auto& s) { return tenants.name(s.tenant); }});
   }
-  return text;
+  if (given.priorities) {
+    columns.push_back({"pri-", "ority", false, [](const auto& s) { return fmt::format("{}", s.priority); }});
+  }
+  if (given.deadlines) {
+    columns.push_back({"", "deadline", false, [](const auto& s) {
+                         return duration_text(s.ttft_deadline) + (s.ttft && !s.in_time() ? "!" : "");
+                       }});
+  }
+  columns.push_back({"", "ended by", true, [](const auto& s) { return std::string(end_text(s)); }});
+  columns.push_back({"", "waited most for", true, [&](const auto& s) { return main_reason(run, s); }});
+  return columns;
 }
 
-void print_end(const RunStory& run) {
-  if (run.ended_well()) return;
-  fmt::print("The log ends before the run did: {}\n",
-             run.truncated ? "within a record, so its program was killed, or the file was cut off"
-                           : "its program still runs, or was killed");
+void print_table(const RunStory& run, const Options& options) {
+  TenantNames tenants;
+  for (const SequenceStory& s : run.sequences) tenants.add(s.tenant);
+  const std::vector<const SequenceStory*> rows = rows_of(run, options);
+  std::vector<std::string> lines(rows.size() + 2);
+  const std::vector<Column> columns = columns_of(run, tenants);
+  for (const Column& column : columns) {
+    std::vector<std::string> cells = {column.above, column.head};
+    for (const SequenceStory* s : rows) cells.push_back(column.cell(*s));
+    size_t width = 0;
+    for (const std::string& cell : cells) width = std::max(width, cell.size());
+    for (size_t i = 0; i < cells.size(); ++i) {
+      lines[i] +=
+          column.left ? fmt::format("  {:<{}}", cells[i], width) : fmt::format("  {:>{}}", cells[i], width);
+    }
+  }
+  for (std::string& line : lines) fmt::print("{}\n", line.erase(line.find_last_not_of(' ') + 1));
+  if (rows.size() < run.sequences.size()) {
+    const std::string what = options.sort.empty() || options.sort == "waited"
+                                 ? "that waited longest"
+                                 : "first by --sort " + options.sort;
+    fmt::print(
+        "  These are the {} of {} requests {}; --top N and --sort waited|preempted|again|cached|id choose "
+        "others.\n",
+        with_commas(rows.size()), with_commas(run.sequences.size()), what);
+  }
+  const bool deadlines = given_to_requests(run).deadlines;
+  fmt::print(
+      "  Waits are in steps: before it started running, and in all (after preemptions too). Tokens again: "
+      "computed again\n"
+      "  after a preemption. \"Blocks, behind #7 (+2)\": #7 and two others came first and waited for "
+      "blocks.{}\n",
+      deadlines ? " Deadline!: missed." : "");
 }
 
-void print_run(const RunStory& run) {
-  print_table(run);
-  uint64_t prompt = 0;
-  uint64_t hit = 0;
-  uint64_t generated = 0;
-  uint64_t preemptions = 0;
-  uint64_t again = 0;
-  uint64_t moved = 0;
-  uint64_t coming_back = 0;
-  std::map<WaitReason, uint64_t> waited;
-  std::vector<Nanos> first_tokens;
-  for (const SequenceStory& s : run.sequences) {
-    prompt += s.prompt_tokens;
-    hit += s.hit_tokens;
-    generated += s.generated;
-    preemptions += s.preemptions;
-    again += s.again_tokens;
-    moved += s.swapped_out;
-    coming_back += s.steps_waited() - s.queued;
-    for (const auto& [reason, steps] : s.waited) waited[reason] += steps;
-    if (s.ttft) first_tokens.push_back(*s.ttft);
-  }
-  const SchedulerConfig& config = run.config;
-  fmt::print("\n{} sequences, {} steps, {}\n", with_commas(run.sequences.size()), with_commas(run.steps),
-             duration_text(run.duration));
-  fmt::print("tokens       {} of prompts ({} found in the prefix cache), {} generated\n", with_commas(prompt),
-             percent(hit, prompt), with_commas(generated));
-  if (!first_tokens.empty()) fmt::print("first token  {}\n", middle_and_tail(first_tokens));
-  fmt::print("blocks       at most {} of {} held ({}), {} evictions, {} copies\n",
-             with_commas(run.most_blocks_held), with_commas(config.num_blocks),
-             percent(run.most_blocks_held, config.num_blocks), with_commas(run.evictions),
-             with_commas(run.copies));
-  if (run.restored > 0) {
-    fmt::print("restored     the run began with {} blocks of the prefix cache\n", with_commas(run.restored));
-  }
-  fmt::print("waiting      {}\n", waiting_text(waited));
-  fmt::print("preemptions  {}", with_commas(preemptions));
-  if (preemptions > 0) {
-    fmt::print(": {} steps waited to come back, {} tokens computed again, {} blocks moved to the host",
-               with_commas(coming_back), with_commas(again), with_commas(moved));
-  }
-  fmt::print("\n");
-  fmt::print("policies     scheduling {}, batching {}, victim {}, eviction {}, preemption {}\n",
-             kSchedulingNames[static_cast<size_t>(config.scheduling)],
-             kBatchingNames[static_cast<size_t>(config.batching)],
-             kVictimNames[static_cast<size_t>(config.victim)],
-             kEvictionNames[static_cast<size_t>(config.eviction)],
-             kPreemptionNames[static_cast<size_t>(config.preemption)]);
-  print_end(run);
-}
+constexpr size_t kWidth = 110;
 
-/// `what` in a column of its own, the text beside it in lines that a terminal shows whole.
-void print_wrapped(std::string_view what, std::string_view text) {
-  constexpr size_t kColumn = 16;
-  constexpr size_t kWidth = 100 - kColumn - 2;
-  std::string first(what);
+/// In lines that a terminal shows whole, the first behind `first`, the others behind so many spaces.
+void print_wrapped(std::string_view text, std::string first = "", size_t column = 0) {
+  const size_t width = kWidth - column;
   do {
-    size_t end = text.size() <= kWidth ? text.size() : text.rfind(' ', kWidth);
+    size_t end = text.size() <= width ? text.size() : text.rfind(' ', width);
     if (end == std::string_view::npos) end = text.size();
-    fmt::print("  {:<{}}{}\n", first, kColumn, text.substr(0, end));
+    fmt::print("{:<{}}{}\n", first, column, text.substr(0, end));
     text.remove_prefix(std::min(text.size(), end + 1));
     first.clear();
   } while (!text.empty());
+}
+
+/// `what` in a column of its own.
+void print_item(std::string_view what, std::string_view text, size_t indent) {
+  print_wrapped(text, fmt::format("{:{}}{}", "", indent, what), indent + 16);
+}
+
+void print_run(const RunStory& run, const Options& options) {
+  if (!run.ended_well()) print_wrapped(early_end_text(run) + " What follows is as far as it goes.");
+  print_table(run, options);
+  fmt::print("\n");
+  for (const SummaryLine& line : summarize(run)) print_item(line.what, line.text, 0);
+  print_item("not checked", "--replay makes the run again from its inputs and compares every decision", 0);
 }
 
 void print_story(const SequenceStory& s) {
@@ -171,78 +180,92 @@ void print_story(const SequenceStory& s) {
     const std::string when = line.to == 0 ? "at the start"
                              : one        ? fmt::format("step {}", line.from)
                                           : fmt::format("steps {}-{}", line.from, line.to);
-    print_wrapped(when, line.text);
+    print_item(when, line.text, 2);
   }
   if (!s.refused.empty()) {
     fmt::print("  refused: {}\n", s.refused);
     return;
   }
   fmt::print("in all\n");
-  std::string reasons;
-  for (const auto& [reason, steps] : s.waited) {
-    reasons += fmt::format("{}{} for {}", reasons.empty() ? ": " : ", ", steps, wait_name(reason));
+  std::string waited = plural(s.steps_waited(), "step");
+  if (s.steps_waited() > 0) {
+    waited += fmt::format(" ({}): {}", duration_text(s.waited_time), waited_for_text(s.waited, with_commas));
   }
-  print_wrapped("waited",
-                fmt::format("{} step{}{}", s.steps_waited(), s.steps_waited() == 1 ? "" : "s", reasons));
+  print_item("waited", waited, 2);
   if (s.preemptions > 0) {
-    const uint64_t back = s.steps_waited() - s.queued;
-    print_wrapped(
+    print_item(
         "preempted",
-        fmt::format("{}, and waited {} step{} to come back; of {} tokens whose K/V it lost, {} were found in "
-                    "the prefix cache, {} moved back from the host, {} computed again",
-                    s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions), back,
-                    back == 1 ? "" : "s", s.lost_tokens, s.found_tokens, s.returned_tokens, s.again_tokens));
+        fmt::format("{}, and waited {} ({}) to come back; of {} whose K/V it lost, {} were found in the "
+                    "prefix cache, "
+                    "{} moved back from the host, {} computed again",
+                    s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions),
+                    plural(s.steps_waited() - s.queued, "step"), duration_text(s.waited_time - s.queued_time),
+                    plural(s.lost_tokens, "token"), s.found_tokens, s.returned_tokens, s.again_tokens),
+        2);
   }
-  print_wrapped("first token", s.ttft ? "after " + duration_text(*s.ttft) : "none");
-  print_wrapped("ended", s.total ? fmt::format("after {}, by: {}", duration_text(*s.total), end_name(s))
-                                 : "not within the log");
+  if (s.needed_evicted > 0) {
+    print_item("evicted",
+               fmt::format("{} that it would have found in the prefix cache had been evicted",
+                           plural(s.needed_evicted, "block")),
+               2);
+  }
+  print_item("first token", s.ttft ? "after " + duration_text(*s.ttft) : "none", 2);
+  print_item(
+      "ended",
+      s.total ? fmt::format("after {}: {}", duration_text(*s.total), end_text(s)) : "not within the log", 2);
 }
 
 void print_request(const Options& options) {
   const RunStory run = tell_run(
       options.log, [&](SeqId id, std::string_view name) { return is_called(id, name, options.request); });
+  if (!run.ended_well()) print_wrapped(early_end_text(run) + " What follows is as far as it goes.");
   bool found = false;
   for (const SequenceStory& s : run.sequences) {
     if (!is_called(s.id, s.name, options.request)) continue;
     if (std::exchange(found, true)) fmt::print("\n");
     print_story(s);
   }
-  if (!found) {
-    throw Error(run.sequences.empty()
-                    ? "--request: the log has no request"
-                    : fmt::format("--request: the log has no {} (it has {} to {}, or their names)",
-                                  printable(options.request), run.sequences.front().id,
-                                  run.sequences.back().id));
-  }
-  print_end(run);
+  if (!found) throw Error("--request: " + no_such_request_text(run, options.request));
 }
 
 int print_replay(const std::string& log) {
   const Replay again = replay(log);
-  fmt::print("{} steps, {} decisions, digest {:016x}\n", with_commas(again.steps),
-             with_commas(again.decisions), again.digest);
+  const std::string decisions =
+      fmt::format("{} decisions of {} steps, digest {:016x}", with_commas(again.decisions),
+                  with_commas(again.steps), again.digest);
   if (again.first_difference) {
-    fmt::print("decision {} differs from the recorded one\n", *again.first_difference);
+    fmt::print("{}\n", difference_text(*again.first_difference));
+    fmt::print("The log is damaged before or there, or another quire wrote it.\n");
   } else if (!again.recorded) {
-    fmt::print("the log ends before the run did; as far as it goes, all decisions are the same\n");
+    fmt::print(
+        "Checked: replaying the log gives the same {}, as far as it goes (it ends before the run did)\n",
+        decisions);
+  } else if (again.same()) {
+    fmt::print("Checked: replaying the log gives the same {}\n", decisions);
   } else {
-    fmt::print("{}\n", again.same() ? "all decisions are the same" : "the recorded digest is another");
+    fmt::print("All {} are the same, but the log says digest {:016x}: it is damaged\n", decisions,
+               *again.recorded);
   }
   return again.first_difference || (again.recorded && !again.same()) ? 1 : 0;
 }
 
 /// "100-900", "100-", "-900" or "100".
 void parse_steps(const std::string& text, PageOptions& page) {
+  const auto wrong = [&] {
+    return Error(
+        fmt::format("--steps: \"{}\" is no range of steps; expected FROM-TO, FROM-, -TO or one step, "
+                    "counted from 1",
+                    printable(text)));
+  };
   const auto number = [&](std::string_view digits) -> std::optional<uint64_t> {
     if (digits.empty()) return std::nullopt;
-    if (digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string_view::npos) {
-      throw Error(fmt::format("--steps: {} is no range of steps (FROM-TO, FROM- or -TO)", printable(text)));
-    }
+    if (digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string_view::npos) throw wrong();
     return std::stoull(std::string(digits));
   };
   const size_t dash = text.find('-');
   page.first = number(std::string_view(text).substr(0, dash));
   page.last = dash == std::string::npos ? page.first : number(std::string_view(text).substr(dash + 1));
+  if ((!page.first && !page.last) || page.first == 0U || page.last == 0U) throw wrong();
   if (page.first && page.last && *page.first > *page.last) {
     throw Error(fmt::format("--steps: {} ends before it begins", text));
   }
@@ -250,8 +273,8 @@ void parse_steps(const std::string& text, PageOptions& page) {
 
 void write_page(const Options& options) {
   PageOptions wanted;
-  if (!options.steps.empty()) parse_steps(options.steps, wanted);
-  if (!options.request.empty()) wanted.request = options.request;
+  if (options.has_steps) parse_steps(options.steps, wanted);
+  if (options.has_request) wanted.request = options.request;
   std::error_code none;
   if (std::filesystem::equivalent(options.log, options.html, none)) {
     throw Error("--html: that is the log itself");
@@ -268,13 +291,16 @@ void write_page(const Options& options) {
 }
 
 int explain(const Options& options) {
+  if (options.has_request && options.request.find_first_not_of("# ") == std::string::npos) {
+    throw Error("--request: expected a request's number (7 or #7) or the id of its answer");
+  }
   if (options.replay) return print_replay(options.log);
   if (!options.html.empty()) {
     write_page(options);
-  } else if (!options.request.empty()) {
+  } else if (options.has_request) {
     print_request(options);
   } else {
-    print_run(tell_run(options.log));
+    print_run(tell_run(options.log), options);
   }
   return 0;
 }
@@ -310,13 +336,37 @@ void add_explain(CLI::App& app, Command& run) {
                                  "The steps on the page: FROM-TO. Without: all, or the first 20,000")
                     ->type_name("RANGE")
                     ->needs(html);
+  auto* replay =
+      command
+          ->add_flag(
+              "--replay", options->replay,
+              "Make the run again from its inputs and compare every decision; exits with 1 if one differs")
+          ->excludes(request)
+          ->excludes(html)
+          ->excludes(steps);
   command
-      ->add_flag("--replay", options->replay,
-                 "Make the run again from its inputs and compare every decision; exits with 1 if one differs")
+      ->add_option(
+          "--sort", options->sort,
+          "The table's rows by what is most: waited, preempted, again (tokens computed again), cached; or "
+          "by id")
+      ->check(CLI::IsMember({"waited", "preempted", "again", "cached", "id"}))
+      ->type_name("BY")
       ->excludes(request)
       ->excludes(html)
-      ->excludes(steps);
-  command->callback([options, &run] { run = [options] { return explain(*options); }; });
+      ->excludes(replay);
+  command
+      ->add_option("--top", options->top,
+                   "So many rows. Without: all, or of more than 50 those that waited longest")
+      ->check(CLI::Range(uint32_t{1}, UINT32_MAX))
+      ->type_name("N")
+      ->excludes(request)
+      ->excludes(html)
+      ->excludes(replay);
+  command->callback([options, request, steps, &run] {
+    options->has_request = request->count() > 0;
+    options->has_steps = steps->count() > 0;
+    run = [options] { return explain(*options); };
+  });
 }
 
 }  // namespace quire::cli

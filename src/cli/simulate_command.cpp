@@ -119,8 +119,8 @@ void print_summary(const SimulationReport& report, const SchedulerConfig& config
   line("running", fmt::format("{} at most, {:.1f} on average; {} waiting at most", totals.peak_running,
                               percent(totals.running_micros, busy_micros) / 100, totals.peak_waiting));
   line("preemptions",
-       fmt::format("{}; {} blocks moved to the host and back", with_commas(report.last.total_preemptions),
-                   with_commas(totals.moved_blocks)));
+       fmt::format("{}; {} blocks to the host, {} back", with_commas(report.last.total_preemptions),
+                   with_commas(totals.moved_out), with_commas(totals.moved_blocks - totals.moved_out)));
   line("evictions", with_commas(report.last.total_evictions));
   line("deadlines",
        fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "record/display_text.h"
 
 namespace quire::cli {
 
@@ -27,12 +28,7 @@ std::string human_bytes(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string with_commas(uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return digits;
-}
+std::string with_commas(uint64_t number) { return quire::with_commas(number); }
 
 uint64_t parse_bytes(std::string_view text, std::string_view flag) {
   double value = 0;

@@ -1,5 +1,6 @@
 #include "record/display_text.h"
 
+#include <cmath>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -58,6 +59,26 @@ std::string shown(std::string_view text, bool escape_hidden) {
 std::string valid_utf8(std::string_view text) { return shown(text, false); }
 
 std::string printable(std::string_view text) { return shown(text, true); }
+
+std::string with_commas(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+std::string plural(uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", with_commas(count), noun, count == 1 ? "" : "s");
+}
+
+std::string duration_text(Nanos nanos) {
+  const double seconds = static_cast<double>(nanos) / 1e9;
+  const double size = std::abs(seconds);
+  const auto digits = [](double value) { return value < 10 ? 2 : value < 100 ? 1 : 0; };
+  if (size < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (size < 1) return fmt::format("{:.{}f} ms", seconds * 1e3, digits(size * 1e3));
+  return fmt::format("{:.{}f} s", seconds, digits(size));
+}
 
 std::string base64(std::string_view bytes) {
   static constexpr std::string_view kDigits =

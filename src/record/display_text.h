@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
-// Text of others, made fit to be shown.
+#include "base/ids.h"
+
+// Numbers and texts of others, made fit to be shown.
 namespace quire {
 
 /// U+FFFD for each byte that is not part of valid UTF-8.
@@ -12,6 +15,15 @@ std::string valid_utf8(std::string_view text);
 /// For a terminal: valid UTF-8 in which control characters, and those that change the direction of text or
 /// are not to be seen, are written as \u{1b}.
 std::string printable(std::string_view text);
+
+/// "1,234,567".
+std::string with_commas(uint64_t number);
+
+/// "1 step", "2 steps".
+std::string plural(uint64_t count, std::string_view noun);
+
+/// "12.3 ms", "1.25 s", three digits or so.
+std::string duration_text(Nanos nanos);
 
 /// Standard base64, padded.
 std::string base64(std::string_view bytes);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "record/display_text.h"
 #include "record/run_record.h"
 
 namespace quire {
@@ -22,22 +23,28 @@ class Comparison final : public DecisionSink {
     const bool same = !pending_.empty() && pending_.front().kind == decision.kind &&
                       pending_.front().seq == decision.seq && pending_.front().a == decision.a &&
                       pending_.front().b == decision.b;
-    if (!same && !difference_) difference_ = compared_;
+    if (!same) differs(compared_, decision.step, decision);
     if (!pending_.empty()) pending_.pop_front();
   }
   /// Before each input: what was decided so far has been compared.
   void settle() {
-    if (!pending_.empty() && !difference_) difference_ = compared_ + 1;
+    if (!pending_.empty()) differs(compared_ + 1, pending_.front().step, std::nullopt);
     pending_.clear();
   }
   uint64_t made() const { return made_; }
-  std::optional<uint64_t> difference() const { return difference_; }
+  const std::optional<ReplayDifference>& difference() const { return difference_; }
 
  private:
+  void differs(uint64_t number, uint64_t step, const std::optional<Decision>& recorded) {
+    if (difference_) return;
+    difference_ = {number, step, recorded, std::nullopt};
+    if (!pending_.empty()) difference_->made = pending_.front();
+  }
+
   std::deque<Decision> pending_;
   uint64_t made_ = 0;
   uint64_t compared_ = 0;
-  std::optional<uint64_t> difference_;
+  std::optional<ReplayDifference> difference_;
 };
 
 /// The blocks that are evicted.
@@ -48,6 +55,48 @@ class Evicted final : public DecisionSink {
   }
   std::vector<BlockId> blocks;
 };
+
+/// "allocate block 14" of request 12
+std::string decision_text(const std::optional<Decision>& decision) {
+  if (!decision) return "nothing more before the next input";
+  const uint32_t a = decision->a;
+  std::string what;
+  switch (decision->kind) {
+    case DecisionKind::kAdd:
+      what = fmt::format("{} prompt tokens, at most {} to generate", a, decision->b);
+      break;
+    case DecisionKind::kAdmit:
+      what = fmt::format("slot {}, {} tokens have K/V", a, decision->b);
+      break;
+    case DecisionKind::kHit:
+      what = fmt::format("{} of {} tokens", a, decision->b);
+      break;
+    case DecisionKind::kSkip:
+      what = a < std::size(kWaitNames) ? fmt::format("{}, {} blocks needed", kWaitNames[a], decision->b)
+                                       : fmt::format("reason {}", a);
+      break;
+    case DecisionKind::kChunk:
+      what = fmt::format("{} from position {} on", plural(decision->b, "token"), a);
+      break;
+    case DecisionKind::kCopy:
+      what = fmt::format("block {} to block {}", a, decision->b);
+      break;
+    case DecisionKind::kPreempt:
+      what = fmt::format("{} given up, time {}", plural(a, "token"), decision->b);
+      break;
+    case DecisionKind::kSwapOut:
+    case DecisionKind::kSwapIn:
+      what = plural(a, "block");
+      break;
+    case DecisionKind::kFinish:
+      what = fmt::format("reason {}", a);
+      break;
+    default:
+      what = fmt::format("block {}", a);
+  }
+  return fmt::format("\"{} {}\"{}", kDecisionNames[static_cast<size_t>(decision->kind)], what,
+                     decision->seq == kNoSeq ? "" : fmt::format(" of request {}", decision->seq));
+}
 
 StepResult recorded_result(const RunCommit& commit) {
   StepResult out;
@@ -60,6 +109,12 @@ StepResult recorded_result(const RunCommit& commit) {
 }
 
 }  // namespace
+
+std::string difference_text(const ReplayDifference& difference) {
+  return fmt::format("decision {}, in step {}, differs: the log has {}, and replaying it gives {}",
+                     with_commas(difference.number), with_commas(difference.step),
+                     decision_text(difference.recorded), decision_text(difference.made));
+}
 
 Replay replay(const std::filesystem::path& path) {
   RunReader reader(path);

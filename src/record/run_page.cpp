@@ -12,6 +12,7 @@
 #include "record/display_text.h"
 #include "record/leb128.h"
 #include "record/page_source.h"
+#include "record/run_summary.h"
 
 namespace quire {
 namespace {
@@ -50,7 +51,7 @@ std::vector<int64_t> micros(const std::vector<Nanos>& values) {
 /// Ids as text: a double does not hold all of them.
 std::string id_text(SeqId id) { return fmt::format("{}", id); }
 
-json::object to_json(const SequenceStory& story, const std::string& segments) {
+json::object to_json(const SequenceStory& story, const std::string& tenant, const std::string& segments) {
   json::array waited;
   for (const auto& [reason, steps] : story.waited) {
     waited.push_back(json::array{static_cast<uint64_t>(reason), steps});
@@ -67,6 +68,10 @@ json::object to_json(const SequenceStory& story, const std::string& segments) {
       {"first", or_null(story.first_token)},
       {"ended", or_null(story.ended)},
       {"end", end_name(story)},
+      {"end_text", end_text(story)},
+      {"tenant", tenant},
+      {"priority", story.priority},
+      {"deadline_us", story.ttft_deadline / 1000},
       {"refused", story.refused},
       {"hit", story.hit_tokens},
       {"tokens", story.generated},
@@ -78,6 +83,8 @@ json::object to_json(const SequenceStory& story, const std::string& segments) {
       {"swapped_out", story.swapped_out},
       {"swapped_in", story.swapped_in},
       {"queued", story.queued},
+      {"queued_us", story.queued_time / 1000},
+      {"waited_us", story.waited_time / 1000},
       {"waited", std::move(waited)},
       {"ttft_us", micros(story.ttft)},
       {"total_us", micros(story.total)},
@@ -95,7 +102,7 @@ json::object check(const std::filesystem::path& log, std::vector<BlockId>& cache
     json::object out{{"same", !again.first_difference && (!again.recorded || again.same())},
                      {"decisions", again.decisions},
                      {"digest", fmt::format("{:016x}", again.digest)}};
-    if (again.first_difference) out["difference"] = *again.first_difference;
+    if (again.first_difference) out["difference"] = difference_text(*again.first_difference);
     if (!again.first_difference) cached_at_end = std::move(again.cached_at_end);
     return out;
   } catch (const Error& error) {
@@ -104,7 +111,15 @@ json::object check(const std::filesystem::path& log, std::vector<BlockId>& cache
 }
 
 json::object to_json(const RunStory& story) {
+  json::array summary;
+  for (const SummaryLine& line : summarize(story)) summary.push_back(json::array{line.what, line.text});
+  const GivenToRequests given = given_to_requests(story);
   return {
+      {"summary", std::move(summary)},
+      {"early_end", early_end_text(story)},
+      {"tenants", given.tenants},
+      {"priorities", given.priorities},
+      {"deadlines", given.deadlines},
       {"steps", story.steps},
       {"decisions", story.decisions},
       {"evictions", story.evictions},
@@ -134,21 +149,17 @@ json::object to_json(const StepColumns& columns) {
 
 }  // namespace
 
-bool is_called(SeqId id, std::string_view name, std::string_view request) {
-  if (!name.empty() && name == request) return true;
-  if (request.starts_with('#')) request.remove_prefix(1);
-  return request == id_text(id);
-}
-
 Page make_page(const std::filesystem::path& log, const PageOptions& options) {
   const RunStory story = tell_run(log, [](SeqId, std::string_view) { return true; });
+  TenantNames tenants;
+  for (const SequenceStory& s : story.sequences) tenants.add(s.tenant);
   uint64_t first = options.first.value_or(1);
   const SequenceStory* chosen = nullptr;
   if (options.request) {
     const auto found = std::ranges::find_if(
         story.sequences, [&](const auto& s) { return is_called(s.id, s.name, *options.request); });
     if (found == story.sequences.end()) {
-      throw file_error(log, fmt::format("no request {}", printable(*options.request)));
+      throw file_error(log, no_such_request_text(story, *options.request));
     }
     chosen = &*found;
     const bool long_run = story.steps > options.limits.steps;
@@ -162,7 +173,8 @@ Page make_page(const std::filesystem::path& log, const PageOptions& options) {
 
   json::array requests;
   for (size_t i = 0; i < timeline.sequences.size(); ++i) {
-    requests.push_back(to_json(story.sequences[timeline.sequences[i]], timeline.segments[i]));
+    const SequenceStory& sequence = story.sequences[timeline.sequences[i]];
+    requests.push_back(to_json(sequence, tenants.name(sequence.tenant), timeline.segments[i]));
   }
   json::object data{
       {"log", valid_utf8(log.filename().string())},

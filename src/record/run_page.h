@@ -32,7 +32,4 @@ struct Page {
 /// the run has no such steps, or no such request.
 Page make_page(const std::filesystem::path& log, const PageOptions& options = {});
 
-/// Whether a sequence is the one that a user calls `request`: by its number (7 or #7) or by its name.
-bool is_called(SeqId id, std::string_view name, std::string_view request);
-
 }  // namespace quire

@@ -46,15 +46,17 @@ uint32_t RunState::holders(uint32_t block) const {
   return found == holders_.end() ? 0 : found->second;
 }
 
+/// Who waits holds nothing.
 uint32_t RunState::num_holders() const {
   return static_cast<uint32_t>(
-      std::ranges::count_if(live_, [](const auto& each) { return each.second.blocks > 0; }));
+      std::ranges::count_if(running_, [&](SeqId id) { return find(id)->blocks > 0; }));
 }
 
 std::vector<const LiveSequence*> RunState::largest_holders(size_t most) const {
   std::vector<const LiveSequence*> held;
-  for (const auto& [id, seq] : live_) {
-    if (seq.blocks > 0) held.push_back(&seq);
+  for (const SeqId id : running_) {
+    const LiveSequence* seq = find(id);
+    if (seq->blocks > 0) held.push_back(seq);
   }
   const auto larger = [](const LiveSequence* a, const LiveSequence* b) {
     return a->blocks != b->blocks ? a->blocks > b->blocks : a->id < b->id;

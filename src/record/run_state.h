@@ -60,6 +60,8 @@ class RunState {
   const LiveSequence* find(SeqId id) const;
   /// Those that compute something in the step, in the order of the plan.
   const std::vector<SeqId>& planned() const { return planned_; }
+  /// Those that run, in order of admission.
+  const std::vector<SeqId>& running_ids() const { return running_; }
   uint32_t waiting() const { return static_cast<uint32_t>(live_.size() - running_.size()); }
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
 
@@ -72,7 +74,7 @@ class RunState {
   uint32_t holders(uint32_t block) const;
   uint64_t blocks_held() const { return blocks_held_; }
   uint32_t host_blocks_free() const { return config_.num_host_blocks - host_used_; }
-  /// Those that hold most blocks, by number of blocks and then by id.
+  /// Of those that run, the ones that hold most blocks, by number of blocks and then by id.
   std::vector<const LiveSequence*> largest_holders(size_t most) const;
   uint32_t num_holders() const;
 

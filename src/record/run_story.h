@@ -11,6 +11,7 @@
 
 #include "control/scheduler.h"
 #include "record/run_record.h"
+#include "record/wait_story.h"
 
 namespace quire {
 
@@ -26,6 +27,9 @@ struct SequenceStory {
   SeqId id = 0;
   std::string name;  // as recorded: any bytes
   std::optional<SeqId> fork_of;
+  uint64_t tenant = 0;
+  int32_t priority = 0;
+  Nanos ttft_deadline = 0;  // after it arrived
   uint32_t prompt_tokens = 0;
   uint32_t max_tokens = 0;
   uint64_t arrived = 0;  // the step after which it came
@@ -34,7 +38,8 @@ struct SequenceStory {
   std::optional<uint64_t> first_token;  // the step that sampled it
   std::optional<uint64_t> ended;        // in this step, or between it and the next
   std::optional<FinishReason> finish;
-  std::string refused;  // not empty: it never waited
+  bool stop_string = false;  // with kStop: by one, not by a token
+  std::string refused;       // not empty: it never waited
 
   uint32_t hit_tokens = 0;  // of the prompt, when it was first admitted
   uint32_t generated = 0;
@@ -45,17 +50,34 @@ struct SequenceStory {
   uint64_t again_tokens = 0;     //   computed again
   uint64_t swapped_out = 0;      // blocks
   uint64_t swapped_in = 0;
+  uint64_t needed_evicted = 0;  // blocks that it would have found, had they not been evicted
 
   uint64_t queued = 0;                    // steps before it was first admitted
-  std::map<WaitReason, uint64_t> waited;  // steps, these and those after preemptions
-  std::map<SeqId, uint64_t> behind;       // steps waited behind each, by policy order or for its prompt
+  Nanos queued_time = 0;                  // they took
+  Nanos waited_time = 0;                  // all its waiting
+  std::map<WaitReason, uint64_t> waited;  // steps, those before it was admitted and those after preemptions
+  std::vector<StepRange> in_order;        // with kOrder: behind who was first in line
   std::optional<Nanos> ttft;              // since it arrived
   std::optional<Nanos> total;
   std::vector<StoryLine> lines;  // its life, in order
 
   uint64_t steps_waited() const;
-  /// The reason for most of the waiting; kNone if it never waited.
+  /// The reason for most of the waiting; kNone if it never waited. Waiting behind somebody who waits for
+  /// blocks is waiting for blocks (kBlocks).
   WaitReason waited_most_for() const;
+  /// Its first token came by its deadline.
+  bool in_time() const { return ttft && *ttft <= ttft_deadline; }
+};
+
+/// One preemption, and what it cost.
+struct PreemptionStory {
+  SeqId victim = 0;
+  std::optional<SeqId> needy;  // for whom; may be the victim itself
+  uint64_t step = 0;
+  uint64_t steps = 0;  // until it was back, or to the end of the log
+  Nanos took = 0;
+  uint64_t again_tokens = 0;
+  bool back = false;
 };
 
 /// The numbers of a whole run.
@@ -65,30 +87,50 @@ struct RunStory {
   uint64_t steps = 0;
   uint64_t decisions = 0;
   uint64_t evictions = 0;
+  std::optional<uint64_t> evicted_needed;  // of them, needed again later; nullopt: not known
   uint64_t copies = 0;
   uint64_t restored = 0;  // blocks of the prefix cache that it began with
   uint64_t most_blocks_held = 0;
+  uint64_t blocks_held_sum = 0;  // over the steps
+  uint64_t short_steps = 0;      // in which the first in line waited for blocks, or somebody was preempted
+  std::vector<PreemptionStory> worst_preemptions;  // the longest, a few
+  LineHistory line;
   Nanos duration = 0;      // from the first step to the last result
   bool truncated = false;  // within a record
   std::optional<uint64_t> digest;
 
   bool ended_well() const { return digest.has_value(); }
+  /// Behind whom it waited by policy order, and behind how many in all; steps behind the first of them.
+  struct Behind {
+    SeqId most = 0;
+    uint64_t steps = 0;
+    size_t count = 0;
+  };
+  std::optional<Behind> behind(const SequenceStory& sequence) const;
 };
 
 /// Of which sequences the lines are told.
 using WhoseLines = std::function<bool(SeqId, std::string_view name)>;
 
-/// Reads a recorded run and tells it. Throws Error as RunReader does.
+/// Reads a recorded run and tells it. Throws Error as RunReader does. Takes time in proportion to the record
+/// and to the waiting of those whose lines are told.
 RunStory tell_run(const std::filesystem::path& path, const WhoseLines& whose_lines = {});
 
-/// "12.3 ms", "1.25 s", three digits or so.
-std::string duration_text(Nanos nanos);
-
-/// "waits for ..." in one word or two, for tables: kWaitNames.
-std::string_view wait_name(WaitReason reason);
-
-/// How it ended: "stop", "length", "cut off" (aborted, or ended by a stop string), "error", "refused", "runs
-/// on".
+/// How it ended, in a word: "stop", "length", "aborted", "error", "refused", "runs on".
 std::string_view end_name(const SequenceStory& story);
+
+/// The same for a person: "stop token", "stop string", "max_tokens reached", "aborted", ...
+std::string_view end_text(const SequenceStory& story);
+
+/// Names of tenants, in order of their first request: A, B, ... Z, T27, ...
+class TenantNames {
+ public:
+  void add(uint64_t tenant) { numbers_.try_emplace(tenant, numbers_.size()); }
+  size_t count() const { return numbers_.size(); }
+  std::string name(uint64_t tenant) const;
+
+ private:
+  std::map<uint64_t, size_t> numbers_;
+};
 
 }  // namespace quire

@@ -92,7 +92,7 @@ class Recorder final : public RunListener {
   Changes host_;
   std::vector<Event> events_;
   std::vector<size_t> event_ends_;  // of each step
-  std::map<size_t, std::vector<Segment>> segments_;
+  std::vector<std::vector<Segment>> segments_;  // by sequence
   std::set<size_t> seen_;
   size_t num_segments_ = 0;
   StepColumns columns_;
@@ -275,8 +275,9 @@ void Recorder::planned(const RunState& state) {
     if (now.waits == WaitReason::kOrder) before = first;
     if (now.waits == WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
     if (before != nullptr) now.behind = before->index;
-    seen_.insert(seq.index);
+    if (seq.index >= segments_.size()) segments_.resize(std::max(seq.index + 1, 2 * segments_.size()));
     std::vector<Segment>& segments = segments_[seq.index];
+    if (segments.empty()) seen_.insert(seq.index);
     if (!segments.empty() && segments.back().phase == now.phase && segments.back().waits == now.waits &&
         segments.back().behind == now.behind) {
       ++segments.back().steps;
@@ -384,6 +385,7 @@ RunTimeline Recorder::finish(const std::vector<BlockId>& cached_at_end) {
     if (event.seq != kNobody) seen_.insert(event.seq);
   }
   numbers_.assign(seen_.begin(), seen_.end());
+  if (!numbers_.empty()) segments_.resize(std::max(segments_.size(), numbers_.back() + 1));
 
   RunTimeline out;
   out.first = first_;

@@ -1,161 +1,319 @@
 #include "record/wait_story.h"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "record/display_text.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kIdsNamed = 3;
 
-uint64_t length(const WaitSpan& span) { return span.to - span.from + 1; }
+uint64_t length(const StepRange& range) { return range.to - range.from + 1; }
 
 bool for_blocks(const WaitSpan& span) {
   return span.reason == WaitReason::kBlocks || span.reason == WaitReason::kOrder;
 }
 
-/// Ids by how much they count for, the most first.
-std::vector<SeqId> by_weight(const std::map<SeqId, uint64_t>& weights) {
-  std::vector<std::pair<SeqId, uint64_t>> sorted(weights.begin(), weights.end());
-  std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::vector<SeqId> ids;
-  for (const auto& [id, weight] : sorted) ids.push_back(id);
-  return ids;
-}
-
-/// Why the others stand before it.
-std::string_view order_text(SchedulingKind kind) {
+/// By the policy's own measure.
+std::string_view ahead_text(SchedulingKind kind) {
   switch (kind) {
-    case SchedulingKind::kFcfs:
-      return "which came earlier";
     case SchedulingKind::kSrpt:
-      return "which had less left to do";
+      return "with less left to do";
     case SchedulingKind::kSlo:
-      return "which had less time to its deadline";
-    case SchedulingKind::kPriority:
-      return "which had precedence by priority and time of waiting";
+      return "with less time to the deadline";
     case SchedulingKind::kFair:
       return "whose tenant had been served less";
     case SchedulingKind::kLpm:
-      return "of which more was in the prefix cache";
+      return "with more in the prefix cache";
+    default:
+      return "which had precedence";
+  }
+}
+
+std::string_view equal_text(SchedulingKind kind) {
+  switch (kind) {
+    case SchedulingKind::kSrpt:
+      return "with as much left to do, which came earlier";
+    case SchedulingKind::kSlo:
+      return "with as much time to the deadline, which came earlier";
+    case SchedulingKind::kFair:
+      return "whose tenant had been served as much, which came earlier";
+    case SchedulingKind::kLpm:
+      return "which came earlier and had no less in the prefix cache";
+    default:
+      return "which came earlier";
+  }
+}
+
+/// Why the others stand before it.
+std::string precedence_text(const Precedence& of, const WaitContext& context) {
+  using Kind = Precedence::Kind;
+  const SchedulingKind policy = context.config.scheduling;
+  switch (of.kind) {
+    case Kind::kUnknown:
+      return "which the policy put first";
+    case Kind::kEarlier:
+      return "which came earlier";
+    case Kind::kProtected:
+      return "preempted 8 times, so first under any policy";
+    case Kind::kBothProtected:
+      return "preempted 8 times like itself, which came earlier";
+    case Kind::kStarted:
+      return "which had started already";
+    case Kind::kBothStarted:
+      return "which had started already like itself, and came earlier";
+    case Kind::kAhead:
+      if (policy == SchedulingKind::kPriority) {
+        return fmt::format("of higher priority ({}, its own is {})", of.first, of.own);
+      }
+      if (policy == SchedulingKind::kFair) {
+        return fmt::format("{} (tenant {} {}, its own {} {})", ahead_text(policy),
+                           context.tenant(of.first_tenant), with_commas(static_cast<uint64_t>(of.first)),
+                           context.tenant(of.own_tenant), with_commas(static_cast<uint64_t>(of.own)));
+      }
+      return std::string(ahead_text(policy));
+    case Kind::kEqual:
+      return std::string(equal_text(policy));
+    case Kind::kSamePriority:
+      return "of the same priority, which came earlier";
+    case Kind::kAged:
+      return fmt::format(
+          "of lower priority ({}, its own is {}), which had waited so long that it comes first", of.first,
+          of.own);
+    case Kind::kSameTenant:
+      return "of the same tenant, which came earlier";
+    case Kind::kPassed:
+      return "passed by so many that it comes first";
   }
   return "";
 }
 
-/// All waiting of one reason.
+/// All waiting of one reason and one precedence.
 struct Part {
+  WaitReason reason = WaitReason::kNone;
+  Precedence precedence;
   uint64_t steps = 0;
   uint32_t needs = 0;
-  std::map<SeqId, uint64_t> behind;
-  uint64_t behind_waits = 0;
+  std::optional<uint64_t> available_least;
+  uint64_t available_most = 0;
+  std::optional<SeqId> parent;
+  uint64_t parent_waited = 0;
+  std::vector<StepRange> ranges;
 };
 
+std::vector<Part> parts_of(const std::vector<WaitSpan>& spans) {
+  std::vector<Part> parts;
+  for (const WaitSpan& span : spans) {
+    auto part = std::ranges::find_if(parts, [&](const Part& other) {
+      return other.reason == span.reason && other.precedence.kind == span.precedence.kind;
+    });
+    if (part == parts.end()) {
+      parts.push_back({span.reason, span.precedence});
+      part = parts.end() - 1;
+    }
+    part->steps += length(span.steps);
+    part->needs = std::max(part->needs, span.needs);
+    if (span.available_least) {
+      part->available_least = std::min(part->available_least.value_or(UINT64_MAX), *span.available_least);
+      part->available_most = std::max(part->available_most, span.available_most);
+    }
+    part->parent = span.parent;
+    part->parent_waited += span.parent_waited;
+    part->ranges.push_back(span.steps);
+  }
+  std::ranges::stable_sort(parts, std::ranges::greater{}, &Part::steps);
+  return parts;
+}
+
+/// "for 11 blocks of K/V (and 1 must stay free; 3 to 5 were available)"
+std::string bill_text(const Part& part, const SchedulerConfig& config) {
+  std::string text = fmt::format("first in line, for {} of K/V", plural(part.needs, "block"));
+  if (!part.available_least) return text;
+  const uint64_t reserve = watermark_blocks(config);
+  text += " (";
+  if (reserve > 0) text += fmt::format("and {} must stay free; ", with_commas(reserve));
+  text += *part.available_least == part.available_most
+              ? fmt::format("{} available)", with_commas(part.available_most))
+              : fmt::format("{} to {} available)", with_commas(*part.available_least),
+                            with_commas(part.available_most));
+  return text;
+}
+
 /// "#3, which waited itself for 4 of them,"
-std::string parent_text(const Part& part, const std::string& parent) {
-  if (part.behind_waits == 0) return parent;
-  if (part.behind_waits == part.steps) return parent + ", which waited itself,";
-  return fmt::format("{}, which waited itself for {} of them,", parent, part.behind_waits);
+std::string parent_text(const Part& part) {
+  if (!part.parent) return "another";
+  const std::string parent = fmt::format("#{}", *part.parent);
+  if (part.parent_waited == 0) return parent;
+  if (part.parent_waited == part.steps) return parent + ", which waited itself,";
+  return fmt::format("{}, which waited itself for {} of them,", parent, part.parent_waited);
+}
+
+std::string list_of(Tally& tally, size_t count, const WaitContext& context) {
+  std::vector<SeqId> ids;
+  for (const size_t sequence : tally.take(kIdsNamed + 1)) ids.push_back(context.id_of(sequence));
+  return list_ids(ids, std::max(count, ids.size()));
+}
+
+std::string order_text(const Part& part, const WaitContext& context) {
+  for (const StepRange& range : part.ranges) context.line.add_first(range, context.tally);
+  const size_t count = context.tally.count();
+  const std::string behind = count == 0 ? "others" : list_of(context.tally, count, context);
+  return fmt::format("behind {}, {}", behind, precedence_text(part.precedence, context));
 }
 
 /// What it waits for, without who held the blocks.
-std::string reason_text(WaitReason reason, const Part& part, const SchedulerConfig& config) {
-  const std::string behind = list_ids(by_weight(part.behind), part.behind.size());
-  switch (reason) {
+std::string reason_text(const Part& part, const WaitContext& context) {
+  switch (part.reason) {
     case WaitReason::kNone:
       break;
     case WaitReason::kSlots:
-      return fmt::format("because all {} slots were taken", config.max_num_seqs);
+      return fmt::format("because all {} slots were taken", context.config.max_num_seqs);
     case WaitReason::kBudget:
-      return fmt::format("because the {} tokens of a step went to others", config.max_num_batched_tokens);
+      return fmt::format("because the {} tokens of a step went to others",
+                         context.config.max_num_batched_tokens);
     case WaitReason::kBlocks:
-      return fmt::format("first in line, for {} of K/V", plural(part.needs, "block"));
+      return bill_text(part, context.config);
     case WaitReason::kOrder:
-      return fmt::format("behind {}, {}", behind.empty() ? "others" : behind, order_text(config.scheduling));
+      return order_text(part, context);
     case WaitReason::kParent:
-      return fmt::format("for {} to compute the tokens that they share",
-                         parent_text(part, behind.empty() ? "another" : behind));
+      return fmt::format("for {} to compute the tokens that they share", parent_text(part));
     case WaitReason::kPreempt:
-      return "because a step that preempts lets nobody in";
+      return "because admission paused (a step that preempts lets nobody in)";
     case WaitReason::kBatch:
       return "because a static batch had to end first";
   }
   return "";
 }
 
+/// "#3, #7 and 4 others": those that held most, in most of these steps.
+std::string holders_text(const std::vector<WaitSpan>& spans, const WaitContext& context) {
+  uint32_t count = 0;
+  for (const WaitSpan& span : spans) {
+    if (for_blocks(span)) count = std::max(count, context.line.add_holders(span.steps, context.tally));
+  }
+  std::vector<SeqId> ids;
+  for (const size_t sequence : context.tally.take(LineHistory::kNamed))
+    ids.push_back(context.id_of(sequence));
+  return ids.empty() ? std::string() : list_ids(ids, std::max<size_t>(count, ids.size()));
+}
+
 }  // namespace
 
-std::string plural(uint64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+void Tally::add(size_t sequence, uint64_t weight) {
+  if (sequence >= weights_.size()) weights_.resize(std::max(sequence + 1, 2 * weights_.size()));
+  if (weights_[sequence] == 0) touched_.push_back(sequence);
+  weights_[sequence] += weight;
+}
+
+std::vector<size_t> Tally::take(size_t most) {
+  const size_t kept = std::min(most, touched_.size());
+  std::ranges::partial_sort(
+      touched_, touched_.begin() + static_cast<ptrdiff_t>(kept),
+      [&](size_t a, size_t b) { return weights_[a] != weights_[b] ? weights_[a] > weights_[b] : a < b; });
+  std::vector<size_t> out(touched_.begin(), touched_.begin() + static_cast<ptrdiff_t>(kept));
+  for (const size_t sequence : touched_) weights_[sequence] = 0;
+  touched_.clear();
+  return out;
+}
+
+void LineHistory::note(const RunState& state) {
+  const LiveSequence* first = state.first_in_line();
+  if (first == nullptr) return;
+  Step& step = steps_.emplace_back();
+  step.step = state.step();
+  step.first = first->index;
+  step.count = state.num_holders();
+  const auto largest = state.largest_holders(kNamed);
+  for (size_t i = 0; i < largest.size(); ++i) step.largest[i] = largest[i]->index;
+}
+
+void LineHistory::add_first(const StepRange& range, Tally& tally) const {
+  auto step = std::ranges::lower_bound(steps_, range.from, {}, &Step::step);
+  for (; step != steps_.end() && step->step <= range.to; ++step) tally.add(step->first, 1);
+}
+
+uint32_t LineHistory::add_holders(const StepRange& range, Tally& tally) const {
+  uint32_t most = 0;
+  auto step = std::ranges::lower_bound(steps_, range.from, {}, &Step::step);
+  for (; step != steps_.end() && step->step <= range.to; ++step) {
+    most = std::max(most, step->count);
+    for (size_t i = 0; i < std::min<size_t>(step->count, kNamed); ++i) tally.add(step->largest[i], 1);
+  }
+  return most;
 }
 
 std::string list_ids(const std::vector<SeqId>& ids, size_t count) {
   size_t named = std::min(kIdsNamed, ids.size());
-  if (ids.size() == count && count == named + 1) ++named;  // "and 1 other" is no shorter than its name
+  if (ids.size() == count && count == named + 1) ++named;  // "and one other" is no shorter than its name
   std::string out;
   for (size_t i = 0; i < named; ++i) {
     out += fmt::format("{}#{}", i == 0 ? "" : i + 1 == count ? " and " : ", ", ids[i]);
   }
-  if (named < count)
-    out += count - named == 1 ? " and one other" : fmt::format(" and {} others", count - named);
+  if (named < count) {
+    out += count - named == 1 ? " and one other" : fmt::format(" and {} others", with_commas(count - named));
+  }
   return out;
 }
 
-void BlockHolders::note(const RunState& state) {
-  if (state.first_in_line() == nullptr) return;
-  Step& step = steps_.emplace_back();
-  step.step = state.step();
-  step.count = state.num_holders();
-  const auto largest = state.largest_holders(kNamed);
-  for (size_t i = 0; i < largest.size(); ++i) step.largest[i] = largest[i]->id;
+uint64_t watermark_blocks(const SchedulerConfig& config) {
+  return std::min<uint64_t>((uint64_t{config.num_blocks} * config.watermark_bp + 9999) / 10000,
+                            config.num_blocks);
 }
 
-std::string BlockHolders::name(const std::vector<WaitSpan>& spans) const {
-  std::map<SeqId, uint64_t> weights;
-  uint32_t most = 0;
-  for (const WaitSpan& span : spans) {
-    if (!for_blocks(span)) continue;
-    auto step = std::ranges::lower_bound(steps_, span.from, {}, &Step::step);
-    for (; step != steps_.end() && step->step <= span.to; ++step) {
-      most = std::max(most, step->count);
-      for (size_t i = 0; i < std::min<size_t>(step->count, kNamed); ++i) ++weights[step->largest[i]];
-    }
+std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
+                            const std::function<std::string(uint64_t)>& amount) {
+  const auto steps_of = [&](WaitReason reason) {
+    const auto found = waited.find(reason);
+    return found == waited.end() ? uint64_t{0} : found->second;
+  };
+  const uint64_t first = steps_of(WaitReason::kBlocks);
+  const uint64_t behind = steps_of(WaitReason::kOrder);
+  std::string blocks = "for blocks";
+  if (behind == 0) {
+    blocks += ", first in line";
+  } else if (first == 0) {
+    blocks += ", behind who was first in line";
+  } else {
+    blocks += fmt::format(" ({} first in line, {} behind it)", amount(first), amount(behind));
   }
-  std::vector<SeqId> ids = by_weight(weights);
-  if (ids.size() > kNamed) ids.resize(kNamed);
-  return ids.empty() ? std::string() : list_ids(ids, std::max<size_t>(most, ids.size()));
+  std::vector<std::pair<uint64_t, std::string>> parts = {
+      {first + behind, blocks},
+      {steps_of(WaitReason::kPreempt), "while a step preempted"},
+      {steps_of(WaitReason::kSlots), "for a slot"},
+      {steps_of(WaitReason::kBudget), "for token budget"},
+      {steps_of(WaitReason::kParent), "for a parent's prompt"},
+      {steps_of(WaitReason::kBatch), "for a static batch to end"}};
+  std::ranges::stable_sort(parts, std::ranges::greater{}, [](const auto& part) { return part.first; });
+  std::string text;
+  for (const auto& [steps, what] : parts) {
+    if (steps > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", amount(steps), what);
+  }
+  return text;
 }
 
-std::string wait_text(const std::vector<WaitSpan>& spans, const BlockHolders& holders,
-                      const SchedulerConfig& config) {
-  std::map<WaitReason, Part> parts;
+std::string wait_text(const std::vector<WaitSpan>& spans, const WaitContext& context) {
   uint64_t steps = 0;
+  Nanos took = 0;
+  bool first_in_line = false;
   for (const WaitSpan& span : spans) {
-    Part& part = parts[span.reason];
-    part.steps += length(span);
-    part.needs = std::max(part.needs, span.needs);
-    if (span.behind) part.behind[*span.behind] += length(span);
-    if (span.behind_waits) part.behind_waits += length(span);
-    steps += length(span);
+    steps += length(span.steps);
+    took += span.took;
+    first_in_line = first_in_line || span.reason == WaitReason::kBlocks;
   }
-  std::vector<std::pair<WaitReason, Part>> sorted(parts.begin(), parts.end());
-  std::ranges::stable_sort(sorted,
-                           [](const auto& a, const auto& b) { return a.second.steps > b.second.steps; });
-  std::string out = fmt::format("waits {}", plural(steps, "step"));
-  for (size_t i = 0; i < sorted.size(); ++i) {
-    const auto& [reason, part] = sorted[i];
-    if (sorted.size() == 1) {
-      out += ' ';
-    } else {
-      out += fmt::format("{} {} ", i == 0 ? ":" : ";", part.steps);
-    }
-    out += reason_text(reason, part, config);
+  std::string out = fmt::format("waits {} ({})", plural(steps, "step"), duration_text(took));
+  const std::vector<Part> parts = parts_of(spans);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    out += parts.size() == 1 ? " " : fmt::format("{} {} ", i == 0 ? ":" : ";", parts[i].steps);
+    out += reason_text(parts[i], context);
   }
-  const std::string names = holders.name(spans);
+  const std::string names = holders_text(spans, context);
   if (names.empty()) return out;
-  out += parts.contains(WaitReason::kBlocks) ? fmt::format(". The blocks were held by {}", names)
-                                             : fmt::format(". Those waited for blocks that {} held", names);
+  out += first_in_line ? fmt::format(". The blocks were held by {}", names)
+                       : fmt::format(". Those waited for blocks that {} held", names);
   return out;
 }
 

@@ -2,51 +2,96 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "record/queue_order.h"
 #include "record/run_state.h"
 
 namespace quire {
 
-/// Steps [from, to] in which a sequence waited for one reason.
-struct WaitSpan {
-  WaitReason reason = WaitReason::kNone;
-  std::optional<SeqId> behind;  // kOrder, kParent: whom
-  bool behind_waits = false;    // kParent: it waits itself
-  uint32_t needs = 0;           // kBlocks: so many blocks
+/// Steps [from, to].
+struct StepRange {
   uint64_t from = 0;
   uint64_t to = 0;
 };
 
-/// Who held the blocks in the steps in which somebody waited for some: a few numbers a step.
-class BlockHolders {
+/// Steps in which a sequence waited for one reason.
+struct WaitSpan {
+  WaitReason reason = WaitReason::kNone;
+  StepRange steps;
+  Nanos took = 0;
+  uint32_t needs = 0;                         // kBlocks: so many blocks,
+  std::optional<uint64_t> available_least{};  //   and so many were there
+  uint64_t available_most = 0;
+  Precedence precedence;          // kOrder: why the first in line comes before it
+  std::optional<SeqId> parent{};  // kParent
+  uint64_t parent_waited = 0;     // kParent: in so many of the steps it waited itself
+};
+
+/// Sequences, by their number in the run, with a weight each; made once and used for many sums.
+class Tally {
+ public:
+  void add(size_t sequence, uint64_t weight);
+  size_t count() const { return touched_.size(); }
+  /// Those of most weight, the earliest first among equals; forgets all.
+  std::vector<size_t> take(size_t most);
+
+ private:
+  std::vector<uint64_t> weights_;
+  std::vector<size_t> touched_;
+};
+
+/// Who was first in line and waited for blocks, and who held them, step by step. Who waits by policy order
+/// waits behind it.
+class LineHistory {
  public:
   /// At the end of a plan.
   void note(const RunState& state);
-  /// "#3, #7, #9 and 4 others": those that held most, in most of the steps of these spans in which the first
-  /// in line waited for blocks. Empty if it never did.
-  std::string name(const std::vector<WaitSpan>& spans) const;
+  /// Steps in which somebody was first in line.
+  uint64_t steps() const { return steps_.size(); }
+  /// Adds who was first in line in these steps, a step each.
+  void add_first(const StepRange& range, Tally& tally) const;
+  /// Adds who held most; the most holders that there were.
+  uint32_t add_holders(const StepRange& range, Tally& tally) const;
+
+  static constexpr size_t kNamed = 3;
 
  private:
-  static constexpr size_t kNamed = 3;
   struct Step {
     uint64_t step = 0;
-    uint32_t count = 0;                   // of all holders
-    std::array<SeqId, kNamed> largest{};  // the first min(count, kNamed) of them
+    size_t first = 0;
+    uint32_t count = 0;                    // of all holders
+    std::array<size_t, kNamed> largest{};  // the first min(count, kNamed) of them
   };
   std::vector<Step> steps_;  // ascending
 };
 
-/// "waits 14 steps: 9 first in line, for 2 blocks that #3, #7 hold; 5 behind #8, ...". `spans` in order.
-std::string wait_text(const std::vector<WaitSpan>& spans, const BlockHolders& holders,
-                      const SchedulerConfig& config);
+/// What a sentence about a wait is made of, beside its spans.
+struct WaitContext {
+  const SchedulerConfig& config;
+  const LineHistory& line;
+  Tally& tally;
+  std::function<SeqId(size_t)> id_of;           // by number in the run
+  std::function<std::string(uint64_t)> tenant;  // its name
+};
+
+/// "waits 14 steps (0.12 s): 9 first in line, for 2 blocks of K/V; 5 behind #8, which came earlier. The
+/// blocks were held by ...". `spans` in order.
+std::string wait_text(const std::vector<WaitSpan>& spans, const WaitContext& context);
+
+/// What steps of waiting were for, the most first: "9 for blocks (4 first in line, 5 behind it), 2 for a
+/// slot", the numbers as `amount` has them.
+std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
+                            const std::function<std::string(uint64_t)>& amount);
 
 /// "#3, #7, #9 and 2 others": the first of `count` ids, of which `ids` has the first or all.
 std::string list_ids(const std::vector<SeqId>& ids, size_t count);
 
-/// "1 step", "2 steps".
-std::string plural(uint64_t count, std::string_view noun);
+/// Blocks that an admission leaves free.
+uint64_t watermark_blocks(const SchedulerConfig& config);
 
 }  // namespace quire

@@ -101,6 +101,7 @@ void Simulation::note_step(Nanos took) {
   totals_.prefill_tokens += stats.prefill_tokens;
   totals_.decode_tokens += stats.decode_tokens;
   totals_.moved_blocks += stats.swapped_out + stats.swapped_in;
+  totals_.moved_out += stats.swapped_out;
   totals_.peak_running = std::max(totals_.peak_running, stats.running);
   totals_.peak_waiting = std::max(totals_.peak_waiting, stats.waiting);
   totals_.peak_blocks = std::max(totals_.peak_blocks, stats.blocks_referenced);

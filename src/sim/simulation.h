@@ -39,6 +39,7 @@ struct SimulationTotals {
   uint64_t prefill_tokens = 0;  // computed, again after a preemption too
   uint64_t decode_tokens = 0;
   uint64_t moved_blocks = 0;  // to the host and back
+  uint64_t moved_out = 0;     // of them, to the host
   uint64_t finished = 0;
   uint64_t refused = 0;
   uint32_t peak_running = 0;

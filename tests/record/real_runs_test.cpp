@@ -180,8 +180,8 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
     }
     const Replay again = replay(path_);
     EXPECT_TRUE(again.recorded) << "the record has no end";
-    EXPECT_TRUE(again.same()) << "decision " << again.first_difference.value_or(0) << " of "
-                              << again.decisions;
+    EXPECT_TRUE(again.same()) << (again.first_difference ? difference_text(*again.first_difference)
+                                                         : "the digest");
     EXPECT_GT(again.steps, 0U);
     if (HasFailure()) break;
   }

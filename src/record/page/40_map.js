@@ -84,7 +84,10 @@ class BlockMap {
       const [state, owner] = this.look(cell);
       context.globalAlpha = chosen && !chosen.has(cell) ? 0.28 : 1;
       drawBlock(context, state, owner, x, y, inner);
-      if (inner >= 20) this.label(context, cell, state, owner, x + inner / 2, y + inner / 2 + 0.5, inner);
+      const faint = context.globalAlpha < 1;
+      context.globalAlpha = 1;  // the number stays legible
+      if (inner >= 20) this.label(context, cell, state, owner, x + inner / 2, y + inner / 2 + 0.5, inner, faint);
+      context.globalAlpha = faint ? 0.28 : 1;
       if (fresh.has(cell) && inner > 3 && state !== "free" && view.frame > 0) {
         const thick = inner >= 16 ? 2 : 1;
         context.strokeStyle = theme.ink;
@@ -97,7 +100,7 @@ class BlockMap {
     this.drawMarks(context, inner);
   }
 
-  label(context, cell, state, owner, x, y, inner) {
+  label(context, cell, state, owner, x, y, inner, faint) {
     const text = state === "owned" ? requests[owner].id : state === "shared" ? `×${this.pool.holders[cell]}` : "";
     if (text === "" || context.measureText(text).width > inner - 2) return;
     if (state === "shared") {
@@ -105,7 +108,7 @@ class BlockMap {
       context.fillStyle = theme.panel;
       context.fillRect(x - half, y - 7, 2 * half, 14);
     }
-    context.fillStyle = state === "owned" ? onOwner(owner) : theme.ink;
+    context.fillStyle = state === "owned" && !faint ? onOwner(owner) : theme.ink;
     context.fillText(text, x, y);
   }
 

@@ -1,10 +1,39 @@
 // ---- what a step decided, in sentences ----
 
-const ORDER_WORDS = {
-  fcfs: "came earlier", srpt: "had less left to do", slo: "had less time to its deadline",
-  priority: "had precedence by priority and time of waiting", fair: "belongs to a tenant that had been served less",
-  lpm: "had more of its prompt in the prefix cache",
-};
+const PROTECTED_FROM = 8;  // preemptions
+
+/** How often a request was preempted up to a frame. */
+const preemptedBy = (() => {
+  const frames = requests.map(() => []);
+  events.forEach((list, frame) => list.forEach((event) => {
+    if (event.kind === Decision.preempt && event.request >= 0) frames[event.request].push([frame, event.b]);
+  }));
+  return (index, frame) => frames[index].filter(([at]) => at <= frame).reduce((most, [, b]) => Math.max(most, b), 0);
+})();
+
+/** Why a request (`before`) comes in before another, no more than the page knows. */
+function orderWords(before, index, frame) {
+  const [first, own] = [requests[before], requests[index]];
+  const earlier = before < index;
+  const policy = run.config.scheduling;
+  if (policy === "fcfs") return "came earlier";
+  if (preemptedBy(before, frame) >= PROTECTED_FROM) return `was preempted ${PROTECTED_FROM} times and goes first`;
+  if (policy === "priority") {
+    if (first.priority < own.priority) return `has a higher priority (${first.priority}, not ${own.priority})`;
+    return first.priority === own.priority ? "has the same priority and came earlier"
+      : `has a lower priority (${first.priority}, not ${own.priority}) but waited longer`;
+  }
+  if (policy === "fair") {
+    if (first.tenant === own.tenant) return "is of the same tenant and came earlier";
+    return `is of a tenant that had been served ${earlier ? "no more" : "less"} (${first.tenant}, not ${own.tenant})`;
+  }
+  const than = earlier ? "no more" : "less";
+  if (policy === "srpt") return `had ${than} left to do`;
+  if (policy === "slo") return `had started, or had ${than} time to its deadline`;
+  if (policy === "lpm") return earlier ? "came earlier and had no less in the prefix cache" : "had more in the prefix cache";
+  return "comes first by the policy";
+}
+
 const VICTIM_WORDS = {
   last: "of those that could give way it came in last",
   priority: "of those that could give way it has the lowest priority",
@@ -108,7 +137,7 @@ function admissions(list) {
     const moved = before.find((other) => other.kind === Decision.swapIn);
     const chunk = list.slice(i).find((other) => other.kind === Decision.chunk && other.request === event.request);
     const cached = hit ? hit.a : 0;
-    const parts = [`at slot ${event.a}`];
+    const parts = [`starts running (slot ${event.a})`];
     if (hit) parts.push(`${cached} of its ${hit.b} tokens found in the prefix cache`);
     if (moved) parts.push(`${plural(moved.a, "block")} back from the host (${plural(event.b - cached, "token")})`);
     if (chunk) parts.push(`computes ${plural(chunk.b, "token")} from position ${count(chunk.a)} on`);
@@ -136,14 +165,15 @@ function preemptions(list) {
 function waiting(now, frame) {
   const groups = new Map();
   for (const { index, segment } of now.waits) {
-    const key = `${segment.reason}/${segment.behind}`;
-    if (!groups.has(key)) groups.set(key, { reason: segment.reason, behind: segment.behind, who: [] });
+    const words = segment.reason === Wait.order && segment.behind >= 0 ? orderWords(segment.behind, index, frame) : "";
+    const key = `${segment.reason}/${segment.behind}/${words}`;
+    if (!groups.has(key)) groups.set(key, { reason: segment.reason, behind: segment.behind, words, who: [] });
     groups.get(key).who.push(index);
   }
   const free = run.config.num_blocks - columns.held[frame];
   const reserve = Math.min(Math.ceil(run.config.num_blocks * run.config.watermark_bp / 10000), run.config.num_blocks);
   const sorted = [...groups.values()].sort((a, b) => (a.reason === Wait.blocks ? -1 : b.reason === Wait.blocks ? 1 : 0));
-  return sorted.map(({ reason, behind, who }) => {
+  return sorted.map(({ reason, behind, words, who }) => {
     const many = who.length > 1;
     const verb = many ? " wait " : " waits ";
     if (reason === Wait.blocks) {
@@ -154,7 +184,7 @@ function waiting(now, frame) {
     }
     if (reason === Wait.order) {
       if (behind < 0) return [...refs(who), verb, "behind others."];
-      return [...refs(who), verb, "behind ", ref(behind), `, which ${ORDER_WORDS[run.config.scheduling]}.`];
+      return [...refs(who), verb, "behind ", ref(behind), `, which ${words}.`];
     }
     if (reason === Wait.parent) {
       return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
@@ -163,7 +193,7 @@ function waiting(now, frame) {
     const why = {
       [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken.`,
       [Wait.budget]: "because the tokens of this step went to others.",
-      [Wait.preempt]: "because this step preempts, and then nobody comes in.",
+      [Wait.preempt]: "because admission pauses in a step that preempts.",
       [Wait.batch]: "because a static batch must end before the next begins.",
     }[reason] || "for the next step.";
     return [...refs(who), verb, why];
@@ -173,11 +203,7 @@ function waiting(now, frame) {
 function finishes(list) {
   return list.filter((event) => event.kind === Decision.finish && event.request >= 0).map((event) => {
     const request = requests[event.request];
-    const why = {
-      stop: "a stop token or stop string", length: "it has all the tokens it may generate", aborted: "it was aborted",
-      error: "the executor failed",
-    }[request.end] || request.end;
-    return [ref(event.request), ` after ${plural(request.tokens, "token")}: ${why}.`];
+    return [ref(event.request), ` after ${plural(request.tokens, "token")}: ${request.end_text}.`];
   });
 }
 

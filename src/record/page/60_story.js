@@ -1,9 +1,5 @@
 // ---- the story of what was chosen: a request or a block ----
 
-const END_WORDS = {
-  stop: "a stop token or stop string", length: "all the tokens it may generate", aborted: "an abort",
-  error: "an error of the executor", refused: "refused", "runs on": "not within the record",
-};
 const HISTORY_SHOWN = 300;
 
 function facts(pairs) {
@@ -40,13 +36,15 @@ function requestStory(index) {
     ["In this step", phaseText(request, index, frame)],
     ["Prompt", `${plural(request.prompt, "token")}, ${count(request.hit)} of them found in the prefix cache`],
     ["Generated", `${count(request.tokens)} of at most ${plural(request.max, "token")}`],
-    ["Waited", plural(waited, "step")],
+    ["Tenant", run.run.tenants ? request.tenant : undefined],
+    ["Priority", run.run.priorities ? String(request.priority) : undefined],
+    ["Deadline", run.run.deadlines ? `first token within ${duration(request.deadline_us)}` : undefined],
+    ["Waited", waited === 0 ? "not at all" : `${plural(waited, "step")} (${duration(request.waited_us)})`],
     ["First token", request.ttft_us === null ? undefined : `after ${duration(request.ttft_us)}`],
-    ["Ended", request.total_us === null ? END_WORDS[request.end]
-      : `after ${duration(request.total_us)}: ${END_WORDS[request.end]}`],
+    ["Ended", request.total_us === null ? request.end_text : `after ${duration(request.total_us)}: ${request.end_text}`],
     ["Preempted", request.preempted === 0 ? undefined
       : `${request.preempted === 1 ? "once" : `${count(request.preempted)} times`}, waited ` +
-        `${plural(waited - request.queued, "step")} to come back; of ${plural(request.lost, "token")} of K/V, ` +
+        `${plural(waited - request.queued, "step")} (${duration(request.waited_us - request.queued_us)}) to come back; of ${plural(request.lost, "token")} of K/V, ` +
         `${count(request.found)} found in the cache, ${count(request.returned)} back from the host, ` +
         `${count(request.again)} computed again`],
   ])];

@@ -1,11 +1,16 @@
 // ---- the table of all requests, and the settings ----
 
 const ROWS_SHOWN = 1000;
-const WAIT_WORDS = ["", "a slot", "token budget", "blocks", "policy order", "parent's prompt", "preemption", "static batch"];
+const NO_LIMIT = 2 ** 32 - 1;
+const WAIT_WORDS = ["", "a slot", "token budget", "blocks", "blocks", "parent's prompt", "admission paused", "static batch"];
 
 const waitedSteps = (request) => request.waited.reduce((sum, [, steps]) => sum + steps, 0);
-const waitedMost = (request) =>
-  [...request.waited].sort((a, b) => b[1] - a[1]).map(([reason]) => WAIT_WORDS[reason])[0] || "";
+/** Who waits behind one that waits for blocks waits for blocks. */
+function waitedMost(request) {
+  const sums = new Map();
+  for (const [reason, steps] of request.waited) sums.set(WAIT_WORDS[reason], (sums.get(WAIT_WORDS[reason]) || 0) + steps);
+  return [...sums].sort((a, b) => b[1] - a[1]).map(([words]) => words)[0] || "";
+}
 
 const TABLE = [
   ["Request", (request, index) => index, (request, index) => ref(index)],
@@ -14,13 +19,17 @@ const TABLE = [
   ["Generated", (request) => request.tokens],
   ["Came after step", (request) => request.arrived],
   ["Ended in step", (request) => request.ended],
-  ["Queued", (request) => request.queued],
-  ["Waited", waitedSteps],
+  ["Waited before start", (request) => request.queued],
+  ["Waited in all", waitedSteps],
+  ["That took", (request) => request.waited_us, (request) => duration(request.waited_us)],
   ["First token", (request) => request.ttft_us, (request) => (request.ttft_us === null ? "–" : duration(request.ttft_us))],
   ["Total", (request) => request.total_us, (request) => (request.total_us === null ? "–" : duration(request.total_us))],
   ["Preempted", (request) => request.preempted],
   ["Again", (request) => request.again],
-  ["Ended by", (request) => request.end, (request) => request.end, "text"],
+  ...(run.run.tenants ? [["Tenant", (request) => request.tenant, (request) => request.tenant, "text"]] : []),
+  ...(run.run.priorities ? [["Priority", (request) => request.priority, (request) => String(request.priority)]] : []),
+  ...(run.run.deadlines ? [["Deadline", (request) => request.deadline_us, (request) => duration(request.deadline_us)]] : []),
+  ["Ended by", (request) => request.end_text, (request) => request.end_text, "text"],
   ["Waited most for", waitedMost, waitedMost, "text"],
   ["Name", (request) => request.name, (request) => element("bdi", {}, request.name), "text"],
 ];
@@ -58,7 +67,7 @@ function showTable() {
       element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines))),
     requests.length > ROWS_SHOWN
       ? element("p", { class: "quiet" }, `The first ${count(ROWS_SHOWN)} of ${count(requests.length)} in this order.`) : "",
-    element("p", { class: "quiet" }, "Queued and waited are in steps; queued is the waiting before it first came in. " +
+    element("p", { class: "quiet" }, "Waits are in steps: before it started running, and in all, after preemptions too. " +
       "Again: tokens computed again after a preemption."));
 }
 
@@ -67,6 +76,7 @@ function setting(name, value) {
   if (["priority_aging", "prefill_token", "decode_token", "swap_block"].includes(name)) return duration(value / 1000);
   if (name === "watermark_bp") return `${value / 100} %`;
   if (name === "kv_windows") return value.map((window) => (window === 0 ? "everything" : plural(window, "token"))).join(", ");
+  if (name === "max_waiting" && value >= NO_LIMIT) return "no limit";
   return typeof value === "number" ? count(value) : String(value);
 }
 

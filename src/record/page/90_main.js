@@ -162,37 +162,36 @@ function onKey(event) {
 
 // ---- the frame around it ----
 
+const VERDICT_LINES = 6;  // of the summary, what is seen at once
+
 function showHeader() {
   document.title = `${run.log}: quire, a run explained`;
   const all = run.run;
   document.getElementById("summary").replaceChildren(element("bdi", {}, run.log),
-    `: ${plural(all.sequences, "request")} in ${plural(all.steps, "step")} and ${duration(all.duration_us)}, over ` +
-    `${plural(run.config.num_blocks, "block")} of ${run.config.block_size} tokens. Scheduling ${run.config.scheduling}, ` +
-    `${run.config.batching} batching, victim ${run.config.victim}, preemption by ${run.config.preemption}, eviction ` +
-    `${run.config.eviction}. ` + restoredText() + checkText());
+    `, over ${plural(run.config.num_blocks, "block")} of ${run.config.block_size} tokens. ` + checkText());
+  const rest = all.summary.slice(VERDICT_LINES).map(([what, text]) => [what, withRefs(text)]);
+  document.getElementById("verdict").replaceChildren(
+    facts(all.summary.slice(0, VERDICT_LINES).map(([what, text]) => [what, withRefs(text)])),
+    element("details", {}, element("summary", {}, "The run in numbers"), facts(rest)));
   const notices = [];
   if (run.last - run.first + 1 < all.steps) {
     notices.push(`Steps ${count(run.first)} to ${count(run.last)} of ${count(all.steps)} are shown` +
       (run.limited ? ", as many as a page takes" : "") + ". quire explain --html FILE --steps FROM-TO chooses others.");
   }
-  if (!all.ended_well) notices.push("The log ends before the run did.");
+  if (all.early_end !== "") notices.push(all.early_end);
   if (!run.check.same) {
     notices.push(run.check.error !== undefined ? `The run could not be made again from the log: ${run.check.error}.`
       : run.check.difference !== undefined
-        ? `Made again from its inputs, decision ${count(run.check.difference)} differs: another quire wrote this log, or it is damaged.`
-        : "Made again from its inputs, the run has another digest.");
+        ? `Replaying the log, ${run.check.difference}: another quire wrote this log, or it is damaged.`
+        : "Replaying the log gives another digest: it is damaged.");
   }
   const notice = document.getElementById("notice");
   notice.hidden = notices.length === 0;
   notice.textContent = notices.join(" ");
 }
 
-function restoredText() {
-  return run.run.restored > 0 ? `It began with ${plural(run.run.restored, "cached block")}, restored from a file. ` : "";
-}
-
 function checkText() {
-  return run.check.same ? `Made again from its inputs alone, all ${count(run.check.decisions)} decisions are the same.` : "";
+  return run.check.same ? `Checked: replaying the log gives the same ${count(run.check.decisions)} decisions.` : "";
 }
 
 function showLegends() {
@@ -248,7 +247,7 @@ function start() {
   on("table", "toggle", (event) => event.target.open && showTable());
   on("settings", "toggle", (event) => event.target.open && showSettings());
   document.getElementById("kind").append(...[...eventFrames].filter(([, frames]) => frames.length > 0)
-    .map(([kind, frames]) => element("option", { value: kind }, `${kind} (${count(frames.length)})`)));
+    .map(([kind, frames]) => element("option", { value: kind }, `${kind} (${plural(frames.length, "step")})`)));
   const hostFigure = document.getElementById("host-figure");
   hostFigure.hidden = hostMap === undefined;
   if (hostPool) {

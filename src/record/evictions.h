@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "control/scheduler.h"
+#include "record/run_state.h"
+
+namespace quire {
+
+/// Follows which prefix is in which block, to tell of an evicted one whether a sequence that came in later
+/// would have found it. Of runs with one K/V group that sees all; of others, and of blocks that were restored
+/// from a file, it knows nothing.
+class EvictionBook {
+ public:
+  explicit EvictionBook(const SchedulerConfig& config);
+
+  /// Before `state` takes the event in.
+  void take(const RunEvent& event, const RunState& state);
+
+  bool knows() const { return knows_; }
+  /// Blocks that were evicted and needed again, by the number of the sequence that needed them.
+  const std::map<size_t, uint64_t>& needed_by() const { return needed_by_; }
+
+ private:
+  struct Tracked {
+    size_t index = 0;  // in the run
+    uint64_t salt = 0;
+    uint32_t computed = 0;
+    uint32_t planned = 0;
+    bool running = false;
+    std::vector<TokenId> tokens;
+    std::vector<uint64_t> keys;       // of whole blocks of them: a hash of all up to there
+    std::vector<BlockId> blocks;      // its table
+    std::optional<BlockId> stand_in;  // a block with the same contents takes the place of the next released
+  };
+
+  void take(const Decision& decision);
+  void take(const RunCommit& commit, const RunState& state);
+  void add_keys(Tracked& seq) const;
+  void admit(Tracked& seq, uint32_t computed);
+  void release(Tracked& seq, BlockId block);
+  /// The contents of its blocks [from, to) are computed.
+  void publish(const Tracked& seq, size_t from, size_t to);
+
+  bool knows_;
+  uint32_t block_size_;
+  size_t num_added_ = 0;
+  std::optional<std::pair<SeqId, Tracked>> added_;  // until the decision that takes it in
+  std::unordered_map<SeqId, Tracked> sequences_;
+  std::unordered_map<BlockId, uint64_t> contents_;  // key, by block
+  std::unordered_set<uint64_t> evicted_;            // keys of what was not computed again since
+  bool resetting_ = false;                          // the prefix cache: nothing had to give way
+  std::map<size_t, uint64_t> needed_by_;
+};
+
+}  // namespace quire

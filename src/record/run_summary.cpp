@@ -1,0 +1,301 @@
+#include "record/run_summary.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "record/display_text.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kWaitsNamed = 5;
+constexpr size_t kNeededNamed = 3;
+
+std::string percent(uint64_t part, uint64_t whole) {
+  return fmt::format("{:.0f} %",
+                     whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+/// Sums over the sequences.
+struct Totals {
+  uint64_t finished = 0;
+  uint64_t refused = 0;
+  uint64_t aborted = 0;
+  uint64_t failed = 0;
+  uint64_t run_on = 0;
+  uint64_t prompt = 0;
+  uint64_t hit = 0;
+  uint64_t generated = 0;
+  uint64_t preemptions = 0;
+  uint64_t lost = 0;
+  uint64_t again = 0;
+  uint64_t moved_out = 0;
+  uint64_t moved_in = 0;
+  uint64_t coming_back = 0;
+  uint64_t in_time = 0;
+  Nanos waited_time = 0;
+  std::map<WaitReason, uint64_t> waited;
+  std::vector<Nanos> first_tokens;
+};
+
+void count_end(Totals& totals, const SequenceStory& s) {
+  if (!s.refused.empty()) {
+    ++totals.refused;
+  } else if (!s.finish) {
+    ++totals.run_on;
+  } else if (*s.finish == FinishReason::kAbort) {
+    ++totals.aborted;
+  } else if (*s.finish == FinishReason::kError) {
+    ++totals.failed;
+  } else {
+    ++totals.finished;
+  }
+}
+
+Totals add_up(const RunStory& run) {
+  Totals totals;
+  for (const SequenceStory& s : run.sequences) {
+    count_end(totals, s);
+    if (!s.refused.empty()) continue;
+    totals.prompt += s.prompt_tokens;
+    totals.hit += s.hit_tokens;
+    totals.generated += s.generated;
+    totals.preemptions += s.preemptions;
+    totals.lost += s.lost_tokens;
+    totals.again += s.again_tokens;
+    totals.moved_out += s.swapped_out;
+    totals.moved_in += s.swapped_in;
+    totals.coming_back += s.steps_waited() - s.queued;
+    totals.in_time += s.in_time() ? 1 : 0;
+    totals.waited_time += s.waited_time;
+    for (const auto& [reason, steps] : s.waited) totals.waited[reason] += steps;
+    if (s.ttft) totals.first_tokens.push_back(*s.ttft);
+  }
+  return totals;
+}
+
+std::string requests_text(const RunStory& run, const Totals& totals) {
+  std::string text =
+      fmt::format("{}: {} finished, {} refused, {} aborted", plural(run.sequences.size(), "request"),
+                  with_commas(totals.finished), with_commas(totals.refused), with_commas(totals.aborted));
+  if (totals.failed > 0) text += fmt::format(", {} failed", with_commas(totals.failed));
+  if (totals.run_on > 0) text += fmt::format(", {} not ended", with_commas(totals.run_on));
+  return text + fmt::format("; {}, {}", plural(run.steps, "step"), duration_text(run.duration));
+}
+
+std::string pool_text(const RunStory& run) {
+  const uint64_t places = run.steps * run.config.num_blocks;
+  const std::string held =
+      fmt::format("{} held on average, at most {} of {}", percent(run.blocks_held_sum, places),
+                  with_commas(run.most_blocks_held), plural(run.config.num_blocks, "block"));
+  if (run.short_steps == 0) {
+    return "large enough: nobody waited for blocks first in line, and nobody was preempted; " + held;
+  }
+  return fmt::format(
+      "too small in {} of {} steps: first in line waited for blocks, or somebody was preempted; {}",
+      with_commas(run.short_steps), with_commas(run.steps), held);
+}
+
+/// The one in the middle, and the one that 99 of 100 do not exceed.
+std::string middle_and_tail(std::vector<Nanos> times) {
+  std::ranges::sort(times);
+  return fmt::format("median {}, 99 % within {}", duration_text(times[(times.size() - 1) / 2]),
+                     duration_text(times[(times.size() * 99 + 99) / 100 - 1]));
+}
+
+std::string waiting_text(const Totals& totals) {
+  uint64_t all = 0;
+  for (const auto& [reason, steps] : totals.waited) all += steps;
+  if (all == 0) return "none";
+  return fmt::format("{} of all requests together ({}): {}", plural(all, "step"),
+                     duration_text(totals.waited_time),
+                     waited_for_text(totals.waited, [&](uint64_t steps) { return percent(steps, all); }));
+}
+
+/// Pointers to the sequences of most of something, those of none left out.
+template <typename Measure>
+std::vector<const SequenceStory*> those_of_most(const RunStory& run, size_t most, const Measure& measure) {
+  std::vector<const SequenceStory*> out;
+  for (const SequenceStory& s : run.sequences) {
+    if (measure(s) > 0) out.push_back(&s);
+  }
+  const size_t kept = std::min(most, out.size());
+  std::ranges::partial_sort(out, out.begin() + static_cast<ptrdiff_t>(kept),
+                            [&](const SequenceStory* a, const SequenceStory* b) {
+                              return measure(*a) != measure(*b) ? measure(*a) > measure(*b) : a < b;
+                            });
+  out.resize(kept);
+  return out;
+}
+
+std::string longest_waits_text(const RunStory& run) {
+  std::string text;
+  for (const SequenceStory* s :
+       those_of_most(run, kWaitsNamed, [](const auto& s) { return s.steps_waited(); })) {
+    text += text.empty() ? fmt::format("#{} {}", s->id, plural(s->steps_waited(), "step"))
+                         : fmt::format(", #{} {}", s->id, with_commas(s->steps_waited()));
+    text += fmt::format(" ({})", duration_text(s->waited_time));
+  }
+  return text;
+}
+
+std::string preemptions_text(const Totals& totals) {
+  if (totals.preemptions == 0) return "none";
+  std::string text = fmt::format(
+      "{}: {} waited to come back ({} of all waiting), {} of K/V lost, {} of them computed again",
+      with_commas(totals.preemptions), plural(totals.coming_back, "step"),
+      [&] {
+        uint64_t all = 0;
+        for (const auto& [reason, steps] : totals.waited) all += steps;
+        return percent(totals.coming_back, all);
+      }(),
+      plural(totals.lost, "token"), with_commas(totals.again));
+  if (totals.moved_out > 0) {
+    text += fmt::format("; {} to the host, {} back", plural(totals.moved_out, "block"),
+                        with_commas(totals.moved_in));
+  }
+  return text;
+}
+
+std::string worst_preemptions_text(const RunStory& run) {
+  std::string text;
+  for (const PreemptionStory& p : run.worst_preemptions) {
+    const std::string whom = !p.needy               ? ""
+                             : *p.needy == p.victim ? " for itself"
+                                                    : fmt::format(" for #{}", *p.needy);
+    text +=
+        fmt::format("{}#{} at step {}{}: {} ({}){}", text.empty() ? "" : "; ", p.victim, with_commas(p.step),
+                    whom, plural(p.steps, "step"), duration_text(p.took),
+                    p.back ? fmt::format(", {} again", plural(p.again_tokens, "token")) : ", and not back");
+  }
+  return text;
+}
+
+std::string evictions_text(const RunStory& run) {
+  std::string text = plural(run.evictions, "cached block");
+  if (!run.evicted_needed) return text;
+  if (*run.evicted_needed == 0) return text + ", none of them needed again";
+  text += fmt::format(", {} of them needed again: by ", with_commas(*run.evicted_needed));
+  const auto needed = [](const SequenceStory& s) { return s.needed_evicted; };
+  const auto most = those_of_most(run, kNeededNamed, needed);
+  uint64_t named = 0;
+  for (const SequenceStory* s : most) {
+    text += fmt::format("{}#{} ({})", named == 0 ? "" : ", ", s->id, with_commas(s->needed_evicted));
+    named += s->needed_evicted;
+  }
+  if (named < *run.evicted_needed)
+    text += fmt::format(" and others ({})", with_commas(*run.evicted_needed - named));
+  return text;
+}
+
+std::string policies_text(const SchedulerConfig& config) {
+  return fmt::format("scheduling {}, batching {}, victim {}, eviction {}, preemption {}",
+                     kSchedulingNames[static_cast<size_t>(config.scheduling)],
+                     kBatchingNames[static_cast<size_t>(config.batching)],
+                     kVictimNames[static_cast<size_t>(config.victim)],
+                     kEvictionNames[static_cast<size_t>(config.eviction)],
+                     kPreemptionNames[static_cast<size_t>(config.preemption)]);
+}
+
+}  // namespace
+
+std::vector<SummaryLine> summarize(const RunStory& run) {
+  const Totals totals = add_up(run);
+  std::vector<SummaryLine> lines;
+  const auto add = [&](std::string what, std::string text) {
+    if (!text.empty()) lines.push_back({std::move(what), std::move(text)});
+  };
+  if (run.steps > 0) add("pool", pool_text(run));
+  add("requests", requests_text(run, totals));
+  add("waiting", waiting_text(totals));
+  add("longest waits", longest_waits_text(run));
+  add("preemptions", preemptions_text(totals));
+  add("preempted", worst_preemptions_text(run));
+  if (!totals.first_tokens.empty()) add("first token", middle_and_tail(totals.first_tokens));
+  if (given_to_requests(run).deadlines) {
+    const uint64_t taken = run.sequences.size() - totals.refused;
+    add("deadlines", fmt::format("{} of {} first tokens in time ({})", with_commas(totals.in_time),
+                                 with_commas(taken), percent(totals.in_time, taken)));
+  }
+  add("tokens",
+      fmt::format("{} of prompts ({} found in the prefix cache), {} generated", with_commas(totals.prompt),
+                  percent(totals.hit, totals.prompt), with_commas(totals.generated)));
+  add("evictions", evictions_text(run));
+  add("copies", fmt::format("{} of blocks, on write", with_commas(run.copies)));
+  if (run.restored > 0) {
+    add("restored", fmt::format("the run began with {} of the prefix cache", plural(run.restored, "block")));
+  }
+  add("policies", policies_text(run.config));
+  return lines;
+}
+
+GivenToRequests given_to_requests(const RunStory& run) {
+  GivenToRequests given;
+  given.tenants = run.config.scheduling == SchedulingKind::kFair;
+  given.priorities =
+      run.config.scheduling == SchedulingKind::kPriority || run.config.victim == VictimKind::kLowestPriority;
+  given.deadlines = run.config.scheduling == SchedulingKind::kSlo;
+  const SeqSpec defaults;
+  for (const SequenceStory& s : run.sequences) {
+    given.tenants = given.tenants || s.tenant != run.sequences.front().tenant;
+    given.priorities = given.priorities || s.priority != defaults.priority;
+    given.deadlines = given.deadlines || s.ttft_deadline != defaults.ttft_deadline;
+  }
+  return given;
+}
+
+std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
+  const WaitReason reason = sequence.waited_most_for();
+  switch (reason) {
+    case WaitReason::kNone:
+    case WaitReason::kOrder:
+      return "";
+    case WaitReason::kSlots:
+      return "a slot";
+    case WaitReason::kBudget:
+      return "token budget";
+    case WaitReason::kBlocks:
+      break;
+    case WaitReason::kParent:
+      return sequence.fork_of ? fmt::format("prompt of its parent, #{}", *sequence.fork_of)
+                              : "prompt of its parent";
+    case WaitReason::kPreempt:
+      return "admission paused (a step preempts)";
+    case WaitReason::kBatch:
+      return "a static batch to end";
+  }
+  const auto behind = run.behind(sequence);
+  const auto first = sequence.waited.find(WaitReason::kBlocks);
+  const uint64_t first_in_line = first == sequence.waited.end() ? 0 : first->second;
+  if (!behind || behind->steps < first_in_line) return "blocks, first in line";
+  return fmt::format("blocks, behind #{}{}", behind->most,
+                     behind->count > 1 ? fmt::format(" (+{})", with_commas(behind->count - 1)) : "");
+}
+
+std::string early_end_text(const RunStory& run) {
+  if (run.ended_well()) return "";
+  return fmt::format("The log ends before the run did, after step {}: {}.", with_commas(run.steps),
+                     run.truncated ? "within a record, so its program was killed, or the file was cut off"
+                                   : "its program still runs, or was killed");
+}
+
+std::string no_such_request_text(const RunStory& run, std::string_view request) {
+  if (run.sequences.empty()) return "the log has no request";
+  std::set<SeqId> ids;
+  for (const SequenceStory& s : run.sequences) ids.insert(s.id);
+  const bool gaps = *ids.rbegin() - *ids.begin() + 1 != ids.size();
+  return fmt::format("no request {} in this log ({}, ids {}-{}{})", printable(request),
+                     plural(run.sequences.size(), "request"), *ids.begin(), *ids.rbegin(),
+                     gaps ? " with gaps; ids of refused requests are not in it" : "");
+}
+
+bool is_called(SeqId id, std::string_view name, std::string_view request) {
+  if (!name.empty() && name == request) return true;
+  if (request.starts_with('#')) request.remove_prefix(1);
+  return request == fmt::format("{}", id);
+}
+
+}  // namespace quire
