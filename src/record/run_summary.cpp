@@ -145,7 +145,7 @@ std::string longest_waits_text(const RunStory& run) {
 std::string preemptions_text(const Totals& totals) {
   if (totals.preemptions == 0) return "none";
   std::string text = fmt::format(
-      "{}: {} waited to come back ({} of all waiting), {} of K/V lost, {} of them computed again",
+      "{}: {} waited to come back ({} of all waiting), {} of K/V given up or moved, {} of them computed again",
       with_commas(totals.preemptions), plural(totals.coming_back, "step"),
       [&] {
         uint64_t all = 0;
@@ -224,7 +224,7 @@ std::vector<SummaryLine> summarize(const RunStory& run) {
       fmt::format("{} of prompts ({} found in the prefix cache), {} generated", with_commas(totals.prompt),
                   percent(totals.hit, totals.prompt), with_commas(totals.generated)));
   add("evictions", evictions_text(run));
-  add("copies", fmt::format("{} of blocks, on write", with_commas(run.copies)));
+  add("copies", fmt::format("{} copy-on-write copies of blocks", with_commas(run.copies)));
   if (run.restored > 0) {
     add("restored", fmt::format("the run began with {} of the prefix cache", plural(run.restored, "block")));
   }
