@@ -145,7 +145,8 @@ std::string longest_waits_text(const RunStory& run) {
 std::string preemptions_text(const Totals& totals) {
   if (totals.preemptions == 0) return "none";
   std::string text = fmt::format(
-      "{}: {} waited to come back ({} of all waiting), {} of K/V given up or moved, {} of them computed again",
+      "{}: {} waited to come back ({} of all waiting), {} of K/V given up or moved, {} of them computed "
+      "again",
       with_commas(totals.preemptions), plural(totals.coming_back, "step"),
       [&] {
         uint64_t all = 0;

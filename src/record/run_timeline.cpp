@@ -91,7 +91,7 @@ class Recorder final : public RunListener {
   Changes blocks_;
   Changes host_;
   std::vector<Event> events_;
-  std::vector<size_t> event_ends_;  // of each step
+  std::vector<size_t> event_ends_;              // of each step
   std::vector<std::vector<Segment>> segments_;  // by sequence
   std::set<size_t> seen_;
   size_t num_segments_ = 0;
