@@ -355,8 +355,11 @@ def test_a_changed_log_is_found(served, tmp_path):
         changed = bytes(data[:header + at]) + bytes([data[header + at] ^ 1]) + bytes(data[header + at + 1:])
         (tmp_path / "changed.log").write_bytes(changed)
         status, said, _ = explain(tmp_path / "changed.log", "--replay")
+        found = None
+        if status == 0:
+            continue  # an input on which no decision hangs: a name, the time of a commit
         assert status == 1
-        found = re.match(r"decision [\d,]+, in step [\d,]+, differs: the log has \"\w+ .*\", and replaying it gives ", said)
+        found = re.match(r'decision [\d,]+, in step [\d,]+, differs: the log has "[^"]+"( of request \S+)?, and replaying it gives "', said)
         if found:
             break
     assert found

@@ -221,8 +221,6 @@ TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
     EXPECT_EQ(run.worst_preemptions[0].steps, victim.steps_waited());
     EXPECT_EQ(run.worst_preemptions[0].again_tokens, victim.again_tokens);
     EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("runs again (slot ")));
-    EXPECT_THAT(lines_of(run, 1),
-                testing::Contains(AllOf(HasSubstr("computes"), HasSubstr(", and samples a token"))));
     EXPECT_EQ(victim.lost_tokens, 7U);
     EXPECT_EQ(victim.found_tokens + victim.returned_tokens + victim.again_tokens, 7U);
     const bool swaps = kind == PreemptionKind::kSwap;
@@ -231,8 +229,11 @@ TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
                     HasSubstr(swaps ? "is moved to the host" : "is given up: what is not found in the")));
     EXPECT_EQ(victim.swapped_out, swaps ? 2U : 0U);
     EXPECT_EQ(victim.again_tokens == 0, swaps);
-    if (swaps) {
-      EXPECT_THAT(summary_of(run, "preemptions"), HasSubstr("2 blocks to the host, 2 back"));
+    if (swaps) {  // the first of them is in the prefix cache still
+      EXPECT_THAT(summary_of(run, "preemptions"), HasSubstr("2 blocks to the host, 1 back"));
+    } else {
+      EXPECT_THAT(lines_of(run, 1),
+                  testing::Contains(AllOf(HasSubstr("computes"), HasSubstr(", and samples a token"))));
     }
     EXPECT_EQ(victim.generated, 8U);
   }
