@@ -53,6 +53,7 @@ struct Follower {
   const Clock* clock;
   Nanos arrival;
   Nanos deadline;
+  uint32_t choices;
   Nanos first = -1;
 
   void operator()(const RequestOutput& output) {
@@ -74,7 +75,8 @@ struct Follower {
     outcome->in_time += first - arrival <= deadline ? 1 : 0;
     outcome->ttft.push_back(first - arrival);
     outcome->e2e.push_back(now - arrival);
-    if (output.completion_tokens > 1) outcome->tpot.push_back((now - first) / (output.completion_tokens - 1));
+    const uint32_t each = output.completion_tokens / choices;
+    if (each > 1) outcome->tpot.push_back((now - first) / (each - 1));
   }
 };
 
@@ -82,6 +84,7 @@ GenerationRequest request_of(const Workload& workload, size_t index) {
   const SimRequest& from = workload.requests[index];
   GenerationRequest request;
   request.prompt = workload.prompt(index);
+  request.n = workload.choices;
   request.max_tokens = from.output_length;
   request.ignore_eos = true;
   request.sampling.seed = index;
@@ -150,7 +153,8 @@ int throughput(Options& options) {
       }
       ++outcome->open;
     }
-    const Follower follower{outcome, &local.clock, arrival, workload.requests[i].ttft_deadline};
+    const Follower follower{outcome, &local.clock, arrival, workload.requests[i].ttft_deadline,
+                            workload.choices};
     if (const auto taken = local.engine->submit(request_of(workload, i), follower); !taken) {
       if (i == 0) throw Error(taken.error().message);
       const std::lock_guard lock(outcome->mutex);

@@ -88,6 +88,9 @@ void add_service_options(CLI::App& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command.add_option(name, value, help)->group(kGroup)->type_name(type);
   };
+  add("-n", options.choices, "So many answers to each prompt, which share its blocks", "N")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
   add("--tenants", options.tenants, "Whose requests they are, the k-th's in proportion to 1/k", "N")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
@@ -126,6 +129,7 @@ Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size) {
   service.ttft_deadline_ms = Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
   assign_service(workload, service);
   workload.lengths_known = options.lengths_known;
+  workload.choices = options.choices;
   return workload;
 }
 

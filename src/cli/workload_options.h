@@ -31,6 +31,7 @@ struct WorkloadOptions {
   uint32_t priorities = 1;
   std::string ttft_deadline_ms = "10000";
   bool lengths_known = false;
+  uint32_t choices = 1;
 
   // What a command takes where nothing is given.
   uint32_t default_requests = 1000;
@@ -39,7 +40,8 @@ struct WorkloadOptions {
 };
 /// What comes in and when.
 void add_workload_options(CLI::App& command, WorkloadOptions& options);
-/// Beside those: whose requests they are and what they are promised, for the scheduler to know.
+/// Beside those: how many answers each gets, whose requests they are and what they are promised, for the
+/// scheduler to know.
 void add_service_options(CLI::App& command, WorkloadOptions& options);
 
 /// Gives what is empty the values of simulate's demo.

@@ -30,9 +30,8 @@ SimulationReport make_report(const Simulation& simulation) {
     queue.push_back(record.admitted - record.arrival);
     ttft.push_back(record.first_token - record.arrival);
     e2e.push_back(record.finished - record.arrival);
-    if (record.output_tokens > 1) {
-      tpot.push_back((record.finished - record.first_token) / (record.output_tokens - 1));
-    }
+    const uint32_t each = record.output_tokens / simulation.workload().choices;
+    if (each > 1) tpot.push_back((record.finished - record.first_token) / (each - 1));
   }
   report.requests = simulation.records().size();
   report.queue = percentiles(std::move(queue));

@@ -12,7 +12,9 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload,
       scheduler_(config.scheduler, record),
       executor_(config.scheduler, config.cost,
                 SimTokens{.vocab_size = workload.vocab_size, .seed = workload.seed}),
-      records_(workload.requests.size()) {
+      records_(workload.requests.size()),
+      open_(workload.requests.size()),
+      was_admitted_(workload.requests.size() * workload.choices) {
   for (size_t i = 0; i < records_.size(); ++i) {
     records_[i].arrival = workload.requests[i].arrival;
     records_[i].prompt_tokens = workload.requests[i].prompt_length;
@@ -41,54 +43,66 @@ bool Simulation::step() {
 
 void Simulation::add_due() {
   for (; next_ < workload_.requests.size() && workload_.requests[next_].arrival <= clock_.now(); ++next_) {
-    const SimRequest& request = workload_.requests[next_];
-    // Before its tokens are made, which may be many.
-    bool taken =
-        uint64_t{request.prompt_length} + request.output_length <= scheduler().config().max_model_len;
-    if (taken) {
-      SeqSpec spec;
-      spec.id = next_;
-      spec.prompt = workload_.prompt(next_);
-      spec.max_tokens = request.output_length;
-      spec.sampling.seed = next_;
-      spec.arrived = request.arrival;
-      spec.ttft_deadline = request.ttft_deadline;
-      spec.priority = request.priority;
-      spec.tenant = request.tenant;
-      if (workload_.lengths_known) spec.expected_tokens = request.output_length;
-      taken = scheduler_.add(std::move(spec)).has_value();
-    }
-    if (taken) continue;
+    if (add(next_)) continue;
     records_[next_].refused = true;
     ++totals_.refused;
     digest_.add(next_);
   }
 }
 
+/// All choices of a request, or none.
+bool Simulation::add(size_t index) {
+  const SimRequest& request = workload_.requests[index];
+  // Before its tokens are made, which may be many.
+  if (uint64_t{request.prompt_length} + request.output_length > scheduler().config().max_model_len)
+    return false;
+  SeqSpec spec;
+  const SeqId first = index * workload_.choices;
+  spec.prompt = workload_.prompt(index);
+  spec.max_tokens = request.output_length;
+  spec.sampling.seed = index;
+  spec.arrived = request.arrival;
+  spec.ttft_deadline = request.ttft_deadline;
+  spec.priority = request.priority;
+  spec.tenant = request.tenant;
+  if (workload_.lengths_known) spec.expected_tokens = request.output_length;
+  for (uint32_t choice = 0; choice < workload_.choices; ++choice) {
+    SeqSpec one = choice + 1 < workload_.choices ? spec : std::move(spec);
+    one.id = first + choice;
+    one.sampling.choice = choice;
+    if (choice > 0) one.fork_of = first;
+    if (scheduler_.add(std::move(one))) continue;
+    while (choice-- > 0) scheduler_.abort(first + choice);
+    return false;
+  }
+  open_[index] = workload_.choices;
+  return true;
+}
+
 void Simulation::note_plan(const StepPlan& plan) {
   for (const NewSeq& seq : plan.added) {
     RequestRecord& record = records_[seq.sampling.seed];
-    if (record.admitted < 0) {
-      record.admitted = clock_.now();
-    } else {
-      ++record.preemptions;
-    }
+    if (record.admitted < 0) record.admitted = clock_.now();
+    uint8_t& before = was_admitted_[seq.sampling.seed * workload_.choices + seq.sampling.choice];
+    record.preemptions += std::exchange(before, uint8_t{1});
   }
 }
 
 void Simulation::note_event(const SeqEvent& event) {
-  RequestRecord& record = records_[event.id];
+  const size_t index = event.id / workload_.choices;
+  RequestRecord& record = records_[index];
   if (event.token) {
     digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
     if (record.output_tokens++ == 0) {
       record.first_token = clock_.now();
       record.cached_tokens = event.cached_tokens;
-      record.in_time = clock_.now() - record.arrival <= workload_.requests[event.id].ttft_deadline;
+      record.in_time = clock_.now() - record.arrival <= workload_.requests[index].ttft_deadline;
     }
   }
   if (!event.finish) return;
   digest_.add(static_cast<uint64_t>(*event.finish) + 1);
   if (*event.finish == FinishReason::kError) throw Error("simulation: " + event.error);
+  if (--open_[index] > 0) return;
   record.finished = clock_.now();
   ++totals_.finished;
 }

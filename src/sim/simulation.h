@@ -26,7 +26,7 @@ struct RequestRecord {
   Nanos first_token = -1;
   Nanos finished = -1;
   uint32_t prompt_tokens = 0;
-  uint32_t output_tokens = 0;  // so far
+  uint32_t output_tokens = 0;  // so far, of all choices
   uint32_t cached_tokens = 0;  // of the prompt, at the first admission
   uint32_t preemptions = 0;
   bool in_time = false;  // its first token came by its deadline
@@ -52,11 +52,10 @@ struct SimulationTotals {
 
 /// Runs a workload through a Scheduler, the very one that serves, under a virtual clock: adds what is due,
 /// plans, lets a SimExecutor say how long the step takes, and goes on at that time. Nothing in it depends on
-/// the machine: same configuration and workload, same
-/// plans, times and digest (of all decisions, tokens and times). Not thread-safe.
+/// the machine: same configuration and workload, same plans, times and digest. Not thread-safe.
 ///
-/// Sequence ids are the numbers of the requests, and so are the sampling seeds, by which the records know a
-/// sequence in a plan.
+/// A sequence's id is the number of its request times the choices, plus its choice; the sampling seed is the
+/// number of the request. A request has ended when all its choices have.
 class Simulation {
  public:
   /// `workload` and `record` must outlive it; the record ends with the last request. Throws Error if the
@@ -80,11 +79,12 @@ class Simulation {
   const Workload& workload() const { return workload_; }
   /// One a request, in order of arrival.
   std::span<const RequestRecord> records() const { return records_; }
-  /// Of every plan with its time, every event and every refusal so far.
+  /// Of all decisions, tokens, times and refusals so far.
   uint64_t digest() const { return digest_.value(); }
 
  private:
   void add_due();
+  bool add(size_t index);
   void note_plan(const StepPlan& plan);
   void note_event(const SeqEvent& event);
   void note_step(Nanos took);
@@ -96,6 +96,8 @@ class Simulation {
   bool ended_ = false;
   size_t next_ = 0;  // in workload_.requests: what has not arrived yet
   std::vector<RequestRecord> records_;
+  std::vector<uint32_t> open_;         // choices of a request that have not ended
+  std::vector<uint8_t> was_admitted_;  // by sequence
   SimulationTotals totals_;
   Digest digest_;
 };

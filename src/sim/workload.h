@@ -48,6 +48,7 @@ struct Workload {
   uint64_t seed = 0;
   uint32_t vocab_size = 32000;
   uint32_t piece_length = 0;
+  uint32_t choices = 1;              // answers to each prompt, forks of the first
   bool lengths_known = false;        // the scheduler is told how long an answer will be; else it estimates
   std::vector<SimRequest> requests;  // in order of arrival
 

@@ -135,6 +135,12 @@ def test_bench_throughput_runs_the_workload(tmp_path):
     assert "replaying the log gives the same" in quire("explain", log, "--replay").stdout.decode()
 
 
+def test_bench_throughput_answers_several_times():
+    one, three = throughput("--seed", 1), throughput("--seed", 1, "-n", 3)
+    assert three["finished"] == 12 and three["output_tokens"] == 3 * one["output_tokens"]
+    assert three["prompt_tokens"] == one["prompt_tokens"] and three["ttft_ns"]["p50"] < three["e2e_ns"]["p50"]
+
+
 def test_bench_throughput_on_a_simulated_device_takes_its_time():
     slow = throughput("--device", "sim", "--max-num-seqs", 1)
     fast = throughput("--device", "sim", "--max-num-seqs", 1, "--sim-speed", 20)

@@ -99,6 +99,30 @@ TEST(Simulation, SameInputsSameDigestOnEveryMachine) {
   EXPECT_EQ(one.elapsed, 18'935'804'854);
 }
 
+TEST(Simulation, ChoicesShareTheirPrompt) {
+  WorkloadConfig load = busy();
+  Workload workload = make_workload(load);
+  SimulationConfig config = small_pool();
+  config.scheduler.num_blocks *= 4;
+  config.scheduler.max_waiting = 100'000;
+  const SimulationReport one = simulate(config, workload);
+  workload.choices = 3;
+  Simulation simulation(config, workload);
+  simulation.run();
+  const SimulationReport three = make_report(simulation);
+  EXPECT_EQ(three.totals.finished, one.totals.finished);
+  EXPECT_EQ(three.output_tokens, 3 * one.output_tokens);
+  EXPECT_EQ(three.prompt_tokens, one.prompt_tokens);
+  // What a fork computes of the prompt is its last token, unless it was preempted.
+  EXPECT_LT(three.totals.prefill_tokens, 2 * one.totals.prefill_tokens);
+  EXPECT_GT(three.last.total_copies, 0U);
+  for (const RequestRecord& record : simulation.records()) {
+    if (!record.refused) {
+      EXPECT_EQ(record.output_tokens % 3, 0U);
+    }
+  }
+}
+
 TEST(Simulation, EveryInputIsInTheDigest) {
   const uint64_t digest = simulate(small_pool(), make_workload(busy())).digest;
   WorkloadConfig other = busy();
