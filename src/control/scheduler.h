@@ -135,7 +135,7 @@ class Scheduler {
   void plan_prefill(StepPlan& plan, uint32_t& budget);
   void plan_admissions(StepPlan& plan, uint32_t& budget);
 
-  /// Gives the sequence `count` tokens in this step. REQUIRES: the pool has room for them.
+  /// `count` tokens of it in this step; `ready`: its table is. REQUIRES: the pool has room for them.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count, bool ready);
   /// REQUIRES: prefix_ is that of find_prefix.
   void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);

@@ -73,6 +73,7 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
                        {"index_checksum", checksum_text(checksum(std::as_bytes(std::span(index))))}}) +
       "\n";
   FileReplacement out(path);
+  if (out.is_taken()) throw file_error(path, "another process is writing it");
   out.write(header);
   out.write(index);
   out.pad(kAlignment);

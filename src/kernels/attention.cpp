@@ -84,16 +84,6 @@ void write_token(const cpu::KernelTable& kernels, const KvLayout& layout, std::b
   }
 }
 
-/// The first query tile of each sequence in the list of all of them.
-size_t number_tiles(std::span<const AttentionSeq> seqs, uint32_t tokens_per_tile, size_t* first_tile) {
-  size_t tiles = 0;
-  for (size_t i = 0; i < seqs.size(); ++i) {
-    first_tile[i] = tiles;
-    tiles += (seqs[i].num_rows + tokens_per_tile - 1) / tokens_per_tile;
-  }
-  return tiles;
-}
-
 constexpr size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -103,7 +93,7 @@ struct Spans {
   uint32_t first;
   uint32_t count;
 };
-Spans spans_of(uint32_t first_position, uint32_t num_tokens, uint32_t window) {
+Spans seen_spans(uint32_t first_position, uint32_t num_tokens, uint32_t window) {
   const uint32_t first_key = window != 0 && first_position >= window ? first_position - window + 1 : 0;
   const uint32_t first = first_key / cpu::kSpanKeys;
   return {first, (first_position + num_tokens - 1) / cpu::kSpanKeys - first + 1};
@@ -112,10 +102,156 @@ Spans spans_of(uint32_t first_position, uint32_t num_tokens, uint32_t window) {
 size_t most_spans(std::span<const AttentionSeq> seqs, uint32_t window) {
   uint32_t most = 1;
   for (const AttentionSeq& seq : seqs) {
-    if (seq.num_rows > 0) most = std::max(most, spans_of(seq.first_position, seq.num_rows, window).count);
+    if (seq.num_rows > 0) most = std::max(most, seen_spans(seq.first_position, seq.num_rows, window).count);
   }
   return most;
 }
+
+/// Attention of a batch, cut into items: a query tile and one K/V head each.
+class AttentionPass {
+ public:
+  AttentionPass(KernelContext& context, const KvLayout& layout, const std::byte* cache,
+                std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q, size_t ldq,
+                float* out, size_t ldo)
+      : pool_(context.pool),
+        kernels_(cpu::table(context.isa)),
+        layout_(layout),
+        cache_(cache),
+        seqs_(seqs),
+        params_(params),
+        q_(q),
+        ldq_(ldq),
+        out_(out),
+        ldo_(ldo),
+        group_(params.num_heads / layout.num_kv_heads),
+        tokens_per_tile_(std::max(1U, kRowsPerTile / group_)),
+        padded_dim_(round_up(layout.head_dim, 16)) {
+    const size_t rows = size_t{tokens_per_tile_} * group_;
+    span_floats_ = rows * cpu::partial_floats(padded_dim_);
+    thread_bytes_ = round_up(cpu::attention_scratch_floats(rows, padded_dim_) * sizeof(float), kLine);
+    lay_out(context.scratch);
+  }
+
+  void run() const {
+    if (spans_ == 1) {
+      for_each(items_, [&](size_t item, uint32_t thread) { attend(args_of(item, thread)); });
+      return;
+    }
+    for_each(items_ * spans_,
+             [&](size_t i, uint32_t thread) { attend_span(i / spans_, i % spans_, thread); });
+    for_each(items_, [&](size_t item, uint32_t thread) {
+      const cpu::AttentionArgs args = args_of(item, thread);
+      kernels_.merge_spans(args, partials_ + item * spans_ * span_floats_, spans_of(args).count);
+    });
+  }
+
+ private:
+  /// The scratch memory: the first query tile of each sequence, room for each thread, the spans' partials.
+  void lay_out(Buffer& scratch) {
+    size_t tiles = 0;
+    for (const AttentionSeq& seq : seqs_) tiles += tiles_of(seq);
+    tiles_ = tiles;
+    items_ = tiles * layout_.num_kv_heads;
+    // Too few items to keep the threads busy: they share the spans of each.
+    const bool few = kernels_.merge_spans != nullptr && items_ < 2 * pool_.num_threads();
+    spans_ = few ? most_spans(seqs_, params_.window) : 1;
+    const size_t index_bytes = round_up(seqs_.size() * sizeof(size_t), kLine);
+    const size_t threads_bytes = pool_.num_threads() * thread_bytes_;
+    const size_t partial_bytes = spans_ > 1 ? items_ * spans_ * span_floats_ * sizeof(float) : 0;
+    scratch.reserve(index_bytes + threads_bytes + partial_bytes);
+    first_tile_ = scratch.as<size_t>();
+    threads_ = scratch.data() + index_bytes;
+    partials_ = reinterpret_cast<float*>(threads_ + threads_bytes);
+    size_t first = 0;
+    for (size_t i = 0; i < seqs_.size(); ++i) {
+      first_tile_[i] = first;
+      first += tiles_of(seqs_[i]);
+    }
+  }
+
+  size_t tiles_of(const AttentionSeq& seq) const {
+    return (seq.num_rows + tokens_per_tile_ - 1) / tokens_per_tile_;
+  }
+
+  Spans spans_of(const cpu::AttentionArgs& args) const {
+    return seen_spans(args.first_position, args.num_tokens, params_.window);
+  }
+
+  cpu::AttentionArgs args_of(size_t item, uint32_t thread) const {
+    // Later tiles see more keys: they go first, so that no long one is left for the end.
+    const size_t tile = tiles_ - 1 - item / layout_.num_kv_heads;
+    const auto which = static_cast<size_t>(std::upper_bound(first_tile_, first_tile_ + seqs_.size(), tile) -
+                                           first_tile_ - 1);
+    const AttentionSeq& seq = seqs_[which];
+    const auto kv_head = static_cast<uint32_t>(item % layout_.num_kv_heads);
+    const auto token = static_cast<uint32_t>(tile - first_tile_[which]) * tokens_per_tile_;
+    const size_t row = size_t{seq.first_row} + token;
+    const size_t head_offset = size_t{kv_head} * group_ * layout_.head_dim;
+    return {.cache = cache_,
+            .block_table = seq.block_table.data(),
+            .block_bytes = layout_.block_bytes(),
+            .block_size = layout_.block_size,
+            .num_kv_heads = layout_.num_kv_heads,
+            .head_dim = layout_.head_dim,
+            .kv_head = kv_head,
+            .group = group_,
+            .num_tokens = std::min(tokens_per_tile_, seq.num_rows - token),
+            .first_position = seq.first_position + token,
+            .window = params_.window,
+            .scale = params_.scale,
+            .soft_cap = params_.soft_cap,
+            .q = q_ + row * ldq_ + head_offset,
+            .ldq = ldq_,
+            .out = out_ + row * ldo_ + head_offset,
+            .ldo = ldo_,
+            .padded_dim = padded_dim_,
+            .scratch = reinterpret_cast<float*>(threads_ + thread * thread_bytes_)};
+  }
+
+  void attend(const cpu::AttentionArgs& args) const {
+    kernels_.attention[layout_.dtype == DType::kI8 ? 3 : cpu::float_index(layout_.dtype)](args);
+  }
+
+  /// The `number`-th of the spans that the item sees, if there are so many.
+  void attend_span(size_t item, size_t number, uint32_t thread) const {
+    cpu::AttentionArgs args = args_of(item, thread);
+    const Spans spans = spans_of(args);
+    if (number >= spans.count) return;
+    args.span = spans.first + static_cast<uint32_t>(number);
+    args.partials = partials_ + item * spans_ * span_floats_ +
+                    number * args.num_tokens * group_ * cpu::partial_floats(padded_dim_);
+    attend(args);
+  }
+
+  template <class Body>
+  void for_each(size_t count, const Body& body) const {
+    pool_.parallel_for(count, 1, [&](size_t begin, size_t end, uint32_t thread) {
+      for (size_t i = begin; i < end; ++i) body(i, thread);
+    });
+  }
+
+  ThreadPool& pool_;
+  const cpu::KernelTable& kernels_;
+  const KvLayout& layout_;
+  const std::byte* cache_;
+  std::span<const AttentionSeq> seqs_;
+  const AttentionParams& params_;
+  const float* q_;
+  size_t ldq_;
+  float* out_;
+  size_t ldo_;
+  uint32_t group_;
+  uint32_t tokens_per_tile_;
+  size_t padded_dim_;
+  size_t span_floats_ = 0;   // of an item's partials, for one span
+  size_t thread_bytes_ = 0;  // of a thread's scratch memory
+  size_t tiles_ = 0;
+  size_t items_ = 0;
+  size_t spans_ = 1;  // that are shared, of the item that has most
+  size_t* first_tile_ = nullptr;
+  std::byte* threads_ = nullptr;
+  float* partials_ = nullptr;
+};
 
 }  // namespace
 
@@ -140,85 +276,7 @@ void write_kv(KernelContext& context, const KvLayout& layout, std::byte* cache,
 void paged_attention(KernelContext& context, const KvLayout& layout, const std::byte* cache,
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo) {
-  const uint32_t group = params.num_heads / layout.num_kv_heads;
-  const uint32_t tokens_per_tile = std::max(1U, kRowsPerTile / group);
-  const size_t padded_dim = round_up(layout.head_dim, 16);
-  const size_t rows = size_t{tokens_per_tile} * group;
-  const size_t index_bytes = round_up(seqs.size() * sizeof(size_t), kLine);
-  const size_t thread_bytes =
-      round_up(cpu::attention_scratch_floats(rows, padded_dim) * sizeof(float), kLine);
-  const size_t threads_bytes = context.pool.num_threads() * thread_bytes;
-  context.scratch.reserve(index_bytes + threads_bytes);
-  const size_t tiles = number_tiles(seqs, tokens_per_tile, context.scratch.as<size_t>());
-  const size_t items = tiles * layout.num_kv_heads;
-  const cpu::KernelTable& kernels = cpu::table(context.isa);
-  // Too few items to keep the threads busy: they share the spans of each.
-  const size_t spans = kernels.merge_spans != nullptr && items < 2 * context.pool.num_threads()
-                           ? most_spans(seqs, params.window)
-                           : 1;
-  const size_t span_floats = rows * cpu::partial_floats(padded_dim);
-  if (spans > 1) {
-    context.scratch.reserve(index_bytes + threads_bytes + items * spans * span_floats * sizeof(float));
-    number_tiles(seqs, tokens_per_tile, context.scratch.as<size_t>());
-  }
-  const auto* first_tile = context.scratch.as<size_t>();
-  std::byte* thread_scratch = context.scratch.data() + index_bytes;
-  auto* partials = reinterpret_cast<float*>(thread_scratch + threads_bytes);
-
-  const auto args_of = [&](size_t item, uint32_t thread) {
-    // Later tiles see more keys: they go first, so that no long one is left for the end.
-    const size_t tile = tiles - 1 - item / layout.num_kv_heads;
-    const auto which =
-        static_cast<size_t>(std::upper_bound(first_tile, first_tile + seqs.size(), tile) - first_tile - 1);
-    const AttentionSeq& seq = seqs[which];
-    const auto kv_head = static_cast<uint32_t>(item % layout.num_kv_heads);
-    const auto token = static_cast<uint32_t>(tile - first_tile[which]) * tokens_per_tile;
-    const size_t row = size_t{seq.first_row} + token;
-    const size_t head_offset = size_t{kv_head} * group * layout.head_dim;
-    return cpu::AttentionArgs{.cache = cache,
-                              .block_table = seq.block_table.data(),
-                              .block_bytes = layout.block_bytes(),
-                              .block_size = layout.block_size,
-                              .num_kv_heads = layout.num_kv_heads,
-                              .head_dim = layout.head_dim,
-                              .kv_head = kv_head,
-                              .group = group,
-                              .num_tokens = std::min(tokens_per_tile, seq.num_rows - token),
-                              .first_position = seq.first_position + token,
-                              .window = params.window,
-                              .scale = params.scale,
-                              .soft_cap = params.soft_cap,
-                              .q = q + row * ldq + head_offset,
-                              .ldq = ldq,
-                              .out = out + row * ldo + head_offset,
-                              .ldo = ldo,
-                              .padded_dim = padded_dim,
-                              .scratch = reinterpret_cast<float*>(thread_scratch + thread * thread_bytes)};
-  };
-  const auto run = kernels.attention[layout.dtype == DType::kI8 ? 3 : cpu::float_index(layout.dtype)];
-  const auto for_each = [&](size_t count, const auto& body) {
-    context.pool.parallel_for(count, 1, [&](size_t begin, size_t end, uint32_t thread) {
-      for (size_t i = begin; i < end; ++i) body(i, thread);
-    });
-  };
-  if (spans == 1) {
-    for_each(items, [&](size_t item, uint32_t thread) { run(args_of(item, thread)); });
-    return;
-  }
-  for_each(items * spans, [&](size_t i, uint32_t thread) {
-    cpu::AttentionArgs args = args_of(i / spans, thread);
-    const Spans of = spans_of(args.first_position, args.num_tokens, args.window);
-    if (i % spans >= of.count) return;
-    args.span = of.first + static_cast<uint32_t>(i % spans);
-    args.partials = partials + i / spans * spans * span_floats +
-                    i % spans * args.num_tokens * group * cpu::partial_floats(padded_dim);
-    run(args);
-  });
-  for_each(items, [&](size_t item, uint32_t thread) {
-    const cpu::AttentionArgs args = args_of(item, thread);
-    const Spans of = spans_of(args.first_position, args.num_tokens, args.window);
-    kernels.merge_spans(args, partials + item * spans * span_floats, of.count);
-  });
+  AttentionPass(context, layout, cache, seqs, params, q, ldq, out, ldo).run();
 }
 
 }  // namespace quire

@@ -39,6 +39,12 @@ struct Totals {
   Nanos waited_time = 0;
   std::map<WaitReason, uint64_t> waited;
   std::vector<Nanos> first_tokens;
+
+  uint64_t steps_waited() const {
+    uint64_t all = 0;
+    for (const auto& [reason, steps] : waited) all += steps;
+    return all;
+  }
 };
 
 void count_end(Totals& totals, const SequenceStory& s) {
@@ -107,8 +113,7 @@ std::string middle_and_tail(std::vector<Nanos> times) {
 }
 
 std::string waiting_text(const Totals& totals) {
-  uint64_t all = 0;
-  for (const auto& [reason, steps] : totals.waited) all += steps;
+  const uint64_t all = totals.steps_waited();
   if (all == 0) return "none";
   return fmt::format("{} of all requests together ({}): {}", plural(all, "step"),
                      duration_text(totals.waited_time),
@@ -148,12 +153,8 @@ std::string preemptions_text(const Totals& totals) {
       "{}: {} waited to come back ({} of all waiting), {} of K/V given up or moved, {} of them computed "
       "again",
       with_commas(totals.preemptions), plural(totals.coming_back, "step"),
-      [&] {
-        uint64_t all = 0;
-        for (const auto& [reason, steps] : totals.waited) all += steps;
-        return percent(totals.coming_back, all);
-      }(),
-      plural(totals.lost, "token"), with_commas(totals.again));
+      percent(totals.coming_back, totals.steps_waited()), plural(totals.lost, "token"),
+      with_commas(totals.again));
   if (totals.moved_out > 0) {
     text += fmt::format("; {} to the host, {} back", plural(totals.moved_out, "block"),
                         with_commas(totals.moved_in));

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "kernels/cpu/table.h"
 #include "kernels/matmul.h"
 #include "tests/kernels/support.h"
@@ -41,6 +42,25 @@ std::vector<float> values_of_all_sizes(uint64_t seed, size_t count) {
     if (draw == 8 && i % 32 == 0) std::fill_n(values.begin() + i, std::min<size_t>(64, count - i), -0.0F);
   }
   return values;
+}
+
+/// Packed weights that were kept are used again only under the same kPackVersion. If these fail, raise it in
+/// kernels/matmul.h and write down the digests that they say.
+TEST_P(Pack, SameVersionSameBytes) {
+  EXPECT_EQ(kPackVersion, 1);
+  const std::vector<float> values = random_floats(7, 40 * 100);
+  const OwnedTensor tensor(values, DType::kBF16, {40, 100});
+  std::vector<uint64_t> digests;
+  for (const WeightFormat format : kFormats) {
+    const PackedMatrix packed(context_, tensor.view, format);
+    uint64_t digest = 0;
+    for (const std::byte byte : packed.bytes()) {
+      digest = mix64(digest ^ static_cast<uint64_t>(byte));
+    }
+    digests.push_back(digest);
+  }
+  EXPECT_EQ(digests, (std::vector<uint64_t>{1068241144156179998U, 4809193722287108288U, 8764861717468042503U,
+                                            3290969564602898202U, 5225956911802075214U}));
 }
 
 TEST_P(Pack, GivesTheBytesOfTheReference) {
