@@ -23,10 +23,10 @@ DecoderOptions options_of(WeightFormat format) {
 }
 
 void expect_bit_identity(const std::filesystem::path& dir, WeightFormat format, IsaLevel isa,
-                         std::vector<uint32_t> threads, uint32_t max_tokens) {
+                         std::vector<uint32_t> threads, uint32_t max_tokens,
+                         uint32_t requests = 32) {
   const DecoderOptions options = options_of(format);
   test::Rig one(dir, options, isa, 1);
-  uint32_t requests = 32;
   if (test::kSanitized) {
     requests = 16;
     threads = {2};
@@ -59,7 +59,7 @@ TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
   ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
   // The plain loops of the reference are slow.
   if (isa == IsaLevel::kReference) {
-    expect_bit_identity(test::demo_model_dir(), format, isa, {1, 2}, 8);
+    expect_bit_identity(test::demo_model_dir(), format, isa, {2}, 8, 12);
   } else {
     expect_bit_identity(test::demo_model_dir(), format, isa, {1, 2, 4}, 10);
   }
