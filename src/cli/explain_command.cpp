@@ -20,6 +20,7 @@
 #include "record/run_page.h"
 #include "record/run_story.h"
 #include "record/run_summary.h"
+#include "sim/replay.h"
 
 namespace quire::cli {
 namespace {
@@ -279,7 +280,7 @@ void write_page(const Options& options) {
   if (std::filesystem::equivalent(options.log, options.html, none)) {
     throw Error("--html: that is the log itself");
   }
-  const Page page = make_page(options.log, wanted);
+  const Page page = make_page(options.log, try_replay(options.log), wanted);
   std::ofstream out(options.html, std::ios::binary | std::ios::trunc);
   out << page.html << std::flush;
   if (!out) throw file_error(options.html, "cannot be written");

@@ -95,19 +95,14 @@ json::object to_json(const SequenceStory& story, const std::string& tenant, cons
   return out;
 }
 
-/// Whether the log's own inputs lead to its decisions: told on the page, and what is cached at the end.
-json::object check(const std::filesystem::path& log, std::vector<BlockId>& cached_at_end) {
-  try {
-    Replay again = replay(log);
-    json::object out{{"same", !again.first_difference && (!again.recorded || again.same())},
-                     {"decisions", again.decisions},
-                     {"digest", fmt::format("{:016x}", again.digest)}};
-    if (again.first_difference) out["difference"] = difference_text(*again.first_difference);
-    if (!again.first_difference) cached_at_end = std::move(again.cached_at_end);
-    return out;
-  } catch (const Error& error) {
-    return {{"same", false}, {"error", valid_utf8(error.what())}};
-  }
+/// Whether the log's own inputs lead to its decisions.
+json::object to_json(const tl::expected<Replay, std::string>& again) {
+  if (!again) return {{"same", false}, {"error", valid_utf8(again.error())}};
+  json::object out{{"same", !again->first_difference && (!again->recorded || again->same())},
+                   {"decisions", again->decisions},
+                   {"digest", fmt::format("{:016x}", again->digest)}};
+  if (again->first_difference) out["difference"] = difference_text(*again->first_difference);
+  return out;
 }
 
 json::object to_json(const RunStory& story) {
@@ -149,7 +144,8 @@ json::object to_json(const StepColumns& columns) {
 
 }  // namespace
 
-Page make_page(const std::filesystem::path& log, const PageOptions& options) {
+Page make_page(const std::filesystem::path& log, const tl::expected<Replay, std::string>& again,
+               const PageOptions& options) {
   const RunStory story = tell_run(log, [](SeqId, std::string_view) { return true; });
   TenantNames tenants;
   for (const SequenceStory& s : story.sequences) tenants.add(s.tenant);
@@ -166,10 +162,10 @@ Page make_page(const std::filesystem::path& log, const PageOptions& options) {
     if (!options.first && long_run)
       first = std::max<uint64_t>(1, chosen->arrived - std::min(chosen->arrived, kStepsBefore));
   }
-  std::vector<BlockId> cached_at_end;
-  json::object checked = check(log, cached_at_end);
+  const bool known = again && !again->first_difference;
   const RunTimeline timeline =
-      read_timeline(log, first, options.last.value_or(UINT64_MAX), cached_at_end, options.limits);
+      read_timeline(log, first, options.last.value_or(UINT64_MAX),
+                    known ? again->cached_at_end : std::vector<BlockId>(), options.limits);
 
   json::array requests;
   for (size_t i = 0; i < timeline.sequences.size(); ++i) {
@@ -180,7 +176,7 @@ Page make_page(const std::filesystem::path& log, const PageOptions& options) {
       {"log", valid_utf8(log.filename().string())},
       {"config", to_json(story.config)},
       {"run", to_json(story)},
-      {"check", std::move(checked)},
+      {"check", to_json(again)},
       {"first", timeline.first},
       {"last", timeline.last},
       {"limited", timeline.limited},

@@ -5,6 +5,9 @@
 #include <optional>
 #include <string>
 
+#include <tl/expected.hpp>
+
+#include "record/replay.h"
 #include "record/run_story.h"
 #include "record/run_timeline.h"
 
@@ -28,8 +31,10 @@ struct Page {
 };
 
 /// A recorded run as a page for a browser: the block pool over time, every step with its reasons, the
-/// requests and their stories. Nothing of the record is taken for HTML. Throws Error as RunReader does, if
-/// the run has no such steps, or no such request.
-Page make_page(const std::filesystem::path& log, const PageOptions& options = {});
+/// requests and their stories. `again`: what replaying it gave, or why that failed; told on the page. Nothing
+/// of the record is taken for HTML. Throws Error as RunReader does, if the run has no such steps, or no such
+/// request.
+Page make_page(const std::filesystem::path& log, const tl::expected<Replay, std::string>& again,
+               const PageOptions& options = {});
 
 }  // namespace quire

@@ -41,7 +41,7 @@ struct SequenceStory {
   bool stop_string = false;  // with kStop: by one, not by a token
   std::string refused;       // not empty: it never waited
 
-  uint32_t hit_tokens = 0;  // of the prompt, when it was first admitted
+  uint32_t hit_tokens = 0;  // of the prompt, when it was first admitted; a fork's may be shared instead
   uint32_t generated = 0;
   uint32_t preemptions = 0;
   uint64_t lost_tokens = 0;      // whose K/V preemptions gave up; of these:

@@ -28,6 +28,7 @@ struct Totals {
   uint64_t run_on = 0;
   uint64_t prompt = 0;
   uint64_t hit = 0;
+  uint64_t shared = 0;  // the same of forks
   uint64_t generated = 0;
   uint64_t preemptions = 0;
   uint64_t lost = 0;
@@ -67,7 +68,7 @@ Totals add_up(const RunStory& run) {
     count_end(totals, s);
     if (!s.refused.empty()) continue;
     totals.prompt += s.prompt_tokens;
-    totals.hit += s.hit_tokens;
+    (s.fork_of ? totals.shared : totals.hit) += s.hit_tokens;
     totals.generated += s.generated;
     totals.preemptions += s.preemptions;
     totals.lost += s.lost_tokens;
@@ -147,6 +148,17 @@ std::string longest_waits_text(const RunStory& run) {
   return text;
 }
 
+std::string tokens_text(const Totals& totals) {
+  std::string shared;
+  if (totals.shared > 0) {
+    shared = fmt::format(", {} shared with another answer to the same prompt",
+                         percent(totals.shared, totals.prompt));
+  }
+  return fmt::format("{} of prompts ({} found in the prefix cache{}), {} generated",
+                     with_commas(totals.prompt), percent(totals.hit, totals.prompt), shared,
+                     with_commas(totals.generated));
+}
+
 std::string preemptions_text(const Totals& totals) {
   if (totals.preemptions == 0) return "none";
   std::string text = fmt::format(
@@ -222,9 +234,7 @@ std::vector<SummaryLine> summarize(const RunStory& run) {
     add("deadlines", fmt::format("{} of {} first tokens in time ({})", with_commas(totals.in_time),
                                  with_commas(taken), percent(totals.in_time, taken)));
   }
-  add("tokens",
-      fmt::format("{} of prompts ({} found in the prefix cache), {} generated", with_commas(totals.prompt),
-                  percent(totals.hit, totals.prompt), with_commas(totals.generated)));
+  add("tokens", tokens_text(totals));
   add("evictions", evictions_text(run));
   add("copies", fmt::format("{} copy-on-write copies of blocks", with_commas(run.copies)));
   if (run.restored > 0) {

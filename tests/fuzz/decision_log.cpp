@@ -7,6 +7,7 @@
 #include "record/config_json.h"
 #include "record/run_format.h"
 #include "record/run_page.h"
+#include "sim/replay.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
 
@@ -31,7 +32,7 @@ void decision_log(std::string_view input) {
       PageOptions options;
       options.first = first;
       options.limits.steps = 50;
-      static_cast<void>(make_page(path, options));
+      static_cast<void>(make_page(path, try_replay(path), options));
     } catch (const Error&) {
       continue;
     }

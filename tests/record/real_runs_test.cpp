@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "exec/cpu_executor.h"
 #include "record/run_record.h"
+#include "sim/replay.h"
 #include "tests/support/sanitized.h"
 #include "text/tokenizer.h"
 
@@ -33,6 +34,17 @@ struct Outcome {
   std::map<uint32_t, std::string> texts;
   bool aborted = false;
 };
+
+/// How many blocks a recorded run moved to the host and back.
+uint64_t swaps_in(const std::filesystem::path& log) {
+  RunReader reader(log);
+  uint64_t blocks = 0;
+  while (const auto event = reader.next()) {
+    const auto* decision = std::get_if<Decision>(&*event);
+    if (decision != nullptr && decision->kind == DecisionKind::kSwapIn) blocks += decision->a;
+  }
+  return blocks;
+}
 
 /// The model, loaded once, and an engine over it for each run.
 class RealRuns : public testing::Test {
@@ -127,6 +139,8 @@ class RealRuns : public testing::Test {
       evictions_ += engine.stats().step.total_evictions;
       copies_ += engine.stats().step.total_copies;
       hits_ += engine.stats().step.total_prefix_hit_tokens;
+      evicted_by_[static_cast<size_t>(scheduler.eviction)] += engine.stats().step.total_evictions;
+      preempted_by_[static_cast<size_t>(scheduler.victim)] += engine.stats().step.total_preemptions;
     }
     return outcomes;
   }
@@ -142,6 +156,8 @@ class RealRuns : public testing::Test {
   uint64_t evictions_ = 0;
   uint64_t copies_ = 0;
   uint64_t hits_ = 0;
+  uint64_t evicted_by_[std::size(kEvictionNames)] = {};
+  uint64_t preempted_by_[std::size(kVictimNames)] = {};
 };
 
 TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
@@ -158,13 +174,15 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
   const uint64_t runs = test::kSanitized ? 8 : 100;
   uint64_t aborted = 0;
   uint64_t finished = 0;
+  uint64_t swaps = 0;
   std::set<std::string_view> policies;
   for (uint64_t seed = 0; seed < runs; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     SplitMix64 dice(seed * 1000 + 7);
     const SchedulerConfig config = random_config(dice);
     policies.insert(kSchedulingNames[static_cast<size_t>(config.scheduling)]);
-    policies.insert(kEvictionNames[static_cast<size_t>(config.eviction)]);
+    policies.insert(kPreemptionNames[static_cast<size_t>(config.preemption)]);
+    policies.insert(kBatchingNames[static_cast<size_t>(config.batching)]);
     std::vector<uint32_t> indices;
     for (uint32_t index = 0; index < kRequests; ++index) {
       if (dice.below(2) == 0) indices.push_back(index);
@@ -178,6 +196,7 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
         EXPECT_EQ(outcome.texts, alone[index]) << "request " << index;
       }
     }
+    swaps += swaps_in(path_);
     const Replay again = replay(path_);
     EXPECT_TRUE(again.recorded) << "the record has no end";
     EXPECT_TRUE(again.same()) << (again.first_difference ? difference_text(*again.first_difference)
@@ -192,11 +211,17 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
   EXPECT_GT(copies_, runs);
   EXPECT_GT(hits_, runs);
   if (!test::kSanitized) {
-    EXPECT_EQ(policies.size(), std::size(kSchedulingNames) + std::size(kEvictionNames));
+    EXPECT_EQ(policies.size(),
+              std::size(kSchedulingNames) + std::size(kPreemptionNames) + std::size(kBatchingNames));
+    for (size_t i = 0; i < std::size(kEvictionNames); ++i)
+      EXPECT_GT(evicted_by_[i], 20U) << kEvictionNames[i];
+    for (size_t i = 0; i < std::size(kVictimNames); ++i) EXPECT_GT(preempted_by_[i], 10U) << kVictimNames[i];
+    EXPECT_GT(swaps, 20U);
   }
   fmt::print(
-      "{} runs made again; {} requests as alone, {} aborted; {} preemptions, {} evictions, {} copies\n", runs,
-      finished, aborted, preemptions_, evictions_, copies_);
+      "{} runs made again; {} requests as alone, {} aborted; {} preemptions, {} evictions, {} copies, {} "
+      "blocks moved to the host and back\n",
+      runs, finished, aborted, preemptions_, evictions_, copies_, swaps);
 }
 
 }  // namespace

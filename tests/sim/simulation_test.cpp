@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "sim/replay.h"
 #include "sim/report.h"
 #include "sim/trace.h"
 #include "tests/support/data.h"

@@ -138,7 +138,7 @@ function admissions(list) {
     const chunk = list.slice(i).find((other) => other.kind === Decision.chunk && other.request === event.request);
     const cached = hit ? hit.a : 0;
     const parts = [`starts running (slot ${event.a})`];
-    if (hit) parts.push(`${cached} of its ${hit.b} tokens found in the prefix cache`);
+    if (hit) parts.push(`${cached} of its ${hit.b} tokens ${requests[event.request]?.fork_of === undefined ? "found" : "shared, or found,"} in the prefix cache`);
     if (moved) parts.push(`${plural(moved.a, "block")} back from the host (${plural(event.b - cached, "token")})`);
     if (chunk) parts.push(`computes ${plural(chunk.b, "token")} from position ${count(chunk.a)} on`);
     lines.push([ref(event.request), " ", parts.join("; ")]);

@@ -34,7 +34,8 @@ function requestStory(index) {
     ["Name", request.name === "" ? undefined : element("bdi", {}, request.name)],
     ["Fork of", request.fork_of === undefined ? undefined : withRefs(`#${request.fork_of}`)],
     ["In this step", phaseText(request, index, frame)],
-    ["Prompt", `${plural(request.prompt, "token")}, ${count(request.hit)} of them found in the prefix cache`],
+    ["Prompt", `${plural(request.prompt, "token")}, ${count(request.hit)} of them ${
+      request.fork_of === undefined ? "" : "shared with its parent or "}found in the prefix cache`],
     ["Generated", `${count(request.tokens)} of at most ${plural(request.max, "token")}`],
     ["Tenant", run.run.tenants ? request.tenant : undefined],
     ["Priority", run.run.priorities ? String(request.priority) : undefined],

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "record/run_record.h"
+
+// What came of making a recorded run again; sim/replay.h does it.
+namespace quire {
+
+struct ReplayDifference {
+  uint64_t number = 0;               // of the decision, from 1
+  uint64_t step = 0;                 // 0: before the first
+  std::optional<Decision> recorded;  // nullopt: none more, before the next input
+  std::optional<Decision> made;      // the same
+};
+struct Replay {
+  uint64_t steps = 0;
+  uint64_t decisions = 0;            // of the new run
+  uint64_t digest = 0;               // of the new run
+  std::optional<uint64_t> recorded;  // what the file says; nullopt if it was cut off
+  std::optional<ReplayDifference> first_difference;
+  std::vector<BlockId> cached_at_end;  // of the new run, held by nobody; ascending
+  bool same() const { return recorded == digest && !first_difference; }
+};
+
+/// "decision 1,234, in step 57, differs: the log has "allocate block 14 (request 12)", replayed it is ...".
+std::string difference_text(const ReplayDifference& difference);
+
+}  // namespace quire

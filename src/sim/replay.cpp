@@ -1,0 +1,154 @@
+#include "sim/replay.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "sim/sim_executor.h"
+
+namespace quire {
+namespace {
+
+/// Compares the decisions of the new run with the recorded ones as both come.
+class Comparison final : public DecisionSink {
+ public:
+  void take(const Decision& decision) override {
+    ++made_;
+    pending_.push_back(decision);
+  }
+  /// The next recorded one.
+  void expect(const Decision& decision) {
+    ++compared_;
+    const bool same = !pending_.empty() && pending_.front().kind == decision.kind &&
+                      pending_.front().seq == decision.seq && pending_.front().a == decision.a &&
+                      pending_.front().b == decision.b;
+    if (!same) differs(compared_, decision.step, decision);
+    if (!pending_.empty()) pending_.pop_front();
+  }
+  /// Before each input: what was decided so far has been compared.
+  void settle() {
+    if (!pending_.empty()) differs(compared_ + 1, pending_.front().step, std::nullopt);
+    pending_.clear();
+  }
+  uint64_t made() const { return made_; }
+  const std::optional<ReplayDifference>& difference() const { return difference_; }
+
+ private:
+  void differs(uint64_t number, uint64_t step, const std::optional<Decision>& recorded) {
+    if (difference_) return;
+    difference_ = {number, step, recorded, std::nullopt};
+    if (!pending_.empty()) difference_->made = pending_.front();
+  }
+
+  std::deque<Decision> pending_;
+  uint64_t made_ = 0;
+  uint64_t compared_ = 0;
+  std::optional<ReplayDifference> difference_;
+};
+
+/// The blocks that are evicted.
+class Evicted final : public DecisionSink {
+ public:
+  void take(const Decision& decision) override {
+    if (decision.kind == DecisionKind::kEvict) blocks.push_back(decision.a);
+  }
+  std::vector<BlockId> blocks;
+};
+
+/// Carries out the plans of the new run, with the results of the recorded one.
+class Player {
+ public:
+  explicit Player(const SchedulerConfig& config)
+      : executor_(config, {},
+                  {.vocab_size = INT32_MAX, .next = [this](const SimPosition&) { return next(); }}) {}
+
+  StepResult run(const std::filesystem::path& path, const StepPlan& plan, const RunCommit& commit) {
+    if (commit.results.size() != plan.seqs.size()) {
+      throw file_error(path, fmt::format("step {}: results for {} sequences instead of {}", plan.step,
+                                         commit.results.size(), plan.seqs.size()));
+    }
+    said_.clear();
+    for (size_t i = 0; i < plan.seqs.size(); ++i) {
+      if (plan.seqs[i].rows == LogitRows::kLast) said_.push_back(commit.results[i].token.value_or(0));
+    }
+    next_ = said_.begin();
+    StepResult out = executor_.wait(executor_.submit(plan));
+    for (size_t i = 0; i < plan.seqs.size(); ++i) {
+      const RunCommit::Result& recorded = commit.results[i];
+      if (recorded.failed) out.seqs[i].error = "recorded";
+      if (!recorded.token) out.seqs[i].tokens.clear();
+      if (recorded.token.has_value() == out.seqs[i].tokens.empty()) {
+        throw file_error(path, fmt::format("step {}: a token where none was asked for", plan.step));
+      }
+    }
+    return out;
+  }
+
+ private:
+  TokenId next() { return *next_++; }
+
+  SimExecutor executor_;
+  std::vector<TokenId> said_;  // in this step, in the order of its sequences
+  std::vector<TokenId>::const_iterator next_;
+};
+
+}  // namespace
+
+Replay replay(const std::filesystem::path& path) {
+  RunReader reader(path);
+  Scheduler scheduler(reader.config());
+  Player player(reader.config());
+  Comparison comparison;
+  scheduler.listen(&comparison);
+  Replay out;
+  StepPlan plan;
+  bool planned = false;
+  while (auto event = reader.next()) {
+    if (const auto* decision = std::get_if<Decision>(&*event)) {
+      comparison.expect(*decision);
+      continue;
+    }
+    comparison.settle();
+    if (auto* add = std::get_if<RunAdd>(&*event)) {
+      static_cast<void>(scheduler.add(std::move(add->spec)));  // what was refused then is refused again
+    } else if (const auto* abort = std::get_if<RunAbort>(&*event)) {
+      scheduler.abort(abort->id);
+    } else if (const auto* now = std::get_if<RunPlan>(&*event)) {
+      if (planned) throw file_error(path, fmt::format("step {} was planned twice", plan.step));
+      plan = scheduler.plan(now->now);
+      planned = !plan.empty();
+      out.steps += planned ? 1 : 0;
+    } else if (const auto* commit = std::get_if<RunCommit>(&*event)) {
+      if (!std::exchange(planned, false)) throw file_error(path, "results of a step that was not planned");
+      scheduler.commit(plan, player.run(path, plan, *commit));
+    } else if (std::holds_alternative<RunReset>(*event)) {
+      scheduler.reset_prefix_cache();
+    } else if (auto* restored = std::get_if<RunRestore>(&*event)) {
+      restore(scheduler.pool(), restored->nodes);
+    } else {
+      out.recorded = std::get<RunEnd>(*event).digest;
+    }
+  }
+  out.decisions = comparison.made();
+  out.digest = scheduler.digest();
+  out.first_difference = comparison.difference();
+  Evicted evicted;
+  scheduler.listen(&evicted);
+  scheduler.reset_prefix_cache();
+  out.cached_at_end = std::move(evicted.blocks);
+  std::ranges::sort(out.cached_at_end);
+  return out;
+}
+
+tl::expected<Replay, std::string> try_replay(const std::filesystem::path& path) {
+  try {
+    return replay(path);
+  } catch (const Error& error) {
+    return tl::unexpected(error.what());
+  }
+}
+
+}  // namespace quire
