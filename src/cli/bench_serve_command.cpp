@@ -374,7 +374,7 @@ void add_bench_serve(CLI::App& bench, Command& run) {
   add_server_options(*command, *options);
   auto* concurrency =
       command
-          ->add_option("--concurrency", options->concurrency,
+          ->add_option("--concurrency,--max-concurrency", options->concurrency,
                        "So many clients, each of which sends its next request when its last has ended, "
                        "whenever they are due; 0: requests go when they are due, however many are open")
           ->capture_default_str()

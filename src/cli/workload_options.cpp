@@ -62,14 +62,14 @@ void add_workload_options(CLI::App& command, WorkloadOptions& options) {
   add("--trace-speed", options.trace_speed, "The trace's requests come X times as fast", "X")
       ->capture_default_str()
       ->needs(trace);
-  add("--requests", options.requests,
+  add("--requests,--num-prompts", options.requests,
       fmt::format("How many; of a trace, the first so many (default {}, or all)", options.default_requests),
       "N");
-  drawn("--rate", options.rate,
+  drawn("--rate,--request-rate", options.rate,
         "A second, at random times (Poisson); without bursts 0: all at once (default 0)", "R");
   drawn("--burst", options.burst, "So many more at once ... (default 0)", "N");
   drawn("--burst-every", options.burst_every, "... every so many seconds (default 1)", "S");
-  drawn("--prompt-len", options.prompt,
+  drawn("--prompt-len,--input-len", options.prompt,
         fmt::format("Tokens of a prompt, besides the shared prefix (default {})", options.default_prompt),
         "LENGTH");
   drawn("--output-len", options.output,
@@ -88,7 +88,8 @@ void add_service_options(CLI::App& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command.add_option(name, value, help)->group(kGroup)->type_name(type);
   };
-  add("-n", options.choices, "So many answers to each prompt, which share its blocks", "N")
+  add("-n,--n,--best-of", options.choices, "So many answers are made to each prompt, which share its blocks",
+      "N")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   add("--tenants", options.tenants, "Whose requests they are, the k-th's in proportion to 1/k", "N")
