@@ -470,8 +470,22 @@ TEST(Eviction, CostAgesWhatIsNotUsed) {
 
 TEST(Eviction, GdfWeighsCostByFrequency) {
   const std::vector<std::string> visits = {"a", "a", "bcd"};
+  EXPECT_THAT(order(EvictionKind::kLru, visits), ElementsAre("a", "bcd", "bc", "b"));
   EXPECT_THAT(order(EvictionKind::kCost, visits), ElementsAre("a", "bcd", "bc", "b"));
   EXPECT_THAT(order(EvictionKind::kGdf, visits), ElementsAre("bcd", "bc", "b", "a"));
+}
+
+TEST(Eviction, GdfKeepsFameForAWhileAndNotForEver) {
+  constexpr size_t kUses = 10;
+  Chains chains(EvictionKind::kGdf, 4);
+  for (size_t i = 0; i < kUses; ++i) chains.visit("a");
+  // Each victim raises what a new block starts with by what one use is worth, for every three blocks beside
+  // `a`.
+  size_t others = 0;
+  for (; chains.has("a") && others < 1000; ++others)
+    chains.visit(std::string(1, static_cast<char>('b' + others % 25)));
+  EXPECT_GT(others, kUses);
+  EXPECT_LT(others, 100 * kUses);
 }
 
 TEST(Eviction, AScanPassesThroughArc) {

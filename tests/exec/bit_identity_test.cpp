@@ -23,8 +23,7 @@ DecoderOptions options_of(WeightFormat format) {
 }
 
 void expect_bit_identity(const std::filesystem::path& dir, WeightFormat format, IsaLevel isa,
-                         std::vector<uint32_t> threads, uint32_t max_tokens,
-                         uint32_t requests = 32) {
+                         std::vector<uint32_t> threads, uint32_t max_tokens, uint32_t requests = 32) {
   const DecoderOptions options = options_of(format);
   test::Rig one(dir, options, isa, 1);
   if (test::kSanitized) {

@@ -46,9 +46,10 @@ class NaiveModel {
   /// What happened so far.
   struct Counts {
     uint64_t admissions = 0;
-    uint64_t hits = 0;       // admissions that found some of their tokens in the prefix index
-    uint64_t forks = 0;      // admissions that took blocks of their parent
-    uint64_t overtakes = 0;  // admissions before one that arrived earlier and could have come in
+    uint64_t hits = 0;        // admissions that found some of their tokens in the prefix index
+    uint64_t forks = 0;       // admissions that took blocks of their parent
+    uint64_t late_forks = 0;  // of these, with tokens that the parent generated
+    uint64_t overtakes = 0;   // admissions before one that arrived earlier and could have come in
     uint64_t preemptions = 0;
     uint64_t chosen_victims = 0;  // of these, of another than the last admitted would be
     uint64_t protections = 0;     // sequences that were preempted 8 times

@@ -238,6 +238,7 @@ void NaiveModel::admit(Sequence& seq, const NewSeq& added, const StepPlan& plan)
   note_overtaking(seq);
   const Hit hit = find(seq);
   (hit.of_parent ? counts_.forks : counts_.hits) += hit.tokens > 0 ? 1 : 0;
+  counts_.late_forks += hit.of_parent && seq.prompt > parent_of(seq)->prompt ? 1 : 0;
   for (uint32_t group = 0; group < groups_; ++group) {
     seq.table[group] = hit.blocks[group];
     for (const BlockId block : seq.table[group]) {
@@ -292,7 +293,9 @@ const NaiveModel::Sequence* NaiveModel::parent_of(const Sequence& seq) const {
 
 bool NaiveModel::waits_for_parent(const Sequence& seq) const {
   const Sequence* parent = parent_of(seq);
-  return parent != nullptr && parent->computed < seq.prompt;
+  if (parent == nullptr) return false;
+  // The last token of the prompt is computed in any case, so the parent need not have it.
+  return parent->computed < parent->prompt || parent->computed + 1 < seq.prompt;
 }
 
 std::optional<int64_t> NaiveModel::rank(const Sequence& seq) const {

@@ -35,12 +35,12 @@ std::vector<TokenId> prompt(const Request& request);
 
 struct Operation {
   enum class Kind : uint8_t {
-    kAdd,     // `request`
-    kFork,    // `request` with the prompt and the salt of `other`, if that was ever taken
-    kAbort,   // `other`
-    kReset,   // the prefix cache
-    kStep,    // plan, execute, commit
-    kPlan,    // plan and execute; what comes until kCommit (or the next step) happens in between
+    kAdd,    // `request`
+    kFork,   // `request` with the prompt, the first own - 1 answered tokens and the salt of `other`, if taken
+    kAbort,  // `other`
+    kReset,  // the prefix cache
+    kStep,   // plan, execute, commit
+    kPlan,   // plan and execute; what comes until kCommit (or the next step) happens in between
     kCommit,  // of an earlier kPlan
     kLose,    // the executor fails as a whole, in a step if one is open: all end, and K/V is lost
   };

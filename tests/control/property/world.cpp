@@ -71,6 +71,11 @@ void World::add(const Operation& operation) {
     const auto parent = records_.find(operation.other);
     if (parent == records_.end()) return;
     spec.prompt = parent->second.spec.prompt;
+    // As a beam: the answer so far, or a part of it, perhaps with another last token.
+    const std::vector<TokenId>& said = parent->second.output;
+    const size_t shared = std::min<size_t>(request.own - 1, said.size());
+    spec.prompt.insert(spec.prompt.end(), said.begin(), said.begin() + static_cast<ptrdiff_t>(shared));
+    if (shared > 0 && request.length % 2 == 1) spec.prompt.back() = (spec.prompt.back() + 1) % kVocabulary;
     spec.salt = parent->second.spec.salt;
     spec.fork_of = operation.other;
   } else {
@@ -284,6 +289,7 @@ void World::add_to(Coverage& sum) const {
   sum.model.admissions += own.admissions;
   sum.model.hits += own.hits;
   sum.model.forks += own.forks;
+  sum.model.late_forks += own.late_forks;
   sum.model.overtakes += own.overtakes;
   sum.model.preemptions += own.preemptions;
   sum.model.chosen_victims += own.chosen_victims;
@@ -329,9 +335,10 @@ std::string to_string(const Coverage& c) {
       c.aborts, c.aborts_inside, c.stops, c.failures, c.losses, c.refusals, c.model.protections);
   text += fmt::format(
       "blocks: {} swapped out, {} in, {} preempted without room on the host, {} copies, "
-      "{} deduplicated, {} evicted, {} left behind, {} forgotten; {} forks that share\n",
+      "{} deduplicated, {} evicted, {} left behind, {} forgotten; {} forks that share, {} of them "
+      "in mid-answer\n",
       c.model.swapped_out, c.model.swapped_in, c.model.too_big_to_swap, c.model.copies, c.model.deduplicated,
-      c.model.evictions, c.model.left_behind, c.model.forgotten, c.model.forks);
+      c.model.evictions, c.model.left_behind, c.model.forgotten, c.model.forks, c.model.late_forks);
   text += "steps: " + by_name(c.steps_by_batching, kBatchingNames) + "\n";
   text += "admissions: " + by_name(c.admissions_by_scheduling, kSchedulingNames) + "\n";
   text +=
