@@ -1,7 +1,6 @@
 // Matrices of ggml's blocks: what is packed is what the file says, and all levels compute the same of it.
+#include <bit>
 #include <cmath>
-#include <limits>
-#include <string>
 
 #include "base/error.h"
 #include "kernels/cpu/kernel_table.h"
@@ -184,6 +183,23 @@ TEST_P(Blocks, GiveTheBitsOfTheReference) {
       }
     }
   }
+}
+
+/// Saved K/V is used again only under the same kKernelVersion: see tests/exec/kernel_version_test.cpp. Of
+/// these formats all levels have the same bits.
+TEST_P(Blocks, SameVersionSameBits) {
+  EXPECT_EQ(kKernelVersion, 2);
+  const std::vector<float> x = random_floats(11, 9 * 512);
+  std::vector<uint64_t> digests;
+  for (const WeightFormat format : kGgmlFormats) {
+    const PackedMatrix packed(context_, BlockTensor(12, format, 40, 512).view, format);
+    uint64_t digest = 0;
+    for (const float y : product(context_, packed, x.data(), 9)) {
+      digest = mix64(digest ^ std::bit_cast<uint32_t>(y));
+    }
+    digests.push_back(digest);
+  }
+  EXPECT_EQ(digests, (std::vector<uint64_t>{0U, 0U, 0U, 0U}));
 }
 
 TEST_P(Blocks, TakeTheLargestIntegers) {
