@@ -119,13 +119,27 @@ class Matrices {
     kind_ = {level, format};
     KernelContext context{level, pool};
     const std::vector<float> values = numbers(kWide * kNarrow);
-    const TensorView view{DType::kF32, {kWide, kNarrow}, reinterpret_cast<const std::byte*>(values.data())};
+    TensorView view{DType::kF32, {kWide, kNarrow}, reinterpret_cast<const std::byte*>(values.data())};
+    std::vector<std::byte> blocks;
+    if (is_ggml(format)) {
+      blocks = some_blocks(format);
+      view = {DType::kU8, {kWide, static_cast<int64_t>(blocks.size() / kWide)}, blocks.data()};
+    }
     for (size_t i = 0; i < kCount; ++i) weights_.emplace_back(context, view, format);
     return weights_;
   }
 
  private:
   static constexpr size_t kCount = 8;
+
+  /// kWide rows of kNarrow inputs, of whatever values: no byte that makes a scale infinite is among them.
+  static std::vector<std::byte> some_blocks(WeightFormat format) {
+    const GgmlBlock block = ggml_block(format);
+    std::vector<std::byte> bytes(kWide * kNarrow / block.values * block.bytes);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7919 % 97);
+    return bytes;
+  }
+
   std::optional<std::pair<IsaLevel, WeightFormat>> kind_;
   std::vector<PackedMatrix> weights_;
 };
@@ -221,7 +235,8 @@ std::vector<Case> cases_of(IsaLevel level) {
   const auto matrices = std::make_shared<Matrices>();
   const std::string_view isa = isa_name(level);
   for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4,
-                                    WeightFormat::kF16, WeightFormat::kF32}) {
+                                    WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_K,
+                                    WeightFormat::kQ6_K, WeightFormat::kF16, WeightFormat::kF32}) {
     for (const size_t m : {1, 4, 8, 16, 32, 64, 512}) {
       cases.push_back({fmt::format("matmul/{}/{}/8192x2048/m{}", isa, weight_format_name(format), m),
                        [=](Timer& timer) { return time_matmul(timer, *matrices, level, format, m); }});

@@ -40,11 +40,11 @@ std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
 }
 
 std::optional<WeightFormat> pick_quantization(const std::string& name) {
-  if (name == "none") return std::nullopt;
+  if (name == "auto" || name == "none") return std::nullopt;
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
     if (name == weight_format_name(format)) return format;
   }
-  throw Error(fmt::format("--quantization: '{}' is none of none, int8, int4", name));
+  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
 }
 
 /// What the kernel thinks could be had without swapping, in bytes.
@@ -173,7 +173,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->type_name("TYPE");
   command
       .add_option("--quantization", options.quantization,
-                  "Weights: none (the compute type), int8 or int4, with activations in int8")
+                  "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
+                  "compute type), none (all in the compute type), int8 or int4; integers have activations "
+                  "in int8")
       ->capture_default_str()
       ->type_name("FORMAT");
   command.add_option("--threads", options.threads, "Threads that compute; 0: one a core")
@@ -293,6 +295,7 @@ LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32
       decoder(Decoder::load(dir, std::move(config),
                             {.compute = pick_dtype(options.dtype, "--dtype"),
                              .quantization = pick_quantization(options.quantization),
+                             .own_blocks = options.quantization == "auto",
                              .max_positions = longest,
                              .pack_cache = options.pack_cache},
                             context)) {}
@@ -357,7 +360,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
         kv_facts(options.model.model, facts, *model->decoder, kv_dtype, model->context.isa, longest), *cache);
   }
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
-                       with_commas(shape.num_parameters), weight_format_name(model->decoder->weight_format()),
+                       with_commas(shape.num_parameters), model->decoder->weight_formats(),
                        isa_name(model->context.isa), model->pool.num_threads()));
   log_info(fmt::format(
       "K/V: {} blocks of {} tokens ({}, {}), sequences of up to {} tokens, {} at once, {} tokens a step",

@@ -28,7 +28,7 @@ namespace quire::cli {
 struct ModelOptions {
   std::string model;
   std::string dtype = "auto";
-  std::string quantization = "none";
+  std::string quantization = "auto";
   std::string isa = "auto";
   uint32_t threads = 0;  // 0: one a core
   uint32_t sliding_window = 0;

@@ -78,8 +78,9 @@ __attribute__((target("amx-tile,amx-bf16,amx-int8"))) double tile_multiply_adds(
 double multiply_adds(IsaLevel level, WeightFormat format) {
 #if defined(__x86_64__)
   constexpr double kInstructions = static_cast<double>(kProbeRounds) * kChains;
-  const bool integers = format >= WeightFormat::kInt8;
-  if (level == IsaLevel::kAmx && (integers || format == WeightFormat::kBF16)) {
+  const bool integers = is_integer(format);
+  // There are no tiles for ggml's blocks.
+  if (level == IsaLevel::kAmx && (integers ? !is_ggml(format) : format == WeightFormat::kBF16)) {
     return tile_multiply_adds(integers);
   }
   if (level >= IsaLevel::kAvx512Vnni && integers) {

@@ -48,7 +48,7 @@ PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& co
   PrefixFileKey key{{"model", fingerprint(model, computes)},
                     {"tokenizer", fingerprint(model, tokenizes)},
                     {"dtype", dtype_name(decoder.compute_dtype())},
-                    {"weights", weight_format_name(decoder.weight_format())},
+                    {"weights", decoder.weight_formats()},
                     {"kv_cache_dtype", dtype_name(kv)},
                     {"isa", isa_name(isa)},
                     {"kernel_version", kKernelVersion}};

@@ -36,33 +36,52 @@ constexpr size_t element_bytes(RowForm form) {
 
 size_t rounded_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
+/// What a kernel takes for a row of x.
+struct RowShape {
+  RowForm form;
+  size_t k;
+  size_t padded_k;
+  size_t group = 0;    // inputs that a sum is of, if there are any behind the row
+  int32_t factor = 0;  // times which the sums are taken
+
+  RowShape(RowForm row_form, WeightFormat format, size_t inputs)
+      : form(row_form), k(inputs), padded_k(cpu::padded_k(format, inputs)) {
+    if (form != RowForm::kInt8Sums) return;
+    const cpu::BlockLayout layout = cpu::block_layout(format);
+    group = layout.group;
+    factor = layout.zero == 0 ? 1 : -layout.zero;
+  }
+  /// From a row to the next, or that a row takes in its tile.
+  size_t bytes() const {
+    const size_t sums = group == 0 ? 0 : padded_k / group * sizeof(int32_t);
+    return padded_k * element_bytes(form) + sums + (is_tiled(form) ? 0 : kShiftBytes);
+  }
+};
+
 /// Makes the rows of x what a kernel takes, in the context's scratch memory.
 class RowMaker {
  public:
-  RowMaker(const cpu::KernelTable& kernels, RowForm form, const float* x, size_t ldx, size_t m, size_t k,
-           size_t padded_k, std::byte* to, float* scales)
+  RowMaker(const cpu::KernelTable& kernels, const RowShape& shape, const float* x, size_t ldx, size_t m,
+           std::byte* to, float* scales)
       : kernels_(kernels),
-        form_(form),
+        shape_(shape),
+        form_(shape.form),
         x_(x),
         ldx_(ldx),
         m_(m),
-        k_(k),
-        padded_k_(padded_k),
+        k_(shape.k),
+        padded_k_(shape.padded_k),
         to_(to),
         scales_(scales) {}
-
-  /// Bytes from a row to the next, or that a row takes in its tile.
-  static size_t row_bytes(RowForm form, size_t padded_k) {
-    return padded_k * element_bytes(form) + (is_tiled(form) ? 0 : kShiftBytes);
-  }
 
   void make(size_t row) const {
     const size_t bytes = padded_k_ * element_bytes(form_);
     const float* from = x_ + row * ldx_;
     if (!is_tiled(form_)) {
-      std::byte* to = to_ + row * row_bytes(form_, padded_k_);
+      std::byte* to = to_ + row * shape_.bytes();
       fill(row, from, to);
       std::memset(to + k_ * element_bytes(form_), 0, bytes - k_ * element_bytes(form_));
+      if (form_ == RowForm::kInt8Sums) add_sums(to);
       return;
     }
     const size_t tile = row / cpu::kTileRows;
@@ -104,6 +123,16 @@ class RowMaker {
     }
   }
 
+  void add_sums(std::byte* row) const {
+    const auto* integers = reinterpret_cast<const int8_t*>(row);
+    auto* sums = reinterpret_cast<int32_t*>(row + padded_k_);
+    for (size_t k = 0; k < padded_k_; k += shape_.group) {
+      int32_t sum = 0;
+      for (size_t i = 0; i < shape_.group; ++i) sum += integers[k + i];
+      *sums++ = sum * shape_.factor;
+    }
+  }
+
   void scatter_bf16(const float* from, std::byte* to, size_t stride) const {
     constexpr size_t kStep = cpu::kTileRowBytes / sizeof(uint16_t);
     alignas(kLine) uint16_t part[kPart];
@@ -128,6 +157,7 @@ class RowMaker {
   }
 
   const cpu::KernelTable& kernels_;
+  const RowShape& shape_;
   RowForm form_;
   const float* x_;
   size_t ldx_;
@@ -145,11 +175,11 @@ bool as_they_are(RowForm form, size_t ldx, size_t m) {
 
 /// What a matmul needs of the scratch memory: the rows' scales, the rows, room for each thread.
 struct Scratch {
-  Scratch(KernelContext& context, RowForm form, size_t ldx, size_t m, size_t padded_k, size_t thread_bytes)
+  Scratch(KernelContext& context, const RowShape& shape, size_t ldx, size_t m, size_t thread_bytes)
       : thread_bytes_(thread_bytes) {
-    const size_t scale_bytes = is_quantized(form) ? rounded_up(m * sizeof(float), kLine) : 0;
-    const size_t rows_made = as_they_are(form, ldx, m) ? 0 : m;
-    const size_t row_bytes = rounded_up(rows_made * RowMaker::row_bytes(form, padded_k), kLine);
+    const size_t scale_bytes = is_quantized(shape.form) ? rounded_up(m * sizeof(float), kLine) : 0;
+    const size_t rows_made = as_they_are(shape.form, ldx, m) ? 0 : m;
+    const size_t row_bytes = rounded_up(rows_made * shape.bytes(), kLine);
     context.scratch.reserve(scale_bytes + row_bytes + context.pool.num_threads() * thread_bytes);
     scales = context.scratch.as<float>();
     rows = context.scratch.data() + scale_bytes;
@@ -165,16 +195,16 @@ struct Scratch {
   size_t thread_bytes_;
 };
 
-/// The rows in `form`.
-Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, RowForm form,
-                    const Scratch& scratch, const float* x, size_t ldx, size_t m, size_t k, size_t padded_k) {
-  if (as_they_are(form, ldx, m)) return {x, ldx};
-  const RowMaker maker(kernels, form, x, ldx, m, k, padded_k, scratch.rows, scratch.scales);
-  const size_t grain = cpu::balanced_grain(context.pool, m, 16384 / (k + 1) + 1);
+/// The rows in their form.
+Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, const RowShape& shape,
+                    const Scratch& scratch, const float* x, size_t ldx, size_t m) {
+  if (as_they_are(shape.form, ldx, m)) return {x, ldx};
+  const RowMaker maker(kernels, shape, x, ldx, m, scratch.rows, scratch.scales);
+  const size_t grain = cpu::balanced_grain(context.pool, m, 16384 / (shape.k + 1) + 1);
   context.pool.parallel_for(m, grain, [&](size_t begin, size_t end, uint32_t) {
     for (size_t row = begin; row < end; ++row) maker.make(row);
   });
-  return {scratch.rows, RowMaker::row_bytes(form, padded_k) / element_bytes(form), scratch.scales};
+  return {scratch.rows, shape.bytes() / element_bytes(shape.form), scratch.scales};
 }
 
 }  // namespace
@@ -184,14 +214,13 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
   if (m == 0 || weights.n() == 0) return;
   const cpu::KernelTable& kernels = cpu::table(context.isa);
   const cpu::MatmulKernel& kernel = kernels.matmul[static_cast<size_t>(weights.format())];
-  const size_t k = cpu::padded_k(weights.format(), weights.k());
-  const size_t thread_bytes = weights.format() == WeightFormat::kInt4 ? cpu::int4_scratch_bytes(k) : 0;
-  const Scratch scratch(context, kernel.rows, ldx, m, k, thread_bytes);
-  const Activations activations = prepare(context, kernels, kernel.rows, scratch, x, ldx, m, weights.k(), k);
+  const RowShape shape(kernel.rows, weights.format(), weights.k());
+  const Scratch scratch(context, shape, ldx, m, cpu::scratch_bytes(weights.format(), m, shape.padded_k));
+  const Activations activations = prepare(context, kernels, shape, scratch, x, ldx, m);
   const cpu::MatmulArgs args = {.panels = weights.data(),
                                 .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),
                                 .n = weights.n(),
-                                .k = k,
+                                .k = shape.padded_k,
                                 .x = activations.data,
                                 .ldx = activations.stride,
                                 .m = m,

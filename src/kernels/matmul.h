@@ -24,7 +24,8 @@ class PackedMatrix {
   using RowsRead = std::function<void(size_t part, size_t first, size_t count)>;
 
   PackedMatrix() = default;
-  /// Packs a copy of `weights` [n, k] (f32, f16 or bf16), rounded or quantized to `format`.
+  /// Packs a copy of `weights` [n, k] (f32, f16 or bf16), rounded or quantized to `format`; of ggml's
+  /// formats, [n, bytes of a row] u8, the rows' blocks as a file has them.
   PackedMatrix(KernelContext& context, const TensorView& weights, WeightFormat format);
   /// The same of matrices of one k that lie one above the other. `done`, if there is one, is called by the
   /// pool's threads as they go on, and covers each part once.

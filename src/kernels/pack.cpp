@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "kernels/cpu/table.h"
 #include "kernels/matmul.h"
+#include "kernels/pack_blocks.h"
 #include "kernels/quantize.h"
 
 // Packing: from rows of a checkpoint to the panels of kernels/cpu/kernel_table.h.
@@ -61,6 +62,10 @@ struct Parts {
   }
 };
 
+size_t bytes_of_row(const TensorView& part) {
+  return static_cast<size_t>(part.shape[1]) * dtype_bytes(part.dtype);
+}
+
 /// What packs one panel after the other; one a thread.
 class Packer {
  public:
@@ -86,6 +91,7 @@ class Packer {
   /// False if a weight is not finite.
   bool pack(size_t panel, std::byte* to, float* scales, int32_t* offsets) {
     find_rows(panel);
+    if (is_ggml(format_)) return pack_blocks(pack_, format_, rows_, k_, to);
     if (format_ < WeightFormat::kInt8) return pack_floats(to);
     if (format_ == WeightFormat::kInt8) {
       pack_int8(to, scales, offsets);
@@ -102,7 +108,7 @@ class Packer {
     parts_.for_rows(panel * kPanelWidth, std::min(n_, (panel + 1) * kPanelWidth),
                     [&](size_t part, size_t first, size_t count) {
                       const TensorView& view = parts_.all[part];
-                      const size_t row_bytes = k_ * dtype_bytes(view.dtype);
+                      const size_t row_bytes = bytes_of_row(view);
                       for (size_t row = first; row < first + count; ++row, ++at) {
                         rows_[at] = view.data + row * row_bytes;
                         dtypes_[at] = view.dtype;
@@ -225,13 +231,16 @@ class Packer {
   std::vector<int8_t> integers_;  // int8: [32][padded k]
 };
 
+constexpr bool has_output_scales(WeightFormat format) { return is_integer(format) && !is_ggml(format); }
+
 size_t panels_of(size_t n) { return (n + kPanelWidth - 1) / kPanelWidth; }
 
-void check_parts(std::span<const TensorView> parts) {
+void check_parts(std::span<const TensorView> parts, WeightFormat format) {
   if (parts.empty()) throw Error("a weight matrix of no parts");
   for (const TensorView& part : parts) {
-    if (!is_float(part.dtype)) {
-      throw Error(fmt::format("a weight matrix of {} cannot be computed with", dtype_name(part.dtype)));
+    if (is_ggml(format) ? part.dtype != DType::kU8 : !is_float(part.dtype)) {
+      throw Error(fmt::format("a weight matrix of {} cannot be computed with as {}", dtype_name(part.dtype),
+                              weight_format_name(format)));
     }
     if (part.shape.size() != 2 || part.shape[0] < 0 || part.shape[1] < 0) {
       throw Error(fmt::format("a weight matrix has 2 dimensions, not {}", part.shape.size()));
@@ -243,13 +252,19 @@ void check_parts(std::span<const TensorView> parts) {
   }
 }
 
-size_t inputs_of(std::span<const TensorView> parts) {
-  check_parts(parts);
-  return static_cast<size_t>(parts[0].shape[1]);
+size_t inputs_of(std::span<const TensorView> parts, WeightFormat format) {
+  check_parts(parts, format);
+  const auto width = static_cast<size_t>(parts[0].shape[1]);
+  if (!is_ggml(format)) return width;
+  const GgmlBlock block = ggml_block(format);
+  if (width % block.bytes != 0) {
+    throw Error(fmt::format("rows of {} bytes are no blocks of {}", width, weight_format_name(format)));
+  }
+  return width / block.bytes * block.values;
 }
 
-size_t outputs_of(std::span<const TensorView> parts) {
-  check_parts(parts);
+size_t outputs_of(std::span<const TensorView> parts, WeightFormat format) {
+  check_parts(parts, format);
   size_t n = 0;
   for (const TensorView& part : parts) n += static_cast<size_t>(part.shape[0]);
   return n;
@@ -259,7 +274,7 @@ size_t outputs_of(std::span<const TensorView> parts) {
 
 size_t PackedMatrix::bytes_of(size_t n, size_t k, WeightFormat format) {
   const size_t outputs = panels_of(n) * kPanelWidth;
-  const size_t beside = format >= WeightFormat::kInt8 ? outputs * (sizeof(float) + sizeof(int32_t)) : 0;
+  const size_t beside = has_output_scales(format) ? outputs * (sizeof(float) + sizeof(int32_t)) : 0;
   return panels_of(n) * cpu::panel_bytes(format, k) + beside;
 }
 
@@ -281,7 +296,7 @@ PackedMatrix::PackedMatrix(KernelContext& context, const TensorView& weights, We
 
 PackedMatrix::PackedMatrix(KernelContext& context, std::span<const TensorView> parts, WeightFormat format,
                            const RowsRead& done)
-    : PackedMatrix(outputs_of(parts), inputs_of(parts), format) {
+    : PackedMatrix(outputs_of(parts, format), inputs_of(parts, format), format) {
   own_ = Buffer(num_bytes_);
   data_ = own_.data();
   const Parts rows{parts};
@@ -290,13 +305,13 @@ PackedMatrix::PackedMatrix(KernelContext& context, std::span<const TensorView> p
   auto* offsets = reinterpret_cast<int32_t*>(own_.data() + (panels_bytes_ + num_bytes_) / 2);
   std::vector<Packer> packers(context.pool.num_threads(), Packer(context.isa, rows, n_, k_, format));
   std::atomic<bool> finite = true;
-  const size_t source_bytes = kPanelWidth * k_ * dtype_bytes(parts[0].dtype);
+  const size_t source_bytes = kPanelWidth * bytes_of_row(parts[0]);
   const size_t panels = panels_of(n_);
   const size_t grain =
       std::min(1 + kPieceBytes / (source_bytes + 1), cpu::balanced_grain(context.pool, panels, 1));
   context.pool.parallel_for(panels, grain, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t panel = begin; panel < end; ++panel) {
-      const size_t beside = format >= WeightFormat::kInt8 ? panel * kPanelWidth : 0;
+      const size_t beside = has_output_scales(format) ? panel * kPanelWidth : 0;
       if (!packers[thread].pack(panel, own_.data() + panel * panel_bytes, scales + beside,
                                 offsets + beside)) {
         finite = false;

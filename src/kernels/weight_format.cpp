@@ -3,7 +3,8 @@
 namespace quire {
 
 std::string_view weight_format_name(WeightFormat format) {
-  constexpr std::string_view kNames[kNumWeightFormats] = {"f32", "f16", "bf16", "int8", "int4"};
+  constexpr std::string_view kNames[kNumWeightFormats] = {"f32",  "f16",  "bf16", "int8", "int4",
+                                                          "Q8_0", "Q4_0", "Q4_K", "Q6_K"};
   return kNames[static_cast<size_t>(format)];
 }
 

@@ -43,6 +43,10 @@ class SafetensorsCheckpoint : public Checkpoint {
     return {tensor, *this};
   }
 
+  LoadedTensor load_blocks(std::string_view name, ThreadPool&) const override {
+    throw error(name, "is not in blocks");
+  }
+
   std::vector<CheckpointFile> files() const override {
     std::vector<CheckpointFile> out;
     for (const MappedFile& file : file_.files()) {
@@ -83,6 +87,15 @@ void LoadedTensor::release_rows(size_t first, size_t count) const {
   rows.data += first * row_bytes;
   rows.shape[0] = static_cast<int64_t>(count);
   owner_->release(rows);
+}
+
+std::optional<WeightFormat> TensorFacts::blocks() const {
+  if (dtype || shape.size() != 2) return std::nullopt;
+  for (const WeightFormat each :
+       {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_K, WeightFormat::kQ6_K}) {
+    if (format == weight_format_name(each)) return each;
+  }
+  return std::nullopt;
 }
 
 const TensorFacts& Checkpoint::at(std::string_view name) const {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/weight_format.h"
 #include "tensor/buffer.h"
 #include "tensor/tensor.h"
 
@@ -49,6 +50,9 @@ struct TensorFacts {
   std::optional<DType> dtype;  // nullopt: quantized, loaded as floating-point numbers
   std::vector<int64_t> shape;
   uint64_t bytes = 0;  // in the file
+
+  /// The format of matrices that has its blocks, if it is in blocks and there is one.
+  std::optional<WeightFormat> blocks() const;
 };
 
 /// Where a tensor lies and what it is called there.
@@ -95,6 +99,9 @@ class Checkpoint {
   /// A quantized tensor comes expanded and rounded to `expand_to`: f32, f16 or bf16. Throws Error naming the
   /// tensor and the file if absent, or if the machine has no memory for a copy.
   virtual LoadedTensor load(std::string_view name, DType expand_to, ThreadPool& pool) const = 0;
+  /// The rows of a matrix of ggml's blocks as they are: u8 [rows, bytes of a row]. Throws as load() does.
+  /// REQUIRES: at(name).blocks() has a value.
+  virtual LoadedTensor load_blocks(std::string_view name, ThreadPool& pool) const = 0;
 
   /// In an order of their own.
   virtual std::vector<CheckpointFile> files() const = 0;

@@ -41,7 +41,6 @@ float* rows_of(Buffer& buffer, size_t rows, size_t width) {
 struct Decoder::Impl {
   ModelConfig config;
   DType compute = DType::kF32;
-  WeightFormat format = WeightFormat::kF32;
   ModelWeights weights;
   RopeTable rope_table = {};
   RopeTable local_rope_table = {};
@@ -199,7 +198,7 @@ void Decoder::Impl::attention(KernelContext& context, KvCache& cache, uint32_t i
   const float* x = normalized(context, layer.attention_norm, rows);
   float* qkv = rows_of(act.qkv, rows, qkv_width());
   float* attended = rows_of(act.attended, rows, q_width());
-  matmul(context, layer.qkv.matrix, x, hidden, rows, qkv, qkv_width(), layer.qkv.bias_data());
+  matmul(context, layer.qkv, x, hidden, rows, qkv, qkv_width());
   float* k = qkv + q_width();
   float* v = k + kv_width();
   normalize_qk(context, layer, qkv, rows);
@@ -211,8 +210,7 @@ void Decoder::Impl::attention(KernelContext& context, KvCache& cache, uint32_t i
   const std::vector<AttentionSeq>& seqs = act.seqs[cache.groups().of_layer[index]];
   write_kv(context, layout, cache.layer(index), seqs, k, qkv_width(), v, qkv_width());
   paged_attention(context, layout, cache.layer(index), seqs, params, qkv, qkv_width(), attended, q_width());
-  matmul(context, layer.o.matrix, attended, q_width(), rows, rows_of(act.added, rows, hidden), hidden,
-         layer.o.bias_data());
+  matmul(context, layer.o, attended, q_width(), rows, rows_of(act.added, rows, hidden), hidden);
   add(context, layer.post_attention_norm, rows);
 }
 
@@ -251,11 +249,13 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
                                        const DecoderOptions& options, KernelContext& context) {
   const DType dtype = options.compute.value_or(loaded.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
-  const WeightFormat format = options.quantization.value_or(weight_format_of(dtype));
-  ModelWeights weights = load_weights(model, loaded, dtype, format, context, options.pack_cache);
+  const WeightSetting setting = {.compute = dtype,
+                                 .format = options.quantization.value_or(weight_format_of(dtype)),
+                                 .own_blocks = options.own_blocks && !options.quantization};
+  ModelWeights weights = load_weights(model, loaded, setting, context, options.pack_cache);
   std::unique_ptr<Decoder> decoder(new Decoder());
-  decoder->impl_.reset(new Impl{
-      .config = std::move(loaded), .compute = dtype, .format = format, .weights = std::move(weights)});
+  decoder->impl_.reset(
+      new Impl{.config = std::move(loaded), .compute = dtype, .weights = std::move(weights)});
   Impl& impl = *decoder->impl_;
   const ModelConfig& config = impl.config;
   impl.max_positions = options.max_positions == 0 ? config.max_positions
@@ -285,7 +285,7 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
 const ModelConfig& Decoder::config() const { return impl_->config; }
 ModelShape Decoder::shape() const { return model_shape(impl_->config, impl_->compute); }
 DType Decoder::compute_dtype() const { return impl_->compute; }
-WeightFormat Decoder::weight_format() const { return impl_->format; }
+std::string Decoder::weight_formats() const { return formats_in_use(impl_->weights); }
 
 std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
                                         std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) {

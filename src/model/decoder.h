@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -67,6 +68,9 @@ class KvCache {
 struct DecoderOptions {
   std::optional<DType> compute = {};  // f32, f16 or bf16; nullopt: the checkpoint's (bf16 of quantized ones)
   std::optional<WeightFormat> quantization = {};  // int8 or int4 of what load_weights packs so
+  /// Without `quantization`, matrices that a GGUF file has in blocks of a WeightFormat stay in them, their
+  /// activations in int8; else they are expanded to `compute`.
+  bool own_blocks = true;
   /// No sequence will be longer, and longrope chooses its factors by it; 0, or more than the model has: the
   /// model's.
   uint32_t max_positions = 0;
@@ -89,7 +93,8 @@ class Decoder {
   const ModelConfig& config() const;
   ModelShape shape() const;
   DType compute_dtype() const;
-  WeightFormat weight_format() const;
+  /// The formats of the matrices: see formats_in_use.
+  std::string weight_formats() const;
 
   /// Computes `tokens` (those of seqs[0], then of seqs[1], ...), writes their K/V into `cache` and returns
   /// the logits asked for, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A

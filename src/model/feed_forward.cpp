@@ -26,13 +26,13 @@ void FeedForwardPass::run(KernelContext& context, const ModelConfig& config, con
 void FeedForwardPass::gated(KernelContext& context, const ModelConfig& config, const FeedForward& weights,
                             const float* x, size_t rows, float* out) {
   const size_t hidden = config.hidden_size;
-  const size_t width = weights.down.matrix.k();
+  const size_t width = weights.down.k();
   float* gate_up = floats(gate_up_, rows * 2 * width);
   float* ffn = floats(ffn_, rows * width);
-  matmul(context, weights.gate_up.matrix, x, hidden, rows, gate_up, 2 * width, weights.gate_up.bias_data());
+  matmul(context, weights.gate_up, x, hidden, rows, gate_up, 2 * width);
   const auto gate = config.activation == Activation::kGeluTanh ? geglu : swiglu;
   gate(context, gate_up, ffn, rows, width);
-  matmul(context, weights.down.matrix, ffn, width, rows, out, hidden, weights.down.bias_data());
+  matmul(context, weights.down, ffn, width, rows, out, hidden);
 }
 
 /// A counting sort of chosen_, stable, so that each expert gets its rows in ascending order.

@@ -101,24 +101,29 @@ class GgufCheckpoint : public Checkpoint {
       return {TensorView{*facts.dtype, tensor.shape, tensor.data}, *this};
     }
     const DType dtype = facts.dtype.value_or(expand_to);
-    const auto [rows, values] = rows_of(tensor);
-    const size_t row_bytes = values / tensor.type->block_values * tensor.type->block_bytes;
-    const size_t loaded_bytes = values * dtype_bytes(dtype);
-    Buffer copy(rows * loaded_bytes);
-    constexpr size_t kGrain = size_t{64} << 10;  // bytes, about
-    pool.parallel_for(rows, 1 + kGrain / (row_bytes + 1), [&](size_t begin, size_t end, uint32_t) {
-      for (size_t row = begin; row < end; ++row) {
-        std::byte* to = copy.data() + place.row_in_model(row, rows) * loaded_bytes;
-        const std::byte* from = tensor.data + row * row_bytes;
-        if (facts.dtype) {
-          std::memcpy(to, from, row_bytes);
-        } else {
-          expand(*tensor.type, from, values, dtype, to);
-        }
-      }
-    });
-    release_pages(tensor.data, tensor.bytes);
+    const size_t values = rows_of(tensor).values;
+    Buffer copy =
+        copy_rows(place, values * dtype_bytes(dtype), pool, [&](const std::byte* row, std::byte* to) {
+          if (facts.dtype) {
+            std::memcpy(to, row, values * dtype_bytes(dtype));
+          } else {
+            expand(*tensor.type, row, values, dtype, to);
+          }
+        });
     return {dtype, tensor.shape, std::move(copy)};
+  }
+
+  LoadedTensor load_blocks(std::string_view name, ThreadPool& pool) const override {
+    at(name);
+    const Place& place = places_.find(name)->second;
+    const GgufTensor& tensor = place.tensor;
+    prefetch_pages(tensor.data, tensor.bytes);
+    const size_t row_bytes = bytes_of_row(tensor);
+    std::vector<int64_t> shape = {tensor.shape[0], static_cast<int64_t>(row_bytes)};
+    if (place.heads == 0) return {TensorView{DType::kU8, std::move(shape), tensor.data}, *this};
+    Buffer copy = copy_rows(place, row_bytes, pool,
+                            [&](const std::byte* row, std::byte* to) { std::memcpy(to, row, row_bytes); });
+    return {DType::kU8, std::move(shape), std::move(copy)};
   }
 
   std::vector<CheckpointFile> files() const override {
@@ -218,6 +223,27 @@ class GgufCheckpoint : public Checkpoint {
     if (values == 0) return {0, 0};
     if (tensor.shape.size() < 2) return {values, 1};
     return {values / static_cast<size_t>(tensor.row_values()), static_cast<size_t>(tensor.row_values())};
+  }
+
+  static size_t bytes_of_row(const GgufTensor& tensor) {
+    return rows_of(tensor).values / tensor.type->block_values * tensor.type->block_bytes;
+  }
+
+  /// Each row of the file, as convert(row, to) makes it, in the model's order.
+  template <class Convert>
+  static Buffer copy_rows(const Place& place, size_t loaded_bytes, ThreadPool& pool, const Convert& convert) {
+    const GgufTensor& tensor = place.tensor;
+    const size_t rows = rows_of(tensor).count;
+    const size_t row_bytes = bytes_of_row(tensor);
+    Buffer copy(rows * loaded_bytes);
+    constexpr size_t kGrain = size_t{64} << 10;  // bytes, about
+    pool.parallel_for(rows, 1 + kGrain / (row_bytes + 1), [&](size_t begin, size_t end, uint32_t) {
+      for (size_t row = begin; row < end; ++row) {
+        convert(tensor.data + row * row_bytes, copy.data() + place.row_in_model(row, rows) * loaded_bytes);
+      }
+    });
+    release_pages(tensor.data, tensor.bytes);
+    return copy;
   }
 
   void release(const TensorView& tensor) const override { release_pages(tensor.data, tensor.num_bytes()); }

@@ -55,15 +55,20 @@ std::optional<WeightFormat> parse_weight_format(std::string_view name) {
   return std::nullopt;
 }
 
-std::string setting_of(DType compute, WeightFormat format) {
-  std::string name(weight_format_name(format));
+std::string_view name_of(const WeightSetting& setting) {
+  return setting.own_blocks ? "blocks" : weight_format_name(setting.format);
+}
+
+std::string with_compute_type(const WeightSetting& setting) {
+  const bool said = !setting.own_blocks && weight_format_of(setting.compute) == setting.format;
   // Experts' routers, and what a quantized file expands to, are of the compute type.
-  return weight_format_of(compute) == format ? name : fmt::format("{}-{}", dtype_name(compute), name);
+  return said ? std::string(name_of(setting))
+              : fmt::format("{}-{}", dtype_name(setting.compute), name_of(setting));
 }
 
 }  // namespace
 
-json::object pack_facts(const Checkpoint& checkpoint, DType compute, WeightFormat format) {
+json::object pack_facts(const Checkpoint& checkpoint, const WeightSetting& setting) {
   json::array files;
   for (const CheckpointFile& file : checkpoint.files()) {
     files.push_back(json::object{{"name", file.name},
@@ -72,8 +77,8 @@ json::object pack_facts(const Checkpoint& checkpoint, DType compute, WeightForma
                                  {"header", checksum_text(file.header_sum)}});
   }
   json::object facts{{"checkpoint", std::move(files)},
-                     {"compute", dtype_name(compute)},
-                     {"weights", weight_format_name(format)},
+                     {"compute", dtype_name(setting.compute)},
+                     {"weights", name_of(setting)},
                      {"pack_version", kPackVersion}};
   if (std::filesystem::is_directory(checkpoint.path())) {
     const std::string config = read_file(checkpoint.path() / "config.json");
@@ -83,17 +88,17 @@ json::object pack_facts(const Checkpoint& checkpoint, DType compute, WeightForma
 }
 
 std::filesystem::path pack_file_path(const std::filesystem::path& dir, const std::filesystem::path& model,
-                                     DType compute, WeightFormat format) {
-  const std::string setting = setting_of(compute, format);
+                                     const WeightSetting& setting) {
+  const std::string kind = with_compute_type(setting);
   const bool is_directory = std::filesystem::is_directory(model);
   if (dir.empty()) {
-    if (is_directory) return model / fmt::format("packed-{}.quire", setting);
-    return model.parent_path() / fmt::format("{}-packed-{}.quire", model.filename().string(), setting);
+    if (is_directory) return model / fmt::format("packed-{}.quire", kind);
+    return model.parent_path() / fmt::format("{}-packed-{}.quire", model.filename().string(), kind);
   }
   const std::filesystem::path whole = std::filesystem::canonical(model);
   const std::string_view text = whole.native();
   return dir / fmt::format("{}-{}-packed-{}.quire", whole.filename().string(),
-                           checksum_text(checksum(std::as_bytes(std::span(text)))), setting);
+                           checksum_text(checksum(std::as_bytes(std::span(text)))), kind);
 }
 
 PackFile::PackFile(const std::filesystem::path& path, const json::object& facts, KernelContext& context)

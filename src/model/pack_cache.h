@@ -11,6 +11,7 @@
 #include "load/kept_file.h"
 #include "load/mapped_file.h"
 #include "model/checkpoint.h"
+#include "model/weight_setting.h"
 
 // Packed matrices in a file, which the next start maps instead of packing them again. The matrices lie one
 // after the other, in the order in which the model asks for them, each at a page; behind them one line of
@@ -20,12 +21,12 @@ namespace quire {
 
 /// What the bytes of packed matrices depend on: the checkpoint's files (name, size, time of the last change,
 /// and of what is before the weights a checksum), its config.json, and how it is packed.
-json::object pack_facts(const Checkpoint& checkpoint, DType compute, WeightFormat format);
+json::object pack_facts(const Checkpoint& checkpoint, const WeightSetting& setting);
 
-/// The file of a model and its format: in `dir`, or beside the model where that is empty. Models of one name
-/// have different files in one `dir`.
+/// The file of a model and how its weights are kept: in `dir`, or beside the model where that is empty.
+/// Models of one name have different files in one `dir`.
 std::filesystem::path pack_file_path(const std::filesystem::path& dir, const std::filesystem::path& model,
-                                     DType compute, WeightFormat format);
+                                     const WeightSetting& setting);
 
 /// Such a file, mapped. The matrices that it gives lie in it.
 class PackFile {

@@ -89,14 +89,14 @@ float element_as_f32(const TensorView& tensor, size_t index) {
 
 class Loader {
  public:
-  Loader(const Checkpoint& file, const ModelConfig& config, DType compute, WeightFormat format,
+  Loader(const Checkpoint& file, const ModelConfig& config, const WeightSetting& setting,
          KernelContext& context, PackCache* kept)
       : file_(file),
         names_(names_of(config, &file)),
         norm_offset_(family_of(config).norm_adds_one ? 1.0F : 0.0F),
         config_(config),
-        compute_(compute),
-        format_(format),
+        setting_(setting),
+        compute_(setting.compute),
         context_(context),
         kept_(kept) {}
 
@@ -130,7 +130,10 @@ class Loader {
   }
 
   Buffer final_norm() { return norm(names_.of(names_.tensors.final_norm)); }
-  PackedMatrix head() { return matrix(names_.head(config_.tie_embeddings), format_); }
+  PackedMatrix head() {
+    const std::string name = names_.head(config_.tie_embeddings);
+    return matrix(name, format_of(name));
+  }
   LoadedTensor embedding() {
     const std::string name = names_.of(names_.tensors.embedding);
     if (config_.tie_embeddings) return file_.load(name, compute_, context_.pool);  // checked as the head
@@ -191,9 +194,20 @@ class Loader {
       if (with_bias) biases.push_back(part + ".bias");
     }
     Linear out;
-    out.matrix = stacked(weights, format_);
+    for (auto first = weights.begin(); first != weights.end();) {
+      const WeightFormat format = format_of(*first);
+      const auto end = std::find_if(first, weights.end(),
+                                    [&](const std::string& name) { return format_of(name) != format; });
+      out.matrices.push_back(stacked(std::span(first, end), format));
+      first = end;
+    }
     if (with_bias) out.bias = vectors(biases);
     return out;
+  }
+
+  WeightFormat format_of(const std::string& name) const {
+    const auto own = setting_.own_blocks ? file_.at(name).blocks() : std::nullopt;
+    return own.value_or(setting_.format);
   }
 
   /// The matrices one above the other, packed or as they are kept.
@@ -213,7 +227,8 @@ class Loader {
     std::vector<LoadedTensor> tensors;
     std::vector<TensorView> views;
     for (const std::string& name : tensor_names) {
-      tensors.push_back(file_.load(name, compute_, context_.pool));
+      tensors.push_back(is_ggml(format) ? file_.load_blocks(name, context_.pool)
+                                        : file_.load(name, compute_, context_.pool));
       views.push_back(tensors.back().view());
     }
     PackedMatrix packed(context_, views, format, [&](size_t part, size_t first, size_t count) {
@@ -232,8 +247,8 @@ class Loader {
   Names names_;
   float norm_offset_;
   const ModelConfig& config_;
+  WeightSetting setting_;
   DType compute_;
-  WeightFormat format_;
   KernelContext& context_;
   PackCache* kept_;  // null: none
 };
@@ -374,24 +389,49 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
   file.refuse_unused(used);
 }
 
-ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
-                          WeightFormat format, KernelContext& context,
+ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
+                          const WeightSetting& setting, KernelContext& context,
                           const std::optional<std::filesystem::path>& pack_cache) {
-  ModelWeights out{Checkpoint::open(model), {}, {}, {}, {}, {}};
+  ModelWeights out{setting, Checkpoint::open(model), {}, {}, {}, {}, {}};
   settle_head(config, *out.file);
   check_tensors(config, *out.file);
   warn_of_unused(config, *out.file);
+  const auto& tensors = out.file->tensors();
+  const auto is_in_blocks = [](const auto& tensor) { return tensor.second.blocks().has_value(); };
+  out.setting.own_blocks = setting.own_blocks && std::any_of(tensors.begin(), tensors.end(), is_in_blocks);
   if (pack_cache) {
-    out.kept = std::make_unique<PackCache>(pack_file_path(*pack_cache, model, compute, format),
-                                           pack_facts(*out.file, compute, format), context);
+    out.kept = std::make_unique<PackCache>(pack_file_path(*pack_cache, model, out.setting),
+                                           pack_facts(*out.file, out.setting), context);
   }
-  Loader loader(*out.file, config, compute, format, context, out.kept.get());
+  Loader loader(*out.file, config, out.setting, context, out.kept.get());
   out.embedding = loader.embedding();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
   out.final_norm = loader.final_norm();
   out.head = loader.head();
   if (out.kept != nullptr) out.kept->finish();
   return out;
+}
+
+std::string formats_in_use(const ModelWeights& weights) {
+  std::set<WeightFormat> formats = {weights.head.format()};
+  const auto add = [&](const Linear& linear) {
+    for (const PackedMatrix& matrix : linear.matrices) formats.insert(matrix.format());
+  };
+  const auto add_feed_forward = [&](const FeedForward& ffn) {
+    add(ffn.gate_up);
+    add(ffn.down);
+  };
+  for (const LayerWeights& layer : weights.layers) {
+    add(layer.qkv);
+    add(layer.o);
+    add_feed_forward(layer.ffn);
+    for (const FeedForward& expert : layer.experts) add_feed_forward(expert);
+  }
+  std::string names;
+  for (const WeightFormat format : formats) {
+    names += fmt::format("{}{}", names.empty() ? "" : "+", weight_format_name(format));
+  }
+  return names;
 }
 
 }  // namespace quire

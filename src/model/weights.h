@@ -11,18 +11,11 @@
 #include "kernels/matmul.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
+#include "model/linear.h"
 #include "model/pack_cache.h"
 #include "tensor/buffer.h"
 
 namespace quire {
-
-/// y = W x (+ bias), several matrices of the checkpoint stacked into one.
-struct Linear {
-  PackedMatrix matrix;
-  Buffer bias;  // f32 [n], empty if none
-
-  const float* bias_data() const { return bias.size() == 0 ? nullptr : bias.as<float>(); }
-};
 
 struct FeedForward {
   Linear gate_up;  // [2 ffn, hidden]
@@ -48,6 +41,7 @@ struct LayerWeights {
 /// A model's weights, ready for the kernels. An embedding table that is not quantized stays in the
 /// checkpoint's mapped file, of which only the rows looked up become resident.
 struct ModelWeights {
+  WeightSetting setting;  // own_blocks only where the file has any
   std::unique_ptr<Checkpoint> file;
   std::unique_ptr<PackCache> kept;  // of the packed matrices, if they are kept in a file
   LoadedTensor embedding;           // [vocab, hidden]
@@ -77,12 +71,15 @@ void settle_head(ModelConfig& config, const Checkpoint& file);
 /// Error "FILE: tensor 'x' has shape [..], expected [..]".
 void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
-/// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head
-/// as `format`; the router of experts and the embeddings stay in `compute`, the norms in f32. A tensor with a
-/// NaN or an infinity in it is logged as a warning. `pack_cache`: a folder to keep the packed matrices in,
-/// from one start to the next; empty: the model's own. Throws Error naming file and tensor, key or offset.
-ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config, DType compute,
-                          WeightFormat format, KernelContext& context,
+/// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head;
+/// the norms are f32. A tensor with a NaN or an infinity in it is logged as a warning. `pack_cache`: a folder
+/// to keep the packed matrices in, from one start to the next; empty: the model's own. Throws Error naming
+/// file and tensor, key or offset.
+ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
+                          const WeightSetting& setting, KernelContext& context,
                           const std::optional<std::filesystem::path>& pack_cache = std::nullopt);
+
+/// The formats that the matrices of the layers and the head are in: "bf16", "Q4_K+Q6_K".
+std::string formats_in_use(const ModelWeights& weights);
 
 }  // namespace quire

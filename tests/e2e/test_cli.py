@@ -83,7 +83,7 @@ def test_quantized_weights_foresee_nearly_as_well():
 
 
 def test_number_formats_that_are_none():
-    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is none of none, int8, int4"),
+    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is none of auto, none, int8, int4"),
                         (["--dtype", "int8"], "--dtype: 'int8' is none of auto, f32, f16, bf16")]:
         run = quire("run", DEMO, "-p", "x", *flags, check=False)
         assert run.returncode == 1 and said in run.stderr.decode()

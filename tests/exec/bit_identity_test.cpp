@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/exec/owning_executor.h"
+#include "tests/support/block_model.h"
 #include "tests/support/data.h"
 #include "tests/support/sanitized.h"
 
@@ -22,9 +23,8 @@ DecoderOptions options_of(WeightFormat format) {
   return {.compute = format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16};
 }
 
-void expect_bit_identity(const std::filesystem::path& dir, WeightFormat format, IsaLevel isa,
+void expect_bit_identity(const std::filesystem::path& dir, const DecoderOptions& options, IsaLevel isa,
                          std::vector<uint32_t> threads, uint32_t max_tokens, uint32_t requests = 32) {
-  const DecoderOptions options = options_of(format);
   test::Rig one(dir, options, isa, 1);
   if (test::kSanitized) {
     requests = 16;
@@ -58,9 +58,9 @@ TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
   ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
   // The plain loops of the reference are slow.
   if (isa == IsaLevel::kReference) {
-    expect_bit_identity(test::demo_model_dir(), format, isa, {2}, 8, 12);
+    expect_bit_identity(test::demo_model_dir(), options_of(format), isa, {2}, 8, 12);
   } else {
-    expect_bit_identity(test::demo_model_dir(), format, isa, {1, 2, 4}, 10);
+    expect_bit_identity(test::demo_model_dir(), options_of(format), isa, {1, 2, 4}, 10);
   }
 }
 
@@ -101,6 +101,22 @@ INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel, testing::ValuesIn(demo_cases()), 
                     std::string(weight_format_name(std::get<1>(each.param))));
 });
 
+/// Of weights that stay in their GGUF file's blocks.
+class BlockModel : public testing::TestWithParam<WeightFormat> {};
+
+TEST_P(BlockModel, IsBitIdenticalInEveryWay) {
+  const auto path = test::temp_dir() / "blocks.gguf";
+  test::write_block_model(path, [](std::string_view) { return weight_format_name(GetParam()); });
+  for (const IsaLevel isa : available_isa_levels()) {
+    if (isa != IsaLevel::kAvx2 && isa != IsaLevel::kAvx512Vnni) continue;  // those with kernels of their own
+    SCOPED_TRACE(isa_name(isa));
+    expect_bit_identity(path, {.compute = DType::kBF16}, isa, {2}, 8);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BlockModel, testing::ValuesIn(test::kGgmlFormats),
+                         [](const auto& each) { return std::string(weight_format_name(each.param)); });
+
 class GoldenModel : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenModel, IsBitIdenticalInEveryWay) {
@@ -113,9 +129,9 @@ TEST_P(GoldenModel, IsBitIdenticalInEveryWay) {
   for (const IsaLevel isa : available_isa_levels()) {
     if (isa != IsaLevel::kReference && !has_its_own(isa, WeightFormat::kF32)) continue;
     SCOPED_TRACE(isa_name(isa));
-    expect_bit_identity(dir, WeightFormat::kF32, isa, {2}, 16);
+    expect_bit_identity(dir, options_of(WeightFormat::kF32), isa, {2}, 16);
   }
-  expect_bit_identity(dir, WeightFormat::kInt8, best_isa_level(), {2}, 16);
+  expect_bit_identity(dir, options_of(WeightFormat::kInt8), best_isa_level(), {2}, 16);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenModel,

@@ -613,7 +613,7 @@ TEST_F(Config, NaNWeightsAreAWarning) {
     writer.finish();
     const auto file = dir_ / "model.safetensors";
     const uint64_t data_begin = std::filesystem::file_size(file) - bytes;
-    EXPECT_THAT(warnings_of([&] { load_weights(dir_, config, DType::kF32, WeightFormat::kF32, context); }),
+    EXPECT_THAT(warnings_of([&] { load_weights(dir_, config, WeightSetting{}, context); }),
                 HasSubstr(file.string() + ": at byte " + std::to_string(data_begin + at) +
                           ": tensor 'model.layers.1.mlp.down_proj.weight': element 777 is NaN or infinite"));
   }

@@ -224,13 +224,13 @@ TEST_F(PackCacheTest, ModelsOfOneNameHaveFilesOfTheirOwnInOneFolder) {
   std::filesystem::copy(model_, other, std::filesystem::copy_options::recursive);
   const auto kept = dir_ / "kept";
   std::filesystem::create_directories(kept);
-  const auto a = pack_file_path(kept, model_, DType::kBF16, WeightFormat::kInt8);
+  const auto a = pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kInt8});
   EXPECT_EQ(a.parent_path(), kept);
-  EXPECT_NE(a, pack_file_path(kept, other, DType::kBF16, WeightFormat::kInt8));
-  EXPECT_NE(a, pack_file_path(kept, model_, DType::kBF16, WeightFormat::kInt4));
-  EXPECT_NE(a, pack_file_path(kept, model_, DType::kF32, WeightFormat::kInt8));
+  EXPECT_NE(a, pack_file_path(kept, other, {DType::kBF16, WeightFormat::kInt8}));
+  EXPECT_NE(a, pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kInt4}));
+  EXPECT_NE(a, pack_file_path(kept, model_, {DType::kF32, WeightFormat::kInt8}));
   load({.pack_cache = kept});
-  EXPECT_TRUE(std::filesystem::exists(pack_file_path(kept, model_, DType::kBF16, WeightFormat::kBF16)));
+  EXPECT_TRUE(std::filesystem::exists(pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kBF16})));
 }
 
 TEST_F(PackCacheTest, ManyAtOnceDoNoHarm) {

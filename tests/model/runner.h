@@ -18,10 +18,14 @@ class Runner {
   Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads,
          std::optional<DType> compute = std::nullopt, uint32_t max_positions = 0, uint32_t num_blocks = 64,
          uint32_t block_size = 16, uint32_t sliding_window = 0)
+      : Runner(dir, isa, threads,
+               {.compute = compute, .own_blocks = false, .max_positions = max_positions}, num_blocks,
+               block_size, sliding_window) {}
+  Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads, const DecoderOptions& options,
+         uint32_t num_blocks = 64, uint32_t block_size = 16, uint32_t sliding_window = 0)
       : pool_(threads),
         context_{isa, pool_},
-        decoder_(Decoder::load(dir, config_of(dir, sliding_window),
-                               {.compute = compute, .max_positions = max_positions}, context_)),
+        decoder_(Decoder::load(dir, config_of(dir, sliding_window), options, context_)),
         num_groups_(static_cast<uint32_t>(decoder_->shape().kv_windows.size())),
         cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks * num_groups_, block_size) {
     const uint32_t all = cache_.num_blocks();

@@ -23,7 +23,8 @@ inline constexpr uint32_t kSpanKeys = 1024;
 
 /// K is padded with zeros to a multiple of this in a panel and in the rows of x.
 constexpr size_t padded_k(WeightFormat format, size_t k) {
-  const size_t unit = format == WeightFormat::kBF16 ? 32 : format >= WeightFormat::kInt8 ? 64 : 1;
+  size_t unit = format == WeightFormat::kBF16 ? 32 : is_integer(format) ? 64 : 1;
+  if (is_ggml(format)) unit = ggml_block(format).values;
   return (k + unit - 1) / unit * unit;
 }
 
@@ -31,8 +32,46 @@ constexpr size_t padded_k(WeightFormat format, size_t k) {
 /// inputs [32 outputs][4] bytes, the lower half a byte the first step's weight + 8, the upper the second's.
 inline constexpr size_t kInt4GroupBytes = kPanelWidth + kPanelWidth * 32 / 2;
 
+/// How a panel has ggml's blocks of 32 outputs: a header of f16 scales, [32] of each kind, then for each
+/// kBlockInputs inputs the groups' small scales, [32] bytes of each kind, and the integers, all >= 0: as
+/// bytes [8][32 outputs][4], or as nibbles in pairs of such steps as int4 has them. A weight is scale *
+/// (integer - zero), in Q4_K scale * integer - minimum.
+///   Q8_0, Q4_0: header d      Q4_K: header d, dmin; scales, minima (6 bits)      Q6_K: header d; two of int8
+struct BlockLayout {
+  size_t inputs;        // under one header
+  size_t header_bytes;  // a multiple of 64, as are the others
+  size_t scale_bytes;   // of kBlockInputs inputs
+  size_t group;         // inputs under one scale
+  bool nibbles;
+  int zero;  // 0: there are minima instead
+
+  constexpr size_t block_bytes() const;  // of kBlockInputs inputs, without a header
+  constexpr size_t bytes() const;        // of a header and what is under it
+};
+inline constexpr size_t kBlockInputs = 32;
+
+constexpr size_t BlockLayout::block_bytes() const {
+  return scale_bytes + kPanelWidth * kBlockInputs / (nibbles ? 2 : 1);
+}
+constexpr size_t BlockLayout::bytes() const { return header_bytes + inputs / kBlockInputs * block_bytes(); }
+
+constexpr BlockLayout block_layout(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kQ8_0:
+      return {.inputs = 32, .header_bytes = 64, .scale_bytes = 0, .group = 32, .nibbles = false, .zero = 128};
+    case WeightFormat::kQ4_0:
+      return {.inputs = 32, .header_bytes = 64, .scale_bytes = 0, .group = 32, .nibbles = true, .zero = 8};
+    case WeightFormat::kQ4_K:
+      return {.inputs = 256, .header_bytes = 128, .scale_bytes = 64, .group = 32, .nibbles = true, .zero = 0};
+    default:
+      return {
+          .inputs = 256, .header_bytes = 64, .scale_bytes = 64, .group = 16, .nibbles = false, .zero = 32};
+  }
+}
+
 /// Layout of a panel of 32 outputs, by format (K: the padded k):
 ///   f32, f16: [K][32]   bf16: [K / 2][32][2]   int8: [K / 4][32][4]   int4: [K / 32][kInt4GroupBytes]
+///   ggml's: see BlockLayout
 constexpr size_t panel_bytes(WeightFormat format, size_t k) {
   switch (format) {
     case WeightFormat::kF32:
@@ -45,8 +84,9 @@ constexpr size_t panel_bytes(WeightFormat format, size_t k) {
       return padded_k(format, k) * kPanelWidth;
     case WeightFormat::kInt4:
       return padded_k(format, k) / 32 * kInt4GroupBytes;
+    default:
+      return padded_k(format, k) / ggml_block(format).values * block_layout(format).bytes();
   }
-  return 0;
 }
 
 /// The form in which a matmul takes the rows of x. "Rows": one after another, ldx elements apart. "Tiles": of
@@ -59,6 +99,8 @@ enum class RowForm : uint8_t {
   kInt8,   // rows
   kUint8,  // rows of int8 + 128
   kInt8Tiles,
+  kInt8Sums,  // rows of int8, behind each int32 [K / group]: the sums of groups times BlockLayout's -zero, or
+              // 1
 };
 /// Rows and bytes of a row that a tile of RowForm has.
 inline constexpr size_t kTileRows = 16;
@@ -76,14 +118,31 @@ struct MatmulArgs {
   float* y = nullptr;
   size_t ldy = 0;
   const float* bias = nullptr;       // or null
-  const float* x_scales = nullptr;   // [m], int8 and int4
+  const float* x_scales = nullptr;   // [m], of integers
   const float* w_scales = nullptr;   // [n rounded up to 32], int8 and int4
   const int32_t* offsets = nullptr;  // 128 times the sums of the weights, [n rounded up to 32]
-  std::byte* scratch = nullptr;      // int4: this thread's own, int4_scratch_bytes(k)
+  std::byte* scratch = nullptr;      // int4 and ggml's: this thread's own
 };
 
-/// Two panels as int8.
-constexpr size_t int4_scratch_bytes(size_t k) { return 2 * padded_k(WeightFormat::kInt4, k) * kPanelWidth; }
+/// Of ggml's blocks, inputs that are expanded at a time, and what that may take of kBlockInputs.
+inline constexpr size_t kBlockChunk = 512;
+inline constexpr size_t kExpandedBytes = kPanelWidth * (kBlockInputs + 2 * sizeof(float));
+/// Rows that pass together, so that they stay in L2 while the panels do.
+constexpr size_t block_rows(size_t m, size_t k) {
+  constexpr size_t kFewest = 48;
+  const size_t fit = (size_t{1} << 20) / (k + 1);
+  const size_t most = fit < kFewest ? kFewest : fit;
+  const size_t blocks = (m + most - 1) / most;
+  return (m + blocks - 1) / blocks;  // all of nearly the same height
+}
+
+/// What a thread needs of MatmulArgs::scratch: int4 two panels as int8, ggml's the sums of a panel's outputs
+/// and a stretch of it expanded.
+constexpr size_t scratch_bytes(WeightFormat format, size_t m, size_t k) {
+  if (format == WeightFormat::kInt4) return 2 * padded_k(format, k) * kPanelWidth;
+  if (!is_ggml(format)) return 0;
+  return block_rows(m, k) * kPanelWidth * sizeof(float) + kBlockChunk / kBlockInputs * kExpandedBytes;
+}
 
 using MatmulPieces = void (*)(const MatmulArgs& args, size_t first_panel, size_t last_panel);
 

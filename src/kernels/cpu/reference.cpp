@@ -95,6 +95,82 @@ void matmul_integers(const MatmulArgs& args, size_t first_panel, size_t last_pan
   }
 }
 
+/// The weights of ggml's blocks, panel by panel.
+template <WeightFormat kFormat>
+struct Blocks {
+  static constexpr BlockLayout kLayout = block_layout(kFormat);
+
+  /// Of input k: what its header is followed by, and what its 32 inputs' scales are.
+  static const std::byte* header(const std::byte* panel, size_t k) {
+    return panel + k / kLayout.inputs * kLayout.bytes();
+  }
+  static const std::byte* block(const std::byte* panel, size_t k) {
+    return header(panel, k) + kLayout.header_bytes +
+           k % kLayout.inputs / kBlockInputs * kLayout.block_bytes();
+  }
+  static int32_t integer(const std::byte* panel, size_t k, size_t lane) {
+    const std::byte* integers = block(panel, k) + kLayout.scale_bytes;
+    const size_t step = k % kBlockInputs / 4;
+    const size_t row = kLayout.nibbles ? step / 2 : step;
+    const auto byte = static_cast<uint8_t>(integers[(row * kPanelWidth + lane) * 4 + k % 4]);
+    const int32_t nibble = step % 2 == 0 ? byte & 0x0f : byte >> 4;
+    return (kLayout.nibbles ? nibble : byte) - kLayout.zero;
+  }
+  static float half(const std::byte* panel, size_t k, size_t lane, size_t kind) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, header(panel, k) + (kind * kPanelWidth + lane) * sizeof(bits), sizeof(bits));
+    return f16_to_f32(bits);
+  }
+  /// The small scale, of one kind or the other; there may be none.
+  static float factor(const std::byte* panel, size_t k, size_t lane, size_t kind) {
+    if (kLayout.scale_bytes == 0) return 1.0F;
+    return static_cast<int8_t>(block(panel, k)[kind * kPanelWidth + lane]);
+  }
+  static float scale(const std::byte* panel, size_t k, size_t lane) {
+    return half(panel, k, lane, 0) * factor(panel, k, lane, k % kBlockInputs / kLayout.group);
+  }
+  static float minimum(const std::byte* panel, size_t k, size_t lane) {
+    return half(panel, k, lane, 1) * factor(panel, k, lane, 1);
+  }
+};
+
+/// Weights `lane` of a panel times a row's integers.
+template <WeightFormat kFormat>
+float block_product(const std::byte* panel, size_t lane, const int8_t* x, size_t count) {
+  using B = Blocks<kFormat>;
+  float sum = 0.0F;
+  for (size_t first = 0; first < count; first += B::kLayout.group) {
+    int32_t dot = 0;
+    int32_t x_sum = 0;
+    for (size_t k = first; k < first + B::kLayout.group; ++k) {
+      dot += B::integer(panel, k, lane) * x[k];
+      x_sum += x[k];
+    }
+    sum = std::fma(static_cast<float>(dot), B::scale(panel, first, lane), sum);
+    if (B::kLayout.zero == 0) {
+      sum = std::fma(-B::minimum(panel, first, lane), static_cast<float>(x_sum), sum);
+    }
+  }
+  return sum;
+}
+
+template <WeightFormat kFormat>
+void matmul_blocks(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+  const auto* x = static_cast<const int8_t*>(args.x);
+  for (size_t panel = first_panel; panel < last_panel; ++panel) {
+    const std::byte* w = args.panels + panel * args.panel_bytes;
+    const size_t first = panel * kPanelWidth;
+    for (size_t row = 0; row < args.m; ++row) {
+      for (size_t i = first; i < std::min(args.n, first + kPanelWidth); ++i) {
+        const float sum = block_product<kFormat>(w, i - first, x + row * args.ldx, args.k);
+        float& y = args.y[row * args.ldy + i];
+        y = sum * args.x_scales[row];
+        if (args.bias != nullptr) y += args.bias[i];
+      }
+    }
+  }
+}
+
 /// Of K/V; the scales are in the block.
 struct I8 {
   using Bits = int8_t;
@@ -261,7 +337,11 @@ const KernelTable& reference_table() {
                  {matmul<F16, 1>, RowForm::kF32},
                  {matmul<Bf16, 2>, RowForm::kRounded},
                  {matmul_integers<int8_weight>, RowForm::kInt8},
-                 {matmul_integers<int4_weight>, RowForm::kInt8}},
+                 {matmul_integers<int4_weight>, RowForm::kInt8},
+                 {matmul_blocks<WeightFormat::kQ8_0>, RowForm::kInt8},
+                 {matmul_blocks<WeightFormat::kQ4_0>, RowForm::kInt8},
+                 {matmul_blocks<WeightFormat::kQ4_K>, RowForm::kInt8},
+                 {matmul_blocks<WeightFormat::kQ6_K>, RowForm::kInt8}},
       .quantize = quantize_int8,
       .attention = {attention<F32>, attention<F16>, attention<Bf16>, attention<I8>},
       .merge_spans = nullptr,

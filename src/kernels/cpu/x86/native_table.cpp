@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cpuid.h>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -57,9 +59,14 @@ void set(KernelTable& table, WeightFormat format, const MatmulKernel& kernel) {
   table.matmul[static_cast<size_t>(format)] = kernel;
 }
 
+KernelTable with_blocks(KernelTable table, const MatmulKernel (&blocks)[4]) {
+  std::copy(std::begin(blocks), std::end(blocks), table.matmul + static_cast<size_t>(WeightFormat::kQ8_0));
+  return table;
+}
+
 /// All of AVX-512, with matmuls of its own.
 KernelTable avx512_with(IsaLevel level) {
-  KernelTable made = avx512::kTable;
+  KernelTable made = with_blocks(avx512::kTable, avx512_vnni::kBlocks);
   if (level == IsaLevel::kAmx) {
     set(made, WeightFormat::kBF16, amx::kBf16);
     set(made, WeightFormat::kInt8, amx::kInt8);
@@ -83,14 +90,16 @@ const KernelTable* native_table(IsaLevel level) {
   static const bool vnni_here = runs_vnni();
   static const bool bf16_here = runs_bf16();
   static const bool amx_here = runs_amx();
+  static const KernelTable avx2 = with_blocks(avx2::kTable, avx2::kBlocks);
+  static const KernelTable avx512 = with_blocks(avx512::kTable, avx2::kBlocks);
   static const KernelTable with_vnni = avx512_with(IsaLevel::kAvx512Vnni);
   static const KernelTable with_bf16 = avx512_with(IsaLevel::kAvx512Bf16);
   static const KernelTable with_amx = avx512_with(IsaLevel::kAmx);
   switch (level) {
     case IsaLevel::kAvx2:
-      return avx2_here ? &avx2::kTable : nullptr;
+      return avx2_here ? &avx2 : nullptr;
     case IsaLevel::kAvx512:
-      return avx512_here ? &avx512::kTable : nullptr;
+      return avx512_here ? &avx512 : nullptr;
     case IsaLevel::kAvx512Vnni:
       return vnni_here ? &with_vnni : nullptr;
     case IsaLevel::kAvx512Bf16:

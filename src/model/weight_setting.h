@@ -1,0 +1,15 @@
+#pragma once
+
+#include "kernels/weight_format.h"
+#include "tensor/dtype.h"
+
+namespace quire {
+
+/// How a model's weights are kept.
+struct WeightSetting {
+  DType compute = DType::kF32;               // of embeddings and routers, and what quantized ones expand to
+  WeightFormat format = WeightFormat::kF32;  // of the matrices of the layers and the head
+  bool own_blocks = false;                   // but those that a GGUF file has in a format of these stay in it
+};
+
+}  // namespace quire
