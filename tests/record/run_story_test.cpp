@@ -196,8 +196,9 @@ TEST(RunStory, TellsOfSlotsBudgetAndParents) {
   EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("because all 2 slots were taken")));
   EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("writes to a copy of block")));
   // A fork's prompt is no hit of the prefix cache.
-  EXPECT_THAT(summary_of(run, "tokens"),
-              HasSubstr("(0 % found in the prefix cache, 41 % shared with another answer to the same prompt)"));
+  EXPECT_THAT(
+      summary_of(run, "tokens"),
+      HasSubstr("(0 % found in the prefix cache, 41 % shared with another answer to the same prompt)"));
 }
 
 TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
