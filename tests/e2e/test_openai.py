@@ -383,8 +383,9 @@ def test_64_streams_of_which_20_are_cut(tmp_path):
     for i in set(range(64)) - cut:
         assert together[i] == alone[i].choices[0].message.content, wishes[i]
     longest_prompt = max(answer.usage.prompt_tokens for answer in alone)
-    assert after["vllm:request_success_total:length"] == 44
-    assert after["vllm:request_success_total:abort"] == 20
+    # A cut stream may have been at its end by the time that the server hears of it.
+    ends = [after["vllm:request_success_total:length"], after["vllm:request_success_total:abort"]]
+    assert sum(ends) == 64 and ends[0] >= 44 and ends[1] >= 10
     # Without sharing, the token places in use are the computed tokens of those that run. Every one of them has
     # its prompt and at most a token a step, so one that is gone and still held blocks would show.
     burst = [json.loads(line) for line in trace.read_text().splitlines()]
