@@ -38,7 +38,7 @@ void expect_that_all_happened(const Coverage& all) {
   EXPECT_GE(all.model.copies, 5 * often);
   EXPECT_GE(all.model.deduplicated, 20 * often);
   EXPECT_GE(all.model.left_behind, 100 * often);
-  EXPECT_GE(all.model.protections, all.steps / 50'000);
+  EXPECT_GE(all.model.protections, all.steps / 100'000);
   EXPECT_GE(all.aborts_inside, 10 * often);
   EXPECT_GE(all.stops, often);
   EXPECT_GE(all.failures, often);
