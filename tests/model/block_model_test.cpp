@@ -47,10 +47,13 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
   return std::sqrt(difference / size);
 }
 
-/// The weights are the file's, so that only what rounding activations to int8 does is left.
-constexpr double kTolerance = 0.02;
+/// The weights are the file's, so that only what rounding activations to int8 does is left: some 0.8 % of a
+/// row for each matrix, which random weights do not dampen. Rounding the weights to int8 too cannot be
+/// nearer, but for chance.
+constexpr double kTolerance = 0.08;
+constexpr double kChance = 1.2;
 
-/// What the blocks give is near what their numbers in f32 do, and the file's other forms are as they were.
+/// What the blocks give is near what their numbers in f32 do.
 void expect_near_expanded(const std::filesystem::path& model, const std::string& formats) {
   const Answer own = answer_of(model, {.compute = DType::kF32});
   const Answer expanded = answer_of(model, {.compute = DType::kF32, .own_blocks = false});
@@ -59,6 +62,9 @@ void expect_near_expanded(const std::filesystem::path& model, const std::string&
   ASSERT_EQ(own.logits.size(), expanded.logits.size());
   const double error = relative_error(own.logits, expanded.logits);
   EXPECT_LT(error, kTolerance);
+  const Answer int8 = answer_of(model, {.compute = DType::kF32, .quantization = WeightFormat::kInt8});
+  EXPECT_EQ(int8.formats, "int8");
+  EXPECT_LT(error, kChance * relative_error(int8.logits, expanded.logits));
   EXPECT_GT(error, 1e-5);
 }
 

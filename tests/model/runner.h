@@ -18,9 +18,8 @@ class Runner {
   Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads,
          std::optional<DType> compute = std::nullopt, uint32_t max_positions = 0, uint32_t num_blocks = 64,
          uint32_t block_size = 16, uint32_t sliding_window = 0)
-      : Runner(dir, isa, threads,
-               {.compute = compute, .own_blocks = false, .max_positions = max_positions}, num_blocks,
-               block_size, sliding_window) {}
+      : Runner(dir, isa, threads, {.compute = compute, .own_blocks = false, .max_positions = max_positions},
+               num_blocks, block_size, sliding_window) {}
   Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads, const DecoderOptions& options,
          uint32_t num_blocks = 64, uint32_t block_size = 16, uint32_t sliding_window = 0)
       : pool_(threads),
