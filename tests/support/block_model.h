@@ -27,11 +27,12 @@ inline const GgmlType& ggml_type(std::string_view name) {
 /// Values of a type as a file has them, the blocks of quantized ones at random.
 inline std::vector<std::byte> random_values(const GgmlType& type, uint64_t seed, size_t count) {
   for (const WeightFormat format : kGgmlFormats) {
-    // Integers reach to 127, 8, 7 and, times the small scales, 32 * 128 and 15 * 63.
-    const float scale = format == WeightFormat::kQ8_0   ? 0.001F
-                        : format == WeightFormat::kQ4_0 ? 0.015F
-                        : format == WeightFormat::kQ4_K ? 0.0002F
-                                                        : 0.00005F;
+    // So that weights are some hundredths: integers reach to 128, 8, 15 * 63 and 32 * 128 with the small
+    // scales.
+    const float scale = format == WeightFormat::kQ8_0   ? 0.0003F
+                        : format == WeightFormat::kQ4_0 ? 0.005F
+                        : format == WeightFormat::kQ4_K ? 0.00005F
+                                                        : 0.000015F;
     if (type.name == weight_format_name(format)) {
       return random_blocks(seed, format, count / type.block_values, scale);
     }
@@ -46,7 +47,7 @@ inline std::vector<std::byte> random_values(const GgmlType& type, uint64_t seed,
     }
     // Small f16 numbers, and of Q4_1, Q5_1 and Q5_K the minima, which are in the second, zero.
     for (size_t j = 0; j < type.block_bytes; ++j) out[i + j] = static_cast<std::byte>(rng.next());
-    const uint16_t half = f32_to_f16(0.0002F);
+    const uint16_t half = f32_to_f16(0.00005F);
     std::memcpy(out.data() + i, &half, sizeof(half));
     if (type.block_bytes > 4) std::memset(out.data() + i + 2, 0, 2);
   }
