@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kRowsPerTile = 32;  // query heads x tokens that share the reading of K and V
+constexpr uint32_t kRowsPerTile = 64;  // query heads x tokens that share the reading of K and V
 constexpr size_t kConvertChunk = 256;  // elements
 constexpr size_t kLine = 64;
 

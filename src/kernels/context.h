@@ -23,7 +23,7 @@ inline IsaLevel best_isa_level() { return available_isa_levels().back(); }
 
 /// Raised by every change of a kernel that may change a bit of what it gives: K/V that was kept in a file is
 /// of no use then.
-inline constexpr int kKernelVersion = 2;
+inline constexpr int kKernelVersion = 3;
 
 /// What every op is given. Not thread-safe: one context per stream of ops.
 struct KernelContext {

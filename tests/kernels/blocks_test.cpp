@@ -188,7 +188,7 @@ TEST_P(Blocks, GiveTheBitsOfTheReference) {
 /// Saved K/V is used again only under the same kKernelVersion: see tests/exec/kernel_version_test.cpp. Of
 /// these formats all levels have the same bits.
 TEST_P(Blocks, SameVersionSameBits) {
-  EXPECT_EQ(kKernelVersion, 2);
+  EXPECT_EQ(kKernelVersion, 3);
   const std::vector<float> x = random_floats(11, 9 * 512);
   std::vector<uint64_t> digests;
   for (const WeightFormat format : kGgmlFormats) {

@@ -17,6 +17,9 @@ namespace quire::cpu {
 inline constexpr size_t kPanelWidth = 32;
 /// Keys side by side in a K tile of KvLayout.
 inline constexpr uint32_t kTileKeys = 16;
+/// Keys, from a multiple of it on, that go through the softmax of attention together.
+inline constexpr uint32_t kStretchTiles = 4;
+inline constexpr uint32_t kStretchKeys = kStretchTiles * kTileKeys;
 /// Keys, from a multiple of it on, that attention goes through by themselves. What the spans give is merged
 /// in ascending order, whether one thread goes through all of them or several do.
 inline constexpr uint32_t kSpanKeys = 1024;

@@ -8,10 +8,11 @@
 
 namespace quire::cpu {
 
-/// Per row: scaled q, output accumulator (both padded), 16 weights, running maximum, running sum, rescale;
-/// and what the spans before gave.
+/// Per row: scaled q, output accumulator (both padded), the weights of a stretch, running maximum, running
+/// sum, rescale; and what the spans before gave. Then K and V of a stretch in f32.
 constexpr size_t attention_scratch_floats(size_t rows, size_t padded_dim) {
-  return rows * (2 * padded_dim + kTileKeys + 3 + partial_floats(padded_dim));
+  return rows * (2 * padded_dim + kStretchKeys + 3 + partial_floats(padded_dim)) +
+         2 * kStretchKeys * padded_dim;
 }
 
 /// Where a float type stands in the table's arrays.

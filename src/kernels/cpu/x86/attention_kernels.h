@@ -9,23 +9,27 @@
 // Attention of one query tile (tokens x the query heads of a K/V head; a row is one of each) over the key
 // tiles it sees. However many rows go together, each row does the same operations in the same order:
 //   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys
-//   rescale = exp(old maximum - new maximum), times the sum and the output (by 1 it is left out)
+//   rescale = exp(old maximum - new maximum), times the sum and the output
 //   output  = output + weight * V[key], keys ascending and only those that the row sees
-// in each span of kSpanKeys keys; then the spans' maxima, sums and outputs are merged in ascending order.
+// for each stretch of kStretchKeys keys of a span of kSpanKeys; then the spans' maxima, sums and outputs are
+// merged in ascending order.
 namespace quire::cpu {
+
+/// From so many rows on, K and V are brought to f32 once for all of them.
+inline constexpr size_t kWidenRows = 12;
 
 template <class V>
 struct AttentionRows {
   float* q;        // [rows][padded_dim], scaled
   float* out;      // [rows][padded_dim]
-  float* weights;  // [rows][16]: scores, then exp(score - maximum)
+  float* weights;  // [rows][kStretchKeys]: scores, then exp(score - maximum)
   float* max;      // [rows]
   float* sum;
   float* rescale;
   size_t padded_dim;
 };
 
-/// The keys of a tile that a token's rows see: [begin, end) of 0..16.
+/// The keys of a stretch that a token's rows see: [begin, end) of 0..kStretchKeys.
 template <class V>
 struct KeyRange {
   int begin;
@@ -46,17 +50,42 @@ inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& a
   const uint32_t position = args.first_position + token;
   const uint32_t first = first_key<V>(args, position);
   KeyRange<V> range = {0, 0};
-  if (position < base || first >= base + kTileKeys) return range;
+  if (position < base || first >= base + kStretchKeys) return range;
   range.begin = first > base ? static_cast<int>(first - base) : 0;
-  range.end =
-      position - base + 1 < kTileKeys ? static_cast<int>(position - base + 1) : static_cast<int>(kTileKeys);
+  const uint32_t end = position - base + 1;
+  range.end = static_cast<int>(end < kStretchKeys ? end : kStretchKeys);
   return range;
 }
 
+/// K and V of a stretch for this task's K/V head, by tiles of kTileKeys keys. Tiles that no row sees point to
+/// one that some row sees.
+template <class V, class Format>
+struct Stretch {
+  using Element = typename Format::Element;
+  const Element* keys[kStretchTiles];      // [head_dim][kTileKeys]
+  const Element* values[kStretchTiles];    // [kTileKeys][head_dim]
+  const float* key_scales[kStretchTiles];  // [kTileKeys], if Format::kScaled
+  const float* value_scales[kStretchTiles];
+};
+
+/// K and V that were brought to f32 for many rows.
+template <class V, class Format>
+struct Widened {
+  using Element = float;
+  static constexpr bool kScaled = Format::kScaled;
+  static inline __attribute__((always_inline)) V load(const float* p) { return V::load(p); }
+  static inline __attribute__((always_inline)) V load(const float* p, size_t count) {
+    return V::load(p, count);
+  }
+};
+
+/// Scores of kRows rows for V::kScoreTiles tiles.
 template <class V, class Format, size_t kRows>
 inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& rows, size_t row,
-                                                      const typename Format::Element* keys, size_t head_dim) {
-  constexpr size_t kVectors = kTileKeys / V::kLanes;
+                                                      const typename Format::Element* const* keys,
+                                                      float* weights, size_t head_dim) {
+  constexpr size_t kOfTile = kTileKeys / V::kLanes;
+  constexpr size_t kVectors = V::kScoreTiles * kOfTile;
   V sums[kRows][kVectors];
   QUIRE_UNROLL
   for (size_t i = 0; i < kRows; ++i) {
@@ -67,7 +96,9 @@ inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& ro
   for (size_t d = 0; d < head_dim; ++d) {
     V k[kVectors];
     QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) k[j] = Format::load(keys + d * kTileKeys + j * V::kLanes);
+    for (size_t j = 0; j < kVectors; ++j) {
+      k[j] = Format::load(keys[j / kOfTile] + d * kTileKeys + j % kOfTile * V::kLanes);
+    }
     QUIRE_UNROLL
     for (size_t i = 0; i < kRows; ++i) {
       const V factor = V::set1(q[i * rows.padded_dim + d]);
@@ -79,64 +110,61 @@ inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& ro
   for (size_t i = 0; i < kRows; ++i) {
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
-      V::store(rows.weights + (row + i) * kTileKeys + j * V::kLanes, sums[i][j]);
+      V::store(weights + (row + i) * kStretchKeys + j * V::kLanes, sums[i][j]);
     }
   }
 }
 
 template <class V, class Format>
-void score(const AttentionRows<V>& rows, size_t begin, size_t end, const typename Format::Element* keys,
+void score(const AttentionRows<V>& rows, size_t begin, size_t end, const Stretch<V, Format>& at,
            size_t head_dim) {
   constexpr size_t kMost = V::kAttentionRows;
-  size_t row = begin;
-  for (; row + kMost <= end; row += kMost) score_rows<V, Format, kMost>(rows, row, keys, head_dim);
-  for (; row + kMost / 2 <= end; row += kMost / 2)
-    score_rows<V, Format, kMost / 2>(rows, row, keys, head_dim);
-  for (; row < end; ++row) score_rows<V, Format, 1>(rows, row, keys, head_dim);
+  for (size_t tile = 0; tile < kStretchTiles; tile += V::kScoreTiles) {
+    const auto* keys = at.keys + tile;
+    float* weights = rows.weights + tile * kTileKeys;
+    size_t row = begin;
+    for (; row + kMost <= end; row += kMost) {
+      score_rows<V, Format, kMost>(rows, row, keys, weights, head_dim);
+    }
+    for (; row + kMost / 2 <= end; row += kMost / 2) {
+      score_rows<V, Format, kMost / 2>(rows, row, keys, weights, head_dim);
+    }
+    for (; row < end; ++row) score_rows<V, Format, 1>(rows, row, keys, weights, head_dim);
+  }
 }
-
-/// The K and V tiles of this task's K/V head for the keys from some on.
-template <class V, class Format>
-struct TilePointers {
-  static constexpr bool kScaled = sizeof(typename Format::Element) == 1;
-  const typename Format::Element* keys;
-  const typename Format::Element* values;
-  const float* key_scales;  // of each key, if kScaled
-  const float* value_scales;
-};
 
 /// Scores to weights (times the scale of the value); brings the row's maximum and sum up to date.
 template <class V, class Format>
 void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap,
-            const TilePointers<V, Format>& tile) {
-  constexpr bool kScaled = TilePointers<V, Format>::kScaled;
-  constexpr size_t kVectors = kTileKeys / V::kLanes;
+            const Stretch<V, Format>& at) {
+  constexpr size_t kOfTile = kTileKeys / V::kLanes;
+  constexpr size_t kVectors = kStretchTiles * kOfTile;
   const V nothing = V::set1(-__builtin_inff());
-  float* weights = rows.weights + row * kTileKeys;
+  float* weights = rows.weights + row * kStretchKeys;
   V scores[kVectors];
   V top = nothing;
   QUIRE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) {
-    const auto offset = static_cast<int>(j * V::kLanes);
-    V value = V::load(weights + offset);
-    if constexpr (kScaled) value = V::mul(value, V::load(tile.key_scales + offset));
+    V value = V::load(weights + j * V::kLanes);
+    if constexpr (Format::kScaled) {
+      value = V::mul(value, V::load(at.key_scales[j / kOfTile] + j % kOfTile * V::kLanes));
+    }
     if (soft_cap != 0.0F) value = capped(value, V::set1(soft_cap));
-    scores[j] = V::select_range(value, nothing, offset, range.begin, range.end);
+    scores[j] = V::select_range(value, nothing, static_cast<int>(j * V::kLanes), range.begin, range.end);
     top = V::max(top, scores[j]);
   }
-  const float tile_max = V::max_lane(top);
+  const float stretch_max = V::max_lane(top);
   const float old_max = rows.max[row];
-  const float new_max = tile_max > old_max ? tile_max : old_max;
+  const float new_max = stretch_max > old_max ? stretch_max : old_max;
   V total = V::zero();
   QUIRE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) {
-    const V weight = vec_exp(V::sub(scores[j], V::set1(new_max)));
+    V weight = vec_exp(V::sub(scores[j], V::set1(new_max)));
     total = V::add(total, weight);
-    if constexpr (kScaled) {
-      V::store(weights + j * V::kLanes, V::mul(weight, V::load(tile.value_scales + j * V::kLanes)));
-    } else {
-      V::store(weights + j * V::kLanes, weight);
+    if constexpr (Format::kScaled) {
+      weight = V::mul(weight, V::load(at.value_scales[j / kOfTile] + j % kOfTile * V::kLanes));
     }
+    V::store(weights + j * V::kLanes, weight);
   }
   float rescale = 1.0F;
   if (new_max != old_max) rescale = V::first_lane(vec_exp(V::set1(old_max - new_max)));
@@ -149,8 +177,8 @@ void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float s
 /// lanes if that is not 0).
 template <class V, class Format, size_t kRows, size_t kVectors>
 inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V>& rows, size_t row, size_t d,
-                                                           const typename Format::Element* values,
-                                                           size_t head_dim, KeyRange<V> range, size_t tail) {
+                                                           const Stretch<V, Format>& at, size_t head_dim,
+                                                           KeyRange<V> range, size_t tail) {
   V sums[kRows][kVectors];
   QUIRE_UNROLL
   for (size_t i = 0; i < kRows; ++i) {
@@ -160,18 +188,25 @@ inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V
       sums[i][j] = V::mul(V::load(rows.out + (row + i) * rows.padded_dim + d + j * V::kLanes), rescale);
     }
   }
-  for (int key = range.begin; key < range.end; ++key) {
-    const typename Format::Element* from = values + static_cast<size_t>(key) * head_dim + d;
-    V v[kVectors];
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      v[j] = tail == 0 ? Format::load(from + j * V::kLanes) : Format::load(from + j * V::kLanes, tail);
-    }
-    QUIRE_UNROLL
-    for (size_t i = 0; i < kRows; ++i) {
-      const V weight = V::set1(rows.weights[(row + i) * kTileKeys + static_cast<size_t>(key)]);
+  int key = range.begin;
+  while (key < range.end) {
+    constexpr int kTile = kTileKeys;
+    const typename Format::Element* values = at.values[key / kTile] + d;
+    const int tile_end = key / kTile * kTile + kTile;
+    const int end = range.end < tile_end ? range.end : tile_end;
+    for (; key < end; ++key) {
+      const typename Format::Element* from = values + static_cast<size_t>(key % kTile) * head_dim;
+      V v[kVectors];
       QUIRE_UNROLL
-      for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::fma(v[j], weight, sums[i][j]);
+      for (size_t j = 0; j < kVectors; ++j) {
+        v[j] = tail == 0 ? Format::load(from + j * V::kLanes) : Format::load(from + j * V::kLanes, tail);
+      }
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        const V weight = V::set1(rows.weights[(row + i) * kStretchKeys + static_cast<size_t>(key)]);
+        QUIRE_UNROLL
+        for (size_t j = 0; j < kVectors; ++j) sums[i][j] = V::fma(v[j], weight, sums[i][j]);
+      }
     }
   }
   QUIRE_UNROLL
@@ -184,51 +219,73 @@ inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V
 }
 
 template <class V, class Format, size_t kRows>
-void accumulate(const AttentionRows<V>& rows, size_t row, const typename Format::Element* values,
-                size_t head_dim, KeyRange<V> range) {
+void accumulate(const AttentionRows<V>& rows, size_t row, const Stretch<V, Format>& at, size_t head_dim,
+                KeyRange<V> range) {
   size_t d = 0;
   for (; d + 4 * V::kLanes <= head_dim; d += 4 * V::kLanes) {
-    accumulate_part<V, Format, kRows, 4>(rows, row, d, values, head_dim, range, 0);
+    accumulate_part<V, Format, kRows, 4>(rows, row, d, at, head_dim, range, 0);
   }
   for (; d + V::kLanes <= head_dim; d += V::kLanes) {
-    accumulate_part<V, Format, kRows, 1>(rows, row, d, values, head_dim, range, 0);
+    accumulate_part<V, Format, kRows, 1>(rows, row, d, at, head_dim, range, 0);
   }
-  if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, values, head_dim, range, head_dim - d);
+  if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, at, head_dim, range, head_dim - d);
 }
 
+/// The stretch from `base` on, of which the tiles of the keys [first, end) may be read.
 template <class V, class Format>
-inline __attribute__((always_inline)) TilePointers<V, Format> find_tile(const AttentionArgs& args,
-                                                                        uint32_t base) {
+inline __attribute__((always_inline)) Stretch<V, Format> find_stretch(const AttentionArgs& args,
+                                                                      uint32_t base, uint32_t first,
+                                                                      uint32_t end) {
   using Element = typename Format::Element;
   const size_t head_elements = size_t{args.block_size} * args.head_dim;
-  const auto* block = reinterpret_cast<const Element*>(args.cache + args.block_table[base / args.block_size] *
-                                                                        args.block_bytes);
-  const Element* keys = block + args.kv_head * head_elements + size_t{base % args.block_size} * args.head_dim;
-  if constexpr (TilePointers<V, Format>::kScaled) {
-    const auto* scales = reinterpret_cast<const float*>(block + 2 * args.num_kv_heads * head_elements) +
-                         size_t{args.kv_head} * args.block_size + base % args.block_size;
-    return {keys, keys + args.num_kv_heads * head_elements, scales,
-            scales + size_t{args.num_kv_heads} * args.block_size};
-  } else {
-    return {keys, keys + args.num_kv_heads * head_elements, nullptr, nullptr};
+  Stretch<V, Format> at = {};
+  for (uint32_t i = 0; i < kStretchTiles; ++i) {
+    uint32_t key = base + i * kTileKeys;
+    if (key + kTileKeys <= first) key = first;
+    if (key >= end) key = end - 1;
+    const uint32_t in_block = key % args.block_size / kTileKeys * kTileKeys;
+    const auto* block = reinterpret_cast<const Element*>(
+        args.cache + args.block_table[key / args.block_size] * args.block_bytes);
+    at.keys[i] = block + args.kv_head * head_elements + size_t{in_block} * args.head_dim;
+    at.values[i] = at.keys[i] + args.num_kv_heads * head_elements;
+    if constexpr (Format::kScaled) {
+      at.key_scales[i] = reinterpret_cast<const float*>(block + 2 * args.num_kv_heads * head_elements) +
+                         size_t{args.kv_head} * args.block_size + in_block;
+      at.value_scales[i] = at.key_scales[i] + size_t{args.num_kv_heads} * args.block_size;
+    }
   }
+  return at;
 }
 
 /// Tiles lie too far apart for the machine to foresee the next.
 template <class V, class Element>
-inline __attribute__((always_inline)) void prefetch_tile(const Element* tile, size_t head_dim) {
+inline __attribute__((always_inline)) void prefetch(const Element* const (&tiles)[kStretchTiles],
+                                                    size_t head_dim) {
   const size_t bytes = head_dim * kTileKeys * sizeof(Element);
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const char*>(tile) + i);
+  for (const Element* tile : tiles) {
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const char*>(tile) + i);
+  }
 }
 
-/// One tile of keys for the tokens [begin, end), all of which see some of it. `next` is the tile to come.
+/// Tiles in f32, at `to`.
 template <class V, class Format>
-void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
-                 uint32_t base, TilePointers<V, Format> tile, TilePointers<V, Format> next) {
+inline __attribute__((always_inline)) float* widen(
+    const typename Format::Element* const (&from)[kStretchTiles], const float* (&tiles)[kStretchTiles],
+    float* to, size_t head_dim) {
+  const size_t count = head_dim * kTileKeys;
+  for (size_t tile = 0; tile < kStretchTiles; ++tile, to += count) {
+    for (size_t i = 0; i < count; i += V::kLanes) V::store(to + i, Format::load(from[tile] + i));
+    tiles[tile] = to;
+  }
+  return to;
+}
+
+/// One stretch for the tokens [begin, end), all of which see some of it.
+template <class V, class Format>
+void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
+                    uint32_t base, const Stretch<V, Format>& at) {
   constexpr size_t kMost = V::kAttentionOutRows;
-  prefetch_tile<V>(next.keys, args.head_dim);
-  score<V, Format>(rows, size_t{begin} * args.group, size_t{end} * args.group, tile.keys, args.head_dim);
-  prefetch_tile<V>(next.values, args.head_dim);
+  score<V, Format>(rows, size_t{begin} * args.group, size_t{end} * args.group, at, args.head_dim);
   uint32_t token = begin;
   while (token < end) {  // tokens that see the same keys go together
     const KeyRange<V> range = visible<V>(args, token, base);
@@ -238,12 +295,12 @@ void attend_tile(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
     } while (token < end && visible<V>(args, token, base) == range);
     const size_t last_row = size_t{token} * args.group;
     for (size_t row = first_row; row < last_row; ++row)
-      soften<V, Format>(rows, row, range, args.soft_cap, tile);
+      soften<V, Format>(rows, row, range, args.soft_cap, at);
     size_t row = first_row;
     for (; row + kMost <= last_row; row += kMost) {
-      accumulate<V, Format, kMost>(rows, row, tile.values, args.head_dim, range);
+      accumulate<V, Format, kMost>(rows, row, at, args.head_dim, range);
     }
-    for (; row < last_row; ++row) accumulate<V, Format, 1>(rows, row, tile.values, args.head_dim, range);
+    for (; row < last_row; ++row) accumulate<V, Format, 1>(rows, row, at, args.head_dim, range);
   }
 }
 
@@ -318,20 +375,37 @@ void finish_row(const AttentionArgs& args, size_t row, const Partial<V>& total) 
   if (d < args.head_dim) V::store(out + d, V::div(V::load(total.out + d), sum), args.head_dim - d);
 }
 
-/// The tiles of keys [base, end), all in one span, for the rows that see them.
+/// The keys [first, end), all in one span, for the rows that see them.
 template <class V, class Format>
-void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t base, uint32_t end_key) {
-  uint32_t begin =
-      0;  // tokens before it lie before the tile, those from `end` on have it behind their window
-  TilePointers<V, Format> tile = find_tile<V, Format>(args, base);
-  for (; base < end_key; base += kTileKeys) {
+void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t first, uint32_t end_key,
+                 float* widened) {
+  // Tokens before `begin` lie before the stretch, those from `end` on have it behind their window.
+  uint32_t begin = 0;
+  uint32_t base = first / kStretchKeys * kStretchKeys;
+  Stretch<V, Format> at = find_stretch<V, Format>(args, base, first, end_key);
+  for (; base < end_key; base += kStretchKeys) {
     while (visible<V>(args, begin, base).end == 0) ++begin;
     uint32_t end = begin + 1;
     while (end < args.num_tokens && visible<V>(args, end, base).end != 0) ++end;
-    TilePointers<V, Format> next = tile;
-    if (end_key - base > kTileKeys) next = find_tile<V, Format>(args, base + kTileKeys);
-    attend_tile<V, Format>(args, rows, begin, end, base, tile, next);
-    tile = next;
+    Stretch<V, Format> next = at;
+    if (end_key - base > kStretchKeys) {
+      next = find_stretch<V, Format>(args, base + kStretchKeys, first, end_key);
+      prefetch<V>(next.keys, args.head_dim);
+      prefetch<V>(next.values, args.head_dim);
+    }
+    if (sizeof(typename Format::Element) < sizeof(float) && (end - begin) * args.group >= kWidenRows) {
+      Stretch<V, Widened<V, Format>> wide = {};
+      float* rest = widen<V, Format>(at.keys, wide.keys, widened, args.head_dim);
+      widen<V, Format>(at.values, wide.values, rest, args.head_dim);
+      for (size_t i = 0; i < kStretchTiles; ++i) {
+        wide.key_scales[i] = at.key_scales[i];
+        wide.value_scales[i] = at.value_scales[i];
+      }
+      attend_stretch<V, Widened<V, Format>>(args, rows, begin, end, base, wide);
+    } else {
+      attend_stretch<V, Format>(args, rows, begin, end, base, at);
+    }
+    at = next;
   }
 }
 
@@ -344,19 +418,20 @@ void attention(const AttentionArgs& args) {
   rows.q = free;
   rows.out = free += count * args.padded_dim;
   rows.weights = free += count * args.padded_dim;
-  rows.max = free += count * kTileKeys;
+  rows.max = free += count * kStretchKeys;
   rows.sum = free += count;
   rows.rescale = free += count;
   float* totals = free += count;
+  float* widened = free += count * partial_floats(args.padded_dim);
   scale_queries(args, rows, count);
 
   const uint32_t end = args.first_position + args.num_tokens;
-  const uint32_t first = first_key<V>(args, args.first_position) / kTileKeys * kTileKeys;
+  const uint32_t first = first_key<V>(args, args.first_position);
   const auto run = [&](uint32_t span) {
     const uint32_t begin = span * kSpanKeys;
     start_rows(rows, count);
     attend_span<V, Format>(args, rows, first > begin ? first : begin,
-                           end - begin < kSpanKeys ? end : begin + kSpanKeys);
+                           end - begin < kSpanKeys ? end : begin + kSpanKeys, widened);
   };
   const auto for_rows = [&](const auto& each) {
     for (size_t row = 0; row < count; ++row) each(row, partial_of(rows, row));

@@ -12,7 +12,8 @@ namespace quire::cpu::avx2 {
 struct Vec {
   static constexpr size_t kLanes = 8;
   static constexpr size_t kRegisters = 16;
-  static constexpr size_t kAttentionRows = 4;     // query rows x 16 keys of scores
+  static constexpr size_t kAttentionRows = 4;  // query rows x kScoreTiles tiles of scores
+  static constexpr size_t kScoreTiles = 1;
   static constexpr size_t kAttentionOutRows = 2;  // query rows x 4 vectors of output
 
   __m256 v;
@@ -160,6 +161,7 @@ struct Int4 {
 /// Stored formats: how kLanes elements are read into a Vec and written from one.
 struct F32 {
   using Element = float;
+  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const float* p) { return Vec::load(p); }
   static QUIRE_INLINE Vec load(const float* p, size_t count) { return Vec::load(p, count); }
   static QUIRE_INLINE void store(float* p, Vec a) { Vec::store(p, a); }
@@ -170,6 +172,7 @@ struct F32 {
 template <class Format>
 struct Narrow {
   using Element = uint16_t;
+  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const uint16_t* p) {
     return Format::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
@@ -215,6 +218,7 @@ struct Bf16 : Narrow<Bf16> {
 /// Of K/V, whose scales are applied elsewhere.
 struct I8 {
   using Element = int8_t;
+  static constexpr bool kScaled = true;
   static QUIRE_INLINE Vec load(const int8_t* p) {
     return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
   }

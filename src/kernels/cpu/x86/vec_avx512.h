@@ -12,7 +12,8 @@ namespace quire::cpu::avx512 {
 struct Vec {
   static constexpr size_t kLanes = 16;
   static constexpr size_t kRegisters = 32;
-  static constexpr size_t kAttentionRows = 8;
+  static constexpr size_t kAttentionRows = 4;
+  static constexpr size_t kScoreTiles = 4;
   static constexpr size_t kAttentionOutRows = 4;
 
   __m512 v;
@@ -139,6 +140,7 @@ struct Int4 {
 
 struct F32 {
   using Element = float;
+  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const float* p) { return Vec::load(p); }
   static QUIRE_INLINE Vec load(const float* p, size_t count) { return Vec::load(p, count); }
   static QUIRE_INLINE void store(float* p, Vec a) { Vec::store(p, a); }
@@ -148,6 +150,7 @@ struct F32 {
 template <class Format>
 struct Narrow {
   using Element = uint16_t;
+  static constexpr bool kScaled = false;
   static QUIRE_INLINE Vec load(const uint16_t* p) {
     return Format::widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
@@ -189,6 +192,7 @@ struct Bf16 : Narrow<Bf16> {
 /// Of K/V, whose scales are applied elsewhere.
 struct I8 {
   using Element = int8_t;
+  static constexpr bool kScaled = true;
   static QUIRE_INLINE Vec load(const int8_t* p) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
