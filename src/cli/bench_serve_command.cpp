@@ -170,7 +170,10 @@ class LoadGenerator {
                       {"temperature", 0},
                       {"stream", true},
                       {"stream_options", {{"include_usage", true}}}};
-    if (!options_.stop_at_eos) body["ignore_eos"] = true;
+    if (!options_.stop_at_eos) {
+      body["ignore_eos"] = true;
+      body["return_token_ids"] = true;  // so that tokens that are half a letter show, too
+    }
     const std::vector<TokenId> tokens = workload_.prompt(index);
     if (options_.is_chat()) {
       json::array messages;
@@ -340,7 +343,8 @@ void add_server_options(CLI::App& command, Options& options) {
       ->check(CLI::Range(0.001, 1e6));
   command
       .add_flag("--stop-at-eos", options.stop_at_eos,
-                "Let answers end where the model ends them; for servers that do not know ignore_eos")
+                "Let answers end where the model ends them; for servers that know neither ignore_eos nor "
+                "return_token_ids")
       ->group(group);
 }
 

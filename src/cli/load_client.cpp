@@ -60,8 +60,11 @@ std::string refusal_text(unsigned status, const std::string& body) {
   return fmt::format("status {}{}", status, text);
 }
 
-/// The text that a choice adds, of a completion or a chat completion (and what a model thinks first).
-bool has_text(const json::object& choice) {
+/// Whether a choice adds text, of a completion or a chat completion (or what a model thinks first), or a
+/// token that is not text yet.
+bool has_news(const json::object& choice) {
+  const json::value* tokens = choice.if_contains("token_ids");
+  if (tokens != nullptr && tokens->is_array() && !tokens->get_array().empty()) return true;
   if (!text_of(choice, "text").empty()) return true;
   const json::value* delta = choice.if_contains("delta");
   if (delta == nullptr || !delta->is_object()) return false;
@@ -182,7 +185,7 @@ void StreamedAnswer::take(std::string_view data, Nanos now) {
   const json::value* choices = root.if_contains("choices");
   if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return;
   const json::value& choice = choices->get_array().front();
-  if (!choice.is_object() || !has_text(choice.get_object())) return;
+  if (!choice.is_object() || !has_news(choice.get_object())) return;
   if (!has_usage) ++tokens;
   if (first < 0) {
     first = now;

@@ -47,7 +47,7 @@ class EventReader {
 /// What came of one request. Times are the clock's.
 struct StreamedAnswer {
   std::string error;  // empty: the answer came to its end
-  Nanos first = -1;   // the first piece of text
+  Nanos first = -1;   // the first piece of text, or a token that is none yet
   Nanos last = -1;    // the last piece so far
   Nanos end = -1;     // the end of the answer, or when it was given up
   uint32_t tokens = 0;

@@ -106,6 +106,17 @@ TEST(StreamedAnswer, KnowsChatCompletionsAndThoughts) {
   EXPECT_EQ(answer.error, "");
 }
 
+TEST(StreamedAnswer, CountsTokensThatAreNoTextYet) {
+  StreamedAnswer answer;
+  answer.take(R"({"choices":[{"text":"","prompt_token_ids":[1,2]}]})", 1);
+  answer.take(R"({"choices":[{"text":"","token_ids":[]}]})", 2);
+  EXPECT_EQ(answer.first, -1);
+  answer.take(R"({"choices":[{"text":"","token_ids":[195]}]})", 5);
+  answer.take(R"({"choices":[{"text":"\u00e9","token_ids":[169]}]})", 9);
+  EXPECT_EQ(answer.first, 5);
+  EXPECT_THAT(answer.gaps, ElementsAre(4));
+}
+
 TEST(StreamedAnswer, OddEventsDoNoHarm) {
   for (const char* event : {"{}", R"({"choices":7})", R"({"choices":[3]})", R"({"choices":[{"text":3}]})",
                             R"({"choices":[{"delta":"x"}]})", R"({"error":null})",
