@@ -57,15 +57,27 @@ class Batch {
     }
   }
 
-  /// Each sequence computes `count` tokens from `position` on; logits of the last.
-  void forward(uint32_t position, uint32_t count) {
+  /// Each sequence gets the same `count` tokens before it, in blocks of its own.
+  void fill(uint32_t count) {
+    for (uint32_t done = 0; done < count; done += kFillTokens) {
+      forward(done, std::min(kFillTokens, count - done), 1);
+    }
+    for (uint32_t i = 1; i < num_seqs_; ++i) {
+      for (BlockId block = 0; block < blocks_per_seq_; ++block) {
+        cache_.copy_block(cache_, block, i * blocks_per_seq_ + block);
+      }
+    }
+  }
+
+  /// The first `num_seqs` compute `count` tokens each from `position` on; logits of the last.
+  void forward(uint32_t position, uint32_t count, uint32_t num_seqs) {
     const uint32_t vocab = model_.decoder->config().vocab_size;
-    tokens_.resize(size_t{num_seqs_} * count);
+    tokens_.resize(size_t{num_seqs} * count);
     for (size_t i = 0; i < tokens_.size(); ++i) {
       tokens_[i] = static_cast<TokenId>((i * 7919 + position * 104729) % vocab);
     }
     seqs_.clear();
-    for (uint32_t i = 0; i < num_seqs_; ++i) {
+    for (uint32_t i = 0; i < num_seqs; ++i) {
       seqs_.push_back({count, position, tables_[i], 1});
     }
     model_.decoder->forward(model_.context, cache_, tokens_, seqs_);
@@ -73,6 +85,7 @@ class Batch {
 
  private:
   static constexpr uint32_t kBlockSize = 16;
+  static constexpr uint32_t kFillTokens = 512;
   LoadedModel& model_;
   uint32_t blocks_per_seq_;
   KvCache cache_;
@@ -98,20 +111,20 @@ int latency(const LatencyOptions& options) {
   if (options.prompt > 0) {
     Batch batch(model, 1, options.prompt);
     std::vector<double> times;
-    batch.forward(0, options.prompt);
+    batch.forward(0, options.prompt, 1);
     for (uint32_t i = 0; i < options.repeats; ++i) {
-      times.push_back(seconds_of([&] { batch.forward(0, options.prompt); }));
+      times.push_back(seconds_of([&] { batch.forward(0, options.prompt, 1); }));
       progress.advance();
     }
     rows.push_back({fmt::format("prefill {}", options.prompt), options.prompt, median(times)});
   }
   for (const uint32_t size : options.batches) {
     Batch batch(model, size, options.context + options.steps);
-    batch.forward(0, options.context);
+    batch.fill(options.context);
     std::vector<double> times;
     for (uint32_t i = 0; i < options.repeats; ++i) {
       const double all = seconds_of([&] {
-        for (uint32_t step = 0; step < options.steps; ++step) batch.forward(options.context + step, 1);
+        for (uint32_t step = 0; step < options.steps; ++step) batch.forward(options.context + step, 1, size);
       });
       times.push_back(all / options.steps);
       progress.advance();
