@@ -26,7 +26,10 @@
 namespace quire::cli {
 namespace {
 
-constexpr double kStepSeconds = 0.4;  // what a step may take at most, see docs/architecture.md
+constexpr double kStepSeconds = 0.35;  // what a step should take at most, see docs/architecture.md
+constexpr uint32_t kProbeTokens = 128;
+constexpr uint32_t kProbeFew = 16;        // cost little ...
+constexpr uint32_t kProbeContext = 2048;  // ... and tell, behind so many others, what those add
 constexpr uint32_t kMaxAutoBudget = 8192;
 constexpr const char* kMemoryGroup = "Memory and batching";
 
@@ -79,28 +82,37 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
   return static_cast<uint32_t>(blocks);
 }
 
-/// Seconds that a token of a prompt takes, by a try on the empty pool. `longest`: the longest sequence.
-double probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
+/// What a token of a prompt costs here.
+struct TokenCost {
+  double seconds = 0;       // the first ones
+  double context_part = 0;  // what each token before it adds, as a part of that
+  uint32_t tokens_a_step() const {
+    return static_cast<uint32_t>(std::min<double>(kStepSeconds / seconds, kMaxAutoBudget)) / 16 * 16;
+  }
+};
+
+/// By a try on the empty pool. `longest`: the longest sequence.
+TokenCost probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
   const uint32_t room = std::min(cache.num_blocks() / cache.num_groups() * cache.block_size(), longest);
-  const uint32_t length = std::min(128U, room);
+  const uint32_t length = std::min(kProbeTokens, room);
+  const uint32_t context = std::min(kProbeContext, room - length);
   std::vector<TokenId> tokens(length);
   const uint32_t vocab = model.decoder->config().vocab_size;
   for (uint32_t i = 0; i < length; ++i) tokens[i] = static_cast<TokenId>(i * 7919 % vocab);
-  const uint32_t rows = (length + cache.block_size() - 1) / cache.block_size();
+  const uint32_t rows = (context + length + cache.block_size() - 1) / cache.block_size();
   const auto tables = consecutive_tables(cache.num_groups(), rows, 0);
-  const auto seconds = [&](uint32_t count) {
-    const DecoderSeq seq{count, 0, tables, 1};
+  const auto seconds = [&](uint32_t position, uint32_t count) {
+    const DecoderSeq seq{count, position, tables, 1};
     const auto start = std::chrono::steady_clock::now();
     model.decoder->forward(model.context, cache, std::span(tokens).first(count), {&seq, 1});
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  seconds(std::min(16U, length));  // wakes the threads and the memory: a few tokens cost little
-  return seconds(length) / length;
-}
-
-/// Tokens in a step of kStepSeconds.
-uint32_t auto_budget(double token_seconds) {
-  return static_cast<uint32_t>(std::min<double>(kStepSeconds / token_seconds, kMaxAutoBudget)) / 16 * 16;
+  const uint32_t few = std::min(kProbeFew, length);
+  for (const uint32_t position : {0U, context}) seconds(position, few);  // wake the threads and the memory
+  TokenCost cost{.seconds = seconds(0, length) / length};
+  const double more = seconds(context, few) - seconds(0, few);
+  if (context > 0 && more > 0) cost.context_part = more / few / context / cost.seconds;
+  return cost;
 }
 
 /// Whether a decision depends on what computing a token costs.
@@ -125,10 +137,10 @@ uint32_t pick_budget(const EngineOptions& options, Probe&& probe) {
 
 /// A decoded token costs several of a prompt, since the weights are read for a few at a time. Blocks are
 /// copied within the machine's memory.
-CostHints costs_of(double token_seconds, uint64_t block_bytes) {
+CostHints costs_of(const TokenCost& token, uint64_t block_bytes) {
   constexpr double kCopyBytesPerSecond = 4e9;
   CostHints costs;
-  costs.prefill_token = std::max<Nanos>(1, static_cast<Nanos>(token_seconds * 1e9));
+  costs.prefill_token = std::max<Nanos>(1, static_cast<Nanos>(token.seconds * 1e9));
   costs.decode_token = 4 * costs.prefill_token;
   costs.swap_block =
       std::max<Nanos>(1, static_cast<Nanos>(static_cast<double>(block_bytes) / kCopyBytesPerSecond * 1e9));
@@ -213,7 +225,7 @@ void add_single_engine_options(CLI::App& command, EngineOptions& options) {
       "N")
       ->check(CLI::Range(1, INT32_MAX));
   add("--max-num-batched-tokens", options.max_num_batched_tokens,
-      "Tokens of one step; auto: what takes 0.4 s", "N")
+      "Tokens of one step; auto: what takes 0.35 s", "N")
       ->capture_default_str();
   add("--block-size", options.block_size, "Tokens of a K/V block: a multiple of 16", "N")
       ->capture_default_str()
@@ -338,15 +350,16 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   size_pool(options, shape, memory_given ? 0 : available_memory() / 2);
   SchedulerConfig& scheduler = config.scheduler;
   cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
-  double token_seconds = 0;
+  std::optional<TokenCost> cost;
   const auto probe = [&] {
-    token_seconds = probe_prefill(*model, *cache, scheduler.max_model_len);
-    return auto_budget(token_seconds);
+    cost = probe_prefill(*model, *cache, scheduler.max_model_len);
+    scheduler.context_cost = static_cast<uint32_t>(std::min(cost->context_part * 1e6, 1e6));
+    return cost->tokens_a_step();
   };
   scheduler.max_num_batched_tokens = pick_budget(options, probe);
   if (weighs_costs(options.policies)) {
-    if (token_seconds == 0) probe();
-    scheduler.costs = costs_of(token_seconds, shape.kv_block_bytes(scheduler.block_size));
+    if (!cost) cost = probe_prefill(*model, *cache, scheduler.max_model_len);
+    scheduler.costs = costs_of(*cost, shape.kv_block_bytes(scheduler.block_size));
   }
   if (scheduler.num_host_blocks > 0) {
     host_cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_host_blocks, scheduler.block_size);

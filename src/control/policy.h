@@ -16,8 +16,7 @@ class PrefixCache;
 enum class SchedulingKind : uint8_t { kFcfs, kSrpt, kSlo, kPriority, kFair, kLpm };
 /// Who gives way when there are no blocks left.
 enum class VictimKind : uint8_t { kLastAdmitted, kLowestPriority, kLeastProgress };
-/// What becomes of the victim's K/V: forgotten and computed again, moved to the host and back, or what is
-/// expected to be quicker.
+/// What becomes of the victim's K/V: computed again, moved to the host and back, or what should be quicker.
 enum class PreemptionKind : uint8_t { kRecompute, kSwap, kAuto };
 /// Whether sequences come in as others end, or only when all have ended (to compare with).
 enum class BatchingKind : uint8_t { kContinuous, kStatic };

@@ -197,13 +197,18 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
 /// short by the budget or by the blocks, so nobody came in after it. If there is no block for it, it waits
 /// for the decodes of this step (alone, it has room).
 void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
-  if (running_.empty() || running_.back()->planned > 0) return;
-  Sequence& seq = *running_.back();
-  const uint64_t room = seq.table.room(pool_, seq.computed);
-  if (room == 0) return;
-  const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq.remaining()}));
-  schedule(plan, seq, count, false);
-  budget -= count;
+  if (!running_.empty() && running_.back()->planned == 0) plan_chunk(plan, *running_.back(), budget);
+}
+
+void Scheduler::plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget) {
+  const uint64_t most = std::min<uint64_t>(seq.table.room(pool_, seq.computed), seq.remaining());
+  if (most == 0) return;
+  constexpr uint64_t kOne = 1'000'000;
+  const uint64_t price = kOne + uint64_t{seq.computed} * config_.context_cost;  // of each of its tokens
+  const uint64_t count = std::min(most, std::max(budget * kOne / price, (uint64_t{budget} + 3) / 4));
+  schedule(plan, seq, static_cast<uint32_t>(count), false);
+  budget =
+      count < most ? 0 : budget - static_cast<uint32_t>(std::min<uint64_t>(budget, count * price / kOne));
 }
 
 /// In the order of the policy; only forks that wait for their parent are passed over. A sequence comes in if
@@ -223,10 +228,7 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     for (size_t i = 0; i < index; ++i) ++waiting_[i]->passed;
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(index));
     admit(plan, *seq, cached_tokens);
-    const uint64_t room = seq->table.room(pool_, seq->computed);  // at least 1: alone it fits
-    const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, budget, seq->remaining()}));
-    schedule(plan, *seq, count, false);
-    budget -= count;
+    plan_chunk(plan, *seq, budget);  // at least 1: alone it fits
   }
 }
 

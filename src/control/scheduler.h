@@ -26,11 +26,14 @@ struct SchedulerConfig {
   std::vector<uint32_t> kv_windows = {0};
   uint32_t max_num_seqs = 64;             // slots
   uint32_t max_num_batched_tokens = 512;  // token budget of a step, >= max_num_seqs
+  /// What each token before it adds to the cost of a prompt's token, in millionths: behind a long context the
+  /// budget is for fewer tokens, down to a quarter.
+  uint32_t context_cost = 0;
   uint32_t max_model_len = 0;
   uint32_t max_waiting = 1024;  // beyond: kQueueFull
   /// Blocks that an admission leaves free, so that those running can grow before somebody must be preempted.
-  /// In hundredths of a percent of num_blocks (100 = 1 %), rounded up. May exceed the pool: then one sequence
-  /// runs at a time.
+  /// In 1/10,000 of num_blocks (100 = 1 %), rounded up. May exceed the pool: then one sequence runs at a
+  /// time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
   bool admit_eagerly = false;           // with a block for it; this and the next only to compare with
@@ -75,8 +78,7 @@ struct StepStats {
 };
 
 /// Decides what every step computes: continuous batching with chunked prefill under a token budget over a
-/// paged, prefix-cached block pool. Pure: no clock, no I/O, no thread; same inputs, same plans. Not
-/// thread-safe.
+/// paged, prefix-cached block pool. Pure: no clock, no I/O; same inputs, same plans. Not thread-safe.
 ///
 /// A sequence has `computed` and `total` tokens; each step lets `computed` chase `total`. Prefill, decode,
 /// recomputation after a preemption and prefix hits are the same case. Yu et al. 2022 (Orca), Kwon et al.
@@ -115,13 +117,11 @@ class Scheduler {
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result);
 
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
-  /// After the last commit; what is a state and no count (running, waiting, blocks) also after the last
-  /// abort.
+  /// After the last commit; of what is a state and no count (running, waiting, blocks) the last abort, too.
   const StepStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
 
-  /// Empty if every invariant of docs/control-plane.md holds, else the first that does not. O(blocks +
-  /// tokens).
+  /// Empty if every invariant of docs/control-plane.md holds, else the first broken. O(blocks + tokens).
   std::string check_invariants() const;
 
   /// Forgets all cached blocks that nobody holds.
@@ -134,6 +134,8 @@ class Scheduler {
   void plan_decodes(StepPlan& plan, uint32_t& budget);
   void plan_prefill(StepPlan& plan, uint32_t& budget);
   void plan_admissions(StepPlan& plan, uint32_t& budget);
+  /// So much of a prompt as the blocks and the budget allow.
+  void plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget);
 
   /// `count` tokens of it in this step; `ready`: its table is. REQUIRES: the pool has room for them.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count, bool ready);

@@ -15,6 +15,7 @@ void for_each_field(Config& c, const Field& field) {
   field("kv_windows", c.kv_windows);
   field("max_num_seqs", c.max_num_seqs);
   field("max_num_batched_tokens", c.max_num_batched_tokens);
+  field("context_cost", c.context_cost);
   field("max_model_len", c.max_model_len);
   field("max_waiting", c.max_waiting);
   field("watermark_bp", c.watermark_bp);

@@ -52,6 +52,7 @@ class NaiveModel {
     uint64_t overtakes = 0;   // admissions before one that arrived earlier and could have come in
     uint64_t preemptions = 0;
     uint64_t chosen_victims = 0;  // of these, of another than the last admitted would be
+    uint64_t short_chunks = 0;    // shorter because of what lies before them
     uint64_t protections = 0;     // sequences that were preempted 8 times
     uint64_t swapped_out = 0;     // blocks
     uint64_t swapped_in = 0;
@@ -124,6 +125,7 @@ class NaiveModel {
   // Parts of a plan.
   void plan_decodes(const StepPlan& plan);
   void plan_prefill(const StepPlan& plan);
+  void compute_chunk(Sequence& seq, const StepPlan& plan);
   void plan_admissions(const StepPlan& plan);
   Sequence* victim_for(const Sequence& needy, VictimKind kind);
   void preempt(Sequence& seq, const StepPlan& plan);

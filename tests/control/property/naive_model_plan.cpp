@@ -80,8 +80,26 @@ void NaiveModel::plan_decodes(const StepPlan& plan) {
 void NaiveModel::plan_prefill(const StepPlan& plan) {
   if (!error_.empty() || running_.empty() || running_.back()->planned) return;
   Sequence& seq = *running_.back();
-  const uint64_t tokens = std::min<uint64_t>({room(seq), budget_, seq.remaining()});
-  if (tokens > 0) compute(seq, tokens, plan);
+  compute_chunk(seq, plan);
+}
+
+/// The most tokens that the rule allows, by trying them all. What the budget cuts short leaves none of it.
+void NaiveModel::compute_chunk(Sequence& seq, const StepPlan& plan) {
+  const uint64_t wanted = std::min<uint64_t>(room(seq), seq.remaining());
+  const auto millionths = [&](uint64_t tokens) {
+    return tokens * 1'000'000 + tokens * seq.computed * config_.context_cost;
+  };
+  const auto allowed = [&](uint64_t tokens) {
+    return millionths(tokens) <= budget_ * 1'000'000 || tokens * 4 < budget_ + 4;
+  };
+  uint64_t tokens = 0;
+  while (tokens < wanted && allowed(tokens + 1)) ++tokens;
+  if (tokens == 0) return;
+  if (tokens < budget_ && tokens < wanted) ++counts_.short_chunks;
+  const uint64_t spent = std::min(budget_, millionths(tokens) / 1'000'000);
+  const uint64_t left = tokens < wanted ? 0 : budget_ - spent;
+  compute(seq, tokens, plan);
+  budget_ = left;
 }
 
 bool NaiveModel::writable(BlockId block) const {
@@ -225,7 +243,7 @@ void NaiveModel::plan_admissions(const StepPlan& plan) {
     if (!error_.empty()) return;
     // The first time that it comes in, its prompt is counted.
     if (first->preemptions == 0) tenants_.at(first->spec.tenant).served += first->prompt - first->computed;
-    compute(*first, std::min<uint64_t>({room(*first), budget_, first->remaining()}), plan);
+    compute_chunk(*first, plan);
   }
   batch_open_ = budget_ == 0 && running_.size() < config_.max_num_seqs && !waiting_.empty();
 }

@@ -97,6 +97,7 @@ class Author {
     made.num_blocks = crowded_ ? 20 + below(40) : 4 + below(one_in(2) ? 12 : 60);
     made.max_num_seqs = crowded_ ? 8 + below(16) : 1 + below(12);
     made.max_num_batched_tokens = made.max_num_seqs + below(one_in(2) ? 4 : 30);
+    made.context_cost = one_in(2) ? 0 : below(500'000);
     made.max_model_len = crowded_ ? 100 : 10 + below(100);
     made.max_waiting = one_in(8) ? 80 : 2 + below(30);
     made.watermark_bp = crowded_ ? 0 : one_in(8) ? 20000 : below(2) * below(1000);
@@ -226,6 +227,7 @@ std::string to_string(const SchedulerConfig& config) {
   }
   fields.add("max_num_seqs", config.max_num_seqs, usual.max_num_seqs);
   fields.add("max_num_batched_tokens", config.max_num_batched_tokens, usual.max_num_batched_tokens);
+  fields.add("context_cost", config.context_cost, usual.context_cost);
   fields.add("max_model_len", config.max_model_len, usual.max_model_len);
   fields.add("max_waiting", config.max_waiting, usual.max_waiting);
   fields.add("watermark_bp", config.watermark_bp, usual.watermark_bp);

@@ -79,6 +79,7 @@ std::vector<SchedulerConfig> simpler_configs(const SchedulerConfig& config) {
       .field(config_of, &SchedulerConfig::watermark_bp, 0)
       .field(config_of, &SchedulerConfig::max_num_seqs, 1)
       .field(config_of, &SchedulerConfig::max_num_batched_tokens, config.max_num_seqs)
+      .field(config_of, &SchedulerConfig::context_cost, 0)
       .field(config_of, &SchedulerConfig::max_model_len, 100)
       .field(config_of, &SchedulerConfig::max_waiting, 100)
       .field(config_of, &SchedulerConfig::block_size, 1)

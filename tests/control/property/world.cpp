@@ -293,6 +293,7 @@ void World::add_to(Coverage& sum) const {
   sum.model.overtakes += own.overtakes;
   sum.model.preemptions += own.preemptions;
   sum.model.chosen_victims += own.chosen_victims;
+  sum.model.short_chunks += own.short_chunks;
   sum.model.protections += own.protections;
   sum.model.swapped_out += own.swapped_out;
   sum.model.swapped_in += own.swapped_in;
