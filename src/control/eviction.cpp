@@ -257,8 +257,7 @@ class ArcEviction final : public RankedEviction {
 
 /// S3-FIFO (Yang et al. 2023): a small queue, a tenth of the blocks, that new ones must pass with two hits
 /// (or come back from the ghosts) to reach the main one; both first in, first out, but that each hit in the
-/// main queue buys another round, up to three. `rank` is the order of coming in, `uses` one more than the
-/// hits.
+/// main queue buys another round, up to three. `rank` is the order of coming in, `uses` the hits and 1.
 class S3FifoEviction final : public RankedEviction {
  public:
   using RankedEviction::RankedEviction;

@@ -207,8 +207,8 @@ void Scheduler::plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget) {
   const uint64_t price = kOne + uint64_t{seq.computed} * config_.context_cost;  // of each of its tokens
   const uint64_t count = std::min(most, std::max(budget * kOne / price, (uint64_t{budget} + 3) / 4));
   schedule(plan, seq, static_cast<uint32_t>(count), false);
-  budget =
-      count < most ? 0 : budget - static_cast<uint32_t>(std::min<uint64_t>(budget, count * price / kOne));
+  const uint64_t spent = std::min<uint64_t>(budget, count * price / kOne);
+  budget = count < most ? 0 : budget - static_cast<uint32_t>(spent);
 }
 
 /// In the order of the policy; only forks that wait for their parent are passed over. A sequence comes in if

@@ -32,8 +32,7 @@ struct SchedulerConfig {
   uint32_t max_model_len = 0;
   uint32_t max_waiting = 1024;  // beyond: kQueueFull
   /// Blocks that an admission leaves free, so that those running can grow before somebody must be preempted.
-  /// In 1/10,000 of num_blocks (100 = 1 %), rounded up. May exceed the pool: then one sequence runs at a
-  /// time.
+  /// In 1/10,000 of num_blocks, rounded up. May exceed the pool: then one sequence runs at a time.
   uint32_t watermark_bp = 100;
   bool enable_prefix_caching = true;
   bool admit_eagerly = false;           // with a block for it; this and the next only to compare with
@@ -117,7 +116,7 @@ class Scheduler {
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result);
 
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
-  /// After the last commit; of what is a state and no count (running, waiting, blocks) the last abort, too.
+  /// After the last commit; what is a state and no count (running, waiting, blocks) also after an abort.
   const StepStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
 
