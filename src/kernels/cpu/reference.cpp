@@ -77,22 +77,33 @@ int32_t int4_weight(const std::byte* panel, size_t k, size_t lane) {
   return (nibble - 8) * static_cast<int8_t>(group[lane]);
 }
 
-template <int32_t (*kWeight)(const std::byte* panel, size_t k, size_t lane)>
-void matmul_integers(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+/// Products of rows of integers with weights, product(panel, lane of it, row), times the scale of the row and
+/// perhaps that of the output.
+template <bool kOutputScales, class Product>
+void matmul_scaled(const MatmulArgs& args, size_t first_panel, size_t last_panel, const Product& product) {
   const auto* x = static_cast<const int8_t*>(args.x);
   for (size_t panel = first_panel; panel < last_panel; ++panel) {
     const std::byte* w = args.panels + panel * args.panel_bytes;
     const size_t first = panel * kPanelWidth;
     for (size_t row = 0; row < args.m; ++row) {
       for (size_t i = first; i < std::min(args.n, first + kPanelWidth); ++i) {
-        int32_t sum = 0;
-        for (size_t k = 0; k < args.k; ++k) sum += kWeight(w, k, i - first) * x[row * args.ldx + k];
         float& y = args.y[row * args.ldy + i];
-        y = static_cast<float>(sum) * args.x_scales[row] * args.w_scales[i];
+        y = product(w, i - first, x + row * args.ldx) * args.x_scales[row];
+        if constexpr (kOutputScales) y *= args.w_scales[i];
         if (args.bias != nullptr) y += args.bias[i];
       }
     }
   }
+}
+
+template <int32_t (*kWeight)(const std::byte* panel, size_t k, size_t lane)>
+void matmul_integers(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+  matmul_scaled<true>(args, first_panel, last_panel,
+                      [&](const std::byte* panel, size_t lane, const int8_t* x) {
+                        int32_t sum = 0;
+                        for (size_t k = 0; k < args.k; ++k) sum += kWeight(panel, k, lane) * x[k];
+                        return static_cast<float>(sum);
+                      });
 }
 
 /// The weights of ggml's blocks, panel by panel.
@@ -156,19 +167,10 @@ float block_product(const std::byte* panel, size_t lane, const int8_t* x, size_t
 
 template <WeightFormat kFormat>
 void matmul_blocks(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
-  const auto* x = static_cast<const int8_t*>(args.x);
-  for (size_t panel = first_panel; panel < last_panel; ++panel) {
-    const std::byte* w = args.panels + panel * args.panel_bytes;
-    const size_t first = panel * kPanelWidth;
-    for (size_t row = 0; row < args.m; ++row) {
-      for (size_t i = first; i < std::min(args.n, first + kPanelWidth); ++i) {
-        const float sum = block_product<kFormat>(w, i - first, x + row * args.ldx, args.k);
-        float& y = args.y[row * args.ldy + i];
-        y = sum * args.x_scales[row];
-        if (args.bias != nullptr) y += args.bias[i];
-      }
-    }
-  }
+  matmul_scaled<false>(args, first_panel, last_panel,
+                       [&](const std::byte* panel, size_t lane, const int8_t* x) {
+                         return block_product<kFormat>(panel, lane, x, args.k);
+                       });
 }
 
 /// Of K/V; the scales are in the block.
