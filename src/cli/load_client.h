@@ -52,9 +52,9 @@ struct StreamedAnswer {
   Nanos end = -1;     // the end of the answer, or when it was given up
   uint32_t tokens = 0;
   uint32_t prompt_tokens = 0;
-  bool has_usage = false;   // the server said how many tokens; else they are pieces of text
+  bool has_usage = false;   // the server said how many tokens; else they are such pieces
   bool done = false;        // "[DONE]" came
-  std::vector<Nanos> gaps;  // from a piece of text to the next
+  std::vector<Nanos> gaps;  // from one such piece to the next
 
   /// Takes the data of one event of a completion's or a chat completion's stream, which came at `now`.
   /// What it cannot be becomes the error, as does what the server says went wrong.

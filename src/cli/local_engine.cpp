@@ -351,7 +351,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   SchedulerConfig& scheduler = config.scheduler;
   cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
   std::optional<TokenCost> cost;
-  const auto probe = [&] {
+  const auto probe = [&] {  // a budget that is given is meant as it is, whatever the context
     cost = probe_prefill(*model, *cache, scheduler.max_model_len);
     scheduler.context_cost = static_cast<uint32_t>(std::min(cost->context_part * 1e6, 1e6));
     return cost->tokens_a_step();

@@ -47,7 +47,7 @@ struct AttentionParams {
 
 /// Causal attention of q [rows, num_heads * head_dim] (stride ldq) over the K/V already written, into
 /// out [rows, num_heads * head_dim] (stride ldo). Online softmax (Milakov and Gimelshein 2018; Dao et al.
-/// 2022) over tiles of 16 keys at fixed absolute positions, combined in ascending order, and so the spans of
+/// 2022) over stretches of 64 keys at fixed absolute positions, in ascending order, and so the spans of
 /// 1,024 keys that several threads share where there is nothing else to share (Dao et al. 2023,
 /// "Flash-Decoding"): a row's result does not depend on the batch, the chunking, the block size, the threads
 /// or where the blocks lie.

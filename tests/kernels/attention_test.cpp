@@ -210,7 +210,7 @@ std::vector<Shape> shapes() {
 
 class Attention : public testing::TestWithParam<IsaLevel> {};
 
-TEST_P(Attention, IsCloseToDouble) {
+TEST_P(Attention, IsNearTheExactResult) {
   for (const Shape& shape : shapes()) {
     const Sequence sequence(shape.head_dim, shape, 53);
     const std::span<const Sequence> one(&sequence, 1);
@@ -246,7 +246,7 @@ std::vector<Shape> long_shapes() {
 /// The levels above have the attention of AVX-512.
 bool has_its_own_attention(IsaLevel level) { return level <= IsaLevel::kAvx512; }
 
-TEST_P(Attention, LongContextsAreCloseToDouble) {
+TEST_P(Attention, LongContextsAreNearTheExactResult) {
   if (!has_its_own_attention(GetParam())) return;
   for (const Shape& shape : long_shapes()) {
     const Sequence sequence(shape.window, shape, 2300);

@@ -229,7 +229,7 @@ TEST_P(Blocks, TakeTheLargestIntegers) {
 /// Each group adds one or two rounded multiply-adds of exact numbers to what is at most the sum of
 /// magnitudes, those of integer and minimum apart, of which either is at most twice a row's largest weight
 /// here.
-TEST_P(Blocks, AreCloseToDouble) {
+TEST_P(Blocks, AreNearTheExactResult) {
   constexpr size_t kN = 33;
   constexpr size_t kM = 7;
   for (const WeightFormat format : kGgmlFormats) {

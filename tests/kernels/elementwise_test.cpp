@@ -104,7 +104,7 @@ TEST_P(Elementwise, SoftCapIsWithin6UlpOfDouble) {
 }
 
 /// Where gelu is all but 0, so is its error: exp(-2 u) errs by some ulp of u times u.
-TEST_P(Elementwise, GegluIsCloseToDouble) {
+TEST_P(Elementwise, GegluIsNearTheExactResult) {
   for (const size_t width : kWidths) {
     constexpr size_t kRows = 13;
     const std::vector<float> gate_up = random_floats(width, kRows * 2 * width, 6.0F);

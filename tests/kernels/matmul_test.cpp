@@ -72,7 +72,7 @@ void expect_close_to_double(const Problem& problem, const std::vector<float>& x,
   }
 }
 
-TEST_P(Matmul, IsCloseToDouble) {
+TEST_P(Matmul, IsNearTheExactResult) {
   for (const WeightFormat format : kFloatFormats) {
     for (const size_t n : {1, 15, 31, 32, 33, 64, 100}) {
       for (const size_t k : {1, 2, 7, 32, 101}) {
@@ -88,7 +88,7 @@ TEST_P(Matmul, IsCloseToDouble) {
   }
 }
 
-TEST_P(Matmul, IsCloseToDoubleWhereKIsCutIntoChunks) {
+TEST_P(Matmul, IsNearTheExactResultWhereKIsCutIntoChunks) {
   for (const WeightFormat format : kFloatFormats) {
     const Problem problem(context_, 70, 9001, format);
     const std::vector<float> x = random_floats(3, 30 * problem.k);

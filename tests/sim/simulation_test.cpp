@@ -318,7 +318,7 @@ TEST(Simulation, WhatCanNeverRunIsRefusedAndTheRestGoesOn) {
   EXPECT_EQ(simulate(full, workload).totals.refused, 4U);
 }
 
-TEST(Simulation, NothingToDoTakesNoTime) {
+TEST(Simulation, WithoutWorkNoTimePasses) {
   const Workload workload;
   Simulation simulation(small_pool(), workload);
   EXPECT_FALSE(simulation.step());
