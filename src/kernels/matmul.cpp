@@ -19,10 +19,7 @@ struct Activations {
   const float* scales = nullptr;
 };
 
-// Rows whose distance is a multiple of the L1 cache's way size compete for the same lines of it.
-constexpr size_t kAliasingBytes = 1024;
-constexpr size_t kManyRows = 4;
-constexpr size_t kShiftBytes = 64;
+constexpr size_t kShiftBytes = 64;  // else rows might compete for the same lines of the L1 cache
 constexpr size_t kLine = 64;
 constexpr size_t kPart = 256;  // elements at a time, where they are converted on the way to a tile
 
@@ -36,6 +33,13 @@ constexpr size_t element_bytes(RowForm form) {
 
 size_t rounded_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
+/// Where the rows of x lie.
+struct Source {
+  const float* x;
+  size_t ldx;
+  size_t m;
+};
+
 /// What a kernel takes for a row of x.
 struct RowShape {
   RowForm form;
@@ -43,83 +47,127 @@ struct RowShape {
   size_t padded_k;
   size_t group = 0;    // inputs that a sum is of, if there are any behind the row
   int32_t factor = 0;  // times which the sums are taken
+  size_t tiles = 0;    // in which the rows lie interleaved; 0: they do not
 
-  RowShape(RowForm row_form, WeightFormat format, size_t inputs)
-      : form(row_form), k(inputs), padded_k(cpu::padded_k(format, inputs)) {
+  RowShape(const cpu::MatmulKernel& kernel, WeightFormat format, size_t inputs, size_t m)
+      : form(kernel.rows), k(inputs), padded_k(cpu::padded_k(format, inputs)) {
+    if (kernel.row_tiles != nullptr && m > 1) tiles = kernel.row_tiles(m);
     if (form != RowForm::kInt8Sums) return;
     const cpu::BlockLayout layout = cpu::block_layout(format);
     group = layout.group;
     factor = layout.zero == 0 ? 1 : -layout.zero;
   }
-  /// From a row to the next, or that a row takes in its tile.
+  /// Of consecutive inputs that stay together where rows are interleaved.
+  size_t step() const {
+    if (is_quantized(form)) return 4;
+    return form == RowForm::kF32 ? 1 : 2;
+  }
+  /// From a row to the next where they lie one after another, or what one takes of its tile.
   size_t bytes() const {
     const size_t sums = group == 0 ? 0 : padded_k / group * sizeof(int32_t);
-    return padded_k * element_bytes(form) + sums + (is_tiled(form) ? 0 : kShiftBytes);
+    return padded_k * element_bytes(form) + sums + (is_tiled(form) || tiles > 0 ? 0 : kShiftBytes);
   }
+  /// The kernel takes x itself.
+  bool is_source() const { return form == RowForm::kF32 && tiles == 0; }
+  /// Rows are quantized whole before they are interleaved.
+  size_t line_bytes() const { return tiles > 0 && is_quantized(form) ? padded_k : 0; }
 };
 
 /// Makes the rows of x what a kernel takes, in the context's scratch memory.
 class RowMaker {
  public:
-  RowMaker(const cpu::KernelTable& kernels, const RowShape& shape, const float* x, size_t ldx, size_t m,
-           std::byte* to, float* scales)
+  /// `lines` [m][line_bytes()].
+  RowMaker(const cpu::KernelTable& kernels, const RowShape& shape, const Source& source, std::byte* to,
+           std::byte* lines, float* scales)
       : kernels_(kernels),
         shape_(shape),
         form_(shape.form),
-        x_(x),
-        ldx_(ldx),
-        m_(m),
+        source_(source),
         k_(shape.k),
         padded_k_(shape.padded_k),
         to_(to),
+        lines_(lines),
         scales_(scales) {}
 
+  /// Where rows are not interleaved.
   void make(size_t row) const {
-    const size_t bytes = padded_k_ * element_bytes(form_);
-    const float* from = x_ + row * ldx_;
-    if (!is_tiled(form_)) {
-      std::byte* to = to_ + row * shape_.bytes();
-      fill(row, from, to);
-      std::memset(to + k_ * element_bytes(form_), 0, bytes - k_ * element_bytes(form_));
-      if (form_ == RowForm::kInt8Sums) add_sums(to);
-      return;
-    }
-    const size_t tile = row / cpu::kTileRows;
-    const size_t rows = std::min(cpu::kTileRows, m_ - tile * cpu::kTileRows);
-    std::byte* to = to_ + tile * cpu::kTileRows * bytes + row % cpu::kTileRows * cpu::kTileRowBytes;
-    const size_t stride = rows * cpu::kTileRowBytes;
-    if (form_ == RowForm::kBF16Tiles) {
-      scatter_bf16(from, to, stride);
-    } else {
-      scatter_int8(row, from, to, stride);
+    if (is_tiled(form_)) return scatter(row);
+    std::byte* to = to_ + row * shape_.bytes();
+    fill(row, to);
+    if (form_ == RowForm::kInt8Sums) add_sums(to);
+  }
+
+  // Where they are: first the lines, if they have bytes, then the stretches, kPart inputs of a tile each.
+  void make_line(size_t row) const { fill(row, lines_ + row * shape_.line_bytes()); }
+  size_t num_stretches() const { return shape_.tiles * stretches_of_row(); }
+  void interleave(size_t stretch) const {
+    const size_t tile = stretch / stretches_of_row();
+    const size_t k0 = stretch % stretches_of_row() * kPart;
+    const size_t first = cpu::first_row(tile, shape_.tiles, source_.m);
+    const size_t rows = cpu::first_row(tile + 1, shape_.tiles, source_.m) - first;
+    const size_t unit = shape_.step() * element_bytes(form_);
+    const size_t count = std::min(kPart, padded_k_ - k0);
+    std::byte* to = to_ + first * shape_.bytes() + k0 * element_bytes(form_) * rows;
+    alignas(kLine) std::byte part[kPart * sizeof(float)];
+    for (size_t i = 0; i < rows; ++i) {
+      const std::byte* from = line_bytes_at(first + i, k0, count, part);
+      if (unit == sizeof(uint64_t)) {
+        spread<uint64_t>(from, count / shape_.step(), to + i * unit, rows);
+      } else {
+        spread<uint32_t>(from, count / shape_.step(), to + i * unit, rows);
+      }
     }
   }
 
  private:
-  void fill(size_t row, const float* from, std::byte* to) const {
-    switch (form_) {
-      case RowForm::kF32:
-        std::memcpy(to, from, k_ * sizeof(float));
-        return;
-      case RowForm::kRounded:
-        round(from, reinterpret_cast<float*>(to));
-        return;
-      case RowForm::kBF16:
-        kernels_.from_f32[cpu::float_index(DType::kBF16)](from, to, k_);
-        return;
-      default:
-        scales_[row] = kernels_.quantize(from, reinterpret_cast<int8_t*>(to), k_);
-        if (form_ != RowForm::kUint8) return;
-        for (size_t k = 0; k < k_; ++k) to[k] ^= std::byte{0x80};
+  size_t stretches_of_row() const { return (padded_k_ + kPart - 1) / kPart; }
+
+  template <class Unit>
+  static void spread(const std::byte* from, size_t count, std::byte* to, size_t stride) {
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(to + i * stride * sizeof(Unit), from + i * sizeof(Unit), sizeof(Unit));
     }
   }
 
-  void round(const float* from, float* to) const {
+  /// `count` inputs of a row from k0 on, in its form; maybe in `part`.
+  const std::byte* line_bytes_at(size_t row, size_t k0, size_t count, std::byte* part) const {
+    if (shape_.line_bytes() > 0) return lines_ + row * shape_.line_bytes() + k0;
+    const float* from = source_.x + row * source_.ldx + k0;
+    const size_t known = std::min(count, k_ - k0);
+    if (form_ == RowForm::kF32) return reinterpret_cast<const std::byte*>(from);
+    if (form_ == RowForm::kBF16) {
+      kernels_.from_f32[cpu::float_index(DType::kBF16)](from, part, known);
+    } else {
+      round(from, reinterpret_cast<float*>(part), known);
+    }
+    std::memset(part + known * element_bytes(form_), 0, (count - known) * element_bytes(form_));
+    return part;
+  }
+
+  /// A row, padded with zeros.
+  void fill(size_t row, std::byte* to) const {
+    const float* from = source_.x + row * source_.ldx;
+    switch (form_) {
+      case RowForm::kRounded:
+        round(from, reinterpret_cast<float*>(to), k_);
+        break;
+      case RowForm::kBF16:
+        kernels_.from_f32[cpu::float_index(DType::kBF16)](from, to, k_);
+        break;
+      default:
+        scales_[row] = kernels_.quantize(from, reinterpret_cast<int8_t*>(to), k_);
+        if (form_ != RowForm::kUint8) break;
+        for (size_t k = 0; k < k_; ++k) to[k] ^= std::byte{0x80};
+    }
+    std::memset(to + k_ * element_bytes(form_), 0, (padded_k_ - k_) * element_bytes(form_));
+  }
+
+  void round(const float* from, float* to, size_t count) const {
     uint16_t part[kPart];
-    for (size_t k0 = 0; k0 < k_; k0 += kPart) {
-      const size_t count = std::min(kPart, k_ - k0);
-      kernels_.from_f32[cpu::float_index(DType::kBF16)](from + k0, part, count);
-      kernels_.to_f32[cpu::float_index(DType::kBF16)](part, to + k0, count);
+    for (size_t k0 = 0; k0 < count; k0 += kPart) {
+      const size_t some = std::min(kPart, count - k0);
+      kernels_.from_f32[cpu::float_index(DType::kBF16)](from + k0, part, some);
+      kernels_.to_f32[cpu::float_index(DType::kBF16)](part, to + k0, some);
     }
   }
 
@@ -130,6 +178,21 @@ class RowMaker {
       int32_t sum = 0;
       for (size_t i = 0; i < shape_.group; ++i) sum += integers[k + i];
       *sums++ = sum * shape_.factor;
+    }
+  }
+
+  /// A row into its tile of 16.
+  void scatter(size_t row) const {
+    const size_t tile = row / cpu::kTileRows;
+    const size_t rows = std::min(cpu::kTileRows, source_.m - tile * cpu::kTileRows);
+    std::byte* to = to_ + tile * cpu::kTileRows * padded_k_ * element_bytes(form_) +
+                    row % cpu::kTileRows * cpu::kTileRowBytes;
+    const float* from = source_.x + row * source_.ldx;
+    const size_t stride = rows * cpu::kTileRowBytes;
+    if (form_ == RowForm::kBF16Tiles) {
+      scatter_bf16(from, to, stride);
+    } else {
+      scatter_int8(row, from, to, stride);
     }
   }
 
@@ -159,36 +222,32 @@ class RowMaker {
   const cpu::KernelTable& kernels_;
   const RowShape& shape_;
   RowForm form_;
-  const float* x_;
-  size_t ldx_;
-  size_t m_;
+  Source source_;
   size_t k_;
   size_t padded_k_;
   std::byte* to_;
+  std::byte* lines_;
   float* scales_;
 };
 
-/// Whether a kernel takes the rows as they are.
-bool as_they_are(RowForm form, size_t ldx, size_t m) {
-  return form == RowForm::kF32 && (m <= kManyRows || ldx * sizeof(float) % kAliasingBytes != 0);
-}
-
-/// What a matmul needs of the scratch memory: the rows' scales, the rows, room for each thread.
+/// What a matmul needs of the scratch memory: the rows' scales, the rows, their lines, room for each thread.
 struct Scratch {
-  Scratch(KernelContext& context, const RowShape& shape, size_t ldx, size_t m, size_t thread_bytes)
+  Scratch(KernelContext& context, const RowShape& shape, size_t m, size_t thread_bytes)
       : thread_bytes_(thread_bytes) {
     const size_t scale_bytes = is_quantized(shape.form) ? rounded_up(m * sizeof(float), kLine) : 0;
-    const size_t rows_made = as_they_are(shape.form, ldx, m) ? 0 : m;
-    const size_t row_bytes = rounded_up(rows_made * shape.bytes(), kLine);
-    context.scratch.reserve(scale_bytes + row_bytes + context.pool.num_threads() * thread_bytes);
+    const size_t row_bytes = shape.is_source() ? 0 : rounded_up(m * shape.bytes(), kLine);
+    const size_t line_bytes = m * shape.line_bytes();
+    context.scratch.reserve(scale_bytes + row_bytes + line_bytes + context.pool.num_threads() * thread_bytes);
     scales = context.scratch.as<float>();
     rows = context.scratch.data() + scale_bytes;
-    threads_ = rows + row_bytes;
+    lines = rows + row_bytes;
+    threads_ = lines + line_bytes;
   }
   std::byte* of_thread(uint32_t thread) const { return threads_ + thread * thread_bytes_; }
 
   float* scales;
   std::byte* rows;
+  std::byte* lines;
 
  private:
   std::byte* threads_;
@@ -197,13 +256,22 @@ struct Scratch {
 
 /// The rows in their form.
 Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, const RowShape& shape,
-                    const Scratch& scratch, const float* x, size_t ldx, size_t m) {
-  if (as_they_are(shape.form, ldx, m)) return {x, ldx};
-  const RowMaker maker(kernels, shape, x, ldx, m, scratch.rows, scratch.scales);
-  const size_t grain = cpu::balanced_grain(context.pool, m, 16384 / (shape.k + 1) + 1);
-  context.pool.parallel_for(m, grain, [&](size_t begin, size_t end, uint32_t) {
-    for (size_t row = begin; row < end; ++row) maker.make(row);
-  });
+                    const Scratch& scratch, const Source& source) {
+  if (shape.is_source()) return {source.x, source.ldx};
+  const RowMaker maker(kernels, shape, source, scratch.rows, scratch.lines, scratch.scales);
+  const auto for_all = [&](size_t count, size_t elements, auto&& make) {
+    const size_t grain = cpu::balanced_grain(context.pool, count, 16384 / (elements + 1) + 1);
+    context.pool.parallel_for(count, grain, [&](size_t begin, size_t end, uint32_t) {
+      for (size_t i = begin; i < end; ++i) make(i);
+    });
+  };
+  if (shape.tiles == 0) {
+    for_all(source.m, shape.k, [&](size_t row) { maker.make(row); });
+  } else {
+    if (shape.line_bytes() > 0) for_all(source.m, shape.k, [&](size_t row) { maker.make_line(row); });
+    for_all(maker.num_stretches(), kPart * (source.m / shape.tiles),
+            [&](size_t stretch) { maker.interleave(stretch); });
+  }
   return {scratch.rows, shape.bytes() / element_bytes(shape.form), scratch.scales};
 }
 
@@ -214,9 +282,9 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
   if (m == 0 || weights.n() == 0) return;
   const cpu::KernelTable& kernels = cpu::table(context.isa);
   const cpu::MatmulKernel& kernel = kernels.matmul[static_cast<size_t>(weights.format())];
-  const RowShape shape(kernel.rows, weights.format(), weights.k());
-  const Scratch scratch(context, shape, ldx, m, cpu::scratch_bytes(weights.format(), m, shape.padded_k));
-  const Activations activations = prepare(context, kernels, shape, scratch, x, ldx, m);
+  const RowShape shape(kernel, weights.format(), weights.k(), m);
+  const Scratch scratch(context, shape, m, cpu::scratch_bytes(weights.format(), m, shape.padded_k));
+  const Activations activations = prepare(context, kernels, shape, scratch, {x, ldx, m});
   const cpu::MatmulArgs args = {.panels = weights.data(),
                                 .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),
                                 .n = weights.n(),

@@ -92,8 +92,9 @@ constexpr size_t panel_bytes(WeightFormat format, size_t k) {
   }
 }
 
-/// The form in which a matmul takes the rows of x. "Rows": one after another, ldx elements apart. "Tiles": of
-/// 16 rows (the last one of those left), [tile][K / step][rows of the tile][64 bytes].
+/// The form in which a matmul takes the rows of x. "Rows": one after another, ldx elements apart, or
+/// interleaved, see MatmulKernel. "Tiles": of 16 rows (the last one of those left),
+/// [tile][K / step][rows of the tile][64 bytes].
 enum class RowForm : uint8_t {
   kF32,      // rows
   kRounded,  // rows of f32, rounded to bf16
@@ -116,7 +117,7 @@ struct MatmulArgs {
   size_t n = 0;
   size_t k = 0;             // padded
   const void* x = nullptr;  // [m, k] in the form that the level asks for
-  size_t ldx = 0;           // elements; of no meaning in tiles
+  size_t ldx = 0;           // elements; of no meaning in tiles of 16
   size_t m = 0;
   float* y = nullptr;
   size_t ldy = 0;
@@ -139,19 +140,27 @@ constexpr size_t block_rows(size_t m, size_t k) {
   return (m + blocks - 1) / blocks;  // all of nearly the same height
 }
 
-/// What a thread needs of MatmulArgs::scratch: int4 two panels as int8, ggml's the sums of a panel's outputs
+/// What a thread needs of MatmulArgs::scratch: int4 a panel as int8, ggml's the sums of a panel's outputs
 /// and a stretch of it expanded.
 constexpr size_t scratch_bytes(WeightFormat format, size_t m, size_t k) {
-  if (format == WeightFormat::kInt4) return 2 * padded_k(format, k) * kPanelWidth;
+  if (format == WeightFormat::kInt4) return padded_k(format, k) * kPanelWidth;
   if (!is_ggml(format)) return 0;
   return block_rows(m, k) * kPanelWidth * sizeof(float) + kBlockChunk / kBlockInputs * kExpandedBytes;
 }
 
 using MatmulPieces = void (*)(const MatmulArgs& args, size_t first_panel, size_t last_panel);
 
+/// Which of m rows go into tile `index` of `tiles`, all of nearly the same height: from this one on, up to
+/// the next one's.
+constexpr size_t first_row(size_t index, size_t tiles, size_t m) { return index * m / tiles; }
+
 struct MatmulKernel {
   MatmulPieces run;
   RowForm rows;
+  /// Into how many tiles (see first_row) m rows go. Those of a tile lie interleaved, so that it reads one
+  /// stream: [K / step][rows of the tile][step], ldx elements a row in all; a step is 8 bytes of kRounded, 4
+  /// of the others. Null: one row after another.
+  size_t (*row_tiles)(size_t m) = nullptr;
 };
 
 /// Attention of consecutive tokens of one sequence for the query heads of one K/V head. The cache is as

@@ -1,5 +1,6 @@
 #include "kernels/cpu/x86/attention_kernels.h"
 #include "kernels/cpu/x86/elementwise_kernels.h"
+#include "kernels/cpu/x86/int4_kernels.h"
 #include "kernels/cpu/x86/matmul_kernels.h"
 #include "kernels/cpu/x86/moe_kernels.h"
 #include "kernels/cpu/x86/tables.h"
@@ -10,11 +11,11 @@ namespace quire::cpu::avx512 {
 extern const KernelTable kTable = {
     .to_f32 = {to_f32<Vec, F32, F32>, to_f32<Vec, F32, F16>, to_f32<Vec, F32, Bf16>},
     .from_f32 = {from_f32<Vec, F32, F32>, from_f32<Vec, F32, F16>, from_f32<Vec, F32, Bf16>},
-    .matmul = {{matmul<PlainKernel<Vec, F32>>, RowForm::kF32},
-               {matmul<PlainKernel<Vec, F16>>, RowForm::kF32},
-               {matmul<WidenedKernel<Vec, Bf16Pairs>>, RowForm::kRounded},
-               {matmul<IntegerKernel<SignedDot>>, RowForm::kInt8},
-               {matmul_int4<IntegerKernel<SignedDot>, Int4>, RowForm::kInt8}},
+    .matmul = {matmul_kernel<PlainKernel<Vec, F32>>(RowForm::kF32),
+               matmul_kernel<PlainKernel<Vec, F16>>(RowForm::kF32),
+               matmul_kernel<WidenedKernel<Vec, Bf16Pairs>>(RowForm::kRounded),
+               matmul_kernel<IntegerKernel<SignedDot>>(RowForm::kInt8),
+               int4_kernel<IntegerKernel<SignedDot>, Int4>(RowForm::kInt8)},
     .quantize = quantize<Vec>,
     .attention = {attention<Vec, F32>, attention<Vec, F16>, attention<Vec, Bf16>, attention<Vec, I8>},
     .merge_spans = merge_spans<Vec>,

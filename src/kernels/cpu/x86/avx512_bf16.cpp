@@ -33,6 +33,6 @@ struct DotKernel {
 
 }  // namespace
 
-extern const MatmulKernel kBf16 = {matmul<DotKernel>, RowForm::kBF16};
+extern const MatmulKernel kBf16 = matmul_kernel<DotKernel>(RowForm::kBF16);
 
 }  // namespace quire::cpu::avx512_bf16

@@ -1,3 +1,4 @@
+#include "kernels/cpu/x86/int4_kernels.h"
 #include "kernels/cpu/x86/matmul_kernels.h"
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
@@ -21,7 +22,7 @@ struct Int4 : avx512::Int4 {};
 
 }  // namespace
 
-extern const MatmulKernel kInt8 = {matmul<IntegerKernel<ShiftedDot>>, RowForm::kUint8};
-extern const MatmulKernel kInt4 = {matmul_int4<IntegerKernel<ShiftedDot>, Int4>, RowForm::kUint8};
+extern const MatmulKernel kInt8 = matmul_kernel<IntegerKernel<ShiftedDot>>(RowForm::kUint8);
+extern const MatmulKernel kInt4 = int4_kernel<IntegerKernel<ShiftedDot>, Int4>(RowForm::kUint8);
 
 }  // namespace quire::cpu::avx512_vnni

@@ -8,7 +8,9 @@
 
 // Matmul over packed panels: register tiles of rows x vectors of outputs, K in sequence for every lane.
 // Where K is cut into chunks the accumulators wait in y, exactly; so neither the tile's shape nor the chunk
-// shows in a result.
+// shows in a result. While several tiles of rows pass a chunk of weights, which lies in L2 from the first on,
+// each fetches a part of the next chunk, so that memory is read during all of them (Goto and van de Geijn
+// 2008 keep operands so; the rows interleaved are their packed A).
 //
 // A `Kernel` says how one step along K is taken:
 //   Vec, kLanes         the results, f32
@@ -23,7 +25,7 @@
 namespace quire::cpu {
 
 inline constexpr size_t kPrefetchBytes = 2048;
-// Of a panel group: with the activations of a tile it stays in L2 while the row tiles pass.
+// Of a panel: with the activations of a tile and the next chunk it stays in L2 while the tiles of rows pass.
 inline constexpr size_t kChunkBytes = 256 * 1024;
 
 /// One chunk of K of one tile.
@@ -31,8 +33,9 @@ template <class Kernel>
 struct TileArgs {
   const typename Kernel::Element* w;  // the tile's first vector at the chunk's first step
   size_t panel_elements;              // from a panel to the next
-  const typename Kernel::X* x;
-  size_t ldx;
+  const typename Kernel::X* x;        // its rows interleaved, see MatmulKernel
+  const char* ahead;                  // what to fetch into the caches meanwhile ...
+  size_t ahead_step;                  // ... and how far that goes on with a step, in bytes
   size_t steps;
   float* y;
   size_t ldy;
@@ -117,55 +120,13 @@ struct IntegerKernel {
   }
 };
 
-/// kRows rows x kVectors vectors of outputs, held in registers for the length of the chunk.
+/// What a tile has come to, into y: the results, or the accumulators where K goes on.
 template <class Kernel, size_t kRows, size_t kVectors>
-void matmul_tile(const TileArgs<Kernel>& args) {
+inline __attribute__((always_inline)) void store_tile(const TileArgs<Kernel>& args,
+                                                      const typename Kernel::Sum (&sums)[kRows][kVectors]) {
   using V = typename Kernel::Vec;
   using Sum = typename Kernel::Sum;
   constexpr size_t kLanes = Kernel::kLanes;
-  constexpr size_t kVectorElements = kLanes * Kernel::kStepK;
-  constexpr size_t kStepElements = kPanelWidth * Kernel::kStepK;
-  constexpr size_t kPanelVectors = kPanelWidth / kLanes;
-  constexpr size_t kVectorBytes = kVectorElements * sizeof(typename Kernel::Element);
-
-  Sum sums[kRows][kVectors];
-  QUIRE_UNROLL
-  for (size_t i = 0; i < kRows; ++i) {
-    QUIRE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
-      sums[i][j] = Sum::zero();
-      if (!args.resume || j * kLanes >= args.columns) continue;
-      const float* y = args.y + i * args.ldy + j * kLanes;
-      sums[i][j] = args.columns >= (j + 1) * kLanes ? Sum::load(y) : Sum::load(y, args.columns - j * kLanes);
-    }
-  }
-
-  const typename Kernel::Element* w = args.w;
-  const typename Kernel::X* x = args.x;
-  for (size_t step = 0; step < args.steps; ++step, w += kStepElements, x += Kernel::kStepK) {
-    QUIRE_UNROLL
-    for (size_t part = 0; part < Kernel::kParts; ++part) {
-      decltype(Kernel::load(w, part)) weights[kVectors];
-      QUIRE_UNROLL
-      for (size_t j = 0; j < kVectors; ++j) {
-        const typename Kernel::Element* from =
-            w + (j / kPanelVectors) * args.panel_elements + (j % kPanelVectors) * kVectorElements;
-        weights[j] = Kernel::load(from, part);
-        if (part == 0 && j * kVectorBytes % 64 == 0) {
-          __builtin_prefetch(reinterpret_cast<const char*>(from) + kPrefetchBytes);
-        }
-      }
-      QUIRE_UNROLL
-      for (size_t i = 0; i < kRows; ++i) {
-        const auto factor = Kernel::broadcast(x + i * args.ldx, part);
-        QUIRE_UNROLL
-        for (size_t j = 0; j < kVectors; ++j) {
-          sums[i][j] = Kernel::multiply_add(sums[i][j], weights[j], factor);
-        }
-      }
-    }
-  }
-
   QUIRE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) {
     if (j * kLanes >= args.columns) break;
@@ -194,6 +155,61 @@ void matmul_tile(const TileArgs<Kernel>& args) {
       }
     }
   }
+}
+
+/// kRows rows x kVectors vectors of outputs, held in registers for the length of the chunk.
+template <class Kernel, size_t kRows, size_t kVectors>
+void matmul_tile(const TileArgs<Kernel>& args) {
+  using Sum = typename Kernel::Sum;
+  constexpr size_t kLanes = Kernel::kLanes;
+  constexpr size_t kVectorElements = kLanes * Kernel::kStepK;
+  constexpr size_t kStepElements = kPanelWidth * Kernel::kStepK;
+  constexpr size_t kPanelVectors = kPanelWidth / kLanes;
+  constexpr size_t kVectorBytes = kVectorElements * sizeof(typename Kernel::Element);
+
+  Sum sums[kRows][kVectors];
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kVectors; ++j) {
+      sums[i][j] = Sum::zero();
+      if (!args.resume || j * kLanes >= args.columns) continue;
+      const float* y = args.y + i * args.ldy + j * kLanes;
+      sums[i][j] = args.columns >= (j + 1) * kLanes ? Sum::load(y) : Sum::load(y, args.columns - j * kLanes);
+    }
+  }
+
+  const typename Kernel::Element* w = args.w;
+  const typename Kernel::X* x = args.x;
+  const char* ahead = args.ahead;
+  for (size_t step = 0; step < args.steps; ++step) {
+    QUIRE_UNROLL
+    for (size_t part = 0; part < Kernel::kParts; ++part) {
+      decltype(Kernel::load(w, part)) weights[kVectors];
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kVectors; ++j) {
+        const size_t shift =
+            (j / kPanelVectors) * args.panel_elements + (j % kPanelVectors) * kVectorElements;
+        weights[j] = Kernel::load(w + shift, part);
+        if (part == 0 && j * kVectorBytes % 64 == 0) {
+          __builtin_prefetch(ahead + shift * sizeof(typename Kernel::Element));
+        }
+      }
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        const auto factor = Kernel::broadcast(x + i * Kernel::kStepK, part);
+        QUIRE_UNROLL
+        for (size_t j = 0; j < kVectors; ++j) {
+          sums[i][j] = Kernel::multiply_add(sums[i][j], weights[j], factor);
+        }
+      }
+    }
+    w += kStepElements;
+    x += kRows * Kernel::kStepK;
+    ahead += args.ahead_step;
+  }
+
+  store_tile<Kernel, kRows, kVectors>(args, sums);
 }
 
 /// The tiles of a kernel by width and rows. Width 0 is two panels side by side (for few rows: more weights in
@@ -229,6 +245,10 @@ struct Tiles {
     while (width + 1 < kWidths && max_rows(width) < m) ++width;
     return width;
   }
+  static constexpr size_t row_tiles(size_t m) {
+    const size_t most = max_rows(width_for(m));
+    return (m + most - 1) / most;
+  }
 };
 
 /// A stretch of K, weights for it, and where it stands in the sum.
@@ -239,120 +259,112 @@ struct Chunk {
   size_t step;
   size_t count;
   bool last;
+  const char* next = nullptr;  // where what the next chunk is read from begins ...
+  size_t next_bytes = 0;       // ... and how much that is
 };
 
-/// All rows of x against one stretch of K of the vectors of one tile's width.
+/// A tile of rows against one stretch of K of the vectors of one tile's width.
 template <class Kernel>
-void matmul_chunk(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t width, size_t column,
-                  const Chunk<Kernel>& chunk) {
-  const size_t max_rows = Tiles<Kernel>::max_rows(width);
-  const size_t row_tiles = (args.m + max_rows - 1) / max_rows;
-  for (size_t tile = 0; tile < row_tiles; ++tile) {  // of nearly the same height
-    const size_t row = tile * args.m / row_tiles;
-    const size_t rows = (tile + 1) * args.m / row_tiles - row;
-    tiles.by_rows[width][rows](
-        {.w = chunk.w,
-         .panel_elements = chunk.panel_elements,
-         .x = static_cast<const typename Kernel::X*>(args.x) + row * args.ldx + chunk.step * Kernel::kStepK,
-         .ldx = args.ldx,
-         .steps = chunk.count,
-         .y = args.y + row * args.ldy + column,
-         .ldy = args.ldy,
-         .columns = args.n - column,
-         .resume = chunk.step != 0,
-         .last = chunk.last,
-         .bias = args.bias != nullptr ? args.bias + column : nullptr,
-         .x_scales = args.x_scales + row,
-         .w_scales = args.w_scales + column,
-         .offsets = args.offsets + column});
+void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t width, size_t column,
+                   size_t tile, const Chunk<Kernel>& chunk) {
+  constexpr size_t kStepBytes = kPanelWidth * Kernel::kStepK * sizeof(typename Kernel::Element);
+  const size_t row_tiles = Tiles<Kernel>::row_tiles(args.m);
+  const size_t row = first_row(tile, row_tiles, args.m);
+  const size_t rows = first_row(tile + 1, row_tiles, args.m) - row;
+  const bool alone = row_tiles == 1 || chunk.count == 0;
+  tiles.by_rows[width][rows]({.w = chunk.w,
+                              .panel_elements = chunk.panel_elements,
+                              .x = static_cast<const typename Kernel::X*>(args.x) + row * args.ldx +
+                                   chunk.step * Kernel::kStepK * rows,
+                              .ahead = alone ? reinterpret_cast<const char*>(chunk.w) + kPrefetchBytes
+                                             : chunk.next + tile * chunk.next_bytes / row_tiles,
+                              .ahead_step = alone ? kStepBytes : chunk.next_bytes / (chunk.count * row_tiles),
+                              .steps = chunk.count,
+                              .y = args.y + row * args.ldy + column,
+                              .ldy = args.ldy,
+                              .columns = args.n - column,
+                              .resume = chunk.step != 0,
+                              .last = chunk.last,
+                              .bias = args.bias != nullptr ? args.bias + column : nullptr,
+                              .x_scales = args.x_scales + row,
+                              .w_scales = args.w_scales + column,
+                              .offsets = args.offsets + column});
+}
+
+/// A panel of K / kStepK steps, from `step` on, and the column in it.
+template <class Kernel>
+const typename Kernel::Element* panel_at(const MatmulArgs& args, size_t column, size_t step) {
+  const auto* panel = reinterpret_cast<const typename Kernel::Element*>(args.panels + column / kPanelWidth *
+                                                                                          args.panel_bytes);
+  return panel + (step * kPanelWidth + column % kPanelWidth) * Kernel::kStepK;
+}
+
+/// One tile of rows, all of K at once.
+template <class Kernel>
+void matmul_few_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t first_panel,
+                     size_t last_panel) {
+  using T = Tiles<Kernel>;
+  const size_t widest = T::width_for(args.m);
+  const size_t end = last_panel * kPanelWidth;
+  const size_t steps = args.k / Kernel::kStepK;
+  size_t column = first_panel * kPanelWidth;
+  while (column < end && column < args.n) {
+    const bool fits = column + T::vectors(widest) * Kernel::kLanes <= end;
+    const size_t width = fits ? widest : 1;  // two panels are asked for where one is left
+    multiply_tile<Kernel>(args, tiles, width, column, 0,
+                          {.w = panel_at<Kernel>(args, column, 0),
+                           .panel_elements = args.panel_bytes / sizeof(typename Kernel::Element),
+                           .step = 0,
+                           .count = steps,
+                           .last = true});
+    column += T::vectors(width) * Kernel::kLanes;
   }
 }
 
-/// Calls visit(width, column) for tiles that cover the panels.
-template <class Kernel, class Visit>
-inline __attribute__((always_inline)) void for_columns(const MatmulArgs& args, size_t first_panel,
-                                                       size_t last_panel, const Visit& visit) {
+/// Several tiles of rows, K in chunks.
+template <class Kernel>
+void matmul_many_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t first_panel,
+                      size_t last_panel) {
   using T = Tiles<Kernel>;
+  constexpr size_t kStepBytes = kPanelWidth * Kernel::kStepK * sizeof(typename Kernel::Element);
+  constexpr size_t kChunk = kChunkBytes / kStepBytes;
   const size_t width = T::width_for(args.m);
-  const size_t end = last_panel * kPanelWidth;
-  size_t column = first_panel * kPanelWidth;
-  while (column < end && column < args.n) {
-    const size_t outputs = T::vectors(width) * Kernel::kLanes;
-    const bool fits = column + outputs <= end;  // else two panels are asked for where one is left
-    visit(fits ? width : 1, column);
-    column += fits ? outputs : kPanelWidth;
+  const size_t end = last_panel * kPanelWidth < args.n ? last_panel * kPanelWidth : args.n;
+  const size_t steps = args.k / Kernel::kStepK;
+  for (size_t column = first_panel * kPanelWidth; column < end;
+       column += T::vectors(width) * Kernel::kLanes) {
+    size_t step = 0;
+    do {  // once even if K is 0
+      const size_t count = steps - step < kChunk ? steps - step : kChunk;
+      for (size_t tile = 0; tile < T::row_tiles(args.m); ++tile) {
+        multiply_tile<Kernel>(
+            args, tiles, width, column, tile,
+            {.w = panel_at<Kernel>(args, column, step),
+             .panel_elements = 0,  // the tile is no wider than one
+             .step = step,
+             .count = count,
+             .last = step + count == steps,
+             .next = reinterpret_cast<const char*>(panel_at<Kernel>(args, column, step + count)),
+             .next_bytes = count * kStepBytes});
+      }
+      step += count;
+    } while (step < steps);
   }
 }
 
 template <class Kernel>
 void matmul(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
-  using T = Tiles<Kernel>;
-  using Element = typename Kernel::Element;
-  static constexpr T kTiles{};
-  constexpr size_t kStepElements = kPanelWidth * Kernel::kStepK;
-  const size_t steps = args.k / Kernel::kStepK;
-  const size_t panel_elements = steps * kStepElements;
-  for_columns<Kernel>(args, first_panel, last_panel, [&](size_t width, size_t column) {
-    const Element* w = reinterpret_cast<const Element*>(args.panels) + column / kPanelWidth * panel_elements +
-                       column % kPanelWidth * Kernel::kStepK;
-    const size_t step_bytes = kStepElements * sizeof(Element) * (width == 0 ? 2 : 1);
-    const size_t chunk = args.m <= T::max_rows(width) ? steps : kChunkBytes / step_bytes;
-    size_t step = 0;
-    do {
-      const size_t count = steps - step < chunk ? steps - step : chunk;
-      matmul_chunk<Kernel>(args, kTiles, width, column,
-                           {w + step * kStepElements, panel_elements, step, count, step + count == steps});
-      step += count;
-    } while (step < steps);
-  });
+  static constexpr Tiles<Kernel> kTiles{};
+  if (Tiles<Kernel>::row_tiles(args.m) == 1) {
+    matmul_few_rows<Kernel>(args, kTiles, first_panel, last_panel);
+  } else {
+    matmul_many_rows<Kernel>(args, kTiles, first_panel, last_panel);
+  }
 }
 
-// Inputs that are expanded at a time: with few rows they stay in L1, with many each tile has enough to do.
-inline constexpr size_t kInt4FewRows = 16;
-inline constexpr size_t kInt4ChunkOfFew = 512;
-inline constexpr size_t kInt4ChunkOfMany = 4096;
-
-/// int4: a stretch of a panel, or of two, becomes int8 in the scratch memory; from there on as int8.
-/// `Expand` turns a group into its eight steps.
-template <class Kernel, class Expand>
-void matmul_int4(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
-  static constexpr Tiles<Kernel> kTiles{};
-  constexpr size_t kStepElements = kPanelWidth * Kernel::kStepK;
-  constexpr size_t kGroup = 32;
-  const size_t steps = args.k / Kernel::kStepK;
-  const size_t chunk = (args.m <= kInt4FewRows ? kInt4ChunkOfFew : kInt4ChunkOfMany) / Kernel::kStepK;
-  auto* expanded = reinterpret_cast<int8_t*>(args.scratch);
-  const auto expand = [&](size_t panel, size_t step, size_t count, int8_t* to) {
-    const std::byte* from =
-        args.panels + panel * args.panel_bytes + step * Kernel::kStepK / kGroup * kInt4GroupBytes;
-    for (size_t i = 0; i < count * Kernel::kStepK / kGroup; ++i) {
-      Expand::group(from + i * kInt4GroupBytes, to + i * kGroup * kPanelWidth);
-    }
-  };
-  const auto run = [&](size_t width, size_t panel) {
-    const size_t panels = width == 0 ? 2 : 1;
-    size_t step = 0;
-    do {
-      const size_t count = steps - step < chunk ? steps - step : chunk;
-      for (size_t i = 0; i < panels; ++i)
-        expand(panel + i, step, count, expanded + i * count * kStepElements);
-      const size_t parts = width < 2 ? 1 : 2;  // the halves of a panel
-      for (size_t part = 0; part < parts; ++part) {
-        const size_t shift = part * kPanelWidth / 2;
-        if (panel * kPanelWidth + shift >= args.n) break;
-        matmul_chunk<Kernel>(
-            args, kTiles, width, panel * kPanelWidth + shift,
-            {expanded + shift * Kernel::kStepK, count * kStepElements, step, count, step + count == steps});
-      }
-      step += count;
-    } while (step < steps);
-  };
-  const size_t width = Tiles<Kernel>::width_for(args.m);
-  for (size_t panel = first_panel; panel < last_panel;) {
-    const bool two = width == 0 && panel + 1 < last_panel;
-    run(two ? 0 : width == 0 ? 1 : width, panel);
-    panel += two ? 2 : 1;
-  }
+template <class Kernel>
+constexpr MatmulKernel matmul_kernel(RowForm rows) {
+  return {matmul<Kernel>, rows, Tiles<Kernel>::row_tiles};
 }
 
 }  // namespace quire::cpu

@@ -111,7 +111,9 @@ struct IntVec {
     __builtin_memcpy(&four, p, sizeof four);
     return {_mm256_set1_epi32(four)};
   }
+  static QUIRE_INLINE IntVec add(IntVec a, IntVec b) { return {_mm256_add_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+  static QUIRE_INLINE IntVec mul(IntVec a, IntVec b) { return {_mm256_mullo_epi32(a.v, b.v)}; }
   static QUIRE_INLINE Vec to_float(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
 };
 
@@ -128,8 +130,15 @@ struct SignedDot {
   }
 };
 
+/// See int4_kernels.h.
 struct Int4 {
-  /// A group of kInt4GroupBytes becomes eight steps of [32 outputs][4].
+  static QUIRE_INLINE IntVec low(IntVec both) {
+    return {_mm256_sub_epi8(_mm256_and_si256(both.v, _mm256_set1_epi8(0x0f)), _mm256_set1_epi8(8))};
+  }
+  static QUIRE_INLINE IntVec high(IntVec both) { return low({_mm256_srli_epi16(both.v, 4)}); }
+  static QUIRE_INLINE IntVec scales(const int8_t* from) {
+    return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)))};
+  }
   static QUIRE_INLINE void group(const std::byte* from, int8_t* to) {
     constexpr size_t kStep = 128;
     for (size_t part = 0; part < 4; ++part) {  // eight outputs

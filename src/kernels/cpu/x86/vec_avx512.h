@@ -94,7 +94,9 @@ struct IntVec {
     __builtin_memcpy(&four, p, sizeof four);
     return {_mm512_set1_epi32(four)};
   }
+  static QUIRE_INLINE IntVec add(IntVec a, IntVec b) { return {_mm512_add_epi32(a.v, b.v)}; }
   static QUIRE_INLINE IntVec sub(IntVec a, IntVec b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+  static QUIRE_INLINE IntVec mul(IntVec a, IntVec b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
   static QUIRE_INLINE Vec to_float(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
 };
 
@@ -112,7 +114,15 @@ struct SignedDot {
   }
 };
 
+/// See int4_kernels.h.
 struct Int4 {
+  static QUIRE_INLINE IntVec low(IntVec both) {
+    return {_mm512_sub_epi8(_mm512_and_si512(both.v, _mm512_set1_epi8(0x0f)), _mm512_set1_epi8(8))};
+  }
+  static QUIRE_INLINE IntVec high(IntVec both) { return low({_mm512_srli_epi16(both.v, 4)}); }
+  static QUIRE_INLINE IntVec scales(const int8_t* from) {
+    return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+  }
   static QUIRE_INLINE void group(const std::byte* from, int8_t* to) {
     constexpr size_t kStep = 128;
     for (size_t part = 0; part < 2; ++part) {  // sixteen outputs

@@ -1,0 +1,190 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/x86/matmul_kernels.h"
+
+// Matmul over int4 panels, in integers up to the end as over int8 ones, so that it makes no difference which
+// of two ways is taken: with few rows straight from the nibbles, where a group's products are summed before
+// they are scaled; with more of them the panel becomes int8 first.
+//
+// A `Nibbles` says what a group (see kInt4GroupBytes) holds:
+//   group         all of it as int8, eight steps of [32 outputs][4]
+//   low, high     of the bytes of two steps, the first's weights, the second's, without the scale
+//   scales        as i32, of so many outputs as a Sum has lanes
+namespace quire::cpu {
+
+inline constexpr size_t kInt4Group = 32;
+inline constexpr size_t kInt4Vectors = 2;  // of a tile that takes the nibbles
+inline constexpr size_t kInt4Prefetch = 4096;
+
+/// A tile straight from the nibbles. args: steps are groups, w is the panel's begin; `lane`: of the first
+/// output. `tile_rows`: those that lie interleaved, of which it has kRows.
+template <class Kernel, class Nibbles, size_t kRows>
+void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
+  using Sum = typename Kernel::Sum;
+  constexpr size_t kPairs = kInt4Group / Kernel::kStepK / 2;
+  constexpr size_t kPairBytes = kPanelWidth * Kernel::kStepK;
+
+  Sum sums[kRows][kInt4Vectors];
+  QUIRE_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kInt4Vectors; ++j) sums[i][j] = Sum::zero();
+  }
+  const int8_t* w = args.w;
+  const typename Kernel::X* x = args.x;
+  const char* ahead = args.ahead;
+  const size_t step = tile_rows * Kernel::kStepK;
+  for (size_t group = 0; group < args.steps; ++group) {
+    Sum dots[kRows][kInt4Vectors];
+    QUIRE_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kInt4Vectors; ++j) dots[i][j] = Sum::zero();
+    }
+    QUIRE_UNROLL
+    for (size_t pair = 0; pair < kPairs; ++pair, x += 2 * step) {
+      Sum first[kInt4Vectors];
+      Sum second[kInt4Vectors];
+      QUIRE_UNROLL
+      for (size_t j = 0; j < kInt4Vectors; ++j) {
+        const int8_t* from =
+            w + kPanelWidth + pair * kPairBytes + (lane + j * Kernel::kLanes) * Kernel::kStepK;
+        const Sum both = Sum::load(reinterpret_cast<const float*>(from));
+        first[j] = Nibbles::low(both);
+        second[j] = Nibbles::high(both);
+      }
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        const auto x0 = Kernel::broadcast(x + i * Kernel::kStepK, 0);
+        const auto x1 = Kernel::broadcast(x + step + i * Kernel::kStepK, 0);
+        QUIRE_UNROLL
+        for (size_t j = 0; j < kInt4Vectors; ++j) {
+          dots[i][j] = Kernel::multiply_add(Kernel::multiply_add(dots[i][j], first[j], x0), second[j], x1);
+        }
+      }
+    }
+    QUIRE_UNROLL
+    for (size_t line = 0; line < kInt4GroupBytes; line += 64) __builtin_prefetch(ahead + line);
+    QUIRE_UNROLL
+    for (size_t j = 0; j < kInt4Vectors; ++j) {
+      const Sum scales = Nibbles::scales(w + lane + j * Kernel::kLanes);
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) sums[i][j] = Sum::add(sums[i][j], Sum::mul(dots[i][j], scales));
+    }
+    w += kInt4GroupBytes;
+    ahead += args.ahead_step;
+  }
+  store_tile<Kernel, kRows, kInt4Vectors>(args, sums);
+}
+
+/// Those tiles by rows.
+template <class Kernel, class Nibbles>
+struct Int4Tiles {
+  using Tile = void (*)(const TileArgs<Kernel>&, size_t lane, size_t tile_rows);
+  /// Results and a group's sums, the weights of two steps and temporaries must fit the registers.
+  static constexpr size_t kMaxRows = (Kernel::Vec::kRegisters - 2 * kInt4Vectors - 2) / (2 * kInt4Vectors);
+  /// With more rows it costs less to expand a panel than to take its nibbles apart again and again.
+  static constexpr size_t kFewRows = 4 * kMaxRows;
+
+  Tile by_rows[kMaxRows + 1] = {};
+
+  template <size_t kRows>
+  constexpr void fill() {
+    by_rows[kRows] = int4_tile<Kernel, Nibbles, kRows>;
+    if constexpr (kRows < kMaxRows) fill<kRows + 1>();
+  }
+  constexpr Int4Tiles() { fill<1>(); }
+};
+
+/// All rows against one tile's outputs, straight from the nibbles.
+template <class Kernel, class Nibbles>
+void matmul_nibbles(const MatmulArgs& args, size_t column) {
+  using T = Int4Tiles<Kernel, Nibbles>;
+  static constexpr T kTiles{};
+  const size_t groups = args.k / kInt4Group;
+  const std::byte* panel = args.panels + column / kPanelWidth * args.panel_bytes;
+  const size_t row_tiles = Tiles<Kernel>::row_tiles(args.m);
+  for (size_t tile = 0; tile < row_tiles; ++tile) {
+    const size_t begin = first_row(tile, row_tiles, args.m);
+    const size_t tile_rows = first_row(tile + 1, row_tiles, args.m) - begin;
+    const size_t parts = (tile_rows + T::kMaxRows - 1) / T::kMaxRows;
+    for (size_t part = 0; part < parts; ++part) {
+      const size_t shift = first_row(part, parts, tile_rows);
+      const size_t row = begin + shift;
+      kTiles.by_rows[first_row(part + 1, parts, tile_rows) - shift](
+          {.w = reinterpret_cast<const int8_t*>(panel),
+           .x = static_cast<const typename Kernel::X*>(args.x) + begin * args.ldx + shift * Kernel::kStepK,
+           .ahead = reinterpret_cast<const char*>(panel) + kInt4Prefetch,
+           .ahead_step = kInt4GroupBytes,
+           .steps = groups,
+           .y = args.y + row * args.ldy + column,
+           .ldy = args.ldy,
+           .columns = args.n - column,
+           .last = true,
+           .bias = args.bias != nullptr ? args.bias + column : nullptr,
+           .x_scales = args.x_scales + row,
+           .w_scales = args.w_scales + column,
+           .offsets = args.offsets + column},
+          column % kPanelWidth, tile_rows);
+    }
+  }
+}
+
+/// Many rows: a stretch of the panel becomes int8 in the scratch memory.
+template <class Kernel, class Nibbles>
+void matmul_expanded(const MatmulArgs& args, size_t panel) {
+  static constexpr Tiles<Kernel> kTiles{};
+  constexpr size_t kStepElements = kPanelWidth * Kernel::kStepK;
+  constexpr size_t kChunk = 4096 / Kernel::kStepK;
+  const size_t width = Tiles<Kernel>::width_for(args.m);
+  const size_t outputs = Tiles<Kernel>::vectors(width) * Kernel::kLanes;
+  const size_t steps = args.k / Kernel::kStepK;
+  auto* expanded = reinterpret_cast<int8_t*>(args.scratch);
+  size_t step = 0;
+  do {  // once even if K is 0
+    const size_t count = steps - step < kChunk ? steps - step : kChunk;
+    const size_t groups = count * Kernel::kStepK / kInt4Group;
+    const std::byte* from =
+        args.panels + panel * args.panel_bytes + step * Kernel::kStepK / kInt4Group * kInt4GroupBytes;
+    for (size_t i = 0; i < groups; ++i) {
+      Nibbles::group(from + i * kInt4GroupBytes, expanded + i * kInt4Group * kPanelWidth);
+    }
+    for (size_t lane = 0; lane < kPanelWidth && panel * kPanelWidth + lane < args.n; lane += outputs) {
+      for (size_t tile = 0; tile < Tiles<Kernel>::row_tiles(args.m); ++tile) {
+        multiply_tile<Kernel>(args, kTiles, width, panel * kPanelWidth + lane, tile,
+                              {.w = expanded + lane * Kernel::kStepK,
+                               .panel_elements = kStepElements * count,
+                               .step = step,
+                               .count = count,
+                               .last = step + count == steps,
+                               .next = reinterpret_cast<const char*>(from + groups * kInt4GroupBytes),
+                               .next_bytes = groups * kInt4GroupBytes});
+      }
+    }
+    step += count;
+  } while (step < steps);
+}
+
+template <class Kernel, class Nibbles>
+void matmul_int4(const MatmulArgs& args, size_t first_panel, size_t last_panel) {
+  for (size_t panel = first_panel; panel < last_panel; ++panel) {
+    if (args.m > Int4Tiles<Kernel, Nibbles>::kFewRows) {
+      matmul_expanded<Kernel, Nibbles>(args, panel);
+      continue;
+    }
+    const size_t end = (panel + 1) * kPanelWidth < args.n ? (panel + 1) * kPanelWidth : args.n;
+    for (size_t column = panel * kPanelWidth; column < end; column += kInt4Vectors * Kernel::kLanes) {
+      matmul_nibbles<Kernel, Nibbles>(args, column);
+    }
+  }
+}
+
+template <class Kernel, class Nibbles>
+constexpr MatmulKernel int4_kernel(RowForm rows) {
+  return {matmul_int4<Kernel, Nibbles>, rows, Tiles<Kernel>::row_tiles};
+}
+
+}  // namespace quire::cpu
