@@ -141,6 +141,7 @@ void matmul_expanded(const MatmulArgs& args, size_t panel) {
   constexpr size_t kChunk = 4096 / Kernel::kStepK;
   const size_t width = Tiles<Kernel>::width_for(args.m);
   const size_t outputs = Tiles<Kernel>::vectors(width) * Kernel::kLanes;
+  const size_t row_tiles = Tiles<Kernel>::row_tiles(args.m);
   const size_t steps = args.k / Kernel::kStepK;
   auto* expanded = reinterpret_cast<int8_t*>(args.scratch);
   size_t step = 0;
@@ -153,7 +154,7 @@ void matmul_expanded(const MatmulArgs& args, size_t panel) {
       Nibbles::group(from + i * kInt4GroupBytes, expanded + i * kInt4Group * kPanelWidth);
     }
     for (size_t lane = 0; lane < kPanelWidth && panel * kPanelWidth + lane < args.n; lane += outputs) {
-      for (size_t tile = 0; tile < Tiles<Kernel>::row_tiles(args.m); ++tile) {
+      for (size_t tile = 0; tile < row_tiles; ++tile) {
         multiply_tile<Kernel>(args, kTiles, width, panel * kPanelWidth + lane, tile,
                               {.w = expanded + lane * Kernel::kStepK,
                                .panel_elements = kStepElements * count,
@@ -161,7 +162,8 @@ void matmul_expanded(const MatmulArgs& args, size_t panel) {
                                .count = count,
                                .last = step + count == steps,
                                .next = reinterpret_cast<const char*>(from + groups * kInt4GroupBytes),
-                               .next_bytes = groups * kInt4GroupBytes});
+                               .next_bytes = groups * kInt4GroupBytes,
+                               .tiles = row_tiles});
       }
     }
     step += count;

@@ -27,6 +27,9 @@ namespace quire::cpu {
 inline constexpr size_t kPrefetchBytes = 2048;
 // Of a panel: with the activations of a tile and the next chunk it stays in L2 while the tiles of rows pass.
 inline constexpr size_t kChunkBytes = 256 * 1024;
+// Of rows that pass together: they are read once a panel and are to come from L3 rather than from memory.
+inline constexpr size_t kRowsBytes = 3 * 1024 * 1024;
+inline constexpr size_t kRowsPrefetch = 2048;
 
 /// One chunk of K of one tile.
 template <class Kernel>
@@ -183,6 +186,7 @@ void matmul_tile(const TileArgs<Kernel>& args) {
   const typename Kernel::X* x = args.x;
   const char* ahead = args.ahead;
   for (size_t step = 0; step < args.steps; ++step) {
+    if (kRows > 1) __builtin_prefetch(reinterpret_cast<const char*>(x) + kRowsPrefetch);
     QUIRE_UNROLL
     for (size_t part = 0; part < Kernel::kParts; ++part) {
       decltype(Kernel::load(w, part)) weights[kVectors];
@@ -261,6 +265,8 @@ struct Chunk {
   bool last;
   const char* next = nullptr;  // where what the next chunk is read from begins ...
   size_t next_bytes = 0;       // ... and how much that is
+  size_t first_tile = 0;       // of so many that pass
+  size_t tiles = 1;
 };
 
 /// A tile of rows against one stretch of K of the vectors of one tile's width.
@@ -271,7 +277,7 @@ void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
   const size_t row_tiles = Tiles<Kernel>::row_tiles(args.m);
   const size_t row = first_row(tile, row_tiles, args.m);
   const size_t rows = first_row(tile + 1, row_tiles, args.m) - row;
-  const bool alone = row_tiles == 1 || chunk.count == 0;
+  const bool alone = chunk.tiles == 1 || chunk.count == 0;
   tiles.by_rows[width][rows]({.w = chunk.w,
                               .panel_elements = chunk.panel_elements,
                               .x = static_cast<const typename Kernel::X*>(args.x) + row * args.ldx +
@@ -321,34 +327,50 @@ void matmul_few_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t 
   }
 }
 
-/// Several tiles of rows, K in chunks.
+/// The tiles of rows [first_tile, last_tile) against the outputs from `column` on, K in chunks.
+template <class Kernel>
+void matmul_column(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t width, size_t column,
+                   size_t first_tile, size_t last_tile) {
+  constexpr size_t kStepBytes = kPanelWidth * Kernel::kStepK * sizeof(typename Kernel::Element);
+  constexpr size_t kChunk = kChunkBytes / kStepBytes;
+  const size_t steps = args.k / Kernel::kStepK;
+  size_t step = 0;
+  do {  // once even if K is 0
+    const size_t count = steps - step < kChunk ? steps - step : kChunk;
+    const Chunk<Kernel> chunk = {
+        .w = panel_at<Kernel>(args, column, step),
+        .panel_elements = 0,  // the tile is no wider than one
+        .step = step,
+        .count = count,
+        .last = step + count == steps,
+        .next = reinterpret_cast<const char*>(panel_at<Kernel>(args, column, step + count)),
+        .next_bytes = count * kStepBytes,
+        .first_tile = first_tile,
+        .tiles = last_tile - first_tile};
+    for (size_t tile = first_tile; tile < last_tile; ++tile) {
+      multiply_tile<Kernel>(args, tiles, width, column, tile, chunk);
+    }
+    step += count;
+  } while (step < steps);
+}
+
+/// Several tiles of rows.
 template <class Kernel>
 void matmul_many_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t first_panel,
                       size_t last_panel) {
   using T = Tiles<Kernel>;
-  constexpr size_t kStepBytes = kPanelWidth * Kernel::kStepK * sizeof(typename Kernel::Element);
-  constexpr size_t kChunk = kChunkBytes / kStepBytes;
   const size_t width = T::width_for(args.m);
+  const size_t outputs = T::vectors(width) * Kernel::kLanes;
   const size_t end = last_panel * kPanelWidth < args.n ? last_panel * kPanelWidth : args.n;
-  const size_t steps = args.k / Kernel::kStepK;
-  for (size_t column = first_panel * kPanelWidth; column < end;
-       column += T::vectors(width) * Kernel::kLanes) {
-    size_t step = 0;
-    do {  // once even if K is 0
-      const size_t count = steps - step < kChunk ? steps - step : kChunk;
-      for (size_t tile = 0; tile < T::row_tiles(args.m); ++tile) {
-        multiply_tile<Kernel>(
-            args, tiles, width, column, tile,
-            {.w = panel_at<Kernel>(args, column, step),
-             .panel_elements = 0,  // the tile is no wider than one
-             .step = step,
-             .count = count,
-             .last = step + count == steps,
-             .next = reinterpret_cast<const char*>(panel_at<Kernel>(args, column, step + count)),
-             .next_bytes = count * kStepBytes});
-      }
-      step += count;
-    } while (step < steps);
+  const size_t row_tiles = T::row_tiles(args.m);
+  const size_t blocks = args.m * args.ldx * sizeof(typename Kernel::X) / kRowsBytes + 1;
+  for (size_t block = 0; block < blocks; ++block) {
+    const size_t first_tile = first_row(block, blocks, row_tiles);
+    const size_t last_tile = first_row(block + 1, blocks, row_tiles);
+    if (first_tile == last_tile) continue;
+    for (size_t column = first_panel * kPanelWidth; column < end; column += outputs) {
+      matmul_column<Kernel>(args, tiles, width, column, first_tile, last_tile);
+    }
   }
 }
 
