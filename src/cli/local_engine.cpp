@@ -109,7 +109,9 @@ TokenCost probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
   };
   const uint32_t few = std::min(kProbeFew, length);
   for (const uint32_t position : {0U, context}) seconds(position, few);  // wake the threads and the memory
-  TokenCost cost{.seconds = seconds(0, length) / length};
+  const double first = seconds(0, length);
+  TokenCost cost{.seconds =
+                     std::min(first, seconds(0, length)) / length};  // StepBudget only goes down from it
   const double more = seconds(context, few) - seconds(0, few);
   if (context > 0 && more > 0) cost.context_part = more / few / context / cost.seconds;
   return cost;
@@ -354,6 +356,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   const auto probe = [&] {  // a budget that is given is meant as it is, whatever the context
     cost = probe_prefill(*model, *cache, scheduler.max_model_len);
     scheduler.context_cost = static_cast<uint32_t>(std::min(cost->context_part * 1e6, 1e6));
+    config.step_time = static_cast<Nanos>(kStepSeconds * 1e9);
     return cost->tokens_a_step();
   };
   scheduler.max_num_batched_tokens = pick_budget(options, probe);

@@ -1,6 +1,5 @@
 #include "control/scheduler.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -36,6 +35,7 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
 
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(checked(config)),
+      budget_(config.max_num_batched_tokens),
       watermark_(static_cast<uint32_t>(std::min<uint64_t>(
           (uint64_t{config.num_blocks} * config.watermark_bp + 9999) / 10000, config.num_blocks))),
       longest_(
@@ -149,7 +149,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
   log_.at_step(plan.step);
   if (running_.empty()) batch_open_ = true;
 
-  uint32_t budget = config_.max_num_batched_tokens;
+  uint32_t budget = budget_;
   plan_decodes(plan, budget);
   plan_prefill(plan, budget);
   if (!config_.admit_while_preempting && next_stats_.preempted > 0) {
@@ -169,8 +169,8 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
   return plan;
 }
 
-/// Each running sequence that only has its last token to do gets it. Protected ones come first, then who was
-/// admitted earlier: who comes later may be preempted for it.
+/// Each running sequence that only has its last token to do gets it, protected ones first, then who came
+/// earlier: others may be preempted for it.
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   order_ = running_;
   const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
@@ -193,9 +193,9 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
   return seq.slot != kNoSlot;
 }
 
-/// Goes on with the sequence that is partly computed. There is one at most, the last admitted: it was cut
-/// short by the budget or by the blocks, so nobody came in after it. If there is no block for it, it waits
-/// for the decodes of this step (alone, it has room).
+/// Goes on with the sequence that is partly computed, if any: the last admitted, since nobody comes in after
+/// one that was cut short. If there is no block for it, it waits for the decodes of this step (alone, it has
+/// room).
 void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
   if (!running_.empty() && running_.back()->planned == 0) plan_chunk(plan, *running_.back(), budget);
 }
@@ -261,8 +261,8 @@ void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t 
   }
 }
 
-/// Of a parent that still holds what the last prompt token reads, all of the prompt but that token; else what
-/// the prefix index has.
+/// Of a parent that still holds what the last prompt token reads, the prompt but that token; else by the
+/// index.
 uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
   if (parent != nullptr && parent->table.prefix(pool_, seq.prompt_length - 1, prefix_)) {
     return seq.prompt_length - 1;

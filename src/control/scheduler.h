@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -68,8 +69,7 @@ struct StepStats {
   uint32_t swapped_out = 0;        // blocks moved to the host in this step
   uint32_t swapped_in = 0;         // and back
   uint32_t host_blocks_used = 0;
-  // Since the start:
-  uint64_t total_preemptions = 0;
+  uint64_t total_preemptions = 0;            // this and all below: since the start
   uint64_t total_prefix_queried_tokens = 0;  // prompt tokens looked up at first admission, forks left out
   uint64_t total_prefix_hit_tokens = 0;      // of these, found
   uint64_t total_evictions = 0;
@@ -105,8 +105,13 @@ class Scheduler {
 
   /// Hands every decision from now on to `sink` (nullptr: to nobody), in the thread of these calls.
   void listen(DecisionSink* sink) { log_.listen(sink); }
-  /// Of all decisions so far. Two runs with the same calls have the same.
+  /// Of all decisions so far: equal after equal calls.
   uint64_t digest() const { return log_.digest(); }
+
+  /// The token budget of the next steps, from max_num_seqs to max_num_batched_tokens, which it is at first.
+  void set_budget(uint32_t n) {
+    budget_ = std::clamp(n, config_.max_num_seqs, config_.max_num_batched_tokens);
+  }
 
   /// What the next step computes; empty() if nothing waits or runs.
   StepPlan plan(Nanos now);
@@ -147,25 +152,21 @@ class Scheduler {
   /// The first by rank that may come in and its place in waiting_; nullptr if all wait for their parents.
   Sequence* next_waiting(size_t& index);
   void note_waiting(WaitReason reason, const Sequence* first, uint64_t needed);
-  /// Makes room for a token of `seq`, by preempting, as the policy says, those that have no part in this step
-  /// yet. It may be `seq` itself. False if there is no room for it.
+  /// Preempts, as the policy says, those without a part in this step yet, maybe `seq`. False: it has no room.
   bool make_room(StepPlan& plan, Sequence& seq);
   Sequence* choose_victim(const Sequence& needy) const;
   /// Sends it back to the queue. REQUIRES: it runs and has no part in this step yet.
   void preempt(StepPlan& plan, Sequence& seq);
-  /// Unless the host pool is full, or (kAuto) computing it again is quicker.
-  void swap_out(StepPlan& plan, Sequence& seq);
+  void swap_out(StepPlan& plan, Sequence& seq);  // unless the host is full or (kAuto) computing is quicker
   /// Appends the rows that the host pool has to those that the prefix index had.
   void swap_in(StepPlan& plan, Sequence& seq);
   void free_host_blocks(Sequence& seq);
-  /// Takes back slot and blocks; the caller takes it out of running_.
-  void release(Sequence& seq);
+  void release(Sequence& seq);  // of slot and blocks; the caller takes it out of running_
   void finish(Sequence& seq, FinishReason reason);
 
   /// The sequence whose blocks `seq` may share once it has computed its prompt, nullptr if none.
   const Sequence* fork_parent(const Sequence& seq) const;
-  /// Until that one has computed them.
-  bool waits_for_parent(const Sequence& seq) const;
+  bool waits_for_parent(const Sequence& seq) const;  // until that one has computed them
 
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   void take_token(Sequence& seq, SampledToken&& token, SeqEvent& event);
@@ -174,6 +175,7 @@ class Scheduler {
   std::string check_holders() const;
 
   SchedulerConfig config_;
+  uint32_t budget_ = 0;     // tokens
   uint32_t watermark_ = 0;  // blocks
   uint64_t longest_ = 0;    // tokens with K/V that the pool holds for one sequence
   BlockPool pool_;

@@ -141,6 +141,7 @@ void Engine::Impl::step() {
   const Nanos computed = clock.now();
   std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result), computed);
   const Nanos committed = clock.now();
+  if (budget) follow(budget->after(plan, computed - planned));
   if (config.check_invariants) {
     if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty())
       throw Error(broken);
@@ -150,6 +151,10 @@ void Engine::Impl::step() {
   }
   deliver(std::move(events), committed);
   publish_stats();
+}
+
+void Engine::Impl::follow(uint32_t tokens) {
+  if (std::exchange(current_budget, tokens) != tokens) scheduler.set_budget(tokens);
 }
 
 void Engine::Impl::apply(Command command) {

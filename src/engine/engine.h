@@ -77,6 +77,9 @@ struct EngineConfig {
   SchedulerConfig scheduler;
   std::vector<TokenId> eos;
   uint32_t vocab_size = 0;
+  /// What a step should take: the token budget follows the speed (StepBudget), from the scheduler's down. 0:
+  /// it stays.
+  Nanos step_time = 0;
   bool check_invariants = false;  // after every step; for tests
 
   /// That can run and wait at once; a request for more could never be taken.

@@ -16,6 +16,7 @@
 #include "engine/active_request.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "engine/step_budget.h"
 #include "engine/step_trace.h"
 #include "record/recorded_scheduler.h"
 
@@ -45,6 +46,10 @@ struct Engine::Impl {
         metrics(the_metrics),
         warm(the_warm),
         scheduler(queue_in_front(the_config.scheduler), the_record) {
+    if (config.step_time > 0) {
+      budget.emplace(config.step_time, config.scheduler.max_num_batched_tokens,
+                     config.scheduler.context_cost);
+    }
     thread = std::thread([this] { run(); });
   }
 
@@ -73,6 +78,7 @@ struct Engine::Impl {
   void begin_warm();
   void try_step();
   void step();
+  void follow(uint32_t tokens);
   void apply(Command command);
   SeqSpec make_spec(const Arrival& arrival) const;
   void start(Arrival arrival);
@@ -98,6 +104,8 @@ struct Engine::Impl {
 
   // The engine's thread alone.
   RecordedScheduler scheduler;
+  std::optional<StepBudget> budget;
+  uint32_t current_budget = UINT32_MAX;
   std::unordered_map<RequestId, ActiveRequest> requests;
   std::unordered_map<SeqId, RequestId> request_of;
   std::vector<ActiveRequest*> touched;

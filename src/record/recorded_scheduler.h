@@ -28,6 +28,10 @@ class RecordedScheduler {
     if (record_ != nullptr) record_->abort(id, stop_string);
     scheduler_.abort(id);
   }
+  void set_budget(uint32_t tokens) {
+    if (record_ != nullptr) record_->set_budget(tokens);
+    scheduler_.set_budget(tokens);
+  }
   StepPlan plan(Nanos now) {
     if (record_ != nullptr) record_->plan(now);
     return scheduler_.plan(now);

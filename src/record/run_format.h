@@ -12,6 +12,7 @@ inline constexpr int kFormat = 2;
 inline constexpr char kAddRecord = 'a';
 inline constexpr char kAbortRecord = 'x';
 inline constexpr char kStopRecord = 's';  // an abort by a stop string
+inline constexpr char kBudgetRecord = 'b';
 inline constexpr char kPlanRecord = 'p';
 inline constexpr char kCommitRecord = 'c';
 inline constexpr char kResetRecord = 'r';

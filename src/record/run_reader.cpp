@@ -166,6 +166,8 @@ std::optional<RunEvent> RunReader::next() {
       case kAbortRecord:
       case kStopRecord:
         return RunAbort{number(), kind == kStopRecord};
+      case kBudgetRecord:
+        return RunBudget{bounded<uint32_t>(UINT32_MAX)};
       case kPlanRecord:
         ++step_;
         return RunPlan{signed_number()};

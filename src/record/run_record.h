@@ -17,10 +17,10 @@
 //
 // A file is one line of JSON (the format's number, the scheduler's configuration), then records, each a byte
 // that says its kind and numbers (LEB128, signed ones zigzag). Inputs are everything that Scheduler was
-// called with: add, abort, plan, commit, reset, restore. Decisions are what it told its DecisionSink in
-// between; a run is made again from its inputs alone. Names and the times of results are in it for who reads
-// it; nothing is decided by them. Prompts and sampled tokens are in it: who may not read those may not read
-// the file.
+// called with: add, abort, budget, plan, commit, reset, restore. Decisions are what it told its DecisionSink
+// in between; a run is made again from its inputs alone. Names and the times of results are in it for who
+// reads it; nothing is decided by them. Prompts and sampled tokens are in it: who may not read those may not
+// read the file.
 namespace quire {
 
 // What a person reads, in the order of the enumerators.
@@ -38,6 +38,10 @@ struct RunAdd {
 struct RunAbort {
   SeqId id = 0;
   bool stop_string = false;  // its text is complete; else its client went away, or all was ended
+};
+/// Scheduler::set_budget.
+struct RunBudget {
+  uint32_t tokens = 0;
 };
 struct RunPlan {
   Nanos now = 0;
@@ -60,7 +64,8 @@ struct RunRestore {
 struct RunEnd {
   uint64_t digest = 0;
 };
-using RunEvent = std::variant<RunAdd, RunAbort, RunPlan, RunCommit, RunReset, RunRestore, RunEnd, Decision>;
+using RunEvent =
+    std::variant<RunAdd, RunAbort, RunBudget, RunPlan, RunCommit, RunReset, RunRestore, RunEnd, Decision>;
 
 /// Writes a file as the run goes on. Each input is written before the scheduler is called with it, so that
 /// its decisions follow it. One thread.
@@ -73,6 +78,7 @@ class RunWriter final : public DecisionSink {
   void begin(const SchedulerConfig& config);
   void add(const SeqSpec& spec, std::string_view name = {});
   void abort(SeqId id, bool stop_string = false);
+  void set_budget(uint32_t tokens);
   void plan(Nanos now);
   /// `now`: when the executor was done, 0 if nobody knows.
   void commit(const StepResult& result, Nanos now = 0);

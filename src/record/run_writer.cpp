@@ -54,6 +54,11 @@ void RunWriter::abort(SeqId id, bool stop_string) {
   number(id);
 }
 
+void RunWriter::set_budget(uint32_t tokens) {
+  buffer_.push_back(kBudgetRecord);
+  number(tokens);
+}
+
 void RunWriter::plan(Nanos now) {
   buffer_.push_back(kPlanRecord);
   number(zigzag(now));

@@ -173,8 +173,7 @@ std::string reason_text(const Part& part, const WaitContext& context) {
     case WaitReason::kSlots:
       return fmt::format("because all {} slots were taken", context.config.max_num_seqs);
     case WaitReason::kBudget:
-      return fmt::format("because the {} tokens of a step went to others",
-                         context.config.max_num_batched_tokens);
+      return "because the tokens of a step went to others";
     case WaitReason::kBlocks:
       return bill_text(part, context.config);
     case WaitReason::kOrder:

@@ -116,6 +116,8 @@ Replay replay(const std::filesystem::path& path) {
       static_cast<void>(scheduler.add(std::move(add->spec)));  // what was refused then is refused again
     } else if (const auto* abort = std::get_if<RunAbort>(&*event)) {
       scheduler.abort(abort->id);
+    } else if (const auto* budget = std::get_if<RunBudget>(&*event)) {
+      scheduler.set_budget(budget->tokens);
     } else if (const auto* now = std::get_if<RunPlan>(&*event)) {
       if (planned) throw file_error(path, fmt::format("step {} was planned twice", plan.step));
       plan = scheduler.plan(now->now);

@@ -104,6 +104,11 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       writer.reset();
       scheduler.reset_prefix_cache();
     }
+    if (random.below(10) == 0) {
+      const auto budget = static_cast<uint32_t>(random.below(40));
+      writer.set_budget(budget);
+      scheduler.set_budget(budget);
+    }
     if (!scheduler.has_work()) continue;
     writer.plan(Nanos{i} * 1'000'000);
     run.plans.push_back(scheduler.plan(Nanos{i} * 1'000'000));

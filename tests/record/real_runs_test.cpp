@@ -111,6 +111,7 @@ class RealRuns : public testing::Test {
     config.vocab_size = decoder_->config().vocab_size;
     config.eos = decoder_->config().eos;
     config.check_invariants = true;
+    config.step_time = static_cast<Nanos>(random.below(2) * 100'000);  // so little that the budget moves
     std::map<uint32_t, Outcome> outcomes;
     std::mutex mutex;
     std::condition_variable changed;

@@ -34,6 +34,7 @@ bool rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
     changed = changed || change(*event);
     if (const auto* add = std::get_if<RunAdd>(&*event)) writer.add(add->spec, add->name);
     if (const auto* abort = std::get_if<RunAbort>(&*event)) writer.abort(abort->id, abort->stop_string);
+    if (const auto* budget = std::get_if<RunBudget>(&*event)) writer.set_budget(budget->tokens);
     if (const auto* plan = std::get_if<RunPlan>(&*event)) writer.plan(plan->now);
     if (std::holds_alternative<RunReset>(*event)) writer.reset();
     if (const auto* warm = std::get_if<RunRestore>(&*event)) writer.restore(warm->nodes);

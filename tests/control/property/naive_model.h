@@ -32,6 +32,7 @@ class NaiveModel {
   void add(const SeqSpec& spec, std::span<const TokenId> tokens);
   void abort(SeqId id);
   void reset();
+  void set_budget(uint32_t tokens) { wanted_budget_ = tokens; }
   void plan(const StepPlan& plan);
   void commit(const StepPlan& plan, const std::vector<SeqEvent>& events);
   /// Complains if the scheduler counts otherwise.
@@ -181,6 +182,7 @@ class NaiveModel {
 
   // Of the plan under way: how much of it is accounted for.
   uint64_t budget_ = 0;
+  uint32_t wanted_budget_ = UINT32_MAX;
   uint64_t preempted_ = 0;
   size_t steps_ = 0;
   size_t added_ = 0;

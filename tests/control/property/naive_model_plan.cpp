@@ -24,7 +24,7 @@ uint64_t count_blocks(const std::vector<std::vector<BlockId>>& table) {
 
 void NaiveModel::plan(const StepPlan& plan) {
   preempted_ = steps_ = added_ = moved_out_ = moved_in_ = copied_ = 0;
-  budget_ = config_.max_num_batched_tokens;
+  budget_ = std::max(std::min(wanted_budget_, config_.max_num_batched_tokens), config_.max_num_seqs);
   updates_.clear();
   for (Sequence* seq : running_) seq->planned = false;
   if (running_.empty()) batch_open_ = true;

@@ -37,6 +37,7 @@ Operation plan_only(uint32_t milliseconds, uint32_t fails) {
   return {.kind = Operation::Kind::kPlan, .milliseconds = milliseconds, .fails = fails};
 }
 Operation commit_open() { return {.kind = Operation::Kind::kCommit}; }
+Operation set_budget(uint32_t tokens) { return {.kind = Operation::Kind::kBudget, .tokens = tokens}; }
 Operation lose_executor() { return {.kind = Operation::Kind::kLose}; }
 
 // ---- making one ----
@@ -73,6 +74,8 @@ class Author {
         story.operations.push_back(abort_of(recent(15)));
       } else if (dice == newcomers_ + aborts_ && one_in(4)) {
         story.operations.push_back(reset_cache());
+      } else if (dice == newcomers_ + aborts_ + 1 && one_in(2)) {
+        story.operations.push_back(set_budget(below(one_in(4) ? 100 : 20)));
       } else if (dice < (crowded_ ? 98 : 90)) {
         story.operations.push_back(step(below(4), failure()));
       } else {
@@ -272,6 +275,8 @@ std::string to_string(const Operation& operation) {
       return fmt::format("plan_only({})", step_arguments(operation));
     case Operation::Kind::kCommit:
       return "commit_open()";
+    case Operation::Kind::kBudget:
+      return fmt::format("set_budget({})", operation.tokens);
     case Operation::Kind::kLose:
       return "lose_executor()";
   }

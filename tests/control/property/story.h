@@ -42,13 +42,15 @@ struct Operation {
     kStep,   // plan, execute, commit
     kPlan,   // plan and execute; what comes until kCommit (or the next step) happens in between
     kCommit,  // of an earlier kPlan
+    kBudget,  // of the steps from now on, `tokens`
     kLose,    // the executor fails as a whole, in a step if one is open: all end, and K/V is lost
   };
   Kind kind = Kind::kStep;
   Request request;
   SeqId other = 0;
   uint32_t milliseconds = 0;  // that pass before a step
-  uint32_t fails = 0;         // this one of the sequences of a step (counted round) fails; 0: none
+  uint32_t tokens = 0;
+  uint32_t fails = 0;  // this one of the sequences of a step (counted round) fails; 0: none
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 Operation add(const Request& request);
@@ -58,6 +60,7 @@ Operation reset_cache();
 Operation step(uint32_t milliseconds = 0, uint32_t fails = 0);
 Operation plan_only(uint32_t milliseconds = 0, uint32_t fails = 0);
 Operation commit_open();
+Operation set_budget(uint32_t tokens);
 Operation lose_executor();
 
 struct Story {

@@ -57,6 +57,9 @@ void World::operate(const Operation& operation) {
       return open(operation.milliseconds, operation.fails);
     case Operation::Kind::kCommit:
       return close();
+    case Operation::Kind::kBudget:
+      scheduler_.set_budget(operation.tokens);
+      return model_.set_budget(operation.tokens);
     case Operation::Kind::kLose:
       return lose_executor();
   }

@@ -1,0 +1,36 @@
+#include "engine/step_budget.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+// A step that is less than this part of the budget says nothing: what it took may be the weights' reading.
+constexpr double kFull = 0.75;
+constexpr double kFaster = 0.25;  // how much of a gain is believed after one step
+
+}  // namespace
+
+StepBudget::StepBudget(Nanos target, uint32_t most, uint32_t context_cost)
+    : target_(target), most_(most), context_part_(context_cost * 1e-6), budget_(most) {}
+
+double StepBudget::cost(const StepPlan& plan) const {
+  double sum = 0;
+  for (const SeqStep& seq : plan.seqs) {
+    const auto tokens = static_cast<double>(seq.tokens.size());
+    sum += seq.tokens.size() == 1 ? 1 : tokens * (1 + context_part_ * seq.first_position);
+  }
+  return sum;
+}
+
+uint32_t StepBudget::after(const StepPlan& plan, Nanos took) {
+  const double spent = cost(plan);
+  if (took > 0 && spent >= kFull * budget_) {
+    const double fits = spent * static_cast<double>(target_) / static_cast<double>(took);
+    budget_ += (fits - budget_) * (fits < budget_ ? 1 : kFaster);
+    budget_ = std::clamp<double>(budget_, 1, most_);
+  }
+  return static_cast<uint32_t>(budget_);
+}
+
+}  // namespace quire

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/ids.h"
+#include "control/step.h"
+
+namespace quire {
+
+/// The token budget with which a step takes so long as it should. The speed of a machine that others share
+/// changes within minutes; this follows the steps that were full, at once where they became slower, by and by
+/// where they became faster. What it gives is an input of the scheduler. Not thread-safe.
+class StepBudget {
+ public:
+  /// `target`: what a step should take, > 0; `most`: the budget to begin with, which is never exceeded;
+  /// `context_cost`: see SchedulerConfig.
+  StepBudget(Nanos target, uint32_t most, uint32_t context_cost);
+
+  /// After a step that took so long: the budget of the next, at least 1.
+  uint32_t after(const StepPlan& plan, Nanos took);
+
+ private:
+  /// In tokens of a prompt's beginning.
+  double cost(const StepPlan& plan) const;
+
+  Nanos target_;
+  uint32_t most_;
+  double context_part_;
+  double budget_;
+};
+
+}  // namespace quire

@@ -1,0 +1,67 @@
+#include "engine/step_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+constexpr Nanos kMillisecond = 1'000'000;
+
+/// One prompt's part and so many decodes.
+StepPlan plan_of(uint32_t prompt_tokens, uint32_t position = 0, uint32_t decodes = 0) {
+  StepPlan plan;
+  if (prompt_tokens > 0) {
+    SeqStep& seq = plan.seqs.emplace_back(SlotId{0}, position);
+    seq.tokens.append(std::vector<TokenId>(prompt_tokens, 1));
+  }
+  for (uint32_t i = 0; i < decodes; ++i) {
+    SeqStep& seq = plan.seqs.emplace_back(SlotId{i + 1}, 500);
+    seq.tokens.append(std::vector<TokenId>(1, 1));
+  }
+  return plan;
+}
+
+TEST(StepBudget, StaysWhereStepsTakeWhatTheyShould) {
+  StepBudget budget(300 * kMillisecond, 100, 0);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(budget.after(plan_of(92, 0, 8), 300 * kMillisecond), 100U);
+}
+
+TEST(StepBudget, FallsAtOnceWhereAStepTakesLonger) {
+  StepBudget budget(300 * kMillisecond, 100, 0);
+  EXPECT_EQ(budget.after(plan_of(100), 600 * kMillisecond), 50U);
+}
+
+TEST(StepBudget, RisesByAndByAndNoHigherThanItBegan) {
+  StepBudget budget(300 * kMillisecond, 100, 0);
+  budget.after(plan_of(100), 600 * kMillisecond);
+  uint32_t before = 50;
+  for (int i = 0; i < 30; ++i) {
+    const uint32_t now =
+        budget.after(plan_of(before), Nanos{before} * 2 * kMillisecond);  // half the target's
+    EXPECT_GE(now, before);
+    EXPECT_LE(now, before + 25);
+    before = now;
+  }
+  EXPECT_EQ(before, 100U);
+}
+
+TEST(StepBudget, LearnsNothingFromStepsThatAreNotFull) {
+  StepBudget budget(300 * kMillisecond, 100, 0);
+  EXPECT_EQ(budget.after(plan_of(0, 0, 8), 200 * kMillisecond), 100U);
+  EXPECT_EQ(budget.after(plan_of(60), 900 * kMillisecond), 100U);
+}
+
+TEST(StepBudget, CountsTheContextOfAPromptAsTheSchedulerDoes) {
+  // Behind 1,000 tokens each of 50 counts twice: a full step that took what it should.
+  StepBudget budget(300 * kMillisecond, 100, 1000);
+  EXPECT_EQ(budget.after(plan_of(50, 1000), 300 * kMillisecond), 100U);
+  EXPECT_EQ(budget.after(plan_of(50, 1000), 400 * kMillisecond), 75U);
+}
+
+TEST(StepBudget, IsNeverZero) {
+  StepBudget budget(kMillisecond, 16, 0);
+  EXPECT_EQ(budget.after(plan_of(16), 3600'000 * kMillisecond), 1U);
+}
+
+}  // namespace
+}  // namespace quire
