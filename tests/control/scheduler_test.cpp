@@ -44,6 +44,41 @@ TEST(Scheduler, DecodesComeFirstThenRunningPrefillsThenAdmissions) {
   EXPECT_EQ(driver.step(), "a:4+1! b:12+1! c:2+1!");
 }
 
+TEST(Scheduler, TheBudgetMayBeSetBetweenSteps) {
+  Driver driver(small());
+  driver.add(a, text(30), 1);
+  EXPECT_EQ(driver.step(), "+a a:0+8");
+  driver.scheduler.set_budget(5);
+  EXPECT_EQ(driver.step(), "a:8+5");
+  driver.scheduler.set_budget(1);  // no less than there are slots
+  EXPECT_EQ(driver.step(), "a:13+4");
+  driver.scheduler.set_budget(100);  // no more than was configured
+  EXPECT_EQ(driver.step(), "a:17+8");
+}
+
+TEST(Scheduler, ATokenBehindAContextTakesMoreOfTheBudget) {
+  SchedulerConfig config = small();
+  config.context_cost = 125'000;  // an eighth for each token before it: behind 8 it costs two
+  Driver driver(config);
+  driver.add(a, text(60), 1);
+  EXPECT_EQ(driver.step(), "+a a:0+8");
+  EXPECT_EQ(driver.step(), "a:8+4");
+  EXPECT_EQ(driver.step(), "a:12+3");
+  EXPECT_EQ(driver.step(), "a:15+2");
+  for (int i = 0; i < 10; ++i) driver.step();
+  EXPECT_EQ(driver.step(), "a:37+2");  // never less than a quarter
+}
+
+TEST(Scheduler, WhatAContextCostsIsNotLeftForOthers) {
+  SchedulerConfig config = small();
+  config.context_cost = 125'000;
+  Driver driver(config);
+  driver.add(a, text(10), 4);
+  driver.add(b, text(6, 100), 4);
+  EXPECT_EQ(driver.step(), "+a a:0+8");
+  EXPECT_EQ(driver.step(), "+b a:8+2! b:0+4");  // two tokens that cost two each
+}
+
 TEST(Scheduler, NewBlocksAreThoseItsTokensNeed) {
   Driver driver(small());
   driver.add(a, text(9), 10);

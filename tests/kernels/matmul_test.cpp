@@ -101,7 +101,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
   ThreadPool one(1);
   ThreadPool four(4);
   for (const WeightFormat format : kFormats) {
-    // The last two are cut into chunks of K; rows of 1024 and 8192 floats are copied to another stride.
+    // The last two are cut into chunks of K.
     for (const auto& [n, k] : {std::pair<size_t, size_t>{32, 64},
                                {33, 7},
                                {95, 65},
@@ -129,6 +129,21 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
               << pool->num_threads();
         }
       }
+    }
+  }
+}
+
+TEST_P(Matmul, ARowDoesNotDependOnTheOthersWhereThereAreTooManyForTheCache) {
+  if (GetParam() == IsaLevel::kReference) return;  // it takes one row after the other
+  constexpr size_t kRows = 400;
+  for (const WeightFormat format : kFormats) {
+    const Problem problem(context_, 40, 8192, format);
+    const std::vector<float> x = random_floats(11, kRows * problem.k);
+    const std::vector<float> y = problem.run(context_, x.data(), kRows);
+    for (size_t row = 0; row < kRows; row += 19) {
+      const std::vector<float> alone = problem.run(context_, x.data() + row * problem.k, 1);
+      ASSERT_TRUE(same_bits(y.data() + row * problem.n, alone.data(), problem.n))
+          << weight_format_name(format) << " row " << row;
     }
   }
 }

@@ -24,7 +24,7 @@
 //   finish              the result of row i, vector j of the tile
 namespace quire::cpu {
 
-inline constexpr size_t kPrefetchBytes = 2048;
+inline constexpr size_t kPrefetchBytes = 4096;
 // Of a panel: with the activations of a tile and the next chunk it stays in L2 while the tiles of rows pass.
 inline constexpr size_t kChunkBytes = 256 * 1024;
 // Of rows that pass together: they are read once a panel and are to come from L3 rather than from memory.
