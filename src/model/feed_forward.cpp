@@ -1,11 +1,16 @@
 #include "model/feed_forward.h"
 
+#include <algorithm>
+
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/moe.h"
 
 namespace quire {
 namespace {
+
+// Rows that go through one feed-forward together: what lies between its matmuls stays in the cache.
+constexpr size_t kMostRows = 192;
 
 float* floats(Buffer& buffer, size_t count) {
   buffer.reserve(count * sizeof(float));
@@ -27,12 +32,18 @@ void FeedForwardPass::gated(KernelContext& context, const ModelConfig& config, c
                             const float* x, size_t rows, float* out) {
   const size_t hidden = config.hidden_size;
   const size_t width = weights.down.k();
-  float* gate_up = floats(gate_up_, rows * 2 * width);
-  float* ffn = floats(ffn_, rows * width);
-  matmul(context, weights.gate_up, x, hidden, rows, gate_up, 2 * width);
+  const size_t most = std::min(rows, kMostRows);
+  float* gate_up = floats(gate_up_, most * 2 * width);
+  float* ffn = floats(ffn_, most * width);
   const auto gate = config.activation == Activation::kGeluTanh ? geglu : swiglu;
-  gate(context, gate_up, ffn, rows, width);
-  matmul(context, weights.down, ffn, width, rows, out, hidden);
+  const size_t blocks = (rows + kMostRows - 1) / kMostRows;
+  for (size_t block = 0; block < blocks; ++block) {  // of nearly the same height
+    const size_t first = block * rows / blocks;
+    const size_t count = (block + 1) * rows / blocks - first;
+    matmul(context, weights.gate_up, x + first * hidden, hidden, count, gate_up, 2 * width);
+    gate(context, gate_up, ffn, count, width);
+    matmul(context, weights.down, ffn, width, count, out + first * hidden, hidden);
+  }
 }
 
 /// A counting sort of chosen_, stable, so that each expert gets its rows in ascending order.

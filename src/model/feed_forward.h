@@ -27,8 +27,8 @@ class FeedForwardPass {
   void experts(KernelContext& context, const ModelConfig& config, const LayerWeights& layer, const float* x,
                size_t rows, float* out);
 
-  Buffer gate_up_;  // [rows, 2 ffn]
-  Buffer ffn_;      // [rows, ffn]
+  Buffer gate_up_;  // [rows that go through together, 2 ffn]
+  Buffer ffn_;      // [those, ffn]
   // Of the experts. A row stands in `chosen_` and `places_` as often as it has experts.
   Buffer routed_;                  // [rows, experts]: the router's logits
   Buffer weights_;                 // [rows, top]
