@@ -274,6 +274,7 @@ def decision_log():
     commit = b"c" + bytes([2, 1, 9])
     end = bytes([14, 0, 1, 0, 8, 0, 0, 0, 8, 0, 1, 0])
     yield add + decided + plan + commit + end
+    yield b"b" + bytes([5]) + add + decided + plan + b"b" + bytes([100]) + commit + end
     yield add + decided + plan + b"x" + bytes([0]) + end + b"e" + bytes([1])
 
 

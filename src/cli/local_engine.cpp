@@ -110,8 +110,8 @@ TokenCost probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
   const uint32_t few = std::min(kProbeFew, length);
   for (const uint32_t position : {0U, context}) seconds(position, few);  // wake the threads and the memory
   const double first = seconds(0, length);
-  TokenCost cost{.seconds =
-                     std::min(first, seconds(0, length)) / length};  // StepBudget only goes down from it
+  // The faster one, since StepBudget never goes above it.
+  TokenCost cost{.seconds = std::min(first, seconds(0, length)) / length};
   const double more = seconds(context, few) - seconds(0, few);
   if (context > 0 && more > 0) cost.context_part = more / few / context / cost.seconds;
   return cost;

@@ -26,7 +26,7 @@ struct SchedulerConfig {
   /// One a K/V group: the sliding window of its layers in tokens, 0 = they see all.
   std::vector<uint32_t> kv_windows = {0};
   uint32_t max_num_seqs = 64;             // slots
-  uint32_t max_num_batched_tokens = 512;  // token budget of a step, >= max_num_seqs
+  uint32_t max_num_batched_tokens = 512;  // most tokens of a step, >= max_num_seqs
   /// What each token before it adds to the cost of a prompt's token, in millionths: behind a long context the
   /// budget is for fewer tokens, down to a quarter.
   uint32_t context_cost = 0;

@@ -47,8 +47,7 @@ struct Engine::Impl {
         warm(the_warm),
         scheduler(queue_in_front(the_config.scheduler), the_record) {
     if (config.step_time > 0) {
-      budget.emplace(config.step_time, config.scheduler.max_num_batched_tokens,
-                     config.scheduler.context_cost);
+      budget.emplace(config.step_time, config.scheduler);
     }
     thread = std::thread([this] { run(); });
   }
@@ -105,7 +104,7 @@ struct Engine::Impl {
   // The engine's thread alone.
   RecordedScheduler scheduler;
   std::optional<StepBudget> budget;
-  uint32_t current_budget = UINT32_MAX;
+  uint32_t current_budget = config.scheduler.max_num_batched_tokens;
   std::unordered_map<RequestId, ActiveRequest> requests;
   std::unordered_map<SeqId, RequestId> request_of;
   std::vector<ActiveRequest*> touched;

@@ -11,8 +11,12 @@ constexpr double kFaster = 0.25;  // how much of a gain is believed after one st
 
 }  // namespace
 
-StepBudget::StepBudget(Nanos target, uint32_t most, uint32_t context_cost)
-    : target_(target), most_(most), context_part_(context_cost * 1e-6), budget_(most) {}
+StepBudget::StepBudget(Nanos target, const SchedulerConfig& config)
+    : target_(target),
+      least_(config.max_num_seqs),
+      most_(config.max_num_batched_tokens),
+      context_part_(config.context_cost * 1e-6),
+      budget_(most_) {}
 
 double StepBudget::cost(const StepPlan& plan) const {
   double sum = 0;
@@ -28,7 +32,7 @@ uint32_t StepBudget::after(const StepPlan& plan, Nanos took) {
   if (took > 0 && spent >= kFull * budget_) {
     const double fits = spent * static_cast<double>(target_) / static_cast<double>(took);
     budget_ += (fits - budget_) * (fits < budget_ ? 1 : kFaster);
-    budget_ = std::clamp<double>(budget_, 1, most_);
+    budget_ = std::clamp<double>(budget_, least_, most_);
   }
   return static_cast<uint32_t>(budget_);
 }

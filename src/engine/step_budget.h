@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/ids.h"
-#include "control/step.h"
+#include "control/scheduler.h"
 
 namespace quire {
 
@@ -12,11 +12,11 @@ namespace quire {
 /// where they became faster. What it gives is an input of the scheduler. Not thread-safe.
 class StepBudget {
  public:
-  /// `target`: what a step should take, > 0; `most`: the budget to begin with, which is never exceeded;
-  /// `context_cost`: see SchedulerConfig.
-  StepBudget(Nanos target, uint32_t most, uint32_t context_cost);
+  /// `target`: what a step should take, > 0. Between the budgets that `config` allows, beginning with the
+  /// largest.
+  StepBudget(Nanos target, const SchedulerConfig& config);
 
-  /// After a step that took so long: the budget of the next, at least 1.
+  /// After a step that took so long: the budget of the next.
   uint32_t after(const StepPlan& plan, Nanos took);
 
  private:
@@ -24,6 +24,7 @@ class StepBudget {
   double cost(const StepPlan& plan) const;
 
   Nanos target_;
+  uint32_t least_;
   uint32_t most_;
   double context_part_;
   double budget_;

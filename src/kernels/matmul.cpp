@@ -97,7 +97,7 @@ class RowMaker {
     if (form_ == RowForm::kInt8Sums) add_sums(to);
   }
 
-  // Where they are: first the lines, if they have bytes, then the stretches, kPart inputs of a tile each.
+  // Where they are: first the lines, if they are quantized, then the stretches, kPart inputs of a tile each.
   void make_line(size_t row) const { fill(row, lines_ + row * shape_.line_bytes()); }
   size_t num_stretches() const { return shape_.tiles * stretches_of_row(); }
   void interleave(size_t stretch) const {
@@ -268,7 +268,7 @@ Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, con
   if (shape.tiles == 0) {
     for_all(source.m, shape.k, [&](size_t row) { maker.make(row); });
   } else {
-    if (shape.line_bytes() > 0) for_all(source.m, shape.k, [&](size_t row) { maker.make_line(row); });
+    if (is_quantized(shape.form)) for_all(source.m, shape.k, [&](size_t row) { maker.make_line(row); });
     for_all(maker.num_stretches(), kPart * (source.m / shape.tiles),
             [&](size_t stretch) { maker.interleave(stretch); });
   }

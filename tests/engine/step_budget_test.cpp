@@ -7,6 +7,14 @@ namespace {
 
 constexpr Nanos kMillisecond = 1'000'000;
 
+StepBudget budget_of(uint32_t most, uint32_t context_cost = 0) {
+  SchedulerConfig config;
+  config.max_num_seqs = 8;
+  config.max_num_batched_tokens = most;
+  config.context_cost = context_cost;
+  return {300 * kMillisecond, config};
+}
+
 /// One prompt's part and so many decodes.
 StepPlan plan_of(uint32_t prompt_tokens, uint32_t position = 0, uint32_t decodes = 0) {
   StepPlan plan;
@@ -22,17 +30,17 @@ StepPlan plan_of(uint32_t prompt_tokens, uint32_t position = 0, uint32_t decodes
 }
 
 TEST(StepBudget, StaysWhereStepsTakeWhatTheyShould) {
-  StepBudget budget(300 * kMillisecond, 100, 0);
+  StepBudget budget = budget_of(100);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(budget.after(plan_of(92, 0, 8), 300 * kMillisecond), 100U);
 }
 
 TEST(StepBudget, FallsAtOnceWhereAStepTakesLonger) {
-  StepBudget budget(300 * kMillisecond, 100, 0);
+  StepBudget budget = budget_of(100);
   EXPECT_EQ(budget.after(plan_of(100), 600 * kMillisecond), 50U);
 }
 
 TEST(StepBudget, RisesByAndByAndNoHigherThanItBegan) {
-  StepBudget budget(300 * kMillisecond, 100, 0);
+  StepBudget budget = budget_of(100);
   budget.after(plan_of(100), 600 * kMillisecond);
   uint32_t before = 50;
   for (int i = 0; i < 30; ++i) {
@@ -46,21 +54,21 @@ TEST(StepBudget, RisesByAndByAndNoHigherThanItBegan) {
 }
 
 TEST(StepBudget, LearnsNothingFromStepsThatAreNotFull) {
-  StepBudget budget(300 * kMillisecond, 100, 0);
+  StepBudget budget = budget_of(100);
   EXPECT_EQ(budget.after(plan_of(0, 0, 8), 200 * kMillisecond), 100U);
   EXPECT_EQ(budget.after(plan_of(60), 900 * kMillisecond), 100U);
 }
 
 TEST(StepBudget, CountsTheContextOfAPromptAsTheSchedulerDoes) {
   // Behind 1,000 tokens each of 50 counts twice: a full step that took what it should.
-  StepBudget budget(300 * kMillisecond, 100, 1000);
+  StepBudget budget = budget_of(100, 1000);
   EXPECT_EQ(budget.after(plan_of(50, 1000), 300 * kMillisecond), 100U);
   EXPECT_EQ(budget.after(plan_of(50, 1000), 400 * kMillisecond), 75U);
 }
 
-TEST(StepBudget, IsNeverZero) {
-  StepBudget budget(kMillisecond, 16, 0);
-  EXPECT_EQ(budget.after(plan_of(16), 3600'000 * kMillisecond), 1U);
+TEST(StepBudget, IsNeverLessThanTheSequencesThatMayRun) {
+  StepBudget budget = budget_of(16);
+  EXPECT_EQ(budget.after(plan_of(16), 3600'000 * kMillisecond), 8U);
 }
 
 }  // namespace

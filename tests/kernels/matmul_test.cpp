@@ -101,7 +101,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
   ThreadPool one(1);
   ThreadPool four(4);
   for (const WeightFormat format : kFormats) {
-    // The last two are cut into chunks of K.
+    // The last ones are cut into chunks of K.
     for (const auto& [n, k] : {std::pair<size_t, size_t>{32, 64},
                                {33, 7},
                                {95, 65},
@@ -109,7 +109,8 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
                                {1, 300},
                                {64, 1024},
                                {100, 4101},
-                               {320, 8192}}) {
+                               {320, 8192},
+                               {33, 8260}}) {
       const bool large = n * k > 100000;
       if (large && GetParam() == IsaLevel::kReference) continue;  // it cuts nothing into chunks
       const Problem problem(context_, n, k, format);
@@ -273,7 +274,15 @@ TEST_P(Matmul, OfNoInputsIsTheBias) {
   const float none = 0.0F;
   for (const WeightFormat format : kFormats) {
     const Problem problem(context_, 40, 0, format);
-    EXPECT_EQ(problem.run(context_, &none, 1), problem.bias);
+    // What a matmul leaves behind in the scratch memory must not show.
+    const std::vector<float> infinite(40 * 64, INFINITY);
+    for (const size_t m : {1, 2, 40}) {
+      Problem(context_, 1, 64, format).run(context_, infinite.data(), m);
+      const std::vector<float> y = problem.run(context_, &none, m);
+      for (size_t row = 0; row < m; ++row) {
+        EXPECT_TRUE(same_bits(y.data() + row * problem.n, problem.bias.data(), problem.n));
+      }
+    }
   }
 }
 

@@ -46,6 +46,14 @@ uint64_t swaps_in(const std::filesystem::path& log) {
   return blocks;
 }
 
+/// How often the engine set one.
+uint64_t budgets_in(const std::filesystem::path& log) {
+  RunReader reader(log);
+  uint64_t count = 0;
+  while (const auto event = reader.next()) count += std::holds_alternative<RunBudget>(*event) ? 1 : 0;
+  return count;
+}
+
 /// The model, loaded once, and an engine over it for each run.
 class RealRuns : public testing::Test {
  protected:
@@ -176,6 +184,7 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
   uint64_t aborted = 0;
   uint64_t finished = 0;
   uint64_t swaps = 0;
+  uint64_t budgets = 0;
   std::set<std::string_view> policies;
   for (uint64_t seed = 0; seed < runs; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -198,6 +207,7 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
       }
     }
     swaps += swaps_in(path_);
+    budgets += budgets_in(path_);
     const Replay again = replay(path_);
     EXPECT_TRUE(again.recorded) << "the record has no end";
     EXPECT_TRUE(again.same()) << (again.first_difference ? difference_text(*again.first_difference)
@@ -218,6 +228,7 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
       EXPECT_GT(evicted_by_[i], 20U) << kEvictionNames[i];
     for (size_t i = 0; i < std::size(kVictimNames); ++i) EXPECT_GT(preempted_by_[i], 10U) << kVictimNames[i];
     EXPECT_GT(swaps, 20U);
+    EXPECT_GT(budgets, 20U);
   }
   fmt::print(
       "{} runs made again; {} requests as alone, {} aborted; {} preemptions, {} evictions, {} copies, {} "

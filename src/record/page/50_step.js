@@ -123,9 +123,7 @@ function headline(frame, now) {
   const parts = [];
   if (decode > 0) parts.push(`a token each for ${plural(now.decode.length, "request")} that generate${now.decode.length === 1 ? "s" : ""}`);
   if (prefill > 0) parts.push(`${plural(prefill, "token")} of prompts`);
-  const budget = run.config.max_num_batched_tokens;
-  const what = parts.length === 0 ? "Computes nothing." : `Computes ${parts.join(" and ")}.`;
-  return `${what} That is ${count(prefill + decode)} of at most ${plural(budget, "token")} a step.`;
+  return parts.length === 0 ? "Computes nothing." : `Computes ${parts.join(" and ")}.`;
 }
 
 function admissions(list) {

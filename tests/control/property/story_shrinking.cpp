@@ -47,9 +47,8 @@ rc::Seq<Operation> simpler_operation(const Operation& operation) {
     made.field(itself, &Operation::kind, Operation::Kind::kStep);
   }
   if (operation.kind == Operation::Kind::kFork) made.field(itself, &Operation::kind, Operation::Kind::kAdd);
-  made.field(itself, &Operation::milliseconds, 0)
-      .field(itself, &Operation::tokens, 1000)
-      .field(itself, &Operation::fails, 0);
+  if (operation.kind == Operation::Kind::kBudget) made.field(itself, &Operation::tokens, 1000);
+  made.field(itself, &Operation::milliseconds, 0).field(itself, &Operation::fails, 0);
   made.field(request_of, &Request::text, 0)
       .field(request_of, &Request::length, 0)
       .field(request_of, &Request::own, operation.request.length > 0 ? 0 : 1)

@@ -58,7 +58,8 @@ inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& a
 }
 
 /// K and V of a stretch for this task's K/V head, by tiles of kTileKeys keys. Tiles that no row sees point to
-/// one that some row sees.
+/// one that some row sees. Tiles lie too far apart for the machine to foresee the next ones: they are fetched
+/// line by line while those of this stretch are gone through, so that memory and arithmetic overlap.
 template <class V, class Format>
 struct Stretch {
   using Element = typename Format::Element;
@@ -66,6 +67,15 @@ struct Stretch {
   const Element* values[kStretchTiles];    // [kTileKeys][head_dim]
   const float* key_scales[kStretchTiles];  // [kTileKeys], if Format::kScaled
   const float* value_scales[kStretchTiles];
+  const Element* next_keys[kStretchTiles];  // of the next stretch, or the same ones
+  const Element* next_values[kStretchTiles];
+
+  inline __attribute__((always_inline)) void fetch(const Stretch& next) {
+    for (size_t i = 0; i < kStretchTiles; ++i) {
+      next_keys[i] = next.keys[i];
+      next_values[i] = next.values[i];
+    }
+  }
 };
 
 /// K and V that were brought to f32 for many rows.
@@ -83,6 +93,7 @@ struct Widened {
 template <class V, class Format, size_t kRows>
 inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& rows, size_t row,
                                                       const typename Format::Element* const* keys,
+                                                      const typename Format::Element* const* next,
                                                       float* weights, size_t head_dim) {
   constexpr size_t kOfTile = kTileKeys / V::kLanes;
   constexpr size_t kVectors = V::kScoreTiles * kOfTile;
@@ -95,6 +106,8 @@ inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& ro
   const float* q = rows.q + row * rows.padded_dim;
   for (size_t d = 0; d < head_dim; ++d) {
     V k[kVectors];
+    QUIRE_UNROLL
+    for (size_t tile = 0; tile < V::kScoreTiles; ++tile) __builtin_prefetch(next[tile] + d * kTileKeys);
     QUIRE_UNROLL
     for (size_t j = 0; j < kVectors; ++j) {
       k[j] = Format::load(keys[j / kOfTile] + d * kTileKeys + j % kOfTile * V::kLanes);
@@ -121,15 +134,16 @@ void score(const AttentionRows<V>& rows, size_t begin, size_t end, const Stretch
   constexpr size_t kMost = V::kAttentionRows;
   for (size_t tile = 0; tile < kStretchTiles; tile += V::kScoreTiles) {
     const auto* keys = at.keys + tile;
+    const auto* next = at.next_keys + tile;
     float* weights = rows.weights + tile * kTileKeys;
     size_t row = begin;
     for (; row + kMost <= end; row += kMost) {
-      score_rows<V, Format, kMost>(rows, row, keys, weights, head_dim);
+      score_rows<V, Format, kMost>(rows, row, keys, next, weights, head_dim);
     }
     for (; row + kMost / 2 <= end; row += kMost / 2) {
-      score_rows<V, Format, kMost / 2>(rows, row, keys, weights, head_dim);
+      score_rows<V, Format, kMost / 2>(rows, row, keys, next, weights, head_dim);
     }
-    for (; row < end; ++row) score_rows<V, Format, 1>(rows, row, keys, weights, head_dim);
+    for (; row < end; ++row) score_rows<V, Format, 1>(rows, row, keys, next, weights, head_dim);
   }
 }
 
@@ -192,10 +206,16 @@ inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V
   while (key < range.end) {
     constexpr int kTile = kTileKeys;
     const typename Format::Element* values = at.values[key / kTile] + d;
+    const typename Format::Element* next = at.next_values[key / kTile] + d;
     const int tile_end = key / kTile * kTile + kTile;
     const int end = range.end < tile_end ? range.end : tile_end;
     for (; key < end; ++key) {
-      const typename Format::Element* from = values + static_cast<size_t>(key % kTile) * head_dim;
+      const size_t shift = static_cast<size_t>(key % kTile) * head_dim;
+      const typename Format::Element* from = values + shift;
+      QUIRE_UNROLL
+      for (size_t byte = 0; byte < kVectors * V::kLanes * sizeof(*next); byte += 64) {
+        __builtin_prefetch(reinterpret_cast<const char*>(next + shift) + byte);
+      }
       V v[kVectors];
       QUIRE_UNROLL
       for (size_t j = 0; j < kVectors; ++j) {
@@ -257,24 +277,18 @@ inline __attribute__((always_inline)) Stretch<V, Format> find_stretch(const Atte
   return at;
 }
 
-/// Tiles lie too far apart for the machine to foresee the next.
-template <class V, class Element>
-inline __attribute__((always_inline)) void prefetch(const Element* const (&tiles)[kStretchTiles],
-                                                    size_t head_dim) {
-  const size_t bytes = head_dim * kTileKeys * sizeof(Element);
-  for (const Element* tile : tiles) {
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const char*>(tile) + i);
-  }
-}
-
 /// Tiles in f32, at `to`.
 template <class V, class Format>
 inline __attribute__((always_inline)) float* widen(
-    const typename Format::Element* const (&from)[kStretchTiles], const float* (&tiles)[kStretchTiles],
+    const typename Format::Element* const (&from)[kStretchTiles],
+    const typename Format::Element* const (&next)[kStretchTiles], const float* (&tiles)[kStretchTiles],
     float* to, size_t head_dim) {
   const size_t count = head_dim * kTileKeys;
   for (size_t tile = 0; tile < kStretchTiles; ++tile, to += count) {
-    for (size_t i = 0; i < count; i += V::kLanes) V::store(to + i, Format::load(from[tile] + i));
+    for (size_t i = 0; i < count; i += V::kLanes) {
+      __builtin_prefetch(next[tile] + i);
+      V::store(to + i, Format::load(from[tile] + i));
+    }
     tiles[tile] = to;
   }
   return to;
@@ -390,17 +404,17 @@ void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
     Stretch<V, Format> next = at;
     if (end_key - base > kStretchKeys) {
       next = find_stretch<V, Format>(args, base + kStretchKeys, first, end_key);
-      prefetch<V>(next.keys, args.head_dim);
-      prefetch<V>(next.values, args.head_dim);
     }
+    at.fetch(next);
     if (sizeof(typename Format::Element) < sizeof(float) && (end - begin) * args.group >= kWidenRows) {
       Stretch<V, Widened<V, Format>> wide = {};
-      float* rest = widen<V, Format>(at.keys, wide.keys, widened, args.head_dim);
-      widen<V, Format>(at.values, wide.values, rest, args.head_dim);
+      float* rest = widen<V, Format>(at.keys, at.next_keys, wide.keys, widened, args.head_dim);
+      widen<V, Format>(at.values, at.next_values, wide.values, rest, args.head_dim);
       for (size_t i = 0; i < kStretchTiles; ++i) {
         wide.key_scales[i] = at.key_scales[i];
         wide.value_scales[i] = at.value_scales[i];
       }
+      wide.fetch(wide);
       attend_stretch<V, Widened<V, Format>>(args, rows, begin, end, base, wide);
     } else {
       attend_stretch<V, Format>(args, rows, begin, end, base, at);

@@ -29,7 +29,7 @@ inline constexpr size_t kPrefetchBytes = 4096;
 inline constexpr size_t kChunkBytes = 256 * 1024;
 // Of rows that pass together: they are read once a panel and are to come from L3 rather than from memory.
 inline constexpr size_t kRowsBytes = 3 * 1024 * 1024;
-inline constexpr size_t kRowsPrefetch = 2048;
+inline constexpr size_t kRowsPrefetch = 2048;  // bytes ahead in them
 
 /// One chunk of K of one tile.
 template <class Kernel>
@@ -277,14 +277,21 @@ void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
   const size_t row_tiles = Tiles<Kernel>::row_tiles(args.m);
   const size_t row = first_row(tile, row_tiles, args.m);
   const size_t rows = first_row(tile + 1, row_tiles, args.m) - row;
-  const bool alone = chunk.tiles == 1 || chunk.count == 0;
+  const char* ahead = reinterpret_cast<const char*>(chunk.w);
+  size_t ahead_step = kStepBytes;
+  if (chunk.tiles > 1) {  // each takes its share, maybe a few lines more
+    const size_t steps = chunk.count * chunk.tiles;
+    ahead = chunk.next + (tile - chunk.first_tile) * chunk.next_bytes / chunk.tiles;
+    ahead_step = steps == 0 ? 0 : (chunk.next_bytes + steps - 1) / steps;
+  } else if (chunk.count > 0) {
+    ahead += kPrefetchBytes;
+  }
   tiles.by_rows[width][rows]({.w = chunk.w,
                               .panel_elements = chunk.panel_elements,
                               .x = static_cast<const typename Kernel::X*>(args.x) + row * args.ldx +
                                    chunk.step * Kernel::kStepK * rows,
-                              .ahead = alone ? reinterpret_cast<const char*>(chunk.w) + kPrefetchBytes
-                                             : chunk.next + tile * chunk.next_bytes / row_tiles,
-                              .ahead_step = alone ? kStepBytes : chunk.next_bytes / (chunk.count * row_tiles),
+                              .ahead = ahead,
+                              .ahead_step = ahead_step,
                               .steps = chunk.count,
                               .y = args.y + row * args.ldy + column,
                               .ldy = args.ldy,
@@ -297,7 +304,7 @@ void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
                               .offsets = args.offsets + column});
 }
 
-/// A panel of K / kStepK steps, from `step` on, and the column in it.
+/// Where the weights of the outputs from `column` on lie, from a step on.
 template <class Kernel>
 const typename Kernel::Element* panel_at(const MatmulArgs& args, size_t column, size_t step) {
   const auto* panel = reinterpret_cast<const typename Kernel::Element*>(args.panels + column / kPanelWidth *
