@@ -48,9 +48,21 @@ struct Options {
   bool list = false;
 };
 
-std::vector<float> numbers(size_t count) {
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i * 7919 % 1009) / 1009.0F - 0.5F;
+/// Floats in the memory that activations have in a model, whose pages are large.
+class Floats {
+ public:
+  explicit Floats(size_t count) : bytes_(count * sizeof(float)) {}
+  float* data() { return bytes_.as<float>(); }
+  const float* data() const { return bytes_.as<float>(); }
+  size_t size() const { return bytes_.size() / sizeof(float); }
+
+ private:
+  Buffer bytes_;
+};
+
+Floats numbers(size_t count) {
+  Floats values(count);
+  for (size_t i = 0; i < count; ++i) values.data()[i] = static_cast<float>(i * 7919 % 1009) / 1009.0F - 0.5F;
   return values;
 }
 
@@ -118,7 +130,7 @@ class Matrices {
     weights_.clear();
     kind_ = {level, format};
     KernelContext context{level, pool};
-    const std::vector<float> values = numbers(kWide * kNarrow);
+    const Floats values = numbers(kWide * kNarrow);
     TensorView view{DType::kF32, {kWide, kNarrow}, reinterpret_cast<const std::byte*>(values.data())};
     std::vector<std::byte> blocks;
     if (is_ggml(format)) {
@@ -147,8 +159,8 @@ class Matrices {
 Measured time_matmul(Timer& timer, Matrices& matrices, IsaLevel level, WeightFormat format, size_t m) {
   const std::vector<PackedMatrix>& weights = matrices.of(timer.pool(), level, format);
   KernelContext context{level, timer.pool()};
-  const std::vector<float> x = numbers(m * kNarrow);
-  std::vector<float> y(m * kWide);
+  const Floats x = numbers(m * kNarrow);
+  Floats y(m * kWide);
   size_t next = 0;
   return timer.measure(
       level, format, 2.0 * static_cast<double>(m * kWide * kNarrow),
@@ -183,13 +195,13 @@ Measured time_attention(Timer& timer, IsaLevel level, DType dtype, const Attenti
     return batch;
   };
   const size_t kv_width = size_t{kKvHeads} * kHeadDim;
-  const std::vector<float> kv = numbers(size_t{shape.sequences} * shape.length * kv_width);
+  const Floats kv = numbers(size_t{shape.sequences} * shape.length * kv_width);
   write_kv(context, layout, cache.data(), batch_of(0, shape.length), kv.data(), kv_width, kv.data(),
            kv_width);
 
   const size_t width = size_t{kHeads} * kHeadDim;
-  const std::vector<float> q = numbers(size_t{shape.sequences} * shape.tokens * width);
-  std::vector<float> out(q.size());
+  const Floats q = numbers(size_t{shape.sequences} * shape.tokens * width);
+  Floats out(q.size());
   const std::vector<AttentionSeq> batch = batch_of(shape.length - shape.tokens, shape.tokens);
   const double keys = (shape.length - shape.tokens + 1 + shape.length) / 2.0 * shape.tokens * shape.sequences;
   const double bytes = static_cast<double>(shape.sequences) * shape.length * 2.0 *
@@ -202,8 +214,8 @@ Measured time_attention(Timer& timer, IsaLevel level, DType dtype, const Attenti
 
 Measured time_rms_norm(Timer& timer, IsaLevel level, size_t rows) {
   KernelContext context{level, timer.pool()};
-  const std::vector<float> x = numbers(rows * kNarrow);
-  std::vector<float> y(x.size());
+  const Floats x = numbers(rows * kNarrow);
+  Floats y(x.size());
   const auto elements = static_cast<double>(rows * kNarrow);
   return timer.measure(level, WeightFormat::kF32, 4.0 * elements, 8.0 * elements, [&] {
     rms_norm(context, x.data(), kNarrow, x.data(), 1e-5F, y.data(), kNarrow, rows, kNarrow);
@@ -212,8 +224,8 @@ Measured time_rms_norm(Timer& timer, IsaLevel level, size_t rows) {
 
 Measured time_swiglu(Timer& timer, IsaLevel level, size_t rows) {
   KernelContext context{level, timer.pool()};
-  const std::vector<float> gate_up = numbers(rows * 2 * kWide);
-  std::vector<float> out(rows * kWide);
+  const Floats gate_up = numbers(rows * 2 * kWide);
+  Floats out(rows * kWide);
   const auto elements = static_cast<double>(rows * kWide);
   return timer.measure(level, WeightFormat::kF32, 22.0 * elements, 12.0 * elements,
                        [&] { swiglu(context, gate_up.data(), out.data(), rows, kWide); });

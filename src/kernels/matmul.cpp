@@ -22,6 +22,10 @@ struct Activations {
 constexpr size_t kShiftBytes = 64;  // else rows might compete for the same lines of the L1 cache
 constexpr size_t kLine = 64;
 constexpr size_t kPart = 256;  // elements at a time, where they are converted on the way to a tile
+// Of a piece of work: less costs less than waking a thread for it, and what is much more leaves one thread
+// waiting for the other at the end.
+constexpr size_t kLeastProducts = size_t{1} << 16;
+constexpr size_t kMostProducts = size_t{1} << 27;
 
 constexpr bool is_tiled(RowForm form) { return form == RowForm::kBF16Tiles || form == RowForm::kInt8Tiles; }
 constexpr bool is_quantized(RowForm form) { return form >= RowForm::kInt8; }
@@ -77,9 +81,10 @@ struct RowShape {
 class RowMaker {
  public:
   /// `lines` [m][line_bytes()].
-  RowMaker(const cpu::KernelTable& kernels, const RowShape& shape, const Source& source, std::byte* to,
-           std::byte* lines, float* scales)
-      : kernels_(kernels),
+  RowMaker(IsaLevel isa, const RowShape& shape, const Source& source, std::byte* to, std::byte* lines,
+           float* scales)
+      : kernels_(cpu::table(isa)),
+        packing_(cpu::pack_table(isa)),
         shape_(shape),
         form_(shape.form),
         source_(source),
@@ -108,25 +113,21 @@ class RowMaker {
     const size_t unit = shape_.step() * element_bytes(form_);
     const size_t count = std::min(kPart, padded_k_ - k0);
     std::byte* to = to_ + first * shape_.bytes() + k0 * element_bytes(form_) * rows;
-    alignas(kLine) std::byte part[kPart * sizeof(float)];
-    for (size_t i = 0; i < rows; ++i) {
-      const std::byte* from = line_bytes_at(first + i, k0, count, part);
-      if (unit == sizeof(uint64_t)) {
-        spread<uint64_t>(from, count / shape_.step(), to + i * unit, rows);
-      } else {
-        spread<uint32_t>(from, count / shape_.step(), to + i * unit, rows);
-      }
+    alignas(kLine) std::byte parts[cpu::kMostTileRows][kPart * sizeof(float)];
+    const std::byte* lines[cpu::kMostTileRows];
+    for (size_t i = 0; i < rows; ++i) lines[i] = line_bytes_at(first + i, k0, count, parts[i]);
+    if (unit == sizeof(uint32_t)) {
+      packing_.interleave(lines, rows, count / shape_.step(), to);
+    } else {
+      for (size_t i = 0; i < rows; ++i) spread(lines[i], count / shape_.step(), unit, to + i * unit, rows);
     }
   }
 
  private:
   size_t stretches_of_row() const { return (padded_k_ + kPart - 1) / kPart; }
 
-  template <class Unit>
-  static void spread(const std::byte* from, size_t count, std::byte* to, size_t stride) {
-    for (size_t i = 0; i < count; ++i) {
-      std::memcpy(to + i * stride * sizeof(Unit), from + i * sizeof(Unit), sizeof(Unit));
-    }
+  static void spread(const std::byte* from, size_t count, size_t unit, std::byte* to, size_t stride) {
+    for (size_t i = 0; i < count; ++i) std::memcpy(to + i * stride * unit, from + i * unit, unit);
   }
 
   /// `count` inputs of a row from k0 on, in its form; maybe in `part`.
@@ -135,11 +136,7 @@ class RowMaker {
     const float* from = source_.x + row * source_.ldx + k0;
     const size_t known = std::min(count, k_ - k0);
     if (form_ == RowForm::kF32) return reinterpret_cast<const std::byte*>(from);
-    if (form_ == RowForm::kBF16) {
-      kernels_.from_f32[cpu::float_index(DType::kBF16)](from, part, known);
-    } else {
-      round(from, reinterpret_cast<float*>(part), known);
-    }
+    convert(from, part, known);
     std::memset(part + known * element_bytes(form_), 0, (count - known) * element_bytes(form_));
     return part;
   }
@@ -147,27 +144,29 @@ class RowMaker {
   /// A row, padded with zeros.
   void fill(size_t row, std::byte* to) const {
     const float* from = source_.x + row * source_.ldx;
-    switch (form_) {
-      case RowForm::kRounded:
-        round(from, reinterpret_cast<float*>(to), k_);
-        break;
-      case RowForm::kBF16:
-        kernels_.from_f32[cpu::float_index(DType::kBF16)](from, to, k_);
-        break;
-      default:
-        scales_[row] = kernels_.quantize(from, reinterpret_cast<int8_t*>(to), k_);
-        if (form_ != RowForm::kUint8) break;
-        for (size_t k = 0; k < k_; ++k) to[k] ^= std::byte{0x80};
+    if (is_quantized(form_)) {
+      scales_[row] = kernels_.quantize(from, reinterpret_cast<int8_t*>(to), k_);
+      if (form_ == RowForm::kUint8) add_128(to, k_);
+    } else {
+      convert(from, to, k_);
     }
     std::memset(to + k_ * element_bytes(form_), 0, (padded_k_ - k_) * element_bytes(form_));
   }
 
-  void round(const float* from, float* to, size_t count) const {
+  /// `count` is no member here: bytes might alias it, and the loop would not be vectorised.
+  static void add_128(std::byte* integers, size_t count) {
+    for (size_t k = 0; k < count; ++k) integers[k] ^= std::byte{0x80};
+  }
+
+  /// Inputs that are not quantized.
+  void convert(const float* from, std::byte* to, size_t count) const {
+    const auto to_bf16 = kernels_.from_f32[cpu::float_index(DType::kBF16)];
+    if (form_ == RowForm::kBF16) return to_bf16(from, to, count);
     uint16_t part[kPart];
     for (size_t k0 = 0; k0 < count; k0 += kPart) {
       const size_t some = std::min(kPart, count - k0);
-      kernels_.from_f32[cpu::float_index(DType::kBF16)](from + k0, part, some);
-      kernels_.to_f32[cpu::float_index(DType::kBF16)](part, to + k0, some);
+      to_bf16(from + k0, part, some);
+      kernels_.to_f32[cpu::float_index(DType::kBF16)](part, reinterpret_cast<float*>(to) + k0, some);
     }
   }
 
@@ -220,6 +219,7 @@ class RowMaker {
   }
 
   const cpu::KernelTable& kernels_;
+  const cpu::PackTable& packing_;
   const RowShape& shape_;
   RowForm form_;
   Source source_;
@@ -255,10 +255,10 @@ struct Scratch {
 };
 
 /// The rows in their form.
-Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, const RowShape& shape,
-                    const Scratch& scratch, const Source& source) {
+Activations prepare(KernelContext& context, const RowShape& shape, const Scratch& scratch,
+                    const Source& source) {
   if (shape.is_source()) return {source.x, source.ldx};
-  const RowMaker maker(kernels, shape, source, scratch.rows, scratch.lines, scratch.scales);
+  const RowMaker maker(context.isa, shape, source, scratch.rows, scratch.lines, scratch.scales);
   const auto for_all = [&](size_t count, size_t elements, auto&& make) {
     const size_t grain = cpu::balanced_grain(context.pool, count, 16384 / (elements + 1) + 1);
     context.pool.parallel_for(count, grain, [&](size_t begin, size_t end, uint32_t) {
@@ -280,11 +280,10 @@ Activations prepare(KernelContext& context, const cpu::KernelTable& kernels, con
 void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy, const float* bias) {
   if (m == 0 || weights.n() == 0) return;
-  const cpu::KernelTable& kernels = cpu::table(context.isa);
-  const cpu::MatmulKernel& kernel = kernels.matmul[static_cast<size_t>(weights.format())];
+  const cpu::MatmulKernel& kernel = cpu::table(context.isa).matmul[static_cast<size_t>(weights.format())];
   const RowShape shape(kernel, weights.format(), weights.k(), m);
   const Scratch scratch(context, shape, m, cpu::scratch_bytes(weights.format(), m, shape.padded_k));
-  const Activations activations = prepare(context, kernels, shape, scratch, {x, ldx, m});
+  const Activations activations = prepare(context, shape, scratch, {x, ldx, m});
   const cpu::MatmulArgs args = {.panels = weights.data(),
                                 .panel_bytes = cpu::panel_bytes(weights.format(), weights.k()),
                                 .n = weights.n(),
@@ -299,14 +298,14 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
                                 .w_scales = weights.scales(),
                                 .offsets = weights.offsets()};
   const size_t panels = (weights.n() + kPanelWidth - 1) / kPanelWidth;
-  // A piece of less than some ten thousand multiplications costs less than waking a thread for it.
-  const size_t min_panels = 65536 / (kPanelWidth * (weights.k() + 1) * m) + 1;
-  context.pool.parallel_for(panels, cpu::balanced_grain(context.pool, panels, min_panels),
-                            [&](size_t begin, size_t end, uint32_t thread) {
-                              cpu::MatmulArgs own = args;
-                              own.scratch = scratch.of_thread(thread);
-                              kernel.run(own, begin, end);
-                            });
+  const size_t panel_products = kPanelWidth * (weights.k() + 1) * m;
+  const size_t balanced = cpu::balanced_grain(context.pool, panels, kLeastProducts / panel_products + 1);
+  const size_t grain = std::min(balanced, kMostProducts / panel_products + 1);
+  context.pool.parallel_for(panels, grain, [&](size_t begin, size_t end, uint32_t thread) {
+    cpu::MatmulArgs own = args;
+    own.scratch = scratch.of_thread(thread);
+    kernel.run(own, begin, end);
+  });
 }
 
 }  // namespace quire

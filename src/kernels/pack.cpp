@@ -156,7 +156,7 @@ class Packer {
 
   /// `count` values of dtype_ of each row, from the begin of a step on.
   void lay_out(const std::byte* const* rows, size_t count, std::byte* to) const {
-    if (dtype_ == DType::kF32) return pack_.interleave(rows, count, to);
+    if (dtype_ == DType::kF32) return pack_.interleave(rows, kPanelWidth, count, to);
     if (dtype_ == DType::kBF16) return interleave_pairs(rows, 0, count, to);
     // f16 has the rows of a step side by side, and a step is one k.
     alignas(64) uint32_t pairs[kPackChunk / 2][kPanelWidth];
@@ -178,14 +178,14 @@ class Packer {
   void interleave_pairs(const std::byte* const* rows, size_t first, size_t count, std::byte* to) const {
     const std::byte* begin[kPanelWidth] = {};
     for (size_t row = 0; row < num_rows_; ++row) begin[row] = rows[row] + first * 2;
-    pack_.interleave(begin, count / 2, to);
+    pack_.interleave(begin, kPanelWidth, count / 2, to);
     if (count % 2 == 0) return;
     uint16_t last[kPanelWidth][2] = {};
     for (size_t row = 0; row < num_rows_; ++row) {
       std::memcpy(last[row], begin[row] + (count - 1) * 2, 2);
       begin[row] = reinterpret_cast<const std::byte*>(last[row]);
     }
-    pack_.interleave(begin, 1, to + count / 2 * kPanelWidth * 4);
+    pack_.interleave(begin, kPanelWidth, 1, to + count / 2 * kPanelWidth * 4);
   }
 
   void pack_int8(std::byte* to, float* scales, int32_t* offsets) {
@@ -200,7 +200,7 @@ class Packer {
       for (size_t k = 0; k < k_; ++k) sum += line[k];
       offsets[row] = 128 * sum;
     }
-    pack_.interleave(lines, padded_k_ / 4, to);
+    pack_.interleave(lines, kPanelWidth, padded_k_ / 4, to);
   }
 
   void pack_int4(std::byte* to, float* scales, int32_t* offsets) {

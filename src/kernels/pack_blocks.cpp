@@ -125,7 +125,7 @@ void lay_out(const cpu::PackTable& kernels, const BlockLayout& layout, const Blo
     for (size_t row = 0; row < kPanelWidth; ++row) {
       if (is_there[row]) lines[row] = reinterpret_cast<const std::byte*>(blocks[row].integers) + at * bytes;
     }
-    kernels.interleave(lines, bytes / 4, to);
+    kernels.interleave(lines, kPanelWidth, bytes / 4, to);
     to += bytes * kPanelWidth;
   }
 }

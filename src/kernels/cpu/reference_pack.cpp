@@ -9,9 +9,9 @@
 namespace quire::cpu {
 namespace {
 
-void interleave(const std::byte* const* rows, size_t units, std::byte* to) {
+void interleave(const std::byte* const* rows, size_t num_rows, size_t units, std::byte* to) {
   for (size_t unit = 0; unit < units; ++unit) {
-    for (size_t row = 0; row < kPanelWidth; ++row, to += 4) {
+    for (size_t row = 0; row < num_rows; ++row, to += 4) {
       if (rows[row] == nullptr) {
         std::memset(to, 0, 4);
       } else {

@@ -24,6 +24,7 @@
 //   finish              the result of row i, vector j of the tile
 namespace quire::cpu {
 
+// Ahead in a panel, where no tiles share the next chunk: as much as memory is late.
 inline constexpr size_t kPrefetchBytes = 4096;
 // Of a panel: with the activations of a tile and the next chunk it stays in L2 while the tiles of rows pass.
 inline constexpr size_t kChunkBytes = 256 * 1024;
@@ -125,16 +126,24 @@ struct IntegerKernel {
 
 /// What a tile has come to, into y: the results, or the accumulators where K goes on.
 template <class Kernel, size_t kRows, size_t kVectors>
-inline __attribute__((always_inline)) void store_tile(const TileArgs<Kernel>& args,
+inline __attribute__((always_inline)) void store_tile(const TileArgs<Kernel>& shared,
                                                       const typename Kernel::Sum (&sums)[kRows][kVectors]) {
   using V = typename Kernel::Vec;
   using Sum = typename Kernel::Sum;
   constexpr size_t kLanes = Kernel::kLanes;
+  const TileArgs<Kernel> args = shared;  // which y might alias, else: every store would have it read again
   QUIRE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) {
     if (j * kLanes >= args.columns) break;
     const size_t part = args.columns - j * kLanes;
     const bool whole = part >= kLanes;
+    if (whole && args.last && args.bias == nullptr) {  // nearly always
+      QUIRE_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        V::store(args.y + i * args.ldy + j * kLanes, Kernel::finish(sums[i][j], args, i, j));
+      }
+      continue;
+    }
     V bias = V::zero();
     if (args.last && args.bias != nullptr)
       bias = whole ? V::load(args.bias + j * kLanes) : V::load(args.bias + j * kLanes, part);
@@ -185,32 +194,44 @@ void matmul_tile(const TileArgs<Kernel>& args) {
   const typename Kernel::Element* w = args.w;
   const typename Kernel::X* x = args.x;
   const char* ahead = args.ahead;
-  for (size_t step = 0; step < args.steps; ++step) {
-    if (kRows > 1) __builtin_prefetch(reinterpret_cast<const char*>(x) + kRowsPrefetch);
-    QUIRE_UNROLL
-    for (size_t part = 0; part < Kernel::kParts; ++part) {
-      decltype(Kernel::load(w, part)) weights[kVectors];
+  size_t step = 0;
+  const float* y = args.y;
+  for (size_t row = 1; row <= kRows; ++row, y += args.ldy) {
+    // The lines that results go to must be read before they are written: a row's with each part of the steps.
+    if (kRows > 1) {
       QUIRE_UNROLL
-      for (size_t j = 0; j < kVectors; ++j) {
-        const size_t shift =
-            (j / kPanelVectors) * args.panel_elements + (j % kPanelVectors) * kVectorElements;
-        weights[j] = Kernel::load(w + shift, part);
-        if (part == 0 && j * kVectorBytes % 64 == 0) {
-          __builtin_prefetch(ahead + shift * sizeof(typename Kernel::Element));
-        }
-      }
-      QUIRE_UNROLL
-      for (size_t i = 0; i < kRows; ++i) {
-        const auto factor = Kernel::broadcast(x + i * Kernel::kStepK, part);
-        QUIRE_UNROLL
-        for (size_t j = 0; j < kVectors; ++j) {
-          sums[i][j] = Kernel::multiply_add(sums[i][j], weights[j], factor);
-        }
+      for (size_t line = 0; line < kVectors * kLanes; line += 64 / sizeof(float)) {
+        __builtin_prefetch(y + line, 1);
       }
     }
-    w += kStepElements;
-    x += kRows * Kernel::kStepK;
-    ahead += args.ahead_step;
+    const size_t end = row * args.steps / kRows;
+    for (; step < end; ++step) {
+      if (kRows > 1) __builtin_prefetch(reinterpret_cast<const char*>(x) + kRowsPrefetch);
+      QUIRE_UNROLL
+      for (size_t part = 0; part < Kernel::kParts; ++part) {
+        decltype(Kernel::load(w, part)) weights[kVectors];
+        QUIRE_UNROLL
+        for (size_t j = 0; j < kVectors; ++j) {
+          const size_t shift =
+              (j / kPanelVectors) * args.panel_elements + (j % kPanelVectors) * kVectorElements;
+          weights[j] = Kernel::load(w + shift, part);
+          if (part == 0 && j * kVectorBytes % 64 == 0) {
+            __builtin_prefetch(ahead + shift * sizeof(typename Kernel::Element));
+          }
+        }
+        QUIRE_UNROLL
+        for (size_t i = 0; i < kRows; ++i) {
+          const auto factor = Kernel::broadcast(x + i * Kernel::kStepK, part);
+          QUIRE_UNROLL
+          for (size_t j = 0; j < kVectors; ++j) {
+            sums[i][j] = Kernel::multiply_add(sums[i][j], weights[j], factor);
+          }
+        }
+      }
+      w += kStepElements;
+      x += kRows * Kernel::kStepK;
+      ahead += args.ahead_step;
+    }
   }
 
   store_tile<Kernel, kRows, kVectors>(args, sums);
@@ -230,6 +251,7 @@ struct Tiles {
     return free < 3 * vectors(width) ? 1 : free / vectors(width) - 1;
   }
   static constexpr size_t kMaxRows = max_rows(kWidths - 1);
+  static_assert(kMaxRows <= kMostTileRows);
 
   Tile by_rows[kWidths][kMaxRows + 1] = {};
 

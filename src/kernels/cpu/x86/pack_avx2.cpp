@@ -47,7 +47,7 @@ struct PackVec {
   };
 
   static QUIRE_INLINE void transpose(const std::byte* const* rows, size_t offset, size_t units, std::byte* to,
-                                     size_t step) {
+                                     size_t step, size_t lanes) {
     const __m256i mask = V::mask(units);
     __m256i a[8];
     __m256i b[8];
@@ -75,7 +75,7 @@ struct PackVec {
     }
     QUIRE_UNROLL
     for (size_t i = 0; i < 8; ++i) {
-      if (i < units) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * step), b[i]);
+      if (i < units) _mm256_maskstore_epi32(reinterpret_cast<int*>(to + i * step), V::mask(lanes), b[i]);
     }
   }
 };

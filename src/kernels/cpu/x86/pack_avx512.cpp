@@ -46,9 +46,9 @@ struct PackVec {
     QUIRE_INLINE void store_times_128(int32_t* to) const { _mm512_storeu_si512(to, _mm512_slli_epi32(v, 7)); }
   };
 
-  /// `units` <= 16 of 4 bytes at `offset` of 16 rows; unit u of all of them to to + u * step.
+  /// `units` <= 16 of 4 bytes at `offset` of 16 rows; unit u of the first `lanes` to to + u * step.
   static QUIRE_INLINE void transpose(const std::byte* const* rows, size_t offset, size_t units, std::byte* to,
-                                     size_t step) {
+                                     size_t step, size_t lanes) {
     const __mmask16 mask = V::mask(units);
     __m512i a[16];
     __m512i b[16];
@@ -85,7 +85,7 @@ struct PackVec {
     }
     QUIRE_UNROLL
     for (size_t i = 0; i < 16; ++i) {
-      if (i < units) _mm512_storeu_si512(to + i * step, a[i]);
+      if (i < units) _mm512_mask_storeu_epi32(to + i * step, V::mask(lanes), a[i]);
     }
   }
 };

@@ -11,16 +11,17 @@ namespace quire::cpu {
 
 /// Squares of P::kLanes x P::kLanes units, then what is left of each row.
 template <class P>
-void interleave(const std::byte* const* rows, size_t units, std::byte* to) {
+void interleave(const std::byte* const* rows, size_t num_rows, size_t units, std::byte* to) {
   constexpr size_t kLanes = P::kLanes;
-  constexpr size_t kStep = kPanelWidth * 4;
-  for (size_t first = 0; first < kPanelWidth; first += kLanes) {
-    std::byte* lanes = to + first * 4;
-    size_t unit = 0;
-    for (; unit + kLanes <= units; unit += kLanes) {
-      P::transpose(rows + first, unit * 4, kLanes, lanes + unit * kStep, kStep);
+  const size_t step = num_rows * 4;
+  for (size_t first = 0; first < num_rows; first += kLanes) {
+    const size_t lanes = num_rows - first < kLanes ? num_rows - first : kLanes;
+    const std::byte* from[kLanes] = {};
+    for (size_t i = 0; i < lanes; ++i) from[i] = rows[first + i];
+    for (size_t unit = 0; unit < units; unit += kLanes) {
+      const size_t count = units - unit < kLanes ? units - unit : kLanes;
+      P::transpose(from, unit * 4, count, to + first * 4 + unit * step, step, lanes);
     }
-    if (unit < units) P::transpose(rows + first, unit * 4, units - unit, lanes + unit * kStep, kStep);
   }
 }
 
@@ -150,7 +151,7 @@ void int4_panel(const float* rows, size_t k, float* wanted, std::byte* to, float
     for (size_t row = 0; row < kPanelWidth; ++row) {
       from[row] = reinterpret_cast<const std::byte*>(rows + row * k + group * kGroup);
     }
-    interleave<P>(from, kGroup, reinterpret_cast<std::byte*>(columns));
+    interleave<P>(from, kPanelWidth, kGroup, reinterpret_cast<std::byte*>(columns));
   };
   const V zero = V::zero();
   V magnitude[kVectors];
