@@ -25,7 +25,7 @@ constexpr size_t kPart = 256;  // elements at a time, where they are converted o
 // Of a piece of work: less costs less than waking a thread for it, and what is much more leaves one thread
 // waiting for the other at the end.
 constexpr size_t kLeastProducts = size_t{1} << 16;
-constexpr size_t kMostProducts = size_t{1} << 27;
+constexpr size_t kMostProducts = size_t{1} << 26;
 
 constexpr bool is_tiled(RowForm form) { return form == RowForm::kBF16Tiles || form == RowForm::kInt8Tiles; }
 constexpr bool is_quantized(RowForm form) { return form >= RowForm::kInt8; }

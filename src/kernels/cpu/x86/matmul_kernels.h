@@ -28,8 +28,9 @@ namespace quire::cpu {
 inline constexpr size_t kPrefetchBytes = 4096;
 // Of a panel: with the activations of a tile and the next chunk it stays in L2 while the tiles of rows pass.
 inline constexpr size_t kChunkBytes = 256 * 1024;
-// Of rows that pass together: they are read once a panel and are to come from L3 rather than from memory.
-inline constexpr size_t kRowsBytes = 3 * 1024 * 1024;
+// Of rows that pass together: they are read once a panel and are to come from L2 for all of a piece's panels
+// but the first, which with them and the next chunk stays there, too.
+inline constexpr size_t kRowsBytes = 512 * 1024;
 inline constexpr size_t kRowsPrefetch = 2048;  // bytes ahead in them
 
 /// One chunk of K of one tile.
