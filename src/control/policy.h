@@ -54,9 +54,8 @@ class SchedulingPolicy {
 /// - srpt: the shortest remaining time, by CostHints. The length of an answer is SeqSpec::expected_tokens, or
 ///   else the mean of the last answers.
 /// - slo: the least slack to the deadline of its first token; a sequence that has started comes before all.
-/// - priority: SeqSpec::priority, lower first. `aging` of waiting (at most 9,000 s) count as much as one
-/// level,
-///   so nobody starves.
+/// - priority: SeqSpec::priority, lower first. To wait for `aging` (at most 9,000 s) counts as much as one
+///   level, so nobody starves.
 /// - fair: the tenant that was served least (virtual token counter of Sheng et al. 2023). A prompt token that
 ///   must be computed counts 1, when its sequence first comes in; a generated one 2. A tenant that comes back
 ///   starts no lower than the least served of those waiting.

@@ -139,6 +139,7 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
   StepPlan plan;
   if (!has_work()) return plan;  // what is to be removed stays for the next plan that computes something
   next_stats_ = StepStats{.step = stats_.step + 1,
+                          .token_budget = budget_,
                           .total_preemptions = stats_.total_preemptions,
                           .total_prefix_queried_tokens = stats_.total_prefix_queried_tokens,
                           .total_prefix_hit_tokens = stats_.total_prefix_hit_tokens,
@@ -194,8 +195,7 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
 }
 
 /// Goes on with the sequence that is partly computed, if any: the last admitted, since nobody comes in after
-/// one that was cut short. If there is no block for it, it waits for the decodes of this step (alone, it has
-/// room).
+/// one that was cut short. Without a block for it, it waits for this step's decodes (alone, it has room).
 void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
   if (!running_.empty() && running_.back()->planned == 0) plan_chunk(plan, *running_.back(), budget);
 }

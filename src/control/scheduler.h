@@ -52,6 +52,7 @@ struct SchedulerConfig {
 /// State of the control plane after a step; for the trace, the metrics and the live page.
 struct StepStats {
   uint64_t step = 0;
+  uint32_t token_budget = 0;  // of this step
   uint32_t running = 0;
   uint32_t waiting = 0;
   uint32_t prefill_tokens = 0;  // computed in this step for prompts, and again after a preemption

@@ -53,6 +53,8 @@ struct EngineMetrics::Impl {
   prometheus::Gauge& waiting = gauge("vllm:num_requests_waiting", "Sequences that wait to run");
   prometheus::Gauge& kv_usage = gauge(
       "vllm:kv_cache_usage_perc", "Share of K/V blocks that requests hold, 1 = all; cached ones are free");
+  prometheus::Gauge& token_budget = gauge(
+      "quire:step_token_budget", "Tokens that the last step could have had; falls where steps take long");
   prometheus::Counter& preemptions = counter("vllm:num_preemptions_total", "Preemptions");
   prometheus::Counter& prefix_queries =
       counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
@@ -81,6 +83,7 @@ void EngineMetrics::step(const StepStats& stats) {
   impl_->waiting.Set(stats.waiting);
   impl_->kv_usage.Set(
       stats.blocks_total == 0 ? 0.0 : static_cast<double>(stats.blocks_referenced) / stats.blocks_total);
+  impl_->token_budget.Set(stats.token_budget);
   raise_to(impl_->preemptions, stats.total_preemptions);
   raise_to(impl_->prefix_queries, stats.total_prefix_queried_tokens);
   raise_to(impl_->prefix_hits, stats.total_prefix_hit_tokens);

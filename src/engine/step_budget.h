@@ -12,8 +12,8 @@ namespace quire {
 /// where they became faster. What it gives is an input of the scheduler. Not thread-safe.
 class StepBudget {
  public:
-  /// `target`: what a step should take, > 0. Between the budgets that `config` allows, beginning with the
-  /// largest.
+  /// `target`: what a step should take, > 0. The budget is at first max_num_batched_tokens of `config`, never
+  /// more and never less than max_num_seqs.
   StepBudget(Nanos target, const SchedulerConfig& config);
 
   /// After a step that took so long: the budget of the next.

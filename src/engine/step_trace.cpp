@@ -20,6 +20,7 @@ void StepTrace::write(Nanos started, const StepStats& s, const PhaseTimes& times
   };
   add("step", s.step);
   add("now", started);
+  add("token_budget", s.token_budget);
   add("running", s.running);
   add("waiting", s.waiting);
   add("prefill_tokens", s.prefill_tokens);

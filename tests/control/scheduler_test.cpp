@@ -50,6 +50,7 @@ TEST(Scheduler, TheBudgetMayBeSetBetweenSteps) {
   EXPECT_EQ(driver.step(), "+a a:0+8");
   driver.scheduler.set_budget(5);
   EXPECT_EQ(driver.step(), "a:8+5");
+  EXPECT_EQ(driver.scheduler.stats().token_budget, 5U);
   driver.scheduler.set_budget(1);  // no less than there are slots
   EXPECT_EQ(driver.step(), "a:13+4");
   driver.scheduler.set_budget(100);  // no more than was configured

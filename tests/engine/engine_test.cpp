@@ -496,6 +496,7 @@ TEST(Engine, CountsInPrometheusForm) {
   for (const char* line : {"vllm:prompt_tokens_total{model_name=\"letters\"} 60",
                            "vllm:generation_tokens_total{model_name=\"letters\"} 30",
                            "vllm:num_requests_running{model_name=\"letters\"} 0",
+                           "quire:step_token_budget{model_name=\"letters\"} 512",
                            "vllm:kv_cache_usage_perc{model_name=\"letters\"} 0",
                            "vllm:request_success_total{finished_reason=\"length\",model_name=\"letters\"} 3",
                            "vllm:time_to_first_token_seconds_count{model_name=\"letters\"} 3"}) {
