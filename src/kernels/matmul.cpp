@@ -22,8 +22,9 @@ struct Activations {
 constexpr size_t kShiftBytes = 64;  // else rows might compete for the same lines of the L1 cache
 constexpr size_t kLine = 64;
 constexpr size_t kPart = 256;  // elements at a time, where they are converted on the way to a tile
-// Of a piece of work: less costs less than waking a thread for it, and what is much more leaves one thread
-// waiting for the other at the end.
+// Of a piece of work: less costs less than waking a thread for it. Where rows lie interleaved, what is much
+// more leaves one thread waiting for the other at the end; AMX is through it in no time, and ggml's blocks
+// keep their rows in L2 while many panels pass.
 constexpr size_t kLeastProducts = size_t{1} << 16;
 constexpr size_t kMostProducts = size_t{1} << 26;
 
@@ -299,8 +300,8 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
                                 .offsets = weights.offsets()};
   const size_t panels = (weights.n() + kPanelWidth - 1) / kPanelWidth;
   const size_t panel_products = kPanelWidth * (weights.k() + 1) * m;
-  const size_t balanced = cpu::balanced_grain(context.pool, panels, kLeastProducts / panel_products + 1);
-  const size_t grain = std::min(balanced, kMostProducts / panel_products + 1);
+  size_t grain = cpu::balanced_grain(context.pool, panels, kLeastProducts / panel_products + 1);
+  if (shape.tiles > 0) grain = std::min(grain, kMostProducts / panel_products + 1);
   context.pool.parallel_for(panels, grain, [&](size_t begin, size_t end, uint32_t thread) {
     cpu::MatmulArgs own = args;
     own.scratch = scratch.of_thread(thread);
