@@ -26,7 +26,7 @@ constexpr size_t kPart = 256;  // elements at a time, where they are converted o
 // more leaves one thread waiting for the other at the end; AMX is through it in no time, and ggml's blocks
 // keep their rows in L2 while many panels pass.
 constexpr size_t kLeastProducts = size_t{1} << 16;
-constexpr size_t kMostProducts = size_t{1} << 26;
+constexpr size_t kMostProducts = size_t{1} << 27;
 
 constexpr bool is_tiled(RowForm form) { return form == RowForm::kBF16Tiles || form == RowForm::kInt8Tiles; }
 constexpr bool is_quantized(RowForm form) { return form >= RowForm::kInt8; }
@@ -114,21 +114,23 @@ class RowMaker {
     const size_t unit = shape_.step() * element_bytes(form_);
     const size_t count = std::min(kPart, padded_k_ - k0);
     std::byte* to = to_ + first * shape_.bytes() + k0 * element_bytes(form_) * rows;
-    alignas(kLine) std::byte parts[cpu::kMostTileRows][kPart * sizeof(float)];
-    const std::byte* lines[cpu::kMostTileRows];
+    alignas(kLine) std::byte parts[cpu::kMostInterleavedRows][kPart * sizeof(float)];
+    const std::byte* lines[cpu::kMostInterleavedRows];
     for (size_t i = 0; i < rows; ++i) lines[i] = line_bytes_at(first + i, k0, count, parts[i]);
     if (unit == sizeof(uint32_t)) {
       packing_.interleave(lines, rows, count / shape_.step(), to);
     } else {
-      for (size_t i = 0; i < rows; ++i) spread(lines[i], count / shape_.step(), unit, to + i * unit, rows);
+      for (size_t i = 0; i < rows; ++i) spread(lines[i], count / shape_.step(), to + i * unit, rows);
     }
   }
 
  private:
   size_t stretches_of_row() const { return (padded_k_ + kPart - 1) / kPart; }
 
-  static void spread(const std::byte* from, size_t count, size_t unit, std::byte* to, size_t stride) {
-    for (size_t i = 0; i < count; ++i) std::memcpy(to + i * stride * unit, from + i * unit, unit);
+  /// Steps of 8 bytes.
+  static void spread(const std::byte* from, size_t count, std::byte* to, size_t stride) {
+    constexpr size_t kUnit = sizeof(uint64_t);
+    for (size_t i = 0; i < count; ++i) std::memcpy(to + i * stride * kUnit, from + i * kUnit, kUnit);
   }
 
   /// `count` inputs of a row from k0 on, in its form; maybe in `part`.
@@ -299,9 +301,9 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
                                 .w_scales = weights.scales(),
                                 .offsets = weights.offsets()};
   const size_t panels = (weights.n() + kPanelWidth - 1) / kPanelWidth;
-  const size_t panel_products = kPanelWidth * (weights.k() + 1) * m;
+  const size_t panel_products = kPanelWidth * std::max<size_t>(weights.k(), 1) * m;
   size_t grain = cpu::balanced_grain(context.pool, panels, kLeastProducts / panel_products + 1);
-  if (shape.tiles > 0) grain = std::min(grain, kMostProducts / panel_products + 1);
+  if (shape.tiles > 0) grain = std::min(grain, std::max<size_t>(kMostProducts / panel_products, 1));
   context.pool.parallel_for(panels, grain, [&](size_t begin, size_t end, uint32_t thread) {
     cpu::MatmulArgs own = args;
     own.scratch = scratch.of_thread(thread);

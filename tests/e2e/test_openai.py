@@ -394,6 +394,7 @@ def test_64_streams_of_which_20_are_cut(tmp_path):
     burst = burst[:next(i for i, step in enumerate(burst) if i > 100 and step["running"] <= 1)]
     assert max(step["running"] for step in burst) > 44
     for number, step in enumerate(burst):
+        assert step["prefill_tokens"] + step["decode_tokens"] <= step["token_budget"], step
         held = step["blocks_referenced"] * 16 - step["slots_unused"]
         assert held <= step["running"] * (longest_prompt + number + 1), step
 

@@ -82,6 +82,28 @@ TEST_P(Pack, GivesTheBytesOfTheReference) {
   }
 }
 
+TEST_P(Pack, InterleavesAnyNumberOfRows) {
+  constexpr size_t kUntouched = 64;
+  const cpu::PackTable& native = cpu::pack_table(context_.isa);
+  for (const size_t rows : {1, 2, 6, 7, 8, 9, 13, 14, 15, 16, 17, 31, 32}) {
+    for (const size_t units : {0, 1, 7, 8, 15, 16, 17, 64}) {
+      std::vector<std::vector<uint32_t>> lines(rows, std::vector<uint32_t>(units));
+      std::vector<const std::byte*> from(rows);
+      std::vector<uint32_t> expected(units * rows + kUntouched, 7);
+      std::vector<uint32_t> got = expected;
+      for (size_t row = 0; row < rows; ++row) {
+        if (row != 3) from[row] = reinterpret_cast<const std::byte*>(lines[row].data());
+        for (size_t unit = 0; unit < units; ++unit) {
+          lines[row][unit] = static_cast<uint32_t>(1000 * row + unit + 1);
+          expected[unit * rows + row] = row == 3 ? 0 : lines[row][unit];
+        }
+      }
+      native.interleave(from.data(), rows, units, reinterpret_cast<std::byte*>(got.data()));
+      EXPECT_EQ(got, expected) << rows << " rows, " << units << " units";
+    }
+  }
+}
+
 TEST_P(Pack, ReadsNothingBehindARow) {
   // Rows at the very end of their memory, which a sanitizer watches.
   for (const size_t k : {1, 3, 17, 33}) {

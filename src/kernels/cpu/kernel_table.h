@@ -109,8 +109,8 @@ enum class RowForm : uint8_t {
 /// Rows and bytes of a row that a tile of RowForm has.
 inline constexpr size_t kTileRows = 16;
 inline constexpr size_t kTileRowBytes = 64;
-/// Rows that lie interleaved are never more.
-inline constexpr size_t kMostTileRows = 16;
+/// Rows that lie interleaved (see MatmulKernel) in a tile of theirs.
+inline constexpr size_t kMostInterleavedRows = 16;
 
 /// A matmul over the packed panels [first, last) that a piece is given besides.
 struct MatmulArgs {

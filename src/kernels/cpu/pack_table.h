@@ -8,8 +8,9 @@
 namespace quire::cpu {
 
 struct PackTable {
-  /// Transposes rows of `units` times 4 bytes into steps of so many lanes: lane `row` of step `unit` is unit
-  /// `unit` of rows[row], zeros where rows[row] is null. No byte behind a row's last unit is read.
+  /// Transposes `num_rows` rows of `units` times 4 bytes into steps of so many lanes: lane `row` of step
+  /// `unit` is unit `unit` of rows[row], zeros where rows[row] is null. No byte behind a row's last unit is
+  /// read.
   void (*interleave)(const std::byte* const* rows, size_t num_rows, size_t units, std::byte* to);
 
   /// One panel of int4 from `rows` [32][k], k a multiple of 64: scale, group scales and integers as

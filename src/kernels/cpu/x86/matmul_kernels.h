@@ -28,8 +28,7 @@ namespace quire::cpu {
 inline constexpr size_t kPrefetchBytes = 4096;
 // Of a panel: with the activations of a tile and the next chunk it stays in L2 while the tiles of rows pass.
 inline constexpr size_t kChunkBytes = 256 * 1024;
-// Of rows that pass together: they are read once a panel and are to come from L2 for all of a piece's panels
-// but the first, which with them and the next chunk stays there, too.
+// Of rows that pass together: read once a panel, they come from L2 where a piece has several panels.
 inline constexpr size_t kRowsBytes = 512 * 1024;
 inline constexpr size_t kRowsPrefetch = 2048;  // bytes ahead in them
 
@@ -252,7 +251,7 @@ struct Tiles {
     return free < 3 * vectors(width) ? 1 : free / vectors(width) - 1;
   }
   static constexpr size_t kMaxRows = max_rows(kWidths - 1);
-  static_assert(kMaxRows <= kMostTileRows);
+  static_assert(kMaxRows <= kMostInterleavedRows);
 
   Tile by_rows[kWidths][kMaxRows + 1] = {};
 
@@ -357,26 +356,29 @@ void matmul_few_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t 
   }
 }
 
-/// The tiles of rows [first_tile, last_tile) against the outputs from `column` on, K in chunks.
+/// The tiles of rows [first_tile, last_tile) against the outputs from `column` on, K in chunks. Those from
+/// `next_column` on are to follow.
 template <class Kernel>
 void matmul_column(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t width, size_t column,
-                   size_t first_tile, size_t last_tile) {
+                   size_t next_column, size_t first_tile, size_t last_tile) {
   constexpr size_t kStepBytes = kPanelWidth * Kernel::kStepK * sizeof(typename Kernel::Element);
   constexpr size_t kChunk = kChunkBytes / kStepBytes;
   const size_t steps = args.k / Kernel::kStepK;
   size_t step = 0;
   do {  // once even if K is 0
     const size_t count = steps - step < kChunk ? steps - step : kChunk;
-    const Chunk<Kernel> chunk = {
-        .w = panel_at<Kernel>(args, column, step),
-        .panel_elements = 0,  // the tile is no wider than one
-        .step = step,
-        .count = count,
-        .last = step + count == steps,
-        .next = reinterpret_cast<const char*>(panel_at<Kernel>(args, column, step + count)),
-        .next_bytes = count * kStepBytes,
-        .first_tile = first_tile,
-        .tiles = last_tile - first_tile};
+    const bool last = step + count == steps;
+    const typename Kernel::Element* next =
+        last ? panel_at<Kernel>(args, next_column, 0) : panel_at<Kernel>(args, column, step + count);
+    const Chunk<Kernel> chunk = {.w = panel_at<Kernel>(args, column, step),
+                                 .panel_elements = 0,  // the tile is no wider than one
+                                 .step = step,
+                                 .count = count,
+                                 .last = last,
+                                 .next = reinterpret_cast<const char*>(next),
+                                 .next_bytes = count * kStepBytes,
+                                 .first_tile = first_tile,
+                                 .tiles = last_tile - first_tile};
     for (size_t tile = first_tile; tile < last_tile; ++tile) {
       multiply_tile<Kernel>(args, tiles, width, column, tile, chunk);
     }
@@ -398,8 +400,11 @@ void matmul_many_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t
     const size_t first_tile = first_row(block, blocks, row_tiles);
     const size_t last_tile = first_row(block + 1, blocks, row_tiles);
     if (first_tile == last_tile) continue;
-    for (size_t column = first_panel * kPanelWidth; column < end; column += outputs) {
-      matmul_column<Kernel>(args, tiles, width, column, first_tile, last_tile);
+    const size_t begin = first_panel * kPanelWidth;
+    for (size_t column = begin; column < end; column += outputs) {
+      const bool again = column + outputs >= end && block + 1 < blocks;
+      const size_t next_column = again ? begin : column + outputs;
+      matmul_column<Kernel>(args, tiles, width, column, next_column, first_tile, last_tile);
     }
   }
 }

@@ -75,7 +75,12 @@ struct PackVec {
     }
     QUIRE_UNROLL
     for (size_t i = 0; i < 8; ++i) {
-      if (i < units) _mm256_maskstore_epi32(reinterpret_cast<int*>(to + i * step), V::mask(lanes), b[i]);
+      if (i >= units) break;
+      if (lanes == kLanes) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * step), b[i]);
+      } else {  // takes many instructions on some machines
+        _mm256_maskstore_epi32(reinterpret_cast<int*>(to + i * step), V::mask(lanes), b[i]);
+      }
     }
   }
 };

@@ -85,7 +85,12 @@ struct PackVec {
     }
     QUIRE_UNROLL
     for (size_t i = 0; i < 16; ++i) {
-      if (i < units) _mm512_mask_storeu_epi32(to + i * step, V::mask(lanes), a[i]);
+      if (i >= units) break;
+      if (lanes == kLanes) {
+        _mm512_storeu_si512(to + i * step, a[i]);
+      } else {
+        _mm512_mask_storeu_epi32(to + i * step, V::mask(lanes), a[i]);
+      }
     }
   }
 };

@@ -215,9 +215,8 @@ struct Bf16Pairs {
   static QUIRE_INLINE Vec first(const uint16_t* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
   }
-  static QUIRE_INLINE Vec second(const uint16_t* p) {
-    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
-    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), upper))};
+  static QUIRE_INLINE Vec second(const uint16_t* p) {  // a mask in a vector would need a register more
+    return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaaaaaaU, p))};
   }
 };
 
