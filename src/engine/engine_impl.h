@@ -46,9 +46,7 @@ struct Engine::Impl {
         metrics(the_metrics),
         warm(the_warm),
         scheduler(queue_in_front(the_config.scheduler), the_record) {
-    if (config.step_time > 0) {
-      budget.emplace(config.step_time, config.scheduler);
-    }
+    if (config.step_time > 0) budget.emplace(config.step_time, config.scheduler);
     thread = std::thread([this] { run(); });
   }
 

@@ -137,13 +137,6 @@ inline __attribute__((always_inline)) void store_tile(const TileArgs<Kernel>& sh
     if (j * kLanes >= args.columns) break;
     const size_t part = args.columns - j * kLanes;
     const bool whole = part >= kLanes;
-    if (whole && args.last && args.bias == nullptr) {  // nearly always
-      QUIRE_UNROLL
-      for (size_t i = 0; i < kRows; ++i) {
-        V::store(args.y + i * args.ldy + j * kLanes, Kernel::finish(sums[i][j], args, i, j));
-      }
-      continue;
-    }
     V bias = V::zero();
     if (args.last && args.bias != nullptr)
       bias = whole ? V::load(args.bias + j * kLanes) : V::load(args.bias + j * kLanes, part);
@@ -393,6 +386,7 @@ void matmul_many_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t
   using T = Tiles<Kernel>;
   const size_t width = T::width_for(args.m);
   const size_t outputs = T::vectors(width) * Kernel::kLanes;
+  const size_t begin = first_panel * kPanelWidth;
   const size_t end = last_panel * kPanelWidth < args.n ? last_panel * kPanelWidth : args.n;
   const size_t row_tiles = T::row_tiles(args.m);
   const size_t blocks = args.m * args.ldx * sizeof(typename Kernel::X) / kRowsBytes + 1;
@@ -400,7 +394,6 @@ void matmul_many_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t
     const size_t first_tile = first_row(block, blocks, row_tiles);
     const size_t last_tile = first_row(block + 1, blocks, row_tiles);
     if (first_tile == last_tile) continue;
-    const size_t begin = first_panel * kPanelWidth;
     for (size_t column = begin; column < end; column += outputs) {
       const bool again = column + outputs >= end && block + 1 < blocks;
       const size_t next_column = again ? begin : column + outputs;
