@@ -223,7 +223,7 @@ int simulate(Options& options) {
     fmt::print("\n");
   }
   if (record != nullptr && record->failed()) {
-    throw Error(fmt::format("--decision-log: {} cannot be written", options.decision_log));
+    throw file_error(options.decision_log, "cannot be written");
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const SimulationReport report = make_report(simulation);

@@ -86,9 +86,9 @@ def test_number_formats_that_are_none():
     for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is none of auto, none, int8, int4"),
                         (["--dtype", "int8"], "--dtype: 'int8' is none of auto, f32, f16, bf16")]:
         run = quire("run", DEMO, "-p", "x", *flags, check=False)
-        assert run.returncode == 1 and said in run.stderr.decode()
+        assert run.returncode == 2 and said in run.stderr.decode()
     run = quire("inspect", DEMO, "--kv-cache-dtype", "i3", check=False)
-    assert run.returncode == 1 and "none of auto, f32, f16, bf16, int8" in run.stderr.decode()
+    assert run.returncode == 2 and "none of auto, f32, f16, bf16, int8" in run.stderr.decode()
 
 
 def test_stories260k_continues_as_the_reference(stories260k):
@@ -235,15 +235,15 @@ def test_make_model_runs(tmp_path):
     (["run", DEMO, "-p", "x", "--watermark", "nan"], "--watermark: nan is no finite number"),
     (["serve", DEMO, "--device", "sim", "--sim-speed", "nan"], "--sim-speed: nan is no finite number"),
     (["simulate", "--scheduling-policy", "priority", "--priority-aging", "nan"], "--priority-aging: nan is no finite number"),
-    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "9001"], "--priority-aging: Value 9001 not in range"),
-    (["simulate", "--demo", "--decision-log", "/dev/full"], "--decision-log: /dev/full cannot be written"),
+    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "9001"], "--priority-aging: 9001 is no number from 0.001 to 9000"),
+    (["simulate", "--demo", "--decision-log", "/dev/full"], "/dev/full: cannot be written"),
     (["run", DEMO, "-p", "x", "-n", "3", "--best-of", "2"], "--best-of: 2 is less than -n (3)"),
     (["run", DEMO, "-p", "x", "--length-penalty", "2"], "--length-penalty: counts with --beam-search only"),
     (["run", DEMO, "-p", "x", "--beam-search", "--best-of", "11"], "--best-of: 11 is more than 10, the widest beam"),
     (["run", DEMO, "-p", "x", "--beam-search", "--stop", "x"], "--stop: is not supported with --beam-search"),
-    (["run", DEMO, "-p", "x", "--max-tokens", "0"], "--max-tokens: Value 0 not in range 1 to"),
-    (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: Value 0 not in range 1 to"),
-    (["serve", DEMO, "--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
+    (["run", DEMO, "-p", "x", "--max-tokens", "0"], "--max-tokens: 0 is no number from 1 up"),
+    (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: 0 is no number from 1 up"),
+    (["serve", DEMO, "--port", "99999"], "--port: 99999 is no number from 0 to 65535"),
     (["serve", DEMO, "--max-waiting", "4294967295"], "--max-waiting"),
     (["serve", DEMO, "--device", "tpu"], "--device"),
     (["serve", DEMO, "--device", "sim", "--cost-decode-us", "1"], "a further decode takes 100000 ns"),
@@ -272,6 +272,9 @@ def test_errors_are_one_line_that_names_the_cause(args, said):
     message = done.stderr.decode()
     assert said in message
     assert "terminate" not in message and "Traceback" not in message
+    lines = [line for line in message.splitlines() if not re.match(r"[IWD] \d\d:", line)]
+    assert len(lines) == 1 and lines[0].startswith("quire: ")
+    assert done.returncode == (2 if re.match(r"quire: ([\w -]+: )?there is no |quire: -", lines[0]) else 1)
 
 
 @pytest.mark.parametrize("flag,name", [("--decision-log", "decision log"), ("--step-trace", "step trace")])

@@ -1,0 +1,104 @@
+#include "cli/help_formatter.h"
+
+#include <algorithm>
+#include <regex>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace quire::cli {
+namespace {
+
+constexpr size_t kColumn = 38;  // where descriptions begin
+constexpr size_t kWidth = 100;
+
+/// `name` and beside it `text`, in lines that end before kWidth where a word allows it.
+std::string beside(const std::string& name, std::string_view text) {
+  std::string out = "  " + name;
+  if (text.empty()) return out + "\n";
+  size_t column = out.size();
+  const auto new_line = [&] {
+    out += "\n" + std::string(kColumn, ' ');
+    column = kColumn;
+  };
+  if (column + 1 > kColumn) {
+    new_line();
+  } else {
+    out.append(kColumn - column, ' ');
+    column = kColumn;
+  }
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(" \n"), text.size());
+    const std::string_view word = text.substr(0, end);
+    if (column > kColumn) {
+      if (column + 1 + word.size() > kWidth) {
+        new_line();
+      } else {
+        out += ' ';
+        ++column;
+      }
+    }
+    out += word;
+    column += word.size();
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out + "\n";
+}
+
+}  // namespace
+
+std::string value_text(const std::string& type_name, const std::string& default_value) {
+  static const std::regex range(R"((\S*?):(?:U?INT|FLOAT) in \[(-?[\d.e+]+) - ([\d.e+]+)\])");
+  static const std::regex choice(R"([^\s:]*:(\{.*\}))");
+  const std::string value = default_value.empty() ? "" : "=" + default_value;
+  std::smatch found;
+  if (std::regex_match(type_name, found, range)) {
+    constexpr double kNoLimit = 1e9;
+    const bool is_open = std::stod(found[3]) >= kNoLimit;
+    const std::string least = found[2];
+    const std::string bounds =
+        is_open ? fmt::format("from {}", least) : fmt::format("{} to {}", least, found[3].str());
+    return fmt::format("{}{} ({})", found[1].str(), value, bounds);
+  }
+  if (std::regex_match(type_name, found, choice)) return found[1].str() + value;
+  return type_name + value;
+}
+
+HelpFormatter::HelpFormatter() {
+  column_width(kColumn);
+  label("Positionals", "Arguments");
+  label("SUBCOMMAND", "COMMAND");
+  label("Subcommands", "Commands");
+  label("REQUIRED", "(required)");
+}
+
+std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
+  std::string out;
+  if (option->get_type_size() != 0) {
+    out += " " + value_text(option->get_type_name(), option->get_default_str());
+    if (option->get_expected_max() >= CLI::detail::expected_max_vector_size) out += " ...";
+    if (option->get_required()) out += " " + get_label("REQUIRED");
+  }
+  const auto names = [&](const char* word, const auto& others) {
+    constexpr size_t kMost = 2;  // more are said where those are described
+    if (others.size() > kMost) return;
+    std::set<std::string> list;
+    for (const CLI::Option* other : others) list.insert(other->get_name());
+    if (!list.empty()) out += fmt::format(" ({} {})", word, fmt::join(list, ", "));
+  };
+  names("with", option->get_needs());
+  names("not with", option->get_excludes());
+  return out;
+}
+
+std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
+  return beside(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+}
+
+std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
+  return beside(command->get_display_name(true), command->get_description());
+}
+
+}  // namespace quire::cli

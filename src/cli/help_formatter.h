@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+namespace quire::cli {
+
+/// Help texts: lines of at most 100 columns, and what a flag takes in a person's words.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter();
+  std::string make_option_opts(const CLI::Option* option) const override;
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
+};
+
+/// What a flag takes, of an option's type name with the descriptions of its checks behind it, and its
+/// default: "N:INT in [1 - 64]" and "8" as "N=8 (1 to 64)", "DEVICE:{cpu,sim}" and "cpu" as "{cpu,sim}=cpu".
+std::string value_text(const std::string& type_name, const std::string& default_value);
+
+}  // namespace quire::cli

@@ -1,0 +1,130 @@
+#include "cli/command_line.h"
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/help_formatter.h"
+#include "cli/usage_error.h"
+
+namespace quire::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> out;
+  for (std::string word; in >> word;) out.push_back(word);
+  return out;
+}
+
+CommandLine parse(const std::string& text) { return parse_command_line(words(text)); }
+
+TEST(CommandLine, HasOneOfThree) {
+  const CommandLine good = parse("run some/model -p x");
+  EXPECT_TRUE(good.run && good.help.empty() && good.error.empty());
+  const CommandLine help = parse("run --help");
+  EXPECT_TRUE(!help.run && !help.help.empty() && help.error.empty());
+  const CommandLine bad = parse("run --bogus");
+  EXPECT_TRUE(!bad.run && bad.help.empty() && !bad.error.empty());
+  EXPECT_FALSE(parse("").error.empty());
+}
+
+TEST(CommandLine, HelpIsACommandToo) {
+  EXPECT_EQ(parse("help").help, parse("--help").help);
+  EXPECT_EQ(parse("help bench serve").help, parse("bench serve --help").help);
+  EXPECT_THAT(parse("help sevre").error, HasSubstr("did you mean quire serve?"));
+  EXPECT_THAT(parse("help bench sreve").error, HasSubstr("did you mean quire bench serve?"));
+  EXPECT_THAT(parse("--version").help, HasSubstr("."));
+}
+
+TEST(CommandLine, ErrorsNameTheCauseAndWhatHelps) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"serve --bogus", "serve: there is no flag '--bogus'; quire serve --help lists them"},
+      {"serve --bogus=7 m", "serve: there is no flag '--bogus'; quire serve --help lists them"},
+      {"serve", "serve: MODEL is missing; quire serve --help says more"},
+      {"logits m --ids-file f", "logits: --output is missing; quire logits --help says more"},
+      {"simulate --html x.html",
+       "simulate: there is no flag '--html'; quire bench serve and quire explain have it"},
+      {"tokenize m x y", "tokenize: 'x' is one argument too many; quire tokenize --help says what it takes"},
+      {"explain run.log --html", "--html: its value (FILE) is missing"},
+      {"serve m --port", "--port: its value (PORT) is missing"},
+      {"serve m --port abc", "--port: 'abc' is no number from 0 to 65535"},
+      {"serve m --port 70000", "--port: 70000 is no number from 0 to 65535"},
+      {"serve m --port 8.5", "--port: 8.5 is no whole number from 0 to 65535"},
+      {"run m --num-blocks 0", "--num-blocks: 0 is no number from 1 up"},
+      {"serve m --port 1 --port 2", "--port: given 2 times, once is enough"},
+      {"simulate --requests x", "--requests: 'x' is no whole number from 0 up, or too large"},
+      {"bench serve --json=x", "--json: takes no value ('x')"},
+      {"bench serve --endpoint emb", "--endpoint: 'emb' is none of completions, chat"},
+      {"bench serve --words --vocab-size 9", "--vocab-size: cannot be combined with --words"},
+      {"simulate --trace-speed 2", "--trace-speed: changes nothing without --trace"},
+      {"bench", "bench: one of throughput, serve, ops, latency is missing"},
+      {"bench sreve", "bench: there is no command 'sreve'; did you mean quire bench serve?"},
+      {"bench foo", "bench: there is no command 'foo'; it is one of throughput, serve, ops, latency"},
+      {"sevre", "there is no command 'sevre'; did you mean quire serve?"},
+      {"qwertz", "there is no command 'qwertz'; quire --help lists them"},
+      {"--port 3 serve", "there is no flag '--port'; flags come after the command: quire COMMAND --port"},
+      {"serve m --max-modl-len 4", "serve: there is no flag '--max-modl-len'; did you mean --max-model-len?"},
+      {"serve m --max_model_len 4",
+       "serve: there is no flag '--max_model_len'; did you mean --max-model-len?"},
+      {"serve m --max-num", "serve: there is no flag '--max-num'; did you mean --max-num-seqs?"}};
+  for (const auto& [line, error] : cases) EXPECT_EQ(parse(line).error, error) << line;
+}
+
+TEST(CommandLine, NamesOfOtherProgramsGetAHint) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"serve --model x", "quire serve PATH"},
+      {"serve -m x -c 4096 -ngl 99", "quire serve PATH"},
+      {"serve m -c 4096", "--max-model-len N"},
+      {"serve m -ngl 99", "no layers to move"},
+      {"run m -p x -ngl 99", "no layers to move"},
+      {"run m --temp 0.7", "--temperature T"},
+      {"run m -f prompt.txt", "quire run MODEL < FILE"},
+      {"serve m --gpu-memory-utilization 0.9", "--kv-cache-memory SIZE"},
+      {"serve m --gpu_memory_utilization=0.9", "--kv-cache-memory SIZE"},
+      {"serve m --tensor-parallel-size 2", "--threads"},
+      {"pull llama", "downloads nothing"},
+      {"generate m", "quire run MODEL"},
+      {"quantize m", "--quantization int8"}};
+  for (const auto& [line, hint] : cases) EXPECT_THAT(parse(line).error, HasSubstr(hint)) << line;
+  // What the command does not have is not offered.
+  EXPECT_THAT(parse("tokenize m -c 4096").error, Not(HasSubstr("--max-model-len")));
+}
+
+TEST(CommandLine, AFaultOfAFlagIsToldByItsStatus) {
+  EXPECT_EQ(exit_status_of("--swap-space: nothing is swapped out"), 2);
+  EXPECT_EQ(exit_status_of("models/x: no such file"), 1);
+}
+
+TEST(EditDistance, CountsSwapsOfNeighboursOnce) {
+  EXPECT_EQ(edit_distance("serve", "serve"), 0U);
+  EXPECT_EQ(edit_distance("sevre", "serve"), 1U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+}
+
+TEST(HelpText, SaysWhatAFlagTakes) {
+  EXPECT_EQ(value_text("N:INT in [1 - 64]", "8"), "N=8 (1 to 64)");
+  EXPECT_EQ(value_text("N:INT in [1 - 2147483647]", ""), "N (from 1)");
+  EXPECT_EQ(value_text("DEVICE:{cpu,sim}", "cpu"), "{cpu,sim}=cpu");
+  EXPECT_EQ(value_text("FILE", ""), "FILE");
+}
+
+TEST(HelpText, IsNoWiderThanATerminal) {
+  for (const char* command : {"", "serve", "run", "chat", "bench", "bench latency", "bench throughput",
+                              "bench serve", "bench ops", "simulate", "explain", "inspect", "logits",
+                              "perplexity", "tokenize", "detokenize", "render", "convert", "make-model"}) {
+    std::istringstream help(parse(std::string(command) + " --help").help);
+    for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 110U) << command << ": " << line;
+  }
+}
+
+}  // namespace
+}  // namespace quire::cli
