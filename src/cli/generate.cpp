@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -11,10 +12,15 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/local_engine.h"
 #include "cli/number_range.h"
 
 namespace quire::cli {
+namespace {
+
+constexpr double kSecond = 1e9;  // in nanoseconds
+constexpr std::chrono::milliseconds kLookForStop(50);
+
+}  // namespace
 
 void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   const char* group = "Sampling (default: as the model's generation_config.json suggests)";
@@ -65,50 +71,90 @@ GenerationRequest make_request(const SamplingOptions& options, const SamplingDef
   return request;
 }
 
-Generated generate(LocalEngine& local, GenerationRequest request,
-                   const std::function<void(std::string_view)>& on_text) {
-  using Clock = std::chrono::steady_clock;
-  const auto since = [start = Clock::now()] {
-    return std::chrono::duration<double>(Clock::now() - start).count();
+double Generated::prefill_speed() const {
+  if (at_the_end || first_token <= 0) return 0;
+  return (prompt_tokens - cached_tokens) * kSecond / static_cast<double>(first_token);
+}
+
+double Generated::decode_speed() const {
+  if (last_token <= first_token) return 0;
+  return (completion_tokens - first_tokens) * kSecond / static_cast<double>(last_token - first_token);
+}
+
+std::string describe(const Generated& done) {
+  const auto milliseconds = [](Nanos time) { return static_cast<double>(time) / 1e6; };
+  std::string text = fmt::format("{} prompt tokens ({} cached)", done.prompt_tokens, done.cached_tokens);
+  if (done.prefill_speed() > 0) text += fmt::format(" at {:.1f} tok/s", done.prefill_speed());
+  text += fmt::format(", {} generated", done.completion_tokens);
+  if (done.completion_tokens == 0) return text;
+  if (done.at_the_end) {
+    const double speed = done.completion_tokens * kSecond / static_cast<double>(done.last_token);
+    return text + fmt::format(" in {:.0f} ms, {:.1f} tok/s", milliseconds(done.last_token), speed);
+  }
+  text += fmt::format(", first after {:.0f} ms", milliseconds(done.first_token));
+  if (done.decode_speed() > 0) text += fmt::format(", then {:.1f} tok/s", done.decode_speed());
+  return text;
+}
+
+Generated generate(Engine& engine, const Clock& clock, GenerationRequest request,
+                   const std::function<void(std::string_view)>& on_text, const std::atomic<bool>* stop) {
+  struct News {
+    RequestOutput output;
+    Nanos at = 0;  // not when this thread got to read it, which may be many tokens later
   };
   // Shared with the engine, which may still have news when this function has thrown.
   struct Inbox {
     std::mutex mutex;
     std::condition_variable arrived;
-    std::vector<RequestOutput> outputs;
+    std::vector<News> news;
   };
   const auto inbox = std::make_shared<Inbox>();
-  const uint32_t choices = request.n;
-  const auto submitted = local.engine->submit(std::move(request), [inbox](RequestOutput output) {
+  Generated result;
+  result.texts.resize(request.n);
+  result.at_the_end = request.beam_search || request.best_of > request.n;
+  const Nanos start = clock.now();
+  const auto id = engine.submit(std::move(request), [inbox, &clock](RequestOutput output) {
+    const Nanos now = clock.now();
     const std::lock_guard lock(inbox->mutex);
-    inbox->outputs.push_back(std::move(output));
+    inbox->news.push_back({std::move(output), now});
     inbox->arrived.notify_one();
   });
-  if (!submitted) throw Error(submitted.error().message);
+  if (!id) throw Error(id.error().message);
 
-  Generated result;
-  result.texts.resize(choices);
+  bool stopped = false;
   for (bool done = false; !done;) {
-    std::vector<RequestOutput> outputs;
+    std::vector<News> all_news;
     {
       std::unique_lock lock(inbox->mutex);
-      inbox->arrived.wait(lock, [&] { return !inbox->outputs.empty(); });
-      outputs.swap(inbox->outputs);
+      // A signal handler, which sets `stop`, may not notify.
+      while (!inbox->arrived.wait_for(lock, kLookForStop, [&] { return !inbox->news.empty(); })) {
+        if (stop != nullptr && *stop) break;
+      }
+      all_news.swap(inbox->news);
     }
-    if (result.first_token_seconds == 0) result.first_token_seconds = since();
-    for (RequestOutput& output : outputs) {
+    if (stop != nullptr && *stop && !std::exchange(stopped, true)) engine.abort(*id);
+    for (News& news : all_news) {
+      RequestOutput& output = news.output;
       for (const ChoiceOutput& choice : output.choices) {
-        on_text(choice.text);
-        result.texts[choice.index] += choice.text;
+        // What comes between the wish to stop and the end was computed, and is not wanted.
+        if (!stopped && !choice.text.empty()) on_text(choice.text);
+        if (!stopped) result.texts[choice.index] += choice.text;
+        if (choice.index == 0 && choice.finish) result.finish = choice.finish;
       }
       if (output.error) throw Error(output.error->message);
       result.prompt_tokens = output.prompt_tokens;
       result.cached_tokens = output.cached_tokens;
-      result.completion_tokens = output.completion_tokens;
+      if (output.completion_tokens > result.completion_tokens) {
+        result.last_token = news.at - start;
+        if (result.completion_tokens == 0) {
+          result.first_token = result.last_token;
+          result.first_tokens = output.completion_tokens;
+        }
+        result.completion_tokens = output.completion_tokens;
+      }
       done = output.done;
     }
   }
-  result.seconds = since();
   return result;
 }
 

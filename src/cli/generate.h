@@ -1,7 +1,14 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "model/config.h"
 
@@ -10,8 +17,6 @@ class App;
 }
 
 namespace quire::cli {
-
-struct LocalEngine;
 
 /// Sampling as the commands take it; what is not given comes from the model's generation_config.json.
 struct SamplingOptions {
@@ -30,19 +35,33 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options);
 GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
                                std::vector<TokenId> prompt);
 
-/// What a finished generation took.
+/// What a finished generation brought and took. Times are on the engine's clock, in nanoseconds since the
+/// request was submitted, of when the engine handed the tokens out.
 struct Generated {
-  std::vector<std::string> texts;  // by choice
+  std::vector<std::string> texts;        // by choice
+  std::optional<FinishReason> finish{};  // of the first choice
   uint32_t prompt_tokens = 0;
-  uint32_t cached_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt
   uint32_t completion_tokens = 0;
-  double first_token_seconds = 0;
-  double seconds = 0;
+  uint32_t first_tokens = 0;  // of these, those that came first, together: one a choice
+  bool at_the_end = false;    // all came together, since the best of more were to be found
+  Nanos first_token = 0;
+  Nanos last_token = 0;
+
+  /// Tokens of the prompt computed a second, until the first token; 0 where that cannot be told.
+  double prefill_speed() const;
+  /// Tokens of the answers a second, after the first ones; 0 where that cannot be told.
+  double decode_speed() const;
 };
 
-/// Runs one request and calls `on_text` on this thread as text of any choice arrives. Throws Error if it is
-/// refused or fails.
-Generated generate(LocalEngine& local, GenerationRequest request,
-                   const std::function<void(std::string_view)>& on_text);
+/// "12 prompt tokens (0 cached) at 410.2 tok/s, 20 generated, first after 29 ms, then 150.3 tok/s".
+std::string describe(const Generated& done);
+
+/// Runs one request and calls `on_text` on this thread as text of any choice arrives. `stop`: when it becomes
+/// true, the request is aborted, and what came until then is the result, with FinishReason::kAbort. Throws
+/// Error if the request is refused or fails. `clock`: the engine's.
+Generated generate(Engine& engine, const Clock& clock, GenerationRequest request,
+                   const std::function<void(std::string_view)>& on_text,
+                   const std::atomic<bool>* stop = nullptr);
 
 }  // namespace quire::cli

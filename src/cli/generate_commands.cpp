@@ -5,11 +5,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -30,6 +32,7 @@ struct Options {
   EngineOptions engine;
   SamplingOptions sampling;
   std::optional<std::string> prompt;
+  std::vector<std::string> words;  // the same, as words behind the model
   std::string system;
   std::string chat_template;
   uint32_t n = 1;
@@ -40,20 +43,6 @@ struct Options {
 
   uint32_t sequences() const { return std::max(n, best_of); }
 };
-
-void print_now(std::string_view text) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) throw Error("standard output cannot be written");
-}
-
-std::string speed(const Generated& done) {
-  const double decode = done.seconds - done.first_token_seconds;
-  return fmt::format("{} prompt tokens ({} cached), {} generated, first after {:.0f} ms, then {:.1f} tok/s",
-                     done.prompt_tokens, done.cached_tokens, done.completion_tokens,
-                     done.first_token_seconds * 1e3,
-                     decode > 0 ? (done.completion_tokens - 1) / decode : 0.0);
-}
 
 /// The ids of a text to go on with; from BOS alone if it is empty.
 std::vector<TokenId> prompt_ids(const LocalEngine& local, const std::string& text) {
@@ -81,28 +70,38 @@ void check_search(const Options& options) {
   if (!options.sampling.stop.empty()) throw Error("--stop: is not supported with --beam-search");
 }
 
+/// Where somebody sits at a terminal and has given no text, that it is waited for does not show by itself.
+std::string read_text() {
+  if (is_terminal(stdin)) {
+    fmt::print(stderr,
+               "quire: the text is read from this terminal: write it, and end it with Enter and Ctrl-D "
+               "(quire run MODEL TEXT takes it from the command line)\n");
+  }
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
 int run_once(Options& options) {
   check_search(options);
+  if (!options.words.empty()) options.prompt = fmt::format("{}", fmt::join(options.words, " "));
   if (!options.verbose) set_log_level(LogLevel::kWarning);
   LocalEngine local(options.engine, model_name(options.engine.model.model));
-  const std::string text =
-      options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
+  const std::string text = options.prompt ? *options.prompt : read_text();
   GenerationRequest request = make_request(options.sampling, local.defaults, prompt_ids(local, text));
   request.n = options.n;
   request.best_of = options.best_of;
   request.beam_search = options.beam_search;
   request.length_penalty = options.length_penalty.value_or(1.0);
   if (options.n == 1) {
-    const Generated done = generate(local, std::move(request), print_now);
+    const Generated done = generate(*local.engine, local.clock, std::move(request), print_now);
     if (is_terminal(stdout)) print_now("\n");
-    if (options.verbose) log_info(speed(done));
+    if (options.verbose) log_info(describe(done));
     return 0;
   }
-  const Generated done = generate(local, std::move(request), [](std::string_view) {});
+  const Generated done = generate(*local.engine, local.clock, std::move(request), [](std::string_view) {});
   for (uint32_t i = 0; i < options.n; ++i) {
     print_now(fmt::format("{}--- {} of {} ---\n{}\n", i == 0 ? "" : "\n", i + 1, options.n, done.texts[i]));
   }
-  if (options.verbose) log_info(speed(done));
+  if (options.verbose) log_info(describe(done));
   return 0;
 }
 
@@ -116,6 +115,7 @@ bool ask(std::string& line) {
 int chat(Options& options) {
   set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
   options.engine.max_num_seqs = 1;
+  checked_model(options.engine.model.model);
   const ChatTemplates templates = load_chat_templates(options.engine.model.model, options.chat_template);
   // Before the weights are read.
   if (const auto chosen = templates.choose({}); !chosen) {
@@ -152,9 +152,9 @@ int chat(Options& options) {
       messages.pop_back();
       continue;
     }
-    const Generated done = generate(local, std::move(request), print_now);
+    const Generated done = generate(*local.engine, local.clock, std::move(request), print_now);
     print_now("\n");
-    if (options.verbose) log_info(speed(done));
+    if (options.verbose) log_info(describe(done));
     messages.push_back({{"role", "assistant"}, {"content", done.texts.front()}});
   }
   return 0;
@@ -165,8 +165,12 @@ int chat(Options& options) {
 void add_run(CLI::App& app, Command& run) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "Continue a text, on standard output");
-  command->add_option("-p,--prompt", options->prompt, "The text; empty: from BOS; default: standard input")
-      ->type_name("TEXT");
+  CLI::Option* prompt =
+      command
+          ->add_option("-p,--prompt", options->prompt,
+                       "The text, if it is not given behind the model; empty: from BOS; without either: "
+                       "standard input")
+          ->type_name("TEXT");
   command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
   command->add_option("-n", options->n, "So many answers, one after the other on standard output")
       ->capture_default_str()
@@ -184,6 +188,9 @@ void add_run(CLI::App& app, Command& run) {
       ->type_name("X");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->engine);
+  command->add_option("text", options->words, "The text to continue; several words are joined by a space")
+      ->type_name("TEXT")
+      ->excludes(prompt);
   CLI::Option* at_once = command->get_option("--max-num-seqs")->default_str("as many as -n or --best-of");
   command->callback([options, at_once, &run] {
     if (at_once->count() == 0) options->engine.max_num_seqs = options->sequences();

@@ -315,7 +315,7 @@ LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32
                             context)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
-    : tokenizer(load_tokenizer(options.model.model)),
+    : tokenizer(load_tokenizer(checked_model(options.model.model))),
       defaults(load_sampling_defaults(options.model.model)),
       metrics(served_name) {
   check_policy_options(options.policies, options.enable_prefix_caching);

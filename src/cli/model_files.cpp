@@ -93,6 +93,26 @@ GgufMetadata vocabulary_metadata(const GgufVocabulary& vocabulary) {
   return out;
 }
 
+const std::string& checked_model(const std::string& path) {
+  constexpr std::string_view kModel = "a model is a directory with a config.json, or a .gguf file";
+  constexpr std::string_view kConfig = "config.json";
+  const std::filesystem::path file = path;
+  std::error_code ignored;
+  if (is_gguf_file(file)) return path;
+  if (!std::filesystem::exists(file, ignored)) {
+    throw file_error(file, fmt::format("no such file or directory ({}; none is downloaded)", kModel));
+  }
+  if (std::filesystem::is_directory(file, ignored)) {
+    if (std::filesystem::exists(file / kConfig, ignored)) return path;
+    throw file_error(file, fmt::format("is no model: there is no {} in it ({})", kConfig, kModel));
+  }
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  if (std::filesystem::exists(folder / kConfig, ignored)) {
+    throw file_error(file, fmt::format("is a part of a model: give its directory, {}", folder.string()));
+  }
+  throw file_error(file, fmt::format("is no model ({})", kModel));
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   if (!is_gguf_file(path)) return Tokenizer::load(path);
   return load_gguf_tokenizer(read_gguf_vocabulary(Gguf::open(path)), path);

@@ -13,6 +13,10 @@
 // A model's tokenizer and chat template, whether it is a directory or a GGUF file.
 namespace quire::cli {
 
+/// `path`, if it is a model: a GGUF file or a directory with a config.json. Throws Error that says what a
+/// model is, and where the one may be that was meant.
+const std::string& checked_model(const std::string& path);
+
 /// `path`: a directory, a tokenizer's file, or a GGUF file. Throws Error with file and key.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 

@@ -45,6 +45,7 @@ int serve(Options& options) {
   ServerConfig& config = options.server;
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
+  checked_model(options.engine.model.model);
   // Before the weights, so that a wrong --chat-template is told at once.
   const ChatTemplates chat_templates = find_chat_templates(options.engine.model.model, options.chat_template);
   LocalEngine local(options.engine, config.served_names.front());

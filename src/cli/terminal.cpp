@@ -15,9 +15,20 @@ namespace quire::cli {
 bool is_terminal(std::FILE* stream) { return isatty(fileno(stream)) == 1; }
 
 std::string paint(std::FILE* stream, std::string_view text, const fmt::text_style& style) {
-  const char* no_color = std::getenv("NO_COLOR");
-  if (!is_terminal(stream) || (no_color != nullptr && *no_color != '\0')) return std::string(text);
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string_view(value == nullptr ? "" : value);
+  };
+  if (!is_terminal(stream) || !variable("NO_COLOR").empty() || variable("TERM") == "dumb") {
+    return std::string(text);
+  }
   return fmt::format(style, "{}", text);
+}
+
+void print_now(std::string_view text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) throw Error("standard output cannot be written");
 }
 
 std::string human_bytes(uint64_t bytes) {

@@ -12,8 +12,12 @@ namespace quire::cli {
 
 bool is_terminal(std::FILE* stream);
 
-/// `text` in a colour if `stream` is a terminal that shows colours (NO_COLOR unset), else as it is.
+/// `text` in a colour if `stream` is a terminal that shows colours (NO_COLOR unset, TERM not "dumb"), else as
+/// it is.
 std::string paint(std::FILE* stream, std::string_view text, const fmt::text_style& style);
+
+/// Writes to standard output at once. Throws Error where that cannot be.
+void print_now(std::string_view text);
 
 /// "12.3 MB", "1.2 GB" (powers of 1024: KiB, MiB, GiB).
 std::string human_bytes(uint64_t bytes);
