@@ -260,8 +260,8 @@ def http():
         for body in bodies():
             head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             yield f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-    yield b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"pro\r\n0\r\n\r\n"
-    yield b"POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
+    yield b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"pro\r\n0\r\n\r\n"
+    yield b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
     yield b"OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\nAccess-Control-Request-Headers: a, b\r\n\r\n"
     yield b"GET /health HTTP/1.0\r\n\r\nGET /version HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -1,6 +1,8 @@
 // serve: the engine behind HTTP.
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -13,6 +15,8 @@
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
+#include "serve/auth.h"
+#include "serve/key_file.h"
 #include "serve/server.h"
 #include "text/chat_templates.h"
 
@@ -23,6 +27,8 @@ struct Options {
   EngineOptions engine;
   ServerConfig server;
   std::string chat_template;
+  std::string api_key_file;
+  std::vector<std::string> api_keys;  // of the command line
   double drain_seconds = 30;
   bool verbose = false;
 };
@@ -40,9 +46,31 @@ void warn_of_templates(const ChatTemplates& templates) {
   if (!usual && templates.faults().empty()) log_warning(usual.error().message + " --chat-template chooses.");
 }
 
+constexpr const char* kKeyVariable = "QUIRE_API_KEY";
+
+/// From the file, the environment and the command line.
+std::vector<ApiKey> find_keys(const Options& options) {
+  std::vector<ApiKey> keys;
+  if (!options.api_key_file.empty()) keys = read_key_file(options.api_key_file);
+  // An empty one is a mistake of a script's: without an error the server would be open to everybody.
+  if (const char* key = std::getenv(kKeyVariable)) keys.push_back(make_api_key(kKeyVariable, key));
+  for (size_t i = 0; i < options.api_keys.size(); ++i) {
+    keys.push_back(
+        make_api_key(i == 0 ? "--api-key" : fmt::format("--api-key({})", i + 1), options.api_keys[i]));
+  }
+  if (!options.api_keys.empty()) {
+    log_warning(
+        fmt::format("--api-key: every user of this machine can see the key in its list of processes; "
+                    "--api-key-file and {} keep it from them",
+                    kKeyVariable));
+  }
+  return keys;
+}
+
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
   ServerConfig& config = options.server;
+  config.api_keys = find_keys(options);
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
   checked_model(options.engine.model.model);
@@ -56,6 +84,12 @@ int serve(Options& options) {
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
   log_info(fmt::format("{} listens on http://{}:{}", config.served_names.front(),
                        is_ipv6 ? fmt::format("[{}]", config.host) : config.host, server.port()));
+  if (!server.on_loopback() && config.api_keys.empty()) {
+    log_warning(
+        fmt::format("--host {}: everybody who reaches this machine may use the server; --api-key-file "
+                    "makes it ask for a key",
+                    config.host));
+  }
   const bool all_done = server.run_until_signal(static_cast<Nanos>(options.drain_seconds * kSecond));
   log_info(all_done ? "all requests are done; goodbye" : "ended with requests still running");
   return all_done ? 0 : 1;
@@ -67,7 +101,7 @@ void add_serve(CLI::App& app, Command& run) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's API has it");
   const char* group = "Server";
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command->add_option(name, value, help)->group(group)->type_name(type);
   };
   add("--host", options->server.host, "Address to listen on", "HOST")->capture_default_str();
@@ -78,7 +112,26 @@ void add_serve(CLI::App& app, Command& run) {
       "Names that requests may call the model; default: its file's or directory's", "NAME");
   add("--chat-template", options->chat_template,
       "A template's file, or the name of one of the model's; default: as the request asks", "FILE|NAME");
-  add("--api-key", options->server.api_keys, "Keys of which a request must bring one; default: none", "KEY");
+  add("--api-key-file", options->api_key_file,
+      "Keys of which a request must bring one, NAME:KEY or NAME:sha256:HEX a line; default: none", "FILE");
+  add("--api-key", options->api_keys,
+      fmt::format("Keys too, but seen by every user of the machine; {} in the environment holds one unseen",
+                  kKeyVariable),
+      "KEY");
+  command
+      ->add_flag("--isolate-users", options->server.isolate_users,
+                 "Requests that differ in `user` share no cached prefix; those of different keys never do")
+      ->group(group);
+  add("--allowed-origins", options->server.allowed_origins,
+      "Web pages that may use the server, SCHEME://HOST[:PORT] or *; default: those of its own host",
+      "ORIGIN")
+      ->delimiter(',');
+  add("--allowed-hosts", options->server.allowed_hosts,
+      "Names that requests may call the server in Host, beside this machine's (localhost, 127.0.0.1); *: "
+      "any; "
+      "default: no others if --host is on loopback, else any",
+      "NAME")
+      ->delimiter(',');
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
       "S")
       ->capture_default_str()

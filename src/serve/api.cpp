@@ -9,6 +9,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/string.hpp>
 #include <fmt/format.h>
 
 #include "serve/json_text.h"
@@ -31,6 +32,31 @@ HttpResponse plain_error(unsigned status, std::string_view message, std::string_
   return {.status = status, .body = error_body(message, "invalid_request_error", "", code)};
 }
 
+/// Of what a client sent, for a message.
+std::string_view shortened(std::string_view text) { return text.substr(0, 200); }
+
+/// Only what says that it is JSON is read: a page can have a browser send other types without asking first.
+std::optional<HttpResponse> refuse_body(const HttpRequest& request) {
+  constexpr std::string_view kJson = "application/json";
+  constexpr const char* kCode = "unsupported_media_type";
+  std::string_view type = request.content_type;
+  type = type.substr(0, type.find(';'));
+  while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
+  if (!boost::beast::iequals(type, kJson)) {
+    const std::string sent = request.content_type.empty()
+                                 ? "no Content-Type"
+                                 : fmt::format("Content-Type: {}", shortened(request.content_type));
+    return plain_error(
+        415, fmt::format("the body must be JSON: send Content-Type: {} (this request has {})", kJson, sent),
+        kCode);
+  }
+  const std::string& encoding = request.content_encoding;
+  if (encoding.empty() || boost::beast::iequals(encoding, "identity")) return std::nullopt;
+  return plain_error(
+      415, fmt::format("Content-Encoding: {} is not supported: send the body as it is", shortened(encoding)),
+      kCode);
+}
+
 HttpResponse preflight_answer(const HttpRequest& request) {
   HttpResponse response{.status = 204};
   response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
@@ -49,6 +75,7 @@ Api::Api(const ServerConfig& config, Engine& engine, const ServedModel& model, c
       model_(model),
       metrics_text_(metrics),
       keys_(config.api_keys),
+      web_(config.allowed_origins, config.allowed_hosts),
       schema_{.vocab_size = engine.config().vocab_size, .defaults = model.defaults},
       started_(std::time(nullptr)),
       workers_(std::max(1U, config.worker_threads)) {}
@@ -79,22 +106,50 @@ const Api::Route* Api::find_route(std::string_view path) {
   return nullptr;
 }
 
+/// What a browser sends for a page that may not use this server.
+std::optional<HttpResponse> Api::refuse_page(HttpRequest& request) const {
+  if (!web_.allows_host(request.host)) {
+    return plain_error(
+        403,
+        fmt::format("the host '{}' is not served here; --allowed-hosts of quire serve adds names",
+                    shortened(request.host)),
+        "host_not_allowed");
+  }
+  if (!web_.allows_origin(request.origin, request.host)) {
+    return plain_error(
+        403,
+        fmt::format("pages of '{}' may not use this server; --allowed-origins of quire serve adds origins",
+                    shortened(request.origin)),
+        "origin_not_allowed");
+  }
+  request.answer_headers = web_.answer_headers(request.origin);
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> Api::refuse_key(HttpRequest& request) const {
+  const ApiKey* key = keys_.find(request.authorization);
+  if (key == nullptr) {
+    HttpResponse response =
+        plain_error(401, "a valid API key is needed, as a bearer token", "invalid_api_key");
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return response;
+  }
+  request.tenant = key->tenant();
+  request.key_name = key->name;
+  return std::nullopt;
+}
+
 std::optional<HttpResponse> Api::settle_early(HttpRequest& request) const {
+  if (auto refused = refuse_page(request)) return refused;
+  while (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
   const Route* route = find_route(request.path);
   // What stands under /v1 is nobody's business who has no key, whether it exists or not.
   const bool needs_key = route != nullptr ? route->needs_key : request.path.starts_with("/v1/");
   if (request.method == "OPTIONS" && route != nullptr) return preflight_answer(request);
   if (needs_key && keys_.required()) {
-    const auto tenant = keys_.tenant(request.authorization);
-    if (!tenant) {
-      HttpResponse response =
-          plain_error(401, "a valid API key is needed, as a bearer token", "invalid_api_key");
-      response.headers.emplace_back("WWW-Authenticate", "Bearer");
-      return response;
-    }
-    request.tenant = *tenant;
+    if (auto refused = refuse_key(request)) return refused;
   }
-  if (route == nullptr) return plain_error(404, fmt::format("there is no {}", request.path), "not_found");
+  if (route == nullptr) return not_found(request.path);
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   if (method != route->method) {
     HttpResponse response =
@@ -102,7 +157,16 @@ std::optional<HttpResponse> Api::settle_early(HttpRequest& request) const {
     response.headers.emplace_back("Allow", route->method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
     return response;
   }
-  return std::nullopt;
+  return method == "POST" ? refuse_body(request) : std::nullopt;
+}
+
+/// For a client whose base URL lacks the /v1.
+HttpResponse Api::not_found(std::string_view path) {
+  std::string message = fmt::format("there is no {}", shortened(path));
+  const std::string below = fmt::format("/v1{}", path);
+  if (path.starts_with('/') && find_route(below) != nullptr)
+    message += fmt::format("; {} is there", shortened(below));
+  return plain_error(404, message, "not_found");
 }
 
 asio::awaitable<void> Api::handle(Exchange& exchange) {

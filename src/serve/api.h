@@ -14,6 +14,7 @@
 #include "serve/openai_response.h"
 #include "serve/openai_schema.h"
 #include "serve/server.h"
+#include "serve/web_access.h"
 
 namespace quire {
 
@@ -22,6 +23,9 @@ class Api final : public RequestHandler {
  public:
   /// The references must outlive it.
   Api(const ServerConfig& config, Engine& engine, const ServedModel& model, const MetricsText& metrics);
+
+  /// Whether no other machine can reach it; before the first request.
+  void bind(bool on_loopback) { web_.bind(on_loopback); }
 
   std::optional<HttpResponse> settle_early(HttpRequest& request) const override;
   asio::awaitable<void> handle(Exchange& exchange) override;
@@ -39,6 +43,9 @@ class Api final : public RequestHandler {
   };
   static std::span<const Route> routes();
   static const Route* find_route(std::string_view path);
+  static HttpResponse not_found(std::string_view path);
+  std::optional<HttpResponse> refuse_page(HttpRequest& request) const;
+  std::optional<HttpResponse> refuse_key(HttpRequest& request) const;
 
   /// A request ready for the engine.
   struct Job {
@@ -89,6 +96,7 @@ class Api final : public RequestHandler {
   const ServedModel& model_;
   const MetricsText& metrics_text_;
   const ApiKeys keys_;
+  WebAccess web_;
   const SchemaContext schema_;
   const int64_t started_;  // seconds since 1970
   asio::thread_pool workers_;

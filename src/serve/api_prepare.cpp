@@ -92,8 +92,10 @@ GenerationRequest Api::make_request(const HttpRequest& request, const Generation
   if (prompt.empty() && model_.bos) prompt.push_back(*model_.bos);
   out.prompt = std::move(prompt);
   if (!options.has_seed) out.sampling.seed = random_seed();
-  out.salt = block_salt(request.tenant, options.user, options.cache_salt);
-  out.tenant = block_salt(request.tenant, options.user, {});
+  out.salt =
+      block_salt(request.tenant, config_.isolate_users ? options.user : std::string(), options.cache_salt);
+  // With keys the key is who is served, else whoever the client says.
+  out.tenant = request.tenant != 0 ? request.tenant : block_salt(0, options.user, {});
   return out;
 }
 

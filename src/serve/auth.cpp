@@ -1,9 +1,12 @@
 #include "serve/auth.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
+#include <utility>
 
 #include <boost/beast/core/string.hpp>
 #include <fmt/format.h>
@@ -24,32 +27,46 @@ void fill_random(unsigned char* out, size_t bytes) {
   if (RAND_bytes(out, static_cast<int>(bytes)) != 1) throw Error("the system gives no random numbers");
 }
 
-}  // namespace
-
-ApiKeys::Digest ApiKeys::digest(std::string_view text) {
-  Digest out;
+KeyDigest digest(std::string_view text) {
+  KeyDigest out;
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), out.data());
   return out;
 }
 
-ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) keys_.push_back(digest(key));
+}  // namespace
+
+uint64_t ApiKey::tenant() const { return first_word(digest) | 1; }
+
+ApiKey make_api_key(std::string name, std::string_view key) {
+  const auto sendable = [](char c) { return c > ' ' && c <= '~'; };
+  if (key.empty()) throw Error(fmt::format("{}: the key is empty", name));
+  if (!std::all_of(key.begin(), key.end(), sendable)) {
+    throw Error(fmt::format("{}: a key is printable ASCII without spaces", name));
+  }
+  return {std::move(name), digest(key)};
 }
 
-std::optional<uint64_t> ApiKeys::tenant(std::string_view authorization) const {
+ApiKeys::ApiKeys(std::vector<ApiKey> keys) : keys_(std::move(keys)) {
+  std::map<KeyDigest, std::string_view> known;
+  for (const ApiKey& key : keys_) {
+    const auto [first, added] = known.emplace(key.digest, key.name);
+    if (!added) throw Error(fmt::format("the API keys of {} and {} are the same", first->second, key.name));
+  }
+}
+
+const ApiKey* ApiKeys::find(std::string_view authorization) const {
   constexpr std::string_view kScheme = "Bearer ";
-  if (!boost::beast::iequals(authorization.substr(0, kScheme.size()), kScheme)) return std::nullopt;
-  const Digest given = digest(authorization.substr(kScheme.size()));
-  std::optional<uint64_t> found;
-  for (const Digest& key : keys_) {
+  if (!boost::beast::iequals(authorization.substr(0, kScheme.size()), kScheme)) return nullptr;
+  const KeyDigest given = digest(authorization.substr(kScheme.size()));
+  const ApiKey* found = nullptr;
+  for (const ApiKey& key : keys_) {
     // No early end: the time depends on the number of keys alone.
-    if (CRYPTO_memcmp(given.data(), key.data(), key.size()) == 0) found = first_word(key) | 1;
+    if (CRYPTO_memcmp(given.data(), key.digest.data(), given.size()) == 0) found = &key;
   }
   return found;
 }
 
 uint64_t block_salt(uint64_t tenant, std::string_view user, std::string_view cache_salt) {
-  if (tenant != 0) user = {};
   if (tenant == 0 && user.empty() && cache_salt.empty()) return 0;
   const std::string text = fmt::format("{} {} {}{}", tenant, user.size(), user, cache_salt);
   std::array<unsigned char, SHA256_DIGEST_LENGTH> out;

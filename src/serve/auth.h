@@ -2,32 +2,44 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace quire {
 
-/// The keys that may use the API. Keeps their digests alone. Immutable, thread-safe.
-class ApiKeys {
- public:
-  explicit ApiKeys(const std::vector<std::string>& keys);
+using KeyDigest = std::array<unsigned char, 32>;  // SHA-256
 
-  bool required() const { return !keys_.empty(); }
-  /// The tenant whose key the Authorization header has ("Bearer KEY"), not 0; nothing if it has none. The
-  /// time this takes says nothing about the keys.
-  std::optional<uint64_t> tenant(std::string_view authorization) const;
+/// One key of the API, without the key itself.
+struct ApiKey {
+  std::string name;  // for logs
+  KeyDigest digest{};
 
- private:
-  using Digest = std::array<unsigned char, 32>;
-  static Digest digest(std::string_view text);
-  std::vector<Digest> keys_;
+  /// Whom its requests belong to; not 0.
+  uint64_t tenant() const;
 };
 
-/// What separates the cached blocks of tenants: of `tenant` (0: none; then `user` stands for it) and
-/// `cache_salt`. 0 if there is nothing to separate. A cryptographic hash, so that nobody can aim at
-/// another's.
+/// Throws Error ("NAME: WHY", never with the key in it) if no client could send the key as a bearer token:
+/// it is empty, or not printable ASCII without spaces.
+ApiKey make_api_key(std::string name, std::string_view key);
+
+/// The keys that may use the API. Immutable, thread-safe.
+class ApiKeys {
+ public:
+  /// Throws Error, naming both, if two keys are the same.
+  explicit ApiKeys(std::vector<ApiKey> keys);
+
+  bool required() const { return !keys_.empty(); }
+  /// The one that the Authorization header has ("Bearer KEY"), nullptr if it has none of them. The time this
+  /// takes says nothing about the keys.
+  const ApiKey* find(std::string_view authorization) const;
+
+ private:
+  const std::vector<ApiKey> keys_;
+};
+
+/// What separates the cached blocks of requests: of `tenant` (0: none), `user` and `cache_salt` (empty:
+/// none). 0 if there is nothing to separate. A cryptographic hash, so that nobody can aim at another's.
 uint64_t block_salt(uint64_t tenant, std::string_view user, std::string_view cache_salt);
 
 /// `bytes` random bytes of the system's generator, in hex.

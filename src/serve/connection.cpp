@@ -63,15 +63,21 @@ std::string_view view(boost::beast::string_view text) { return {text.data(), tex
 HttpRequest read_head(const http::request_header<>& head) {
   HttpRequest out;
   out.method = view(head.method_string());
+  out.host = view(head[http::field::host]);
   std::string_view target = view(head.target());
   // The absolute form, as proxies write it (RFC 9112, section 3.2.2).
   if (const size_t scheme = target.find("://"); scheme != std::string_view::npos && target.front() != '/') {
-    target.remove_prefix(std::min(target.find('/', scheme + 3), target.size()));
+    const size_t path = std::min(target.find('/', scheme + 3), target.size());
+    out.host = target.substr(scheme + 3, path - scheme - 3);
+    target.remove_prefix(path);
     if (target.empty()) target = "/";
   }
   // A path that cannot be decoded is one that nobody serves.
   out.path = percent_decode(target.substr(0, target.find('?'))).value_or("");
+  out.origin = view(head[http::field::origin]);
   out.authorization = view(head[http::field::authorization]);
+  out.content_type = view(head[http::field::content_type]);
+  out.content_encoding = view(head[http::field::content_encoding]);
   out.requested_headers = view(head[http::field::access_control_request_headers]);
   return out;
 }
@@ -191,8 +197,10 @@ asio::awaitable<bool> Connection::serve_one() {
   const bool whole = co_await read_request();
   if (whole) co_await answer_request();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;
-  log_debug(fmt::format("{} {:?} {} {} bytes {:.1f} ms{}", request_.method.empty() ? "-" : request_.method,
-                        request_.path, status_, sent_, took.count(), gone_ ? ", client gone" : ""));
+  log_debug(fmt::format("{} {:?} {} {} bytes {:.1f} ms{}{}", request_.method.empty() ? "-" : request_.method,
+                        request_.path, status_, sent_, took.count(),
+                        request_.key_name.empty() ? "" : ", key " + request_.key_name,
+                        gone_ ? ", client gone" : ""));
   co_return keep_alive_ && !finish_ && !gone_;
 }
 
@@ -212,6 +220,9 @@ asio::awaitable<bool> Connection::read_request() {
   }
   const auto& head = parser.get();
   request_ = read_head(head);
+  if (const auto peer = socket_.remote_endpoint(failed); !failed) {
+    request_.address = peer.address().to_string();
+  }
   http10_ = head.version() < 11;
   // RFC 9112, section 3.2.
   if (const size_t hosts = head.count(http::field::host); hosts > 1 || (hosts == 0 && !http10_)) {
@@ -356,6 +367,7 @@ asio::awaitable<void> Connection::respond(HttpResponse response) {
   answer_ = Answer::kWhole;
   status_ = response.status;
   keep_alive_ = keep_alive_ && !finish_;
+  for (const auto& header : request_.answer_headers) response.headers.push_back(header);
   const std::string head = response_head(response, Framing::kLength, keep_alive_);
   if (request_.method == "HEAD" || response.status == 204) response.body.clear();
   const std::array<asio::const_buffer, 2> both = {asio::buffer(head), asio::buffer(response.body)};
@@ -368,6 +380,7 @@ asio::awaitable<void> Connection::start_stream(std::string_view content_type) {
   keep_alive_ = keep_alive_ && !finish_;
   HttpResponse response;
   response.content_type = content_type;
+  response.headers = request_.answer_headers;
   response.headers.emplace_back("Cache-Control", "no-cache");
   const std::string head =
       response_head(response, http10_ ? Framing::kUntilClose : Framing::kChunked, keep_alive_);

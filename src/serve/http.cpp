@@ -25,7 +25,7 @@ std::string response_head(const HttpResponse& response, Framing framing, bool ke
   std::string out = fmt::format("HTTP/1.1 {} {}\r\n", response.status, std::string_view(reason));
   auto end = std::back_inserter(out);
   fmt::format_to(end, "Date: {:%a, %d %b %Y %H:%M:%S} GMT\r\n", fmt::gmtime(std::time(nullptr)));
-  out += "Server: quire\r\nAccess-Control-Allow-Origin: *\r\n";
+  out += "Server: quire\r\n";
   // 204 has neither a body nor its description.
   if (response.status != 204) {
     fmt::format_to(end, "Content-Type: {}\r\n", response.content_type);

@@ -18,10 +18,19 @@ namespace asio = boost::asio;
 struct HttpRequest {
   std::string method;
   std::string path;  // percent-encoding undone, without the query
+  std::string host;  // as it came, of the target if that names one; empty if there is none
+  std::string origin;
   std::string authorization;
+  std::string content_type;
+  std::string content_encoding;
   std::string requested_headers;  // a preflight's Access-Control-Request-Headers
-  uint64_t tenant = 0;            // set by the router from the key; 0: no keys in use
+  std::string address;            // the client's, without its port
   std::string body;
+
+  // Set by the router.
+  uint64_t tenant = 0;                                              // from the key; 0: no keys in use
+  std::string key_name;                                             // for logs; empty: no keys in use
+  std::vector<std::pair<std::string, std::string>> answer_headers;  // of whatever answer it gets
 };
 
 struct HttpResponse {
@@ -34,8 +43,7 @@ struct HttpResponse {
 /// How the end of a body is told.
 enum class Framing : uint8_t { kLength, kChunked, kUntilClose };
 
-/// The header of a response, with its empty line. Every answer may be read by any page (CORS), as vLLM's
-/// default has it.
+/// The header of a response, with its empty line.
 std::string response_head(const HttpResponse& response, Framing framing, bool keep_alive);
 
 /// "%41" -> "A"; nothing if a percent sign is followed by anything but two hex digits.

@@ -42,10 +42,8 @@ constexpr std::chrono::seconds kFlushTime{2};
 
 ServerConfig checked(ServerConfig config) {
   if (config.served_names.empty()) throw Error("the served model needs a name");
-  const auto empty = [](const std::string& text) { return text.empty(); };
-  if (std::any_of(config.api_keys.begin(), config.api_keys.end(), empty)) {
-    throw Error("--api-key: a key must not be empty");
-  }
+  // The resolver would take it for all addresses.
+  if (config.host.empty()) throw Error("--host: the address is empty");
   if (config.max_connections == 0) throw Error("at least one connection must be allowed");
   return config;
 }
@@ -81,6 +79,7 @@ struct Server::Impl {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   tcp::acceptor acceptor;
   uint16_t port = 0;
+  bool on_loopback = true;
   std::vector<std::thread> threads;
   bool stopped = false;
   std::atomic<bool> cut_short = false;  // by abort_all
@@ -107,6 +106,8 @@ void Server::Impl::listen() {
   if (!failed) acceptor.listen(asio::socket_base::max_listen_connections, failed);
   if (failed) throw cannot(failed);
   port = acceptor.local_endpoint().port();
+  on_loopback = acceptor.local_endpoint().address().is_loopback();
+  api.bind(on_loopback);
 }
 
 asio::awaitable<void> Server::Impl::accept_all() {
@@ -215,6 +216,7 @@ void Server::start() {
 }
 
 uint16_t Server::port() const { return impl_->port; }
+bool Server::on_loopback() const { return impl_->on_loopback; }
 
 bool Server::stop(Nanos timeout) { return impl_->stop(timeout); }
 

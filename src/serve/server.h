@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/sampling_params.h"
 #include "engine/engine.h"
+#include "serve/auth.h"
 #include "text/tokenizer.h"
 
 namespace quire {
@@ -26,7 +27,12 @@ struct ServerConfig {
   std::vector<std::string> served_names;
   /// Empty: everybody may. Else /v1/*, /tokenize and /detokenize want one of them as a bearer token; each key
   /// is a tenant of its own, which shares no cached block with others.
-  std::vector<std::string> api_keys;
+  std::vector<ApiKey> api_keys;
+  /// Requests of one key (of all, without keys) share no cached block either if their `user` differs.
+  bool isolate_users = false;
+  // Which web pages may use it; see WebAccess. Anything else gets a 403.
+  std::vector<std::string> allowed_origins;
+  std::vector<std::string> allowed_hosts;
   std::string version = "0";
 
   uint32_t http_threads = 1;  // read, write and frame
@@ -72,8 +78,10 @@ class Server {
 
   /// Binds, listens, serves from now on. Throws Error ("cannot listen on HOST:PORT: WHY").
   void start();
-  /// The port it listens on, after start().
+  // Where it listens, after start().
   uint16_t port() const;
+  /// No other machine can reach it.
+  bool on_loopback() const;
 
   /// Accepts nothing more, lets running requests finish for `timeout`, aborts the rest, closes everything.
   /// True if nothing was aborted. Drains the engine: it takes no more requests afterwards. Once.

@@ -208,7 +208,8 @@ def post(client, path, body, method="POST", headers=None):
     """Without the client library: status and text."""
     url = str(client.base_url).removesuffix("/v1/") + path
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, method=method, headers=headers or {})
+    request = urllib.request.Request(url, data=data, method=method,
+                                     headers={"Content-Type": "application/json"} | (headers or {}))
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode()

@@ -60,8 +60,9 @@ TEST(Connection, Http10EndsWithTheAnswer) {
   Service service;
   HttpClient client(service.port());
   const std::string body = R"({"prompt": "a", "stream": true, "max_tokens": 3})";
-  client.send(
-      fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+  client.send(fmt::format(
+      "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+      body.size(), body));
   const Answer answer = client.read_answer();
   EXPECT_EQ(answer.status, 200);
   EXPECT_FALSE(answer.headers.contains("transfer-encoding"));
@@ -92,10 +93,13 @@ TEST(Connection, ChunkedAndAnnouncedBodies) {
   Service service;
   HttpClient client(service.port());
   client.send(
-      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n"
       "e\r\n{\"prompt\": \"ab\r\n3\r\nc\"}\r\n0\r\n\r\n");
   EXPECT_EQ(client.read_answer().parsed().at("count"), 3);
-  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 16\r\nExpect: "
+      "100-continue\r\n\r\n");
   EXPECT_EQ(client.read_answer(false).status, 100);
   client.send(R"({"prompt":"abc"})");
   EXPECT_EQ(client.read_answer().parsed().at("count"), 3);
@@ -114,19 +118,25 @@ TEST(Connection, TooLargeARequestIsRefused) {
   {
     // By what is announced, before anything of it has come.
     HttpClient client(service.port());
-    client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n");
+    client.send(
+        "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+        "1001\r\n\r\n");
     EXPECT_EQ(client.read_answer().status, 413);
   }
   {
     HttpClient client(service.port());
-    client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n");
+    client.send(
+        "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+        "99999999999999999999999\r\n\r\n");
     EXPECT_EQ(client.read_answer().status, 400);
   }
   // A client that sends it all first can still read the answer.
   EXPECT_EQ(service.post("/tokenize", std::string(4'000'000, 'a')).status, 413);
   HttpClient client(service.port());
-  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
-              std::string(1001, 'a') + "\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3e9\r\n" +
+      std::string(1001, 'a') + "\r\n");
   EXPECT_EQ(client.read_answer().status, 413);
 }
 
@@ -140,7 +150,8 @@ TEST(Connection, SlowRequestsAreGivenUp) {
   header.send("GET /health HTT");
   EXPECT_EQ(header.read_answer().status, 408);
   HttpClient body(service.port());
-  body.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  body.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
   EXPECT_EQ(body.read_answer().status, 408);
   EXPECT_TRUE(body.closed_by_server());
 }
@@ -375,7 +386,9 @@ TEST(Stopping, AServerThatNeverStartedEnds) {
   const ServedModel model{.tokenizer = tokenizer, .chat_templates = no_templates};
   { Server server({.served_names = {"m"}}, engine, model, {}); }
   EXPECT_THROW(Server({.served_names = {}}, engine, model, {}), Error);
-  EXPECT_THROW(Server({.served_names = {"m"}, .api_keys = {""}}, engine, model, {}), Error);
+  EXPECT_THROW(Server({.host = "", .served_names = {"m"}}, engine, model, {}), Error);
+  const ApiKey twice = make_api_key("a", "k");
+  EXPECT_THROW(Server({.served_names = {"m"}, .api_keys = {twice, twice}}, engine, model, {}), Error);
   Service taken;
   Server server({.port = taken.port(), .served_names = {"m"}}, engine, model, {});
   EXPECT_THROW(server.start(), Error);

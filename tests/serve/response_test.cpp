@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "serve/auth.h"
 #include "serve/http.h"
 #include "serve/json_text.h"
 #include "serve/openai_response.h"
@@ -319,28 +318,6 @@ TEST(Errors, StatusAndBody) {
   EXPECT_EQ(parse(error_answer({RequestErrorCode::kTooLong, "m\"", ""}).body),
             parse(R"({"error": {"message": "m\"", "type": "invalid_request_error", "param": null,
                       "code": "context_length_exceeded"}})"));
-}
-
-TEST(ApiKeys, OneOfThemIsNeeded) {
-  const ApiKeys keys({"alpha", "beta"});
-  EXPECT_TRUE(keys.required());
-  ASSERT_TRUE(keys.tenant("Bearer alpha"));
-  ASSERT_TRUE(keys.tenant("bearer beta"));
-  EXPECT_NE(*keys.tenant("Bearer alpha"), *keys.tenant("Bearer beta"));
-  for (const char* wrong :
-       {"", "alpha", "Bearer", "Bearer ", "Bearer alph", "Bearer alphaa", "Basic alpha"}) {
-    EXPECT_FALSE(keys.tenant(wrong)) << wrong;
-  }
-  EXPECT_FALSE(ApiKeys({}).required());
-}
-
-TEST(BlockSalt, SeparatesTenantsUsersAndSalts) {
-  EXPECT_EQ(block_salt(0, "", ""), 0U);
-  EXPECT_EQ(block_salt(5, "kim", "s"), block_salt(5, "", "s")) << "with keys the user says nothing";
-  EXPECT_NE(block_salt(5, "", ""), block_salt(6, "", ""));
-  EXPECT_NE(block_salt(0, "kim", ""), block_salt(0, "", "kim"));
-  EXPECT_NE(block_salt(0, "a", "bc"), block_salt(0, "ab", "c"));
-  EXPECT_NE(block_salt(0, "", "x"), 0U);
 }
 
 TEST(PercentDecode, TakesWellFormedTextAlone) {

@@ -20,8 +20,16 @@
 
 namespace quire::test {
 
+/// Each by its own name.
+inline std::vector<ApiKey> keys_of(const std::vector<std::string>& keys) {
+  std::vector<ApiKey> out;
+  for (const std::string& key : keys) out.push_back(make_api_key(key, key));
+  return out;
+}
+
 struct ServiceOptions {
-  ServerConfig server;
+  ServerConfig server;         // without allowed_hosts: "x", as HttpClient calls it
+  bool default_hosts = false;  // leaves allowed_hosts empty
   uint32_t max_model_len = 512;
   uint32_t num_blocks = 512;
   uint32_t max_num_seqs = 32;
@@ -69,6 +77,7 @@ class Service {
     options.server.port = 0;
     if (options.server.served_names.empty()) options.server.served_names = {"letters", "other/name"};
     options.server.version = "1.2.3";
+    if (options.server.allowed_hosts.empty() && !options.default_hosts) options.server.allowed_hosts = {"x"};
     server_ = std::make_unique<Server>(options.server, *engine_, model, [this] { return metrics_.text(); });
     server_->start();
   }
