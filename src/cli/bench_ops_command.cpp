@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -22,6 +21,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
@@ -331,11 +331,7 @@ int bench_ops(const Options& options) {
     for (const Case& each : cases) fmt::print("{}\n", each.name);
     return 0;
   }
-  std::ofstream out;
-  if (!options.json_file.empty()) {
-    out.open(options.json_file, std::ios::binary | std::ios::trunc);
-    if (!out) throw file_error(options.json_file, "cannot be written");
-  }
+  check_output_file(options.json_file);
   ThreadPool pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency()));
   Timer timer(pool, options.repeats);
   const std::string machine = machine_name();
@@ -355,14 +351,12 @@ int bench_ops(const Options& options) {
     progress.advance();
     rows.push_back(to_json(each.name, measured));
   }
-  if (out.is_open()) {
-    out << json::serialize(json::object{{"machine", machine},
-                                        {"version", QUIRE_VERSION},
-                                        {"threads", pool.num_threads()},
-                                        {"ops", std::move(rows)}})
-        << '\n'
-        << std::flush;
-    if (!out) throw file_error(options.json_file, "cannot be written");
+  if (!options.json_file.empty()) {
+    const json::object figures{{"machine", machine},
+                               {"version", QUIRE_VERSION},
+                               {"threads", pool.num_threads()},
+                               {"ops", std::move(rows)}};
+    write_output_file(options.json_file, json::serialize(figures) + "\n");
   }
   return 0;
 }

@@ -1,10 +1,6 @@
 // bench serve: requests over HTTP to a running server, ours or another that speaks OpenAI's API.
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <csignal>
-#include <exception>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,22 +11,19 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/json.hpp>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/load_client.h"
+#include "cli/load_generator.h"
 #include "cli/load_page.h"
 #include "cli/load_report.h"
+#include "cli/load_table.h"
 #include "cli/machine.h"
+#include "cli/output_file.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
 #include "cli/workload_options.h"
@@ -39,192 +32,25 @@
 namespace quire::cli {
 namespace {
 
-namespace asio = boost::asio;
 namespace json = boost::json;
+
+constexpr uint32_t kTableWarmup = 4;  // requests
 
 struct Options {
   WorkloadOptions workload{.default_requests = 64, .default_prompt = "64", .default_output = "150"};
-  std::string url = "http://127.0.0.1:8000";
-  std::string model;
-  std::string api_key;
+  LoadTarget target;
   std::string endpoint = "completions";
-  bool words = false;
-  bool stop_at_eos = false;
-  uint32_t concurrency = 0;  // 0: as they arrive
+  std::vector<uint32_t> concurrency = {0};  // 0: as they arrive; several: a row each
+  std::optional<uint32_t> warmup;
   uint32_t vocab_size = 1000;
-  double timeout = 600;
   std::optional<double> slo_ttft;
   std::optional<double> slo_tpot;
   bool as_json = false;
   std::string html;
   LoadFacts given;  // the flags of the command line
 
-  bool is_chat() const { return endpoint == "chat"; }
-};
-
-/// Short words that most tokenizers know as a token each.
-constexpr std::array<const char*, 64> kWords = {
-    "the",  "of",   "and",   "to",    "in",    "that", "was",  "he",  "it",    "his",  "with",
-    "as",   "for",  "had",   "you",   "not",   "be",   "her",  "is",  "but",   "at",   "on",
-    "she",  "by",   "which", "have",  "or",    "from", "this", "him", "all",   "were", "they",
-    "are",  "my",   "so",    "one",   "we",    "me",   "no",   "an",  "there", "who",  "been",
-    "what", "when", "if",    "would", "their", "will", "them", "out", "up",    "more", "said",
-    "into", "then", "do",    "could", "time",  "some", "like", "any", "day"};
-
-std::string words_of(const std::vector<TokenId>& tokens) {
-  std::string text;
-  for (const TokenId token : tokens) {
-    if (!text.empty()) text += ' ';
-    text += kWords[static_cast<size_t>(token) % kWords.size()];
-  }
-  return text;
-}
-
-/// The name that a server gives its first model.
-std::string first_model(const std::string& models, const std::string& url) {
-  boost::system::error_code bad;
-  const json::value root = json::parse(models, bad);
-  const json::value* id = bad ? nullptr : root.find_pointer("/data/0/id", bad);
-  if (id == nullptr || !id->is_string()) {
-    throw Error(fmt::format("{}/v1/models names no model; --model says which to ask for", url));
-  }
-  return std::string(id->get_string());
-}
-
-/// Sends the requests and keeps what came of each.
-class LoadGenerator {
- public:
-  LoadGenerator(const Options& options, const Workload& workload)
-      : options_(options),
-        workload_(workload),
-        url_(ServerUrl::parse(options.url, "--url")),
-        model_(options.model),
-        progress_("requests", workload.requests.size()) {}
-
-  /// Until all have ended, or a signal says that it is enough.
-  void run() {
-    std::exception_ptr failed;
-    start_ = last_end_ = clock_.now();
-    signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
-      if (cancelled) return;
-      signal_ = signal;
-      io_.stop();
-    });
-    asio::co_spawn(io_, drive(), [&](std::exception_ptr error) {
-      failed = error;
-      if (failed) io_.stop();
-    });
-    io_.run();
-    progress_.hide();
-    if (failed) std::rethrow_exception(failed);
-    if (signal_ != 0) last_end_ = clock_.now();
-  }
-  const std::vector<LoadSample>& samples() const { return samples_; }
-  Nanos elapsed() const { return last_end_ - start_; }
-  const std::string& model() const { return model_; }
-  /// The signal that ended it, or 0.
-  int signal() const { return signal_; }
-
- private:
-  LoadClient client() {
-    const auto patience = std::chrono::milliseconds(static_cast<int64_t>(options_.timeout * 1000));
-    return {io_, url_, options_.api_key, patience, clock_};
-  }
-
-  asio::awaitable<void> drive() {
-    if (model_.empty()) {
-      LoadClient asking = client();
-      const std::string models = co_await asking.get("/v1/models");
-      model_ = first_model(models, options_.url);
-    }
-    start_ = last_end_ = clock_.now();
-    if (options_.concurrency > 0) {
-      const size_t clients = std::min<size_t>(options_.concurrency, workload_.requests.size());
-      for (size_t i = 0; i < clients; ++i) asio::co_spawn(io_, one_after_the_other(), asio::detached);
-      co_return;
-    }
-    asio::steady_timer timer(io_);
-    for (size_t i = 0; i < workload_.requests.size(); ++i) {
-      timer.expires_after(std::chrono::nanoseconds(start_ + workload_.requests[i].arrival - clock_.now()));
-      co_await timer.async_wait(asio::use_awaitable);
-      asio::co_spawn(io_, alone(i), asio::detached);
-    }
-  }
-
-  asio::awaitable<void> one_after_the_other() {
-    LoadClient own = client();
-    while (next_ < workload_.requests.size()) {
-      const size_t index = next_++;
-      co_await request(own, index, std::nullopt);
-    }
-  }
-
-  asio::awaitable<void> alone(size_t index) {
-    LoadClient own = client();
-    co_await request(own, index, start_ + workload_.requests[index].arrival);
-  }
-
-  std::string body_of(size_t index) const {
-    json::object body{{"model", model_},
-                      {"max_tokens", workload_.requests[index].output_length},
-                      {"temperature", 0},
-                      {"stream", true},
-                      {"stream_options", {{"include_usage", true}}}};
-    if (!options_.stop_at_eos) {
-      body["ignore_eos"] = true;
-      body["return_token_ids"] = true;  // so that tokens that are half a letter show, too
-    }
-    const std::vector<TokenId> tokens = workload_.prompt(index);
-    if (options_.is_chat()) {
-      json::array messages;
-      messages.push_back({{"role", "user"}, {"content", words_of(tokens)}});
-      body["messages"] = std::move(messages);
-    } else if (options_.words) {
-      body["prompt"] = words_of(tokens);
-    } else {
-      body["prompt"] = json::array(tokens.begin(), tokens.end());
-    }
-    return json::serialize(body);
-  }
-
-  /// Without an arrival it is when it is sent.
-  asio::awaitable<void> request(LoadClient& own, size_t index, std::optional<Nanos> due) {
-    std::string body = body_of(index);
-    const Nanos arrival = due.value_or(clock_.now());
-    const char* path = options_.is_chat() ? "/v1/chat/completions" : "/v1/completions";
-    StreamedAnswer answer = co_await own.stream(path, std::move(body));
-    last_end_ = std::max(last_end_, answer.end);
-    if (answer.first < 0) {
-      // Tokens that are no text, such as those that end a text.
-      answer.first = answer.end;
-      if (answer.tokens == 0 && answer.error.empty()) answer.error = "an answer without a token";
-    }
-    samples_.push_back({.arrival = arrival - start_,
-                        .first = answer.first - start_,
-                        .end = answer.end - start_,
-                        .prompt_tokens = answer.prompt_tokens,
-                        .tokens = answer.tokens,
-                        .wanted_tokens = workload_.requests[index].output_length,
-                        .tokens_said = answer.has_usage,
-                        .gaps = std::move(answer.gaps),
-                        .error = std::move(answer.error)});
-    progress_.advance();
-    if (samples_.size() == workload_.requests.size()) signals_.cancel();
-  }
-
-  const Options& options_;
-  const Workload& workload_;
-  ServerUrl url_;
-  std::string model_;
-  Progress progress_;
-  SteadyClock clock_;
-  std::vector<LoadSample> samples_;
-  size_t next_ = 0;
-  Nanos start_ = 0;
-  Nanos last_end_ = 0;
-  int signal_ = 0;
-  asio::io_context io_{1};
-  asio::signal_set signals_{io_, SIGINT, SIGTERM};
+  bool is_table() const { return concurrency.size() > 1; }
+  uint32_t warmup_requests() const { return warmup.value_or(is_table() ? kTableWarmup : 0); }
 };
 
 void print_report(const LoadReport& report) {
@@ -263,16 +89,22 @@ void print_complaints(const LoadReport& report) {
   }
 }
 
-void write_page(const Options& options, const std::string& model, const LoadReport& report,
-                const std::vector<LoadSample>& samples) {
-  LoadFacts facts{
-      {"server", options.url},
-      {"model", valid_utf8(model)},
-      {"client's machine", machine_name()},
-      {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
-                              fmt::gmtime(std::chrono::system_clock::now()), QUIRE_VERSION)},
-      {"sent", options.concurrency > 0 ? fmt::format("by {} clients that take turns", options.concurrency)
-                                       : std::string("when they were due, however many were open")}};
+/// What a page says of the run above its figures.
+LoadFacts facts_of(const Options& options, const std::string& model) {
+  std::string sent = "when they were due, however many were open";
+  if (options.is_table()) {
+    sent = fmt::format("by {} clients that take turns, one after the other",
+                       fmt::join(options.concurrency, ", "));
+  } else if (options.concurrency.front() > 0) {
+    sent = fmt::format("by {} clients that take turns", options.concurrency.front());
+  }
+  LoadFacts facts{{"server", options.target.url},
+                  {"model", valid_utf8(model)},
+                  {"client's machine", machine_name()},
+                  {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
+                                          fmt::gmtime(std::chrono::system_clock::now()), QUIRE_VERSION)},
+                  {"sent", sent},
+                  {"to warm up", fmt::format("{} requests", options.warmup_requests())}};
   const WorkloadOptions& workload = options.workload;
   const auto add_default = [&](const char* flag, const auto& given, const auto& value) {
     if (!given) facts.emplace_back(flag, fmt::format("{} (default)", value));
@@ -283,9 +115,7 @@ void write_page(const Options& options, const std::string& model, const LoadRepo
     add_default("--output-len", workload.output, workload.default_output);
   }
   for (const auto& [flag, value] : options.given) facts.emplace_back(flag, valid_utf8(value));
-  std::ofstream out(options.html, std::ios::binary | std::ios::trunc);
-  out << load_page(facts, report, samples) << std::flush;
-  if (!out) throw file_error(options.html, "cannot be written");
+  return facts;
 }
 
 /// As many connections as the machine lets a process have.
@@ -301,29 +131,130 @@ std::optional<Nanos> nanos(const std::optional<double>& milliseconds) {
   return static_cast<Nanos>(*milliseconds * 1e6);
 }
 
-int bench_serve(const Options& options) {
-  if (!options.html.empty() && !std::ofstream(options.html, std::ios::app)) {
-    throw file_error(options.html, "cannot be written");
-  }
-  const Workload workload = make_workload(options.workload, options.vocab_size);
-  if (workload.requests.empty()) throw Error("the workload has no requests");
-  allow_connections();
-  LoadGenerator load(options, workload);
+LoadReport report_of(const Options& options, const Workload& workload, const LoadGenerator& load) {
+  return report_load(load.samples(), workload.requests.size(), load.elapsed(),
+                     {nanos(options.slo_ttft), nanos(options.slo_tpot)});
+}
+
+/// The same lengths and times with other tokens, so that a server finds nothing of them in its prefix cache.
+Workload with_other_tokens(Workload workload, uint64_t number) {
+  workload.seed = mix64(workload.seed ^ mix64(number + 1));
+  return workload;
+}
+
+/// Requests that are not counted. Returns the signal that ended them, or 0.
+int warm_up(const Options& options, const Workload& workload) {
+  Workload few = with_other_tokens(workload, 0);
+  few.requests.resize(std::min<size_t>(few.requests.size(), options.warmup_requests()));
+  if (few.requests.empty()) return 0;
+  LoadGenerator load(options.target, few, options.warmup_requests());
   load.run();
-  const LoadReport report = report_load(load.samples(), workload.requests.size(), load.elapsed(),
-                                        {nanos(options.slo_ttft), nanos(options.slo_tpot)});
+  return load.signal();
+}
+
+int one_load(const Options& options, const Workload& workload) {
+  if (const int signal = warm_up(options, workload); signal != 0) return 128 + signal;
+  LoadGenerator load(options.target, workload, options.concurrency.front());
+  load.run();
+  const LoadReport report = report_of(options, workload, load);
   if (options.as_json) {
-    json::object root{{"model", load.model()}, {"url", options.url}};
+    json::object root{{"model", load.model()}, {"url", options.target.url}};
     for (auto& [key, value] : to_json(report)) root[key] = value;
     fmt::print("{}\n", json::serialize(root));
   } else if (report.finished > 0) {
     print_report(report);
   }
   std::fflush(stdout);
-  if (!options.html.empty()) write_page(options, load.model(), report, load.samples());
+  if (!options.html.empty()) {
+    write_output_file(options.html, load_page(facts_of(options, load.model()), report, load.samples()));
+  }
   print_complaints(report);
   if (load.signal() != 0) return 128 + load.signal();
   return report.failed == 0 ? 0 : 1;
+}
+
+/// The workload by so many clients, then by so many ...
+int table_of_loads(const Options& options, const Workload& workload) {
+  int signal = warm_up(options, workload);
+  bool any_failed = false;
+  LoadTarget target = options.target;
+  std::vector<LoadRow> rows;
+  if (!options.as_json) {
+    fmt::print(
+        "{} requests a row, of the same lengths and other tokens each time; {} before them to warm up.\n"
+        "Times in milliseconds; K/V: the most of the pool that was held; memory of the server: at the end, "
+        "at most\n\n",
+        with_commas(workload.requests.size()), options.warmup_requests());
+    fmt::print("{}\n", paint(stdout, load_table_head(options.concurrency.front()), fmt::emphasis::bold));
+    std::fflush(stdout);
+  }
+  for (const uint32_t clients : options.concurrency) {
+    if (signal != 0) break;
+    const Workload own = with_other_tokens(workload, clients);
+    LoadGenerator load(target, own, clients, true);
+    load.run();
+    signal = load.signal();
+    target.model = load.model();
+    rows.push_back({clients, report_of(options, own, load), load.footprint()});
+    const LoadRow& row = rows.back();
+    any_failed = any_failed || row.report.failed > 0;
+    if (!options.as_json) fmt::print("{}\n", load_table_line(row, rows.front()));
+    std::fflush(stdout);
+    print_complaints(row.report);
+  }
+  if (options.as_json) {
+    const json::object root{{"model", target.model},
+                            {"url", options.target.url},
+                            {"requests_a_row", workload.requests.size()},
+                            {"warmup_requests", options.warmup_requests()},
+                            {"rows", to_json(rows)}};
+    fmt::print("{}\n", json::serialize(root));
+    std::fflush(stdout);
+  }
+  if (!options.html.empty() && !rows.empty()) {
+    write_output_file(options.html, load_table_page(facts_of(options, target.model), rows));
+  }
+  if (signal != 0) return 128 + signal;
+  return any_failed ? 1 : 0;
+}
+
+int bench_serve(const Options& options) {
+  check_output_file(options.html);
+  const Workload workload = make_workload(options.workload, options.vocab_size);
+  if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
+  allow_connections();
+  return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload);
+}
+
+/// What has no meaning together. Throws Error naming the flag.
+void settle(Options& options, const CLI::App& command) {
+  const auto given = [&](const char* flag) { return command.get_option(flag)->count() > 0; };
+  options.target.is_chat = options.endpoint == "chat";
+  if (options.target.is_chat) {
+    for (const char* flag : {"--words", "--vocab-size"}) {
+      if (given(flag))
+        throw Error(fmt::format("{}: changes nothing with --endpoint chat, whose prompts are words", flag));
+    }
+  }
+  std::vector<uint32_t>& clients = options.concurrency;
+  std::sort(clients.begin(), clients.end());
+  if (const auto twice = std::adjacent_find(clients.begin(), clients.end()); twice != clients.end()) {
+    throw Error(fmt::format("--concurrency: {} is there twice", *twice));
+  }
+  if (clients.back() == 0) return;
+  if (clients.front() == 0) throw Error("--concurrency: 0 is no number of clients, so no row of a table");
+  for (const char* flag : {"--rate", "--burst", "--trace-speed"}) {
+    if (given(flag)) {
+      throw Error(fmt::format(
+          "--concurrency: cannot be combined with {}: clients that take turns wait for no time", flag));
+    }
+  }
+  WorkloadOptions& workload = options.workload;
+  workload.default_requests = std::max(workload.default_requests, clients.back());
+  if (workload.requests.value_or(clients.back()) < clients.back()) {
+    throw Error(fmt::format("--concurrency: {} clients have no more than {} requests (--requests)",
+                            clients.back(), *workload.requests));
+  }
 }
 
 void add_server_options(CLI::App& command, Options& options) {
@@ -331,18 +262,18 @@ void add_server_options(CLI::App& command, Options& options) {
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return command.add_option(name, value, help)->group(group)->type_name(type);
   };
-  add("--url", options.url, "http://HOST:PORT", "URL")->capture_default_str();
-  add("--model", options.model, "Default: the first that /v1/models names", "NAME");
-  add("--api-key", options.api_key, "Sent as a bearer token", "KEY");
+  add("--url", options.target.url, "http://HOST:PORT", "URL")->capture_default_str();
+  add("--model", options.target.model, "Default: the first that /v1/models names", "NAME");
+  add("--api-key", options.target.api_key, "Sent as a bearer token", "KEY");
   add("--endpoint", options.endpoint, "completions, or chat: prompts as a user's message", "NAME")
       ->capture_default_str()
       ->check(CLI::IsMember({"completions", "chat"}));
-  add("--timeout", options.timeout, "A request is given up when the server is silent for so many seconds",
-      "S")
+  add("--timeout", options.target.timeout,
+      "A request is given up when the server is silent for so many seconds", "S")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 1e6));
   command
-      .add_flag("--stop-at-eos", options.stop_at_eos,
+      .add_flag("--stop-at-eos", options.target.stop_at_eos,
                 "Let answers end where the model ends them; for servers that know neither ignore_eos nor "
                 "return_token_ids")
       ->group(group);
@@ -370,26 +301,38 @@ void add_bench_serve(CLI::App& bench, Command& run) {
       "serve", "A running server under load over HTTP: quire's, or another with OpenAI's API");
   command->footer(
       "\nPrompts are arbitrary tokens, sent as ids. A request is good if it keeps to all of --slo-ttft and\n"
-      "--slo-tpot. Ctrl-C ends the load with the figures so far. Try, with quire serve MODEL in another "
+      "--slo-tpot. Ctrl-C ends the load with the figures so far. Try, with quire serve MODEL in another\n"
       "terminal,\n"
       "  quire bench serve --concurrency 64 --requests 64\n"
+      "  quire bench serve --concurrency 1,4,16,64 --html table.html\n"
       "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6 --slo-ttft 2000\n"
       "  quire bench serve --trace trace.csv --trace-speed 4 --html load.html");
   add_server_options(*command, *options);
-  auto* concurrency =
-      command
-          ->add_option("--concurrency,--max-concurrency", options->concurrency,
-                       "So many clients, each of which sends its next request when its last has ended, "
-                       "whenever they are due; 0: requests go when they are due, however many are open")
-          ->capture_default_str()
-          ->check(CLI::Range(0, 100000))
-          ->type_name("N");
+  command
+      ->add_option(
+          "--concurrency,--max-concurrency", options->concurrency,
+          "So many clients, each of which sends its next request when its last has ended, whenever they are "
+          "due; several numbers: one after the other, and a table of tokens/s, times and the server's "
+          "memory; "
+          "0: requests go when they are due, however many are open")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->default_str("0")
+      ->check(CLI::Range(0, 100000))
+      ->type_name("N,N,...");
+  command
+      ->add_option(
+          "--warmup,--num-warmups", options->warmup,
+          fmt::format("Requests at once before all others, which are not counted (default 0, for a table {})",
+                      kTableWarmup))
+      ->check(CLI::Range(0, 100000))
+      ->type_name("N");
   auto* vocab = command->add_option("--vocab-size", options->vocab_size, "Prompts have ids below N")
                     ->capture_default_str()
                     ->check(CLI::Range(2, 1 << 24))
                     ->type_name("N");
   command
-      ->add_flag("--words", options->words,
+      ->add_flag("--words", options->target.words,
                  "Prompts of so many short words instead of ids; the server says how many tokens they are")
       ->excludes(vocab);
   command
@@ -404,8 +347,8 @@ void add_bench_serve(CLI::App& bench, Command& run) {
   command->add_option("--html", options->html, "Write a page with plots too, one file without a network")
       ->type_name("FILE");
   add_workload_options(*command, options->workload);
-  for (const char* flag : {"--rate", "--burst"}) concurrency->excludes(command->get_option(flag));
   command->callback([options, command, &run] {
+    settle(*options, *command);
     options->given = given_flags(*command);
     run = [options] { return bench_serve(*options); };
   });

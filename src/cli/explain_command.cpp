@@ -1,6 +1,5 @@
 // explain: what a recorded run decided, and why.
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "record/display_text.h"
 #include "record/run_page.h"
@@ -280,10 +280,9 @@ void write_page(const Options& options) {
   if (std::filesystem::equivalent(options.log, options.html, none)) {
     throw Error("--html: that is the log itself");
   }
+  check_output_file(options.html);
   const Page page = make_page(options.log, try_replay(options.log), wanted);
-  std::ofstream out(options.html, std::ios::binary | std::ios::trunc);
-  out << page.html << std::flush;
-  if (!out) throw file_error(options.html, "cannot be written");
+  write_output_file(options.html, page.html);
   fmt::print("{}: {}, open it in a browser\n", options.html, human_bytes(page.html.size()));
   if (page.last - page.first + 1 < page.run_steps) {
     fmt::print("it shows steps {} to {} of {}; --steps FROM-TO chooses others\n", page.first, page.last,

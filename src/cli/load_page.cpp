@@ -205,7 +205,9 @@ std::string figures(const LoadReport& report) {
   return out + "</div>\n";
 }
 
-std::string failures(const LoadReport& report) {
+}  // namespace
+
+std::string load_page_failures(const LoadReport& report) {
   std::string out;
   if (report.unfinished > 0) {
     out += fmt::format("<p class=\"alarm\">Interrupted: {} of {} requests had not ended.</p>\n",
@@ -221,21 +223,25 @@ std::string failures(const LoadReport& report) {
   return out;
 }
 
-}  // namespace
+std::string load_page_head(std::string_view title) {
+  return fmt::format("{}<h1>{}</h1>\n", kHead, html_text(title));
+}
 
-std::string load_page(const LoadFacts& facts, const LoadReport& report, std::span<const LoadSample> samples) {
-  std::string out(kHead);
-  out += "<h1>A server under load</h1>\n";
-  out += fmt::format("<p class=\"quiet\">{} of {} requests finished, {} failed</p>\n",
-                     with_commas(report.finished), with_commas(report.requests), with_commas(report.failed));
-  out += failures(report) + figures(report);
-  out += "<div class=\"plots\">\n" + plots(report, samples) + "</div>\n";
-  out += times_table(report);
-  out += "<h2>What was asked</h2>\n<div class=\"panel\"><table class=\"asked\">\n";
+std::string load_page_facts(const LoadFacts& facts) {
+  std::string out = "<h2>What was asked</h2>\n<div class=\"panel\"><table class=\"asked\">\n";
   for (const auto& [name, value] : facts) {
     out += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", html_text(name), html_text(value));
   }
   return out + "</table></div>\n</body>\n</html>\n";
+}
+
+std::string load_page(const LoadFacts& facts, const LoadReport& report, std::span<const LoadSample> samples) {
+  std::string out = load_page_head("A server under load");
+  out += fmt::format("<p class=\"quiet\">{} of {} requests finished, {} failed</p>\n",
+                     with_commas(report.finished), with_commas(report.requests), with_commas(report.failed));
+  out += load_page_failures(report) + figures(report);
+  out += "<div class=\"plots\">\n" + plots(report, samples) + "</div>\n";
+  return out + times_table(report) + load_page_facts(facts);
 }
 
 }  // namespace quire::cli

@@ -17,6 +17,7 @@
 #include "cli/machine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/warm_file.h"
 #include "model/inspect.h"
@@ -319,6 +320,9 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
       defaults(load_sampling_defaults(options.model.model)),
       metrics(served_name) {
   check_policy_options(options.policies, options.enable_prefix_caching);
+  // Before the weights are read, which may take minutes.
+  check_output_file(options.step_trace);
+  check_output_file(options.decision_log);
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
   }

@@ -21,6 +21,7 @@
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "load/gguf.h"
 #include "load/safetensors.h"
@@ -191,6 +192,7 @@ std::vector<std::vector<TokenId>> read_rows(const std::string& file, uint32_t vo
 }
 
 int logits(const LogitsOptions& options) {
+  check_output_file(options.output);
   const ModelConfig config = config_of(options.model);
   const uint32_t vocab = config.vocab_size;
   const auto rows = read_rows(options.ids_file, vocab);
@@ -288,6 +290,11 @@ int convert(const ConvertOptions& options) {
     throw Error(fmt::format("{}: a directory becomes a file whose name ends in .gguf", options.out));
   }
   if (!options.overwrite) refuse_existing(options.out);
+  if (from_directory) {
+    check_output_file(options.out);
+  } else {
+    check_output_directory(options.out);
+  }
   if (is_gguf_file(options.in)) {
     convert_from_gguf(options);
   } else if (from_directory) {
@@ -375,6 +382,7 @@ void add_make_model(CLI::App& app, Command& run) {
   command->add_option("--seed", options->seed, "Of the weights")->capture_default_str()->type_name("N");
   command->callback([options, &run] {
     run = [options] {
+      check_output_directory(options->out);
       make_model(options->shape, options->out, options->seed);
       fmt::print("{}\n", options->out);
       return 0;

@@ -15,6 +15,7 @@
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
+#include "cli/process_metrics.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
 #include "serve/server.h"
@@ -79,7 +80,8 @@ int serve(Options& options) {
   LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
   const ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
-  Server server(config, *local.engine, model, [&metrics = local.metrics] { return metrics.text(); });
+  Server server(config, *local.engine, model,
+                [&metrics = local.metrics] { return metrics.text() + process_metrics(); });
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
   log_info(fmt::format("{} listens on http://{}:{}", config.served_names.front(),

@@ -1,7 +1,6 @@
 // simulate: the scheduler that serves, under a virtual clock and without a model.
 #include <array>
 #include <chrono>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/output_file.h"
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
@@ -190,16 +190,16 @@ void write_json(const std::string& path, const Simulation& simulation, const Sim
                        record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions});
   }
   root["records"] = std::move(records);
-  std::ofstream file(path, std::ios::binary);
-  file << json::serialize(root) << '\n';
-  file.close();
-  if (!file) throw Error(fmt::format("--json: {} cannot be written", path));
+  write_output_file(path, json::serialize(root) + "\n");
 }
 
 int simulate(Options& options) {
   if (options.demo) use_demo_workload(options.workload);
   const SimulationConfig config{scheduler_config(options), options.cost.model()};
+  check_output_file(options.json_file);
+  check_output_file(options.decision_log);
   const Workload workload = make_workload(options.workload);
+  const Scheduler checked(config.scheduler);  // before there is a log of it
   std::unique_ptr<RunWriter> record;
   if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
   Simulation simulation(config, workload, record.get());

@@ -178,6 +178,57 @@ def test_progress_on_a_terminal_alone(server):
     assert said.startswith("4 requests in ")
 
 
+# ---- a table over the number of clients ----
+
+
+def test_a_table_over_the_number_of_clients(server, tmp_path):
+    out = tmp_path / "table.html"
+    flags = ("bench", "serve", "--url", server.url, "--concurrency", "8,1,2", "--requests", 8, "--output-len", "uniform:8:20")
+    before = server.metrics()
+    done = quire(*flags, "--html", out)
+    after = server.metrics()
+    head, units, blank, columns, *rows = done.stdout.decode().splitlines()
+    assert head == "8 requests a row, of the same lengths and other tokens each time; 4 before them to warm up."
+    assert columns.split()[:4] == ["clients", "tokens/s", "x", "1"]
+    cells = [row.split() for row in rows]
+    assert [row[0] for row in cells] == ["1", "2", "8"] and cells[0][2] == "1.00"
+    # A step takes nearly the same for eight as for one.
+    assert float(cells[2][2]) > 2
+    assert all("iB" in row for row in rows) and any(float(row[7]) > 0 for row in cells)
+    # No row finds what another had in the prefix cache.
+    assert after["vllm:prefix_cache_hits_total"] == before["vllm:prefix_cache_hits_total"]
+    page = out.read_text()
+    parsed = Page()
+    parsed.feed(page)
+    assert parsed.open == [] and [tag for tag, _ in parsed.tags].count("svg") == 5
+    assert "clients at once" in page and "by 1, 2, 8 clients that take turns" in page
+
+
+def test_a_table_for_programs(server):
+    figures = load(server, "--concurrency", "1,4", "--requests", 4, "--output-len", 6, "--warmup", 1)
+    assert figures["requests_a_row"] == 4 and figures["warmup_requests"] == 1
+    one, four = figures["rows"]
+    assert (one["concurrency"], four["concurrency"]) == (1, 4) and one["ratio"] == 1
+    assert one["output_tokens"] == four["output_tokens"] == 24
+    assert four["ratio"] == pytest.approx(four["output_tokens_per_second"] / one["output_tokens_per_second"])
+    assert 0 < four["resident_bytes"] <= four["resident_peak_bytes"] and 0 <= four["kv_cache_usage_peak"] <= 1
+
+
+def test_a_warm_up_is_not_counted(server):
+    before = server.metrics()
+    figures = load(server, "--requests", 4, "--output-len", 5, "--warmup", 3)
+    after = server.metrics()
+    assert figures["output_tokens"] == 20
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] == 35
+
+
+def test_a_table_of_a_server_without_metrics():
+    with bad_server(streamed(EVENT, EVENT, DONE) + chunk(b"")) as url:
+        done = quire("bench", "serve", "--url", url, "--model", "m", "--requests", 4, "--concurrency", "1,2", "--output-len", 2)
+    rows = done.stdout.decode().splitlines()[4:]
+    assert len(rows) == 2 and all(row.split()[-3:] == ["-", "-", "-"] for row in rows)
+
+
 # ---- servers that misbehave ----
 
 EVENT = b'data: {"choices":[{"text":"a"}]}\n\n'
@@ -279,6 +330,13 @@ def test_servers_that_end_otherwise(answer):
     (["--slo-ttft", "-1"], "--slo-ttft: -1 is no number from 0"),
     (["--words", "--vocab-size", "9"], "--vocab-size: cannot be combined with --words"),
     (["--requests", "0"], "the workload has no requests"),
+    (["--concurrency", "1,4,1"], "--concurrency: 1 is there twice"),
+    (["--concurrency", "0,4"], "--concurrency: 0 is no number of clients"),
+    (["--concurrency", "1,9", "--requests", "8"], "--concurrency: 9 clients have no more than 8 requests"),
+    (["--concurrency", "1,x"], "--concurrency: 'x' is no number from 0"),
+    (["--concurrency", "2", "--trace", "/dev/null", "--trace-speed", "2"], "--concurrency: cannot be combined with --trace-speed"),
+    (["--endpoint", "chat", "--words"], "--words: changes nothing with --endpoint chat"),
+    (["--endpoint", "chat", "--vocab-size", "9"], "--vocab-size: changes nothing with --endpoint chat"),
     (["--output-len", "0"], "--output-len: '0' is none of"),
     (["--html", "/nowhere/x.html"], "/nowhere/x.html: cannot be written"),
     (["--trace", "/nowhere/x.csv"], "/nowhere/x.csv: no such file"),

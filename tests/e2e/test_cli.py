@@ -284,6 +284,40 @@ def test_a_log_that_cannot_be_written_is_told_and_stops_nobody(flag, name):
     assert done.stdout
 
 
+@pytest.mark.parametrize("args", [
+    ["run", DEMO, "-p", "x", "--step-trace"],
+    ["run", DEMO, "-p", "x", "--decision-log"],
+    ["simulate", "--decision-log"],
+    ["simulate", "--json"],
+    ["bench", "serve", "--url", "http://127.0.0.1:1", "--html"],
+    ["bench", "ops", "--json"],
+    ["logits", DEMO, "--ids-file", "no-such-file", "-o"],
+    ["make-model", "tiny"],
+    ["convert", DEMO],
+])
+def test_outputs_that_cannot_be_written_are_told_before_the_work(args, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for place in ("absent/out.gguf", "file/out.gguf"):
+        if args[0] == "make-model" and place.startswith("absent"):
+            continue  # which makes the folders that it needs
+        done = quire(*args, tmp_path / place, check=False)
+        message = done.stderr.decode()
+        assert done.returncode == 1 and done.stdout == b"" and message.count("\n") == 1, message
+        assert f"{tmp_path / place}: cannot be written: " in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_command_that_fails_leaves_no_file(tmp_path):
+    log, out = tmp_path / "run.log", tmp_path / "out"
+    for args in (["simulate", "--max-num-batched-tokens", 3, "--decision-log", log, "--json", out],
+                 ["bench", "serve", "--url", "http://127.0.0.1:1", "--html", out],
+                 ["run", DEMO, "-p", "x", "--max-model-len", 100000, "--decision-log", log, "--step-trace", out],
+                 ["explain", DEMO / "config.json", "--html", out],
+                 ["logits", DEMO, "--ids-file", "no-such-file", "-o", out]):
+        done = quire(*args, check=False)
+        assert done.returncode != 0 and list(tmp_path.iterdir()) == [], args
+
+
 @pytest.mark.parametrize("longest", [1, 2, 17, 100, 127])
 def test_short_sequences_are_enough_to_start(longest):
     assert quire("run", DEMO, "-p", "", "--max-model-len", longest + 1, "--temperature", 0).returncode == 0

@@ -1,0 +1,195 @@
+#include "cli/load_generator.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace quire::cli {
+namespace {
+
+namespace asio = boost::asio;
+namespace json = boost::json;
+
+/// Short words that most tokenizers know as a token each.
+constexpr std::array<const char*, 64> kWords = {
+    "the",  "of",   "and",   "to",    "in",    "that", "was",  "he",  "it",    "his",  "with",
+    "as",   "for",  "had",   "you",   "not",   "be",   "her",  "is",  "but",   "at",   "on",
+    "she",  "by",   "which", "have",  "or",    "from", "this", "him", "all",   "were", "they",
+    "are",  "my",   "so",    "one",   "we",    "me",   "no",   "an",  "there", "who",  "been",
+    "what", "when", "if",    "would", "their", "will", "them", "out", "up",    "more", "said",
+    "into", "then", "do",    "could", "time",  "some", "like", "any", "day"};
+
+std::string words_of(const std::vector<TokenId>& tokens) {
+  std::string text;
+  for (const TokenId token : tokens) {
+    if (!text.empty()) text += ' ';
+    text += kWords[static_cast<size_t>(token) % kWords.size()];
+  }
+  return text;
+}
+
+/// The name that a server gives its first model.
+std::string first_model(const std::string& models, const std::string& url) {
+  boost::system::error_code bad;
+  const json::value root = json::parse(models, bad);
+  const json::value* id = bad ? nullptr : root.find_pointer("/data/0/id", bad);
+  if (id == nullptr || !id->is_string()) {
+    throw Error(fmt::format("{}/v1/models names no model; --model says which to ask for", url));
+  }
+  return std::string(id->get_string());
+}
+
+}  // namespace
+
+LoadGenerator::LoadGenerator(const LoadTarget& target, const Workload& workload, uint32_t concurrency,
+                             bool watch)
+    : target_(target),
+      workload_(workload),
+      concurrency_(concurrency),
+      watch_(watch),
+      url_(ServerUrl::parse(target.url, "--url")),
+      model_(target.model),
+      progress_("requests", workload.requests.size()) {}
+
+LoadClient LoadGenerator::client(std::chrono::milliseconds patience) {
+  return {io_, url_, target_.api_key, patience, clock_};
+}
+
+LoadClient LoadGenerator::client() {
+  return client(std::chrono::milliseconds(static_cast<int64_t>(target_.timeout * 1000)));
+}
+
+void LoadGenerator::run() {
+  std::exception_ptr failed;
+  start_ = last_end_ = clock_.now();
+  signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
+    if (cancelled) return;
+    signal_ = signal;
+    io_.stop();
+  });
+  asio::co_spawn(io_, drive(), [&](std::exception_ptr error) {
+    failed = error;
+    if (failed) io_.stop();
+  });
+  io_.run();
+  progress_.hide();
+  if (failed) std::rethrow_exception(failed);
+  if (signal_ != 0) last_end_ = clock_.now();
+}
+
+asio::awaitable<void> LoadGenerator::drive() {
+  if (model_.empty()) {
+    LoadClient asking = client();
+    const std::string models = co_await asking.get("/v1/models");
+    model_ = first_model(models, target_.url);
+  }
+  if (watch_) asio::co_spawn(io_, watch_server(), asio::detached);
+  start_ = last_end_ = clock_.now();
+  if (concurrency_ > 0) {
+    const size_t clients = std::min<size_t>(concurrency_, workload_.requests.size());
+    for (size_t i = 0; i < clients; ++i) asio::co_spawn(io_, one_after_the_other(), asio::detached);
+    co_return;
+  }
+  asio::steady_timer timer(io_);
+  for (size_t i = 0; i < workload_.requests.size(); ++i) {
+    timer.expires_after(std::chrono::nanoseconds(start_ + workload_.requests[i].arrival - clock_.now()));
+    co_await timer.async_wait(asio::use_awaitable);
+    asio::co_spawn(io_, alone(i), asio::detached);
+  }
+}
+
+asio::awaitable<void> LoadGenerator::one_after_the_other() {
+  LoadClient own = client();
+  while (next_ < workload_.requests.size()) {
+    const size_t index = next_++;
+    co_await request(own, index, std::nullopt);
+  }
+}
+
+asio::awaitable<void> LoadGenerator::alone(size_t index) {
+  LoadClient own = client();
+  co_await request(own, index, start_ + workload_.requests[index].arrival);
+}
+
+std::string LoadGenerator::body_of(size_t index) const {
+  json::object body{{"model", model_},
+                    {"max_tokens", workload_.requests[index].output_length},
+                    {"temperature", 0},
+                    {"stream", true},
+                    {"stream_options", {{"include_usage", true}}}};
+  if (!target_.stop_at_eos) {
+    body["ignore_eos"] = true;
+    body["return_token_ids"] = true;  // so that tokens that are half a letter show, too
+  }
+  const std::vector<TokenId> tokens = workload_.prompt(index);
+  if (target_.is_chat) {
+    json::array messages;
+    messages.push_back({{"role", "user"}, {"content", words_of(tokens)}});
+    body["messages"] = std::move(messages);
+  } else if (target_.words) {
+    body["prompt"] = words_of(tokens);
+  } else {
+    body["prompt"] = json::array(tokens.begin(), tokens.end());
+  }
+  return json::serialize(body);
+}
+
+asio::awaitable<void> LoadGenerator::request(LoadClient& own, size_t index, std::optional<Nanos> due) {
+  std::string body = body_of(index);
+  const Nanos arrival = due.value_or(clock_.now());
+  const char* path = target_.is_chat ? "/v1/chat/completions" : "/v1/completions";
+  StreamedAnswer answer = co_await own.stream(path, std::move(body));
+  last_end_ = std::max(last_end_, answer.end);
+  if (answer.first < 0) {
+    // Tokens that are no text, such as those that end a text.
+    answer.first = answer.end;
+    if (answer.tokens == 0 && answer.error.empty()) answer.error = "an answer without a token";
+  }
+  samples_.push_back({.arrival = arrival - start_,
+                      .first = answer.first - start_,
+                      .end = answer.end - start_,
+                      .prompt_tokens = answer.prompt_tokens,
+                      .tokens = answer.tokens,
+                      .wanted_tokens = workload_.requests[index].output_length,
+                      .tokens_said = answer.has_usage,
+                      .gaps = std::move(answer.gaps),
+                      .error = std::move(answer.error)});
+  progress_.advance();
+  if (samples_.size() < workload_.requests.size()) co_return;
+  all_ended_ = true;
+  signals_.cancel();
+  watch_timer_.cancel();
+}
+
+asio::awaitable<void> LoadGenerator::watch_server() {
+  // More often at first, for loads that are over soon.
+  constexpr std::chrono::milliseconds kMost{500};
+  std::chrono::milliseconds every{10};
+  constexpr auto kPatience = std::chrono::seconds(5);
+  LoadClient asking = client(kPatience);
+  try {
+    for (bool is_last = false; !is_last;) {
+      is_last = all_ended_;
+      footprint_.take(co_await asking.get("/metrics"));
+      if (all_ended_) continue;
+      boost::system::error_code cancelled;
+      watch_timer_.expires_after(every);
+      every = std::min(2 * every, kMost);
+      co_await watch_timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+    }
+  } catch (const Error&) {
+    // A server need not have any: its columns stay empty.
+  }
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "base/clock.h"
+#include "cli/load_client.h"
+#include "cli/load_report.h"
+#include "cli/server_footprint.h"
+#include "cli/terminal.h"
+#include "sim/workload.h"
+
+namespace quire::cli {
+
+/// Whom to load, and how the requests are put.
+struct LoadTarget {
+  std::string url = "http://127.0.0.1:8000";
+  std::string model;  // empty: the first that the server names
+  std::string api_key;
+  bool is_chat = false;  // else completions
+  bool words = false;    // prompts of words, else of token ids; of chats always
+  bool stop_at_eos = false;
+  double timeout = 600;  // seconds of silence after which a request is given up
+};
+
+/// Sends the requests of a workload over HTTP and keeps what came of each. For one run.
+class LoadGenerator {
+ public:
+  /// `concurrency`: so many clients, each of which sends its next request when its last has ended; 0:
+  /// requests are sent when they are due. `watch`: ask for the server's metrics meanwhile. `target` and
+  /// `workload` must outlive it.
+  LoadGenerator(const LoadTarget& target, const Workload& workload, uint32_t concurrency, bool watch = false);
+
+  /// Until all have ended, or SIGINT or SIGTERM says that it is enough. Throws Error if the server cannot be
+  /// asked for its model.
+  void run();
+
+  /// In the order of their ends.
+  const std::vector<LoadSample>& samples() const { return samples_; }
+  Nanos elapsed() const { return last_end_ - start_; }
+  const std::string& model() const { return model_; }
+  /// The signal that ended it, or 0.
+  int signal() const { return signal_; }
+  const ServerFootprint& footprint() const { return footprint_; }
+
+ private:
+  LoadClient client(std::chrono::milliseconds patience);
+  LoadClient client();
+  boost::asio::awaitable<void> drive();
+  boost::asio::awaitable<void> one_after_the_other();
+  boost::asio::awaitable<void> alone(size_t index);
+  /// `due`: without, it arrives when it is sent.
+  boost::asio::awaitable<void> request(LoadClient& own, size_t index, std::optional<Nanos> due);
+  /// Takes the server's metrics in until all requests have ended, if it has any.
+  boost::asio::awaitable<void> watch_server();
+  std::string body_of(size_t index) const;
+
+  const LoadTarget& target_;
+  const Workload& workload_;
+  uint32_t concurrency_;
+  bool watch_;
+  ServerUrl url_;
+  std::string model_;
+  Progress progress_;
+  SteadyClock clock_;
+  std::vector<LoadSample> samples_;
+  ServerFootprint footprint_;
+  size_t next_ = 0;
+  bool all_ended_ = false;
+  Nanos start_ = 0;
+  Nanos last_end_ = 0;
+  int signal_ = 0;
+  boost::asio::io_context io_{1};
+  boost::asio::signal_set signals_{io_, SIGINT, SIGTERM};
+  boost::asio::steady_timer watch_timer_{io_};
+};
+
+}  // namespace quire::cli

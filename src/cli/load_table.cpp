@@ -1,0 +1,139 @@
+#include "cli/load_table.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "cli/plot.h"
+#include "cli/terminal.h"
+
+namespace quire::cli {
+namespace {
+
+namespace json = boost::json;
+
+double milliseconds(Nanos time) { return static_cast<double>(time) / 1e6; }
+
+std::string percent(const std::optional<double>& share) {
+  return share ? fmt::format("{:.1f}", 100 * *share) : "-";
+}
+
+std::string bytes(const std::optional<uint64_t>& count) { return count ? human_bytes(*count) : "-"; }
+
+/// The cells of a row, in the order of the head.
+std::vector<std::string> cells(const LoadRow& row, const LoadRow& first) {
+  const LoadReport& report = row.report;
+  const auto ms = [](Nanos time) { return fmt::format("{:.1f}", milliseconds(time)); };
+  return {std::to_string(row.concurrency),
+          fmt::format("{:.1f}", row.tokens_per_second()),
+          fmt::format("{:.2f}", ratio(row, first)),
+          ms(report.ttft.p50),
+          ms(report.ttft.p99),
+          ms(report.tpot.p50),
+          ms(report.tpot.p99),
+          percent(row.server.kv_usage_peak),
+          bytes(row.server.resident),
+          bytes(row.server.resident_peak)};
+}
+
+std::vector<std::string> head(uint32_t first) {
+  return {"clients",  "tokens/s", fmt::format("x {}", first),
+          "TTFT p50", "TTFT p99", "TPOT p50",
+          "TPOT p99", "K/V %",    "resident",
+          "peak"};
+}
+
+std::string line_of(const std::vector<std::string>& cells) {
+  constexpr int kWidths[] = {7, 10, 7, 10, 10, 9, 9, 7, 11, 11};
+  std::string out;
+  for (size_t i = 0; i < cells.size(); ++i)
+    out += fmt::format("{}{:>{}}", i == 0 ? "" : " ", cells[i], kWidths[i]);
+  return out;
+}
+
+/// A figure of each row over its clients.
+template <class Value>
+PlotSeries series_of(std::string name, std::span<const LoadRow> rows, Value&& value) {
+  PlotSeries out{std::move(name), {}};
+  for (const LoadRow& row : rows) {
+    const std::optional<double> at = value(row);
+    if (at) out.points.emplace_back(row.concurrency, *at);
+  }
+  return out;
+}
+
+std::string plots(std::span<const LoadRow> rows) {
+  const PlotAxis clients{.label = "clients at once", .is_log = true, .least = 1};
+  const PlotAxis log_ms{.label = "milliseconds", .is_log = true};
+  const auto ms = [](Nanos time) { return std::optional(milliseconds(time)); };
+  const PlotSeries rate[] = {
+      series_of("tokens/s", rows, [](const LoadRow& row) { return std::optional(row.tokens_per_second()); })};
+  const PlotSeries first[] = {
+      series_of("p50", rows, [&](const LoadRow& row) { return ms(row.report.ttft.p50); }),
+      series_of("p99", rows, [&](const LoadRow& row) { return ms(row.report.ttft.p99); })};
+  const PlotSeries each[] = {
+      series_of("p50", rows, [&](const LoadRow& row) { return ms(row.report.tpot.p50); }),
+      series_of("p99", rows, [&](const LoadRow& row) { return ms(row.report.tpot.p99); })};
+  const auto mebibytes = [](const std::optional<uint64_t>& count) -> std::optional<double> {
+    if (!count) return std::nullopt;
+    return static_cast<double>(*count) / 0x1p20;
+  };
+  const PlotSeries memory[] = {
+      series_of("at the end", rows, [&](const LoadRow& row) { return mebibytes(row.server.resident); }),
+      series_of("at most", rows, [&](const LoadRow& row) { return mebibytes(row.server.resident_peak); })};
+  const PlotSeries pool[] = {series_of("K/V", rows, [](const LoadRow& row) -> std::optional<double> {
+    if (!row.server.kv_usage_peak) return std::nullopt;
+    return 100 * *row.server.kv_usage_peak;
+  })};
+  return plot_figure("Output tokens per second", clients, {"tokens/s"}, rate, PlotMark::kLine) +
+         plot_figure("To the first token (TTFT)", clients, log_ms, first, PlotMark::kLine) +
+         plot_figure("Per further token (TPOT)", clients, log_ms, each, PlotMark::kLine) +
+         plot_figure("K/V that requests held at most", clients, {"% of the pool"}, pool, PlotMark::kLine) +
+         plot_figure("Resident memory of the server", clients, {"MiB"}, memory, PlotMark::kLine);
+}
+
+std::string html_row(const std::vector<std::string>& cells, const char* tag) {
+  std::string out = "<tr>";
+  for (const std::string& cell : cells) out += fmt::format("<{0}>{1}</{0}>", tag, html_text(cell));
+  return out + "</tr>\n";
+}
+
+}  // namespace
+
+double ratio(const LoadRow& row, const LoadRow& first) {
+  const double one = first.tokens_per_second();
+  return one > 0 ? row.tokens_per_second() / one : 0;
+}
+
+std::string load_table_head(uint32_t first) { return line_of(head(first)); }
+
+std::string load_table_line(const LoadRow& row, const LoadRow& first) { return line_of(cells(row, first)); }
+
+json::array to_json(std::span<const LoadRow> rows) {
+  const auto or_null = [](const auto& value) { return value ? json::value(*value) : json::value(); };
+  json::array out;
+  for (const LoadRow& row : rows) {
+    json::object each{{"concurrency", row.concurrency}, {"ratio", ratio(row, rows.front())}};
+    for (auto& [key, value] : to_json(row.report)) each[key] = value;
+    each["kv_cache_usage_peak"] = or_null(row.server.kv_usage_peak);
+    each["resident_bytes"] = or_null(row.server.resident);
+    each["resident_peak_bytes"] = or_null(row.server.resident_peak);
+    out.push_back(std::move(each));
+  }
+  return out;
+}
+
+std::string load_table_page(const LoadFacts& facts, std::span<const LoadRow> rows) {
+  std::string out = load_page_head("A server under more and more load");
+  for (const LoadRow& row : rows) {
+    if (row.report.failed + row.report.unfinished + row.report.short_answers == 0) continue;
+    out += fmt::format("<h2>{} clients</h2>\n{}", row.concurrency, load_page_failures(row.report));
+  }
+  out += "<div class=\"plots\">\n" + plots(rows) + "</div>\n";
+  out += "<h2>Rows (times in milliseconds)</h2>\n<div class=\"panel\"><table>";
+  out += html_row(head(rows.front().concurrency), "th");
+  for (const LoadRow& row : rows) out += html_row(cells(row, rows.front()), "td");
+  return out + "</table></div>\n" + load_page_facts(facts);
+}
+
+}  // namespace quire::cli

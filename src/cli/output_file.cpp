@@ -1,0 +1,143 @@
+#include "cli/output_file.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace quire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error cannot_be_written(const fs::path& path, const std::string& why) {
+  return file_error(path, fmt::format("cannot be written: {}", why));
+}
+
+/// Where a chain of symbolic links leads, whether there is something or not.
+fs::path followed(fs::path path) {
+  constexpr int kMostLinks = 40;  // as Linux has it
+  std::error_code none;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path, none); ++i) {
+    const fs::path target = fs::read_symlink(path, none);
+    path = target.is_absolute() ? target : path.parent_path() / target;
+  }
+  return path;
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+bool may_write(const fs::path& path, int also = 0) {
+  return faccessat(AT_FDCWD, path.c_str(), W_OK | also, AT_EACCESS) == 0;
+}
+
+void check_folder(const fs::path& path, const fs::path& folder) {
+  std::error_code none;
+  if (!fs::exists(folder, none)) {
+    throw cannot_be_written(path, fmt::format("there is no folder {}", folder.string()));
+  }
+  if (!fs::is_directory(folder, none)) {
+    throw cannot_be_written(path, fmt::format("{} is no folder", folder.string()));
+  }
+  if (!may_write(folder, X_OK)) throw cannot_be_written(path, std::strerror(errno));
+}
+
+/// A file descriptor that is closed whatever happens.
+class OpenFile {
+ public:
+  explicit OpenFile(int descriptor) : descriptor_(descriptor) {}
+  ~OpenFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+  bool write(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
+    return true;
+  }
+  bool close() { return ::close(std::exchange(descriptor_, -1)) == 0; }
+
+ private:
+  int descriptor_;
+};
+
+/// Into what is there, whatever it is.
+void write_in_place(const fs::path& path, std::string_view bytes) {
+  OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.is_open() || !file.write(bytes) || !file.close()) {
+    throw cannot_be_written(path, std::strerror(errno));
+  }
+}
+
+/// As a new file has them here, or as the one had that is replaced.
+mode_t permissions(const fs::path& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) == 0) return facts.st_mode & 07777U;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666U & ~mask;
+}
+
+}  // namespace
+
+void check_output_file(const fs::path& path) {
+  if (path.empty()) return;
+  const fs::path place = followed(path);
+  std::error_code none;
+  if (fs::is_directory(place, none)) throw cannot_be_written(path, "it is a folder");
+  if (fs::exists(place, none)) {
+    if (!may_write(place)) throw cannot_be_written(path, std::strerror(errno));
+    return;
+  }
+  check_folder(path, folder_of(place));
+}
+
+void check_output_directory(const fs::path& path) {
+  std::error_code none;
+  fs::path there = followed(path);
+  if (fs::exists(there, none) && !fs::is_directory(there, none)) {
+    throw cannot_be_written(path, "there is a file of that name");
+  }
+  while (!fs::exists(there, none) && there.has_parent_path() && there.parent_path() != there) {
+    there = there.parent_path();
+  }
+  if (!fs::exists(there, none)) there = ".";
+  check_folder(path, there);
+}
+
+void write_output_file(const fs::path& path, std::string_view bytes) {
+  const fs::path place = followed(path);
+  std::error_code none;
+  const bool exists = fs::exists(place, none);
+  const bool is_replaceable = !exists || fs::is_regular_file(place, none);
+  std::string temporary = (folder_of(place) / fmt::format(".{}.XXXXXX", place.filename().string())).string();
+  OpenFile file(is_replaceable ? ::mkostemp(temporary.data(), O_CLOEXEC) : -1);
+  // A file that may be written in a folder that may not.
+  if (!file.is_open() && exists) return write_in_place(place, bytes);
+  if (!file.is_open()) throw cannot_be_written(path, std::strerror(errno));
+  const bool is_whole = ::fchmod(file.get(), permissions(place)) == 0 && file.write(bytes) && file.close();
+  if (is_whole && ::rename(temporary.c_str(), place.c_str()) == 0) return;
+  const int why = errno;
+  ::unlink(temporary.c_str());
+  throw cannot_be_written(path, std::strerror(why));
+}
+
+}  // namespace quire::cli
