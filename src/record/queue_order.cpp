@@ -15,7 +15,7 @@ bool waits(const Sequence& seq) { return seq.slot == kNoSlot; }
 }  // namespace
 
 QueueOrder::QueueOrder(const SchedulerConfig& config)
-    : config_(config), cache_(1, config.block_size, make_eviction(EvictionKind::kLru, 1)) {
+    : config_(config), cache_(1, 1, make_eviction(EvictionKind::kLru, 1)) {
   if (config.scheduling != SchedulingKind::kFcfs && config.scheduling != SchedulingKind::kLpm) {
     policy_ = make_policy(config.scheduling, config.costs, config.priority_aging, cache_);
   }

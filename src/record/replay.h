@@ -18,7 +18,7 @@ struct ReplayDifference {
 };
 struct Replay {
   uint64_t steps = 0;
-  uint64_t decisions = 0;            // of the new run
+  uint64_t decisions = 0;            // of the new run, which ends where the first differs
   uint64_t digest = 0;               // of the new run
   std::optional<uint64_t> recorded;  // what the file says; nullopt if it was cut off
   std::optional<ReplayDifference> first_difference;

@@ -13,7 +13,8 @@ namespace quire {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
-constexpr uint32_t kMostInPool = 1U << 26;  // of blocks and of slots; a few bytes of bookkeeping each
+constexpr uint32_t kMostInPool = 1U << 26;  // of blocks and of slots
+constexpr size_t kMostGroups = 64;
 /// Thrown where the file ends within a record.
 struct EndOfFile {};
 
@@ -38,7 +39,9 @@ RunReader::RunReader(const std::filesystem::path& path) : path_(path), data_(rea
     if (value > kMostInPool) throw scheduler.error(key, "out of range");
   }
   if (config_.block_size == 0) throw scheduler.error("block_size", "out of range");
-  if (config_.kv_windows.empty()) throw scheduler.error("kv_windows", "out of range");
+  if (config_.kv_windows.empty() || config_.kv_windows.size() > kMostGroups) {
+    throw scheduler.error("kv_windows", fmt::format("expected 1 to {} K/V groups", kMostGroups));
+  }
   at_ = line + 1;
 }
 

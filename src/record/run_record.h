@@ -109,6 +109,8 @@ class RunReader {
   explicit RunReader(const std::filesystem::path& path);
 
   const SchedulerConfig& config() const { return config_; }
+  /// Of the file; no more than so many blocks, slots or tokens can be named in it.
+  uint64_t num_bytes() const { return data_.size(); }
   /// nullopt at the end. A file that was cut off in the middle of a record (the program was killed) ends
   /// before it; truncated() tells.
   std::optional<RunEvent> next();

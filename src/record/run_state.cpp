@@ -123,8 +123,10 @@ void RunState::hold(LiveSequence* seq, uint32_t block, bool more) {
 }
 
 /// Which blocks of the host pool is not recorded; the scheduler takes the last given back first, as here.
+/// What is moved is held no more: a broken record cannot move it twice.
 void RunState::swap_out(LiveSequence& seq, uint32_t blocks) {
-  for (uint32_t i = 0; i < std::min(blocks, seq.blocks); ++i) {
+  const uint32_t moved = std::min(blocks, std::exchange(seq.blocks, 0));
+  for (uint32_t i = 0; i < moved; ++i) {
     if (host_used_ == config_.num_host_blocks) return;
     ++host_used_;
     if (free_host_.empty()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kNobody = SIZE_MAX;
+constexpr uint32_t kNobodyAhead = UINT32_MAX;
 
 /// A change of a pool; sequences by their number in the whole run, until it is encoded.
 struct Change {
@@ -37,12 +39,21 @@ struct Event {
   size_t whose = kNobody;
 };
 
+/// Equal steps of a sequence. Small: of a run in which the first in line changes there are as many as steps
+/// times those that wait.
 struct Segment {
-  uint64_t from = 0;
-  uint64_t steps = 0;
+  uint32_t steps = 0;
+  uint32_t behind = kNobodyAhead;
   Phase phase = Phase::kQueued;
   WaitReason waits = WaitReason::kNone;
-  size_t behind = kNobody;
+  bool goes_on_as(const Segment& next) const {
+    return phase == next.phase && waits == next.waits && behind == next.behind && steps < UINT32_MAX;
+  }
+};
+/// Of one sequence, one right after the other.
+struct Segments {
+  uint64_t from = 0;  // step
+  std::vector<Segment> list;
 };
 
 bool has_seq(RunTimeline::BlockChange kind) { return kind <= RunTimeline::kDropToCache; }
@@ -70,7 +81,7 @@ class Recorder final : public RunListener {
   void count_cached(RunTimeline& out) const;
   std::string encode(const Changes& changes) const;
   std::string encode_events() const;
-  std::string encode_segments(const std::vector<Segment>& segments) const;
+  std::string encode_segments(const Segments& segments) const;
   uint64_t number(size_t seq) const;
 
   uint64_t first_;
@@ -82,6 +93,7 @@ class Recorder final : public RunListener {
   size_t num_added_ = 0;
   uint32_t blocks_used_ = 0;
   uint32_t host_blocks_used_ = 0;
+  size_t host_before_ = 0;  // blocks of the host pool that the decision's sequence had
   std::unordered_map<SeqId, size_t> index_of_;
   std::map<uint32_t, std::vector<size_t>> held_;  // before the range, by block: its holders
   // Blocks that nobody holds and that were held: where it says whether they are cached, kNobody if before the
@@ -91,8 +103,8 @@ class Recorder final : public RunListener {
   Changes blocks_;
   Changes host_;
   std::vector<Event> events_;
-  std::vector<size_t> event_ends_;              // of each step
-  std::vector<std::vector<Segment>> segments_;  // by sequence
+  std::vector<size_t> event_ends_;  // of each step
+  std::vector<Segments> segments_;  // by sequence
   std::set<size_t> seen_;
   size_t num_segments_ = 0;
   StepColumns columns_;
@@ -103,6 +115,8 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
   if (const auto* plan = std::get_if<RunPlan>(&event)) {
     begin_step(*plan, state);
   } else if (const auto* decision = std::get_if<Decision>(&event)) {
+    const LiveSequence* seq = state.find(decision->seq);
+    host_before_ = seq == nullptr ? 0 : seq->host.size();
     decide(*decision, state);
   } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
     if (inside_) columns_.took.back() = std::max<Nanos>(0, commit->now - columns_.began.back());
@@ -120,7 +134,7 @@ void Recorder::after(const RunEvent& event, const RunState& state) {
   if (seq == nullptr) return;
   if (decision->kind == DecisionKind::kAdd) index_of_.insert_or_assign(seq->id, seq->index);
   if (decision->kind != DecisionKind::kSwapOut) return;
-  for (const uint32_t block : seq->host) {
+  for (const uint32_t block : std::span(seq->host).subspan(host_before_)) {
     host_blocks_used_ = std::max(host_blocks_used_, block + 1);
     if (inside_) host_.list.push_back({block, RunTimeline::kTake, false, seq->index});
   }
@@ -267,22 +281,24 @@ void Recorder::planned(const RunState& state) {
   const uint32_t host = state.config().num_host_blocks - state.host_blocks_free();
   const LiveSequence* first = state.first_in_line();
   for (const auto& [id, seq] : state.live()) {
-    Segment now{steps_, 1, seq.phase()};
+    Segment now{.steps = 1, .phase = seq.phase()};
     if (now.phase == Phase::kPrefill) prefill += seq.planned;
     if (now.phase == Phase::kDecode) decode += seq.planned;
     if (!seq.running) now.waits = seq.waits;
     const LiveSequence* before = nullptr;
     if (now.waits == WaitReason::kOrder) before = first;
     if (now.waits == WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
-    if (before != nullptr) now.behind = before->index;
+    if (before != nullptr) now.behind = static_cast<uint32_t>(before->index);
     if (seq.index >= segments_.size()) segments_.resize(std::max(seq.index + 1, 2 * segments_.size()));
-    std::vector<Segment>& segments = segments_[seq.index];
-    if (segments.empty()) seen_.insert(seq.index);
-    if (!segments.empty() && segments.back().phase == now.phase && segments.back().waits == now.waits &&
-        segments.back().behind == now.behind) {
-      ++segments.back().steps;
+    Segments& segments = segments_[seq.index];
+    if (segments.list.empty()) {
+      seen_.insert(seq.index);
+      segments.from = steps_;
+    }
+    if (!segments.list.empty() && segments.list.back().goes_on_as(now)) {
+      ++segments.list.back().steps;
     } else {
-      segments.push_back(now);
+      segments.list.push_back(now);
       ++num_segments_;
     }
   }
@@ -340,13 +356,13 @@ std::string Recorder::encode_events() const {
   return out;
 }
 
-std::string Recorder::encode_segments(const std::vector<Segment>& segments) const {
+std::string Recorder::encode_segments(const Segments& segments) const {
   std::string out;
-  if (segments.empty()) return out;
-  append_leb128(out, segments.front().from);
-  for (const Segment& each : segments) {
+  if (segments.list.empty()) return out;
+  append_leb128(out, segments.from);
+  for (const Segment& each : segments.list) {
     append_leb128(out, static_cast<uint64_t>(each.phase) + 8 * static_cast<uint64_t>(each.waits));
-    append_leb128(out, each.behind == kNobody ? 0 : number(each.behind) + 1);
+    append_leb128(out, each.behind == kNobodyAhead ? 0 : number(each.behind) + 1);
     append_leb128(out, each.steps);
   }
   return out;

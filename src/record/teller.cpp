@@ -11,6 +11,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kWorstKept = 3;
+constexpr size_t kMostSplits = size_t{1} << 18;  // of all waits: one line of a log can split many
 
 std::string ordinal(uint32_t n) {
   if (n % 100 >= 11 && n % 100 <= 13) return fmt::format("{}th", n);
@@ -99,7 +100,7 @@ void Teller::tell_add(const RunAdd& add, const RunState& state) {
   made.refused = why_refused(add, state);
   made.arrived_at = add.spec.arrived;
   tenants_.add(made.tenant);
-  Life& life = added_.emplace();
+  Life& life = added_.emplace(Life{});
   life.index = story_.sequences.size() - 1;
   life.told = whose_ && whose_(made.id, made.name);
   say(life,
@@ -341,7 +342,8 @@ void Teller::compare_with_first(const LiveSequence& first) {
   const auto compare = [&](SeqId id) {
     Life& life = lives_.at(id);
     const Precedence now = order_->compare(first.id, id);
-    if (life.waits.steps.from < step_ && now.kind != life.waits.precedence.kind) {
+    if (life.waits.steps.from < step_ && now.kind != life.waits.precedence.kind && splits_ < kMostSplits) {
+      ++splits_;
       const uint64_t since = step_;
       end_wait(life, step_ - 1);
       life.waits = {.reason = WaitReason::kOrder, .steps = {since, since}};

@@ -107,6 +107,7 @@ class Teller final : public RunListener {
   std::optional<SeqId> first_;                 // in line, in the step before
   std::unordered_set<SeqId> told_in_order_;    // wait by policy order
   std::vector<SeqId> newly_in_order_;          // of them, since this step
+  size_t splits_ = 0;                          // of waits, because another reason came first in line
   std::unordered_set<SeqId> told_for_parent_;  // wait for their parent
 };
 

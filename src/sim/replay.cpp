@@ -12,6 +12,30 @@
 namespace quire {
 namespace {
 
+// A scheduler sets its books up before anything happens, of sizes that the log's first line says. So much is
+// taken for granted (it costs about 100 MiB), and more where the log is long enough to have used it.
+constexpr uint64_t kBlocksOfAnyLog = uint64_t{1} << 20;
+constexpr uint64_t kTokensOfAnyLog = uint64_t{1} << 25;  // that the blocks have places for
+constexpr uint64_t kSlotsOfAnyLog = uint64_t{1} << 16;
+
+/// Throws Error if the books would be larger than what the log can account for.
+const SchedulerConfig& checked_sizes(const RunReader& reader, const std::filesystem::path& path) {
+  const SchedulerConfig& config = reader.config();
+  const auto require = [&](std::string_view what, uint64_t size, uint64_t of_any_log) {
+    const uint64_t most = std::max(of_any_log, reader.num_bytes());
+    if (size <= most) return;
+    throw file_error(path,
+                     fmt::format("is not made again: {} {} are more than a log of {} bytes accounts for "
+                                 "({})",
+                                 size, what, reader.num_bytes(), most));
+  };
+  require("blocks", config.num_blocks, kBlocksOfAnyLog);
+  require("host blocks", config.num_host_blocks, kBlocksOfAnyLog);
+  require("tokens in its blocks", uint64_t{config.num_blocks} * config.block_size, kTokensOfAnyLog);
+  require("slots", config.max_num_seqs, kSlotsOfAnyLog);
+  return config;
+}
+
 /// Compares the decisions of the new run with the recorded ones as both come.
 class Comparison final : public DecisionSink {
  public:
@@ -99,19 +123,23 @@ class Player {
 
 Replay replay(const std::filesystem::path& path) {
   RunReader reader(path);
-  Scheduler scheduler(reader.config());
+  Scheduler scheduler(checked_sizes(reader, path));
   Player player(reader.config());
   Comparison comparison;
   scheduler.listen(&comparison);
   Replay out;
   StepPlan plan;
   bool planned = false;
-  while (auto event = reader.next()) {
+  // Behind a difference the inputs belong to another run.
+  while (!comparison.difference()) {
+    auto event = reader.next();
+    if (!event) break;
     if (const auto* decision = std::get_if<Decision>(&*event)) {
       comparison.expect(*decision);
       continue;
     }
     comparison.settle();
+    if (comparison.difference()) break;
     if (auto* add = std::get_if<RunAdd>(&*event)) {
       static_cast<void>(scheduler.add(std::move(add->spec)));  // what was refused then is refused again
     } else if (const auto* abort = std::get_if<RunAbort>(&*event)) {
