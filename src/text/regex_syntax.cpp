@@ -1,85 +1,38 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <array>
 #include <optional>
 #include <pcre2.h>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "text/regex.h"
+#include "text/regex_class.h"
+#include "text/regex_names.h"
 #include "text/utf8.h"
 
 // Where Oniguruma and PCRE2 (with UTF, UCP, MULTILINE) read the same pattern differently:
 //   \s \w \h \v    other sets of characters            -> written out as classes
+//   \b \B          words are made of \w: marks too     -> looks to both sides
+//   \xe4\xb8\xad   bytes of a character; PCRE2: three   -> \x{4e2d}
 //   \p{Han}        script; PCRE2 takes its extensions  -> \p{sc:Han}
 //   [[:punct:]]    includes all symbols                -> written out
+//   a(?i)b|c       the rest of the group is one option -> a(?i:b|c)
+//   (?i)[\p{Lu}]   all that differs by case alone      -> the characters, written out
 //   x{2,3}+        repeats again; PCRE2: possessive    -> (?:x{2,3})+
 //   x{,3}          {0,3}; PCRE2: literal               -> x{0,3}
 //   (?m:.)         . matches newlines; PCRE2's s       -> (?s:.)
-//   [a[b]] [a&&b]  sets of sets                        -> refused
+//   [a[b]] [a&&b]  sets of sets, and [^...] of all     -> the characters, written out
 //   (*VERB)        refused by Oniguruma too
 namespace quire {
 namespace {
 
-struct ClassName {
-  std::string_view name;
-  std::string_view members;  // to stand between [ and ]
-};
-
-// Oniguruma's \w: the first six are numbers that it counts as word characters in Latin-1 only.
-constexpr std::string_view kWord = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-
-constexpr std::array kPosixClasses = {
-    ClassName{"alnum", R"(\p{Alphabetic}\p{Nd})"},
-    ClassName{"alpha", R"(\p{Alphabetic})"},
-    ClassName{"ascii", R"(\x00-\x7f)"},
-    ClassName{"cntrl", R"(\p{Cc})"},
-    ClassName{"digit", R"(\p{Nd})"},
-    ClassName{"lower", R"(\p{Lowercase})"},
-    ClassName{"punct", R"(\p{P}\p{S})"},
-    ClassName{"space", R"(\p{White_Space})"},
-    ClassName{"upper", R"(\p{Uppercase})"},
-    ClassName{"word", kWord},
-    ClassName{"xdigit", R"(0-9A-Fa-f)"},
-};
-
-// Names of \p{...} that PCRE2 lacks or understands otherwise; in lower case, without spaces, - and _.
-constexpr std::array kProperties = {
-    ClassName{"alnum", R"(\p{Alphabetic}\p{Nd})"},
-    ClassName{"alpha", R"(\p{Alphabetic})"},
-    ClassName{"digit", R"(\p{Nd})"},
-    ClassName{"lower", R"(\p{Lowercase})"},
-    ClassName{"punct", R"(\p{P})"},
-    ClassName{"space", R"(\p{White_Space})"},
-    ClassName{"upper", R"(\p{Uppercase})"},
-    ClassName{"word", kWord},
-    ClassName{"letter", R"(\p{L})"},
-    ClassName{"uppercaseletter", R"(\p{Lu})"},
-    ClassName{"lowercaseletter", R"(\p{Ll})"},
-    ClassName{"titlecaseletter", R"(\p{Lt})"},
-    ClassName{"modifierletter", R"(\p{Lm})"},
-    ClassName{"otherletter", R"(\p{Lo})"},
-    ClassName{"mark", R"(\p{M})"},
-    ClassName{"nonspacingmark", R"(\p{Mn})"},
-    ClassName{"spacingmark", R"(\p{Mc})"},
-    ClassName{"number", R"(\p{N})"},
-    ClassName{"decimalnumber", R"(\p{Nd})"},
-    ClassName{"letternumber", R"(\p{Nl})"},
-    ClassName{"othernumber", R"(\p{No})"},
-    ClassName{"punctuation", R"(\p{P})"},
-    ClassName{"symbol", R"(\p{S})"},
-    ClassName{"separator", R"(\p{Z})"},
-    ClassName{"other", R"(\p{C})"},
-    ClassName{"lc", R"(\p{Lu}\p{Ll}\p{Lt})"},
-};
-
-template <size_t N>
-std::optional<std::string_view> find_class(const std::array<ClassName, N>& classes, std::string_view name) {
-  for (const ClassName& entry : classes) {
-    if (entry.name == name) return entry.members;
-  }
-  return std::nullopt;
-}
+using regex_names::find_class;
+using regex_names::kPosixClasses;
+using regex_names::kProperties;
+using regex_names::kWord;
+using regex_names::kWordInSet;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -95,9 +48,19 @@ bool is_script(std::string_view name) {
   return code != nullptr;
 }
 
+constexpr size_t kMostDepth = 32;               // of sets in sets
+constexpr size_t kMostBytes = size_t{1} << 20;  // of the rewritten pattern
+
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+/// An open "(".
+struct Group {
+  size_t start = 0;  // in what is written
+  bool caseless_before = false;
+  size_t options = 0;  // groups opened within it by (?i) and its like
 };
 
 class Rewriter {
@@ -106,6 +69,7 @@ class Rewriter {
 
   std::string run() {
     while (pos_ < in_.size()) step();
+    close_options(groups_.front());
     return std::move(out_);
   }
 
@@ -113,6 +77,7 @@ class Rewriter {
   [[noreturn]] void refuse(std::string_view what) const {
     throw Unsupported(fmt::format("bad pattern: {} is not supported (at byte {} of '{}')", what, pos_, in_));
   }
+  static bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
   char at(size_t pos) const { return pos < in_.size() ? in_[pos] : '\0'; }
   bool next_is(std::string_view text) const { return in_.substr(pos_).starts_with(text); }
 
@@ -130,11 +95,7 @@ class Rewriter {
         open_group();
         return;
       case ')':
-        if (!groups_.empty()) {
-          atom_ = groups_.back();
-          groups_.pop_back();
-        }
-        copy(1);
+        close_group();
         return;
       case '{':
         interval();
@@ -160,8 +121,55 @@ class Rewriter {
 
   /// Writes a set of characters, inside or outside brackets.
   void set(std::string_view members, bool negated, bool in_class) {
-    if (in_class && negated) refuse("a negated class inside brackets");
+    negated_member_ = in_class && negated;
     out_ += in_class ? std::string(members) : fmt::format("[{}{}]", negated ? "^" : "", members);
+  }
+
+  /// \b or \B.
+  void word_boundary(bool is_boundary) {
+    out_ += is_boundary ? fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord)
+                        : fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord);
+    pos_ += 2;
+  }
+
+  void code_point(uint32_t code) {
+    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
+      refuse(fmt::format("the code {:x}, which is no character,", code));
+    }
+    out_ += fmt::format("\\x{{{:x}}}", code);
+  }
+
+  /// Up to `most` hexadecimal digits.
+  uint32_t hex_digits(size_t most) {
+    uint32_t code = 0;
+    for (size_t i = 0; i < most && is_hex(at(pos_)); ++i, ++pos_) {
+      const char c = in_[pos_];
+      code = code * 16 + static_cast<uint32_t>(is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return code;
+  }
+
+  /// \x{4e2d}, or \x41, or the bytes of a character: \xe4\xb8\xad.
+  void hexadecimal() {
+    if (at(pos_ + 2) == '{') {
+      const size_t end = in_.find('}', pos_);
+      const size_t digits = end == in_.npos ? 0 : end - pos_ - 3;
+      if (digits < 1 || digits > 8) refuse("\\x{ without one to eight hexadecimal digits and }");
+      pos_ += 3;
+      const uint32_t code = hex_digits(digits);
+      if (pos_ != end) refuse("\\x{ with other than hexadecimal digits");
+      ++pos_;
+      return code_point(code);
+    }
+    std::string bytes;
+    do {
+      pos_ += 2;
+      const uint32_t byte = hex_digits(2);
+      if (bytes.empty() && byte < 0x80) return code_point(byte);
+      bytes += static_cast<char>(byte);
+    } while (scan_utf8(bytes).status == Utf8Status::kIncomplete && next_is("\\x") && at(pos_ + 2) != '{');
+    if (scan_utf8(bytes).status != Utf8Status::kValid) refuse("\\x of bytes that are no character");
+    code_point(utf8_at(bytes, 0).code);
   }
 
   void escape(bool in_class) {
@@ -180,7 +188,7 @@ class Rewriter {
         return replace(R"(\x0b)");
       case 'w':
       case 'W':
-        set(kWord, c == 'W', in_class);
+        set(in_class ? kWordInSet : kWord, c == 'W', in_class);
         pos_ += 2;
         return;
       case 'h':
@@ -192,6 +200,12 @@ class Rewriter {
       case 'P':
         property(in_class);
         return;
+      case 'x':
+        return hexadecimal();
+      case 'b':
+      case 'B':
+        if (!in_class) return word_boundary(c == 'b');
+        return copy(2);
       case 'u': {
         const std::string_view digits = in_.substr(pos_ + 2, 4);
         if (digits.size() < 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) {
@@ -237,7 +251,7 @@ class Rewriter {
       plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     }
     if (const auto members = find_class(kProperties, plain)) {
-      set(*members, negated, in_class);
+      set(in_class && *members == kWord ? kWordInSet : *members, negated, in_class);
     } else {
       if (plain == "assigned") {
         negated = !negated;
@@ -250,29 +264,83 @@ class Rewriter {
   }
 
   void char_class() {
-    copy(1);
-    if (at(pos_) == '^') copy(1);
-    if (at(pos_) == ']') copy(1);
-    while (pos_ < in_.size() && in_[pos_] != ']') {
-      if (in_[pos_] == '\\') {
-        escape(true);
-      } else if (next_is("[:")) {
-        posix_class();
-      } else if (in_[pos_] == '[') {
-        refuse("a set inside a set");
-      } else if (next_is("&&")) {
-        refuse("an intersection of sets");
+    const CharClass parsed = parse_class(0);
+    try {
+      out_ += classes_.write(parsed, caseless_);
+    } catch (const std::invalid_argument& wrong) {
+      refuse(wrong.what());
+    }
+    if (out_.size() > kMostBytes) refuse("a pattern of so many characters");
+  }
+
+  CharClass parse_class(size_t depth) {
+    if (depth > kMostDepth) refuse("a set so deep in sets");
+    CharClass out;
+    dash_ = false;
+    ++pos_;
+    if (at(pos_) == '^') {
+      out.negated = true;
+      ++pos_;
+    }
+    bool begun = false;  // a ] at the beginning is a character
+    for (; pos_ < in_.size() && (in_[pos_] != ']' || !begun); begun = true) {
+      if (next_is("&&")) {
+        out.operands.emplace_back();
+        dash_ = false;
+        pos_ += 2;
       } else {
-        copy(utf8_at(in_, pos_).size);
+        parse_member(out.operands.back(), depth);
       }
     }
     if (pos_ == in_.size()) refuse("[ without ]");
-    copy(1);
+    ++pos_;
+    return out;
+  }
+
+  void parse_member(std::vector<CharClass::Member>& members, size_t depth) {
+    const char c = in_[pos_];
+    if (c == '[' && !is_posix_class()) {
+      if (dash_ && members.back().text.size() > 1) refuse("a range that ends in a set");
+      CharClass nested = parse_class(depth + 1);
+      dash_ = false;
+      members.emplace_back().nested.push_back(std::move(nested));
+      return;
+    }
+    // What is written goes to a member of its own.
+    const std::string before = std::exchange(out_, {});
+    negated_member_ = false;
+    dash_ = c == '-';
+    if (c == '\\') {
+      escape(true);
+    } else if (c == '[') {
+      posix_class();
+    } else {
+      // What means something to PCRE2 alone: ^ and ] anywhere, "[.a.]", "[=a=]", "[:a:]".
+      if (std::string_view("]^.=:").find(c) != std::string_view::npos) out_ += '\\';
+      copy(utf8_at(in_, pos_).size);
+    }
+    CharClass::Member member{.text = std::exchange(out_, before), .negated = negated_member_, .nested = {}};
+    member.is_property = member.text.starts_with("\\p") || member.text.starts_with("\\P");
+    // Characters and ranges stay together: "a", "-" and "z" are one member.
+    const bool joins = !member.negated && !member.is_property && !members.empty() &&
+                       !members.back().negated && !members.back().is_property &&
+                       members.back().nested.empty();
+    if (joins) {
+      members.back().text += member.text;
+    } else {
+      members.push_back(std::move(member));
+    }
+  }
+
+  /// "[:alpha:]", and not a set that begins with ":".
+  bool is_posix_class() const {
+    if (!next_is("[:")) return false;
+    const size_t end = in_.find(']', pos_ + 2);
+    return end != in_.npos && end > pos_ + 2 && in_[end - 1] == ':';
   }
 
   void posix_class() {
     const size_t end = in_.find(":]", pos_);
-    if (end == in_.npos) refuse("[: without :]");
     std::string_view name = in_.substr(pos_ + 2, end - pos_ - 2);
     const bool negated = name.starts_with('^');
     if (negated) name.remove_prefix(1);
@@ -284,25 +352,54 @@ class Rewriter {
 
   void open_group() {
     if (next_is("(*")) refuse("(*");
-    groups_.push_back(out_.size());
-    if (!next_is("(?")) return copy(1);
-    if (next_is("(?C") || next_is("(?~") || next_is("(?R")) refuse(in_.substr(pos_, 3));
     if (next_is("(?#")) {
       const size_t end = in_.find(')', pos_);
       if (end == in_.npos) refuse("(?# without )");
-      groups_.pop_back();
       pos_ = end + 1;
       return;
     }
-    copy(2);
-    while (at(pos_) == 'i' || at(pos_) == 'm' || at(pos_) == 'x' || at(pos_) == '-') {
-      if (in_[pos_] == 'm') {
-        out_ += 's';
+    const size_t start = out_.size();
+    const bool caseless = caseless_;
+    if (!next_is("(?")) {
+      copy(1);
+    } else if (next_is("(?C") || next_is("(?~") || next_is("(?R")) {
+      refuse(in_.substr(pos_, 3));
+    } else {
+      copy(2);
+      options();
+      if (at(pos_) == ')' && out_.size() > start + 2) {
+        // As if all that follows in this group, alternatives too, were in a group of its own.
         ++pos_;
-      } else {
-        copy(1);
+        out_ += ':';
+        ++groups_.back().options;
+        return;
       }
     }
+    groups_.push_back({start, caseless});
+  }
+
+  void options() {
+    bool on = true;
+    for (;; ++pos_) {
+      const char c = at(pos_);
+      if (c == '-') on = false;
+      if (c == 'i') caseless_ = on;
+      if (c != 'i' && c != 'm' && c != 'x' && c != '-') return;
+      out_ += c == 'm' ? 's' : c;
+    }
+  }
+
+  void close_options(const Group& group) { out_.append(group.options, ')'); }
+
+  void close_group() {
+    if (groups_.size() > 1) {
+      const Group group = groups_.back();
+      groups_.pop_back();
+      close_options(group);
+      atom_ = group.start;
+      caseless_ = group.caseless_before;
+    }
+    copy(1);
   }
 
   void interval() {
@@ -334,8 +431,12 @@ class Rewriter {
   std::string_view in_;
   size_t pos_ = 0;
   std::string out_;
-  size_t atom_ = 0;             // where in out_ the last thing starts that a quantifier would repeat
-  std::vector<size_t> groups_;  // where the open groups start in out_
+  size_t atom_ = 0;                   // where in out_ the last thing starts that a quantifier would repeat
+  std::vector<Group> groups_ = {{}};  // those that are open, the whole pattern first
+  bool caseless_ = false;
+  bool negated_member_ = false;  // of a class: what escape() or posix_class() wrote is to be negated
+  bool dash_ = false;            // the last member of a class is a plain one
+  ClassWriter classes_;
 };
 
 }  // namespace

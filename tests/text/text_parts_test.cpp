@@ -145,9 +145,8 @@ TEST(Regex, ReadsOnigurumasSyntax) {
 }
 
 TEST(Regex, RefusesWhatItCannotHonour) {
-  for (const std::string_view pattern :
-       {"[a[b]]", "[a&&b]", "(*NO_JIT)a", R"([^\W])", "(a", "a)", "[a", R"(\)", R"(\p{Nonsense})", R"(\C)",
-        "(?R)", "a**", R"([[:nonsense:]])", R"(\p{L)", R"(\u00)", "(?#"}) {
+  for (const std::string_view pattern : {"(*NO_JIT)a", "(a", "a)", "[a", R"(\)", R"(\p{Nonsense})", R"(\C)",
+                                         "(?R)", "a**", R"([[:nonsense:]])", R"(\p{L)", R"(\u00)", "(?#"}) {
     const auto regex = Regex::compile(pattern);
     ASSERT_FALSE(regex) << pattern;
     EXPECT_NE(regex.error().find("bad pattern"), std::string::npos) << regex.error();

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+/// A set of Unicode characters (no surrogates are among them), as ranges in ascending order with gaps between
+/// them.
+class CharSet {
+ public:
+  struct Range {
+    char32_t first = 0;
+    char32_t last = 0;  // inclusive
+  };
+
+  /// What PCRE2 (with UTF and UCP) matches with "[members]", case as it is. Tries every character: some
+  /// milliseconds. Throws std::invalid_argument with PCRE2's message if that is no class.
+  static CharSet of_class(std::string_view members);
+
+  const std::vector<Range>& ranges() const { return ranges_; }
+  CharSet complement() const;
+  CharSet united(const CharSet& other) const;
+  CharSet intersected(const CharSet& other) const;
+  bool includes(const CharSet& other) const;
+  /// To stand between "[" and "]" in a pattern of PCRE2.
+  std::string members() const;
+
+ private:
+  void add(char32_t first, char32_t last);
+
+  std::vector<Range> ranges_;
+};
+
+}  // namespace quire
