@@ -37,7 +37,8 @@ constexpr std::array<std::string_view, 23> kCommon = {"vocab_size",
                                                       "eos_token_id",
                                                       "text_config"};
 
-// They concern training, other programs, or the tokenizer; logits do not depend on them.
+// They concern training, other programs, or the tokenizer; logits do not depend on them. (pretraining_tp:
+// transformers then adds up the parts of a matmul one after the other, which is the same but for rounding.)
 constexpr std::array kNeutral = {"_attn_implementation",
                                  "_attn_implementation_autoset",
                                  "_commit_hash",
@@ -95,6 +96,7 @@ constexpr std::array kNeutral = {"_attn_implementation",
                                  "output_scores",
                                  "pad_token_id",
                                  "prefix",
+                                 "pretraining_tp",
                                  "problem_type",
                                  "pruned_heads",
                                  "remove_invalid_values",
@@ -145,7 +147,7 @@ constexpr std::array kParts = {"add_bias_linear",
                                "use_sliding_window"};
 
 struct Demand {
-  enum Kind : uint8_t { kAbsent, kFalse, kTrue, kOne };
+  enum Kind : uint8_t { kAbsent, kFalse, kTrue };
   std::string_view key;
   Kind kind;
   std::string_view complaint;
@@ -162,7 +164,6 @@ constexpr std::array kDemands = {
     Demand{"add_cross_attention", Demand::kFalse, "is not supported"},
     Demand{"use_bidirectional_attention", Demand::kFalse, "attention that looks ahead is not supported"},
     Demand{"is_causal", Demand::kTrue, "attention that looks ahead is not supported"},
-    Demand{"pretraining_tp", Demand::kOne, "only 1 is supported"},
 };
 
 bool known(std::string_view key, const json::value& value, const Family& family) {
@@ -181,7 +182,6 @@ void check_keys(const JsonObject& config, const Family& family) {
     if (!config.has(demand.key)) continue;
     const bool met = demand.kind == Demand::kFalse  ? !config.boolean(demand.key)
                      : demand.kind == Demand::kTrue ? config.boolean(demand.key)
-                     : demand.kind == Demand::kOne  ? config.number(demand.key) == 1.0
                                                     : false;
     if (!met) throw config.error(demand.key, demand.complaint);
   }
