@@ -1,4 +1,5 @@
 // serve: the engine behind HTTP.
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -10,11 +11,13 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
+#include "cli/open_files.h"
 #include "cli/process_metrics.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
@@ -31,6 +34,7 @@ struct Options {
   std::string api_key_file;
   std::vector<std::string> api_keys;  // of the command line
   double drain_seconds = 30;
+  const CLI::Option* max_connections = nullptr;
   bool verbose = false;
 };
 
@@ -68,9 +72,27 @@ std::vector<ApiKey> find_keys(const Options& options) {
   return keys;
 }
 
+/// What is not given is as many as the process may have files open; what is given must fit.
+void fit_connections(ServerConfig& config, bool given) {
+  const uint64_t files = raise_open_files();
+  const uint64_t others = Server::files_needed(0);
+  if (files >= others + config.max_connections) return;
+  if (given || files <= others) {
+    throw Error(
+        fmt::format("--max-connections {} needs {} open files, and this process may have {} (ulimit -n)",
+                    config.max_connections, others + config.max_connections, files));
+  }
+  config.max_connections = static_cast<uint32_t>(files - others);
+  log_warning(fmt::format("this process may have {} files open (ulimit -n): no more than {} connections",
+                          files, config.max_connections));
+}
+
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
+  // A reader of standard error that goes away must not take the server along.
+  std::signal(SIGPIPE, SIG_IGN);
   ServerConfig& config = options.server;
+  fit_connections(config, options.max_connections->count() > 0);
   config.api_keys = find_keys(options);
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
@@ -134,6 +156,23 @@ void add_serve(CLI::App& app, Command& run) {
       "default: no others if --host is on loopback, else any",
       "NAME")
       ->delimiter(',');
+  options->max_connections = add("--max-connections", options->server.max_connections,
+                                 "Connections at once, as far as the limit of open files allows. When all "
+                                 "are taken, one that has sent "
+                                 "nothing for a second, or is idle between two requests, ends for a new one; "
+                                 "else that one waits, or is "
+                                 "told 503. /health and /metrics are answered beyond the limit",
+                                 "N")
+                                 ->check(CLI::Range(1, 1'000'000))
+                                 ->capture_default_str();
+  add("--max-connections-per-client", options->server.max_connections_per_client,
+      "Connections of one address at once. 0: as many as there are; but when three quarters of all are "
+      "taken, "
+      "an address other than this machine's own gets no more than a quarter of them. A reverse proxy on "
+      "another "
+      "machine may need as many as --max-connections",
+      "N")
+      ->capture_default_str();
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
       "S")
       ->capture_default_str()

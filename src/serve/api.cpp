@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/beast/core/string.hpp>
+#include <boost/system/system_error.hpp>
 #include <fmt/format.h>
 
 #include "serve/json_text.h"
@@ -169,19 +169,26 @@ HttpResponse Api::not_found(std::string_view path) {
   return plain_error(404, message, "not_found");
 }
 
+bool Api::is_vital(const HttpRequest& request) const {
+  return request.path == "/health" || request.path == "/ping" || request.path == "/metrics";
+}
+
 asio::awaitable<void> Api::handle(Exchange& exchange) {
   // settle_early has found the path before.
   const Route* route = find_route(exchange.request().path);
   co_await (this->*route->handler)(exchange);
 }
 
-/// The result of `work`, done by a worker; the caller goes on where it was.
+/// The result of `work`, done by a worker; the caller goes on where it was. The body is gone afterwards.
+/// Throws as Exchange's writing does when the client left before its turn.
 template <class Work>
-asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(const HttpRequest& request, Work work) {
-  using Result = std::invoke_result_t<Work>;
-  auto task = [&work]() -> asio::awaitable<Result> { co_return work(); };
-  asio::thread_pool& pool = request.body.size() > kLongBodyBytes ? long_worker_ : workers_;
-  co_return co_await asio::co_spawn(pool, std::move(task), asio::use_awaitable);
+asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Exchange& exchange, Work work) {
+  std::optional<std::invoke_result_t<Work>> result;
+  Workers& workers = exchange.request().body.size() > kLongBodyBytes ? long_worker_ : workers_;
+  const bool done = co_await workers.run(exchange, [&result, &work] { result.emplace(work()); });
+  if (!done) throw boost::system::system_error(asio::error::operation_aborted);
+  exchange.drop_body();
+  co_return std::move(*result);
 }
 
 asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<std::string> body) {
@@ -257,28 +264,25 @@ asio::awaitable<void> Api::show_model(Exchange& exchange) {
 // ---- Tokenizer ----
 
 asio::awaitable<void> Api::tokenize(Exchange& exchange) {
-  auto body =
-      co_await on_worker(exchange.request(), [this, &exchange] { return tokenize_body(exchange.request()); });
+  auto body = co_await on_worker(exchange, [this, &exchange] { return tokenize_body(exchange.request()); });
   co_await respond_json(exchange, std::move(body));
 }
 
 asio::awaitable<void> Api::detokenize(Exchange& exchange) {
-  auto body = co_await on_worker(exchange.request(),
-                                 [this, &exchange] { return detokenize_body(exchange.request()); });
+  auto body = co_await on_worker(exchange, [this, &exchange] { return detokenize_body(exchange.request()); });
   co_await respond_json(exchange, std::move(body));
 }
 
 // ---- Generation ----
 
 asio::awaitable<void> Api::complete(Exchange& exchange) {
-  auto job = co_await on_worker(exchange.request(),
-                                [this, &exchange] { return prepare_completion(exchange.request()); });
+  auto job =
+      co_await on_worker(exchange, [this, &exchange] { return prepare_completion(exchange.request()); });
   co_await generate(exchange, std::move(job));
 }
 
 asio::awaitable<void> Api::chat(Exchange& exchange) {
-  auto job =
-      co_await on_worker(exchange.request(), [this, &exchange] { return prepare_chat(exchange.request()); });
+  auto job = co_await on_worker(exchange, [this, &exchange] { return prepare_chat(exchange.request()); });
   co_await generate(exchange, std::move(job));
 }
 

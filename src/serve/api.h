@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <boost/asio/thread_pool.hpp>
-
 #include "base/error.h"
 #include "serve/auth.h"
 #include "serve/http.h"
@@ -15,6 +13,7 @@
 #include "serve/openai_schema.h"
 #include "serve/server.h"
 #include "serve/web_access.h"
+#include "serve/workers.h"
 
 namespace quire {
 
@@ -28,6 +27,7 @@ class Api final : public RequestHandler {
   void bind(bool on_loopback) { web_.bind(on_loopback); }
 
   std::optional<HttpResponse> settle_early(HttpRequest& request) const override;
+  bool is_vital(const HttpRequest& request) const override;
   asio::awaitable<void> handle(Exchange& exchange) override;
 
   /// Waits for what the workers have begun. Nothing may be handled afterwards.
@@ -87,7 +87,7 @@ class Api final : public RequestHandler {
                                  std::vector<TokenId> prompt) const;
 
   template <class Work>
-  asio::awaitable<std::invoke_result_t<Work>> on_worker(const HttpRequest& request, Work work);
+  asio::awaitable<std::invoke_result_t<Work>> on_worker(Exchange& exchange, Work work);
   asio::awaitable<void> respond_json(Exchange& exchange, Expected<std::string> body);
   std::string model_entry(std::string_view name) const;
 
@@ -99,8 +99,8 @@ class Api final : public RequestHandler {
   WebAccess web_;
   const SchemaContext schema_;
   const int64_t started_;  // seconds since 1970
-  asio::thread_pool workers_;
-  asio::thread_pool long_worker_{1};  // for long bodies, so that short ones never wait behind them
+  Workers workers_;
+  Workers long_worker_{1};  // for long bodies, so that short ones never wait behind them
 };
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -14,8 +15,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
 #include <fmt/format.h>
 
 #include "base/log.h"
@@ -29,34 +28,13 @@ using boost::system::error_code;
 
 constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxReadAhead = 64 << 10;  // of what a pipelining client sends during an answer
+constexpr size_t kMaxFraming = 128 << 10;   // a chunk's head, or all trailers
+/// A body's chunks may cost so much on top of what they carry: 1 byte a chunk takes 6.
+constexpr uint64_t kMaxFramingPerByte = 8;
+/// For each thing that a connection does which has no place.
+constexpr Nanos kCrowdedTime = 5 * kSecond;
 constexpr Nanos kLingerTime = 2 * kSecond;
 constexpr uint64_t kMaxLingerBytes = 64 << 20;
-
-/// A body that grows with what arrives; Beast's own reserves what Content-Length promises.
-struct GrowingBody {
-  using value_type = std::string;
-  class reader {
-   public:
-    template <bool is_request, class AnyFields>
-    reader(http::header<is_request, AnyFields>&, value_type& body) : body_(body) {}
-    void init(const boost::optional<uint64_t>&, error_code& failed) { failed = {}; }
-    template <class Buffers>
-    size_t put(const Buffers& buffers, error_code& failed) {
-      failed = {};
-      const size_t before = body_.size();
-      for (auto it = asio::buffer_sequence_begin(buffers); it != asio::buffer_sequence_end(buffers); ++it) {
-        const asio::const_buffer piece = *it;
-        body_.append(static_cast<const char*>(piece.data()), piece.size());
-      }
-      return body_.size() - before;
-    }
-    void finish(error_code& failed) { failed = {}; }
-
-   private:
-    value_type& body_;
-  };
-};
-using Parser = http::request_parser<GrowingBody>;
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -85,35 +63,79 @@ HttpRequest read_head(const http::request_header<>& head) {
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config, RequestHandler& handler,
-                       std::function<void(Connection*)> on_end)
+                       BodyBudget& bodies, uint64_t address, Hooks hooks)
     : socket_(std::move(socket)),
       config_(config),
       handler_(handler),
-      on_end_(std::move(on_end)),
+      address_(address),
+      hooks_(std::move(hooks)),
+      since_(std::chrono::steady_clock::now().time_since_epoch().count()),
+      buffer_(max_buffer_bytes(config)),
       deadline_(socket_.get_executor()),
-      watch_end_(socket_.get_executor(), asio::steady_timer::time_point::max()) {}
+      watch_end_(socket_.get_executor(), asio::steady_timer::time_point::max()),
+      claim_(bodies, [this] {
+        const auto self = weak_from_this().lock();
+        if (!self) return;
+        asio::post(socket_.get_executor(), [self] {
+          if (!self->reading_body_) return;
+          self->body_dropped_ = true;
+          error_code ignored;
+          self->socket_.cancel(ignored);
+        });
+      }) {}
 
-void Connection::start() {
-  asio::co_spawn(
-      socket_.get_executor(), [self = shared_from_this()] { return self->run(); },
-      [self = shared_from_this()](const std::exception_ptr&) { self->end(); });
+Connection::~Connection() {
+  // An exception in Asio drops a connection without its end.
+  if (hooks_.on_end) hooks_.on_end(this);
 }
 
-void Connection::turn_away() {
+size_t Connection::max_buffer_bytes(const ServerConfig& config) {
+  return std::max<size_t>(kMaxFraming, config.max_header_bytes + kMaxReadAhead) + kReadBytes;
+}
+
+void Connection::start(bool crowded) {
+  crowded_ = crowded;
   asio::co_spawn(
-      socket_.get_executor(),
-      [self = shared_from_this()]() -> asio::awaitable<void> {
-        co_await self->refuse(503, "too many connections");
-        co_await self->linger();
-      },
-      [self = shared_from_this()](const std::exception_ptr&) { self->end(); });
+      socket_.get_executor(), [self = shared_from_this()] { return self->run(); },
+      [self = shared_from_this()](const std::exception_ptr& thrown) {
+        self->end();
+        if (!thrown) return;
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const std::exception& error) {
+          log_error(fmt::format("a connection ends: {}", error.what()));
+        }
+      });
+}
+
+void Connection::enter(Stage stage) {
+  since_.store(std::chrono::steady_clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  stage_.store(stage, std::memory_order_relaxed);
+}
+
+void Connection::leave() {
+  if (stage() == Stage::kLeaving) return;
+  enter(Stage::kLeaving);
+  if (hooks_.on_leave) hooks_.on_leave(this);
+}
+
+void Connection::make_way_soon() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->stage() != Stage::kUnborn && self->stage() != Stage::kIdle) return;
+    error_code failed;
+    if (self->socket_.available(failed) > 0 && !failed) return;
+    self->making_way_ = true;
+    self->finish_ = true;
+    self->socket_.cancel(failed);
+  });
 }
 
 void Connection::finish_soon() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->finish_ = true;
     error_code ignored;
-    if (self->idle_) self->socket_.cancel(ignored);
+    const bool waits = self->stage() == Stage::kUnborn || self->stage() == Stage::kIdle;
+    if (waits) self->socket_.cancel(ignored);
   });
 }
 
@@ -123,7 +145,7 @@ void Connection::cut_soon() {
 
 void Connection::end() {
   cut();  // a watching read would keep it
-  on_end_(this);
+  if (auto on_end = std::exchange(hooks_.on_end, {})) on_end(this);
 }
 
 void Connection::cut() {
@@ -135,12 +157,14 @@ void Connection::cut() {
 
 void Connection::lose_client() {
   if (std::exchange(gone_, true)) return;
+  abandoned_.request_stop();
   if (gone_hook_) gone_hook_();
 }
 
 // ---- Deadlines: what is under way fails when one passes ----
 
 void Connection::set_deadline(Nanos after) {
+  if (crowded_) after = std::min(after, kCrowdedTime);
   timed_out_ = false;
   const uint64_t number = ++deadline_number_;
   deadline_.expires_after(std::chrono::nanoseconds(after));
@@ -166,20 +190,27 @@ asio::awaitable<void> Connection::run() {
     const bool stays = co_await serve_one();
     more = stays;
   }
+  leave();
   co_await linger();
 }
 
 asio::awaitable<bool> Connection::wait_for_request() {
   if (finish_) co_return false;
-  if (buffer_.size() > 0) co_return true;
+  if (buffer_.size() > 0) {
+    enter(Stage::kBusy);
+    co_return true;
+  }
+  const bool unborn = stage() == Stage::kUnborn;
+  enter(unborn ? Stage::kUnborn : Stage::kIdle);
   error_code failed;
-  idle_ = true;
-  set_deadline(config_.idle_timeout);
+  set_deadline(unborn ? config_.first_byte_timeout : config_.idle_timeout);
   const size_t read = co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
                                                        asio::redirect_error(asio::use_awaitable, failed));
   clear_deadline();
-  idle_ = false;
   buffer_.commit(read);
+  if (failed && unborn && timed_out_) co_await refuse(408, "no request came in time");
+  if (failed && unborn && making_way_) co_await refuse(503, "too many connections");
+  if (!failed) enter(Stage::kBusy);
   co_return !failed;
 }
 
@@ -194,8 +225,17 @@ asio::awaitable<bool> Connection::serve_one() {
   sent_ = 0;
   keep_alive_ = false;
   http10_ = false;
-  const bool whole = co_await read_request();
+  bool whole = false;
+  bool no_memory = false;
+  try {
+    whole = co_await read_request();
+  } catch (const std::bad_alloc&) {
+    no_memory = true;
+  }
+  reading_body_ = false;
+  if (no_memory) co_await refuse_for_memory();
   if (whole) co_await answer_request();
+  drop_body();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;
   log_debug(fmt::format("{} {:?} {} {} bytes {:.1f} ms{}{}", request_.method.empty() ? "-" : request_.method,
                         request_.path, status_, sent_, took.count(),
@@ -204,15 +244,46 @@ asio::awaitable<bool> Connection::serve_one() {
   co_return keep_alive_ && !finish_ && !gone_;
 }
 
+/// Reads until the head, or the `whole` request, is there.
+asio::awaitable<error_code> Connection::feed(Parser& parser, bool whole) {
+  uint64_t framing = 0;
+  for (;;) {
+    error_code failed;
+    while (buffer_.size() > 0 && failed != http::error::need_more) {
+      const size_t before = parser.get().body().text.size();
+      const size_t used = parser.put(buffer_.data(), failed);
+      buffer_.consume(used);
+      if (failed && failed != http::error::need_more) co_return failed;
+      if (!failed && used == 0) failed = make_error_code(http::error::need_more);
+      if (whole ? parser.is_done() : parser.is_header_done()) co_return error_code();
+      const size_t size = parser.get().body().text.size();
+      framing += used - (size - before);
+      if (framing > kMaxFraming + kMaxFramingPerByte * size)
+        co_return make_error_code(http::error::bad_chunk);
+    }
+    if (buffer_.size() + kReadBytes > buffer_.max_size()) {
+      co_return make_error_code(http::error::buffer_overflow);
+    }
+    const size_t read = co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
+                                                         asio::redirect_error(asio::use_awaitable, failed));
+    if (failed == asio::error::eof) {
+      co_return make_error_code(parser.got_some() ? http::error::partial_message
+                                                  : http::error::end_of_stream);
+    }
+    if (failed) co_return failed;
+    buffer_.commit(read);
+  }
+}
+
 /// True if there is a whole request to answer; otherwise what had to be said has been said.
 asio::awaitable<bool> Connection::read_request() {
   Parser parser;
   parser.header_limit(config_.max_header_bytes);
   parser.body_limit(config_.max_body_bytes);
-  error_code failed;
+  parser.get().body().claim = &claim_;
+  parser.get().body().max_bytes = config_.max_body_bytes;
   set_deadline(config_.header_timeout);
-  co_await http::async_read_header(socket_, buffer_, parser,
-                                   asio::redirect_error(asio::use_awaitable, failed));
+  const error_code failed = co_await feed(parser, false);
   clear_deadline();
   if (failed) {
     co_await refuse_broken(failed);
@@ -229,6 +300,13 @@ asio::awaitable<bool> Connection::read_request() {
     co_await refuse(400, hosts == 0 ? "the request has no Host header" : "the request has two Host headers");
     co_return false;
   }
+  if (crowded_) {
+    finish_ = true;
+    if (!handler_.is_vital(request_)) {
+      co_await refuse(503, "too many connections");
+      co_return false;
+    }
+  }
   const bool may_stay = !http10_ && head.keep_alive();
   if (auto settled = handler_.settle_early(request_)) {
     unread_ = !parser.is_done();
@@ -236,46 +314,74 @@ asio::awaitable<bool> Connection::read_request() {
     co_await respond(std::move(*settled));
     co_return false;
   }
+  request_.client = request_.tenant != 0 ? request_.tenant : address_;
+  abandoned_ = std::stop_source();
+  request_.abandoned = abandoned_.get_token();
   if (!parser.is_done()) {
-    if (boost::beast::iequals(head[http::field::expect], "100-continue")) {
-      co_await write(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")));
-    }
-    set_deadline(config_.body_timeout);
-    co_await http::async_read(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, failed));
-    clear_deadline();
-    if (failed) {
-      co_await refuse_broken(failed);
-      co_return false;
-    }
+    const bool arrived = co_await read_body(parser);
+    if (!arrived) co_return false;
   }
-  request_.body = std::move(parser.get().body());
+  request_.body = std::move(parser.get().body().text);
   keep_alive_ = may_stay;
   co_return true;
 }
 
+asio::awaitable<bool> Connection::read_body(Parser& parser) {
+  if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+    co_await write(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")));
+  }
+  parser.eager(true);
+  claim_.begin(request_.client);
+  body_dropped_ = false;
+  reading_body_ = true;
+  set_deadline(config_.body_timeout);
+  error_code failed = co_await feed(parser, true);
+  clear_deadline();
+  reading_body_ = false;
+  if (!failed) co_return true;
+  parser.get().body().text = {};
+  claim_.release();
+  if (body_dropped_) failed = make_error_code(boost::system::errc::not_enough_memory);
+  co_await refuse_broken(failed);
+  co_return false;
+}
+
+void Connection::drop_body() {
+  request_.body = {};
+  claim_.release();
+}
+
 asio::awaitable<void> Connection::answer_request() {
-  bool failed = false;
+  std::string failure;
+  bool no_memory = false;
   answering_ = true;
-  watch();
   try {
+    watch();
     co_await handler_.handle(*this);
     if (answer_ == Answer::kStream && !http10_ && !gone_) {
       co_await write(asio::buffer(std::string_view("0\r\n\r\n")));
     }
   } catch (const boost::system::system_error&) {
     // The client is gone; lose_client() has said so.
+  } catch (const std::bad_alloc&) {
+    failure = "no memory";
+    no_memory = true;
   } catch (const std::exception& error) {
-    log_error(fmt::format("{} {}: {}", request_.method, request_.path, error.what()));
-    failed = true;
+    failure = error.what();
+    if (failure.empty()) failure = "an error without a name";
   }
   answering_ = false;
   gone_hook_ = nullptr;
-  if (failed && answer_ == Answer::kNone) {
+  if (!failure.empty()) log_error(fmt::format("{} {}: {}", request_.method, request_.path, failure));
+  if (!failure.empty() && answer_ != Answer::kNone) {
+    cut();  // so that nobody takes half an answer for a whole one
+  } else if (no_memory) {
+    drop_body();
+    co_await refuse_for_memory();
+  } else if (!failure.empty()) {
     HttpResponse response{.status = 500,
                           .body = error_body("internal error", "server_error", "", "internal_error")};
     co_await respond(std::move(response));
-  } else if (failed) {
-    cut();  // so that nobody takes half an answer for a whole one
   }
   co_await stop_watching();
 }
@@ -290,6 +396,12 @@ asio::awaitable<void> Connection::refuse_broken(error_code why) {
   } else if (why == http::error::body_limit) {
     status = 413;
     message = fmt::format("the body is larger than {} bytes", config_.max_body_bytes);
+  } else if (why == http::error::buffer_overflow) {
+    status = 431;
+    message = fmt::format("the head of a chunk, or the trailers, are larger than {} bytes", kMaxFraming);
+  } else if (why == boost::system::errc::not_enough_memory) {
+    status = 503;
+    message = "the memory for request bodies is full";
   } else if (timed_out_) {
     status = 408;
     message = "the request took too long to arrive";
@@ -307,8 +419,16 @@ asio::awaitable<void> Connection::refuse(unsigned status, std::string message) {
   unread_ = true;
   keep_alive_ = false;
   HttpResponse response{.status = status, .body = error_body(message, "invalid_request_error", "", "")};
-  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  if (status == 503) {
+    response.body = error_body(message, "server_error", "", "overloaded");
+    response.headers.emplace_back("Retry-After", "1");
+  }
   co_await respond(std::move(response));
+}
+
+asio::awaitable<void> Connection::refuse_for_memory() {
+  log_error(fmt::format("{} {}: the server has no memory for the request", request_.method, request_.path));
+  co_await refuse(503, "the server has no memory for the request");
 }
 
 /// Lets a client that is still sending read the answer before the connection is reset under it.

@@ -1,15 +1,21 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
 
+#include "serve/body_budget.h"
 #include "serve/http.h"
+#include "serve/request_body.h"
 #include "serve/server.h"
 
 namespace quire {
@@ -18,25 +24,54 @@ namespace quire {
 /// has them answered in order. While a request is being answered it goes on reading, so that it notices when
 /// the client hangs up (and keeps what a pipelining client sends ahead).
 ///
-/// Everything but start(), finish_soon() and cut_soon() runs on the socket's executor, one thing at a time.
+/// What it has read and not parsed yet is at most max_buffer_bytes(), whatever the client sends.
+///
+/// Everything but what says "any thread" runs on the socket's executor, one thing at a time.
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
-  /// `config` and `handler` must outlive it. `on_end` is called when it is over.
-  Connection(asio::ip::tcp::socket socket, const ServerConfig& config, RequestHandler& handler,
-             std::function<void(Connection*)> on_end);
+  /// What a connection is at.
+  enum class Stage : uint8_t {
+    kUnborn,  // nothing of a request has ever come
+    kIdle,    // waits for another request
+    kBusy,
+    kLeaving,  // has said its last; lets the client read it
+  };
 
-  void start();
-  /// Says 503 and closes: there are too many connections.
-  void turn_away();
+  /// Called on its executor, once each. on_leave: no request is answered any more. on_end: it is over; may
+  /// come without on_leave.
+  struct Hooks {
+    std::function<void(Connection*)> on_leave;
+    std::function<void(Connection*)> on_end;
+  };
+
+  /// What is referred to must outlive it. `address` stands for the client where no tenant does.
+  Connection(asio::ip::tcp::socket socket, const ServerConfig& config, RequestHandler& handler,
+             BodyBudget& bodies, uint64_t address, Hooks hooks);
+  ~Connection() override;
+
+  /// `crowded`: there is no place for it. It answers one vital request, or says 503, and ends within a short
+  /// time.
+  void start(bool crowded);
 
   // Any thread.
   /// Ends it after the answer under way, or at once if there is none.
   void finish_soon();
   /// Ends it at once.
   void cut_soon();
+  /// Ends it if nothing of a request has come meanwhile; one that is unborn is told why.
+  void make_way_soon();
+  Stage stage() const { return stage_.load(std::memory_order_relaxed); }
+  /// Since when it is at its stage.
+  std::chrono::steady_clock::time_point stage_since() const {
+    return std::chrono::steady_clock::time_point(
+        std::chrono::steady_clock::duration(since_.load(std::memory_order_relaxed)));
+  }
+
+  static size_t max_buffer_bytes(const ServerConfig& config);
 
   // Exchange.
   const HttpRequest& request() const override { return request_; }
+  void drop_body() override;
   asio::awaitable<void> respond(HttpResponse response) override;
   asio::awaitable<void> start_stream(std::string_view content_type) override;
   asio::awaitable<void> write_stream(std::string_view data) override;
@@ -46,19 +81,26 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
  private:
   enum class Answer : uint8_t { kNone, kWhole, kStream };
+  using Parser = boost::beast::http::request_parser<RequestBody>;
+  using error_code = boost::system::error_code;
 
   asio::awaitable<void> run();
   asio::awaitable<bool> wait_for_request();
   asio::awaitable<bool> serve_one();
   asio::awaitable<bool> read_request();
+  asio::awaitable<bool> read_body(Parser& parser);
+  asio::awaitable<error_code> feed(Parser& parser, bool whole);
   asio::awaitable<void> answer_request();
-  asio::awaitable<void> refuse_broken(boost::system::error_code why);
+  asio::awaitable<void> refuse_broken(error_code why);
   asio::awaitable<void> refuse(unsigned status, std::string message);
+  asio::awaitable<void> refuse_for_memory();
   asio::awaitable<void> linger();
   template <class Buffers>
   asio::awaitable<void> write(const Buffers& buffers);
 
   void end();
+  void enter(Stage stage);
+  void leave();
   void watch();
   asio::awaitable<void> stop_watching();
   void lose_client();
@@ -68,7 +110,12 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::ip::tcp::socket socket_;
   const ServerConfig& config_;
   RequestHandler& handler_;
-  const std::function<void(Connection*)> on_end_;
+  const uint64_t address_;
+  Hooks hooks_;
+  std::atomic<Stage> stage_ = Stage::kUnborn;
+  std::atomic<std::chrono::steady_clock::rep> since_;
+  bool crowded_ = false;
+  bool making_way_ = false;
 
   boost::beast::flat_buffer buffer_;  // read and not yet parsed
   asio::steady_timer deadline_;
@@ -78,11 +125,14 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::steady_timer watch_end_;
   bool watching_ = false;   // a read is under way whose bytes go to buffer_
   bool answering_ = false;  // so watch on
-  bool idle_ = false;       // waits for a request
   bool finish_ = false;     // take no more requests
   bool gone_ = false;
   std::function<void()> gone_hook_;
 
+  BodyBudget::Claim claim_;  // for the body of request_
+  bool reading_body_ = false;
+  bool body_dropped_ = false;  // to make way for others'
+  std::stop_source abandoned_{std::nostopstate};
   HttpRequest request_;
   bool keep_alive_ = false;  // after this request
   bool http10_ = false;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,8 @@ struct HttpRequest {
   std::string content_encoding;
   std::string requested_headers;  // a preflight's Access-Control-Request-Headers
   std::string address;            // the client's, without its port
+  uint64_t client = 0;            // who shares with others: the tenant, or else the client's address
+  std::stop_token abandoned;      // any thread may ask it whether the client has gone meanwhile
   std::string body;
 
   // Set by the router.
@@ -56,6 +59,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
+  /// Frees the request's body, and its part of the memory for bodies: the handler has read it.
+  virtual void drop_body() = 0;
   virtual asio::awaitable<void> respond(HttpResponse response) = 0;
   virtual asio::awaitable<void> start_stream(std::string_view content_type) = 0;
   virtual asio::awaitable<void> write_stream(std::string_view data) = 0;
@@ -74,6 +79,8 @@ class RequestHandler {
   /// Looks at a request before its body is read: the answer if that is settled already (no such path, no
   /// valid key, ...).
   virtual std::optional<HttpResponse> settle_early(HttpRequest& request) const = 0;
+  /// Whether this is answered even when there is no place for others: what those ask who watch the server.
+  virtual bool is_vital(const HttpRequest& request) const = 0;
   /// Answers it. What is thrown, other than by Exchange, becomes a 500.
   virtual asio::awaitable<void> handle(Exchange& exchange) = 0;
 };

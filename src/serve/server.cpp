@@ -3,31 +3,25 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
-#include <future>
-#include <map>
-#include <mutex>
+#include <fcntl.h>
+#include <functional>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/api.h"
 #include "serve/connection.h"
+#include "serve/door.h"
 
 namespace quire {
 namespace {
@@ -35,8 +29,6 @@ namespace {
 using asio::ip::tcp;
 using boost::system::error_code;
 
-/// Connections over the maximum that may still be told so; more are dropped without a word.
-constexpr size_t kMaxTurnedAway = 64;
 /// How long answers whose requests are done may take to reach their clients.
 constexpr std::chrono::seconds kFlushTime{2};
 
@@ -45,7 +37,23 @@ ServerConfig checked(ServerConfig config) {
   // The resolver would take it for all addresses.
   if (config.host.empty()) throw Error("--host: the address is empty");
   if (config.max_connections == 0) throw Error("at least one connection must be allowed");
+  if (config.max_body_memory < 2 * config.max_body_bytes) {
+    throw Error("the memory for request bodies must hold two of the largest");
+  }
   return config;
+}
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+bool has_terminal() {
+  if (isatty(STDERR_FILENO) == 1) return true;
+  const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) return false;
+  close(terminal);
+  return true;
 }
 
 }  // namespace
@@ -57,16 +65,14 @@ struct Server::Impl {
         model(the_model),
         metrics(std::move(the_metrics)),
         api(config, engine, model, metrics),
+        bodies(config.max_body_memory),
         work(io.get_executor()),
-        acceptor(asio::make_strand(io)) {}
+        door(io, config, [this](tcp::socket socket, uint64_t address, Connection::Hooks hooks) {
+          return std::make_shared<Connection>(std::move(socket), config, api, bodies, address,
+                                              std::move(hooks));
+        }) {}
 
-  void listen();
-  asio::awaitable<void> accept_all();
-  void take(tcp::socket socket);
-  void forget(Connection* connection);
-  /// Calls `what` on every connection there is.
-  void each(void (Connection::*what)());
-  bool wait_until_empty(std::optional<std::chrono::seconds> time);
+  void run_io();
   bool stop(Nanos timeout);
 
   const ServerConfig config;
@@ -74,127 +80,37 @@ struct Server::Impl {
   const ServedModel model;
   const MetricsText metrics;
   Api api;
+  BodyBudget bodies;
 
   asio::io_context io;
   asio::executor_work_guard<asio::io_context::executor_type> work;
-  tcp::acceptor acceptor;
-  uint16_t port = 0;
-  bool on_loopback = true;
+  Door door;
   std::vector<std::thread> threads;
   bool stopped = false;
   std::atomic<bool> cut_short = false;  // by abort_all
-
-  std::mutex mutex;  // guards what follows
-  std::condition_variable ended;
-  std::map<Connection*, std::weak_ptr<Connection>> connections;
-  std::map<Connection*, std::weak_ptr<Connection>> turned_away;
 };
 
-void Server::Impl::listen() {
-  const auto cannot = [&](const error_code& why) {
-    return Error(fmt::format("cannot listen on {}:{}: {}", config.host, config.port, why.message()));
-  };
-  error_code failed;
-  tcp::resolver resolver(io);
-  const auto found = resolver.resolve(config.host, std::to_string(config.port),
-                                      tcp::resolver::passive | tcp::resolver::numeric_service, failed);
-  if (failed) throw cannot(failed);
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor.open(endpoint.protocol(), failed);
-  if (!failed) acceptor.set_option(tcp::acceptor::reuse_address(true), failed);
-  if (!failed) acceptor.bind(endpoint, failed);
-  if (!failed) acceptor.listen(asio::socket_base::max_listen_connections, failed);
-  if (failed) throw cannot(failed);
-  port = acceptor.local_endpoint().port();
-  on_loopback = acceptor.local_endpoint().address().is_loopback();
-  api.bind(on_loopback);
-}
-
-asio::awaitable<void> Server::Impl::accept_all() {
+void Server::Impl::run_io() {
   for (;;) {
-    error_code failed;
-    // Each connection has its own strand: one thing at a time, whatever the number of threads.
-    tcp::socket socket = co_await acceptor.async_accept(asio::make_strand(io),
-                                                        asio::redirect_error(asio::use_awaitable, failed));
-    if (!acceptor.is_open()) co_return;
-    if (!failed) {
-      take(std::move(socket));
-      continue;
-    }
-    // Out of file descriptors, mostly: wait until some are back.
-    log_warning(fmt::format("accepting a connection: {}", failed.message()));
-    asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(100));
-    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, failed));
-  }
-}
-
-void Server::Impl::take(tcp::socket socket) {
-  error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
-  socket.set_option(asio::socket_base::keep_alive(true), ignored);
-  if (config.send_buffer_bytes > 0) {
-    socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(config.send_buffer_bytes)),
-                      ignored);
-  }
-  const auto connection = std::make_shared<Connection>(std::move(socket), config, api,
-                                                       [this](Connection* ended_one) { forget(ended_one); });
-  bool welcome = false;
-  {
-    const std::lock_guard lock(mutex);
-    welcome = connections.size() < config.max_connections;
-    if (!welcome && turned_away.size() >= kMaxTurnedAway) return;
-    (welcome ? connections : turned_away).emplace(connection.get(), connection);
-  }
-  if (welcome) {
-    connection->start();
-  } else {
-    connection->turn_away();
-  }
-}
-
-void Server::Impl::forget(Connection* connection) {
-  const std::lock_guard lock(mutex);
-  connections.erase(connection);
-  turned_away.erase(connection);
-  ended.notify_all();
-}
-
-void Server::Impl::each(void (Connection::*what)()) {
-  std::vector<std::shared_ptr<Connection>> all;
-  {
-    const std::lock_guard lock(mutex);
-    for (const auto* some : {&connections, &turned_away}) {
-      for (const auto& [unused, connection] : *some) {
-        if (auto alive = connection.lock()) all.push_back(std::move(alive));
-      }
+    try {
+      io.run();
+      return;
+    } catch (const std::exception& error) {
+      // It has ended what it was thrown in; the others go on.
+      log_error(fmt::format("a connection is dropped: {}", error.what()));
     }
   }
-  for (const auto& connection : all) ((*connection).*what)();
-}
-
-bool Server::Impl::wait_until_empty(std::optional<std::chrono::seconds> time) {
-  std::unique_lock lock(mutex);
-  const auto empty = [this] { return connections.empty() && turned_away.empty(); };
-  if (time) return ended.wait_for(lock, *time, empty);
-  ended.wait(lock, empty);
-  return true;
 }
 
 bool Server::Impl::stop(Nanos timeout) {
   if (std::exchange(stopped, true)) return true;
   if (threads.empty()) return engine.drain(timeout);
-  std::promise<void> closed;
-  asio::post(acceptor.get_executor(), [&] {
-    error_code ignored;
-    acceptor.close(ignored);
-    closed.set_value();
-  });
-  closed.get_future().wait();  // nothing is entered from now on
-  each(&Connection::finish_soon);
+  door.close();  // nothing is entered from now on
+  door.finish_all();
   const bool clean = engine.drain(timeout);
-  wait_until_empty(kFlushTime);
-  each(&Connection::cut_soon);
-  wait_until_empty(std::nullopt);
+  door.wait_until_empty(kFlushTime);
+  door.cut_all();
+  door.wait_until_empty();
   work.reset();
   io.stop();
   for (std::thread& thread : threads) thread.join();
@@ -207,44 +123,57 @@ Server::Server(ServerConfig config, Engine& engine, const ServedModel& model, Me
 
 Server::~Server() { stop(0); }
 
+uint64_t Server::files_needed(uint64_t max_connections) { return Door::files_needed(max_connections); }
+
 void Server::start() {
-  impl_->listen();
-  asio::co_spawn(impl_->acceptor.get_executor(), impl_->accept_all(), asio::detached);
+  impl_->door.listen();
+  impl_->api.bind(impl_->door.on_loopback());
+  impl_->door.open();
   for (uint32_t i = 0; i < std::max(1U, impl_->config.http_threads); ++i) {
-    impl_->threads.emplace_back([this] { impl_->io.run(); });
+    impl_->threads.emplace_back([this] { impl_->run_io(); });
   }
 }
 
-uint16_t Server::port() const { return impl_->port; }
-bool Server::on_loopback() const { return impl_->on_loopback; }
+uint16_t Server::port() const { return impl_->door.port(); }
+bool Server::on_loopback() const { return impl_->door.on_loopback(); }
 
 bool Server::stop(Nanos timeout) { return impl_->stop(timeout); }
 
 void Server::abort_all() {
   impl_->cut_short = true;
-  impl_->each(&Connection::cut_soon);
+  impl_->engine.drain(0);
 }
 
 bool Server::run_until_signal(Nanos timeout) {
   asio::io_context io;
   asio::signal_set signals(io, SIGINT, SIGTERM);
-  signals.async_wait([](error_code, int) {});
-  io.run_one();
-  log_info("shutting down: running requests may finish; a second signal ends them");
-  signals.async_wait([this](error_code failed, int) {
-    if (!failed) abort_all();
-  });
+  // Who starts a program with SIGHUP ignored (nohup) wants it to outlive the terminal.
+  if (!is_ignored(SIGHUP)) signals.add(SIGHUP);
+  const bool at_terminal = has_terminal();
+  bool ending = false;
+  std::thread stopper;
   bool clean = false;
-  std::thread stopper([&] {
-    clean = stop(timeout);
-    asio::post(io, [&] { signals.cancel(); });
-  });
+  std::function<void(error_code, int)> on_signal = [&](error_code failed, int number) {
+    if (failed) return;
+    signals.async_wait(on_signal);
+    if (number == SIGHUP && !at_terminal) {
+      log_info("SIGHUP is ignored: there is no terminal that could have hung up; SIGTERM ends the server");
+    } else if (!std::exchange(ending, true)) {
+      log_info("shutting down: running requests may finish; a second signal ends them");
+      stopper = std::thread([&] {
+        clean = stop(timeout);
+        asio::post(io, [&] { signals.cancel(); });
+      });
+    } else if (number != SIGHUP) {  // a shell and the system each send one when a terminal hangs up
+      abort_all();
+    }
+  };
+  signals.async_wait(on_signal);
   io.run();
   stopper.join();
   // All is done: a signal that comes now must not turn a clean end into a killed one.
   signals.clear();
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, SIG_IGN);
   return clean;
 }
 

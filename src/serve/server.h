@@ -38,19 +38,28 @@ struct ServerConfig {
   uint32_t http_threads = 1;  // read, write and frame
   /// Parse, render and tokenize, so that prompts hold up no stream; bodies over 128 KiB have one more.
   uint32_t worker_threads = 2;
-  uint32_t max_connections = 1024;
+  /// Some more are taken, for a short time each: they may ask for /health, /ping and /metrics, and are told
+  /// 503 otherwise. Beyond those, connections wait in the system's queue.
+  uint32_t max_connections = 2048;
+  /// Of one address. 0: as many as there are, until three quarters of all places are taken; then an address
+  /// other than the machine's own gets no more than a quarter of them.
+  uint32_t max_connections_per_client = 0;
   uint32_t max_header_bytes = 16 << 10;
   uint64_t max_body_bytes = 16 << 20;
+  /// Of all requests together, from their first byte until they are parsed; see BodyBudget. At least twice
+  /// max_body_bytes.
+  uint64_t max_body_memory = 256 << 20;
   /// News that waits for a client that reads too slowly; beyond, the client is cut off and its request
   /// aborted.
   uint64_t max_stream_backlog_bytes = 1 << 20;
   /// The kernel's send buffer of each connection; 0: as the system has it.
   uint32_t send_buffer_bytes = 0;
 
-  Nanos idle_timeout = 75 * kSecond;    // between requests of a connection
-  Nanos header_timeout = 15 * kSecond;  // from the first byte of a request to the end of its head
-  Nanos body_timeout = 120 * kSecond;   // from there to the end of the body
-  Nanos write_timeout = 60 * kSecond;   // for what one write hands over
+  Nanos first_byte_timeout = 10 * kSecond;  // of a new connection
+  Nanos idle_timeout = 75 * kSecond;        // between requests of a connection
+  Nanos header_timeout = 15 * kSecond;      // from the first byte of a request to the end of its head
+  Nanos body_timeout = 120 * kSecond;       // from there to the end of the body
+  Nanos write_timeout = 60 * kSecond;       // for what one write hands over
 };
 
 /// The model as the API shows it. What it refers to must outlive the server.
@@ -76,6 +85,9 @@ class Server {
   /// stop(0).
   ~Server();
 
+  /// Files that a process with a server of so many connections may have open at once.
+  static uint64_t files_needed(uint64_t max_connections);
+
   /// Binds, listens, serves from now on. Throws Error ("cannot listen on HOST:PORT: WHY").
   void start();
   // Where it listens, after start().
@@ -86,11 +98,13 @@ class Server {
   /// Accepts nothing more, lets running requests finish for `timeout`, aborts the rest, closes everything.
   /// True if nothing was aborted. Drains the engine: it takes no more requests afterwards. Once.
   bool stop(Nanos timeout);
-  /// Cuts a stop() short that waits in another thread: aborts what still runs.
+  /// Cuts a stop() short that waits in another thread: what still runs ends with an error (a stream with an
+  /// event that says so), and those who do not read it within 2 s are cut off.
   void abort_all();
 
-  /// Waits for SIGINT or SIGTERM, then stop(timeout); a second signal cuts it short. True as stop() says.
-  /// Signal handling is the process's: call it from one place, and start no other handler of the two.
+  /// Waits for SIGINT or SIGTERM, then stop(timeout); a second one cuts it short. SIGHUP is as the first of
+  /// them where the process has a terminal that can hang up, and is ignored elsewhere. True as stop() says.
+  /// Signal handling is the process's: call it from one place, and start no other handler of the three.
   bool run_until_signal(Nanos timeout);
 
  private:

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace quire::cli {
+
+/// Raises the number of files that the process may have open to what the system allows it (ulimit -Hn), and
+/// returns that number.
+uint64_t raise_open_files();
+
+}  // namespace quire::cli

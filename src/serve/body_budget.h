@@ -1,0 +1,91 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace quire {
+
+/// One bound on the memory of all request bodies that a server holds, whoever sends them.
+///
+/// No client (a tenant, or an address without keys) holds more than half of it while it has several bodies.
+/// Where room is missing, a body that arrives slowly makes way: of the client that holds the most, the body
+/// that has held the most bytes for the longest. A body counts as slow when it is older than a second and has
+/// come at less than 1 MiB/s or not at all for a second. Where none is slow, whoever asks is refused.
+///
+/// Thread-safe; a Claim belongs to one thread at a time.
+class BodyBudget {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A body this small counts as part of its connection.
+  static constexpr uint64_t kUncounted = 16 << 10;
+  static constexpr uint64_t kSlowBytesPerSecond = 1 << 20;
+  static constexpr std::chrono::seconds kGrace{1};
+
+  explicit BodyBudget(uint64_t max_bytes, std::function<Clock::time_point()> now = &Clock::now);
+
+  uint64_t max_bytes() const { return max_bytes_; }
+  /// Held now, without what is small.
+  uint64_t used() const;
+
+  /// What one body holds. Gives it back when it goes.
+  class Claim {
+   public:
+    /// `make_way` is called from any thread, with the budget locked, when the body must make way: it must not
+    /// block nor call the budget, and has the claim released soon.
+    Claim(BodyBudget& budget, std::function<void()> make_way)
+        : budget_(budget), make_way_(std::move(make_way)) {}
+    ~Claim() { release(); }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+
+    /// Before a body's first byte. It must hold nothing.
+    void begin(uint64_t client);
+    /// Holds `bytes` in all from now on, if there is room. May be called with less than before.
+    bool grow_to(uint64_t bytes);
+    /// Some of the body has come.
+    void progress();
+    /// The body is whole: nobody waits for its client any more, and it makes way for no other.
+    void settle();
+    void release();
+
+   private:
+    friend class BodyBudget;
+    BodyBudget& budget_;
+    const std::function<void()> make_way_;
+    // Guarded by the budget's mutex.
+    uint64_t client_ = 0;
+    uint64_t bytes_ = 0;  // counted
+    bool listed_ = false;
+    bool receiving_ = false;
+    Clock::time_point begun_;
+    Clock::time_point progress_;
+    std::list<Claim*>::iterator place_;
+  };
+
+ private:
+  // With the mutex held.
+  bool grow(Claim& claim, uint64_t bytes);
+  void set_bytes(Claim& claim, uint64_t bytes);
+  bool fits(const Claim& claim, uint64_t bytes, bool& own_share) const;
+  Claim* find_slow(const Claim& asking, uint64_t bytes, bool own_share);
+
+  const uint64_t max_bytes_;
+  const std::function<Clock::time_point()> now_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  uint64_t used_ = 0;
+  std::list<Claim*> claims_;  // that hold something
+  struct Client {
+    uint64_t bytes = 0;
+    uint32_t bodies = 0;
+  };
+  std::map<uint64_t, Client> clients_;
+};
+
+}  // namespace quire

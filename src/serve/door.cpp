@@ -1,0 +1,343 @@
+#include "serve/door.h"
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "serve/openai_response.h"
+
+namespace quire {
+namespace {
+
+using asio::ip::tcp;
+using boost::system::error_code;
+
+/// A connection of no use may stay so long, though others want its place.
+constexpr std::chrono::seconds kGrace{1};
+/// The longest that a place which has become free, or useless, goes unseen.
+constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kPauseAfterFailure{100};
+constexpr std::chrono::seconds kBetweenComplaints{5};
+/// Of the process, beside connections: the model's files, logs, the reactor.
+constexpr uint64_t kOtherFiles = 64;
+
+}  // namespace
+
+uint64_t Door::files_needed(uint64_t max_connections) {
+  return max_connections + kCrowdedPlaces + kLeavingPlaces + kOtherFiles;
+}
+
+Door::Door(asio::io_context& io, const ServerConfig& config, Factory factory)
+    : config_(config),
+      factory_(std::move(factory)),
+      io_(io),
+      acceptor_(asio::make_strand(io)),
+      news_(acceptor_.get_executor()) {}
+
+void Door::listen() {
+  const auto cannot = [&](const error_code& why) {
+    return Error(fmt::format("cannot listen on {}:{}: {}", config_.host, config_.port, why.message()));
+  };
+  error_code failed;
+  tcp::resolver resolver(io_);
+  const auto found = resolver.resolve(config_.host, std::to_string(config_.port),
+                                      tcp::resolver::passive | tcp::resolver::numeric_service, failed);
+  if (failed) throw cannot(failed);
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor_.open(endpoint.protocol(), failed);
+  if (!failed) acceptor_.set_option(tcp::acceptor::reuse_address(true), failed);
+  if (!failed) acceptor_.bind(endpoint, failed);
+  if (!failed) acceptor_.listen(asio::socket_base::max_listen_connections, failed);
+  if (failed) throw cannot(failed);
+  endpoint_ = acceptor_.local_endpoint();
+}
+
+void Door::open() { asio::co_spawn(acceptor_.get_executor(), accept_all(), asio::detached); }
+
+void Door::close() {
+  std::promise<void> closed;
+  asio::post(acceptor_.get_executor(), [&] {
+    error_code ignored;
+    acceptor_.close(ignored);
+    news_.cancel();
+    closed.set_value();
+  });
+  closed.get_future().wait();
+}
+
+// ---- Accepting ----
+
+/// Ends with the acceptor alone, whatever is thrown.
+asio::awaitable<void> Door::accept_all() {
+  while (acceptor_.is_open()) {
+    std::string trouble;
+    try {
+      co_await wait_for_place();
+      if (!acceptor_.is_open()) break;
+      error_code failed;
+      // Each connection has its own strand: one thing at a time, whatever the number of threads.
+      tcp::socket socket = co_await acceptor_.async_accept(asio::make_strand(io_),
+                                                           asio::redirect_error(asio::use_awaitable, failed));
+      if (!acceptor_.is_open()) break;
+      if (!failed) {
+        take(std::move(socket));
+        continue;
+      }
+      trouble = failed.message();
+    } catch (const std::exception& error) {
+      trouble = error.what();
+    }
+    // Out of file descriptors or memory: wait until some is back.
+    try {
+      make_way();
+      complain(trouble);
+      co_await pause(kPauseAfterFailure);
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+}
+
+void Door::make_way() {
+  std::weak_ptr<Connection> useless;
+  {
+    const std::lock_guard lock(mutex_);
+    useless = find_useless(Place::kFull);
+  }
+  if (const auto found = useless.lock()) found->make_way_soon();
+}
+
+void Door::complain(const std::string& what) {
+  ++complaints_;
+  const Clock::time_point now = Clock::now();
+  if (now - complained_ < kBetweenComplaints) return;
+  complained_ = now;
+  const uint64_t times = std::exchange(complaints_, 0);
+  log_warning(fmt::format("accepting a connection: {}{}", what,
+                          times > 1 ? fmt::format(" ({} times since this was said last)", times) : ""));
+}
+
+asio::awaitable<void> Door::pause(std::chrono::milliseconds time) {
+  error_code ignored;
+  news_.expires_after(time);
+  co_await news_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+/// Returns when the next connection has a place.
+asio::awaitable<void> Door::wait_for_place() {
+  bool newcomer = false;
+  while (acceptor_.is_open()) {
+    std::weak_ptr<Connection> useless;
+    {
+      const std::lock_guard lock(mutex_);
+      if (count(Place::kFull) < config_.max_connections) co_return;
+      if (newcomer) {
+        useless = find_useless(Place::kFull);
+        const bool none = useless.expired();
+        if (none && count(Place::kCrowded) < kCrowdedPlaces) co_return;
+        if (none) useless = find_useless(Place::kCrowded);
+      }
+    }
+    if (!newcomer) {
+      // Nobody is sent away before there is somebody to come.
+      error_code failed;
+      co_await acceptor_.async_wait(tcp::acceptor::wait_read,
+                                    asio::redirect_error(asio::use_awaitable, failed));
+      newcomer = true;
+      continue;
+    }
+    if (const auto found = useless.lock()) found->make_way_soon();
+    waiting_ = true;
+    co_await pause(kLook);
+    waiting_ = false;
+  }
+}
+
+/// A place has become free. Any thread.
+void Door::changed() {
+  ended_.notify_all();
+  if (!waiting_.exchange(false)) return;
+  try {
+    asio::post(acceptor_.get_executor(), [this] { news_.cancel(); });
+  } catch (const std::exception&) {
+    // Without memory it is seen by the next look.
+  }
+}
+
+Door::Peer Door::peer_of(const tcp::socket& socket) {
+  error_code failed;
+  const tcp::endpoint endpoint = socket.remote_endpoint(failed);
+  Peer peer;
+  if (failed) return peer;
+  asio::ip::address address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  peer.is_local = address.is_loopback();
+  if (address.is_v4()) {
+    peer.address = address.to_v4().to_uint();
+  } else {
+    // What one customer of a provider has.
+    const auto bytes = address.to_v6().to_bytes();
+    for (size_t i = 0; i < 8; ++i) peer.address = peer.address << 8 | bytes[i];
+  }
+  return peer;
+}
+
+bool Door::has_share(const Peer& peer) const {
+  const auto found = by_address_.find(peer.address);
+  const uint64_t its = found == by_address_.end() ? 0 : found->second;
+  if (config_.max_connections_per_client > 0) return its < config_.max_connections_per_client;
+  const uint64_t all = config_.max_connections;
+  const uint64_t taken = counts_[static_cast<size_t>(Place::kFull)];
+  return peer.is_local || taken < all - all / 4 || its < std::max<uint64_t>(1, all / 4);
+}
+
+void Door::take(tcp::socket socket) {
+  const Peer peer = peer_of(socket);
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  if (config_.send_buffer_bytes > 0) {
+    socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(config_.send_buffer_bytes)),
+                      ignored);
+  }
+  Place place = Place::kFull;
+  {
+    const std::lock_guard lock(mutex_);
+    if (count(Place::kFull) >= config_.max_connections || !has_share(peer)) place = Place::kCrowded;
+    if (place == Place::kCrowded && count(Place::kCrowded) >= kCrowdedPlaces) place = Place::kLeaving;
+  }
+  if (place == Place::kLeaving) {
+    turn_away(std::move(socket));
+    return;
+  }
+  const auto connection = factory_(std::move(socket), peer.address,
+                                   {.on_leave = [this](Connection* one) { left(one); },
+                                    .on_end = [this](Connection* one) { forget(one); }});
+  {
+    const std::lock_guard lock(mutex_);
+    add(connection, place, peer.address);
+  }
+  // If this throws, the connection goes with its last owner here, and forgets itself.
+  connection->start(place == Place::kCrowded);
+}
+
+/// For one that has more than its share, while the places beyond are taken: others must not wait behind it.
+void Door::turn_away(tcp::socket socket) {
+  HttpResponse response{.status = 503,
+                        .body = error_body("too many connections", "server_error", "", "overloaded")};
+  response.headers.emplace_back("Retry-After", "1");
+  const std::string head = response_head(response, Framing::kLength, false);
+  const std::array<asio::const_buffer, 2> both = {asio::buffer(head), asio::buffer(response.body)};
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(both, ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+// ---- The connections ----
+
+void Door::add(const std::shared_ptr<Connection>& connection, Place place, uint64_t address) {
+  if (place == Place::kFull) ++by_address_[address];
+  try {
+    connections_.emplace(connection.get(), Entry{connection, place, address});
+  } catch (...) {
+    if (place == Place::kFull && --by_address_[address] == 0) by_address_.erase(address);
+    throw;
+  }
+  ++count(place);
+}
+
+void Door::remove_from_place(const Entry& entry) {
+  --count(entry.place);
+  if (entry.place != Place::kFull) return;
+  const auto its = by_address_.find(entry.address);
+  if (--its->second == 0) by_address_.erase(its);
+}
+
+/// The one of a place that has been of no use for the longest, if there is any.
+std::weak_ptr<Connection> Door::find_useless(Place place) const {
+  using Stage = Connection::Stage;
+  const Clock::time_point latest = Clock::now() - kGrace;
+  std::weak_ptr<Connection> found;
+  std::pair<Stage, Clock::time_point> first(Stage::kBusy, latest);
+  for (const auto& [connection, entry] : connections_) {
+    if (entry.place != place) continue;
+    const std::pair its(connection->stage(), connection->stage_since());
+    if (its.first >= Stage::kBusy || its.second > latest || its >= first) continue;
+    first = its;
+    found = entry.connection;
+  }
+  return found;
+}
+
+void Door::left(Connection* connection) {
+  std::weak_ptr<Connection> oldest;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto its = connections_.find(connection);
+    if (its == connections_.end()) return;
+    remove_from_place(its->second);
+    its->second.place = Place::kLeaving;
+    if (++count(Place::kLeaving) > kLeavingPlaces) {
+      Clock::time_point since = Clock::time_point::max();
+      for (const auto& [other, entry] : connections_) {
+        if (entry.place != Place::kLeaving || other->stage_since() >= since) continue;
+        since = other->stage_since();
+        oldest = entry.connection;
+      }
+    }
+  }
+  if (const auto found = oldest.lock()) found->cut_soon();
+  changed();
+}
+
+void Door::forget(Connection* connection) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto its = connections_.find(connection);
+    if (its == connections_.end()) return;
+    remove_from_place(its->second);
+    connections_.erase(its);
+  }
+  changed();
+}
+
+void Door::each(void (Connection::*what)()) {
+  std::vector<std::shared_ptr<Connection>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [unused, entry] : connections_) {
+      if (auto alive = entry.connection.lock()) all.push_back(std::move(alive));
+    }
+  }
+  for (const auto& connection : all) ((*connection).*what)();
+}
+
+void Door::finish_all() { each(&Connection::finish_soon); }
+
+void Door::cut_all() { each(&Connection::cut_soon); }
+
+bool Door::wait_until_empty(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, time, [this] { return connections_.empty(); });
+}
+
+void Door::wait_until_empty() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return connections_.empty(); });
+}
+
+}  // namespace quire

@@ -1,0 +1,92 @@
+#include "serve/workers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace quire {
+
+struct Workers::Task {
+  Task(const asio::any_io_executor& executor, std::function<void()> the_work)
+      : work(std::move(the_work)), signal(executor, asio::steady_timer::time_point::max()) {}
+
+  std::function<void()> work;
+  std::exception_ptr thrown;
+  // On the executor alone.
+  asio::steady_timer signal;  // never expires: cancelling it wakes run()
+  bool over = false;
+  bool done = false;
+
+  void finish(bool was_done) {
+    over = true;
+    done = was_done;
+    signal.cancel();
+  }
+};
+
+asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> work) {
+  if (exchange.client_gone()) co_return false;
+  const auto task = std::make_shared<Task>(co_await asio::this_coro::executor, std::move(work));
+  const uint64_t client = exchange.request().client;
+  FairQueue<std::shared_ptr<Task>>::Ticket ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ticket = queue_.push(client, std::max<uint64_t>(1, exchange.request().body.size()), task);
+  }
+  exchange.on_client_gone([this, task, client, ticket] {
+    std::optional<std::shared_ptr<Task>> removed;
+    {
+      const std::lock_guard lock(mutex_);
+      removed = queue_.remove(client, ticket);
+    }
+    if (removed) task->finish(false);
+  });
+  try {
+    asio::post(pool_, [this] { take_one(); });
+  } catch (...) {
+    // It must not stay there without a thread that comes for it.
+    const std::lock_guard lock(mutex_);
+    if (queue_.remove(client, ticket)) throw;
+  }
+  boost::system::error_code ignored;
+  while (!task->over) co_await task->signal.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  exchange.on_client_gone({});
+  if (task->thrown) std::rethrow_exception(task->thrown);
+  co_return task->done;
+}
+
+/// On a worker's thread. Is called as often as there were jobs; some may have left.
+void Workers::take_one() {
+  std::optional<std::shared_ptr<Task>> next;
+  {
+    const std::lock_guard lock(mutex_);
+    next = queue_.pop();
+  }
+  if (!next) return;
+  const std::shared_ptr<Task> task = std::move(*next);
+  try {
+    task->work();
+  } catch (...) {
+    task->thrown = std::current_exception();
+  }
+  // Without this the request would wait for ever, so it is tried until there is memory for it.
+  for (;;) {
+    try {
+      asio::post(task->signal.get_executor(), [task] { task->finish(true); });
+      return;
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+}  // namespace quire
