@@ -156,22 +156,21 @@ void add_serve(CLI::App& app, Command& run) {
       "default: no others if --host is on loopback, else any",
       "NAME")
       ->delimiter(',');
-  options->max_connections = add("--max-connections", options->server.max_connections,
-                                 "Connections at once, as far as the limit of open files allows. When all "
-                                 "are taken, one that has sent "
-                                 "nothing for a second, or is idle between two requests, ends for a new one; "
-                                 "else that one waits, or is "
-                                 "told 503. /health and /metrics are answered beyond the limit",
-                                 "N")
+  const char* connections_help =
+      "Connections at once, as far as the limit of open files allows. When all are taken, one that has sent "
+      "nothing for a second, or that is idle between two requests, ends for a new one; without such a one "
+      "the "
+      "new one is told 503 or waits. /health and /metrics are answered beyond the limit";
+  const char* share_help =
+      "Connections of one address at once. 0: any number, but once three quarters of all are taken, an "
+      "address "
+      "other than this machine's own gets no more than a quarter of them (behind a proxy on another machine "
+      "give "
+      "as many as --max-connections)";
+  options->max_connections = add("--max-connections", options->server.max_connections, connections_help, "N")
                                  ->check(CLI::Range(1, 1'000'000))
                                  ->capture_default_str();
-  add("--max-connections-per-client", options->server.max_connections_per_client,
-      "Connections of one address at once. 0: as many as there are; but when three quarters of all are "
-      "taken, "
-      "an address other than this machine's own gets no more than a quarter of them. A reverse proxy on "
-      "another "
-      "machine may need as many as --max-connections",
-      "N")
+  add("--max-connections-per-client", options->server.max_connections_per_client, share_help, "N")
       ->capture_default_str();
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
       "S")

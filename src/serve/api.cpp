@@ -185,7 +185,8 @@ template <class Work>
 asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Exchange& exchange, Work work) {
   std::optional<std::invoke_result_t<Work>> result;
   Workers& workers = exchange.request().body.size() > kLongBodyBytes ? long_worker_ : workers_;
-  const bool done = co_await workers.run(exchange, [&result, &work] { result.emplace(work()); });
+  std::function<void()> task = [&result, &work] { result.emplace(work()); };
+  const bool done = co_await workers.run(exchange, std::move(task));
   if (!done) throw boost::system::system_error(asio::error::operation_aborted);
   exchange.drop_body();
   co_return std::move(*result);

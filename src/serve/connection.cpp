@@ -291,7 +291,8 @@ asio::awaitable<bool> Connection::read_request() {
   }
   const auto& head = parser.get();
   request_ = read_head(head);
-  if (const auto peer = socket_.remote_endpoint(failed); !failed) {
+  error_code unknown;
+  if (const auto peer = socket_.remote_endpoint(unknown); !unknown) {
     request_.address = peer.address().to_string();
   }
   http10_ = head.version() < 11;
@@ -364,7 +365,6 @@ asio::awaitable<void> Connection::answer_request() {
   } catch (const boost::system::system_error&) {
     // The client is gone; lose_client() has said so.
   } catch (const std::bad_alloc&) {
-    failure = "no memory";
     no_memory = true;
   } catch (const std::exception& error) {
     failure = error.what();
@@ -373,7 +373,7 @@ asio::awaitable<void> Connection::answer_request() {
   answering_ = false;
   gone_hook_ = nullptr;
   if (!failure.empty()) log_error(fmt::format("{} {}: {}", request_.method, request_.path, failure));
-  if (!failure.empty() && answer_ != Answer::kNone) {
+  if ((no_memory || !failure.empty()) && answer_ != Answer::kNone) {
     cut();  // so that nobody takes half an answer for a whole one
   } else if (no_memory) {
     drop_body();

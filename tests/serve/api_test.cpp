@@ -410,8 +410,8 @@ TEST(Api, WhatCannotBeTokenizedIsRefused) {
   EXPECT_EQ(refused_for("/tokenize", R"({"prompt": "a!"})"), "prompt");
   EXPECT_EQ(refused_for("/tokenize", chat), "messages");
   EXPECT_EQ(refused_for("/detokenize", R"({"tokens": [255]})"), "tokens");
-  EXPECT_EQ(service.complete(R"({"prompt": "a?"})").status, 500);
-  EXPECT_EQ(service.post("/tokenize", R"({"prompt": "a?"})").status, 500);
+  EXPECT_EQ(service.complete(R"({"prompt": "a?"})").status, 503);
+  EXPECT_EQ(service.post("/tokenize", R"({"prompt": "a?"})").status, 503);
   EXPECT_EQ(service.complete(R"({"prompt": "a", "temperature": 0, "max_tokens": 1})").status, 200);
   EXPECT_TRUE(service.wait_until_quiet());
 }

@@ -1,0 +1,253 @@
+// What one client may make the server hold: framing, bodies, connections.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/serve/service.h"
+
+namespace quire {
+namespace {
+
+using test::Answer;
+using test::HttpClient;
+using test::post_text;
+using test::Service;
+using testing::AnyOf;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr Nanos kMillisecond = 1'000'000;
+constexpr size_t kMegabyte = 1'000'000;
+
+// ---- Framing ----
+
+std::string chunked(const std::string& rest) {
+  return "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+         "Transfer-Encoding: chunked\r\n\r\n" +
+         rest;
+}
+
+struct Framing1M {
+  const char* name;
+  std::string body;
+};
+
+std::vector<Framing1M> framings() {
+  const std::string most(kMegabyte, '0');
+  std::string trailers;
+  for (int i = 0; trailers.size() < kMegabyte; ++i) trailers += fmt::format("t{}: {}\r\n", i, i);
+  std::string extended;
+  while (extended.size() < 4 * kMegabyte) extended += "1;e=" + std::string(1000, 'e') + "\r\n \r\n";
+  return {{"chunk size", most + "2\r\n{}\r\n0\r\n\r\n"},
+          {"chunk size without an end", most},
+          {"extension", "2;e=" + most + "\r\n{}\r\n0\r\n\r\n"},
+          {"extension of the last chunk", "2\r\n{}\r\n0;e=" + most + "\r\n\r\n"},
+          {"one long trailer", "2\r\n{}\r\n0\r\nt: " + most + "\r\n\r\n"},
+          {"a trailer without an end", "2\r\n{}\r\n0\r\nt: " + most},
+          {"many trailers", "2\r\n{}\r\n0\r\n" + trailers + "\r\n"},
+          {"many extensions", extended + "2\r\n{}\r\n0\r\n\r\n"}};
+}
+
+TEST(Framing, OfAMegabyteIsRefusedInEveryForm) {
+  Service service;
+  for (const auto& [name, body] : framings()) {
+    SCOPED_TRACE(name);
+    HttpClient client(service.port());
+    client.send(chunked(body));
+    EXPECT_THAT(client.read_answer().status, AnyOf(400U, 431U));
+    EXPECT_TRUE(client.closed_by_server());
+  }
+  EXPECT_EQ(service.get("/health").status, 200);
+}
+
+TEST(Framing, OfOrdinarySizesIsTaken) {
+  Service service;
+  HttpClient client(service.port());
+  const std::string prompt = R"({"prompt": ")" + std::string(60, 'a') + "\"}";
+  std::string small;
+  for (const char byte : prompt) small += fmt::format("1\r\n{}\r\n", byte);
+  for (const std::string& body :
+       {small + "0\r\n\r\n",
+        fmt::format("{:x};name=\"value\"\r\n{}\r\n0;last\r\nTrailer: 1\r\nOther: 2\r\n\r\n", prompt.size(),
+                    prompt)}) {
+    client.send(chunked(body));
+    EXPECT_EQ(client.read_answer().parsed().at("count"), 60);
+  }
+}
+
+TEST(Framing, ALargeBodyInSmallChunksIsTaken) {
+  Service service({.server = {.max_body_bytes = 1 << 20}});
+  std::string body = R"({"prompt": ")";
+  body.append(500'000, 'a');
+  body += "\"}";
+  std::string chunks;
+  for (size_t at = 0; at < body.size(); at += 7) {
+    const std::string piece = body.substr(at, 7);
+    chunks += fmt::format("{:x}\r\n{}\r\n", piece.size(), piece);
+  }
+  HttpClient client(service.port());
+  client.send(chunked(chunks + "0\r\n\r\n"));
+  EXPECT_EQ(client.read_answer().parsed().at("count"), 500'000);
+}
+
+// ---- Bodies ----
+
+std::string announced(size_t bytes) {
+  return fmt::format(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+      bytes);
+}
+
+TEST(Bodies, OfAllClientsHaveOneBudget) {
+  Service service({.server = {.max_body_bytes = 1 << 20, .max_body_memory = 4 << 20}});
+  std::vector<std::unique_ptr<HttpClient>> holders;
+  const std::string most((1 << 20) - 1, ' ');
+  int refused = 0;
+  for (int i = 0; i < 8; ++i) {
+    holders.push_back(std::make_unique<HttpClient>(service.port()));
+    holders.back()->send(announced(1 << 20) + most);
+    // What is refused is refused while it comes; the others wait for their last byte.
+    const std::string said = holders.back()->read_rest(i < 2 ? 200ms : 1000ms);
+    if (said.empty()) continue;
+    ++refused;
+    EXPECT_THAT(said, HasSubstr("HTTP/1.1 503 "));
+    EXPECT_THAT(said, HasSubstr("Retry-After: 1"));
+  }
+  EXPECT_GE(refused, 1) << "half of the budget is two bodies, and one client may hold no more";
+  EXPECT_EQ(service.post("/tokenize", R"({"prompt": "abc"})").status, 200) << "a small one has room";
+  // The holders stand still, so that they make way for one that comes.
+  std::string large = R"({"prompt": ")";
+  large.append(900'000, 'a');
+  large += "\"}";
+  Answer answer;
+  for (int i = 0; i < 100 && answer.status != 200; ++i) {
+    answer = service.post("/tokenize", large);
+    if (answer.status != 200) std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_EQ(answer.status, 200);
+}
+
+TEST(Bodies, HeldForLongAreGivenBackBeforeTheAnswer) {
+  Service service({.server = {.max_body_bytes = 1 << 20, .max_body_memory = 2 << 20},
+                   .max_model_len = 2000,
+                   .num_blocks = 1024,
+                   .step_delay = 2 * kMillisecond});
+  // Requests that run, with bodies of a megabyte, hold nothing of the budget.
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  const std::string body =
+      R"({"prompt": "a", "max_tokens": 1900, "stream": true})" + std::string(1'000'000, ' ');
+  for (int i = 0; i < 6; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(service.port()));
+    clients.back()->send(post_text("/v1/completions", body));
+    EXPECT_THAT(clients.back()->read_until("data: "), HasSubstr("200 OK"));
+  }
+}
+
+// ---- Connections ----
+
+TEST(Connections, BeyondTheMaximumAreAnsweredForThoseWhoWatch) {
+  Service service({.server = {.max_connections = 2}, .step_delay = 2 * kMillisecond});
+  std::vector<std::unique_ptr<HttpClient>> busy;
+  for (int i = 0; i < 2; ++i) {
+    busy.push_back(std::make_unique<HttpClient>(service.port()));
+    busy.back()->send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 500, "stream": true})"));
+    EXPECT_THAT(busy.back()->read_until("data: "), HasSubstr("200 OK"));
+  }
+  for (const char* path : {"/health", "/ping", "/metrics"}) {
+    HttpClient client(service.port());
+    const Answer answer = client.get(path);
+    EXPECT_EQ(answer.status, 200) << path;
+    EXPECT_EQ(answer.headers.at("connection"), "close");
+  }
+  const Answer refused = service.post("/v1/completions", R"({"prompt": "a"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  busy.clear();
+  ASSERT_TRUE(service.wait_until_quiet());
+  Answer answer;
+  for (int i = 0; i < 1000 && answer.status != 200; ++i) answer = service.complete(R"({"prompt": "a"})");
+  EXPECT_EQ(answer.status, 200) << "a place that is free again is given away";
+}
+
+TEST(Connections, TheOneThatHasSentNothingMakesWayAndThenTheIdleOne) {
+  Service service({.server = {.max_connections = 3}});
+  HttpClient idle(service.port());
+  ASSERT_EQ(idle.get("/version").status, 200);
+  HttpClient silent(service.port());
+  HttpClient working(service.port());
+  working.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n");
+  // No earlier than after a second, until which the new one is told 503.
+  const auto come_in = [&service](HttpClient& client) {
+    unsigned status = 0;
+    for (int i = 0; i < 200 && status != 200; ++i) {
+      if (i > 0) std::this_thread::sleep_for(50ms);
+      HttpClient again(service.port());
+      const Answer answer = i == 0 ? client.get("/version") : again.get("/version");
+      status = answer.status;
+    }
+    return status;
+  };
+  HttpClient first(service.port());
+  EXPECT_EQ(come_in(first), 200U);
+  EXPECT_EQ(silent.read_answer().status, 503);
+  EXPECT_TRUE(silent.closed_by_server());
+  working.send(R"({"prompt":"ab"})");
+  EXPECT_EQ(working.read_answer().status, 200);
+  EXPECT_EQ(working.get("/version").status, 200);
+}
+
+TEST(Connections, ThousandIdleOnesDoNotHideTheServersHealth) {
+  Service service({.server = {.max_connections = 100}});
+  std::vector<std::unique_ptr<HttpClient>> idle;
+  for (int i = 0; i < 400; ++i) idle.push_back(std::make_unique<HttpClient>(service.port()));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(service.get("/health").status, 200);
+    idle.push_back(std::make_unique<HttpClient>(service.port()));
+  }
+}
+
+TEST(Connections, OfOneClientHaveAShare) {
+  Service service({.server = {.max_connections = 8, .max_connections_per_client = 3}});
+  std::vector<std::unique_ptr<HttpClient>> own;
+  for (int i = 0; i < 3; ++i) {
+    own.push_back(std::make_unique<HttpClient>(service.port()));
+    EXPECT_EQ(own.back()->get("/version").status, 200);
+  }
+  EXPECT_EQ(service.get("/version").status, 503);
+  EXPECT_EQ(service.get("/health").status, 200);
+  own.clear();
+  unsigned status = 0;
+  for (int i = 0; i < 1000 && status != 200; ++i) status = service.get("/version").status;
+  EXPECT_EQ(status, 200U);
+}
+
+TEST(Connections, FarBeyondTheMaximumAllGetAnAnswer) {
+  Service service(
+      {.server = {.max_connections = 20}, .max_num_seqs = 4, .max_waiting = 8, .step_delay = kMillisecond});
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 500; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(service.port()));
+    clients.back()->send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 5, "stream": true})"));
+  }
+  int good = 0;
+  for (const auto& client : clients) {
+    const Answer answer = client->read_answer();
+    EXPECT_THAT(answer.status, AnyOf(200U, 429U, 503U));
+    EXPECT_TRUE(answer.complete);
+    if (answer.status == 200) {
+      ++good;
+    } else {
+      EXPECT_TRUE(answer.headers.contains("retry-after"));
+    }
+  }
+  EXPECT_GT(good, 0);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,147 @@
+// Whose turn it is at the workers.
+#include "serve/workers.h"
+
+#include <future>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_future.hpp>
+#include <gtest/gtest.h>
+
+#include "serve/fair_queue.h"
+
+namespace quire {
+namespace {
+
+std::string order(FairQueue<char>& queue) {
+  std::string out;
+  while (const auto job = queue.pop()) out += *job;
+  return out;
+}
+
+TEST(FairQueue, AShortJobGoesBeforeTheLongOnesThatWait) {
+  FairQueue<char> queue;
+  for (int i = 0; i < 4; ++i) queue.push(1, 100, 'L');
+  queue.push(2, 1, 'o');  // of another client
+  queue.push(1, 2, 's');  // of the same
+  EXPECT_EQ(order(queue), "osLLLL");
+}
+
+TEST(FairQueue, ClientsTakeTurns) {
+  FairQueue<char> queue;
+  for (int i = 0; i < 4; ++i) queue.push(1, 10, 'a');
+  for (int i = 0; i < 4; ++i) queue.push(2, 10, 'b');
+  queue.push(3, 20, 'c');
+  const std::string all = order(queue);
+  for (size_t i = 0; i + 2 < all.size(); ++i)
+    EXPECT_FALSE(all[i] == all[i + 1] && all[i] == all[i + 2]) << all;
+  EXPECT_LT(all.find('c'), 5U) << all;
+}
+
+TEST(FairQueue, ALongJobWaitsForNoMoreThanItIsWorth) {
+  FairQueue<char> queue;
+  queue.push(1, 100, 'L');
+  int before = 0;
+  for (;; ++before) {
+    ASSERT_LT(before, 1000) << "short jobs keep coming";
+    queue.push(1, 10, 's');
+    if (queue.pop() == 'L') break;
+  }
+  EXPECT_LE(before, 11);
+}
+
+TEST(FairQueue, ASavedTurnIsLost) {
+  FairQueue<char> queue;
+  for (int i = 0; i < 100; ++i) {
+    queue.push(1, 10, 'a');
+    queue.pop();
+  }
+  // The second has done nothing so far and gets no hundred turns in a row for it.
+  for (int i = 0; i < 4; ++i) {
+    queue.push(1, 10, 'a');
+    queue.push(2, 10, 'b');
+  }
+  EXPECT_LT(order(queue).find('a'), 3U);
+}
+
+TEST(FairQueue, WhatLeavesIsNotDone) {
+  FairQueue<char> queue;
+  const auto ticket = queue.push(1, 1, 'a');
+  queue.push(1, 1, 'b');
+  EXPECT_EQ(queue.remove(1, ticket), 'a');
+  EXPECT_EQ(queue.remove(1, ticket), std::nullopt);
+  EXPECT_EQ(queue.remove(7, ticket), std::nullopt);
+  EXPECT_EQ(queue.size(), 1U);
+  EXPECT_EQ(order(queue), "b");
+}
+
+/// A request whose client may leave.
+class FakeExchange final : public Exchange {
+ public:
+  explicit FakeExchange(uint64_t client) { request_.client = client; }
+  const HttpRequest& request() const override { return request_; }
+  void drop_body() override {}
+  asio::awaitable<void> respond(HttpResponse) override { co_return; }
+  asio::awaitable<void> start_stream(std::string_view) override { co_return; }
+  asio::awaitable<void> write_stream(std::string_view) override { co_return; }
+  bool client_gone() const override { return gone_; }
+  void on_client_gone(std::function<void()> hook) override { hook_ = std::move(hook); }
+  void cut() override {
+    gone_ = true;
+    if (hook_) hook_();
+  }
+
+ private:
+  HttpRequest request_;
+  bool gone_ = false;
+  std::function<void()> hook_;
+};
+
+TEST(Workers, DoNotWorkOffWhoseClientIsGone) {
+  asio::io_context io;
+  Workers workers(1);
+  std::promise<void> let_go;
+  FakeExchange first(1);
+  FakeExchange leaves(2);
+  FakeExchange gone(3);
+  gone.cut();
+  bool worked = false;
+  const auto spawn = [&](FakeExchange& exchange, std::function<void()> work) {
+    return asio::co_spawn(io, workers.run(exchange, std::move(work)), asio::use_future);
+  };
+  std::promise<void> begun;
+  auto first_done = spawn(first, [&] {
+    begun.set_value();
+    let_go.get_future().wait();
+  });
+  auto left = spawn(leaves, [&] { worked = true; });
+  auto was_gone = spawn(gone, [&] { worked = true; });
+  io.poll();
+  begun.get_future().wait();
+  leaves.cut();
+  io.poll();
+  EXPECT_FALSE(left.get());
+  EXPECT_FALSE(was_gone.get());
+  let_go.set_value();
+  io.restart();
+  io.run();
+  EXPECT_TRUE(first_done.get());
+  workers.join();
+  EXPECT_FALSE(worked);
+}
+
+TEST(Workers, PassOnWhatIsThrown) {
+  asio::io_context io;
+  Workers workers(1);
+  FakeExchange exchange(1);
+  auto done = asio::co_spawn(io, workers.run(exchange, [] { throw std::bad_alloc(); }), asio::use_future);
+  io.run();
+  EXPECT_THROW(done.get(), std::bad_alloc);
+  workers.join();
+}
+
+}  // namespace
+}  // namespace quire
