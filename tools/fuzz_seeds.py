@@ -262,6 +262,12 @@ def http():
             yield f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     yield b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"pro\r\n0\r\n\r\n"
     yield b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
+    # Framing beyond what a connection's buffer takes; and a body of many chunks within it.
+    chunked = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for begin, piece in (b"", b"0"), (b"2;e=", b"e"), (b"2\r\n{}\r\n0\r\nt: ", b"t"), (b"2\r\n{}\r\n0\r\n", b"a: b\r\n"):
+        yield chunked + begin + piece * (200_000 // len(piece))
+        yield chunked + begin + piece * (10_000 // len(piece)) + b"\r\n\r\n"
+    yield chunked + b'c\r\n{"prompt": "\r\n' + b"1;e\r\na\r\n" * 8000 + b'2\r\n"}\r\n0\r\nt: 1\r\n\r\n'
     yield b"OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\nAccess-Control-Request-Headers: a, b\r\n\r\n"
     yield b"GET /health HTTP/1.0\r\n\r\nGET /version HTTP/1.1\r\nHost: x\r\n\r\n"
 

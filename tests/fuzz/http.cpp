@@ -1,3 +1,4 @@
+#include <chrono>
 #include <openssl/crypto.h>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,8 @@ void http_request(std::string_view input) {
   {
     test::HttpClient client(service().port());
     client.send(input);
+    // What a client asks that has gone is not worked off.
+    client.read_rest(std::chrono::milliseconds(1));
     client.shutdown_send();
     client.read_rest();
   }
