@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace {
 
 struct LatencyOptions {
   ModelOptions model;
+  std::string kv_cache_dtype = "auto";
   std::vector<uint32_t> batches = {1, 8, 16, 32, 64};
   uint32_t prompt = 512;
   uint32_t context = 64;
@@ -44,12 +46,13 @@ double seconds_of(Work&& work) {
 /// Sequences of equal length, each with blocks of its own, that advance together.
 class Batch {
  public:
-  Batch(LoadedModel& model, uint32_t num_seqs, uint32_t max_len)
+  /// `kv_dtype`: of the K/V; nullopt: the compute type.
+  Batch(LoadedModel& model, uint32_t num_seqs, uint32_t max_len, std::optional<DType> kv_dtype)
       : model_(model),
         blocks_per_seq_((max_len + kBlockSize - 1) / kBlockSize *
                         static_cast<uint32_t>(model.decoder->shape().kv_windows.size())),
-        cache_(model.decoder->config(), model.decoder->compute_dtype(), num_seqs * blocks_per_seq_,
-               kBlockSize),
+        cache_(model.decoder->config(), kv_dtype.value_or(model.decoder->compute_dtype()),
+               num_seqs * blocks_per_seq_, kBlockSize),
         num_seqs_(num_seqs) {
     const uint32_t groups = cache_.num_groups();
     for (uint32_t i = 0; i < num_seqs; ++i) {
@@ -96,6 +99,7 @@ class Batch {
 };
 
 int latency(const LatencyOptions& options) {
+  const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
   LoadedModel model(options.model);
   const uint32_t most = model.decoder->config().max_positions;
   if (options.prompt > most || options.context + options.steps > most) {
@@ -109,7 +113,7 @@ int latency(const LatencyOptions& options) {
   std::vector<Row> rows;
   Progress progress("bench", options.repeats * (1 + options.batches.size()));
   if (options.prompt > 0) {
-    Batch batch(model, 1, options.prompt);
+    Batch batch(model, 1, options.prompt, kv_dtype);
     std::vector<double> times;
     batch.forward(0, options.prompt, 1);
     for (uint32_t i = 0; i < options.repeats; ++i) {
@@ -119,7 +123,7 @@ int latency(const LatencyOptions& options) {
     rows.push_back({fmt::format("prefill {}", options.prompt), options.prompt, median(times)});
   }
   for (const uint32_t size : options.batches) {
-    Batch batch(model, size, options.context + options.steps);
+    Batch batch(model, size, options.context + options.steps, kv_dtype);
     batch.fill(options.context);
     std::vector<double> times;
     for (uint32_t i = 0; i < options.repeats; ++i) {
@@ -155,6 +159,7 @@ void add_bench(CLI::App& app, Command& run) {
   CLI::App* command = bench->add_subcommand(
       "latency", "Time of single steps: one prompt, and decoding of several sequences at once");
   add_model_options(*command, options->model);
+  add_kv_dtype_option(*command, options->kv_cache_dtype);
   command->add_option("--prompt", options->prompt, "Tokens of the prompt; 0: none")
       ->capture_default_str()
       ->type_name("N");

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/idle_flags.h"
 #include "cli/machine.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
@@ -392,7 +393,12 @@ void add_bench_ops(CLI::App& bench, Command& run) {
   command->add_option("--json", options->json_file, "Write the figures here too, with every repeat")
       ->type_name("FILE");
   command->add_flag("--list", options->list, "Name the ops and measure none");
-  command->callback([options, &run] { run = [options] { return bench_ops(*options); }; });
+  command->callback([options, command, &run] {
+    for (const char* flag : {"--repeats", "--threads", "--json"}) {
+      if (options->list) refuse_if_given(*command, flag, "with --list, which measures nothing");
+    }
+    run = [options] { return bench_ops(*options); };
+  });
 }
 
 }  // namespace quire::cli

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/idle_flags.h"
 #include "cli/load_generator.h"
 #include "cli/load_page.h"
 #include "cli/load_report.h"
@@ -228,12 +229,11 @@ int bench_serve(const Options& options) {
 
 /// What has no meaning together. Throws Error naming the flag.
 void settle(Options& options, const CLI::App& command) {
-  const auto given = [&](const char* flag) { return command.get_option(flag)->count() > 0; };
+  check_workload_options(options.workload);
   options.target.is_chat = options.endpoint == "chat";
   if (options.target.is_chat) {
     for (const char* flag : {"--words", "--vocab-size"}) {
-      if (given(flag))
-        throw Error(fmt::format("{}: changes nothing with --endpoint chat, whose prompts are words", flag));
+      refuse_if_given(command, flag, "with --endpoint chat, whose prompts are words");
     }
   }
   std::vector<uint32_t>& clients = options.concurrency;
@@ -244,7 +244,7 @@ void settle(Options& options, const CLI::App& command) {
   if (clients.back() == 0) return;
   if (clients.front() == 0) throw Error("--concurrency: 0 is no number of clients, so no row of a table");
   for (const char* flag : {"--rate", "--burst", "--trace-speed"}) {
-    if (given(flag)) {
+    if (is_given(command, flag)) {
       throw Error(fmt::format(
           "--concurrency: cannot be combined with {}: clients that take turns wait for no time", flag));
     }

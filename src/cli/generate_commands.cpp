@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/generate.h"
+#include "cli/idle_flags.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
@@ -192,8 +193,11 @@ void add_run(CLI::App& app, Command& run) {
       ->type_name("TEXT")
       ->excludes(prompt);
   CLI::Option* at_once = command->get_option("--max-num-seqs")->default_str("as many as -n or --best-of");
-  command->callback([options, at_once, &run] {
+  command->callback([options, command, at_once, &run] {
     if (at_once->count() == 0) options->engine.max_num_seqs = options->sequences();
+    refuse_idle_engine_flags(*command, options->engine,
+                             {.choices = options->sequences(), .one_request = true});
+    refuse_idle_sampling(*command, options->sampling, options->beam_search);
     run = [options] { return run_once(*options); };
   });
 }
@@ -209,7 +213,10 @@ void add_chat(CLI::App& app, Command& run) {
   command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
   add_sampling_options(*command, options->sampling);
   add_single_engine_options(*command, options->engine);
-  command->callback([options, &run] { run = [options] { return chat(*options); }; });
+  command->callback([options, command, &run] {
+    refuse_idle_sampling(*command, options->sampling, false);
+    run = [options] { return chat(*options); };
+  });
 }
 
 }  // namespace quire::cli

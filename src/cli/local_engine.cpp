@@ -218,6 +218,13 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->type_name("[DIR]");
 }
 
+CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name) {
+  return command
+      .add_option("--kv-cache-dtype", name, "Type of K/V: auto (the compute type), f32, f16, bf16, int8")
+      ->capture_default_str()
+      ->type_name("TYPE");
+}
+
 void add_single_engine_options(CLI::App& command, EngineOptions& options) {
   add_model_options(command, options.model);
   const char* group = kMemoryGroup;
@@ -239,9 +246,7 @@ void add_single_engine_options(CLI::App& command, EngineOptions& options) {
   add("--kv-cache-memory,--kv-cache-memory-bytes", options.kv_cache_memory,
       "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
       ->excludes(blocks);
-  add("--kv-cache-dtype", options.kv_cache_dtype,
-      "Type of K/V: auto (the compute type), f32, f16, bf16, int8", "TYPE")
-      ->capture_default_str();
+  add_kv_dtype_option(command, options.kv_cache_dtype)->group(group);
   command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal beginnings between requests (on by default)")
@@ -270,13 +275,12 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
 }
 
 void add_device_options(CLI::App& command, EngineOptions& options) {
-  CLI::Option* device =
-      command
-          .add_option("--device", options.device,
-                      "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
-          ->type_name("DEVICE")
-          ->capture_default_str()
-          ->check(CLI::IsMember({"cpu", "sim"}));
+  command
+      .add_option("--device", options.device,
+                  "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
+      ->type_name("DEVICE")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "sim"}));
   add_cost_options(command, options.cost);
   const std::string group = command.get_option("--cost-step-us")->get_group();
   command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
@@ -284,10 +288,6 @@ void add_device_options(CLI::App& command, EngineOptions& options) {
       ->type_name("X")
       ->capture_default_str()
       ->check(number_range(0.01, 10000.0));
-  for (CLI::Option* of_device :
-       command.get_options([&](const CLI::Option* each) { return each->get_group() == group; })) {
-    of_device->needs(device);
-  }
 }
 
 std::optional<DType> pick_kv_dtype(const std::string& name) {
@@ -319,7 +319,6 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
     : tokenizer(load_tokenizer(checked_model(options.model.model))),
       defaults(load_sampling_defaults(options.model.model)),
       metrics(served_name) {
-  check_policy_options(options.policies, options.enable_prefix_caching);
   // Before the weights are read, which may take minutes.
   check_output_file(options.step_trace);
   check_output_file(options.decision_log);

@@ -20,7 +20,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace quire::cli {
 
@@ -36,7 +37,9 @@ struct ModelOptions {
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-/// --kv-cache-dtype; nullopt: the compute type.
+/// Adds --kv-cache-dtype.
+CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name);
+/// Its value; nullopt: the compute type.
 std::optional<DType> pick_kv_dtype(const std::string& name);
 
 /// The model's, as far as the options leave it.

@@ -286,6 +286,13 @@ void convert_to_gguf(const ConvertOptions& options) {
 
 int convert(const ConvertOptions& options) {
   const bool from_directory = std::filesystem::is_directory(options.in);
+  const bool from_checkpoint = !from_directory && !is_gguf_file(options.in);
+  if (!from_checkpoint && !options.tokenizer.empty()) {
+    throw Error("--tokenizer: changes nothing for a model that has its own; it is for llama2.c checkpoints");
+  }
+  if (from_checkpoint && options.outtype != "auto") {
+    throw Error("--outtype: changes nothing for a llama2.c checkpoint, which becomes f32");
+  }
   if (from_directory && !options.out.ends_with(".gguf")) {
     throw Error(fmt::format("{}: a directory becomes a file whose name ends in .gguf", options.out));
   }

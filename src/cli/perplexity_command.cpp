@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,14 @@ namespace quire::cli {
 namespace {
 
 constexpr uint32_t kBlockSize = 16;
-constexpr uint32_t kChunk = 64;  // tokens whose logits are in memory at once
+constexpr uint32_t kContext = 512;  // by default, as far as the model goes
+constexpr uint32_t kChunk = 64;     // tokens whose logits are in memory at once
 
 struct PerplexityOptions {
   ModelOptions model;
+  std::string kv_cache_dtype = "auto";
   std::string text_file;
-  uint32_t context = 512;
+  std::optional<uint32_t> context;
   uint64_t max_tokens = 0;
 };
 
@@ -42,11 +45,13 @@ double surprise(std::span<const float> logits, TokenId token) {
 /// Runs one window after the other through the model and adds up.
 class Scorer {
  public:
-  Scorer(LoadedModel& model, uint32_t context)
+  /// `kv_dtype`: of the K/V; nullopt: the compute type.
+  Scorer(LoadedModel& model, uint32_t context, std::optional<DType> kv_dtype)
       : model_(model),
         groups_(static_cast<uint32_t>(group_layers(model.decoder->config()).windows.size())),
         blocks_((context + kBlockSize - 1) / kBlockSize),
-        cache_(model.decoder->config(), model.decoder->compute_dtype(), groups_ * blocks_, kBlockSize),
+        cache_(model.decoder->config(), kv_dtype.value_or(model.decoder->compute_dtype()), groups_ * blocks_,
+               kBlockSize),
         tables_(consecutive_tables(groups_, blocks_, 0)) {}
 
   /// Every token but the first is foreseen from those before it.
@@ -86,16 +91,21 @@ class Scorer {
 
 int perplexity(const PerplexityOptions& options) {
   const ModelConfig config = config_of(options.model);
+  const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
   const auto tokenizer = load_tokenizer(options.model.model);
   const std::vector<TokenId> bos = tokenizer->encode("", true);
   std::vector<TokenId> ids = tokenizer->encode(read_file(options.text_file), false);
   if (options.max_tokens > 0 && ids.size() > options.max_tokens) ids.resize(options.max_tokens);
-  const uint32_t context = std::min(options.context, config.max_positions);
+  const uint32_t context = options.context.value_or(std::min(kContext, config.max_positions));
+  if (context > config.max_positions) {
+    throw Error(fmt::format("--context: {} is more than the {} positions of the model", context,
+                            config.max_positions));
+  }
   if (context < bos.size() + 2) throw Error(fmt::format("--context: {} is too short", context));
   if (ids.size() + bos.size() < 2) throw file_error(options.text_file, "too short to be foreseen");
 
   LoadedModel model(options.model, config, context);
-  Scorer scorer(model, context);
+  Scorer scorer(model, context, kv_dtype);
   const size_t step = context - bos.size();
   Progress progress("perplexity", ids.size());
   for (size_t at = 0; at < ids.size(); at += step) {
@@ -117,11 +127,14 @@ void add_perplexity(CLI::App& app, Command& run) {
   auto options = std::make_shared<PerplexityOptions>();
   CLI::App* command = app.add_subcommand("perplexity", "How well a model foresees a text");
   add_model_options(*command, options->model);
+  add_kv_dtype_option(*command, options->kv_cache_dtype);
   command->add_option("text", options->text_file, "The text, a file")->required()->type_name("FILE");
   command
-      ->add_option("--context", options->context,
-                   "Tokens of a window; every window begins anew, with BOS where the model has it so")
-      ->capture_default_str()
+      ->add_option(
+          "--context", options->context,
+          fmt::format("Tokens of a window; every window begins anew, with BOS where the model has it so "
+                      "(default {}, or the model's if that is less)",
+                      kContext))
       ->check(CLI::Range(2, INT32_MAX))
       ->type_name("N");
   command->add_option("--max-tokens", options->max_tokens, "Only the first N tokens; 0: all")

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/idle_flags.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
@@ -179,7 +180,10 @@ void add_serve(CLI::App& app, Command& run) {
   command->add_flag("-v,--verbose", options->verbose, "Log every request")->group(group);
   add_engine_options(*command, options->engine);
   add_device_options(*command, options->engine);
-  command->callback([options, &run] { run = [options] { return serve(*options); }; });
+  command->callback([options, command, &run] {
+    refuse_idle_engine_flags(*command, options->engine, {});
+    run = [options] { return serve(*options); };
+  });
 }
 
 }  // namespace quire::cli

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/idle_flags.h"
 #include "cli/output_file.h"
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
@@ -66,7 +67,6 @@ SchedulerConfig scheduler_config(const Options& options) {
   config.max_waiting = options.max_waiting.value_or(UINT32_MAX);
   config.enable_prefix_caching = options.enable_prefix_caching;
   config.kv_windows = {options.sliding_window};
-  check_policy_options(options.policies, options.enable_prefix_caching);
   apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
   config.costs = options.cost.model().hints(config.max_num_seqs);
   return config;
@@ -193,6 +193,14 @@ void write_json(const std::string& path, const Simulation& simulation, const Sim
   write_output_file(path, json::serialize(root) + "\n");
 }
 
+/// What the demo's prompts have in common.
+std::string beginnings(const WorkloadOptions& workload) {
+  const uint32_t length = workload.shared_prefix.value_or(0);
+  if (length == 0) return "no two requests begin alike";
+  return fmt::format("every request begins with one of {} prompts of {} tokens",
+                     workload.shared_prefixes.value_or(1), length);
+}
+
 int simulate(Options& options) {
   if (options.demo) use_demo_workload(options.workload);
   const SimulationConfig config{scheduler_config(options), options.cost.model()};
@@ -208,9 +216,9 @@ int simulate(Options& options) {
   if (options.demo) {
     fmt::print(
         "{} requests at a pool of {} blocks of {} tokens, {} sequences and {} tokens a step at most;\n"
-        "every request begins with one of two prompts of 64 tokens. Time is virtual.\n\n",
+        "{}. Time is virtual.\n\n",
         workload.requests.size(), config.scheduler.num_blocks, config.scheduler.block_size,
-        config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens);
+        config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens, beginnings(options.workload));
   }
   if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
   bool printed = true;
@@ -240,6 +248,26 @@ int simulate(Options& options) {
   }
   if (std::fflush(stdout) != 0) throw Error("standard output cannot be written");
   return 0;
+}
+
+/// Throws Error naming a flag that has no meaning with the rest.
+void settle(const Options& options, const CLI::App& command) {
+  if (options.demo) refuse_if_given(command, "--trace", "with --demo, which has a workload of its own");
+  const uint32_t at_once = options.max_num_seqs.value_or(0);  // 0: the default, which is several
+  WorkloadOptions workload = options.workload;
+  if (options.demo) use_demo_workload(workload);
+  check_workload_options(workload);
+  refuse_idle_policies(command, options.policies,
+                       {.prefix_caching = options.enable_prefix_caching,
+                        .max_num_seqs = at_once,
+                        .tenants = workload.tenants,
+                        .priorities = workload.priorities,
+                        .choices = workload.choices});
+  refuse_idle_workload_flags(command, workload, options.policies);
+  refuse_idle_costs(command, options.policies.preemption != PreemptionKind::kRecompute, at_once);
+  if (options.sliding_window > 0 && options.max_model_len.value_or(UINT32_MAX) <= options.sliding_window) {
+    refuse_if_given(command, "--sliding-window", "where it is no less than --max-model-len");
+  }
 }
 
 void add_scheduler_options(CLI::App& command, Options& options) {
@@ -297,7 +325,10 @@ void add_simulate(CLI::App& app, Command& run) {
   add_scheduler_options(*command, *options);
   add_policy_options(*command, options->policies);
   add_cost_options(*command, options->cost);
-  command->callback([options, &run] { run = [options] { return simulate(*options); }; });
+  command->callback([options, command, &run] {
+    settle(*options, *command);
+    run = [options] { return simulate(*options); };
+  });
 }
 
 }  // namespace quire::cli

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ namespace {
 
 struct TextOptions {
   std::string path;
-  std::string text;
+  std::optional<std::string> text;
   std::string lines;
   std::string messages;
   std::string context;
@@ -49,7 +50,7 @@ int tokenize(const TextOptions& options) {
     fmt::print("[{}]\n", fmt::join(tokenizer->encode(text, !options.no_special), ", "));
   };
   if (options.lines.empty()) {
-    print_ids(options.text.empty() ? standard_input() : options.text);
+    print_ids(options.text ? *options.text : standard_input());
     return 0;
   }
   const json::value lines = read_json_file(options.lines);
@@ -86,7 +87,7 @@ int detokenize(const TextOptions& options) {
     }
     return 0;
   }
-  const std::string given = options.text.empty() ? standard_input() : options.text;
+  const std::string given = options.text ? *options.text : standard_input();
   const std::filesystem::path where = "IDS";
   const std::vector<TokenId> ids = token_ids(parse_json(given, where), where, *tokenizer);
   fmt::print("{}\n", tokenizer->decode(ids, options.no_special));
@@ -103,7 +104,9 @@ int render(const TextOptions& options) {
   const json::value messages = read_json_file(options.messages);
   context["messages"] = array_of(messages, options.messages);
   const bool add_prompt = !options.no_generation_prompt && !options.continue_final_message;
-  context.emplace("add_generation_prompt", add_prompt);
+  // The context's own counts, but for a flag that says otherwise.
+  if (!context.contains("add_generation_prompt") || !add_prompt)
+    context["add_generation_prompt"] = add_prompt;
   const auto prompt = options.continue_final_message ? templates.render_open(std::move(context))
                                                      : templates.render(std::move(context));
   if (!prompt) throw Error(fmt::format("{}: {}", options.path, prompt.error().message));
@@ -164,8 +167,10 @@ void add_render(CLI::App& app, Command& run) {
       ->type_name("NAME");
   command->add_flag("--no-generation-prompt", options->no_generation_prompt,
                     "Do not begin the assistant's answer");
-  command->add_flag("--continue-final-message", options->continue_final_message,
-                    "End with the content of the last message, for the model to go on with");
+  command
+      ->add_flag("--continue-final-message", options->continue_final_message,
+                 "End with the content of the last message, for the model to go on with")
+      ->excludes("--no-generation-prompt");
   command->callback([options, &run] { run = [options] { return render(*options); }; });
 }
 

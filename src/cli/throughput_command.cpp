@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/idle_flags.h"
 #include "cli/local_engine.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
@@ -191,7 +192,15 @@ void add_throughput(CLI::App& bench, Command& run) {
   add_service_options(*command, options->workload);
   add_engine_options(*command, options->engine);
   add_device_options(*command, options->engine);
-  command->callback([options, &run] { run = [options] { return throughput(*options); }; });
+  command->callback([options, command, &run] {
+    const WorkloadOptions& workload = options->workload;
+    refuse_idle_engine_flags(
+        *command, options->engine,
+        {.tenants = workload.tenants, .priorities = workload.priorities, .choices = workload.choices});
+    check_workload_options(workload);
+    refuse_idle_workload_flags(*command, workload, options->engine.policies);
+    run = [options] { return throughput(*options); };
+  });
 }
 
 }  // namespace quire::cli

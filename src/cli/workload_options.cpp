@@ -13,17 +13,14 @@ namespace {
 
 constexpr const char* kGroup = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
 
-Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
-  if (!options.trace.empty()) {
-    TraceOptions trace;
-    trace.seed = options.seed;
-    trace.vocab_size = vocab_size;
-    trace.max_requests = options.requests.value_or(UINT32_MAX);
-    const uint64_t speed = parse_thousandths(options.trace_speed, "--trace-speed");
-    if (speed == 0 || speed > UINT32_MAX) throw Error("--trace-speed: must be from 0.001 to 4000000");
-    trace.speed_thousandths = static_cast<uint32_t>(speed);
-    return read_trace(options.trace, trace);
-  }
+uint32_t trace_speed(const WorkloadOptions& options) {
+  const uint64_t speed = parse_thousandths(options.trace_speed, "--trace-speed");
+  if (speed == 0 || speed > UINT32_MAX) throw Error("--trace-speed: must be from 0.001 to 4000000");
+  return static_cast<uint32_t>(speed);
+}
+
+/// What is to be drawn.
+WorkloadConfig drawn_config(const WorkloadOptions& options, uint32_t vocab_size) {
   WorkloadConfig config;
   config.seed = options.seed;
   config.vocab_size = vocab_size;
@@ -41,10 +38,23 @@ Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
     throw Error("--shared-prefixes: there are none without --shared-prefix-len");
   }
   config.num_prefixes = options.shared_prefixes.value_or(1);
-  const uint64_t zipf = parse_thousandths(options.zipf, "--zipf");
+  if (options.zipf && config.num_prefixes == 1) {
+    throw Error("--zipf: there is nothing to choose without --shared-prefixes");
+  }
+  const uint64_t zipf = parse_thousandths(options.zipf.value_or("1"), "--zipf");
   if (zipf > 100'000) throw Error("--zipf: must be from 0 to 100");
   config.zipf_thousandths = static_cast<uint32_t>(zipf);
-  return quire::make_workload(config);
+  return config;
+}
+
+Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
+  if (options.trace.empty()) return quire::make_workload(drawn_config(options, vocab_size));
+  TraceOptions trace;
+  trace.seed = options.seed;
+  trace.vocab_size = vocab_size;
+  trace.max_requests = options.requests.value_or(UINT32_MAX);
+  trace.speed_thousandths = trace_speed(options);
+  return read_trace(options.trace, trace);
 }
 
 }  // namespace
@@ -79,8 +89,8 @@ void add_workload_options(CLI::App& command, WorkloadOptions& options) {
   drawn("--shared-prefixes,--num-prefixes", options.shared_prefixes,
         "How many such prefixes there are (default 1)", "N")
       ->check(CLI::Range(1, 10'000'000));
-  drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA", "ALPHA")
-      ->capture_default_str();
+  drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA (default 1)",
+        "ALPHA");
   add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")->capture_default_str();
 }
 
@@ -119,6 +129,13 @@ void use_demo_workload(WorkloadOptions& options) {
   set(options.output, "lognormal:60:0.7:300");
   set(options.shared_prefix, 64);
   set(options.shared_prefixes, 2);
+}
+
+void check_workload_options(const WorkloadOptions& options) {
+  constexpr uint32_t kAnyVocabulary = 2;
+  if (options.trace.empty()) drawn_config(options, kAnyVocabulary);
+  trace_speed(options);
+  Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
 }
 
 Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size) {

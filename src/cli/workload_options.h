@@ -24,7 +24,7 @@ struct WorkloadOptions {
   std::optional<std::string> output;
   std::optional<uint32_t> shared_prefix;
   std::optional<uint32_t> shared_prefixes;
-  std::string zipf = "1";
+  std::optional<std::string> zipf;
   uint64_t seed = 0;
 
   uint32_t tenants = 1;
@@ -46,6 +46,9 @@ void add_service_options(CLI::App& command, WorkloadOptions& options);
 
 /// Gives what is empty the values of simulate's demo.
 void use_demo_workload(WorkloadOptions& options);
+
+/// Throws Error naming a flag whose value is none, or that does nothing without another; opens no trace.
+void check_workload_options(const WorkloadOptions& options);
 
 /// Throws Error naming the flag or the trace's line.
 Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size = 32000);

@@ -91,6 +91,19 @@ def test_number_formats_that_are_none():
     assert run.returncode == 2 and "none of auto, f32, f16, bf16, int8" in run.stderr.decode()
 
 
+def test_kv_cache_dtype_costs_something_that_shows():
+    plain, small = perplexity(), perplexity("--kv-cache-dtype", "int8")
+    assert plain["tokens"] == small["tokens"] and plain["perplexity"] != small["perplexity"]
+    assert abs(small["perplexity"] / plain["perplexity"] - 1) < 0.05
+    assert perplexity("--kv-cache-dtype", "auto") == plain
+    rows = quire("bench", "latency", DEMO, "--prompt", 16, "--batch", "1,2", "--context", 16, "--steps", 1, "--repeats", 1,
+                 "--kv-cache-dtype", "int8").stdout.decode().splitlines()
+    assert len(rows) == 4
+    for command in (["perplexity", DEMO, ROOT / "LICENSE"], ["bench", "latency", DEMO]):
+        wrong = quire(*command, "--kv-cache-dtype", "fp8", check=False)
+        assert wrong.returncode == 2 and "--kv-cache-dtype: 'fp8' is none of auto, f32, f16, bf16, int8" in wrong.stderr.decode()
+
+
 def test_stories260k_continues_as_the_reference(stories260k):
     expected = needs("stories260k/expected_greedy_200.txt").read_bytes()
     run = quire("run", stories260k, "-p", "", "--max-tokens", 200, "--temperature", 0, "--ignore-eos")

@@ -38,7 +38,8 @@ def test_policies_change_the_demo_and_its_decisions_can_be_explained(tmp_path):
     usual = quire("simulate", "--demo", "--every", 0).stdout.decode()
     digests = {re.search(r"^digest (.*)$", usual, re.M)[1]}
     flags = [("--scheduling-policy", "srpt", "--known-lengths"), ("--batching", "static"), ("--watermark", 20),
-             ("--victim-policy", "least-progress"), ("--eviction-policy", "arc"), ("--admit-eagerly",), ("--admit-while-preempting",),
+             ("--victim-policy", "least-progress"), ("--eviction-policy", "arc"), ("--admit-eagerly",),
+             ("--admit-while-preempting", "--victim-policy", "least-progress"),
              ("--preemption-mode", "swap"), ("--scheduling-policy", "fair", "--tenants", 3),
              ("--scheduling-policy", "priority", "--priorities", 4),
              ("--scheduling-policy", "slo", "--ttft-deadline-ms", "uniform:50:1000")]

@@ -1,0 +1,145 @@
+#include "cli/idle_flags.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/generate.h"
+#include "cli/local_engine.h"
+#include "cli/policy_options.h"
+#include "cli/workload_options.h"
+
+namespace quire::cli {
+namespace {
+
+bool swaps(const PolicyOptions& options) { return options.preemption != PreemptionKind::kRecompute; }
+
+/// With one sequence at a time there is nobody to make room for or to wait for.
+void refuse_idle_in_turn(const CLI::App& command, const PolicyOptions& options, std::string_view why) {
+  const PolicyOptions usual;
+  const auto refuse = [&](const char* flag, bool differs) {
+    if (differs) refuse_if_given(command, flag, why);
+  };
+  refuse("--batching", options.batching != usual.batching);
+  refuse("--victim-policy", options.victim != usual.victim);
+  refuse("--preemption-mode", options.preemption != usual.preemption);
+  refuse("--watermark", options.watermark != usual.watermark);
+  refuse("--admit-eagerly", options.admit_eagerly);
+  refuse("--admit-while-preempting", options.admit_while_preempting);
+}
+
+/// Whether a sequence that was preempted may be behind one that waits, or need less than it gave back. Else
+/// it is the next to come in and finds no room, and nobody comes in before it.
+bool may_admit_while_preempting(const PolicyOptions& options, const PolicyField& field) {
+  return options.victim != VictimKind::kLastAdmitted || options.scheduling == SchedulingKind::kSrpt ||
+         options.scheduling == SchedulingKind::kSlo || options.scheduling == SchedulingKind::kPriority ||
+         options.scheduling == SchedulingKind::kFair || field.choices.value_or(1) > 1;
+}
+
+}  // namespace
+
+bool is_given(const CLI::App& command, std::string_view flag) {
+  const CLI::Option* option = command.get_option_no_throw(std::string(flag));
+  return option != nullptr && option->count() > 0;
+}
+
+void refuse_if_given(const CLI::App& command, std::string_view flag, std::string_view why) {
+  if (is_given(command, flag)) throw Error(fmt::format("{}: changes nothing {}", flag, why));
+}
+
+void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options, const PolicyField& field) {
+  check_policy_options(options, field.prefix_caching);
+  if (field.one_request && field.choices.value_or(1) == 1) {
+    const char* why = "for one answer; -n asks for several";
+    if (options.scheduling != PolicyOptions().scheduling)
+      refuse_if_given(command, "--scheduling-policy", why);
+    refuse_idle_in_turn(command, options, why);
+  } else if (field.max_num_seqs == 1) {
+    refuse_idle_in_turn(command, options, "with --max-num-seqs 1: sequences run one after the other");
+  }
+  const auto refuse = [&](bool is_idle, const char* flag, const char* why) {
+    if (is_idle) refuse_if_given(command, flag, why);
+  };
+  const bool by_priority = options.scheduling == SchedulingKind::kPriority;
+  const bool is_fair = options.scheduling == SchedulingKind::kFair;
+  if (field.one_request) {
+    const bool alike = by_priority || is_fair || options.scheduling == SchedulingKind::kSlo;
+    refuse(alike, "--scheduling-policy",
+           "here: answers to one prompt have one tenant, priority and deadline");
+    refuse(options.victim == VictimKind::kLowestPriority, "--victim-policy",
+           "here: answers to one prompt have one priority");
+  }
+  refuse(is_fair && field.tenants == 1U, "--scheduling-policy", "as fair with one tenant; --tenants N");
+  refuse(by_priority && field.priorities == 1U, "--scheduling-policy", "with one priority; --priorities N");
+  refuse(options.victim == VictimKind::kLowestPriority && field.priorities == 1U, "--victim-policy",
+         "with one priority; --priorities N");
+  refuse(!may_admit_while_preempting(options, field), "--admit-while-preempting",
+         "where the preempted sequence is the next to come in; with --victim-policy least-progress or "
+         "priority, or --scheduling-policy srpt, slo, priority or fair");
+}
+
+void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
+                                const PolicyOptions& policies) {
+  const bool fair = policies.scheduling == SchedulingKind::kFair;
+  const bool by_priority =
+      policies.scheduling == SchedulingKind::kPriority || policies.victim == VictimKind::kLowestPriority;
+  if (!fair && options.tenants > 1) {
+    refuse_if_given(command, "--tenants", "without --scheduling-policy fair, which alone tells them apart");
+  }
+  if (!by_priority && options.priorities > 1) {
+    refuse_if_given(command, "--priorities",
+                    "without --scheduling-policy priority or --victim-policy priority");
+  }
+  if (policies.scheduling != SchedulingKind::kSrpt) {
+    refuse_if_given(command, "--known-lengths",
+                    "without --scheduling-policy srpt, which alone asks for them");
+  }
+}
+
+void refuse_idle_costs(const CLI::App& command, bool swaps, uint32_t max_num_seqs) {
+  if (!swaps) refuse_if_given(command, "--cost-swap-block-us", "without --preemption-mode swap or auto");
+  if (max_num_seqs == 1) {
+    refuse_if_given(command, "--cost-decode-more-us", "with one sequence at a time (--max-num-seqs 1)");
+  }
+}
+
+void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& options, bool beam_search) {
+  if (beam_search) {
+    for (const char* flag :
+         {"--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed"}) {
+      refuse_if_given(command, flag, "with --beam-search, which draws nothing");
+    }
+  }
+  if (options.temperature == 0.0F) {
+    for (const char* flag : {"--top-k", "--top-p", "--min-p", "--seed"}) {
+      refuse_if_given(command, flag, "with --temperature 0, which always takes the likeliest token");
+    }
+  }
+}
+
+void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& options, PolicyField field) {
+  const bool may_swap = swaps(options.policies);
+  field.prefix_caching = options.enable_prefix_caching;
+  field.max_num_seqs = options.max_num_seqs;
+  refuse_idle_policies(command, options.policies, field);
+  if (options.device == "sim") {
+    for (const char* flag : {"--threads", "--isa", "--quantization", "--pack-cache"}) {
+      refuse_if_given(command, flag, "with --device sim, which computes nothing");
+    }
+    if (options.kv_cache_memory.empty() && !may_swap) {
+      const char* why =
+          "with --device sim: K/V takes no memory there, unless --kv-cache-memory or --swap-space bounds it";
+      for (const char* flag : {"--dtype", "--kv-cache-dtype"}) refuse_if_given(command, flag, why);
+    }
+    refuse_idle_costs(command, may_swap, options.max_num_seqs);
+    return;
+  }
+  for (const char* flag : {"--sim-speed", "--cost-step-us", "--cost-prefill-tokens-per-ms",
+                           "--cost-decode-us", "--cost-decode-more-us", "--cost-swap-block-us"}) {
+    refuse_if_given(command, flag, "without --device sim");
+  }
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace CLI {
+class App;
+}
+
+// A flag that changes nothing is refused: by itself, or with the other flags that were given. Whoever writes
+// it believes that it does something. A limit that is not reached, and a default that is said, are not of
+// these.
+namespace quire::cli {
+
+struct EngineOptions;
+struct PolicyOptions;
+struct SamplingOptions;
+struct WorkloadOptions;
+
+/// Whether a flag of the command was given; false if it has none of that name.
+bool is_given(const CLI::App& command, std::string_view flag);
+
+/// If `flag` was given: throws Error "FLAG: changes nothing WHY".
+void refuse_if_given(const CLI::App& command, std::string_view flag, std::string_view why);
+
+/// What there is for policies to tell apart, as far as a command knows it before it runs; nullopt: the
+/// requests say.
+struct PolicyField {
+  bool prefix_caching = true;
+  uint32_t max_num_seqs = 64;
+  std::optional<uint32_t> tenants;
+  std::optional<uint32_t> priorities;
+  std::optional<uint32_t> choices;
+  bool one_request = false;
+};
+
+/// All below throw Error naming a flag of the command that changes nothing.
+void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options, const PolicyField& field);
+void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
+                                const PolicyOptions& policies);
+/// `swaps`: whether blocks may go to the host.
+void refuse_idle_costs(const CLI::App& command, bool swaps, uint32_t max_num_seqs);
+void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& options, bool beam_search);
+/// Of an engine: its device's flags and its policies.
+void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& options, PolicyField field);
+
+}  // namespace quire::cli
