@@ -158,16 +158,15 @@ void add_serve(CLI::App& app, Command& run) {
       "NAME")
       ->delimiter(',');
   const char* connections_help =
-      "Connections at once, as far as the limit of open files allows. When all are taken, one that has sent "
-      "nothing for a second, or that is idle between two requests, ends for a new one; without such a one "
-      "the "
-      "new one is told 503 or waits. /health and /metrics are answered beyond the limit";
+      "Connections at once, as far as the limit of open files allows. When all are taken, one that has not "
+      "sent a request, or is idle between two, ends for a new one; otherwise the new one is told 503 or "
+      "waits. "
+      "/health and /metrics are answered beyond the limit";
   const char* share_help =
-      "Connections of one address at once. 0: any number, but once three quarters of all are taken, an "
+      "Connections of one address at once. 0: any number; but when three quarters of all are taken, no "
       "address "
-      "other than this machine's own gets no more than a quarter of them (behind a proxy on another machine "
-      "give "
-      "as many as --max-connections)";
+      "beside this machine's own gets more than a quarter (behind a proxy on another machine, give as many "
+      "as --max-connections)";
   options->max_connections = add("--max-connections", options->server.max_connections, connections_help, "N")
                                  ->check(CLI::Range(1, 1'000'000))
                                  ->capture_default_str();

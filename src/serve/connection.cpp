@@ -121,9 +121,9 @@ void Connection::leave() {
 
 void Connection::make_way_soon() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    if (self->stage() != Stage::kUnborn && self->stage() != Stage::kIdle) return;
+    if (self->stage() >= Stage::kBusy) return;
     error_code failed;
-    if (self->socket_.available(failed) > 0 && !failed) return;
+    if (self->stage() != Stage::kHead && self->socket_.available(failed) > 0 && !failed) return;
     self->making_way_ = true;
     self->finish_ = true;
     self->socket_.cancel(failed);
@@ -197,7 +197,7 @@ asio::awaitable<void> Connection::run() {
 asio::awaitable<bool> Connection::wait_for_request() {
   if (finish_) co_return false;
   if (buffer_.size() > 0) {
-    enter(Stage::kBusy);
+    enter(Stage::kHead);
     co_return true;
   }
   const bool unborn = stage() == Stage::kUnborn;
@@ -210,7 +210,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   buffer_.commit(read);
   if (failed && unborn && timed_out_) co_await refuse(408, "no request came in time");
   if (failed && unborn && making_way_) co_await refuse(503, "too many connections");
-  if (!failed) enter(Stage::kBusy);
+  if (!failed) enter(Stage::kHead);
   co_return !failed;
 }
 
@@ -285,6 +285,7 @@ asio::awaitable<bool> Connection::read_request() {
   set_deadline(config_.header_timeout);
   const error_code failed = co_await feed(parser, false);
   clear_deadline();
+  enter(Stage::kBusy);
   if (failed) {
     co_await refuse_broken(failed);
     co_return false;
@@ -402,6 +403,9 @@ asio::awaitable<void> Connection::refuse_broken(error_code why) {
   } else if (why == boost::system::errc::not_enough_memory) {
     status = 503;
     message = "the memory for request bodies is full";
+  } else if (making_way_ && why == asio::error::operation_aborted) {
+    status = 503;
+    message = "too many connections";
   } else if (timed_out_) {
     status = 408;
     message = "the request took too long to arrive";

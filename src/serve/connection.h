@@ -32,6 +32,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   /// What a connection is at.
   enum class Stage : uint8_t {
     kUnborn,  // nothing of a request has ever come
+    kHead,    // the head of a request has begun to come
     kIdle,    // waits for another request
     kBusy,
     kLeaving,  // has said its last; lets the client read it
@@ -58,7 +59,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void finish_soon();
   /// Ends it at once.
   void cut_soon();
-  /// Ends it if nothing of a request has come meanwhile; one that is unborn is told why.
+  /// Ends it if the head of a request has not come meanwhile; one that is not idle is told why.
   void make_way_soon();
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   /// Since when it is at its stage.

@@ -23,8 +23,9 @@ namespace quire {
 /// Where a server listens, and the connections that it has accepted. Each has one of these places:
 ///
 /// - one of max_connections, with all rights. Where all are taken, a connection ends for a newcomer that has
-///   been of no use for a second: the one that has sent nothing for the longest since it was accepted, or
-///   else the one that has been idle the longest between two requests.
+///   been of no use for a second: the one that has sent nothing for the longest since it was accepted,
+///   or else nothing but a part of a request's head, or else the one that has been idle the longest between
+///   two requests.
 /// - one of kCrowdedPlaces for those beyond, which get a short time and an answer to vital requests alone.
 /// - one of kLeavingPlaces for those that have had their last answer and may still read it.
 ///

@@ -55,7 +55,7 @@ struct ServerConfig {
   /// The kernel's send buffer of each connection; 0: as the system has it.
   uint32_t send_buffer_bytes = 0;
 
-  Nanos first_byte_timeout = 10 * kSecond;  // of a new connection
+  Nanos first_byte_timeout = 30 * kSecond;  // of a new connection; others end it before that for its place
   Nanos idle_timeout = 75 * kSecond;        // between requests of a connection
   Nanos header_timeout = 15 * kSecond;      // from the first byte of a request to the end of its head
   Nanos body_timeout = 120 * kSecond;       // from there to the end of the body

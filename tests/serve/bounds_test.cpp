@@ -202,6 +202,24 @@ TEST(Connections, TheOneThatHasSentNothingMakesWayAndThenTheIdleOne) {
   EXPECT_EQ(working.get("/version").status, 200);
 }
 
+TEST(Connections, APartOfAHeadHoldsNoPlace) {
+  Service service({.server = {.max_connections = 3}});
+  std::vector<std::unique_ptr<HttpClient>> slow;
+  for (int i = 0; i < 3; ++i) {
+    slow.push_back(std::make_unique<HttpClient>(service.port()));
+    slow.back()->send("GET /version HTTP/1.1\r\nHost: x\r\n");
+  }
+  unsigned status = 0;
+  for (int i = 0; i < 100 && status != 200; ++i) {
+    if (i > 0) std::this_thread::sleep_for(50ms);
+    status = service.get("/version").status;
+  }
+  EXPECT_EQ(status, 200U);
+  unsigned told = 0;
+  for (const auto& client : slow) told += client->read_rest(100ms).starts_with("HTTP/1.1 503 ") ? 1 : 0;
+  EXPECT_GE(told, 1U);
+}
+
 TEST(Connections, ThousandIdleOnesDoNotHideTheServersHealth) {
   Service service({.server = {.max_connections = 100}});
   std::vector<std::unique_ptr<HttpClient>> idle;
