@@ -199,6 +199,10 @@ def test_more_connections_than_files_are_refused():
             assert line, said
             said += line
         assert "no more than 116 connections" in said
+        connection = http.client.HTTPConnection("127.0.0.1", int(re.search(r"http://[^ ]*:(\d+)", said)[1]), timeout=60)
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
+        time.sleep(0.5)
     finally:
         process.terminate()
         process.stderr.close()
@@ -208,7 +212,7 @@ def test_more_connections_than_files_are_refused():
 # ---- Bodies ----
 
 def test_held_bodies_have_one_budget(server):
-    """60 bodies of 16 MB, each but for its last byte; then somebody comes with a body of his own."""
+    """60 bodies of 16 MB, each but for its last byte; then comes one of 160 KB."""
     before = rss(server)
     holders, highest = [], before
     body = b" " * (16_000_000 - 1)
@@ -262,12 +266,6 @@ def test_long_bodies_of_one_client_do_not_hold_up_another(server):
 
 
 # ---- Signals ----
-
-def start(*flags, **options):
-    """A server by itself and what it has said so far, on standard error."""
-    process = subprocess.Popen([QUIRE, "serve", str(MODEL), "--device", "sim", "--port", "0", *flags], cwd=ROOT, **options)
-    return process
-
 
 def wait_for(process, fd, mark, patience=60):
     said = b""
