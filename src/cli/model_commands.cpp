@@ -1,9 +1,6 @@
-// inspect, logits, convert, make-model: models without an engine.
+// logits, convert, make-model: models without an engine.
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,11 +10,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/kv_windows.h"
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
@@ -25,138 +20,14 @@
 #include "cli/terminal.h"
 #include "load/gguf.h"
 #include "load/safetensors.h"
-#include "model/checkpoint.h"
-#include "model/config_keys.h"
 #include "model/convert_gguf.h"
 #include "model/convert_llama2c.h"
-#include "model/families.h"
-#include "model/gguf_names.h"
-#include "model/inspect.h"
 #include "model/json_file.h"
 #include "model/kv_groups.h"
 #include "model/make_model.h"
 
 namespace quire::cli {
 namespace {
-
-struct InspectOptions {
-  std::string model;
-  std::string memory = "8GiB";
-  std::string kv_cache_dtype = "auto";
-  uint32_t max_model_len = 0;
-  bool list_families = false;
-};
-
-/// Of the weights, those with most bytes first: "Q4_K, Q6_K, F32".
-std::string formats_of(const Checkpoint& file) {
-  std::map<std::string, uint64_t> bytes;
-  for (const auto& [name, facts] : file.tensors()) bytes[facts.format] += facts.bytes;
-  std::vector<std::pair<uint64_t, std::string>> sorted;
-  for (const auto& [format, count] : bytes) sorted.emplace_back(count, format);
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  std::string out;
-  for (const auto& [count, format] : sorted) out += fmt::format("{}{}", out.empty() ? "" : ", ", format);
-  return out;
-}
-
-/// "22 of 26 layers see only 1,024 tokens", one line a window.
-void print_windows(const std::string& title, const ModelConfig& config) {
-  std::map<uint32_t, uint32_t> layers;
-  for (const uint32_t window : config.windows) {
-    if (window > 0) ++layers[window];
-  }
-  for (const auto& [window, count] : layers) {
-    fmt::print("{} {} of {} layers see only {} tokens\n", title, count, config.num_layers,
-               with_commas(window));
-  }
-}
-
-/// "default, tool_use", and what is wrong with those that do not parse.
-std::string list_of(const ChatTemplates& templates) {
-  if (templates.empty()) return "none";
-  std::string out = fmt::format("{}", fmt::join(templates.names(), ", "));
-  for (const std::string& fault : templates.faults()) out += fmt::format("; broken: {}", fault);
-  return out;
-}
-
-void print_list(std::string_view title, std::span<const std::string_view> words) {
-  std::string line = fmt::format("  {:<9}", title);
-  for (const std::string_view word : words) {
-    if (line.size() + word.size() > 100) {
-      fmt::print("{}\n", line);
-      line.assign(11, ' ');
-    }
-    line += fmt::format(" {}", word);
-  }
-  fmt::print("{}\n", line);
-}
-
-/// All families, the keys of config.json that change their numbers, and their names in GGUF files.
-int list_families() {
-  for (const Family& family : families()) {
-    fmt::print("{} ({})\n", paint(stdout, std::string(family.architecture), fmt::emphasis::bold),
-               family.model_type);
-    print_list("keys", family.keys);
-    if (const GgufFamily* gguf = find_gguf_family(family.architecture)) {
-      print_list("GGUF", std::span(&gguf->arch, 1));
-    }
-  }
-  fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
-  print_list("keys", keys_of_all_families());
-  return 0;
-}
-
-int inspect(const InspectOptions& options) {
-  if (options.list_families) return list_families();
-  if (options.model.empty()) throw Error("inspect: a model directory, or --families");
-  ModelConfig config = load_model_config(options.model);
-  ModelShape shape = inspect_model(options.model, config);
-  if (options.kv_cache_dtype != "auto") {
-    set_kv_dtype(shape, *pick_kv_dtype(options.kv_cache_dtype));
-  }
-  const uint64_t memory = parse_bytes(options.memory, "--memory");
-  const uint64_t per_token = shape.kv_bytes_per_token();
-  const uint32_t length = options.max_model_len > 0 ? options.max_model_len : shape.max_positions;
-  const auto bold = [](const char* text) {
-    return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
-  };
-  constexpr uint32_t kBlockSize = 16;
-  const uint64_t block_bytes = shape.kv_block_bytes(kBlockSize);
-  const uint64_t seq_bytes = blocks_held(shape.kv_windows, length, 1, kBlockSize) * block_bytes;
-
-  fmt::print("{} {}\n", bold("model"), model_name(options.model));
-  fmt::print("{} {} ({})\n", bold("architecture"), config.architecture, config.model_type);
-  fmt::print("{} {} layers, width {}, {} query and {} K/V heads of {}, feed-forward {}\n", bold("shape"),
-             shape.num_layers, shape.hidden_size, shape.num_heads, shape.num_kv_heads, shape.head_dim,
-             shape.ffn_size);
-  if (config.moe.num_experts > 0) {
-    fmt::print("{} {} of {} for a token, feed-forward {} each\n", bold("experts"), config.moe.top,
-               config.moe.num_experts, config.moe.ffn_size);
-  }
-  print_windows(bold("attention"), config);
-  fmt::print("{} {} tokens{}\n", bold("vocabulary"), with_commas(shape.vocab_size),
-             config.tie_embeddings ? ", head tied to the embeddings" : "");
-  fmt::print("{} {}\n", bold("templates"), list_of(find_chat_templates(options.model, {})));
-  fmt::print("{} {} tokens\n", bold("context"), with_commas(shape.max_positions));
-  fmt::print("{} {} ({} as {})\n", bold("parameters"), with_commas(shape.num_parameters),
-             human_bytes(shape.weight_bytes), formats_of(*Checkpoint::open(options.model)));
-  fmt::print("{} {} bytes a token, {} a sequence of {}\n", bold("K/V"), with_commas(per_token),
-             human_bytes(seq_bytes), with_commas(length));
-  if (memory <= shape.weight_bytes) {
-    fmt::print("{} {} do not hold the weights\n", bold("fits"), human_bytes(memory));
-    return 0;
-  }
-  const uint64_t left = memory - shape.weight_bytes;
-  if (shape.kv_windows == std::vector<uint32_t>{0}) {
-    fmt::print("{} in {}: the weights and {} tokens, so {} sequences of {}\n", bold("fits"),
-               human_bytes(memory), with_commas(left / per_token), with_commas(left / per_token / length),
-               with_commas(length));
-  } else {
-    fmt::print("{} in {}: the weights and {} sequences of {}\n", bold("fits"), human_bytes(memory),
-               with_commas(left / seq_bytes), with_commas(length));
-  }
-  return 0;
-}
 
 struct LogitsOptions {
   ModelOptions model;
@@ -315,24 +186,6 @@ int convert(const ConvertOptions& options) {
 }
 
 }  // namespace
-
-void add_inspect(CLI::App& app, Command& run) {
-  auto options = std::make_shared<InspectOptions>();
-  CLI::App* command =
-      app.add_subcommand("inspect", "Shape, parameters and memory of a model; loads no weights");
-  command->add_option("model", options->model, "Model directory or .gguf file")->type_name("MODEL");
-  command->add_flag("--families", options->list_families,
-                    "List the model families and the keys of config.json that they honour");
-  command->add_option("--memory", options->memory, "How much fits in this much memory")
-      ->capture_default_str()
-      ->type_name("SIZE");
-  command->add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
-      ->type_name("N");
-  command->add_option("--kv-cache-dtype", options->kv_cache_dtype, "Type of K/V: auto, f32, f16, bf16, int8")
-      ->capture_default_str()
-      ->type_name("TYPE");
-  command->callback([options, &run] { run = [options] { return inspect(*options); }; });
-}
 
 void add_logits(CLI::App& app, Command& run) {
   auto options = std::make_shared<LogitsOptions>();

@@ -1,6 +1,7 @@
 #include "model/inspect.h"
 
 #include "kernels/attention.h"
+#include "kernels/matmul.h"
 #include "model/checkpoint.h"
 #include "model/kv_groups.h"
 #include "model/weights.h"
@@ -26,6 +27,26 @@ ModelShape model_shape(const ModelConfig& config, DType kv_dtype) {
   }
   shape.weight_bytes = shape.num_parameters * dtype_bytes(config.dtype);
   return shape;
+}
+
+uint64_t packed_weight_bytes(const ModelConfig& config, WeightFormat format) {
+  uint64_t bytes = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    if (tensor.name.ends_with("embed_tokens.weight")) continue;
+    uint64_t outputs = 1;
+    for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) outputs *= static_cast<uint64_t>(tensor.shape[i]);
+    const auto inputs = static_cast<size_t>(tensor.shape.back());
+    // A router is small, and so exact.
+    const bool is_router =
+        tensor.shape.size() == 2 && config.moe.num_experts > 0 && outputs == config.moe.num_experts;
+    if (tensor.shape.size() < 2) {
+      bytes += inputs * sizeof(float);
+    } else {
+      bytes += PackedMatrix::bytes_of(outputs, inputs, is_router ? weight_format_of(config.dtype) : format);
+    }
+  }
+  if (config.tie_embeddings) bytes += PackedMatrix::bytes_of(config.vocab_size, config.hidden_size, format);
+  return bytes;
 }
 
 ModelShape inspect_model(const std::filesystem::path& model) {

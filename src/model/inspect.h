@@ -3,12 +3,16 @@
 #include <filesystem>
 
 #include "base/model_shape.h"
+#include "kernels/weight_format.h"
 #include "model/config.h"
 
 namespace quire {
 
 /// The shape that follows from a config alone; weight_bytes as if all weights were of its dtype.
 ModelShape model_shape(const ModelConfig& config, DType kv_dtype);
+/// What the matrices of the layers, the head and the norms take in memory with the matrices in `format`: f32,
+/// f16, bf16, int8 or int4. The embeddings, of which only rows that are looked up are read, are not in it.
+uint64_t packed_weight_bytes(const ModelConfig& config, WeightFormat format);
 /// K/V of another type: f32, f16, bf16 or int8.
 void set_kv_dtype(ModelShape& shape, DType dtype);
 

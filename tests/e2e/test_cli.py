@@ -179,6 +179,46 @@ def test_inspect_says_what_fits():
     assert "5,475,584" in text and "3,072 bytes a token" in text and "512" in text
 
 
+def test_inspect_needs_no_weights(tmp_path):
+    (tmp_path / "config.json").write_bytes((DEMO / "config.json").read_bytes())
+    whole = quire("inspect", DEMO, "--memory", "1GiB").stdout.decode().splitlines()[1:]
+    for place in (tmp_path, tmp_path / "config.json"):
+        text = quire("inspect", place, "--memory", "1GiB").stdout.decode()
+        assert "absent: no .safetensors file is here; all of this is from config.json" in text
+        left = [line for line in whole if not re.match("templates|parameters", line)]
+        assert left and all(line in text.splitlines() for line in left)
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    assert "absent: model.safetensors is a Git LFS pointer" in quire("inspect", tmp_path).stdout.decode()
+    (tmp_path / "model.safetensors").write_bytes(b"\0" * 100)
+    assert quire("inspect", tmp_path, check=False).returncode == 1  # damaged, not absent
+
+
+def test_inspect_says_what_quantization_leaves(tmp_path):
+    bytes_of = {}
+    for name in ("none", "int8", "int4"):
+        text = quire("inspect", DEMO, "--quantization", name, "--memory", "64MiB").stdout.decode()
+        number, unit = re.search(r"^quantization +([0-9.]+) (\wiB) in memory as \w+; the embeddings", text, re.M).groups()
+        bytes_of[name] = float(number) * {"KiB": 2**10, "MiB": 2**20}[unit]
+        assert re.search(r"^fits +in 64.0 MiB: the weights and [1-9][0-9,]* tokens", text, re.M)
+    assert bytes_of["none"] > 1.7 * bytes_of["int8"] > 2.8 * bytes_of["int4"]
+    # What a pack cache holds is what is in memory.
+    for name in ("int8", "int4"):
+        folder = tmp_path / name
+        folder.mkdir()
+        quire("run", DEMO, "-p", "x", "--max-tokens", 1, "--quantization", name, "--pack-cache", folder)
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        assert abs(size / bytes_of[name] - 1) < 0.05
+
+
+def test_inspect_takes_this_machines_free_memory():
+    assert re.search(r"^fits +in [0-9.]+ \wiB, what is free here: ", quire("inspect", DEMO).stdout.decode(), re.M)
+    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is none of auto, none, int8, int4"),
+                        (["--max-model-len", "513"], "--max-model-len: 513 is more than the 512 positions"),
+                        (["--families", "--memory", "1GiB"], "--memory: changes nothing with --families")]:
+        done = quire("inspect", DEMO, *flags, check=False)
+        assert done.returncode == 2 and said in done.stderr.decode()
+
+
 def test_named_chat_templates(tmp_path):
     for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / file).write_bytes((DEMO / file).read_bytes())

@@ -1,0 +1,274 @@
+// inspect: what a model is and what fits in memory, from its config and the heads of its weight files.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/kv_windows.h"
+#include "cli/commands.h"
+#include "cli/idle_flags.h"
+#include "cli/local_engine.h"
+#include "cli/model_files.h"
+#include "cli/terminal.h"
+#include "model/checkpoint.h"
+#include "model/config_keys.h"
+#include "model/families.h"
+#include "model/gguf_names.h"
+#include "model/inspect.h"
+
+namespace quire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct InspectOptions {
+  std::string model;
+  std::optional<std::string> memory;
+  std::string kv_cache_dtype = "auto";
+  std::string quantization = "auto";
+  uint32_t max_model_len = 0;
+  bool list_families = false;
+};
+
+/// Of the weights, those with most bytes first: "Q4_K, Q6_K, F32".
+std::string formats_of(const Checkpoint& file) {
+  std::map<std::string, uint64_t> bytes;
+  for (const auto& [name, facts] : file.tensors()) bytes[facts.format] += facts.bytes;
+  std::vector<std::pair<uint64_t, std::string>> sorted;
+  for (const auto& [format, count] : bytes) sorted.emplace_back(count, format);
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  std::string out;
+  for (const auto& [count, format] : sorted) out += fmt::format("{}{}", out.empty() ? "" : ", ", format);
+  return out;
+}
+
+/// "22 of 26 layers see only 1,024 tokens", one line a window.
+void print_windows(const std::string& title, const ModelConfig& config) {
+  std::map<uint32_t, uint32_t> layers;
+  for (const uint32_t window : config.windows) {
+    if (window > 0) ++layers[window];
+  }
+  for (const auto& [window, count] : layers) {
+    fmt::print("{} {} of {} layers see only {} tokens\n", title, count, config.num_layers,
+               with_commas(window));
+  }
+}
+
+/// "default, tool_use", and what is wrong with those that do not parse.
+std::string list_of(const ChatTemplates& templates) {
+  if (templates.empty()) return "none";
+  std::string out = fmt::format("{}", fmt::join(templates.names(), ", "));
+  for (const std::string& fault : templates.faults()) out += fmt::format("; broken: {}", fault);
+  return out;
+}
+
+void print_list(std::string_view title, std::span<const std::string_view> words) {
+  std::string line = fmt::format("  {:<9}", title);
+  for (const std::string_view word : words) {
+    if (line.size() + word.size() > 100) {
+      fmt::print("{}\n", line);
+      line.assign(11, ' ');
+    }
+    line += fmt::format(" {}", word);
+  }
+  fmt::print("{}\n", line);
+}
+
+/// All families, the keys of config.json that change their numbers, and their names in GGUF files.
+int list_families() {
+  for (const Family& family : families()) {
+    fmt::print("{} ({})\n", paint(stdout, std::string(family.architecture), fmt::emphasis::bold),
+               family.model_type);
+    print_list("keys", family.keys);
+    if (const GgufFamily* gguf = find_gguf_family(family.architecture)) {
+      print_list("GGUF", std::span(&gguf->arch, 1));
+    }
+  }
+  fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
+  print_list("keys", keys_of_all_families());
+  return 0;
+}
+
+/// Why a directory's weights cannot be read, if they are not there at all: what a clone without its large
+/// files has, or somebody who took the config alone. Damaged files are not absent.
+std::optional<std::string> absent_weights(const fs::path& model) {
+  if (!fs::is_directory(model)) return std::nullopt;
+  std::vector<std::string> names;
+  const fs::path index = model / "model.safetensors.index.json";
+  if (fs::exists(index)) {
+    const json::value parsed = read_json_file(index);
+    const json::value* map = parsed.is_object() ? parsed.get_object().if_contains("weight_map") : nullptr;
+    if (map == nullptr || !map->is_object()) return std::nullopt;  // which opening it tells better
+    for (const auto& [tensor, file] : map->get_object()) {
+      if (file.is_string()) names.emplace_back(file.get_string());
+    }
+  } else {
+    for (const auto& entry : fs::directory_iterator(model)) {
+      if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
+    }
+    if (names.empty()) return "no .safetensors file is here";
+  }
+  for (const std::string& name : names) {
+    std::ifstream file(model / name, std::ios::binary);
+    if (!file) return fmt::format("{} is not here", name);
+    std::string head(200, '\0');
+    file.read(head.data(), static_cast<std::streamsize>(head.size()));
+    head.resize(static_cast<size_t>(file.gcount()));
+    try {
+      refuse_lfs_pointer(model / name, head);
+    } catch (const Error&) {
+      return fmt::format("{} is a Git LFS pointer", name);
+    }
+  }
+  return std::nullopt;
+}
+
+/// The format that --quantization makes of the matrices; nullopt: as the file has them.
+std::optional<WeightFormat> weights_as(const std::string& quantization, const ModelConfig& config) {
+  if (quantization == "auto") return std::nullopt;
+  if (quantization == "none") return weight_format_of(config.dtype);
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    if (quantization == weight_format_name(format)) return format;
+  }
+  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", quantization));
+}
+
+/// What the kernel thinks could be had without swapping, in bytes.
+uint64_t free_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+  }
+  throw Error("--memory: this machine does not say how much is free");
+}
+
+std::string title(const char* text) {
+  return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
+}
+
+void print_shape(const ModelConfig& config, const ModelShape& shape) {
+  fmt::print("{} {} ({})\n", title("architecture"), config.architecture, config.model_type);
+  fmt::print("{} {} layers, width {}, {} query and {} K/V heads of {}, feed-forward {}\n", title("shape"),
+             shape.num_layers, shape.hidden_size, shape.num_heads, shape.num_kv_heads, shape.head_dim,
+             shape.ffn_size);
+  if (config.moe.num_experts > 0) {
+    fmt::print("{} {} of {} for a token, feed-forward {} each\n", title("experts"), config.moe.top,
+               config.moe.num_experts, config.moe.ffn_size);
+  }
+  print_windows(title("attention"), config);
+  fmt::print("{} {} tokens{}\n", title("vocabulary"), with_commas(shape.vocab_size),
+             config.tie_embeddings ? ", head tied to the embeddings" : "");
+}
+
+/// How many sequences of so many tokens fit beside the weights.
+void print_fit(const InspectOptions& options, const ModelShape& shape, uint64_t weights, uint32_t length) {
+  constexpr uint32_t kBlockSize = 16;
+  const uint64_t per_token = shape.kv_bytes_per_token();
+  const uint64_t seq_bytes =
+      blocks_held(shape.kv_windows, length, 1, kBlockSize) * shape.kv_block_bytes(kBlockSize);
+  fmt::print("{} {} bytes a token, {} a sequence of {}\n", title("K/V"), with_commas(per_token),
+             human_bytes(seq_bytes), with_commas(length));
+  const uint64_t memory = options.memory ? parse_bytes(*options.memory, "--memory") : free_memory();
+  const std::string where = human_bytes(memory) + (options.memory ? "" : ", what is free here");
+  if (memory <= weights) {
+    fmt::print("{} {} do not hold the weights\n", title("fits"), where);
+    return;
+  }
+  const uint64_t left = memory - weights;
+  if (shape.kv_windows == std::vector<uint32_t>{0}) {
+    fmt::print("{} in {}: the weights and {} tokens, so {} sequences of {}\n", title("fits"), where,
+               with_commas(left / per_token), with_commas(left / per_token / length), with_commas(length));
+  } else {
+    fmt::print("{} in {}: the weights and {} sequences of {}\n", title("fits"), where,
+               with_commas(left / seq_bytes), with_commas(length));
+  }
+}
+
+int inspect(const InspectOptions& options) {
+  if (options.list_families) return list_families();
+  fs::path model = options.model;
+  if (model.filename() == "config.json")
+    model = model.has_parent_path() ? model.parent_path() : fs::path(".");
+  ModelConfig config = load_model_config(model);
+  const auto format = weights_as(options.quantization, config);
+  const auto kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
+  const auto absent = absent_weights(model);
+  ModelShape shape = absent ? model_shape(config, config.dtype) : inspect_model(model, config);
+  if (kv_dtype) set_kv_dtype(shape, *kv_dtype);
+  const uint32_t length = options.max_model_len > 0 ? options.max_model_len : shape.max_positions;
+  if (length > shape.max_positions) {
+    throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model", length,
+                            shape.max_positions));
+  }
+  fmt::print("{} {}\n", title("model"), model_name(model));
+  print_shape(config, shape);
+  fmt::print("{} {}\n", title("templates"), list_of(find_chat_templates(model, {})));
+  fmt::print("{} {} tokens\n", title("context"), with_commas(shape.max_positions));
+  const std::string formats =
+      absent ? std::string(dtype_name(config.dtype)) : formats_of(*Checkpoint::open(model));
+  fmt::print("{} {} ({} as {})\n", title("parameters"), with_commas(shape.num_parameters),
+             human_bytes(shape.weight_bytes), formats);
+  if (absent) fmt::print("{} absent: {}; all of this is from config.json\n", title("weights"), *absent);
+  uint64_t weights = shape.weight_bytes;
+  if (format) {
+    weights = packed_weight_bytes(config, *format);
+    fmt::print("{} {} in memory as {}; the embeddings stay in their file\n", title("quantization"),
+               human_bytes(weights), weight_format_name(*format));
+  }
+  print_fit(options, shape, weights, length);
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Command& run) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Shape, parameters and memory of a model; loads no weights, and needs none");
+  command
+      ->add_option("model", options->model,
+                   "Model directory or .gguf file; of a directory config.json is enough")
+      ->type_name("MODEL");
+  command->add_flag("--families", options->list_families,
+                    "List the model families and the keys of config.json that they honour");
+  command
+      ->add_option("--memory", options->memory,
+                   "How much fits in this much memory; default: what is free on this machine")
+      ->type_name("SIZE");
+  command->add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
+      ->check(CLI::Range(1, INT32_MAX))
+      ->type_name("N");
+  command
+      ->add_option(
+          "--quantization", options->quantization,
+          "Weights in memory as quire serve --quantization has them: auto (as the file), none, int8, int4")
+      ->capture_default_str()
+      ->type_name("FORMAT");
+  add_kv_dtype_option(*command, options->kv_cache_dtype);
+  command->callback([options, command, &run] {
+    if (!options->list_families && options->model.empty()) {
+      throw Error("inspect: MODEL is missing (or --families); quire inspect --help says more");
+    }
+    for (const char* flag : {"--memory", "--max-model-len", "--quantization", "--kv-cache-dtype"}) {
+      if (options->list_families) refuse_if_given(*command, flag, "with --families, which is of no model");
+    }
+    run = [options] { return inspect(*options); };
+  });
+}
+
+}  // namespace quire::cli
