@@ -284,6 +284,111 @@ def decision_log():
     yield add + decided + plan + b"x" + bytes([0]) + end + b"e" + bytes([1])
 
 
+PARTS = b"\n--\n"  # tests/fuzz/parts.h
+
+
+def whole_decision_log():
+    """With their first lines: of a usual pool, and of sizes that no such log can have."""
+    scheduler = {"num_blocks": 12, "block_size": 4, "kv_windows": [0, 8], "max_num_seqs": 4, "max_num_batched_tokens": 16,
+                 "context_cost": 0, "max_model_len": 60, "max_waiting": 1024, "watermark_bp": 100, "scheduling": "fcfs",
+                 "batching": "continuous", "victim": "last", "preemption": "swap", "eviction": "queue-lru",
+                 "num_host_blocks": 6, "priority_aging": 5000000000, "prefill_token": 1, "decode_token": 1, "swap_block": 1}
+    huge = {"num_blocks": 1 << 26, "num_host_blocks": 1 << 26, "max_num_seqs": 1 << 16, "max_num_batched_tokens": 1 << 30,
+            "scheduling": "fair", "eviction": "arc"}
+    for changes in ({}, huge, {"block_size": 2**32 - 1}, {"kv_windows": [0] * 64, "eviction": "s3fifo"}):
+        yield compact({"quire_run": 2, "scheduler": scheduler | changes}) + b"\n"
+
+
+def decision_logs():
+    records = list(decision_log())
+    yield from records
+    for header in whole_decision_log():
+        yield from (header + each for each in records)
+
+
+def one_tensor(name):
+    text = compact({name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}})
+    return struct.pack("<Q", len(text)) + text + bytes(24)
+
+
+def safetensors_index():
+    files = (one_tensor("a"), one_tensor("b"))
+    for places in ({"a": "1.safetensors", "b": "2.safetensors"}, {"a": "1.safetensors", "b": "1.safetensors"},
+                   {"a": "../1.safetensors"}, {"a": 1}, {}):
+        yield PARTS.join((compact({"metadata": {"total_size": 48}, "weight_map": places}), *files))
+    yield PARTS.join((compact({"weight_map": []}), *files))
+
+
+def llama2c():
+    """Tiny models of each version, and a vocabulary of the special and byte tokens and a few pieces."""
+    pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)] + [" a", "b", " ab", " A", "c", "at"]
+    tokenizer = struct.pack("<I", 6)
+    for i, piece in enumerate(pieces):
+        tokenizer += struct.pack("<fI", -float(i), len(piece)) + piece.encode()
+    vocab, dim, hidden = len(pieces), 4, 4
+    sizes = (dim, hidden, 1, 2, 1, vocab, 8)  # n_layers, n_heads, n_kv_heads, ..., max_seq_len
+    norms, matrices, embedding = 3 * dim, 2 * dim * dim + 2 * (dim // 2) * dim + 3 * dim * hidden, vocab * dim
+    all_floats = 4 * (norms + matrices + embedding)
+    yield PARTS.join((tokenizer, struct.pack("<7i", *sizes) + bytes(all_floats + 4 * 8 * 2)))
+    with_head = (*sizes[:5], -vocab, sizes[6])
+    yield PARTS.join((tokenizer, struct.pack("<7i", *with_head) + bytes(all_floats + 4 * 8 * 2 + 4 * embedding)))
+    for version, extra in ((1, b"\1"), (2, b"\1" + struct.pack("<i", 4))):
+        head = (struct.pack("<Ii", 0x616B3432, version) + struct.pack("<7i", *sizes) + extra).ljust(256, b"\0")
+        quantized = matrices + embedding
+        data = all_floats if version == 1 else 4 * norms + quantized + quantized // 4 * 4
+        yield PARTS.join((tokenizer, head + bytes(data)))
+
+
+def tokenizer_config():
+    token = {"content": "<x>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+    template = "{% for m in messages %}{{ bos_token }}{{ m.content }}{% endfor %}"
+    newer = {"add_bos_token": True, "add_eos_token": False, "bos_token": "<s>", "eos_token": token, "legacy": False,
+             "added_tokens_decoder": {"0": token, "900": token | {"content": "a", "normalized": True}},
+             "chat_template": template, "clean_up_tokenization_spaces": False, "model_max_length": 1e30}
+    older = {"bos_token": "<s>", "additional_special_tokens": ["<y>", token], "unk_token": None,
+             "chat_template": [{"name": "default", "template": template}, {"name": "tool_use", "template": "{{ tools }}"}]}
+    yield compact(newer)
+    yield PARTS.join((compact(older), compact({"<x>": 901, "<y>": 902}), compact({"pad_token": token})))
+    yield PARTS.join((b"{}", compact({"<x>": -1})))
+    for path in [MODEL / "tokenizer_config.json", *sorted(DATA.glob("golden-models/*/tokenizer_config.json"))]:
+        if path.exists() and path.stat().st_size < 8000:
+            yield path.read_bytes()
+
+
+def prefix_file():
+    """Three nodes of four tokens in two K/V groups. The fuzz target puts the checksum of the index right; those of the
+    blocks it does not: tests/fuzz/regressions has a file whose blocks are whole."""
+    header = compact({"quire_prefix_cache": 1, "key": {"model": "a"}, "block_size": 4, "block_bytes": 64, "nodes": 3,
+                      "index_checksum": "0" * 16}) + b"\n"
+    index = b"".join(struct.pack("<IQ4iQQ", parent, 7, 1, 2, 3, 4 + i, 1, i) for i, parent in enumerate((2**32 - 1, 0, 1)))
+    padded = (header + index).ljust(4096, b"\0")
+    yield padded + bytes(64 * 5)
+    yield padded + bytes(64)
+    yield (header.replace(b'"nodes":3', b'"nodes":0')).ljust(4096, b"\0")
+
+
+def pack_cache():
+    """One matrix, or two; the fuzz target puts the checksum of the line at the end right."""
+    def file(data, matrices, facts):
+        line = compact({"quire_packed_weights": 1, "facts": facts, "matrices": matrices})
+        return data + line + b"quirepk\n" + struct.pack("<QQ", len(line), 0)
+
+    matrix = {"n": 32, "k": 8, "format": "f32", "finite": True, "sum": "0" * 16}
+    yield file(bytes(4096), [matrix], {"model": "a"})
+    yield file(bytes(8192), [matrix, matrix | {"format": "int8"}], {"model": "a"})
+    yield file(b"", [], {"model": "a"})
+    yield file(b"", [matrix | {"n": 0}], {"model": "b"})
+
+
+def trace():
+    yield (b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\r\n"
+           b"2023-11-16 18:15:50,4,1\n\n2024-02-29 00:00:00.9+00:00,16,1\n")
+    yield b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    yield b"".join(compact(line) + b"\n" for line in (
+        {"timestamp": 0, "input_length": 600, "output_length": 52, "hash_ids": [46, 47]},
+        {"timestamp": 3052, "input_length": 5, "output_length": 26, "hash_ids": [46]}))
+
+
 SEEDS = {
     "safetensors": safetensors,
     "gguf": gguf,
@@ -294,7 +399,13 @@ SEEDS = {
     "template-render": template_render,
     "http": http,
     "json-body": bodies,
-    "decision-log": decision_log,
+    "decision-log": decision_logs,
+    "safetensors-index": safetensors_index,
+    "llama2c": llama2c,
+    "tokenizer-config": tokenizer_config,
+    "prefix-file": prefix_file,
+    "pack-cache": pack_cache,
+    "trace": trace,
 }
 
 

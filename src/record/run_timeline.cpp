@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "record/display_text.h"
 #include "record/leb128.h"
 
 namespace quire {
@@ -430,8 +431,8 @@ RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uin
   RunTimeline out = recorder.finish(cached_at_end);
   if (out.columns.began.empty()) {
     throw file_error(path, out.run_steps == 0 ? std::string("the run has no step")
-                                              : fmt::format("the run has {} steps, so none from {} to {}",
-                                                            out.run_steps, first, last));
+                                              : fmt::format("the run has {}, so none from {} on",
+                                                            plural(out.run_steps, "step"), first));
   }
   return out;
 }

@@ -18,6 +18,7 @@ constexpr std::string_view kAzureHeader = "TIMESTAMP,ContextTokens,GeneratedToke
 constexpr uint32_t kMooncakePiece = 512;
 constexpr Nanos kSecond = 1'000'000'000;
 constexpr Nanos kMaxTime = Nanos{4} * 366 * 24 * 3600 * kSecond;  // after the first line
+constexpr Nanos kMaxArrival = 16 * kMaxTime;
 
 /// Takes a decimal number of exactly `digits` digits from the front of `text`.
 std::optional<int64_t> take_digits(std::string_view& text, size_t digits) {
@@ -181,9 +182,12 @@ Workload read_trace(const std::filesystem::path& path, const TraceOptions& optio
                               line.time < last ? "before that of" : "years after"));
     }
     last = line.time;
-    line.request.arrival = static_cast<Nanos>(int128{line.time - *first} * 1000 / options.speed_thousandths);
+    const int128 arrival = int128{line.time - *first} * 1000 / options.speed_thousandths;
+    if (arrival > kMaxArrival) throw Error(fmt::format("{}: at this speed it comes decades later", where()));
+    line.request.arrival = static_cast<Nanos>(arrival);
     workload.requests.push_back(std::move(line.request));
   }
+  if (workload.requests.empty()) throw Error(fmt::format("{}: no request is in it", path.string()));
   return workload;
 }
 

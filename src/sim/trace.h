@@ -23,7 +23,7 @@ struct TraceOptions {
 ///   output_length and hash_ids, one for every 512 tokens of the prompt. Equal ids become equal tokens.
 ///
 /// Throws Error "PATH: line N: WHAT" for lines that are neither, lengths of 0 or over 2^30, and times that
-/// run backwards.
+/// run backwards or away; and if there is no request.
 Workload read_trace(const std::filesystem::path& path, const TraceOptions& options);
 
 }  // namespace quire

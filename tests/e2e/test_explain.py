@@ -372,6 +372,7 @@ def test_a_part_of_the_run(served, tmp_path):
     for steps in ("x", "9-3", "900000-", "-", "0-5", ""):
         status, _, error = explain(served[0], "--html", out, "--steps", steps)
         assert status != 0 and error.count("\n") == 1
+        assert "18446744073709551615" not in error
 
 
 def test_a_run_that_began_with_a_restored_cache(tmp_path):

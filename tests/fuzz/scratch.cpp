@@ -35,6 +35,7 @@ const std::filesystem::path& scratch_dir() {
 
 std::filesystem::path scratch_file(std::string_view name, std::string_view content) {
   const std::filesystem::path path = scratch_dir() / name;
+  std::filesystem::create_directories(path.parent_path());
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) throw std::runtime_error("cannot write " + path.string());
   const ssize_t written = write(file, content.data(), content.size());

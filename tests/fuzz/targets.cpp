@@ -14,9 +14,15 @@ constexpr std::array kTargets = {
     Target{"tokenizer.model", tokenizer_model, 8192},
     Target{"template", template_source, 8192},
     Target{"template-render", template_render, 8192},
-    Target{"http", http_request, 4096},
+    Target{"http", http_request, 256 << 10},  // chunks, extensions and trailers beyond every limit
     Target{"json-body", json_body, 4096},
-    Target{"decision-log", decision_log, 4096},
+    Target{"decision-log", decision_log, 8192},
+    Target{"safetensors-index", safetensors_index, 8192},
+    Target{"llama2c", llama2c, 16384},
+    Target{"tokenizer-config", tokenizer_config, 8192},
+    Target{"prefix-file", prefix_file, 16384},
+    Target{"pack-cache", pack_cache, 16384},
+    Target{"trace", trace, 4096},
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ struct Target {
   std::string_view name;
   /// What quire refuses is quire::Error, caught inside; anything else that leaves is a bug.
   void (*run)(std::string_view input);
-  /// Inputs beyond are not worth a fuzzer's time.
+  /// Inputs beyond are not worth a fuzzer's time: libFuzzer's -max_len.
   size_t max_bytes;
 };
 
@@ -37,7 +37,21 @@ void template_render(std::string_view input);
 void http_request(std::string_view input);
 /// The body of a request: as a completion, as a chat, and to /tokenize and /detokenize.
 void json_body(std::string_view input);
-/// What follows the first line of a decision log: told, made again, and shown as a page.
+/// A decision log, or what follows its first line: told, made again, and shown as a page.
 void decision_log(std::string_view input);
+// Several files in one, see parts.h.
+/// A model.safetensors.index.json and the two files beside it, "1.safetensors" and "2.safetensors".
+void safetensors_index(std::string_view input);
+/// llama2.c's tokenizer.bin and checkpoint, converted.
+void llama2c(std::string_view input);
+/// tokenizer_config.json, added_tokens.json and special_tokens_map.json beside vocabularies of both kinds,
+/// and the chat templates in them.
+void tokenizer_config(std::string_view input);
+/// A prefix cache (--prefix-cache-file), put into a pool.
+void prefix_file(std::string_view input);
+/// Packed weights (--pack-cache).
+void pack_cache(std::string_view input);
+/// A trace of requests, of either form.
+void trace(std::string_view input);
 
 }  // namespace quire::fuzz

@@ -1,12 +1,17 @@
 #include "text/tokenizer.h"
 
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
+#include "text/chat_templates.h"
 #include "text/tiktoken.h"
+#include "text/tokenizer_config.h"
 
 using namespace std::string_view_literals;
 
@@ -56,6 +61,42 @@ void tokenizer_model(std::string_view input) {
       use(*load_tiktoken(input, path, {"\\p{L}+|\\s+|.", true, "<s>", {"<s>", "</s>"}}));
     }
     use(*Tokenizer::load(path));
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void tokenizer_config(std::string_view input) {
+  static const bool prepared = [] {
+    for (const auto& [folder, file] : {std::pair("config-bpe/tokenizer.model", "trained_bpe.model"),
+                                       {"config-unigram/tokenizer.model", "trained_unigram.model"},
+                                       {"config-json/tokenizer.json", "trained_wordpiece.json"}}) {
+      scratch_file(folder, read_file(std::filesystem::path("tests/text/fixtures") / file));
+    }
+    return true;
+  }();
+  static_cast<void>(prepared);
+  const auto parts = parts_of(input, 3);
+  for (const std::string folder : {"config-bpe/", "config-unigram/", "config-json/"}) {
+    size_t i = 0;
+    for (const char* name : {"tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"}) {
+      const std::string_view content = parts[i++];
+      if (content.empty()) {
+        std::filesystem::remove(scratch_dir() / (folder + name));
+      } else {
+        scratch_file(folder + name, content);
+      }
+    }
+    try {
+      use(*Tokenizer::load(scratch_dir() / folder));
+    } catch (const Error&) {
+    }
+  }
+  try {
+    const ChatTemplates templates = ChatTemplates::find(scratch_dir() / "config-json");
+    static_cast<void>(templates.faults());
+    static_cast<void>(
+        templates.render({{"messages", json::array{json::object{{"role", "user"}, {"content", "hi"}}}}}, 0));
   } catch (const Error&) {
     return;
   }

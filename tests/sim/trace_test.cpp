@@ -75,6 +75,18 @@ TEST(AzureTrace, BadLinesAreNamed) {
   }
 }
 
+TEST(AzureTrace, WhatCannotBePlayedIsRefused) {
+  expect_refused(kHeader, "no request is in it");
+  const auto path = write(std::string(kHeader) + "2023-11-16 18:15:46,4,1\n2024-04-29 00:00:00,16,1\n");
+  try {
+    read_trace(path, {.speed_thousandths = 1});
+    FAIL() << "arrivals beyond what 64 bits of nanoseconds hold";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("line 3: at this speed it comes decades later"));
+  }
+  EXPECT_EQ(read_trace(path, {.speed_thousandths = 100}).requests.size(), 2U);
+}
+
 TEST(MooncakeTrace, EqualIdsAreEqualTokens) {
   const auto path = write(
       "{\"timestamp\": 7, \"input_length\": 1000, \"output_length\": 5, \"hash_ids\": [0, 1]}\n"
