@@ -187,7 +187,7 @@ Workload read_trace(const std::filesystem::path& path, const TraceOptions& optio
     line.request.arrival = static_cast<Nanos>(arrival);
     workload.requests.push_back(std::move(line.request));
   }
-  if (workload.requests.empty()) throw Error(fmt::format("{}: no request is in it", path.string()));
+  if (workload.requests.empty()) throw Error(where() + ": the trace ends without a request");
   return workload;
 }
 

@@ -76,7 +76,7 @@ TEST(AzureTrace, BadLinesAreNamed) {
 }
 
 TEST(AzureTrace, WhatCannotBePlayedIsRefused) {
-  expect_refused(kHeader, "no request is in it");
+  expect_refused(kHeader, "line 1: the trace ends without a request");
   const auto path = write(std::string(kHeader) + "2023-11-16 18:15:46,4,1\n2024-04-29 00:00:00,16,1\n");
   try {
     read_trace(path, {.speed_thousandths = 1});
