@@ -138,6 +138,9 @@ void PrefixFile::read_index(uint64_t at, uint64_t count, uint32_t block_size, ui
       throw file_error(file_.path(), "the index has a node before its parent");
     }
     node.salt = get<uint64_t>(from);
+    if (node.parent != PrefixNode::kRoot && node.salt != nodes_[node.parent].salt) {
+      throw file_error(file_.path(), "the index has a node of another salt than its parent");
+    }
     for (uint32_t t = 0; t < block_size; ++t) node.tokens.push_back(get<TokenId>(from));
     for (uint32_t group = 0; group < num_groups; ++group) {
       const auto expected = get<uint64_t>(from);
