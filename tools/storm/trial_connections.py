@@ -2,7 +2,8 @@
 import asyncio
 import collections
 import json
-import threading
+import pathlib
+import sys
 import time
 
 from report import Trial, times
@@ -19,44 +20,21 @@ SIM = ["--device", "sim", "--cost-step-us", 200, "--cost-decode-us", 50, "--cost
 
 
 class Prober:
-    """Asks /health and /metrics again and again, each over a connection of its own.
-
-    On a thread of its own: beside thousands of clients in one loop it would send its request seconds after it has
-    connected, and be taken for one that says nothing.
-    """
+    """Asks /health and /metrics all the time, from another process: see prober.py."""
 
     def __init__(self, server):
         self.server = server
-        self.times = []
-        self.failed = []
-        self.over = False
-
-    async def probe(self, path):
-        begun = time.monotonic()
-        try:
-            answer = await wire.get(self.server.port, path, patience=BOUND)
-            if answer.status != 200:
-                self.failed.append(f"{path}: {answer.status}")
-        except (OSError, wire.Broken) as failed:
-            self.failed.append(f"{path}: {failed}")
-        self.times.append(time.monotonic() - begun)
-
-    async def keep_probing(self):
-        while not self.over:
-            await self.probe("/health")
-            await self.probe("/metrics")
-            await asyncio.sleep(0.1)
-        await self.probe("/health")
-        await self.probe("/metrics")
+        self.times, self.failed = [], []
 
     async def __aenter__(self):
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.keep_probing()))
-        self.thread.start()
+        command = [sys.executable, str(pathlib.Path(__file__).with_name("prober.py")), str(self.server.port), str(BOUND)]
+        self.process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
         return self
 
     async def __aexit__(self, *unused):
-        self.over = True
-        await asyncio.to_thread(self.thread.join)
+        told, _ = await self.process.communicate(b"")  # its standard input ends
+        found = json.loads(told)
+        self.times, self.failed = found["times"], found["failed"]
 
     def verdict(self, trial, when):
         trial.figure(f"probe seconds {when}", times(self.times))
@@ -89,11 +67,11 @@ async def idle(server, number, seconds, trial):
     try:
         async with Prober(server) as early:
             await asyncio.gather(*(open_idle(server, i, writers, counts) for i in range(number)))
-        # What was asked meanwhile may have kept a place: some more take that.
+        # What was asked meanwhile may have kept a place: some more take that one.
         await asyncio.gather(*(open_idle(server, number + i, writers, counts) for i in range(50)))
         async with Prober(server) as late:
             await asyncio.sleep(seconds)
-            outcome = await stream(server, number)
+            outcome = await stream(server, number, collections.Counter())
     finally:
         for writer in writers:
             wire.reset(writer)
@@ -109,31 +87,41 @@ def request():
                                          "stream_options": {"include_usage": True}}, "Connection: close")
 
 
-def judge(answer):
-    if answer.status in (429, 503):
-        return REFUSED if "error" in json.loads(answer.body) else CUT
-    events, done = wire.events(answer.body)
-    usage = events[-1].get("usage") if events else None
-    whole = answer.status == 200 and done and usage and usage["completion_tokens"] == TOKENS
-    return GOOD if whole else CUT
+def judge(answer, whys):
+    # 408: where the kernel's queue overflows, what a client sent at once comes seconds after its connection.
+    if answer.status in (408, 429, 503):
+        proper = "error" in json.loads(answer.body)
+    elif answer.status == 200:
+        events, done = wire.events(answer.body)
+        usage = events[-1].get("usage") if events else None
+        if done and usage and usage["completion_tokens"] == TOKENS:
+            return GOOD
+        proper = False
+    else:
+        proper = False
+    if proper:
+        return REFUSED
+    whys[f"{answer.status} {answer.body[-120:].decode(errors='replace')}"] += 1
+    return CUT
 
 
-async def stream(server, i):
-    """One stream on a connection of its own; what became of it."""
+async def stream(server, i, whys):
+    """One stream on a connection of its own; what became of it. `whys` counts what is wrong with those that are cut."""
     writer = None
     try:
         async with asyncio.timeout(STREAM_TIME):
-            reader, writer = await wire.connect(server.port, address(i))
-            writer.write(request())
-            return judge(await wire.read_answer(reader))
+            reader, writer = await wire.connect(server.port, address(i), first=request())
+            return judge(await wire.read_answer(reader), whys)
     except wire.Broken as broken:
+        whys[str(broken)] += bool(broken.got)
         return CUT if broken.got else SILENT
     except TimeoutError:
         return LATE if writer else UNREACHED
     except ConnectionError:
         # Reset: without an answer, in any case.
         return SILENT if writer else UNREACHED
-    except ValueError:
+    except ValueError as failed:
+        whys[repr(failed)[:120]] += 1
         return CUT
     finally:
         if writer:
@@ -141,14 +129,15 @@ async def stream(server, i):
 
 
 async def streams(server, number, trial, when):
-    begun = time.monotonic()
+    begun, whys = time.monotonic(), collections.Counter()
     async with Prober(server) as prober:
-        outcomes = collections.Counter(await asyncio.gather(*(stream(server, i) for i in range(number))))
+        outcomes = collections.Counter(await asyncio.gather(*(stream(server, i, whys) for i in range(number))))
     seconds = time.monotonic() - begun
     trial.figure(f"streams {when}", dict(outcomes))
     said = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
     all_well = outcomes[GOOD] > 0 and outcomes[GOOD] + outcomes[REFUSED] == number
-    trial.check(all_well, f"{number:,} streams at once {when}: {said}; in {seconds:.0f} s")
+    trial.check(all_well, f"{number:,} streams at once {when}: {said}; in {seconds:.0f} s" +
+                (f" (cut: {max(whys, key=whys.get)})" if outcomes[CUT] else ""))
     prober.verdict(trial, f"beside streams {when}")
 
 

@@ -32,8 +32,9 @@ def loopback(rng):
     return f"127.{rng.randint(1, 250)}.{rng.randint(0, 255)}.{rng.randint(1, 254)}"
 
 
-async def connect(port, source=None, receive_buffer=None):
-    """A connection to the server, from the address `source`."""
+async def connect(port, source=None, receive_buffer=None, first=b""):
+    """A connection to the server, from the address `source`. `first`, a few hundred bytes, is sent at once, however
+    many connections this process is about to make."""
     raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         raw.setblocking(False)
@@ -45,6 +46,8 @@ async def connect(port, source=None, receive_buffer=None):
         # Not wait_for: in Python 3.11 it may swallow a cancellation.
         async with asyncio.timeout(PATIENCE):
             await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
+        if first and raw.send(first) != len(first):
+            raise Broken("not sent")
         return await asyncio.open_connection(sock=raw, limit=LINE_LIMIT)
     except BaseException:
         raw.close()
