@@ -71,6 +71,17 @@ def server():
         yield running
 
 
+def wait_for_handlers(process, patience=60):
+    """Until SIGTERM is caught: the line that says where the server listens comes a moment before."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        caught = re.search(r"SigCgt:\s*([0-9a-f]+)", open(f"/proc/{process.pid}/status").read())[1]
+        if int(caught, 16) >> (signal.SIGTERM - 1) & int(caught, 16) >> (signal.SIGHUP - 1) & 1:
+            return
+        time.sleep(0.02)
+    raise AssertionError("no handler for SIGTERM and SIGHUP")
+
+
 # ---- Framing ----
 
 @pytest.mark.parametrize("form", ["size", "extension", "trailer", "trailers"])
@@ -202,7 +213,7 @@ def test_more_connections_than_files_are_refused():
         connection = http.client.HTTPConnection("127.0.0.1", int(re.search(r"http://[^ ]*:(\d+)", said)[1]), timeout=60)
         connection.request("GET", "/health")
         assert connection.getresponse().status == 200
-        time.sleep(0.5)
+        wait_for_handlers(process)
     finally:
         process.terminate()
         process.stderr.close()
@@ -286,6 +297,7 @@ def test_sighup_without_a_terminal_is_ignored():
         try:
             fd = process.stderr.fileno()
             port = int(re.search(r"listens on http://[^ ]*:(\d+)", wait_for(process, fd, b"listens on"))[1])
+            wait_for_handlers(process)
             for _ in range(2):
                 process.send_signal(signal.SIGHUP)
                 assert "SIGHUP" in wait_for(process, fd, b"SIGHUP")
