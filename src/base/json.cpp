@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <utility>
@@ -7,7 +9,94 @@
 #include <boost/json/stream_parser.hpp>
 #include <fmt/format.h>
 
+#include "base/utf8_scan.h"
+
 namespace quire {
+namespace {
+
+struct TextFault {
+  size_t at = 0;
+  std::string what;
+};
+
+/// Four hex digits; nothing otherwise.
+std::optional<uint32_t> read_hex4(std::string_view text) {
+  uint32_t code = 0;
+  if (text.size() < 4) return std::nullopt;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + 4, code, 16);
+  if (failed != std::errc() || end != text.data() + 4) return std::nullopt;
+  return code;
+}
+
+/// The code of the escape `\uXXXX` at the head of `text`; nothing if another character is there.
+std::optional<uint32_t> read_u_escape(std::string_view text) {
+  return text.starts_with("\\u") ? read_hex4(text.substr(2)) : std::nullopt;
+}
+
+/// The first half of a surrogate pair without the other in text[0, end), written as an escape.
+std::optional<TextFault> find_lone_surrogate(std::string_view text, size_t end) {
+  constexpr size_t kEscapeSize = 6;
+  const auto within = [](std::optional<uint32_t> code, uint32_t low, uint32_t high) {
+    return code && *code >= low && *code <= high;
+  };
+  for (size_t i = text.find('\\'); i < end; i = text.find('\\', i)) {
+    const auto code = read_u_escape(text.substr(i));
+    const bool leads = within(code, 0xD800, 0xDBFF);
+    if (leads && within(read_u_escape(text.substr(i + kEscapeSize)), 0xDC00, 0xDFFF)) {
+      i += 2 * kEscapeSize;
+    } else if (leads || within(code, 0xDC00, 0xDFFF)) {
+      return TextFault{i, fmt::format("a lone surrogate (\\u{:04x}), which is no character", *code)};
+    } else {
+      i += code ? kEscapeSize : 2;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<TextFault> find_byte_order_mark(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) return TextFault{0, "a byte order mark, which JSON does not have"};
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    return TextFault{0, "the byte order mark of UTF-16; JSON is UTF-8"};
+  }
+  return std::nullopt;
+}
+
+std::optional<TextFault> find_invalid_utf8(std::string_view text, size_t end) {
+  for (size_t i = 0; i < end;) {
+    const Utf8Scan scan = scan_utf8(text.substr(i));
+    if (scan.status == Utf8Status::kInvalid) {
+      return TextFault{i, fmt::format("not valid UTF-8 (byte 0x{:02x})", static_cast<uint8_t>(text[i]))};
+    }
+    i += scan.size;
+  }
+  return std::nullopt;
+}
+
+/// Whether text[at] stands in a string.
+bool is_in_string(std::string_view text, size_t at) {
+  bool inside = false;
+  for (size_t i = 0; i < at; ++i) {
+    if (text[i] == '"') inside = !inside;
+    if (text[i] == '\\') ++i;
+  }
+  return inside;
+}
+
+/// What is wrong with the text itself where a parser stopped at `used`; nothing if only the JSON is.
+std::optional<TextFault> find_text_fault(std::string_view text, size_t used) {
+  const size_t end = std::min(text.size(), used + 1);
+  if (auto fault = find_byte_order_mark(text)) return fault;
+  if (auto fault = find_invalid_utf8(text, end)) return fault;
+  if (auto fault = find_lone_surrogate(text, end)) return fault;
+  if (used < text.size() && static_cast<uint8_t>(text[used]) < 0x20 && is_in_string(text, used)) {
+    const auto code = static_cast<unsigned>(text[used]);
+    return TextFault{used,
+                     fmt::format("a control character (0x{0:02x}) that a string has as \\u{0:04x}", code)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
   std::error_code failed;
@@ -39,7 +128,10 @@ json::value parse_json(std::string_view text, const std::filesystem::path& where
     if (rest != std::string_view::npos) throw file_error(where, rest, "text after the end of the JSON value");
   }
   if (!failed) parser.finish(failed);
-  if (failed) throw file_error(where, used, fmt::format("not valid JSON: {}", failed.message()));
+  if (failed) {
+    if (const auto fault = find_text_fault(text, used)) throw file_error(where, fault->at, fault->what);
+    throw file_error(where, used, fmt::format("not valid JSON: {}", failed.message()));
+  }
   return parser.release();
 }
 

@@ -21,7 +21,8 @@ inline constexpr uint64_t kMaxJsonFileBytes = uint64_t{256} << 20;
 /// The whole file as bytes. Throws Error (PATH: WHAT) if it cannot be read or is larger than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes = kMaxJsonFileBytes);
 
-/// Parses `text`, at most `max_depth` levels deep. Throws Error "WHERE: at byte N: WHAT".
+/// Parses `text`, at most `max_depth` levels deep. Throws Error "WHERE: at byte N: WHAT", which tells text
+/// that is no UTF-8, a byte order mark and a lone surrogate from JSON that is wrong.
 json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth = 64);
 
 json::value read_json_file(const std::filesystem::path& path);

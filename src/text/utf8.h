@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8_scan.h"
+
 namespace quire {
 
 struct Utf8Char {
@@ -32,17 +34,6 @@ void append_utf8(std::string& out, char32_t code);
 
 /// Whether `text` is one UTF-8 character and nothing else.
 bool is_one_char(std::string_view text);
-
-enum class Utf8Status : uint8_t { kValid, kIncomplete, kInvalid };
-
-struct Utf8Scan {
-  Utf8Status status;
-  uint32_t size;  // of the character, or of the maximal subpart that stands for one U+FFFD; at least 1
-};
-
-/// Looks at the sequence at the head of `bytes` (not empty). kIncomplete: `bytes` ends inside a sequence that
-/// could still become a character. Maximal subparts as in the Unicode standard, section 3.9, table 3-7.
-Utf8Scan scan_utf8(std::string_view bytes);
 
 /// Every maximal subpart of an ill-formed sequence becomes U+FFFD.
 std::string repair_utf8(std::string_view bytes);

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,6 +42,29 @@ TEST(ParseJson, SaysWhereItBreaks) {
               AllOf(HasSubstr("at byte 2"), HasSubstr("after the end")));
   EXPECT_THAT(error_of([] { parse_json("", "f.json"); }), HasSubstr("f.json"));
   EXPECT_EQ(parse_json(" [1, 2]\n", "f.json").as_array().size(), 2U);
+}
+
+TEST(ParseJson, TellsTextThatIsNoneFromJsonThatIsWrong) {
+  const auto told = [](const std::string& text) { return error_of([&] { parse_json(text, "body"); }); };
+  EXPECT_EQ(told("{\"a\": \"bc\xff\"}"), "body: at byte 9: not valid UTF-8 (byte 0xff)");
+  EXPECT_EQ(told("{\"a\": \"\xed\xa0\x80\"}"), "body: at byte 7: not valid UTF-8 (byte 0xed)");
+  EXPECT_EQ(told("{\"a\": \xff}"), "body: at byte 6: not valid UTF-8 (byte 0xff)");
+  constexpr const char* kLone = "body: at byte 9: a lone surrogate (\\u{}), which is no character";
+  EXPECT_EQ(told(R"({"a": "bc\ud83d"})"), fmt::format(fmt::runtime(kLone), "d83d"));
+  EXPECT_EQ(told(R"({"a": "bc\uD83Dx"})"), fmt::format(fmt::runtime(kLone), "d83d"));
+  EXPECT_EQ(told(R"({"a": "bc\ude00"})"), fmt::format(fmt::runtime(kLone), "de00"));
+  EXPECT_EQ(told(R"({"a": "bc\ud83d\ud83d\ude00"})"), fmt::format(fmt::runtime(kLone), "d83d"));
+  EXPECT_EQ(told(R"({"a": "\\\ude00"})"), fmt::format(fmt::runtime(kLone), "de00"));
+  EXPECT_EQ(told("\xEF\xBB\xBF{}"), "body: at byte 0: a byte order mark, which JSON does not have");
+  EXPECT_THAT(told("\xFF\xFE{"), HasSubstr("at byte 0: the byte order mark of UTF-16"));
+  EXPECT_EQ(told("{\"a\": \"b\nc\"}"),
+            "body: at byte 8: a control character (0x0a) that a string has as \\u000a");
+  // What is wrong with the JSON is told as that, whatever follows.
+  EXPECT_THAT(told("{\"a\": 1, } \"\xff\""), HasSubstr("at byte 9: not valid JSON"));
+  EXPECT_THAT(told(R"({"a": tr, "b": "\ud83d"})"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(told("{\"a\": tr\nue}"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(told("{\"a\": \"\xe2\x82"), HasSubstr("incomplete"));
+  EXPECT_EQ(parse_json(R"(["\ud83d\ude00", "\\ud83d", "\u00e9"])", "body").at(0), "😀");
 }
 
 TEST(ParseJson, BoundsTheDepth) {

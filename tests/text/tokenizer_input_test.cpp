@@ -116,7 +116,7 @@ TEST(TokenizerInput, NoJsonNoFile) {
   EXPECT_THAT(load_error("{\"model\": "), HasSubstr("tokenizer.json: at byte 10: not valid JSON"));
   EXPECT_THAT(load_error(""), HasSubstr("not valid JSON"));
   EXPECT_THAT(load_error("[1]"), HasSubstr("object was expected"));
-  EXPECT_THAT(load_error("{\"a\": \"\xFF\"}"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(load_error("{\"a\": \"\xFF\"}"), HasSubstr("at byte 7: not valid UTF-8"));
   EXPECT_THAT(load_error(std::string(100'000, '[')), HasSubstr("not valid JSON"));
   EXPECT_THROW(Tokenizer::load("/nonexistent/tokenizer.json"), Error);
   EXPECT_THROW(Tokenizer::load(test::temp_dir()), Error);
