@@ -49,6 +49,19 @@ uint64_t size_of(const json::value& value) {
   return size;
 }
 
+std::vector<std::string_view> words_of(const jinja::Template& parsed) {
+  std::vector<std::string_view> words;
+  for (const auto& node : parsed.nodes) {
+    if (const auto* constant = dynamic_cast<const jinja::ConstantExpr*>(node.get())) {
+      if (!constant->text.empty()) words.push_back(constant->text);
+    } else if (const auto* attribute = dynamic_cast<const jinja::AttributeExpr*>(node.get())) {
+      words.push_back(attribute->name);
+    }
+  }
+  std::ranges::sort(words);
+  return words;
+}
+
 /// What transformers puts behind the last message, so as to find its end in the rendered text.
 constexpr std::string_view kOpenEnd = "CONTINUE_FINAL_MESSAGE_TAG ";
 
@@ -84,6 +97,7 @@ TemplateLimits limits_for(const json::object& context) {
 struct ChatTemplate::Impl {
   std::string source;
   jinja::Template parsed;
+  std::vector<std::string_view> words;  // the strings and attributes in `parsed`, sorted
   json::object tokens;
   std::string title;
 };
@@ -101,6 +115,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem:
   out.impl_->title = std::move(title);
   try {
     out.impl_->parsed = jinja::parse_template(out.impl_->source);
+    out.impl_->words = words_of(out.impl_->parsed);
   } catch (const jinja::Fault& fault) {
     throw file_error(where, located(fault));
   }
@@ -146,5 +161,9 @@ Expected<std::string> ChatTemplate::render_open(json::object context, std::time_
 }
 
 const std::string& ChatTemplate::source() const { return impl_->source; }
+
+bool ChatTemplate::mentions(std::string_view word) const {
+  return std::ranges::binary_search(impl_->words, word);
+}
 
 }  // namespace quire

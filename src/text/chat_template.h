@@ -44,6 +44,10 @@ class ChatTemplate {
 
   const std::string& source() const;
 
+  /// Whether `word` is a string or the name of an attribute somewhere in it, as a whole. A role or a field of
+  /// the messages that it does not mention it cannot treat by name.
+  bool mentions(std::string_view word) const;
+
  private:
   ChatTemplate();
   struct Impl;

@@ -62,7 +62,27 @@ bool is_given(const json::object& context, std::string_view key) {
   return value != nullptr && !value->is_null();
 }
 
+/// As transformers does it: what the model thought is `reasoning_content` (and, for gpt-oss, `thinking`),
+/// whatever the client calls it.
+void name_reasoning(json::object& message) {
+  const json::value* reasoning = nullptr;
+  for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (reasoning == nullptr && is_given(message, name)) reasoning = &message.at(name);
+  }
+  if (reasoning == nullptr) return;
+  json::object named = {{"thinking", *reasoning}};
+  for (const auto& [key, value] : message) named[key] = value;
+  named["reasoning_content"] = *reasoning;
+  message = std::move(named);
+}
+
 void fill(json::object& context) {
+  json::value* given = context.if_contains("messages");
+  if (json::array* messages = given == nullptr ? nullptr : given->if_array()) {
+    for (json::value& message : *messages) {
+      if (json::object* object = message.if_object()) name_reasoning(*object);
+    }
+  }
   for (const std::string_view key : {"messages", "tools", "documents"}) context.emplace(key, nullptr);
   context.emplace("add_generation_prompt", false);
 }

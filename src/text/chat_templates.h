@@ -62,7 +62,9 @@ class ChatTemplates {
   /// else "default", else the only one. The error (kInvalid) lists the names, or says which template is
   /// broken and where.
   Expected<const ChatTemplate*> choose(const json::object& context) const;
-  /// The chosen one's; messages, tools and documents are null unless given, add_generation_prompt false.
+  /// The chosen one's; messages, tools and documents are null unless given, add_generation_prompt false. A
+  /// message's reasoning_content, thinking or reasoning (the first that is given) is there as both of the
+  /// first two.
   Expected<std::string> render(json::object context, std::time_t now = std::time(nullptr)) const;
   /// See ChatTemplate.
   Expected<std::string> render_open(json::object context, std::time_t now = std::time(nullptr)) const;

@@ -131,6 +131,41 @@ TEST(ChatTemplates, FilesBesideTheDefault) {
   EXPECT_THAT([] { ChatTemplates().only("nope"); }, ThrowsMessage<Error>(HasSubstr("it has none")));
 }
 
+/// As transformers 5 does it, in the order of keys that it gives.
+TEST(ChatTemplates, ReasoningHasOneName) {
+  const ChatTemplates shown(
+      ChatTemplate::parse("{% for m in messages %}{{ m | tojson }}{% endfor %}", "test.jinja"));
+  const auto rendered = [&](const char* message) {
+    return shown.render({{"messages", {parse_json(message, "message")}}}).value();
+  };
+  EXPECT_EQ(rendered(R"({"role": "assistant", "reasoning": "hm", "content": "a"})"),
+            R"({"thinking": "hm", "role": "assistant", "reasoning": "hm", "content": "a", )"
+            R"("reasoning_content": "hm"})");
+  EXPECT_EQ(rendered(R"({"role": "assistant", "thinking": "hm", "reasoning": "no"})"),
+            R"({"thinking": "hm", "role": "assistant", "reasoning": "no", "reasoning_content": "hm"})");
+  EXPECT_EQ(rendered(R"({"reasoning_content": "hm", "role": "assistant", "thinking": null})"),
+            R"({"thinking": null, "reasoning_content": "hm", "role": "assistant"})");
+  EXPECT_EQ(rendered(R"({"role": "assistant", "reasoning": null})"),
+            R"({"role": "assistant", "reasoning": null})");
+  const ChatTemplates read(
+      ChatTemplate::parse("{{ messages[0].reasoning_content }}{{ messages[0].content }}", "test.jinja"));
+  const json::object open = {{"messages", {{{"role", "assistant"}, {"content", "so"}, {"reasoning", "hm"}}}}};
+  EXPECT_EQ(read.render_open(open).value(), "hmso");
+}
+
+TEST(ChatTemplate, MentionsWhatItNames) {
+  const ChatTemplate parsed = ChatTemplate::parse(
+      "tool {# 'comment' #}{% if m.role in ['system', \"developer\"] or m['a'] == 'b' %}"
+      "{{ 'a developer_preamble' }}{{ x.get('tool_calls') }}{% endif %}",
+      "test.jinja");
+  for (const char* word : {"role", "system", "developer", "a", "b", "tool_calls"}) {
+    EXPECT_TRUE(parsed.mentions(word)) << word;
+  }
+  for (const char* word : {"tool", "comment", "developer_preamble", "m", "sys", ""}) {
+    EXPECT_FALSE(parsed.mentions(word)) << word;
+  }
+}
+
 TEST(ChatTemplates, OfAProcessor) {
   const auto dir = temp_dir();
   write(dir / "chat_template.json", R"({"chat_template": "of images"})");
