@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "serve/api.h"
+#include "serve/chat_messages.h"
 #include "serve/json_text.h"
 #include "text/chat_templates.h"
 
@@ -136,6 +137,9 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
 
 Expected<std::string> Api::render(ChatPrompt& prompt) const {
   const ChatTemplates& templates = model_.chat_templates;
+  if (const auto chosen = templates.choose(prompt.context)) {
+    if (auto fits = fit_messages(prompt.context, **chosen); !fits) return failed<std::string>(fits);
+  }
   auto text = prompt.continue_final_message ? templates.render_open(std::move(prompt.context))
                                             : templates.render(std::move(prompt.context));
   if (!text && text.error().param.empty()) text.error().param = "messages";

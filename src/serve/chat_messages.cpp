@@ -7,13 +7,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace quire {
 namespace {
 
 constexpr size_t kMaxMessages = 16384;
-constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
-                                                    "assistant", "tool",      "function"};
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
 /// The text of a message: a string, or an array of text parts.
 std::string read_content(Fields& message, bool required) {
@@ -96,13 +96,17 @@ json::object read_message(Fields& message) {
     message.fail("role", "is missing");
     return out;
   }
+  if (*role == "function") {
+    message.unsupported("role", "function is not supported: 'tool' with a tool_call_id is its successor");
+    return out;
+  }
   if (std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
-    message.fail("role", "must be one of system, developer, user, assistant, tool, function");
+    message.fail("role", fmt::format("must be one of {}", fmt::join(kRoles, ", ")));
     return out;
   }
   out["role"] = *role;
   out["content"] = read_content(message, *role != "assistant");
-  for (const std::string_view name : {"name", "tool_call_id", "reasoning_content", "reasoning"}) {
+  for (const std::string_view name : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"}) {
     if (auto text = message.string(name)) out[name] = *text;
   }
   if (const json::array* calls = message.array("tool_calls"); calls != nullptr && !calls->empty()) {
@@ -194,6 +198,24 @@ ChatPrompt read_chat_prompt(Fields& fields) {
     }
   }
   return prompt;
+}
+
+Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
+  json::array& messages = context.at("messages").as_array();
+  const bool has_developer = chosen.mentions("developer");
+  const bool has_calls = chosen.mentions("tool_calls");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    json::object& message = messages[i].as_object();
+    json::value& role = message.at("role");
+    if (!has_developer && role == "developer") role = "system";
+    if (!has_calls && message.contains("tool_calls")) {
+      std::string name = fmt::format("messages[{}].tool_calls", i);
+      std::string what =
+          fmt::format("{} is not supported: this model's chat template does not show tool calls", name);
+      return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
+    }
+  }
+  return {};
 }
 
 }  // namespace quire

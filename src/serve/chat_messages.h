@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "serve/fields.h"
 #include "serve/openai_schema.h"
+#include "text/chat_template.h"
 
 namespace quire {
 
@@ -10,5 +11,10 @@ namespace quire {
 /// add_special_tokens. What the template gets, as vLLM does it: text parts of a content joined by newlines, a
 /// missing content as "", the arguments of tool calls as objects, tools and documents null if there are none.
 ChatPrompt read_chat_prompt(Fields& fields);
+
+/// Makes the messages in `context` (as read_chat_prompt leaves them) those that `chosen` shows: the role
+/// `developer` becomes `system`, its older name, where the template does not mention it. The error (kInvalid)
+/// names a message with tool calls that the template would leave out.
+Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen);
 
 }  // namespace quire

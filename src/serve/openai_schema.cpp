@@ -235,19 +235,27 @@ std::vector<Prompt> read_prompts(Fields& fields, const SchemaContext& context) {
     fields.fail("prompt", "is missing");
     return {};
   }
-  if (const auto* text = value->if_string()) return {std::string(*text)};
+  // Not `return {...}`: an initializer list copies, and libstdc++ 12 destroys what was never made when the
+  // copy of a variant finds no memory.
+  std::vector<Prompt> out;
+  if (const auto* text = value->if_string()) {
+    out.emplace_back(std::string(*text));
+    return out;
+  }
   const json::array* list = value->if_array();
   if (list == nullptr || list->empty()) {
     fields.fail("prompt", list == nullptr ? kForms : "must not be empty");
     return {};
   }
-  if (list->front().is_number()) return {read_tokens(fields, "prompt", *list, context.vocab_size)};
+  if (list->front().is_number()) {
+    out.emplace_back(read_tokens(fields, "prompt", *list, context.vocab_size));
+    return out;
+  }
   if (list->size() > kMaxPrompts) {
     fields.fail("prompt", fmt::format("must hold at most {} prompts", kMaxPrompts));
     return {};
   }
   const bool texts = list->front().is_string();
-  std::vector<Prompt> out;
   for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
     const json::value& item = (*list)[i];
     const std::string name = fmt::format("prompt[{}]", i);
@@ -286,10 +294,30 @@ void read_chat_max_tokens(Fields& fields, GenerationRequest& out) {
   if (older || newer) out.max_tokens = static_cast<uint32_t>(newer.value_or(older.value_or(0)));
 }
 
-void read_chat_extras(Fields& fields) {
-  want_neutral(fields, "tool_choice", {"none", "auto"});
-  want_neutral(fields, "functions", {json::array()});
+/// Nobody parses the calls in an answer's text, so a request that hopes for them would get none. With
+/// tool_choice "none" none are wanted, and a template that showed the tools would only ask the model for
+/// them.
+void settle_tools(Fields& fields, ChatPrompt& prompt) {
+  constexpr std::string_view kWhy =
+      "is not supported: tool calls in an answer are not parsed. Leave it out, or set tool_choice to "
+      "\"none\"";
+  json::value& tools = prompt.context["tools"];
+  const json::value* choice = fields.get("tool_choice");
+  if (choice != nullptr && *choice == "none") {
+    tools = nullptr;
+  } else if (tools.is_array()) {
+    fields.unsupported("tools", kWhy);
+  } else if (choice != nullptr && *choice != "auto") {
+    fields.unsupported("tool_choice", "is not supported, except \"none\" and, without tools, \"auto\"");
+  }
+  const json::array* functions = fields.array("functions");
+  if (functions != nullptr && !functions->empty()) {
+    fields.unsupported("functions", "is not supported: calls in an answer are not parsed");
+  }
   want_neutral(fields, "function_call", {"none", "auto"});
+}
+
+void read_chat_extras(Fields& fields) {
   fields.boolean("parallel_tool_calls", true);
   read_response_format(fields);
   want_neutral(fields, "store", {false});
@@ -338,6 +366,7 @@ Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& c
   ChatRequest out;
   out.options = read_options(fields, context);
   out.prompt = read_chat_prompt(fields);
+  settle_tools(fields, out.prompt);
   read_chat_max_tokens(fields, out.options.generation);
   read_chat_logprobs(fields, out.options.generation.sampling);
   read_chat_extras(fields);

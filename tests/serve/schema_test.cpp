@@ -271,7 +271,6 @@ TEST(ChatSchema, MessagesReachTheTemplate) {
       {"role": "assistant", "content": null, "refusal": null, "tool_calls": [
          {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "content": "3", "tool_call_id": "1"}],
-      "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto",
       "chat_template_kwargs": {"enable_thinking": false}})"),
                                   kContext);
   ASSERT_TRUE(request) << request.error().message;
@@ -282,12 +281,51 @@ TEST(ChatSchema, MessagesReachTheTemplate) {
       {"role": "assistant", "content": "", "tool_calls": [
          {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]},
       {"role": "tool", "content": "3", "tool_call_id": "1"}])"));
-  EXPECT_EQ(context.at("tools"), parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+  EXPECT_TRUE(context.at("tools").is_null());
   EXPECT_TRUE(context.at("documents").is_null());
   EXPECT_EQ(context.at("add_generation_prompt"), true);
   EXPECT_EQ(context.at("enable_thinking"), false);
   EXPECT_FALSE(request->prompt.continue_final_message);
   EXPECT_EQ(request->options.generation.max_tokens, std::nullopt);
+}
+
+// An answer's calls are not parsed: who gives tools would wait for calls that never come.
+TEST(ChatSchema, ToolsAreRefusedUnlessNoCallIsWanted) {
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
+  const auto refused = [](const std::string& fields) {
+    const auto request = parse_chat(parse(chat_with(fields)), kContext);
+    return request ? "" : request.error().message;
+  };
+  for (const std::string& field :
+       {tools, tools + R"(, "tool_choice": "auto")", tools + R"(, "tool_choice": "required")",
+        tools + R"(, "tool_choice": {"type": "function", "function": {"name": "f"}})",
+        tools + R"(, "tool_choice": null)"}) {
+    EXPECT_EQ(chat_fault(field), "tools") << field;
+    EXPECT_THAT(refused(field), HasSubstr("tool calls in an answer are not parsed")) << field;
+  }
+  EXPECT_EQ(chat_fault(R"("functions": [{"name": "f"}])"), "functions");
+  EXPECT_EQ(chat_fault(R"("functions": {})"), "functions");
+  EXPECT_EQ(chat_fault(R"("function_call": {"name": "f"})"), "function_call");
+  EXPECT_EQ(chat_fault(R"("functions": [], "function_call": "none")"), "");
+  EXPECT_EQ(chat_fault(R"("tools": [], "tool_choice": "auto")"), "");
+  const auto quiet = parse_chat(parse(chat_with(tools + R"(, "tool_choice": "none")")), kContext);
+  ASSERT_TRUE(quiet) << quiet.error().message;
+  EXPECT_TRUE(quiet->prompt.context.at("tools").is_null()) << "a template would ask for calls";
+  // Where nothing is generated they are a part of the prompt as any other.
+  const auto counted = parse_tokenize(parse(chat_with(tools)));
+  ASSERT_TRUE(counted);
+  EXPECT_EQ(std::get<ChatPrompt>(counted->prompt).context.at("tools"),
+            parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+}
+
+TEST(ChatSchema, WhatTheModelThoughtIsTaken) {
+  for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
+    const auto request = parse_chat(
+        parse(fmt::format(R"({{"messages": [{{"role": "assistant", "content": "a", "{}": "hm"}}]}})", name)),
+        kContext);
+    ASSERT_TRUE(request) << request.error().message;
+    EXPECT_EQ(request->prompt.context.at("messages").at(0).at(name), "hm");
+  }
 }
 
 TEST(ChatSchema, WrongMessagesAreNamed) {
@@ -297,6 +335,7 @@ TEST(ChatSchema, WrongMessagesAreNamed) {
   EXPECT_EQ(messages_fault("[1]"), "messages[0]");
   EXPECT_EQ(messages_fault(R"([{"content": "x"}])"), "messages[0].role");
   EXPECT_EQ(messages_fault(R"([{"role": "king", "content": "x"}])"), "messages[0].role");
+  EXPECT_EQ(messages_fault(R"([{"role": "function", "name": "f", "content": "x"}])"), "messages[0].role");
   EXPECT_EQ(messages_fault(R"([{"role": "user"}])"), "messages[0].content");
   EXPECT_EQ(messages_fault(R"([{"role": "user", "content": 5}])"), "messages[0].content");
   EXPECT_EQ(messages_fault(R"([{"role": "user", "content": "x", "colour": 1}])"), "messages[0].colour");

@@ -1,0 +1,105 @@
+// What a model's own chat template makes of messages that it may not know.
+#include "serve/chat_messages.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/data.h"
+#include "text/chat_templates.h"
+
+namespace quire {
+namespace {
+
+using testing::HasSubstr;
+
+struct Rendered {
+  std::string text;
+  std::string error;
+  std::string param;
+};
+
+class RealTemplates : public testing::TestWithParam<const char*> {
+ protected:
+  static std::string file(const std::string& name) {
+    return (test::data_dir() / "chat-templates" / "llama.cpp-templates" / (name + ".jinja")).string();
+  }
+
+  /// As a server does it with a chat request.
+  static Rendered render(const std::string& name, const std::string& messages) {
+    const ChatTemplates templates = ChatTemplates::load(file(name));
+    const json::value body = parse_json(R"({"messages": )" + messages + "}", "body");
+    auto request = parse_chat(body, {.vocab_size = 100});
+    if (!request) return {.error = request.error().message, .param = request.error().param};
+    json::object& context = request->prompt.context;
+    context["bos_token"] = "<s>";
+    context["eos_token"] = "</s>";
+    if (auto fits = fit_messages(context, **templates.choose(context)); !fits) {
+      return {.error = fits.error().message, .param = fits.error().param};
+    }
+    constexpr std::time_t kNow = 1'700'000'000;
+    auto text = templates.render(std::move(context), kNow);
+    if (!text) return {.error = text.error().message};
+    return {.text = *text};
+  }
+};
+
+TEST_P(RealTemplates, ADevelopersMessageIsRenderedAsTheSystems) {
+  QUIRE_NEEDS_DATA("chat-templates");
+  const auto conversation = [](const std::string& role) {
+    return R"([{"role": ")" + role +
+           R"(", "content": "Answer in rhymes."}, {"role": "user", "content": "Hi"}])";
+  };
+  const Rendered system = render(GetParam(), conversation("system"));
+  const Rendered developer = render(GetParam(), conversation("developer"));
+  EXPECT_EQ(developer.text, system.text);
+  EXPECT_EQ(developer.error, system.error);
+  if (system.error.empty()) {
+    EXPECT_THAT(developer.text, HasSubstr("Answer in rhymes."));
+  } else {
+    EXPECT_THAT(developer.error, HasSubstr("System role not supported"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RealTemplates,
+    testing::Values("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "Qwen-Qwen2.5-7B-Instruct",
+                    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "google-gemma-2-2b-it",
+                    "llama-cpp-deepseek-r1", "meetkai-functionary-medium-v3.2",
+                    "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct",
+                    "microsoft-Phi-3.5-mini-instruct", "mistralai-Mistral-Nemo-Instruct-2407"));
+
+constexpr const char* kCalls = R"([
+  {"role": "user", "content": "How warm is it?"},
+  {"role": "assistant", "content": null, "tool_calls": [
+    {"id": "abcdefghi", "type": "function", "function": {"name": "measure", "arguments": "{\"where\": \"here\"}"}}]},
+  {"role": "tool", "tool_call_id": "abcdefghi", "content": "21 degrees"},
+  {"role": "assistant", "content": "It is 21 degrees."},
+  {"role": "user", "content": "And there?"}])";
+
+TEST_F(RealTemplates, CallsOfBeforeAreShownOrRefused) {
+  QUIRE_NEEDS_DATA("chat-templates");
+  for (const char* name : {"Qwen-Qwen2.5-7B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407",
+                           "meta-llama-Llama-3.1-8B-Instruct"}) {
+    const Rendered shown = render(name, kCalls);
+    EXPECT_EQ(shown.error, "") << name;
+    EXPECT_THAT(shown.text, HasSubstr("measure")) << name;
+    EXPECT_THAT(shown.text, HasSubstr("21 degrees")) << name;
+  }
+  for (const char* name : {"microsoft-Phi-3.5-mini-instruct", "google-gemma-2-2b-it"}) {
+    const Rendered refused = render(name, kCalls);
+    EXPECT_EQ(refused.param, "messages[1].tool_calls") << name;
+    EXPECT_THAT(refused.error, HasSubstr("does not show tool calls")) << name;
+  }
+}
+
+TEST(FitMessages, ATemplateThatNamesDevelopersGetsThem) {
+  const ChatTemplate knows = ChatTemplate::parse("{{ messages[0].role == 'developer' }}", "test.jinja");
+  json::object context = {{"messages", {{{"role", "developer"}, {"content", "a"}}}}};
+  ASSERT_TRUE(fit_messages(context, knows));
+  EXPECT_EQ(context.at("messages").at(0).at("role"), "developer");
+}
+
+}  // namespace
+}  // namespace quire
