@@ -66,7 +66,7 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
   }
   if (exchange.client_gone()) co_return;
   const size_t num_prompts = job->requests.size();
-  auto mailbox = std::make_shared<Mailbox>(co_await asio::this_coro::executor, num_prompts,
+  auto mailbox = std::make_shared<Mailbox>(co_await asio::this_coro::executor,
                                            job->stream ? config_.max_stream_backlog_bytes : 0,
                                            [&exchange] { exchange.cut(); });
   Running running(engine_, exchange, std::move(mailbox), num_prompts);

@@ -1,7 +1,5 @@
 #include "serve/mailbox.h"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -22,36 +20,12 @@ uint64_t size_of(const RequestOutput& output) {
   return bytes;
 }
 
-void merge_choice(ChoiceOutput& into, ChoiceOutput news) {
-  into.text += news.text;
-  std::move(news.tokens.begin(), news.tokens.end(), std::back_inserter(into.tokens));
-  into.finish = news.finish;
-  into.stop_string = std::move(news.stop_string);
-  into.stop_token = news.stop_token;
-}
-
 }  // namespace
 
-Mailbox::Mailbox(const asio::any_io_executor& executor, size_t num_prompts, uint64_t max_bytes,
-                 std::function<void()> on_overflow)
+Mailbox::Mailbox(const asio::any_io_executor& executor, uint64_t max_bytes, std::function<void()> on_overflow)
     : signal_(std::in_place, executor, asio::steady_timer::time_point::max()),
       max_bytes_(max_bytes),
-      on_overflow_(std::move(on_overflow)),
-      places_(num_prompts, kNothing) {}
-
-void Mailbox::merge(RequestOutput& into, RequestOutput output) {
-  for (ChoiceOutput& news : output.choices) {
-    const auto same = std::find_if(into.choices.begin(), into.choices.end(),
-                                   [&](const ChoiceOutput& choice) { return choice.index == news.index; });
-    if (same == into.choices.end()) {
-      into.choices.push_back(std::move(news));
-    } else {
-      merge_choice(*same, std::move(news));
-    }
-  }
-  output.choices = std::move(into.choices);
-  into = std::move(output);
-}
+      on_overflow_(std::move(on_overflow)) {}
 
 void Mailbox::put(size_t prompt, RequestOutput output) {
   const std::lock_guard lock(mutex_);
@@ -66,12 +40,7 @@ void Mailbox::put(size_t prompt, RequestOutput output) {
     });
     return;
   }
-  if (places_[prompt] == kNothing) {
-    places_[prompt] = pending_.size();
-    pending_.push_back({prompt, std::move(output)});
-  } else {
-    merge(pending_[places_[prompt]].output, std::move(output));
-  }
+  pending_.push_back({prompt, std::move(output)});
   if (!std::exchange(notified_, true)) {
     asio::post(signal_->get_executor(), [self = shared_from_this()] { self->wake(); });
   }
@@ -80,7 +49,6 @@ void Mailbox::put(size_t prompt, RequestOutput output) {
 asio::awaitable<std::vector<Mailbox::News>> Mailbox::take() {
   const auto collect = [this] {
     const std::lock_guard lock(mutex_);
-    for (const News& news : pending_) places_[news.prompt] = kNothing;
     bytes_ = 0;
     notified_ = false;
     return std::exchange(pending_, {});

@@ -17,8 +17,8 @@ namespace quire {
 
 namespace asio = boost::asio;
 
-/// News on its way from the engine's thread to a connection. What comes while the connection is busy is
-/// merged with what waits already, so that it costs one write whatever has piled up.
+/// News on its way from the engine's thread to a connection. What comes while the connection is busy waits,
+/// and is then taken and written at once; it stays apart, so that a client sees each token as one.
 class Mailbox : public std::enable_shared_from_this<Mailbox> {
  public:
   struct News {
@@ -28,13 +28,12 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 
   /// `executor`: the connection's, where one thing runs at a time. `on_overflow` is called there, once, when
   /// more than `max_bytes` wait (0: no bound); news after that is dropped.
-  Mailbox(const asio::any_io_executor& executor, size_t num_prompts, uint64_t max_bytes,
-          std::function<void()> on_overflow);
+  Mailbox(const asio::any_io_executor& executor, uint64_t max_bytes, std::function<void()> on_overflow);
 
   /// Any thread; does not block. Nothing happens after close().
   void put(size_t prompt, RequestOutput output);
 
-  /// On the executor, one at a time: what has come since the last call, in order within a prompt. Waits until
+  /// On the executor, one at a time: what has come since the last call, in order. Waits until
   /// there is something, or until wake(): then perhaps nothing.
   asio::awaitable<std::vector<News>> take();
   /// On the executor: a take() that waits returns now.
@@ -44,18 +43,14 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void close();
 
  private:
-  static constexpr size_t kNothing = SIZE_MAX;
-  void merge(RequestOutput& into, RequestOutput output);
-
   std::optional<asio::steady_timer> signal_;  // never expires: cancelling it wakes take(); none once closed
   const uint64_t max_bytes_;
   const std::function<void()> on_overflow_;
 
   std::mutex mutex_;  // guards what follows
   std::vector<News> pending_;
-  std::vector<size_t> places_;  // by prompt: where in pending_, or kNothing
-  uint64_t bytes_ = 0;          // of what waits, roughly
-  bool notified_ = false;       // a wake-up is on its way
+  uint64_t bytes_ = 0;     // of what waits, roughly
+  bool notified_ = false;  // a wake-up is on its way
   bool overflowed_ = false;
 };
 

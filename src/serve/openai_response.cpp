@@ -69,6 +69,12 @@ void append_ids(const std::vector<TokenId>& tokens, std::string& out) {
       tokens, [](TokenId id) { return id; }, out);
 }
 
+/// Appends `,"prompt_token_ids":[...]`.
+void append_prompt_ids(const AnswerStyle& style, size_t prompt, std::string& out) {
+  out += ",\"prompt_token_ids\":";
+  append_ids(style.prompt_ids[prompt], out);
+}
+
 /// `{"id":...,"object":...,"created":...,"model":...,"choices":[`
 std::string answer_head(const AnswerStyle& style, std::string_view object) {
   std::string out = "{\"id\":";
@@ -88,8 +94,8 @@ std::string_view echo_of(const AnswerStyle& style, size_t choice) {
 
 // ---- Usage ----
 
-void UsageCounter::update(size_t prompt, const RequestOutput& output) {
-  prompts_[prompt] = {output.prompt_tokens, output.cached_tokens, output.completion_tokens};
+void UsageCounter::update(size_t prompt, const RequestOutput& output, uint32_t completion_tokens) {
+  prompts_[prompt] = {output.prompt_tokens, output.cached_tokens, completion_tokens};
 }
 
 void UsageCounter::append(std::string& out) const {
@@ -209,7 +215,7 @@ WholeAnswer::WholeAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, s
       open_prompts_(num_prompts) {}
 
 void WholeAnswer::add(size_t prompt, RequestOutput output) {
-  usage_.update(prompt, output);
+  usage_.update(prompt, output, output.completion_tokens);
   for (ChoiceOutput& news : output.choices) {
     ChoiceOutput& choice = choices_[prompt * style_.n + news.index];
     choice.text += news.text;
@@ -248,8 +254,7 @@ void WholeAnswer::append_choice(size_t index, std::string& out) const {
   if (style_.return_token_ids) {
     out += ",\"token_ids\":";
     append_ids(choice.tokens, out);
-    out += ",\"prompt_token_ids\":";
-    append_ids(style_.prompt_ids[index / style_.n], out);
+    if (style_.kind == AnswerKind::kCompletion) append_prompt_ids(style_, index / style_.n, out);
   }
   out += '}';
 }
@@ -263,6 +268,7 @@ std::string WholeAnswer::body() const {
   }
   out += "],\"usage\":";
   usage_.append(out);
+  if (style_.return_token_ids && style_.kind == AnswerKind::kChat) append_prompt_ids(style_, 0, out);
   out += '}';
   return out;
 }
@@ -283,14 +289,19 @@ StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokeni
 
 void StreamedAnswer::add(size_t prompt, RequestOutput output, std::string& out) {
   if (failed_) return;
-  usage_.update(prompt, output);
+  size_t untold = 0;
+  for (const ChoiceOutput& news : output.choices) untold += news.tokens.size();
+  auto told = output.completion_tokens - std::min(output.completion_tokens, static_cast<uint32_t>(untold));
+  usage_.update(prompt, output, told);
   for (ChoiceOutput& news : output.choices) {
     const bool cut = news.finish == FinishReason::kAbort || news.finish == FinishReason::kError;
     if (cut && output.error) news.finish.reset();
     const size_t index = prompt * style_.n + news.index;
-    begin_choice(index, out);
-    const bool shows_tokens = (style_.logprobs || style_.return_token_ids) && !news.tokens.empty();
-    if (!news.text.empty() || news.finish || shows_tokens) append_chunk(index, news, out);
+    if (style_.kind == AnswerKind::kChat) append_role(index, out);
+    if (news.text.empty() && news.tokens.empty() && !news.finish) continue;
+    told += static_cast<uint32_t>(news.tokens.size());
+    usage_.update(prompt, output, told);
+    append_chunk(index, news, out);
   }
   if (output.done) --open_prompts_;
   if (output.error) {
@@ -301,41 +312,32 @@ void StreamedAnswer::add(size_t prompt, RequestOutput output, std::string& out) 
   }
 }
 
-/// A chat's first chunk has the role; a completion has one if there is something of the prompt to tell.
-void StreamedAnswer::begin_choice(size_t index, std::string& out) {
+void StreamedAnswer::append_role(size_t index, std::string& out) {
   if (std::exchange(choices_[index].begun, true)) return;
-  const bool chat = style_.kind == AnswerKind::kChat;
-  const std::string_view echo = echo_of(style_, index);
-  if (!chat && echo.empty() && !style_.return_token_ids) return;
   out += head_;
-  fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
-  if (chat) {
-    out += "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}";
-  } else {
-    out += "\"text\":";
-    append_json_string(out, echo);
-  }
-  out += ",\"logprobs\":null,\"finish_reason\":null";
-  if (style_.return_token_ids) {
-    out += ",\"prompt_token_ids\":";
-    append_ids(style_.prompt_ids[index / style_.n], out);
-  }
-  out += '}';
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"index\":{},\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,"
+                 "\"finish_reason\":null}}]",
+                 index);
+  if (style_.return_token_ids && !std::exchange(told_prompt_, true)) append_prompt_ids(style_, 0, out);
   end_chunk(out);
 }
 
 void StreamedAnswer::append_chunk(size_t index, const ChoiceOutput& news, std::string& out) {
+  const bool chat = style_.kind == AnswerKind::kChat;
+  const bool first = !std::exchange(choices_[index].begun, true);  // a chat's is that of its role
   out += head_;
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
-  if (style_.kind == AnswerKind::kCompletion) {
-    out += "\"text\":";
-    append_json_string(out, news.text);
-  } else if (news.text.empty()) {
+  if (chat && news.text.empty() && news.finish) {
     out += "\"delta\":{}";
-  } else {
+  } else if (chat) {
     out += "\"delta\":{\"content\":";
     append_json_string(out, news.text);
     out += '}';
+  } else {
+    const std::string_view echo = first ? echo_of(style_, index) : std::string_view();
+    out += "\"text\":";
+    append_json_string(out, echo.empty() ? news.text : std::string(echo) + news.text);
   }
   out += ",\"logprobs\":";
   if (style_.logprobs && !news.tokens.empty()) {
@@ -347,13 +349,13 @@ void StreamedAnswer::append_chunk(size_t index, const ChoiceOutput& news, std::s
   if (style_.return_token_ids) {
     out += ",\"token_ids\":";
     append_ids(news.tokens, out);
+    if (first && !chat) append_prompt_ids(style_, index / style_.n, out);
   }
-  out += '}';
+  out += "}]";
   end_chunk(out);
 }
 
 void StreamedAnswer::end_chunk(std::string& out) const {
-  out += ']';
   if (style_.include_usage) {
     out += ",\"usage\":";
     if (style_.continuous_usage) {

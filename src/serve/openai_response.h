@@ -39,7 +39,8 @@ struct AnswerStyle {
 class UsageCounter {
  public:
   explicit UsageCounter(size_t num_prompts) : prompts_(num_prompts) {}
-  void update(size_t prompt, const RequestOutput& output);
+  /// `completion_tokens`: those that have been told so far; no more than the output says.
+  void update(size_t prompt, const RequestOutput& output, uint32_t completion_tokens);
   void append(std::string& out) const;  // {"prompt_tokens": ...}
 
  private:
@@ -94,11 +95,17 @@ class WholeAnswer {
 };
 
 /// An answer as server-sent events, written while it grows. The references must outlive it.
+///
+/// Each token has a chunk of its own, however many are written at once, so that whoever counts chunks counts
+/// tokens; its text may be empty (a part of a character, or the beginning of what may be a stop string). A
+/// chat's choices begin with one more, which has the role. As in vLLM, with return_token_ids a chat's first
+/// chunk has the prompt's ids, and a completion's choices have them in their first chunks, as they have the
+/// echo. The usage of a chunk counts the tokens up to its own, of all choices.
 class StreamedAnswer {
  public:
   StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts);
-  /// Appends what the news has to say: one chunk a choice, a chat's first one preceded by one with the role.
-  /// An error is an event of its own, after which nothing else comes; what it cut has no finish_reason.
+  /// Appends what the news of one step has to say. An error is an event of its own, after which nothing else
+  /// comes; what it cut has no finish_reason.
   void add(size_t prompt, RequestOutput output, std::string& out);
   /// No more news will come: all prompts are done, or one has failed.
   bool done() const { return open_prompts_ == 0 || failed_; }
@@ -110,8 +117,8 @@ class StreamedAnswer {
     LogprobWriter logprobs;
     bool begun = false;
   };
+  void append_role(size_t index, std::string& out);
   void append_chunk(size_t index, const ChoiceOutput& news, std::string& out);
-  void begin_choice(size_t index, std::string& out);
   void end_chunk(std::string& out) const;
 
   const AnswerStyle& style_;
@@ -119,6 +126,7 @@ class StreamedAnswer {
   UsageCounter usage_;
   std::vector<Choice> choices_;
   size_t open_prompts_;
+  bool told_prompt_ = false;
   bool failed_ = false;
 };
 

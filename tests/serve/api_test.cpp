@@ -162,6 +162,53 @@ TEST_F(ApiTest, TokenIdsOnRequest) {
           .parsed();
   EXPECT_EQ(body.at("choices").at(0).at("prompt_token_ids"), parse_json("[26, 27, 28]", "x"));
   EXPECT_EQ(body.at("choices").at(0).at("token_ids").as_array().size(), 3U);
+  EXPECT_FALSE(body.as_object().contains("prompt_token_ids"));
+}
+
+TEST_F(ApiTest, TokenIdsOfAChatStandWhereVllmHasThem) {
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "hi"}], "n": 2, "max_tokens": 3, "seed": 1,
+          "return_token_ids": true)";
+  const json::value ids = service_.post("/tokenize", R"({"messages": [{"role": "user", "content": "hi"}]})")
+                              .parsed()
+                              .at("tokens");
+  const json::value whole = service_.post("/v1/chat/completions", body + "}").parsed();
+  EXPECT_EQ(whole.at("prompt_token_ids"), ids);
+  const Stream stream = read_stream(service_.post("/v1/chat/completions", body + R"(, "stream": true})"));
+  std::map<int64_t, json::array> tokens;
+  for (size_t i = 0; i < stream.chunks.size(); ++i) {
+    const json::object& chunk = stream.chunks[i].as_object();
+    ASSERT_EQ(chunk.contains("prompt_token_ids"), i == 0);
+    const json::object& choice = chunk.at("choices").at(0).as_object();
+    EXPECT_FALSE(choice.contains("prompt_token_ids"));
+    if (const json::value* more = choice.if_contains("token_ids")) {
+      json::array& all = tokens[choice.at("index").as_int64()];
+      all.insert(all.end(), more->as_array().begin(), more->as_array().end());
+    }
+  }
+  EXPECT_EQ(stream.chunks.front().at("prompt_token_ids"), ids);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_FALSE(whole.at("choices").at(i).as_object().contains("prompt_token_ids"));
+    EXPECT_EQ(whole.at("choices").at(i).at("token_ids"), json::value(tokens[static_cast<int64_t>(i)]));
+  }
+}
+
+// Whoever counts chunks counts tokens, and each chunk's usage is that of its tokens and those before.
+TEST_F(ApiTest, AChunkATokenHoweverQuickTheyCome) {
+  const std::string more =
+      R"("max_tokens": 300, "seed": 5, "stream": true,
+         "stream_options": {"include_usage": true, "continuous_usage_stats": true}})";
+  const Stream plain = read_stream(service_.complete(R"({"prompt": "abc", )" + more));
+  ASSERT_EQ(plain.chunks.size(), 301U);
+  for (size_t i = 0; i < 301; ++i) {
+    EXPECT_EQ(plain.chunks[i].at("usage").at("completion_tokens"), std::min<size_t>(i + 1, 300));
+  }
+  const Stream chat = read_stream(
+      service_.post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], )" + more));
+  ASSERT_EQ(chat.chunks.size(), 302U);
+  for (size_t i = 0; i < 302; ++i) {
+    EXPECT_EQ(chat.chunks[i].at("usage").at("completion_tokens"), std::min<size_t>(i, 300));
+  }
 }
 
 TEST_F(ApiTest, AnEmptyPromptStartsFromTheFirstToken) {
@@ -216,7 +263,14 @@ TEST_F(ApiTest, BadRequestsAreNamed) {
   EXPECT_EQ(service_.complete("").status, 400);
   EXPECT_EQ(service_.complete("[]").status, 400);
   EXPECT_EQ(service_.complete(std::string(100000, '[')).status, 400);
-  EXPECT_EQ(service_.complete("{\"prompt\": \"\xff\"}").status, 400);
+  const auto told = [&](const std::string& body) {
+    const Answer answer = service_.complete(body);
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    return std::string(answer.parsed().at("error").at("message").as_string());
+  };
+  EXPECT_EQ(told("{\"prompt\": \"ab\xff\"}"), "request body: at byte 14: not valid UTF-8 (byte 0xff)");
+  EXPECT_THAT(told(R"({"prompt": "ab\ud83d"})"), HasSubstr("at byte 14: a lone surrogate (\\ud83d)"));
+  EXPECT_THAT(told("\xEF\xBB\xBF{}"), HasSubstr("at byte 0: a byte order mark"));
   const Answer range = service_.complete(R"({"prompt": "a", "n": 0})");
   EXPECT_EQ(range.status, 400);
   EXPECT_EQ(error_param(range), "n");
@@ -301,11 +355,11 @@ TEST(Api, TenantsShareNoBlocks) {
   EXPECT_EQ(cached("beta", salted), 96);
 }
 
-/// The message of the 400 that a chat request gets.
-std::string chat_refusal(Service& service, std::string_view more = {}) {
-  const Answer answer = service.post(
-      "/v1/chat/completions",
-      fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}], "max_tokens": 1{}}})", more));
+/// The message of the 400 that a chat gets.
+std::string chat_refusal(Service& service, std::string_view more = {},
+                         std::string_view path = "/v1/chat/completions") {
+  const Answer answer =
+      service.post(path, fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}]{}}})", more));
   EXPECT_EQ(answer.status, 400) << answer.body;
   const json::value body = answer.parsed();
   EXPECT_EQ(body.at("error").at("param"), "messages");
@@ -322,7 +376,7 @@ TEST(Api, WhatIsWrongWithATemplateIsTold) {
   Service broken(
       {.templates = {{"default", {.text = "{{ messages[0].content }}", .file = "/m/chat_template.jinja"}},
                      {"tool_use", {.text = "a\n  {% if %}", .file = "/m/tool_use.jinja"}}}});
-  EXPECT_EQ(chat_refusal(broken, kTools),
+  EXPECT_EQ(chat_refusal(broken, kTools, "/tokenize"),
             "This model's chat template 'tool_use' is broken: tool_use.jinja: line 2, column 9: Expected an "
             "expression, got 'end of statement block'");
   EXPECT_EQ(broken
@@ -334,11 +388,34 @@ TEST(Api, WhatIsWrongWithATemplateIsTold) {
                                  {"tool_use", {.text = "{{ raise_exception('No tools.') }}", .file = "b"}}}});
   EXPECT_EQ(chat_refusal(failing),
             "chat template: line 2, column 4: unsupported operand type(s) for /: 'str' and 'int'");
-  EXPECT_EQ(chat_refusal(failing, kTools),
+  EXPECT_EQ(chat_refusal(failing, kTools, "/tokenize"),
             "No tools. (raised by the chat template 'tool_use', line 1, column 19)");
   Service unnamed({.templates = {{"rag", {.text = "r", .file = "a"}}, {"a", {.text = "a", .file = "b"}}}});
   EXPECT_EQ(chat_refusal(unnamed),
             "This model has several chat templates and none is called 'default': a, rag.");
+}
+
+// The role that OpenAI's clients send instead of `system` reaches templates that do not know it.
+TEST_F(ApiTest, ADevelopersMessageIsTheSystems) {
+  const auto count = [&](const char* role) {
+    return service_
+        .post("/tokenize", fmt::format(R"({{"messages": [{{"role": "{}", "content": "be kind"}},
+                                                         {{"role": "user", "content": "hi"}}]}})",
+                                       role))
+        .parsed()
+        .at("tokens");
+  };
+  EXPECT_EQ(count("developer"), count("system"));
+}
+
+TEST_F(ApiTest, CallsThatTheTemplateLeavesOutAreRefused) {
+  const Answer answer = service_.post("/v1/chat/completions", R"({"messages": [
+      {"role": "user", "content": "a"},
+      {"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+                                            "function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "b"}]})");
+  EXPECT_EQ(answer.status, 400) << answer.body;
+  EXPECT_EQ(error_param(answer), "messages[1].tool_calls");
 }
 
 TEST(Api, AFullQueueSaysTryAgain) {

@@ -218,17 +218,18 @@ TEST(StreamedAnswer, Chat) {
   EXPECT_TRUE(answer.done());
   answer.finish(out);
   const auto found = events(out);
-  ASSERT_EQ(found.size(), 5U);
+  ASSERT_EQ(found.size(), 6U);
   EXPECT_EQ(found[0],
             parse(R"({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m",
     "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": null,
                  "finish_reason": null}], "usage": null})"));
-  EXPECT_EQ(found[1].at("choices").at(0).at("delta"), parse(R"({"content": "a\n\n"})"));
-  EXPECT_EQ(found[2].at("choices").at(0).at("delta"), parse("{}"));
-  EXPECT_EQ(found[2].at("choices").at(0).at("finish_reason"), "stop");
-  EXPECT_EQ(found[3].at("choices"), parse("[]"));
-  EXPECT_EQ(found[3].at("usage").at("total_tokens"), 7);
-  EXPECT_EQ(found[4], "[DONE]");
+  EXPECT_EQ(found[1].at("choices").at(0).at("delta"), parse(R"({"content": ""})"));
+  EXPECT_EQ(found[2].at("choices").at(0).at("delta"), parse(R"({"content": "a\n\n"})"));
+  EXPECT_EQ(found[3].at("choices").at(0).at("delta"), parse("{}"));
+  EXPECT_EQ(found[3].at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(found[4].at("choices"), parse("[]"));
+  EXPECT_EQ(found[4].at("usage").at("total_tokens"), 7);
+  EXPECT_EQ(found[5], "[DONE]");
 }
 
 TEST(StreamedAnswer, CompletionWithEchoAndLogprobs) {
@@ -241,27 +242,55 @@ TEST(StreamedAnswer, CompletionWithEchoAndLogprobs) {
   style.continuous_usage = true;
   StreamedAnswer answer(style, tokenizer, 1);
   std::string out;
-  RequestOutput both = news(0, "a", {sampled(26), sampled(27)});
+  RequestOutput both = news(0, "a", {sampled(26)});
   both.choices.push_back({.index = 1, .text = "", .tokens = {sampled(200)}});
   answer.add(0, both, out);
-  answer.add(0, news(0, "b", {sampled(27)}), out);
+  RequestOutput more = news(0, "b", {sampled(27)});
+  more.completion_tokens = 3;
+  answer.add(0, more, out);
   const auto found = events(out);
-  ASSERT_EQ(found.size(), 5U);
-  EXPECT_EQ(found[0].at("choices").at(0).at("text"), "€u");
+  ASSERT_EQ(found.size(), 3U) << out;
+  EXPECT_EQ(found[0].at("choices").at(0).at("text"), "€ua");
+  EXPECT_EQ(found[0].at("choices").at(0).at("logprobs").at("text_offset"), parse("[2]"));
   EXPECT_EQ(found[0].at("usage").at("prompt_tokens"), 5);
-  EXPECT_EQ(found[1].at("choices").at(0).at("logprobs").at("text_offset"), parse("[2, 3]"));
-  EXPECT_EQ(found[2].at("choices").at(0).at("index"), 1);
-  EXPECT_EQ(found[3].at("choices").at(0).at("logprobs").at("tokens"), parse(R"(["\ufffd"])"));
-  EXPECT_EQ(found[4].at("choices").at(0).at("logprobs").at("text_offset"), parse("[4]"));
+  EXPECT_EQ(found[1].at("choices").at(0).at("index"), 1);
+  EXPECT_EQ(found[1].at("choices").at(0).at("text"), "€u");
+  EXPECT_EQ(found[1].at("choices").at(0).at("logprobs").at("tokens"), parse(R"(["\ufffd"])"));
+  EXPECT_EQ(found[2].at("choices").at(0).at("text"), "b");
+  EXPECT_EQ(found[2].at("choices").at(0).at("logprobs").at("text_offset"), parse("[3]"));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(found[i].at("usage").at("completion_tokens"), i + 1);
 }
 
-TEST(StreamedAnswer, SaysNothingWhileTextIsHeldBack) {
+TEST(StreamedAnswer, ATokenWithoutATextHasItsChunk) {
   const test::LetterTokenizer tokenizer(256);
-  const AnswerStyle style = completion_style();
-  StreamedAnswer answer(style, tokenizer, 1);
+  for (const AnswerStyle& style : {completion_style(), chat_style()}) {
+    StreamedAnswer answer(style, tokenizer, 1);
+    std::string out;
+    answer.add(0, news(0, "", {sampled(1)}), out);
+    answer.add(0, news(0, "a", {sampled(1)}), out);
+    answer.add(0, news(0, "", {}), out);
+    const auto found = events(out);
+    const size_t first = style.kind == AnswerKind::kChat ? 1 : 0;
+    ASSERT_EQ(found.size(), first + 2) << out;
+    const json::object& choice = found[first].at("choices").at(0).as_object();
+    EXPECT_EQ(first == 1 ? choice.at("delta").at("content") : choice.at("text"), "");
+  }
+}
+
+TEST(StreamedAnswer, PromptIdsComeOnce) {
+  const test::LetterTokenizer tokenizer(256);
+  AnswerStyle style = completion_style();
+  style.return_token_ids = true;
+  style.prompt_ids = {{1, 2}, {3}};
+  StreamedAnswer completion(style, tokenizer, 2);
   std::string out;
-  answer.add(0, news(0, "", {sampled(1)}), out);
-  EXPECT_EQ(out, "");
+  for (const size_t prompt : {1, 0, 1}) completion.add(prompt, news(0, "a", {sampled(9)}), out);
+  auto found = events(out);
+  ASSERT_EQ(found.size(), 3U) << out;
+  EXPECT_EQ(found[0].at("choices").at(0).at("prompt_token_ids"), parse("[3]"));
+  EXPECT_EQ(found[0].at("choices").at(0).at("token_ids"), parse("[9]"));
+  EXPECT_EQ(found[1].at("choices").at(0).at("prompt_token_ids"), parse("[1, 2]"));
+  EXPECT_FALSE(found[2].at("choices").at(0).as_object().contains("prompt_token_ids"));
 }
 
 TEST(StreamedAnswer, AFailureEndsIt) {

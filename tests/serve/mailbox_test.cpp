@@ -1,0 +1,68 @@
+#include "serve/mailbox.h"
+
+#include <string>
+#include <vector>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+using testing::ElementsAre;
+
+RequestOutput piece(std::string text) {
+  RequestOutput out;
+  out.choices.push_back({.text = std::move(text), .tokens = {SampledToken{}}});
+  return out;
+}
+
+class MailboxTest : public testing::Test {
+ protected:
+  std::shared_ptr<Mailbox> make(uint64_t max_bytes = 0) {
+    return std::make_shared<Mailbox>(io_.get_executor(), max_bytes, [this] { ++overflows_; });
+  }
+  /// What a connection takes at once, as "prompt:text".
+  std::vector<std::string> take(Mailbox& mailbox) {
+    std::vector<std::string> out;
+    const auto read = [&]() -> asio::awaitable<void> {
+      const auto news = co_await mailbox.take();
+      for (const Mailbox::News& item : news) {
+        out.push_back(std::to_string(item.prompt) + ":" + item.output.choices.front().text);
+      }
+    };
+    asio::co_spawn(io_, read(), asio::detached);
+    io_.restart();
+    io_.run();
+    return out;
+  }
+
+  asio::io_context io_;
+  int overflows_ = 0;
+};
+
+TEST_F(MailboxTest, WhatPilesUpIsTakenAtOnceAndStaysApart) {
+  const auto mailbox = make();
+  mailbox->put(0, piece("a"));
+  mailbox->put(1, piece("b"));
+  mailbox->put(0, piece("c"));
+  mailbox->put(0, piece("d"));
+  EXPECT_THAT(take(*mailbox), ElementsAre("0:a", "1:b", "0:c", "0:d"));
+  mailbox->put(1, piece("e"));
+  EXPECT_THAT(take(*mailbox), ElementsAre("1:e"));
+  mailbox->close();
+}
+
+TEST_F(MailboxTest, MoreThanItsBoundIsDropped) {
+  const auto mailbox = make(2000);
+  for (int i = 0; i < 100; ++i) mailbox->put(0, piece("abc"));
+  io_.run();
+  EXPECT_EQ(overflows_, 1);
+  mailbox->close();
+}
+
+}  // namespace
+}  // namespace quire
