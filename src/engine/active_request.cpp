@@ -22,6 +22,14 @@ uint32_t ActiveRequest::completion_tokens() const {
   return sum;
 }
 
+uint32_t ActiveRequest::most_tokens() const {
+  size_t most = 0;
+  for (const Choice& choice : choices) most = std::max<size_t>(most, choice.num_tokens());
+  if (beams == nullptr) return static_cast<uint32_t>(most);
+  for (const ChoiceOutput& answer : news.choices) most = std::max(most, answer.tokens.size());
+  return static_cast<uint32_t>(most);
+}
+
 void ActiveRequest::keep_best() {
   if (answers >= news.choices.size()) return;
   std::ranges::sort(news.choices, {}, &ChoiceOutput::index);

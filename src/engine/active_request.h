@@ -8,6 +8,7 @@
 #include "engine/beam_run.h"
 #include "engine/choice.h"
 #include "engine/engine.h"
+#include "engine/metrics.h"
 
 namespace quire {
 
@@ -22,7 +23,7 @@ struct ActiveRequest {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
   Nanos arrived = 0;
-  Nanos last_token = 0;  // of choice 0
+  std::vector<SequenceTimes> times;  // by choice; one for all beams
   bool beams_over = false;
   bool touched = false;  // has news in this step
   RequestOutput news;
@@ -41,6 +42,8 @@ struct ActiveRequest {
   /// There is nothing to tell before the end.
   bool silent() const { return !ended() && (beams != nullptr || answers < choices.size()); }
   uint32_t completion_tokens() const;
+  /// Of the choice that has the most.
+  uint32_t most_tokens() const;
   /// Leaves the best `answers` choices in the news, best first. REQUIRES: ended(), all their news is there.
   void keep_best();
 };

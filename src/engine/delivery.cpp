@@ -10,6 +10,16 @@ void Engine::Impl::touch(ActiveRequest& request) {
   touched.push_back(&request);
 }
 
+void Engine::Impl::note_admitted(Nanos now) {
+  for (const SeqId id : scheduler.admitted()) {
+    const auto owner = request_of.find(id);
+    if (owner == request_of.end()) continue;
+    ActiveRequest& request = requests.at(owner->second);
+    SequenceTimes& times = request.times[request.beams != nullptr ? 0 : id - request.choices.front().seq()];
+    if (times.admitted < 0) times.admitted = now;
+  }
+}
+
 void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
   for (SeqEvent& event : events) {
     const auto owner = request_of.find(event.id);
@@ -30,8 +40,7 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
     }
     if (choice.ended()) {
       request_of.erase(event.id);
-      ++counted.requests_finished[static_cast<size_t>(*out.finish)];
-      if (metrics != nullptr) metrics->request_finished(*out.finish, now - request.arrived);
+      count_end(request, choice.index(), *out.finish, choice.num_tokens(), now);
     }
   }
   const std::vector<ActiveRequest*> news = touched;
@@ -49,8 +58,10 @@ void Engine::Impl::take_beam(ActiveRequest& request, SeqEvent event, Nanos now) 
   if (!event.token) return;
   ++counted.generation_tokens;
   if (metrics != nullptr) metrics->generated_tokens(1);
-  if (request.last_token == 0) {
-    request.last_token = now;
+  SequenceTimes& times = request.times.front();
+  times.last_token = now;
+  if (times.first_token < 0) {
+    times.first_token = now;
     request.cached_tokens = event.cached_tokens;
     if (metrics != nullptr) metrics->time_to_first_token(now - request.arrived);
   }
@@ -75,8 +86,7 @@ void Engine::Impl::advance_beams(ActiveRequest& request, Nanos now) {
   }
   request.beams_over = true;
   for (const ChoiceOutput& answer : request.news.choices) {
-    ++counted.requests_finished[static_cast<size_t>(*answer.finish)];
-    if (metrics != nullptr) metrics->request_finished(*answer.finish, now - request.arrived);
+    count_end(request, 0, *answer.finish, static_cast<uint32_t>(answer.tokens.size()), now);
   }
 }
 
@@ -95,18 +105,29 @@ bool Engine::Impl::take_text(ActiveRequest& request, Choice& choice, const SeqEv
 void Engine::Impl::take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event,
                               Nanos now) {
   ++counted.generation_tokens;
-  if (choice.index() == 0 && choice.num_tokens() == 0) request.cached_tokens = event.cached_tokens;
-  if (metrics != nullptr) {
-    metrics->generated_tokens(1);
-    if (choice.index() == 0) {
-      if (choice.num_tokens() == 0) {
-        metrics->time_to_first_token(now - request.arrived);
-      } else {
-        metrics->inter_token_latency(now - request.last_token);
-      }
-    }
+  if (metrics != nullptr) metrics->generated_tokens(1);
+  SequenceTimes& times = request.times[choice.index()];
+  const Nanos before = std::exchange(times.last_token, now);
+  if (times.first_token < 0) times.first_token = now;
+  if (choice.index() != 0) return;
+  if (choice.num_tokens() == 0) {
+    request.cached_tokens = event.cached_tokens;
+    if (metrics != nullptr) metrics->time_to_first_token(now - request.arrived);
+  } else if (metrics != nullptr) {
+    metrics->inter_token_latency(now - before);
   }
-  if (choice.index() == 0) request.last_token = now;
+}
+
+void Engine::Impl::count_end(const ActiveRequest& request, uint32_t choice, FinishReason reason,
+                             uint32_t tokens, Nanos now) {
+  ++counted.requests_finished[static_cast<size_t>(reason)];
+  if (metrics == nullptr) return;
+  metrics->choice_ended({.reason = reason,
+                         .prompt_tokens = request.prompt_tokens,
+                         .generated_tokens = tokens,
+                         .arrived = request.arrived,
+                         .times = request.times[choice],
+                         .ended = now});
 }
 
 void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
@@ -117,16 +138,14 @@ void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
       scheduler.abort(id);
       request_of.erase(id);
     }
-    ++counted.requests_finished[static_cast<size_t>(reason)];
-    if (metrics != nullptr) metrics->request_finished(reason, clock.now() - request.arrived);
+    count_end(request, 0, reason, 0, clock.now());
   }
   for (Choice& choice : request.choices) {
     scheduler.abort(choice.seq());
     request_of.erase(choice.seq());
     if (choice.ended()) continue;
     choice.end(reason, request.news_of(choice.index()));
-    ++counted.requests_finished[static_cast<size_t>(reason)];
-    if (metrics != nullptr) metrics->request_finished(reason, clock.now() - request.arrived);
+    count_end(request, choice.index(), reason, choice.num_tokens(), clock.now());
   }
   if (error) request.news.error = error;
 }
@@ -145,7 +164,10 @@ void Engine::Impl::send_news() {
     request->touched = false;
     if (request->silent()) continue;
     const uint32_t completion_tokens = request->completion_tokens();
-    if (request->ended()) request->keep_best();
+    if (request->ended()) {
+      if (metrics != nullptr) metrics->request_ended(request->most_tokens());
+      request->keep_best();
+    }
     RequestOutput news = std::exchange(request->news, {});
     news.id = request->id;
     news.done = request->ended();

@@ -135,6 +135,7 @@ void Engine::Impl::try_step() {
 void Engine::Impl::step() {
   const Nanos started = clock.now();
   const StepPlan plan = scheduler.plan(started);
+  note_admitted(started);
   const Nanos planned = clock.now();
   StepResult result = executor.wait(executor.submit(plan));
   const PhaseTimes times = result.times;
@@ -200,6 +201,7 @@ void Engine::Impl::start(Arrival arrival) {
   request.answers = arrival.request.n;
   request.prompt_tokens = static_cast<uint32_t>(arrival.request.prompt.size());
   request.arrived = arrival.arrived;
+  request.times.resize(arrival.request.beam_search ? 1 : arrival.request.sequences());
 
   const bool beams = arrival.request.beam_search;
   const SeqId first = next_seq;

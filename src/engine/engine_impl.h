@@ -80,11 +80,14 @@ struct Engine::Impl {
   SeqSpec make_spec(const Arrival& arrival) const;
   void start(Arrival arrival);
   bool add(ActiveRequest& request, const SeqSpec& spec);
+  void note_admitted(Nanos now);  // those of the last plan
   void deliver(std::vector<SeqEvent> events, Nanos now);
   void take_beam(ActiveRequest& request, SeqEvent event, Nanos now);
   void advance_beams(ActiveRequest& request, Nanos now);
   bool take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event, ChoiceOutput& out);
   void take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event, Nanos now);
+  void count_end(const ActiveRequest& request, uint32_t choice, FinishReason reason, uint32_t tokens,
+                 Nanos now);
   void end_all(FinishReason reason, const RequestError& error);
   void end_request(ActiveRequest& request, FinishReason reason, const std::optional<RequestError>& error);
   void touch(ActiveRequest& request);

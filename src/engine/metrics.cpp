@@ -19,6 +19,14 @@ const Buckets kInterTokenBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.0
 const Buckets kEndToEndBuckets = {0.1,  0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,
                                   15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
 
+/// Of the phases of a request: vLLM's, and three below for what a short queue takes.
+const Buckets kPhaseBuckets = {0.01, 0.03, 0.1,   0.3,   0.5,   0.8,   1.0,    1.5,
+                               2.0,  2.5,  5.0,   10.0,  15.0,  20.0,  30.0,   40.0,
+                               50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
+/// 1, 2, 5, ... as vLLM has them, which stops at the model's length.
+const Buckets kTokenBuckets = {1,    2,    5,      10,     20,     50,      100,     200,     500,      1000,
+                               2000, 5000, 10'000, 20'000, 50'000, 100'000, 200'000, 500'000, 1'000'000};
+
 double seconds(Nanos time) { return static_cast<double>(time) * 1e-9; }
 
 /// Counters only rise: brings one up to a total kept elsewhere.
@@ -67,6 +75,18 @@ struct EngineMetrics::Impl {
       "vllm:inter_token_latency_seconds", "Between two tokens of a sequence (ITL)", kInterTokenBuckets);
   prometheus::Histogram& end_to_end =
       histogram("vllm:e2e_request_latency_seconds", "From arrival to the end of a request", kEndToEndBuckets);
+  prometheus::Histogram& queue_time =
+      histogram("vllm:request_queue_time_seconds", "From arrival to the first admission", kPhaseBuckets);
+  prometheus::Histogram& prefill_time = histogram(
+      "vllm:request_prefill_time_seconds", "From the first admission to the first token", kPhaseBuckets);
+  prometheus::Histogram& decode_time =
+      histogram("vllm:request_decode_time_seconds", "From the first token to the last", kPhaseBuckets);
+  prometheus::Histogram& prompt_length =
+      histogram("vllm:request_prompt_tokens", "Tokens of the prompt of an ended choice", kTokenBuckets);
+  prometheus::Histogram& answer_length =
+      histogram("vllm:request_generation_tokens", "Tokens of an ended choice", kTokenBuckets);
+  prometheus::Histogram& longest_answer = histogram("vllm:request_max_num_generation_tokens",
+                                                    "Tokens of a request's longest choice", kTokenBuckets);
   prometheus::Family<prometheus::Counter>& finished_family = prometheus::BuildCounter()
                                                                  .Name("vllm:request_success_total")
                                                                  .Help("Ended choices, by reason")
@@ -96,10 +116,20 @@ void EngineMetrics::generated_tokens(uint64_t count) {
 void EngineMetrics::time_to_first_token(Nanos time) { impl_->first_token.Observe(seconds(time)); }
 void EngineMetrics::inter_token_latency(Nanos time) { impl_->inter_token.Observe(seconds(time)); }
 
-void EngineMetrics::request_finished(FinishReason reason, Nanos end_to_end) {
-  impl_->by_reason[static_cast<size_t>(reason)]->Increment();
-  impl_->end_to_end.Observe(seconds(end_to_end));
+void EngineMetrics::choice_ended(const EndedChoice& choice) {
+  const SequenceTimes& times = choice.times;
+  impl_->by_reason[static_cast<size_t>(choice.reason)]->Increment();
+  impl_->end_to_end.Observe(seconds(choice.ended - choice.arrived));
+  impl_->prompt_length.Observe(choice.prompt_tokens);
+  impl_->answer_length.Observe(choice.generated_tokens);
+  if (times.admitted < 0) return;
+  impl_->queue_time.Observe(seconds(times.admitted - choice.arrived));
+  if (times.first_token < 0) return;
+  impl_->prefill_time.Observe(seconds(times.first_token - times.admitted));
+  impl_->decode_time.Observe(seconds(times.last_token - times.first_token));
 }
+
+void EngineMetrics::request_ended(uint32_t most_tokens) { impl_->longest_answer.Observe(most_tokens); }
 
 std::string EngineMetrics::text() const {
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());

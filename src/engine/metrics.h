@@ -9,6 +9,23 @@
 
 namespace quire {
 
+/// When a sequence came to what; -1: it never did.
+struct SequenceTimes {
+  Nanos admitted = -1;  // out of the queue, for the first time
+  Nanos first_token = -1;
+  Nanos last_token = -1;
+};
+
+/// One choice of a request at its end.
+struct EndedChoice {
+  FinishReason reason = FinishReason::kStop;
+  uint32_t prompt_tokens = 0;
+  uint32_t generated_tokens = 0;
+  Nanos arrived = 0;
+  SequenceTimes times;
+  Nanos ended = 0;
+};
+
 /// What the engine reports in Prometheus' form, under vLLM's names so that its dashboards work. Thread-safe.
 class EngineMetrics {
  public:
@@ -21,7 +38,9 @@ class EngineMetrics {
   void generated_tokens(uint64_t count);
   void time_to_first_token(Nanos time);
   void inter_token_latency(Nanos time);
-  void request_finished(FinishReason reason, Nanos end_to_end);
+  void choice_ended(const EndedChoice& choice);
+  /// Once a request: the tokens of its longest choice.
+  void request_ended(uint32_t most_tokens);
 
   /// The text exposition format.
   std::string text() const;

@@ -12,12 +12,13 @@
 namespace quire {
 
 /// A scheduler whose inputs and decisions are written down, if there is a writer. Otherwise as Scheduler.
-class RecordedScheduler {
+class RecordedScheduler final : private DecisionSink {
  public:
   RecordedScheduler(const SchedulerConfig& config, RunWriter* record) : scheduler_(config), record_(record) {
     if (record != nullptr) record->begin(scheduler_.config());
-    scheduler_.listen(record);
+    scheduler_.listen(this);
   }
+  RecordedScheduler(const RecordedScheduler&) = delete;
 
   /// `name` is for who reads the record.
   Expected<void> add(SeqSpec spec, std::string_view name = {}) {
@@ -34,8 +35,11 @@ class RecordedScheduler {
   }
   StepPlan plan(Nanos now) {
     if (record_ != nullptr) record_->plan(now);
+    admitted_.clear();
     return scheduler_.plan(now);
   }
+  /// The sequences that the last plan admitted, for the first time or again, in that order.
+  const std::vector<SeqId>& admitted() const { return admitted_; }
   /// `now`, when the executor was done, is for who reads the record.
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result, Nanos now) {
     if (record_ != nullptr) record_->commit(result, now);
@@ -57,8 +61,14 @@ class RecordedScheduler {
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
+  void take(const Decision& decision) override {
+    if (record_ != nullptr) record_->take(decision);
+    if (decision.kind == DecisionKind::kAdmit) admitted_.push_back(decision.seq);
+  }
+
   Scheduler scheduler_;
   RunWriter* record_;
+  std::vector<SeqId> admitted_;
 };
 
 }  // namespace quire
