@@ -1,6 +1,7 @@
 """The server as the official OpenAI client sees it."""
 import concurrent.futures
 import json
+import re
 import signal
 import threading
 import time
@@ -10,7 +11,7 @@ import urllib.request
 import openai
 import pytest
 
-from server import MODEL, MODEL_NAME, QuireServer
+from server import MODEL, MODEL_NAME, ROOT, QuireServer
 
 FOX = [{"role": "user", "content": "Tell me a story about a little fox named Finn."}]
 
@@ -55,7 +56,7 @@ def test_chat_is_what_transformers_says(client):
         answer = chat(client, case["messages"], temperature=0, max_completion_tokens=max(1, length),
                       extra_body={"return_token_ids": True, "ignore_eos": True})
         choice = answer.choices[0]
-        assert choice.prompt_token_ids == case["prompt_ids"]
+        assert answer.prompt_token_ids == case["prompt_ids"]
         assert choice.token_ids[:length] == case["greedy_ids"][:length]
         assert answer.usage.prompt_tokens == len(case["prompt_ids"])
 
@@ -86,6 +87,46 @@ def test_chat_streamed_is_chat(client):
     assert all(chunk.usage is None for chunk in chunks[:-1])
     assert len({chunk.id for chunk in chunks}) == 1
     assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]][-1] == whole.choices[0].finish_reason
+
+
+def test_token_ids_stand_where_vllm_has_them(client):
+    options = dict(temperature=0, max_tokens=10, extra_body={"return_token_ids": True})
+    whole = chat(client, **options)
+    assert not hasattr(whole.choices[0], "prompt_token_ids")
+    chunks = list(chat(client, stream=True, **options))
+    assert chunks[0].prompt_token_ids == whole.prompt_token_ids
+    assert not any(hasattr(chunk, "prompt_token_ids") for chunk in chunks[1:])
+    assert sum((chunk.choices[0].token_ids for chunk in chunks[1:]), []) == whole.choices[0].token_ids
+    plain = complete(client, "One day", **options)
+    chunks = list(complete(client, "One day", stream=True, **options))
+    assert chunks[0].choices[0].prompt_token_ids == plain.choices[0].prompt_token_ids
+    assert sum((chunk.choices[0].token_ids for chunk in chunks), []) == plain.choices[0].token_ids
+
+
+@pytest.mark.parametrize("streams", [1, 16])
+def test_a_chunk_a_token(client, streams):
+    """Whoever counts chunks counts tokens, also where several are written at once."""
+    def read(i):
+        counts = []
+        for chunk in complete(client, "One day", seed=i, max_tokens=200, stream=True, extra_body={"ignore_eos": True},
+                              stream_options={"include_usage": True, "continuous_usage_stats": True}):
+            if chunk.choices:
+                counts.append(chunk.usage.completion_tokens)
+        return counts
+
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        for counts in pool.map(read, range(streams)):
+            assert counts == list(range(1, 201))
+
+
+def test_a_developers_message_is_the_systems(client):
+    def ids(role):
+        return chat(client, [{"role": role, "content": "You tell sad stories."}] + FOX, max_tokens=1,
+                    extra_body={"return_token_ids": True}).prompt_token_ids
+
+    assert ids("developer") == ids("system")
+    assert len(ids("developer")) > len(chat(client, max_tokens=1, extra_body={"return_token_ids": True})
+                                       .prompt_token_ids)
 
 
 def test_completion_streamed_is_completion(client):
@@ -236,12 +277,26 @@ def test_tokenize(client):
     ({"top_p": 2}, "top_p"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"stop": [""]}, "stop[0]"), ({"extra_body": {"no_such_field": 1}}, "no_such_field"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"functions": [{"name": "f"}]}, "functions"),
 ])
 def test_bad_fields_are_named(client, options, field):
     with pytest.raises(openai.BadRequestError) as caught:
         chat(client, **options)
     assert caught.value.param == field
     assert field in caught.value.message
+
+
+def test_tools_without_a_wish_for_calls(client):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert chat(client, temperature=0, max_tokens=5, tools=tools, tool_choice="none").choices[0].message.content == \
+        chat(client, temperature=0, max_tokens=5).choices[0].message.content
+
+
+def test_roles_that_are_no_more(client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, FOX + [{"role": "function", "name": "f", "content": "1"}])
+    assert caught.value.param == "messages[1].role" and "tool_call_id" in caught.value.message
 
 
 def test_too_long_a_prompt(client):
@@ -268,6 +323,11 @@ def test_http_errors(client):
     assert post(client, "/v1/no-such-path", {})[0] == 404
     status, body = post(client, "/v1/completions", b'{"prompt": "a"')
     assert status == 400 and "at byte" in json.loads(body)["error"]["message"]
+    for wrong, told in (b'"\xff"', "at byte 12: not valid UTF-8"), (rb'"\ud83d"', "at byte 12: a lone surrogate"):
+        status, body = post(client, "/v1/completions", b'{"prompt": ' + wrong + b"}")
+        assert status == 400 and told in json.loads(body)["error"]["message"]
+    status, body = post(client, "/v1/completions", b'\xef\xbb\xbf{"prompt": "a"}')
+    assert status == 400 and "at byte 0: a byte order mark" in json.loads(body)["error"]["message"]
     assert post(client, "/v1/completions", b" " * (17 << 20))[0] == 413
     assert post(client, "/health", None, method="GET", headers={"X-Long": "a" * 20000})[0] == 431
 
@@ -425,6 +485,22 @@ def test_metrics_names(server, client):
                  "prefix_cache_hits_total", "time_to_first_token_seconds_count",
                  "inter_token_latency_seconds_count", "e2e_request_latency_seconds_count"):
         assert f"vllm:{name}" in now, name
+
+
+def test_a_dashboard_draws_what_there_is(server, client):
+    """Every metric that the Grafana dashboard in docs/ asks for is one that /metrics has."""
+    complete(client, "a", max_tokens=3)
+    dashboard = json.loads((ROOT / "docs/grafana/quire.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [variable["definition"] for variable in dashboard["templating"]["list"] if "definition" in variable]
+    names = {name for expr in asked for name in re.findall(r"\b(?:vllm|quire):\w+", expr)}
+    now = server.metrics()
+    assert len(names) > 15
+    assert sorted(names - {":".join(key.split(":")[:2]) for key in now}) == []
+    # And so does vLLM's own of a server's requests.
+    for name in ("prompt_tokens", "generation_tokens", "queue_time_seconds", "prefill_time_seconds",
+                 "decode_time_seconds", "max_num_generation_tokens"):
+        assert now[f"vllm:request_{name}_count"] > 0, name
 
 
 # ---- The end ----
