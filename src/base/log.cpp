@@ -1,38 +1,95 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <pthread.h>
+
+#include <spdlog/async_logger.h>
+#include <spdlog/details/thread_pool.h>
 #include <spdlog/spdlog.h>
+
+#include "base/log_thread.h"
+#include "base/stderr_sink.h"
 
 namespace quire {
 namespace {
 
-spdlog::logger& logger() {
+constexpr size_t kMostWaiting = 4096;  // lines
+constexpr auto kLastWrites = std::chrono::seconds(1);
+constexpr const char* kName = "quire";
+constexpr const char* kPattern = "%^%L%$ %H:%M:%S %v";
+
+/// What a caller writes with where there is no LogThread.
+spdlog::logger& direct_logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = spdlog::stderr_color_mt("quire");
-    made->set_pattern("%^%L%$ %H:%M:%S %v");
+    auto made = std::make_shared<spdlog::logger>(kName, std::make_shared<StderrSink>());
+    made->set_pattern(kPattern);
     return made;
   }();
   return *instance;
 }
 
+std::atomic<spdlog::logger*> in_thread = nullptr;
+
+spdlog::logger& logger() {
+  spdlog::logger* threaded = in_thread.load(std::memory_order_acquire);
+  return threaded != nullptr ? *threaded : direct_logger();
+}
+
+void set_level(spdlog::level::level_enum level) {
+  direct_logger().set_level(level);
+  logger().set_level(level);
+}
+
+/// A reader that goes away is an error of write(), not the end of the program.
+void block_sigpipe() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 }  // namespace
+
+struct LogThread::Impl {
+  std::shared_ptr<StderrSink> sink = std::make_shared<StderrSink>();
+  std::shared_ptr<spdlog::details::thread_pool> pool =
+      std::make_shared<spdlog::details::thread_pool>(kMostWaiting, 1, block_sigpipe);
+  std::shared_ptr<spdlog::async_logger> logger = std::make_shared<spdlog::async_logger>(
+      kName, sink, pool, spdlog::async_overflow_policy::overrun_oldest);
+};
+
+LogThread::LogThread() : impl_(std::make_unique<Impl>()) {
+  impl_->logger->set_pattern(kPattern);
+  impl_->logger->set_level(direct_logger().level());
+  impl_->sink->do_not_block([pool = impl_->pool.get()] { return pool->overrun_counter(); });
+  in_thread.store(impl_->logger.get(), std::memory_order_release);
+}
+
+LogThread::~LogThread() {
+  in_thread.store(nullptr, std::memory_order_release);
+  impl_->sink->set_deadline(StderrSink::Clock::now() + kLastWrites);
+  impl_->logger.reset();
+  impl_->pool.reset();  // joins
+}
 
 void set_log_level(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
-      logger().set_level(spdlog::level::debug);
+      set_level(spdlog::level::debug);
       break;
     case LogLevel::kInfo:
-      logger().set_level(spdlog::level::info);
+      set_level(spdlog::level::info);
       break;
     case LogLevel::kWarning:
-      logger().set_level(spdlog::level::warn);
+      set_level(spdlog::level::warn);
       break;
     case LogLevel::kError:
-      logger().set_level(spdlog::level::err);
+      set_level(spdlog::level::err);
       break;
     case LogLevel::kOff:
-      logger().set_level(spdlog::level::off);
+      set_level(spdlog::level::off);
       break;
   }
 }

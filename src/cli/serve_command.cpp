@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/log_thread.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
 #include "cli/local_engine.h"
@@ -90,6 +91,7 @@ void fit_connections(ServerConfig& config, bool given) {
 
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
+  const LogThread log_thread;  // first, so that it outlives the threads that log
   // A reader of standard error that goes away must not take the server along.
   std::signal(SIGPIPE, SIG_IGN);
   ServerConfig& config = options.server;
