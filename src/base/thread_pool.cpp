@@ -12,6 +12,8 @@
 #include <immintrin.h>
 #endif
 
+#include "base/machine_limits.h"
+
 namespace quire {
 namespace {
 
@@ -128,7 +130,8 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(uint32_t num_threads) : state_(std::make_unique<State>()) {
   // With more threads than processors a spinning thread keeps the one it waits for from running.
-  if (num_threads <= std::thread::hardware_concurrency()) state_->spin = kSpin;
+  static const uint32_t cpus = usable_cpus().threads;
+  if (num_threads <= cpus) state_->spin = kSpin;
   for (uint32_t thread = 1; thread < num_threads; ++thread) {
     state_->workers.emplace_back([state = state_.get(), thread] { state->work(thread); });
   }

@@ -8,7 +8,6 @@
 #include <optional>
 #include <regex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/machine_limits.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
 #include "cli/machine.h"
@@ -333,7 +333,7 @@ int bench_ops(const Options& options) {
     return 0;
   }
   check_output_file(options.json_file);
-  ThreadPool pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency()));
+  ThreadPool pool(options.threads > 0 ? options.threads : usable_cpus().threads);
   Timer timer(pool, options.repeats);
   const std::string machine = machine_name();
   fmt::print("{}; {} threads, medians of {}\n", machine, pool.num_threads(), options.repeats);
@@ -386,7 +386,9 @@ void add_bench_ops(CLI::App& bench, Command& run) {
       ->capture_default_str()
       ->check(CLI::Range(1, 10000))
       ->type_name("N");
-  command->add_option("--threads", options->threads, "Threads that compute; 0: one a core")
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads that compute; 0: one for each CPU that this process may use")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024))
       ->type_name("N");

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <map>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/machine_limits.h"
 #include "load/gguf.h"
 #include "load/safetensors_writer.h"
 #include "model/checkpoint.h"
@@ -80,7 +80,7 @@ DType safetensors_dtype(const Checkpoint& file, const std::string& name, DType w
 
 void write_safetensors_of(const Checkpoint& file, const ModelConfig& config, DType dtype,
                           const std::filesystem::path& path) {
-  ThreadPool pool(std::max(1U, std::thread::hardware_concurrency()));
+  ThreadPool pool(usable_cpus().threads);
   std::vector<TensorSpec> specs;
   for (ExpectedTensor& tensor : expected_tensors(config)) {
     const DType own = safetensors_dtype(file, tensor.name, dtype, pool);

@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <span>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/machine_limits.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "load/safetensors_writer.h"
@@ -182,7 +182,7 @@ class RandomWeights {
   uint64_t seed_;
   std::vector<uint16_t> samples_ = normal_samples();
   std::vector<uint16_t> piece_ = std::vector<uint16_t>(kPieceValues);
-  ThreadPool pool_{std::max(1U, std::thread::hardware_concurrency())};
+  ThreadPool pool_{usable_cpus().threads};
 };
 
 void write_weights(const std::filesystem::path& dir, uint64_t seed) {

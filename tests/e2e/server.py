@@ -15,11 +15,12 @@ MODEL_NAME = MODEL.name
 
 
 class QuireServer:
-    def __init__(self, *flags, model=MODEL):
+    def __init__(self, *flags, model=MODEL, **popen):
+        """`popen`: what else subprocess.Popen is given."""
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [QUIRE, "serve", str(model), "--port", "0", *map(str, flags)],
-            cwd=ROOT, stdout=self.log, stderr=self.log)
+            cwd=ROOT, stdout=self.log, stderr=self.log, **popen)
         try:
             self.port = self._wait_until_ready()
         except BaseException:
