@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <fstream>
-#include <thread>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -14,6 +12,7 @@
 #include "base/error.h"
 #include "base/kv_windows.h"
 #include "base/log.h"
+#include "base/machine_limits.h"
 #include "cli/machine.h"
 #include "cli/model_files.h"
 #include "cli/number_range.h"
@@ -51,13 +50,41 @@ std::optional<WeightFormat> pick_quantization(const std::string& name) {
   throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
 }
 
-/// What the kernel thinks could be had without swapping, in bytes.
-uint64_t available_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);) {
-    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+/// What is left for K/V and all else beside the weights: `mapped`, bytes of them, count as free to the
+/// system.
+std::optional<MemoryLimit> memory_beside_weights(uint64_t mapped) {
+  std::optional<MemoryLimit> memory = available_memory();
+  if (memory) memory->bytes -= std::min(memory->bytes, mapped);
+  return memory;
+}
+
+/// K/V memory by default.
+uint64_t default_pool_memory(const std::optional<MemoryLimit>& available) {
+  if (!available) {
+    throw Error(
+        "how much memory is free is not to be found in /proc: give --kv-cache-memory or --num-blocks");
   }
-  throw Error("/proc/meminfo has no MemAvailable: give --kv-cache-memory or --num-blocks");
+  return available->bytes / 2;
+}
+
+/// A given size is meant as it is, but whoever has less should know before the system ends the process.
+void warn_of_too_much(const EngineOptions& options, uint64_t pool_bytes,
+                      const std::optional<MemoryLimit>& available) {
+  if (!available || pool_bytes <= available->bytes) return;
+  log_warning(
+      fmt::format("{}: K/V takes {}, and {} of memory can be had ({}): the system may end this process when "
+                  "the pool fills",
+                  options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-memory", human_bytes(pool_bytes),
+                  human_bytes(available->bytes), available->source));
+}
+
+uint32_t pick_threads(uint32_t given) {
+  const CpuLimit usable = usable_cpus();
+  if (given > usable.threads) {
+    log_warning(fmt::format("--threads: {} threads share {} CPUs ({}): they wait for one another", given,
+                            usable.threads, usable.source));
+  }
+  return given > 0 ? given : usable.threads;
 }
 
 uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest,
@@ -193,7 +220,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                   "in int8")
       ->capture_default_str()
       ->type_name("FORMAT");
-  command.add_option("--threads", options.threads, "Threads that compute; 0: one a core")
+  command
+      .add_option("--threads", options.threads,
+                  "Threads that compute; 0: one for each CPU that this process may use")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024))
       ->type_name("N");
@@ -213,9 +242,14 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option_function<std::string>(
           "--pack-cache", [&options](const std::string& dir) { options.pack_cache = dir; },
-          "Keep the packed weights in a file, in DIR or beside the model, and begin with them the next time")
+          "Keep the packed weights in a file, in DIR or beside the model, and begin with them the next time; "
+          "not where other users may write it")
       ->expected(0, 1)
       ->type_name("[DIR]");
+  command.add_flag(
+      "--no-mmap", options.no_mmap,
+      "Copy the model's files into memory instead of mapping them: takes more memory and time at the "
+      "start, and what happens to the files later does no harm");
 }
 
 CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name) {
@@ -252,10 +286,16 @@ void add_single_engine_options(CLI::App& command, EngineOptions& options) {
                 "Share the K/V of equal beginnings between requests (on by default)")
       ->group(group);
   add("--prefix-cache-file", options.prefix_cache_file,
-      "Begin with the prefix cache that a former run left here, and leave it here at the end", "FILE");
-  add("--step-trace", options.step_trace, "Write one JSON line a step", "FILE");
+      "Begin with the prefix cache that a former run left here, and leave it here at the end; it holds "
+      "prompts and "
+      "answers, and only its user may read it",
+      "FILE");
+  add("--step-trace", options.step_trace, "Write one JSON line a step: numbers, no prompts", "FILE");
   add("--decision-log", options.decision_log,
-      "Write every decision and all that it came from, prompts too; quire explain reads it", "FILE");
+      "Write every decision and all that it came from; quire explain reads it. It holds prompts and answers, "
+      "and only "
+      "its user may read it",
+      "FILE");
 }
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {
@@ -305,14 +345,15 @@ ModelConfig config_of(const ModelOptions& options) {
 
 LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest)
     : dir(options.model),
-      pool(options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency())),
+      pool(pick_threads(options.threads)),
       context{pick_isa(options.isa), pool},
       decoder(Decoder::load(dir, std::move(config),
                             {.compute = pick_dtype(options.dtype, "--dtype"),
                              .quantization = pick_quantization(options.quantization),
                              .own_blocks = options.quantization == "auto",
                              .max_positions = longest,
-                             .pack_cache = options.pack_cache},
+                             .pack_cache = options.pack_cache,
+                             .access = options.no_mmap ? FileAccess::kRead : FileAccess::kMap},
                             context)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
@@ -322,6 +363,8 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   // Before the weights are read, which may take minutes.
   check_output_file(options.step_trace);
   check_output_file(options.decision_log);
+  if (!options.step_trace.empty()) StepTrace::check_place(options.step_trace);
+  if (!options.decision_log.empty()) RunWriter::check_place(options.decision_log);
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
   }
@@ -352,8 +395,13 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(model->decoder->compute_dtype());
   set_kv_dtype(shape, kv_dtype);
   const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
-  size_pool(options, shape, memory_given ? 0 : available_memory() / 2);
+  const std::optional<MemoryLimit> available = memory_beside_weights(model->decoder->mapped_weight_bytes());
+  size_pool(options, shape, memory_given ? 0 : default_pool_memory(available));
   SchedulerConfig& scheduler = config.scheduler;
+  if (memory_given) {
+    const uint64_t blocks = uint64_t{scheduler.num_blocks} + scheduler.num_host_blocks;
+    warn_of_too_much(options, blocks * shape.kv_block_bytes(scheduler.block_size), available);
+  }
   cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
   std::optional<TokenCost> cost;
   const auto probe = [&] {  // a budget that is given is meant as it is, whatever the context

@@ -31,9 +31,10 @@ struct ModelOptions {
   std::string dtype = "auto";
   std::string quantization = "auto";
   std::string isa = "auto";
-  uint32_t threads = 0;  // 0: one a core
+  uint32_t threads = 0;  // 0: one a usable CPU
   uint32_t sliding_window = 0;
   std::optional<std::string> pack_cache;  // a folder; empty: the model's own
+  bool no_mmap = false;
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 

@@ -7,6 +7,7 @@
 #include <fmt/color.h>
 
 #include "cli/command_line.h"
+#include "cli/process.h"
 #include "cli/terminal.h"
 
 namespace {
@@ -19,6 +20,7 @@ void complain(std::string_view what) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  quire::cli::handle_file_signals();
   std::vector<std::string> args(argv + 1, argv + argc);
   if (args.empty()) args.emplace_back("--help");
   const quire::cli::CommandLine line = quire::cli::parse_command_line(std::move(args));
@@ -31,7 +33,8 @@ int main(int argc, char** argv) {
   try {
     return line.run();
   } catch (const std::exception& error) {
-    complain(error.what());
-    return quire::cli::exit_status_of(error.what());
+    const std::string said = quire::cli::describe(error);
+    complain(said);
+    return quire::cli::exit_status_of(said);
   }
 }

@@ -317,8 +317,9 @@ void add_simulate(CLI::App& app, Command& run) {
   command->add_option("--json", options->json_file, "Write all figures, and a record of each request")
       ->type_name("FILE");
   command
-      ->add_option("--decision-log", options->decision_log,
-                   "Write every decision and all that it came from; quire explain reads it")
+      ->add_option(
+          "--decision-log", options->decision_log,
+          "Write every decision and all that it came from; quire explain reads it, and only its user may")
       ->type_name("FILE");
   add_workload_options(*command, options->workload);
   add_service_options(*command, options->workload);

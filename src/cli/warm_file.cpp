@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cli/terminal.h"
+#include "load/kept_file.h"
 #include "load/mapped_file.h"
 
 namespace quire::cli {
@@ -64,6 +65,11 @@ WarmFile::WarmFile(std::filesystem::path path, PrefixFileKey key, KvCache& cache
     : path_(std::move(path)), key_(std::move(key)), cache_(cache) {}
 
 std::vector<PrefixNode> WarmFile::load() {
+  try {
+    refuse_folder_of_others(path_);
+  } catch (const Error& error) {
+    log_warning(fmt::format("{} (the prefix cache will not be saved there)", error.what()));
+  }
   if (!std::filesystem::exists(path_)) {
     log_info(fmt::format("{} is not there yet: the prefix cache begins empty", path_.string()));
     return {};

@@ -57,6 +57,20 @@ std::string index_of(const std::vector<PrefixNode>& nodes,
   return index;
 }
 
+const std::filesystem::path& trusted(const std::filesystem::path& path) {
+  refuse_file_of_others(path);
+  return path;
+}
+
+/// Whether a file that begins so is a prefix cache, however damaged: its name is there or cut off, another
+/// fact of its first line is there, or a crash of the machine left zeros.
+bool is_our_beginning(std::string_view found) {
+  const std::string expected = fmt::format("{{\"{}\"", kFormatKey);
+  return expected.starts_with(found.substr(0, expected.size())) ||
+         found.find("\"index_checksum\":\"") != std::string_view::npos ||
+         found.find_first_not_of('\0') == std::string_view::npos;
+}
+
 }  // namespace
 
 void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
@@ -72,7 +86,8 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
                        {"nodes", nodes.size()},
                        {"index_checksum", checksum_text(checksum(std::as_bytes(std::span(index))))}}) +
       "\n";
-  FileReplacement out(path);
+  refuse_folder_of_others(path);
+  FileReplacement out(path, 0600);
   if (out.is_taken()) throw file_error(path, "another process is writing it");
   out.write(header);
   out.write(index);
@@ -93,19 +108,17 @@ void check_prefix_file_place(const std::filesystem::path& path) {
   }
   if (!fs::exists(path)) return;
   if (!fs::is_regular_file(path)) throw file_error(path, "is no file");
-  const std::string expected = fmt::format("{{\"{}\"", kFormatKey);
-  std::string found(expected.size(), '\0');
+  std::string found(kMostHeader, '\0');
   std::ifstream in(path, std::ios::binary);
   in.read(found.data(), static_cast<std::streamsize>(found.size()));
   found.resize(static_cast<size_t>(in.gcount()));
-  if (!expected.starts_with(found)) {
+  if (!is_our_beginning(found))
     throw file_error(path, "is no prefix cache, and is not to be overwritten by one");
-  }
 }
 
 PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
                        uint32_t num_groups, uint64_t block_bytes)
-    : file_(path), block_bytes_(block_bytes) {
+    : file_(trusted(path)), block_bytes_(block_bytes) {
   const std::string_view all(reinterpret_cast<const char*>(file_.data()), file_.size());
   const size_t line = all.substr(0, kMostHeader).find('\n');
   if (line == std::string_view::npos) throw file_error(path, "no prefix cache: its first line has no end");

@@ -19,21 +19,23 @@ namespace quire {
 /// equal.
 using PrefixFileKey = json::object;
 
-/// Writes to a file beside `path`, which takes its place at last. `read(block)` is the K/V of a block,
-/// `block_bytes` long, until its next call. Throws Error.
+/// Writes to a file beside `path`, which takes its place at last; only its user may read it, since prompts
+/// are in it. `read(block)` is the K/V of a block, `block_bytes` long, until its next call. Throws Error,
+/// also if others may write in its folder: nobody could trust the file.
 void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
                        uint64_t block_bytes, const std::vector<PrefixNode>& nodes,
                        const std::function<std::span<const std::byte>(BlockId)>& read);
 
-/// Throws Error if a prefix cache could not be written to `path` at the end, or if what is there is none:
-/// nobody wants that overwritten.
+/// Throws Error if a prefix cache could not be written to `path` at the end, or if what is there is none,
+/// damaged or not: nobody wants that overwritten.
 void check_prefix_file_place(const std::filesystem::path& path);
 
 /// Such a file, mapped.
 class PrefixFile {
  public:
-  /// Throws Error naming file and fact if it is none, if it was written under another key or other sizes, or
-  /// if its index is damaged. What is damaged or missing of the blocks only costs those: they are left out.
+  /// Throws Error naming file and fact if it is none, if others may write it, if it was written under another
+  /// key or other sizes, or if its index is damaged. What is damaged or missing of the blocks only costs
+  /// those: they are left out.
   PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
              uint32_t num_groups, uint64_t block_bytes);
 

@@ -1,22 +1,31 @@
 #include "engine/step_trace.h"
 
+#include <iterator>
+#include <string_view>
+
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/log.h"
 
 namespace quire {
 
-StepTrace::StepTrace(const std::filesystem::path& path)
-    : path_(path), out_(path, std::ios::binary | std::ios::trunc) {
-  if (!out_) throw file_error(path, "cannot be written");
-}
+namespace {
+
+constexpr size_t kFlushAbove = size_t{1} << 14;
+constexpr PrivateFileKind kKind{"step trace", "{\"step\":"};
+
+}  // namespace
+
+StepTrace::StepTrace(const std::filesystem::path& path) : out_(path, kKind) {}
+
+void StepTrace::check_place(const std::filesystem::path& path) { check_private_file(path, kKind); }
 
 void StepTrace::write(Nanos started, const StepStats& s, const PhaseTimes& times, Nanos plan_time,
                       Nanos commit_time) {
-  fmt::memory_buffer line;
-  const auto add = [&line](std::string_view name, auto value) {
-    fmt::format_to(std::back_inserter(line), "{}\"{}\":{}", line.size() == 0 ? '{' : ',', name, value);
+  const size_t begin = buffer_.size();
+  const auto add = [&](std::string_view name, auto value) {
+    fmt::format_to(std::back_inserter(buffer_), "{}\"{}\":{}", buffer_.size() == begin ? '{' : ',', name,
+                   value);
   };
   add("step", s.step);
   add("now", started);
@@ -46,19 +55,15 @@ void StepTrace::write(Nanos started, const StepStats& s, const PhaseTimes& times
   add("compute", times.compute);
   add("sample", times.sample);
   add("commit", commit_time);
-  fmt::format_to(std::back_inserter(line), "}}\n");
-  out_.write(line.data(), static_cast<std::streamsize>(line.size()));
-  warn_if_failed();
+  buffer_ += "}\n";
+  if (buffer_.size() > kFlushAbove) flush();
 }
 
 void StepTrace::flush() {
-  out_.flush();
-  warn_if_failed();
-}
-
-void StepTrace::warn_if_failed() {
-  if (out_ || std::exchange(warned_, true)) return;
-  log_warning(path_.string() + ": cannot be written any more: the step trace is cut off");
+  if (!out_.failed() && !out_.write(buffer_)) {
+    log_warning(out_.path().string() + ": cannot be written any more: the step trace is cut off");
+  }
+  buffer_.clear();
 }
 
 }  // namespace quire

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
+#include <string>
 
+#include "base/private_file.h"
 #include "control/scheduler.h"
 #include "control/step.h"
 
@@ -12,8 +13,12 @@ namespace quire {
 /// took. Field names are those of StepStats; times in nanoseconds. Used by the engine's thread alone.
 class StepTrace {
  public:
-  /// Throws Error if the file cannot be written. Where that fails later, it warns once.
+  /// Throws Error as PrivateFile does: only a step trace is overwritten, and only its user may read it. Where
+  /// writing fails later, it warns once.
   explicit StepTrace(const std::filesystem::path& path);
+  ~StepTrace() { flush(); }
+  /// Throws what the constructor would. Changes nothing.
+  static void check_place(const std::filesystem::path& path);
 
   /// `started`: the `now` that the plan was made with. `plan_time`, `commit_time`: spent in the scheduler.
   void write(Nanos started, const StepStats& stats, const PhaseTimes& times, Nanos plan_time,
@@ -21,11 +26,8 @@ class StepTrace {
   void flush();
 
  private:
-  void warn_if_failed();
-
-  std::filesystem::path path_;
-  std::ofstream out_;
-  bool warned_ = false;
+  PrivateFile out_;
+  std::string buffer_;
 };
 
 }  // namespace quire

@@ -46,7 +46,7 @@ double decimal_of(float value) {
 }  // namespace
 
 struct Gguf::Impl {
-  explicit Impl(const std::filesystem::path& path) : file(path) { read(); }
+  Impl(const std::filesystem::path& path, FileAccess access) : file(path, access) { read(); }
 
   MappedFile file;
   uint64_t header_bytes = 0;
@@ -211,9 +211,9 @@ Gguf::~Gguf() = default;
 Gguf::Gguf(Gguf&&) noexcept = default;
 Gguf& Gguf::operator=(Gguf&&) noexcept = default;
 
-Gguf Gguf::open(const std::filesystem::path& path) {
+Gguf Gguf::open(const std::filesystem::path& path, FileAccess access) {
   Gguf out;
-  out.impl_ = std::make_unique<Impl>(path);
+  out.impl_ = std::make_unique<Impl>(path, access);
   return out;
 }
 

@@ -52,7 +52,7 @@ struct GgufTensor {
 class Gguf {
  public:
   /// Throws Error with file and offset, key or tensor name.
-  static Gguf open(const std::filesystem::path& path);
+  static Gguf open(const std::filesystem::path& path, FileAccess access = FileAccess::kMap);
   ~Gguf();
   Gguf(Gguf&&) noexcept;
   Gguf& operator=(Gguf&&) noexcept;

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <sys/types.h>
 
 #include "base/json.h"
 
@@ -19,12 +21,19 @@ std::string checksum_text(uint64_t checksum);
 /// Throws Error naming file, fact and both values if `written` has another value for one of the facts `here`.
 void require_same_facts(const JsonObject& written, const json::object& here);
 
+/// Throws Error with the path and the reason if a user may make or replace files in the folder of `path` who
+/// is neither this process's, nor root, nor `also_trusted`. A group counts as its user's own where it has the
+/// user's name and no other member; in a folder like /tmp, files are replaced only by their owners.
+void refuse_folder_of_others(const std::filesystem::path& path, std::optional<uid_t> also_trusted = {});
+/// The same, and if such a user may write `path` itself, an existing file.
+void refuse_file_of_others(const std::filesystem::path& path, std::optional<uid_t> also_trusted = {});
+
 /// A file beside another one, whose place it takes when it is complete. Those that have the other one mapped
 /// keep it. One process at a time writes it; what a killed one left is written over.
 class FileReplacement {
  public:
-  /// Throws Error with the path if nothing can be written there.
-  explicit FileReplacement(std::filesystem::path path);
+  /// `mode`: who may read it, as of open(2). Throws Error with the path if nothing can be written there.
+  FileReplacement(std::filesystem::path path, mode_t mode);
   /// Removes it, unless it has taken the other's place.
   ~FileReplacement();
   FileReplacement(const FileReplacement&) = delete;

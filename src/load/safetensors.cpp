@@ -29,6 +29,7 @@ bool is_bare_file_name(std::string_view name) {
 
 struct Safetensors::Impl {
   std::filesystem::path path;
+  FileAccess access = FileAccess::kMap;
   std::vector<MappedFile> files;
   std::vector<std::filesystem::path> file_paths;
   struct InFile {
@@ -59,7 +60,7 @@ struct Safetensors::Impl {
   }
 
   std::vector<TensorEntry> map_file(const std::filesystem::path& file_path) {
-    const MappedFile& file = files.emplace_back(file_path);
+    const MappedFile& file = files.emplace_back(file_path, access);
     file_paths.push_back(file_path);
     return parse_safetensors_header(std::span(file.data(), file.size()), file_path);
   }
@@ -121,9 +122,10 @@ Safetensors::~Safetensors() = default;
 Safetensors::Safetensors(Safetensors&&) noexcept = default;
 Safetensors& Safetensors::operator=(Safetensors&&) noexcept = default;
 
-Safetensors Safetensors::open(const std::filesystem::path& path) {
+Safetensors Safetensors::open(const std::filesystem::path& path, FileAccess access) {
   Safetensors out;
   out.impl_->path = path;
+  out.impl_->access = access;
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     if (path.extension() == ".json") {
@@ -183,7 +185,7 @@ void Safetensors::release(const TensorView& tensor) const {
   for (const MappedFile& file : impl_->files) {
     const bool inside =
         !std::less<>()(tensor.data, file.data()) && std::less<>()(tensor.data, file.data() + file.size());
-    if (inside) release_pages(tensor.data, tensor.num_bytes());
+    if (inside) file.release_pages(tensor.data, tensor.num_bytes());
   }
 }
 

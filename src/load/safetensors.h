@@ -22,7 +22,7 @@ class Safetensors {
  public:
   /// `path`: a .safetensors file, a model.safetensors.index.json, or a directory with either.
   /// Throws Error with file and offset or tensor name.
-  static Safetensors open(const std::filesystem::path& path);
+  static Safetensors open(const std::filesystem::path& path, FileAccess access = FileAccess::kMap);
   ~Safetensors();
   Safetensors(Safetensors&&) noexcept;
   Safetensors& operator=(Safetensors&&) noexcept;

@@ -1,5 +1,6 @@
 #include "model/checkpoint.h"
 
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,8 +18,8 @@ namespace {
 
 class SafetensorsCheckpoint : public Checkpoint {
  public:
-  explicit SafetensorsCheckpoint(const std::filesystem::path& dir)
-      : Checkpoint(dir), file_(Safetensors::open(dir)) {
+  SafetensorsCheckpoint(const std::filesystem::path& dir, FileAccess access)
+      : Checkpoint(dir), file_(Safetensors::open(dir, access)) {
     for (const auto& [name, tensor] : file_.tensors()) {
       tensors_.emplace(name, TensorFacts{std::string(dtype_name(tensor.dtype)), tensor.dtype, tensor.shape,
                                          tensor.num_bytes()});
@@ -76,6 +77,14 @@ LoadedTensor& LoadedTensor::operator=(LoadedTensor&& other) noexcept {
   return *this;
 }
 
+void LoadedTensor::detach() {
+  if (owner_ == nullptr) return;
+  copy_ = Buffer(view_.num_bytes());
+  if (copy_.size() != 0) std::memcpy(copy_.data(), view_.data, copy_.size());
+  view_.data = copy_.data();
+  owner_ = nullptr;
+}
+
 void LoadedTensor::release_pages() const {
   if (owner_ != nullptr) owner_->release(view_);
 }
@@ -108,9 +117,9 @@ Error Checkpoint::error(std::string_view name, std::string_view what) const {
   return file_error(where.file, where.offset, fmt::format("tensor {} {}", quoted_name(where.name), what));
 }
 
-std::unique_ptr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) {
-  if (is_gguf_file(model)) return open_gguf_checkpoint(model);
-  return std::make_unique<SafetensorsCheckpoint>(model);
+std::unique_ptr<Checkpoint> Checkpoint::open(const std::filesystem::path& model, FileAccess access) {
+  if (is_gguf_file(model)) return open_gguf_checkpoint(model, access);
+  return std::make_unique<SafetensorsCheckpoint>(model, access);
 }
 
 }  // namespace quire

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/weight_format.h"
+#include "load/mapped_file.h"
 #include "tensor/buffer.h"
 #include "tensor/tensor.h"
 
@@ -33,6 +34,8 @@ class LoadedTensor {
   LoadedTensor& operator=(LoadedTensor&& other) noexcept;
 
   const TensorView& view() const { return view_; }
+  /// Copies what lies in the checkpoint's file, so that this may outlive it. Throws Error without memory.
+  void detach();
   /// Gives the memory under it back until somebody reads it again, if it lies in the file.
   void release_pages() const;
   /// The same of some rows of a matrix, as far as they fill pages. Thread-safe.
@@ -77,7 +80,8 @@ struct CheckpointFile {
 class Checkpoint {
  public:
   /// `model`: a directory or a .gguf file. Throws Error with file and offset, key or tensor name.
-  static std::unique_ptr<Checkpoint> open(const std::filesystem::path& model);
+  static std::unique_ptr<Checkpoint> open(const std::filesystem::path& model,
+                                          FileAccess access = FileAccess::kMap);
   virtual ~Checkpoint() = default;
 
   const std::filesystem::path& path() const { return path_; }

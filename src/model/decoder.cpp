@@ -252,7 +252,7 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
   const WeightSetting setting = {.compute = dtype,
                                  .format = options.quantization.value_or(weight_format_of(dtype)),
                                  .own_blocks = options.own_blocks && !options.quantization};
-  ModelWeights weights = load_weights(model, loaded, setting, context, options.pack_cache);
+  ModelWeights weights = load_weights(model, loaded, setting, context, options.pack_cache, options.access);
   std::unique_ptr<Decoder> decoder(new Decoder());
   decoder->impl_.reset(
       new Impl{.config = std::move(loaded), .compute = dtype, .weights = std::move(weights)});
@@ -284,6 +284,11 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
 
 const ModelConfig& Decoder::config() const { return impl_->config; }
 ModelShape Decoder::shape() const { return model_shape(impl_->config, impl_->compute); }
+uint64_t Decoder::mapped_weight_bytes() const {
+  const auto& kept = impl_->weights.kept;
+  return kept == nullptr ? 0 : kept->mapped_bytes();
+}
+
 DType Decoder::compute_dtype() const { return impl_->compute; }
 std::string Decoder::weight_formats() const { return formats_in_use(impl_->weights); }
 

@@ -12,6 +12,7 @@
 #include "base/model_shape.h"
 #include "kernels/context.h"
 #include "kernels/weight_format.h"
+#include "load/mapped_file.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "tensor/buffer.h"
@@ -76,6 +77,8 @@ struct DecoderOptions {
   uint32_t max_positions = 0;
   /// A folder to keep the packed weights in (model/pack_cache.h); empty: the model's own.
   std::optional<std::filesystem::path> pack_cache = {};
+  /// Whether the checkpoint and the kept file are mapped, or read into memory.
+  FileAccess access = FileAccess::kMap;
 };
 
 /// A decoder-only transformer. The weights are packed at load and immutable; `forward` is not thread-safe (it
@@ -95,6 +98,9 @@ class Decoder {
   DType compute_dtype() const;
   /// The formats of the matrices: see formats_in_use.
   std::string weight_formats() const;
+  /// Of packed weights that lie in a mapped file. Every step reads them, though the system takes their memory
+  /// for free.
+  uint64_t mapped_weight_bytes() const;
 
   /// Computes `tokens` (those of seqs[0], then of seqs[1], ...), writes their K/V into `cache` and returns
   /// the logits asked for, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A

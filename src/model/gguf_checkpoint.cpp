@@ -59,8 +59,8 @@ constexpr uint64_t kMaxSlices = 3 << 16;  // of all layers: each is a few names 
 
 class GgufCheckpoint : public Checkpoint {
  public:
-  explicit GgufCheckpoint(const std::filesystem::path& path)
-      : Checkpoint(path), file_(Gguf::open(path)), family_(gguf_family(file_)) {
+  GgufCheckpoint(const std::filesystem::path& path, FileAccess access)
+      : Checkpoint(path), file_(Gguf::open(path, access)), family_(gguf_family(file_)) {
     const GgufHeads heads = gguf_heads(file_, family_);
     const GgufTensorNames names(family_);
     for (const auto& [name, tensor] : file_.tensors()) {
@@ -231,7 +231,7 @@ class GgufCheckpoint : public Checkpoint {
 
   /// Each row of the file, as convert(row, to) makes it, in the model's order.
   template <class Convert>
-  static Buffer copy_rows(const Place& place, size_t loaded_bytes, ThreadPool& pool, const Convert& convert) {
+  Buffer copy_rows(const Place& place, size_t loaded_bytes, ThreadPool& pool, const Convert& convert) const {
     const GgufTensor& tensor = place.tensor;
     const size_t rows = rows_of(tensor).count;
     const size_t row_bytes = bytes_of_row(tensor);
@@ -242,11 +242,13 @@ class GgufCheckpoint : public Checkpoint {
         convert(tensor.data + row * row_bytes, copy.data() + place.row_in_model(row, rows) * loaded_bytes);
       }
     });
-    release_pages(tensor.data, tensor.bytes);
+    file_.file().release_pages(tensor.data, tensor.bytes);
     return copy;
   }
 
-  void release(const TensorView& tensor) const override { release_pages(tensor.data, tensor.num_bytes()); }
+  void release(const TensorView& tensor) const override {
+    file_.file().release_pages(tensor.data, tensor.num_bytes());
+  }
 
   Gguf file_;
   const GgufFamily& family_;
@@ -256,8 +258,8 @@ class GgufCheckpoint : public Checkpoint {
 
 }  // namespace
 
-std::unique_ptr<Checkpoint> open_gguf_checkpoint(const std::filesystem::path& file) {
-  return std::make_unique<GgufCheckpoint>(file);
+std::unique_ptr<Checkpoint> open_gguf_checkpoint(const std::filesystem::path& file, FileAccess access) {
+  return std::make_unique<GgufCheckpoint>(file, access);
 }
 
 }  // namespace quire

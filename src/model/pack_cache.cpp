@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <sys/stat.h>
 #include <utility>
 
 #include <boost/json/serialize.hpp>
@@ -101,8 +102,9 @@ std::filesystem::path pack_file_path(const std::filesystem::path& dir, const std
                            checksum_text(checksum(std::as_bytes(std::span(text)))), kind);
 }
 
-PackFile::PackFile(const std::filesystem::path& path, const json::object& facts, KernelContext& context)
-    : file_(path) {
+PackFile::PackFile(const std::filesystem::path& path, const json::object& facts, KernelContext& context,
+                   FileAccess access)
+    : file_(path, access) {
   read_line(read_end(), facts);
   compare_sums(context);
 }
@@ -186,14 +188,16 @@ void PackFile::compare_sums(KernelContext& context) const {
 
 PackedMatrix PackFile::matrix(size_t index, size_t n, size_t k, WeightFormat format) const {
   if (index >= matrices_.size()) {
-    throw file_error(file_.path(), fmt::format("has {} matrices, and the model more", matrices_.size()));
+    throw OtherMatrices(
+        file_error(file_.path(), fmt::format("has {} matrices, and the model more", matrices_.size()))
+            .what());
   }
   const Entry& entry = matrices_[index];
   if (entry.n != n || entry.k != k || entry.format != format) {
-    throw file_error(
-        file_.path(), entry.begin,
+    const std::string what =
         fmt::format("matrix {} is [{}, {}] of {}, and the model's [{}, {}] of {}", index, entry.n, entry.k,
-                    weight_format_name(entry.format), n, k, weight_format_name(format)));
+                    weight_format_name(entry.format), n, k, weight_format_name(format));
+    throw OtherMatrices(file_error(file_.path(), entry.begin, what).what());
   }
   return {n, k, format, file_.data() + entry.begin, entry.finite};
 }
@@ -221,47 +225,82 @@ void PackFileWriter::finish() {
   out_.commit();
 }
 
-PackCache::PackCache(std::filesystem::path path, json::object facts, KernelContext& context)
+PackCache::PackCache(std::filesystem::path path, const std::filesystem::path& model, json::object facts,
+                     KernelContext& context, FileAccess access, Start start)
     : path_(std::move(path)), context_(context) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path_, ignored)) {
-    try {
-      file_ = std::make_unique<PackFile>(path_, facts, context);
-      return;
-    } catch (const Error& error) {
-      log_warning(fmt::format("{} (the weights are packed anew)", error.what()));
-    }
+  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
+  std::error_code failed;
+  if (!std::filesystem::is_directory(folder, failed)) {
+    throw Error(fmt::format("--pack-cache: {} cannot be written: its folder is not there", path_.string()));
   }
+  struct stat facts_of_model {};
+  std::optional<uid_t> owner;
+  if (stat(model.c_str(), &facts_of_model) == 0) owner = facts_of_model.st_uid;
+  if (start == Start::kFromFile && std::filesystem::exists(path_, failed)) read_file(facts, access, owner);
+  if (file_ == nullptr) begin_file(std::move(facts), owner);
+}
+
+void PackCache::read_file(const json::object& facts, FileAccess access, std::optional<uid_t> owner) {
   try {
+    refuse_file_of_others(path_, owner);
+    file_ = std::make_unique<PackFile>(path_, facts, context_, access);
+  } catch (const Error& error) {
+    log_warning(fmt::format("{} (the weights are packed anew)", error.what()));
+  }
+}
+
+void PackCache::begin_file(json::object facts, std::optional<uid_t> owner) {
+  try {
+    refuse_folder_of_others(path_, owner);  // the next start would not use it
     writer_ = std::make_unique<PackFileWriter>(path_, std::move(facts));
   } catch (const Error& error) {
-    throw Error(fmt::format("--pack-cache: {} (--pack-cache DIR names another folder)", error.what()));
+    stop_writing(error);
   }
+}
+
+void PackCache::stop_writing(const Error& why) {
+  writer_.reset();
+  log_warning(
+      fmt::format("{} (the packed weights are not kept, and the next start packs them again; --pack-cache "
+                  "DIR names another "
+                  "folder)",
+                  why.what()));
 }
 
 PackedMatrix PackCache::next(size_t n, size_t k, WeightFormat format,
                              const std::function<PackedMatrix()>& pack) {
   if (file_ != nullptr) return file_->matrix(next_++, n, k, format);
   PackedMatrix packed = pack();
-  writer_->add(packed, context_);
+  if (writer_ == nullptr) return packed;
+  try {
+    writer_->add(packed, context_);
+  } catch (const Error& error) {
+    stop_writing(error);
+  }
   return packed;
 }
 
 void PackCache::finish() {
   if (file_ != nullptr) {
     if (next_ != file_->size()) {
-      throw file_error(path_, fmt::format("has {} matrices, and the model {}", file_->size(), next_));
+      throw OtherMatrices(
+          file_error(path_, fmt::format("has {} matrices, and the model {}", file_->size(), next_)).what());
     }
     log_info(fmt::format("the packed weights are those of {}", path_.string()));
     return;
   }
-  if (writer_->is_taken()) {
-    log_info(fmt::format("{}: another process is writing it", path_.string()));
-  } else {
-    writer_->finish();
-    log_info(fmt::format("the packed weights are in {}", path_.string()));
+  if (writer_ == nullptr) return;
+  try {
+    if (writer_->is_taken()) {
+      log_info(fmt::format("{}: another process is writing it", path_.string()));
+    } else {
+      writer_->finish();
+      log_info(fmt::format("the packed weights are in {}", path_.string()));
+    }
+    writer_.reset();
+  } catch (const Error& error) {
+    stop_writing(error);
   }
-  writer_.reset();
 }
 
 }  // namespace quire

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/json.h"
@@ -28,15 +30,24 @@ json::object pack_facts(const Checkpoint& checkpoint, const WeightSetting& setti
 std::filesystem::path pack_file_path(const std::filesystem::path& dir, const std::filesystem::path& model,
                                      const WeightSetting& setting);
 
-/// Such a file, mapped. The matrices that it gives lie in it.
+/// The file is whole, but has other matrices than the model asks for.
+class OtherMatrices : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Such a file, mapped or read into memory. The matrices that it gives lie in it.
 class PackFile {
  public:
   /// Reads all of it once, on the context's threads, and compares the checksums. Throws Error naming file and
   /// fact if it is none, is damaged or cut off, or has other facts.
-  PackFile(const std::filesystem::path& path, const json::object& facts, KernelContext& context);
+  PackFile(const std::filesystem::path& path, const json::object& facts, KernelContext& context,
+           FileAccess access = FileAccess::kMap);
 
   size_t size() const { return matrices_.size(); }
-  /// Throws Error if the file has another matrix in this place.
+  /// Bytes that are mapped; 0 where the file was read into memory.
+  uint64_t mapped_bytes() const { return file_.access() == FileAccess::kMap ? file_.size() : 0; }
+  /// Throws OtherMatrices if the file has another matrix in this place.
   PackedMatrix matrix(size_t index, size_t n, size_t k, WeightFormat format) const;
 
  private:
@@ -62,7 +73,7 @@ class PackFile {
 class PackFileWriter {
  public:
   PackFileWriter(const std::filesystem::path& path, json::object facts)
-      : out_(path), facts_(std::move(facts)) {}
+      : out_(path, 0644), facts_(std::move(facts)) {}
 
   /// Another process is at it; what is added is dropped.
   bool is_taken() const { return out_.is_taken(); }
@@ -76,18 +87,33 @@ class PackFileWriter {
   json::array matrices_;
 };
 
-/// A model's packed matrices out of such a file, or packed and into it.
+/// A model's packed matrices out of such a file, or packed and into it. A file that cannot be trusted or
+/// written costs time only: it is logged as a warning, and the matrices are packed.
 class PackCache {
  public:
-  /// Logs why a file that is there is not used. Throws Error if one is to be written and cannot.
-  PackCache(std::filesystem::path path, json::object facts, KernelContext& context);
+  enum class Start {
+    kFromFile,  // if there is one that fits
+    kAnew,      // whatever is there is replaced
+  };
+  /// Of the model at `model`, whose owner may write its packed weights, too. Throws Error naming --pack-cache
+  /// if the folder is none.
+  PackCache(std::filesystem::path path, const std::filesystem::path& model, json::object facts,
+            KernelContext& context, FileAccess access = FileAccess::kMap, Start start = Start::kFromFile);
 
-  /// The next matrix of the model: `pack()` where it is not in the file.
+  /// The next matrix of the model: `pack()` where it is not in the file. Throws OtherMatrices; then the model
+  /// is to be loaded with Start::kAnew.
   PackedMatrix next(size_t n, size_t k, WeightFormat format, const std::function<PackedMatrix()>& pack);
-  /// All matrices have been asked for.
+  /// All matrices have been asked for. Throws OtherMatrices.
   void finish();
+  /// See PackFile.
+  uint64_t mapped_bytes() const { return file_ == nullptr ? 0 : file_->mapped_bytes(); }
 
  private:
+  void read_file(const json::object& facts, FileAccess access, std::optional<uid_t> owner);
+  void begin_file(json::object facts, std::optional<uid_t> owner);
+  /// Nothing is kept.
+  void stop_writing(const Error& why);
+
   std::filesystem::path path_;
   KernelContext& context_;
   std::unique_ptr<PackFile> file_;

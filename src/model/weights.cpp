@@ -389,26 +389,48 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
   file.refuse_unused(used);
 }
 
-ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
-                          const WeightSetting& setting, KernelContext& context,
-                          const std::optional<std::filesystem::path>& pack_cache) {
-  ModelWeights out{setting, Checkpoint::open(model), {}, {}, {}, {}, {}};
-  settle_head(config, *out.file);
-  check_tensors(config, *out.file);
-  warn_of_unused(config, *out.file);
-  const auto& tensors = out.file->tensors();
-  const auto is_in_blocks = [](const auto& tensor) { return tensor.second.blocks().has_value(); };
-  out.setting.own_blocks = setting.own_blocks && std::any_of(tensors.begin(), tensors.end(), is_in_blocks);
-  if (pack_cache) {
-    out.kept = std::make_unique<PackCache>(pack_file_path(*pack_cache, model, out.setting),
-                                           pack_facts(*out.file, out.setting), context);
-  }
+namespace {
+
+void load_parts(const ModelConfig& config, KernelContext& context, ModelWeights& out) {
   Loader loader(*out.file, config, out.setting, context, out.kept.get());
   out.embedding = loader.embedding();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
   out.final_norm = loader.final_norm();
   out.head = loader.head();
   if (out.kept != nullptr) out.kept->finish();
+}
+
+}  // namespace
+
+ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
+                          const WeightSetting& setting, KernelContext& context,
+                          const std::optional<std::filesystem::path>& pack_cache, FileAccess access) {
+  ModelWeights out{setting, Checkpoint::open(model, access), {}, {}, {}, {}, {}};
+  settle_head(config, *out.file);
+  check_tensors(config, *out.file);
+  warn_of_unused(config, *out.file);
+  const auto& tensors = out.file->tensors();
+  const auto is_in_blocks = [](const auto& tensor) { return tensor.second.blocks().has_value(); };
+  out.setting.own_blocks = setting.own_blocks && std::any_of(tensors.begin(), tensors.end(), is_in_blocks);
+  const auto keep = [&](PackCache::Start start) {
+    if (!pack_cache) return;
+    out.kept = std::make_unique<PackCache>(pack_file_path(*pack_cache, model, out.setting), model,
+                                           pack_facts(*out.file, out.setting), context, access, start);
+  };
+  keep(PackCache::Start::kFromFile);
+  try {
+    load_parts(config, context, out);
+  } catch (const OtherMatrices& error) {
+    log_warning(fmt::format("{} (the weights are packed anew)", error.what()));
+    out.layers.clear();
+    out.head = {};
+    keep(PackCache::Start::kAnew);
+    load_parts(config, context, out);
+  }
+  if (access == FileAccess::kRead) {
+    out.embedding.detach();
+    out.file.reset();
+  }
   return out;
 }
 

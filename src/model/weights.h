@@ -41,10 +41,10 @@ struct LayerWeights {
 /// A model's weights, ready for the kernels. An embedding table that is not quantized stays in the
 /// checkpoint's mapped file, of which only the rows looked up become resident.
 struct ModelWeights {
-  WeightSetting setting;  // own_blocks only where the file has any
-  std::unique_ptr<Checkpoint> file;
-  std::unique_ptr<PackCache> kept;  // of the packed matrices, if they are kept in a file
-  LoadedTensor embedding;           // [vocab, hidden]
+  WeightSetting setting;             // own_blocks only where the file has any
+  std::unique_ptr<Checkpoint> file;  // nullptr: nothing of it is needed any longer
+  std::unique_ptr<PackCache> kept;   // of the packed matrices, if they are kept in a file
+  LoadedTensor embedding;            // [vocab, hidden]
   std::vector<LayerWeights> layers;
   Buffer final_norm;
   PackedMatrix head;  // [vocab, hidden]
@@ -73,11 +73,13 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file);
 
 /// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head;
 /// the norms are f32. A tensor with a NaN or an infinity in it is logged as a warning. `pack_cache`: a folder
-/// to keep the packed matrices in, from one start to the next; empty: the model's own. Throws Error naming
-/// file and tensor, key or offset.
+/// to keep the packed matrices in, from one start to the next; empty: the model's own. With FileAccess::kRead
+/// no file is mapped, and the checkpoint is closed at the end. Throws Error naming file and tensor, key or
+/// offset.
 ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
                           const WeightSetting& setting, KernelContext& context,
-                          const std::optional<std::filesystem::path>& pack_cache = std::nullopt);
+                          const std::optional<std::filesystem::path>& pack_cache = std::nullopt,
+                          FileAccess access = FileAccess::kMap);
 
 /// The formats that the matrices of the layers and the head are in: "bf16", "Q4_K+Q6_K".
 std::string formats_in_use(const ModelWeights& weights);

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/private_file.h"
 #include "control/scheduler.h"
 #include "record/prefix_snapshot.h"
 
@@ -71,8 +71,10 @@ using RunEvent =
 /// its decisions follow it. One thread.
 class RunWriter final : public DecisionSink {
  public:
-  /// Throws Error if the file cannot be written.
+  /// Throws Error as PrivateFile does: only a decision log is overwritten, and only its user may read it.
   explicit RunWriter(const std::filesystem::path& path);
+  /// Throws what the constructor would. Changes nothing.
+  static void check_place(const std::filesystem::path& path);
 
   /// First.
   void begin(const SchedulerConfig& config);
@@ -89,14 +91,13 @@ class RunWriter final : public DecisionSink {
   void end(uint64_t digest);
   /// If that fails, warns once, and nothing more is written.
   void flush();
-  bool failed() const { return !out_; }
+  bool failed() const { return out_.failed(); }
 
  private:
   void number(uint64_t value);
   void flush_if_long();
 
-  std::filesystem::path path_;
-  std::ofstream out_;
+  PrivateFile out_;
   std::string buffer_;
 };
 

@@ -12,13 +12,14 @@ namespace quire {
 namespace {
 
 constexpr size_t kFlushAbove = size_t{1} << 16;
+constexpr PrivateFileKind kKind{"decision log", "{\"quire_run\":"};
+static_assert(kKind.begins.substr(2, kFormatKey.size()) == kFormatKey);
 
 }  // namespace
 
-RunWriter::RunWriter(const std::filesystem::path& path)
-    : path_(path), out_(path, std::ios::binary | std::ios::trunc) {
-  if (!out_) throw file_error(path, "cannot be written");
-}
+RunWriter::RunWriter(const std::filesystem::path& path) : out_(path, kKind) {}
+
+void RunWriter::check_place(const std::filesystem::path& path) { check_private_file(path, kKind); }
 
 void RunWriter::begin(const SchedulerConfig& config) {
   buffer_ = json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}}) + "\n";
@@ -111,10 +112,9 @@ void RunWriter::flush_if_long() {
 
 void RunWriter::flush() {
   if (!failed()) {
-    out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
-    out_.flush();
-    if (failed())
-      log_warning(path_.string() + ": cannot be written any more: the decision log is cut off here");
+    if (!out_.write(buffer_)) {
+      log_warning(out_.path().string() + ": cannot be written any more: the decision log is cut off here");
+    }
   }
   buffer_.clear();
 }

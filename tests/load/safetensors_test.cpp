@@ -384,7 +384,7 @@ TEST(MappedFile, ReleasedPagesComeBack) {
   const MappedFile file(path);
   for (size_t begin : {size_t{0}, size_t{1}, size_t{4096}, size_t{99999}}) {
     prefetch_pages(file.data() + begin, file.size() - begin);
-    release_pages(file.data() + begin, file.size() - begin);
+    file.release_pages(file.data() + begin, file.size() - begin);
     EXPECT_EQ(file.data()[begin], std::byte{'x'});
     EXPECT_EQ(file.data()[file.size() - 1], std::byte{'x'});
   }

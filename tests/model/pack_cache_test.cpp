@@ -2,7 +2,9 @@
 // only.
 #include "model/pack_cache.h"
 
+#include <csignal>
 #include <fstream>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -183,7 +185,11 @@ TEST_F(PackCacheTest, SizesAreNotTrusted) {
   const std::string entry = whole.substr(list, list_end - list);
   write(path, with_line(whole, entry,
                         R"({"n":0,"k":0,"format":"f32","finite":true,"sum":"2d06800538d394c2"},)" + entry));
-  EXPECT_THROW(load_kept(), Error) << last;
+  const Loaded loaded = load_kept();
+  EXPECT_EQ(loaded.logits, expected) << last;
+  EXPECT_THAT(loaded.said, HasSubstr("packed anew"));
+  EXPECT_THAT(loaded.said, HasSubstr(path.string()));
+  EXPECT_EQ(bytes_of(path), whole);
 }
 
 TEST_F(PackCacheTest, AChangedCheckpointIsPackedAnew) {
@@ -204,9 +210,89 @@ TEST_F(PackCacheTest, AChangedCheckpointIsPackedAnew) {
   EXPECT_THAT(load_kept().said, HasSubstr("packed anew"));
 }
 
+TEST_F(PackCacheTest, OneMatrixMoreOrLessIsPackedAnew) {
+  const std::vector<float> expected = load_kept().logits;
+  const std::filesystem::path path = file();
+  const std::string whole = bytes_of(path);
+  const std::string nothing = R"({"n":0,"k":0,"format":"f32","finite":true,"sum":"2d06800538d394c2"})";
+  for (const auto& [from, to] :
+       {std::pair<std::string, std::string>{"\"matrices\":[", "\"matrices\":[" + nothing + ","},
+        {"}]}", "}," + nothing + "]}"}}) {
+    write(path, with_line(whole, from, to));
+    const Loaded loaded = load_kept();
+    EXPECT_EQ(loaded.logits, expected) << to;
+    EXPECT_THAT(loaded.said, HasSubstr("packed anew")) << to;
+    EXPECT_EQ(bytes_of(path), whole) << to;
+  }
+}
+
+TEST_F(PackCacheTest, ADiskThatIsFullCostsTimeOnly) {
+  const std::vector<float> expected = load().logits;
+  load_kept();
+  const std::string whole = bytes_of(file());
+  std::filesystem::remove(file());
+  signal(SIGXFSZ, SIG_IGN);  // writing fails with EFBIG
+  rlimit former{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &former), 0);
+  for (const size_t most : {size_t{4096}, size_t{10000}, whole.size() - 1}  // more than what is logged takes) {
+    rlimit small = former;
+    small.rlim_cur = most;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const Loaded loaded = load_kept();
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &former), 0);
+    EXPECT_EQ(loaded.logits, expected) << most;
+    EXPECT_THAT(loaded.said, HasSubstr("cannot be written: File too large")) << most;
+    EXPECT_THAT(loaded.said, HasSubstr("are not kept")) << most;
+    EXPECT_EQ(file(), "") << most;
+    for (const auto& entry : std::filesystem::directory_iterator(model_)) {
+    EXPECT_NE(entry.path().extension(), ".part") << most;
+    }
+}
+EXPECT_THAT(load_kept().said, HasSubstr("the packed weights are in"));
+}
+
+TEST_F(PackCacheTest, WhatOthersMayWriteIsNotUsed) {
+  namespace fs = std::filesystem;
+  const std::vector<float> expected = load_kept().logits;
+  const fs::path path = file();
+  EXPECT_EQ(fs::status(path).permissions() & fs::perms(022), fs::perms::none);
+  fs::permissions(path, fs::perms(0666));
+  Loaded loaded = load_kept();
+  EXPECT_EQ(loaded.logits, expected);
+  EXPECT_THAT(loaded.said, HasSubstr(path.string() + ": is not trusted: others may write it"));
+  EXPECT_THAT(loaded.said, HasSubstr("the packed weights are in"));
+  EXPECT_EQ(fs::status(path).permissions() & fs::perms(022), fs::perms::none);
+  EXPECT_THAT(load_kept().said, HasSubstr("the packed weights are those of"));
+  // In such a folder a new one would be no better.
+  fs::permissions(model_, fs::perms(0777));
+  loaded = load_kept();
+  EXPECT_EQ(loaded.logits, expected);
+  EXPECT_THAT(loaded.said, HasSubstr(model_.string() + ": is not trusted: others may write it"));
+  EXPECT_THAT(loaded.said, HasSubstr("are not kept"));
+  fs::permissions(model_, fs::perms(0755));
+}
+
+TEST_F(PackCacheTest, NothingNeedsToBeMapped) {
+  const std::vector<float> expected = load().logits;
+  for (int i = 0; i < 3; ++i) {
+    DecoderOptions options{.access = FileAccess::kRead};
+    if (i > 0) options.pack_cache = "";
+    const Loaded loaded = load(options);
+    EXPECT_EQ(loaded.logits, expected);
+    if (i > 0) {
+      EXPECT_THAT(loaded.said,
+                  HasSubstr(i == 1 ? "the packed weights are in" : "the packed weights are those of"));
+    }
+  }
+}
+
 TEST_F(PackCacheTest, WhereNothingCanBeWrittenSaysSo) {
-  for (const std::filesystem::path& dir :
-       {dir_ / "absent", model_ / "config.json", std::filesystem::path("/proc")}) {
+  const std::vector<float> expected = load().logits;
+  const Loaded loaded = load({.pack_cache = "/proc"});
+  EXPECT_EQ(loaded.logits, expected);
+  EXPECT_THAT(loaded.said, HasSubstr("cannot be written"));
+  EXPECT_THAT(loaded.said, HasSubstr("--pack-cache DIR names another folder"));
+  for (const std::filesystem::path& dir : {dir_ / "absent", model_ / "config.json"}) {
     try {
       load({.pack_cache = dir});
       FAIL() << dir;

@@ -1,0 +1,43 @@
+#include "cli/process.h"
+
+#include <csignal>
+#include <filesystem>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "load/mapped_file.h"
+
+namespace quire::cli {
+
+void handle_file_signals() {
+  signal(SIGXFSZ, SIG_IGN);  // what is too long for the limit fails with EFBIG
+  report_lost_mappings();
+}
+
+std::string describe(const std::exception& error) {
+  // A length_error is a vector longer than any memory.
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+      dynamic_cast<const std::length_error*>(&error) != nullptr) {
+    return "out of memory: lower --kv-cache-memory or --num-blocks, --max-num-seqs, --max-num-batched-tokens "
+           "or "
+           "--max-model-len, or make the weights smaller (--quantization)";
+  }
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
+    const std::string reason = file->code().message();
+    if (file->path1().empty()) return reason;
+    if (file->path2().empty()) return fmt::format("{}: {}", file->path1().string(), reason);
+    return fmt::format("{}: {} ({})", file->path1().string(), reason, file->path2().string());
+  }
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error);
+      system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return "no more threads can be started: lower --threads, or raise the limit of processes (ulimit -u, or "
+           "pids.max "
+           "of the container)";
+  }
+  return error.what();
+}
+
+}  // namespace quire::cli

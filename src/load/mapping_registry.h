@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+// Which file is mapped where, as a signal handler may ask.
+namespace quire {
+
+/// Thread-safe.
+void add_mapping(const std::byte* data, uint64_t size, const std::string& path);
+void remove_mapping(const std::byte* data);
+
+/// The path of the file that is mapped at `address`; nullptr: none. Async-signal-safe.
+const char* mapped_path_at(const void* address);
+
+}  // namespace quire
