@@ -68,14 +68,16 @@ uint64_t default_pool_memory(const std::optional<MemoryLimit>& available) {
 }
 
 /// A given size is meant as it is, but whoever has less should know before the system ends the process.
-void warn_of_too_much(const EngineOptions& options, uint64_t pool_bytes,
+void warn_of_too_much(const EngineOptions& options, uint64_t bytes,
                       const std::optional<MemoryLimit>& available) {
-  if (!available || pool_bytes <= available->bytes) return;
+  if (!available || bytes <= available->bytes) return;
+  const char* flag = options.num_blocks > 0             ? "--num-blocks"
+                     : !options.kv_cache_memory.empty() ? "--kv-cache-memory"
+                                                        : "--swap-space";
   log_warning(
       fmt::format("{}: K/V takes {}, and {} of memory can be had ({}): the system may end this process when "
                   "the pool fills",
-                  options.num_blocks > 0 ? "--num-blocks" : "--kv-cache-memory", human_bytes(pool_bytes),
-                  human_bytes(available->bytes), available->source));
+                  flag, human_bytes(bytes), human_bytes(available->bytes), available->source));
 }
 
 uint32_t pick_threads(uint32_t given) {
@@ -398,7 +400,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   const std::optional<MemoryLimit> available = memory_beside_weights(model->decoder->mapped_weight_bytes());
   size_pool(options, shape, memory_given ? 0 : default_pool_memory(available));
   SchedulerConfig& scheduler = config.scheduler;
-  if (memory_given) {
+  if (memory_given || scheduler.num_host_blocks > 0) {
     const uint64_t blocks = uint64_t{scheduler.num_blocks} + scheduler.num_host_blocks;
     warn_of_too_much(options, blocks * shape.kv_block_bytes(scheduler.block_size), available);
   }

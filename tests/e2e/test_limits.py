@@ -159,6 +159,8 @@ def test_what_is_given_beyond_the_limit_warns(group, long_model):
         with QuireServer(*flags, model=long_model, preexec_fn=group.enter) as server:
             output = server.output()
             assert said in output and str(group.dir) in output, output
+    with QuireServer("--preemption-mode", "swap", "--swap-space", "1GiB", model=long_model, preexec_fn=group.enter) as server:
+        assert "--swap-space: K/V takes 1.2 GiB" in server.output(), server.output()
     with QuireServer("--kv-cache-memory", "100MiB", model=long_model, preexec_fn=group.enter) as server:
         assert "K/V takes" not in server.output()
 

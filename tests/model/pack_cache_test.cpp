@@ -234,7 +234,8 @@ TEST_F(PackCacheTest, ADiskThatIsFullCostsTimeOnly) {
   signal(SIGXFSZ, SIG_IGN);  // writing fails with EFBIG
   rlimit former{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &former), 0);
-  for (const size_t most : {size_t{4096}, size_t{10000}, whole.size() - 1}  // more than what is logged takes) {
+  // The file that standard error is captured in may be as long.
+  for (const size_t most : {size_t{4096}, size_t{10000}, whole.size() - 1}) {
     rlimit small = former;
     small.rlim_cur = most;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
@@ -245,10 +246,10 @@ TEST_F(PackCacheTest, ADiskThatIsFullCostsTimeOnly) {
     EXPECT_THAT(loaded.said, HasSubstr("are not kept")) << most;
     EXPECT_EQ(file(), "") << most;
     for (const auto& entry : std::filesystem::directory_iterator(model_)) {
-    EXPECT_NE(entry.path().extension(), ".part") << most;
+      EXPECT_NE(entry.path().extension(), ".part") << most;
     }
-}
-EXPECT_THAT(load_kept().said, HasSubstr("the packed weights are in"));
+  }
+  EXPECT_THAT(load_kept().said, HasSubstr("the packed weights are in"));
 }
 
 TEST_F(PackCacheTest, WhatOthersMayWriteIsNotUsed) {
