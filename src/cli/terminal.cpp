@@ -31,6 +31,18 @@ void print_now(std::string_view text) {
   if (!written) throw Error("standard output cannot be written");
 }
 
+std::string terminal_text(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    const bool is_c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<uint8_t>(text[i + 1]) < 0xA0;
+    if (is_c1) ++i;
+    const bool is_control = is_c1 || byte == 0x7F || (byte < 0x20 && byte != '\n' && byte != '\t');
+    out += is_control ? std::string("\uFFFD") : std::string(1, text[i]);
+  }
+  return out;
+}
+
 std::string human_bytes(uint64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

@@ -19,6 +19,10 @@ std::string paint(std::FILE* stream, std::string_view text, const fmt::text_styl
 /// Writes to standard output at once. Throws Error where that cannot be.
 void print_now(std::string_view text);
 
+/// `text`, which is UTF-8, without what would steer a terminal: control characters other than ends of lines
+/// and tabs become U+FFFD.
+std::string terminal_text(std::string_view text);
+
 /// "12.3 MB", "1.2 GB" (powers of 1024: KiB, MiB, GiB).
 std::string human_bytes(uint64_t bytes);
 /// "1,234,567".

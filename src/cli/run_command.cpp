@@ -1,4 +1,4 @@
-// run, chat: one request at a time, in this terminal.
+// run: one request, in this terminal.
 #include <algorithm>
 #include <iostream>
 #include <iterator>
@@ -14,7 +14,6 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/generate.h"
@@ -24,7 +23,6 @@
 #include "cli/number_range.h"
 #include "cli/terminal.h"
 #include "engine/beam_search.h"
-#include "text/chat_templates.h"
 
 namespace quire::cli {
 namespace {
@@ -34,8 +32,6 @@ struct Options {
   SamplingOptions sampling;
   std::optional<std::string> prompt;
   std::vector<std::string> words;  // the same, as words behind the model
-  std::string system;
-  std::string chat_template;
   uint32_t n = 1;
   uint32_t best_of = 0;  // 0: n
   bool beam_search = false;
@@ -93,8 +89,12 @@ int run_once(Options& options) {
   request.beam_search = options.beam_search;
   request.length_penalty = options.length_penalty.value_or(1.0);
   if (options.n == 1) {
-    const Generated done = generate(*local.engine, local.clock, std::move(request), print_now);
-    if (is_terminal(stdout)) print_now("\n");
+    const bool seen = is_terminal(stdout);
+    const auto show = [seen](std::string_view piece) {
+      print_now(seen ? terminal_text(piece) : std::string(piece));
+    };
+    const Generated done = generate(*local.engine, local.clock, std::move(request), show);
+    if (seen) print_now("\n");
     if (options.verbose) log_info(describe(done));
     return 0;
   }
@@ -103,61 +103,6 @@ int run_once(Options& options) {
     print_now(fmt::format("{}--- {} of {} ---\n{}\n", i == 0 ? "" : "\n", i + 1, options.n, done.texts[i]));
   }
   if (options.verbose) log_info(describe(done));
-  return 0;
-}
-
-/// Reads a line with a prompt. False at the end of the input.
-bool ask(std::string& line) {
-  if (is_terminal(stdin))
-    print_now(paint(stdout, "> ", fmt::fg(fmt::terminal_color::cyan) | fmt::emphasis::bold));
-  return static_cast<bool>(std::getline(std::cin, line));
-}
-
-int chat(Options& options) {
-  set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
-  options.engine.max_num_seqs = 1;
-  checked_model(options.engine.model.model);
-  const ChatTemplates templates = load_chat_templates(options.engine.model.model, options.chat_template);
-  // Before the weights are read.
-  if (const auto chosen = templates.choose({}); !chosen) {
-    throw Error(fmt::format("{}: {}", options.engine.model.model, chosen.error().message));
-  }
-  LocalEngine local(options.engine, model_name(options.engine.model.model));
-  if (is_terminal(stdin)) {
-    fmt::print("{} answers. /new begins a new conversation, /quit or Ctrl-D ends.\n",
-               model_name(options.engine.model.model));
-  }
-  json::array messages;
-  const auto begin = [&] {
-    messages.clear();
-    if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
-  };
-  begin();
-  for (std::string line; ask(line);) {
-    if (line.empty()) continue;
-    if (line == "/quit") break;
-    if (line == "/new") {
-      begin();
-      continue;
-    }
-    messages.push_back({{"role", "user"}, {"content", line}});
-    const auto prompt = templates.render({{"messages", messages}, {"add_generation_prompt", true}});
-    if (!prompt) throw Error(prompt.error().message);
-    GenerationRequest request =
-        make_request(options.sampling, local.defaults, local.tokenizer->encode(*prompt, false));
-    if (request.prompt.size() >= local.config.scheduler.max_model_len) {
-      fmt::print(
-          "{}\n",
-          paint(stdout, "The conversation has grown longer than the model can read: /new begins another.",
-                fmt::fg(fmt::terminal_color::yellow)));
-      messages.pop_back();
-      continue;
-    }
-    const Generated done = generate(*local.engine, local.clock, std::move(request), print_now);
-    print_now("\n");
-    if (options.verbose) log_info(describe(done));
-    messages.push_back({{"role", "assistant"}, {"content", done.texts.front()}});
-  }
   return 0;
 }
 
@@ -199,23 +144,6 @@ void add_run(CLI::App& app, Command& run) {
                              {.choices = options->sequences(), .one_request = true});
     refuse_idle_sampling(*command, options->sampling, options->beam_search);
     run = [options] { return run_once(*options); };
-  });
-}
-
-void add_chat(CLI::App& app, Command& run) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("chat", "Talk to a model in this terminal");
-  command->add_option("--system", options->system, "System prompt")->type_name("TEXT");
-  command
-      ->add_option("--chat-template", options->chat_template,
-                   "A template's file, or the name of one of the model's; default: its default")
-      ->type_name("FILE|NAME");
-  command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
-  add_sampling_options(*command, options->sampling);
-  add_single_engine_options(*command, options->engine);
-  command->callback([options, command, &run] {
-    refuse_idle_sampling(*command, options->sampling, false);
-    run = [options] { return chat(*options); };
   });
 }
 

@@ -1,0 +1,91 @@
+// chat: what is put together for a conversation in this terminal.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/chat_session.h"
+#include "cli/commands.h"
+#include "cli/idle_flags.h"
+#include "cli/local_engine.h"
+#include "cli/model_files.h"
+#include "cli/terminal.h"
+
+namespace quire::cli {
+namespace {
+
+struct Options {
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::string system;
+  std::string chat_template;
+  bool no_history = false;
+  bool verbose = false;
+};
+
+ChatHistory open_history(const Options& options) {
+  const auto file = chat_history_file();
+  if (options.no_history || !file) return {};
+  try {
+    return ChatHistory(*file);
+  } catch (const Error& error) {
+    log_warning(fmt::format("{}: messages are kept for this conversation only", error.what()));
+    return {};
+  }
+}
+
+std::unique_ptr<MessageReader> make_reader(const Options& options) {
+  if (!is_terminal(stdin)) return std::make_unique<LineReader>("");
+  if (!is_terminal(stdout)) return std::make_unique<LineReader>("> ");
+  return std::make_unique<LineEditor>(open_history(options), ChatSession::command_names());
+}
+
+int chat(Options& options) {
+  set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
+  options.engine.max_num_seqs = 1;
+  const std::string& model = checked_model(options.engine.model.model);
+  const ChatTemplates templates = load_chat_templates(model, options.chat_template);
+  // Before the weights are read.
+  if (const auto chosen = templates.choose({}); !chosen) {
+    throw Error(fmt::format("{}: {}", model, chosen.error().message));
+  }
+  LocalEngine local(options.engine, model_name(model));
+  const auto reader = make_reader(options);
+  ChatSession session(local, templates, *reader,
+                      {.model = model_name(model),
+                       .system = options.system,
+                       .sampling = options.sampling,
+                       .verbose = options.verbose});
+  return session.run();
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, Command& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("chat", "Talk to a model in this terminal; /help there says what can be done");
+  command->add_option("--system", options->system, "System prompt")->type_name("TEXT");
+  command
+      ->add_option("--chat-template", options->chat_template,
+                   "A template's file, or the name of one of the model's; default: its default")
+      ->type_name("FILE|NAME");
+  command->add_flag("--no-history", options->no_history,
+                    "Do not read or keep what is written here in $XDG_STATE_HOME/quire/chat_history "
+                    "(~/.local/state/quire/chat_history)");
+  command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
+  add_sampling_options(*command, options->sampling);
+  add_single_engine_options(*command, options->engine);
+  command->callback([options, command, &run] {
+    refuse_idle_sampling(*command, options->sampling, false);
+    run = [options] { return chat(*options); };
+  });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/chat_settings.h"
+#include "cli/conversation.h"
+#include "cli/generate.h"
+#include "cli/message_reader.h"
+#include "text/chat_templates.h"
+
+namespace quire::cli {
+
+struct LocalEngine;
+
+/// What answers have taken since the beginning.
+struct ChatTotals {
+  uint64_t answers = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;  // of these
+  uint64_t completion_tokens = 0;
+  uint64_t decoded_tokens = 0;  // without the first of each answer, which comes with its prompt
+  Nanos prefill_time = 0;
+  Nanos decode_time = 0;
+
+  void add(const Generated& done);
+};
+
+/// One conversation with a model after the other: takes messages, does what commands say, shows answers. What
+/// a message or a command did wrong is told, and the conversation goes on as it was. Not thread-safe.
+class ChatSession {
+ public:
+  struct Options {
+    std::string model;   // its name
+    std::string system;  // the system prompt; empty: none
+    SamplingOptions sampling;
+    bool verbose = false;
+  };
+  /// All but `options` must outlive the session.
+  ChatSession(LocalEngine& local, const ChatTemplates& templates, MessageReader& reader, Options options);
+
+  /// Until the input ends. Returns the exit status: 1 if no person was there to be told, and something was
+  /// refused.
+  int run();
+
+  /// "/help" and so on.
+  static std::vector<std::string> command_names();
+
+ private:
+  struct Command;
+  static const std::vector<Command>& all_commands();
+
+  void greet() const;
+  void take(const std::string& text);
+  void obey(std::string_view text);
+  bool answer_last();
+  GenerationRequest next_request();
+  void show_answer(const Generated& done);
+
+  // Commands, each with what stands behind its name.
+  void help(const std::string& argument);
+  void set(const std::string& argument);
+  void system(const std::string& argument);
+  void save(const std::string& argument);
+  void load(const std::string& argument);
+  void stats(const std::string& argument);
+  void show(const std::string& argument);
+  void regenerate(const std::string& argument);
+  void undo(const std::string& argument);
+  void forget(const std::string& argument);
+  void begin_anew(const std::string& argument);
+  void quit(const std::string& argument);
+
+  /// What was asked for, on standard output.
+  void print(std::string_view text) const;
+  /// What a person should know, on the terminal alone.
+  void note(std::string_view text) const;
+  /// What went wrong.
+  void complain(std::string_view text);
+
+  LocalEngine& local_;
+  const ChatTemplates& templates_;
+  MessageReader& reader_;
+  const Options options_;
+  const bool is_person_;
+  ChatSettings settings_;
+  Conversation conversation_;
+  std::filesystem::path file_;  // where the conversation was saved last, or came from
+  uint64_t attempt_ = 0;        // at the same question
+  ChatTotals totals_;
+  std::optional<Generated> last_;
+  bool failed_ = false;
+  bool over_ = false;
+};
+
+}  // namespace quire::cli
