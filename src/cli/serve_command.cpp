@@ -107,6 +107,7 @@ int serve(Options& options) {
   const ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
   Server server(config, *local.engine, model,
                 [&metrics = local.metrics] { return metrics.text() + process_metrics(); });
+  server.catch_signals();
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
   log_info(fmt::format("{} listens on http://{}:{}", config.served_names.front(),

@@ -20,6 +20,12 @@ Expected<T> failed(const Expected<U>& result) {
   return tl::unexpected(result.error());
 }
 
+/// Ends work whose answer nobody would read.
+Expected<void> check_client(const HttpRequest& request) {
+  if (!request.abandoned.stop_requested()) return {};
+  return refuse(RequestErrorCode::kInvalid, "the client has closed the connection");
+}
+
 }  // namespace
 
 Expected<json::value> Api::parse_body(const HttpRequest& request) const {
@@ -113,6 +119,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   job.style = make_style(AnswerKind::kCompletion, parsed->options);
   job.stream = parsed->options.stream;
   for (Prompt& prompt : parsed->prompts) {
+    if (auto waits = check_client(request); !waits) return failed<Job>(waits);
     std::vector<TokenId> ids;
     if (auto* given = std::get_if<std::vector<TokenId>>(&prompt)) {
       if (parsed->echo) {
@@ -154,6 +161,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
   auto text = render(parsed->prompt);
   if (!text) return failed<Job>(text);
+  if (auto waits = check_client(request); !waits) return failed<Job>(waits);
 
   Job job;
   job.style = make_style(AnswerKind::kChat, parsed->options);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -227,13 +228,17 @@ asio::awaitable<bool> Connection::serve_one() {
   http10_ = false;
   bool whole = false;
   bool no_memory = false;
+  bool field_too_long = false;
   try {
     whole = co_await read_request();
   } catch (const std::bad_alloc&) {
     no_memory = true;
+  } catch (const std::length_error&) {
+    field_too_long = true;  // Beast keeps no field of 64 KiB or more; only a trailer can be so long
   }
   reading_body_ = false;
   if (no_memory) co_await refuse_for_memory();
+  if (field_too_long) co_await refuse(431, "a trailer is too long");
   if (whole) co_await answer_request();
   drop_body();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;

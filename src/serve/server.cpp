@@ -6,6 +6,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -88,6 +89,10 @@ struct Server::Impl {
   std::vector<std::thread> threads;
   bool stopped = false;
   std::atomic<bool> cut_short = false;  // by abort_all
+
+  asio::io_context signal_io;
+  std::optional<asio::signal_set> signals;
+  bool at_terminal = false;
 };
 
 void Server::Impl::run_io() {
@@ -144,12 +149,19 @@ void Server::abort_all() {
   impl_->engine.drain(0);
 }
 
-bool Server::run_until_signal(Nanos timeout) {
-  asio::io_context io;
-  asio::signal_set signals(io, SIGINT, SIGTERM);
+void Server::catch_signals() {
+  if (impl_->signals) return;
+  impl_->signals.emplace(impl_->signal_io, SIGINT, SIGTERM);
   // Who starts a program with SIGHUP ignored (nohup) wants it to outlive the terminal.
-  if (!is_ignored(SIGHUP)) signals.add(SIGHUP);
-  const bool at_terminal = has_terminal();
+  if (!is_ignored(SIGHUP)) impl_->signals->add(SIGHUP);
+  impl_->at_terminal = has_terminal();
+}
+
+bool Server::run_until_signal(Nanos timeout) {
+  catch_signals();
+  asio::io_context& io = impl_->signal_io;
+  asio::signal_set& signals = *impl_->signals;
+  const bool at_terminal = impl_->at_terminal;
   bool ending = false;
   std::thread stopper;
   bool clean = false;

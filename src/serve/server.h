@@ -102,6 +102,8 @@ class Server {
   /// event that says so), and those who do not read it within 2 s are cut off.
   void abort_all();
 
+  /// Signals that come from now on wait for run_until_signal(), which catches them itself otherwise.
+  void catch_signals();
   /// Waits for SIGINT or SIGTERM, then stop(timeout); a second one cuts it short. SIGHUP is as the first of
   /// them where the process has a terminal that can hang up, and is ignored elsewhere. True as stop() says.
   /// Signal handling is the process's: call it from one place, and start no other handler of the three.

@@ -1,6 +1,8 @@
 // What one client may make the server hold: framing, bodies, connections.
 #include <algorithm>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,9 @@ using test::Answer;
 using test::HttpClient;
 using test::post_text;
 using test::Service;
+using test::ServiceOptions;
 using testing::AnyOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -32,12 +36,12 @@ std::string chunked(const std::string& rest) {
          rest;
 }
 
-struct Framing1M {
+struct LongFraming {
   const char* name;
   std::string body;
 };
 
-std::vector<Framing1M> framings() {
+std::vector<LongFraming> framings() {
   const std::string most(kMegabyte, '0');
   std::string trailers;
   for (int i = 0; trailers.size() < kMegabyte; ++i) trailers += fmt::format("t{}: {}\r\n", i, i);
@@ -48,12 +52,13 @@ std::vector<Framing1M> framings() {
           {"extension", "2;e=" + most + "\r\n{}\r\n0\r\n\r\n"},
           {"extension of the last chunk", "2\r\n{}\r\n0;e=" + most + "\r\n\r\n"},
           {"one long trailer", "2\r\n{}\r\n0\r\nt: " + most + "\r\n\r\n"},
+          {"a trailer of 70 KB", "2\r\n{}\r\n0\r\nt: " + most.substr(0, 70'000) + "\r\n\r\n"},
           {"a trailer without an end", "2\r\n{}\r\n0\r\nt: " + most},
           {"many trailers", "2\r\n{}\r\n0\r\n" + trailers + "\r\n"},
           {"many extensions", extended + "2\r\n{}\r\n0\r\n\r\n"}};
 }
 
-TEST(Framing, OfAMegabyteIsRefusedInEveryForm) {
+TEST(Framing, BeyondAnyUseIsRefusedInEveryForm) {
   Service service;
   for (const auto& [name, body] : framings()) {
     SCOPED_TRACE(name);
@@ -130,6 +135,85 @@ TEST(Bodies, OfAllClientsHaveOneBudget) {
     if (answer.status != 200) std::this_thread::sleep_for(100ms);
   }
   EXPECT_EQ(answer.status, 200);
+}
+
+/// Stops at each text until it is let go, and counts them.
+class GatedTokenizer final : public test::LetterTokenizer {
+ public:
+  using LetterTokenizer::LetterTokenizer;
+  std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override {
+    {
+      std::unique_lock lock(mutex_);
+      begun_.emplace_back(text.substr(0, 1));
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return open_; });
+    }
+    return LetterTokenizer::encode(text, add_special_tokens);
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait_until_begun() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !begun_.empty(); });
+  }
+  /// The first letters of the texts, in order.
+  std::vector<std::string> begun() const {
+    const std::lock_guard lock(mutex_);
+    return begun_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable std::vector<std::string> begun_;
+  bool open_ = false;
+};
+
+std::string prompts(char letter, size_t count) {
+  std::string out = R"({"max_tokens": 1, "prompt": [)";
+  for (size_t i = 0; i < count; ++i) out += fmt::format("{}\"{}\"", i > 0 ? "," : "", letter);
+  return out + "]}";
+}
+
+TEST(Bodies, OfAClientThatLeavesAreNotWorkedOff) {
+  const auto tokenizer = std::make_shared<GatedTokenizer>(Service::kVocab);
+  Service service({.server = {.worker_threads = 1}, .tokenizer = tokenizer});
+  {
+    HttpClient client(service.port());
+    client.send(post_text("/v1/completions", prompts('a', 500)));
+    tokenizer->wait_until_begun();
+  }
+  // By its answer the I/O thread has seen that the other client left.
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(service.get("/health").status, 200);
+  tokenizer->open();
+  EXPECT_EQ(service.complete(prompts('b', 1)).status, 200);
+  EXPECT_THAT(tokenizer->begun(), ElementsAre("a", "b"));
+}
+
+TEST(Bodies, OfOneClientDoNotHoldUpAnother) {
+  const auto tokenizer = std::make_shared<GatedTokenizer>(Service::kVocab);
+  ServiceOptions options{.server = {.worker_threads = 1}, .tokenizer = tokenizer};
+  options.server.api_keys = test::keys_of({"one", "other"});
+  Service service(std::move(options));
+  constexpr size_t kMany = 10;
+  std::vector<std::unique_ptr<HttpClient>> flood;
+  for (size_t i = 0; i < kMany; ++i) {
+    flood.push_back(std::make_unique<HttpClient>(service.port()));
+    flood.back()->send(post_text("/v1/completions", prompts('a', 1), "Authorization: Bearer one\r\n"));
+    if (i == 0) tokenizer->wait_until_begun();
+  }
+  HttpClient other(service.port());
+  other.send(post_text("/v1/completions", prompts('b', 1), "Authorization: Bearer other\r\n"));
+  // All of them have arrived before the answer to what is sent last.
+  EXPECT_EQ(service.get("/health").status, 200);
+  tokenizer->open();
+  EXPECT_EQ(other.read_answer().status, 200);
+  for (const auto& client : flood) EXPECT_EQ(client->read_answer().status, 200);
+  const std::vector<std::string> order = tokenizer->begun();
+  EXPECT_LE(std::find(order.begin(), order.end(), "b") - order.begin(), 2) << "it has the next turn";
 }
 
 TEST(Bodies, HeldForLongAreGivenBackBeforeTheAnswer) {

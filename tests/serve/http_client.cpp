@@ -18,7 +18,7 @@
 namespace quire::test {
 namespace {
 
-constexpr int kPatienceMs = 20000;
+constexpr int kPatienceMs = 60000;
 
 /// Again when a signal came between: libFuzzer's alarm, for one.
 template <class Call>

@@ -32,7 +32,7 @@ class HttpClient {
   bool send(std::string_view bytes);
   Answer read_answer(bool has_body = true);
   /// What comes until the connection ends or nothing has come for `patience`.
-  std::string read_rest(std::chrono::milliseconds patience = std::chrono::seconds(20));
+  std::string read_rest(std::chrono::milliseconds patience = std::chrono::seconds(60));
   /// What comes until `mark` has come; it may bring more than that.
   std::string read_until(std::string_view mark);
   bool closed_by_server();  // within the patience of read_rest

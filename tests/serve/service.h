@@ -42,6 +42,7 @@ struct ServiceOptions {
         .file = "test.jinja"}}};
   NextToken next;  // empty: hashed_continuation
   bool failing_tokenizer = false;
+  std::shared_ptr<const Tokenizer> tokenizer;  // empty: LetterTokenizer
 };
 
 /// A server on a free port over an engine whose model writes letters: the answer depends on the prompt, the
@@ -51,7 +52,9 @@ class Service {
   static constexpr uint32_t kVocab = 256;
 
   explicit Service(ServiceOptions options = {}) {
-    if (options.failing_tokenizer) {
+    if (options.tokenizer != nullptr) {
+      tokenizer_ = options.tokenizer;
+    } else if (options.failing_tokenizer) {
       tokenizer_ = std::make_unique<FailingTokenizer>(kVocab);
     } else {
       tokenizer_ = std::make_unique<LetterTokenizer>(kVocab);
@@ -114,7 +117,7 @@ class Service {
   }
 
  private:
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
   ChatTemplates templates_;
   SteadyClock clock_;
   EngineMetrics metrics_{"letters"};
