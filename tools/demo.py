@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import time

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from server import MODEL, MODEL_NAME, QUIRE, QuireServer
+from server import MODEL, MODEL_NAME, QuireServer
 from test_cli import quire
 from test_warm_restart import STORY, cached, complete
 
@@ -66,7 +66,6 @@ def test_no_mmap_needs_no_file_later(model, flags):
             maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
             assert str(model) not in maps
             for path in [*model.glob("*.quire"), model / "model.safetensors"]:
-                kept = path.read_bytes()
                 os.truncate(path, 100)
             assert ask(server) == expected
         shutil.copy(MODEL / "model.safetensors", model)

@@ -1,6 +1,5 @@
 """The control plane's flags: which command has which, what they do, and what is refused."""
 import json
-import pathlib
 import re
 
 import pytest

@@ -1,5 +1,5 @@
 """Broken and boundless HTTP."""
-from hostile import ANY, COSTLY, HEAVY, REFUSED, raw
+from hostile import ANY, COSTLY, HEAVY, raw
 import wire
 
 MIB = 1 << 20
