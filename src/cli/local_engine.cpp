@@ -468,6 +468,7 @@ void LocalEngine::size_pool(const EngineOptions& options, const ModelShape& shap
   scheduler.num_blocks = pick_num_blocks(options, shape, longest, memory_limit);
   scheduler.max_num_seqs = options.max_num_seqs;
   scheduler.max_waiting = options.max_waiting.value_or(options.default_max_waiting);
+  if (options.max_waiting_per_tenant) config.max_waiting_per_tenant = *options.max_waiting_per_tenant;
   scheduler.enable_prefix_caching = options.enable_prefix_caching;
   scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
   apply_policy_options(options.policies, shape.kv_block_bytes(scheduler.block_size), scheduler);

@@ -60,6 +60,7 @@ struct EngineOptions {
   PolicyOptions policies;
   std::optional<uint32_t> max_waiting;
   uint32_t default_max_waiting = 1024;
+  std::optional<uint32_t> max_waiting_per_tenant;  // empty: no bound of its own
   std::string step_trace;
   std::string decision_log;
   std::string prefix_cache_file;

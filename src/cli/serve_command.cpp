@@ -1,5 +1,6 @@
 // serve: the engine behind HTTP.
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -89,6 +90,16 @@ void fit_connections(ServerConfig& config, bool given) {
                           files, config.max_connections));
 }
 
+/// With several keys no one of them may take the whole queue.
+void share_queue(EngineOptions& engine, size_t num_keys) {
+  const uint32_t queue = engine.max_waiting.value_or(engine.default_max_waiting);
+  if (!engine.max_waiting_per_tenant && num_keys > 1) engine.max_waiting_per_tenant = (queue + 3) / 4;
+  if (engine.max_waiting_per_tenant.value_or(0) > queue) {
+    throw Error(fmt::format("--max-waiting-per-tenant: {} is more than the queue of {} (--max-waiting)",
+                            *engine.max_waiting_per_tenant, queue));
+  }
+}
+
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
   const LogThread log_thread;  // first, so that it outlives the threads that log
@@ -97,6 +108,7 @@ int serve(Options& options) {
   ServerConfig& config = options.server;
   fit_connections(config, options.max_connections->count() > 0);
   config.api_keys = find_keys(options);
+  share_queue(options.engine, config.api_keys.size());
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
   checked_model(options.engine.model.model);
@@ -150,6 +162,12 @@ void add_serve(CLI::App& app, Command& run) {
       ->add_flag("--isolate-users", options->server.isolate_users,
                  "Requests that differ in `user` share no cached prefix; those of different keys never do")
       ->group(group);
+  add("--max-waiting-per-tenant", options->engine.max_waiting_per_tenant,
+      "Of --max-waiting, what one key may take, or without keys one client address; more are refused; "
+      "default: a "
+      "quarter with two keys or more, else all",
+      "N")
+      ->check(CLI::Range(0, INT32_MAX));
   add("--allowed-origins", options->server.allowed_origins,
       "Web pages that may use the server, SCHEME://HOST[:PORT] or *; default: those of its own host",
       "ORIGIN")

@@ -22,10 +22,12 @@ struct ActiveRequest {
   uint32_t answers = 0;            // fewer than there are choices: the best of them, at the end
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
+  uint64_t waits_as = 0;
   Nanos arrived = 0;
   std::vector<SequenceTimes> times;  // by choice; one for all beams
   bool beams_over = false;
-  bool touched = false;  // has news in this step
+  bool executor_failed = false;  // with one of its sequences
+  bool touched = false;          // has news in this step
   RequestOutput news;
 
   ChoiceOutput& news_of(uint32_t index) {

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/log.h"
 #include "engine/engine_impl.h"
 
 namespace quire {
@@ -10,7 +13,11 @@ void Engine::Impl::touch(ActiveRequest& request) {
   touched.push_back(&request);
 }
 
-void Engine::Impl::note_admitted(Nanos now) {
+void Engine::Impl::note_plan(Nanos now) {
+  if (bounds_tenants()) {
+    for (const SeqId id : scheduler.preempted()) tenants.preempt(id);
+    for (const SeqId id : scheduler.admitted()) tenants.admit(id);
+  }
   for (const SeqId id : scheduler.admitted()) {
     const auto owner = request_of.find(id);
     if (owner == request_of.end()) continue;
@@ -24,29 +31,41 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
   for (SeqEvent& event : events) {
     const auto owner = request_of.find(event.id);
     if (owner == request_of.end()) continue;  // ended by a stop string or an abort meanwhile
-    ActiveRequest& request = requests.at(owner->second);
-    if (request.beams != nullptr) {
-      take_beam(request, std::move(event), now);
-      continue;
-    }
-    Choice& choice = request.choices[event.id - request.choices.front().seq()];
-    if (choice.ended()) continue;
-    touch(request);
-    ChoiceOutput& out = request.news_of(choice.index());
-    if (event.token) take_token(request, choice, event, now);
-    if (!take_text(request, choice, event, out)) continue;
-    if (!event.error.empty()) {
-      request.news.error = RequestError{RequestErrorCode::kInternal, std::move(event.error), {}};
-    }
-    if (choice.ended()) {
-      request_of.erase(event.id);
-      count_end(request, choice.index(), *out.finish, choice.num_tokens(), now);
+    const RequestId id = owner->second;
+    try {
+      take_event(requests.at(id), std::move(event), now);
+    } catch (...) {
+      end_surely(id, FinishReason::kError, current_error());
     }
   }
-  const std::vector<ActiveRequest*> news = touched;
-  for (ActiveRequest* request : news) {
-    if (request->beams != nullptr && !request->ended()) advance_beams(*request, now);
+  // No news is sent here, so that none of these goes meanwhile but by end_surely(), which takes it out.
+  for (size_t i = 0; i < touched.size(); ++i) {
+    ActiveRequest& request = *touched[i];
+    if (request.beams == nullptr || request.ended()) continue;
+    try {
+      advance_beams(request, now);
+    } catch (...) {
+      end_surely(request.id, FinishReason::kError, current_error());
+    }
   }
+}
+
+/// The tokenizer may throw (a file's patterns have limits).
+void Engine::Impl::take_event(ActiveRequest& request, SeqEvent event, Nanos now) {
+  request.executor_failed = request.executor_failed || !event.error.empty();
+  if (request.beams != nullptr) return take_beam(request, std::move(event), now);
+  Choice& choice = request.choices[event.id - request.choices.front().seq()];
+  if (choice.ended()) return;
+  touch(request);
+  ChoiceOutput& out = request.news_of(choice.index());
+  if (event.token) take_token(request, choice, event, now);
+  if (choice.take(event, out)) scheduler.abort(event.id, true);
+  if (!event.error.empty()) {
+    request.news.error = RequestError{RequestErrorCode::kInternal, std::move(event.error), {}};
+  }
+  if (!choice.ended()) return;
+  forget(event.id);
+  count_end(request, choice.index(), *out.finish, choice.num_tokens(), now);
 }
 
 void Engine::Impl::take_beam(ActiveRequest& request, SeqEvent event, Nanos now) {
@@ -75,30 +94,13 @@ void Engine::Impl::advance_beams(ActiveRequest& request, Nanos now) {
   }
   for (const SeqId id : changes.ended) {
     scheduler.abort(id);
-    request_of.erase(id);
+    forget(id);
   }
   if (!request.beams->done()) return;
-  try {
-    request.news.choices = request.beams->answers(tokenizer);
-  } catch (const std::exception& error) {
-    return end_request(request, FinishReason::kError,
-                       RequestError{RequestErrorCode::kInternal, error.what(), {}});
-  }
+  request.news.choices = request.beams->answers(tokenizer);
   request.beams_over = true;
   for (const ChoiceOutput& answer : request.news.choices) {
     count_end(request, 0, *answer.finish, static_cast<uint32_t>(answer.tokens.size()), now);
-  }
-}
-
-/// False if the tokenizer cannot make text of it (a file's patterns have limits): then the request has ended.
-bool Engine::Impl::take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event,
-                             ChoiceOutput& out) {
-  try {
-    if (choice.take(event, out)) scheduler.abort(event.id, true);
-    return true;
-  } catch (const std::exception& error) {
-    end_request(request, FinishReason::kError, RequestError{RequestErrorCode::kInternal, error.what(), {}});
-    return false;
   }
 }
 
@@ -136,13 +138,13 @@ void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
   if (request.beams != nullptr && !std::exchange(request.beams_over, true)) {
     for (const SeqId id : request.beams->living()) {
       scheduler.abort(id);
-      request_of.erase(id);
+      forget(id);
     }
     count_end(request, 0, reason, 0, clock.now());
   }
   for (Choice& choice : request.choices) {
     scheduler.abort(choice.seq());
-    request_of.erase(choice.seq());
+    forget(choice.seq());
     if (choice.ended()) continue;
     choice.end(reason, request.news_of(choice.index()));
     count_end(request, choice.index(), reason, choice.num_tokens(), clock.now());
@@ -150,43 +152,113 @@ void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
   if (error) request.news.error = error;
 }
 
+/// As end_request, for an id that may be unknown; whatever is thrown, the request ends.
+void Engine::Impl::end_surely(RequestId id, FinishReason reason,
+                              const std::optional<RequestError>& error) noexcept {
+  const auto found = requests.find(id);
+  if (found == requests.end()) return;
+  try {
+    end_request(found->second, reason, error);
+  } catch (...) {
+    drop(id);
+  }
+}
+
+/// Ends a request with as little as its sink needs to know.
+void Engine::Impl::drop(RequestId id) noexcept {
+  const auto found = requests.find(id);
+  ActiveRequest& request = found->second;
+  for (const Choice& choice : request.choices) {
+    scheduler.abort(choice.seq());
+    forget(choice.seq());
+  }
+  const OutputSink sink = std::move(request.sink);
+  std::erase(touched, &request);
+  requests.erase(found);
+  tell_of_loss(sink, id);
+  requests_are_over(1);
+}
+
 void Engine::Impl::end_all(FinishReason reason, const RequestError& error) {
   std::vector<RequestId> ids;
   for (const auto& [id, request] : requests) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
-  for (const RequestId id : ids) end_request(requests.at(id), reason, error);
+  for (const RequestId id : ids) end_surely(id, reason, error);
   publish_stats();
 }
 
-void Engine::Impl::send_news() {
+void Engine::Impl::send_news() noexcept {
   size_t done = 0;
-  for (ActiveRequest* request : touched) {
-    request->touched = false;
-    if (request->silent()) continue;
-    const uint32_t completion_tokens = request->completion_tokens();
-    if (request->ended()) {
-      if (metrics != nullptr) metrics->request_ended(request->most_tokens());
-      request->keep_best();
+  // What a sink throws ends its request, which is news again.
+  while (!touched.empty()) {
+    sending.swap(touched);
+    for (ActiveRequest* request : sending) {
+      request->touched = false;
+      if (!request->silent()) done += send(*request) ? 1 : 0;
     }
-    RequestOutput news = std::exchange(request->news, {});
-    news.id = request->id;
-    news.done = request->ended();
-    news.prompt_tokens = request->prompt_tokens;
-    news.cached_tokens = request->cached_tokens;
-    news.completion_tokens = completion_tokens;
-    if (!news.done) {
-      request->sink(std::move(news));
-      continue;
-    }
-    ++done;
-    const OutputSink sink = std::move(request->sink);
-    requests.erase(request->id);
-    sink(std::move(news));
+    sending.clear();
   }
-  touched.clear();
-  if (done == 0) return;
+  if (done > 0) requests_are_over(done);
+}
+
+/// True if that was its end.
+bool Engine::Impl::send(ActiveRequest& request) {
+  const RequestId id = request.id;
+  const bool ended = request.ended();
+  OutputSink last_sink;
+  try {
+    const uint32_t completion_tokens = request.completion_tokens();
+    if (ended) {
+      if (metrics != nullptr) metrics->request_ended(request.most_tokens());
+      request.keep_best();
+    }
+    RequestOutput news = std::exchange(request.news, {});
+    news.id = id;
+    news.done = ended;
+    news.prompt_tokens = request.prompt_tokens;
+    news.cached_tokens = request.cached_tokens;
+    news.completion_tokens = completion_tokens;
+    if (!ended) {
+      request.sink(std::move(news));
+      return false;
+    }
+    note_outcome(request, news);
+    last_sink = std::move(request.sink);
+    requests.erase(id);
+    last_sink(std::move(news));
+  } catch (...) {
+    log_error("a request ends, as its news could not be handed out");
+    if (!ended) {
+      end_surely(id, FinishReason::kError, current_error());
+    } else if (requests.contains(id)) {
+      drop(id);
+      return false;
+    }
+  }
+  return ended;
+}
+
+/// A model whose every answer fails should be noticed from outside. Only what the executor failed counts:
+/// prompts that a tokenizer stumbles over are in the hands of whoever sends them.
+void Engine::Impl::note_outcome(const ActiveRequest& request, const RequestOutput& last) {
+  if (request.executor_failed) {
+    ++failures_in_row;
+    if (last.error) last_failure = last.error->message;
+  } else if (std::ranges::any_of(last.choices, [](const ChoiceOutput& choice) {
+               return choice.finish == FinishReason::kStop || choice.finish == FinishReason::kLength;
+             })) {
+    failures_in_row = 0;
+  }
+}
+
+void Engine::Impl::requests_are_over(size_t count) {
   const std::lock_guard lock(mutex);
-  active -= done;
+  if (failures_in_row < kMostFailures) {
+    sickness.clear();
+  } else {
+    sickness = fmt::format("The last {} requests have failed: {}", failures_in_row, last_failure);
+  }
+  active -= count;
   if (active == 0) quiet.notify_all();
 }
 

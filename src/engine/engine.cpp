@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +20,31 @@ constexpr const char* kShuttingDownText = "The server is shutting down.";
 RequestError shutting_down() { return {RequestErrorCode::kShuttingDown, kShuttingDownText, {}}; }
 
 }  // namespace
+
+RequestError current_error() {
+  RequestError out{RequestErrorCode::kInternal, "out of memory", {}};  // short enough to need none itself
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+  } catch (const std::exception& error) {
+    out.message = error.what();
+  } catch (...) {
+    out.message = "failed";
+  }
+  return out;
+}
+
+void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
+  try {
+    RequestOutput last;
+    last.id = id;
+    last.done = true;
+    last.error = RequestError{RequestErrorCode::kInternal, "out of memory", {}};
+    sink(std::move(last));
+  } catch (...) {
+    log_error("a request ended without a word, for want of memory");
+  }
+}
 
 std::optional<RequestError> Engine::Impl::too_long(const GenerationRequest& request) const {
   const SchedulerConfig& limits = config.scheduler;
@@ -43,40 +71,62 @@ std::optional<RequestError> Engine::Impl::unknown_token(const GenerationRequest&
                       "prompt"};
 }
 
-bool Engine::Impl::has_room(uint32_t sequences) const {
+/// Under the mutex.
+std::optional<RequestError> Engine::Impl::no_room(const GenerationRequest& request) {
   const SchedulerConfig& limits = config.scheduler;
   const StepStats& now = published.step;
-  const uint64_t free_slots = limits.max_num_seqs - std::min(limits.max_num_seqs, now.running);
-  return uint64_t{now.waiting} + arriving + sequences <= uint64_t{limits.max_waiting} + free_slots;
+  const uint32_t sequences = request.sequences();
+  const uint32_t free_slots = limits.max_num_seqs - std::min(limits.max_num_seqs, now.running);
+  const auto fits = [&](uint64_t waiting, uint32_t most) {
+    return waiting + sequences <= uint64_t{most} + free_slots;
+  };
+  const auto full = [&](const char* whose, uint64_t waiting, uint32_t most) {
+    const uint64_t waits = waiting - std::min<uint64_t>(waiting, free_slots);
+    return RequestError{
+        RequestErrorCode::kQueueFull,
+        fmt::format("{} queue is full: {} of {} places are taken{}. Try again later.", whose, waits, most,
+                    sequences > 1 ? fmt::format(", and {} are asked for", sequences) : ""),
+        {}};
+  };
+  if (const uint64_t waiting = uint64_t{now.waiting} + arriving; !fits(waiting, limits.max_waiting)) {
+    return full("The", waiting, limits.max_waiting);
+  }
+  if (!bounds_tenants()) return std::nullopt;
+  const uint32_t waiting = tenants.waiting(request.waits_as);
+  if (fits(waiting, config.max_waiting_per_tenant)) return std::nullopt;
+  return full("Your part of the", waiting, config.max_waiting_per_tenant);
 }
 
-Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink sink) {
+Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
   if (request.prompt.empty()) return refuse(RequestErrorCode::kInvalid, "The prompt is empty.", "prompt");
   if (auto error = too_long(request)) return tl::unexpected(std::move(*error));
   if (auto error = unknown_token(request)) return tl::unexpected(std::move(*error));
-  const uint64_t most = config.max_sequences();
-  if (request.sequences() > most) {
-    return refuse(RequestErrorCode::kInvalid,
-                  fmt::format("{} sequences are asked for, and no more than {} can run and wait here",
-                              request.sequences(), most),
-                  request.n > most ? "n" : "best_of");
-  }
+  const uint64_t most = config.max_sequences_per_tenant();
+  if (request.sequences() <= most) return {};
+  return refuse(RequestErrorCode::kInvalid,
+                fmt::format("{} sequences are asked for, and no more than {} can run and wait here",
+                            request.sequences(), most),
+                request.n > most ? "n" : "best_of");
+}
+
+Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink sink) {
+  if (auto fine = check(request); !fine) return tl::unexpected(std::move(fine.error()));
+  const uint32_t sequences = request.sequences();
+  const uint64_t tenant = request.waits_as;
   const Nanos arrived = clock.now();
   const std::lock_guard lock(mutex);
-  if (draining || stopping) return refuse(RequestErrorCode::kShuttingDown, kShuttingDownText);
+  if (stopping || drained || (draining && !request.goes_on))
+    return refuse(RequestErrorCode::kShuttingDown, kShuttingDownText);
   if (!failure.empty()) return refuse(RequestErrorCode::kInternal, failure);
-  if (!has_room(request.sequences())) {
-    return refuse(
-        RequestErrorCode::kQueueFull,
-        fmt::format("The queue is full: {} sequences run, {} wait, and no more than {} may wait.",
-                    published.step.running, published.step.waiting + arriving, config.scheduler.max_waiting));
-  }
-  const RequestId id = next_request++;
-  arriving += request.sequences();
+  if (auto error = no_room(request)) return tl::unexpected(std::move(*error));
+  uint32_t* const waiting = bounds_tenants() ? &tenants.waiting(tenant) : nullptr;
+  inbox.emplace_back(Arrival{next_request, std::move(request), std::move(sink), arrived});
+  // Nothing throws from here on.
+  if (waiting != nullptr) *waiting += sequences;
+  arriving += sequences;
   ++active;
-  inbox.emplace_back(Arrival{id, std::move(request), std::move(sink), arrived});
   wake.notify_one();
-  return id;
+  return next_request++;
 }
 
 void Engine::Impl::run() {
@@ -93,10 +143,12 @@ void Engine::Impl::run() {
       taken = arriving;
     }
     for (Command& command : commands) apply(std::move(command));
+    if (!std::exchange(busy, scheduler.has_work()) && busy) end_rate.begin(clock.now());
     if (!commands.empty()) publish_stats(taken);
     commands.clear();
     if (stop) end_all(FinishReason::kAbort, shutting_down());
     if (scheduler.has_work()) try_step();
+    busy = scheduler.has_work();
     send_news();
   }
   if (trace != nullptr) trace->flush();
@@ -122,20 +174,21 @@ void Engine::Impl::begin_warm() {
 void Engine::Impl::try_step() {
   try {
     step();
-  } catch (const std::exception& error) {
-    log_error(fmt::format("the executor failed, all requests end: {}", error.what()));
+  } catch (...) {
+    const RequestError error = current_error();
+    log_error(fmt::format("the executor failed, all requests end: {}", error.message));
     {
       const std::lock_guard lock(mutex);
-      failure = fmt::format("The engine has failed: {}", error.what());
+      failure = fmt::format("The engine has failed: {}", error.message);
     }
-    end_all(FinishReason::kError, RequestError{RequestErrorCode::kInternal, error.what(), {}});
+    end_all(FinishReason::kError, error);
   }
 }
 
 void Engine::Impl::step() {
   const Nanos started = clock.now();
   const StepPlan plan = scheduler.plan(started);
-  note_admitted(started);
+  note_plan(started);
   const Nanos planned = clock.now();
   StepResult result = executor.wait(executor.submit(plan));
   const PhaseTimes times = result.times;
@@ -158,12 +211,11 @@ void Engine::Impl::follow(uint32_t tokens) {
   if (std::exchange(current_budget, tokens) != tokens) scheduler.set_budget(tokens);
 }
 
-void Engine::Impl::apply(Command command) {
+void Engine::Impl::apply(Command command) noexcept {
   if (auto* arrival = std::get_if<Arrival>(&command)) {
-    start(std::move(*arrival));
+    take(std::move(*arrival));
   } else if (const auto* abort = std::get_if<Abort>(&command)) {
-    const auto found = requests.find(abort->id);
-    if (found != requests.end()) end_request(found->second, FinishReason::kAbort, std::nullopt);
+    end_surely(abort->id, FinishReason::kAbort, std::nullopt);
   } else {
     end_all(FinishReason::kAbort, shutting_down());
   }
@@ -192,16 +244,33 @@ SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   return spec;
 }
 
-void Engine::Impl::start(Arrival arrival) {
+/// Whatever is thrown on the way ends this request alone.
+void Engine::Impl::take(Arrival arrival) noexcept {
+  const RequestId id = arrival.id;
+  try {
+    if (bounds_tenants()) tenants.leave_inbox(arrival.request.waits_as, arrival.request.sequences());
+    ActiveRequest& request = requests[id];
+    request.id = id;
+    request.sink = std::move(arrival.sink);
+    start(request, arrival);
+  } catch (...) {
+    if (requests.contains(id)) {
+      end_surely(id, FinishReason::kError, current_error());
+    } else {
+      tell_of_loss(arrival.sink, id);
+      requests_are_over(1);
+    }
+  }
+}
+
+void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
   SeqSpec spec = make_spec(arrival);
-  ActiveRequest& request = requests[arrival.id];
-  request.id = arrival.id;
   request.name = arrival.request.name;
-  request.sink = std::move(arrival.sink);
   request.answers = arrival.request.n;
   request.prompt_tokens = static_cast<uint32_t>(arrival.request.prompt.size());
   request.arrived = arrival.arrived;
   request.times.resize(arrival.request.beam_search ? 1 : arrival.request.sequences());
+  request.waits_as = arrival.request.waits_as;
 
   const bool beams = arrival.request.beam_search;
   const SeqId first = next_seq;
@@ -209,17 +278,20 @@ void Engine::Impl::start(Arrival arrival) {
     spec.id = next_seq++;
     spec.sampling.choice = index;
     if (index > 0) spec.fork_of = first;
-    try {
-      if (beams) {
-        request.beams = std::make_unique<BeamRun>(arrival.request, spec);
-      } else {
-        request.choices.emplace_back(spec.id, index, arrival.request, tokenizer);
-      }
-    } catch (const std::exception& error) {
-      end_request(request, FinishReason::kError, RequestError{RequestErrorCode::kInternal, error.what(), {}});
-      return;
+    if (beams) {
+      request.beams = std::make_unique<BeamRun>(arrival.request, spec);
+    } else {
+      request.choices.emplace_back(spec.id, index, arrival.request, tokenizer);
     }
-    if (!add(request, spec)) return;
+    try {
+      if (!add(request, spec)) return;
+    } catch (...) {
+      // How much of it the scheduler has is unknown: it is left alone, and what comes of it goes unheard.
+      forget(spec.id);
+      if (!beams) request.choices.pop_back();
+      request.beams.reset();
+      throw;
+    }
   }
   counted.prompt_tokens += request.prompt_tokens;
   if (metrics != nullptr) metrics->prompt_tokens(request.prompt_tokens);
@@ -228,18 +300,28 @@ void Engine::Impl::start(Arrival arrival) {
 /// False if it was refused; then the request has ended.
 bool Engine::Impl::add(ActiveRequest& request, const SeqSpec& spec) {
   request_of[spec.id] = request.id;
+  if (bounds_tenants()) tenants.add(spec.id, request.waits_as);
   auto added = scheduler.add(spec, request.name);
   if (!added) end_request(request, FinishReason::kError, added.error());
   return added.has_value();
+}
+
+/// A sequence that has ended.
+void Engine::Impl::forget(SeqId seq) {
+  if (request_of.erase(seq) == 0) return;
+  end_rate.end(clock.now());
+  if (bounds_tenants()) tenants.remove(seq);
 }
 
 void Engine::Impl::publish_stats(uint32_t taken) {
   counted.step = scheduler.stats();
   counted.peak_blocks_referenced =
       std::max<uint64_t>(counted.peak_blocks_referenced, counted.step.blocks_referenced);
+  counted.ended_per_second = end_rate.per_second(clock.now());
   if (metrics != nullptr) metrics->step(counted.step);
   const std::lock_guard lock(mutex);
   published = counted;
+  tenants.settle();
   arriving -= taken;
 }
 
@@ -260,6 +342,16 @@ Expected<RequestId> Engine::submit(GenerationRequest request, OutputSink sink) {
   return impl_->submit(std::move(request), std::move(sink));
 }
 
+Expected<void> Engine::check(const GenerationRequest& request) const { return impl_->check(request); }
+
+uint32_t Engine::retry_after() const {
+  const std::lock_guard lock(impl_->mutex);
+  const EngineStats& now = impl_->published;
+  const double waiting = now.step.waiting + impl_->arriving;
+  const double seconds = now.ended_per_second > 0 ? std::ceil(waiting / now.ended_per_second) : 1;
+  return static_cast<uint32_t>(std::clamp(seconds, 1.0, 600.0));
+}
+
 void Engine::abort(RequestId id) {
   const std::lock_guard lock(impl_->mutex);
   impl_->inbox.emplace_back(Abort{id});
@@ -270,7 +362,9 @@ bool Engine::drain(Nanos timeout) {
   std::unique_lock lock(impl_->mutex);
   impl_->draining = true;
   const auto idle = [this] { return impl_->active == 0; };
-  if (impl_->quiet.wait_for(lock, std::chrono::nanoseconds(timeout), idle)) return true;
+  const bool done = impl_->quiet.wait_for(lock, std::chrono::nanoseconds(timeout), idle);
+  impl_->drained = true;
+  if (done) return true;
   impl_->inbox.emplace_back(AbortAll{});
   impl_->wake.notify_one();
   impl_->quiet.wait(lock, idle);
@@ -285,6 +379,11 @@ EngineStats Engine::stats() const {
 std::string Engine::failure() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->failure;
+}
+
+std::string Engine::health_fault() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failure.empty() ? impl_->sickness : impl_->failure;
 }
 
 const EngineConfig& Engine::config() const { return impl_->config; }

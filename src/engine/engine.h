@@ -43,7 +43,9 @@ struct GenerationRequest {
   std::optional<Nanos> ttft_deadline;
   std::optional<uint32_t> expected_tokens;
   uint64_t tenant = 0;
-  std::string name;  // what its client knows it by; only for the decision log
+  uint64_t waits_as = 0;  // whom it counts for in EngineConfig::max_waiting_per_tenant
+  bool goes_on = false;   // more of what was taken before: not refused while the engine drains
+  std::string name;       // what its client knows it by; only for the decision log
 
   /// That it may have at once.
   uint32_t sequences() const { return std::max(n, best_of); }
@@ -80,10 +82,17 @@ struct EngineConfig {
   /// What a step should take: the token budget follows the speed (StepBudget), from the scheduler's down. 0:
   /// it stays.
   Nanos step_time = 0;
+  /// Sequences of one GenerationRequest::waits_as that may wait; more than scheduler.max_waiting: no bound of
+  /// its own.
+  uint32_t max_waiting_per_tenant = UINT32_MAX;
   bool check_invariants = false;  // after every step; for tests
 
-  /// That can run and wait at once; a request for more could never be taken.
+  /// That can run and wait at once.
   uint64_t max_sequences() const { return uint64_t{scheduler.max_waiting} + scheduler.max_num_seqs; }
+  /// Of one tenant; a request for more could never be taken.
+  uint64_t max_sequences_per_tenant() const {
+    return uint64_t{std::min(max_waiting_per_tenant, scheduler.max_waiting)} + scheduler.max_num_seqs;
+  }
 };
 
 /// A snapshot for metrics, the live page and `bench`.
@@ -93,6 +102,7 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;          // of finished prefills
   uint64_t generation_tokens = 0;
   uint64_t peak_blocks_referenced = 0;
+  double ended_per_second = 0;  // sequences, lately
 };
 
 struct PrefixNode;
@@ -124,10 +134,20 @@ class Engine {
   /// Ends what runs as drain(0) does.
   ~Engine();
 
-  /// Queues a request; from now on its news comes through `sink` until one is `done`. Refused as
-  /// Scheduler::add says, with kShuttingDown after drain(), and where the prompt has a token that is none of
-  /// the model's (a tokenizer may know more of them than the model).
+  /// Queues a request; from now on its news comes through `sink` until one is `done`. Refused as check() and
+  /// Scheduler::add say, with kQueueFull where its tenant has its share of the queue already, and with
+  /// kShuttingDown after drain(). What a sink throws ends its request: it is called once more, with the
+  /// error.
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
+
+  /// Refuses what submit() would refuse at any time: too long a request, one for more sequences than may run
+  /// and wait, and a prompt that is empty or has a token that is none of the model's (a tokenizer may know
+  /// more of them than the model).
+  Expected<void> check(const GenerationRequest& request) const;
+
+  /// Seconds after which a request that was refused with kQueueFull may find room, from 1 to 600: what waits
+  /// by how fast sequences ended lately.
+  uint32_t retry_after() const;
 
   /// Its blocks are back by the next step. The sink gets a last RequestOutput with kAbort. Unknown ids are
   /// ignored.
@@ -140,6 +160,11 @@ class Engine {
   EngineStats stats() const;
   /// Why the executor gave up; empty while it works. An engine that has failed refuses all requests.
   std::string failure() const;
+  /// Why whoever watches the engine should start it anew: its failure(), or that the executor failed each of
+  /// the last kMostFailures requests that ended. Empty once a request has been finished again. An engine of
+  /// the second kind still takes requests.
+  std::string health_fault() const;
+  static constexpr uint32_t kMostFailures = 8;
   const EngineConfig& config() const;
 
  private:

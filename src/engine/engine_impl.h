@@ -14,10 +14,12 @@
 
 #include "base/kv_windows.h"
 #include "engine/active_request.h"
+#include "engine/end_rate.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/step_budget.h"
 #include "engine/step_trace.h"
+#include "engine/tenant_queues.h"
 #include "record/recorded_scheduler.h"
 
 namespace quire {
@@ -33,6 +35,11 @@ struct Abort {
 };
 struct AbortAll {};  // the time to finish is over
 using Command = std::variant<Arrival, Abort, AbortAll>;
+
+/// What a user is told of the exception that is being handled.
+RequestError current_error();
+/// Tells that a request has ended for want of memory.
+void tell_of_loss(const OutputSink& sink, RequestId id) noexcept;
 
 struct Engine::Impl {
   Impl(const EngineConfig& the_config, const Tokenizer& the_tokenizer, Executor& the_executor,
@@ -57,6 +64,8 @@ struct Engine::Impl {
     return scheduler;
   }
 
+  bool bounds_tenants() const { return config.max_waiting_per_tenant < config.scheduler.max_waiting; }
+
   /// Tokens that one sequence can have, alone in the pool.
   uint32_t longest() const {
     const SchedulerConfig& limits = config.scheduler;
@@ -66,9 +75,10 @@ struct Engine::Impl {
 
   // Any thread.
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
+  Expected<void> check(const GenerationRequest& request) const;
   std::optional<RequestError> too_long(const GenerationRequest& request) const;
   std::optional<RequestError> unknown_token(const GenerationRequest& request) const;
-  bool has_room(uint32_t sequences) const;
+  std::optional<RequestError> no_room(const GenerationRequest& request);
 
   // The engine's thread.
   void run();
@@ -76,22 +86,29 @@ struct Engine::Impl {
   void try_step();
   void step();
   void follow(uint32_t tokens);
-  void apply(Command command);
+  void apply(Command command) noexcept;
   SeqSpec make_spec(const Arrival& arrival) const;
-  void start(Arrival arrival);
+  void take(Arrival arrival) noexcept;
+  void start(ActiveRequest& request, const Arrival& arrival);
   bool add(ActiveRequest& request, const SeqSpec& spec);
-  void note_admitted(Nanos now);  // those of the last plan
+  void forget(SeqId seq);
+  void note_plan(Nanos now);  // who was admitted and preempted in the last one
   void deliver(std::vector<SeqEvent> events, Nanos now);
+  void take_event(ActiveRequest& request, SeqEvent event, Nanos now);
   void take_beam(ActiveRequest& request, SeqEvent event, Nanos now);
   void advance_beams(ActiveRequest& request, Nanos now);
-  bool take_text(ActiveRequest& request, Choice& choice, const SeqEvent& event, ChoiceOutput& out);
   void take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event, Nanos now);
   void count_end(const ActiveRequest& request, uint32_t choice, FinishReason reason, uint32_t tokens,
                  Nanos now);
   void end_all(FinishReason reason, const RequestError& error);
   void end_request(ActiveRequest& request, FinishReason reason, const std::optional<RequestError>& error);
+  void end_surely(RequestId id, FinishReason reason, const std::optional<RequestError>& error) noexcept;
+  void drop(RequestId id) noexcept;
   void touch(ActiveRequest& request);
-  void send_news();
+  void send_news() noexcept;
+  bool send(ActiveRequest& request);
+  void note_outcome(const ActiveRequest& request, const RequestOutput& last);
+  void requests_are_over(size_t count);
   void publish_stats(uint32_t taken = 0);  // `taken`: arrivals that the scheduler now counts
 
   const EngineConfig config;
@@ -102,6 +119,8 @@ struct Engine::Impl {
   EngineMetrics* const metrics;
   WarmStart* const warm;
 
+  TenantQueues tenants;  // its own comments say which thread may what
+
   // The engine's thread alone.
   RecordedScheduler scheduler;
   std::optional<StepBudget> budget;
@@ -109,7 +128,12 @@ struct Engine::Impl {
   std::unordered_map<RequestId, ActiveRequest> requests;
   std::unordered_map<SeqId, RequestId> request_of;
   std::vector<ActiveRequest*> touched;
+  std::vector<ActiveRequest*> sending;  // scratch of send_news
   SeqId next_seq = 0;
+  EndRate end_rate;
+  bool busy = false;             // there was work after the last step
+  uint32_t failures_in_row = 0;  // requests that the executor failed
+  std::string last_failure;
   EngineStats counted;
 
   mutable std::mutex mutex;       // guards all that follows
@@ -121,8 +145,10 @@ struct Engine::Impl {
   size_t active = 0;      // requests submitted and not done
   EngineStats published;
   bool draining = false;
+  bool drained = false;  // or out of time: nothing is taken any more
   bool stopping = false;
-  std::string failure;  // why the executor gave up; empty while it works
+  std::string failure;   // why the executor gave up; empty while it works
+  std::string sickness;  // of failures_in_row, once there are too many
 
   std::thread thread;
 };

@@ -36,10 +36,13 @@ class RecordedScheduler final : private DecisionSink {
   StepPlan plan(Nanos now) {
     if (record_ != nullptr) record_->plan(now);
     admitted_.clear();
+    preempted_.clear();
     return scheduler_.plan(now);
   }
-  /// The sequences that the last plan admitted, for the first time or again, in that order.
+  /// The sequences that the last plan admitted, for the first time or again, in that order; and those that it
+  /// had preempted before.
   const std::vector<SeqId>& admitted() const { return admitted_; }
+  const std::vector<SeqId>& preempted() const { return preempted_; }
   /// `now`, when the executor was done, is for who reads the record.
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result, Nanos now) {
     if (record_ != nullptr) record_->commit(result, now);
@@ -64,11 +67,13 @@ class RecordedScheduler final : private DecisionSink {
   void take(const Decision& decision) override {
     if (record_ != nullptr) record_->take(decision);
     if (decision.kind == DecisionKind::kAdmit) admitted_.push_back(decision.seq);
+    if (decision.kind == DecisionKind::kPreempt) preempted_.push_back(decision.seq);
   }
 
   Scheduler scheduler_;
   RunWriter* record_;
   std::vector<SeqId> admitted_;
+  std::vector<SeqId> preempted_;
 };
 
 }  // namespace quire

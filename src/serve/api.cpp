@@ -19,12 +19,12 @@ namespace {
 
 constexpr size_t kLongBodyBytes = 128 << 10;
 
-HttpResponse error_response(const RequestError& error) {
+HttpResponse error_response(const RequestError& error, uint32_t retry_after) {
   ErrorAnswer answer = error_answer(error);
   HttpResponse response{.status = answer.status, .body = std::move(answer.body)};
   const bool again =
       error.code == RequestErrorCode::kQueueFull || error.code == RequestErrorCode::kShuttingDown;
-  if (again) response.headers.emplace_back("Retry-After", "1");
+  if (again) response.headers.emplace_back("Retry-After", fmt::format("{}", retry_after));
   return response;
 }
 
@@ -197,18 +197,20 @@ asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<std::string
   if (body) {
     response.body = std::move(*body);
   } else {
-    response = error_response(body.error());
+    // A server that shuts down is there again as soon as it is started.
+    const bool full = body.error().code == RequestErrorCode::kQueueFull;
+    response = error_response(body.error(), full ? engine_.retry_after() : 1);
   }
   co_await exchange.respond(std::move(response));
 }
 
 // ---- Small answers ----
 
-/// A process whose engine has failed answers nothing any more: whoever watches it should start it anew.
+/// Whoever watches the process should start it anew if its engine gives no answers any more.
 asio::awaitable<void> Api::health(Exchange& exchange) {
   HttpResponse response;
   response.content_type = "text/plain; charset=utf-8";
-  if (const std::string failure = engine_.failure(); !failure.empty()) {
+  if (const std::string failure = engine_.health_fault(); !failure.empty()) {
     response.status = 503;
     response.content_type = HttpResponse().content_type;
     response.body = error_body(failure, "server_error", "", "engine_failed");

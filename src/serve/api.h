@@ -66,8 +66,8 @@ class Api final : public RequestHandler {
 
   class Running;
   asio::awaitable<void> generate(Exchange& exchange, Expected<Job> job);
-  asio::awaitable<void> answer_whole(Exchange& exchange, Job& job, Running& running);
-  asio::awaitable<void> answer_stream(Exchange& exchange, Job& job, Running& running);
+  asio::awaitable<void> answer_whole(Exchange& exchange, Job& job, size_t num_prompts, Running& running);
+  asio::awaitable<void> answer_stream(Exchange& exchange, Job& job, size_t num_prompts, Running& running);
 
   // On a worker's thread.
   Expected<Job> prepare_completion(const HttpRequest& request) const;
@@ -78,6 +78,7 @@ class Api final : public RequestHandler {
   Expected<std::string> render(ChatPrompt& prompt) const;  // takes its context
   Expected<void> check_model(std::string_view name) const;
   Expected<void> check_count(size_t num_prompts, uint32_t n) const;
+  Expected<void> check_policy(const GenerationRequest& request) const;
   Expected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,
                                         std::string_view param) const;
   Expected<std::string> decode(const std::vector<TokenId>& ids, bool skip_special_tokens,

@@ -1,8 +1,12 @@
 // The part of Api that drives the engine: submits a job's prompts and carries the news to the client.
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "serve/api.h"
 #include "serve/mailbox.h"
@@ -14,38 +18,68 @@ const char* prompt_field(AnswerKind kind) { return kind == AnswerKind::kChat ? "
 
 }  // namespace
 
-/// The prompts of one HTTP request in the engine. What has not ended when this goes is aborted.
+/// The prompts of one HTTP request in the engine. Only some of them wait there at a time; the others come as
+/// these begin, so that a request of a thousand prompts is not a thousand places ahead of the next client.
+/// What has not ended when this goes is aborted.
 class Api::Running {
  public:
-  Running(Engine& engine, Exchange& exchange, std::shared_ptr<Mailbox> mailbox, size_t num_prompts)
-      : engine_(engine), exchange_(exchange), mailbox_(std::move(mailbox)), ids_(num_prompts) {
+  Running(Engine& engine, Exchange& exchange, std::shared_ptr<Mailbox> mailbox,
+          std::vector<GenerationRequest> requests)
+      : engine_(engine),
+        exchange_(exchange),
+        mailbox_(std::move(mailbox)),
+        requests_(std::move(requests)),
+        places_(requests_.size()) {
     exchange_.on_client_gone([box = mailbox_] { box->wake(); });
   }
   ~Running() {
     exchange_.on_client_gone({});
     mailbox_->close();
-    for (const auto& id : ids_) {
-      if (id) engine_.abort(*id);
+    for (const Place& place : places_) {
+      if (place.id) engine_.abort(*place.id);
     }
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  Expected<void> submit(size_t prompt, GenerationRequest request) {
-    auto id = engine_.submit(std::move(request), [box = mailbox_, prompt](RequestOutput output) {
-      box->put(prompt, std::move(output));
-    });
-    if (!id) return tl::unexpected(std::move(id.error()));
-    ids_[prompt] = *id;
-    return {};
+  /// Submits as many more prompts as may wait. A full queue is no error once the first prompt is in: the
+  /// others come later.
+  std::optional<RequestError> feed() {
+    while (next_ < requests_.size()) {
+      GenerationRequest& request = requests_[next_];
+      if (waiting_ > 0 && waiting_ + request.sequences() > most_waiting(request)) break;
+      const uint32_t sequences = request.sequences();
+      request.goes_on = next_ > 0;
+      // It is kept while it may have to be offered again.
+      auto id = engine_.submit(
+          requests_.size() == 1 ? std::move(request) : request,
+          [box = mailbox_, prompt = next_](RequestOutput output) { box->put(prompt, std::move(output)); });
+      if (!id && id.error().code == RequestErrorCode::kQueueFull && next_ > 0) break;
+      if (!id) return std::move(id.error());
+      requests_[next_].prompt = {};
+      places_[next_++] = {*id, sequences};
+      waiting_ += sequences;
+      ++open_;
+    }
+    return std::nullopt;
   }
 
-  /// The next news; none once the client is gone.
+  /// The next news; none once the client is gone. A prompt that cannot be submitted any more ends with the
+  /// reason.
   asio::awaitable<std::vector<Mailbox::News>> next() {
     while (!exchange_.client_gone()) {
-      auto news = co_await mailbox_->take();
-      for (const Mailbox::News& item : news) {
-        if (item.output.done) ids_[item.prompt].reset();
+      std::vector<Mailbox::News> news;
+      if (open_ == 0 && next_ < requests_.size()) {
+        co_await pause();  // others have filled the queue, and nothing of this request's will tell
+      } else {
+        news = co_await mailbox_->take();
+      }
+      for (const Mailbox::News& item : news) note(item);
+      if (auto error = feed()) {
+        RequestOutput last;
+        last.done = true;
+        last.error = std::move(*error);
+        news.push_back({next_, std::move(last)});
       }
       if (!news.empty()) co_return news;
     }
@@ -53,10 +87,38 @@ class Api::Running {
   }
 
  private:
+  struct Place {
+    std::optional<RequestId> id;  // empty before and after
+    uint32_t waiting = 0;         // its sequences, until there is news of it
+  };
+
+  /// Sequences that may be in the engine without having begun: enough to fill the places that come free in a
+  /// step or two. Of what tells nothing before its end, as many as can run.
+  uint32_t most_waiting(const GenerationRequest& request) const {
+    const uint32_t slots = engine_.config().scheduler.max_num_seqs;
+    const bool silent = request.beam_search || request.best_of > request.n;
+    return silent ? slots : std::max(1U, slots / 4);
+  }
+
+  void note(const Mailbox::News& item) {
+    Place& place = places_[item.prompt];
+    waiting_ -= std::exchange(place.waiting, 0);
+    if (item.output.done && std::exchange(place.id, std::nullopt)) --open_;
+  }
+
+  asio::awaitable<void> pause() {
+    asio::steady_timer timer(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+
   Engine& engine_;
   Exchange& exchange_;
   std::shared_ptr<Mailbox> mailbox_;
-  std::vector<std::optional<RequestId>> ids_;  // by prompt; empty once done
+  std::vector<GenerationRequest> requests_;
+  std::vector<Place> places_;  // by prompt
+  size_t next_ = 0;            // to be submitted
+  size_t open_ = 0;            // submitted and not done
+  uint32_t waiting_ = 0;
 };
 
 asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
@@ -69,25 +131,27 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
   auto mailbox = std::make_shared<Mailbox>(co_await asio::this_coro::executor,
                                            job->stream ? config_.max_stream_backlog_bytes : 0,
                                            [&exchange] { exchange.cut(); });
-  Running running(engine_, exchange, std::move(mailbox), num_prompts);
-  Expected<void> taken;
-  for (size_t i = 0; i < num_prompts && taken; ++i) taken = running.submit(i, std::move(job->requests[i]));
-  if (!taken) {
+  std::optional<RequestError> refused;
+  for (const GenerationRequest& request : job->requests) {
+    if (auto fine = engine_.check(request); !fine && !refused) refused = std::move(fine.error());
+  }
+  Running running(engine_, exchange, std::move(mailbox), std::exchange(job->requests, {}));
+  if (!refused) refused = running.feed();
+  if (refused) {
     // The engine knows of no fields.
-    const RequestErrorCode code = taken.error().code;
-    if (code == RequestErrorCode::kTooLong || taken.error().param == "prompt") {
-      taken.error().param = prompt_field(job->style.kind);
+    if (refused->code == RequestErrorCode::kTooLong || refused->param == "prompt") {
+      refused->param = prompt_field(job->style.kind);
     }
-    co_await respond_json(exchange, tl::unexpected(std::move(taken.error())));
+    co_await respond_json(exchange, tl::unexpected(std::move(*refused)));
   } else if (job->stream) {
-    co_await answer_stream(exchange, *job, running);
+    co_await answer_stream(exchange, *job, num_prompts, running);
   } else {
-    co_await answer_whole(exchange, *job, running);
+    co_await answer_whole(exchange, *job, num_prompts, running);
   }
 }
 
-asio::awaitable<void> Api::answer_whole(Exchange& exchange, Job& job, Running& running) {
-  WholeAnswer answer(job.style, model_.tokenizer, job.requests.size());
+asio::awaitable<void> Api::answer_whole(Exchange& exchange, Job& job, size_t num_prompts, Running& running) {
+  WholeAnswer answer(job.style, model_.tokenizer, num_prompts);
   while (!answer.done() && !answer.error()) {
     auto batch = co_await running.next();
     if (batch.empty()) co_return;
@@ -102,9 +166,9 @@ asio::awaitable<void> Api::answer_whole(Exchange& exchange, Job& job, Running& r
   co_await respond_json(exchange, std::move(body));
 }
 
-asio::awaitable<void> Api::answer_stream(Exchange& exchange, Job& job, Running& running) {
+asio::awaitable<void> Api::answer_stream(Exchange& exchange, Job& job, size_t num_prompts, Running& running) {
   co_await exchange.start_stream("text/event-stream; charset=utf-8");
-  StreamedAnswer answer(job.style, model_.tokenizer, job.requests.size());
+  StreamedAnswer answer(job.style, model_.tokenizer, num_prompts);
   std::string out;
   while (!answer.done()) {
     auto batch = co_await running.next();

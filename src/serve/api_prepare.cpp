@@ -56,6 +56,22 @@ Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
       n > most ? "n" : "prompt");
 }
 
+/// What the scheduling policy would not look at is refused, not ignored.
+Expected<void> Api::check_policy(const GenerationRequest& request) const {
+  const SchedulingKind policy = engine_.config().scheduler.scheduling;
+  const auto ignored = [&](const char* field, const char* wanted) {
+    return refuse(
+        RequestErrorCode::kInvalid,
+        fmt::format("{} has no effect with this server's scheduling policy, {}: quire serve takes it "
+                    "with --scheduling-policy {}",
+                    field, kSchedulingNames[static_cast<size_t>(policy)], wanted),
+        field);
+  };
+  if (request.priority != 0 && policy != SchedulingKind::kPriority) return ignored("priority", "priority");
+  if (request.ttft_deadline && policy != SchedulingKind::kSlo) return ignored("ttft_deadline_ms", "slo");
+  return {};
+}
+
 /// A tokenizer's patterns have limits, which a text may run into.
 Expected<std::vector<TokenId>> Api::encode(std::string_view text, bool add_special_tokens,
                                            std::string_view param) const {
@@ -103,6 +119,7 @@ GenerationRequest Api::make_request(const HttpRequest& request, const Generation
       block_salt(request.tenant, config_.isolate_users ? options.user : std::string(), options.cache_salt);
   // With keys the key is who is served, else whoever the client says.
   out.tenant = request.tenant != 0 ? request.tenant : block_salt(0, options.user, {});
+  out.waits_as = request.tenant != 0 ? request.tenant : block_salt(0, request.address, {});
   return out;
 }
 
@@ -112,6 +129,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   auto parsed = parse_completion(*body, schema_);
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
+  if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
   const auto fits = check_count(parsed->prompts.size(), parsed->options.generation.sequences());
   if (!fits) return failed<Job>(fits);
 
@@ -159,6 +177,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   auto parsed = parse_chat(*body, schema_);
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
+  if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
   auto text = render(parsed->prompt);
   if (!text) return failed<Job>(text);
   if (auto waits = check_client(request); !waits) return failed<Job>(waits);

@@ -70,7 +70,7 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed, and of the fields of
 /// sampling beam search takes none: temperature, top_p, top_k, min_p and seed are without effect, penalties,
 /// logit_bias and stop are refused.
-/// `priority` and `ttft_deadline_ms` count under the scheduling policies of these names only.
+/// `priority` and `ttft_deadline_ms` count under one scheduling policy each; Api refuses them under others.
 struct GenerationOptions {
   std::string model;             // empty: left out
   GenerationRequest generation;  // all but prompt and salt; seed only if has_seed

@@ -43,6 +43,8 @@ def test_the_table_says_which_command_has_which_flag():
 
 
 @pytest.mark.parametrize("args, said", [
+    (["serve", DEMO, "--max-waiting", "2", "--max-waiting-per-tenant", "3"],
+     "--max-waiting-per-tenant: 3 is more than the queue of 2 (--max-waiting)"),
     (["serve", DEMO, "--swap-space", "4"], "--swap-space: nothing is swapped out without --preemption-mode swap"),
     (["simulate", "--swap-space", "1GiB"], "--swap-space: nothing is swapped out without --preemption-mode swap"),
     (["simulate", "--preemption-mode", "auto", "--swap-space", "none"], "--swap-space: 'none' is no amount of memory"),

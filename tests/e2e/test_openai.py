@@ -396,7 +396,8 @@ def test_a_full_queue():
         with pytest.raises(openai.RateLimitError) as caught:
             for _ in range(20):
                 complete(client, "a", max_tokens=500, n=3, extra_body={"ignore_eos": True})
-        assert caught.value.response.headers["retry-after"] == "1"
+        assert 1 <= int(caught.value.response.headers["retry-after"]) <= 600
+        assert "2 of 2 places are taken" in caught.value.message
         for stream in held:
             stream.close()
         server.wait_until_idle()

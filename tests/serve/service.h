@@ -34,6 +34,8 @@ struct ServiceOptions {
   uint32_t num_blocks = 512;
   uint32_t max_num_seqs = 32;
   uint32_t max_waiting = 1024;
+  uint32_t max_waiting_per_tenant = UINT32_MAX;
+  SchedulingKind scheduling = SchedulingKind::kFcfs;
   Nanos step_delay = 0;
   std::map<std::string, TemplateSource> templates = {
       {"default",
@@ -72,6 +74,8 @@ class Service {
     config.scheduler.max_num_batched_tokens = 2048;
     config.scheduler.max_model_len = options.max_model_len;
     config.scheduler.max_waiting = options.max_waiting;
+    config.scheduler.scheduling = options.scheduling;
+    config.max_waiting_per_tenant = options.max_waiting_per_tenant;
     config.vocab_size = kVocab;
     config.check_invariants = true;
     engine_ = std::make_unique<Engine>(config, *tokenizer_, *executor_, clock_, nullptr, &metrics_);

@@ -1,0 +1,279 @@
+// What is thrown while a request comes in or its news goes out ends that request, and nobody else notices.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/end_rate.h"
+#include "engine/engine.h"
+#include "engine/tenant_queues.h"
+#include "tests/support/fake_executor.h"
+#include "tests/support/letter_tokenizer.h"
+
+namespace {
+
+/// Allocations of exactly this size fail; 0: none.
+std::atomic<size_t> g_failing_size = 0;
+std::atomic<int> g_failed = 0;
+
+}  // namespace
+
+// The sanitizers have their own, and keep them. Not inlined, or GCC 12 takes the pairs for mismatched.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define QUIRE_ALLOCATIONS_FAIL 1
+[[gnu::noinline]] void* operator new(size_t size) {
+  if (size != 0 && size == g_failing_size) {
+    ++g_failed;
+    throw std::bad_alloc();
+  }
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#else
+#define QUIRE_ALLOCATIONS_FAIL 0
+#endif
+
+namespace quire {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr uint32_t kVocab = 256;
+
+/// The last news of each request.
+class Ends {
+ public:
+  void put(int name, RequestOutput output) {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(ends_.contains(name)) << "news after the end of request " << name;
+    if (output.done) ends_[name] = std::move(output);
+    ended_.notify_all();
+  }
+  OutputSink sink(int name) {
+    return [this, name](RequestOutput output) { put(name, std::move(output)); };
+  }
+  RequestOutput wait(int name) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(ended_.wait_for(lock, 20s, [&] { return ends_.contains(name); })) << "request " << name;
+    return ends_[name];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<int, RequestOutput> ends_;
+};
+
+struct Rig {
+  Rig() : tokenizer(kVocab), executor({.num_blocks = 256, .vocab_size = kVocab}) {
+    config.scheduler.num_blocks = 256;
+    config.scheduler.max_model_len = 1024;
+    config.vocab_size = kVocab;
+    config.check_invariants = true;
+    engine = std::make_unique<Engine>(config, tokenizer, executor, clock);
+  }
+  ~Rig() { g_failing_size = 0; }
+
+  static GenerationRequest request(uint32_t prompt_length = 8, uint32_t max_tokens = 20) {
+    GenerationRequest out;
+    out.prompt.assign(prompt_length, 5);
+    out.max_tokens = max_tokens;
+    out.ignore_eos = true;
+    return out;
+  }
+  /// Another request is answered, nothing is left over, and the engine can be drained.
+  void expect_well() {
+    ASSERT_TRUE(engine->submit(request(), ends.sink(999)));
+    EXPECT_FALSE(ends.wait(999).error);
+    EXPECT_EQ(engine->failure(), "");
+    EXPECT_TRUE(engine->drain(20'000'000'000)) << "a request that has ended still counts";
+    EXPECT_EQ(engine->stats().step.blocks_referenced, 0U);
+    EXPECT_EQ(engine->stats().step.running + engine->stats().step.waiting, 0U);
+  }
+
+  test::LetterTokenizer tokenizer;
+  test::FakeExecutor executor;
+  SteadyClock clock;
+  EngineConfig config;
+  Ends ends;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST(EngineFailure, ASinkThatThrowsOnceHearsTheErrorNext) {
+  Rig rig;
+  auto calls = std::make_shared<std::atomic<int>>(0);
+  ASSERT_TRUE(rig.engine->submit(Rig::request(8, 1000), [&rig, calls](RequestOutput output) {
+    if (++*calls == 3) throw std::runtime_error("the sink broke");
+    rig.ends.put(1, std::move(output));
+  }));
+  ASSERT_TRUE(rig.engine->submit(Rig::request(), rig.ends.sink(2)));
+  const RequestOutput end = rig.ends.wait(1);
+  ASSERT_TRUE(end.error);
+  EXPECT_EQ(end.error->code, RequestErrorCode::kInternal);
+  EXPECT_EQ(end.error->message, "the sink broke");
+  EXPECT_EQ(*calls, 4);
+  EXPECT_FALSE(rig.ends.wait(2).error);
+  rig.expect_well();
+}
+
+TEST(EngineFailure, ASinkThatThrowsAlwaysIsLeftAlone) {
+  Rig rig;
+  auto calls = std::make_shared<std::atomic<int>>(0);
+  const auto broken = [calls](const RequestOutput&) {
+    ++*calls;
+    throw std::bad_alloc();
+  };
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(rig.engine->submit(Rig::request(), broken));
+  // Its only news is its end.
+  GenerationRequest best = Rig::request();
+  best.best_of = 2;
+  ASSERT_TRUE(rig.engine->submit(best, broken));
+  rig.expect_well();
+  EXPECT_EQ(*calls, 5 * 2 + 1);
+}
+
+TEST(EngineFailure, WantOfMemoryForARequestEndsItAlone) {
+  if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
+  Rig rig;
+  constexpr uint32_t kLength = 777;
+  for (const bool beams : {false, true}) {
+    GenerationRequest request = Rig::request(kLength);
+    request.beam_search = beams;
+    request.n = beams ? 2 : 1;
+    const int failed_before = g_failed;
+    g_failing_size = kLength * sizeof(TokenId);  // copies of the prompt
+    ASSERT_TRUE(rig.engine->submit(std::move(request), rig.ends.sink(beams ? 2 : 1)));
+    const RequestOutput end = rig.ends.wait(beams ? 2 : 1);
+    g_failing_size = 0;
+    EXPECT_GT(g_failed, failed_before);
+    ASSERT_TRUE(end.error);
+    EXPECT_EQ(end.error->code, RequestErrorCode::kInternal);
+    EXPECT_EQ(end.error->message, "out of memory") << "no name of C++'s";
+  }
+  rig.expect_well();
+}
+
+// ---- Who waits, and how fast the queue moves ----
+
+TEST(TenantQueues, CountWhatWaitsOfEach) {
+  TenantQueues queues;
+  queues.waiting(7) += 3;  // submitted, of two requests
+  queues.waiting(8) += 1;
+  queues.leave_inbox(7, 3);
+  queues.add(1, 7);
+  queues.add(2, 7);
+  queues.settle();
+  EXPECT_EQ(queues.waiting(7), 2U);
+  EXPECT_EQ(queues.waiting(8), 1U) << "still in the inbox";
+  queues.admit(1);
+  queues.settle();
+  EXPECT_EQ(queues.waiting(7), 1U);
+  queues.preempt(1);
+  queues.admit(99);  // nobody's
+  queues.settle();
+  EXPECT_EQ(queues.waiting(7), 2U);
+  queues.admit(1);
+  queues.remove(1);  // ran
+  queues.remove(2);  // waited
+  queues.remove(2);
+  queues.settle();
+  EXPECT_EQ(queues.waiting(7), 0U);
+}
+
+TEST(EndRate, IsOfTheLastEnds) {
+  constexpr Nanos kSecond = 1'000'000'000;
+  EndRate rate;
+  rate.begin(100 * kSecond);
+  EXPECT_DOUBLE_EQ(rate.per_second(110 * kSecond), 0.1) << "as if one ended now";
+  for (int i = 1; i <= 9; ++i) rate.end((100 + i) * kSecond);
+  EXPECT_DOUBLE_EQ(rate.per_second(110 * kSecond), 1.0);
+  for (size_t i = 0; i < EndRate::kKept; ++i) rate.end(200 * kSecond + static_cast<Nanos>(i) * kSecond / 4);
+  EXPECT_DOUBLE_EQ(rate.per_second(216 * kSecond), 4.0) << "what was long ago is forgotten";
+  EXPECT_DOUBLE_EQ(rate.per_second(264 * kSecond), 1.0) << "nothing ends any more";
+  rate.begin(300 * kSecond);
+  EXPECT_DOUBLE_EQ(rate.per_second(301 * kSecond), 1.0);
+}
+
+TEST(Engine, WhatGoesOnIsTakenWhileItDrains) {
+  Rig rig;
+  rig.executor.set_delay(5'000'000);
+  const auto first = rig.engine->submit(Rig::request(8, 1000), rig.ends.sink(1));
+  ASSERT_TRUE(first);
+  std::thread drain([&] { EXPECT_TRUE(rig.engine->drain(60'000'000'000)); });
+  // Refused once the drain has begun, and the first request lasts until that.
+  for (int name = 10;; ++name) {
+    const auto fresh = rig.engine->submit(Rig::request(8, 1), rig.ends.sink(name));
+    if (fresh) {
+      std::this_thread::sleep_for(1ms);
+      continue;
+    }
+    EXPECT_EQ(fresh.error().code, RequestErrorCode::kShuttingDown);
+    break;
+  }
+  GenerationRequest more = Rig::request();
+  more.goes_on = true;
+  EXPECT_TRUE(rig.engine->submit(more, rig.ends.sink(2)));
+  rig.engine->abort(*first);
+  drain.join();
+  EXPECT_FALSE(rig.ends.wait(2).error);
+  EXPECT_FALSE(rig.engine->submit(more, rig.ends.sink(3))) << "it is over";
+}
+
+TEST(Engine, ATenantsPartOfTheQueueIsBounded) {
+  test::LetterTokenizer tokenizer(kVocab);
+  test::FakeExecutor executor({.max_slots = 2, .vocab_size = kVocab, .delay = 2'000'000});
+  SteadyClock clock;
+  EngineConfig config;
+  config.scheduler.num_blocks = 256;
+  config.scheduler.max_model_len = 1024;
+  config.scheduler.max_num_seqs = 2;
+  config.scheduler.max_waiting = 9;
+  config.max_waiting_per_tenant = 3;
+  config.vocab_size = kVocab;
+  config.check_invariants = true;
+  Ends ends;
+  Engine engine(config, tokenizer, executor, clock);
+  int name = 0;
+  const auto accepted_of = [&](uint64_t tenant, int tries) {
+    int accepted = 0;
+    for (int i = 0; i < tries; ++i) {
+      GenerationRequest request = Rig::request(8, 40);
+      request.waits_as = tenant;
+      if (auto id = engine.submit(request, ends.sink(name + 1))) {
+        ++accepted;
+        ++name;
+      } else {
+        EXPECT_EQ(id.error().code, RequestErrorCode::kQueueFull);
+      }
+    }
+    return accepted;
+  };
+  EXPECT_EQ(accepted_of(1, 20), 5) << "two run";
+  while (engine.stats().step.running < 2 || engine.stats().step.waiting < 3) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(accepted_of(1, 5), 0);
+  EXPECT_EQ(accepted_of(2, 20), 3);
+  EXPECT_EQ(accepted_of(3, 20), 3) << "until the whole queue is full";
+  EXPECT_GE(engine.retry_after(), 1U);
+  GenerationRequest wide = Rig::request();
+  wide.n = 6;
+  const auto never = engine.submit(wide, ends.sink(1000));
+  ASSERT_FALSE(never);
+  EXPECT_EQ(never.error().code, RequestErrorCode::kInvalid) << "later would not help";
+  for (int i = 1; i <= name; ++i) EXPECT_FALSE(ends.wait(i).error) << i;
+  while (engine.stats().step.running + engine.stats().step.waiting > 0) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(accepted_of(1, 20), 5) << "all places are free again";
+}
+
+}  // namespace
+}  // namespace quire
