@@ -125,7 +125,7 @@ void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& opti
   field.max_num_seqs = options.max_num_seqs;
   refuse_idle_policies(command, options.policies, field);
   if (options.device == "sim") {
-    for (const char* flag : {"--threads", "--isa", "--quantization", "--pack-cache"}) {
+    for (const char* flag : {"--threads", "--isa", "--quantization", "--pack-cache", "--no-mmap"}) {
       refuse_if_given(command, flag, "with --device sim, which computes nothing");
     }
     if (options.kv_cache_memory.empty() && !may_swap) {

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/kv_windows.h"
+#include "base/machine_limits.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
 #include "cli/local_engine.h"
@@ -148,12 +149,8 @@ std::optional<WeightFormat> weights_as(const std::string& quantization, const Mo
   throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", quantization));
 }
 
-/// What the kernel thinks could be had without swapping, in bytes.
 uint64_t free_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);) {
-    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
-  }
+  if (const auto memory = available_memory()) return memory->bytes;
   throw Error("--memory: this machine does not say how much is free");
 }
 

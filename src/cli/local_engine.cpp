@@ -105,9 +105,14 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
     memory = parse_bytes(options.kv_cache_memory, "--kv-cache-memory");
   }
   const uint64_t blocks = memory / block_bytes;
-  if (blocks == 0 || blocks > UINT32_MAX / options.block_size) {
-    throw Error(fmt::format("--kv-cache-memory: {} makes {} blocks of {}", human_bytes(memory), blocks,
+  const uint64_t most = UINT32_MAX / options.block_size;
+  if (blocks == 0) {
+    throw Error(fmt::format("--kv-cache-memory: {} do not hold one K/V block of {}", human_bytes(memory),
                             human_bytes(block_bytes)));
+  }
+  if (blocks > most) {
+    throw Error(fmt::format("--kv-cache-memory: {} are more than the {} K/V blocks of {} that there can be",
+                            human_bytes(memory), with_commas(most), human_bytes(block_bytes)));
   }
   return static_cast<uint32_t>(blocks);
 }

@@ -72,8 +72,9 @@ class InterruptNote {
   struct sigaction former_ {};
 };
 
-/// While it lives, what is typed is not shown but kept for the next message, and Ctrl-C is noted, anew. At
-/// most one at a time; REQUIRES that standard input is a terminal.
+/// While it lives, what is typed is not shown but kept for the next message, and Ctrl-C is noted, anew;
+/// signals that end the process leave the terminal as it was. At most one at a time; REQUIRES that standard
+/// input is a terminal.
 class AnswerTerminal {
  public:
   AnswerTerminal();
@@ -84,6 +85,7 @@ class AnswerTerminal {
  private:
   InterruptNote note_;
   termios before_{};
+  struct sigaction endings_[3]{};  // what SIGTERM, SIGHUP and SIGQUIT did before
 };
 
 }  // namespace quire::cli

@@ -78,7 +78,7 @@ void read_logit_bias(Fields& fields, const SchemaContext& context, SamplingParam
     TokenId id = -1;
     const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
     const bool whole = failed == std::errc() && end == digits.data() + digits.size();
-    if (!whole || id < 0 || static_cast<uint32_t>(id) >= context.vocab_size) {
+    if (!whole || digits.starts_with('-') || static_cast<uint32_t>(id) >= context.vocab_size) {
       return fields.fail("logit_bias", fmt::format("must have token ids from 0 to {} as keys",
                                                    int64_t{context.vocab_size} - 1));
     }

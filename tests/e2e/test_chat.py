@@ -300,11 +300,12 @@ def test_colours_are_for_those_who_want_them(tmp_path, environment):
 
 
 def test_the_terminal_is_left_as_it_was(tmp_path):
-    for end in ["ctrl-d", "at the prompt", "answering"]:
+    for end in ["ctrl-d", "at the prompt", "answering", "after an answer"]:
         with Chat(tmp_path, "--isa", "reference", "--threads", 1, "--ignore-eos") as chat:
-            if end == "answering":
+            if end in ("answering", "after an answer"):
                 chat.write("Tell me a story about a bridge.\r")
                 chat.expect("Once upon")
+            if end == "after an answer":
                 chat.write(CTRL_C)
                 chat.expect(PROMPT)
             if end == "ctrl-d":

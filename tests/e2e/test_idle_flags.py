@@ -95,7 +95,7 @@ SIM = ["--device", "sim"]
     (["chat", DEMO, "--temperature", "0", "--seed", "3"], "--seed", "--temperature 0"),
     *[(command + SIM + flags, flags[0], "--device sim")
       for command in (SERVE, BENCH)
-      for flags in (["--threads", "2"], ["--isa", "auto"], ["--quantization", "int8"], ["--pack-cache"], ["--dtype", "f32"],
+      for flags in (["--threads", "2"], ["--isa", "auto"], ["--quantization", "int8"], ["--pack-cache"], ["--no-mmap"], ["--dtype", "f32"],
                     ["--kv-cache-dtype", "int8"])],
     *[(command + flags, flags[0], "--device sim")
       for command in (SERVE, BENCH, SERVE + ["--device", "cpu"])

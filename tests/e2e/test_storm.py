@@ -10,7 +10,7 @@ from server import QUIRE, ROOT
 STORM = ROOT / "tools/storm"
 
 
-@pytest.mark.parametrize("trial", ["hostile", "aborts", "connections", "kills", "soak"])
+@pytest.mark.parametrize("trial", ["hostile", "aborts", "connections", "cgroup", "kills", "soak"])
 def test_storm(trial, tmp_path):
     figures = tmp_path / "figures.json"
     done = subprocess.run([sys.executable, STORM, "--quick", "--only", trial, "--quire", QUIRE, "--json", figures],

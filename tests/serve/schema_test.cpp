@@ -162,6 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{R"("stop_token_ids": [1, -1])", "stop_token_ids[1]"},
         Fault{R"("logit_bias": [])", "logit_bias"}, Fault{R"("logit_bias": {"x": 1})", "logit_bias"},
         Fault{R"("logit_bias": {"100": 1})", "logit_bias"}, Fault{R"("logit_bias": {"-1": 1})", "logit_bias"},
+        Fault{R"("logit_bias": {"-0": 1})", "logit_bias"},
         Fault{R"("logit_bias": {"1": 101})", "logit_bias.1"},
         Fault{R"("logit_bias": {"1": 1, "01": 2})", "logit_bias"}, Fault{R"("ignore_eos": 1)", "ignore_eos"},
         Fault{R"("ignore_eos": "yes")", "ignore_eos"},
