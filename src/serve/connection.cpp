@@ -27,39 +27,11 @@ namespace {
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxReadAhead = 64 << 10;  // of what a pipelining client sends during an answer
-constexpr size_t kMaxFraming = 128 << 10;   // a chunk's head, or all trailers
-/// A body's chunks may cost so much on top of what they carry: 1 byte a chunk takes 6.
-constexpr uint64_t kMaxFramingPerByte = 8;
 /// For each thing that a connection does which has no place.
 constexpr Nanos kCrowdedTime = 5 * kSecond;
 constexpr Nanos kLingerTime = 2 * kSecond;
 constexpr uint64_t kMaxLingerBytes = 64 << 20;
-
-std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
-HttpRequest read_head(const http::request_header<>& head) {
-  HttpRequest out;
-  out.method = view(head.method_string());
-  out.host = view(head[http::field::host]);
-  std::string_view target = view(head.target());
-  // The absolute form, as proxies write it (RFC 9112, section 3.2.2).
-  if (const size_t scheme = target.find("://"); scheme != std::string_view::npos && target.front() != '/') {
-    const size_t path = std::min(target.find('/', scheme + 3), target.size());
-    out.host = target.substr(scheme + 3, path - scheme - 3);
-    target.remove_prefix(path);
-    if (target.empty()) target = "/";
-  }
-  // A path that cannot be decoded is one that nobody serves.
-  out.path = percent_decode(target.substr(0, target.find('?'))).value_or("");
-  out.origin = view(head[http::field::origin]);
-  out.authorization = view(head[http::field::authorization]);
-  out.content_type = view(head[http::field::content_type]);
-  out.content_encoding = view(head[http::field::content_encoding]);
-  out.requested_headers = view(head[http::field::access_control_request_headers]);
-  return out;
-}
 
 }  // namespace
 
@@ -249,110 +221,6 @@ asio::awaitable<bool> Connection::serve_one() {
   co_return keep_alive_ && !finish_ && !gone_;
 }
 
-/// Reads until the head, or the `whole` request, is there.
-asio::awaitable<error_code> Connection::feed(Parser& parser, bool whole) {
-  uint64_t framing = 0;
-  for (;;) {
-    error_code failed;
-    while (buffer_.size() > 0 && failed != http::error::need_more) {
-      const size_t before = parser.get().body().text.size();
-      const size_t used = parser.put(buffer_.data(), failed);
-      buffer_.consume(used);
-      if (failed && failed != http::error::need_more) co_return failed;
-      if (!failed && used == 0) failed = make_error_code(http::error::need_more);
-      if (whole ? parser.is_done() : parser.is_header_done()) co_return error_code();
-      const size_t size = parser.get().body().text.size();
-      framing += used - (size - before);
-      if (framing > kMaxFraming + kMaxFramingPerByte * size)
-        co_return make_error_code(http::error::bad_chunk);
-    }
-    if (buffer_.size() + kReadBytes > buffer_.max_size()) {
-      co_return make_error_code(http::error::buffer_overflow);
-    }
-    const size_t read = co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
-                                                         asio::redirect_error(asio::use_awaitable, failed));
-    if (failed == asio::error::eof) {
-      co_return make_error_code(parser.got_some() ? http::error::partial_message
-                                                  : http::error::end_of_stream);
-    }
-    if (failed) co_return failed;
-    buffer_.commit(read);
-  }
-}
-
-/// True if there is a whole request to answer; otherwise what had to be said has been said.
-asio::awaitable<bool> Connection::read_request() {
-  Parser parser;
-  parser.header_limit(config_.max_header_bytes);
-  parser.body_limit(config_.max_body_bytes);
-  parser.get().body().claim = &claim_;
-  parser.get().body().max_bytes = config_.max_body_bytes;
-  set_deadline(config_.header_timeout);
-  const error_code failed = co_await feed(parser, false);
-  clear_deadline();
-  enter(Stage::kBusy);
-  if (failed) {
-    co_await refuse_broken(failed);
-    co_return false;
-  }
-  const auto& head = parser.get();
-  request_ = read_head(head);
-  error_code unknown;
-  if (const auto peer = socket_.remote_endpoint(unknown); !unknown) {
-    request_.address = peer.address().to_string();
-  }
-  http10_ = head.version() < 11;
-  // RFC 9112, section 3.2.
-  if (const size_t hosts = head.count(http::field::host); hosts > 1 || (hosts == 0 && !http10_)) {
-    co_await refuse(400, hosts == 0 ? "the request has no Host header" : "the request has two Host headers");
-    co_return false;
-  }
-  if (crowded_) {
-    finish_ = true;
-    if (!handler_.is_vital(request_)) {
-      co_await refuse(503, "too many connections");
-      co_return false;
-    }
-  }
-  const bool may_stay = !http10_ && head.keep_alive();
-  if (auto settled = handler_.settle_early(request_)) {
-    unread_ = !parser.is_done();
-    keep_alive_ = may_stay && !unread_;
-    co_await respond(std::move(*settled));
-    co_return false;
-  }
-  request_.client = request_.tenant != 0 ? request_.tenant : address_;
-  abandoned_ = std::stop_source();
-  request_.abandoned = abandoned_.get_token();
-  if (!parser.is_done()) {
-    const bool arrived = co_await read_body(parser);
-    if (!arrived) co_return false;
-  }
-  request_.body = std::move(parser.get().body().text);
-  keep_alive_ = may_stay;
-  co_return true;
-}
-
-asio::awaitable<bool> Connection::read_body(Parser& parser) {
-  if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    co_await write(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")));
-  }
-  parser.eager(true);
-  claim_.begin(request_.client);
-  body_dropped_ = false;
-  reading_body_ = true;
-  set_deadline(config_.body_timeout);
-  error_code failed = co_await feed(parser, true);
-  clear_deadline();
-  reading_body_ = false;
-  if (!failed) co_return true;
-  parser.get().body().text = {};
-  claim_.release();
-  if (body_dropped_) failed = make_error_code(boost::system::errc::not_enough_memory);
-  co_await refuse_broken(failed);
-  co_return false;
-}
-
 void Connection::drop_body() {
   request_.body = {};
   claim_.release();
@@ -390,38 +258,6 @@ asio::awaitable<void> Connection::answer_request() {
     co_await respond(std::move(response));
   }
   co_await stop_watching();
-}
-
-/// Answers what is no request, or too large or too slow a one. The connection ends.
-asio::awaitable<void> Connection::refuse_broken(error_code why) {
-  unsigned status = 400;
-  std::string message;
-  if (why == http::error::header_limit) {
-    status = 431;
-    message = fmt::format("the header is larger than {} bytes", config_.max_header_bytes);
-  } else if (why == http::error::body_limit) {
-    status = 413;
-    message = fmt::format("the body is larger than {} bytes", config_.max_body_bytes);
-  } else if (why == http::error::buffer_overflow) {
-    status = 431;
-    message = fmt::format("the head of a chunk, or the trailers, are larger than {} bytes", kMaxFraming);
-  } else if (why == boost::system::errc::not_enough_memory) {
-    status = 503;
-    message = "the memory for request bodies is full";
-  } else if (making_way_ && why == asio::error::operation_aborted) {
-    status = 503;
-    message = "too many connections";
-  } else if (timed_out_) {
-    status = 408;
-    message = "the request took too long to arrive";
-  } else if (why == http::error::end_of_stream || why == http::error::partial_message ||
-             why.category() != http::make_error_code(http::error::bad_method).category()) {
-    lose_client();
-    co_return;
-  } else {
-    message = fmt::format("this is no valid HTTP request: {}", why.message());
-  }
-  co_await refuse(status, std::move(message));
 }
 
 asio::awaitable<void> Connection::refuse(unsigned status, std::string message) {
@@ -490,6 +326,10 @@ asio::awaitable<void> Connection::write(const Buffers& buffers) {
     lose_client();
     throw boost::system::system_error(failed);
   }
+}
+
+asio::awaitable<void> Connection::ask_for_body() {
+  co_await write(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")));
 }
 
 asio::awaitable<void> Connection::respond(HttpResponse response) {

@@ -84,6 +84,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   enum class Answer : uint8_t { kNone, kWhole, kStream };
   using Parser = boost::beast::http::request_parser<RequestBody>;
   using error_code = boost::system::error_code;
+  static constexpr size_t kReadBytes = 16 << 10;
+  static constexpr size_t kMaxFraming = 128 << 10;  // a chunk's head, or all trailers
 
   asio::awaitable<void> run();
   asio::awaitable<bool> wait_for_request();
@@ -96,6 +98,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::awaitable<void> refuse(unsigned status, std::string message);
   asio::awaitable<void> refuse_for_memory();
   asio::awaitable<void> linger();
+  asio::awaitable<void> ask_for_body();
   template <class Buffers>
   asio::awaitable<void> write(const Buffers& buffers);
 
