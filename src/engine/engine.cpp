@@ -92,7 +92,7 @@ std::optional<RequestError> Engine::Impl::no_room(const GenerationRequest& reque
     return full("The", waiting, limits.max_waiting);
   }
   if (!bounds_tenants()) return std::nullopt;
-  const uint32_t waiting = tenants.waiting(request.waits_as);
+  const uint32_t waiting = tenants.count(request.waits_as);
   if (fits(waiting, config.max_waiting_per_tenant)) return std::nullopt;
   return full("Your part of the", waiting, config.max_waiting_per_tenant);
 }

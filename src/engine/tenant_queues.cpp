@@ -2,6 +2,11 @@
 
 namespace quire {
 
+uint32_t TenantQueues::count(uint64_t tenant) const {
+  const auto found = waiting_.find(tenant);
+  return found == waiting_.end() ? 0 : found->second;
+}
+
 void TenantQueues::settle() {
   for (const auto& [tenant, change] : changes_) {
     uint32_t& count = waiting_[tenant];

@@ -14,7 +14,8 @@ namespace quire {
 class TenantQueues {
  public:
   // Under the engine's mutex.
-  /// Of this tenant; stays where it is until settle().
+  uint32_t count(uint64_t tenant) const;
+  /// The same, to be changed; stays where it is until settle().
   uint32_t& waiting(uint64_t tenant) { return waiting_[tenant]; }
   /// Takes in what the engine's thread has noted below. On that thread.
   void settle();

@@ -174,21 +174,21 @@ TEST(TenantQueues, CountWhatWaitsOfEach) {
   queues.add(1, 7);
   queues.add(2, 7);
   queues.settle();
-  EXPECT_EQ(queues.waiting(7), 2U);
-  EXPECT_EQ(queues.waiting(8), 1U) << "still in the inbox";
+  EXPECT_EQ(queues.count(7), 2U);
+  EXPECT_EQ(queues.count(8), 1U) << "still in the inbox";
   queues.admit(1);
   queues.settle();
-  EXPECT_EQ(queues.waiting(7), 1U);
+  EXPECT_EQ(queues.count(7), 1U);
   queues.preempt(1);
   queues.admit(99);  // nobody's
   queues.settle();
-  EXPECT_EQ(queues.waiting(7), 2U);
+  EXPECT_EQ(queues.count(7), 2U);
   queues.admit(1);
   queues.remove(1);  // ran
   queues.remove(2);  // waited
   queues.remove(2);
   queues.settle();
-  EXPECT_EQ(queues.waiting(7), 0U);
+  EXPECT_EQ(queues.count(7), 0U);
 }
 
 TEST(EndRate, IsOfTheLastEnds) {
