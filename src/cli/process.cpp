@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <malloc.h>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -17,13 +18,14 @@ void handle_file_signals() {
   report_lost_mappings();
 }
 
+void return_large_buffers() { mallopt(M_MMAP_THRESHOLD, 1 << 20); }
+
 std::string describe(const std::exception& error) {
   // A length_error is a vector longer than any memory.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
       dynamic_cast<const std::length_error*>(&error) != nullptr) {
-    return "out of memory: lower --kv-cache-memory or --num-blocks, --max-num-seqs, --max-num-batched-tokens "
-           "or "
-           "--max-model-len, or make the weights smaller (--quantization)";
+    return "out of memory: lower --kv-cache-memory or --num-blocks, --max-num-seqs, "
+           "--max-num-batched-tokens or --max-model-len, or make the weights smaller (--quantization)";
   }
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     const std::string reason = file->code().message();
@@ -33,9 +35,8 @@ std::string describe(const std::exception& error) {
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error);
       system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-    return "no more threads can be started: lower --threads, or raise the limit of processes (ulimit -u, or "
-           "pids.max "
-           "of the container)";
+    return "no more threads can be started: lower --threads, or raise the limit of processes "
+           "(ulimit -u, or pids.max of the container)";
   }
   return error.what();
 }

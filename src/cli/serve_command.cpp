@@ -21,6 +21,7 @@
 #include "cli/model_files.h"
 #include "cli/number_range.h"
 #include "cli/open_files.h"
+#include "cli/process.h"
 #include "cli/process_metrics.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
@@ -105,6 +106,7 @@ int serve(Options& options) {
   const LogThread log_thread;  // first, so that it outlives the threads that log
   // A reader of standard error that goes away must not take the server along.
   std::signal(SIGPIPE, SIG_IGN);
+  return_large_buffers();
   ServerConfig& config = options.server;
   fit_connections(config, options.max_connections->count() > 0);
   config.api_keys = find_keys(options);
