@@ -6,6 +6,7 @@
 
 #include <fmt/color.h>
 
+#include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/process.h"
 #include "cli/terminal.h"
@@ -28,10 +29,11 @@ int main(int argc, char** argv) {
     complain(line.error);
     return 2;
   }
-  fmt::print("{}", line.help);
-  if (!line.run) return argc == 1 ? 2 : 0;
   try {
-    return line.run();
+    if (line.run) return line.run();
+    fmt::print("{}", line.help);
+    if (std::fflush(stdout) != 0) throw quire::Error("standard output cannot be written");
+    return argc == 1 ? 2 : 0;
   } catch (const std::exception& error) {
     const std::string said = quire::cli::describe(error);
     complain(said);

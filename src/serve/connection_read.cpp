@@ -121,6 +121,11 @@ asio::awaitable<bool> Connection::read_request() {
   abandoned_ = std::stop_source();
   request_.abandoned = abandoned_.get_token();
   if (!parser.is_done()) {
+    // What needs no body, and perhaps no key, must not hold a place for as long as one may take to come.
+    if (request_.method != "POST") {
+      unread_ = true;
+      co_return true;
+    }
     const bool arrived = co_await read_body(parser);
     if (!arrived) co_return false;
   }

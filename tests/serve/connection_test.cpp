@@ -140,6 +140,16 @@ TEST(Connection, TooLargeARequestIsRefused) {
   EXPECT_EQ(client.read_answer().status, 413);
 }
 
+TEST(Connection, ABodyThatNobodyReadsIsNotWaitedFor) {
+  Service service({.server = {.api_keys = test::keys_of({"secret"})}});
+  for (const char* framing : {"Content-Length: 100", "Transfer-Encoding: chunked"}) {
+    HttpClient client(service.port());
+    client.send(fmt::format("GET /health HTTP/1.1\r\nHost: x\r\n{}\r\n\r\n", framing));
+    EXPECT_EQ(client.read_answer().status, 200);
+    EXPECT_TRUE(client.closed_by_server());
+  }
+}
+
 TEST(Connection, SlowRequestsAreGivenUp) {
   Service service({.server = {.first_byte_timeout = 200 * kMillisecond,
                               .idle_timeout = 200 * kMillisecond,
