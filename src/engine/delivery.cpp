@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,8 +10,9 @@
 namespace quire {
 
 void Engine::Impl::touch(ActiveRequest& request) {
-  if (std::exchange(request.touched, true)) return;
+  if (request.touched) return;
   touched.push_back(&request);
+  request.touched = true;  // only once it is in the list: push_back may throw
 }
 
 void Engine::Impl::note_plan(Nanos now) {
@@ -21,7 +23,9 @@ void Engine::Impl::note_plan(Nanos now) {
   for (const SeqId id : scheduler.admitted()) {
     const auto owner = request_of.find(id);
     if (owner == request_of.end()) continue;
-    ActiveRequest& request = requests.at(owner->second);
+    const auto found = requests.find(owner->second);
+    if (found == requests.end()) continue;
+    ActiveRequest& request = found->second;
     SequenceTimes& times = request.times[request.beams != nullptr ? 0 : id - request.choices.front().seq()];
     if (times.admitted < 0) times.admitted = now;
   }
@@ -39,14 +43,16 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
     }
   }
   // No news is sent here, so that none of these goes meanwhile but by end_surely(), which takes it out.
-  for (size_t i = 0; i < touched.size(); ++i) {
-    ActiveRequest& request = *touched[i];
-    if (request.beams == nullptr || request.ended()) continue;
-    try {
-      advance_beams(request, now);
-    } catch (...) {
-      end_surely(request.id, FinishReason::kError, current_error());
+  for (size_t i = 0; i < touched.size();) {
+    ActiveRequest* const request = touched[i];
+    if (request->beams != nullptr && !request->ended()) {
+      try {
+        advance_beams(*request, now);
+      } catch (...) {
+        end_surely(request->id, FinishReason::kError, current_error());
+      }
     }
+    if (i < touched.size() && touched[i] == request) ++i;
   }
 }
 
@@ -136,10 +142,7 @@ void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
                                const std::optional<RequestError>& error) {
   touch(request);
   if (request.beams != nullptr && !std::exchange(request.beams_over, true)) {
-    for (const SeqId id : request.beams->living()) {
-      scheduler.abort(id);
-      forget(id);
-    }
+    abort_sequences(request.id);
     count_end(request, 0, reason, 0, clock.now());
   }
   for (Choice& choice : request.choices) {
@@ -150,6 +153,16 @@ void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
     count_end(request, choice.index(), reason, choice.num_tokens(), clock.now());
   }
   if (error) request.news.error = error;
+}
+
+/// All sequences that are known to belong to it, beams too. Allocates nothing itself.
+void Engine::Impl::abort_sequences(RequestId id) {
+  for (auto next = request_of.begin(); next != request_of.end();) {
+    const auto [seq, owner] = *next++;  // forget() removes the entry
+    if (owner != id) continue;
+    scheduler.abort(seq);
+    forget(seq);
+  }
 }
 
 /// As end_request, for an id that may be unknown; whatever is thrown, the request ends.
@@ -164,14 +177,11 @@ void Engine::Impl::end_surely(RequestId id, FinishReason reason,
   }
 }
 
-/// Ends a request with as little as its sink needs to know.
+/// Ends a request with as little as its sink needs to know. REQUIRES: an exception is being handled.
 void Engine::Impl::drop(RequestId id) noexcept {
   const auto found = requests.find(id);
   ActiveRequest& request = found->second;
-  for (const Choice& choice : request.choices) {
-    scheduler.abort(choice.seq());
-    forget(choice.seq());
-  }
+  abort_sequences(id);
   const OutputSink sink = std::move(request.sink);
   std::erase(touched, &request);
   requests.erase(found);
@@ -179,11 +189,17 @@ void Engine::Impl::drop(RequestId id) noexcept {
   requests_are_over(1);
 }
 
-void Engine::Impl::end_all(FinishReason reason, const RequestError& error) {
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests) ids.push_back(id);
-  std::sort(ids.begin(), ids.end());
-  for (const RequestId id : ids) end_surely(id, reason, error);
+void Engine::Impl::end_all(FinishReason reason, const RequestError& error) noexcept {
+  try {
+    std::vector<RequestId> ids;
+    ids.reserve(requests.size());
+    for (const auto& [id, request] : requests) ids.push_back(id);
+    std::sort(ids.begin(), ids.end());
+    for (const RequestId id : ids) end_surely(id, reason, error);
+  } catch (const std::bad_alloc&) {
+    // There is no memory for an order. end_surely() may remove the request.
+    for (auto next = requests.begin(); next != requests.end();) end_surely((next++)->first, reason, error);
+  }
   publish_stats();
 }
 
@@ -227,12 +243,14 @@ bool Engine::Impl::send(ActiveRequest& request) {
     requests.erase(id);
     last_sink(std::move(news));
   } catch (...) {
-    log_error("a request ends, as its news could not be handed out");
+    log_failure("a request ends, as its news could not be handed out");
     if (!ended) {
       end_surely(id, FinishReason::kError, current_error());
     } else if (requests.contains(id)) {
       drop(id);
       return false;
+    } else {
+      tell_of_loss(last_sink, id);
     }
   }
   return ended;
@@ -251,12 +269,15 @@ void Engine::Impl::note_outcome(const ActiveRequest& request, const RequestOutpu
   }
 }
 
-void Engine::Impl::requests_are_over(size_t count) {
+void Engine::Impl::requests_are_over(size_t count) noexcept {
   const std::lock_guard lock(mutex);
-  if (failures_in_row < kMostFailures) {
+  try {
     sickness.clear();
-  } else {
-    sickness = fmt::format("The last {} requests have failed: {}", failures_in_row, last_failure);
+    if (failures_in_row >= kMostFailures) {
+      sickness = fmt::format("The last {} requests have failed: {}", failures_in_row, last_failure);
+    }
+  } catch (...) {
+    sickness = kOutOfMemory;
   }
   active -= count;
   if (active == 0) quiet.notify_all();

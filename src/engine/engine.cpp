@@ -21,17 +21,29 @@ RequestError shutting_down() { return {RequestErrorCode::kShuttingDown, kShuttin
 
 }  // namespace
 
-RequestError current_error() {
-  RequestError out{RequestErrorCode::kInternal, "out of memory", {}};  // short enough to need none itself
+RequestError current_error() noexcept {
+  RequestError out{RequestErrorCode::kInternal, kOutOfMemory, {}};
   try {
-    throw;
-  } catch (const std::bad_alloc&) {
-  } catch (const std::exception& error) {
-    out.message = error.what();
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+    } catch (const std::exception& error) {
+      out.message = error.what();
+    } catch (...) {
+      out.message = "failed";
+    }
   } catch (...) {
-    out.message = "failed";
+    // The message could not be copied for want of memory, which is what `out` says already.
   }
   return out;
+}
+
+void log_failure(const char* message) noexcept {
+  try {
+    log_error(message);
+  } catch (...) {
+    // Nobody is left to tell.
+  }
 }
 
 void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
@@ -39,10 +51,10 @@ void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
     RequestOutput last;
     last.id = id;
     last.done = true;
-    last.error = RequestError{RequestErrorCode::kInternal, "out of memory", {}};
+    last.error = current_error();
     sink(std::move(last));
   } catch (...) {
-    log_error("a request ended without a word, for want of memory");
+    log_failure("a request ended without a word, as its sink failed");
   }
 }
 
@@ -175,14 +187,26 @@ void Engine::Impl::try_step() {
   try {
     step();
   } catch (...) {
-    const RequestError error = current_error();
-    log_error(fmt::format("the executor failed, all requests end: {}", error.message));
-    {
-      const std::lock_guard lock(mutex);
-      failure = fmt::format("The engine has failed: {}", error.message);
-    }
-    end_all(FinishReason::kError, error);
+    fail(current_error());
   }
+}
+
+/// Of no use any more: all requests end, and no more are taken.
+void Engine::Impl::fail(const RequestError& error) noexcept {
+  try {
+    log_error(fmt::format("the executor failed, all requests end: {}", error.message));
+  } catch (...) {
+    log_failure("the executor failed, all requests end");
+  }
+  {
+    const std::lock_guard lock(mutex);
+    try {
+      failure = fmt::format("The engine has failed: {}", error.message);
+    } catch (...) {
+      failure = kOutOfMemory;
+    }
+  }
+  end_all(FinishReason::kError, error);
 }
 
 void Engine::Impl::step() {
@@ -313,16 +337,24 @@ void Engine::Impl::forget(SeqId seq) {
   if (bounds_tenants()) tenants.remove(seq);
 }
 
-void Engine::Impl::publish_stats(uint32_t taken) {
-  counted.step = scheduler.stats();
-  counted.peak_blocks_referenced =
-      std::max<uint64_t>(counted.peak_blocks_referenced, counted.step.blocks_referenced);
-  counted.ended_per_second = end_rate.per_second(clock.now());
-  if (metrics != nullptr) metrics->step(counted.step);
+void Engine::Impl::publish_stats(uint32_t taken) noexcept {
+  try {
+    counted.step = scheduler.stats();
+    counted.peak_blocks_referenced =
+        std::max<uint64_t>(counted.peak_blocks_referenced, counted.step.blocks_referenced);
+    counted.ended_per_second = end_rate.per_second(clock.now());
+    if (metrics != nullptr) metrics->step(counted.step);
+  } catch (...) {
+    log_failure("the engine's figures are stale: they could not be gathered");
+  }
   const std::lock_guard lock(mutex);
-  published = counted;
-  tenants.settle();
   arriving -= taken;
+  try {
+    published = counted;
+    tenants.settle();
+  } catch (...) {
+    log_failure("the engine's figures are stale: they could not be published");
+  }
 }
 
 Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,

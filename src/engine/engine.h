@@ -137,7 +137,7 @@ class Engine {
   /// Queues a request; from now on its news comes through `sink` until one is `done`. Refused as check() and
   /// Scheduler::add say, with kQueueFull where its tenant has its share of the queue already, and with
   /// kShuttingDown after drain(). What a sink throws ends its request: it is called once more, with the
-  /// error.
+  /// error; and should it throw at a request's end, a last time with the error alone.
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
 
   /// Refuses what submit() would refuse at any time: too long a request, one for more sequences than may run

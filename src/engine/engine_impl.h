@@ -36,9 +36,14 @@ struct Abort {
 struct AbortAll {};  // the time to finish is over
 using Command = std::variant<Arrival, Abort, AbortAll>;
 
+/// Short enough for a std::string that allocates nothing.
+inline constexpr const char* kOutOfMemory = "out of memory";
+
 /// What a user is told of the exception that is being handled.
-RequestError current_error();
-/// Tells that a request has ended for want of memory.
+RequestError current_error() noexcept;
+/// log_error() where nothing may be thrown.
+void log_failure(const char* message) noexcept;
+/// Tells that a request has ended with the exception that is being handled.
 void tell_of_loss(const OutputSink& sink, RequestId id) noexcept;
 
 struct Engine::Impl {
@@ -100,7 +105,9 @@ struct Engine::Impl {
   void take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event, Nanos now);
   void count_end(const ActiveRequest& request, uint32_t choice, FinishReason reason, uint32_t tokens,
                  Nanos now);
-  void end_all(FinishReason reason, const RequestError& error);
+  void fail(const RequestError& error) noexcept;
+  void end_all(FinishReason reason, const RequestError& error) noexcept;
+  void abort_sequences(RequestId id);
   void end_request(ActiveRequest& request, FinishReason reason, const std::optional<RequestError>& error);
   void end_surely(RequestId id, FinishReason reason, const std::optional<RequestError>& error) noexcept;
   void drop(RequestId id) noexcept;
@@ -108,8 +115,8 @@ struct Engine::Impl {
   void send_news() noexcept;
   bool send(ActiveRequest& request);
   void note_outcome(const ActiveRequest& request, const RequestOutput& last);
-  void requests_are_over(size_t count);
-  void publish_stats(uint32_t taken = 0);  // `taken`: arrivals that the scheduler now counts
+  void requests_are_over(size_t count) noexcept;
+  void publish_stats(uint32_t taken = 0) noexcept;  // `taken`: arrivals that the scheduler now counts
 
   const EngineConfig config;
   const Tokenizer& tokenizer;

@@ -30,20 +30,27 @@ Mailbox::Mailbox(const asio::any_io_executor& executor, uint64_t max_bytes, std:
 void Mailbox::put(size_t prompt, RequestOutput output) {
   const std::lock_guard lock(mutex_);
   if (!signal_ || overflowed_) return;
-  bytes_ += size_of(output);
-  if (max_bytes_ > 0 && bytes_ > max_bytes_) {
-    overflowed_ = true;
-    pending_ = {};
+  const uint64_t bytes = bytes_ + size_of(output);
+  if (max_bytes_ > 0 && bytes > max_bytes_) {
     asio::post(signal_->get_executor(), [self = shared_from_this()] {
       if (self->signal_) self->on_overflow_();
       self->wake();
     });
+    overflowed_ = true;
+    pending_ = {};
     return;
   }
   pending_.push_back({prompt, std::move(output)});
-  if (!std::exchange(notified_, true)) {
-    asio::post(signal_->get_executor(), [self = shared_from_this()] { self->wake(); });
+  if (!notified_) {
+    try {
+      asio::post(signal_->get_executor(), [self = shared_from_this()] { self->wake(); });
+    } catch (...) {
+      pending_.pop_back();  // the caller tells it again, in another way
+      throw;
+    }
+    notified_ = true;
   }
+  bytes_ = bytes;
 }
 
 asio::awaitable<std::vector<Mailbox::News>> Mailbox::take() {

@@ -30,7 +30,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   /// more than `max_bytes` wait (0: no bound); news after that is dropped.
   Mailbox(const asio::any_io_executor& executor, uint64_t max_bytes, std::function<void()> on_overflow);
 
-  /// Any thread; does not block. Nothing happens after close().
+  /// Any thread; does not block. Nothing happens after close(). May throw for want of memory: nothing has
+  /// happened then.
   void put(size_t prompt, RequestOutput output);
 
   /// On the executor, one at a time: what has come since the last call, in order. Waits until

@@ -7,8 +7,11 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -140,7 +143,23 @@ TEST(EngineFailure, ASinkThatThrowsAlwaysIsLeftAlone) {
   best.best_of = 2;
   ASSERT_TRUE(rig.engine->submit(best, broken));
   rig.expect_well();
-  EXPECT_EQ(*calls, 5 * 2 + 1);
+  EXPECT_EQ(*calls, 5 * 3 + 2) << "each end is tried twice";
+}
+
+TEST(EngineFailure, ASinkThatThrowsAtTheEndHearsOfItAgain) {
+  Rig rig;
+  GenerationRequest best = Rig::request();
+  best.best_of = 2;  // its only news is its end
+  auto calls = std::make_shared<std::atomic<int>>(0);
+  ASSERT_TRUE(rig.engine->submit(best, [&rig, calls](RequestOutput output) {
+    if (++*calls == 1) throw std::runtime_error("the sink broke");
+    rig.ends.put(1, std::move(output));
+  }));
+  const RequestOutput end = rig.ends.wait(1);
+  ASSERT_TRUE(end.error);
+  EXPECT_EQ(end.error->message, "the sink broke");
+  EXPECT_EQ(*calls, 2);
+  rig.expect_well();
 }
 
 TEST(EngineFailure, WantOfMemoryForARequestEndsItAlone) {
@@ -162,6 +181,71 @@ TEST(EngineFailure, WantOfMemoryForARequestEndsItAlone) {
     EXPECT_EQ(end.error->message, "out of memory") << "no name of C++'s";
   }
   rig.expect_well();
+}
+
+/// What fails while all requests end: the list of them, and the list of those with news at its growth.
+class EndOfAll : public testing::TestWithParam<std::tuple<size_t, bool>> {
+ protected:
+  static constexpr int kRequests = 200;
+};
+INSTANTIATE_TEST_SUITE_P(Memory, EndOfAll,
+                         testing::Combine(testing::Values(200 * sizeof(void*), 256 * sizeof(void*)),
+                                          testing::Bool()));
+
+TEST_P(EndOfAll, IsToldWithoutMemoryAndLeavesNothing) {
+  if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
+  const auto [size, beams] = GetParam();
+  Rig rig;
+  rig.executor.set_delay(200'000'000);
+  std::atomic<int> ends = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    GenerationRequest request = Rig::request(8, 500);
+    request.beam_search = beams;
+    request.n = beams ? 2 : 1;
+    ASSERT_TRUE(rig.engine->submit(std::move(request), [&ends](const RequestOutput& output) {
+      if (output.done) ++ends;
+    }));
+  }
+  const auto sequences = [&] { return rig.engine->stats().step.running + rig.engine->stats().step.waiting; };
+  while (sequences() < kRequests) std::this_thread::sleep_for(1ms);
+  const int failed_before = g_failed;
+  g_failing_size = size;
+  EXPECT_FALSE(rig.engine->drain(0));
+  g_failing_size = 0;
+  EXPECT_GT(g_failed, failed_before);
+  EXPECT_EQ(ends, kRequests);
+  EXPECT_EQ(sequences(), 0U) << "sequences that nobody waits for";
+  EXPECT_EQ(rig.engine->stats().step.blocks_referenced, 0U);
+  EXPECT_EQ(rig.engine->failure(), "");
+}
+
+TEST(EngineFailure, AnErrorThatCannotBeCopiedEndsTheRequestsAllTheSame) {
+  if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
+  constexpr size_t kLength = 5000;
+  test::LetterTokenizer tokenizer(kVocab);
+  test::FakeExecutor executor(
+      {.num_blocks = 256,
+       .vocab_size = kVocab,
+       .next = [](std::span<const TokenId>, uint32_t, const SamplingParams&) -> TokenId {
+         const std::runtime_error error(std::string(kLength, 'x'));
+         g_failing_size = kLength + 1;  // copies of the text
+         throw error;
+       }});
+  SteadyClock clock;
+  EngineConfig config;
+  config.scheduler.num_blocks = 256;
+  config.scheduler.max_model_len = 1024;
+  config.vocab_size = kVocab;
+  Ends ends;
+  Engine engine(config, tokenizer, executor, clock);
+  const int failed_before = g_failed;
+  ASSERT_TRUE(engine.submit(Rig::request(), ends.sink(1)));
+  const RequestOutput end = ends.wait(1);
+  g_failing_size = 0;
+  EXPECT_GT(g_failed, failed_before);
+  ASSERT_TRUE(end.error);
+  EXPECT_EQ(end.error->message, "out of memory");
+  EXPECT_EQ(engine.failure(), "The engine has failed: out of memory");
 }
 
 // ---- Who waits, and how fast the queue moves ----
