@@ -24,8 +24,11 @@ bool BodyBudget::Claim::grow_to(uint64_t bytes) {
   if (bytes <= kUncounted && !listed_) return true;
   const std::lock_guard lock(budget_.mutex_);
   if (!listed_) {
-    place_ = budget_.claims_.insert(budget_.claims_.end(), this);
+    // What may throw comes before all that would have to be taken back.
+    std::list<Claim*> entry{this};
     ++budget_.clients_[client_].bodies;
+    place_ = entry.begin();
+    budget_.claims_.splice(budget_.claims_.end(), entry);
     listed_ = true;
     receiving_ = true;
   }
@@ -105,9 +108,9 @@ bool BodyBudget::grow(Claim& claim, uint64_t bytes) {
     while (!fits(claim, bytes, own_share)) {
       Claim* slow = find_slow(claim, bytes, own_share);
       if (slow == nullptr) return false;
+      slow->make_way_();  // if it throws, the body stays, and counts
       set_bytes(*slow, 0);
       slow->receiving_ = false;
-      slow->make_way_();
     }
   }
   set_bytes(claim, bytes);

@@ -47,9 +47,10 @@ Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config,
       deadline_(socket_.get_executor()),
       watch_end_(socket_.get_executor(), asio::steady_timer::time_point::max()),
       claim_(bodies, [this] {
-        const auto self = weak_from_this().lock();
+        auto self = weak_from_this().lock();
         if (!self) return;
-        asio::post(socket_.get_executor(), [self] {
+        // Moved: the last reference must not go here, as the connection's end takes the budget's mutex.
+        asio::post(socket_.get_executor(), [self = std::move(self)] {
           if (!self->reading_body_) return;
           self->body_dropped_ = true;
           error_code ignored;
@@ -75,6 +76,8 @@ void Connection::start(bool crowded) {
         if (!thrown) return;
         try {
           std::rethrow_exception(thrown);
+        } catch (const boost::system::system_error&) {
+          // The client is gone. A stranger can have this as often as he likes: it is no error of the server.
         } catch (const std::exception& error) {
           log_error(fmt::format("a connection ends: {}", error.what()));
         }

@@ -82,10 +82,10 @@ void Door::close() {
 asio::awaitable<void> Door::accept_all() {
   while (acceptor_.is_open()) {
     std::string trouble;
+    error_code failed;
     try {
       co_await wait_for_place();
       if (!acceptor_.is_open()) break;
-      error_code failed;
       // Each connection has its own strand: one thing at a time, whatever the number of threads.
       tcp::socket socket = co_await acceptor_.async_accept(asio::make_strand(io_),
                                                            asio::redirect_error(asio::use_awaitable, failed));
@@ -94,14 +94,19 @@ asio::awaitable<void> Door::accept_all() {
         take(std::move(socket));
         continue;
       }
-      trouble = failed.message();
+    } catch (const boost::system::system_error& error) {
+      failed = error.code();  // its text would show where in the program it was thrown
     } catch (const std::exception& error) {
       trouble = error.what();
     }
-    // Out of file descriptors or memory: wait until some is back.
+    // Out of file descriptors or memory: wait until some is back, whether or not it can be said.
     try {
       make_way();
-      complain(trouble);
+      complain(failed ? failed.message() : trouble);
+    } catch (const std::exception&) {
+      complained_ = {};  // the next time says it
+    }
+    try {
       co_await pause(kPauseAfterFailure);
     } catch (const std::exception&) {
       continue;
@@ -319,6 +324,7 @@ void Door::each(void (Connection::*what)()) {
   std::vector<std::shared_ptr<Connection>> all;
   {
     const std::lock_guard lock(mutex_);
+    all.reserve(connections_.size());  // a throw below would drop last references with the mutex held
     for (const auto& [unused, entry] : connections_) {
       if (auto alive = entry.connection.lock()) all.push_back(std::move(alive));
     }

@@ -56,6 +56,7 @@ class FairQueue {
     --size_;
     now_ = std::max(now_, client.served);
     client.served += entry.cost;
+    forget_if_idle();
     return std::move(entry.job);
   }
 
@@ -70,10 +71,13 @@ class FairQueue {
     Job job = std::move(found->second.job);
     jobs.erase(found);
     --size_;
+    forget_if_idle();
     return job;
   }
 
   size_t size() const { return size_; }
+  /// Those of whom it keeps something; none while there is no job.
+  size_t num_clients() const { return clients_.size(); }
 
  private:
   using Key = std::pair<uint64_t, Ticket>;  // what the client had been served when it came, and its cost
@@ -85,6 +89,12 @@ class FairQueue {
     uint64_t served = 0;  // virtual time
     std::map<Key, Entry> jobs;
   };
+
+  /// Without jobs there are no turns to take. What clients have been served would stay for each that comes
+  /// once, as now_ stands still while all of them are new.
+  void forget_if_idle() {
+    if (size_ == 0) clients_.clear();
+  }
 
   std::map<uint64_t, Client> clients_;
   uint64_t now_ = 0;  // the virtual start of the job taken last

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -89,15 +91,32 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
+/// Throws Error if another user may give himself a key. The groups' members are not looked up: keys are
+/// secrets, and no group needs to write them.
+void refuse_file_of_others(const std::filesystem::path& path) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0) throw file_error(path, "cannot be read");
+  if (facts.st_uid != geteuid() && facts.st_uid != 0) {
+    throw file_error(path,
+                     fmt::format("it belongs to another user (uid {}), who may give himself a key (chown, "
+                                 "or a copy with chmod 600, mends that)",
+                                 facts.st_uid));
+  }
+  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    throw file_error(path,
+                     fmt::format("others may write it (mode {:o}), and so give themselves a key (chmod 600 "
+                                 "mends that)",
+                                 facts.st_mode & 07777));
+  }
+}
+
 }  // namespace
 
 std::vector<ApiKey> read_key_file(const std::filesystem::path& path) {
   using std::filesystem::perms;
   const std::string text = read_text(path);
+  refuse_file_of_others(path);
   const perms mode = std::filesystem::status(path).permissions();
-  if ((mode & perms::others_write) != perms::none) {
-    throw file_error(path, "all users may write it, and so give themselves a key (chmod 600 mends that)");
-  }
   std::vector<ApiKey> keys;
   std::map<std::string, size_t> names;  // and the lines where they are
   std::map<KeyDigest, size_t> digests;

@@ -100,6 +100,9 @@ void Server::Impl::run_io() {
     try {
       io.run();
       return;
+    } catch (const boost::system::system_error& error) {
+      // Its own text would show where in the program it was thrown.
+      log_error(fmt::format("a connection is dropped: {}", error.code().message()));
     } catch (const std::exception& error) {
       // It has ended what it was thrown in; the others go on.
       log_error(fmt::format("a connection is dropped: {}", error.what()));
@@ -184,8 +187,15 @@ bool Server::run_until_signal(Nanos timeout) {
   io.run();
   stopper.join();
   // All is done: a signal that comes now must not turn a clean end into a killed one.
+  // Until it is ignored it is held back, as clear() sets the default.
+  sigset_t ends{};
+  sigemptyset(&ends);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, number);
+  sigset_t before{};
+  pthread_sigmask(SIG_BLOCK, &ends, &before);
   signals.clear();
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, SIG_IGN);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return clean;
 }
 

@@ -22,7 +22,8 @@ struct Workers::Task {
   std::function<void()> work;
   std::exception_ptr thrown;
   // On the executor alone.
-  asio::steady_timer signal;  // never expires: cancelling it wakes run()
+  FairQueue<std::shared_ptr<Task>>::Ticket ticket = 0;  // of no job before it is queued
+  asio::steady_timer signal;                            // never expires: cancelling it wakes run()
   bool over = false;
   bool done = false;
 
@@ -37,25 +38,25 @@ asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> wor
   if (exchange.client_gone()) co_return false;
   const auto task = std::make_shared<Task>(co_await asio::this_coro::executor, std::move(work));
   const uint64_t client = exchange.request().client;
-  FairQueue<std::shared_ptr<Task>>::Ticket ticket = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    ticket = queue_.push(client, std::max<uint64_t>(1, exchange.request().body.size()), task);
-  }
-  exchange.on_client_gone([this, task, client, ticket] {
+  // First of all: nothing may throw while the job is queued, as what it works on would go without it.
+  exchange.on_client_gone([this, task, client] {
     std::optional<std::shared_ptr<Task>> removed;
     {
       const std::lock_guard lock(mutex_);
-      removed = queue_.remove(client, ticket);
+      removed = queue_.remove(client, task->ticket);
     }
     if (removed) task->finish(false);
   });
-  try {
-    asio::post(pool_, [this] { take_one(); });
-  } catch (...) {
-    // It must not stay there without a thread that comes for it.
+  {
     const std::lock_guard lock(mutex_);
-    if (queue_.remove(client, ticket)) throw;
+    task->ticket = queue_.push(client, std::max<uint64_t>(1, exchange.request().body.size()), task);
+    try {
+      asio::post(pool_, [this] { take_one(); });
+    } catch (...) {
+      // It must not stay there without a thread that comes for it.
+      queue_.remove(client, task->ticket);
+      throw;
+    }
   }
   boost::system::error_code ignored;
   while (!task->over) co_await task->signal.async_wait(asio::redirect_error(asio::use_awaitable, ignored));

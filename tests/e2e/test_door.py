@@ -9,6 +9,7 @@ import select
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import time
 import urllib.error
@@ -112,6 +113,20 @@ def test_framing_fills_no_memory(server, form):
 
 
 # ---- Connections ----
+
+def test_resets_write_no_errors():
+    """A request that is none, and a reset before its answer: anybody can do so, at any rate."""
+    with QuireServer("--device", "sim") as server:
+        for _ in range(300):
+            with connect(server) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.sendall(b"GARBAGE\r\n\r\n")
+        assert health(server)[0] == 200
+        assert server.stop() == 0
+        said = server.output()
+    assert not [line for line in said.splitlines() if line.startswith("E ")], said[-2000:]
+    assert "boost" not in said
+
 
 def test_idle_sockets_do_not_hide_health():
     most_files(2000)

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -74,9 +75,11 @@ class KeyFile : public testing::Test {
     std::filesystem::permissions(path_, mode);
     return read_key_file(path_);
   }
-  std::string refusal(std::string_view text) {
+  std::string refusal(std::string_view text,
+                      std::filesystem::perms mode = std::filesystem::perms::owner_read |
+                                                    std::filesystem::perms::owner_write) {
     try {
-      read(text);
+      read(text, mode);
     } catch (const Error& error) {
       return error.what();
     }
@@ -131,7 +134,13 @@ TEST_F(KeyFile, IsNobodyElsesToReadOrWrite) {
   EXPECT_THAT(said("a:secret", own | perms::others_read), HasSubstr("others may read the keys"));
   EXPECT_THAT(said("a:secret", own | perms::group_read), HasSubstr("chmod 600"));
   EXPECT_EQ(said(fmt::format("a:sha256:{}", kBetaDigest), own | perms::others_read), "") << "hashed";
-  EXPECT_THROW(read("a:secret", own | perms::others_write), Error);
+  for (const unsigned mode : {0664U, 0620U, 0602U, 0666U}) {
+    EXPECT_THAT(refusal("a:secret", static_cast<perms>(mode)),
+                testing::AllOf(HasSubstr(path_.string()), HasSubstr("give themselves a key (chmod 600")));
+  }
+  std::filesystem::permissions(path_, own);
+  if (geteuid() != 0 || chown(path_.c_str(), 65534, 65534) != 0) return;
+  EXPECT_THAT(refusal("a:secret"), HasSubstr("it belongs to another user (uid 65534)"));
 }
 
 // ---- Web pages ----

@@ -1,6 +1,7 @@
 #include "serve/body_budget.h"
 
 #include <memory>
+#include <new>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,6 +50,20 @@ TEST_F(Budget, SmallBodiesAreNotCounted) {
   const auto small = body(2);
   EXPECT_TRUE(small->claim.grow_to(BodyBudget::kUncounted));
   EXPECT_FALSE(small->claim.grow_to(BodyBudget::kUncounted + 1));
+}
+
+TEST_F(Budget, ABodyThatCannotMakeWayStillCounts) {
+  BodyBudget::Claim stays(budget_, [] { throw std::bad_alloc(); });
+  stays.begin(1);
+  EXPECT_TRUE(stays.grow_to(40 * kMiB));
+  now_ += 100s;
+  const auto asks = body(2);
+  EXPECT_THROW(asks->claim.grow_to(30 * kMiB), std::bad_alloc);
+  EXPECT_EQ(budget_.used(), 40 * kMiB);
+  EXPECT_TRUE(stays.grow_to(41 * kMiB));
+  stays.release();
+  EXPECT_TRUE(asks->claim.grow_to(30 * kMiB));
+  EXPECT_EQ(budget_.used(), 30 * kMiB);
 }
 
 TEST_F(Budget, OneBodyMayHaveItAllAndManyOfAClientHalf) {

@@ -1,6 +1,7 @@
 // Whose turn it is at the workers.
 #include "serve/workers.h"
 
+#include <chrono>
 #include <future>
 #include <new>
 #include <string>
@@ -78,6 +79,22 @@ TEST(FairQueue, WhatLeavesIsNotDone) {
   EXPECT_EQ(order(queue), "b");
 }
 
+TEST(FairQueue, KeepsNothingOfClientsWhenIdle) {
+  FairQueue<char> queue;
+  for (uint64_t client = 0; client < 100000; client += 2) {
+    queue.push(client, 1, 'a');
+    const auto ticket = queue.push(client + 1, 10, 'b');
+    ASSERT_EQ(queue.pop(), 'a');
+    ASSERT_GT(queue.num_clients(), 0U);
+    if (client % 4 == 0) {
+      ASSERT_EQ(queue.pop(), 'b');
+    } else {
+      ASSERT_EQ(queue.remove(client + 1, ticket), 'b');
+    }
+    ASSERT_EQ(queue.num_clients(), 0U);
+  }
+}
+
 /// A request whose client may leave.
 class FakeExchange final : public Exchange {
  public:
@@ -88,11 +105,16 @@ class FakeExchange final : public Exchange {
   asio::awaitable<void> start_stream(std::string_view) override { co_return; }
   asio::awaitable<void> write_stream(std::string_view) override { co_return; }
   bool client_gone() const override { return gone_; }
-  void on_client_gone(std::function<void()> hook) override { hook_ = std::move(hook); }
+  void on_client_gone(std::function<void()> hook) override {
+    if (no_memory) throw std::bad_alloc();
+    hook_ = std::move(hook);
+  }
   void cut() override {
     gone_ = true;
     if (hook_) hook_();
   }
+
+  bool no_memory = false;
 
  private:
   HttpRequest request_;
@@ -129,6 +151,24 @@ TEST(Workers, DoNotWorkOffWhoseClientIsGone) {
   io.restart();
   io.run();
   EXPECT_TRUE(first_done.get());
+  workers.join();
+  EXPECT_FALSE(worked);
+}
+
+TEST(Workers, DropWhatCannotBeQueued) {
+  asio::io_context io;
+  Workers workers(1);
+  FakeExchange fails(1);
+  fails.no_memory = true;
+  FakeExchange next(2);
+  bool worked = false;
+  auto failed = asio::co_spawn(io, workers.run(fails, [&] { worked = true; }), asio::use_future);
+  io.poll();
+  EXPECT_THROW(failed.get(), std::bad_alloc);
+  io.restart();
+  auto done = asio::co_spawn(io, workers.run(next, [] {}), asio::use_future);
+  io.run_for(std::chrono::seconds(20));
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   workers.join();
   EXPECT_FALSE(worked);
 }
