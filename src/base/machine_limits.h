@@ -11,8 +11,8 @@
 namespace quire {
 
 struct MemoryLimit {
-  uint64_t bytes =
-      0;  // that can be had without swapping, beside what is in use; the page cache counts as free
+  /// That can be had without swapping, beside what is in use; the page cache counts as free.
+  uint64_t bytes = 0;
   std::string source;  // the file that says so: "/proc/meminfo", "/sys/fs/cgroup/unit/memory.max"
 };
 

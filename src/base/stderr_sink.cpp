@@ -97,6 +97,10 @@ void StderrSink::write(std::string_view text) {
                                 : ::write(own_fd_ >= 0 ? own_fd_ : STDERR_FILENO, text.data(), most);
     if (written > 0) {
       text.remove_prefix(static_cast<size_t>(written));
+    } else if (written < 0 && errno == EAGAIN && may_block_) {
+      // Whoever shares standard error made it non-blocking; it blocks here as it would without.
+      pollfd wanted{STDERR_FILENO, POLLOUT, 0};
+      poll(&wanted, 1, -1);
     } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
       return;  // the reader is gone, the disk is full: this line is lost, the next may not be
     }

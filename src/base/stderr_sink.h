@@ -10,8 +10,8 @@
 // Standard error as a sink of spdlog.
 namespace quire {
 
-/// Writes to standard error; waits as any program does for who reads it, until write_until() limits that. Of
-/// a terminal that shows colours, the level's letter has one.
+/// Writes to standard error; waits as any program does for who reads it, until do_not_block() limits
+/// that. Of a terminal that shows colours, the level's letter has one.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   using Clock = std::chrono::steady_clock;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/chat_session.h"
 #include "cli/local_engine.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/usage_error.h"
 #include "record/display_text.h"
@@ -151,8 +152,11 @@ void ChatSession::save(const std::string& argument) {
                                   : "is there already, and is not written over: choose another name");
     }
   }
-  conversation_.save(std::filesystem::is_symlink(file, none) ? std::filesystem::canonical(file, none) : file,
-                     options_.model);
+  const std::filesystem::path place = followed(file);
+  if (std::filesystem::is_symlink(place, none)) {
+    throw file_error(file, "cannot be written: its symbolic links lead in a circle");
+  }
+  conversation_.save(place, options_.model);
   file_ = file;
   note(fmt::format("saved in {}", file.string()));
 }

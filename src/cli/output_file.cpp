@@ -22,17 +22,6 @@ Error cannot_be_written(const fs::path& path, const std::string& why) {
   return file_error(path, fmt::format("cannot be written: {}", why));
 }
 
-/// Where a chain of symbolic links leads, whether there is something or not.
-fs::path followed(fs::path path) {
-  constexpr int kMostLinks = 40;  // as Linux has it
-  std::error_code none;
-  for (int i = 0; i < kMostLinks && fs::is_symlink(path, none); ++i) {
-    const fs::path target = fs::read_symlink(path, none);
-    path = target.is_absolute() ? target : path.parent_path() / target;
-  }
-  return path;
-}
-
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
@@ -97,6 +86,16 @@ mode_t permissions(const fs::path& path) {
 }
 
 }  // namespace
+
+fs::path followed(fs::path path) {
+  constexpr int kMostLinks = 40;  // as Linux has it
+  std::error_code none;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path, none); ++i) {
+    const fs::path target = fs::read_symlink(path, none);
+    path = target.is_absolute() ? target : path.parent_path() / target;
+  }
+  return path;
+}
 
 void check_output_file(const fs::path& path) {
   if (path.empty()) return;

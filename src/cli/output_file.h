@@ -5,6 +5,10 @@
 
 namespace quire::cli {
 
+/// Where a chain of symbolic links leads, whether there is something or not; a link where they lead in a
+/// circle.
+std::filesystem::path followed(std::filesystem::path path);
+
 /// Throws Error naming `path` if no file can be written there: its folder is absent or read-only, or what is
 /// there is a directory or may not be written. Makes and changes nothing, so that who calls this before the
 /// work leaves nothing behind when the work fails. An empty path means that no file is wanted.

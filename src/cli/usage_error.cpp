@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdint>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <optional>
-#include <regex>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -21,6 +22,30 @@
 
 namespace quire::cli {
 namespace {
+
+/// The longest beginning of `text` of at most `most` bytes that splits no character.
+std::string_view beginning(std::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80) --most;
+  return text.substr(0, most);
+}
+
+/// What a user wrote, to be quoted: a pasted file must not fill the screen.
+std::string shortened(std::string_view text) {
+  constexpr size_t kMost = 60;
+  if (text.size() <= kMost) return printable(text);
+  return printable(beginning(text, kMost)) + "...";
+}
+
+/// The same of a sentence that quotes it somewhere; paths stay whole.
+std::string without_middle(std::string_view text) {
+  constexpr size_t kMost = 1000;
+  constexpr size_t kEnds = 120;
+  if (text.size() <= kMost) return printable(text);
+  size_t end = text.size() - kEnds;
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) ++end;
+  return fmt::format("{}...{}", printable(beginning(text, kEnds)), printable(text.substr(end)));
+}
 
 /// The commands that were given, from the program's own down.
 std::vector<const CLI::App*> given_commands(const CLI::App& app) {
@@ -74,6 +99,7 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
   std::optional<std::string> best;
   size_t least = tolerance(name) + 1;
   for (const std::string& each : names) {
+    if (name.size() >= each.size() + least) continue;  // so long a name costs time
     if (const size_t distance = edit_distance(name, each); distance < least) {
       least = distance;
       best = each;
@@ -99,7 +125,8 @@ std::string flag_hint(const CLI::App& app, const CLI::App& command, std::string 
   if (flag.starts_with("--") && has_flag(command, flag)) return fmt::format("did you mean {}?", flag);
   const auto has = [&](std::string_view ours) { return has_flag(command, ours); };
   if (const ForeignName* foreign = find_foreign_flag(flag, has)) return hint_of(*foreign, name);
-  if (command.get_parent() == nullptr) return "flags come after the command: quire COMMAND " + flag;
+  if (command.get_parent() == nullptr)
+    return "flags come after the command: quire COMMAND " + shortened(flag);
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& each : option->get_lnames()) names.push_back(each);
@@ -133,22 +160,40 @@ std::string unexpected(const CLI::App& app, bool flags) {
     const std::string head = line_head(*command);
     if (flags) {
       const std::string flag = at->substr(0, at->find('='));
-      return fmt::format("{}there is no flag '{}'; {}", head, printable(flag),
+      return fmt::format("{}there is no flag '{}'; {}", head, shortened(flag),
                          flag_hint(app, *command, flag));
     }
     if (!command->get_subcommands({}).empty()) return unknown_command(*command, *at);
-    return fmt::format("{}'{}' is one argument too many; {} --help says what it takes", head, printable(*at),
+    return fmt::format("{}'{}' is one argument too many; {} --help says what it takes", head, shortened(*at),
                        full_name(*command));
   }
   return {};
 }
 
+bool is_word(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char each) {
+    return each == '_' || std::isalnum(static_cast<unsigned char>(each)) != 0;
+  });
+}
+
+bool is_count(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// A name as CLI11 gives it: of a flag or of an argument.
+bool is_name(std::string_view text) {
+  return !text.empty() && text.find_first_of(" \t\n\v\f\r") == std::string_view::npos;
+}
+
 /// A flag of another program that is taken for one of ours with letters behind it: -ngl for -n with "gl".
-std::string misread(const CLI::App& app, const std::string& why) {
-  static const std::regex short_flag(R"(^(-\w): .*'(\w+)'.*)");
-  std::smatch found;
-  if (!std::regex_match(why, found, short_flag)) return {};
-  const std::string whole = found[1].str() + found[2].str();
+std::string misread(const CLI::App& app, std::string_view why) {
+  if (why.size() < 4 || why[0] != '-' || !is_word(why.substr(1, 1)) || why.substr(2, 2) != ": ") return {};
+  const size_t open = why.find('\'');
+  const size_t close = open == std::string_view::npos ? open : why.find('\'', open + 1);
+  if (close == std::string_view::npos) return {};
+  const std::string_view letters = why.substr(open + 1, close - open - 1);
+  if (!is_word(letters)) return {};
+  const std::string whole = fmt::format("{}{}", why.substr(0, 2), letters);
   const CLI::App& command = *given_commands(app).back();
   const auto has = [&](std::string_view ours) { return has_flag(command, ours); };
   const ForeignName* foreign = find_foreign_flag(whole, has);
@@ -157,72 +202,117 @@ std::string misread(const CLI::App& app, const std::string& why) {
                      hint_of(*foreign, full_name(command)));
 }
 
-std::string out_of_range(const std::string& flag, const std::string& value, const std::string& least,
-                         const std::string& most) {
+std::optional<double> number_of(std::string_view text) {
+  const std::string copy(text);
   char* end = nullptr;
-  const double number = std::strtod(value.c_str(), &end);
-  const bool is_number = !value.empty() && *end == '\0';
-  const bool is_whole = number == static_cast<double>(static_cast<int64_t>(number));
-  constexpr double kNoLimit = 1e9;
-  const double highest = std::stod(most);
-  const std::string bounds = highest >= kNoLimit ? fmt::format("from {} up", std::stod(least))
-                                                 : fmt::format("from {} to {}", std::stod(least), highest);
-  if (!is_number) return fmt::format("{}: '{}' is no number {}", flag, printable(value), bounds);
-  const char* kind = is_whole || most.find('.') != std::string::npos ? "number" : "whole number";
-  return fmt::format("{}: {} is no {} {}", flag, value, kind, bounds);
+  const double number = std::strtod(copy.c_str(), &end);
+  return copy.empty() || end != copy.data() + copy.size() ? std::nullopt : std::optional(number);
 }
 
-/// CLI11's sentences in our words.
-std::string reworded(const CLI::App& command, const std::string& why) {
-  static const std::regex range(R"(^(\S+): Value ([^]*) not in range (\S+) to (\S+)$)");
-  static const std::regex member(R"(^(\S+): ([^]*) not in \{(.*)\}$)");
-  static const std::regex convert(R"(^Could not convert: (\S+) = ([^]*)$)");
-  static const std::regex missing(R"(^(\S+): \d+ required .*missing$)");
-  static const std::regex repeated(R"(^(\S+): At Most \d+ required but received (\d+)$)");
-  static const std::regex excludes(R"(^(\S+) excludes (\S+)$)");
-  static const std::regex needs(R"(^(\S+) requires (\S+)$)");
-  static const std::regex required(R"(^(.+) is required$)");
-  std::smatch found;
-  if (std::regex_match(why, found, range)) return out_of_range(found[1], found[2], found[3], found[4]);
-  if (std::regex_match(why, found, member)) {
-    const std::string choices = std::regex_replace(found[3].str(), std::regex(","), ", ");
-    return fmt::format("{}: '{}' is none of {}", found[1].str(), printable(found[2].str()), choices);
-  }
-  if (std::regex_match(why, found, convert)) {
-    const CLI::Option* option = find_option(command, found[1].str());
-    if (option != nullptr && option->get_items_expected_max() == 0) {
-      return fmt::format("{}: takes no value ('{}')", found[1].str(), printable(found[2].str()));
+/// What is before a mark in a text, and what is behind it.
+using Parts = std::pair<std::string_view, std::string_view>;
+
+Parts parts_at(std::string_view text, size_t at, std::string_view mark) {
+  return {text.substr(0, at), text.substr(at + mark.size())};
+}
+
+/// Around the first `mark`; nullopt without one.
+std::optional<Parts> split_first(std::string_view text, std::string_view mark) {
+  const size_t at = text.find(mark);
+  return at == std::string_view::npos ? std::nullopt : std::optional(parts_at(text, at, mark));
+}
+
+std::optional<Parts> split_last(std::string_view text, std::string_view mark) {
+  const size_t at = text.rfind(mark);
+  return at == std::string_view::npos ? std::nullopt : std::optional(parts_at(text, at, mark));
+}
+
+/// Of a flag's "Value X not in range 1 to 2"; empty if `why` is none.
+std::string out_of_range(std::string_view flag, std::string_view why) {
+  constexpr std::string_view kHead = "Value ";
+  if (!why.starts_with(kHead)) return {};
+  const auto parts = split_last(why.substr(kHead.size()), " not in range ");
+  const auto limits = parts ? split_first(parts->second, " to ") : std::nullopt;
+  const auto least = limits ? number_of(limits->first) : std::nullopt;
+  const auto most = limits ? number_of(limits->second) : std::nullopt;
+  if (!least || !most) return {};
+  constexpr double kNoLimit = 1e9;
+  const std::string bounds =
+      *most >= kNoLimit ? fmt::format("from {} up", *least) : fmt::format("from {} to {}", *least, *most);
+  const std::string value = shortened(parts->first);
+  const auto number = number_of(parts->first);
+  if (!number) return fmt::format("{}: '{}' is no number {}", flag, value, bounds);
+  const bool is_whole = *number == std::trunc(*number);
+  const bool takes_fractions = limits->second.find('.') != std::string_view::npos;
+  return fmt::format("{}: {} is no {} {}", flag, value,
+                     is_whole || takes_fractions ? "number" : "whole number", bounds);
+}
+
+/// Of what a flag's check says after the flag's name; empty if `why` is none of CLI11's sentences.
+std::string reworded_check(const CLI::App& command, std::string_view flag, std::string_view why) {
+  if (const std::string line = out_of_range(flag, why); !line.empty()) return line;
+  const auto member = split_last(why, " not in {");
+  if (member && member->second.ends_with('}')) {
+    std::string choices;
+    for (const char each : member->second.substr(0, member->second.size() - 1)) {
+      choices += each;
+      if (each == ',') choices += ' ';
     }
-    return fmt::format("{}: '{}' is no whole number from 0 up, or too large", found[1].str(),
-                       printable(found[2].str()));
+    return fmt::format("{}: '{}' is none of {}", flag, shortened(member->first), choices);
   }
-  if (std::regex_match(why, found, missing)) {
-    const CLI::Option* option = find_option(command, found[1].str());
+  const auto missing = split_first(why, " required ");
+  if (missing && is_count(missing->first) && missing->second.ends_with("missing")) {
+    const CLI::Option* option = find_option(command, flag);
     const std::string type = option == nullptr ? "" : option->get_type_name();
-    return fmt::format("{}: its value ({}) is missing", found[1].str(), type.substr(0, type.find(':')));
+    return fmt::format("{}: its value ({}) is missing", flag, type.substr(0, type.find(':')));
   }
-  if (std::regex_match(why, found, repeated)) {
-    return fmt::format("{}: given {} times, once is enough", found[1].str(), found[2].str());
+  const auto repeated = split_first(why, " required but received ");
+  if (repeated && repeated->first.starts_with("At Most ") && is_count(repeated->second)) {
+    return fmt::format("{}: given {} times, once is enough", flag, repeated->second);
   }
-  if (std::regex_match(why, found, excludes)) {
-    return fmt::format("{}: cannot be combined with {}", found[1].str(), found[2].str());
+  return {};
+}
+
+std::string not_converted(const CLI::App& command, std::string_view flag, std::string_view value) {
+  const CLI::Option* option = find_option(command, flag);
+  if (option != nullptr && option->get_items_expected_max() == 0) {
+    return fmt::format("{}: takes no value ('{}')", flag, shortened(value));
   }
-  if (std::regex_match(why, found, needs)) {
-    return fmt::format("{}: changes nothing without {}", found[1].str(), found[2].str());
+  return fmt::format("{}: '{}' is no whole number from 0 up, or too large", flag, shortened(value));
+}
+
+std::string is_missing(const CLI::App& command, std::string_view name) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : command.get_subcommands({})) names.push_back(each->get_name());
+  if (!names.empty()) {
+    return fmt::format("{}one of {} is missing", line_head(command), fmt::join(names, ", "));
   }
-  if (std::regex_match(why, found, required)) {
-    std::vector<std::string> names;
-    for (const CLI::App* each : command.get_subcommands({})) names.push_back(each->get_name());
-    const std::string name = full_name(command);
-    if (!names.empty()) {
-      return fmt::format("{}one of {} is missing", line_head(command), fmt::join(names, ", "));
-    }
-    const CLI::Option* option = find_option(command, found[1].str());
-    const std::string what =
-        option == nullptr || is_flag(found[1].str()) ? found[1].str() : option->get_type_name();
-    return fmt::format("{}{} is missing; {} --help says more", line_head(command), what, name);
+  const CLI::Option* option = find_option(command, name);
+  const std::string what = option == nullptr || is_flag(name) ? std::string(name) : option->get_type_name();
+  return fmt::format("{}{} is missing; {} --help says more", line_head(command), what, full_name(command));
+}
+
+/// CLI11's sentences in our words. They hold what a user wrote, of any length: std::regex, which recurses
+/// once a character, would overflow the stack of it.
+std::string reworded(const CLI::App& command, std::string_view why) {
+  constexpr std::string_view kConvert = "Could not convert: ";
+  if (why.starts_with(kConvert)) {
+    const auto parts = split_first(why.substr(kConvert.size()), " = ");
+    if (parts && is_name(parts->first)) return not_converted(command, parts->first, parts->second);
   }
-  return why;
+  if (const auto parts = split_first(why, ": "); parts && is_name(parts->first)) {
+    const std::string line = reworded_check(command, parts->first, parts->second);
+    if (!line.empty()) return line;
+  }
+  if (const auto parts = split_first(why, " excludes ");
+      parts && is_name(parts->first) && is_name(parts->second))
+    return fmt::format("{}: cannot be combined with {}", parts->first, parts->second);
+  if (const auto parts = split_first(why, " requires ");
+      parts && is_name(parts->first) && is_name(parts->second))
+    return fmt::format("{}: changes nothing without {}", parts->first, parts->second);
+  constexpr std::string_view kRequired = " is required";
+  if (why.ends_with(kRequired)) return is_missing(command, why.substr(0, why.size() - kRequired.size()));
+  return without_middle(why);
 }
 
 }  // namespace
@@ -266,7 +356,7 @@ std::string unknown_command(const CLI::App& app, const std::string& name) {
   std::vector<std::string> names;
   for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
   const bool is_first = app.get_parent() == nullptr;
-  const std::string what = fmt::format("{}there is no command '{}'", line_head(app), printable(name));
+  const std::string what = fmt::format("{}there is no command '{}'", line_head(app), shortened(name));
   if (const auto like = nearest(name, names))
     return fmt::format("{}; did you mean {} {}?", what, parent, *like);
   if (!is_first) return fmt::format("{}; it is one of {}", what, fmt::join(names, ", "));
@@ -274,8 +364,9 @@ std::string unknown_command(const CLI::App& app, const std::string& name) {
     return fmt::format("{}; {}", what, foreign->hint);
   std::error_code none;
   if (std::filesystem::exists(name, none)) {
-    return fmt::format("{}; of a model: quire run {}, quire serve {}, quire inspect {}", what, name, name,
-                       name);
+    const std::string model = printable(name);
+    return fmt::format("{}; of a model: quire run {}, quire serve {}, quire inspect {}", what, model, model,
+                       model);
   }
   return what + "; quire --help lists them";
 }

@@ -62,7 +62,7 @@ struct Engine::Impl {
     thread = std::thread([this] { run(); });
   }
 
-  /// The bound on waiting requests is kept where they arrive (has_room); the scheduler sees at most as many
+  /// The bound on waiting requests is kept where they arrive (no_room); the scheduler sees at most as many
   /// more as could be running.
   static SchedulerConfig queue_in_front(SchedulerConfig scheduler) {
     scheduler.max_waiting += std::min(scheduler.max_num_seqs, UINT32_MAX - scheduler.max_waiting);

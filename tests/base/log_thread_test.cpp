@@ -4,7 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <fcntl.h>
+#include <future>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -91,11 +93,44 @@ TEST(LogThread, WritesWhatWasLoggedBeforeItEnds) {
 TEST(LogThread, NobodyWaitsForAStalledReader) {
   PipedStderr piped;
   PipedStderr::fill();
-  {
-    const LogThread thread;
-    log_lines();
-  }
-  piped.restore();  // arrived here at all
+  std::promise<void> ended;
+  std::future<void> end = ended.get_future();
+  std::thread logging([&ended] {
+    {
+      const LogThread thread;
+      log_lines();
+    }
+    ended.set_value();
+  });
+  const bool in_time = end.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  const std::string rest = in_time ? "" : piped.read_until(fmt::format("line {}.\n", kLines - 1));
+  logging.join();
+  piped.restore();
+  EXPECT_TRUE(in_time);
+}
+
+double cpu_seconds_of_this_thread() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+TEST(Log, WaitsWithoutWorkForAReaderOfANonBlockingPipe) {
+  PipedStderr piped;
+  PipedStderr::fill();
+  fcntl(STDERR_FILENO, F_SETFL, fcntl(STDERR_FILENO, F_GETFL) | O_NONBLOCK);
+  std::atomic<double> used = 0;
+  std::thread logging([&used] {
+    const double before = cpu_seconds_of_this_thread();
+    log_info("the line that waits");
+    used = cpu_seconds_of_this_thread() - before;
+  });
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  const std::string said = piped.read_until("the line that waits\n");
+  logging.join();
+  piped.restore();
+  EXPECT_THAT(said, HasSubstr("the line that waits\n"));
+  EXPECT_LT(used, 0.2);  // of two seconds
 }
 
 TEST(LogThread, SaysHowMuchASlowReaderLost) {

@@ -78,6 +78,60 @@ TEST(CommandLine, ErrorsNameTheCauseAndWhatHelps) {
   for (const auto& [line, error] : cases) EXPECT_EQ(parse(line).error, error) << line;
 }
 
+TEST(CommandLine, AnErrorIsShortHoweverLongTheValue) {
+  const std::string letters(100'000, 'a');
+  const std::string quoted = "'" + std::string(60, 'a') + "...'";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"run", "m", "--seed", letters}, "--seed: " + quoted + " is no whole number from 0 up, or too large"},
+      {{"serve", "m", "--port", letters}, "--port: " + quoted + " is no number from 0 to 65535"},
+      {{"bench", "serve", "--endpoint", letters}, "--endpoint: " + quoted + " is none of completions, chat"},
+      {{"bench", "serve", "--json=" + letters}, "--json: takes no value (" + quoted + ")"},
+      {{"run", "m", "--top-p", letters}, "--top-p: '"},
+      {{"run", "m", "--top-p", std::string(100'000, '9')}, "--top-p: 9999"},
+      {{"serve", "m", "--" + letters}, "serve: there is no flag '--aaaa"},
+      {{"serve", "m", "-n" + letters}, ""},
+      {{"--" + letters}, "there is no flag '--aaaa"},
+      {{"tokenize", "m", letters}, "tokenize: " + quoted + " is one argument too many"},
+      {{letters}, "there is no command " + quoted}};
+  for (const auto& [args, error] : cases) {
+    const std::string said = parse_command_line(args).error;
+    EXPECT_THAT(said, StartsWith(error));
+    EXPECT_FALSE(said.empty());
+    EXPECT_LT(said.size(), 400U) << said;
+  }
+  // No character is cut in two.
+  std::string umlauts;
+  for (int i = 0; i < 50'000; ++i) umlauts += i == 0 ? "a" : "\u00e4";
+  EXPECT_THAT(parse_command_line({"run", "m", "--seed", umlauts}).error, Not(HasSubstr("\uFFFD")));
+}
+
+TEST(CommandLine, AValueIsShownWithoutItsControlCharacters) {
+  EXPECT_EQ(parse_command_line({"serve", "m", "--port", "\033[2J"}).error,
+            "--port: '\\u{1b}[2J' is no number from 0 to 65535");
+  for (const char* flag : {"--seed", "--top-p", "--max-tokens", "--device", "--bogus\033", "--num-blocks"}) {
+    const std::string said = parse_command_line({"run", "m", flag, "\033\n"}).error;
+    EXPECT_FALSE(said.empty()) << flag;
+    EXPECT_EQ(said.find_first_of("\033\n"), std::string::npos) << said;
+  }
+}
+
+TEST(CommandLine, AValueThatReadsLikeAnErrorIsOne) {
+  EXPECT_EQ(parse_command_line({"serve", "m", "--port", "x not in range y to z"}).error,
+            "--port: 'x not in range y to z' is no number from 0 to 65535");
+  EXPECT_EQ(parse_command_line({"bench", "serve", "--endpoint", "x not in {a,b}"}).error,
+            "--endpoint: 'x not in {a,b}' is none of completions, chat");
+  EXPECT_EQ(parse_command_line({"run", "m", "--seed", "--port: Value 1 not in range a to b"}).error,
+            "--seed: '--port: Value 1 not in range a to b' is no whole number from 0 up, or too large");
+}
+
+TEST(CommandLine, ANumberOfAnySizeIsOutOfRange) {
+  for (const char* number : {"1e300", "-1e300", "inf"}) {
+    EXPECT_EQ(parse_command_line({"run", "m", "--temperature", number}).run, nullptr) << number;
+    EXPECT_THAT(parse_command_line({"serve", "m", "--port", number}).error,
+                StartsWith("--port: " + std::string(number) + " is no number from 0 to 65535"));
+  }
+}
+
 TEST(CommandLine, NamesOfOtherProgramsGetAHint) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"serve --model x", "quire serve PATH"},

@@ -57,6 +57,15 @@ TEST_F(OutputFile, IsCheckedWithoutATrace) {
   EXPECT_THAT(refusal(dir_ / "link"), HasSubstr("there is no folder"));
 }
 
+TEST_F(OutputFile, LinksAreFollowedToWhatIsNotThere) {
+  fs::create_symlink("second", dir_ / "first");
+  fs::create_symlink("absent/target", dir_ / "second");
+  EXPECT_EQ(followed(dir_ / "first"), dir_ / "absent/target");
+  EXPECT_EQ(followed(dir_ / "no link"), dir_ / "no link");
+  fs::create_symlink("circle", dir_ / "circle");
+  EXPECT_TRUE(fs::is_symlink(followed(dir_ / "circle")));
+}
+
 TEST_F(OutputFile, TakesThePlaceOfAnother) {
   const fs::path path = dir_ / "file";
   write_output_file(path, "first");
