@@ -1,14 +1,12 @@
 #include "cli/process.h"
 
 #include <csignal>
-#include <filesystem>
 #include <malloc.h>
 #include <new>
 #include <stdexcept>
 #include <system_error>
 
-#include <fmt/format.h>
-
+#include "base/describe.h"
 #include "load/mapped_file.h"
 
 namespace quire::cli {
@@ -27,18 +25,12 @@ std::string describe(const std::exception& error) {
     return "out of memory: lower --kv-cache-memory or --num-blocks, --max-num-seqs, "
            "--max-num-batched-tokens or --max-model-len, or make the weights smaller (--quantization)";
   }
-  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
-    const std::string reason = file->code().message();
-    if (file->path1().empty()) return reason;
-    if (file->path2().empty()) return fmt::format("{}: {}", file->path1().string(), reason);
-    return fmt::format("{}: {} ({})", file->path1().string(), reason, file->path2().string());
-  }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error);
       system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
     return "no more threads can be started: lower --threads, or raise the limit of processes "
            "(ulimit -u, or pids.max of the container)";
   }
-  return error.what();
+  return quire::describe(error);
 }
 
 }  // namespace quire::cli

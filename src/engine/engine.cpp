@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <new>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/describe.h"
 #include "base/kv_windows.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
@@ -22,20 +22,7 @@ RequestError shutting_down() { return {RequestErrorCode::kShuttingDown, kShuttin
 }  // namespace
 
 RequestError current_error() noexcept {
-  RequestError out{RequestErrorCode::kInternal, kOutOfMemory, {}};
-  try {
-    try {
-      throw;
-    } catch (const std::bad_alloc&) {
-    } catch (const std::exception& error) {
-      out.message = error.what();
-    } catch (...) {
-      out.message = "failed";
-    }
-  } catch (...) {
-    // The message could not be copied for want of memory, which is what `out` says already.
-  }
-  return out;
+  return {RequestErrorCode::kInternal, describe_current_exception(), {}};
 }
 
 void log_failure(const char* message) noexcept {
@@ -168,7 +155,7 @@ void Engine::Impl::run() {
   try {
     if (warm != nullptr && failure.empty()) warm->save(snapshot(scheduler.cache()));
   } catch (const std::exception& error) {
-    log_warning(fmt::format("the prefix cache is not saved: {}", error.what()));
+    log_warning(fmt::format("the prefix cache is not saved: {}", describe(error)));
   }
 }
 
@@ -179,7 +166,7 @@ void Engine::Impl::begin_warm() {
     const std::vector<PrefixNode> given = scheduler.restore(std::move(nodes));
     warm->fill(given);
   } catch (const std::exception& error) {
-    log_warning(fmt::format("the prefix cache begins empty: {}", error.what()));
+    log_warning(fmt::format("the prefix cache begins empty: {}", describe(error)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/describe.h"
 #include "base/kv_windows.h"
 #include "engine/active_request.h"
 #include "engine/end_rate.h"
@@ -35,9 +36,6 @@ struct Abort {
 };
 struct AbortAll {};  // the time to finish is over
 using Command = std::variant<Arrival, Abort, AbortAll>;
-
-/// Short enough for a std::string that allocates nothing.
-inline constexpr const char* kOutOfMemory = "out of memory";
 
 /// What a user is told of the exception that is being handled.
 RequestError current_error() noexcept;
