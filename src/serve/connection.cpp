@@ -18,6 +18,7 @@
 #include <boost/beast/http/error.hpp>
 #include <fmt/format.h>
 
+#include "base/describe.h"
 #include "base/log.h"
 #include "serve/openai_response.h"
 
@@ -79,7 +80,7 @@ void Connection::start(bool crowded) {
         } catch (const boost::system::system_error&) {
           // The client is gone. A stranger can have this as often as he likes: it is no error of the server.
         } catch (const std::exception& error) {
-          log_error(fmt::format("a connection ends: {}", error.what()));
+          log_error(fmt::format("a connection ends: {}", describe(error)));
         }
       });
 }
@@ -244,7 +245,7 @@ asio::awaitable<void> Connection::answer_request() {
   } catch (const std::bad_alloc&) {
     no_memory = true;
   } catch (const std::exception& error) {
-    failure = error.what();
+    failure = describe(error);
     if (failure.empty()) failure = "an error without a name";
   }
   answering_ = false;

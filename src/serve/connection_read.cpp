@@ -21,6 +21,22 @@ constexpr uint64_t kMaxFramingPerByte = 8;
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
+/// What is wrong with the head's fields; nothing if they can be believed. A field that decides who is served
+/// stands there once: of two, a proxy before this server may have looked at the other.
+std::string find_head_fault(const http::request_header<>& head, const HttpRequest& request) {
+  // RFC 9112, section 3.2.
+  const size_t hosts = head.count(http::field::host);
+  if (hosts == 0 && head.version() >= 11) return "the request has no Host header";
+  for (const http::field name : {http::field::host, http::field::origin, http::field::authorization,
+                                 http::field::content_type, http::field::content_encoding}) {
+    if (head.count(name) > 1)
+      return fmt::format("the request has two {} headers", view(http::to_string(name)));
+  }
+  // RFC 9110, section 4.2.1. Who sends none at all (HTTP/1.0) is no browser.
+  if (hosts > 0 && request.host.empty()) return "the Host header is empty";
+  return {};
+}
+
 HttpRequest read_head(const http::request_header<>& head) {
   HttpRequest out;
   out.method = view(head.method_string());
@@ -98,9 +114,8 @@ asio::awaitable<bool> Connection::read_request() {
     request_.address = peer.address().to_string();
   }
   http10_ = head.version() < 11;
-  // RFC 9112, section 3.2.
-  if (const size_t hosts = head.count(http::field::host); hosts > 1 || (hosts == 0 && !http10_)) {
-    co_await refuse(400, hosts == 0 ? "the request has no Host header" : "the request has two Host headers");
+  if (std::string fault = find_head_fault(head, request_); !fault.empty()) {
+    co_await refuse(400, std::move(fault));
     co_return false;
   }
   if (crowded_) {

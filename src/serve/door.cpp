@@ -13,6 +13,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/openai_response.h"
@@ -97,7 +98,7 @@ asio::awaitable<void> Door::accept_all() {
     } catch (const boost::system::system_error& error) {
       failed = error.code();  // its text would show where in the program it was thrown
     } catch (const std::exception& error) {
-      trouble = error.what();
+      trouble = describe(error);
     }
     // Out of file descriptors or memory: wait until some is back, whether or not it can be said.
     try {

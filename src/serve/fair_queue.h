@@ -8,23 +8,23 @@
 
 namespace quire {
 
-/// Jobs of many clients, each with a cost: start-time fair queueing. The clients take turns, so that each
+/// Jobs of many clients, each with a cost: self-clocked fair queueing. The clients take turns, so that each
 /// gets the same share of the work whatever it has queued; of one client's jobs a short one goes before a
 /// long one that came at the same time, and a long one waits for no more short ones than its own cost is
-/// worth. Not thread-safe.
+/// worth. Every job has its turn, whoever keeps coming: each job taken moves the virtual time on, and a job
+/// ends no earlier in virtual time than its cost after it came. Not thread-safe.
 ///
-/// P. Goyal, H. Vin, H. Cheng: Start-time Fair Queuing, SIGCOMM 1996. Clients are ranked by the finish of
-/// their next job here, so that a small one goes before a large one.
+/// S. J. Golestani: A self-clocked fair queueing scheme for broadband applications, INFOCOM 1994.
 template <class Job>
 class FairQueue {
  public:
   /// Names a job; never 0.
   using Ticket = uint64_t;
 
+  /// REQUIRES: cost > 0.
   Ticket push(uint64_t client, uint64_t cost, Job job) {
-    Client& its = clients_.try_emplace(client, Client{.served = now_, .jobs = {}}).first->second;
     // Who had nothing to do saves up no turns.
-    if (its.jobs.empty()) its.served = std::max(its.served, now_);
+    Client& its = clients_.try_emplace(client, Client{.served = now_, .jobs = {}}).first->second;
     const Ticket ticket = ++tickets_;
     its.jobs.emplace(Key{its.served + cost, ticket}, Entry{cost, std::move(job)});
     ++size_;
@@ -35,28 +35,20 @@ class FairQueue {
   std::optional<Job> pop() {
     auto next = clients_.end();
     uint64_t earliest = 0;
-    for (auto it = clients_.begin(); it != clients_.end();) {
-      if (it->second.jobs.empty() && it->second.served <= now_) {
-        it = clients_.erase(it);
-        continue;
-      }
-      if (!it->second.jobs.empty()) {
-        const uint64_t finish = it->second.served + it->second.jobs.begin()->second.cost;
-        if (next == clients_.end() || finish < earliest) {
-          next = it;
-          earliest = finish;
-        }
-      }
-      ++it;
+    for (auto it = clients_.begin(); it != clients_.end(); ++it) {
+      const uint64_t finish = it->second.served + it->second.jobs.begin()->second.cost;
+      if (next != clients_.end() && finish >= earliest) continue;
+      next = it;
+      earliest = finish;
     }
     if (next == clients_.end()) return std::nullopt;
     Client& client = next->second;
     Entry entry = std::move(client.jobs.begin()->second);
     client.jobs.erase(client.jobs.begin());
     --size_;
-    now_ = std::max(now_, client.served);
-    client.served += entry.cost;
-    forget_if_idle();
+    client.served = earliest;
+    now_ = std::max(now_, earliest);
+    if (client.jobs.empty()) clients_.erase(next);
     return std::move(entry.job);
   }
 
@@ -71,12 +63,12 @@ class FairQueue {
     Job job = std::move(found->second.job);
     jobs.erase(found);
     --size_;
-    forget_if_idle();
+    if (jobs.empty()) clients_.erase(its);
     return job;
   }
 
   size_t size() const { return size_; }
-  /// Those of whom it keeps something; none while there is no job.
+  /// Those of whom it keeps something: who has a job.
   size_t num_clients() const { return clients_.size(); }
 
  private:
@@ -85,19 +77,14 @@ class FairQueue {
     uint64_t cost = 0;
     Job job;
   };
+  /// Has a job. What it has been served is never beyond now_, so that one without a job is as a new one.
   struct Client {
     uint64_t served = 0;  // virtual time
     std::map<Key, Entry> jobs;
   };
 
-  /// Without jobs there are no turns to take. What clients have been served would stay for each that comes
-  /// once, as now_ stands still while all of them are new.
-  void forget_if_idle() {
-    if (size_ == 0) clients_.clear();
-  }
-
   std::map<uint64_t, Client> clients_;
-  uint64_t now_ = 0;  // the virtual start of the job taken last
+  uint64_t now_ = 0;  // the virtual finish of the job that went furthest
   Ticket tickets_ = 0;
   size_t size_ = 0;
 };

@@ -19,7 +19,7 @@ namespace asio = boost::asio;
 struct HttpRequest {
   std::string method;
   std::string path;  // percent-encoding undone, without the query
-  std::string host;  // as it came, of the target if that names one; empty if there is none
+  std::string host;  // as it came, of the target if that names one; empty: HTTP/1.0 without one
   std::string origin;
   std::string authorization;
   std::string content_type;

@@ -18,6 +18,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <fmt/format.h>
 
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/api.h"
@@ -105,7 +106,7 @@ void Server::Impl::run_io() {
       log_error(fmt::format("a connection is dropped: {}", error.code().message()));
     } catch (const std::exception& error) {
       // It has ended what it was thrown in; the others go on.
-      log_error(fmt::format("a connection is dropped: {}", error.what()));
+      log_error(fmt::format("a connection is dropped: {}", describe(error)));
     }
   }
 }

@@ -27,7 +27,7 @@ class WebAccess {
   /// Where the server listens. Before the first request.
   void bind(bool to_loopback) { on_loopback_ = to_loopback; }
 
-  /// `host`: the header as it came; empty (HTTP/1.0): no browser sends that.
+  /// `host`: the header as it came; empty: there is none (HTTP/1.0), and no browser leaves it out.
   bool allows_host(std::string_view host) const;
   /// `origin`: the header as it came, empty if there was none; `host`: that of the same request.
   bool allows_origin(std::string_view origin, std::string_view host) const;

@@ -73,7 +73,8 @@ TEST(Connection, ARequestNamesItsHost) {
   Service service;
   for (const char* head :
        {"GET /health HTTP/1.1\r\n\r\n", "GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
-        "POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"}) {
+        "POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", "GET /health HTTP/1.1\r\nHost:\r\n\r\n",
+        "GET /health HTTP/1.0\r\nHost: \t\r\n\r\n", "GET http:///health HTTP/1.1\r\nHost: x\r\n\r\n"}) {
     HttpClient client(service.port());
     client.send(head);
     const Answer answer = client.read_answer();
@@ -84,9 +85,19 @@ TEST(Connection, ARequestNamesItsHost) {
   HttpClient old(service.port());
   old.send("GET /health HTTP/1.0\r\n\r\n");
   EXPECT_EQ(old.read_answer().status, 200);
-  HttpClient empty(service.port());
-  empty.send("GET /health HTTP/1.1\r\nHost:\r\n\r\n");
-  EXPECT_EQ(empty.read_answer().status, 200) << "who has no name for the host may send it empty";
+}
+
+TEST(Connection, AHeaderThatDecidesStandsThereOnce) {
+  Service service;
+  for (const char* header : {"Origin: http://x", "Authorization: Bearer a", "Content-Type: application/json",
+                             "Content-Encoding: identity"}) {
+    HttpClient client(service.port());
+    client.send(fmt::format("GET /version HTTP/1.1\r\nHost: x\r\n{0}\r\nX: y\r\n{0}\r\n\r\n", header));
+    const Answer answer = client.read_answer();
+    EXPECT_EQ(answer.status, 400) << header;
+    EXPECT_THAT(answer.body, HasSubstr("two")) << header;
+    EXPECT_EQ(service.get("/version", fmt::format("{}\r\n", header)).status, 200) << header;
+  }
 }
 
 TEST(Connection, ChunkedAndAnnouncedBodies) {

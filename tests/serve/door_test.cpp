@@ -137,5 +137,19 @@ TEST(Failures, AcceptingGoesOnWhenAConnectionCannotBeMade) {
   EXPECT_TRUE(door.door().wait_until_empty(std::chrono::seconds(20))) << "nobody is left over";
 }
 
+TEST(Failures, AreLoggedInPlainWords) {
+  OpenDoor door;
+  set_log_level(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  door.fail_next = 1;
+  EXPECT_TRUE(HttpClient(door.port()).closed_by_server());
+  HttpClient(door.port()).get("/early-error");
+  HttpClient(door.port()).get("/error");
+  EXPECT_EQ(HttpClient(door.port()).get("/").body, "good");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("accepting a connection: out of memory"));
+  EXPECT_THAT(said, testing::Not(HasSubstr("std::")));
+}
+
 }  // namespace
 }  // namespace quire

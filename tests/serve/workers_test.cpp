@@ -79,6 +79,33 @@ TEST(FairQueue, WhatLeavesIsNotDone) {
   EXPECT_EQ(order(queue), "b");
 }
 
+TEST(FairQueue, ALongJobHasItsTurnThoughNewClientsKeepComing) {
+  FairQueue<char> queue;
+  queue.push(1, 100, 'L');
+  uint64_t newcomer = 2;
+  queue.push(newcomer++, 1, 's');  // the queue is never empty
+  int before = 0;
+  for (;; ++before) {
+    ASSERT_LT(before, 1000) << "it waits for ever";
+    queue.push(newcomer++, 1, 's');
+    if (queue.pop() == 'L') break;
+  }
+  EXPECT_LE(before, 2 * 100 + 2) << "two of the others wait at any time";
+}
+
+TEST(FairQueue, KeepsNothingOfClientsThatAreGone) {
+  FairQueue<char> queue;
+  queue.push(1, 1'000'000, 'L');  // the queue is never empty
+  for (uint64_t client = 2; client < 10'000; client += 2) {
+    queue.push(client, 1, 'a');
+    const auto ticket = queue.push(client + 1, 10, 'b');
+    ASSERT_EQ(queue.pop(), 'a');
+    ASSERT_EQ(queue.remove(client + 1, ticket), 'b');
+    ASSERT_EQ(queue.num_clients(), 1U);
+  }
+  EXPECT_EQ(order(queue), "L");
+}
+
 TEST(FairQueue, KeepsNothingOfClientsWhenIdle) {
   FairQueue<char> queue;
   for (uint64_t client = 0; client < 100000; client += 2) {
