@@ -66,7 +66,7 @@ void print_report(const LoadReport& report) {
   }
   const std::pair<const char*, Percentiles> times[] = {{"to the first token", report.ttft},
                                                        {"per further token", report.tpot},
-                                                       {"between two pieces", report.itl},
+                                                       {"between two tokens", report.itl},
                                                        {"to the last token", report.e2e}};
   print_times(times);
 }
@@ -301,8 +301,16 @@ void add_bench_serve(CLI::App& bench, Command& run) {
       "serve", "A running server under load over HTTP: quire's, or another with OpenAI's API");
   command->footer(
       "\nPrompts are arbitrary tokens, sent as ids. A request is good if it keeps to all of --slo-ttft and\n"
-      "--slo-tpot. Ctrl-C ends the load with the figures so far. Try, with quire serve MODEL in another\n"
-      "terminal,\n"
+      "--slo-tpot. Ctrl-C ends the load with the figures so far.\n\n"
+      "Times, as their client sees them:\n"
+      "  to the first token (TTFT)  from when the request is due, or sent where clients take turns\n"
+      "  per further token (TPOT)   from the first token to the end of the answer, divided by the others\n"
+      "  between two tokens (ITL)   tokens that arrive at once, in one event or one read, share the time "
+      "since\n"
+      "                             those before them; vLLM's benchmark has the time from event to event,\n"
+      "                             which is next to 0 for all but the first of a read\n"
+      "  to the last token (E2E)    the whole answer\n\n"
+      "Try, with quire serve MODEL in another terminal,\n"
       "  quire bench serve --concurrency 64 --requests 64\n"
       "  quire bench serve --concurrency 1,4,16,64 --html table.html\n"
       "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6 --slo-ttft 2000\n"

@@ -2,17 +2,16 @@
 
 #include <charconv>
 #include <exception>
+#include <utility>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/error.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/message.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -30,6 +29,9 @@ using asio::use_awaitable;
 
 /// Of a refusal; the rest is not read.
 constexpr size_t kMostErrorBytes = size_t{1} << 16;
+
+/// Of one read, so that what has come together is taken together.
+constexpr size_t kMostReadBytes = size_t{1} << 16;
 
 /// The member of that name if it is a string that is not empty.
 std::string_view text_of(const json::object& object, std::string_view name) {
@@ -60,17 +62,20 @@ std::string refusal_text(unsigned status, const std::string& body) {
   return fmt::format("status {}{}", status, text);
 }
 
-/// Whether a choice adds text, of a completion or a chat completion (or what a model thinks first), or a
-/// token that is not text yet.
-bool has_news(const json::object& choice) {
+/// How many tokens a choice adds: its ids, of which some may be no text yet, or one for a piece of text of a
+/// completion or a chat completion (or of what a model thinks first).
+uint32_t tokens_of(const json::object& choice) {
   const json::value* tokens = choice.if_contains("token_ids");
-  if (tokens != nullptr && tokens->is_array() && !tokens->get_array().empty()) return true;
-  if (!text_of(choice, "text").empty()) return true;
+  if (tokens != nullptr && tokens->is_array() && !tokens->get_array().empty()) {
+    return static_cast<uint32_t>(tokens->get_array().size());
+  }
+  if (!text_of(choice, "text").empty()) return 1;
   const json::value* delta = choice.if_contains("delta");
-  if (delta == nullptr || !delta->is_object()) return false;
+  if (delta == nullptr || !delta->is_object()) return 0;
   const json::object& fields = delta->get_object();
-  return !text_of(fields, "content").empty() || !text_of(fields, "reasoning_content").empty() ||
-         !text_of(fields, "reasoning").empty();
+  const bool any = !text_of(fields, "content").empty() || !text_of(fields, "reasoning_content").empty() ||
+                   !text_of(fields, "reasoning").empty();
+  return any ? 1 : 0;
 }
 
 uint32_t count_of(const json::object& usage, std::string_view name) {
@@ -161,7 +166,7 @@ void EventReader::end_line(const std::function<void(std::string_view)>& take) {
   line_.clear();
 }
 
-void StreamedAnswer::take(std::string_view data, Nanos now) {
+void StreamedAnswer::take(std::string_view data) {
   if (data == "[DONE]") {
     done = true;
     return;
@@ -185,12 +190,19 @@ void StreamedAnswer::take(std::string_view data, Nanos now) {
   const json::value* choices = root.if_contains("choices");
   if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return;
   const json::value& choice = choices->get_array().front();
-  if (!choice.is_object() || !has_news(choice.get_object())) return;
-  if (!has_usage) ++tokens;
+  const uint32_t news = choice.is_object() ? tokens_of(choice.get_object()) : 0;
+  fresh += news;
+  if (!has_usage && news > 0) ++tokens;
+}
+
+void StreamedAnswer::arrive(Nanos now) {
+  const auto count = static_cast<Nanos>(std::exchange(fresh, 0));
+  if (count == 0) return;
   if (first < 0) {
     first = now;
   } else {
-    gaps.push_back(now - last);
+    const Nanos gap = now - last;
+    for (Nanos i = 0; i < count; ++i) gaps.push_back(gap * (i + 1) / count - gap * i / count);
   }
   last = now;
 }
@@ -266,9 +278,32 @@ asio::awaitable<std::string> LoadClient::get(std::string path) {
   }
 }
 
+/// Takes all of the body that the buffer holds, which a read of Beast's own would hand out chunk by chunk.
+void LoadClient::parse_held(Answer& parser, boost::beast::flat_buffer& buffer) {
+  while (buffer.size() > 0 && !parser.is_done()) {
+    boost::system::error_code failed;
+    buffer.consume(parser.put(buffer.data(), failed));
+    if (failed == http::error::need_more) return;
+    if (failed) throw boost::system::system_error(failed);
+  }
+}
+
+asio::awaitable<void> LoadClient::read_more(Answer& parser, boost::beast::flat_buffer& buffer) {
+  boost::system::error_code failed;
+  stream_.expires_after(patience_);
+  const size_t got = co_await stream_.async_read_some(buffer.prepare(kMostReadBytes),
+                                                      asio::redirect_error(use_awaitable, failed));
+  buffer.commit(got);
+  if (failed == asio::error::eof) {
+    failed.clear();
+    parser.put_eof(failed);
+  }
+  if (failed) throw boost::system::system_error(failed);
+}
+
 asio::awaitable<void> LoadClient::follow(Exchange& exchange, StreamedAnswer& answer) {
   boost::beast::flat_buffer buffer;
-  http::response_parser<http::string_body> parser;
+  Answer parser;
   parser.body_limit(boost::none);
   stream_.expires_after(patience_);
   co_await http::async_read_header(stream_, buffer, parser, use_awaitable);
@@ -277,21 +312,23 @@ asio::awaitable<void> LoadClient::follow(Exchange& exchange, StreamedAnswer& ans
   EventReader reader;
   std::string refusal;
   bool any_event = false;
-  while (!parser.is_done() && !answer.done) {
-    stream_.expires_after(patience_);
-    co_await http::async_read_some(stream_, buffer, parser, use_awaitable);
+  while (true) {
+    const Nanos now = clock_.now();
+    parse_held(parser, buffer);
     std::string& body = parser.get().body();
     if (status == 200) {
-      const Nanos now = clock_.now();
       reader.push(body, [&](std::string_view data) {
         any_event = true;
-        answer.take(data, now);
+        answer.take(data);
       });
+      answer.arrive(now);
     } else {
       refusal += body;
       if (refusal.size() > kMostErrorBytes) break;
     }
     body.clear();
+    if (parser.is_done() || answer.done) break;
+    co_await read_more(parser, buffer);
   }
   answer.end = clock_.now();
   if (status != 200) {

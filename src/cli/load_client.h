@@ -9,7 +9,10 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 #include "base/clock.h"
 
@@ -54,11 +57,17 @@ struct StreamedAnswer {
   uint32_t prompt_tokens = 0;
   bool has_usage = false;   // the server said how many tokens; else they are such pieces
   bool done = false;        // "[DONE]" came
-  std::vector<Nanos> gaps;  // from one such piece to the next
+  std::vector<Nanos> gaps;  // from one token to the next; see arrive()
+  uint32_t fresh = 0;       // tokens of the events since the last arrive()
 
-  /// Takes the data of one event of a completion's or a chat completion's stream, which came at `now`.
-  /// What it cannot be becomes the error, as does what the server says went wrong.
-  void take(std::string_view data, Nanos now);
+  /// Takes the data of one event of a completion's or a chat completion's stream. What it cannot be becomes
+  /// the error, as does what the server says went wrong.
+  void take(std::string_view data);
+  /// The events since the last call came at `now`, in one read. Their tokens share the time since those
+  /// before them, each with an equal part, so that how the server or the network puts tokens together does
+  /// not change what is told of its pace. Tokens that come together with the first have no gap. An event
+  /// without "token_ids" counts as one token.
+  void arrive(Nanos now);
 };
 
 /// A connection to an OpenAI-compatible server, kept between requests. For one coroutine at a time.
@@ -77,9 +86,12 @@ class LoadClient {
 
  private:
   struct Exchange;
+  using Answer = boost::beast::http::response_parser<boost::beast::http::string_body>;
   boost::asio::awaitable<void> connect();
   boost::asio::awaitable<void> send(Exchange& exchange);
   boost::asio::awaitable<void> follow(Exchange& exchange, StreamedAnswer& answer);
+  static void parse_held(Answer& parser, boost::beast::flat_buffer& buffer);
+  boost::asio::awaitable<void> read_more(Answer& parser, boost::beast::flat_buffer& buffer);
   std::string explain(const boost::system::error_code& code, bool heard) const;
   void close();
 

@@ -149,7 +149,7 @@ std::string plots(const LoadReport& report, std::span<const LoadSample> samples)
     if (const auto each = sample.tpot()) tpot.push_back(*each);
     gaps.insert(gaps.end(), sample.gaps.begin(), sample.gaps.end());
     streaming.add_span(sample.first, sample.end);
-    // A piece of text may be more than one token.
+    // Tokens that came together with the first have no gap of their own.
     const double share = static_cast<double>(sample.tokens) / static_cast<double>(sample.gaps.size() + 1);
     Nanos at = sample.first;
     tokens.add(at, share);
@@ -160,7 +160,7 @@ std::string plots(const LoadReport& report, std::span<const LoadSample> samples)
   const PlotSeries by_arrival[] = {std::move(first), std::move(whole)};
   const PlotSeries distributions[] = {distribution("to the first token", std::move(ttft)),
                                       distribution("per further token", std::move(tpot)),
-                                      distribution("between two pieces", std::move(gaps))};
+                                      distribution("between two tokens", std::move(gaps))};
   const PlotSeries rate[] = {tokens.series("tokens")};
   const PlotSeries running[] = {open.series("open"), streaming.series("of them streaming")};
   return plot_figure("Times by arrival", time, log_ms, by_arrival, PlotMark::kDots) +
@@ -175,7 +175,7 @@ std::string times_table(const LoadReport& report) {
       "<th>p90</th><th>p99</th><th>max</th></tr>\n";
   const std::pair<const char*, const Percentiles*> rows[] = {{"To the first token (TTFT)", &report.ttft},
                                                              {"Per further token (TPOT)", &report.tpot},
-                                                             {"Between two pieces (ITL)", &report.itl},
+                                                             {"Between two tokens (ITL)", &report.itl},
                                                              {"To the last token (E2E)", &report.e2e}};
   for (const auto& [name, of] : rows) {
     out += fmt::format("<tr><td>{}</td>", name);

@@ -22,7 +22,7 @@ struct LoadSample {
   uint32_t tokens = 0;
   uint32_t wanted_tokens = 0;
   bool tokens_said = true;  // by the server; else they are pieces of text
-  std::vector<Nanos> gaps;  // from a piece of text to the next
+  std::vector<Nanos> gaps;  // from one token to the next; see StreamedAnswer
   std::string error;        // empty: it came to its end
 
   bool ok() const { return error.empty(); }
@@ -60,7 +60,7 @@ struct LoadReport {
   Nanos elapsed = 1;  // from the start to the last end
   Percentiles ttft;
   Percentiles tpot;
-  Percentiles itl;  // between two pieces of text
+  Percentiles itl;  // between two tokens of an answer
   Percentiles e2e;
   LoadObjective objective;
   std::vector<LoadErrors> errors;  // the most frequent first

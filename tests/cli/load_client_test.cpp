@@ -1,6 +1,7 @@
 #include "cli/load_client.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -72,17 +73,23 @@ TEST(EventReader, BoundsAnEvent) {
   EXPECT_THROW(events_of({"data: ", piece, "\ndata: ", piece, "\ndata: ", piece, "\n\n"}), Error);
 }
 
+/// One event in a read of its own.
+void come(StreamedAnswer& answer, std::string_view event, Nanos now) {
+  answer.take(event);
+  answer.arrive(now);
+}
+
 TEST(StreamedAnswer, CountsPiecesUntilTheServerSays) {
   StreamedAnswer answer;
-  answer.take(R"({"choices":[{"text":""}]})", 5);
+  come(answer, R"({"choices":[{"text":""}]})", 5);
   EXPECT_EQ(answer.first, -1);
-  answer.take(R"({"choices":[{"text":"a"}],"usage":null})", 10);
-  answer.take(R"({"choices":[{"text":"bc","finish_reason":"length"}]})", 25);
+  come(answer, R"({"choices":[{"text":"a"}],"usage":null})", 10);
+  come(answer, R"({"choices":[{"text":"bc","finish_reason":"length"}]})", 25);
   EXPECT_EQ(answer.tokens, 2U);
   EXPECT_FALSE(answer.has_usage);
-  answer.take(R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":4}})", 30);
+  come(answer, R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":4}})", 30);
   EXPECT_FALSE(answer.done);
-  answer.take("[DONE]", 31);
+  come(answer, "[DONE]", 31);
   EXPECT_TRUE(answer.done);
   EXPECT_EQ(answer.first, 10);
   EXPECT_EQ(answer.last, 25);
@@ -92,15 +99,37 @@ TEST(StreamedAnswer, CountsPiecesUntilTheServerSays) {
   EXPECT_EQ(answer.error, "");
 }
 
+TEST(StreamedAnswer, TokensOfOneReadShareTheTimeBeforeIt) {
+  constexpr const char* kOne = R"({"choices":[{"text":"a"}]})";
+  StreamedAnswer answer;
+  answer.arrive(1);  // a read without an event
+  answer.take(kOne);
+  answer.take(kOne);
+  answer.arrive(100);
+  EXPECT_EQ(answer.first, 100);
+  EXPECT_TRUE(answer.gaps.empty());
+  answer.take(R"({"choices":[{"text":""}]})");
+  answer.arrive(150);
+  for (int i = 0; i < 3; ++i) answer.take(kOne);
+  answer.arrive(200);
+  EXPECT_THAT(answer.gaps, ElementsAre(33, 33, 34));
+  come(answer, R"({"choices":[{"text":"bc","token_ids":[5,6]}]})", 210);
+  EXPECT_THAT(answer.gaps, ElementsAre(33, 33, 34, 5, 5));
+  come(answer, R"({"choices":[],"usage":{"completion_tokens":7}})", 400);
+  EXPECT_EQ(answer.last, 210);
+  EXPECT_EQ(answer.gaps.size(), 5U);
+  EXPECT_EQ(answer.tokens, 7U);
+}
+
 TEST(StreamedAnswer, KnowsChatCompletionsAndThoughts) {
   StreamedAnswer answer;
-  answer.take(R"({"choices":[{"delta":{"role":"assistant","content":null}}]})", 1);
-  answer.take(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})", 2);
+  come(answer, R"({"choices":[{"delta":{"role":"assistant","content":null}}]})", 1);
+  come(answer, R"({"choices":[{"delta":{"role":"assistant","content":""}}]})", 2);
   EXPECT_EQ(answer.first, -1);
-  answer.take(R"({"choices":[{"delta":{"reasoning_content":"hm"}}]})", 3);
-  answer.take(R"({"choices":[{"delta":{"reasoning":"hm"}}]})", 4);
-  answer.take(R"({"choices":[{"delta":{"content":"x"}}]})", 5);
-  answer.take(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})", 6);
+  come(answer, R"({"choices":[{"delta":{"reasoning_content":"hm"}}]})", 3);
+  come(answer, R"({"choices":[{"delta":{"reasoning":"hm"}}]})", 4);
+  come(answer, R"({"choices":[{"delta":{"content":"x"}}]})", 5);
+  come(answer, R"({"choices":[{"delta":{},"finish_reason":"stop"}]})", 6);
   EXPECT_EQ(answer.first, 3);
   EXPECT_EQ(answer.tokens, 3U);
   EXPECT_EQ(answer.error, "");
@@ -108,11 +137,11 @@ TEST(StreamedAnswer, KnowsChatCompletionsAndThoughts) {
 
 TEST(StreamedAnswer, CountsTokensThatAreNoTextYet) {
   StreamedAnswer answer;
-  answer.take(R"({"choices":[{"text":"","prompt_token_ids":[1,2]}]})", 1);
-  answer.take(R"({"choices":[{"text":"","token_ids":[]}]})", 2);
+  come(answer, R"({"choices":[{"text":"","prompt_token_ids":[1,2]}]})", 1);
+  come(answer, R"({"choices":[{"text":"","token_ids":[]}]})", 2);
   EXPECT_EQ(answer.first, -1);
-  answer.take(R"({"choices":[{"text":"","token_ids":[195]}]})", 5);
-  answer.take(R"({"choices":[{"text":"\u00e9","token_ids":[169]}]})", 9);
+  come(answer, R"({"choices":[{"text":"","token_ids":[195]}]})", 5);
+  come(answer, R"({"choices":[{"text":"\u00e9","token_ids":[169]}]})", 9);
   EXPECT_EQ(answer.first, 5);
   EXPECT_THAT(answer.gaps, ElementsAre(4));
 }
@@ -122,28 +151,28 @@ TEST(StreamedAnswer, OddEventsDoNoHarm) {
                             R"({"choices":[{"delta":"x"}]})", R"({"error":null})",
                             R"({"usage":{"completion_tokens":-3,"prompt_tokens":"x"}})", R"({"usage":3})"}) {
     StreamedAnswer answer;
-    answer.take(event, 1);
+    come(answer, event, 1);
     EXPECT_EQ(answer.error, "") << event;
     EXPECT_EQ(answer.tokens, 0U) << event;
     EXPECT_EQ(answer.first, -1) << event;
   }
   for (const char* event : {"", "[1]", "{", "nonsense"}) {
     StreamedAnswer answer;
-    answer.take(event, 1);
+    come(answer, event, 1);
     EXPECT_THAT(answer.error, HasSubstr("no JSON object")) << event;
   }
 }
 
 TEST(StreamedAnswer, KeepsTheFirstErrorFitForATerminal) {
   StreamedAnswer answer;
-  answer.take(R"({"error":{"message":"out of \u001b[31m memory"}})", 1);
-  answer.take(R"({"error":"second"})", 2);
+  come(answer, R"({"error":{"message":"out of \u001b[31m memory"}})", 1);
+  come(answer, R"({"error":"second"})", 2);
   EXPECT_EQ(answer.error, "out of \\u{1b}[31m memory");
   StreamedAnswer text;
-  text.take(R"({"error":"plain"})", 1);
+  come(text, R"({"error":"plain"})", 1);
   EXPECT_EQ(text.error, "plain");
   StreamedAnswer lengthy;
-  lengthy.take("{\"error\":\"" + std::string(5000, 'x') + "\"}", 1);
+  come(lengthy, "{\"error\":\"" + std::string(5000, 'x') + "\"}", 1);
   EXPECT_LT(lengthy.error.size(), 300U);
 }
 

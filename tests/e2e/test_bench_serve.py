@@ -233,6 +233,7 @@ def test_a_table_of_a_server_without_metrics():
 
 EVENT = b'data: {"choices":[{"text":"a"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+PAUSE = 0.05  # seconds
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
 
@@ -250,7 +251,7 @@ def whole(status, body):
 
 @contextlib.contextmanager
 def bad_server(answer, then=lambda: None):
-    """Answers each connection's first request so, and closes it."""
+    """Answers each connection's first request so, and closes it. `answer`: bytes, or several with a time between them."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def answer_one(connection):
@@ -265,7 +266,10 @@ def bad_server(answer, then=lambda: None):
             body = got.split(b"\r\n\r\n", 1)[1]
             while length and len(body) < int(length[1]):
                 body += connection.recv(65536)
-            connection.sendall(answer)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for i, piece in enumerate([answer] if isinstance(answer, bytes) else answer):
+                time.sleep(PAUSE if i > 0 else 0)
+                connection.sendall(piece)
             then()
 
     def listen():
@@ -279,6 +283,31 @@ def bad_server(answer, then=lambda: None):
     finally:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
+
+
+def four_at_once(times, chunks):
+    """Four tokens a write, each a chunk, or all in one chunk, or with all ids in one event."""
+    events = {"chunks": [EVENT] * 4, "one chunk": [EVENT * 4], "one event": [b'data: {"choices":[{"text":"a","token_ids":[1,2,3,4]}]}\n\n']}
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":%d}}\n\n' % (4 * times)
+    last = b"".join(map(chunk, [usage, DONE])) + chunk(b"")
+    write = b"".join(map(chunk, events[chunks]))
+    return [streamed(), *[write] * (times - 1), write + last]
+
+
+@pytest.mark.parametrize("chunks", ["chunks", "one chunk", "one event"])
+def test_tokens_that_come_together_share_the_time_before_them(chunks):
+    """Else the middle one of the times between two tokens would be next to nothing, whatever the pace."""
+    times = 12
+    with bad_server(four_at_once(times, chunks)) as url:
+        done = quire("bench", "serve", "--url", url, "--model", "m", "--requests", 2, "--output-len", 4 * times, "--json")
+        figures = json.loads(done.stdout)
+        table = quire("bench", "serve", "--url", url, "--model", "m", "--requests", 2, "--concurrency", "1,2", "--output-len",
+                      4 * times, "--json", "--warmup", 0)
+    for row in [figures, *json.loads(table.stdout)["rows"]]:
+        itl, tpot = row["itl_ns"], row["tpot_ns"]
+        assert row["output_tokens"] == 8 * times and itl["p50"] > 0.8e9 * PAUSE / 4, itl
+        # All of the time between the first read and the last is there, and those of the first read are not.
+        assert 0.7 < itl["mean"] * 4 * (times - 1) / (tpot["mean"] * (4 * times - 1)) < 2
 
 
 @pytest.mark.parametrize("answer, wait, said", [
