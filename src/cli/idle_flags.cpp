@@ -38,6 +38,24 @@ bool may_admit_while_preempting(const PolicyOptions& options, const PolicyField&
          options.scheduling == SchedulingKind::kFair || field.choices.value_or(1) > 1;
 }
 
+/// What a command that knows its one request takes no notice of.
+void refuse_idle_for_one_request(const CLI::App& command, const EngineOptions& options, uint32_t choices) {
+  const char* one = "for one answer; -n asks for several";
+  if (choices <= options.max_num_seqs) {
+    refuse_if_given(command, "--max-waiting",
+                    choices == 1 ? one : "where all answers run at once; --max-num-seqs lets some wait");
+  }
+  // A larger pool keeps more for the next run, if anything is kept.
+  if (choices > 1 || !options.prefix_cache_file.empty()) return;
+  if (options.max_num_seqs > 1) refuse_if_given(command, "--max-num-seqs", one);
+  // Nobody comes after it who could find what is cached; but these files tell of it.
+  if (!options.step_trace.empty() || !options.decision_log.empty()) return;
+  if (options.policies.eviction != PolicyOptions().eviction) {
+    refuse_if_given(command, "--eviction-policy", one);
+  }
+  if (!options.enable_prefix_caching) refuse_if_given(command, "--no-enable-prefix-caching", one);
+}
+
 }  // namespace
 
 bool is_given(const CLI::App& command, std::string_view flag) {
@@ -124,6 +142,7 @@ void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& opti
   field.prefix_caching = options.enable_prefix_caching;
   field.max_num_seqs = options.max_num_seqs;
   refuse_idle_policies(command, options.policies, field);
+  if (field.one_request) refuse_idle_for_one_request(command, options, field.choices.value_or(1));
   if (options.device == "sim") {
     for (const char* flag : {"--threads", "--isa", "--quantization", "--pack-cache", "--no-mmap"}) {
       refuse_if_given(command, flag, "with --device sim, which computes nothing");

@@ -18,6 +18,8 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/model_files.h"
+#include "serve/chat_messages.h"
+#include "serve/fields.h"
 #include "text/chat_templates.h"
 #include "text/tokenizer.h"
 
@@ -94,6 +96,16 @@ int detokenize(const TextOptions& options) {
   return 0;
 }
 
+/// The messages of a file as a server hands them to a template.
+json::value messages_of(const std::filesystem::path& file) {
+  const json::value read = read_json_file(file);
+  const json::object body{{"messages", array_of(read, file)}};
+  Fields fields(body);
+  ChatPrompt prompt = read_chat_prompt(fields);
+  if (const auto fault = fields.finish()) throw file_error(file, fault->message);
+  return std::move(prompt.context.at("messages"));
+}
+
 int render(const TextOptions& options) {
   const ChatTemplates templates = load_chat_templates(options.path, options.template_name);
   json::object context;
@@ -101,14 +113,13 @@ int render(const TextOptions& options) {
     const json::value given = read_json_file(options.context);
     context = JsonObject(given, options.context).raw();
   }
-  const json::value messages = read_json_file(options.messages);
-  context["messages"] = array_of(messages, options.messages);
+  context["messages"] = messages_of(options.messages);
   const bool add_prompt = !options.no_generation_prompt && !options.continue_final_message;
   // The context's own counts, but for a flag that says otherwise.
   if (!context.contains("add_generation_prompt") || !add_prompt)
     context["add_generation_prompt"] = add_prompt;
-  const auto prompt = options.continue_final_message ? templates.render_open(std::move(context))
-                                                     : templates.render(std::move(context));
+  ChatPrompt asked{.context = std::move(context), .continue_final_message = options.continue_final_message};
+  const auto prompt = render_chat(templates, asked);
   if (!prompt) throw Error(fmt::format("{}: {}", options.path, prompt.error().message));
   std::cout << *prompt << std::flush;
   return 0;
@@ -151,7 +162,8 @@ void add_detokenize(CLI::App& app, Command& run) {
 
 void add_render(CLI::App& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
-  CLI::App* command = app.add_subcommand("render", "The prompt that a chat template makes of messages");
+  CLI::App* command =
+      app.add_subcommand("render", "The prompt that a chat template makes of messages, as the server has it");
   command->add_option("path", options->path, "Model directory, .gguf or .jinja file")
       ->required()
       ->type_name("PATH");

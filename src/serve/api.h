@@ -75,7 +75,6 @@ class Api final : public RequestHandler {
   Expected<std::string> tokenize_body(const HttpRequest& request) const;
   Expected<std::string> detokenize_body(const HttpRequest& request) const;
   Expected<json::value> parse_body(const HttpRequest& request) const;
-  Expected<std::string> render(ChatPrompt& prompt) const;  // takes its context
   Expected<void> check_model(std::string_view name) const;
   Expected<void> check_count(size_t num_prompts, uint32_t n) const;
   Expected<void> check_policy(const GenerationRequest& request) const;

@@ -160,17 +160,6 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   return job;
 }
 
-Expected<std::string> Api::render(ChatPrompt& prompt) const {
-  const ChatTemplates& templates = model_.chat_templates;
-  if (const auto chosen = templates.choose(prompt.context)) {
-    if (auto fits = fit_messages(prompt.context, **chosen); !fits) return failed<std::string>(fits);
-  }
-  auto text = prompt.continue_final_message ? templates.render_open(std::move(prompt.context))
-                                            : templates.render(std::move(prompt.context));
-  if (!text && text.error().param.empty()) text.error().param = "messages";
-  return text;
-}
-
 Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   auto body = parse_body(request);
   if (!body) return failed<Job>(body);
@@ -178,7 +167,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
   if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
-  auto text = render(parsed->prompt);
+  auto text = render_chat(model_.chat_templates, parsed->prompt);
   if (!text) return failed<Job>(text);
   if (auto waits = check_client(request); !waits) return failed<Job>(waits);
 
@@ -202,7 +191,7 @@ Expected<std::string> Api::tokenize_body(const HttpRequest& request) const {
   if (auto known = check_model(parsed->model); !known) return failed<std::string>(known);
   Expected<std::vector<TokenId>> encoded;
   if (auto* chat = std::get_if<ChatPrompt>(&parsed->prompt)) {
-    auto text = render(*chat);
+    auto text = render_chat(model_.chat_templates, *chat);
     if (!text) return text;
     encoded = encode(*text, chat->add_special_tokens, "messages");
   } else {

@@ -218,4 +218,15 @@ Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
   return {};
 }
 
+Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& prompt) {
+  if (const auto chosen = templates.choose(prompt.context)) {
+    if (auto fits = fit_messages(prompt.context, **chosen); !fits)
+      return tl::make_unexpected(std::move(fits.error()));
+  }
+  auto text = prompt.continue_final_message ? templates.render_open(std::move(prompt.context))
+                                            : templates.render(std::move(prompt.context));
+  if (!text && text.error().param.empty()) text.error().param = "messages";
+  return text;
+}
+
 }  // namespace quire

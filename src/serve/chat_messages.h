@@ -1,9 +1,12 @@
 #pragma once
 
+#include <string>
+
 #include "base/json.h"
 #include "serve/fields.h"
 #include "serve/openai_schema.h"
 #include "text/chat_template.h"
+#include "text/chat_templates.h"
 
 namespace quire {
 
@@ -16,5 +19,9 @@ ChatPrompt read_chat_prompt(Fields& fields);
 /// `developer` becomes `system`, its older name, where the template does not mention it. The error (kInvalid)
 /// names a message with tool calls that the template would leave out.
 Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen);
+
+/// The text that a model reads for `prompt`, whose context is taken: its messages, fitted to the template
+/// that is chosen for them. The error (kInvalid) is fit_messages', or that of ChatTemplates.
+Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& prompt);
 
 }  // namespace quire

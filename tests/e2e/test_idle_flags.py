@@ -85,6 +85,11 @@ SIM = ["--device", "sim"]
     *[(RUN + flags, flags[0], "-n asks for several")
       for flags in (["--scheduling-policy", "srpt"], ["--batching", "static"], ["--victim-policy", "least-progress"],
                     ["--preemption-mode", "auto"], ["--watermark", "7"], ["--admit-eagerly"], ["--admit-while-preempting"])],
+    *[(RUN + flags, flags[0], "-n asks for several")
+      for flags in (["--max-num-seqs", "2"], ["--max-waiting", "0"], ["--max-waiting", "9"], ["--eviction-policy", "lfu"],
+                    ["--no-enable-prefix-caching"])],
+    *[(RUN + ["-n", "4", "--max-waiting", "0", *flags], "--max-waiting", "run at once")
+      for flags in ([], ["--max-num-seqs", "4"], ["--beam-search"])],
     *[(RUN + ["-n", "4", "--scheduling-policy", policy], "--scheduling-policy", "answers to one prompt")
       for policy in ("fair", "priority", "slo")],
     (RUN + ["-n", "4", "--victim-policy", "priority"], "--victim-policy", "one priority"),
@@ -125,6 +130,9 @@ def test_flags_that_change_nothing_are_refused(args, flag, why):
     SIMULATE + ["--requests", 9, "--zipf", 2, "--shared-prefix-len", 9, "--shared-prefixes", 3],
     SIMULATE + ["--requests", 9, "-n", 2, "--admit-while-preempting"],
     RUN + ["-n", 2, "--max-tokens", 4, "--scheduling-policy", "srpt", "--watermark", 2],
+    RUN + ["-n", 4, "--max-tokens", 4, "--max-num-seqs", 2, "--max-waiting", 2, "--eviction-policy", "lfu"],
+    RUN + ["-n", 4, "--max-tokens", 4, "--no-enable-prefix-caching"],
+    RUN + ["--max-tokens", 4, "--max-num-seqs", 1, "--enable-prefix-caching"],
     RUN + ["--max-tokens", 4, "--temperature", 0.5, "--seed", 3, "--top-k", 5],
     ["bench", "throughput", DEMO, *SIM, "--sim-speed", 50, "--requests", 2, "--kv-cache-memory", "8MiB", "--kv-cache-dtype", "int8"],
 ])
@@ -134,3 +142,18 @@ def test_defaults_and_what_counts_are_taken(args):
 
 def test_an_empty_text_is_a_text():
     assert quire("tokenize", DEMO, "-p", "", "--no-special", input=b"not read").stdout == b"[]\n"
+
+
+def test_what_a_file_tells_or_keeps_of_one_answer_may_be_chosen(tmp_path):
+    """With one answer the cache of prefixes helps nobody, but these files show or keep it."""
+    one = RUN + ["--max-tokens", 4]
+    assert quire(*one, "--no-enable-prefix-caching", "--step-trace", tmp_path / "steps").stdout
+    assert quire(*one, "--eviction-policy", "lfu", "--decision-log", tmp_path / "log").stdout
+    assert quire(*one, "--max-num-seqs", 2, "--eviction-policy", "lfu", "--prefix-cache-file", tmp_path / "prefixes").stdout
+
+
+@pytest.mark.parametrize("flags", [["--max-num-seqs", 2, "--max-waiting", 1], ["--max-num-seqs", 3, "--max-waiting", 0]])
+def test_the_answers_of_one_request_may_be_too_many_to_wait(flags):
+    """So --max-waiting counts where they do not all run at once."""
+    done = quire(*RUN, "-n", 4, "--max-tokens", 4, *flags, check=False)
+    assert done.returncode == 1 and "no more than 3 can run and wait" in done.stderr.decode()
