@@ -182,8 +182,8 @@ void add_serve(CLI::App& app, Command& run) {
       ->delimiter(',');
   const char* connections_help =
       "Connections at once, as far as the limit of open files allows. When all are taken, one that has not "
-      "sent a request, or is idle between two, ends for a new one; otherwise the new one is told 503 or "
-      "waits. "
+      "sent a request, is idle between two or sends one slowly ends for a new one; otherwise the new one is "
+      "told 503 or waits. "
       "/health and /metrics are answered beyond the limit";
   const char* share_help =
       "Connections of one address at once. 0: any number; but when three quarters of all are taken, no "

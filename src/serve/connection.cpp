@@ -44,6 +44,7 @@ Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config,
       address_(address),
       hooks_(std::move(hooks)),
       since_(std::chrono::steady_clock::now().time_since_epoch().count()),
+      body_bytes_since_(since_.load()),
       buffer_(max_buffer_bytes(config)),
       deadline_(socket_.get_executor()),
       watch_end_(socket_.get_executor(), asio::steady_timer::time_point::max()),
@@ -90,6 +91,33 @@ void Connection::enter(Stage stage) {
   stage_.store(stage, std::memory_order_relaxed);
 }
 
+void Connection::enter_body() {
+  body_bytes_.store(buffer_.size(), std::memory_order_relaxed);
+  body_bytes_since_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                          std::memory_order_relaxed);
+  enter(Stage::kBody);
+}
+
+void Connection::count_body(size_t bytes) {
+  body_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  body_bytes_since_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                          std::memory_order_relaxed);
+}
+
+std::optional<Connection::Use> Connection::little_use(std::chrono::steady_clock::time_point now) const {
+  Use use{.stage = stage(), .bytes_per_second = 0, .since = stage_since()};
+  if (use.stage >= Stage::kBusy) return std::nullopt;
+  const auto age = now - use.since;
+  if (use.stage != Stage::kBody) return age >= kTimeToBegin ? std::optional(use) : std::nullopt;
+  if (age < kTimeForBody) return std::nullopt;
+  const double bytes = static_cast<double>(body_bytes_.load(std::memory_order_relaxed));
+  use.bytes_per_second = bytes / std::chrono::duration<double>(age).count();
+  const std::chrono::steady_clock::time_point last(
+      std::chrono::steady_clock::duration(body_bytes_since_.load(std::memory_order_relaxed)));
+  const bool fair = use.bytes_per_second >= kFairBytesPerSecond && now - last < kTimeForBody;
+  return fair ? std::nullopt : std::optional(use);
+}
+
 void Connection::leave() {
   if (stage() == Stage::kLeaving) return;
   enter(Stage::kLeaving);
@@ -98,9 +126,11 @@ void Connection::leave() {
 
 void Connection::make_way_soon() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    if (self->stage() >= Stage::kBusy) return;
+    const Stage stage = self->stage();
+    if (stage >= Stage::kBusy) return;
     error_code failed;
-    if (self->stage() != Stage::kHead && self->socket_.available(failed) > 0 && !failed) return;
+    const bool waits = stage == Stage::kUnborn || stage == Stage::kIdle;
+    if (waits && self->socket_.available(failed) > 0 && !failed) return;
     self->making_way_ = true;
     self->finish_ = true;
     self->socket_.cancel(failed);
@@ -186,7 +216,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   clear_deadline();
   buffer_.commit(read);
   if (failed && unborn && timed_out_) co_await refuse(408, "no request came in time");
-  if (failed && unborn && making_way_) co_await refuse(503, "too many connections");
+  if (failed && unborn && making_way_) co_await refuse_for_place();
   if (!failed) enter(Stage::kHead);
   co_return !failed;
 }
@@ -278,6 +308,11 @@ asio::awaitable<void> Connection::refuse(unsigned status, std::string message) {
 asio::awaitable<void> Connection::refuse_for_memory() {
   log_error(fmt::format("{} {}: the server has no memory for the request", request_.method, request_.path));
   co_await refuse(503, "the server has no memory for the request");
+}
+
+asio::awaitable<void> Connection::refuse_for_place() {
+  if (hooks_.on_refuse) hooks_.on_refuse(this);
+  co_await refuse(503, "too many connections");
 }
 
 /// Lets a client that is still sending read the answer before the connection is reset under it.

@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -34,13 +36,23 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     kUnborn,  // nothing of a request has ever come
     kHead,    // the head of a request has begun to come
     kIdle,    // waits for another request
+    kBody,    // the head of a request is there, its body arrives
     kBusy,
     kLeaving,  // has said its last; lets the client read it
   };
 
-  /// Called on its executor, once each. on_leave: no request is answered any more. on_end: it is over; may
-  /// come without on_leave.
+  /// How little a connection does for the place that it has: the less, the smaller.
+  struct Use {
+    Stage stage = Stage::kBusy;
+    double bytes_per_second = 0;  // of a body
+    std::chrono::steady_clock::time_point since;
+    auto operator<=>(const Use&) const = default;
+  };
+
+  /// Called on its executor, once each. on_refuse: the client is told 503 for want of a place. on_leave: no
+  /// request is answered any more. on_end: it is over; may come without the others.
   struct Hooks {
+    std::function<void(Connection*)> on_refuse;
     std::function<void(Connection*)> on_leave;
     std::function<void(Connection*)> on_end;
   };
@@ -59,9 +71,16 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void finish_soon();
   /// Ends it at once.
   void cut_soon();
-  /// Ends it if the head of a request has not come meanwhile; one that is not idle is told why.
+  /// Ends it if a request has not arrived meanwhile; one that is not idle is told why.
   void make_way_soon();
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
+  /// Nothing while it is of use: what its client asks is worked on or has come at a fair pace, or it has had
+  /// no time yet. Time to begin: kTimeToBegin; for a body kTimeForBody, and then it is of use as long as it
+  /// comes at kFairBytesPerSecond on average, without a pause of kTimeForBody.
+  std::optional<Use> little_use(std::chrono::steady_clock::time_point now) const;
+  static constexpr std::chrono::milliseconds kTimeToBegin{50};
+  static constexpr std::chrono::milliseconds kTimeForBody{500};
+  static constexpr double kFairBytesPerSecond = 64 << 10;
   /// Since when it is at its stage.
   std::chrono::steady_clock::time_point stage_since() const {
     return std::chrono::steady_clock::time_point(
@@ -97,6 +116,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::awaitable<void> refuse_broken(error_code why);
   asio::awaitable<void> refuse(unsigned status, std::string message);
   asio::awaitable<void> refuse_for_memory();
+  asio::awaitable<void> refuse_for_place();
   asio::awaitable<void> linger();
   asio::awaitable<void> ask_for_body();
   template <class Buffers>
@@ -104,6 +124,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   void end();
   void enter(Stage stage);
+  void enter_body();
+  void count_body(size_t bytes);
   void leave();
   void watch();
   asio::awaitable<void> stop_watching();
@@ -118,6 +140,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Hooks hooks_;
   std::atomic<Stage> stage_ = Stage::kUnborn;
   std::atomic<std::chrono::steady_clock::rep> since_;
+  std::atomic<uint64_t> body_bytes_ = 0;                          // that have come at kBody
+  std::atomic<std::chrono::steady_clock::rep> body_bytes_since_;  // the last of them
   bool crowded_ = false;
   bool making_way_ = false;
 

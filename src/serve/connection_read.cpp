@@ -89,6 +89,7 @@ asio::awaitable<Connection::error_code> Connection::feed(Parser& parser, bool wh
     }
     if (failed) co_return failed;
     buffer_.commit(read);
+    if (whole) count_body(read);
   }
 }
 
@@ -121,7 +122,7 @@ asio::awaitable<bool> Connection::read_request() {
   if (crowded_) {
     finish_ = true;
     if (!handler_.is_vital(request_)) {
-      co_await refuse(503, "too many connections");
+      co_await refuse_for_place();
       co_return false;
     }
   }
@@ -158,8 +159,10 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
   body_dropped_ = false;
   reading_body_ = true;
   set_deadline(config_.body_timeout);
+  enter_body();
   error_code failed = co_await feed(parser, true);
   clear_deadline();
+  enter(Stage::kBusy);
   reading_body_ = false;
   if (!failed) co_return true;
   parser.get().body().text = {};
@@ -186,8 +189,8 @@ asio::awaitable<void> Connection::refuse_broken(error_code why) {
     status = 503;
     message = "the memory for request bodies is full";
   } else if (making_way_ && why == asio::error::operation_aborted) {
-    status = 503;
-    message = "too many connections";
+    co_await refuse_for_place();
+    co_return;
   } else if (timed_out_) {
     status = 408;
     message = "the request took too long to arrive";

@@ -24,10 +24,8 @@ namespace {
 using asio::ip::tcp;
 using boost::system::error_code;
 
-/// A connection of no use may stay so long, though others want its place.
-constexpr std::chrono::seconds kGrace{1};
-/// The longest that a place which has become free, or useless, goes unseen.
-constexpr std::chrono::milliseconds kLook{50};
+/// The longest that a place which has become free, or of little use, goes unseen.
+constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::milliseconds kPauseAfterFailure{100};
 constexpr std::chrono::seconds kBetweenComplaints{5};
 /// Of the process, beside connections: the model's files, logs, the reactor.
@@ -44,7 +42,23 @@ Door::Door(asio::io_context& io, const ServerConfig& config, Factory factory)
       factory_(std::move(factory)),
       io_(io),
       acceptor_(asio::make_strand(io)),
-      news_(acceptor_.get_executor()) {}
+      news_(acceptor_.get_executor()),
+      no_place_(acceptor_.get_executor(),
+                [this](uint64_t times) {
+                  return fmt::format(
+                      "told 503 for want of a place: {} connections; --max-connections ({}) "
+                      "gives more places",
+                      times, config_.max_connections);
+                }),
+      no_share_(acceptor_.get_executor(), [this](uint64_t times) {
+        const std::string share = config_.max_connections_per_client == 0
+                                      ? "the default is a quarter of --max-connections"
+                                      : fmt::format("{}", config_.max_connections_per_client);
+        return fmt::format(
+            "told 503 for more than one address's share: {} connections; "
+            "--max-connections-per-client ({}) gives a larger one",
+            times, share);
+      }) {}
 
 void Door::listen() {
   const auto cannot = [&](const error_code& why) {
@@ -72,6 +86,8 @@ void Door::close() {
     error_code ignored;
     acceptor_.close(ignored);
     news_.cancel();
+    no_place_.close();
+    no_share_.close();
     closed.set_value();
   });
   closed.get_future().wait();
@@ -163,8 +179,8 @@ asio::awaitable<void> Door::wait_for_place() {
       newcomer = true;
       continue;
     }
+    waiting_ = true;  // first, as its end may come at once
     if (const auto found = useless.lock()) found->make_way_soon();
-    waiting_ = true;
     co_await pause(kLook);
     waiting_ = false;
   }
@@ -219,29 +235,36 @@ void Door::take(tcp::socket socket) {
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(config_.send_buffer_bytes)),
                       ignored);
   }
-  Place place = Place::kFull;
+  Entry entry{.connection = {}, .place = Place::kFull, .address = peer.address};
   {
     const std::lock_guard lock(mutex_);
-    if (count(Place::kFull) >= config_.max_connections || !has_share(peer)) place = Place::kCrowded;
-    if (place == Place::kCrowded && count(Place::kCrowded) >= kCrowdedPlaces) place = Place::kLeaving;
+    const bool full = count(Place::kFull) >= config_.max_connections;
+    entry.over_share = !full && !has_share(peer);
+    if (full || entry.over_share) entry.place = Place::kCrowded;
+    if (entry.place == Place::kCrowded && count(Place::kCrowded) >= kCrowdedPlaces)
+      entry.place = Place::kLeaving;
   }
-  if (place == Place::kLeaving) {
-    turn_away(std::move(socket));
+  if (entry.place == Place::kLeaving) {
+    turn_away(std::move(socket), entry.over_share);
     return;
   }
   const auto connection = factory_(std::move(socket), peer.address,
-                                   {.on_leave = [this](Connection* one) { left(one); },
+                                   {.on_refuse = [this](Connection* one) { refused(one); },
+                                    .on_leave = [this](Connection* one) { left(one); },
                                     .on_end = [this](Connection* one) { forget(one); }});
+  const bool crowded = entry.place == Place::kCrowded;
+  entry.connection = connection;
   {
     const std::lock_guard lock(mutex_);
-    add(connection, place, peer.address);
+    add(connection, std::move(entry));
   }
   // If this throws, the connection goes with its last owner here, and forgets itself.
-  connection->start(place == Place::kCrowded);
+  connection->start(crowded);
 }
 
 /// For one that has more than its share, while the places beyond are taken: others must not wait behind it.
-void Door::turn_away(tcp::socket socket) {
+void Door::turn_away(tcp::socket socket, bool over_share) {
+  (over_share ? no_share_ : no_place_).count();
   HttpResponse response{.status = 503,
                         .body = error_body("too many connections", "server_error", "", "overloaded")};
   response.headers.emplace_back("Retry-After", "1");
@@ -255,10 +278,12 @@ void Door::turn_away(tcp::socket socket) {
 
 // ---- The connections ----
 
-void Door::add(const std::shared_ptr<Connection>& connection, Place place, uint64_t address) {
+void Door::add(const std::shared_ptr<Connection>& connection, Entry entry) {
+  const Place place = entry.place;
+  const uint64_t address = entry.address;
   if (place == Place::kFull) ++by_address_[address];
   try {
-    connections_.emplace(connection.get(), Entry{connection, place, address});
+    connections_.emplace(connection.get(), std::move(entry));
   } catch (...) {
     if (place == Place::kFull && --by_address_[address] == 0) by_address_.erase(address);
     throw;
@@ -273,20 +298,30 @@ void Door::remove_from_place(const Entry& entry) {
   if (--its->second == 0) by_address_.erase(its);
 }
 
-/// The one of a place that has been of no use for the longest, if there is any.
+/// The one of a place that makes the least use of it, if there is one that makes little.
 std::weak_ptr<Connection> Door::find_useless(Place place) const {
-  using Stage = Connection::Stage;
-  const Clock::time_point latest = Clock::now() - kGrace;
+  const Clock::time_point now = Clock::now();
   std::weak_ptr<Connection> found;
-  std::pair<Stage, Clock::time_point> first(Stage::kBusy, latest);
+  Connection::Use least;
   for (const auto& [connection, entry] : connections_) {
     if (entry.place != place) continue;
-    const std::pair its(connection->stage(), connection->stage_since());
-    if (its.first >= Stage::kBusy || its.second > latest || its >= first) continue;
-    first = its;
+    const auto use = connection->little_use(now);
+    if (!use || *use >= least) continue;
+    least = *use;
     found = entry.connection;
   }
   return found;
+}
+
+/// It was told 503. A connection that had a place gives it to another: places are short.
+void Door::refused(Connection* connection) {
+  bool over_share = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto its = connections_.find(connection);
+    over_share = its != connections_.end() && its->second.over_share;
+  }
+  (over_share ? no_share_ : no_place_).count();
 }
 
 void Door::left(Connection* connection) {

@@ -16,18 +16,23 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "serve/connection.h"
+#include "serve/counted_line.h"
 #include "serve/server.h"
 
 namespace quire {
 
 /// Where a server listens, and the connections that it has accepted. Each has one of these places:
 ///
-/// - one of max_connections, with all rights. Where all are taken, a connection ends for a newcomer that has
-///   been of no use for a second: the one that has sent nothing for the longest since it was accepted,
-///   or else nothing but a part of a request's head, or else the one that has been idle the longest between
-///   two requests.
-/// - one of kCrowdedPlaces for those beyond, which get a short time and an answer to vital requests alone.
+/// - one of max_connections, with all rights. Where all are taken, a newcomer gets the place of a connection
+///   that makes little use of it (Connection::little_use): of one that has sent nothing since it was
+///   accepted, or else nothing but a part of a request's head, or else is idle between two requests, the one
+///   for the longest first; or else of the one whose body arrives the slowest. An upload keeps its place as
+///   long as it comes at a fair pace, and a slower one as long as others are slower still.
+/// - one of kCrowdedPlaces for those beyond, which get a short time and an answer to vital requests alone;
+///   where others wait behind them, no more than Connection::kTimeToBegin to begin.
 /// - one of kLeavingPlaces for those that have had their last answer and may still read it.
+///
+/// A warning now and then says how many were told 503 for want of a place.
 ///
 /// Where there is none either, connections wait in the system's queue.
 ///
@@ -68,6 +73,7 @@ class Door {
     std::weak_ptr<Connection> connection;
     Place place = Place::kFull;
     uint64_t address = 0;
+    bool over_share = false;  // why it is crowded, if it is
   };
   struct Peer {
     uint64_t address = 0;
@@ -79,9 +85,10 @@ class Door {
   asio::awaitable<void> wait_for_place();
   asio::awaitable<void> pause(std::chrono::milliseconds time);
   void take(asio::ip::tcp::socket socket);
-  void turn_away(asio::ip::tcp::socket socket);
+  void turn_away(asio::ip::tcp::socket socket, bool over_share);
   void make_way();
   void complain(const std::string& what);
+  void refused(Connection* connection);
   void left(Connection* connection);
   void forget(Connection* connection);
   void changed();
@@ -90,7 +97,7 @@ class Door {
   // With the mutex held. What is in connections_ lives as long; a reference to it must not be the last to go
   // there, as the connection's end takes the mutex.
   uint32_t& count(Place place) { return counts_[static_cast<size_t>(place)]; }
-  void add(const std::shared_ptr<Connection>& connection, Place place, uint64_t address);
+  void add(const std::shared_ptr<Connection>& connection, Entry entry);
   void remove_from_place(const Entry& entry);
   std::weak_ptr<Connection> find_useless(Place place) const;
   bool has_share(const Peer& peer) const;
@@ -102,6 +109,8 @@ class Door {
   asio::steady_timer news_;
   Clock::time_point complained_;
   uint64_t complaints_ = 0;  // since then
+  CountedLine no_place_;
+  CountedLine no_share_;
   asio::ip::tcp::endpoint endpoint_;
   std::atomic<bool> waiting_ = false;  // for a place
 

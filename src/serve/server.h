@@ -42,7 +42,9 @@ struct ServerConfig {
   /// 503 otherwise. Beyond those, connections wait in the system's queue.
   uint32_t max_connections = 2048;
   /// Of one address. 0: as many as there are, until three quarters of all places are taken; then an address
-  /// other than the machine's own gets no more than a quarter of them.
+  /// other than the machine's own gets no more than a quarter of them. The machine's own have no share:
+  /// behind them stands a proxy with all its clients, and a connection that makes little use of its place
+  /// makes way whatever its address.
   uint32_t max_connections_per_client = 0;
   uint32_t max_header_bytes = 16 << 10;
   uint64_t max_body_bytes = 16 << 20;

@@ -143,6 +143,34 @@ def test_idle_sockets_do_not_hide_health():
             each.close()
 
 
+def test_slow_bodies_hold_no_place():
+    """All places with a byte of a small body each, 3,000 sockets that say nothing behind them, and good requests."""
+    most_files(4000)
+    with QuireServer("--device", "sim", "--max-connections", 500) as server:
+        slow = [connect(server) for _ in range(500)]
+        for each in slow:
+            each.sendall(announce(1000) + b"{")
+        idle = []
+        for _ in range(3000):
+            idle.append(socket.socket())
+            idle[-1].setblocking(False)
+            idle[-1].connect_ex(("127.0.0.1", server.port))
+        status, seconds = health(server)
+        print(f"health: {status} in {seconds:.2f} s")
+        assert status == 200 and seconds < 20  # nobody waits for the idle ones: 64 of them a second would take 47 s
+        end = time.monotonic() + 30  # far below the time that a body may take
+        statuses = []
+        while time.monotonic() < end and statuses[-1:] != [200]:
+            statuses.append(post(server, "/tokenize", b'{"prompt": "a"}'))
+            time.sleep(0.1)
+        print("good requests:", statuses)
+        assert statuses[-1] == 200
+        for each in slow + idle:
+            each.close()
+        assert server.stop() == 0
+        assert "told 503 for want of a place" in server.output()
+
+
 def fates(server, count, patience=120):
     """So many simultaneous streams: how often each end."""
     body = json.dumps({"prompt": "a", "max_tokens": 4, "stream": True}).encode()

@@ -304,6 +304,86 @@ TEST(Connections, APartOfAHeadHoldsNoPlace) {
   EXPECT_GE(told, 1U);
 }
 
+/// The status of a request that comes again and again, as long as it is told 503 and at most for some time.
+unsigned insist(Service& service) {
+  unsigned status = 0;
+  for (int i = 0; i < 200 && status != 200; ++i) {
+    if (i > 0) std::this_thread::sleep_for(50ms);
+    status = service.post("/tokenize", R"({"prompt": "abc"})").status;
+  }
+  return status;
+}
+
+TEST(Connections, ABodyThatDoesNotComeHoldsNoPlace) {
+  // Of any size: what is small is in no budget for bodies.
+  for (const size_t size : {1000, 10'000'000}) {
+    Service service({.server = {.max_connections = 3}});
+    std::vector<std::unique_ptr<HttpClient>> slow;
+    for (int i = 0; i < 3; ++i) {
+      slow.push_back(std::make_unique<HttpClient>(service.port()));
+      slow.back()->send(announced(size) + "{");
+    }
+    EXPECT_EQ(insist(service), 200U) << size;
+    unsigned told = 0;
+    for (const auto& client : slow) told += client->read_rest(100ms).starts_with("HTTP/1.1 503 ") ? 1 : 0;
+    EXPECT_GE(told, 1U) << size;
+  }
+}
+
+TEST(Connections, TheSlowestBodyMakesWayAndTheUploadArrives) {
+  Service service({.server = {.max_connections = 3}, .step_delay = 20 * kMillisecond});
+  const std::string body = R"({"prompt": ")" + std::string(200'000, 'a') + "\"}";
+  HttpClient upload(service.port());
+  upload.send(announced(body.size()) + body.substr(0, 100'000));
+  HttpClient drips(service.port());
+  drips.send(announced(1000) + "{");
+  HttpClient idle(service.port());
+  ASSERT_EQ(idle.get("/version").status, 200);
+  // First the one that loses nothing by it.
+  EXPECT_EQ(insist(service), 200U);
+  EXPECT_TRUE(idle.closed_by_server());
+  // Its place is taken by one that does not make way.
+  std::unique_ptr<HttpClient> busy;
+  std::string begun;
+  for (int i = 0; i < 200 && begun.find("200 OK") == std::string::npos; ++i) {
+    if (i > 0) std::this_thread::sleep_for(50ms);
+    busy = std::make_unique<HttpClient>(service.port());
+    busy->send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 500, "stream": true})"));
+    begun = busy->read_until("\r\n\r\n");
+  }
+  EXPECT_THAT(begun, HasSubstr("200 OK"));
+  EXPECT_EQ(insist(service), 200U);
+  EXPECT_EQ(drips.read_answer().status, 503);
+  upload.send(body.substr(100'000));
+  EXPECT_EQ(upload.read_answer().parsed().at("count"), 200'000);
+}
+
+TEST(Connections, ThoseToldThatThereIsNoPlaceAreCounted) {
+  testing::internal::CaptureStderr();
+  {
+    Service service(
+        {.server = {.max_connections = 5, .max_connections_per_client = 1}, .step_delay = 2 * kMillisecond});
+    HttpClient busy(service.port());
+    busy.send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 500, "stream": true})"));
+    EXPECT_THAT(busy.read_until("data: "), HasSubstr("200 OK"));
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(service.get("/version").status, 503);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("told 503 for more than one address's share: 3 connections; "
+                        "--max-connections-per-client (1)"));
+  testing::internal::CaptureStderr();
+  {
+    Service service({.server = {.max_connections = 1}, .step_delay = 2 * kMillisecond});
+    HttpClient busy(service.port());
+    busy.send(post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 500, "stream": true})"));
+    EXPECT_THAT(busy.read_until("data: "), HasSubstr("200 OK"));
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(service.get("/version").status, 503);
+    EXPECT_EQ(service.get("/health").status, 200) << "which is not counted";
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("told 503 for want of a place: 4 connections; --max-connections (1)"));
+}
+
 TEST(Connections, ThousandIdleOnesDoNotHideTheServersHealth) {
   Service service({.server = {.max_connections = 100}});
   std::vector<std::unique_ptr<HttpClient>> idle;
