@@ -25,6 +25,7 @@
 #include "cli/process_metrics.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
+#include "serve/listen_address.h"
 #include "serve/server.h"
 #include "text/chat_templates.h"
 
@@ -114,7 +115,8 @@ int serve(Options& options) {
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = QUIRE_VERSION;
   checked_model(options.engine.model.model);
-  // Before the weights, so that a wrong --chat-template is told at once.
+  // Before the weights, so that what is wrong is told at once.
+  check_listen_address(config.host, config.port);
   const ChatTemplates chat_templates = find_chat_templates(options.engine.model.model, options.chat_template);
   LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
@@ -155,7 +157,9 @@ void add_serve(CLI::App& app, Command& run) {
   add("--chat-template", options->chat_template,
       "A template's file, or the name of one of the model's; default: as the request asks", "FILE|NAME");
   add("--api-key-file", options->api_key_file,
-      "Keys of which a request must bring one, NAME:KEY or NAME:sha256:HEX a line; default: none", "FILE");
+      "Keys of which a request must bring one, NAME:KEY or NAME:sha256:HEX a line; only its owner may be "
+      "able to write it; default: none",
+      "FILE");
   add("--api-key", options->api_keys,
       fmt::format("Keys too, but seen by every user of the machine; {} in the environment holds one unseen",
                   kKeyVariable),
@@ -166,8 +170,7 @@ void add_serve(CLI::App& app, Command& run) {
       ->group(group);
   add("--max-waiting-per-tenant", options->engine.max_waiting_per_tenant,
       "Of --max-waiting, what one key may take, or without keys one client address; more are refused; "
-      "default: a "
-      "quarter with two keys or more, else all",
+      "default: a quarter with two keys or more, else all",
       "N")
       ->check(CLI::Range(0, INT32_MAX));
   add("--allowed-origins", options->server.allowed_origins,
@@ -176,20 +179,17 @@ void add_serve(CLI::App& app, Command& run) {
       ->delimiter(',');
   add("--allowed-hosts", options->server.allowed_hosts,
       "Names that requests may call the server in Host, beside this machine's (localhost, 127.0.0.1); *: "
-      "any; "
-      "default: no others if --host is on loopback, else any",
+      "any; default: no others if --host is on loopback, else any",
       "NAME")
       ->delimiter(',');
   const char* connections_help =
       "Connections at once, as far as the limit of open files allows. When all are taken, one that has not "
       "sent a request, is idle between two or sends one slowly ends for a new one; otherwise the new one is "
-      "told 503 or waits. "
-      "/health and /metrics are answered beyond the limit";
+      "told 503 or waits. /health and /metrics are answered beyond the limit";
   const char* share_help =
       "Connections of one address at once. 0: any number; but when three quarters of all are taken, no "
-      "address "
-      "beside this machine's own gets more than a quarter (behind a proxy on another machine, give as many "
-      "as --max-connections)";
+      "address beside this machine's own gets more than a quarter (behind a proxy on another machine, give "
+      "as many as --max-connections)";
   options->max_connections = add("--max-connections", options->server.max_connections, connections_help, "N")
                                  ->check(CLI::Range(1, 1'000'000))
                                  ->capture_default_str();

@@ -16,6 +16,7 @@
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "serve/listen_address.h"
 #include "serve/openai_response.h"
 
 namespace quire {
@@ -61,20 +62,10 @@ Door::Door(asio::io_context& io, const ServerConfig& config, Factory factory)
       }) {}
 
 void Door::listen() {
-  const auto cannot = [&](const error_code& why) {
-    return Error(fmt::format("cannot listen on {}:{}: {}", config_.host, config_.port, why.message()));
-  };
   error_code failed;
-  tcp::resolver resolver(io_);
-  const auto found = resolver.resolve(config_.host, std::to_string(config_.port),
-                                      tcp::resolver::passive | tcp::resolver::numeric_service, failed);
-  if (failed) throw cannot(failed);
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), failed);
-  if (!failed) acceptor_.set_option(tcp::acceptor::reuse_address(true), failed);
-  if (!failed) acceptor_.bind(endpoint, failed);
-  if (!failed) acceptor_.listen(asio::socket_base::max_listen_connections, failed);
-  if (failed) throw cannot(failed);
+  bind_address(acceptor_, config_.host, config_.port);
+  acceptor_.listen(asio::socket_base::max_listen_connections, failed);
+  if (failed) throw cannot_listen(config_.host, config_.port, failed);
   endpoint_ = acceptor_.local_endpoint();
 }
 
