@@ -19,6 +19,7 @@ constexpr std::string_view kFormatKey = "quire_prefix_cache";
 constexpr int kFormat = 1;
 constexpr uint64_t kMostHeader = uint64_t{1} << 16;
 constexpr uint64_t kAlignment = 4096;
+constexpr std::string_view kEnd = "\nthe end of a quire_prefix_cache\n";
 
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -62,13 +63,34 @@ const std::filesystem::path& trusted(const std::filesystem::path& path) {
   return path;
 }
 
-/// Whether a file that begins so is a prefix cache, however damaged: its name is there or cut off, another
-/// fact of its first line is there, or a crash of the machine left zeros.
-bool is_our_beginning(std::string_view found) {
+/// Up to so many bytes from `at` on.
+std::string read_part(std::ifstream& in, uint64_t at, uint64_t most) {
+  std::string out(most, '\0');
+  in.clear();
+  in.seekg(static_cast<std::streamoff>(at));
+  in.read(out.data(), static_cast<std::streamsize>(out.size()));
+  out.resize(static_cast<size_t>(in.gcount()));
+  return out;
+}
+
+bool has_zeros_alone(std::ifstream& in) {
+  for (uint64_t at = 0;;) {
+    const std::string part = read_part(in, at, kMostHeader);
+    if (part.find_first_not_of('\0') != std::string::npos) return false;
+    if (part.size() < kMostHeader) return true;
+    at += part.size();
+  }
+}
+
+/// Whether a file is a prefix cache, however damaged: its name is at the beginning or cut off, another fact
+/// of its first line or the mark at its end is there, or a crash of the machine left nothing but zeros.
+bool is_ours(std::ifstream& in, uint64_t size) {
   const std::string expected = fmt::format("{{\"{}\"", kFormatKey);
-  return expected.starts_with(found.substr(0, expected.size())) ||
-         found.find("\"index_checksum\":\"") != std::string_view::npos ||
-         found.find_first_not_of('\0') == std::string_view::npos;
+  const std::string beginning = read_part(in, 0, kMostHeader);
+  return expected.starts_with(beginning.substr(0, expected.size())) ||
+         beginning.find("\"index_checksum\":\"") != std::string::npos ||
+         read_part(in, size - std::min<uint64_t>(size, kEnd.size()), kEnd.size()) == kEnd ||
+         has_zeros_alone(in);
 }
 
 }  // namespace
@@ -87,6 +109,7 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
                        {"index_checksum", checksum_text(checksum(std::as_bytes(std::span(index))))}}) +
       "\n";
   refuse_folder_of_others(path);
+  check_prefix_file_place(path);  // again: since the start hours may have passed
   FileReplacement out(path, 0600);
   if (out.is_taken()) throw file_error(path, "another process is writing it");
   out.write(header);
@@ -97,6 +120,7 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
       if (block != kNoBlock) out.write(read(block).first(block_bytes));
     }
   }
+  out.write(kEnd);
   out.commit();
 }
 
@@ -108,17 +132,18 @@ void check_prefix_file_place(const std::filesystem::path& path) {
   }
   if (!fs::exists(path)) return;
   if (!fs::is_regular_file(path)) throw file_error(path, "is no file");
-  std::string found(kMostHeader, '\0');
   std::ifstream in(path, std::ios::binary);
-  in.read(found.data(), static_cast<std::streamsize>(found.size()));
-  found.resize(static_cast<size_t>(in.gcount()));
-  if (!is_our_beginning(found))
-    throw file_error(path, "is no prefix cache, and is not to be overwritten by one");
+  if (!in) throw file_error(path, "cannot be read");
+  if (!is_ours(in, fs::file_size(path))) {
+    throw file_error(path,
+                     "is no prefix cache, and is not to be overwritten by one (delete it, or choose another "
+                     "name)");
+  }
 }
 
 PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
-                       uint32_t num_groups, uint64_t block_bytes)
-    : file_(trusted(path)), block_bytes_(block_bytes) {
+                       uint32_t num_groups, uint64_t block_bytes, FileAccess access)
+    : file_(trusted(path), access), block_bytes_(block_bytes) {
   const std::string_view all(reinterpret_cast<const char*>(file_.data()), file_.size());
   const size_t line = all.substr(0, kMostHeader).find('\n');
   if (line == std::string_view::npos) throw file_error(path, "no prefix cache: its first line has no end");

@@ -11,8 +11,9 @@
 #include "load/mapped_file.h"
 #include "record/prefix_snapshot.h"
 
-// A prefix cache as a file: one line of JSON, an index of the nodes, then the K/V of their blocks. The line
-// names what the K/V depends on and has a checksum of the index, the index one of every block.
+// A prefix cache as a file: one line of JSON, an index of the nodes, the K/V of their blocks, and a mark. The
+// line names what the K/V depends on and has a checksum of the index, the index one of every block. By the
+// mark at the end a file is known as a prefix cache though its beginning is damaged.
 namespace quire {
 
 /// All that K/V bits depend on beside the tokens, as facts by name; two files serve each other if all are
@@ -21,23 +22,24 @@ using PrefixFileKey = json::object;
 
 /// Writes to a file beside `path`, which takes its place at last; only its user may read it, since prompts
 /// are in it. `read(block)` is the K/V of a block, `block_bytes` long, until its next call. Throws Error,
-/// also if others may write in its folder: nobody could trust the file.
+/// also if others may write in its folder (nobody could trust the file), and as check_prefix_file_place does.
 void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
                        uint64_t block_bytes, const std::vector<PrefixNode>& nodes,
                        const std::function<std::span<const std::byte>(BlockId)>& read);
 
-/// Throws Error if a prefix cache could not be written to `path` at the end, or if what is there is none,
-/// damaged or not: nobody wants that overwritten.
+/// Throws Error if a prefix cache could not be written to `path` at the end, or if what is there may be
+/// anything else, which nobody wants overwritten. A prefix cache, which may be, is known by its beginning or
+/// by its end; and a file of zeros, which a crash of the machine leaves, is no loss.
 void check_prefix_file_place(const std::filesystem::path& path);
 
-/// Such a file, mapped.
+/// Such a file in memory.
 class PrefixFile {
  public:
   /// Throws Error naming file and fact if it is none, if others may write it, if it was written under another
   /// key or other sizes, or if its index is damaged. What is damaged or missing of the blocks only costs
   /// those: they are left out.
   PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
-             uint32_t num_groups, uint64_t block_bytes);
+             uint32_t num_groups, uint64_t block_bytes, FileAccess access = FileAccess::kMap);
 
   /// Blocks are numbers in the file, for data().
   const std::vector<PrefixNode>& nodes() const { return nodes_; }

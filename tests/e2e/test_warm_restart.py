@@ -9,6 +9,7 @@ import pytest
 
 from server import MODEL, MODEL_NAME, QUIRE, QuireServer
 
+END = b"\nthe end of a quire_prefix_cache\n"  # of every file
 STORY = "Once upon a time there was a little fox who lived in a big forest. Every day the fox went to the river and "
 STORY += "looked at the fish. One day a big fish came up and said hello to the fox. The fox was very happy and said "
 
@@ -105,7 +106,8 @@ def test_damage_costs_only_what_it_hits(kept):
     line = whole.index(b"\n")
     header = json.loads(whole[:line])
     size = header["block_bytes"]
-    blocks = len(whole) - header["nodes"] * size  # where the first begins
+    assert whole.endswith(END)
+    blocks = len(whole) - len(END) - header["nodes"] * size  # where the first begins
     prompt_blocks = (len(first.prompt_token_ids) - 1) // 16
     assert header["nodes"] > prompt_blocks >= 2
 
@@ -113,7 +115,8 @@ def test_damage_costs_only_what_it_hits(kept):
         return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
 
     cases = {
-        "cut in the last block": (whole[:-1], prompt_blocks, "1 blocks are damaged"),
+        "without the mark at the end": (whole[:-1], prompt_blocks, "begins with"),
+        "cut in the last block": (whole[:-len(END) - 1], prompt_blocks, "1 blocks are damaged"),
         "cut after the first": (whole[:blocks + size + 5], 1, "are damaged"),
         "a bit of the second block": (flipped(blocks + size + 100), 1, "1 blocks are damaged"),
         "a bit of the first block": (flipped(blocks), 0, "1 blocks are damaged"),
@@ -130,6 +133,45 @@ def test_damage_costs_only_what_it_hits(kept):
             assert answer.choices[0].token_ids == first.token_ids, name
             assert cached(answer) == hits * 16, name
         assert path.stat().st_size == len(whole), name  # it is whole again
+
+
+@pytest.mark.parametrize("damage", ["noise in the first 4 KiB", "zeros in the first 4 KiB", "another first byte", "no first line"])
+def test_a_damaged_beginning_costs_the_cache_only(kept, damage):
+    path, first = kept
+    whole = path.read_bytes()
+    line = whole.index(b"\n") + 1
+    noise = bytes((i * 37 + 11) % 251 + 1 for i in range(4096))
+    path.write_bytes({"noise in the first 4 KiB": noise + whole[4096:], "zeros in the first 4 KiB": bytes(4096) + whole[4096:],
+                      "another first byte": b"X" + whole[1:], "no first line": whole[line:]}[damage])
+    with serve(path) as server:
+        answer = complete(server, STORY)
+        assert "W " in server.output() and "the prefix cache begins empty" in server.output()
+        assert answer.choices[0].token_ids == first.token_ids and cached(answer) == 0
+    with serve(path) as server:  # it is whole again
+        assert cached(complete(server, STORY)) > 0
+
+
+def test_what_has_neither_a_prefix_caches_beginning_nor_its_end_is_kept(kept, tmp_path):
+    path, _ = kept
+    whole = path.read_bytes()
+    contents = [b"x", b"hello\n" * 1000, (MODEL / "config.json").read_bytes(), (MODEL / "model.safetensors").read_bytes(),
+                b"\0" * 70_000 + b"a disk's image", b"noise" * 1000 + whole[5000:-1]]
+    for content in contents:
+        path.write_bytes(content)
+        done = subprocess.run([QUIRE, "run", MODEL, "-p", "Once", "--max-tokens", "2", "--prefix-cache-file", path],
+                              capture_output=True, timeout=60)
+        assert done.returncode == 1 and "is no prefix cache, and is not to be overwritten" in done.stderr.decode()
+        assert path.read_bytes() == content
+
+
+def test_what_takes_the_files_place_while_a_server_runs_is_kept(tmp_path):
+    path = tmp_path / "prefixes"
+    with serve(path) as server:
+        complete(server, STORY)
+        path.write_text("somebody's notes")
+        server.stop()
+        assert "is no prefix cache, and is not to be overwritten" in server.output()
+    assert path.read_text() == "somebody's notes" and sorted(tmp_path.iterdir()) == [path]
 
 
 def test_a_small_pool_keeps_the_beginnings(kept):
