@@ -182,6 +182,8 @@ void add_bench(CLI::App& app, Command& run) {
       ->type_name("N");
   command->add_flag("--json", options->as_json, "One JSON object a line");
   command->callback([options, &run] { run = [options] { return latency(*options); }; });
+  // After its commands, which would have it below their own help, too.
+  bench->footer("\nquire bench COMMAND --help says more about each.");
 }
 
 }  // namespace quire::cli

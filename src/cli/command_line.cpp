@@ -39,13 +39,17 @@ CommandLine parse_command_line(std::vector<std::string> args) {
   app.set_version_flag("--version", QUIRE_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
-  app.footer("\nquire COMMAND --help, or quire help COMMAND, says more about each command.");
   CommandLine line;
   add_commands(app, line.run);
+  // After the commands, which would have it below their own help, too.
+  app.footer("\nquire COMMAND --help, or quire help COMMAND, says more about each command.");
 
-  const bool asks_for_help = !args.empty() && args.front() == "help";
-  if (asks_for_help) {
+  if (!args.empty() && args.front() == "help") {
     args.erase(args.begin());
+    if (const std::string fault = help_error(app, args); !fault.empty()) {
+      return {.run = {}, .help = {}, .error = fault};
+    }
+    if (args == std::vector<std::string>{"help"}) args.clear();
     args.emplace_back("--help");
   }
   const auto knows = [&app](const std::string& name) {
@@ -59,8 +63,6 @@ CommandLine parse_command_line(std::vector<std::string> args) {
   } catch (const CLI::CallForVersion& version) {
     return {.run = {}, .help = std::string(version.what()) + "\n", .error = {}};
   } catch (const CLI::Success&) {
-    const std::string what = asks_for_help ? unexpected_arguments(app) : std::string();
-    if (!what.empty()) return {.run = {}, .help = {}, .error = what};
     return {.run = {}, .help = app.help(), .error = {}};
   } catch (const CLI::ParseError& error) {
     return {.run = {}, .help = {}, .error = usage_error(app, error.what())};

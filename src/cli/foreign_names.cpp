@@ -25,8 +25,7 @@ constexpr ForeignName kFlags[] = {
     {"-b --batch-size -ub --ubatch-size --chunked-prefill-size --max-prefill-tokens",
      "--max-num-batched-tokens", "--max-num-batched-tokens N bounds a step"},
     {"--enable-chunked-prefill --no-enable-chunked-prefill -cb --cont-batching", "--max-num-batched-tokens",
-     "prompts always come in chunks and batches are always continuous; --max-num-batched-tokens bounds a "
-     "step"},
+     "prompts always come in chunks, batches are continuous; --max-num-batched-tokens bounds a step"},
     {"-t --n-threads -tb --threads-batch", "--threads", "--threads N"},
     {"-n --n-predict --predict --num-predict --max-new-tokens --max-length", "--max-tokens",
      "--max-tokens N bounds an answer"},
@@ -41,6 +40,11 @@ constexpr ForeignName kFlags[] = {
     {"--jinja --chat-template-file", "--chat-template", "--chat-template FILE"},
     {"--enable-radix-cache --disable-radix-cache --no-cache-prompt --cache-prompt", "--enable-prefix-caching",
      "--enable-prefix-caching and --no-enable-prefix-caching"},
+    {"--enable-auto-tool-choice --tool-call-parser --tool-parser-plugin", "--chat-template",
+     "nobody parses the calls in an answer: a request with tools is refused, unless its tool_choice is "
+     "\"none\""},
+    {"--reasoning-parser --enable-reasoning --reasoning-format", "--chat-template",
+     "an answer's reasoning is not taken apart: it stays in the text"},
     {"--schedule-policy", "--scheduling-policy", "--scheduling-policy NAME"},
     {"--enforce-eager --compilation-config --cuda-graph-sizes --trust-remote-code", "",
      "nothing here is compiled or run from a model's directory: leave it out"},

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/number_range.h"
+
 namespace quire::cli {
 namespace {
 
@@ -50,16 +52,16 @@ std::string beside(const std::string& name, std::string_view text) {
 }  // namespace
 
 std::string value_text(const std::string& type_name, const std::string& default_value) {
-  static const std::regex range(R"((\S*?):(?:U?INT|FLOAT) in \[(-?[\d.e+]+) - ([\d.e+]+)\])");
+  static const std::regex range(R"((\S*?):(?:U?INT|FLOAT) in \[(-?[\d.e+-]+) - ([\d.e+-]+)\])");
   static const std::regex choice(R"([^\s:]*:(\{.*\}))");
   const std::string value = default_value.empty() ? "" : "=" + default_value;
   std::smatch found;
   if (std::regex_match(type_name, found, range)) {
     constexpr double kNoLimit = 1e9;
     const bool is_open = std::stod(found[3]) >= kNoLimit;
-    const std::string least = found[2];
-    const std::string bounds =
-        is_open ? fmt::format("from {}", least) : fmt::format("{} to {}", least, found[3].str());
+    const std::string least = decimal(std::stod(found[2]));
+    const std::string bounds = is_open ? fmt::format("from {}", least)
+                                       : fmt::format("{} to {}", least, decimal(std::stod(found[3])));
     return fmt::format("{}{} ({})", found[1].str(), value, bounds);
   }
   if (std::regex_match(type_name, found, choice)) return found[1].str() + value;
@@ -77,7 +79,8 @@ HelpFormatter::HelpFormatter() {
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
   std::string out;
   if (option->get_type_size() != 0) {
-    out += " " + value_text(option->get_type_name(), option->get_default_str());
+    const std::string value = value_text(option->get_type_name(), option->get_default_str());
+    if (!value.empty()) out += " " + value;
     if (option->get_expected_max() >= CLI::detail::expected_max_vector_size) out += " ...";
     if (option->get_required()) out += " " + get_label("REQUIRED");
   }
@@ -94,7 +97,10 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
 }
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
-  return beside(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+  std::string name = make_option_name(option, is_positional);
+  // What CLI11 sets by a flag that turns something off: --no-x{false}.
+  if (const size_t at = name.find("{false}"); at != std::string::npos) name.erase(at, 7);
+  return beside(name + make_option_opts(option), make_option_desc(option));
 }
 
 std::string HelpFormatter::make_subcommand(const CLI::App* command) const {

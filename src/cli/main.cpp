@@ -1,24 +1,13 @@
 #include <cstdio>
 #include <exception>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
-#include <fmt/color.h>
+#include <fmt/format.h>
 
-#include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/process.h"
-#include "cli/terminal.h"
-
-namespace {
-
-void complain(std::string_view what) {
-  using quire::cli::paint;
-  fmt::print(stderr, "{} {}\n", paint(stderr, "quire:", fmt::fg(fmt::terminal_color::red)), what);
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   quire::cli::handle_file_signals();
@@ -26,17 +15,23 @@ int main(int argc, char** argv) {
   if (args.empty()) args.emplace_back("--help");
   const quire::cli::CommandLine line = quire::cli::parse_command_line(std::move(args));
   if (!line.error.empty()) {
-    complain(line.error);
+    quire::cli::complain(line.error);
     return 2;
   }
   try {
-    if (line.run) return line.run();
-    fmt::print("{}", line.help);
-    if (std::fflush(stdout) != 0) throw quire::Error("standard output cannot be written");
-    return argc == 1 ? 2 : 0;
+    int status = argc == 1 ? 2 : 0;
+    if (line.run) {
+      status = line.run();
+    } else {
+      fmt::print("{}", line.help);
+    }
+    quire::cli::finish_output();
+    return status;
   } catch (const std::exception& error) {
-    const std::string said = quire::cli::describe(error);
-    complain(said);
+    // What was thrown there would not say which of the files it is.
+    const bool no_output = std::ferror(stdout) != 0;
+    const std::string said = no_output ? "standard output cannot be written" : quire::cli::describe(error);
+    quire::cli::complain(said);
     return quire::cli::exit_status_of(said);
   }
 }

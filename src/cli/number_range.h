@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -8,5 +10,8 @@ namespace quire::cli {
 
 /// A flag's number must lie in [least, most]; unlike CLI::Range it refuses what is no number (nan).
 CLI::Validator number_range(double least, double most);
+
+/// 1e-06 as "0.000001", 1e+06 as "1000000": up to nine digits behind the point.
+std::string decimal(double number);
 
 }  // namespace quire::cli

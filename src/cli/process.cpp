@@ -1,12 +1,22 @@
 #include "cli/process.h"
 
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <iostream>
 #include <malloc.h>
 #include <new>
 #include <stdexcept>
 #include <system_error>
 
+#include <fmt/color.h>
+#include <fmt/format.h>
+#include <spdlog/details/log_msg.h>
+
 #include "base/describe.h"
+#include "base/error.h"
+#include "base/stderr_sink.h"
+#include "cli/terminal.h"
 #include "load/mapped_file.h"
 
 namespace quire::cli {
@@ -31,6 +41,24 @@ std::string describe(const std::exception& error) {
            "(ulimit -u, or pids.max of the container)";
   }
   return quire::describe(error);
+}
+
+void complain(std::string_view what) {
+  constexpr std::chrono::seconds kPatience{1};
+  const std::string line =
+      fmt::format("{} {}", paint(stderr, "quire:", fmt::fg(fmt::terminal_color::red)), what);
+  StderrSink out;
+  out.set_pattern("%v");
+  out.do_not_block({});
+  out.set_deadline(StderrSink::Clock::now() + kPatience);
+  out.log(spdlog::details::log_msg("", spdlog::level::err, line));
+}
+
+void finish_output() {
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout) {
+    throw Error("standard output cannot be written");
+  }
 }
 
 }  // namespace quire::cli

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 
 // What main does around every command.
 namespace quire::cli {
@@ -16,5 +17,12 @@ void return_large_buffers();
 
 /// What an exception says, as one line for the operator.
 std::string describe(const std::exception& error);
+
+/// "quire: WHAT" as a line on standard error. Waits for one second at most for who reads it; what is not read
+/// by then is lost.
+void complain(std::string_view what);
+
+/// Writes what standard output has buffered. Throws Error if it, or something before it, cannot be written.
+void finish_output();
 
 }  // namespace quire::cli

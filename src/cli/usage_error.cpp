@@ -18,6 +18,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/foreign_names.h"
+#include "cli/number_range.h"
 #include "record/display_text.h"
 
 namespace quire::cli {
@@ -228,7 +229,7 @@ std::optional<Parts> split_last(std::string_view text, std::string_view mark) {
 }
 
 /// Of a flag's "Value X not in range 1 to 2"; empty if `why` is none.
-std::string out_of_range(std::string_view flag, std::string_view why) {
+std::string out_of_range(const CLI::App& command, std::string_view flag, std::string_view why) {
   constexpr std::string_view kHead = "Value ";
   if (!why.starts_with(kHead)) return {};
   const auto parts = split_last(why.substr(kHead.size()), " not in range ");
@@ -237,20 +238,23 @@ std::string out_of_range(std::string_view flag, std::string_view why) {
   const auto most = limits ? number_of(limits->second) : std::nullopt;
   if (!least || !most) return {};
   constexpr double kNoLimit = 1e9;
-  const std::string bounds =
-      *most >= kNoLimit ? fmt::format("from {} up", *least) : fmt::format("from {} to {}", *least, *most);
+  const std::string bounds = *most >= kNoLimit
+                                 ? fmt::format("from {} up", decimal(*least))
+                                 : fmt::format("from {} to {}", decimal(*least), decimal(*most));
   const std::string value = shortened(parts->first);
   const auto number = number_of(parts->first);
   if (!number) return fmt::format("{}: '{}' is no number {}", flag, value, bounds);
   const bool is_whole = *number == std::trunc(*number);
-  const bool takes_fractions = limits->second.find('.') != std::string_view::npos;
+  const CLI::Option* option = find_option(command, flag);
+  const bool takes_fractions =
+      option != nullptr && option->get_type_name().find("FLOAT") != std::string::npos;
   return fmt::format("{}: {} is no {} {}", flag, value,
                      is_whole || takes_fractions ? "number" : "whole number", bounds);
 }
 
 /// Of what a flag's check says after the flag's name; empty if `why` is none of CLI11's sentences.
 std::string reworded_check(const CLI::App& command, std::string_view flag, std::string_view why) {
-  if (const std::string line = out_of_range(flag, why); !line.empty()) return line;
+  if (const std::string line = out_of_range(command, flag, why); !line.empty()) return line;
   const auto member = split_last(why, " not in {");
   if (member && member->second.ends_with('}')) {
     std::string choices;
@@ -346,9 +350,23 @@ std::string usage_error(const CLI::App& app, const std::string& why) {
   return what.empty() ? line : what;
 }
 
-std::string unexpected_arguments(const CLI::App& app) {
-  const std::string what = unexpected(app, true);
-  return what.empty() ? unexpected(app, false) : what;
+std::string help_error(const CLI::App& app, const std::vector<std::string>& args) {
+  const CLI::App* command = &app;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& word = args[i];
+    if (i + 1 == args.size() && (word == "--help" || word == "-h" || (i == 0 && word == "help"))) break;
+    const auto below =
+        command->get_subcommands([&](const CLI::App* each) { return each->get_name() == word; });
+    if (!below.empty()) {
+      command = below.front();
+    } else if (is_flag(word) || command->get_subcommands({}).empty()) {
+      return fmt::format("help: '{}' is one argument too many; {} --help says all", shortened(word),
+                         full_name(*command));
+    } else {
+      return unknown_command(*command, word);
+    }
+  }
+  return {};
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& name) {

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -15,8 +16,9 @@ namespace quire::cli {
 /// comes first, since the rest may follow from it.
 std::string usage_error(const CLI::App& app, const std::string& why);
 
-/// What of the command line no command takes; empty if nothing.
-std::string unexpected_arguments(const CLI::App& app);
+/// What is wrong with `args`, the words behind "quire help": names of a command and its subcommand, or "help"
+/// alone, are all that it takes. Empty if nothing is.
+std::string help_error(const CLI::App& app, const std::vector<std::string>& args);
 
 /// Of a first argument that names no command.
 std::string unknown_command(const CLI::App& app, const std::string& name);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -66,9 +67,17 @@ class Checkpoint {
   }
 
  private:
+  /// What is wrong in the header; without a magic number it is no header, more likely than a damaged one.
+  Error header_error(uint64_t offset, std::string_view what) const {
+    if (version_ > 0) return file_error(file_.path(), offset, fmt::format("the header {}", what));
+    return file_error(file_.path(), fmt::format("is no model: neither a directory with a config.json, nor a "
+                                                "GGUF file, nor a llama2.c checkpoint (whose header {})",
+                                                what));
+  }
+
   int32_t integer_at(uint64_t offset) const {
     int32_t value = 0;
-    if (offset + sizeof(value) > file_.size()) throw file_error(file_.path(), offset, "ends in the header");
+    if (offset + sizeof(value) > file_.size()) throw header_error(offset, "ends early");
     std::memcpy(&value, file_.data() + offset, sizeof(value));
     return value;
   }
@@ -77,7 +86,7 @@ class Checkpoint {
     constexpr int32_t kMaxSize = 1 << 24;
     const int32_t value = integer_at(offset);
     if (value < 1 || value > kMaxSize) {
-      throw file_error(file_.path(), offset, fmt::format("{} is {}, out of range", name, value));
+      throw header_error(offset, fmt::format("has {} {}, out of range", name, value));
     }
     return static_cast<uint32_t>(value);
   }
@@ -107,7 +116,7 @@ class Checkpoint {
       vocab = shared_head ? size_at(vocab_at, "vocab_size") : 0U - static_cast<uint32_t>(signed_vocab);
     } else {
       vocab = size_at(vocab_at, "vocab_size");
-      if (file_.size() < kNewHeaderBytes) throw file_error(file_.path(), file_.size(), "ends in the header");
+      if (file_.size() < kNewHeaderBytes) throw header_error(file_.size(), "ends early");
       shared_head = file_.data()[end_] != std::byte{0};
       if (version_ == 2) group_size_ = size_at(end_ + 1, "group_size");
       end_ = kNewHeaderBytes;
@@ -115,10 +124,8 @@ class Checkpoint {
     const bool plausible = vocab > 0 && vocab < (1U << 24) && dim % heads == 0 && heads % kv_heads == 0 &&
                            head_dim() % 2 == 0 && layers < (1U << 12);
     if (!plausible) {
-      throw file_error(file_.path(), at,
-                       fmt::format("no llama2.c header: dim {}, {} layers, {} heads, {} kv heads, "
-                                   "vocabulary {}",
-                                   dim, layers, heads, kv_heads, vocab));
+      throw header_error(at, fmt::format("has dim {}, {} layers, {} heads, {} kv heads, vocabulary {}", dim,
+                                         layers, heads, kv_heads, vocab));
     }
   }
 

@@ -39,6 +39,12 @@ TEST(CommandLine, HasOneOfThree) {
 TEST(CommandLine, HelpIsACommandToo) {
   EXPECT_EQ(parse("help").help, parse("--help").help);
   EXPECT_EQ(parse("help bench serve").help, parse("bench serve --help").help);
+  EXPECT_EQ(parse("help help").help, parse("--help").help);
+  EXPECT_EQ(parse("help serve --help").help, parse("serve --help").help);
+  EXPECT_EQ(parse("help serve extra").error,
+            "help: 'extra' is one argument too many; quire serve --help says all");
+  EXPECT_EQ(parse("help serve --port 3").error,
+            "help: '--port' is one argument too many; quire serve --help says all");
   EXPECT_THAT(parse("help sevre").error, HasSubstr("did you mean quire serve?"));
   EXPECT_THAT(parse("help bench sreve").error, HasSubstr("did you mean quire bench serve?"));
   EXPECT_THAT(parse("--version").help, HasSubstr("."));
@@ -59,6 +65,7 @@ TEST(CommandLine, ErrorsNameTheCauseAndWhatHelps) {
       {"serve m --port 70000", "--port: 70000 is no number from 0 to 65535"},
       {"serve m --port 8.5", "--port: 8.5 is no whole number from 0 to 65535"},
       {"run m --num-blocks 0", "--num-blocks: 0 is no number from 1 up"},
+      {"run m --top-p 1.5", "--top-p: 1.5 is no number from 0.000001 to 1"},
       {"serve m --port 1 --port 2", "--port: given 2 times, once is enough"},
       {"simulate --requests x", "--requests: 'x' is no whole number from 0 up, or too large"},
       {"bench serve --json=x", "--json: takes no value ('x')"},
@@ -144,6 +151,8 @@ TEST(CommandLine, NamesOfOtherProgramsGetAHint) {
       {"serve m --gpu-memory-utilization 0.9", "--kv-cache-memory SIZE"},
       {"serve m --gpu_memory_utilization=0.9", "--kv-cache-memory SIZE"},
       {"serve m --tensor-parallel-size 2", "--threads"},
+      {"serve m --enable-auto-tool-choice", "a request with tools is refused"},
+      {"serve m --tool-call-parser hermes", "a request with tools is refused"},
       {"pull llama", "downloads nothing"},
       {"generate m", "quire run MODEL"},
       {"quantize m", "--quantization int8"}};
@@ -167,6 +176,7 @@ TEST(EditDistance, CountsSwapsOfNeighboursOnce) {
 TEST(HelpText, SaysWhatAFlagTakes) {
   EXPECT_EQ(value_text("N:INT in [1 - 64]", "8"), "N=8 (1 to 64)");
   EXPECT_EQ(value_text("N:INT in [1 - 2147483647]", ""), "N (from 1)");
+  EXPECT_EQ(value_text("P:FLOAT in [1e-06 - 1e+06]", "1"), "P=1 (0.000001 to 1000000)");
   EXPECT_EQ(value_text("DEVICE:{cpu,sim}", "cpu"), "{cpu,sim}=cpu");
   EXPECT_EQ(value_text("FILE", ""), "FILE");
 }
