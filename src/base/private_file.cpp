@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <fcntl.h>
-#include <string>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -19,17 +18,11 @@ Error cannot_be_written(const std::filesystem::path& path, int code) {
   return file_error(path, fmt::format("cannot be written: {}", std::generic_category().message(code)));
 }
 
-/// Throws if what the open, regular `file` has must not be lost. What was cut off within its first bytes is
-/// no loss.
-void check_content(int file, const std::filesystem::path& path, PrivateFileKind kind) {
+/// Throws if what the open, regular `file` has must not be lost, or is another user's.
+void check_content(int file, const std::filesystem::path& path, const FileKind& kind) {
   struct stat facts {};
   if (fstat(file, &facts) != 0) throw cannot_be_written(path, errno);
-  std::string found(kind.begins.size(), '\0');
-  const ssize_t got = pread(file, found.data(), found.size(), 0);
-  if (got < 0) throw cannot_be_written(path, errno);
-  if (!kind.begins.starts_with(std::string_view(found).substr(0, static_cast<size_t>(got)))) {
-    throw file_error(path, fmt::format("is no {0}, and is not to be overwritten by one", kind.name));
-  }
+  refuse_other_kinds(file, path, kind);
   if (facts.st_uid != geteuid()) {
     throw file_error(path, fmt::format("belongs to another user (uid {}), who could read the {}",
                                        facts.st_uid, kind.name));
@@ -43,7 +36,7 @@ bool is_other_than_regular(const std::filesystem::path& path) {
 
 }  // namespace
 
-PrivateFile::PrivateFile(std::filesystem::path path, PrivateFileKind kind) : path_(std::move(path)) {
+PrivateFile::PrivateFile(std::filesystem::path path, const FileKind& kind) : path_(std::move(path)) {
   const bool special = is_other_than_regular(path_);
   file_ = special ? open(path_.c_str(), O_WRONLY | O_CLOEXEC)
                   : open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -77,7 +70,7 @@ bool PrivateFile::write(std::string_view text) {
   return !failed_;
 }
 
-void check_private_file(const std::filesystem::path& path, PrivateFileKind kind) {
+void check_private_file(const std::filesystem::path& path, const FileKind& kind) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) {
     const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";

@@ -3,13 +3,9 @@
 #include <filesystem>
 #include <string_view>
 
-namespace quire {
+#include "base/file_kind.h"
 
-/// What tells the files of one kind from all others.
-struct PrivateFileKind {
-  std::string_view name;    // "decision log"
-  std::string_view begins;  // the first bytes of each
-};
+namespace quire {
 
 /// A file that a run writes from beginning to end and that only its user may read: its mode is 0600. It takes
 /// the place of an empty file or of one of its own kind, of no other. A device or a pipe is written to as it
@@ -18,7 +14,7 @@ class PrivateFile {
  public:
   /// Throws Error with the path if it cannot be written, or has another kind of content, or belongs to
   /// another user.
-  PrivateFile(std::filesystem::path path, PrivateFileKind kind);
+  PrivateFile(std::filesystem::path path, const FileKind& kind);
   ~PrivateFile();
   PrivateFile(PrivateFile&& other) noexcept;
   PrivateFile& operator=(PrivateFile&&) = delete;
@@ -35,6 +31,6 @@ class PrivateFile {
 };
 
 /// Throws as PrivateFile would. Changes nothing, so that a command may ask before it begins.
-void check_private_file(const std::filesystem::path& path, PrivateFileKind kind);
+void check_private_file(const std::filesystem::path& path, const FileKind& kind);
 
 }  // namespace quire

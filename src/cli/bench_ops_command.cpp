@@ -35,6 +35,7 @@ namespace json = boost::json;
 
 constexpr size_t kWide = 8192;
 constexpr size_t kNarrow = 2048;
+constexpr FileKind kFigures{"result of quire bench ops", "{\"machine\":"};
 constexpr uint32_t kHeads = 32;
 constexpr uint32_t kKvHeads = 8;
 constexpr uint32_t kHeadDim = 64;
@@ -332,7 +333,7 @@ int bench_ops(const Options& options) {
     for (const Case& each : cases) fmt::print("{}\n", each.name);
     return 0;
   }
-  check_output_file(options.json_file);
+  check_output_file(options.json_file, kFigures);
   ThreadPool pool(options.threads > 0 ? options.threads : usable_cpus().threads);
   Timer timer(pool, options.repeats);
   const std::string machine = machine_name();
@@ -357,7 +358,7 @@ int bench_ops(const Options& options) {
                                {"version", QUIRE_VERSION},
                                {"threads", pool.num_threads()},
                                {"ops", std::move(rows)}};
-    write_output_file(options.json_file, json::serialize(figures) + "\n");
+    write_output_file(options.json_file, kFigures, json::serialize(figures) + "\n");
   }
   return 0;
 }

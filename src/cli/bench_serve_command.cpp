@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/resource.h>
 #include <utility>
 #include <vector>
 
@@ -24,6 +23,7 @@
 #include "cli/load_report.h"
 #include "cli/load_table.h"
 #include "cli/machine.h"
+#include "cli/open_files.h"
 #include "cli/output_file.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
@@ -119,14 +119,6 @@ LoadFacts facts_of(const Options& options, const std::string& model) {
   return facts;
 }
 
-/// As many connections as the machine lets a process have.
-void allow_connections() {
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
-}
-
 std::optional<Nanos> nanos(const std::optional<double>& milliseconds) {
   if (!milliseconds) return std::nullopt;
   return static_cast<Nanos>(*milliseconds * 1e6);
@@ -167,7 +159,8 @@ int one_load(const Options& options, const Workload& workload) {
   }
   std::fflush(stdout);
   if (!options.html.empty()) {
-    write_output_file(options.html, load_page(facts_of(options, load.model()), report, load.samples()));
+    write_output_file(options.html, load_page_kind(),
+                      load_page(facts_of(options, load.model()), report, load.samples()));
   }
   print_complaints(report);
   if (load.signal() != 0) return 128 + load.signal();
@@ -213,17 +206,17 @@ int table_of_loads(const Options& options, const Workload& workload) {
     std::fflush(stdout);
   }
   if (!options.html.empty() && !rows.empty()) {
-    write_output_file(options.html, load_table_page(facts_of(options, target.model), rows));
+    write_output_file(options.html, load_page_kind(), load_table_page(facts_of(options, target.model), rows));
   }
   if (signal != 0) return 128 + signal;
   return any_failed ? 1 : 0;
 }
 
 int bench_serve(const Options& options) {
-  check_output_file(options.html);
+  check_output_file(options.html, load_page_kind());
   const Workload workload = make_workload(options.workload, options.vocab_size);
   if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
-  allow_connections();
+  raise_open_files();
   return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload);
 }
 
@@ -317,12 +310,10 @@ void add_bench_serve(CLI::App& bench, Command& run) {
       "  quire bench serve --trace trace.csv --trace-speed 4 --html load.html");
   add_server_options(*command, *options);
   command
-      ->add_option(
-          "--concurrency,--max-concurrency", options->concurrency,
-          "So many clients, each of which sends its next request when its last has ended, whenever they are "
-          "due; several numbers: one after the other, and a table of tokens/s, times and the server's "
-          "memory; "
-          "0: requests go when they are due, however many are open")
+      ->add_option("--concurrency,--max-concurrency", options->concurrency,
+                   "So many clients, each of which sends its next request when its last has ended, whenever "
+                   "they are due; several numbers: one after the other, and a table of tokens/s, times and "
+                   "the server's memory; 0: requests go when they are due, however many are open")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->default_str("0")

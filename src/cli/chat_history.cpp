@@ -1,17 +1,23 @@
 #include "cli/chat_history.h"
 
+#include <cerrno>
 #include <cstdlib>
+#include <fcntl.h>
 #include <fstream>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/private_file.h"
+#include "cli/output_file.h"
 
 namespace quire::cli {
 namespace {
+
+constexpr mode_t kOwnerOnly = 0600;
 
 std::string to_line(std::string_view message) {
   std::string line;
@@ -50,6 +56,25 @@ std::string read_end(const std::filesystem::path& file, uint64_t size) {
   return text;
 }
 
+/// Makes the file if it is not there.
+void append(const std::filesystem::path& path, std::string_view text) {
+  const auto fails = [&] {
+    return file_error(path, "cannot be written: " + std::generic_category().message(errno));
+  };
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, kOwnerOnly);
+  if (file < 0) throw fails();
+  bool good = ::fchmod(file, kOwnerOnly) == 0;
+  while (good && !text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    good = written >= 0;
+    if (good) text.remove_prefix(static_cast<size_t>(written));
+  }
+  const Error why = fails();
+  ::close(file);
+  if (!good) throw why;
+}
+
 }  // namespace
 
 ChatHistory::ChatHistory(std::filesystem::path file) : file_(std::move(file)) {
@@ -70,7 +95,7 @@ ChatHistory::ChatHistory(std::filesystem::path file) : file_(std::move(file)) {
   if (!too_many && size <= kLargestFile) return;
   text.clear();
   for (const std::string& entry : entries_) text += to_line(entry);
-  write_private_file(file_, text);
+  replace_file(file_, text, kOwnerOnly);
 }
 
 void ChatHistory::add(const std::string& message) {
@@ -84,7 +109,7 @@ void ChatHistory::add(const std::string& message) {
     if (std::filesystem::create_directories(folder, failed)) {
       std::filesystem::permissions(folder, std::filesystem::perms::owner_all, failed);
     }
-    append_to_private_file(file_, to_line(message));
+    append(file_, to_line(message));
   } catch (const Error&) {
     file_.clear();
     throw;

@@ -6,7 +6,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
-#include "cli/private_file.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
@@ -132,7 +132,8 @@ void Conversation::save(const std::filesystem::path& file, const std::string& mo
   for (size_t i = 0; i < messages_.size(); ++i) {
     text += fmt::format("{}\n    {}", i == 0 ? "" : ",", json::serialize(messages_[i]));
   }
-  write_private_file(file, text + "\n  ]\n}\n");
+  constexpr mode_t kOwnerOnly = 0600;
+  replace_file(file, text + "\n  ]\n}\n", kOwnerOnly);
 }
 
 bool is_saved_conversation(const std::filesystem::path& file) {

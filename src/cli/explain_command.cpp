@@ -197,8 +197,7 @@ void print_story(const SequenceStory& s) {
     print_item(
         "preempted",
         fmt::format("{}, and waited {} ({}) to come back; of {} whose K/V it lost, {} were found in the "
-                    "prefix cache, "
-                    "{} moved back from the host, {} computed again",
+                    "prefix cache, {} moved back from the host, {} computed again",
                     s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions),
                     plural(s.steps_waited() - s.queued, "step"), duration_text(s.waited_time - s.queued_time),
                     plural(s.lost_tokens, "token"), s.found_tokens, s.returned_tokens, s.again_tokens),
@@ -280,9 +279,9 @@ void write_page(const Options& options) {
   if (std::filesystem::equivalent(options.log, options.html, none)) {
     throw Error("--html: that is the log itself");
   }
-  check_output_file(options.html);
+  check_output_file(options.html, run_page_kind());
   const Page page = make_page(options.log, try_replay(options.log), wanted);
-  write_output_file(options.html, page.html);
+  write_output_file(options.html, run_page_kind(), page.html);
   fmt::print("{}: {}, open it in a browser\n", options.html, human_bytes(page.html.size()));
   if (page.last - page.first + 1 < page.run_steps) {
     fmt::print("it shows steps {} to {} of {}; --steps FROM-TO chooses others\n", page.first, page.last,

@@ -139,16 +139,6 @@ std::optional<std::string> absent_weights(const fs::path& model) {
   return std::nullopt;
 }
 
-/// The format that --quantization makes of the matrices; nullopt: as the file has them.
-std::optional<WeightFormat> weights_as(const std::string& quantization, const ModelConfig& config) {
-  if (quantization == "auto") return std::nullopt;
-  if (quantization == "none") return weight_format_of(config.dtype);
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
-    if (quantization == weight_format_name(format)) return format;
-  }
-  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", quantization));
-}
-
 uint64_t free_memory() {
   if (const auto memory = available_memory()) return memory->bytes;
   throw Error("--memory: this machine does not say how much is free");
@@ -201,8 +191,9 @@ int inspect(const InspectOptions& options) {
   fs::path model = options.model;
   if (model.filename() == "config.json")
     model = model.has_parent_path() ? model.parent_path() : fs::path(".");
-  ModelConfig config = load_model_config(model);
-  const auto format = weights_as(options.quantization, config);
+  ModelConfig config = load_model_config(checked_model(model));
+  std::optional<WeightFormat> format = pick_quantization(options.quantization);
+  if (options.quantization == "none") format = weight_format_of(config.dtype);
   const auto kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
   const auto absent = absent_weights(model);
   ModelShape shape = absent ? model_shape(config, config.dtype) : inspect_model(model, config);

@@ -223,6 +223,8 @@ std::string load_page_failures(const LoadReport& report) {
   return out;
 }
 
+FileKind load_page_kind() { return {"page of quire bench serve", kHead.substr(0, kHead.find("</title>"))}; }
+
 std::string load_page_head(std::string_view title) {
   return fmt::format("{}<h1>{}</h1>\n", kHead, html_text(title));
 }

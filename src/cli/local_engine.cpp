@@ -42,12 +42,22 @@ std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
   return dtype;
 }
 
-std::optional<WeightFormat> pick_quantization(const std::string& name) {
-  if (name == "auto" || name == "none") return std::nullopt;
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
-    if (name == weight_format_name(format)) return format;
-  }
-  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
+FileAccess file_access(const ModelOptions& options) {
+  return options.no_mmap ? FileAccess::kRead : FileAccess::kMap;
+}
+
+/// What a run writes, each to a file of its own, of its own kind. Throws Error before anything is opened.
+void check_outputs(const EngineOptions& options) {
+  const std::string beside = options.prefix_cache_file.empty() ? "" : options.prefix_cache_file + ".part";
+  const Output outputs[] = {{"--prefix-cache-file", options.prefix_cache_file},
+                            {"--prefix-cache-file", beside},
+                            {"--step-trace", options.step_trace},
+                            {"--decision-log", options.decision_log}};
+  refuse_same_file(outputs);
+  check_output_file(options.step_trace);
+  check_output_file(options.decision_log);
+  if (!options.step_trace.empty()) StepTrace::check_place(options.step_trace);
+  if (!options.decision_log.empty()) RunWriter::check_place(options.decision_log);
 }
 
 /// What is left for K/V and all else beside the weights: `mapped`, bytes of them, count as free to the
@@ -294,14 +304,12 @@ void add_single_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   add("--prefix-cache-file", options.prefix_cache_file,
       "Begin with the prefix cache that a former run left here, and leave it here at the end; it holds "
-      "prompts and "
-      "answers, and only its user may read it",
+      "prompts and answers, and only its user may read it",
       "FILE");
   add("--step-trace", options.step_trace, "Write one JSON line a step: numbers, no prompts", "FILE");
   add("--decision-log", options.decision_log,
       "Write every decision and all that it came from; quire explain reads it. It holds prompts and answers, "
-      "and only "
-      "its user may read it",
+      "and only its user may read it",
       "FILE");
 }
 
@@ -344,8 +352,16 @@ std::optional<DType> pick_kv_dtype(const std::string& name) {
   throw Error(fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16, int8", name));
 }
 
+std::optional<WeightFormat> pick_quantization(const std::string& name) {
+  if (name == "auto" || name == "none") return std::nullopt;
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    if (name == weight_format_name(format)) return format;
+  }
+  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
+}
+
 ModelConfig config_of(const ModelOptions& options) {
-  ModelConfig config = load_model_config(options.model);
+  ModelConfig config = load_model_config(checked_model(options.model));
   limit_windows(config, options.sliding_window);
   return config;
 }
@@ -360,7 +376,7 @@ LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32
                              .own_blocks = options.quantization == "auto",
                              .max_positions = longest,
                              .pack_cache = options.pack_cache,
-                             .access = options.no_mmap ? FileAccess::kRead : FileAccess::kMap},
+                             .access = file_access(options)},
                             context)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
@@ -368,10 +384,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
       defaults(load_sampling_defaults(options.model.model)),
       metrics(served_name) {
   // Before the weights are read, which may take minutes.
-  check_output_file(options.step_trace);
-  check_output_file(options.decision_log);
-  if (!options.step_trace.empty()) StepTrace::check_place(options.step_trace);
-  if (!options.decision_log.empty()) RunWriter::check_place(options.decision_log);
+  check_outputs(options);
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
   }
@@ -431,7 +444,8 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
     const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
     warm = std::make_unique<WarmFile>(
         options.prefix_cache_file,
-        kv_facts(options.model.model, facts, *model->decoder, kv_dtype, model->context.isa, longest), *cache);
+        kv_facts(options.model.model, facts, *model->decoder, kv_dtype, model->context.isa, longest), *cache,
+        file_access(options.model));
   }
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
                        with_commas(shape.num_parameters), model->decoder->weight_formats(),

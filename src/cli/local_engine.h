@@ -12,6 +12,7 @@
 #include "engine/step_trace.h"
 #include "exec/cpu_executor.h"
 #include "kernels/context.h"
+#include "kernels/weight_format.h"
 #include "model/config.h"
 #include "model/decoder.h"
 #include "record/run_record.h"
@@ -43,7 +44,10 @@ CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name);
 /// Its value; nullopt: the compute type.
 std::optional<DType> pick_kv_dtype(const std::string& name);
 
-/// The model's, as far as the options leave it.
+/// The format that --quantization makes of the matrices; nullopt: it makes none ("auto", "none").
+std::optional<WeightFormat> pick_quantization(const std::string& name);
+
+/// The model's, as far as the options leave it. Throws Error that says what a model is, if this is none.
 ModelConfig config_of(const ModelOptions& options);
 
 /// The engine's side: how much runs at once and in how much memory.

@@ -29,6 +29,9 @@
 namespace quire::cli {
 namespace {
 
+/// A safetensors file, whose first 8 bytes say how long what follows is.
+constexpr FileKind kLogits{"file of logits", "{\"logits\":{\"dtype\":\"F32\"", 8};
+
 struct LogitsOptions {
   ModelOptions model;
   std::string ids_file;
@@ -63,7 +66,7 @@ std::vector<std::vector<TokenId>> read_rows(const std::string& file, uint32_t vo
 }
 
 int logits(const LogitsOptions& options) {
-  check_output_file(options.output);
+  check_output_file(options.output, kLogits);
   const ModelConfig config = config_of(options.model);
   const uint32_t vocab = config.vocab_size;
   const auto rows = read_rows(options.ids_file, vocab);
@@ -156,7 +159,9 @@ void convert_to_gguf(const ConvertOptions& options) {
 }
 
 int convert(const ConvertOptions& options) {
-  const bool from_directory = std::filesystem::is_directory(options.in);
+  std::error_code ignored;
+  const bool from_directory = std::filesystem::is_directory(options.in, ignored);
+  if (from_directory || !std::filesystem::exists(options.in, ignored)) checked_model(options.in);
   const bool from_checkpoint = !from_directory && !is_gguf_file(options.in);
   if (!from_checkpoint && !options.tokenizer.empty()) {
     throw Error("--tokenizer: changes nothing for a model that has its own; it is for llama2.c checkpoints");
@@ -231,6 +236,7 @@ void add_make_model(CLI::App& app, Command& run) {
     std::string shape;
     std::string out;
     uint64_t seed = 3;
+    bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -240,9 +246,11 @@ void add_make_model(CLI::App& app, Command& run) {
   command->add_option("shape", options->shape, names)->required()->type_name("SHAPE");
   command->add_option("out", options->out, "Directory to write")->required()->type_name("DIR");
   command->add_option("--seed", options->seed, "Of the weights")->capture_default_str()->type_name("N");
+  command->add_flag("--overwrite", options->overwrite, "Write over what is there");
   command->callback([options, &run] {
     run = [options] {
       check_output_directory(options->out);
+      if (!options->overwrite) refuse_existing(options->out);
       make_model(options->shape, options->out, options->seed);
       fmt::print("{}\n", options->out);
       return 0;

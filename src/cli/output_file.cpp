@@ -69,9 +69,12 @@ class OpenFile {
 };
 
 /// Into what is there, whatever it is.
-void write_in_place(const fs::path& path, std::string_view bytes) {
-  OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.is_open() || !file.write(bytes) || !file.close()) {
+void write_in_place(const fs::path& path, std::string_view bytes, std::optional<mode_t> mode) {
+  OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode.value_or(0666)));
+  std::error_code none;
+  const bool sets_mode = mode && fs::is_regular_file(path, none);
+  if (!file.is_open() || (sets_mode && ::fchmod(file.get(), *mode) != 0) || !file.write(bytes) ||
+      !file.close()) {
     throw cannot_be_written(path, std::strerror(errno));
   }
 }
@@ -83,6 +86,32 @@ mode_t permissions(const fs::path& path) {
   const mode_t mask = ::umask(0);
   ::umask(mask);
   return 0666U & ~mask;
+}
+
+void refuse_other_kinds(const fs::path& path, const FileKind& kind) {
+  std::error_code none;
+  const fs::path place = followed(path);
+  if (!fs::is_regular_file(place, none)) return;
+  const OpenFile file(::open(place.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) throw cannot_be_written(path, std::strerror(errno));
+  quire::refuse_other_kinds(file.get(), path, kind);
+}
+
+/// Of a place where there is nothing: its folder as the system knows it, and the name.
+fs::path absolute_place(const fs::path& path) {
+  std::error_code none;
+  const fs::path place = followed(path);
+  return fs::weakly_canonical(fs::absolute(folder_of(place), none), none) / place.filename();
+}
+
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  struct stat of_a {};
+  struct stat of_b {};
+  const bool has_a = ::stat(a.c_str(), &of_a) == 0;
+  const bool has_b = ::stat(b.c_str(), &of_b) == 0;
+  if (has_a != has_b) return false;
+  if (!has_a) return absolute_place(a) == absolute_place(b);
+  return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino && !S_ISCHR(of_a.st_mode);
 }
 
 }  // namespace
@@ -109,6 +138,11 @@ void check_output_file(const fs::path& path) {
   check_folder(path, folder_of(place));
 }
 
+void check_output_file(const fs::path& path, const FileKind& kind) {
+  check_output_file(path);
+  if (!path.empty()) refuse_other_kinds(path, kind);
+}
+
 void check_output_directory(const fs::path& path) {
   std::error_code none;
   fs::path there = followed(path);
@@ -122,7 +156,25 @@ void check_output_directory(const fs::path& path) {
   check_folder(path, there);
 }
 
-void write_output_file(const fs::path& path, std::string_view bytes) {
+void refuse_same_file(std::span<const Output> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const Output& one = outputs[i];
+      const Output& other = outputs[j];
+      if (one.flag == other.flag || one.path.empty() || other.path.empty()) continue;
+      if (!is_same_file(one.path, other.path)) continue;
+      throw Error(fmt::format("{}: {} is what {} writes: each needs a file of its own", one.flag,
+                              one.path.string(), other.flag));
+    }
+  }
+}
+
+void write_output_file(const fs::path& path, const FileKind& kind, std::string_view bytes) {
+  refuse_other_kinds(path, kind);
+  replace_file(path, bytes, {});
+}
+
+void replace_file(const fs::path& path, std::string_view bytes, std::optional<mode_t> mode) {
   const fs::path place = followed(path);
   std::error_code none;
   const bool exists = fs::exists(place, none);
@@ -130,9 +182,10 @@ void write_output_file(const fs::path& path, std::string_view bytes) {
   std::string temporary = (folder_of(place) / fmt::format(".{}.XXXXXX", place.filename().string())).string();
   OpenFile file(is_replaceable ? ::mkostemp(temporary.data(), O_CLOEXEC) : -1);
   // A file that may be written in a folder that may not.
-  if (!file.is_open() && exists) return write_in_place(place, bytes);
+  if (!file.is_open() && exists) return write_in_place(place, bytes, mode);
   if (!file.is_open()) throw cannot_be_written(path, std::strerror(errno));
-  const bool is_whole = ::fchmod(file.get(), permissions(place)) == 0 && file.write(bytes) && file.close();
+  const bool is_whole =
+      ::fchmod(file.get(), mode ? *mode : permissions(place)) == 0 && file.write(bytes) && file.close();
   if (is_whole && ::rename(temporary.c_str(), place.c_str()) == 0) return;
   const int why = errno;
   ::unlink(temporary.c_str());

@@ -32,6 +32,8 @@ namespace json = boost::json;
 /// Of K/V, to say what a block takes of --swap-space: 32 layers with 8 K/V heads of 128 in bf16 (Llama 3 8B).
 constexpr uint64_t kTokenBytes = 131072;
 
+constexpr FileKind kResult{"result of quire simulate", "{\"scheduler\":{"};
+
 /// As the flags take them; what is empty is the default of the demo or of an ordinary run.
 struct Options {
   bool demo = false;
@@ -190,7 +192,7 @@ void write_json(const std::string& path, const Simulation& simulation, const Sim
                        record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions});
   }
   root["records"] = std::move(records);
-  write_output_file(path, json::serialize(root) + "\n");
+  write_output_file(path, kResult, json::serialize(root) + "\n");
 }
 
 /// What the demo's prompts have in common.
@@ -204,8 +206,11 @@ std::string beginnings(const WorkloadOptions& workload) {
 int simulate(Options& options) {
   if (options.demo) use_demo_workload(options.workload);
   const SimulationConfig config{scheduler_config(options), options.cost.model()};
-  check_output_file(options.json_file);
+  check_output_file(options.json_file, kResult);
   check_output_file(options.decision_log);
+  if (!options.decision_log.empty()) RunWriter::check_place(options.decision_log);
+  const Output outputs[] = {{"--decision-log", options.decision_log}, {"--json", options.json_file}};
+  refuse_same_file(outputs);
   const Workload workload = make_workload(options.workload);
   const Scheduler checked(config.scheduler);  // before there is a log of it
   std::unique_ptr<RunWriter> record;
@@ -246,7 +251,6 @@ int simulate(Options& options) {
   if (!options.json_file.empty()) {
     write_json(options.json_file, simulation, report, config.cost, options.workload.seed);
   }
-  if (std::fflush(stdout) != 0) throw Error("standard output cannot be written");
   return 0;
 }
 

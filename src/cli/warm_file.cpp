@@ -1,18 +1,41 @@
 #include "cli/warm_file.h"
 
 #include <algorithm>
+#include <fstream>
+#include <new>
+#include <string>
 #include <utility>
+#include <vector>
 #include <xxhash.h>
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "cli/terminal.h"
 #include "load/kept_file.h"
-#include "load/mapped_file.h"
 
 namespace quire::cli {
 namespace {
+
+struct FreeHash {
+  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+};
+
+/// The XXH3 of a file's bytes. Read and not mapped: it may be as long as memory, or shrink meanwhile.
+uint64_t hash_of(const std::filesystem::path& path, uint64_t seed) {
+  const std::unique_ptr<XXH3_state_t, FreeHash> state(XXH3_createState());
+  if (state == nullptr) throw std::bad_alloc();
+  XXH3_64bits_reset_withSeed(state.get(), seed);
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> part(size_t{1} << 20);
+  while (in.good()) {
+    in.read(part.data(), static_cast<std::streamsize>(part.size()));
+    XXH3_64bits_update(state.get(), part.data(), static_cast<size_t>(in.gcount()));
+  }
+  if (!in.eof()) throw file_error(path, "cannot be read");
+  return XXH3_64bits_digest(state.get());
+}
 
 /// Of the files of a directory that `is_part` of it, by name and content; or of `model`, if it is a file.
 template <typename Predicate>
@@ -28,10 +51,9 @@ std::string fingerprint(const std::filesystem::path& model, Predicate is_part) {
   }
   uint64_t hash = files.size();
   for (const auto& path : files) {
-    const MappedFile file(path);
     const std::string name = path.filename().string();
     hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
-    hash = XXH3_64bits_withSeed(file.data(), file.size(), hash);
+    hash = hash_of(path, hash);
   }
   return fmt::format("{:016x}", hash);
 }
@@ -61,8 +83,8 @@ PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& co
   return key;
 }
 
-WarmFile::WarmFile(std::filesystem::path path, PrefixFileKey key, KvCache& cache)
-    : path_(std::move(path)), key_(std::move(key)), cache_(cache) {}
+WarmFile::WarmFile(std::filesystem::path path, PrefixFileKey key, KvCache& cache, FileAccess access)
+    : path_(std::move(path)), key_(std::move(key)), cache_(cache), access_(access) {}
 
 std::vector<PrefixNode> WarmFile::load() {
   try {
@@ -75,7 +97,7 @@ std::vector<PrefixNode> WarmFile::load() {
     return {};
   }
   file_ = std::make_unique<PrefixFile>(path_, key_, cache_.block_size(), cache_.num_groups(),
-                                       cache_.whole_block_bytes());
+                                       cache_.whole_block_bytes(), access_);
   return file_->nodes();
 }
 

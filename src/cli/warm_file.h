@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/prefix_file.h"
+#include "load/mapped_file.h"
 #include "model/decoder.h"
 
 namespace quire::cli {
@@ -13,8 +14,8 @@ namespace quire::cli {
 /// model under the same settings, and written at the end.
 class WarmFile final : public WarmStart {
  public:
-  /// `cache` must outlive it.
-  WarmFile(std::filesystem::path path, PrefixFileKey key, KvCache& cache);
+  /// `cache` must outlive it. `access`: how the file is read.
+  WarmFile(std::filesystem::path path, PrefixFileKey key, KvCache& cache, FileAccess access);
 
   std::vector<PrefixNode> load() override;
   void fill(const std::vector<PrefixNode>& nodes) override;
@@ -24,6 +25,7 @@ class WarmFile final : public WarmStart {
   std::filesystem::path path_;
   PrefixFileKey key_;
   KvCache& cache_;
+  FileAccess access_;
   std::unique_ptr<PrefixFile> file_;  // between load and fill
 };
 

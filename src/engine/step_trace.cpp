@@ -12,7 +12,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kFlushAbove = size_t{1} << 14;
-constexpr PrivateFileKind kKind{"step trace", "{\"step\":"};
+constexpr FileKind kKind{"step trace", "{\"step\":"};
 
 }  // namespace
 

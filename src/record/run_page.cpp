@@ -144,6 +144,10 @@ json::object to_json(const StepColumns& columns) {
 
 }  // namespace
 
+FileKind run_page_kind() {
+  return {"page of quire explain", kPageBeforeData.substr(0, kPageBeforeData.find("</title>"))};
+}
+
 Page make_page(const std::filesystem::path& log, const tl::expected<Replay, std::string>& again,
                const PageOptions& options) {
   const RunStory story = tell_run(log, [](SeqId, std::string_view) { return true; });

@@ -7,6 +7,7 @@
 
 #include <tl/expected.hpp>
 
+#include "base/file_kind.h"
 #include "record/replay.h"
 #include "record/run_story.h"
 #include "record/run_timeline.h"
@@ -22,6 +23,9 @@ struct PageOptions {
   std::optional<std::string> request;
   TimelineLimits limits;
 };
+
+/// What tells such pages from other files.
+FileKind run_page_kind();
 
 struct Page {
   std::string html;    // one file that needs no other

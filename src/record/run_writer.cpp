@@ -12,7 +12,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kFlushAbove = size_t{1} << 16;
-constexpr PrivateFileKind kKind{"decision log", "{\"quire_run\":"};
+constexpr FileKind kKind{"decision log", "{\"quire_run\":"};
 static_assert(kKind.begins.substr(2, kFormatKey.size()) == kFormatKey);
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr PrivateFileKind kKind{"list", "{\"list\":"};
+constexpr FileKind kKind{"list", "{\"list\":"};
 
 class PrivateFileTest : public testing::Test {
  protected:

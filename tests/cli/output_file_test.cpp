@@ -18,6 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
+constexpr FileKind kKind{"list", "{\"list\":"};
+constexpr FileKind kLater{"late list", "{\"list\":", 8};
+
 class OutputFile : public testing::Test {
  protected:
   OutputFile() { fs::create_directories(dir_); }
@@ -30,13 +33,21 @@ class OutputFile : public testing::Test {
   size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()));
   }
-  static std::string refusal(const fs::path& path) {
+  template <typename Work>
+  static std::string error_of(Work&& work) {
     try {
-      check_output_file(path);
+      work();
     } catch (const Error& error) {
       return error.what();
     }
     return "";
+  }
+  static std::string refusal(const fs::path& path) {
+    return error_of([&] { check_output_file(path); });
+  }
+  static std::string same(const fs::path& one, const fs::path& other) {
+    const Output outputs[] = {{"--one", one}, {"--other", other}};
+    return error_of([&] { refuse_same_file(outputs); });
   }
 
   fs::path dir_ = fs::temp_directory_path() / ("quire-output-file-test-" + std::to_string(::getpid()));
@@ -68,7 +79,7 @@ TEST_F(OutputFile, LinksAreFollowedToWhatIsNotThere) {
 
 TEST_F(OutputFile, TakesThePlaceOfAnother) {
   const fs::path path = dir_ / "file";
-  write_output_file(path, "first");
+  write_output_file(path, kKind, "{\"list\":1}");
   struct stat facts {};
   ASSERT_EQ(::stat(path.c_str(), &facts), 0);
   const mode_t mask = ::umask(0);
@@ -76,7 +87,7 @@ TEST_F(OutputFile, TakesThePlaceOfAnother) {
   EXPECT_EQ(facts.st_mode & 0777U, 0666U & ~mask);
   fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
   fs::create_symlink("file", dir_ / "link");
-  write_output_file(dir_ / "link", "second");
+  write_output_file(dir_ / "link", kKind, "second");
   EXPECT_EQ(contents(path), "second");
   EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
   ASSERT_EQ(::stat(path.c_str(), &facts), 0);
@@ -85,9 +96,74 @@ TEST_F(OutputFile, TakesThePlaceOfAnother) {
 }
 
 TEST_F(OutputFile, LeavesNothingWhereItFails) {
-  EXPECT_THROW(write_output_file("/dev/full", "x"), Error);
-  EXPECT_THROW(write_output_file(dir_ / "absent" / "file", "x"), Error);
+  EXPECT_THROW(write_output_file("/dev/full", kKind, "x"), Error);
+  EXPECT_THROW(write_output_file(dir_ / "absent" / "file", kKind, "x"), Error);
   EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(OutputFile, TakesThePlaceOfItsOwnKindAlone) {
+  const fs::path path = dir_ / "file";
+  for (const std::string there : {"", "{\"li", "{\"list\":7}\nmore"}) {
+    std::ofstream(path) << there;
+    EXPECT_NO_THROW(check_output_file(path, kKind));
+    EXPECT_EQ(contents(path), there);
+    write_output_file(path, kKind, "{\"list\":1}");
+    EXPECT_EQ(contents(path), "{\"list\":1}");
+  }
+  for (const std::string there : {"x", "{\"lisp\":7}", "\n{\"list\":7}"}) {
+    std::ofstream(path) << there;
+    const std::string said = error_of([&] { check_output_file(path, kKind); });
+    EXPECT_THAT(said, HasSubstr(path.string() + ": is no list, and is not to be overwritten by one"));
+    EXPECT_EQ(error_of([&] { write_output_file(path, kKind, "{}"); }), said);
+    EXPECT_EQ(contents(path), there);
+  }
+  EXPECT_EQ(files(), 1U);
+  EXPECT_NO_THROW(check_output_file("", kKind));
+  EXPECT_NO_THROW(check_output_file("/dev/null", kKind));
+}
+
+TEST_F(OutputFile, AKindMayBeToldBehindItsFirstBytes) {
+  const fs::path path = dir_ / "file";
+  for (const std::string there : {"", "12345678{", "12345678{\"list\":7}"}) {
+    std::ofstream(path) << there;
+    EXPECT_NO_THROW(check_output_file(path, kLater)) << there;
+  }
+  for (const std::string there : {"1", "12345678", "12345678x", "{\"list\":7}"}) {
+    std::ofstream(path) << there;
+    EXPECT_THROW(check_output_file(path, kLater), Error) << there;
+  }
+}
+
+TEST_F(OutputFile, ReplacesAnythingWithTheModeThatIsGiven) {
+  const fs::path path = dir_ / "file";
+  std::ofstream(path) << "anything";
+  replace_file(path, "private", 0600);
+  EXPECT_EQ(contents(path), "private");
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  replace_file(dir_ / "new", "private", 0600);
+  EXPECT_EQ(fs::status(dir_ / "new").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(OutputFile, IsOneWhateverItsNames) {
+  fs::create_directory(dir_ / "folder");
+  fs::create_symlink("folder", dir_ / "linked");
+  fs::create_symlink("folder/new", dir_ / "first");
+  fs::create_symlink("first", dir_ / "second");
+  const fs::path place = dir_ / "folder" / "new";
+  for (int exists = 0; exists < 2; ++exists) {
+    for (const fs::path& name :
+         {place, dir_ / "linked" / "new", dir_ / "first", dir_ / "second", dir_ / "folder/../folder/new"}) {
+      EXPECT_THAT(same(place, name), HasSubstr("--other: " + name.string() + " is what --one writes"));
+    }
+    EXPECT_EQ(same(place, dir_ / "new"), "");
+    EXPECT_EQ(same(place, "/dev/null"), "");
+    EXPECT_EQ(same(place, ""), "");
+    std::ofstream(place) << "x";
+  }
+  fs::create_hard_link(place, dir_ / "hard");
+  EXPECT_NE(same(place, dir_ / "hard"), "");
+  EXPECT_EQ(same("/dev/null", "/dev/null"), "");
+  EXPECT_EQ(same("", ""), "");
 }
 
 TEST_F(OutputFile, DirectoriesMayBeMadeWithThoseAbove) {
