@@ -20,11 +20,16 @@ constexpr auto kLastWrites = std::chrono::seconds(1);
 constexpr const char* kName = "quire";
 constexpr const char* kPattern = "%^%L%$ %H:%M:%S %v";
 
+std::atomic<size_t> lost_lines = 0;  // for want of memory, and not told yet
+/// Instead of spdlog's own, which writes to standard error itself, in its own form.
+void note_lost_line(const std::string& /*why*/) { ++lost_lines; }
+
 /// What a caller writes with where there is no LogThread.
 spdlog::logger& direct_logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>(kName, std::make_shared<StderrSink>());
     made->set_pattern(kPattern);
+    made->set_error_handler(note_lost_line);
     return made;
   }();
   return *instance;
@@ -40,6 +45,17 @@ spdlog::logger& logger() {
 void set_level(spdlog::level::level_enum level) {
   direct_logger().set_level(level);
   logger().set_level(level);
+}
+
+void log(spdlog::level::level_enum level, std::string_view message) noexcept {
+  try {
+    if (const size_t lost = lost_lines.exchange(0); lost > 0) {
+      logger().warn("lines of the log are lost, as memory was short: {}", lost);
+    }
+    logger().log(level, "{}", message);
+  } catch (...) {
+    ++lost_lines;
+  }
 }
 
 /// A reader that goes away is an error of write(), not the end of the program.
@@ -62,6 +78,7 @@ struct LogThread::Impl {
 
 LogThread::LogThread() : impl_(std::make_unique<Impl>()) {
   impl_->logger->set_pattern(kPattern);
+  impl_->logger->set_error_handler(note_lost_line);
   impl_->logger->set_level(direct_logger().level());
   impl_->sink->do_not_block([pool = impl_->pool.get()] { return pool->overrun_counter(); });
   in_thread.store(impl_->logger.get(), std::memory_order_release);
@@ -94,9 +111,9 @@ void set_log_level(LogLevel level) {
   }
 }
 
-void log_debug(std::string_view message) { logger().debug("{}", message); }
-void log_info(std::string_view message) { logger().info("{}", message); }
-void log_warning(std::string_view message) { logger().warn("{}", message); }
-void log_error(std::string_view message) { logger().error("{}", message); }
+void log_debug(std::string_view message) { log(spdlog::level::debug, message); }
+void log_info(std::string_view message) { log(spdlog::level::info, message); }
+void log_warning(std::string_view message) { log(spdlog::level::warn, message); }
+void log_error(std::string_view message) { log(spdlog::level::err, message); }
 
 }  // namespace quire

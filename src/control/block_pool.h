@@ -25,14 +25,12 @@ class BlockPool {
   uint32_t num_shared() const { return num_shared_; }  // held by two or more
   uint64_t num_saved() const { return num_saved_; }    // sum of (references - 1): what sharing saves
   uint64_t num_evictions() const { return num_evictions_; }
-  /// How many allocate() can still hand out: free and cached ones.
-  uint32_t available() const { return num_free() + num_cached(); }
+  uint32_t available() const { return num_free() + num_cached(); }  // that allocate() can still hand out
 
   /// A block with one reference, the last one freed first; without free blocks the victim of the prefix
   /// cache's eviction; kNoBlock if all are referenced.
   BlockId allocate();
-  /// One more reference. REQUIRES: referenced or cached.
-  void retain(BlockId block);
+  void retain(BlockId block);  // one more reference. REQUIRES: referenced or cached
   /// One less. The last makes the block cached if it is published, else free.
   void release(BlockId block);
 
@@ -52,11 +50,9 @@ class BlockPool {
   void pin(NodeId node) { cache_.pin(node); }
   void unpin(NodeId node) { cache_.unpin(node); }
 
-  /// All cached blocks become free.
-  void drop_cached();
+  void drop_cached();  // all cached blocks become free
 
-  /// Empty if the counts and lists agree, else what does not.
-  std::string check_invariants() const;
+  std::string check_invariants() const;  // empty if counts and lists agree, else what does not
 
  private:
   PrefixCache cache_;

@@ -24,8 +24,7 @@ class BlockTable {
   uint32_t num_groups() const { return static_cast<uint32_t>(columns_.size()); }
   uint32_t size() const { return static_cast<uint32_t>(columns_.front().size()); }  // rows
   std::span<const BlockId> blocks(uint32_t group = 0) const { return columns_[group]; }
-  /// The node of its last full block, as far as they are published.
-  NodeId node() const { return node_; }
+  NodeId node() const { return node_; }  // of its last full block, as far as they are published
 
   /// Sets `found` to the blocks of its first `tokens` tokens and returns true, if those are still there that
   /// the token after them reads.
@@ -66,8 +65,7 @@ class BlockTable {
     uint32_t index = 0;
     friend bool operator==(const Entry&, const Entry&) = default;
   };
-  /// Entries that were replaced since the last call.
-  std::vector<Entry> take_changed() { return std::exchange(changed_, {}); }
+  std::vector<Entry> take_changed() { return std::exchange(changed_, {}); }  // replaced since the last call
 
   /// Releases all, the last first, so that a cached chain is evicted from its end.
   void clear(BlockPool& pool);

@@ -49,7 +49,9 @@ class LruEviction final : public EvictionPolicy {
 /// before it were named.) Blocks lie in one of two queues. All calls O(log blocks).
 class RankedEviction : public EvictionPolicy {
  public:
-  explicit RankedEviction(uint32_t num_blocks) : entries_(num_blocks) {}
+  explicit RankedEviction(uint32_t num_blocks) : entries_(num_blocks) {
+    while (spare_.size() < num_blocks) spare_.push_back(ends_[0].extract(ends_[0].emplace(0, 0, 0).first));
+  }
 
   void use(const CachedBlock& block) final {
     Entry& entry = withdraw(entries_[block.block]);
@@ -107,15 +109,19 @@ class RankedEviction : public EvictionPolicy {
   using Key = std::tuple<uint64_t, uint64_t, BlockId>;  // rank, order, block
   static Key key(const Entry& entry) { return {entry.rank, entry.order, entry.of.block}; }
   void offer(const Entry& entry) {
-    if (entry.idle && entry.children == 0) ends_[entry.queue].insert(key(entry));
+    if (!entry.idle || entry.children > 0) return;
+    spare_.back().value() = key(entry);
+    ends_[entry.queue].insert(std::move(spare_.back()));
+    spare_.pop_back();
   }
   Entry& withdraw(Entry& entry) {
-    if (entry.idle && entry.children == 0) ends_[entry.queue].erase(key(entry));
+    if (entry.idle && entry.children == 0) spare_.push_back(ends_[entry.queue].extract(key(entry)));
     return entry;
   }
 
-  std::vector<Entry> entries_;  // by block
-  std::set<Key> ends_[2];       // by queue
+  std::vector<Entry> entries_;                   // by block
+  std::set<Key> ends_[2];                        // by queue
+  std::vector<std::set<Key>::node_type> spare_;  // of blocks in neither, so that idle() allocates nothing
   uint32_t sizes_[2] = {};
   uint64_t releases_ = 0;
 };
@@ -174,8 +180,10 @@ class QueueLruEviction final : public RankedEviction {
   using RankedEviction::RankedEviction;
 
   bool want(uint64_t hash, BlockId block, int32_t more) override {
-    const uint32_t count = wanted_[hash] += static_cast<uint32_t>(more);
-    if (count == 0) wanted_.erase(hash);
+    const auto known = more > 0 ? wanted_.try_emplace(hash).first : wanted_.find(hash);
+    if (known == wanted_.end()) return true;
+    const uint32_t count = known->second += static_cast<uint32_t>(more);
+    if (count == 0) wanted_.erase(known);
     if (block != kNoBlock) move(entry(block), 0, count);
     return true;
   }

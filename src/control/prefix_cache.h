@@ -85,14 +85,12 @@ class PrefixCache {
   /// `more` (or, negative, fewer) waiting sequences than before have these tokens, for a policy that looks at
   /// the queue. Names the blocks that a hit on all of them would use, cached or not. O(tokens).
   void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more);
-  /// Forgets one idle block and returns it, kNoBlock if none is idle.
-  BlockId evict();
+  BlockId evict();  // forgets one idle block and returns it, kNoBlock if none is idle
   uint32_t num_idle() const { return num_idle_; }
 
   /// The node stands for exactly these tokens, a whole number of blocks. O(tokens).
   bool spells(NodeId node, std::span<const TokenId> tokens, uint64_t salt) const;
-  /// Empty if the index is consistent, else what is not. O(nodes + blocks).
-  std::string check_invariants() const;
+  std::string check_invariants() const;  // empty if consistent, else what is not; O(nodes + blocks)
 
  private:
   struct alignas(64) Node {  // a line of the processor's cache

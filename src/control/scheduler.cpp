@@ -50,6 +50,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       free_host_blocks_(config.num_host_blocks) {
   std::iota(free_host_blocks_.rbegin(), free_host_blocks_.rend(), BlockId{0});
   std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is given first
+  removed_.reserve(2 * free_slots_.size());  // all that may be, even of a plan() that throws
   describe_state(stats_);
 }
 
@@ -60,15 +61,13 @@ Expected<void> Scheduler::add(SeqSpec spec) {
     return refuse(RequestErrorCode::kInternal, "a sequence needs a prompt and max_tokens of at least 1");
   }
   const uint64_t length = uint64_t{spec.prompt.size()} + spec.max_tokens;
-  if (length > config_.max_model_len) {
-    return refuse(RequestErrorCode::kTooLong,
-                  fmt::format("{} prompt tokens and {} to generate exceed the maximum length of {} tokens",
-                              spec.prompt.size(), spec.max_tokens, config_.max_model_len));
-  }
-  if (length - 1 > longest_) {  // the last token is sampled, never computed
-    return refuse(RequestErrorCode::kTooLong,
-                  fmt::format("{} prompt tokens and {} to generate exceed the {} tokens of the K/V pool",
-                              spec.prompt.size(), spec.max_tokens, longest_));
+  const bool beyond_model = length > config_.max_model_len;
+  if (beyond_model || length - 1 > longest_) {  // the last token is sampled, never computed
+    return refuse(
+        RequestErrorCode::kTooLong,
+        fmt::format("{} prompt tokens and {} to generate exceed the {} tokens of {}", spec.prompt.size(),
+                    spec.max_tokens, beyond_model ? config_.max_model_len : longest_,
+                    beyond_model ? "the model's length" : "the K/V pool"));
   }
   if (waiting_.size() >= config_.max_waiting) {
     return refuse(RequestErrorCode::kQueueFull, fmt::format("{} sequences wait already", waiting_.size()));
@@ -83,6 +82,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
           fmt::format("sequence {} is no fork of {}: other tokens or salt", spec.id, other.spec.id));
     }
   }
+  BlockTable table(pool_.cache().num_groups());
   const auto [place, is_new] = sequences_.try_emplace(spec.id);
   if (!is_new) {
     return refuse(RequestErrorCode::kInternal, fmt::format("sequence {} exists already", spec.id));
@@ -91,13 +91,20 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   seq.tokens = std::move(spec.prompt);
   seq.prompt_length = seq.total();
   seq.arrival = arrivals_++;
-  seq.table = BlockTable(pool_.cache().num_groups());
+  seq.table = std::move(table);
   seq.spec = std::move(spec);
-  waiting_.push_back(&seq);
-  policy_->queued(seq);
+  try {
+    pool_.want(seq.tokens, seq.spec.salt, 1);
+    waiting_.push_back(&seq);
+    policy_->queued(seq);
+  } catch (...) {
+    pool_.want(seq.tokens, seq.spec.salt, -1);
+    std::erase(waiting_, &seq);
+    sequences_.erase(place);
+    throw;
+  }
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kAdd, seq.prompt_length, seq.spec.max_tokens);
-  pool_.want(seq.tokens, seq.spec.salt, 1);
   return {};
 }
 
@@ -112,12 +119,12 @@ void Scheduler::finish(Sequence& seq, FinishReason reason) {
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kFinish, static_cast<uint32_t>(reason));
   if (seq.slot == kNoSlot) {
-    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &seq));
+    std::erase(waiting_, &seq);
     policy_->dequeued(seq);
     free_host_blocks(seq);
     pool_.want(seq.tokens, seq.spec.salt, -1);
   } else {
-    running_.erase(std::find(running_.begin(), running_.end(), &seq));
+    std::erase(running_, &seq);
     release(seq);
   }
   policy_->ended(seq);
@@ -162,7 +169,8 @@ StepPlan Scheduler::plan(Nanos /*now*/) {
     batch_open_ = budget == 0 && !free_slots_.empty() && !waiting_.empty();  // cut short by the budget alone
   }
 
-  plan.removed = std::exchange(removed_, {});
+  plan.removed = removed_;
+  removed_.clear();
   next_stats_.copies = static_cast<uint32_t>(plan.copies.size());
   next_stats_.total_copies += next_stats_.copies;
   next_stats_.swapped_out = static_cast<uint32_t>(plan.moves_out.size());
@@ -366,7 +374,6 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
     throw Error(fmt::format("step {}: results for {} sequences instead of {}", plan.step, result.seqs.size(),
                             plan.seqs.size()));
   }
-  const bool windowed = std::ranges::any_of(config_.kv_windows, [](uint32_t window) { return window > 0; });
   std::vector<SeqEvent> events;
   events.reserve(plan.seqs.size());
   for (size_t i = 0; i < plan.seqs.size(); ++i) {
@@ -382,7 +389,7 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
       seq.computed += std::exchange(seq.planned, 0);
       log_.of(seq.spec.id);
       if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
-      if (windowed) seq.table.release_behind(pool_, seq.computed);
+      seq.table.release_behind(pool_, seq.computed);
       if (!wants_token) continue;
     }
     SeqEvent& event = events.emplace_back(seq.spec.id);

@@ -96,12 +96,12 @@ class Scheduler {
 
   /// Queues a sequence. Refused: kTooLong (with both numbers) if it could never run alone in the pool or
   /// exceeds max_model_len, kQueueFull if max_waiting wait already, kInternal if the id is taken or the
-  /// sequence breaks SeqSpec's promises.
+  /// sequence breaks SeqSpec's promises. Where it throws std::bad_alloc, nothing has changed.
   Expected<void> add(SeqSpec spec);
 
   /// Ends a sequence from outside, at any moment between plan/commit pairs or between plan and commit (then
   /// what the plan computes for it is dropped). Its blocks are back when the call returns. Unknown or ended
-  /// ids are ignored: the end may have crossed the call.
+  /// ids are ignored: the end may have crossed the call. Allocates nothing.
   void abort(SeqId id);
 
   /// Hands every decision from now on to `sink` (nullptr: to nobody), in the thread of these calls.
@@ -129,38 +129,31 @@ class Scheduler {
   /// Empty if every invariant of docs/control-plane.md holds, else the first broken. O(blocks + tokens).
   std::string check_invariants() const;
 
-  /// Forgets all cached blocks that nobody holds.
-  void reset_prefix_cache() { pool_.drop_cached(); }
-  /// For who saves or restores the prefix cache, before the first sequence or after the last.
-  BlockPool& pool() { return pool_; }
+  void reset_prefix_cache() { pool_.drop_cached(); }  // all blocks that nobody holds
+  BlockPool& pool() { return pool_; }  // to save or restore the cache, before all sequences or after them
 
  private:
   // The three parts of a plan, in this order. Each takes what it uses from `budget`.
   void plan_decodes(StepPlan& plan, uint32_t& budget);
   void plan_prefill(StepPlan& plan, uint32_t& budget);
   void plan_admissions(StepPlan& plan, uint32_t& budget);
-  /// So much of a prompt as the blocks and the budget allow.
-  void plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget);
+  void plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget);  // as blocks and budget allow
 
   /// `count` tokens of it in this step; `ready`: its table is. REQUIRES: the pool has room for them.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count, bool ready);
-  /// REQUIRES: prefix_ is that of find_prefix.
-  void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);
+  void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);  // REQUIRES: find_prefix() set prefix_
   /// The K/V that a sequence may share when it comes in, into prefix_. Returns how many tokens that is.
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
-  /// Blocks that must be available for it, given that.
-  uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;
+  uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;  // that must be available
   /// The first by rank that may come in and its place in waiting_; nullptr if all wait for their parents.
   Sequence* next_waiting(size_t& index);
   void note_waiting(WaitReason reason, const Sequence* first, uint64_t needed);
   /// Preempts, as the policy says, those without a part in this step yet, maybe `seq`. False: it has no room.
   bool make_room(StepPlan& plan, Sequence& seq);
   Sequence* choose_victim(const Sequence& needy) const;
-  /// Sends it back to the queue. REQUIRES: it runs and has no part in this step yet.
-  void preempt(StepPlan& plan, Sequence& seq);
+  void preempt(StepPlan& plan, Sequence& seq);   // back to the queue. REQUIRES: without a part in this step
   void swap_out(StepPlan& plan, Sequence& seq);  // unless the host is full or (kAuto) computing is quicker
-  /// Appends the rows that the host pool has to those that the prefix index had.
-  void swap_in(StepPlan& plan, Sequence& seq);
+  void swap_in(StepPlan& plan, Sequence& seq);   // the host pool's rows, after those of the prefix index
   void free_host_blocks(Sequence& seq);
   void release(Sequence& seq);  // of slot and blocks; the caller takes it out of running_
   void finish(Sequence& seq, FinishReason reason);

@@ -45,8 +45,7 @@ struct Sequence {
   bool prompt_computed() const { return computed >= prompt_length; }
   /// Preempted so often that only those protected before it may do it again.
   bool is_protected() const { return preemptions >= 8; }
-  /// Only its last token is left, and that one was sampled.
-  bool decoding() const { return prompt_computed() && remaining() == 1; }
+  bool decoding() const { return prompt_computed() && remaining() == 1; }  // of its last token, a sampled one
 };
 
 }  // namespace quire

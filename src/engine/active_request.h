@@ -9,6 +9,7 @@
 #include "engine/choice.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "engine/tenant_queues.h"
 
 namespace quire {
 
@@ -22,7 +23,7 @@ struct ActiveRequest {
   uint32_t answers = 0;            // fewer than there are choices: the best of them, at the end
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
-  uint64_t waits_as = 0;
+  TenantQueues::Tenant* waits_as = nullptr;  // null where tenants have no bounds
   Nanos arrived = 0;
   std::vector<SequenceTimes> times;  // by choice; one for all beams
   bool beams_over = false;

@@ -186,7 +186,7 @@ void Engine::Impl::drop(RequestId id) noexcept {
   std::erase(touched, &request);
   requests.erase(found);
   tell_of_loss(sink, id);
-  requests_are_over(1);
+  request_is_over(id);
 }
 
 void Engine::Impl::end_all(FinishReason reason, const RequestError& error) noexcept {
@@ -204,21 +204,19 @@ void Engine::Impl::end_all(FinishReason reason, const RequestError& error) noexc
 }
 
 void Engine::Impl::send_news() noexcept {
-  size_t done = 0;
   // What a sink throws ends its request, which is news again.
   while (!touched.empty()) {
     sending.swap(touched);
     for (ActiveRequest* request : sending) {
       request->touched = false;
-      if (!request->silent()) done += send(*request) ? 1 : 0;
+      if (!request->silent()) send(*request);
     }
     sending.clear();
   }
-  if (done > 0) requests_are_over(done);
 }
 
-/// True if that was its end.
-bool Engine::Impl::send(ActiveRequest& request) {
+/// After its last news the request is gone.
+void Engine::Impl::send(ActiveRequest& request) noexcept {
   const RequestId id = request.id;
   const bool ended = request.ended();
   OutputSink last_sink;
@@ -234,26 +232,18 @@ bool Engine::Impl::send(ActiveRequest& request) {
     news.prompt_tokens = request.prompt_tokens;
     news.cached_tokens = request.cached_tokens;
     news.completion_tokens = completion_tokens;
-    if (!ended) {
-      request.sink(std::move(news));
-      return false;
-    }
+    if (!ended) return request.sink(std::move(news));
     note_outcome(request, news);
     last_sink = std::move(request.sink);
     requests.erase(id);
     last_sink(std::move(news));
   } catch (...) {
-    log_failure("a request ends, as its news could not be handed out");
-    if (!ended) {
-      end_surely(id, FinishReason::kError, current_error());
-    } else if (requests.contains(id)) {
-      drop(id);
-      return false;
-    } else {
-      tell_of_loss(last_sink, id);
-    }
+    log_error("a request ends, as its news could not be handed out");
+    if (!ended) return end_surely(id, FinishReason::kError, current_error());
+    if (requests.contains(id)) return drop(id);
+    tell_of_loss(last_sink, id);
   }
-  return ended;
+  request_is_over(id);
 }
 
 /// A model whose every answer fails should be noticed from outside. Only what the executor failed counts:
@@ -269,7 +259,7 @@ void Engine::Impl::note_outcome(const ActiveRequest& request, const RequestOutpu
   }
 }
 
-void Engine::Impl::requests_are_over(size_t count) noexcept {
+void Engine::Impl::request_is_over(RequestId id) noexcept {
   const std::lock_guard lock(mutex);
   try {
     sickness.clear();
@@ -279,8 +269,8 @@ void Engine::Impl::requests_are_over(size_t count) noexcept {
   } catch (...) {
     sickness = kOutOfMemory;
   }
-  active -= count;
-  if (active == 0) quiet.notify_all();
+  aborts.close(id);
+  if (--active == 0) quiet.notify_all();
 }
 
 }  // namespace quire

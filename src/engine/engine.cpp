@@ -19,18 +19,20 @@ namespace {
 constexpr const char* kShuttingDownText = "The server is shutting down.";
 RequestError shutting_down() { return {RequestErrorCode::kShuttingDown, kShuttingDownText, {}}; }
 
+/// REQUIRES: an exception is being handled.
+void warn_of_current(const char* what) noexcept {
+  const std::string why = describe_current_exception();
+  try {
+    log_warning(fmt::format("{}: {}", what, why));
+  } catch (...) {
+    log_warning(what);
+  }
+}
+
 }  // namespace
 
 RequestError current_error() noexcept {
   return {RequestErrorCode::kInternal, describe_current_exception(), {}};
-}
-
-void log_failure(const char* message) noexcept {
-  try {
-    log_error(message);
-  } catch (...) {
-    // Nobody is left to tell.
-  }
 }
 
 void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
@@ -41,7 +43,7 @@ void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
     last.error = current_error();
     sink(std::move(last));
   } catch (...) {
-    log_failure("a request ended without a word, as its sink failed");
+    log_error("a request ended without a word, as its sink failed");
   }
 }
 
@@ -111,41 +113,52 @@ Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
 Expected<RequestId> Engine::Impl::submit(GenerationRequest request, OutputSink sink) {
   if (auto fine = check(request); !fine) return tl::unexpected(std::move(fine.error()));
   const uint32_t sequences = request.sequences();
-  const uint64_t tenant = request.waits_as;
   const Nanos arrived = clock.now();
   const std::lock_guard lock(mutex);
   if (stopping || drained || (draining && !request.goes_on))
     return refuse(RequestErrorCode::kShuttingDown, kShuttingDownText);
   if (!failure.empty()) return refuse(RequestErrorCode::kInternal, failure);
   if (auto error = no_room(request)) return tl::unexpected(std::move(*error));
-  uint32_t* const waiting = bounds_tenants() ? &tenants.waiting(tenant) : nullptr;
-  inbox.emplace_back(Arrival{next_request, std::move(request), std::move(sink), arrived});
+  const RequestId id = next_request;
+  if (inbox.size() == inbox.capacity()) inbox.reserve(std::max<size_t>(8, 2 * inbox.size()));
+  aborts.open(id);
+  TenantQueues::Tenant* const waits_as = bounds_tenants() ? &tenants.find(request.waits_as) : nullptr;
   // Nothing throws from here on.
-  if (waiting != nullptr) *waiting += sequences;
+  inbox.push_back({id, std::move(request), std::move(sink), arrived, waits_as});
+  if (waits_as != nullptr) TenantQueues::arrive(*waits_as, sequences);
   arriving += sequences;
   ++active;
   wake.notify_one();
-  return next_request++;
+  ++next_request;
+  return id;
 }
 
 void Engine::Impl::run() {
-  std::vector<Command> commands;
+  std::vector<Arrival> arrivals;
   bool stop = false;
   begin_warm();
   while (!stop) {
+    bool end = false;
     uint32_t taken = 0;
+    std::list<RequestId> aborted;
     {
       std::unique_lock lock(mutex);
-      wake.wait(lock, [this] { return stopping || !inbox.empty() || scheduler.has_work(); });
+      wake.wait(lock, [this] {
+        return stopping || abort_all || !inbox.empty() || !aborts.empty() || scheduler.has_work();
+      });
       stop = stopping;
-      commands.swap(inbox);
+      end = std::exchange(abort_all, false) || stop;
+      arrivals.swap(inbox);
+      aborted = aborts.take();
       taken = arriving;
     }
-    for (Command& command : commands) apply(std::move(command));
+    const bool changed = !arrivals.empty() || !aborted.empty();
+    for (Arrival& arrival : arrivals) take(std::move(arrival));
+    arrivals.clear();
+    for (const RequestId id : aborted) end_surely(id, FinishReason::kAbort, std::nullopt);
     if (!std::exchange(busy, scheduler.has_work()) && busy) end_rate.begin(clock.now());
-    if (!commands.empty()) publish_stats(taken);
-    commands.clear();
-    if (stop) end_all(FinishReason::kAbort, shutting_down());
+    if (changed) publish_stats(taken);
+    if (end) end_all(FinishReason::kAbort, shutting_down());
     if (scheduler.has_work()) try_step();
     busy = scheduler.has_work();
     send_news();
@@ -154,8 +167,8 @@ void Engine::Impl::run() {
   scheduler.end_record();
   try {
     if (warm != nullptr && failure.empty()) warm->save(snapshot(scheduler.cache()));
-  } catch (const std::exception& error) {
-    log_warning(fmt::format("the prefix cache is not saved: {}", describe(error)));
+  } catch (...) {
+    warn_of_current("the prefix cache is not saved");
   }
 }
 
@@ -165,8 +178,8 @@ void Engine::Impl::begin_warm() {
     std::vector<PrefixNode> nodes = warm->load();
     const std::vector<PrefixNode> given = scheduler.restore(std::move(nodes));
     warm->fill(given);
-  } catch (const std::exception& error) {
-    log_warning(fmt::format("the prefix cache begins empty: {}", describe(error)));
+  } catch (...) {
+    warn_of_current("the prefix cache begins empty");
   }
 }
 
@@ -183,7 +196,7 @@ void Engine::Impl::fail(const RequestError& error) noexcept {
   try {
     log_error(fmt::format("the executor failed, all requests end: {}", error.message));
   } catch (...) {
-    log_failure("the executor failed, all requests end");
+    log_error("the executor failed, all requests end");
   }
   {
     const std::lock_guard lock(mutex);
@@ -222,16 +235,6 @@ void Engine::Impl::follow(uint32_t tokens) {
   if (std::exchange(current_budget, tokens) != tokens) scheduler.set_budget(tokens);
 }
 
-void Engine::Impl::apply(Command command) noexcept {
-  if (auto* arrival = std::get_if<Arrival>(&command)) {
-    take(std::move(*arrival));
-  } else if (const auto* abort = std::get_if<Abort>(&command)) {
-    end_surely(abort->id, FinishReason::kAbort, std::nullopt);
-  } else {
-    end_all(FinishReason::kAbort, shutting_down());
-  }
-}
-
 /// Of its first sequence, but for the id.
 SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   const GenerationRequest& request = arrival.request;
@@ -259,7 +262,7 @@ SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
 void Engine::Impl::take(Arrival arrival) noexcept {
   const RequestId id = arrival.id;
   try {
-    if (bounds_tenants()) tenants.leave_inbox(arrival.request.waits_as, arrival.request.sequences());
+    if (arrival.waits_as != nullptr) tenants.leave_inbox(*arrival.waits_as, arrival.request.sequences());
     ActiveRequest& request = requests[id];
     request.id = id;
     request.sink = std::move(arrival.sink);
@@ -269,7 +272,7 @@ void Engine::Impl::take(Arrival arrival) noexcept {
       end_surely(id, FinishReason::kError, current_error());
     } else {
       tell_of_loss(arrival.sink, id);
-      requests_are_over(1);
+      request_is_over(id);
     }
   }
 }
@@ -281,7 +284,7 @@ void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
   request.prompt_tokens = static_cast<uint32_t>(arrival.request.prompt.size());
   request.arrived = arrival.arrived;
   request.times.resize(arrival.request.beam_search ? 1 : arrival.request.sequences());
-  request.waits_as = arrival.request.waits_as;
+  request.waits_as = arrival.waits_as;
 
   const bool beams = arrival.request.beam_search;
   const SeqId first = next_seq;
@@ -294,15 +297,7 @@ void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
     } else {
       request.choices.emplace_back(spec.id, index, arrival.request, tokenizer);
     }
-    try {
-      if (!add(request, spec)) return;
-    } catch (...) {
-      // How much of it the scheduler has is unknown: it is left alone, and what comes of it goes unheard.
-      forget(spec.id);
-      if (!beams) request.choices.pop_back();
-      request.beams.reset();
-      throw;
-    }
+    if (!add(request, spec)) return;
   }
   counted.prompt_tokens += request.prompt_tokens;
   if (metrics != nullptr) metrics->prompt_tokens(request.prompt_tokens);
@@ -311,7 +306,7 @@ void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
 /// False if it was refused; then the request has ended.
 bool Engine::Impl::add(ActiveRequest& request, const SeqSpec& spec) {
   request_of[spec.id] = request.id;
-  if (bounds_tenants()) tenants.add(spec.id, request.waits_as);
+  if (request.waits_as != nullptr) tenants.add(spec.id, *request.waits_as);
   auto added = scheduler.add(spec, request.name);
   if (!added) end_request(request, FinishReason::kError, added.error());
   return added.has_value();
@@ -332,7 +327,7 @@ void Engine::Impl::publish_stats(uint32_t taken) noexcept {
     counted.ended_per_second = end_rate.per_second(clock.now());
     if (metrics != nullptr) metrics->step(counted.step);
   } catch (...) {
-    log_failure("the engine's figures are stale: they could not be gathered");
+    log_error("the engine's figures are stale: they could not be gathered");
   }
   const std::lock_guard lock(mutex);
   arriving -= taken;
@@ -340,7 +335,7 @@ void Engine::Impl::publish_stats(uint32_t taken) noexcept {
     published = counted;
     tenants.settle();
   } catch (...) {
-    log_failure("the engine's figures are stale: they could not be published");
+    log_error("the engine's figures are stale: they could not be published");
   }
 }
 
@@ -371,9 +366,9 @@ uint32_t Engine::retry_after() const {
   return static_cast<uint32_t>(std::clamp(seconds, 1.0, 600.0));
 }
 
-void Engine::abort(RequestId id) {
+void Engine::abort(RequestId id) noexcept {
   const std::lock_guard lock(impl_->mutex);
-  impl_->inbox.emplace_back(Abort{id});
+  impl_->aborts.ask(id);
   impl_->wake.notify_one();
 }
 
@@ -384,7 +379,7 @@ bool Engine::drain(Nanos timeout) {
   const bool done = impl_->quiet.wait_for(lock, std::chrono::nanoseconds(timeout), idle);
   impl_->drained = true;
   if (done) return true;
-  impl_->inbox.emplace_back(AbortAll{});
+  impl_->abort_all = true;
   impl_->wake.notify_one();
   impl_->quiet.wait(lock, idle);
   return false;

@@ -150,8 +150,8 @@ class Engine {
   uint32_t retry_after() const;
 
   /// Its blocks are back by the next step. The sink gets a last RequestOutput with kAbort. Unknown ids are
-  /// ignored.
-  void abort(RequestId id);
+  /// ignored. Allocates nothing.
+  void abort(RequestId id) noexcept;
 
   /// No new requests; returns when all are done or `timeout` has passed: then the rest ends with kAbort and
   /// the error kShuttingDown. True if nothing was aborted.

@@ -8,12 +8,13 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "base/describe.h"
 #include "base/kv_windows.h"
+#include "engine/abort_queue.h"
 #include "engine/active_request.h"
 #include "engine/end_rate.h"
 #include "engine/engine.h"
@@ -30,17 +31,12 @@ struct Arrival {
   GenerationRequest request;
   OutputSink sink;
   Nanos arrived = 0;
+  TenantQueues::Tenant* waits_as = nullptr;  // null where tenants have no bounds
 };
-struct Abort {
-  RequestId id = 0;
-};
-struct AbortAll {};  // the time to finish is over
-using Command = std::variant<Arrival, Abort, AbortAll>;
+static_assert(std::is_nothrow_move_constructible_v<Arrival>, "or taking one in could lose it");
 
 /// What a user is told of the exception that is being handled.
 RequestError current_error() noexcept;
-/// log_error() where nothing may be thrown.
-void log_failure(const char* message) noexcept;
 /// Tells that a request has ended with the exception that is being handled.
 void tell_of_loss(const OutputSink& sink, RequestId id) noexcept;
 
@@ -89,7 +85,6 @@ struct Engine::Impl {
   void try_step();
   void step();
   void follow(uint32_t tokens);
-  void apply(Command command) noexcept;
   SeqSpec make_spec(const Arrival& arrival) const;
   void take(Arrival arrival) noexcept;
   void start(ActiveRequest& request, const Arrival& arrival);
@@ -111,9 +106,9 @@ struct Engine::Impl {
   void drop(RequestId id) noexcept;
   void touch(ActiveRequest& request);
   void send_news() noexcept;
-  bool send(ActiveRequest& request);
+  void send(ActiveRequest& request) noexcept;
   void note_outcome(const ActiveRequest& request, const RequestOutput& last);
-  void requests_are_over(size_t count) noexcept;
+  void request_is_over(RequestId id) noexcept;
   void publish_stats(uint32_t taken = 0) noexcept;  // `taken`: arrivals that the scheduler now counts
 
   const EngineConfig config;
@@ -144,7 +139,9 @@ struct Engine::Impl {
   mutable std::mutex mutex;       // guards all that follows
   std::condition_variable wake;   // the engine's thread waits on it for work
   std::condition_variable quiet;  // drain waits on it for the end of the last request
-  std::vector<Command> inbox;
+  std::vector<Arrival> inbox;
+  AbortQueue aborts;
+  bool abort_all = false;  // the time to finish is over
   RequestId next_request = 0;
   uint32_t arriving = 0;  // sequences in the inbox, or out of it and not yet in `published`
   size_t active = 0;      // requests submitted and not done

@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,12 +17,28 @@ constexpr FileKind kKind{"step trace", "{\"step\":"};
 
 }  // namespace
 
-StepTrace::StepTrace(const std::filesystem::path& path) : out_(path, kKind) {}
+StepTrace::StepTrace(const std::filesystem::path& path)
+    : out_(path, kKind),
+      warning_(path.string() + ": cannot be written any more: the step trace is cut off") {}
 
 void StepTrace::check_place(const std::filesystem::path& path) { check_private_file(path, kKind); }
 
-void StepTrace::write(Nanos started, const StepStats& s, const PhaseTimes& times, Nanos plan_time,
-                      Nanos commit_time) {
+void StepTrace::write(Nanos started, const StepStats& stats, const PhaseTimes& times, Nanos plan_time,
+                      Nanos commit_time) noexcept {
+  if (failed_) return;
+  const size_t begin = buffer_.size();
+  try {
+    append(started, stats, times, plan_time, commit_time);
+  } catch (...) {
+    buffer_.resize(begin);
+    flush();
+    return cut_off();
+  }
+  if (buffer_.size() > kFlushAbove) flush();
+}
+
+void StepTrace::append(Nanos started, const StepStats& s, const PhaseTimes& times, Nanos plan_time,
+                       Nanos commit_time) {
   const size_t begin = buffer_.size();
   const auto add = [&](std::string_view name, auto value) {
     fmt::format_to(std::back_inserter(buffer_), "{}\"{}\":{}", buffer_.size() == begin ? '{' : ',', name,
@@ -56,14 +73,16 @@ void StepTrace::write(Nanos started, const StepStats& s, const PhaseTimes& times
   add("sample", times.sample);
   add("commit", commit_time);
   buffer_ += "}\n";
-  if (buffer_.size() > kFlushAbove) flush();
 }
 
-void StepTrace::flush() {
-  if (!out_.failed() && !out_.write(buffer_)) {
-    log_warning(out_.path().string() + ": cannot be written any more: the step trace is cut off");
-  }
+void StepTrace::flush() noexcept {
+  if (!failed_ && !out_.write(buffer_)) cut_off();
   buffer_.clear();
+}
+
+/// Nothing more is written.
+void StepTrace::cut_off() noexcept {
+  if (!std::exchange(failed_, true)) log_warning(warning_);
 }
 
 }  // namespace quire

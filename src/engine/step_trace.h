@@ -14,7 +14,7 @@ namespace quire {
 class StepTrace {
  public:
   /// Throws Error as PrivateFile does: only a step trace is overwritten, and only its user may read it. Where
-  /// writing fails later, it warns once.
+  /// writing fails later, for want of disk or memory, it warns once and ends with the last whole line.
   explicit StepTrace(const std::filesystem::path& path);
   ~StepTrace() { flush(); }
   /// Throws what the constructor would. Changes nothing.
@@ -22,11 +22,17 @@ class StepTrace {
 
   /// `started`: the `now` that the plan was made with. `plan_time`, `commit_time`: spent in the scheduler.
   void write(Nanos started, const StepStats& stats, const PhaseTimes& times, Nanos plan_time,
-             Nanos commit_time);
-  void flush();
+             Nanos commit_time) noexcept;
+  void flush() noexcept;
 
  private:
+  void append(Nanos started, const StepStats& stats, const PhaseTimes& times, Nanos plan_time,
+              Nanos commit_time);
+  void cut_off() noexcept;
+
   PrivateFile out_;
+  const std::string warning_;  // made while there is memory
+  bool failed_ = false;
   std::string buffer_;
 };
 

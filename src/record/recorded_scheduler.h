@@ -23,7 +23,12 @@ class RecordedScheduler final : private DecisionSink {
   /// `name` is for who reads the record.
   Expected<void> add(SeqSpec spec, std::string_view name = {}) {
     if (record_ != nullptr) record_->add(spec, name);
-    return scheduler_.add(std::move(spec));
+    try {
+      return scheduler_.add(std::move(spec));
+    } catch (...) {
+      if (record_ != nullptr) record_->take_back_add();
+      throw;
+    }
   }
   void abort(SeqId id, bool stop_string = false) {
     if (record_ != nullptr) record_->abort(id, stop_string);

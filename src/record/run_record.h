@@ -68,7 +68,8 @@ using RunEvent =
     std::variant<RunAdd, RunAbort, RunBudget, RunPlan, RunCommit, RunReset, RunRestore, RunEnd, Decision>;
 
 /// Writes a file as the run goes on. Each input is written before the scheduler is called with it, so that
-/// its decisions follow it. One thread.
+/// its decisions follow it. Where the disk is full or memory is short, it warns once, and the file ends with
+/// the last whole record: what is recorded does not notice. One thread.
 class RunWriter final : public DecisionSink {
  public:
   /// Throws Error as PrivateFile does: only a decision log is overwritten, and only its user may read it.
@@ -76,29 +77,35 @@ class RunWriter final : public DecisionSink {
   /// Throws what the constructor would. Changes nothing.
   static void check_place(const std::filesystem::path& path);
 
-  /// First.
+  /// First. May throw std::bad_alloc.
   void begin(const SchedulerConfig& config);
-  void add(const SeqSpec& spec, std::string_view name = {});
-  void abort(SeqId id, bool stop_string = false);
-  void set_budget(uint32_t tokens);
-  void plan(Nanos now);
+  void add(const SeqSpec& spec, std::string_view name = {}) noexcept;
+  /// The last add() was not heard: the scheduler has thrown. Before any other call.
+  void take_back_add() noexcept;
+  void abort(SeqId id, bool stop_string = false) noexcept;
+  void set_budget(uint32_t tokens) noexcept;
+  void plan(Nanos now) noexcept;
   /// `now`: when the executor was done, 0 if nobody knows.
-  void commit(const StepResult& result, Nanos now = 0);
-  void reset();
-  void restore(const std::vector<PrefixNode>& nodes);
-  void take(const Decision& decision) override;
+  void commit(const StepResult& result, Nanos now = 0) noexcept;
+  void reset() noexcept;
+  void restore(const std::vector<PrefixNode>& nodes) noexcept;
+  void take(const Decision& decision) noexcept override;
   /// Nothing may follow.
-  void end(uint64_t digest);
-  /// If that fails, warns once, and nothing more is written.
-  void flush();
-  bool failed() const { return out_.failed(); }
+  void end(uint64_t digest) noexcept;
+  void flush() noexcept;
+  bool failed() const { return failed_; }
 
  private:
+  template <class Append>
+  void record(const Append& append) noexcept;
   void number(uint64_t value);
-  void flush_if_long();
+  void cut_off() noexcept;
 
   PrivateFile out_;
+  const std::string warning_;  // made while there is memory
   std::string buffer_;
+  size_t last_add_ = 0;  // where it begins in the buffer
+  bool failed_ = false;
 };
 
 /// Reads such a file. Bounded by it: no number in it makes more be allocated than it is long. Every block

@@ -1,117 +1,29 @@
 // What is thrown while a request comes in or its news goes out ends that request, and nobody else notices.
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdlib>
-#include <map>
+#include <filesystem>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
-#include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/end_rate.h"
-#include "engine/engine.h"
 #include "engine/tenant_queues.h"
-#include "tests/support/fake_executor.h"
-#include "tests/support/letter_tokenizer.h"
-
-namespace {
-
-/// Allocations of exactly this size fail; 0: none.
-std::atomic<size_t> g_failing_size = 0;
-std::atomic<int> g_failed = 0;
-
-}  // namespace
-
-// The sanitizers have their own, and keep them. Not inlined, or GCC 12 takes the pairs for mismatched.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define QUIRE_ALLOCATIONS_FAIL 1
-[[gnu::noinline]] void* operator new(size_t size) {
-  if (size != 0 && size == g_failing_size) {
-    ++g_failed;
-    throw std::bad_alloc();
-  }
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-#else
-#define QUIRE_ALLOCATIONS_FAIL 0
-#endif
+#include "tests/engine/engine_rig.h"
 
 namespace quire {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr uint32_t kVocab = 256;
-
-/// The last news of each request.
-class Ends {
- public:
-  void put(int name, RequestOutput output) {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(ends_.contains(name)) << "news after the end of request " << name;
-    if (output.done) ends_[name] = std::move(output);
-    ended_.notify_all();
-  }
-  OutputSink sink(int name) {
-    return [this, name](RequestOutput output) { put(name, std::move(output)); };
-  }
-  RequestOutput wait(int name) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(ended_.wait_for(lock, 20s, [&] { return ends_.contains(name); })) << "request " << name;
-    return ends_[name];
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::map<int, RequestOutput> ends_;
-};
-
-struct Rig {
-  Rig() : tokenizer(kVocab), executor({.num_blocks = 256, .vocab_size = kVocab}) {
-    config.scheduler.num_blocks = 256;
-    config.scheduler.max_model_len = 1024;
-    config.vocab_size = kVocab;
-    config.check_invariants = true;
-    engine = std::make_unique<Engine>(config, tokenizer, executor, clock);
-  }
-  ~Rig() { g_failing_size = 0; }
-
-  static GenerationRequest request(uint32_t prompt_length = 8, uint32_t max_tokens = 20) {
-    GenerationRequest out;
-    out.prompt.assign(prompt_length, 5);
-    out.max_tokens = max_tokens;
-    out.ignore_eos = true;
-    return out;
-  }
-  /// Another request is answered, nothing is left over, and the engine can be drained.
-  void expect_well() {
-    ASSERT_TRUE(engine->submit(request(), ends.sink(999)));
-    EXPECT_FALSE(ends.wait(999).error);
-    EXPECT_EQ(engine->failure(), "");
-    EXPECT_TRUE(engine->drain(20'000'000'000)) << "a request that has ended still counts";
-    EXPECT_EQ(engine->stats().step.blocks_referenced, 0U);
-    EXPECT_EQ(engine->stats().step.running + engine->stats().step.waiting, 0U);
-  }
-
-  test::LetterTokenizer tokenizer;
-  test::FakeExecutor executor;
-  SteadyClock clock;
-  EngineConfig config;
-  Ends ends;
-  std::unique_ptr<Engine> engine;
-};
+using test::Ends;
+using test::failed_allocations;
+using test::failing_size;
+using Rig = test::EngineRig;
+constexpr uint32_t kVocab = Rig::kVocab;
 
 TEST(EngineFailure, ASinkThatThrowsOnceHearsTheErrorNext) {
   Rig rig;
@@ -170,12 +82,12 @@ TEST(EngineFailure, WantOfMemoryForARequestEndsItAlone) {
     GenerationRequest request = Rig::request(kLength);
     request.beam_search = beams;
     request.n = beams ? 2 : 1;
-    const int failed_before = g_failed;
-    g_failing_size = kLength * sizeof(TokenId);  // copies of the prompt
+    const int failed_before = failed_allocations;
+    failing_size = kLength * sizeof(TokenId);  // copies of the prompt
     ASSERT_TRUE(rig.engine->submit(std::move(request), rig.ends.sink(beams ? 2 : 1)));
     const RequestOutput end = rig.ends.wait(beams ? 2 : 1);
-    g_failing_size = 0;
-    EXPECT_GT(g_failed, failed_before);
+    failing_size = 0;
+    EXPECT_GT(failed_allocations, failed_before);
     ASSERT_TRUE(end.error);
     EXPECT_EQ(end.error->code, RequestErrorCode::kInternal);
     EXPECT_EQ(end.error->message, "out of memory") << "no name of C++'s";
@@ -208,11 +120,11 @@ TEST_P(EndOfAll, IsToldWithoutMemoryAndLeavesNothing) {
   }
   const auto sequences = [&] { return rig.engine->stats().step.running + rig.engine->stats().step.waiting; };
   while (sequences() < kRequests) std::this_thread::sleep_for(1ms);
-  const int failed_before = g_failed;
-  g_failing_size = size;
+  const int failed_before = failed_allocations;
+  failing_size = size;
   EXPECT_FALSE(rig.engine->drain(0));
-  g_failing_size = 0;
-  EXPECT_GT(g_failed, failed_before);
+  failing_size = 0;
+  EXPECT_GT(failed_allocations, failed_before);
   EXPECT_EQ(ends, kRequests);
   EXPECT_EQ(sequences(), 0U) << "sequences that nobody waits for";
   EXPECT_EQ(rig.engine->stats().step.blocks_referenced, 0U);
@@ -228,7 +140,7 @@ TEST(EngineFailure, AnErrorThatCannotBeCopiedEndsTheRequestsAllTheSame) {
        .vocab_size = kVocab,
        .next = [](std::span<const TokenId>, uint32_t, const SamplingParams&) -> TokenId {
          const std::runtime_error error(std::string(kLength, 'x'));
-         g_failing_size = kLength + 1;  // copies of the text
+         failing_size = kLength + 1;  // copies of the text
          throw error;
        }});
   SteadyClock clock;
@@ -238,11 +150,11 @@ TEST(EngineFailure, AnErrorThatCannotBeCopiedEndsTheRequestsAllTheSame) {
   config.vocab_size = kVocab;
   Ends ends;
   Engine engine(config, tokenizer, executor, clock);
-  const int failed_before = g_failed;
+  const int failed_before = failed_allocations;
   ASSERT_TRUE(engine.submit(Rig::request(), ends.sink(1)));
   const RequestOutput end = ends.wait(1);
-  g_failing_size = 0;
-  EXPECT_GT(g_failed, failed_before);
+  failing_size = 0;
+  EXPECT_GT(failed_allocations, failed_before);
   ASSERT_TRUE(end.error);
   EXPECT_EQ(end.error->message, "out of memory");
   EXPECT_EQ(engine.failure(), "The engine has failed: out of memory");
@@ -252,11 +164,12 @@ TEST(EngineFailure, AnErrorThatCannotBeCopiedEndsTheRequestsAllTheSame) {
 
 TEST(TenantQueues, CountWhatWaitsOfEach) {
   TenantQueues queues;
-  queues.waiting(7) += 3;  // submitted, of two requests
-  queues.waiting(8) += 1;
-  queues.leave_inbox(7, 3);
-  queues.add(1, 7);
-  queues.add(2, 7);
+  TenantQueues::Tenant& seventh = queues.find(7);
+  queues.arrive(seventh, 3);  // submitted, of two requests
+  queues.arrive(queues.find(8), 1);
+  queues.leave_inbox(seventh, 3);
+  queues.add(1, seventh);
+  queues.add(2, seventh);
   queues.settle();
   EXPECT_EQ(queues.count(7), 2U);
   EXPECT_EQ(queues.count(8), 1U) << "still in the inbox";

@@ -1,19 +1,20 @@
 // A tokenizer that throws while text is made: the request ends with an error, and nobody else notices.
 #include <chrono>
-#include <condition_variable>
 #include <map>
-#include <mutex>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
+#include "tests/engine/ends.h"
 #include "tests/support/failing_tokenizer.h"
 #include "tests/support/fake_executor.h"
 
 namespace quire {
 namespace {
 
+using test::Ends;
 using test::FailingTokenizer;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -22,29 +23,6 @@ constexpr uint32_t kVocab = 256;
 constexpr uint32_t kGoodVocab = 200;  // below kBad
 constexpr uint64_t kVictim = 3;       // the seed of the request that fails
 constexpr uint64_t kRequests = 6;
-
-/// The last news of each request.
-class Ends {
- public:
-  OutputSink sink(uint64_t name) {
-    return [this, name](RequestOutput output) {
-      const std::lock_guard lock(mutex_);
-      EXPECT_FALSE(ends_.contains(name)) << "news after the end of request " << name;
-      if (output.done) ends_[name] = std::move(output);
-      ended_.notify_all();
-    };
-  }
-  RequestOutput wait(uint64_t name) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(ended_.wait_for(lock, 20s, [&] { return ends_.contains(name); })) << "request " << name;
-    return ends_[name];
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::map<uint64_t, RequestOutput> ends_;
-};
 
 struct Rig {
   explicit Rig(const test::NextToken& next, bool flush_fails = false, Nanos delay = 0)
