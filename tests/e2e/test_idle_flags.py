@@ -157,3 +157,21 @@ def test_the_answers_of_one_request_may_be_too_many_to_wait(flags):
     """So --max-waiting counts where they do not all run at once."""
     done = quire(*RUN, "-n", 4, "--max-tokens", 4, *flags, check=False)
     assert done.returncode == 1 and "no more than 3 can run and wait" in done.stderr.decode()
+
+
+SMALL = ["simulate", "--requests", 9, "--seed", 1]
+ONCE = [*RUN, "--max-tokens", 4, "--seed", 1]
+GREEDY = [*RUN, "--max-tokens", 4, "--temperature", 0]
+
+
+@pytest.mark.parametrize("command, flags", [
+    (SMALL, ["--admit-while-preempting"]), (SMALL, ["--zipf", 2]), (SMALL, ["--scheduling-policy", "fair"]),
+    (SMALL, ["--known-lengths"]), (SMALL, ["--priorities", 3]), (SMALL, ["--victim-policy", "priority"]),
+    (SMALL, ["--cost-swap-block-us", 5]),
+    (ONCE, ["--scheduling-policy", "srpt"]), (ONCE, ["--watermark", 7]), (GREEDY, ["--top-k", 5]), (GREEDY, ["--seed", 3]),
+    (["bench", "ops", "--list"], ["--threads", 2]),
+])
+def test_no_flag_is_taken_and_changes_nothing(command, flags):
+    without, given = quire(*command), quire(*command, *flags, check=False)
+    assert given.returncode == 2 or given.stdout != without.stdout, "taken, and the output is the same"
+    assert without.stdout
