@@ -1,6 +1,8 @@
 #include "cli/output_file.h"
 
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -68,6 +70,15 @@ class OpenFile {
   int descriptor_;
 };
 
+/// Behind what was written there before.
+void write_to(int descriptor, const fs::path& path, std::string_view bytes) {
+  std::fflush(stdout);
+  OpenFile file(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!file.is_open() || !file.write(bytes) || !file.close()) {
+    throw cannot_be_written(path, std::strerror(errno));
+  }
+}
+
 /// Into what is there, whatever it is.
 void write_in_place(const fs::path& path, std::string_view bytes, std::optional<mode_t> mode) {
   OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode.value_or(0666)));
@@ -88,7 +99,26 @@ mode_t permissions(const fs::path& path) {
   return 0666U & ~mask;
 }
 
+/// Of /dev/stdout, /dev/fd/N and whatever leads there: the descriptor. A file behind it is not to be opened
+/// anew, which would write from its beginning.
+std::optional<int> own_descriptor(fs::path path) {
+  constexpr int kMostLinks = 40;
+  std::error_code none;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path, none); ++i) {
+    const std::string name = path.filename().string();
+    const fs::path folder = folder_of(path);
+    const bool is_own = folder == "/proc/self/fd" || folder == "/dev/fd";
+    int descriptor = 0;
+    const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), descriptor);
+    if (is_own && failed == std::errc() && end == name.data() + name.size()) return descriptor;
+    const fs::path target = fs::read_symlink(path, none);
+    path = target.is_absolute() ? target : folder / target;
+  }
+  return std::nullopt;
+}
+
 void refuse_other_kinds(const fs::path& path, const FileKind& kind) {
+  if (own_descriptor(path)) return;
   std::error_code none;
   const fs::path place = followed(path);
   if (!fs::is_regular_file(place, none)) return;
@@ -175,6 +205,7 @@ void write_output_file(const fs::path& path, const FileKind& kind, std::string_v
 }
 
 void replace_file(const fs::path& path, std::string_view bytes, std::optional<mode_t> mode) {
+  if (const auto descriptor = own_descriptor(path)) return write_to(*descriptor, path, bytes);
   const fs::path place = followed(path);
   std::error_code none;
   const bool exists = fs::exists(place, none);

@@ -34,8 +34,9 @@ struct Output {
 void refuse_same_file(std::span<const Output> outputs);
 
 /// Writes a file of these bytes under another name, which takes its place when all of them are written: who
-/// reads it meanwhile has the former contents. What is no regular file (a pipe, /dev/stdout) is written to as
-/// it is. Throws Error naming `path`, also if a file of another kind is there.
+/// reads it meanwhile has the former contents. What is no regular file (a pipe) is written to as it is, and
+/// /dev/stdout behind what has been written there. Throws Error naming `path`, also if a file of another kind
+/// is there.
 void write_output_file(const std::filesystem::path& path, const FileKind& kind, std::string_view bytes);
 
 /// The same whatever is there, with these permissions; nullopt: those of the file that is replaced, or those

@@ -123,6 +123,16 @@ def test_an_output_takes_the_place_of_its_own_kind_alone(tmp_path, log, ids, nam
     assert sorted(file.name for file in tmp_path.iterdir()) == ["empty", "link", "out"]
 
 
+def test_a_file_behind_standard_output_has_all_that_is_written_there(tmp_path, log):
+    for command, first, last in ((["simulate", "--demo", "--json", "/dev/stdout"], b"96 requests", b"}\n"),
+                                 (["explain", log, "--html", "/dev/stdout"], b"<!doctype html>", b"open it in a browser\n")):
+        with open(tmp_path / "out", "wb") as out:
+            subprocess.run([QUIRE, *map(str, command)], stdout=out, check=True, timeout=120)
+        text = (tmp_path / "out").read_bytes()
+        assert text.startswith(first) and text.endswith(last) and len(text) > 9000, text[:200]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize("flags", [[], ["--concurrency", "1,2"]])
 def test_bench_serve_overwrites_no_other_file(tmp_path, flags):
     # Of which no server needs to run: it is told before the first request.
@@ -200,7 +210,7 @@ def test_no_mmap_maps_no_file_for_a_prefix_cache(tmp_path):
     model = shutil.copytree(DEMO, tmp_path / "model")
     # A part of the model for its fingerprint alone, so long that hashing it is seen. It takes no room on the disk.
     with open(model / "other.safetensors", "wb") as file:
-        os.truncate(file.fileno(), 1 << 30)
+        os.truncate(file.fileno(), 256 << 20)
     process = subprocess.Popen([QUIRE, *map(str, RUN[:1]), model, *map(str, RUN[2:]), "--no-mmap", "--prefix-cache-file",
                                 tmp_path / "cache"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     mapped = set()
