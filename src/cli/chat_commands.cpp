@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/chat_session.h"
+#include "cli/did_you_mean.h"
 #include "cli/local_engine.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
@@ -26,7 +27,7 @@ struct ChatSession::Command {
 const std::vector<ChatSession::Command>& ChatSession::all_commands() {
   static const std::vector<Command> kCommands = {
       {{"/help", "/?"}, "", "this list", &ChatSession::help},
-      {{"/set"}, "[NAME VALUE]", "how to sample from now on; alone: shows all", &ChatSession::set},
+      {{"/set"}, "[NAME VALUE]", "how answers are sampled; alone: shows all settings", &ChatSession::set},
       {{"/system"}, "[TEXT|none]", "the system prompt from now on; alone: shows it", &ChatSession::system},
       {{"/regen", "/retry", "/regenerate"},
        "",
@@ -36,7 +37,7 @@ const std::vector<ChatSession::Command>& ChatSession::all_commands() {
       {{"/forget"}, "", "drops the oldest question and its answer", &ChatSession::forget},
       {{"/new", "/clear", "/reset"}, "", "begins anew; the system prompt stays", &ChatSession::begin_anew},
       {{"/show", "/history"}, "", "the conversation so far", &ChatSession::show},
-      {{"/save"}, "[FILE]", "writes it as JSON; alone: where it was before", &ChatSession::save},
+      {{"/save"}, "[FILE]", "writes it as JSON; alone: to the same file again", &ChatSession::save},
       {{"/load"}, "FILE", "goes on with a saved conversation", &ChatSession::load},
       {{"/stats"}, "", "tokens, speeds, and how full the K/V is", &ChatSession::stats},
       {{"/quit", "/exit", "/bye"}, "", "ends, as Ctrl-D does", &ChatSession::quit},
@@ -76,27 +77,27 @@ std::vector<std::string> ChatSession::command_names() {
 }
 
 void ChatSession::obey(std::string_view text) {
-  const std::string_view name = text.substr(0, text.find_first_of(" \t\n"));
-  const std::string argument = trimmed(text.substr(name.size()));
-  std::string_view nearest;
-  size_t least = 3;  // letters that a name may differ by to be meant
-  for (const Command& command : all_commands()) {
-    for (const std::string_view each : command.names) {
-      if (each == name) {
-        if (command.argument.empty() && !argument.empty()) {
-          throw Error(fmt::format("{} takes nothing behind it", each));
-        }
-        return (this->*command.action)(argument);
-      }
-      if (const size_t distance = edit_distance(name, each); distance < least) {
-        least = distance;
-        nearest = each;
-      }
-    }
+  const std::string_view given = text.substr(0, text.find_first_of(" \t\n"));
+  const std::string argument = trimmed(text.substr(given.size()));
+  std::string name(given);
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
+  std::vector<std::string_view> shown;
+  std::vector<std::string_view> others;
+  for (const Command& command : all_commands()) {
+    shown.push_back(command.names.front());
+    others.insert(others.end(), command.names.begin() + 1, command.names.end());
+    if (std::find(command.names.begin(), command.names.end(), name) == command.names.end()) continue;
+    if (command.argument.empty() && !argument.empty()) {
+      throw Error(fmt::format("{} takes nothing behind it", name));
+    }
+    return (this->*command.action)(argument);
+  }
+  std::string hint = did_you_mean(name, shown);
+  if (hint.empty()) hint = did_you_mean(name, others);
   throw Error(fmt::format("there is no command {}: {} (with a blank in front it is sent as a message)",
-                          printable(name),
-                          nearest.empty() ? "/help lists them" : fmt::format("did you mean {}?", nearest)));
+                          shortened(given), hint.empty() ? "/help lists them" : hint));
 }
 
 void ChatSession::help(const std::string&) {
@@ -119,8 +120,9 @@ void ChatSession::set(const std::string& argument) {
   const std::string name = argument.substr(0, argument.find_first_of(" \t=\n"));
   std::string value = trimmed(argument.substr(name.size()));
   if (value.starts_with('=')) value = trimmed(value.substr(1));
-  if (value.empty()) throw Error("/set takes a name and a value: /set temperature 0.7; alone it shows all");
+  if (value.empty()) return print(settings_.describe(name) + '\n');
   settings_.set(name, value);
+  note(settings_.describe(name));
 }
 
 void ChatSession::system(const std::string& argument) {
@@ -133,10 +135,11 @@ void ChatSession::system(const std::string& argument) {
   // Templates may refuse one.
   Conversation tried = conversation_;
   if (tried.num_questions() == 0) tried.ask("x");
-  if (const auto prompt = templates_.render(tried.template_context()); !prompt) {
+  if (const auto prompt = render(tried); !prompt) {
     conversation_ = before;
     throw Error(prompt.error().message);
   }
+  note(conversation_.system().empty() ? "no system prompt from now on" : "the system prompt from now on");
 }
 
 void ChatSession::save(const std::string& argument) {
@@ -170,6 +173,11 @@ void ChatSession::load(const std::string& argument) {
   const bool open = conversation_.awaits_answer();
   note(fmt::format("{} from {}; /show prints them{}", plural(conversation_.messages().size(), "message"),
                    file.string(), open ? ", /regen answers the last" : ""));
+  if (conversation_.num_questions() == 0) return;
+  if (const auto prompt = render(conversation_); !prompt) {
+    throw Error(
+        fmt::format("{}: this model cannot go on with it: {}", file.string(), prompt.error().message));
+  }
 }
 
 void ChatSession::show(const std::string&) {
@@ -220,24 +228,32 @@ void ChatSession::stats(const std::string&) {
   const uint32_t longest = local_.config.scheduler.max_model_len;
   uint64_t length = 0;
   if (conversation_.num_questions() > 0) {
-    const auto prompt = templates_.render(conversation_.template_context());
+    const auto prompt = render(conversation_);
     if (prompt) length = local_.tokenizer->encode(*prompt, false).size();
   }
   line("conversation", fmt::format("{}, {} of {} tokens", plural(conversation_.num_questions(), "question"),
                                    with_commas(length), with_commas(longest)));
-  line("so far",
-       fmt::format("{}, {} tokens generated, {} tokens of prompts read", plural(totals_.answers, "answer"),
-                   with_commas(totals_.completion_tokens), with_commas(totals_.prompt_tokens)));
+  if (totals_.answers == 0) {
+    line("so far", "no answers");
+  } else {
+    line("so far",
+         fmt::format("{}, {} tokens generated, {} tokens of prompts read", plural(totals_.answers, "answer"),
+                     with_commas(totals_.completion_tokens), with_commas(totals_.prompt_tokens)));
+  }
   if (last_) line("last answer", describe(*last_));
-  line("on average",
-       fmt::format("prompts at {:.1f} tok/s, answers at {:.1f} tok/s",
-                   per_second(totals_.prompt_tokens - totals_.cached_tokens, totals_.prefill_time),
-                   per_second(totals_.decoded_tokens, totals_.decode_time)));
+  // Where nothing was computed, or all at once, there is no speed to tell.
+  const double prompts = per_second(totals_.prompt_tokens - totals_.cached_tokens, totals_.prefill_time);
+  const double answers = per_second(totals_.decoded_tokens, totals_.decode_time);
+  std::string speeds = prompts > 0 ? fmt::format("prompts at {:.1f} tok/s", prompts) : "";
+  if (answers > 0) speeds += fmt::format("{}answers at {:.1f} tok/s", speeds.empty() ? "" : ", ", answers);
+  if (!speeds.empty()) line("on average", speeds);
   const StepStats step = local_.engine->stats().step;
-  line("prefix hits",
-       fmt::format("{} of {} tokens of prompts ({:.0f} %)", with_commas(step.total_prefix_hit_tokens),
-                   with_commas(step.total_prefix_queried_tokens),
-                   percent(step.total_prefix_hit_tokens, step.total_prefix_queried_tokens)));
+  if (step.total_prefix_queried_tokens > 0) {
+    line("prefix hits",
+         fmt::format("{} of {} tokens of prompts ({:.0f} %)", with_commas(step.total_prefix_hit_tokens),
+                     with_commas(step.total_prefix_queried_tokens),
+                     percent(step.total_prefix_hit_tokens, step.total_prefix_queried_tokens)));
+  }
   const uint32_t total = local_.config.scheduler.num_blocks;
   const uint32_t used = step.blocks_referenced + step.blocks_cached;
   line("K/V", fmt::format("{} of {} blocks of {} tokens in use ({:.0f} %), {} of them kept for prefix hits",

@@ -11,6 +11,7 @@
 #include "cli/local_engine.h"
 #include "cli/terminal.h"
 #include "record/display_text.h"
+#include "serve/chat_messages.h"
 
 namespace quire::cli {
 namespace {
@@ -96,10 +97,14 @@ void ChatSession::take(const std::string& text) {
   }
 }
 
+Expected<std::string> ChatSession::render(const Conversation& conversation, bool answers) const {
+  ChatPrompt prompt{.context = conversation.template_context()};
+  prompt.context["add_generation_prompt"] = answers;
+  return render_chat(templates_, prompt);
+}
+
 GenerationRequest ChatSession::next_request() {
-  json::object context = conversation_.template_context();
-  context["add_generation_prompt"] = true;
-  const auto prompt = templates_.render(std::move(context));
+  const auto prompt = render(conversation_, true);
   if (!prompt) throw Error(prompt.error().message);
   GenerationRequest request =
       make_request(settings_.options(), local_.defaults, local_.tokenizer->encode(*prompt, false));
@@ -154,7 +159,7 @@ void ChatSession::show_answer(const Generated& done) {
                       "question and its answer, /new begins anew)",
                       with_commas(longest), options_.model));
     } else {
-      note("(cut off by max-tokens)");
+      note(fmt::format("(cut off after {}: max-tokens)", plural(done.completion_tokens, "token")));
     }
   } else if (done.texts.front().empty()) {
     note("(an empty answer)");

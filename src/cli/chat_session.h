@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/chat_settings.h"
 #include "cli/conversation.h"
 #include "cli/generate.h"
@@ -56,6 +57,8 @@ class ChatSession {
   void take(const std::string& text);
   void obey(std::string_view text);
   bool answer_last();
+  /// What the model reads of it; `answers`: with the beginning of an answer.
+  Expected<std::string> render(const Conversation& conversation, bool answers = false) const;
   GenerationRequest next_request();
   void show_answer(const Generated& done);
 

@@ -1,17 +1,24 @@
 #include "cli/chat_settings.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "cli/did_you_mean.h"
+#include "cli/terminal.h"
 #include "cli/usage_error.h"
 #include "record/display_text.h"
 
@@ -35,21 +42,24 @@ SamplingOptions with_flags(SamplingOptions options, const std::map<std::string, 
   return options;
 }
 
-/// What can be set, in the order of the help texts.
-std::vector<std::string> setting_names() {
-  SamplingOptions options;
-  CLI::App app;
-  app.set_help_flag();
-  add_sampling_options(app, options);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) names.push_back(option->get_lnames().front());
-  return names;
+/// What CLI11 takes for a flag.
+bool is_truth_value(const std::string& value) {
+  constexpr std::array<std::string_view, 8> kValues = {"true", "false", "yes", "no", "on", "off", "1", "0"};
+  return std::find(kValues.begin(), kValues.end(), value) != kValues.end();
 }
 
-std::string_view nearest_of(std::string_view name, const std::vector<std::string>& names) {
-  return *std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
+/// A text that may be written as a JSON string, for blanks at its ends and for line feeds.
+std::string text_of(std::string_view name, const std::string& value) {
+  if (!value.starts_with('"')) return value;
+  json::error_code failed;
+  const json::value parsed = json::parse(value, failed);
+  if (failed || !parsed.is_string()) {
+    throw Error(
+        fmt::format("{}: {} is no text in double quotes; as in JSON, \\\" is a quote and \\n ends a line",
+                    name, shortened(value)));
+  }
+  if (parsed.get_string().empty()) throw Error(fmt::format("{}: the text is empty", name));
+  return std::string(parsed.get_string());
 }
 
 template <class T>
@@ -64,18 +74,27 @@ std::string value_and_source(const std::optional<T>& given, const std::optional<
 ChatSettings::ChatSettings(SamplingOptions given, SamplingDefaults defaults)
     : given_(std::move(given)), defaults_(std::move(defaults)), options_(given_) {}
 
-void ChatSettings::set(std::string name, const std::string& value) {
+std::string ChatSettings::known(std::string name) const {
   std::replace(name.begin(), name.end(), '_', '-');
-  const std::vector<std::string> names = setting_names();
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw Error(fmt::format("there is no setting '{}'; did you mean {}? /set lists all", printable(name),
-                            nearest_of(name, names)));
-  }
+  if (name.starts_with("--")) name.erase(0, 2);
+  std::vector<std::string> names;
+  for (const auto& each : values()) names.push_back(each.first);
+  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string hint = did_you_mean(name, views);
+  throw Error(fmt::format("there is no setting '{}'{}; /set lists all", shortened(name),
+                          hint.empty() ? "" : ": " + hint.substr(0, hint.size() - 1)));
+}
+
+void ChatSettings::set(const std::string& given_name, const std::string& value) {
+  const std::string name = known(given_name);
   auto changed = changed_;
   if (value == "default") {
     changed.erase(name);
+  } else if (name == "ignore-eos" && !is_truth_value(value)) {
+    throw Error(fmt::format("{}: '{}' is neither true nor false", name, shortened(value)));
   } else {
-    changed[name] = value;
+    changed[name] = name == "stop" ? text_of(name, value) : value;
   }
   SamplingOptions options = with_flags(given_, changed);
   // What no flag's check sees, and a request would be refused for.
@@ -84,24 +103,39 @@ void ChatSettings::set(std::string name, const std::string& value) {
   options_ = std::move(options);
 }
 
-std::string ChatSettings::list() const {
+std::vector<std::pair<std::string, std::string>> ChatSettings::values() const {
   const SamplingParams neutral;
+  std::vector<std::string> stops;
+  for (const std::string& stop : options_.stop)
+    stops.push_back(json::serialize(json::string(valid_utf8(stop))));
+  return {{"temperature", value_and_source(options_.temperature, defaults_.temperature, neutral.temperature)},
+          {"top-k", value_and_source(options_.top_k, defaults_.top_k, neutral.top_k)},
+          {"top-p", value_and_source(options_.top_p, defaults_.top_p, neutral.top_p)},
+          {"min-p", value_and_source(options_.min_p, defaults_.min_p, neutral.min_p)},
+          {"repetition-penalty", value_and_source(options_.repetition_penalty, defaults_.repetition_penalty,
+                                                  neutral.repetition_penalty)},
+          {"seed", fmt::format("{}", options_.seed)},
+          {"max-tokens",
+           options_.max_tokens == 0 ? "what the model's length leaves" : std::to_string(options_.max_tokens)},
+          {"stop", stops.empty() ? "none" : terminal_text(fmt::format("{}", fmt::join(stops, ", ")))},
+          {"ignore-eos", options_.ignore_eos ? "true" : "false"}};
+}
+
+std::string ChatSettings::describe(const std::string& name) const {
+  const std::string flag = known(name);
+  const bool idle = make_request(options_, defaults_, {}).sampling.greedy() &&
+                    (flag == "top-k" || flag == "top-p" || flag == "min-p" || flag == "seed");
+  for (const auto& [each, value] : values()) {
+    if (each != flag) continue;
+    return fmt::format("{}: {}{}", each, value,
+                       idle ? ", which changes nothing while the temperature is 0" : "");
+  }
+  return {};
+}
+
+std::string ChatSettings::list() const {
   std::string text;
-  const auto line = [&](std::string_view name, const std::string& value) {
-    text += fmt::format("  {:<20} {}\n", name, value);
-  };
-  line("temperature", value_and_source(options_.temperature, defaults_.temperature, neutral.temperature));
-  line("top-k", value_and_source(options_.top_k, defaults_.top_k, neutral.top_k));
-  line("top-p", value_and_source(options_.top_p, defaults_.top_p, neutral.top_p));
-  line("min-p", value_and_source(options_.min_p, defaults_.min_p, neutral.min_p));
-  line("repetition-penalty", value_and_source(options_.repetition_penalty, defaults_.repetition_penalty,
-                                              neutral.repetition_penalty));
-  line("seed", fmt::format("{}", options_.seed));
-  line("max-tokens",
-       options_.max_tokens == 0 ? "what the model's length leaves" : std::to_string(options_.max_tokens));
-  line("stop",
-       options_.stop.empty() ? "none" : printable(fmt::format("{}", fmt::join(options_.stop, " | "))));
-  line("ignore-eos", options_.ignore_eos ? "true" : "false");
+  for (const auto& [name, value] : values()) text += fmt::format("  {:<20} {}\n", name, value);
   return text;
 }
 

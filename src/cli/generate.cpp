@@ -37,7 +37,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   add("--repetition-penalty", options.repetition_penalty, "Over 1: what has occurred becomes less likely",
       "R")
       ->check(number_range(0.01, 100.0));
-  add("--seed", options.seed, "Same seed, same text", "N")->capture_default_str();
+  add("--seed", options.seed, "Same seed, same text", "N")->capture_default_str()->check(whole_number());
   add("--max-tokens", options.max_tokens, "At most so many; default: what the model's length leaves", "N")
       ->check(CLI::Range(1, INT32_MAX));
   add("--stop", options.stop, "End before this text (may be given several times)", "TEXT")

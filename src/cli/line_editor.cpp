@@ -16,6 +16,7 @@
 #include "cli/message_reader.h"
 #include "cli/terminal.h"
 #include "record/display_text.h"
+#include "text/utf8.h"
 
 namespace quire::cli {
 namespace {
@@ -33,38 +34,17 @@ constexpr wchar_t kEscapes = L'\1';          // around what moves no cursor
 /// `text` is valid UTF-8.
 std::wstring to_wide(std::string_view text) {
   std::wstring out;
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<uint8_t>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    uint32_t code = length == 1 ? lead : lead & (0x7FU >> length);
-    for (size_t k = 1; k < length; ++k) code = code << 6 | (static_cast<uint8_t>(text[i + k]) & 0x3FU);
-    out += static_cast<wchar_t>(code);
-    i += length;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char next = utf8_at(text, at);
+    out += static_cast<wchar_t>(next.code);
+    at += next.size;
   }
   return out;
 }
 
 std::string to_utf8(std::wstring_view text) {
   std::string out;
-  for (const wchar_t c : text) {
-    const auto code = static_cast<uint32_t>(c);
-    const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
-    if (code < 0x80) {
-      out += static_cast<char>(code);
-    } else if (code < 0x800) {
-      out += static_cast<char>(0xC0 | code >> 6);
-      tail(0);
-    } else if (code < 0x10000) {
-      out += static_cast<char>(0xE0 | code >> 12);
-      tail(6);
-      tail(0);
-    } else {
-      out += static_cast<char>(0xF0 | code >> 18);
-      tail(12);
-      tail(6);
-      tail(0);
-    }
-  }
+  for (const wchar_t c : text) append_utf8(out, static_cast<char32_t>(c));
   return out;
 }
 

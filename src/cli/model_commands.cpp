@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
+#include "cli/number_range.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "load/gguf.h"
@@ -245,7 +246,10 @@ void add_make_model(CLI::App& app, Command& run) {
   for (const auto& name : model_shape_names()) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
   command->add_option("shape", options->shape, names)->required()->type_name("SHAPE");
   command->add_option("out", options->out, "Directory to write")->required()->type_name("DIR");
-  command->add_option("--seed", options->seed, "Of the weights")->capture_default_str()->type_name("N");
+  command->add_option("--seed", options->seed, "Of the weights")
+      ->capture_default_str()
+      ->check(whole_number())
+      ->type_name("N");
   command->add_flag("--overwrite", options->overwrite, "Write over what is there");
   command->callback([options, &run] {
     run = [options] {

@@ -31,14 +31,7 @@ std::string_view beginning(std::string_view text, size_t most) {
   return text.substr(0, most);
 }
 
-/// What a user wrote, to be quoted: a pasted file must not fill the screen.
-std::string shortened(std::string_view text) {
-  constexpr size_t kMost = 60;
-  if (text.size() <= kMost) return printable(text);
-  return printable(beginning(text, kMost)) + "...";
-}
-
-/// The same of a sentence that quotes it somewhere; paths stay whole.
+/// As shortened(), of a sentence that quotes it somewhere; paths stay whole.
 std::string without_middle(std::string_view text) {
   constexpr size_t kMost = 1000;
   constexpr size_t kEnds = 120;
@@ -320,6 +313,12 @@ std::string reworded(const CLI::App& command, std::string_view why) {
 }
 
 }  // namespace
+
+std::string shortened(std::string_view text) {
+  constexpr size_t kMost = 60;
+  if (text.size() <= kMost) return printable(text);
+  return printable(beginning(text, kMost)) + "...";
+}
 
 size_t edit_distance(std::string_view from, std::string_view to) {
   // Rows of the table: the last but one, the last, and the one that is filled.

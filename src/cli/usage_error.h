@@ -23,6 +23,9 @@ std::string help_error(const CLI::App& app, const std::vector<std::string>& args
 /// Of a first argument that names no command.
 std::string unknown_command(const CLI::App& app, const std::string& name);
 
+/// What a user wrote as an error quotes it: its first 60 bytes, without what would steer a terminal.
+std::string shortened(std::string_view text);
+
 /// How many letters must be inserted, removed, replaced or swapped with their neighbour to get from one to
 /// the other (optimal string alignment).
 size_t edit_distance(std::string_view from, std::string_view to);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cli/number_range.h"
 #include "sim/trace.h"
 
 namespace quire::cli {
@@ -91,7 +92,9 @@ void add_workload_options(CLI::App& command, WorkloadOptions& options) {
       ->check(CLI::Range(1, 10'000'000));
   drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA (default 1)",
         "ALPHA");
-  add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")->capture_default_str();
+  add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")
+      ->capture_default_str()
+      ->check(whole_number());
 }
 
 void add_service_options(CLI::App& command, WorkloadOptions& options) {

@@ -1,4 +1,5 @@
 // What stands behind `quire chat`: its conversation, its settings, its history.
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -9,6 +10,7 @@
 #include "cli/chat_history.h"
 #include "cli/chat_settings.h"
 #include "cli/conversation.h"
+#include "cli/did_you_mean.h"
 #include "cli/terminal.h"
 #include "tests/support/data.h"
 
@@ -139,6 +141,32 @@ TEST(ChatSettings, AreCheckedAsTheFlagsAre) {
   EXPECT_FALSE(settings.options().top_k);
 }
 
+TEST(ChatSettings, AreToldOneByOne) {
+  SamplingDefaults defaults;
+  defaults.top_p = 0.9F;
+  ChatSettings settings({}, defaults);
+  EXPECT_EQ(settings.describe("top_p"), "top-p: 0.9 (the model's)");
+  EXPECT_EQ(settings.describe("--seed"), "seed: 0");
+  EXPECT_EQ(settings.describe("stop"), "stop: none");
+  settings.set("temperature", "0");
+  EXPECT_EQ(settings.describe("temperature"), "temperature: 0");
+  EXPECT_THAT(settings.describe("seed"), HasSubstr("seed: 0, which changes nothing"));
+  EXPECT_THAT(error_of([&] { settings.describe("temp"); }),
+              HasSubstr("there is no setting 'temp': did you mean temperature"));
+  EXPECT_THAT(error_of([&] { settings.describe("foo"); }), HasSubstr("'foo'; /set lists all"));
+}
+
+TEST(ChatSettings, StopTextsMayStandInQuotes) {
+  ChatSettings settings({}, {});
+  settings.set("stop", R"("\n\n ")");
+  EXPECT_THAT(settings.options().stop, ElementsAre("\n\n "));
+  EXPECT_EQ(settings.describe("stop"), R"(stop: "\n\n ")");
+  EXPECT_THAT(error_of([&] { settings.set("stop", R"("a)"); }), HasSubstr("is no text in double quotes"));
+  EXPECT_THAT(error_of([&] { settings.set("stop", R"("")"); }), HasSubstr("empty"));
+  settings.set("stop", R"(a "b)");
+  EXPECT_THAT(settings.options().stop, ElementsAre(R"(a "b)"));
+}
+
 TEST(ChatSettings, StayAsTheyAreWhenOneIsWrong) {
   ChatSettings settings({}, {});
   settings.set("temperature", "0.3");
@@ -149,9 +177,29 @@ TEST(ChatSettings, StayAsTheyAreWhenOneIsWrong) {
   EXPECT_THAT(refused("temperature", "warm"), HasSubstr("'warm'"));
   EXPECT_THAT(refused("temperature", "nan"), HasSubstr("nan"));
   EXPECT_THAT(refused("max-tokens", "0"), HasSubstr("max-tokens: 0"));
-  EXPECT_THAT(refused("temprature", "1"), HasSubstr("did you mean temperature?"));
+  EXPECT_THAT(refused("temprature", "1"), HasSubstr("did you mean temperature"));
+  for (const char* seed : {"-1", "18446744073709551616", "1.5", "x", "1 ", "0x1"}) {
+    EXPECT_THAT(refused("seed", seed), HasSubstr("is no whole number from 0 up")) << seed;
+  }
+  settings.set("seed", "18446744073709551615");
+  EXPECT_EQ(settings.options().seed, UINT64_MAX);
+  EXPECT_THAT(refused("ignore-eos", "maybe"), HasSubstr("'maybe' is neither true nor false"));
+  settings.set("ignore-eos", "on");
+  EXPECT_TRUE(settings.options().ignore_eos);
+  settings.set("ignore-eos", "false");
+  EXPECT_FALSE(settings.options().ignore_eos);
   EXPECT_THAT(refused("help", "1"), HasSubstr("there is no setting 'help'"));
   EXPECT_FLOAT_EQ(*settings.options().temperature, 0.3F);
+}
+
+TEST(DidYouMean, NamesWhatBeginsSoOrIsNear) {
+  constexpr std::array<std::string_view, 6> kNames = {"/help", "/?", "/set", "/system", "/save", "/load"};
+  EXPECT_EQ(did_you_mean("/s", kNames), "did you mean /set, /system or /save?");
+  EXPECT_EQ(did_you_mean("/sy", kNames), "did you mean /system?");
+  EXPECT_EQ(did_you_mean("/hlep", kNames), "did you mean /help?");
+  for (const char* other : {"", "/", "//", "/x", "/nonsense", "/hexagon"}) {
+    EXPECT_EQ(did_you_mean(other, kNames), "") << other;
+  }
 }
 
 using ChatHistories = ChatFiles;

@@ -32,8 +32,7 @@ class Chat:
             env=env, cwd=home, preexec_fn=self._own_terminal(theirs))
         self.raw = ""
         self.seen = 0  # of the text, by what has been waited for
-        self.expect("/help says")
-        self.expect(PROMPT)
+        self.greeting = self.expect(PROMPT)
 
     @staticmethod
     def _own_terminal(theirs):
@@ -220,6 +219,7 @@ def test_what_is_typed_during_an_answer_is_the_next_message(tmp_path):
 
 def test_commands(tmp_path):
     with Chat(tmp_path, "--max-tokens", 8, "--system", "Be kind.") as chat:
+        assert "/help says what can be done here" in chat.greeting
         said = chat.say("/help")
         for name in "/help /set /system /save /load /stats /regen /undo /forget /new /show /quit Alt-Enter".split():
             assert name in said
@@ -231,7 +231,7 @@ def test_commands(tmp_path):
         assert "temperature: 300 is no number from 0 to 100" in chat.say("/set temperature 300")
         chat.say("/set temperature 0.3")
         assert re.search(r"temperature +0.3\n", chat.say("/set"))
-        assert "did you mean top-p?" in chat.say("/set topp 1")
+        assert "did you mean top-p;" in chat.say("/set topp 1")
         assert "no question" in chat.say("/regen") and "nothing to save" in chat.say("/save x.json")
         chat.say("Tell me a story about a bridge.")
         chat.say("/set temperature 5")
@@ -244,11 +244,81 @@ def test_commands(tmp_path):
         assert re.search(r"prefix hits +[1-9]\d* of \d+ tokens", stats)
         assert re.search(r"K/V +[1-9]\d* of 32 blocks of 16 tokens in use", stats)
         assert re.search(r"conversation +2 questions, \d+ of 512 tokens", stats)
+        assert re.search(r"on average +prompts at [1-9][\d.]* tok/s, answers at [1-9][\d.]* tok/s", stats)
         chat.write("/quit\r")
         assert chat.wait() == 0
     one, two = conversation(tmp_path, "one.json"), conversation(tmp_path, "two.json")
     assert [role for role, _ in one] == ["system", "user", "assistant"] and one[0][1] == "Be short."
     assert one[:2] == two[:2] and one[2] != two[2] and len(two) == 3
+
+
+def test_settings_are_confirmed_and_checked(tmp_path):
+    with Chat(tmp_path, "--max-tokens", 8) as chat:
+        for command, said in [
+            ("/set temperature 0.5", "temperature: 0.5\n"),
+            ("/set temperature", "temperature: 0.5\n"),
+            ("/set top_k=7", "top-k: 7\n"),
+            ("/set temperature default", "temperature: 0\n"),
+            ("/set top-k 9", "top-k: 9, which changes nothing while the temperature is 0\n"),
+            ("/set seed -1", "seed: '-1' is no whole number from 0 up, or too large\n"),
+            ("/set seed 18446744073709551616", "seed: '18446744073709551616' is no whole number from 0 up, or too large\n"),
+            ("/set ignore-eos maybe", "ignore-eos: 'maybe' is neither true nor false\n"),
+            ("/set ignore-eos on", "ignore-eos: true\n"),
+            ('/set stop "the end"', 'stop: "the end"\n'),
+            ("/set foo 3", "there is no setting 'foo'; /set lists all\n"),
+            ("/set temp 3", "there is no setting 'temp': did you mean temperature; /set lists all\n"),
+            ("/system Be short.", "the system prompt from now on\n"),
+            ("/system none", "no system prompt from now on\n"),
+        ]:
+            assert said in chat.say(command), command
+
+
+def test_commands_that_do_not_exist_are_not_sent_and_guessed_with_care(tmp_path):
+    with Chat(tmp_path) as chat:
+        for command in ("/", "//", "/ help", "/x"):
+            said = chat.say(command)
+            assert "/help lists them" in said and "did you mean" not in said, said
+        assert "did you mean /set, /system, /show, /save or /stats?" in chat.say("/s")
+        assert "did you mean /help?" in chat.say("/hlp") and "did you mean /regenerate?" in chat.say("/regenrate")
+        assert "another answer to the last question" in chat.say("/HELP")
+        chat.write(CTRL_D)
+        assert chat.wait() == 0
+
+
+def test_stats_tell_no_speed_before_there_is_one(tmp_path):
+    with Chat(tmp_path, "--max-tokens", 1) as chat:
+        before = chat.say("/stats")
+        assert "so far         no answers" in before and "tok/s" not in before and "prefix hits  " not in before
+        chat.say("Tell me a story.")
+        after = chat.say("/stats")  # one token has no time after the first
+        assert "1 answer, 1 token" in after and "prompts at" in after and "answers at" not in after and " 0.0 tok/s" not in after
+
+
+def test_a_developer_in_a_loaded_conversation_is_heard(tmp_path):
+    """By a template that does not mention the role, as a server has it."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in MODEL.iterdir():
+        if not file.name.startswith("chat_template"):
+            (model / file.name).symlink_to(file)
+    (model / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% if m.role in ['system', 'user', 'assistant'] %}{{ m.content }} {% endif %}{% endfor %}")
+
+    def asked(role):
+        (tmp_path / "talk.json").write_text(json.dumps([{"role": role, "content": "There was a fox."}, {"role": "user", "content": "It"}]))
+        done = subprocess.run([QUIRE, "chat", model, "--temperature", "0", "--max-tokens", "12"], input=b"/load talk.json\n/regen\n/stats\n",
+                              capture_output=True, timeout=PATIENCE, env={"HOME": str(tmp_path)}, cwd=tmp_path)
+        assert done.returncode == 0 and done.stderr == b""
+        return done.stdout.decode().splitlines()[0], re.search(r"(\d+) tokens of prompts", done.stdout.decode())[1]
+
+    assert asked("developer") == asked("system")
+
+
+def test_a_conversation_that_the_template_refuses_is_told_at_once(tmp_path):
+    calls = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    (tmp_path / "talk.json").write_text(json.dumps([{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": calls}]))
+    with Chat(tmp_path) as chat:
+        assert "this model cannot go on with it: messages[1].tool_calls" in chat.say("/load talk.json")
 
 
 def test_a_conversation_is_saved_and_loaded_and_overwrites_nothing_else(tmp_path):

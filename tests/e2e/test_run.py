@@ -2,6 +2,7 @@
 import fcntl
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -51,6 +52,18 @@ def test_a_terminal_is_told_that_it_is_read():
         os.close(ours)
 
 
+def wait_until_asleep(process, trace, patience=120):
+    """Until it has begun to compute and no thread of it has anything to do any more."""
+    end = time.monotonic() + patience
+    looks = 0
+    while looks < 25:
+        assert time.monotonic() < end and process.poll() is None
+        stats = [each.read_text() for each in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat")]
+        asleep = trace.exists() and all(stat.rpartition(")")[2].split()[0] == "S" for stat in stats)
+        looks = looks + 1 if asleep else 0
+        time.sleep(0.02)
+
+
 def test_speeds_are_those_of_the_steps_however_late_they_are_read(tmp_path):
     """Nobody takes the first token from standard output until long after the last has come."""
     trace = tmp_path / "steps"
@@ -60,7 +73,7 @@ def test_speeds_are_those_of_the_steps_however_late_they_are_read(tmp_path):
     process = subprocess.Popen([QUIRE, "run", MODEL, "-p", "Once", "-v", "--ignore-eos", "--max-tokens", "60",
                                 "--isa", "reference", "--step-trace", trace], stdout=theirs, stderr=subprocess.PIPE)
     os.close(theirs)
-    time.sleep(3)
+    wait_until_asleep(process, trace)
     with os.fdopen(ours, "rb") as out:
         assert len(out.read()) > filled
     _, said = process.communicate(timeout=120)
