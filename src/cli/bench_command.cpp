@@ -10,6 +10,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -165,7 +166,8 @@ void add_bench(CLI::App& app, Command& run) {
       ->type_name("N");
   command->add_option("--batch", options->batches, "Sequences that decode at once")
       ->delimiter(',')
-      ->capture_default_str()
+      ->allow_extra_args(false)
+      ->default_str(fmt::format("{}", fmt::join(options->batches, ",")))
       ->check(CLI::Range(1, 4096))
       ->type_name("N,N,...");
   command->add_option("--context", options->context, "Tokens that each has before")

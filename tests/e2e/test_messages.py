@@ -57,7 +57,7 @@ def test_a_commands_help_does_not_send_to_itself():
 def test_help_shows_numbers_and_flags_as_they_are_written():
     for command in COMMANDS:
         text = quire(*command.split(), "--help").stdout.decode()
-        for ugly in ("{false}", "{true}", "e-0", "e+0", ":FLOAT", ":INT", " \n"):
+        for ugly in ("{false}", "{true}", "e-0", "e+0", ":FLOAT", ":INT", "=[", " \n"):
             assert ugly not in text, (command, ugly)
     text = quire("run", "--help").stdout.decode()
     assert "  --no-enable-prefix-caching,--enable-prefix-caching\n" in text
