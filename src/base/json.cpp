@@ -9,6 +9,7 @@
 #include <boost/json/stream_parser.hpp>
 #include <fmt/format.h>
 
+#include "base/json_memory.h"
 #include "base/utf8_scan.h"
 
 namespace quire {
@@ -117,9 +118,15 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
 }
 
 json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth) {
+  return parse_json(text, where, max_depth, {});
+}
+
+json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth,
+                       const json::storage_ptr& storage) {
   json::parse_options options;
   options.max_depth = max_depth;
-  json::stream_parser parser({}, options);
+  json::stream_parser parser(storage, options);
+  parser.reset(storage);
   json::error_code failed;
   const size_t used = parser.write_some(text.data(), text.size(), failed);
   if (!failed && used < text.size()) {

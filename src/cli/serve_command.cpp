@@ -1,4 +1,5 @@
 // serve: the engine behind HTTP.
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/log_thread.h"
+#include "base/machine_limits.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
 #include "cli/local_engine.h"
@@ -23,10 +25,12 @@
 #include "cli/open_files.h"
 #include "cli/process.h"
 #include "cli/process_metrics.h"
+#include "cli/terminal.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
 #include "serve/listen_address.h"
 #include "serve/server.h"
+#include "serve/server_memory.h"
 #include "text/chat_templates.h"
 
 namespace quire::cli {
@@ -39,7 +43,7 @@ struct Options {
   std::string api_key_file;
   std::vector<std::string> api_keys;  // of the command line
   double drain_seconds = 30;
-  const CLI::Option* max_connections = nullptr;
+  bool connections_given = false;
   bool verbose = false;
 };
 
@@ -92,6 +96,25 @@ void fit_connections(ServerConfig& config, bool given) {
                           files, config.max_connections));
 }
 
+/// Half of what model and pool leave free is for what clients can make the server hold; the other half stays
+/// for the engine's work.
+void fit_to_memory(ServerConfig& config, const LocalEngine& engine, bool connections_given) {
+  const auto available = available_memory();
+  if (!available) return;
+  uint64_t held = 0;  // that does not count as used as long as nothing is in it
+  for (const auto& cache : {engine.cache.get(), engine.host_cache.get()}) {
+    if (cache != nullptr) held += cache->num_blocks() * cache->whole_block_bytes();
+  }
+  if (engine.model) held += engine.model->decoder->mapped_weight_bytes();
+  const uint64_t spare = available->bytes - std::min(available->bytes, held);
+  if (!fit_memory(config, spare / 2, connections_given)) return;
+  log_warning(
+      fmt::format("{} of memory are left beside model and K/V ({}): bodies of up to {} are taken, {} of them "
+                  "together, and {} connections at once",
+                  human_bytes(spare), available->source, human_bytes(config.max_body_bytes),
+                  human_bytes(config.max_body_memory), config.max_connections));
+}
+
 /// With several keys no one of them may take the whole queue.
 void share_queue(EngineOptions& engine, size_t num_keys) {
   const uint32_t queue = engine.max_waiting.value_or(engine.default_max_waiting);
@@ -109,7 +132,7 @@ int serve(Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
   return_large_buffers();
   ServerConfig& config = options.server;
-  fit_connections(config, options.max_connections->count() > 0);
+  fit_connections(config, options.connections_given);
   config.api_keys = find_keys(options);
   share_queue(options.engine, config.api_keys.size());
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
@@ -120,6 +143,7 @@ int serve(Options& options) {
   const ChatTemplates chat_templates = find_chat_templates(options.engine.model.model, options.chat_template);
   LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
+  fit_to_memory(config, local, options.connections_given);
   const ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
   Server server(config, *local.engine, model,
                 [&metrics = local.metrics] { return metrics.text() + process_metrics(); });
@@ -190,9 +214,10 @@ void add_serve(CLI::App& app, Command& run) {
       "Connections of one address at once. 0: any number; but when three quarters of all are taken, no "
       "address beside this machine's own gets more than a quarter (behind a proxy on another machine, give "
       "as many as --max-connections)";
-  options->max_connections = add("--max-connections", options->server.max_connections, connections_help, "N")
-                                 ->check(CLI::Range(1, 1'000'000))
-                                 ->capture_default_str();
+  const CLI::Option* connections =
+      add("--max-connections", options->server.max_connections, connections_help, "N")
+          ->check(CLI::Range(1, 1'000'000))
+          ->capture_default_str();
   add("--max-connections-per-client", options->server.max_connections_per_client, share_help, "N")
       ->capture_default_str();
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
@@ -202,7 +227,8 @@ void add_serve(CLI::App& app, Command& run) {
   command->add_flag("-v,--verbose", options->verbose, "Log every request")->group(group);
   add_engine_options(*command, options->engine);
   add_device_options(*command, options->engine);
-  command->callback([options, command, &run] {
+  command->callback([options, command, connections, &run] {
+    options->connections_given = connections->count() > 0;
     refuse_idle_engine_flags(*command, options->engine, {});
     run = [options] { return serve(*options); };
   });

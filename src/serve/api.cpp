@@ -12,6 +12,7 @@
 #include <boost/system/system_error.hpp>
 #include <fmt/format.h>
 
+#include "base/json_memory.h"
 #include "serve/json_text.h"
 
 namespace quire {
@@ -185,7 +186,15 @@ template <class Work>
 asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Exchange& exchange, Work work) {
   std::optional<std::invoke_result_t<Work>> result;
   Workers& workers = exchange.request().body.size() > kLongBodyBytes ? long_worker_ : workers_;
-  std::function<void()> task = [&result, &work] { result.emplace(work()); };
+  std::function<void()> task = [this, &result, &work] {
+    try {
+      result.emplace(work());
+    } catch (const JsonTooLarge&) {
+      throw HttpRefusal(413, fmt::format("the body takes more than {} bytes of memory as a JSON value: send "
+                                         "it in parts, or fewer values in one request",
+                                         config_.max_json_bytes));
+    }
+  };
   const bool done = co_await workers.run(exchange, std::move(task));
   if (!done) throw boost::system::system_error(asio::error::operation_aborted);
   exchange.drop_body();

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/json_memory.h"
 #include "serve/api.h"
 #include "serve/chat_messages.h"
 #include "serve/json_text.h"
@@ -14,6 +15,8 @@
 
 namespace quire {
 namespace {
+
+constexpr size_t kMaxJsonDepth = 64;
 
 template <class T, class U>
 Expected<T> failed(const Expected<U>& result) {
@@ -30,7 +33,8 @@ Expected<void> check_client(const HttpRequest& request) {
 
 Expected<json::value> Api::parse_body(const HttpRequest& request) const {
   try {
-    return parse_json(request.body, "request body");
+    return parse_json(request.body, "request body", kMaxJsonDepth,
+                      json::make_shared_resource<JsonMemory>(config_.max_json_bytes));
   } catch (const Error& error) {
     return refuse(RequestErrorCode::kInvalid, error.what());
   }

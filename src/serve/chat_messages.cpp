@@ -9,10 +9,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/json_memory.h"
+
 namespace quire {
 namespace {
 
 constexpr size_t kMaxMessages = 16384;
+constexpr size_t kMaxArgumentsDepth = 64;  // of a call's
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
 /// The text of a message: a string, or an array of text parts.
@@ -68,7 +71,9 @@ json::array read_tool_calls(Fields& message, const json::array& calls) {
     if (const json::value* arguments = called.if_contains("arguments")) {
       if (const auto* text = arguments->if_string()) {
         try {
-          json::value parsed = text->empty() ? json::object() : parse_json(*text, name);
+          // In the memory of the body, which is bounded.
+          json::value parsed =
+              text->empty() ? json::object() : parse_json(*text, name, kMaxArgumentsDepth, calls.storage());
           called["arguments"] = std::move(parsed);
         } catch (const Error&) {
           message.fail(name + ".function.arguments", "must be a JSON object, written as a string");

@@ -28,7 +28,6 @@ namespace {
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr size_t kMaxReadAhead = 64 << 10;  // of what a pipelining client sends during an answer
 /// For each thing that a connection does which has no place.
 constexpr Nanos kCrowdedTime = 5 * kSecond;
 constexpr Nanos kLingerTime = 2 * kSecond;
@@ -58,7 +57,10 @@ Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config,
           error_code ignored;
           self->socket_.cancel(ignored);
         });
-      }) {}
+      }) {
+  error_code ignored;
+  socket_.non_blocking(true, ignored);  // for read_ahead
+}
 
 Connection::~Connection() {
   // An exception in Asio drops a connection without its end.
@@ -66,7 +68,7 @@ Connection::~Connection() {
 }
 
 size_t Connection::max_buffer_bytes(const ServerConfig& config) {
-  return std::max<size_t>(kMaxFraming, config.max_header_bytes + kMaxReadAhead) + kReadBytes;
+  return std::max<size_t>({kMaxFraming, kMaxReadAhead, config.max_header_bytes}) + kReadBytes;
 }
 
 void Connection::start(bool crowded) {
@@ -210,9 +212,15 @@ asio::awaitable<bool> Connection::wait_for_request() {
   const bool unborn = stage() == Stage::kUnborn;
   enter(unborn ? Stage::kUnborn : Stage::kIdle);
   error_code failed;
+  buffer_.shrink_to_fit();
   set_deadline(unborn ? config_.first_byte_timeout : config_.idle_timeout);
-  const size_t read = co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
-                                                       asio::redirect_error(asio::use_awaitable, failed));
+  co_await socket_.async_wait(asio::socket_base::wait_read,
+                              asio::redirect_error(asio::use_awaitable, failed));
+  size_t read = 0;
+  if (!failed) {
+    read = co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
+                                            asio::redirect_error(asio::use_awaitable, failed));
+  }
   clear_deadline();
   buffer_.commit(read);
   if (failed && unborn && timed_out_) co_await refuse(408, "no request came in time");
@@ -263,6 +271,7 @@ void Connection::drop_body() {
 asio::awaitable<void> Connection::answer_request() {
   std::string failure;
   bool no_memory = false;
+  std::optional<HttpRefusal> refusal;
   answering_ = true;
   try {
     watch();
@@ -274,6 +283,8 @@ asio::awaitable<void> Connection::answer_request() {
     // The client is gone; lose_client() has said so.
   } catch (const std::bad_alloc&) {
     no_memory = true;
+  } catch (const HttpRefusal& thrown) {
+    refusal = thrown;
   } catch (const std::exception& error) {
     failure = describe(error);
     if (failure.empty()) failure = "an error without a name";
@@ -281,7 +292,12 @@ asio::awaitable<void> Connection::answer_request() {
   answering_ = false;
   gone_hook_ = nullptr;
   if (!failure.empty()) log_error(fmt::format("{} {}: {}", request_.method, request_.path, failure));
-  if ((no_memory || !failure.empty()) && answer_ != Answer::kNone) {
+  if (refusal) {
+    drop_body();
+    HttpResponse response{.status = refusal->status,
+                          .body = error_body(refusal->message, "invalid_request_error", "", "")};
+    co_await respond(std::move(response));
+  } else if ((no_memory || !failure.empty()) && answer_ != Answer::kNone) {
     cut();  // so that nobody takes half an answer for a whole one
   } else if (no_memory) {
     drop_body();
@@ -335,20 +351,29 @@ asio::awaitable<void> Connection::linger() {
 
 void Connection::watch() {
   if (watching_ || gone_ || buffer_.size() >= kMaxReadAhead) return;
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();
   watching_ = true;
-  socket_.async_read_some(buffer_.prepare(kReadBytes),
-                          [self = shared_from_this()](error_code failed, size_t read) {
-                            self->watching_ = false;
-                            self->buffer_.commit(read);
-                            self->watch_end_.cancel();
-                            if (failed && failed != asio::error::operation_aborted) self->lose_client();
-                            if (!failed && self->answering_) self->watch();
-                          });
+  socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](error_code failed) {
+    self->watching_ = false;
+    self->watch_end_.cancel();
+    if (!failed && self->answering_) self->read_ahead(failed);
+    if (failed && failed != asio::error::operation_aborted) self->lose_client();
+    if (!failed && self->answering_) self->watch();
+  });
+}
+
+void Connection::read_ahead(error_code& failed) {
+  try {
+    buffer_.commit(socket_.read_some(buffer_.prepare(kReadBytes), failed));
+    if (failed == asio::error::would_block) failed = {};
+  } catch (const std::bad_alloc&) {
+    failed = asio::error::no_memory;
+  }
 }
 
 asio::awaitable<void> Connection::stop_watching() {
   error_code ignored;
-  // Cancelling loses nothing: a read that is cancelled has read nothing.
+  // Cancelling loses nothing: it waits, and has read nothing.
   if (watching_) socket_.cancel(ignored);
   while (watching_) co_await watch_end_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }

@@ -26,7 +26,8 @@ namespace quire {
 /// has them answered in order. While a request is being answered it goes on reading, so that it notices when
 /// the client hangs up (and keeps what a pipelining client sends ahead).
 ///
-/// What it has read and not parsed yet is at most max_buffer_bytes(), whatever the client sends.
+/// What it has read and not parsed yet is at most max_buffer_bytes(), whatever the client sends. Between
+/// requests, and during an answer, it holds no memory for what may come.
 ///
 /// Everything but what says "any thread" runs on the socket's executor, one thing at a time.
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
@@ -103,8 +104,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   enum class Answer : uint8_t { kNone, kWhole, kStream };
   using Parser = boost::beast::http::request_parser<RequestBody>;
   using error_code = boost::system::error_code;
-  static constexpr size_t kReadBytes = 16 << 10;
-  static constexpr size_t kMaxFraming = 128 << 10;  // a chunk's head, or all trailers
+  static constexpr size_t kReadBytes = 8 << 10;
+  static constexpr size_t kMaxFraming = 16 << 10;    // a chunk's head, or all trailers
+  static constexpr size_t kMaxReadAhead = 16 << 10;  // of what a pipelining client sends during an answer
 
   asio::awaitable<void> run();
   asio::awaitable<bool> wait_for_request();
@@ -128,6 +130,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void count_body(size_t bytes);
   void leave();
   void watch();
+  void read_ahead(error_code& failed);
   asio::awaitable<void> stop_watching();
   void lose_client();
   void set_deadline(Nanos after);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -46,6 +47,16 @@ struct HttpResponse {
 /// How the end of a body is told.
 enum class Framing : uint8_t { kLength, kChunked, kUntilClose };
 
+/// What a request is refused with, thrown by a handler that has not answered yet.
+struct HttpRefusal final : std::exception {
+  HttpRefusal(unsigned the_status, std::string the_message)
+      : status(the_status), message(std::move(the_message)) {}
+  const char* what() const noexcept override { return message.c_str(); }
+
+  unsigned status;
+  std::string message;
+};
+
 /// The header of a response, with its empty line.
 std::string response_head(const HttpResponse& response, Framing framing, bool keep_alive);
 
@@ -81,7 +92,7 @@ class RequestHandler {
   virtual std::optional<HttpResponse> settle_early(HttpRequest& request) const = 0;
   /// Whether this is answered even when there is no place for others: what those ask who watch the server.
   virtual bool is_vital(const HttpRequest& request) const = 0;
-  /// Answers it. What is thrown, other than by Exchange, becomes a 500.
+  /// Answers it. What is thrown, other than by Exchange and as HttpRefusal, becomes a 500.
   virtual asio::awaitable<void> handle(Exchange& exchange) = 0;
 };
 

@@ -20,6 +20,10 @@ class ChatTemplates;
 inline constexpr Nanos kSecond = 1'000'000'000;
 
 struct ServerConfig {
+  static constexpr uint64_t kBodyBytes = 16 << 20;
+  static constexpr uint64_t kBodyMemoryFactor = 16;
+  static constexpr uint64_t kJsonFactor = 12;
+
   std::string host = "127.0.0.1";  // an address or a name
   uint16_t port = 8000;            // 0: any that is free
   /// The names under which the model answers, at least one; the first is the one in answers to requests that
@@ -47,10 +51,12 @@ struct ServerConfig {
   /// makes way whatever its address.
   uint32_t max_connections_per_client = 0;
   uint32_t max_header_bytes = 16 << 10;
-  uint64_t max_body_bytes = 16 << 20;
+  uint64_t max_body_bytes = kBodyBytes;
   /// Of all requests together, from their first byte until they are parsed; see BodyBudget. At least twice
   /// max_body_bytes.
-  uint64_t max_body_memory = 256 << 20;
+  uint64_t max_body_memory = kBodyMemoryFactor * kBodyBytes;
+  /// Of one body as a JSON value, and of parsing it. Token ids of four digits need about 10 times their text.
+  uint64_t max_json_bytes = kJsonFactor * kBodyBytes;
   /// News that waits for a client that reads too slowly; beyond, the client is cut off and its request
   /// aborted.
   uint64_t max_stream_backlog_bytes = 1 << 20;

@@ -143,6 +143,35 @@ def test_idle_sockets_do_not_hide_health():
             each.close()
 
 
+def test_connections_hold_no_buffers_between_requests():
+    """1,000 that have sent a head of 15 KB and stay, and 1,000 amid trailers of 100 KB."""
+    most_files(2200)
+    with QuireServer("--device", "sim") as server:
+        kept = [connect(server) for _ in range(1000)]
+        for each in kept:
+            each.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert each.recv(1000).startswith(b"HTTP/1.1 200 ")
+        before = rss(server)
+        for each in kept:
+            each.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 15_000 + b"\r\n\r\n")
+            assert each.recv(1000).startswith(b"HTTP/1.1 200 ")
+        idle = rss(server)
+        for each in kept:
+            each.sendall(announce(10).replace(b"Content-Length: 10", b"Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\nt: ")
+        for each in kept:
+            try:
+                each.sendall(b"t" * 100_000)
+            except OSError:
+                pass  # it is refused
+        assert health(server)[0] == 200
+        framing = rss(server)
+        print(f"{before / MIB:.1f} MiB, after heads of 15 KB {idle / MIB:.1f} MiB, amid trailers {framing / MIB:.1f} MiB")
+        assert idle - before < 8 * MIB
+        assert framing - before < 48 * MIB
+        for each in kept:
+            each.close()
+
+
 def test_slow_bodies_hold_no_place():
     """All places with a byte of a small body each, 3,000 sockets that say nothing behind them, and good requests."""
     most_files(4000)

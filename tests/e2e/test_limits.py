@@ -1,5 +1,6 @@
 """The limits of a container: the K/V pool fits into a memory cgroup and lives there, whatever its page cache holds."""
 import concurrent.futures
+import http.client
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -149,6 +151,36 @@ def test_64_clients_are_served_in_400_mib(group, long_model):
         assert server.process.poll() is None
         server.wait_until_idle()
         print(f"pool {pool} blocks, peak {group.peak() / MIB:.0f} MiB")
+        assert server.stop() == 0
+
+
+def ask_for_objects(url, size):
+    """The status of a body that is many times as large when it is parsed; None if there was no answer."""
+    unit, begin, end = b'{"":0}', b'{"prompt":[', b"]}"
+    body = begin + b",".join([unit] * ((size - len(begin) - len(end)) // (len(unit) + 1))) + end
+    request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def test_bodies_that_grow_when_they_are_parsed_fit_too(group, long_model):
+    with QuireServer(model=long_model, preexec_fn=group.enter) as server:
+        print([line for line in server.output().splitlines() if "bodies" in line])
+        # The largest that is taken; a server without such a limit of its own takes 16 MB.
+        said = re.search(r"bodies of up to ([\d.]+) ([KM]iB) are taken", server.output())
+        largest = int(float(said[1]) * {"KiB": 1 << 10, "MiB": MIB}[said[2]] * 0.95) if said else 16_000_000
+        for size in (16_000_000, largest):
+            with concurrent.futures.ThreadPoolExecutor(4) as clients:
+                statuses = list(clients.map(lambda _, size=size: ask_for_objects(server.url, size), range(4)))
+            print(f"4 bodies of {size / MIB:.1f} MiB: {statuses}, peak {group.peak() / MIB:.0f} MiB")
+            assert server.process.poll() is None, "it was killed"
+            assert set(statuses) <= {400, 413, 503, None}
+        assert [complete(server.url, client) for client in range(4)] == [400] * 4
         assert server.stop() == 0
 
 

@@ -216,6 +216,32 @@ TEST(Bodies, OfOneClientDoNotHoldUpAnother) {
   EXPECT_LE(std::find(order.begin(), order.end(), "b") - order.begin(), 2) << "it has the next turn";
 }
 
+TEST(Bodies, ThatAreFarLargerThanTheirTextAreRefused) {
+  Service service({.server = {.max_body_bytes = 4 << 20, .max_json_bytes = 1 << 20}});
+  const auto many = [](const std::string& piece) {
+    std::string out = piece;
+    for (int i = 1; i < 40'000; ++i) out += "," + piece;
+    return out;
+  };
+  const std::string talk = R"({"messages": [{"role": "user", "content": "a"}], )";
+  const std::string call = R"({"role": "assistant", "tool_calls": [{"type": "function", "function": )"
+                           R"({"name": "f", "arguments": "[)";
+  for (const auto& [path, body] : std::vector<std::pair<const char*, std::string>>{
+           {"/v1/completions", R"({"prompt": [)" + many(R"({"":0})") + "]}"},
+           {"/v1/completions", R"({"prompt": "a", "metadata": {"a": [)" + many("[[]]") + "]}}"},
+           {"/tokenize", R"({"prompt": [)" + many("7,7,7,7") + "]}"},
+           {"/detokenize", R"({"tokens": [)" + many("7,7,7,7") + "]}"},
+           {"/v1/chat/completions", talk + R"("documents": [)" + many(R"({"":0})") + "]}"},
+           {"/v1/chat/completions", R"({"messages": [)" + call + many(R"({\"\":0})") + R"(]"}}]}]})"}}) {
+    HttpClient client(service.port());
+    const Answer answer = client.post(path, body);
+    EXPECT_EQ(answer.status, 413) << path << " " << answer.body.substr(0, 200);
+    EXPECT_THAT(answer.body, HasSubstr("1048576 bytes")) << "the limit is named";
+    EXPECT_EQ(client.post("/tokenize", R"({"prompt": "abc"})").status, 200)
+        << "the connection is as good as before";
+  }
+}
+
 TEST(Bodies, HeldForLongAreGivenBackBeforeTheAnswer) {
   Service service({.server = {.max_body_bytes = 1 << 20, .max_body_memory = 2 << 20},
                    .max_model_len = 2000,

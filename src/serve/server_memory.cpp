@@ -1,0 +1,47 @@
+#include "serve/server_memory.h"
+
+#include <algorithm>
+
+#include "serve/door.h"
+
+namespace quire {
+namespace {
+
+/// A connection's buffer (Connection::max_buffer_bytes), itself and what waits to be run for it.
+constexpr uint64_t kConnectionBytes = 32 << 10;
+/// What tokenizing a text takes at most, its body included: 51 bytes a byte were measured for 16 MB of hex
+/// digits. Parsing JSON takes less: max_json_bytes, as much again for the copies that a chat template sees.
+constexpr uint64_t kWorkFactor = 52;
+
+constexpr uint64_t kLeastBody = 64 << 10;
+constexpr uint64_t kLeastConnections = 64;
+constexpr uint64_t kBeyond = Door::kCrowdedPlaces + Door::kLeavingPlaces;
+
+uint64_t connection_memory(uint64_t connections) { return (connections + kBeyond) * kConnectionBytes; }
+
+}  // namespace
+
+uint64_t most_memory(const ServerConfig& config) {
+  return connection_memory(config.max_connections) + config.max_body_memory +
+         kWorkFactor * config.max_body_bytes;
+}
+
+bool fit_memory(ServerConfig& config, uint64_t bytes, bool keep_connections) {
+  if (most_memory(config) <= bytes) return false;
+  // A quarter is for connections, if they need so much; bodies have the rest.
+  if (!keep_connections) {
+    const uint64_t places = bytes / 4 / kConnectionBytes;
+    const uint64_t fits = std::max(kLeastConnections, places - std::min(places, kBeyond));
+    config.max_connections = static_cast<uint32_t>(std::min<uint64_t>(config.max_connections, fits));
+  }
+  const uint64_t taken = connection_memory(config.max_connections);
+  const uint64_t left = std::max(bytes / 4, bytes - std::min(bytes, taken));
+  const uint64_t body = left / (kWorkFactor + ServerConfig::kBodyMemoryFactor);
+  config.max_body_bytes = std::min(config.max_body_bytes, std::max(kLeastBody, body));
+  config.max_body_memory =
+      std::min(config.max_body_memory, ServerConfig::kBodyMemoryFactor * config.max_body_bytes);
+  config.max_json_bytes = std::min(config.max_json_bytes, ServerConfig::kJsonFactor * config.max_body_bytes);
+  return true;
+}
+
+}  // namespace quire
