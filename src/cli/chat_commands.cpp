@@ -151,8 +151,9 @@ void ChatSession::save(const std::string& argument) {
   if (std::filesystem::exists(file, none)) {
     const bool ours = !file_.empty() && std::filesystem::equivalent(file, file_, none);
     if (!ours || !is_saved_conversation(file)) {
-      throw file_error(file, ours ? "is no conversation any more, and is not written over"
-                                  : "is there already, and is not written over: choose another name");
+      throw file_error(
+          file, ours ? "is not as /save writes conversations, and is not written over: choose another name"
+                     : "is there already, and is not written over: choose another name");
     }
   }
   const std::filesystem::path place = followed(file);

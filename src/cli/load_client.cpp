@@ -230,6 +230,9 @@ std::string LoadClient::explain(const boost::system::error_code& code, bool hear
     return heard ? "the server closed the connection in the middle of its answer"
                  : "the server closed the connection without an answer";
   }
+  if (code == asio::error::connection_refused) {
+    return "nothing listens there: start a server, such as quire serve MODEL, or name another with --url";
+  }
   if (code.category() == http::make_error_code(http::error::bad_version).category()) {
     return fmt::format("the answer is no HTTP ({})", code.message());
   }

@@ -356,7 +356,7 @@ def test_servers_that_end_otherwise(answer):
     (["--url", "127.0.0.1:8000"], "--url: '127.0.0.1:8000' is not of the form http://HOST:PORT"),
     (["--url", "https://a"], "TLS is not spoken here"),
     (["--url", "http://a:70000"], "a port is a number up to 65535"),
-    (["--url", "http://127.0.0.1:1"], "http://127.0.0.1:1/v1/models: Connection refused"),
+    (["--url", "http://127.0.0.1:1"], "quire: http://127.0.0.1:1/v1/models: nothing listens there: start a server"),
     (["--concurrency", "2", "--rate", "1"], "--concurrency: cannot be combined with --rate"),
     (["--endpoint", "embeddings"], "--endpoint: 'embeddings' is none of completions, chat"),
     (["--timeout", "0"], "--timeout: 0 is no number from 0.001 to"),

@@ -323,6 +323,7 @@ def test_a_conversation_that_the_template_refuses_is_told_at_once(tmp_path):
 
 def test_a_conversation_is_saved_and_loaded_and_overwrites_nothing_else(tmp_path):
     (tmp_path / "notes.txt").write_text("dear to somebody")
+    (tmp_path / "array.json").write_text('[{"role": "user", "content": "an array"}]')
     (tmp_path / "other.json").write_text('{"model": "m", "messages": [{"role": "user", "content": "old"}]}')
     with Chat(tmp_path, "--max-tokens", 8) as chat:
         chat.say("Tell me a story about a bridge.")
@@ -334,6 +335,9 @@ def test_a_conversation_is_saved_and_loaded_and_overwrites_nothing_else(tmp_path
         assert len(first) == 2 and stat.S_IMODE((tmp_path / "talk.json").stat().st_mode) == 0o600
         chat.say("/load other.json")
         assert "> old" in chat.say("/show")
+        chat.say("/load array.json")
+        assert "array.json: is not as /save writes conversations, and is not written over" in chat.say("/save")
+        chat.say("/load other.json")
         chat.say("/regen")
         chat.say("/save")
         assert conversation(tmp_path, "other.json")[0] == ("user", "old") and conversation(tmp_path) == first
