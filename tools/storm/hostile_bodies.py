@@ -53,6 +53,8 @@ def broken_json():
     body("json: a name twice", b'{"prompt":"a","max_tokens":1,"prompt":"b"}', expect=ANY)
     body("json: a long name", b'{"' + b"a" * MIB + b'":1}', COSTLY)
     body("json: 100,000 names", lambda env: {f"n{i}": i for i in range(100_000)}, HEAVY)
+    for name, unit in {"objects": b'{"":0}', "arrays": b"[7]", "digits": b"7"}.items():
+        body(f"json: 15 MiB of {name}", b'{"prompt":[' + b",".join([unit] * (15 * MIB // (len(unit) + 1))) + b"]}", HEAVY)
     body("json: 1 MiB of spaces", b" " * MIB + b'{"prompt":"a","max_tokens":1}', COSTLY, expect=ANY)
 
 

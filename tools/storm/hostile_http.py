@@ -141,7 +141,9 @@ def who_asks():
         headers = [f"Authorization: {key}"] if key is not None else []
         raw(f"key: {name}", wire.head("POST", "/v1/completions", *headers, "Content-Type: application/json",
                                       f"Content-Length: {len(BODY)}") + BODY)
-    raw("key: two", with_headers("Authorization: Bearer other", "Content-Type: application/json"), expect=ANY)
+    raw("asked with two origins", with_headers(json_type, "Origin: http://127.0.0.1", "Origin: https://evil.example"))
+    raw("host: empty", lambda env: wire.head("GET", "/v1/models", env.auth(), host=""))
+    raw("key: two", with_headers("Authorization: Bearer other", "Content-Type: application/json"))
     raw("host: foreign", lambda env: wire.head("GET", "/v1/models", env.auth(), host="evil.example"))
     raw("host: a page's", lambda env: wire.head("GET", "/v1/models", env.auth(), host="evil.example:80@127.0.0.1"))
     raw("host: long", lambda env: wire.head("GET", "/v1/models", env.auth(), host="a" * 10_000))

@@ -1,4 +1,4 @@
-"""Trial: a container with little memory, and many clients."""
+"""Trial: a container with little memory, many clients, and bodies that grow when they are parsed."""
 import asyncio
 import os
 import re
@@ -11,6 +11,7 @@ import wire
 
 LIMIT = 400 * MIB
 CLIENTS = 64
+HEAVY = 4  # bodies at once that are many times as large when they are parsed
 BLOCK_BYTES = 6 * 2 * 2 * 64 * 2 * 16  # layers, keys and values, heads, their width, bf16, tokens
 # The pool that so many sequences could use is far more than the container has.
 FLAGS = ["--max-num-seqs", 1024]
@@ -50,6 +51,47 @@ async def client(server, rng, rounds, counts):
                 return
 
 
+def largest_body(server):
+    """What the server says it takes; without a word the limit that it has on a machine with much memory."""
+    said = re.search(r"bodies of up to ([\d.]+) ([KMG]iB) are taken", server.said())
+    unit = {"KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
+    return int(float(said[1]) * unit[said[2]] * 0.95) if said else 16_000_000
+
+
+def repeated(size, begin, unit, end):
+    """JSON of almost so many bytes."""
+    return begin + b",".join([unit] * ((size - len(begin) - len(end)) // (len(unit) + 1))) + end
+
+
+async def heavy(server, path, body, counts):
+    try:
+        status = str((await wire.ask(server.port, wire.post(path, body), patience=300)).status)
+    except (OSError, wire.Broken):
+        status = "no answer"  # what is too large may be refused, and the connection reset, while it is sent
+    counts[status] = counts.get(status, 0) + 1
+
+
+async def weigh(context, trial, cache, server, group):
+    """Bodies that are many times as large when they are parsed or tokenized, four at a time: none may kill the server."""
+    rng, counts = context.rng("heavy", cache), {}
+    for size in (16_000_000, largest_body(server)):
+        text = b'{"prompt":"' + rng.randbytes(size // 2 - 20).hex().encode() + b'"}'
+        for path, body in [("/v1/completions", repeated(size, b'{"prompt":[', b'{"":0}', b"]}")),
+                           ("/v1/completions", repeated(size, b'{"prompt":[', b"7", b"]}")),
+                           ("/v1/chat/completions", repeated(size, b'{"messages":[{"role":"user","content":"a"}],"documents":[', b'{"":0}', b"]}")),
+                           ("/tokenize", text)]:
+            await asyncio.gather(*(heavy(server, path, body, counts) for _ in range(HEAVY)))
+            if not server.lives:
+                break
+    answers = ", ".join(f"{count} x {what}" for what, count in sorted(counts.items()))
+    trial.figure(f"heavy bodies, {cache} page cache", {"answers": counts, "largest": largest_body(server)})
+    peak = group.peak()
+    trial.check(server.lives and not any(what.startswith("5") and what != "503" for what in counts),
+                f"{cache} page cache: bodies that grow when they are parsed, of 16 MB and of the largest that is taken "
+                f"({largest_body(server) / MIB:.1f} MiB): {answers}; the server {'lives' if server.lives else 'was killed'}; "
+                f"peak {mib(peak) if peak else 'unknown'}")
+
+
 async def serve(context, trial, cache, rounds):
     """One server in a container of its own; the blocks of its pool."""
     group = cgroup.make(f"quire-storm-{os.getpid()}-{cache}", LIMIT)
@@ -68,6 +110,7 @@ async def serve(context, trial, cache, rounds):
 async def ask_it(context, trial, cache, rounds, server, group):
     pool = pool_of(server)
     good = await Good(server).learn()
+    await weigh(context, trial, cache, server, group)
     counts = {}
     await asyncio.gather(*(client(server, context.rng("cgroup", cache, i), rounds, counts) for i in range(CLIENTS)))
     if server.lives:

@@ -15,6 +15,7 @@ TOKENS = 12
 GOOD, REFUSED, SILENT, CUT, LATE, UNREACHED = (
     "good", "refused properly", "closed without a byte", "cut or wrong", "not answered in time", "not reached")
 STREAM_TIME = 100
+SLOW_ASKED = 20
 # What a computed token costs on the simulated device; a few thousand tokens a second.
 SIM = ["--device", "sim", "--cost-step-us", 200, "--cost-decode-us", 50, "--cost-decode-more-us", 5, "--cost-prefill-tokens-per-ms", 100]
 
@@ -82,6 +83,34 @@ async def idle(server, number, seconds, trial):
     trial.check(outcome in (GOOD, REFUSED), f"a stream beside idle ones: {outcome}")
 
 
+async def open_slow(server, i, writers):
+    """A connection with a part of a small body."""
+    try:
+        _, writer = await wire.connect(server.port, address(i))
+        writers.append(writer)
+        writer.write(request().partition(b"\r\n\r\n")[0] + b"\r\n\r\n{")
+    except (OSError, TimeoutError):
+        pass
+
+
+async def slow_bodies(server, number, trial):
+    """As many as there are places and more; good requests must get places all the same."""
+    writers, whys, outcomes = [], collections.Counter(), collections.Counter()
+    try:
+        await asyncio.gather(*(open_slow(server, i, writers) for i in range(number)))
+        await asyncio.sleep(1)
+        async with Prober(server) as prober:
+            for i in range(SLOW_ASKED):
+                outcomes[await stream(server, number + i, whys)] += 1
+    finally:
+        for writer in writers:
+            wire.reset(writer)
+    trial.figure("streams beside slow bodies", dict(outcomes))
+    trial.check(outcomes[GOOD] == SLOW_ASKED, f"{SLOW_ASKED} streams beside {number:,} bodies of which nothing more comes: " +
+                ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common()))
+    prober.verdict(trial, "beside slow bodies")
+
+
 def request():
     return wire.post("/v1/completions", {"prompt": "Once upon a time", "max_tokens": TOKENS, "ignore_eos": True, "stream": True,
                                          "stream_options": {"include_usage": True}}, "Connection: close")
@@ -146,6 +175,7 @@ async def run(context):
     number = context.amounts.connections
     async with Served(context, *SIM, name="connections") as server:
         await idle(server, number, context.amounts.idle_seconds, trial)
+        await slow_bodies(server, number, trial)
         await streams(server, number, trial, "as started")
         left = await server.comes_to_rest()
         trial.check(server.lives and not left, "everything is back" if not left else f"left over: {left}")
