@@ -62,7 +62,10 @@ Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
 
 /// What the scheduling policy would not look at is refused, not ignored.
 Expected<void> Api::check_policy(const GenerationRequest& request) const {
-  const SchedulingKind policy = engine_.config().scheduler.scheduling;
+  const SchedulerConfig& scheduler = engine_.config().scheduler;
+  const SchedulingKind policy = scheduler.scheduling;
+  const bool heeds_priority =
+      policy == SchedulingKind::kPriority || scheduler.victim == VictimKind::kLowestPriority;
   const auto ignored = [&](const char* field, const char* wanted) {
     return refuse(
         RequestErrorCode::kInvalid,
@@ -71,7 +74,9 @@ Expected<void> Api::check_policy(const GenerationRequest& request) const {
                     field, kSchedulingNames[static_cast<size_t>(policy)], wanted),
         field);
   };
-  if (request.priority != 0 && policy != SchedulingKind::kPriority) return ignored("priority", "priority");
+  if (request.priority != 0 && !heeds_priority) {
+    return ignored("priority", "priority or --victim-policy priority");
+  }
   if (request.ttft_deadline && policy != SchedulingKind::kSlo) return ignored("ttft_deadline_ms", "slo");
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -207,6 +208,12 @@ ChatPrompt read_chat_prompt(Fields& fields) {
 
 Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
   json::array& messages = context.at("messages").as_array();
+  const json::value* documents = context.if_contains("documents");
+  if (documents != nullptr && !documents->is_null() && !chosen.has_variable("documents")) {
+    return refuse(RequestErrorCode::kInvalid,
+                  "documents is not supported: this model's chat template does not read documents",
+                  "documents");
+  }
   const bool has_developer = chosen.mentions("developer");
   const bool has_calls = chosen.mentions("tool_calls");
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -223,13 +230,51 @@ Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
   return {};
 }
 
+namespace {
+
+/// The first message with the role system, as fit_messages leaves them; none if there is no such message.
+std::optional<size_t> first_system_message(const json::object& context) {
+  const json::array& messages = context.at("messages").as_array();
+  const auto found = std::find_if(messages.begin(), messages.end(), [](const json::value& message) {
+    return message.as_object().at("role") == "system";
+  });
+  if (found == messages.end()) return std::nullopt;
+  return static_cast<size_t>(found - messages.begin());
+}
+
+/// Some templates raise an exception for a system message, whatever else is there.
+bool takes_system_messages(const ChatTemplate& chosen) {
+  const json::object user = {{"role", "user"}, {"content", "a"}};
+  const json::object system = {{"role", "system"}, {"content", "a"}};
+  const auto renders = [&](json::array messages) {
+    return chosen
+        .render({{"messages", std::move(messages)},
+                 {"tools", nullptr},
+                 {"documents", nullptr},
+                 {"add_generation_prompt", true}})
+        .has_value();
+  };
+  return renders({system, user}) || !renders({user});
+}
+
+}  // namespace
+
 Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& prompt) {
-  if (const auto chosen = templates.choose(prompt.context)) {
+  const auto chosen = templates.choose(prompt.context);
+  std::optional<size_t> system;
+  if (chosen) {
     if (auto fits = fit_messages(prompt.context, **chosen); !fits)
       return tl::make_unexpected(std::move(fits.error()));
+    system = first_system_message(prompt.context);
   }
   auto text = prompt.continue_final_message ? templates.render_open(std::move(prompt.context))
                                             : templates.render(std::move(prompt.context));
+  if (!text && system && !takes_system_messages(**chosen)) {
+    std::string name = fmt::format("messages[{}].role", *system);
+    std::string what =
+        fmt::format("{} is not supported: this model's template takes no system or developer message", name);
+    return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
+  }
   if (!text && text.error().param.empty()) text.error().param = "messages";
   return text;
 }

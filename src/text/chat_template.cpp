@@ -166,4 +166,8 @@ bool ChatTemplate::mentions(std::string_view word) const {
   return std::ranges::binary_search(impl_->words, word);
 }
 
+bool ChatTemplate::has_variable(std::string_view name) const {
+  return std::ranges::find(impl_->parsed.names, name) != impl_->parsed.names.end();
+}
+
 }  // namespace quire

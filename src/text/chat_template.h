@@ -47,6 +47,9 @@ class ChatTemplate {
   /// Whether `word` is a string or the name of an attribute somewhere in it, as a whole. A role or a field of
   /// the messages that it does not mention it cannot treat by name.
   bool mentions(std::string_view word) const;
+  /// Whether a variable of this name stands somewhere in it, its own ones included. What it is given under
+  /// another name it does not read.
+  bool has_variable(std::string_view name) const;
 
  private:
   ChatTemplate();

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -39,6 +40,22 @@ TEST(EngineFailure, ASinkThatThrowsOnceHearsTheErrorNext) {
   EXPECT_EQ(end.error->message, "the sink broke");
   EXPECT_EQ(*calls, 4);
   EXPECT_FALSE(rig.ends.wait(2).error);
+  rig.expect_well();
+}
+
+TEST(EngineFailure, AnErrorOfAFileIsToldInPlainWords) {
+  Rig rig;
+  auto thrown = std::make_shared<bool>(false);
+  ASSERT_TRUE(rig.engine->submit(Rig::request(), [&rig, thrown](RequestOutput output) {
+    if (!std::exchange(*thrown, true)) {
+      throw std::filesystem::filesystem_error("cannot read", "/a/b",
+                                              std::make_error_code(std::errc::io_error));
+    }
+    rig.ends.put(1, std::move(output));
+  }));
+  const RequestOutput end = rig.ends.wait(1);
+  ASSERT_TRUE(end.error);
+  EXPECT_EQ(end.error->message, "/a/b: Input/output error");
   rig.expect_well();
 }
 

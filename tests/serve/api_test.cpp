@@ -1,7 +1,5 @@
 // What the paths answer, over a real socket.
-#include <atomic>
-#include <chrono>
-#include <future>
+#include <memory>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -12,73 +10,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/serve/service.h"
-#include "tests/support/sanitized.h"
+#include "tests/serve/api_answer.h"
 
 namespace quire {
 namespace {
 
 using test::Answer;
+using test::ApiTest;
+using test::error_code;
+using test::error_param;
 using test::HttpClient;
-using test::kSanitized;
+using test::read_stream;
 using test::Service;
+using test::Stream;
+using test::text_of;
 using testing::HasSubstr;
-
-std::string text_of(const Answer& answer, size_t choice = 0) {
-  EXPECT_EQ(answer.status, 200) << answer.body;
-  return std::string(answer.parsed().at("choices").at(choice).at("text").as_string());
-}
-std::string error_code(const Answer& answer) {
-  const json::value body = answer.parsed();
-  const json::value& code = body.at("error").at("code");
-  return code.is_null() ? "" : std::string(code.as_string());
-}
-std::string error_param(const Answer& answer) {
-  const json::value body = answer.parsed();
-  const json::value& param = body.at("error").at("param");
-  return param.is_null() ? "" : std::string(param.as_string());
-}
-
-/// The texts of a stream by choice, and how it went.
-struct Stream {
-  std::map<int64_t, std::string> text;
-  std::map<int64_t, std::string> finish;
-  std::vector<json::value> chunks;
-  bool done = false;
-};
-Stream read_stream(const Answer& answer) {
-  EXPECT_EQ(answer.status, 200) << answer.body;
-  EXPECT_THAT(answer.headers.at("content-type"), HasSubstr("text/event-stream"));
-  Stream out;
-  for (size_t at = 0; at < answer.body.size();) {
-    const size_t end = answer.body.find("\n\n", at);
-    const std::string data = answer.body.substr(at + 6, end - at - 6);
-    EXPECT_EQ(answer.body.substr(at, 6), "data: ");
-    EXPECT_FALSE(out.done) << "an event after the end mark";
-    at = end + 2;
-    if (data == "[DONE]") {
-      out.done = true;
-      continue;
-    }
-    out.chunks.push_back(parse_json(data, "chunk"));
-    for (const json::value& choice : out.chunks.back().at("choices").as_array()) {
-      const int64_t index = choice.at("index").as_int64();
-      const json::object& object = choice.as_object();
-      const json::value* text = object.if_contains("delta") != nullptr
-                                    ? object.at("delta").as_object().if_contains("content")
-                                    : object.if_contains("text");
-      if (text != nullptr) out.text[index] += std::string(text->as_string());
-      if (object.at("finish_reason").is_string())
-        out.finish[index] = std::string(object.at("finish_reason").as_string());
-    }
-  }
-  return out;
-}
-
-class ApiTest : public testing::Test {
- protected:
-  Service service_;
-};
 
 TEST_F(ApiTest, SmallPages) {
   EXPECT_EQ(service_.get("/health").status, 200);
@@ -166,34 +112,6 @@ TEST_F(ApiTest, TokenIdsOnRequest) {
   EXPECT_FALSE(body.as_object().contains("prompt_token_ids"));
 }
 
-TEST_F(ApiTest, TokenIdsOfAChatStandWhereVllmHasThem) {
-  const std::string body =
-      R"({"messages": [{"role": "user", "content": "hi"}], "n": 2, "max_tokens": 3, "seed": 1,
-          "return_token_ids": true)";
-  const json::value ids = service_.post("/tokenize", R"({"messages": [{"role": "user", "content": "hi"}]})")
-                              .parsed()
-                              .at("tokens");
-  const json::value whole = service_.post("/v1/chat/completions", body + "}").parsed();
-  EXPECT_EQ(whole.at("prompt_token_ids"), ids);
-  const Stream stream = read_stream(service_.post("/v1/chat/completions", body + R"(, "stream": true})"));
-  std::map<int64_t, json::array> tokens;
-  for (size_t i = 0; i < stream.chunks.size(); ++i) {
-    const json::object& chunk = stream.chunks[i].as_object();
-    ASSERT_EQ(chunk.contains("prompt_token_ids"), i == 0);
-    const json::object& choice = chunk.at("choices").at(0).as_object();
-    EXPECT_FALSE(choice.contains("prompt_token_ids"));
-    if (const json::value* more = choice.if_contains("token_ids")) {
-      json::array& all = tokens[choice.at("index").as_int64()];
-      all.insert(all.end(), more->as_array().begin(), more->as_array().end());
-    }
-  }
-  EXPECT_EQ(stream.chunks.front().at("prompt_token_ids"), ids);
-  for (size_t i = 0; i < 2; ++i) {
-    EXPECT_FALSE(whole.at("choices").at(i).as_object().contains("prompt_token_ids"));
-    EXPECT_EQ(whole.at("choices").at(i).at("token_ids"), json::value(tokens[static_cast<int64_t>(i)]));
-  }
-}
-
 // Whoever counts chunks counts tokens, and each chunk's usage is that of its tokens and those before.
 TEST_F(ApiTest, AChunkATokenHoweverQuickTheyCome) {
   const std::string more =
@@ -215,34 +133,6 @@ TEST_F(ApiTest, AChunkATokenHoweverQuickTheyCome) {
 TEST_F(ApiTest, AnEmptyPromptStartsFromTheFirstToken) {
   const std::string empty = text_of(service_.complete(R"({"prompt": "", "temperature": 0})"));
   EXPECT_EQ(empty, text_of(service_.complete(R"({"prompt": [1], "temperature": 0})")));
-}
-
-TEST_F(ApiTest, Chat) {
-  const std::string body =
-      R"({"messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_completion_tokens": 9)";
-  const json::value whole =
-      service_.post("/v1/chat/completions", body + R"(, "logprobs": true, "top_logprobs": 2})").parsed();
-  EXPECT_EQ(whole.at("object"), "chat.completion");
-  const json::value& choice = whole.at("choices").at(0);
-  EXPECT_EQ(choice.at("message").at("role"), "assistant");
-  EXPECT_EQ(choice.at("logprobs").at("content").as_array().size(), 9U);
-  EXPECT_EQ(choice.at("logprobs").at("content").at(0).at("top_logprobs").as_array().size(), 2U);
-  // "user hi.go" is what the template makes of it.
-  EXPECT_EQ(choice.at("message").at("content").as_string(),
-            text_of(service_.complete(R"({"prompt": "user hi.go", "temperature": 0, "max_tokens": 9})")));
-  const Stream stream = read_stream(service_.post("/v1/chat/completions", body + R"(, "stream": true})"));
-  EXPECT_EQ(json::value(stream.text.at(0)), choice.at("message").at("content"));
-  EXPECT_EQ(stream.chunks.front().at("choices").at(0).at("delta").at("role"), "assistant");
-  EXPECT_TRUE(stream.done);
-}
-
-TEST_F(ApiTest, AChatCanGoOnWithItsLastMessage) {
-  const json::value body = service_
-                               .post("/tokenize", R"({"continue_final_message": true, "messages": [
-      {"role": "user", "content": "a"}, {"role": "assistant", "content": "b "}]})")
-                               .parsed();
-  // "user a.assistant b " and nothing of the template after it.
-  EXPECT_EQ(body.at("count"), std::string_view("user a.assistant b ").size());
 }
 
 TEST_F(ApiTest, TokenizeAndDetokenize) {
@@ -356,191 +246,6 @@ TEST(Api, TenantsShareNoBlocks) {
   EXPECT_EQ(cached("beta", salted), 96);
 }
 
-/// The message of the 400 that a chat gets.
-std::string chat_refusal(Service& service, std::string_view more = {},
-                         std::string_view path = "/v1/chat/completions") {
-  const Answer answer =
-      service.post(path, fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}]{}}})", more));
-  EXPECT_EQ(answer.status, 400) << answer.body;
-  const json::value body = answer.parsed();
-  EXPECT_EQ(body.at("error").at("param"), "messages");
-  return std::string(body.at("error").at("message").as_string());
-}
-
-TEST(Api, WithoutAChatTemplateChatIsRefused) {
-  Service service({.templates = {}});
-  EXPECT_THAT(chat_refusal(service), HasSubstr("no chat template"));
-}
-
-TEST(Api, WhatIsWrongWithATemplateIsTold) {
-  constexpr std::string_view kTools = R"(, "tools": [{"type": "function", "function": {"name": "f"}}])";
-  Service broken(
-      {.templates = {{"default", {.text = "{{ messages[0].content }}", .file = "/m/chat_template.jinja"}},
-                     {"tool_use", {.text = "a\n  {% if %}", .file = "/m/tool_use.jinja"}}}});
-  EXPECT_EQ(chat_refusal(broken, kTools, "/tokenize"),
-            "This model's chat template 'tool_use' is broken: tool_use.jinja: line 2, column 9: Expected an "
-            "expression, got 'end of statement block'");
-  EXPECT_EQ(broken
-                .post("/v1/chat/completions",
-                      R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})")
-                .status,
-            200);
-  Service failing({.templates = {{"default", {.text = "\n{{ messages[0].content / 2 }}", .file = "a"}},
-                                 {"tool_use", {.text = "{{ raise_exception('No tools.') }}", .file = "b"}}}});
-  EXPECT_EQ(chat_refusal(failing),
-            "chat template: line 2, column 4: unsupported operand type(s) for /: 'str' and 'int'");
-  EXPECT_EQ(chat_refusal(failing, kTools, "/tokenize"),
-            "No tools. (raised by the chat template 'tool_use', line 1, column 19)");
-  Service unnamed({.templates = {{"rag", {.text = "r", .file = "a"}}, {"a", {.text = "a", .file = "b"}}}});
-  EXPECT_EQ(chat_refusal(unnamed),
-            "This model has several chat templates and none is called 'default': a, rag.");
-}
-
-// The role that OpenAI's clients send instead of `system` reaches templates that do not know it.
-TEST_F(ApiTest, ADevelopersMessageIsTheSystems) {
-  const auto count = [&](const char* role) {
-    return service_
-        .post("/tokenize", fmt::format(R"({{"messages": [{{"role": "{}", "content": "be kind"}},
-                                                         {{"role": "user", "content": "hi"}}]}})",
-                                       role))
-        .parsed()
-        .at("tokens");
-  };
-  EXPECT_EQ(count("developer"), count("system"));
-}
-
-TEST_F(ApiTest, CallsThatTheTemplateLeavesOutAreRefused) {
-  const Answer answer = service_.post("/v1/chat/completions", R"({"messages": [
-      {"role": "user", "content": "a"},
-      {"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
-                                            "function": {"name": "f", "arguments": "{}"}}]},
-      {"role": "tool", "tool_call_id": "1", "content": "b"}]})");
-  EXPECT_EQ(answer.status, 400) << answer.body;
-  EXPECT_EQ(error_param(answer), "messages[1].tool_calls");
-}
-
-TEST(Api, AFullQueueSaysTryAgain) {
-  Service service({.num_blocks = 64, .max_num_seqs = 1, .max_waiting = 2, .step_delay = 5'000'000});
-  const std::string slow = R"({"prompt": "a", "max_tokens": 400})";
-  HttpClient running(service.port());
-  running.send(test::post_text("/v1/completions", slow));
-  ASSERT_TRUE(service.wait_until_running());
-  HttpClient first(service.port());
-  HttpClient second(service.port());
-  first.send(test::post_text("/v1/completions", slow));
-  second.send(test::post_text("/v1/completions", slow));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 2; }));
-  const Answer answer = service.complete(slow);
-  EXPECT_EQ(answer.status, 429);
-  // Nothing has ended since work began, and three requests wait or run.
-  const int wait = std::stoi(answer.headers.at("retry-after"));
-  EXPECT_GE(wait, 1);
-  EXPECT_LE(wait, 600);
-  EXPECT_EQ(error_code(answer), "rate_limit_exceeded");
-  EXPECT_EQ(answer.parsed().at("error").at("message"),
-            "The queue is full: 2 of 2 places are taken. Try again later.");
-  const Answer wide = service.complete(R"({"prompt": "a", "max_tokens": 4, "n": 3})");
-  EXPECT_THAT(wide.body, HasSubstr("2 of 2 places are taken, and 3 are asked for."));
-  EXPECT_THAT(service.get("/metrics").body, HasSubstr("finished_reason=\"abort\",model_name=\"letters\"} 0"))
-      << "what was refused never ran";
-  running.close();
-  first.close();
-  second.close();
-  EXPECT_TRUE(service.wait_until_quiet());
-}
-
-TEST(Api, PromptsOfARequestThatDoNotFitYetComeLater) {
-  Service service({.num_blocks = 64, .max_num_seqs = 1, .max_waiting = 2, .step_delay = 5'000'000});
-  HttpClient running(service.port());
-  running.send(test::post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 400})"));
-  ASSERT_TRUE(service.wait_until_running());
-  HttpClient many(service.port());
-  many.send(test::post_text("/v1/completions", R"({"prompt": ["a", "b", "c"], "max_tokens": 2})"));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 1; }));
-  HttpClient second(service.port());
-  second.send(test::post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 2})"));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 2; }))
-      << "one place was left";
-  running.close();
-  EXPECT_EQ(second.read_answer().status, 200);
-  const Answer answer = many.read_answer();
-  EXPECT_EQ(answer.status, 200) << answer.body;
-  EXPECT_EQ(answer.parsed().at("choices").as_array().size(), 3U);
-  EXPECT_EQ(answer.parsed().at("usage").at("completion_tokens"), 6);
-  EXPECT_TRUE(service.wait_until_quiet());
-}
-
-// 2 run; at most 1 of a request's prompts waits, so that who comes later is next but one.
-TEST(Api, ManyPromptsOfOneRequestDoNotStandBeforeOthers) {
-  std::atomic<int> begun = 0;         // of the many
-  std::atomic<int> begun_before = 0;  // the other one
-  Service service(
-      {.num_blocks = 64,
-       .max_num_seqs = 2,
-       .step_delay = 2'000'000,
-       .next = [&](std::span<const TokenId> tokens, uint32_t prompt_length, const SamplingParams&) {
-         if (tokens.front() == 9) begun_before = begun.load();
-         if (tokens.front() == 8 && tokens.size() == prompt_length) ++begun;
-         return TokenId{30};
-       }});
-  std::string prompts = "[8]";
-  for (int i = 1; i < 60; ++i) prompts += ", [8]";
-  HttpClient many(service.port());
-  many.send(test::post_text("/v1/completions",
-                            fmt::format(R"({{"prompt": [{}], "max_tokens": 40, "stream": true}})", prompts)));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.running == 2 && now.waiting == 1; }));
-  EXPECT_EQ(service.complete(R"({"prompt": [9], "max_tokens": 1})").status, 200);
-  EXPECT_LT(begun_before, 50);
-  const Stream stream = read_stream(many.read_answer());
-  EXPECT_TRUE(stream.done);
-  EXPECT_EQ(stream.finish.size(), 60U);
-  EXPECT_EQ(begun, 60);
-  EXPECT_TRUE(service.wait_until_quiet());
-}
-
-TEST(Api, APromptAmongManyThatIsTooLongIsToldBeforeAnyRuns) {
-  Service service;
-  const Answer answer = service.complete(
-      fmt::format(R"({{"prompt": ["a", "{}"], "max_tokens": 2, "stream": true}})", std::string(600, 'a')));
-  EXPECT_EQ(answer.status, 400);
-  EXPECT_EQ(error_code(answer), "context_length_exceeded");
-  EXPECT_EQ(service.engine().stats().prompt_tokens, 0U);
-}
-
-TEST(Api, WhileOthersFillTheQueueTheRestOfARequestWaits) {
-  Service service({.num_blocks = 64, .max_num_seqs = 1, .max_waiting = 1, .step_delay = 5'000'000});
-  HttpClient many(service.port());
-  many.send(test::post_text("/v1/completions", R"({"prompt": ["a", "b"], "max_tokens": 3})"));
-  std::vector<std::unique_ptr<HttpClient>> others;
-  for (int i = 0; i < 8; ++i) {
-    others.push_back(std::make_unique<HttpClient>(service.port()));
-    others.back()->send(test::post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 100})"));
-  }
-  const Answer answer = many.read_answer();
-  EXPECT_THAT(answer.status, testing::AnyOf(200, 429)) << answer.body;
-  for (auto& other : others) EXPECT_THAT(other->read_answer().status, testing::AnyOf(200, 429));
-  EXPECT_TRUE(service.wait_until_quiet());
-}
-
-TEST(Api, MoreThanCanEverRunAndWaitIsNoMatterOfTime) {
-  Service service({.max_num_seqs = 1, .max_waiting = 2});
-  const auto refused_for = [&](const char* path, const char* body) {
-    const Answer answer = service.post(path, body);
-    EXPECT_EQ(answer.status, 400) << body;
-    EXPECT_THAT(answer.body, HasSubstr("no more than 3"));
-    return error_param(answer);
-  };
-  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "b", "c", "d"]})"), "prompt");
-  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "b"], "n": 2})"), "prompt");
-  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "b"], "n": 4})"), "n");
-  EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": "a", "n": 4})"), "n");
-  EXPECT_EQ(
-      refused_for("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "n": 4})"),
-      "n");
-  EXPECT_EQ(service.complete(R"({"prompt": ["a", "b", "c"]})").status, 200);
-  EXPECT_EQ(service.complete(R"({"prompt": "a", "n": 3})").status, 200);
-}
-
 // A tokenizer whose patterns hit their limits fails the request, not the server.
 TEST(Api, WhatCannotBeTokenizedIsRefused) {
   Service service({.failing_tokenizer = true});
@@ -635,82 +340,6 @@ TEST(Api, FailuresOfTheTokenizerAreNoIllness) {
     EXPECT_EQ(service.complete(R"({"prompt": [255]})").status, 500);
   }
   EXPECT_EQ(service.get("/health").status, 200);
-}
-
-TEST(Api, WhatThePolicyIgnoresIsRefused) {
-  const auto ask = [](Service& service, std::string_view field) {
-    return service.complete(fmt::format(R"({{"prompt": "a", "max_tokens": 1, {}}})", field));
-  };
-  Service fcfs;
-  const Answer priority = ask(fcfs, R"("priority": -1)");
-  EXPECT_EQ(priority.status, 400);
-  EXPECT_EQ(error_param(priority), "priority");
-  EXPECT_THAT(priority.body,
-              HasSubstr("scheduling policy, fcfs: quire serve takes it with --scheduling-policy priority"));
-  const Answer deadline = fcfs.post(
-      "/v1/chat/completions",
-      R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "ttft_deadline_ms": 500})");
-  EXPECT_EQ(deadline.status, 400);
-  EXPECT_EQ(error_param(deadline), "ttft_deadline_ms");
-  EXPECT_THAT(deadline.body, HasSubstr("--scheduling-policy slo"));
-  EXPECT_EQ(ask(fcfs, R"("priority": 0, "ttft_deadline_ms": null)").status, 200);
-  Service by_priority({.scheduling = SchedulingKind::kPriority});
-  EXPECT_EQ(ask(by_priority, R"("priority": -1)").status, 200);
-  EXPECT_EQ(ask(by_priority, R"("ttft_deadline_ms": 5)").status, 400);
-  Service slo({.scheduling = SchedulingKind::kSlo});
-  EXPECT_EQ(ask(slo, R"("ttft_deadline_ms": 5)").status, 200);
-  EXPECT_EQ(ask(slo, R"("priority": 3)").status, 400);
-}
-
-TEST(Api, ATenantHasItsPartOfTheQueueAlone) {
-  Service service({.server = {.api_keys = test::keys_of({"alpha", "beta"})},
-                   .num_blocks = 64,
-                   .max_num_seqs = 1,
-                   .max_waiting = 8,
-                   .max_waiting_per_tenant = 2,
-                   .step_delay = 2'000'000});
-  const auto send = [&](HttpClient& client, const char* key, int tokens) {
-    client.send(test::post_text("/v1/completions",
-                                fmt::format(R"({{"prompt": "a", "max_tokens": {}}})", tokens),
-                                fmt::format("Authorization: Bearer {}\r\n", key)));
-  };
-  HttpClient running(service.port());
-  send(running, "alpha", 400);
-  ASSERT_TRUE(service.wait_until_running());
-  HttpClient first(service.port());
-  HttpClient second(service.port());
-  send(first, "alpha", 2);
-  send(second, "alpha", 2);
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 2; }));
-  HttpClient third(service.port());
-  send(third, "alpha", 2);
-  const Answer refused = third.read_answer();
-  EXPECT_EQ(refused.status, 429);
-  EXPECT_THAT(refused.body, HasSubstr("Your part of the queue is full: 2 of 2 places are taken."));
-  HttpClient other(service.port());
-  send(other, "beta", 2);
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 3; })) << "its part is free";
-  running.close();
-  for (HttpClient* client : {&first, &second, &other}) EXPECT_EQ(client->read_answer().status, 200);
-  send(third, "alpha", 2);
-  EXPECT_EQ(third.read_answer().status, 200) << "places come free again";
-  EXPECT_TRUE(service.wait_until_quiet());
-}
-
-TEST(Api, ShortRequestsDoNotWaitBehindLongOnes) {
-  Service service({.server = {.worker_threads = 1}});
-  // Eight long bodies that the one worker for such ones takes seconds over.
-  const size_t length = kSanitized ? 1'000'000 : 15'000'000;
-  const std::string body = R"({"prompt": ")" + std::string(length, 'a') + R"("})";
-  std::vector<std::future<int>> slow;
-  for (int i = 0; i < 8; ++i) {
-    slow.push_back(std::async(std::launch::async, [&] { return service.post("/tokenize", body).status; }));
-  }
-  EXPECT_EQ(service.complete(R"({"prompt": "a"})").status, 200);
-  size_t waiting = 0;
-  for (auto& each : slow) waiting += each.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
-  EXPECT_GT(waiting, 0U);
-  for (auto& each : slow) EXPECT_EQ(each.get(), 200);
 }
 
 }  // namespace

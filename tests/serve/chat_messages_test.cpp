@@ -70,6 +70,62 @@ INSTANTIATE_TEST_SUITE_P(
                     "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct",
                     "microsoft-Phi-3.5-mini-instruct", "mistralai-Mistral-Nemo-Instruct-2407"));
 
+TEST_F(RealTemplates, AModelWithoutSystemMessagesSaysSoInAUsersWords) {
+  QUIRE_NEEDS_DATA("chat-templates");
+  const ChatTemplates gemma = ChatTemplates::load(file("google-gemma-2-2b-it"));
+  const auto ask = [&](const std::string& messages) {
+    auto request = parse_chat(parse_json(R"({"messages": )" + messages + "}", "body"), {.vocab_size = 100});
+    return render_chat(gemma, request->prompt);
+  };
+  for (const std::string role : {"system", "developer"}) {
+    const auto refused =
+        ask(R"([{"role": ")" + role + R"(", "content": "Rhyme."}, {"role": "user", "content": "Hi"}])");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(
+        refused.error().message,
+        "messages[0].role is not supported: this model's template takes no system or developer message");
+    EXPECT_EQ(refused.error().param, "messages[0].role");
+  }
+  const auto other = ask(R"([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])");
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message, HasSubstr("must alternate")) << "another fault has the template's words";
+  EXPECT_TRUE(ask(R"([{"role": "user", "content": "Hi"}])"));
+}
+
+TEST(RenderChat, AnotherFaultThanTheSystemMessageIsTold) {
+  const ChatTemplates templates(ChatTemplate::parse(
+      "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}", "test.jinja"));
+  auto request = parse_chat(parse_json(R"({"messages": [{"role": "system", "content": "a"},
+      {"role": "user", "content": "b"}, {"role": "user", "content": "c"}]})",
+                                       "body"),
+                            {.vocab_size = 100});
+  const auto refused = render_chat(templates, request->prompt);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("too many"));
+}
+
+TEST(RenderChat, DocumentsThatTheTemplateDoesNotReadAreRefused) {
+  const auto render = [](const char* text, const std::string& documents) {
+    const ChatTemplates templates(ChatTemplate::parse(text, "test.jinja"));
+    auto request = parse_chat(
+        parse_json(R"({"messages": [{"role": "user", "content": "a"}], "documents": )" + documents + "}",
+                   "body"),
+        {.vocab_size = 100});
+    return render_chat(templates, request->prompt);
+  };
+  constexpr const char* kOne = R"([{"title": "T", "text": "words"}])";
+  constexpr const char* kReads = "{% for d in documents or [] %}{{ d.text }}{% endfor %}";
+  constexpr const char* kDoesNot = "documents: {{ messages[0].content }}";
+  EXPECT_EQ(render(kReads, kOne).value(), "words");
+  EXPECT_EQ(render(kDoesNot, "[]").value(), "documents: a");
+  EXPECT_EQ(render(kDoesNot, "null").value(), "documents: a");
+  const auto refused = render(kDoesNot, kOne);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, RequestErrorCode::kInvalid);
+  EXPECT_EQ(refused.error().param, "documents");
+  EXPECT_THAT(refused.error().message, HasSubstr("does not read documents"));
+}
+
 constexpr const char* kCalls = R"([
   {"role": "user", "content": "How warm is it?"},
   {"role": "assistant", "content": null, "tool_calls": [

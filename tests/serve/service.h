@@ -36,6 +36,7 @@ struct ServiceOptions {
   uint32_t max_waiting = 1024;
   uint32_t max_waiting_per_tenant = UINT32_MAX;
   SchedulingKind scheduling = SchedulingKind::kFcfs;
+  VictimKind victim = VictimKind::kLastAdmitted;
   Nanos step_delay = 0;
   std::map<std::string, TemplateSource> templates = {
       {"default",
@@ -75,6 +76,7 @@ class Service {
     config.scheduler.max_model_len = options.max_model_len;
     config.scheduler.max_waiting = options.max_waiting;
     config.scheduler.scheduling = options.scheduling;
+    config.scheduler.victim = options.victim;
     config.max_waiting_per_tenant = options.max_waiting_per_tenant;
     config.vocab_size = kVocab;
     config.check_invariants = true;

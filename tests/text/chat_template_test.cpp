@@ -166,6 +166,19 @@ TEST(ChatTemplate, MentionsWhatItNames) {
   }
 }
 
+TEST(ChatTemplate, HasTheVariablesThatStandInIt) {
+  const ChatTemplate parsed = ChatTemplate::parse(
+      "documents {# tools #}{% for m in messages %}{{ m.date + 'title' }}{% endfor %}"
+      "{% if extra is defined %}{{ f(x=a[b]) | join(sep) }}{% endif %}",
+      "test.jinja");
+  for (const char* name : {"messages", "m", "extra", "f", "a", "b", "sep"}) {
+    EXPECT_TRUE(parsed.has_variable(name)) << name;
+  }
+  for (const char* name : {"documents", "tools", "date", "title", "x", "join", "message", ""}) {
+    EXPECT_FALSE(parsed.has_variable(name)) << name;
+  }
+}
+
 TEST(ChatTemplates, OfAProcessor) {
   const auto dir = temp_dir();
   write(dir / "chat_template.json", R"({"chat_template": "of images"})");
