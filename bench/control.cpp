@@ -43,7 +43,7 @@ StepResult sample(const StepPlan& plan) {
 }
 
 void step(Scheduler& scheduler) {
-  const StepPlan plan = scheduler.plan(0);
+  const StepPlan plan = scheduler.plan();
   scheduler.commit(plan, sample(plan));
 }
 
@@ -81,7 +81,7 @@ void decode(benchmark::State& state) {
       steps = 0;
     }
     const auto start = Clock::now();
-    const StepPlan plan = scheduler->plan(0);
+    const StepPlan plan = scheduler->plan();
     const auto planned = Clock::now();
     StepResult result = sample(plan);
     const auto executed = Clock::now();
@@ -125,7 +125,7 @@ void step_of(benchmark::State& state, uint32_t num_seqs, uint32_t cached) {
   for (auto _ : state) {
     if (!scheduler.has_work()) start_afresh();
     const auto start = Clock::now();
-    const StepPlan plan = scheduler.plan(0);
+    const StepPlan plan = scheduler.plan();
     const auto planned = Clock::now();
     StepResult result = sample(plan);
     const auto executed = Clock::now();

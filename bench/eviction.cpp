@@ -20,7 +20,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/rng.h"
-#include "control/block_table.h"
+#include "control/kv/block_table.h"
 
 namespace quire {
 namespace {

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "control/block_table.h"
+#include "control/kv/block_table.h"
 #include "sim/report.h"
 #include "sim/simulation.h"
 #include "sim/trace.h"

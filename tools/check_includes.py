@@ -18,7 +18,6 @@ ALLOWED = {
     "sample": {"base"},
     "exec": {"base", "tensor", "kernels", "model", "sample", "control/step.h"},
     "sim": {"base", "control", "record", "exec/executor.h"},
-    "audit": {"base", "control"},
     "record": {"base", "control"},
     "engine": {"base", "control", "record", "text", "exec/executor.h", "load/mapped_file.h", "load/kept_file.h"},
     "serve": {"base", "engine", "text", "control/request.h"},
@@ -27,7 +26,10 @@ ALLOWED = {
 # The control plane decides as a pure function of its inputs.
 IMPURE = {"chrono", "thread", "mutex", "atomic", "condition_variable", "random", "fstream", "iostream", "cmath", "filesystem",
           "cstdlib", "cstdio"}
-CONTROL_LIMIT = 2000
+# Non-blank lines: of all of src/control but the policies, which are a file each, and of any one file.
+CONTROL_LIMIT = 2200
+CONTROL_FILE_LIMIT = 400
+CONTROL_TABLES = {"policy", "eviction"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 
@@ -42,7 +44,11 @@ def main():
         folder = name.parts[0]
         text = path.read_text()
         if folder == "control":
-            control_lines += sum(1 for line in text.splitlines() if line.strip())
+            lines = sum(1 for line in text.splitlines() if line.strip())
+            if name.parts[1] not in CONTROL_TABLES:
+                control_lines += lines
+            if lines > CONTROL_FILE_LIMIT:
+                complaints.append(f"src/{name} has {lines} non-blank lines, more than {CONTROL_FILE_LIMIT}")
         if folder != "cli" and re.search(r"\bgetenv\b", text):
             complaints.append(f"src/{name}: getenv is for src/cli alone")
         for kind, target in INCLUDE.findall(text):
@@ -56,8 +62,8 @@ def main():
             elif top != folder and top not in ALLOWED[folder] and target not in ALLOWED[folder]:
                 complaints.append(f"src/{name}: {folder} may not include {target}")
     if control_lines > CONTROL_LIMIT:
-        complaints.append(f"src/control has {control_lines} non-blank lines, more than {CONTROL_LIMIT}")
-    print("\n".join(complaints) or f"include rules hold; src/control has {control_lines} non-blank lines")
+        complaints.append(f"src/control has {control_lines} non-blank lines without its policies, more than {CONTROL_LIMIT}")
+    print("\n".join(complaints) or f"include rules hold; src/control has {control_lines} non-blank lines without its policies")
     return 1 if complaints else 0
 
 

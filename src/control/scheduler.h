@@ -11,71 +11,16 @@
 
 #include "base/error.h"
 #include "base/ids.h"
-#include "control/block_pool.h"
+#include "control/config.h"
 #include "control/decision_log.h"
-#include "control/policy.h"
+#include "control/kv/block_pool.h"
+#include "control/policy/policy.h"
 #include "control/request.h"
 #include "control/sequence.h"
+#include "control/stats.h"
 #include "control/step.h"
 
 namespace quire {
-
-struct SchedulerConfig {
-  uint32_t num_blocks = 0;
-  uint32_t block_size = 16;
-  /// One a K/V group: the sliding window of its layers in tokens, 0 = they see all.
-  std::vector<uint32_t> kv_windows = {0};
-  uint32_t max_num_seqs = 64;             // slots
-  uint32_t max_num_batched_tokens = 512;  // most tokens of a step, >= max_num_seqs
-  /// What each token before it adds to the cost of a prompt's token, in millionths: behind a long context the
-  /// budget is for fewer tokens, down to a quarter.
-  uint32_t context_cost = 0;
-  uint32_t max_model_len = 0;
-  uint32_t max_waiting = 1024;  // beyond: kQueueFull
-  /// Blocks that an admission leaves free, so that those running can grow before somebody must be preempted.
-  /// In 1/10,000 of num_blocks, rounded up. May exceed the pool: then one sequence runs at a time.
-  uint32_t watermark_bp = 100;
-  bool enable_prefix_caching = true;
-  bool admit_eagerly = false;           // with a block for it; this and the next only to compare with
-  bool admit_while_preempting = false;  // in a step that preempts
-
-  SchedulingKind scheduling = SchedulingKind::kFcfs;
-  BatchingKind batching = BatchingKind::kContinuous;
-  VictimKind victim = VictimKind::kLastAdmitted;
-  PreemptionKind preemption = PreemptionKind::kRecompute;
-  uint32_t num_host_blocks = 0;  // of the pool for swapping; a victim that does not fit is computed again
-  Nanos priority_aging = 5'000'000'000;  // see make_policy; >= 1
-  CostHints costs;
-  EvictionKind eviction = EvictionKind::kQueueLru;
-};
-
-/// State of the control plane after a step; for the trace, the metrics and the live page.
-struct StepStats {
-  uint64_t step = 0;
-  uint32_t token_budget = 0;  // of this step
-  uint32_t running = 0;
-  uint32_t waiting = 0;
-  uint32_t prefill_tokens = 0;  // computed in this step for prompts, and again after a preemption
-  uint32_t decode_tokens = 0;   // computed in this step for sequences that had only their last token to do
-  uint32_t admitted = 0;
-  uint32_t preempted = 0;
-  uint32_t finished = 0;  // ended by this step's result (so not by abort)
-  uint32_t blocks_total = 0;
-  uint32_t blocks_referenced = 0;  // held by at least one block table
-  uint32_t blocks_cached = 0;      // held by none, contents still in the prefix index: free to take
-  uint32_t blocks_shared = 0;      // held by two or more block tables
-  uint32_t blocks_saved = 0;       // sum of (reference count - 1): what sharing saves
-  uint32_t slots_unused = 0;       // token places in referenced blocks that hold no token yet (fragmentation)
-  uint32_t copies = 0;             // copy-on-write in this step
-  uint32_t swapped_out = 0;        // blocks moved to the host in this step
-  uint32_t swapped_in = 0;         // and back
-  uint32_t host_blocks_used = 0;
-  uint64_t total_preemptions = 0;            // this and all below: since the start
-  uint64_t total_prefix_queried_tokens = 0;  // prompt tokens looked up at first admission, forks left out
-  uint64_t total_prefix_hit_tokens = 0;      // of these, found
-  uint64_t total_evictions = 0;
-  uint64_t total_copies = 0;
-};
 
 /// Decides what every step computes: continuous batching with chunked prefill under a token budget over a
 /// paged, prefix-cached block pool. Pure: no clock, no I/O; same inputs, same plans. Not thread-safe.
@@ -115,7 +60,7 @@ class Scheduler {
   }
 
   /// What the next step computes; empty() if nothing waits or runs.
-  StepPlan plan(Nanos now);
+  StepPlan plan();
 
   /// Takes in what the executor made of the plan. Events in plan order. One for every sampled token and every
   /// end (except ends by abort). Throws Error if the result is not one of this plan.

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "control/block_table.h"
 #include "control/decision_log.h"
+#include "control/kv/block_table.h"
 #include "control/request.h"
 
 namespace quire {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "control/block_pool.h"
+#include "control/kv/block_pool.h"
 
 namespace quire {
 

@@ -17,7 +17,7 @@ bool waits(const Sequence& seq) { return seq.slot == kNoSlot; }
 QueueOrder::QueueOrder(const SchedulerConfig& config)
     : config_(config), cache_(1, 1, make_eviction(EvictionKind::kLru, 1)) {
   if (config.scheduling != SchedulingKind::kFcfs && config.scheduling != SchedulingKind::kLpm) {
-    policy_ = make_policy(config.scheduling, config.costs, config.priority_aging, cache_);
+    policy_ = make_policy(config.scheduling, {config_.costs, config_.priority_aging, cache_});
   }
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "control/prefix_cache.h"
+#include "control/kv/prefix_cache.h"
 #include "control/scheduler.h"
 #include "record/run_state.h"
 

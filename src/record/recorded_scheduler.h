@@ -42,7 +42,7 @@ class RecordedScheduler final : private DecisionSink {
     if (record_ != nullptr) record_->plan(now);
     admitted_.clear();
     preempted_.clear();
-    return scheduler_.plan(now);
+    return scheduler_.plan();
   }
   /// The sequences that the last plan admitted, for the first time or again, in that order; and those that it
   /// had preempted before.

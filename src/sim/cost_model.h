@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/ids.h"
-#include "control/policy.h"
+#include "control/costs.h"
 
 namespace quire {
 

@@ -146,9 +146,9 @@ Replay replay(const std::filesystem::path& path) {
       scheduler.abort(abort->id);
     } else if (const auto* budget = std::get_if<RunBudget>(&*event)) {
       scheduler.set_budget(budget->tokens);
-    } else if (const auto* now = std::get_if<RunPlan>(&*event)) {
+    } else if (std::holds_alternative<RunPlan>(*event)) {
       if (planned) throw file_error(path, fmt::format("step {} was planned twice", plan.step));
-      plan = scheduler.plan(now->now);
+      plan = scheduler.plan();
       planned = !plan.empty();
       out.steps += planned ? 1 : 0;
     } else if (const auto* commit = std::get_if<RunCommit>(&*event)) {

@@ -1,4 +1,4 @@
-#include "control/block_pool.h"
+#include "control/kv/block_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "control/block_table.h"
+#include "control/kv/block_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

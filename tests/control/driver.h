@@ -52,7 +52,7 @@ class Driver {
   /// The plan in short: "-a" slot taken back, "+b" slot given, "b:0+4" computes 4 tokens from position 0 on,
   /// "!" and samples.
   std::string plan() {
-    plan_ = scheduler.plan(0);
+    plan_ = scheduler.plan();
     EXPECT_EQ(scheduler.check_invariants(), "");
     std::string out;
     for (const SlotId slot : plan_.removed) out += fmt::format("-{} ", name(slot));

@@ -1,5 +1,5 @@
 // Every eviction policy against a naive model of it, and a trace on which it visibly differs from LRU.
-#include "control/eviction.h"
+#include "control/eviction/eviction.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "control/prefix_cache.h"
+#include "control/kv/prefix_cache.h"
 
 #include <map>
 

@@ -190,7 +190,7 @@ TEST(Scheduler, RefusesWhatCannotRun) {
   EXPECT_EQ(code(Driver::spec(a, text(4), 0)).code, RequestErrorCode::kInternal);
   ASSERT_TRUE(scheduler.add(Driver::spec(a, text(18), 3)));  // the last token is never computed
   EXPECT_EQ(code(Driver::spec(b, text(1), 1)).code, RequestErrorCode::kQueueFull);
-  scheduler.plan(0);
+  scheduler.plan();
   EXPECT_EQ(code(Driver::spec(a, text(1), 1)).code, RequestErrorCode::kInternal);
   EXPECT_EQ(scheduler.check_invariants(), "");
 }

@@ -61,7 +61,7 @@ std::vector<Continuation> run_to_end(Scheduler& scheduler, Executor& executor,
     found[spec.id] = {};
   }
   for (int idle = 0; scheduler.has_work();) {
-    const StepPlan plan = scheduler.plan(0);
+    const StepPlan plan = scheduler.plan();
     idle = plan.empty() ? idle + 1 : 0;
     if (idle > 3) throw std::runtime_error("the scheduler makes no progress");
     for (SeqEvent& event : scheduler.commit(plan, executor.wait(executor.submit(plan)))) {

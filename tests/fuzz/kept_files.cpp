@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "control/block_pool.h"
+#include "control/kv/block_pool.h"
 #include "engine/prefix_file.h"
 #include "load/kept_file.h"
 #include "model/pack_cache.h"

@@ -38,7 +38,7 @@ void play(Scheduler& scheduler, uint64_t seed) {
     ASSERT_TRUE(scheduler.add(spec));
   }
   while (scheduler.has_work()) {
-    const StepPlan plan = scheduler.plan(0);
+    const StepPlan plan = scheduler.plan();
     StepResult result;
     for (const SeqStep& seq : plan.seqs) {
       auto& tokens = result.seqs.emplace_back().tokens;

@@ -111,7 +111,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
     }
     if (!scheduler.has_work()) continue;
     writer.plan(Nanos{i} * 1'000'000);
-    run.plans.push_back(scheduler.plan(Nanos{i} * 1'000'000));
+    run.plans.push_back(scheduler.plan());
     const StepPlan& plan = run.plans.back();
     StepResult result;
     for (const SeqStep& step : plan.seqs) {

@@ -83,7 +83,7 @@ class Recording {
   void step(int count = 1) {
     for (int i = 0; i < count && scheduler_.has_work(); ++i) {
       writer_.plan(now_);
-      const StepPlan plan = scheduler_.plan(now_);
+      const StepPlan plan = scheduler_.plan();
       StepResult result;
       for (const SeqStep& seq : plan.seqs) {
         result.seqs.emplace_back();

@@ -137,7 +137,7 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
   close();
   now_ += milliseconds * Nanos{1'000'000};
   const bool had_work = scheduler_.has_work();
-  StepPlan plan = scheduler_.plan(now_);
+  StepPlan plan = scheduler_.plan();
   check();
   if (plan.empty() == had_work) fail("a step without progress while work waits");
   if (plan.empty()) {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "control/block_pool.h"
-#include "control/prefix_cache.h"
+#include "control/kv/block_pool.h"
+#include "control/kv/prefix_cache.h"
 
 // PrefixCache::check_invariants and BlockPool::check_invariants, and what they need.
 namespace quire {

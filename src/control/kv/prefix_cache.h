@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "control/eviction.h"
+#include "control/eviction/eviction.h"
 
 namespace quire {
 

@@ -8,7 +8,7 @@
 
 #include "base/ids.h"
 #include "base/short_vector.h"
-#include "control/block_pool.h"
+#include "control/kv/block_pool.h"
 #include "control/step.h"
 
 namespace quire {

@@ -38,12 +38,34 @@ class EvictionPolicy {
   virtual bool empty() const = 0;  // no block is idle
 };
 
-enum class EvictionKind : uint8_t { kLru, kLfu, kCost, kGdf, kArc, kS3Fifo, kQueueLru };
-inline constexpr std::string_view kEvictionNames[] = {"lru", "lfu",    "cost",     "gdf",
-                                                      "arc", "s3fifo", "queue-lru"};
+// One row a policy: its enumerator, its name on the command line, its maker. A new policy is a file in this
+// folder that defines its maker, and a row here.
+#define QUIRE_EVICTION_POLICIES(ROW)  \
+  ROW(kLru, "lru", make_lru)          \
+  ROW(kLfu, "lfu", make_lfu)          \
+  ROW(kCost, "cost", make_cost)       \
+  ROW(kGdf, "gdf", make_gdf)          \
+  ROW(kArc, "arc", make_arc)          \
+  ROW(kS3Fifo, "s3fifo", make_s3fifo) \
+  ROW(kQueueLru, "queue-lru", make_queue_lru)
+
+#define QUIRE_ROW(kind, name, make) kind,
+enum class EvictionKind : uint8_t { QUIRE_EVICTION_POLICIES(QUIRE_ROW) };
+#undef QUIRE_ROW
+#define QUIRE_ROW(kind, name, make) name,
+inline constexpr std::string_view kEvictionNames[] = {QUIRE_EVICTION_POLICIES(QUIRE_ROW)};
+#undef QUIRE_ROW
+#define QUIRE_ROW(kind, name, make) std::unique_ptr<EvictionPolicy> make(uint32_t num_blocks);
+QUIRE_EVICTION_POLICIES(QUIRE_ROW)
+#undef QUIRE_ROW
 
 constexpr std::string_view name(EvictionKind kind) { return kEvictionNames[static_cast<size_t>(kind)]; }
 
-std::unique_ptr<EvictionPolicy> make_eviction(EvictionKind kind, uint32_t num_blocks);
+inline std::unique_ptr<EvictionPolicy> make_eviction(EvictionKind kind, uint32_t num_blocks) {
+#define QUIRE_ROW(kind, name, make) make,
+  constexpr std::unique_ptr<EvictionPolicy> (*kMakers[])(uint32_t) = {QUIRE_EVICTION_POLICIES(QUIRE_ROW)};
+#undef QUIRE_ROW
+  return kMakers[static_cast<size_t>(kind)](num_blocks);
+}
 
 }  // namespace quire

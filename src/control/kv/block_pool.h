@@ -6,7 +6,7 @@
 
 #include "base/ids.h"
 #include "control/decision_log.h"
-#include "control/prefix_cache.h"
+#include "control/kv/prefix_cache.h"
 
 namespace quire {
 

@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/kv_windows.h"
+#include "control/scheduler.h"
+
+// The part of Scheduler that lets waiting sequences in: who is next, what it finds cached, whether it fits.
+namespace quire {
+
+/// In the order of the policy; only forks that wait for their parent are passed over. A sequence comes in if
+/// the blocks for all its tokens and the watermark are there, or if it is alone.
+void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
+  while (!waiting_.empty()) {
+    if (free_slots_.empty()) return note_waiting(WaitReason::kSlots, nullptr, 0);
+    if (budget == 0) return note_waiting(WaitReason::kBudget, nullptr, 0);
+    size_t index = 0;
+    Sequence* seq = next_waiting(index);
+    if (seq == nullptr) return note_waiting(WaitReason::kParent, nullptr, 0);
+    const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
+    const uint64_t needed = blocks_to_admit(*seq, cached_tokens);
+    if (!running_.empty() && needed + watermark_ > pool_.available()) {
+      return note_waiting(WaitReason::kBlocks, seq, needed);
+    }
+    for (size_t i = 0; i < index; ++i) ++waiting_[i]->passed;
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(index));
+    admit(plan, *seq, cached_tokens);
+    plan_chunk(plan, *seq, budget);  // at least 1: alone it fits
+  }
+}
+
+Sequence* Scheduler::next_waiting(size_t& index) {
+  Sequence* best = nullptr;
+  int64_t lowest = 0;
+  size_t compared = 0;
+  for (size_t i = 0; i < waiting_.size() && compared < policy_->horizon(); ++i) {
+    Sequence* seq = waiting_[i];
+    if (waits_for_parent(*seq)) continue;
+    ++compared;
+    const int64_t rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
+    if (best != nullptr && rank >= lowest) continue;
+    best = seq;
+    lowest = rank;
+    index = i;
+  }
+  return best;
+}
+
+/// All that wait do so for `reason`; or only `first`, which needs so many blocks, and the others for it.
+void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t needed) {
+  for (Sequence* seq : waiting_) {
+    WaitReason own = first == nullptr || seq == first ? reason : WaitReason::kOrder;
+    if (waits_for_parent(*seq)) own = WaitReason::kParent;
+    if (std::exchange(seq->waits_for, own) == own) continue;
+    log_.of(seq->spec.id);
+    log_.write(DecisionKind::kSkip, static_cast<uint32_t>(own),
+               seq == first ? static_cast<uint32_t>(needed) : 0);
+  }
+}
+
+/// Of a parent that still holds what the last prompt token reads, the prompt but that token; else by the
+/// index.
+uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
+  if (parent != nullptr && parent->table.prefix(pool_, seq.prompt_length - 1, prefix_)) {
+    return seq.prompt_length - 1;
+  }
+  prefix_ = {};
+  if (config_.enable_prefix_caching) pool_.cache().match(seq.tokens, seq.spec.salt, prefix_);
+  return prefix_.num_rows * config_.block_size;
+}
+
+uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const {
+  const uint32_t size = config_.block_size;
+  // A partly filled block of the parent is copied.
+  const uint64_t first_new = uint64_t{cached_tokens / size} * size;
+  const uint64_t end = config_.admit_eagerly && seq.swapped == 0 ? cached_tokens + 1 : seq.total();
+  const uint64_t chunk = std::min<uint64_t>(config_.max_num_batched_tokens, end - cached_tokens);
+  uint64_t needed = blocks_held(config_.kv_windows, end - first_new, chunk, size);
+  // A hit block that nobody holds counts as available, but not once this sequence holds it.
+  for (const BlockId block : prefix_.blocks) {
+    needed += block != kNoBlock && pool_.references(block) == 0 ? 1 : 0;
+  }
+  return needed;
+}
+
+void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
+  policy_->dequeued(seq);
+  pool_.want(seq.tokens, seq.spec.salt, -1);
+  seq.waits_for = WaitReason::kNone;
+  if (!seq.first_admitted) seq.first_admitted = first_admissions_++;
+  seq.slot = free_slots_.back();
+  free_slots_.pop_back();
+  by_slot_[seq.slot] = &seq;
+  running_.push_back(&seq);
+  log_.of(seq.spec.id);
+  if (cached_tokens > 0) log_.write(DecisionKind::kHit, cached_tokens, seq.total());
+  seq.table.share(pool_, prefix_);
+  seq.computed = cached_tokens;
+  if (seq.swapped > cached_tokens) swap_in(plan, seq);
+  free_host_blocks(seq);
+  log_.write(DecisionKind::kAdmit, seq.slot, seq.computed);
+
+  plan.added.push_back({.slot = seq.slot, .sampling = seq.spec.sampling, .prompt_length = seq.prompt_length});
+  NewSeq& added = plan.added.back();
+  for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
+    const auto blocks = seq.table.blocks(group);
+    added.blocks.insert(added.blocks.end(), blocks.begin(), blocks.end());
+  }
+  if (seq.spec.sampling.has_penalties()) added.history = seq.tokens;
+
+  ++next_stats_.admitted;
+  if (seq.cached_tokens) return;  // readmitted: hits on its own blocks would flatter the rate
+  seq.cached_tokens = cached_tokens;
+  if (config_.enable_prefix_caching && fork_parent(seq) == nullptr) {
+    next_stats_.total_prefix_queried_tokens += seq.prompt_length;
+    next_stats_.total_prefix_hit_tokens += cached_tokens;
+  }
+}
+
+const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
+  // A fork that has tokens of its own shares only what the prefix index knows.
+  if (!seq.spec.fork_of || seq.total() > seq.prompt_length) return nullptr;
+  const auto parent = sequences_.find(*seq.spec.fork_of);
+  const bool found = parent != sequences_.end() && parent->second.arrival < seq.arrival;
+  return found ? &parent->second : nullptr;
+}
+
+bool Scheduler::waits_for_parent(const Sequence& seq) const {
+  const Sequence* parent = fork_parent(seq);
+  return parent != nullptr && !(parent->prompt_computed() && parent->computed + 1 >= seq.prompt_length);
+}
+
+}  // namespace quire

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "base/ids.h"
+
+namespace quire {
+
+/// What the control plane believes that things cost; only decides between ways that are all correct.
+struct CostHints {
+  Nanos prefill_token = 5'000'000;
+  Nanos decode_token = 40'000'000;  // of one sequence, in a batch
+  Nanos swap_block = 200'000;       // one block to the host, or back
+};
+
+}  // namespace quire

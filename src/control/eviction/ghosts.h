@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+
+namespace quire {
+
+/// The hashes of evicted blocks, in the order of that. All calls O(1).
+class Ghosts {
+ public:
+  size_t size() const { return order_.size(); }
+  /// True if it is there; then no longer.
+  bool take(uint64_t hash) {
+    const auto found = places_.find(hash);
+    if (found == places_.end()) return false;
+    order_.erase(found->second);
+    places_.erase(found);
+    return true;
+  }
+  void add(uint64_t hash) {
+    take(hash);
+    places_[hash] = order_.insert(order_.end(), hash);
+  }
+  /// The oldest go until at most `count` are left.
+  void trim(size_t count) {
+    while (size() > count) take(uint64_t{order_.front()});
+  }
+
+ private:
+  std::list<uint64_t> order_;
+  std::unordered_map<uint64_t, std::list<uint64_t>::iterator> places_;  // never iterated
+};
+
+}  // namespace quire

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "control/eviction/eviction.h"
+
+namespace quire {
+
+/// A block has a rank, and of the idle blocks at the ends of chains that of least rank goes,
+/// of equals the one idle for longest. (The index would take an end anyway: but a good one, if a bad block
+/// before it were named.) Blocks lie in one of two queues. All calls O(log blocks).
+class RankedEviction : public EvictionPolicy {
+ public:
+  explicit RankedEviction(uint32_t num_blocks) : entries_(num_blocks) {
+    while (spare_.size() < num_blocks) spare_.push_back(ends_[0].extract(ends_[0].emplace(0, 0, 0).first));
+  }
+
+  void use(const CachedBlock& block) final {
+    Entry& entry = withdraw(entries_[block.block]);
+    entry.idle = false;
+    if (entry.uses++ == 0) {
+      entry.of = block;
+      ++sizes_[entry.queue];
+      if (block.parent != kNoBlock) ++entries_[block.parent].children;
+    }
+    used(entry);
+  }
+  void idle(BlockId block) final {
+    entries_[block].idle = true;
+    entries_[block].order = ++releases_;
+    offer(entries_[block]);
+  }
+  void remove(BlockId block) final {
+    const Entry old = std::exchange(withdraw(entries_[block]), Entry{});
+    --sizes_[old.queue];
+    removed(old);
+    if (old.of.parent != kNoBlock && --entries_[old.of.parent].children == 0) offer(entries_[old.of.parent]);
+  }
+  BlockId victim() override { return first(0); }
+  bool empty() const final { return ends_[0].empty() && ends_[1].empty(); }
+
+ protected:
+  struct Entry {
+    CachedBlock of;
+    uint64_t rank = 0;
+    uint64_t order = 0;     // of becoming idle
+    uint32_t uses = 0;      // 0: not cached
+    uint32_t children = 0;  // cached blocks right after it in their chains
+    uint32_t queue = 0;
+    bool idle = false;
+  };
+
+  /// The block was just used, for the first time if `uses` is 1.
+  virtual void used(Entry& entry) = 0;
+  virtual void removed(const Entry& /*entry*/) {}
+
+  void move(Entry& entry, uint32_t queue, uint64_t rank) {
+    withdraw(entry).rank = rank;
+    --sizes_[entry.queue];
+    ++sizes_[entry.queue = queue];
+    offer(entry);
+  }
+  Entry& entry(BlockId block) { return entries_[block]; }
+  uint32_t num_blocks() const { return static_cast<uint32_t>(entries_.size()); }
+  uint32_t size(uint32_t queue) const { return sizes_[queue]; }  // with those that are held
+  BlockId first(uint32_t queue) const {
+    return ends_[queue].empty() ? kNoBlock : std::get<BlockId>(*ends_[queue].begin());
+  }
+
+ private:
+  using Key = std::tuple<uint64_t, uint64_t, BlockId>;  // rank, order, block
+  static Key key(const Entry& entry) { return {entry.rank, entry.order, entry.of.block}; }
+  void offer(const Entry& entry) {
+    if (!entry.idle || entry.children > 0) return;
+    spare_.back().value() = key(entry);
+    ends_[entry.queue].insert(std::move(spare_.back()));
+    spare_.pop_back();
+  }
+  Entry& withdraw(Entry& entry) {
+    if (entry.idle && entry.children == 0) spare_.push_back(ends_[entry.queue].extract(key(entry)));
+    return entry;
+  }
+
+  std::vector<Entry> entries_;                   // by block
+  std::set<Key> ends_[2];                        // by queue
+  std::vector<std::set<Key>::node_type> spare_;  // of blocks in neither, so that idle() allocates nothing
+  uint32_t sizes_[2] = {};
+  uint64_t releases_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,28 @@
+#include <algorithm>
+
+#include "control/policy/policy.h"
+#include "control/sequence.h"
+
+namespace quire {
+namespace {
+
+/// SeqSpec::priority, lower first. To wait for `aging` (at most 9,000 s) counts as much as one level, so
+/// nobody starves.
+class Priority final : public SchedulingPolicy {
+ public:
+  explicit Priority(Nanos aging)
+      : aging_(std::min<Nanos>(aging, 9'000'000'000'000)) {}  // fits x kMostPriority
+  // (priority - waited / aging) in units of time; that all wait together drops out.
+  int64_t rank(const Sequence& seq) const override { return seq.spec.priority * aging_ + seq.spec.arrived; }
+
+ private:
+  Nanos aging_;
+};
+
+}  // namespace
+
+std::unique_ptr<SchedulingPolicy> make_priority(const PolicyInputs& in) {
+  return std::make_unique<Priority>(in.aging);
+}
+
+}  // namespace quire
