@@ -17,7 +17,7 @@ ALLOWED = {
     "text": {"base"},
     "sample": {"base"},
     "exec": {"base", "tensor", "kernels", "model", "sample", "control/step.h"},
-    "sim": {"base", "control", "record", "exec/executor.h"},
+    "sim": {"base", "control", "record", "exec/executor.h", "exec/slot_table.h", "exec/open_results.h"},
     "record": {"base", "control"},
     "engine": {"base", "control", "record", "text", "exec/executor.h", "load/mapped_file.h", "load/kept_file.h"},
     "serve": {"base", "engine", "text", "control/request.h"},

@@ -155,8 +155,9 @@ void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& opti
     refuse_idle_costs(command, may_swap, options.max_num_seqs);
     return;
   }
-  for (const char* flag : {"--sim-speed", "--cost-step-us", "--cost-prefill-tokens-per-ms",
-                           "--cost-decode-us", "--cost-decode-more-us", "--cost-swap-block-us"}) {
+  for (const char* flag :
+       {"--sim-speed", "--cost-step-us", "--cost-prefill-tokens-per-ms", "--cost-decode-us",
+        "--cost-decode-more-us", "--cost-swap-block-us", "--steps-in-flight"}) {
     refuse_if_given(command, flag, "without --device sim");
   }
 }

@@ -470,7 +470,8 @@ void LocalEngine::simulate(const EngineOptions& options, const std::string& serv
   scheduler.costs = cost.hints(scheduler.max_num_seqs);
   simulated = std::make_unique<SimExecutor>(
       scheduler, cost,
-      SimTokens{.vocab_size = facts.vocab_size, .sayable = sayable_tokens(*tokenizer, facts.vocab_size)});
+      SimTokens{.vocab_size = facts.vocab_size, .sayable = sayable_tokens(*tokenizer, facts.vocab_size)},
+      static_cast<uint32_t>(options.cost.steps_in_flight));
   executor = std::make_unique<PacedExecutor>(*simulated, static_cast<uint32_t>(options.sim_speed * 100));
   log_info(fmt::format("{}: simulated, at {} times the speed: the words are arbitrary", served_name,
                        options.sim_speed));

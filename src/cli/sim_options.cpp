@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cli/terminal.h"
+#include "exec/executor.h"
 
 namespace quire::cli {
 namespace {
@@ -54,6 +55,14 @@ void add_cost_options(CLI::App& command, CostOptions& options) {
   add("--cost-decode-us", options.decode_us, "One sequence that decodes", 0, "US");
   add("--cost-decode-more-us", options.decode_more_us, "Each further sequence that decodes with it", 0, "US");
   add("--cost-swap-block-us", options.swap_block_us, "A block of K/V moved to the host, or back", 0, "US");
+  command
+      .add_option(
+          "--steps-in-flight", options.steps_in_flight,
+          "Steps that are planned before the first of them has ended, as for a device that computes while "
+          "the next step is planned")
+      ->group(group)
+      ->capture_default_str()
+      ->check(CLI::Range(1, int{kMostOpenSteps}));
 }
 
 void print_times(std::span<const std::pair<const char*, Percentiles>> times) {

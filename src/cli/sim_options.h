@@ -22,6 +22,7 @@ struct CostOptions {
   uint64_t decode_us = 10'000;
   uint64_t decode_more_us = 100;
   uint64_t swap_block_us = 100;
+  uint64_t steps_in_flight = 1;  // Executor::depth
 
   /// Throws Error if it makes no sense.
   CostModel model() const;

@@ -205,7 +205,8 @@ std::string beginnings(const WorkloadOptions& workload) {
 
 int simulate(Options& options) {
   if (options.demo) use_demo_workload(options.workload);
-  const SimulationConfig config{scheduler_config(options), options.cost.model()};
+  const SimulationConfig config{scheduler_config(options), options.cost.model(),
+                                static_cast<uint32_t>(options.cost.steps_in_flight)};
   check_output_file(options.json_file, kResult);
   check_output_file(options.decision_log);
   if (!options.decision_log.empty()) RunWriter::check_place(options.decision_log);

@@ -16,6 +16,7 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     size_t index = 0;
     Sequence* seq = next_waiting(index);
     if (seq == nullptr) return note_waiting(WaitReason::kParent, nullptr, 0);
+    if (seq->pending > 0) return note_waiting(WaitReason::kToken, nullptr, 0);
     const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
     const uint64_t needed = blocks_to_admit(*seq, cached_tokens);
     if (!running_.empty() && needed + watermark_ > pool_.available()) {
@@ -90,6 +91,7 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   seq.slot = free_slots_.back();
   free_slots_.pop_back();
   by_slot_[seq.slot] = &seq;
+  seq.generation = ++generations_[seq.slot];
   running_.push_back(&seq);
   log_.of(seq.spec.id);
   if (cached_tokens > 0) log_.write(DecisionKind::kHit, cached_tokens, seq.total());
@@ -99,7 +101,10 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   free_host_blocks(seq);
   log_.write(DecisionKind::kAdmit, seq.slot, seq.computed);
 
-  plan.added.push_back({.slot = seq.slot, .sampling = seq.spec.sampling, .prompt_length = seq.prompt_length});
+  plan.added.push_back({.slot = seq.slot,
+                        .generation = seq.generation,
+                        .sampling = seq.spec.sampling,
+                        .prompt_length = seq.prompt_length});
   NewSeq& added = plan.added.back();
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     const auto blocks = seq.table.blocks(group);

@@ -9,43 +9,64 @@
 namespace quire {
 
 std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result) {
+  if (open_.empty() || open_.front().step != plan.step) {
+    throw Error(fmt::format("step {}: its results come where those of {} are due", plan.step,
+                            open_.empty() ? "none" : fmt::format("step {}", open_.front().step)));
+  }
   if (result.seqs.size() != plan.seqs.size()) {
     throw Error(fmt::format("step {}: results for {} sequences instead of {}", plan.step, result.seqs.size(),
                             plan.seqs.size()));
   }
-  const bool windowed = std::ranges::any_of(config_.kv_windows, [](uint32_t window) { return window > 0; });
   std::vector<SeqEvent> events;
   events.reserve(plan.seqs.size());
-  for (size_t i = 0; i < plan.seqs.size(); ++i) {
-    const SeqStep& step = plan.seqs[i];
-    SeqResult& got = result.seqs[i];
-    if (by_slot_[step.slot] == nullptr) continue;  // aborted meanwhile
-    Sequence& seq = *by_slot_[step.slot];
-    const bool wants_token = step.rows == LogitRows::kLast;
-    if (got.error.empty() && got.tokens.size() != (wants_token ? 1 : 0)) {
-      got.error = fmt::format("the executor sampled {} tokens", got.tokens.size());
-    }
-    if (got.error.empty()) {
-      seq.computed += std::exchange(seq.planned, 0);
-      log_.of(seq.spec.id);
-      if (config_.enable_prefix_caching) publish_full_blocks(seq, step.first_position);
-      if (windowed) seq.table.release_behind(pool_, seq.computed);
-      if (!wants_token) continue;
-    }
-    SeqEvent& event = events.emplace_back(seq.spec.id);
-    if (got.error.empty()) {
-      take_token(seq, std::move(got.tokens.front()), event);
-    } else {
-      event.finish = FinishReason::kError;
-      event.error = std::move(got.error);
-    }
-    if (!event.finish) continue;
-    ++next_stats_.finished;
-    finish(seq, *event.finish);
-  }
-  stats_ = next_stats_;
+  for (size_t i = 0; i < plan.seqs.size(); ++i) take_result(plan.seqs[i], std::move(result.seqs[i]), events);
+  stats_ = open_.front();
+  open_.pop_front();
   describe_state(stats_);
   return events;
+}
+
+void Scheduler::take_result(const SeqStep& step, SeqResult&& got, std::vector<SeqEvent>& events) {
+  Sequence* seq = by_slot_[step.slot];
+  const bool wants_token = step.rows == LogitRows::kLast;
+  const bool runs_on = seq != nullptr && seq->generation == step.generation;
+  if (!runs_on) {  // it was preempted, and of that only a token counts; or it has ended
+    seq = wants_token ? find_awaited(step.slot, step.generation) : nullptr;
+    if (seq == nullptr) return;
+  }
+  if (got.error.empty() && got.tokens.size() != (wants_token ? 1 : 0)) {
+    got.error = fmt::format("the executor sampled {} tokens", got.tokens.size());
+  }
+  if (got.error.empty()) {
+    if (runs_on) {
+      const auto count = static_cast<uint32_t>(step.tokens.size());
+      seq->computed += count;
+      seq->planned -= count;
+      log_.of(seq->spec.id);
+      if (config_.enable_prefix_caching) publish_full_blocks(*seq, step.first_position);
+      if (windowed_) seq->table.release_behind(pool_, seq->computed);
+    }
+    if (!wants_token) return;
+  }
+  SeqEvent& event = events.emplace_back(seq->spec.id);
+  if (got.error.empty()) {
+    take_token(*seq, std::move(got.tokens.front()), event);
+  } else {
+    event.finish = FinishReason::kError;
+    event.error = std::move(got.error);
+  }
+  if (!event.finish) return;
+  ++open_.front().finished;
+  finish(*seq, *event.finish);
+}
+
+/// The sequence that had the slot when it was taken for the `generation`-th time, if it waits for a token of
+/// then.
+Sequence* Scheduler::find_awaited(SlotId slot, uint32_t generation) const {
+  for (Sequence* seq : awaited_) {
+    if (seq->last_slot == slot && seq->generation == generation) return seq;
+  }
+  return nullptr;
 }
 
 /// Publishes the blocks that became full by computing from `first_position` on.
@@ -60,11 +81,19 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
 
 void Scheduler::take_token(Sequence& seq, SampledToken&& token, SeqEvent& event) {
   if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
-  seq.tokens.push_back(token.token);
+  --seq.pending;
+  if (seq.slot != kNoSlot) {
+    seq.tokens.push_back(token.token);
+  } else {
+    pool_.want(seq.tokens, seq.spec.salt, -1);
+    seq.tokens.push_back(token.token);
+    pool_.want(seq.tokens, seq.spec.salt, 1);
+    if (seq.pending == 0) std::erase(awaited_, &seq);
+  }
   if (std::binary_search(seq.spec.stop_tokens.begin(), seq.spec.stop_tokens.end(), token.token)) {
     event.finish = FinishReason::kStop;
     event.stop_token = token.token;
-  } else if (seq.total() - seq.prompt_length == seq.spec.max_tokens) {
+  } else if (seq.total() == seq.longest) {
     event.finish = FinishReason::kLength;
   }
   event.token.emplace(std::move(token));

@@ -35,6 +35,7 @@ enum class WaitReason : uint8_t {
   kParent,   // a fork whose parent has not computed the prompt
   kPreempt,  // this step preempted: nobody comes in
   kBatch,    // static batching: the batch must end first
+  kToken,    // who is first was preempted, and an open step samples a token for it
 };
 
 /// One decision. For whom is in `seq`; kNoSeq where it concerns no sequence.

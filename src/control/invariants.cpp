@@ -15,17 +15,19 @@ std::string Scheduler::check_sequence(const Sequence& seq) const {
   const auto wrong = [&](const char* what) { return fmt::format("sequence {}: {}", seq.spec.id, what); };
   const uint32_t size = config_.block_size;
   const PrefixCache& cache = pool_.cache();
-  if (seq.computed + seq.planned > seq.total()) return wrong("computes more tokens than it has");
+  if (seq.next() > seq.total() + seq.pending) return wrong("computes more tokens than it has");
   if (seq.computed == seq.total()) return wrong("has nothing left to compute");
+  if (seq.pending > 0 && seq.planned == 0) return wrong("a token is pending that nobody samples");
+  if (open_.empty() && seq.planned > 0) return wrong("is planned where no step is open");
   if (seq.total() - seq.prompt_length >= seq.spec.max_tokens) return wrong("has all its tokens but goes on");
-  if (seq.table.size() != (seq.computed + seq.planned + size - 1) / size) {
+  if (seq.table.size() != (seq.next() + size - 1) / size) {
     return wrong("its table is not as long as its computed and planned tokens need");
   }
   const uint32_t num_full = seq.computed / size;
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     const auto blocks = seq.table.blocks(group);
     const uint32_t window = config_.kv_windows[group];
-    const uint32_t needed = first_block(window, seq.computed, size);
+    const uint32_t needed = first_block(window, seq.next(), size);
     const uint32_t kept = seq.computed == 0 ? 0 : first_block(window, seq.computed - 1, size);
     for (uint32_t i = 0; i < blocks.size(); ++i) {
       if (blocks[i] == kNoBlock) {
@@ -96,7 +98,7 @@ std::string Scheduler::check_invariants() const {
     if (seq->slot == kNoSlot || by_slot_[seq->slot] != seq) {
       return fmt::format("sequence {} runs without a slot of its own", seq->spec.id);
     }
-    if (seq->remaining() > 1 && seq->planned == 0 && seq != running_.back()) {
+    if (seq->remaining() > 1 && seq != running_.back()) {
       return fmt::format("sequence {} is partly computed and not the last admitted", seq->spec.id);
     }
     if (std::string wrong = check_sequence(*seq); !wrong.empty()) return wrong;
@@ -111,7 +113,7 @@ std::string Scheduler::check_invariants() const {
     }
     if (before != nullptr && before->arrival >= seq->arrival) return "the queue is not in order of arrival";
     before = seq;
-    if (seq->swapped >= seq->total())
+    if (seq->swapped >= seq->total() + seq->pending)
       return fmt::format("sequence {} swapped more than it has", seq->spec.id);
     host_blocks += seq->host.size() - static_cast<size_t>(std::ranges::count(seq->host, kNoBlock));
   }

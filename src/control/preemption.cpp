@@ -6,17 +6,19 @@
 // The part of Scheduler that takes blocks away: who gives way, and what becomes of its K/V.
 namespace quire {
 
-/// Those without a part in this step, the last admitted first among equals. A protected one only gives way to
-/// one that was protected and admitted before it.
+/// Those without a part in this step, the last admitted first among equals. One that has nothing left to
+/// compute loses nothing and comes first. A protected one else only gives way to one that was protected and
+/// admitted before it. So who needs room gets it once it is alone, and a step that preempts computes.
 Sequence* Scheduler::choose_victim(const Sequence& needy) const {
   const auto worth = [&](const Sequence& seq) {
     if (config_.victim == VictimKind::kLowestPriority) return -int64_t{seq.spec.priority};
-    return config_.victim == VictimKind::kLeastProgress ? int64_t{seq.computed} : 0;
+    return config_.victim == VictimKind::kLeastProgress ? int64_t{seq.next()} : 0;
   };
   Sequence* victim = nullptr;
   for (size_t i = running_.size(); i-- > 0;) {
     Sequence& seq = *running_[i];
-    if (seq.planned > 0) continue;
+    if (seq.last_step == next_stats_.step) continue;
+    if (seq.remaining() == 0) return &seq;
     if (seq.is_protected() && !(needy.is_protected() && needy.first_admitted < seq.first_admitted)) continue;
     if (victim == nullptr || worth(seq) < worth(*victim)) victim = &seq;
   }
@@ -26,10 +28,11 @@ Sequence* Scheduler::choose_victim(const Sequence& needy) const {
 void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   ++seq.preemptions;
   log_.of(seq.spec.id);
-  log_.write(DecisionKind::kPreempt, seq.computed, seq.preemptions);
-  if (config_.preemption != PreemptionKind::kRecompute) swap_out(plan, seq);
+  log_.write(DecisionKind::kPreempt, seq.next(), seq.preemptions);
+  if (config_.preemption != PreemptionKind::kRecompute && seq.remaining() > 0) swap_out(plan, seq);
   running_.erase(std::find(running_.begin(), running_.end(), &seq));
   release(seq);
+  if (seq.pending > 0) awaited_.push_back(&seq);
   const auto later = std::find_if(waiting_.begin(), waiting_.end(),
                                   [&](const Sequence* other) { return other->arrival > seq.arrival; });
   waiting_.insert(later, &seq);
@@ -41,12 +44,13 @@ void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
 
 /// Copies all its K/V to the host, what it shares too: when it comes back, others may have let go of it.
 void Scheduler::swap_out(StepPlan& plan, Sequence& seq) {
+  seq.table.release_behind(pool_, seq.next());
   uint64_t blocks = 0;
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     blocks += std::ranges::count_if(seq.table.blocks(group), [](BlockId block) { return block != kNoBlock; });
   }
   const CostHints& costs = config_.costs;
-  const bool quicker = 2 * static_cast<Nanos>(blocks) * costs.swap_block < seq.computed * costs.prefill_token;
+  const bool quicker = 2 * static_cast<Nanos>(blocks) * costs.swap_block < seq.next() * costs.prefill_token;
   if (blocks > free_host_blocks_.size() || (config_.preemption == PreemptionKind::kAuto && !quicker)) return;
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     for (const BlockId block : seq.table.blocks(group)) {
@@ -57,7 +61,7 @@ void Scheduler::swap_out(StepPlan& plan, Sequence& seq) {
       plan.moves_out.push_back({block, seq.host.back()});
     }
   }
-  seq.swapped = seq.computed;
+  seq.swapped = seq.next();
   log_.write(DecisionKind::kSwapOut, static_cast<uint32_t>(blocks));
 }
 

@@ -31,6 +31,15 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   return config;
 }
 
+/// What of a step's figures the next goes on with.
+StepStats sums_of(const StepStats& step) {
+  return {.step = step.step,
+          .total_preemptions = step.total_preemptions,
+          .total_prefix_queried_tokens = step.total_prefix_queried_tokens,
+          .total_prefix_hit_tokens = step.total_prefix_hit_tokens,
+          .total_copies = step.total_copies};
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config)
@@ -40,12 +49,14 @@ Scheduler::Scheduler(const SchedulerConfig& config)
           (uint64_t{config.num_blocks} * config.watermark_bp + 9999) / 10000, config.num_blocks))),
       longest_(
           longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
+      windowed_(std::ranges::any_of(config.kv_windows, [](uint32_t window) { return window > 0; })),
       pool_(PrefixCache(config.num_blocks, config.block_size,
                         make_eviction(config.eviction, config.num_blocks), PrefixCache::xxh3,
                         config.kv_windows)),
       log_(pool_.log()),
       policy_(make_policy(config.scheduling, {config_.costs, config_.priority_aging, pool_.cache()})),
       by_slot_(config.max_num_seqs),
+      generations_(config.max_num_seqs),
       free_slots_(config.max_num_seqs),
       free_host_blocks_(config.num_host_blocks) {
   std::iota(free_host_blocks_.rbegin(), free_host_blocks_.rend(), BlockId{0});
@@ -88,6 +99,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   Sequence& seq = place->second;
   seq.tokens = std::move(spec.prompt);
   seq.prompt_length = seq.total();
+  seq.longest = static_cast<uint32_t>(length);
   seq.arrival = arrivals_++;
   seq.table = std::move(table);
   seq.spec = std::move(spec);
@@ -104,6 +116,15 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kAdd, seq.prompt_length, seq.spec.max_tokens);
   return {};
+}
+
+void Scheduler::reset() {
+  while (!running_.empty()) abort(running_.back()->spec.id);
+  while (!waiting_.empty()) abort(waiting_.back()->spec.id);
+  pool_.drop_cached();
+  open_.clear();
+  next_stats_ = sums_of(stats_);
+  describe_state(stats_);
 }
 
 void Scheduler::abort(SeqId id) {
@@ -125,29 +146,25 @@ void Scheduler::finish(Sequence& seq, FinishReason reason) {
     std::erase(running_, &seq);
     release(seq);
   }
+  std::erase(awaited_, &seq);
   policy_->ended(seq);
   sequences_.erase(SeqId{seq.spec.id});
 }
 
 void Scheduler::release(Sequence& seq) {
   seq.table.clear(pool_);
-  seq.computed = 0;
+  seq.computed = seq.planned = 0;
   removed_.push_back(seq.slot);
   free_slots_.push_back(seq.slot);
   by_slot_[seq.slot] = nullptr;
-  seq.slot = kNoSlot;
+  seq.last_slot = std::exchange(seq.slot, kNoSlot);
 }
 
 StepPlan Scheduler::plan() {
   StepPlan plan;
   if (!has_work()) return plan;  // what is to be removed stays for the next plan that computes something
-  next_stats_ = StepStats{.step = stats_.step + 1,
-                          .token_budget = budget_,
-                          .total_preemptions = stats_.total_preemptions,
-                          .total_prefix_queried_tokens = stats_.total_prefix_queried_tokens,
-                          .total_prefix_hit_tokens = stats_.total_prefix_hit_tokens,
-                          .total_copies = stats_.total_copies};
-  plan.step = next_stats_.step;
+  plan.step = ++next_stats_.step;
+  next_stats_.token_budget = budget_;
   plan.seqs.reserve(running_.size() + std::min(waiting_.size(), free_slots_.size()));
 
   log_.at_step(plan.step);
@@ -165,12 +182,15 @@ StepPlan Scheduler::plan() {
     batch_open_ = budget == 0 && !free_slots_.empty() && !waiting_.empty();  // cut short by the budget alone
   }
 
+  if (plan.empty()) return plan;  // what open steps give must come first
   plan.removed = removed_;
   removed_.clear();
   next_stats_.copies = static_cast<uint32_t>(plan.copies.size());
   next_stats_.total_copies += next_stats_.copies;
   next_stats_.swapped_out = static_cast<uint32_t>(plan.moves_out.size());
   next_stats_.swapped_in = static_cast<uint32_t>(plan.moves_in.size());
+  open_.push_back(next_stats_);
+  next_stats_ = sums_of(next_stats_);
   return plan;
 }
 
@@ -182,15 +202,25 @@ void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   if (std::ranges::any_of(order_, &Sequence::is_protected)) std::ranges::stable_sort(order_, {}, rights);
   for (Sequence* seq : order_) {
     if (seq->slot == kNoSlot || !seq->decoding()) continue;
-    const bool ready = seq->table.is_ready(pool_, seq->computed, 1);
+    const bool ready = seq->table.is_ready(pool_, seq->next(), 1);
     if (!ready && !make_room(plan, *seq)) continue;
-    schedule(plan, *seq, 1, ready);
+    schedule(plan, *seq, 1, 1, ready);
     --budget;
   }
 }
 
+/// For `wanted` tokens if the blocks behind its windows help. Those that open steps compute are given back
+/// before they are published, so not without need.
+uint64_t Scheduler::room(Sequence& seq, uint64_t wanted) {
+  const uint64_t found = seq.table.room(pool_, seq.next());
+  if (found >= wanted || !windowed_ || seq.planned == 0) return found;
+  log_.of(seq.spec.id);
+  seq.table.release_behind(pool_, seq.next());
+  return seq.table.room(pool_, seq.next());
+}
+
 bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
-  while (seq.slot != kNoSlot && seq.table.room(pool_, seq.computed) == 0) {
+  while (seq.slot != kNoSlot && room(seq, 1) == 0) {
     Sequence* victim = choose_victim(seq);
     if (victim == nullptr) return false;
     preempt(plan, *victim);
@@ -201,34 +231,43 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
 /// Goes on with the sequence that is partly computed, if any: the last admitted, since nobody comes in after
 /// one that was cut short. Without a block for it, it waits for this step's decodes (alone, it has room).
 void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
-  if (!running_.empty() && running_.back()->planned == 0) plan_chunk(plan, *running_.back(), budget);
+  if (!running_.empty() && running_.back()->last_step != plan.step)
+    plan_chunk(plan, *running_.back(), budget);
 }
 
 void Scheduler::plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget) {
-  const uint64_t most = std::min<uint64_t>(seq.table.room(pool_, seq.computed), seq.remaining());
+  const uint64_t most = std::min<uint64_t>(room(seq, seq.remaining()), seq.remaining());
   if (most == 0) return;
   constexpr uint64_t kOne = 1'000'000;
-  const uint64_t price = kOne + uint64_t{seq.computed} * config_.context_cost;  // of each of its tokens
+  const uint64_t price = kOne + uint64_t{seq.next()} * config_.context_cost;  // of each of its tokens
   const uint64_t count = std::min(most, std::max(budget * kOne / price, (uint64_t{budget} + 3) / 4));
-  schedule(plan, seq, static_cast<uint32_t>(count), false);
+  schedule(plan, seq, static_cast<uint32_t>(count), seq.remaining(), false);
   const uint64_t spent = std::min<uint64_t>(budget, count * price / kOne);
   budget = count < most ? 0 : budget - static_cast<uint32_t>(spent);
 }
 
-void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, bool ready) {
+void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t left, bool ready) {
   log_.of(seq.spec.id);
-  log_.write(DecisionKind::kChunk, seq.computed, count);
+  const uint32_t first = seq.next();
+  log_.write(DecisionKind::kChunk, first, count);
   policy_->computes(seq, count);
-  (seq.decoding() ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
-  seq.planned = count;
-  SeqStep& step = plan.seqs.emplace_back(seq.slot, seq.computed);
-  step.tokens.append(std::span(seq.tokens).subspan(seq.computed, count));
-  step.rows = count == seq.remaining() ? LogitRows::kLast : LogitRows::kNone;
+  const bool samples = count == left;
+  (left == 1 && first >= seq.prompt_length ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
+  SeqStep& step =
+      plan.seqs.emplace_back(seq.slot, seq.generation, first, samples ? LogitRows::kLast : LogitRows::kNone);
+  if (seq.pending == 0) {
+    step.tokens.append(std::span(seq.tokens).subspan(first, count));
+  } else {
+    step.tokens.push_back(kLateToken);  // it decodes what it samples in an open step
+  }
+  seq.pending += samples ? 1 : 0;
+  seq.planned += count;
+  seq.last_step = plan.step;
 
   if (ready) return;
   const uint32_t known_rows = seq.table.size();
   const size_t known_copies = plan.copies.size();
-  seq.table.prepare_write(pool_, seq.computed, count, plan.copies);
+  seq.table.prepare_write(pool_, first, count, plan.copies);
   for (const BlockCopy& copy : std::span(plan.copies).subspan(known_copies)) {
     log_.write(DecisionKind::kCopy, copy.from, copy.to);
   }

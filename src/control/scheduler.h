@@ -30,9 +30,10 @@ namespace quire {
 /// 2023 (PagedAttention), Agrawal et al. 2024 (Sarathi-Serve: decodes first, prefill in the budget left).
 /// docs/control-plane.md tells the rules and why they end.
 ///
-/// Use: add* -> plan -> (executor) -> commit -> plan ... A plan that is not empty must be executed and
-/// committed before the next is made. (If the executor fails as a whole: abort every sequence and reset the
-/// prefix cache; plans then go on, for one without K/V.) While has_work(), no plan is empty.
+/// Use: add* -> plan -> (executor) -> commit -> plan ... Any number of plans may be open, that is not
+/// committed: plan() takes for granted that they succeed, commit() takes in tokens, ends and full blocks.
+/// Plans are carried out and committed in their order (the rules are in step.h). While has_work() and no plan
+/// is open, no plan is empty.
 class Scheduler {
  public:
   /// Throws Error if the configuration cannot work.
@@ -44,10 +45,14 @@ class Scheduler {
   /// sequence breaks SeqSpec's promises. Where it throws std::bad_alloc, nothing has changed.
   Expected<void> add(SeqSpec spec);
 
-  /// Ends a sequence from outside, at any moment between plan/commit pairs or between plan and commit (then
-  /// what the plan computes for it is dropped). Its blocks are back when the call returns. Unknown or ended
-  /// ids are ignored: the end may have crossed the call. Allocates nothing.
+  /// Ends a sequence from outside, at any moment; what open plans compute for it is dropped. Its blocks are
+  /// back when the call returns. Unknown or ended ids are ignored: the end may have crossed the call.
+  /// Allocates nothing.
   void abort(SeqId id);
+
+  /// The executor has failed as a whole: ends every sequence as abort() does, voids every open plan, forgets
+  /// every cached block. Plans then go on, for an executor without K/V.
+  void reset();
 
   /// Hands every decision from now on to `sink` (nullptr: to nobody), in the thread of these calls.
   void listen(DecisionSink* sink) { log_.listen(sink); }
@@ -59,11 +64,15 @@ class Scheduler {
     budget_ = std::clamp(n, config_.max_num_seqs, config_.max_num_batched_tokens);
   }
 
-  /// What the next step computes; empty() if nothing waits or runs.
+  /// What the next step computes. It is open until it is committed, unless it is empty(): if nothing waits or
+  /// runs, or if all there is to do depends on what open plans give.
   StepPlan plan();
+  /// Plans that are not committed.
+  uint32_t num_open() const { return static_cast<uint32_t>(open_.size()); }
 
-  /// Takes in what the executor made of the plan. Events in plan order. One for every sampled token and every
-  /// end (except ends by abort). Throws Error if the result is not one of this plan.
+  /// Takes in what the executor made of the oldest open plan. Events in plan order. One for every sampled
+  /// token and every end (except ends by abort). Throws Error if the plan is another, or the result not one
+  /// of it.
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result);
 
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
@@ -84,8 +93,9 @@ class Scheduler {
   void plan_admissions(StepPlan& plan, uint32_t& budget);
   void plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget);  // as blocks and budget allow
 
-  /// `count` tokens of it in this step; `ready`: its table is. REQUIRES: the pool has room for them.
-  void schedule(StepPlan& plan, Sequence& seq, uint32_t count, bool ready);
+  /// `count` of the `left` tokens of it in this step; `ready`: its table is. REQUIRES: the pool has room for
+  /// them.
+  void schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t left, bool ready);
   void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);  // REQUIRES: find_prefix() set prefix_
   /// The K/V that a sequence may share when it comes in, into prefix_. Returns how many tokens that is.
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
@@ -93,6 +103,7 @@ class Scheduler {
   /// The first by rank that may come in and its place in waiting_; nullptr if all wait for their parents.
   Sequence* next_waiting(size_t& index);
   void note_waiting(WaitReason reason, const Sequence* first, uint64_t needed);
+  uint64_t room(Sequence& seq, uint64_t wanted);  // tokens that it can write
   /// Preempts, as the policy says, those without a part in this step yet, maybe `seq`. False: it has no room.
   bool make_room(StepPlan& plan, Sequence& seq);
   Sequence* choose_victim(const Sequence& needy) const;
@@ -107,6 +118,8 @@ class Scheduler {
   const Sequence* fork_parent(const Sequence& seq) const;
   bool waits_for_parent(const Sequence& seq) const;  // until that one has computed them
 
+  Sequence* find_awaited(SlotId slot, uint32_t generation) const;
+  void take_result(const SeqStep& step, SeqResult&& got, std::vector<SeqEvent>& events);
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   void take_token(Sequence& seq, SampledToken&& token, SeqEvent& event);
   void describe_state(StepStats& stats) const;
@@ -117,6 +130,7 @@ class Scheduler {
   uint32_t budget_ = 0;     // tokens
   uint32_t watermark_ = 0;  // blocks
   uint64_t longest_ = 0;    // tokens with K/V that the pool holds for one sequence
+  bool windowed_ = false;   // a K/V group has a window
   BlockPool pool_;
   DecisionLog& log_;
   std::unique_ptr<SchedulingPolicy> policy_;
@@ -124,8 +138,10 @@ class Scheduler {
   std::deque<Sequence*> waiting_;                  // in order of arrival
   std::vector<Sequence*> running_;                 // in order of admission
   std::vector<Sequence*> by_slot_;                 // nullptr: free
+  std::vector<uint32_t> generations_;              // how often each slot was taken
   std::vector<SlotId> free_slots_;                 // a stack
-  std::vector<SlotId> removed_;                    // freed since the last plan
+  std::vector<Sequence*> awaited_;                 // preempted while open steps sample a token for them
+  std::vector<SlotId> removed_;                    // freed since the last plan that was not empty
   Prefix prefix_;                                  // scratch of plan_admissions
   std::vector<BlockId> free_host_blocks_;          // a stack
   std::vector<Sequence*> order_;                   // scratch of plan_decodes
@@ -133,7 +149,8 @@ class Scheduler {
   uint64_t arrivals_ = 0;
   uint64_t first_admissions_ = 0;
   StepStats stats_;
-  StepStats next_stats_;  // of the step under way
+  std::deque<StepStats> open_;  // of each open plan, the oldest first
+  StepStats next_stats_;        // of the plan that is made
 };
 
 }  // namespace quire

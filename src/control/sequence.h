@@ -13,22 +13,29 @@ namespace quire {
 
 /// A sequence inside the scheduler. Its tokens, and what of them has K/V in its blocks:
 ///
-///     0            computed           computed + planned     tokens.size()
-///     |---- K/V ----|-- this step's ----|------ to do ---------|
+///     0            computed           computed + planned     total() + pending
+///     |---- K/V ----|-- of open steps --|------ to do ---------|
 ///
-/// A token is sampled when `computed` reaches the end. Preemption sets `computed` back to 0 and keeps the
-/// tokens: recomputation is a prefill of all of them.
+/// A token is sampled when a step reaches the end; until that step's result is there, it is pending.
+/// Preemption sets `computed` and `planned` back to 0 and keeps the tokens: recomputation is a prefill of all
+/// of them.
 struct Sequence {
-  // What every step looks at, together.
+  // What every step looks at, in one line of the processor's cache.
   std::vector<TokenId> tokens;  // prompt, then output
   uint32_t prompt_length = 0;
+  uint32_t longest = 0;  // prompt_length + spec.max_tokens
   uint32_t computed = 0;
-  uint32_t planned = 0;  // tokens of the step under way; 0 between steps
+  uint32_t planned = 0;  // tokens that open steps compute
+  uint32_t pending = 0;  // tokens that open steps sample
   uint32_t preemptions = 0;
   SlotId slot = kNoSlot;
+  uint32_t generation = 0;  // of the slot that it has or had last
+  uint64_t last_step = 0;   // the last plan that it has a part in
+
   BlockTable table;
   SeqSpec spec;  // its prompt moved to `tokens`
 
+  SlotId last_slot = kNoSlot;  // while it waits: that it had
   uint64_t arrival = 0;
   std::optional<uint32_t> cached_tokens;  // of the prompt, found when first admitted
 
@@ -39,13 +46,20 @@ struct Sequence {
   std::optional<uint64_t> first_admitted;  // number of its first admission
   WaitReason waits_for = WaitReason::kNone;
 
-  uint32_t total() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t total() const { return static_cast<uint32_t>(tokens.size()); }  // known
   uint32_t generated() const { return total() - prompt_length; }
-  uint32_t remaining() const { return total() - computed; }
+  /// Where its next step begins.
+  uint32_t next() const { return computed + planned; }
+  /// Tokens left to compute. None if open steps sample its last one: nobody computes that.
+  uint32_t remaining() const {
+    const uint32_t expected = total() + pending;
+    return expected == longest ? 0 : expected - next();
+  }
   bool prompt_computed() const { return computed >= prompt_length; }
   /// Preempted so often that only those protected before it may do it again.
   bool is_protected() const { return preemptions >= 8; }
-  bool decoding() const { return prompt_computed() && remaining() == 1; }  // of its last token, a sampled one
+  /// Only its last token is left, and that one is sampled.
+  bool decoding() const { return next() >= prompt_length && remaining() == 1; }
 };
 
 }  // namespace quire

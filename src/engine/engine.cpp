@@ -143,9 +143,8 @@ void Engine::Impl::run() {
     std::list<RequestId> aborted;
     {
       std::unique_lock lock(mutex);
-      wake.wait(lock, [this] {
-        return stopping || abort_all || !inbox.empty() || !aborts.empty() || scheduler.has_work();
-      });
+      wake.wait(lock,
+                [this] { return stopping || abort_all || !inbox.empty() || !aborts.empty() || has_work(); });
       stop = stopping;
       end = std::exchange(abort_all, false) || stop;
       arrivals.swap(inbox);
@@ -159,7 +158,8 @@ void Engine::Impl::run() {
     if (!std::exchange(busy, scheduler.has_work()) && busy) end_rate.begin(clock.now());
     if (changed) publish_stats(taken);
     if (end) end_all(FinishReason::kAbort, shutting_down());
-    if (scheduler.has_work()) try_step();
+    if (has_work()) try_step();
+    while (stop && !open.empty()) try_step();  // then nobody writes K/V any more
     busy = scheduler.has_work();
     send_news();
   }
@@ -206,26 +206,46 @@ void Engine::Impl::fail(const RequestError& error) noexcept {
       failure = kOutOfMemory;
     }
   }
+  open.clear();
   end_all(FinishReason::kError, error);
 }
 
 void Engine::Impl::step() {
-  const Nanos started = clock.now();
-  const StepPlan plan = scheduler.plan(started);
-  note_plan(started);
-  const Nanos planned = clock.now();
-  StepResult result = executor.wait(executor.submit(plan));
+  while (open.size() < executor.depth() && scheduler.has_work() && begin_step()) {
+  }
+  if (!open.empty()) end_step();
+}
+
+/// False if there is nothing to do before open steps have ended.
+bool Engine::Impl::begin_step() {
+  OpenStep& step = open.emplace_back();
+  step.started = clock.now();
+  step.plan = scheduler.plan(step.started);
+  note_plan(step.started);
+  step.plan_time = clock.now() - step.started;
+  if (step.plan.empty()) {
+    open.pop_back();
+    return false;
+  }
+  step.ticket = executor.submit(step.plan);
+  return true;
+}
+
+void Engine::Impl::end_step() {
+  const OpenStep step = std::move(open.front());
+  open.pop_front();
+  StepResult result = executor.wait(step.ticket);
   const PhaseTimes times = result.times;
   const Nanos computed = clock.now();
-  std::vector<SeqEvent> events = scheduler.commit(plan, std::move(result), computed);
+  std::vector<SeqEvent> events = scheduler.commit(step.plan, std::move(result), computed);
   const Nanos committed = clock.now();
-  if (budget) follow(budget->after(plan, computed - planned));
+  if (budget) follow(budget->after(step.plan, times.compute + times.sample));
   if (config.check_invariants) {
     if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty())
       throw Error(broken);
   }
   if (trace != nullptr) {
-    trace->write(started, scheduler.stats(), times, planned - started, committed - computed);
+    trace->write(step.started, scheduler.stats(), times, step.plan_time, committed - computed);
   }
   deliver(std::move(events), committed);
   publish_stats();

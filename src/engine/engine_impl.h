@@ -4,6 +4,7 @@
 // they bring.
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -83,7 +84,10 @@ struct Engine::Impl {
   void run();
   void begin_warm();
   void try_step();
+  bool has_work() const { return scheduler.has_work() || !open.empty(); }
   void step();
+  bool begin_step();
+  void end_step();
   void follow(uint32_t tokens);
   SeqSpec make_spec(const Arrival& arrival) const;
   void take(Arrival arrival) noexcept;
@@ -123,6 +127,13 @@ struct Engine::Impl {
 
   // The engine's thread alone.
   RecordedScheduler scheduler;
+  struct OpenStep {
+    StepPlan plan;
+    Ticket ticket = 0;
+    Nanos started = 0;
+    Nanos plan_time = 0;
+  };
+  std::deque<OpenStep> open;  // submitted and not waited for, the oldest first
   std::optional<StepBudget> budget;
   uint32_t current_budget = config.scheduler.max_num_batched_tokens;
   std::unordered_map<RequestId, ActiveRequest> requests;

@@ -16,7 +16,7 @@ class StepBudget {
   /// more and never less than max_num_seqs.
   StepBudget(Nanos target, const SchedulerConfig& config);
 
-  /// After a step that took so long: the budget of the next.
+  /// After a step that kept the executor busy for so long (0: it does not say): the budget of those to come.
   uint32_t after(const StepPlan& plan, Nanos took);
 
  private:

@@ -1,14 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "control/step.h"
 #include "exec/executor.h"
+#include "exec/open_results.h"
+#include "exec/slot_table.h"
 #include "kernels/context.h"
 #include "model/decoder.h"
 #include "sample/sampler.h"
@@ -33,13 +33,6 @@ class CpuExecutor final : public Executor {
   StepResult wait(Ticket ticket) override;
 
  private:
-  struct Slot {
-    bool used = false;
-    bool stepped = false;                      // in the plan at hand
-    std::optional<uint32_t> computed;          // tokens whose K/V are there; unknown until its first step
-    std::vector<std::vector<BlockId>> tables;  // by K/V group, all of one length
-    SequenceSampler sampler;
-  };
   /// A row of logits and where its token goes.
   struct Row {
     uint32_t seq = 0;  // index in StepPlan::seqs
@@ -47,31 +40,24 @@ class CpuExecutor final : public Executor {
     uint32_t position = 0;  // of the token to be sampled
   };
 
-  Slot& used_slot(SlotId slot, std::string_view part);
-  void check_block(BlockId block, std::string_view part) const;
-  void check_move(const BlockMove& move, std::string_view part) const;
-  void append(Slot& slot, std::span<const BlockId> blocks, std::string_view part, bool may_lack);
-  void apply_changes(const StepPlan& plan);
-  void add(const NewSeq& seq);
-  void gather(const StepPlan& plan);
-  void advance(const SeqStep& seq, Slot& slot);
-  void sample(std::span<const float> logits);
+  void move_blocks(const StepPlan& plan);
+  /// The batch, into tokens_, seqs_ and rows_.
+  void gather(const StepPlan& plan, StepResult& result);
+  void sample(std::span<const float> logits, StepResult& result);
 
   Decoder& decoder_;
   KvCache& cache_;
   KernelContext& context_;
   KvCache* const host_;
   const uint32_t vocab_size_;
-  const uint32_t max_positions_;
-  std::vector<Slot> slots_;
+  SlotTable slots_;
+  std::vector<SequenceSampler> samplers_;     // by slot
   std::vector<SamplerWorkspace> workspaces_;  // per thread
   // The batch, built anew by every step in memory that is kept.
   std::vector<TokenId> tokens_;
   std::vector<DecoderSeq> seqs_;
   std::vector<Row> rows_;
-  StepResult result_;
-  Ticket last_ticket_ = 0;
-  bool pending_ = false;
+  OpenResults open_;
 };
 
 }  // namespace quire

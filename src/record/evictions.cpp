@@ -38,13 +38,16 @@ void EvictionBook::publish(const Tracked& seq, size_t from, size_t to) {
 }
 
 void EvictionBook::take(const RunCommit& commit, const RunState& state) {
-  for (size_t i = 0; i < std::min(commit.results.size(), state.planned().size()); ++i) {
-    const auto found = sequences_.find(state.planned()[i]);
+  const std::vector<PlannedPart>& parts = state.due();
+  for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
+    const auto found = sequences_.find(parts[i].id);
     if (found == sequences_.end() || commit.results[i].failed) continue;
     Tracked& seq = found->second;
-    const uint32_t before = seq.computed;
-    seq.computed += std::exchange(seq.planned, 0);
-    publish(seq, before / block_size_, seq.computed / block_size_);
+    if (state.runs_on(parts[i])) {
+      const uint32_t before = seq.computed;
+      seq.computed += parts[i].tokens;
+      publish(seq, before / block_size_, seq.computed / block_size_);
+    }
     if (!commit.results[i].token) continue;
     seq.tokens.push_back(*commit.results[i].token);
     add_keys(seq);
@@ -108,13 +111,9 @@ void EvictionBook::take(const Decision& decision) {
     case DecisionKind::kAdmit:
       admit(seq, decision.b);
       break;
-    case DecisionKind::kChunk:
-      seq.planned = std::min(decision.b, static_cast<uint32_t>(seq.tokens.size()) - seq.computed);
-      break;
     case DecisionKind::kPreempt:
       seq.running = false;
       seq.computed = 0;
-      seq.planned = 0;
       break;
     case DecisionKind::kFinish:
       sequences_.erase(found);

@@ -33,7 +33,6 @@ class EvictionBook {
     size_t index = 0;  // in the run
     uint64_t salt = 0;
     uint32_t computed = 0;
-    uint32_t planned = 0;
     bool running = false;
     std::vector<TokenId> tokens;
     std::vector<uint64_t> keys;       // of whole blocks of them: a hash of all up to there

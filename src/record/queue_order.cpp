@@ -32,11 +32,18 @@ void QueueOrder::take(const RunEvent& event, const RunState& state) {
   }
   const auto* commit = std::get_if<RunCommit>(&event);
   if (commit == nullptr) return;
-  for (size_t i = 0; i < std::min(commit->results.size(), state.planned().size()); ++i) {
-    const auto found = sequences_.find(state.planned()[i]);
+  const std::vector<PlannedPart>& parts = state.due();
+  for (size_t i = 0; i < std::min(commit->results.size(), parts.size()); ++i) {
+    const auto found = sequences_.find(parts[i].id);
     if (found == sequences_.end() || commit->results[i].failed) continue;
-    found->second.computed += std::exchange(found->second.planned, 0);
-    if (commit->results[i].token) found->second.tokens.push_back(0);
+    Sequence& seq = found->second;
+    if (state.runs_on(parts[i])) {
+      seq.computed += parts[i].tokens;
+      seq.planned -= std::min(seq.planned, parts[i].tokens);
+    }
+    if (!commit->results[i].token) continue;
+    seq.tokens.push_back(0);
+    if (seq.pending > 0) --seq.pending;
   }
 }
 
@@ -68,6 +75,7 @@ void QueueOrder::take(const Decision& decision) {
     seq.spec = *std::exchange(added_, std::nullopt);
     seq.tokens.resize(prompt_);  // that there are so many is all that is asked of them
     seq.prompt_length = prompt_;
+    seq.longest = prompt_ + seq.spec.max_tokens;
     seq.arrival = arrivals_++;
     if (policy_) policy_->queued(seq);
     return;
@@ -82,15 +90,16 @@ void QueueOrder::take(const Decision& decision) {
     case DecisionKind::kChunk:
       if (waits(seq)) break;
       if (policy_) policy_->computes(seq, decision.b);
-      seq.planned = std::min(decision.b, seq.remaining());
+      if (decision.b >= seq.remaining()) ++seq.pending;
+      seq.planned += decision.b;
       break;
     case DecisionKind::kPreempt:
       if (waits(seq)) break;
       ++seq.preemptions;
       seq.slot = kNoSlot;
-      seq.planned = 0;
+      given_up_ = seq.next();
+      seq.computed = seq.planned = 0;
       if (policy_) policy_->queued(seq);
-      given_up_ = std::exchange(seq.computed, 0);
       break;
     case DecisionKind::kSwapOut:
       seq.swapped = given_up_;

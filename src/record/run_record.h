@@ -27,8 +27,9 @@ namespace quire {
 inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "hit",     "skip",  "chunk",
                                                       "allocate", "share",    "release", "evict", "copy",
                                                       "preempt",  "swap out", "swap in", "finish"};
-inline constexpr std::string_view kWaitNames[] = {"none",         "slots",           "budget",     "blocks",
-                                                  "policy order", "parent's prompt", "preemption", "batch"};
+inline constexpr std::string_view kWaitNames[] = {"none",       "slots",        "budget",
+                                                  "blocks",     "policy order", "parent's prompt",
+                                                  "preemption", "batch",        "open step"};
 
 /// Inputs.
 struct RunAdd {

@@ -11,9 +11,25 @@ constexpr uint32_t kProtectedFrom = 8;  // preemptions; Sequence::is_protected
 }  // namespace
 
 Phase LiveSequence::phase() const {
-  if (running) return planned == 0 ? Phase::kStalled : decodes() ? Phase::kDecode : Phase::kPrefill;
+  if (running && planned == 0) return left() > 0 ? Phase::kStalled : Phase::kDecode;
+  if (running) return decoding ? Phase::kDecode : Phase::kPrefill;
   if (!admitted) return Phase::kQueued;
   return host.empty() ? Phase::kPreempted : Phase::kSwapped;
+}
+
+uint32_t LiveSequence::left() const {
+  const uint64_t known = uint64_t{total} + pending;
+  return known >= uint64_t{prompt} + most || known <= next() ? 0 : static_cast<uint32_t>(known) - next();
+}
+
+const std::vector<PlannedPart>& RunState::due() const {
+  static const std::vector<PlannedPart> kNone;
+  return open_.empty() ? kNone : open_.front();
+}
+
+bool RunState::runs_on(const PlannedPart& part) const {
+  const LiveSequence* seq = find(part.id);
+  return seq != nullptr && seq->running && seq->admissions == part.admissions;
 }
 
 const LiveSequence* RunState::find(SeqId id) const {
@@ -82,6 +98,7 @@ void RunState::take(const RunAdd& add) {
   seq.parent = add.spec.fork_of;
   seq.prompt = static_cast<uint32_t>(add.spec.prompt.size());
   seq.total = seq.prompt;
+  seq.most = add.spec.max_tokens;
 }
 
 void RunState::begin_step(Nanos now) {
@@ -89,6 +106,8 @@ void RunState::begin_step(Nanos now) {
   now_ = now;
   planned_.clear();
   decodes_.clear();
+  if (!open_.empty() && open_.back().empty()) open_.pop_back();  // it was no step
+  open_.emplace_back();
   for (const SeqId id : running_) {
     LiveSequence& seq = live_.at(id);
     seq.planned = 0;
@@ -102,12 +121,20 @@ void RunState::begin_step(Nanos now) {
 }
 
 void RunState::take(const RunCommit& commit) {
-  for (size_t i = 0; i < std::min(commit.results.size(), planned_.size()); ++i) {
-    const auto found = live_.find(planned_[i]);
+  if (open_.empty()) return;
+  const std::vector<PlannedPart> parts = std::move(open_.front());
+  open_.pop_front();
+  for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
+    const auto found = live_.find(parts[i].id);
     if (found == live_.end() || commit.results[i].failed) continue;
     LiveSequence& seq = found->second;
-    seq.computed += std::exchange(seq.planned, 0);
-    if (commit.results[i].token) ++seq.total;
+    if (runs_on(parts[i])) {
+      seq.computed += parts[i].tokens;
+      seq.in_flight -= std::min(seq.in_flight, parts[i].tokens);
+    }
+    if (!commit.results[i].token) continue;
+    ++seq.total;
+    if (seq.pending > 0) --seq.pending;
   }
 }
 
@@ -146,8 +173,7 @@ void RunState::free_host(LiveSequence& seq) {
 
 void RunState::stop(LiveSequence& seq) {
   if (std::exchange(seq.running, false)) std::erase(running_, seq.id);
-  seq.computed = 0;
-  seq.planned = 0;
+  seq.computed = seq.planned = seq.in_flight = 0;
 }
 
 void RunState::take(const Decision& decision) {
@@ -173,13 +199,18 @@ void RunState::take(const Decision& decision) {
       if (!std::exchange(seq->running, true)) running_.push_back(seq->id);
       if (!seq->admitted) seq->admitted = num_admitted_++;
       seq->waits = WaitReason::kNone;
+      ++seq->admissions;
       seq->computed = std::min(decision.b, seq->total);
       free_host(*seq);
       break;
     case DecisionKind::kChunk:
-      if (!seq->running) break;
-      seq->planned = std::min(decision.b, seq->total - seq->computed);
+      if (!seq->running || open_.empty()) break;
+      seq->decoding = seq->decodes();
+      seq->planned = std::min(decision.b, seq->left());
+      if (seq->planned == seq->left()) ++seq->pending;
+      seq->in_flight += seq->planned;
       planned_.push_back(seq->id);
+      open_.back().push_back({seq->id, seq->planned, seq->admissions});
       break;
     case DecisionKind::kPreempt:
       stop(*seq);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,20 +29,34 @@ struct LiveSequence {
   size_t index = 0;             // so many were added before it, refused ones too
   std::optional<SeqId> parent;  // of a fork
   uint32_t prompt = 0;          // tokens
+  uint32_t most = 0;            // to generate
   uint32_t total = 0;           // tokens now
   uint32_t computed = 0;        // tokens that have K/V
-  uint32_t planned = 0;         // tokens of the step under way
+  uint32_t planned = 0;         // tokens of the last plan
+  uint32_t in_flight = 0;       // tokens that open steps compute
+  uint32_t pending = 0;         // tokens that open steps sample
+  bool decoding = false;        // its part in the last plan computes the token before it
   uint32_t blocks = 0;          // that it holds
   std::vector<uint32_t> host;   // blocks of the host pool that are its own
   uint32_t preemptions = 0;
   std::optional<uint64_t> admitted;  // so many were admitted for the first time before it
+  uint32_t admissions = 0;
   bool running = false;
   WaitReason waits = WaitReason::kNone;
   uint32_t needs = 0;  // blocks, with kBlocks, when it began to wait for them
 
-  bool decodes() const { return computed >= prompt && computed + 1 == total; }
+  uint32_t next() const { return computed + in_flight; }  // where its next step begins
+  uint32_t left() const;                                  // tokens to compute
+  bool decodes() const { return next() >= prompt && left() == 1; }
   /// In the step that is planned.
   Phase phase() const;
+};
+
+/// A sequence's part in a plan.
+struct PlannedPart {
+  SeqId id = 0;
+  uint32_t tokens = 0;
+  uint32_t admissions = 0;  // LiveSequence::admissions when it was planned
 };
 
 /// Follows the events of a recorded run: what runs, waits and holds at each moment. Of a broken record it
@@ -60,6 +75,10 @@ class RunState {
   const LiveSequence* find(SeqId id) const;
   /// Those that compute something in the step, in the order of the plan.
   const std::vector<SeqId>& planned() const { return planned_; }
+  /// The parts of the oldest open plan, whose results come next; in the order of the plan.
+  const std::vector<PlannedPart>& due() const;
+  /// It runs since that plan was made; else it was preempted, and of the part only a token counts.
+  bool runs_on(const PlannedPart& part) const;
   /// Those that run, in order of admission.
   const std::vector<SeqId>& running_ids() const { return running_; }
   uint32_t waiting() const { return static_cast<uint32_t>(live_.size() - running_.size()); }
@@ -98,6 +117,7 @@ class RunState {
   std::vector<SeqId> running_;  // in order of admission
   std::vector<SeqId> decodes_;  // of this step, in the order in which they get their part
   std::vector<SeqId> planned_;
+  std::deque<std::vector<PlannedPart>> open_;  // the oldest first; the last may be empty
   std::optional<SeqId> first_;
   std::unordered_map<uint32_t, uint32_t> holders_;  // by block
   uint64_t blocks_held_ = 0;

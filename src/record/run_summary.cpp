@@ -276,6 +276,8 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
                               : "prompt of its parent";
     case WaitReason::kPreempt:
       return "admission paused (a step preempts)";
+    case WaitReason::kToken:
+      return "a token of an open step";
     case WaitReason::kBatch:
       return "a static batch to end";
   }

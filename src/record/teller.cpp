@@ -113,8 +113,9 @@ void Teller::tell_add(const RunAdd& add, const RunState& state) {
 
 void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
   now_ = std::max(now_, commit.now);
-  for (size_t i = 0; i < std::min(commit.results.size(), state.planned().size()); ++i) {
-    const auto found = lives_.find(state.planned()[i]);
+  const std::vector<PlannedPart>& parts = state.due();
+  for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
+    const auto found = lives_.find(parts[i].id);
     if (found == lives_.end() || !commit.results[i].token) continue;
     SequenceStory& sequence = of(found->second);
     ++sequence.generated;

@@ -182,6 +182,8 @@ std::string reason_text(const Part& part, const WaitContext& context) {
       return fmt::format("for {} to compute the tokens that they share", parent_text(part));
     case WaitReason::kPreempt:
       return "because admission paused (a step that preempts lets nobody in)";
+    case WaitReason::kToken:
+      return "because the first in line waited for a token of an open step";
     case WaitReason::kBatch:
       return "because a static batch had to end first";
   }
@@ -285,6 +287,7 @@ std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
       {steps_of(WaitReason::kSlots), "for a slot"},
       {steps_of(WaitReason::kBudget), "for token budget"},
       {steps_of(WaitReason::kParent), "for a parent's prompt"},
+      {steps_of(WaitReason::kToken), "for a token of an open step"},
       {steps_of(WaitReason::kBatch), "for a static batch to end"}};
   std::ranges::stable_sort(parts, std::ranges::greater{}, [](const auto& part) { return part.first; });
   std::string text;

@@ -128,8 +128,7 @@ Replay replay(const std::filesystem::path& path) {
   Comparison comparison;
   scheduler.listen(&comparison);
   Replay out;
-  StepPlan plan;
-  bool planned = false;
+  std::deque<StepPlan> open;
   // Behind a difference the inputs belong to another run.
   while (!comparison.difference()) {
     auto event = reader.next();
@@ -147,13 +146,17 @@ Replay replay(const std::filesystem::path& path) {
     } else if (const auto* budget = std::get_if<RunBudget>(&*event)) {
       scheduler.set_budget(budget->tokens);
     } else if (std::holds_alternative<RunPlan>(*event)) {
-      if (planned) throw file_error(path, fmt::format("step {} was planned twice", plan.step));
-      plan = scheduler.plan();
-      planned = !plan.empty();
-      out.steps += planned ? 1 : 0;
+      if (open.size() == kMostOpenSteps) {
+        throw file_error(path, fmt::format("a step is planned while {} are open", open.size()));
+      }
+      StepPlan plan = scheduler.plan();
+      if (plan.empty()) continue;
+      ++out.steps;
+      open.push_back(std::move(plan));
     } else if (const auto* commit = std::get_if<RunCommit>(&*event)) {
-      if (!std::exchange(planned, false)) throw file_error(path, "results of a step that was not planned");
-      scheduler.commit(plan, player.run(path, plan, *commit));
+      if (open.empty()) throw file_error(path, "results of a step that was not planned");
+      scheduler.commit(open.front(), player.run(path, open.front(), *commit));
+      open.pop_front();
     } else if (std::holds_alternative<RunReset>(*event)) {
       scheduler.reset_prefix_cache();
     } else if (auto* restored = std::get_if<RunRestore>(&*event)) {

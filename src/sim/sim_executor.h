@@ -7,6 +7,8 @@
 
 #include "control/scheduler.h"
 #include "exec/executor.h"
+#include "exec/open_results.h"
+#include "exec/slot_table.h"
 #include "sim/cost_model.h"
 
 namespace quire {
@@ -41,50 +43,29 @@ struct SimTokens {
 class SimExecutor final : public Executor {
  public:
   /// Blocks, groups and slots are those of `scheduler`. Throws Error if cost or tokens make no sense.
-  SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens);
+  SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens, uint32_t depth = 1);
 
+  uint32_t depth() const override { return depth_; }
   Ticket submit(const StepPlan& plan) override;
   StepResult wait(Ticket ticket) override;
 
   const CostModel& cost() const { return cost_; }
-  uint32_t slots_in_use() const { return slots_in_use_; }
+  uint32_t slots_in_use() const { return slots_.slots_in_use(); }
 
  private:
-  struct Slot {
-    bool used = false;
-    Ticket stepped = 0;  // the last plan in which it computes
-    uint64_t key = 0;    // of the tokens it says
-    uint32_t prompt_length = 0;
-    uint32_t rows = 0;                 // blocks in the table of each K/V group
-    std::optional<uint32_t> computed;  // unknown until its first step
-    std::optional<TokenId> said;       // must be the token at `computed`
+  struct Speaker {
+    uint64_t key = 0;  // of the tokens it says
     SamplingParams sampling;
   };
 
-  Slot& used_slot(SlotId slot, const char* part);
-  void check_block(BlockId block, const char* part) const;
-  void check_moves(const std::vector<BlockMove>& moves, const char* part) const;
-  void remove(SlotId slot);
-  void add(const NewSeq& seq);
-  void update(const TableUpdate& update);
-  /// Takes in the sequence's new blocks and tokens, and counts what it costs.
-  void advance(const SeqStep& seq, Slot& slot);
-  void say(uint64_t step, SlotId id, Slot& slot, SeqResult& result);
+  void say(const StepPlan& plan, const SeqStep& seq, SeqResult& result);
 
-  uint32_t num_blocks_;
-  uint32_t num_host_blocks_;
-  uint32_t block_size_;
-  uint32_t max_model_len_;
-  std::vector<uint32_t> windows_;
+  const uint32_t depth_;
   CostModel cost_;
   SimTokens tokens_;
-  std::vector<Slot> slots_;
-  uint32_t slots_in_use_ = 0;
-  uint64_t prefill_tokens_ = 0;  // of the plan at hand
-  uint64_t decoding_ = 0;
-  StepResult result_;
-  Ticket last_ticket_ = 0;
-  bool pending_ = false;
+  SlotTable slots_;
+  std::vector<Speaker> speakers_;  // by slot
+  OpenResults open_;
 };
 
 }  // namespace quire

@@ -11,7 +11,7 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload,
     : workload_(workload),
       scheduler_(config.scheduler, record),
       executor_(config.scheduler, config.cost,
-                SimTokens{.vocab_size = workload.vocab_size, .seed = workload.seed}),
+                SimTokens{.vocab_size = workload.vocab_size, .seed = workload.seed}, config.depth),
       records_(workload.requests.size()),
       open_(workload.requests.size()),
       was_admitted_(workload.requests.size() * workload.choices) {
@@ -23,7 +23,7 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload,
 
 bool Simulation::step() {
   add_due();
-  while (!scheduler_.has_work()) {
+  while (!scheduler_.has_work() && open_steps_.empty()) {
     if (next_ == workload_.requests.size()) {
       if (!std::exchange(ended_, true)) scheduler_.end_record();
       return false;
@@ -31,13 +31,28 @@ bool Simulation::step() {
     clock_.advance_to(workload_.requests[next_].arrival);
     add_due();
   }
-  const StepPlan plan = scheduler_.plan(clock_.now());
-  note_plan(plan);
-  StepResult result = executor_.wait(executor_.submit(plan));
+  while (open_steps_.size() < executor_.depth() && scheduler_.has_work() && plan_step()) {
+  }
+  const OpenStep oldest = std::move(open_steps_.front());
+  open_steps_.pop_front();
+  StepResult result = executor_.wait(oldest.ticket);
   const Nanos took = result.times.compute;
-  clock_.advance_to(clock_.now() + took);
-  for (const SeqEvent& event : scheduler_.commit(plan, std::move(result), clock_.now())) note_event(event);
+  done_ = std::max(done_, oldest.submitted) + took;
+  clock_.advance_to(done_);
+  for (const SeqEvent& event : scheduler_.commit(oldest.plan, std::move(result), clock_.now())) {
+    note_event(event);
+  }
   note_step(took);
+  return true;
+}
+
+/// False if all there is to do depends on open steps.
+bool Simulation::plan_step() {
+  StepPlan plan = scheduler_.plan(clock_.now());
+  if (plan.empty()) return false;
+  note_plan(plan);
+  const Ticket ticket = executor_.submit(plan);
+  open_steps_.push_back({std::move(plan), ticket, clock_.now()});
   return true;
 }
 

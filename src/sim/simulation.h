@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace quire {
 struct SimulationConfig {
   SchedulerConfig scheduler;
   CostModel cost;
+  uint32_t depth = 1;  // Executor::depth
 };
 
 /// What became of a request. Times are virtual; -1 where it did not come to that.
@@ -84,6 +86,7 @@ class Simulation {
 
  private:
   void add_due();
+  bool plan_step();
   bool add(size_t index);
   void note_plan(const StepPlan& plan);
   void note_event(const SeqEvent& event);
@@ -93,6 +96,13 @@ class Simulation {
   VirtualClock clock_;
   RecordedScheduler scheduler_;
   SimExecutor executor_;
+  struct OpenStep {
+    StepPlan plan;
+    Ticket ticket = 0;
+    Nanos submitted = 0;
+  };
+  std::deque<OpenStep> open_steps_;  // the oldest first
+  Nanos done_ = 0;                   // when the device had carried out the last committed step
   bool ended_ = false;
   size_t next_ = 0;  // in workload_.requests: what has not arrived yet
   std::vector<RequestRecord> records_;

@@ -88,7 +88,8 @@ class Driver {
   /// plan, execute, commit.
   std::string step() {
     std::string out = plan();
-    commit(execute());
+    events.clear();
+    if (!plan_.empty()) commit(execute());
     return out;
   }
   void steps(int count) {

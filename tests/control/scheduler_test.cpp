@@ -347,13 +347,20 @@ TEST(Scheduler, AResultThatIsNotOfThePlanIsAnError) {
   EXPECT_THAT(driver.events[0].error, HasSubstr("0 tokens"));
 }
 
-TEST(Scheduler, GoesOnAfterAPlanThatWasNeverCommittedIfAllIsAborted) {
+TEST(Scheduler, GoesOnAfterAnExecutorThatFailedAsAWhole) {
   Driver driver(with_blocks(16));
   driver.add(a, text(8), 5);
+  driver.step();
   driver.plan();
-  driver.scheduler.abort(a);
-  driver.add(b, text(3), 1);
-  EXPECT_EQ(driver.step(), "-a +b b:0+3!");
+  driver.plan();
+  EXPECT_EQ(driver.scheduler.num_open(), 2U);
+  driver.scheduler.reset();
+  EXPECT_EQ(driver.scheduler.num_open(), 0U);
+  EXPECT_FALSE(driver.scheduler.has_work());
+  EXPECT_EQ(driver.scheduler.stats().blocks_cached, 0U);
+  EXPECT_THROW(driver.commit(driver.execute()), Error);
+  driver.add(b, text(8), 1);
+  EXPECT_EQ(driver.step(), "-a +b b:0+8!");  // nothing was cached
 }
 
 // ---- statistics ----

@@ -104,7 +104,8 @@ SIM = ["--device", "sim"]
                     ["--kv-cache-dtype", "int8"])],
     *[(command + flags, flags[0], "--device sim")
       for command in (SERVE, BENCH, SERVE + ["--device", "cpu"])
-      for flags in (["--sim-speed", "2"], ["--cost-step-us", "5"], ["--cost-swap-block-us", "5"])],
+      for flags in (["--sim-speed", "2"], ["--cost-step-us", "5"], ["--cost-swap-block-us", "5"],
+                    ["--steps-in-flight", "2"])],
     (SERVE + SIM + ["--cost-swap-block-us", "5"], "--cost-swap-block-us", "--preemption-mode swap"),
     *[(["bench", "ops", "--list", *flags], flags[0], "--list")
       for flags in (["--repeats", "2"], ["--threads", "2"], ["--json", "f"])],

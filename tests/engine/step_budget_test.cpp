@@ -19,11 +19,11 @@ StepBudget budget_of(uint32_t most, uint32_t context_cost = 0) {
 StepPlan plan_of(uint32_t prompt_tokens, uint32_t position = 0, uint32_t decodes = 0) {
   StepPlan plan;
   if (prompt_tokens > 0) {
-    SeqStep& seq = plan.seqs.emplace_back(SlotId{0}, position);
+    SeqStep& seq = plan.seqs.emplace_back(SlotId{0}, 0U, position);
     seq.tokens.append(std::vector<TokenId>(prompt_tokens, 1));
   }
   for (uint32_t i = 0; i < decodes; ++i) {
-    SeqStep& seq = plan.seqs.emplace_back(SlotId{i + 1}, 500);
+    SeqStep& seq = plan.seqs.emplace_back(SlotId{i + 1}, 0U, 500U);
     seq.tokens.append(std::vector<TokenId>(1, 1));
   }
   return plan;

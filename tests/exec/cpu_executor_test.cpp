@@ -35,10 +35,12 @@ TEST_F(CpuExecutorTest, TicketsAreWaitedForOnceAndInOrder) {
   const auto executor = make(8, 2);
   EXPECT_THROW(executor->wait(0), Error);
   const Ticket ticket = executor->submit(test::first_plan());
+  for (uint32_t i = 1; i < kMostOpenSteps; ++i) executor->submit(StepPlan());
   EXPECT_THROW(executor->submit(StepPlan()), Error);
   EXPECT_THROW(executor->wait(ticket + 1), Error);
   EXPECT_EQ(executor->wait(ticket).seqs.size(), 1U);
   EXPECT_THROW(executor->wait(ticket), Error);
+  for (uint32_t i = 1; i < kMostOpenSteps; ++i) EXPECT_TRUE(executor->wait(ticket + i).seqs.empty());
   EXPECT_TRUE(executor->wait(executor->submit(StepPlan())).seqs.empty());
 }
 

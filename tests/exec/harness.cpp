@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <map>
 #include <stdexcept>
 
@@ -23,7 +24,10 @@ void record(const Scheduler& scheduler, const StepPlan& plan, RunLog& log) {
   log.swapped_out += stats.swapped_out;
   log.swapped_in += stats.swapped_in;
   log.blocks_left = stats.blocks_referenced;
-  for (const SeqStep& seq : plan.seqs) log.chunked += seq.rows == LogitRows::kNone ? 1 : 0;
+  for (const SeqStep& seq : plan.seqs) {
+    log.chunked += seq.rows == LogitRows::kNone ? 1 : 0;
+    log.late_tokens += seq.is_late() ? 1 : 0;
+  }
 }
 
 bool same_bits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
@@ -54,17 +58,24 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
 }  // namespace
 
 std::vector<Continuation> run_to_end(Scheduler& scheduler, Executor& executor,
-                                     const std::vector<SeqSpec>& specs, RunLog& log) {
+                                     const std::vector<SeqSpec>& specs, RunLog& log, uint32_t depth) {
   std::map<SeqId, Continuation> found;
   for (const SeqSpec& spec : specs) {
     if (const auto added = scheduler.add(spec); !added) throw std::runtime_error(added.error().message);
     found[spec.id] = {};
   }
-  for (int idle = 0; scheduler.has_work();) {
-    const StepPlan plan = scheduler.plan();
-    idle = plan.empty() ? idle + 1 : 0;
-    if (idle > 3) throw std::runtime_error("the scheduler makes no progress");
-    for (SeqEvent& event : scheduler.commit(plan, executor.wait(executor.submit(plan)))) {
+  std::deque<std::pair<StepPlan, Ticket>> open;
+  while (scheduler.has_work() || !open.empty()) {
+    while (open.size() < depth && scheduler.has_work()) {
+      StepPlan plan = scheduler.plan();
+      if (plan.empty()) break;
+      const Ticket ticket = executor.submit(plan);
+      open.emplace_back(std::move(plan), ticket);
+    }
+    if (open.empty()) throw std::runtime_error("the scheduler makes no progress");
+    const auto [plan, ticket] = std::move(open.front());
+    open.pop_front();
+    for (SeqEvent& event : scheduler.commit(plan, executor.wait(ticket))) {
       Continuation& one = found.at(event.id);
       if (event.token) one.tokens.push_back(std::move(*event.token));
       if (one.tokens.size() == 1) one.cached_tokens = event.cached_tokens;

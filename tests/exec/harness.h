@@ -29,13 +29,14 @@ struct RunLog {
   uint64_t copies = 0;
   uint64_t swapped_out = 0;  // blocks
   uint64_t swapped_in = 0;
+  uint64_t late_tokens = 0;  // decoded before they were known
   uint32_t blocks_left = 0;  // referenced after the last step
 };
 
 /// Adds all sequences to the scheduler and drives it over the executor to the end; the invariants are checked
-/// after each step. The continuations come in the order of `specs`.
+/// after each step. Up to `depth` steps are open at once. The continuations come in the order of `specs`.
 std::vector<Continuation> run_to_end(Scheduler& scheduler, Executor& executor,
-                                     const std::vector<SeqSpec>& specs, RunLog& log);
+                                     const std::vector<SeqSpec>& specs, RunLog& log, uint32_t depth = 1);
 
 /// Thirty-two sequences (or `count`) with prompts of 20 to 59 tokens that share some of their beginnings:
 /// greedy and sampled, with all filters, penalties, biases, and the five best logprobs.

@@ -1,6 +1,7 @@
 #include "tests/exec/variants.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -77,20 +78,21 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     Scheduler scheduler(config_of(make, kAmpleBlocks, count, 256, true));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
     const uint64_t before = log.hit_tokens;
-    const auto again = run_to_end(scheduler, *executor, with_ids_from(specs, 10'000), log);
+    const auto again = run_to_end(scheduler, *executor, with_ids_from(specs, 10'000), log, 2);
     EXPECT_EQ(difference(alone, again), "");
     for (size_t i = 0; i < again.size(); ++i) {
       EXPECT_EQ(again[i].cached_tokens, (specs[i].prompt.size() - 1) / kBlockSize * kBlockSize);
     }
     EXPECT_GT(log.hit_tokens, before);
+    EXPECT_GT(log.late_tokens, count);
   }
-  using Way = std::pair<PreemptionKind, bool>;
-  for (const auto& [preemption, caching] :
-       {Way{PreemptionKind::kRecompute, false}, Way{PreemptionKind::kRecompute, true},
-        Way{PreemptionKind::kSwap, false}, Way{PreemptionKind::kSwap, true}}) {
-    SCOPED_TRACE(fmt::format("through preemptions by {}, {} prefix caching",
-                             kPreemptionNames[static_cast<size_t>(preemption)],
-                             caching ? "with" : "without"));
+  using Way = std::tuple<PreemptionKind, bool, uint32_t>;
+  for (const auto& [preemption, caching, depth] :
+       {Way{PreemptionKind::kRecompute, false, 1}, Way{PreemptionKind::kRecompute, true, 3},
+        Way{PreemptionKind::kSwap, false, 2}, Way{PreemptionKind::kSwap, true, 1}}) {
+    SCOPED_TRACE(fmt::format("through preemptions by {}, {} prefix caching, {} steps in flight",
+                             kPreemptionNames[static_cast<size_t>(preemption)], caching ? "with" : "without",
+                             depth));
     // Half of what all of them want at once; less where they need no more than that.
     size_t wanted = 0;
     for (const SeqSpec& spec : specs) {
@@ -109,7 +111,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
       config.num_host_blocks = kAmpleBlocks;
       config.watermark_bp = 0;
       Scheduler scheduler(config);
-      EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
+      EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log, depth)), "");
       EXPECT_EQ(log.blocks_left, 0U);
       if (preemption == PreemptionKind::kSwap && !caching) {
         EXPECT_EQ(log.swapped_in, log.swapped_out);

@@ -1,28 +1,33 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
 #include "control/scheduler.h"
+#include "exec/executor.h"
 #include "record/prefix_snapshot.h"
 #include "record/run_record.h"
 
 namespace quire::test {
 
 /// A random run of a small pool under random policies, with aborts, failures, forks and resets, as it was
-/// written down.
+/// written down. Up to three steps are open at once, as the seed says.
 struct RandomRun {
   SchedulerConfig config;
   uint64_t digest = 0;
   uint64_t steps = 0;
+  uint64_t commits = 0;           // steps that were not empty
   StepStats stats;                // at the end
-  std::vector<StepStats> states;  // after each step, before anything else
-  std::vector<StepPlan> plans;
+  size_t depth = 1;               // so many steps may be open
+  std::vector<StepPlan> plans;    // by step; one may be empty while others are open
+  std::vector<StepStats> states;  // by step, when its results were in and before anything else
 };
 
 inline SchedulerConfig random_config(SplitMix64& random) {
@@ -82,7 +87,18 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
     EXPECT_EQ(scheduler.check_invariants(), "");
   }
   SeqId next = 0;
-  for (int i = 0; i < 250 && run.steps < most; ++i) {
+  run.depth = 1 + seed % kMostOpenSteps;
+  std::deque<std::pair<size_t, StepResult>> open;  // by number in run.plans
+  const auto commit_oldest = [&](Nanos now) {
+    auto [number, result] = std::move(open.front());
+    open.pop_front();
+    writer.commit(result, now);
+    scheduler.commit(run.plans[number], std::move(result));
+    run.states.resize(number + 1);
+    run.states[number] = scheduler.stats();
+    ++run.commits;
+  };
+  for (int i = 0; i < 250 && run.plans.size() < most; ++i) {
     if (random.below(2) == 0) {
       SeqSpec spec = random_sequence(random, next);
       writer.add(spec, "seq-" + std::to_string(next));
@@ -109,10 +125,16 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       writer.set_budget(budget);
       scheduler.set_budget(budget);
     }
+    const Nanos now = Nanos{i} * 1'000'000;
+    if (open.size() == run.depth || (!scheduler.has_work() && !open.empty())) commit_oldest(now - 300'000);
     if (!scheduler.has_work()) continue;
-    writer.plan(Nanos{i} * 1'000'000);
+    writer.plan(now);
     run.plans.push_back(scheduler.plan());
     const StepPlan& plan = run.plans.back();
+    if (plan.empty()) {
+      commit_oldest(now + 700'000);
+      continue;
+    }
     StepResult result;
     for (const SeqStep& step : plan.seqs) {
       SeqResult& seq = result.seqs.emplace_back();
@@ -120,14 +142,15 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       if (step.rows == LogitRows::kLast)
         seq.tokens.emplace_back().token = static_cast<TokenId>(random.below(9));
     }
-    writer.commit(result, Nanos{i} * 1'000'000 + 700'000);
-    scheduler.commit(plan, std::move(result));
-    run.states.push_back(scheduler.stats());
-    ++run.steps;
+    open.emplace_back(run.plans.size() - 1, std::move(result));
+    if (run.depth == 1) commit_oldest(now + 700'000);
   }
+  while (!open.empty()) commit_oldest(300'000'000);
   writer.end(scheduler.digest());
   writer.flush();
   run.digest = scheduler.digest();
+  run.steps = run.plans.size();
+  run.states.resize(run.steps);
   run.stats = scheduler.stats();
   return run;
 }

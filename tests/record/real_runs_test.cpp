@@ -21,6 +21,7 @@
 #include "exec/cpu_executor.h"
 #include "record/run_record.h"
 #include "sim/replay.h"
+#include "tests/support/deep_executor.h"
 #include "tests/support/sanitized.h"
 #include "text/tokenizer.h"
 
@@ -55,7 +56,7 @@ uint64_t budgets_in(const std::filesystem::path& log) {
 }
 
 /// The model, loaded once, and an engine over it for each run.
-class RealRuns : public testing::Test {
+class RealRuns : public testing::TestWithParam<uint32_t> {
  protected:
   static constexpr uint32_t kRequests = 24;
 
@@ -113,7 +114,8 @@ class RealRuns : public testing::Test {
     KvCache cache(decoder_->config(), decoder_->compute_dtype(), scheduler.num_blocks, scheduler.block_size);
     KvCache host(decoder_->config(), decoder_->compute_dtype(), std::max(1U, scheduler.num_host_blocks),
                  scheduler.block_size);
-    CpuExecutor executor(*decoder_, cache, context_, scheduler.max_num_seqs, &host);
+    CpuExecutor computing(*decoder_, cache, context_, scheduler.max_num_seqs, &host);
+    test::DeepExecutor executor(computing, GetParam());
     EngineConfig config;
     config.scheduler = scheduler;
     config.vocab_size = decoder_->config().vocab_size;
@@ -169,7 +171,7 @@ class RealRuns : public testing::Test {
   uint64_t preempted_by_[std::size(kVictimNames)] = {};
 };
 
-TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
+TEST_P(RealRuns, AnswerAsAloneAndAreMadeAgain) {
   SchedulerConfig roomy;
   roomy.num_blocks = 200;
   roomy.max_model_len = 100;
@@ -231,10 +233,13 @@ TEST_F(RealRuns, AnswerAsAloneAndAreMadeAgain) {
     EXPECT_GT(budgets, 20U);
   }
   fmt::print(
-      "{} runs made again; {} requests as alone, {} aborted; {} preemptions, {} evictions, {} copies, {} "
+      "{} runs with {} steps in flight made again; {} requests as alone, {} aborted; {} preemptions, {} "
+      "evictions, {} copies, {} "
       "blocks moved to the host and back\n",
-      runs, finished, aborted, preemptions_, evictions_, copies_, swaps);
+      runs, GetParam(), finished, aborted, preemptions_, evictions_, copies_, swaps);
 }
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, RealRuns, testing::Values(1, 2, 3));
 
 }  // namespace
 }  // namespace quire

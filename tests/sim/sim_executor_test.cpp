@@ -101,7 +101,13 @@ NewSeq new_seq(SlotId slot, uint64_t seed = 0, std::vector<BlockId> blocks = {})
 
 SeqStep seq_step(SlotId slot, uint32_t first, std::vector<TokenId> tokens, std::vector<BlockId> blocks,
                  LogitRows rows = LogitRows::kLast) {
-  return {slot, first, std::move(tokens), std::move(blocks), rows};
+  SeqStep seq;
+  seq.slot = slot;
+  seq.first_position = first;
+  seq.tokens = std::move(tokens);
+  seq.new_blocks = std::move(blocks);
+  seq.rows = rows;
+  return seq;
 }
 
 /// A plan in which slot 0 computes its prompt.
@@ -221,11 +227,11 @@ TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {
        [](StepPlan& plan) {
          plan.moves_in = {{8, 0}};
        }},
-      {"entry 1 of 1",
+      {"there is no entry 1 of group 0",
        [](StepPlan& plan) {
          plan.updates = {{0, 1, 3, 0}};
        }},
-      {"group 1 of 1",
+      {"there is no entry 0 of group 1",
        [](StepPlan& plan) {
          plan.updates = {{0, 0, 3, 1}};
        }},
@@ -268,14 +274,53 @@ TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {
   }
 }
 
-TEST(SimExecutor, OneTicketAtATime) {
+/// What slot 0 computes after its prompt, before the token is known.
+StepPlan late_plan(uint64_t step, uint32_t position) {
+  StepPlan plan;
+  plan.step = step;
+  plan.seqs = {seq_step(0, position, {kLateToken}, {})};
+  if (position == 4) plan.seqs[0].new_blocks = {1};
+  return plan;
+}
+
+TEST(SimExecutor, AFewTicketsInTheirOrder) {
   SimExecutor sim = executor();
   EXPECT_THROW(sim.wait(1), Error);
-  const Ticket ticket = sim.submit(prompt_plan());
-  EXPECT_THROW(sim.submit(StepPlan()), Error);
-  EXPECT_THROW(sim.wait(ticket + 1), Error);
-  sim.wait(ticket);
-  EXPECT_THROW(sim.wait(ticket), Error);
+  const Ticket first = sim.submit(prompt_plan());
+  const Ticket second = sim.submit(late_plan(2, 3));
+  const Ticket third = sim.submit(late_plan(3, 4));
+  EXPECT_THROW(sim.submit(late_plan(4, 5)), Error);
+  EXPECT_THROW(sim.wait(second), Error);
+  std::vector<TokenId> said;
+  for (const Ticket ticket : {first, second, third}) said.push_back(only_token(sim.wait(ticket)));
+  EXPECT_THROW(sim.wait(third), Error);
+
+  SimExecutor in_turn = executor();
+  std::vector<TokenId> known = {only_token(execute(in_turn, prompt_plan()))};
+  for (uint32_t i = 0; i < 2; ++i) {
+    StepPlan plan = late_plan(2 + i, 3 + i);
+    plan.seqs[0].tokens = {known.back()};
+    known.push_back(only_token(execute(in_turn, plan)));
+  }
+  EXPECT_EQ(said, known);
+}
+
+TEST(SimExecutor, RefusesALateTokenThatNobodySamplesOrOfAnotherGeneration) {
+  SimExecutor sim = executor();
+  execute(sim, prompt_plan());
+  StepPlan plan = late_plan(2, 3);
+  plan.seqs[0].tokens = {kLateToken, kLateToken};
+  EXPECT_THROW(sim.submit(plan), Error);
+  SimExecutor unsampled = executor();
+  plan = prompt_plan();
+  plan.seqs[0].rows = LogitRows::kNone;
+  execute(unsampled, plan);
+  EXPECT_THROW(unsampled.submit(late_plan(2, 3)), Error);
+  SimExecutor other = executor();
+  execute(other, prompt_plan());
+  plan = late_plan(2, 3);
+  plan.seqs[0].generation = 1;
+  EXPECT_THROW(other.submit(plan), Error);
 }
 
 TEST(PacedExecutor, StepsLastAsLongAsTheModelSays) {

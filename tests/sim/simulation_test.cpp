@@ -65,6 +65,36 @@ TEST(Percentiles, AreNearestRank) {
   EXPECT_EQ(percentiles(std::vector<Nanos>(3, INT64_MAX)).mean, INT64_MAX);
 }
 
+TEST(Simulation, StepsInFlightChangeWhenThingsAreDecidedAndNotWhatIsSaid) {
+  const Workload workload = make_workload(busy());
+  std::vector<SimulationReport> reports;
+  for (uint32_t depth = 1; depth <= kMostOpenSteps; ++depth) {
+    SimulationConfig config = small_pool();
+    config.depth = depth;
+    reports.push_back(simulate(config, workload));
+    EXPECT_EQ(reports.back().digest, simulate(config, workload).digest);
+    EXPECT_EQ(reports.back().totals.finished, reports.front().totals.finished);
+    EXPECT_EQ(reports.back().output_tokens, reports.front().output_tokens);
+  }
+  EXPECT_NE(reports[0].decision_digest, reports[1].decision_digest);
+  EXPECT_NE(reports[1].decision_digest, reports[2].decision_digest);
+  SimulationConfig config = small_pool();
+  config.depth = kMostOpenSteps + 1;
+  EXPECT_THROW(simulate(config, workload), Error);
+}
+
+TEST(Simulation, TheDeviceIsNeverIdleBetweenStepsInFlight) {
+  Workload workload;
+  workload.requests = {{.arrival = 0, .prompt_length = 30, .output_length = 10}};
+  SimulationConfig config = small_pool();
+  config.depth = 2;
+  Simulation simulation(config, workload);
+  simulation.run();
+  const Nanos expected = config.cost.duration(30, 0) + 9 * config.cost.duration(0, 1);
+  EXPECT_EQ(simulation.records()[0].finished, expected);
+  EXPECT_EQ(simulation.totals().steps, 10U);  // none for a token beyond the last
+}
+
 TEST(Simulation, TimesOfASingleRequestAreThoseOfTheCostModel) {
   Workload workload;
   workload.requests = {{.arrival = 5 * kMillisecond, .prompt_length = 300, .output_length = 4}};

@@ -35,7 +35,14 @@ NextToken scripted_continuation(std::vector<TokenId> script) {
 FakeExecutor::FakeExecutor(FakeExecutorConfig config)
     : config_(std::move(config)),
       delay_(config_.delay),
-      slots_(config_.max_slots),
+      slots_({.num_slots = config_.max_slots,
+              .num_blocks = config_.num_blocks,
+              .num_host_blocks = config_.num_host_blocks,
+              .block_size = config_.block_size,
+              .max_positions = UINT32_MAX,
+              .vocab_size = config_.vocab_size}),
+      states_(config_.max_slots),
+      used_(config_.max_slots),
       holders_(config_.num_blocks, 0),
       cells_(size_t{config_.num_blocks} * config_.block_size, -1),
       host_(size_t{config_.num_host_blocks} * config_.block_size, -1) {
@@ -43,77 +50,44 @@ FakeExecutor::FakeExecutor(FakeExecutorConfig config)
 }
 
 Ticket FakeExecutor::submit(const StepPlan& plan) {
-  if (pending_) refuse_plan(fmt::format("step {} submitted before the last was waited for", plan.step));
-  for (const SlotId slot : plan.removed) remove(slot);
+  open_.check_room(plan);
+  slots_.apply(plan);
+  for (const SlotId slot : plan.removed) used_[slot] = false;
   for (const NewSeq& seq : plan.added) add(seq);
   for (const BlockMove& out : plan.moves_out) move(out, true);
   for (const BlockMove& in : plan.moves_in) move(in, false);
   for (const BlockCopy& one : plan.copies) copy(one);
-  for (const TableUpdate& one : plan.updates) update(one);
   // All tables grow before anything computes, so that a block given twice is seen.
-  std::vector<bool> stepped(slots_.size(), false);
+  std::vector<Work> works;
   for (const SeqStep& seq : plan.seqs) {
-    Slot& slot = slot_at(seq.slot, "seqs");
-    if (stepped[seq.slot]) refuse_plan(fmt::format("slot {} is twice in seqs", seq.slot));
-    stepped[seq.slot] = true;
+    const auto tokens = slots_.advance(seq);
+    works.push_back({&seq, {tokens.begin(), tokens.end()}});
     for (const BlockId block : seq.new_blocks) {
-      hold(block);
-      slot.table.push_back(block);
       std::fill_n(cells_.begin() + int64_t{block} * config_.block_size, config_.block_size, -1);
     }
   }
-  result_ = {};
-  for (const SeqStep& seq : plan.seqs) result_.seqs.push_back(step(seq));
+  std::ranges::fill(holders_, 0);
+  for (SlotId slot = 0; slot < config_.max_slots; ++slot) {
+    if (!used_[slot]) continue;
+    for (const BlockId block : slots_.tables(slot).front()) ++holders_[block];
+  }
+  StepResult result;
+  for (const Work& work : works) result.seqs.push_back(step(work));
   if (!plan.seqs.empty() && delay_ > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(delay_.load()));
-  pending_ = ++steps_;
-  return *pending_;
+  result.times.compute = plan.seqs.empty() ? 0 : delay_.load();
+  ++steps_;
+  return open_.push(std::move(result));
 }
 
-StepResult FakeExecutor::wait(Ticket ticket) {
-  if (!pending_ || *pending_ != ticket) refuse_plan(fmt::format("no ticket {} to wait for", ticket));
-  pending_.reset();
-  return std::move(result_);
-}
-
-uint32_t FakeExecutor::slots_in_use() const {
-  return static_cast<uint32_t>(
-      std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.used; }));
-}
-
-FakeExecutor::Slot& FakeExecutor::slot_at(SlotId slot, const char* what) {
-  if (slot >= slots_.size()) refuse_plan(fmt::format("{}: slot {} of {}", what, slot, slots_.size()));
-  if (!slots_[slot].used) refuse_plan(fmt::format("{}: slot {} is empty", what, slot));
-  return slots_[slot];
-}
-
-void FakeExecutor::hold(BlockId block) {
-  if (block >= holders_.size()) refuse_plan(fmt::format("block {} of {}", block, holders_.size()));
-  ++holders_[block];
-}
-
-void FakeExecutor::release(BlockId block) { --holders_[block]; }
-
-void FakeExecutor::remove(SlotId slot) {
-  Slot& old = slot_at(slot, "removed");
-  for (const BlockId block : old.table) release(block);
-  old = Slot();
-}
+StepResult FakeExecutor::wait(Ticket ticket) { return open_.take(ticket); }
 
 void FakeExecutor::add(const NewSeq& seq) {
-  if (seq.slot >= slots_.size()) refuse_plan(fmt::format("added: slot {} of {}", seq.slot, slots_.size()));
-  if (slots_[seq.slot].used) refuse_plan(fmt::format("added: slot {} is taken", seq.slot));
-  if (seq.prompt_length == 0) refuse_plan(fmt::format("added: slot {} has no prompt", seq.slot));
-  if (seq.sampling.has_penalties() ? seq.history.size() < seq.prompt_length : !seq.history.empty()) {
-    refuse_plan(fmt::format("added: slot {} has a history of {} tokens, penalties {}, prompt of {}", seq.slot,
-                            seq.history.size(), seq.sampling.has_penalties(), seq.prompt_length));
+  if (!seq.sampling.has_penalties() && !seq.history.empty()) {
+    refuse_plan(fmt::format("added: slot {} has a history of {} tokens and no penalties", seq.slot,
+                            seq.history.size()));
   }
-  for (const BlockId block : seq.blocks) hold(block);
-  Slot& slot = slots_[seq.slot];
-  slot.used = true;
-  slot.sampling = seq.sampling;
-  slot.prompt_length = seq.prompt_length;
-  slot.table = seq.blocks;
-  slot.history = seq.history;
+  used_[seq.slot] = true;
+  states_[seq.slot] = {.sampling = seq.sampling, .history = seq.history, .tokens = {}};
 }
 
 void FakeExecutor::copy(const BlockCopy& copy) {
@@ -134,53 +108,30 @@ void FakeExecutor::move(const BlockMove& move, bool out) {
   std::copy_n(out ? device : host, config_.block_size, out ? host : device);
 }
 
-void FakeExecutor::update(const TableUpdate& update) {
-  Slot& slot = slot_at(update.slot, "updates");
-  if (update.index >= slot.table.size()) {
-    refuse_plan(
-        fmt::format("updates: entry {} of {} in slot {}", update.index, slot.table.size(), update.slot));
-  }
-  hold(update.block);
-  release(slot.table[update.index]);
-  slot.table[update.index] = update.block;
-}
-
-SeqResult FakeExecutor::step(const SeqStep& seq) {
-  Slot& slot = slots_[seq.slot];
-  if (seq.tokens.empty()) refuse_plan(fmt::format("slot {} has no tokens", seq.slot));
-  if (slot.computed ? seq.first_position != *slot.computed
-                    : seq.first_position > (slot.table.size() - seq.new_blocks.size()) * config_.block_size) {
-    refuse_plan(fmt::format("slot {} goes on at {}, computed are {}", seq.slot, seq.first_position,
-                            slot.computed.value_or(0)));
-  }
-  if (slot.sampled && *slot.sampled != seq.tokens.front()) {
-    refuse_plan(
-        fmt::format("slot {} sampled {} and goes on with {}", seq.slot, *slot.sampled, seq.tokens.front()));
-  }
-  write(seq, slot);
-  slot.sampled.reset();
-  return seq.rows == LogitRows::kLast ? sample(slot) : SeqResult{};
+SeqResult FakeExecutor::step(const Work& work) {
+  SeqResult lost;
+  lost.error = "its last token could not be sampled";
+  if (work.tokens.empty()) return lost;
+  write(work);
+  return work.step->rows == LogitRows::kLast ? sample(work.step->slot) : SeqResult{};
 }
 
 /// Writes the tokens into the blocks, and reads the whole sequence back into slot.tokens.
-void FakeExecutor::write(const SeqStep& seq, Slot& slot) {
-  const size_t end = seq.first_position + seq.tokens.size();
-  if (slot.table.size() * config_.block_size < end) {
-    refuse_plan(fmt::format("slot {}: {} blocks do not hold {} tokens", seq.slot, slot.table.size(), end));
-  }
+void FakeExecutor::write(const Work& work) {
+  const SeqStep& seq = *work.step;
+  Slot& slot = states_[seq.slot];
+  const std::vector<BlockId>& table = slots_.tables(seq.slot).front();
+  const size_t end = seq.first_position + work.tokens.size();
   slot.tokens.clear();
   for (size_t position = 0; position < end; ++position) {
-    const BlockId block = slot.table[position / config_.block_size];
+    const BlockId block = table[position / config_.block_size];
     TokenId& cell = cells_[size_t{block} * config_.block_size + position % config_.block_size];
     if (position >= seq.first_position) {
       if (holders_[block] != 1) {
         refuse_plan(
             fmt::format("slot {} writes to block {} that {} tables hold", seq.slot, block, holders_[block]));
       }
-      cell = seq.tokens[position - seq.first_position];
-      if (cell < 0 || static_cast<uint32_t>(cell) >= config_.vocab_size) {
-        refuse_plan(fmt::format("slot {}: token {} of {}", seq.slot, cell, config_.vocab_size));
-      }
+      cell = work.tokens[position - seq.first_position];
     } else if (cell < 0) {
       refuse_plan(
           fmt::format("slot {}: nothing was written at position {}, block {}", seq.slot, position, block));
@@ -191,21 +142,21 @@ void FakeExecutor::write(const SeqStep& seq, Slot& slot) {
                               slot.history[position]));
     }
   }
-  slot.computed = static_cast<uint32_t>(end);
 }
 
-SeqResult FakeExecutor::sample(Slot& slot) {
+SeqResult FakeExecutor::sample(SlotId slot_id) {
+  Slot& slot = states_[slot_id];
   if (slot.sampling.has_penalties() && slot.history.size() != slot.tokens.size()) {
     refuse_plan(
         fmt::format("{} tokens of history where {} are computed", slot.history.size(), slot.tokens.size()));
   }
-  const TokenId token = config_.next(slot.tokens, slot.prompt_length, slot.sampling);
+  const TokenId token = config_.next(slot.tokens, slots_.prompt_length(slot_id), slot.sampling);
   SeqResult result;
   if (token < 0) {
     result.error = fmt::format("made to fail at position {}", slot.tokens.size());
     return result;
   }
-  slot.sampled = token;
+  slots_.sampled(slot_id, token);
   if (slot.sampling.has_penalties()) slot.history.push_back(token);
   SampledToken sampled;
   sampled.token = token;

@@ -3,12 +3,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "exec/executor.h"
+#include "exec/open_results.h"
+#include "exec/slot_table.h"
 
 namespace quire::test {
 
@@ -31,6 +32,7 @@ struct FakeExecutorConfig {
   uint32_t vocab_size = 256;
   NextToken next;   // empty: hashed_continuation(vocab_size)
   Nanos delay = 0;  // of every step that computes
+  uint32_t depth = 1;
 };
 
 /// An executor without a model: its "K/V" is the token written at each place of each block, and what it
@@ -43,47 +45,43 @@ class FakeExecutor final : public Executor {
  public:
   explicit FakeExecutor(FakeExecutorConfig config);
 
+  uint32_t depth() const override { return config_.depth; }
   Ticket submit(const StepPlan& plan) override;
   StepResult wait(Ticket ticket) override;
 
   void set_delay(Nanos delay) { delay_ = delay; }
   /// How many plans have been carried out.
   uint64_t steps() const { return steps_; }
-  uint32_t slots_in_use() const;
+  uint32_t slots_in_use() const { return slots_.slots_in_use(); }
 
  private:
   struct Slot {
-    bool used = false;
     SamplingParams sampling;
-    uint32_t prompt_length = 0;
-    std::vector<BlockId> table;
-    std::vector<TokenId> history;      // as given, then what is computed; only with penalties
-    std::optional<uint32_t> computed;  // unknown until the first step
-    std::optional<TokenId> sampled;    // must be the token at position `computed`
-    std::vector<TokenId> tokens;       // scratch: read back through the table
+    std::vector<TokenId> history;  // as given, then what is computed; only with penalties
+    std::vector<TokenId> tokens;   // scratch: read back through the table
+  };
+  struct Work {
+    const SeqStep* step;
+    std::vector<TokenId> tokens;
   };
 
-  Slot& slot_at(SlotId slot, const char* what);
-  void hold(BlockId block);
-  void release(BlockId block);
-  void remove(SlotId slot);
   void add(const NewSeq& seq);
   void copy(const BlockCopy& copy);
   void move(const BlockMove& move, bool out);
-  void update(const TableUpdate& update);
-  SeqResult step(const SeqStep& seq);
-  void write(const SeqStep& seq, Slot& slot);
-  SeqResult sample(Slot& slot);
+  SeqResult step(const Work& work);
+  void write(const Work& work);
+  SeqResult sample(SlotId slot_id);
 
   FakeExecutorConfig config_;
   std::atomic<Nanos> delay_;
   std::atomic<uint64_t> steps_ = 0;
-  std::vector<Slot> slots_;
+  SlotTable slots_;
+  std::vector<Slot> states_;       // by slot
+  std::vector<bool> used_;         // by slot
   std::vector<uint32_t> holders_;  // per block: tables that hold it
   std::vector<TokenId> cells_;     // [block][place], -1: nothing
   std::vector<TokenId> host_;      // the same, of the host pool
-  StepResult result_;
-  std::optional<Ticket> pending_;
+  OpenResults open_;
 };
 
 }  // namespace quire::test

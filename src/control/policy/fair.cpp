@@ -31,7 +31,7 @@ class Fair final : public SchedulingPolicy {
   void computes(const Sequence& seq, uint32_t tokens) override {
     int64_t& served = tenants_.at(seq.spec.tenant).served;
     // Its first chunk ever: all that will be computed of its prompt, but not again after a preemption.
-    const bool is_first = seq.preemptions == 0 && seq.computed == seq.cached_tokens;
+    const bool is_first = seq.preemptions == 0 && seq.next() == seq.cached_tokens;
     if (is_first) served += seq.prompt_length - seq.computed;
     if (tokens == seq.remaining()) served += 2;  // one is generated
   }

@@ -2,7 +2,7 @@
 
 const ROWS_SHOWN = 1000;
 const NO_LIMIT = 2 ** 32 - 1;
-const WAIT_WORDS = ["", "a slot", "token budget", "blocks", "blocks", "parent's prompt", "admission paused", "static batch"];
+const WAIT_WORDS = ["", "a slot", "token budget", "blocks", "blocks", "parent's prompt", "admission paused", "static batch", "open step"];
 
 const waitedSteps = (request) => request.waited.reduce((sum, [, steps]) => sum + steps, 0);
 /** Who waits behind one that waits for blocks waits for blocks. */

@@ -80,7 +80,7 @@ void NaiveModel::clear(Sequence& seq) {
     column.clear();
   }
   seq.changed.clear();
-  seq.computed = 0;
+  seq.computed = seq.in_flight = 0;
 }
 
 NaiveModel::Contents NaiveModel::contents(const Sequence& seq, uint32_t group, uint32_t row) const {
@@ -178,16 +178,26 @@ void NaiveModel::commit(const StepPlan& plan, const std::vector<SeqEvent>& event
     if (event.finish) ends.emplace(event.id, *event.finish);
   }
   for (const SeqStep& step : plan.seqs) {
-    const auto found = by_slot_.find(step.slot);
-    if (found == by_slot_.end()) continue;  // aborted meanwhile
-    Sequence& seq = *found->second;
+    const auto found = sequences_.find(owners_.at({step.slot, step.generation}));
+    if (found == sequences_.end()) continue;  // it has ended
+    Sequence& seq = found->second;
+    const bool samples = step.rows == LogitRows::kLast;
+    const bool runs_on = seq.slot && seq.generation == step.generation;
+    if (!runs_on && !samples) continue;  // it was preempted, and that was for nothing
     const auto ending = ends.find(seq.id());
     if (ending == ends.end() || ending->second != FinishReason::kError) {
-      const uint32_t before = seq.computed;
-      seq.computed += static_cast<uint32_t>(step.tokens.size());
-      seq.changed.merge(publish(seq, before, seq.computed));
-      leave_behind(seq, seq.computed);
-      if (step.rows == LogitRows::kLast) ++seq.total;
+      if (runs_on) {
+        const auto count = static_cast<uint32_t>(step.tokens.size());
+        const uint32_t before = seq.computed;
+        seq.computed += count;
+        seq.in_flight -= count;
+        seq.changed.merge(publish(seq, before, seq.computed));
+        leave_behind(seq, seq.computed);
+      }
+      if (samples) {
+        ++seq.total;
+        --seq.pending;
+      }
     }
     if (ending != ends.end()) end(seq);
   }

@@ -77,8 +77,11 @@ class NaiveModel {
     uint32_t total = 0;  // so many of them it has now
     std::optional<SlotId> slot;
     std::optional<uint64_t> first_admitted;
-    uint32_t computed = 0;
-    bool planned = false;       // has a part in the plan under way
+    uint32_t generation = 0;    // of the slot that it has or had
+    uint32_t computed = 0;      // by steps whose results are known
+    uint32_t in_flight = 0;     // tokens that open steps compute
+    uint32_t pending = 0;       // tokens that open steps sample
+    bool planned = false;       // has a part in the plan that is followed
     std::vector<Column> table;  // by group
     std::set<Entry> changed;    // entries that the executor does not know yet
     std::vector<Column> host;   // what it has in the host pool, as `table`
@@ -87,9 +90,11 @@ class NaiveModel {
     uint32_t passed = 0;  // by so many that arrived later
 
     SeqId id() const { return spec.id; }
-    uint32_t remaining() const { return total - computed; }
+    uint32_t next() const { return computed + in_flight; }
+    bool samples_its_last() const { return total + pending == prompt + spec.max_tokens; }
+    uint32_t remaining() const { return samples_its_last() ? 0 : total + pending - next(); }
     bool is_protected() const { return preemptions >= 8; }
-    bool decoding() const { return computed >= prompt && remaining() == 1; }
+    bool decoding() const { return next() >= prompt && remaining() == 1; }
   };
   /// Contents of a block: a group's K/V of the last tokens of a prefix.
   struct Contents {
@@ -169,6 +174,7 @@ class NaiveModel {
   std::map<uint64_t, Sequence*> waiting_;  // by arrival
   std::vector<Sequence*> running_;         // in order of admission
   std::map<SlotId, Sequence*> by_slot_;
+  std::map<std::pair<SlotId, uint32_t>, SeqId> owners_;  // of each slot in each generation
   struct Tenant {
     int64_t served = 0;
     uint32_t waiting = 0;

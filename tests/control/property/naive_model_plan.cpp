@@ -35,6 +35,10 @@ void NaiveModel::plan(const StepPlan& plan) {
   if (preempted_ == 0 && open) plan_admissions(plan);
   if (!error_.empty()) return;
 
+  if (plan.empty()) {
+    if (preempted_ > 0) fail("{} sequences are preempted for nobody", preempted_);
+    return;  // the slots that were given back are told of by the next
+  }
   if (steps_ != plan.seqs.size()) return fail("slot {} computes and should not", plan.seqs[steps_].slot);
   if (added_ != plan.added.size()) fail("slot {} is given and should not be", plan.added[added_].slot);
   if (moved_out_ != plan.moves_out.size()) fail("a block is moved out for nobody");
@@ -66,6 +70,7 @@ void NaiveModel::plan_decodes(const StepPlan& plan) {
   }
   for (Sequence* seq : order) {
     if (!seq->slot || !seq->decoding()) continue;
+    if (room(*seq) == 0) leave_behind(*seq, seq->next());
     while (seq->slot && room(*seq) == 0) {
       Sequence* victim = victim_for(*seq, config_.victim);
       if (victim == nullptr) break;
@@ -85,9 +90,10 @@ void NaiveModel::plan_prefill(const StepPlan& plan) {
 
 /// The most tokens that the rule allows, by trying them all. What the budget cuts short leaves none of it.
 void NaiveModel::compute_chunk(Sequence& seq, const StepPlan& plan) {
+  if (room(seq) < seq.remaining()) leave_behind(seq, seq.next());
   const uint64_t wanted = std::min<uint64_t>(room(seq), seq.remaining());
   const auto millionths = [&](uint64_t tokens) {
-    return tokens * 1'000'000 + tokens * seq.computed * config_.context_cost;
+    return tokens * 1'000'000 + tokens * seq.next() * config_.context_cost;
   };
   const auto allowed = [&](uint64_t tokens) {
     return millionths(tokens) <= budget_ * 1'000'000 || tokens * 4 < budget_ + 4;
@@ -108,29 +114,32 @@ bool NaiveModel::writable(BlockId block) const {
 }
 
 uint64_t NaiveModel::room(const Sequence& seq) const {
-  const uint32_t row = seq.computed / config_.block_size;
+  const uint32_t row = seq.next() / config_.block_size;
   uint64_t copies = 0;
   for (const Column& column : seq.table) copies += row < column.size() && !writable(column[row]) ? 1 : 0;
   if (copies > available()) return 0;
   const uint64_t rows = seq.table[0].size() + (available() - copies) / groups_;
-  return rows * config_.block_size - seq.computed;
+  return rows * config_.block_size - seq.next();
 }
 
 /// Of those without a part in the plan; the last admitted of equals.
 NaiveModel::Sequence* NaiveModel::victim_for(const Sequence& needy, VictimKind kind) {
   std::vector<Sequence*> candidates;
+  Sequence* done = nullptr;
   for (Sequence* seq : running_) {
     const bool has_to =
         !seq->is_protected() || (needy.is_protected() && *needy.first_admitted < *seq->first_admitted);
+    if (!seq->planned && seq->remaining() == 0) done = seq;
     if (!seq->planned && has_to) candidates.push_back(seq);
   }
+  if (done != nullptr) return done;  // it has nothing to lose
   if (candidates.empty()) return nullptr;
   std::ranges::reverse(candidates);
   if (kind == VictimKind::kLowestPriority) {
     return *std::ranges::max_element(candidates, {}, [](const Sequence* s) { return s->spec.priority; });
   }
   if (kind == VictimKind::kLeastProgress) {
-    return *std::ranges::min_element(candidates, {}, [](const Sequence* s) { return s->computed; });
+    return *std::ranges::min_element(candidates, {}, [](const Sequence* s) { return s->next(); });
   }
   return candidates.front();
 }
@@ -139,10 +148,11 @@ void NaiveModel::preempt(Sequence& seq, const StepPlan& plan) {
   ++preempted_;
   ++counts_.preemptions;
   if (++seq.preemptions == 8) ++counts_.protections;
+  const bool may_swap = config_.preemption != PreemptionKind::kRecompute && seq.remaining() > 0;
+  if (may_swap) leave_behind(seq, seq.next());
   const Nanos moving = 2 * static_cast<Nanos>(count_blocks(seq.table)) * config_.costs.swap_block;
-  const bool quicker = moving < seq.computed * config_.costs.prefill_token;
-  if (config_.preemption == PreemptionKind::kSwap ||
-      (config_.preemption == PreemptionKind::kAuto && quicker)) {
+  const bool quicker = moving < seq.next() * config_.costs.prefill_token;
+  if (may_swap && (config_.preemption == PreemptionKind::kSwap || quicker)) {
     swap_out(seq, plan);
   }
   clear(seq);
@@ -158,7 +168,7 @@ void NaiveModel::swap_out(Sequence& seq, const StepPlan& plan) {
     ++counts_.too_big_to_swap;
     return;
   }
-  seq.swapped = seq.computed;
+  seq.swapped = seq.next();
   for (const Column& column : seq.table) {
     Column& host = seq.host.emplace_back();
     for (const BlockId block : column) {
@@ -179,21 +189,28 @@ void NaiveModel::compute(Sequence& seq, uint64_t tokens, const StepPlan& plan) {
     return fail("sequence {} does not compute its {} tokens", seq.id(), tokens);
   }
   const SeqStep& step = plan.seqs[steps_++];
-  if (step.first_position != seq.computed || step.tokens.size() != tokens) {
+  if (step.generation != seq.generation || step.is_late() != (seq.pending > 0)) {
+    return fail("sequence {} computes its {} pending tokens wrongly", seq.id(), seq.pending);
+  }
+  if (step.first_position != seq.next() || step.tokens.size() != tokens) {
     return fail("sequence {} computes {} tokens from {} on instead of {} from {} on", seq.id(),
-                step.tokens.size(), step.first_position, tokens, seq.computed);
+                step.tokens.size(), step.first_position, tokens, seq.next());
   }
   seq.planned = true;
   budget_ -= tokens;
   if (tokens == seq.remaining()) tenants_.at(seq.spec.tenant).served += 2;
-  const uint32_t end = seq.computed + static_cast<uint32_t>(tokens);
-  if ((step.rows == LogitRows::kLast) != (end == seq.total)) fail("sequence {} samples at {}", seq.id(), end);
+  const uint32_t begin = seq.next();
+  const uint32_t end = begin + static_cast<uint32_t>(tokens);
+  const bool samples = tokens == seq.remaining();
+  if ((step.rows == LogitRows::kLast) != samples) fail("sequence {} samples at {}", seq.id(), end);
+  seq.in_flight += static_cast<uint32_t>(tokens);
+  seq.pending += samples ? 1 : 0;
   const size_t known = seq.table[0].size();
   const size_t rows = rows_for(end, config_.block_size);
   if (step.new_blocks.size() != (rows - known) * groups_) {
     return fail("sequence {} gets {} new blocks", seq.id(), step.new_blocks.size());
   }
-  const uint32_t first = seq.computed / config_.block_size;
+  const uint32_t first = begin / config_.block_size;
   for (uint32_t group = 0; group < groups_; ++group) {
     if (first < known) copy_if_shared(seq, group, first, plan);
     for (size_t row = known; row < rows; ++row) {
@@ -235,6 +252,7 @@ void NaiveModel::plan_admissions(const StepPlan& plan) {
       first = &chosen->second;
       if (waits_for_parent(*first)) return fail("fork {} comes in too early", first->id());
     }
+    if (first->pending > 0) break;  // its token first
     if (!may_come_in(*first, find(*first))) break;
     if (added_ == plan.added.size()) {
       return fail("sequence {} waits though there is room for it", first->id());
@@ -270,6 +288,10 @@ void NaiveModel::admit(Sequence& seq, const NewSeq& added, const StepPlan& plan)
     fail("slot {} is given to sequence {}", added.slot, seq.id());
   }
   seq.slot = added.slot;
+  seq.generation = added.generation;
+  if (!owners_.emplace(std::pair(added.slot, added.generation), seq.id()).second) {
+    fail("slot {} is given twice in generation {}", added.slot, added.generation);
+  }
   if (!seq.first_admitted) seq.first_admitted = first_admissions_++;
   running_.push_back(&seq);
 

@@ -87,7 +87,11 @@ void OracleExecutor::set_up(const StepPlan& plan) {
     if (slots_.erase(slot) == 0) fail(fmt::format("step {}: removes the empty slot {}", plan.step, slot));
   }
   for (const NewSeq& added : plan.added) {
-    Slot slot{.id = added.sampling.seed, .choice = added.sampling.choice, .tables = {}, .computed = {}};
+    Slot slot{.id = added.sampling.seed,
+              .choice = added.sampling.choice,
+              .tables = {},
+              .computed = {},
+              .generation = added.generation};
     slot.tables.resize(windows_.size());
     append(slot, added.blocks);
     if (!slots_.emplace(added.slot, slot).second) fail(fmt::format("slot {} given twice", added.slot));
@@ -125,7 +129,15 @@ SeqResult OracleExecutor::compute(const SeqStep& step) {
   const Solo& expected = solo_.at(slot.id);
   append(slot, step.new_blocks);
   const auto where = fmt::format("sequence {} at position {}", slot.id, step.first_position);
-  const auto count = static_cast<uint32_t>(step.tokens.size());
+  if (slot.generation != step.generation) fail(where + ": another generation than was added");
+  std::vector<TokenId> tokens(step.tokens.begin(), step.tokens.end());
+  if (step.is_late()) {
+    if (tokens != std::vector{kLateToken} || !slot.samples) {
+      fail(where + ": a late token of another step");
+    }
+    tokens = {slot.sampled};
+  }
+  const auto count = static_cast<uint32_t>(tokens.size());
   const uint32_t end = step.first_position + count;
 
   if (slot.computed && *slot.computed != step.first_position) fail(where + ": a gap or a repetition");
@@ -133,8 +145,15 @@ SeqResult OracleExecutor::compute(const SeqStep& step) {
   for (const auto& table : slot.tables) {
     if (table.size() != (end + block_size_ - 1) / block_size_) fail(where + ": wrong number of blocks");
   }
+  if (step.is_late() && end > expected.tokens.size()) {  // it has stopped, which an open step will tell
+    slot.computed = end;
+    slot.samples = true;
+    SeqResult none;
+    none.tokens.push_back({.token = 0, .logprob = 0, .rank = 0, .top = {}});
+    return none;
+  }
   if (end > expected.tokens.size() ||
-      !std::equal(step.tokens.begin(), step.tokens.end(), expected.tokens.begin() + step.first_position)) {
+      !std::equal(tokens.begin(), tokens.end(), expected.tokens.begin() + step.first_position)) {
     fail(where + ": other tokens than alone");
     return {};
   }
@@ -152,10 +171,13 @@ SeqResult OracleExecutor::compute(const SeqStep& step) {
     }
   }
   slot.computed = end;
+  slot.samples = false;
   if (step.rows == LogitRows::kNone) return {};
   SeqResult result;
   const uint64_t content = place(slot, 0, end - 1).content;
-  result.tokens.push_back({.token = sample(content, slot.choice), .logprob = 0, .rank = 0, .top = {}});
+  slot.sampled = sample(content, slot.choice);
+  slot.samples = true;
+  result.tokens.push_back({.token = slot.sampled, .logprob = 0, .rank = 0, .top = {}});
   return result;
 }
 

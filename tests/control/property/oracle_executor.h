@@ -57,6 +57,9 @@ class OracleExecutor {
     uint32_t choice = 0;
     std::vector<std::vector<BlockId>> tables;  // by K/V group
     std::optional<uint32_t> computed;          // unknown until its first step
+    uint32_t generation = 0;
+    bool samples = false;  // its last step did
+    TokenId sampled = 0;   // what
   };
 
   void fail(const std::string& what);

@@ -46,12 +46,13 @@ namespace {
 
 class Author {
  public:
-  explicit Author(uint64_t seed) : random_(seed) {}
+  explicit Author(uint64_t seed) : seed_(seed), random_(seed) {}
 
   Story write() {
     Story story;
     crowded_ = one_in(4);
     story.config = config();
+    story.depth = 1 + static_cast<uint32_t>(keyed_random(seed_, 3, 0) % kMostDepth);
     const auto longest =
         static_cast<uint32_t>(longest_sequence(story.config.kv_windows, story.config.num_blocks,
                                                story.config.block_size, story.config.max_model_len));
@@ -160,6 +161,7 @@ class Author {
     operations.push_back(one_in(40) ? lose_executor() : commit_open());
   }
 
+  uint64_t seed_;
   SplitMix64 random_;
   SeqId next_id_ = 0;
   bool crowded_ = false;
@@ -284,7 +286,7 @@ std::string to_string(const Operation& operation) {
 }
 
 std::string to_string(const Story& story) {
-  std::string text = fmt::format("{{{},\n {{", to_string(story.config));
+  std::string text = fmt::format("{{{}, {},\n {{", to_string(story.config), story.depth);
   for (const Operation& operation : story.operations) text += to_string(operation) + ",\n  ";
   return text + "}}";
 }

@@ -31,6 +31,7 @@ struct Request {
   friend bool operator==(const Request&, const Request&) = default;
 };
 inline constexpr uint32_t kTexts = 4;
+inline constexpr uint32_t kMostDepth = 3;
 std::vector<TokenId> prompt(const Request& request);
 
 struct Operation {
@@ -39,9 +40,9 @@ struct Operation {
     kFork,   // `request` with the prompt, the first own - 1 answered tokens and the salt of `other`, if taken
     kAbort,  // `other`
     kReset,  // the prefix cache
-    kStep,   // plan, execute, commit
+    kStep,   // plan and execute one more, commit the oldest once `depth` are open
     kPlan,   // plan and execute; what comes until kCommit (or the next step) happens in between
-    kCommit,  // of an earlier kPlan
+    kCommit,  // of the oldest open plan
     kBudget,  // of the steps from now on, `tokens`
     kLose,    // the executor fails as a whole, in a step if one is open: all end, and K/V is lost
   };
@@ -65,6 +66,7 @@ Operation lose_executor();
 
 struct Story {
   SchedulerConfig config;
+  uint32_t depth = 1;  // so many steps may be open
   std::vector<Operation> operations;
 };
 

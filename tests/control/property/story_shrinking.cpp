@@ -107,13 +107,17 @@ std::vector<SchedulerConfig> simpler_configs(const SchedulerConfig& config) {
 }  // namespace
 
 rc::Seq<Story> simpler(const Story& story) {
-  const auto with_operations = [config = story.config](std::vector<Operation> operations) {
-    return Story{config, std::move(operations)};
+  const auto with_operations = [config = story.config,
+                                depth = story.depth](std::vector<Operation> operations) {
+    return Story{config, depth, std::move(operations)};
   };
-  const auto with_config = [operations = story.operations](SchedulerConfig config) {
-    return Story{std::move(config), operations};
+  const auto with_config = [operations = story.operations, depth = story.depth](SchedulerConfig config) {
+    return Story{std::move(config), depth, operations};
   };
+  std::vector<Story> shallower;
+  if (story.depth > 1) shallower.push_back({story.config, story.depth - 1, story.operations});
   return rc::seq::concat(
+      rc::seq::fromContainer(std::move(shallower)),
       rc::seq::map(rc::shrink::removeChunks(story.operations), with_operations),
       rc::seq::map(rc::seq::fromContainer(simpler_configs(story.config)), with_config),
       rc::seq::map(rc::shrink::eachElement(story.operations, simpler_operation), with_operations));

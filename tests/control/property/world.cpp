@@ -52,7 +52,8 @@ void World::operate(const Operation& operation) {
       return check();
     case Operation::Kind::kStep:
       open(operation.milliseconds, operation.fails);
-      return close();
+      if (open_.size() == story_.depth) close();
+      return;
     case Operation::Kind::kPlan:
       return open(operation.milliseconds, operation.fails);
     case Operation::Kind::kCommit:
@@ -125,7 +126,7 @@ void World::abort(SeqId id) {
   check();
   if (!model_.knows(id)) return;
   ++coverage_.aborts;
-  coverage_.aborts_inside += plan_ ? 1 : 0;
+  coverage_.aborts_inside += open_.empty() ? 0 : 1;
   records_.at(id).ended = true;
   model_.abort(id);
   check_counts();
@@ -134,33 +135,43 @@ void World::abort(SeqId id) {
 // ---- a step ----
 
 void World::open(uint32_t milliseconds, uint32_t fails) {
-  close();
+  if (open_.size() == story_.depth) close();
   now_ += milliseconds * Nanos{1'000'000};
   const bool had_work = scheduler_.has_work();
   StepPlan plan = scheduler_.plan();
   check();
-  if (plan.empty() == had_work) fail("a step without progress while work waits");
-  if (plan.empty()) {
-    if (!plan.removed.empty() || !plan.added.empty() || !plan.updates.empty()) fail("no step, but a plan");
-    return;
-  }
+  if (!plan.empty() && !had_work) fail("a step without work");
+  if (plan.empty() && had_work && open_.empty()) fail("a step without progress while work waits");
   if (num_tokens(plan) > config_.max_num_batched_tokens) fail("over the token budget");
-  before_plan_ = model_.counts();
-  model_.plan(plan);
+  const uint64_t preempted = model_.counts().preemptions;
+  if (had_work) model_.plan(plan);
   if (!model_.error().empty()) fail(model_.error());
+  if (plan.empty()) {
+    if (!plan.removed.empty() || !plan.added.empty() || !plan.updates.empty() || !plan.moves_out.empty() ||
+        !plan.moves_in.empty() || !plan.copies.empty()) {
+      fail("no step, but a plan");
+    }
+    coverage_.waits += had_work ? 1 : 0;
+    return close();
+  }
   if (!error_.empty()) return;  // the executor might trip over it
-  result_ = executor_.execute(plan);
+  StepResult result = executor_.execute(plan);
   if (!executor_.error().empty()) fail(executor_.error());
-  if (fails > 0) result_.seqs[(fails - 1) % result_.seqs.size()].error = kFailure;
-  plan_ = std::move(plan);
+  if (fails > 0) result.seqs[(fails - 1) % result.seqs.size()].error = kFailure;
+  for (const SeqStep& step : plan.seqs) coverage_.late_tokens += step.is_late() ? 1 : 0;
+  open_.push_back({std::move(plan), std::move(result), model_.counts().preemptions - preempted});
 }
 
 void World::close() {
-  if (!plan_) return;
-  const StepPlan plan = *std::exchange(plan_, std::nullopt);
-  const uint64_t preempted = model_.counts().preemptions - before_plan_.preemptions;
+  if (open_.empty()) return;
+  OpenStep oldest = std::move(open_.front());
+  open_.pop_front();
+  const StepPlan& plan = oldest.plan;
+  const uint64_t preempted = oldest.preempted;
   const StepStats before = scheduler_.stats();
-  const std::vector<SeqEvent> events = scheduler_.commit(plan, std::move(result_));
+  const std::vector<SeqEvent> events = scheduler_.commit(plan, std::move(oldest.result));
+  const auto samples = [](const SeqStep& step) { return step.rows == LogitRows::kLast; };
+  coverage_.late_results += static_cast<uint64_t>(std::ranges::count_if(plan.seqs, samples)) - events.size();
   model_.commit(plan, events);
   std::vector<SeqId> stops;
   for (const SeqEvent& event : events) take(event, stops);
@@ -188,9 +199,11 @@ void World::lose_executor() {
   for (const auto& [id, record] : records_) {
     if (!record.ended) abort(id);
   }
-  operate(reset_cache());
+  scheduler_.reset();
+  model_.reset();
   executor_.forget();
-  plan_.reset();
+  open_.clear();
+  check();
 }
 
 void World::take(const SeqEvent& event, std::vector<SeqId>& stops) {
@@ -231,16 +244,15 @@ void World::take(const SeqEvent& event, std::vector<SeqId>& stops) {
 void World::finish_all() {
   constexpr uint32_t kForEver = 20'000;  // steps
   uint32_t steps = 0;
-  while (scheduler_.has_work() && error_.empty()) {
-    open(1, 0);
-    close();
+  while ((scheduler_.has_work() || !open_.empty()) && error_.empty()) {
+    if (scheduler_.has_work()) open(1, 0);
+    if (open_.size() == story_.depth || !scheduler_.has_work()) close();
     if (++steps == kForEver) fail("some sequences never end");
   }
 }
 
 /// Every sequence ends, and every block and slot is back.
 void World::drain() {
-  close();
   finish_all();
   for (const auto& [id, record] : records_) {
     if (!record.ended) fail(fmt::format("sequence {} never ended", id));
@@ -289,6 +301,9 @@ void World::add_to(Coverage& sum) const {
   sum.failures += coverage_.failures;
   sum.refusals += coverage_.refusals;
   sum.losses += coverage_.losses;
+  sum.late_tokens += coverage_.late_tokens;
+  sum.late_results += coverage_.late_results;
+  sum.waits += coverage_.waits;
   sum.model.admissions += own.admissions;
   sum.model.hits += own.hits;
   sum.model.forks += own.forks;
@@ -337,6 +352,9 @@ std::string to_string(const Coverage& c) {
       "refusals, "
       "{} sequences protected\n",
       c.aborts, c.aborts_inside, c.stops, c.failures, c.losses, c.refusals, c.model.protections);
+  text += fmt::format(
+      "{} tokens decoded before they were known, {} results that came too late, {} waits for results\n",
+      c.late_tokens, c.late_results, c.waits);
   text += fmt::format(
       "blocks: {} swapped out, {} in, {} preempted without room on the host, {} copies, "
       "{} deduplicated, {} evicted, {} left behind, {} forgotten; {} forks that share, {} of them "

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +22,10 @@ struct Coverage {
   uint64_t stops = 0;          // ends from outside after a token, as by a stop string
   uint64_t failures = 0;       // of sequences in the executor
   uint64_t refusals = 0;
-  uint64_t losses = 0;  // of the executor
+  uint64_t losses = 0;        // of the executor
+  uint64_t late_tokens = 0;   // decoded before they were known
+  uint64_t late_results = 0;  // of sequences that had been preempted or had ended
+  uint64_t waits = 0;         // plans that were empty until an open step was committed
   NaiveModel::Counts model;
   uint64_t steps_by_batching[std::size(kBatchingNames)] = {};
   uint64_t admissions_by_scheduling[std::size(kSchedulingNames)] = {};
@@ -78,9 +81,12 @@ class World {
   OracleExecutor executor_;
   NaiveModel model_;
   std::map<SeqId, Record> records_;  // of all that were taken
-  std::optional<StepPlan> plan_;     // that is open
-  NaiveModel::Counts before_plan_;
-  StepResult result_;
+  struct OpenStep {
+    StepPlan plan;
+    StepResult result;
+    uint64_t preempted = 0;
+  };
+  std::deque<OpenStep> open_;
   Nanos now_ = 0;
   Coverage coverage_;
   std::string error_;

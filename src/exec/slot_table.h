@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "control/step.h"
+
+namespace quire {
+
+/// What every executor knows of the sequences in its slots: their block tables, how far they are computed,
+/// and the token that each sampled last. It checks that a plan agrees with itself and with those before it. A
+/// plan that does not is a bug of whoever made it: the call throws Error ("step plan: PART: WHAT"), and the
+/// table is of no use afterwards. It holds no K/V and knows no device. Not thread-safe.
+class SlotTable {
+ public:
+  struct Limits {
+    uint32_t num_slots = 0;
+    uint32_t num_blocks = 0;
+    uint32_t num_host_blocks = 0;
+    uint32_t block_size = 0;
+    std::vector<uint32_t> windows = {0};  // one a K/V group, 0: its layers see all
+    uint32_t max_positions = 0;           // tokens of the longest sequence
+    uint32_t vocab_size = 0;
+  };
+  explicit SlotTable(Limits limits);
+
+  /// Takes in what a plan changes before its sequences compute: slots, and entries of block tables. Checks
+  /// moves and copies; whoever has the K/V carries them out.
+  void apply(const StepPlan& plan);
+
+  /// Takes in one of the plan's sequences after apply(): its new blocks, and that its tokens are computed.
+  /// Returns the tokens, a late one replaced by what was told to sampled(); valid until the next call. Empty
+  /// if the sequence failed in the step that had to sample it: there is nothing to compute, and the result is
+  /// dropped.
+  std::span<const TokenId> advance(const SeqStep& seq);
+
+  /// The token that a sequence sampled behind all that it has computed. Not called for one that failed.
+  void sampled(SlotId slot, TokenId token) { slots_[slot].sampled = token; }
+
+  /// By K/V group, all of one length. An entry behind the group's window may be kNoBlock.
+  const std::vector<std::vector<BlockId>>& tables(SlotId slot) const { return slots_[slot].tables; }
+  /// Tokens that have K/V once all that was taken in is carried out.
+  uint32_t computed(SlotId slot) const { return slots_[slot].computed.value_or(0); }
+  uint32_t prompt_length(SlotId slot) const { return slots_[slot].prompt_length; }
+  uint32_t slots_in_use() const { return in_use_; }
+
+ private:
+  struct Slot {
+    bool used = false;
+    uint32_t generation = 0;
+    uint64_t stepped = 0;  // the last plan in which it computes, as plans_ counts them
+    uint32_t prompt_length = 0;
+    std::optional<uint32_t> computed;          // unknown until its first step
+    bool samples = false;                      // its last step samples the token at `computed`
+    std::optional<TokenId> sampled;            // that token, if it is known
+    std::vector<std::vector<BlockId>> tables;  // by K/V group
+  };
+
+  Slot& used_slot(SlotId slot, const char* part);
+  void check_block(BlockId block, const char* part) const;
+  void check_moves(const std::vector<BlockMove>& moves, const char* part) const;
+  void check_token(SlotId slot, TokenId token, const char* part) const;
+  void add(const NewSeq& seq);
+  void update(const TableUpdate& update);
+  void append(Slot& slot, std::span<const BlockId> blocks, const char* part, bool may_lack);
+
+  const Limits limits_;
+  std::vector<Slot> slots_;
+  uint32_t in_use_ = 0;
+  uint64_t plans_ = 0;
+  TokenId late_ = 0;  // what advance() returns of one
+};
+
+}  // namespace quire
