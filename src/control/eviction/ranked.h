@@ -1,11 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "control/eviction/block_heap.h"
 #include "control/eviction/eviction.h"
 
 namespace quire {
@@ -15,9 +14,8 @@ namespace quire {
 /// before it were named.) Blocks lie in one of two queues. All calls O(log blocks).
 class RankedEviction : public EvictionPolicy {
  public:
-  explicit RankedEviction(uint32_t num_blocks) : entries_(num_blocks) {
-    while (spare_.size() < num_blocks) spare_.push_back(ends_[0].extract(ends_[0].emplace(0, 0, 0).first));
-  }
+  explicit RankedEviction(uint32_t num_blocks)
+      : entries_(num_blocks), ends_{BlockHeap(num_blocks), BlockHeap(num_blocks)} {}
 
   void use(const CachedBlock& block) final {
     Entry& entry = withdraw(entries_[block.block]);
@@ -67,27 +65,20 @@ class RankedEviction : public EvictionPolicy {
   Entry& entry(BlockId block) { return entries_[block]; }
   uint32_t num_blocks() const { return static_cast<uint32_t>(entries_.size()); }
   uint32_t size(uint32_t queue) const { return sizes_[queue]; }  // with those that are held
-  BlockId first(uint32_t queue) const {
-    return ends_[queue].empty() ? kNoBlock : std::get<BlockId>(*ends_[queue].begin());
-  }
+  BlockId first(uint32_t queue) const { return ends_[queue].first(); }
 
  private:
-  using Key = std::tuple<uint64_t, uint64_t, BlockId>;  // rank, order, block
-  static Key key(const Entry& entry) { return {entry.rank, entry.order, entry.of.block}; }
   void offer(const Entry& entry) {
-    if (!entry.idle || entry.children > 0) return;
-    spare_.back().value() = key(entry);
-    ends_[entry.queue].insert(std::move(spare_.back()));
-    spare_.pop_back();
+    if (entry.idle && entry.children == 0)
+      ends_[entry.queue].insert({entry.rank, entry.order, entry.of.block});
   }
   Entry& withdraw(Entry& entry) {
-    if (entry.idle && entry.children == 0) spare_.push_back(ends_[entry.queue].extract(key(entry)));
+    if (entry.idle && entry.children == 0) ends_[entry.queue].erase(entry.of.block);
     return entry;
   }
 
-  std::vector<Entry> entries_;                   // by block
-  std::set<Key> ends_[2];                        // by queue
-  std::vector<std::set<Key>::node_type> spare_;  // of blocks in neither, so that idle() allocates nothing
+  std::vector<Entry> entries_;  // by block
+  BlockHeap ends_[2];           // by queue
   uint32_t sizes_[2] = {};
   uint64_t releases_ = 0;
 };
