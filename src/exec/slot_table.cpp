@@ -14,10 +14,22 @@ namespace {
   throw Error(fmt::format("step plan: {}: {}", part, what));
 }
 
-/// By itself, so that the checks before it are small.
+// Refusals are by themselves, so that the checks before them are small.
+
 [[noreturn, gnu::noinline]] void refuse_slot(const char* part, SlotId slot, size_t num_slots) {
   refuse(part, slot < num_slots ? fmt::format("slot {} holds no sequence", slot)
                                 : fmt::format("slot {} of {}", slot, num_slots));
+}
+
+[[noreturn, gnu::noinline]] void refuse_token(const char* part, SlotId slot, TokenId token,
+                                              uint32_t vocab_size) {
+  refuse(part, fmt::format("slot {}: token {} of {}", slot, token, vocab_size));
+}
+
+[[noreturn, gnu::noinline]] void refuse_tokens(const SeqStep& seq, TokenId sampled) {
+  refuse("seqs", seq.is_late() ? fmt::format("slot {}: a late token that no step samples", seq.slot)
+                               : fmt::format("slot {}: sampled {} and goes on with {}", seq.slot, sampled,
+                                             seq.tokens.front()));
 }
 
 }  // namespace
@@ -46,8 +58,26 @@ void SlotTable::check_moves(const std::vector<BlockMove>& moves, const char* par
 
 void SlotTable::check_token(SlotId slot, TokenId token, const char* part) const {
   if (token < 0 || static_cast<uint32_t>(token) >= limits_.vocab_size) {
-    refuse(part, fmt::format("slot {}: token {} of {}", slot, token, limits_.vocab_size));
+    refuse_token(part, slot, token, limits_.vocab_size);
   }
+}
+
+void SlotTable::refuse_start(const SeqStep& seq, const Slot& slot) const {
+  if (seq.generation != slot.generation) {
+    refuse("seqs",
+           fmt::format("slot {}: generation {} where {} runs", seq.slot, seq.generation, slot.generation));
+  }
+  if (slot.stepped == plans_) refuse("seqs", fmt::format("slot {} twice", seq.slot));
+  const uint64_t computed =
+      slot.computed == kUnknown ? slot.rows * uint64_t{limits_.block_size} : uint64_t{slot.computed};
+  refuse("seqs", fmt::format("slot {}: position {} where {} tokens are computed", seq.slot,
+                             seq.first_position, computed));
+}
+
+void SlotTable::refuse_length(const SeqStep& seq, const Slot& slot) const {
+  refuse("seqs", fmt::format("slot {}: {} tokens from position {} on, in {} blocks of {}, model length {}",
+                             seq.slot, seq.tokens.size(), seq.first_position, slot.rows, limits_.block_size,
+                             limits_.max_positions));
 }
 
 void SlotTable::apply(const StepPlan& plan) {
@@ -81,9 +111,10 @@ void SlotTable::add(const NewSeq& seq) {
   slot.used = true;
   slot.generation = seq.generation;
   slot.prompt_length = seq.prompt_length;
-  slot.computed.reset();
-  slot.sampled.reset();
+  slot.computed = kUnknown;
+  slot.sampled = kLateToken;
   slot.samples = false;
+  slot.rows = 0;
   for (auto& table : slot.tables) table.clear();
   append(slot, seq.blocks, kPart, true);
   ++in_use_;
@@ -103,6 +134,7 @@ void SlotTable::append(Slot& slot, std::span<const BlockId> blocks, const char* 
       slot.tables[group].push_back(block);
     }
   }
+  slot.rows += static_cast<uint32_t>(rows);
 }
 
 void SlotTable::update(const TableUpdate& update) {
@@ -117,43 +149,27 @@ void SlotTable::update(const TableUpdate& update) {
 }
 
 std::span<const TokenId> SlotTable::advance(const SeqStep& seq) {
-  constexpr const char* kPart = "seqs";
-  Slot& slot = used_slot(seq.slot, kPart);
-  if (seq.generation != slot.generation) {
-    refuse(kPart,
-           fmt::format("slot {}: generation {} where {} runs", seq.slot, seq.generation, slot.generation));
-  }
-  if (std::exchange(slot.stepped, plans_) == plans_) refuse(kPart, fmt::format("slot {} twice", seq.slot));
-  const size_t before =
-      slot.computed ? *slot.computed : slot.tables.front().size() * size_t{limits_.block_size};
-  if (slot.computed ? seq.first_position != before : seq.first_position > before) {
-    refuse(kPart, fmt::format("slot {}: position {} where {} tokens are computed", seq.slot,
-                              seq.first_position, before));
-  }
-  if (!seq.new_blocks.empty()) append(slot, seq.new_blocks, kPart, false);
-  const size_t rows = slot.tables.front().size();
+  Slot& slot = used_slot(seq.slot, "seqs");
+  const uint32_t computed = slot.computed;
+  const bool goes_on = computed == kUnknown ? seq.first_position <= slot.rows * uint64_t{limits_.block_size}
+                                            : seq.first_position == computed;
+  if (seq.generation != slot.generation || slot.stepped == plans_ || !goes_on) refuse_start(seq, slot);
+  slot.stepped = plans_;
+  if (!seq.new_blocks.empty()) append(slot, seq.new_blocks, "seqs", false);
   const size_t end = seq.first_position + seq.tokens.size();
-  if (seq.tokens.empty() || end > limits_.max_positions || end > rows * limits_.block_size) {
-    refuse(kPart, fmt::format("slot {}: {} tokens from position {} on, in {} blocks of {}, model length {}",
-                              seq.slot, seq.tokens.size(), seq.first_position, rows, limits_.block_size,
-                              limits_.max_positions));
+  if (seq.tokens.empty() || end > limits_.max_positions || end > slot.rows * uint64_t{limits_.block_size}) {
+    refuse_length(seq, slot);
   }
-  const std::optional<TokenId> sampled = std::exchange(slot.sampled, std::nullopt);
   slot.computed = static_cast<uint32_t>(end);
+  const TokenId sampled = std::exchange(slot.sampled, kLateToken);
+  const bool samples = std::exchange(slot.samples, seq.rows == LogitRows::kLast);
   if (seq.is_late()) {
-    if (seq.tokens.size() != 1 || !slot.samples) {
-      refuse(kPart, fmt::format("slot {}: a late token that no step samples", seq.slot));
-    }
-    slot.samples = seq.rows == LogitRows::kLast;
-    late_ = sampled.value_or(kLateToken);
-    return {&late_, sampled ? 1U : 0U};
+    if (seq.tokens.size() != 1 || !samples) refuse_tokens(seq, sampled);
+    late_ = sampled;
+    return {&late_, sampled != kLateToken ? 1U : 0U};
   }
-  slot.samples = seq.rows == LogitRows::kLast;
-  for (const TokenId token : seq.tokens) check_token(seq.slot, token, kPart);
-  if (sampled && *sampled != seq.tokens.front()) {
-    refuse(kPart,
-           fmt::format("slot {}: sampled {} and goes on with {}", seq.slot, *sampled, seq.tokens.front()));
-  }
+  for (const TokenId token : seq.tokens) check_token(seq.slot, token, "seqs");
+  if (sampled != kLateToken && sampled != seq.tokens.front()) refuse_tokens(seq, sampled);
   return {seq.tokens.data(), seq.tokens.size()};
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,20 +41,22 @@ class SlotTable {
 
   /// By K/V group, all of one length. An entry behind the group's window may be kNoBlock.
   const std::vector<std::vector<BlockId>>& tables(SlotId slot) const { return slots_[slot].tables; }
-  /// Tokens that have K/V once all that was taken in is carried out.
-  uint32_t computed(SlotId slot) const { return slots_[slot].computed.value_or(0); }
+  /// Tokens that have K/V once all that was taken in is carried out. REQUIRES: advance() was called for it.
+  uint32_t computed(SlotId slot) const { return slots_[slot].computed; }
   uint32_t prompt_length(SlotId slot) const { return slots_[slot].prompt_length; }
   uint32_t slots_in_use() const { return in_use_; }
 
  private:
+  static constexpr uint32_t kUnknown = UINT32_MAX;
   struct Slot {
     bool used = false;
     uint32_t generation = 0;
     uint64_t stepped = 0;  // the last plan in which it computes, as plans_ counts them
     uint32_t prompt_length = 0;
-    std::optional<uint32_t> computed;          // unknown until its first step
+    uint32_t rows = 0;                         // blocks of each group
+    uint32_t computed = kUnknown;              // until its first step
     bool samples = false;                      // its last step samples the token at `computed`
-    std::optional<TokenId> sampled;            // that token, if it is known
+    TokenId sampled = kLateToken;              // that token, if it is known
     std::vector<std::vector<BlockId>> tables;  // by K/V group
   };
 
@@ -63,6 +64,8 @@ class SlotTable {
   void check_block(BlockId block, const char* part) const;
   void check_moves(const std::vector<BlockMove>& moves, const char* part) const;
   void check_token(SlotId slot, TokenId token, const char* part) const;
+  [[noreturn, gnu::noinline]] void refuse_start(const SeqStep& seq, const Slot& slot) const;
+  [[noreturn, gnu::noinline]] void refuse_length(const SeqStep& seq, const Slot& slot) const;
   void add(const NewSeq& seq);
   void update(const TableUpdate& update);
   void append(Slot& slot, std::span<const BlockId> blocks, const char* part, bool may_lack);
