@@ -28,7 +28,7 @@ class PipelineTokenizer::Stream : public DecodeStream {
  private:
   const PipelineTokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::unique_ptr<Decoder::Run> run_;
+  std::unique_ptr<TokenDecoder::Run> run_;
 };
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -135,7 +135,7 @@ TokenizerParts parts_from_json(const JsonObject& root, std::unique_ptr<TokenMode
           .pre_tokenizer = PreTokenizer::from_json(root, "pre_tokenizer"),
           .post_processor = PostProcessor::from_json(root, "post_processor", vocab_size),
           .added = std::move(added),
-          .decoder = Decoder(root, "decoder")};
+          .decoder = TokenDecoder(root, "decoder")};
 }
 
 }  // namespace quire

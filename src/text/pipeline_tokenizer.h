@@ -4,10 +4,10 @@
 
 #include "base/json.h"
 #include "text/added_tokens.h"
-#include "text/decoder.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_decoder.h"
 #include "text/token_model.h"
 #include "text/tokenizer.h"
 
@@ -22,7 +22,7 @@ struct TokenizerParts {
   std::unique_ptr<PreTokenizer> pre_tokenizer;
   std::unique_ptr<PostProcessor> post_processor;
   AddedTokens added;
-  Decoder decoder;
+  TokenDecoder decoder;
 };
 
 class PipelineTokenizer : public Tokenizer {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "text/decoder.h"
+#include "text/token_decoder.h"
 
 namespace quire {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "text/decoder.h"
+#include "text/token_decoder.h"
 
 namespace quire {
 

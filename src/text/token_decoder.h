@@ -33,10 +33,10 @@ class DecodeStep {
   virtual bool fuses() const { return false; }
 };
 
-class Decoder {
+class TokenDecoder {
  public:
   /// The steps under `key`; absent: tokens are joined by spaces. Throws Error naming file and key.
-  Decoder(const JsonObject& parent, std::string_view key);
+  TokenDecoder(const JsonObject& parent, std::string_view key);
 
   class Run;
   std::unique_ptr<Run> start() const;
@@ -48,7 +48,7 @@ class Decoder {
 };
 
 /// One list of tokens on its way through the steps.
-class Decoder::Run {
+class TokenDecoder::Run {
  public:
   explicit Run(const std::vector<std::unique_ptr<DecodeStep>>& steps);
   Run(const Run&) = delete;

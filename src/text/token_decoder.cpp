@@ -1,4 +1,4 @@
-#include "text/decoder.h"
+#include "text/token_decoder.h"
 
 #include <algorithm>
 #include <utility>
@@ -359,7 +359,7 @@ void parse_steps_into(const JsonObject& object, std::vector<std::unique_ptr<Deco
 
 }  // namespace
 
-Decoder::Decoder(const JsonObject& parent, std::string_view key) {
+TokenDecoder::TokenDecoder(const JsonObject& parent, std::string_view key) {
   if (parent.has(key)) {
     parse_steps_into(parent.object(key), steps_);
   } else {
@@ -367,9 +367,9 @@ Decoder::Decoder(const JsonObject& parent, std::string_view key) {
   }
 }
 
-std::unique_ptr<Decoder::Run> Decoder::start() const { return std::make_unique<Run>(steps_); }
+std::unique_ptr<TokenDecoder::Run> TokenDecoder::start() const { return std::make_unique<Run>(steps_); }
 
-std::string Decoder::inside(std::string_view token) const {
+std::string TokenDecoder::inside(std::string_view token) const {
   std::string bytes(token);
   bool fused = false;
   for (const auto& step : steps_) {
@@ -379,11 +379,11 @@ std::string Decoder::inside(std::string_view token) const {
   return bytes;
 }
 
-Decoder::Run::Run(const std::vector<std::unique_ptr<DecodeStep>>& steps) {
+TokenDecoder::Run::Run(const std::vector<std::unique_ptr<DecodeStep>>& steps) {
   sinks_.reserve(steps.size());
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) sinks_.push_back((*step)->start(first()));
 }
 
-std::string Decoder::Run::take() { return std::exchange(output_.text_, {}); }
+std::string TokenDecoder::Run::take() { return std::exchange(output_.text_, {}); }
 
 }  // namespace quire
