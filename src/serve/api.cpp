@@ -19,6 +19,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kLongBodyBytes = 128 << 10;
+constexpr size_t kMostSlack = 16 << 10;
 
 HttpResponse error_response(const RequestError& error, uint32_t retry_after) {
   ErrorAnswer answer = error_answer(error);
@@ -79,7 +80,11 @@ Api::Api(const ServerConfig& config, Engine& engine, const ServedModel& model, c
       web_(config.allowed_origins, config.allowed_hosts),
       schema_{.vocab_size = engine.config().vocab_size, .defaults = model.defaults},
       started_(std::time(nullptr)),
-      workers_(std::max(1U, config.worker_threads)) {}
+      answers_(config.max_answer_memory),
+      workers_(std::max(1U, config.worker_threads),
+               [this](uint64_t client) { return answers_.may_begin(client, AnswerBudget::Job::kShort); }),
+      long_worker_(
+          1, [this](uint64_t client) { return answers_.may_begin(client, AnswerBudget::Job::kLong); }) {}
 
 void Api::join() {
   workers_.join();
@@ -201,10 +206,21 @@ asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Exchange& exchange, W
   co_return std::move(*result);
 }
 
-asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<std::string> body) {
+/// Counts a body that is there from now on.
+Expected<Api::Body> Api::count(uint64_t client, Expected<std::string> text) {
+  if (!text) return tl::unexpected(std::move(text.error()));
+  // What was appended to has room for as much again.
+  if (text->capacity() - text->size() > std::max(kMostSlack, text->size() / 8)) text->shrink_to_fit();
+  Body body(std::move(*text));
+  body.claim = AnswerBudget::Claim(answers_, client, body.text.capacity());
+  return body;
+}
+
+asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<Body> body) {
   HttpResponse response;
   if (body) {
-    response.body = std::move(*body);
+    response.body = std::move(body->text);
+    response.claim = std::move(body->claim);
   } else {
     // A server that shuts down is there again as soon as it is started.
     const bool full = body.error().code == RequestErrorCode::kQueueFull;
@@ -276,12 +292,17 @@ asio::awaitable<void> Api::show_model(Exchange& exchange) {
 // ---- Tokenizer ----
 
 asio::awaitable<void> Api::tokenize(Exchange& exchange) {
-  auto body = co_await on_worker(exchange, [this, &exchange] { return tokenize_body(exchange.request()); });
+  // Counted on the worker's thread, before that takes the next job.
+  auto body = co_await on_worker(exchange, [this, &exchange] {
+    return count(exchange.request().client, tokenize_body(exchange.request()));
+  });
   co_await respond_json(exchange, std::move(body));
 }
 
 asio::awaitable<void> Api::detokenize(Exchange& exchange) {
-  auto body = co_await on_worker(exchange, [this, &exchange] { return detokenize_body(exchange.request()); });
+  auto body = co_await on_worker(exchange, [this, &exchange] {
+    return count(exchange.request().client, detokenize_body(exchange.request()));
+  });
   co_await respond_json(exchange, std::move(body));
 }
 

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "serve/answer_budget.h"
 #include "serve/auth.h"
 #include "serve/http.h"
 #include "serve/openai_response.h"
@@ -64,9 +68,21 @@ class Api final : public RequestHandler {
   asio::awaitable<void> tokenize(Exchange& exchange);
   asio::awaitable<void> detokenize(Exchange& exchange);
 
+  /// The body of a whole answer, and what it holds until it is written.
+  struct Body {
+    Body() = default;
+    Body(std::string the_text) : text(std::move(the_text)) {}
+    std::string text;
+    AnswerBudget::Claim claim;
+  };
+  Expected<Body> count(uint64_t client, Expected<std::string> text);
+
   class Running;
   asio::awaitable<void> generate(Exchange& exchange, Expected<Job> job);
-  asio::awaitable<void> answer_whole(Exchange& exchange, Job& job, size_t num_prompts, Running& running);
+  asio::awaitable<std::optional<Expected<Body>>> run_job(Exchange& exchange, Job job);
+  asio::awaitable<std::optional<Expected<Body>>> whole_answer(Exchange& exchange, Job& job,
+                                                              size_t num_prompts, Running& running);
+  asio::awaitable<void> wait_for_room(Exchange& exchange);
   asio::awaitable<void> answer_stream(Exchange& exchange, Job& job, size_t num_prompts, Running& running);
 
   // On a worker's thread.
@@ -88,7 +104,7 @@ class Api final : public RequestHandler {
 
   template <class Work>
   asio::awaitable<std::invoke_result_t<Work>> on_worker(Exchange& exchange, Work work);
-  asio::awaitable<void> respond_json(Exchange& exchange, Expected<std::string> body);
+  asio::awaitable<void> respond_json(Exchange& exchange, Expected<Body> body);
   std::string model_entry(std::string_view name) const;
 
   const ServerConfig& config_;
@@ -99,8 +115,9 @@ class Api final : public RequestHandler {
   WebAccess web_;
   const SchemaContext schema_;
   const int64_t started_;  // seconds since 1970
+  AnswerBudget answers_;
   Workers workers_;
-  Workers long_worker_{1};  // for long bodies, so that short ones never wait behind them
+  Workers long_worker_;  // for long bodies, so that short ones never wait behind them
 };
 
 }  // namespace quire

@@ -126,44 +126,66 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
     co_await respond_json(exchange, tl::unexpected(std::move(job.error())));
     co_return;
   }
-  if (exchange.client_gone()) co_return;
-  const size_t num_prompts = job->requests.size();
+  // While the answer waits to be read, nothing is kept of what it was made from.
+  auto body = co_await run_job(exchange, std::move(*job));
+  *job = {};
+  if (body) co_await respond_json(exchange, std::move(*body));
+}
+
+/// The answer to a job; none if it was streamed or its client is gone.
+asio::awaitable<std::optional<Expected<Api::Body>>> Api::run_job(Exchange& exchange, Job job) {
+  std::optional<Expected<Body>> body;
+  if (exchange.client_gone()) co_return body;
+  const size_t num_prompts = job.requests.size();
   auto mailbox = std::make_shared<Mailbox>(co_await asio::this_coro::executor,
-                                           job->stream ? config_.max_stream_backlog_bytes : 0,
+                                           job.stream ? config_.max_stream_backlog_bytes : 0,
                                            [&exchange] { exchange.cut(); });
   std::optional<RequestError> refused;
-  for (const GenerationRequest& request : job->requests) {
+  for (const GenerationRequest& request : job.requests) {
     if (auto fine = engine_.check(request); !fine && !refused) refused = std::move(fine.error());
   }
-  Running running(engine_, exchange, std::move(mailbox), std::exchange(job->requests, {}));
+  Running running(engine_, exchange, std::move(mailbox), std::exchange(job.requests, {}));
   if (!refused) refused = running.feed();
   if (refused) {
     // The engine knows of no fields.
     if (refused->code == RequestErrorCode::kTooLong || refused->param == "prompt") {
-      refused->param = prompt_field(job->style.kind);
+      refused->param = prompt_field(job.style.kind);
     }
-    co_await respond_json(exchange, tl::unexpected(std::move(*refused)));
-  } else if (job->stream) {
-    co_await answer_stream(exchange, *job, num_prompts, running);
+    body.emplace(tl::unexpected(std::move(*refused)));
+  } else if (job.stream) {
+    co_await answer_stream(exchange, job, num_prompts, running);
   } else {
-    co_await answer_whole(exchange, *job, num_prompts, running);
+    body = co_await whole_answer(exchange, job, num_prompts, running);
   }
+  co_return body;
 }
 
-asio::awaitable<void> Api::answer_whole(Exchange& exchange, Job& job, size_t num_prompts, Running& running) {
+asio::awaitable<std::optional<Expected<Api::Body>>> Api::whole_answer(Exchange& exchange, Job& job,
+                                                                      size_t num_prompts, Running& running) {
+  std::optional<Expected<Body>> body;
   WholeAnswer answer(job.style, model_.tokenizer, num_prompts);
   while (!answer.done() && !answer.error()) {
     auto batch = co_await running.next();
-    if (batch.empty()) co_return;
+    if (batch.empty()) co_return body;
     for (Mailbox::News& news : batch) answer.add(news.prompt, std::move(news.output));
   }
-  Expected<std::string> body;
   if (answer.error()) {
-    body = tl::unexpected(*answer.error());
+    body.emplace(tl::unexpected(*answer.error()));
   } else {
-    body = answer.body();
+    co_await wait_for_room(exchange);
+    if (!exchange.client_gone()) body.emplace(count(exchange.request().client, answer.body()));
   }
-  co_await respond_json(exchange, std::move(body));
+  co_return body;
+}
+
+/// Tokens take less than the text of an answer with log probabilities, which is written when it may be.
+asio::awaitable<void> Api::wait_for_room(Exchange& exchange) {
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  while (!exchange.client_gone() &&
+         !answers_.may_begin(exchange.request().client, AnswerBudget::Job::kShort)) {
+    timer.expires_after(Workers::kAgain);
+    co_await timer.async_wait(asio::use_awaitable);
+  }
 }
 
 asio::awaitable<void> Api::answer_stream(Exchange& exchange, Job& job, size_t num_prompts, Running& running) {

@@ -23,6 +23,18 @@ Expected<T> failed(const Expected<U>& result) {
   return tl::unexpected(result.error());
 }
 
+/// Appends the ids with commas between them, and makes no more room than for them and a little.
+void append_ids(const std::vector<TokenId>& ids, std::string& out) {
+  constexpr size_t kRest = 64;
+  size_t bytes = ids.size() + kRest;
+  for (const TokenId id : ids) bytes += fmt::formatted_size("{}", id);
+  out.reserve(out.size() + bytes);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    out += fmt::format_int(ids[i]).c_str();
+  }
+}
+
 /// Ends work whose answer nobody would read.
 Expected<void> check_client(const HttpRequest& request) {
   if (!request.abandoned.stop_requested()) return {};
@@ -207,10 +219,13 @@ Expected<std::string> Api::tokenize_body(const HttpRequest& request) const {
     encoded = encode(std::get<std::string>(parsed->prompt), parsed->add_special_tokens, "prompt");
   }
   if (!encoded) return failed<std::string>(encoded);
+  *body = nullptr;
+  parsed->prompt = {};
   const std::vector<TokenId>& ids = *encoded;
-  std::string out =
-      fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[{}],\"token_strs\":", ids.size(),
-                  engine_.config().scheduler.max_model_len, fmt::join(ids, ","));
+  std::string out = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", ids.size(),
+                                engine_.config().scheduler.max_model_len);
+  append_ids(ids, out);
+  out += "],\"token_strs\":";
   if (parsed->return_token_strs) {
     out += '[';
     for (size_t i = 0; i < ids.size(); ++i) {

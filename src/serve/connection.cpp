@@ -32,6 +32,11 @@ using boost::system::error_code;
 constexpr Nanos kCrowdedTime = 5 * kSecond;
 constexpr Nanos kLingerTime = 2 * kSecond;
 constexpr uint64_t kMaxLingerBytes = 64 << 20;
+/// An answer is read slowly if fewer bytes than this a second have been taken of it after kReaderGrace.
+constexpr double kSlowReader = 1 << 20;
+constexpr std::chrono::seconds kReaderGrace{2};
+constexpr std::chrono::milliseconds kReaderCheck{500};
+constexpr size_t kPiece = 256 << 10;  // of an answer; what it is checked by
 
 }  // namespace
 
@@ -47,17 +52,20 @@ Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config,
       buffer_(max_buffer_bytes(config)),
       deadline_(socket_.get_executor()),
       watch_end_(socket_.get_executor(), asio::steady_timer::time_point::max()),
-      claim_(bodies, [this] {
-        auto self = weak_from_this().lock();
-        if (!self) return;
-        // Moved: the last reference must not go here, as the connection's end takes the budget's mutex.
-        asio::post(socket_.get_executor(), [self = std::move(self)] {
-          if (!self->reading_body_) return;
-          self->body_dropped_ = true;
-          error_code ignored;
-          self->socket_.cancel(ignored);
-        });
-      }) {
+      claim_(bodies,
+             [this] {
+               auto self = weak_from_this().lock();
+               if (!self) return;
+               // Moved: the last reference must not go here, as the connection's end takes the budget's
+               // mutex.
+               asio::post(socket_.get_executor(), [self = std::move(self)] {
+                 if (!self->reading_body_) return;
+                 self->body_dropped_ = true;
+                 error_code ignored;
+                 self->socket_.cancel(ignored);
+               });
+             }),
+      reader_check_(socket_.get_executor()) {
   error_code ignored;
   socket_.non_blocking(true, ignored);  // for read_ahead
 }
@@ -382,14 +390,59 @@ asio::awaitable<void> Connection::stop_watching() {
 
 template <class Buffers>
 asio::awaitable<void> Connection::write(const Buffers& buffers) {
-  error_code failed;
   set_deadline(config_.write_timeout);
-  sent_ += co_await asio::async_write(socket_, buffers, asio::redirect_error(asio::use_awaitable, failed));
+  co_await write_within_deadline(buffers);
   clear_deadline();
+}
+
+template <class Buffers>
+asio::awaitable<void> Connection::write_within_deadline(const Buffers& buffers) {
+  error_code failed;
+  sent_ += co_await asio::async_write(socket_, buffers, asio::redirect_error(asio::use_awaitable, failed));
   if (failed) {
+    clear_deadline();
     lose_client();
     throw boost::system::system_error(failed);
   }
+}
+
+/// An answer that is counted while it waits, and makes way for others if it is read slowly.
+asio::awaitable<void> Connection::write_held(std::string_view head, const HttpResponse& response) {
+  struct Reset {
+    Connection& connection;
+    ~Reset() {
+      connection.held_ = nullptr;
+      connection.reader_check_.cancel();
+    }
+  };
+  held_ = &response.claim;
+  held_since_ = std::chrono::steady_clock::now();
+  const Reset reset{*this};
+  check_reader();
+  set_deadline(config_.write_timeout);
+  co_await write_within_deadline(asio::buffer(head));
+  for (std::string_view rest = response.body; !rest.empty();) {
+    const std::string_view piece = rest.substr(0, kPiece);
+    co_await write_within_deadline(asio::buffer(piece));
+    rest.remove_prefix(piece.size());
+  }
+  clear_deadline();
+}
+
+void Connection::check_reader() {
+  reader_check_.expires_after(kReaderCheck);
+  reader_check_.async_wait([self = shared_from_this()](error_code failed) {
+    if (failed || self->held_ == nullptr) return;
+    const std::chrono::duration<double> age = std::chrono::steady_clock::now() - self->held_since_;
+    const bool slow = age >= kReaderGrace && static_cast<double>(self->sent_) < age.count() * kSlowReader;
+    if (slow && self->held_->must_make_way()) {
+      log_debug(fmt::format("{} {}: the answer is read too slowly while others wait for memory",
+                            self->request_.method, self->request_.path));
+      self->cut();
+      return;
+    }
+    self->check_reader();
+  });
 }
 
 asio::awaitable<void> Connection::ask_for_body() {
@@ -403,6 +456,10 @@ asio::awaitable<void> Connection::respond(HttpResponse response) {
   for (const auto& header : request_.answer_headers) response.headers.push_back(header);
   const std::string head = response_head(response, Framing::kLength, keep_alive_);
   if (request_.method == "HEAD" || response.status == 204) response.body.clear();
+  if (response.claim.holds()) {
+    co_await write_held(head, response);
+    co_return;
+  }
   const std::array<asio::const_buffer, 2> both = {asio::buffer(head), asio::buffer(response.body)};
   co_await write(both);
 }

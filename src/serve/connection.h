@@ -123,6 +123,10 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::awaitable<void> ask_for_body();
   template <class Buffers>
   asio::awaitable<void> write(const Buffers& buffers);
+  template <class Buffers>
+  asio::awaitable<void> write_within_deadline(const Buffers& buffers);
+  asio::awaitable<void> write_held(std::string_view head, const HttpResponse& response);
+  void check_reader();
 
   void end();
   void enter(Stage stage);
@@ -165,7 +169,10 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool body_dropped_ = false;  // to make way for others'
   std::stop_source abandoned_{std::nostopstate};
   HttpRequest request_;
-  bool keep_alive_ = false;  // after this request
+  const AnswerBudget::Claim* held_ = nullptr;  // of the answer that is being written
+  std::chrono::steady_clock::time_point held_since_;
+  asio::steady_timer reader_check_;  // while held_
+  bool keep_alive_ = false;          // after this request
   bool http10_ = false;
   bool unread_ = false;  // the client may still be sending what nobody will read
   Answer answer_ = Answer::kNone;

@@ -33,11 +33,21 @@ class FairQueue {
 
   /// The job whose turn it is; none if there is none.
   std::optional<Job> pop() {
+    return pop([](uint64_t) { return true; });
+  }
+
+  /// The same of those clients of which `may` says that they may have one. Who may not saves up no turns.
+  template <class May>
+  std::optional<Job> pop(const May& may) {
     auto next = clients_.end();
     uint64_t earliest = 0;
     for (auto it = clients_.begin(); it != clients_.end(); ++it) {
       const uint64_t finish = it->second.served + it->second.jobs.begin()->second.cost;
       if (next != clients_.end() && finish >= earliest) continue;
+      if (!may(it->first)) {
+        it->second.served = now_;
+        continue;
+      }
       next = it;
       earliest = finish;
     }

@@ -12,6 +12,8 @@
 
 #include <boost/asio/awaitable.hpp>
 
+#include "serve/answer_budget.h"
+
 // What a handler sees of HTTP.
 namespace quire {
 
@@ -42,6 +44,7 @@ struct HttpResponse {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
+  AnswerBudget::Claim claim;  // of a large body, until it is written
 };
 
 /// How the end of a body is told.

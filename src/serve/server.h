@@ -22,6 +22,7 @@ inline constexpr Nanos kSecond = 1'000'000'000;
 struct ServerConfig {
   static constexpr uint64_t kBodyBytes = 16 << 20;
   static constexpr uint64_t kBodyMemoryFactor = 16;
+  static constexpr uint64_t kAnswerMemoryFactor = 16;
   static constexpr uint64_t kJsonFactor = 12;
 
   std::string host = "127.0.0.1";  // an address or a name
@@ -55,6 +56,9 @@ struct ServerConfig {
   /// Of all requests together, from their first byte until they are parsed; see BodyBudget. At least twice
   /// max_body_bytes.
   uint64_t max_body_memory = kBodyMemoryFactor * kBodyBytes;
+  /// Of all whole answers together that wait to be read; see AnswerBudget. An answer of /tokenize is about
+  /// six times as long as its text at most, so that one of a client leaves room for those of others.
+  uint64_t max_answer_memory = kAnswerMemoryFactor * kBodyBytes;
   /// Of one body as a JSON value, and of parsing it. Token ids of four digits need about 10 times their text.
   uint64_t max_json_bytes = kJsonFactor * kBodyBytes;
   /// News that waits for a client that reads too slowly; beyond, the client is cut off and its request

@@ -22,7 +22,7 @@ uint64_t connection_memory(uint64_t connections) { return (connections + kBeyond
 }  // namespace
 
 uint64_t most_memory(const ServerConfig& config) {
-  return connection_memory(config.max_connections) + config.max_body_memory +
+  return connection_memory(config.max_connections) + config.max_body_memory + config.max_answer_memory +
          kWorkFactor * config.max_body_bytes;
 }
 
@@ -36,10 +36,13 @@ bool fit_memory(ServerConfig& config, uint64_t bytes, bool keep_connections) {
   }
   const uint64_t taken = connection_memory(config.max_connections);
   const uint64_t left = std::max(bytes / 4, bytes - std::min(bytes, taken));
-  const uint64_t body = left / (kWorkFactor + ServerConfig::kBodyMemoryFactor);
+  const uint64_t body =
+      left / (kWorkFactor + ServerConfig::kBodyMemoryFactor + ServerConfig::kAnswerMemoryFactor);
   config.max_body_bytes = std::min(config.max_body_bytes, std::max(kLeastBody, body));
   config.max_body_memory =
       std::min(config.max_body_memory, ServerConfig::kBodyMemoryFactor * config.max_body_bytes);
+  config.max_answer_memory =
+      std::min(config.max_answer_memory, ServerConfig::kAnswerMemoryFactor * config.max_body_bytes);
   config.max_json_bytes = std::min(config.max_json_bytes, ServerConfig::kJsonFactor * config.max_body_bytes);
   return true;
 }

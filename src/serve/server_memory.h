@@ -8,7 +8,7 @@
 namespace quire {
 
 /// The most bytes that a server of this configuration takes: connections, bodies that have not been parsed,
-/// and the one long body that is being parsed and tokenized at a time.
+/// answers that have not been read, and the one long body that is being parsed and tokenized at a time.
 uint64_t most_memory(const ServerConfig& config);
 
 /// Lowers the limits of bodies, and unless `keep_connections` that of connections, so that most_memory() is

@@ -34,6 +34,18 @@ struct Workers::Task {
   }
 };
 
+Workers::Workers(uint32_t threads, MayBegin may_begin)
+    : may_begin_(std::move(may_begin)), pool_(threads), again_(pool_) {}
+
+void Workers::join() {
+  {
+    const std::lock_guard lock(mutex_);
+    while (queue_.pop()) {
+    }
+  }
+  pool_.join();
+}
+
 asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> work) {
   if (exchange.client_gone()) co_return false;
   const auto task = std::make_shared<Task>(co_await asio::this_coro::executor, std::move(work));
@@ -65,15 +77,61 @@ asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> wor
   co_return task->done;
 }
 
+/// The job whose turn it is of those that may begin; null if there is none.
+std::shared_ptr<Workers::Task> Workers::next() {
+  const std::lock_guard lock(mutex_);
+  auto found = queue_.pop(may_begin_);
+  if (found) {
+    call_back_one();
+    return std::move(*found);
+  }
+  if (queue_.size() == 0) {
+    idle_ = 0;
+  } else {
+    ++idle_;
+    ask_again();
+  }
+  return nullptr;
+}
+
+/// With the mutex held: another thread looks for a job too, since one has been found again.
+void Workers::call_back_one() {
+  if (idle_ == 0) return;
+  try {
+    asio::post(pool_, [this] { take_one(); });
+    --idle_;
+  } catch (const std::bad_alloc&) {
+    ask_again();
+  }
+}
+
+/// With the mutex held, on a worker's thread: looks for a job in a while.
+void Workers::ask_again() {
+  if (asking_) return;
+  // Without this the jobs would wait for ever, so it is tried until there is memory for it.
+  for (;;) {
+    try {
+      again_.expires_after(kAgain);
+      again_.async_wait([this](boost::system::error_code) {
+        {
+          const std::lock_guard lock(mutex_);
+          asking_ = false;
+          if (idle_ > 0) --idle_;
+        }
+        take_one();
+      });
+      asking_ = true;
+      return;
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
 /// On a worker's thread. Is called as often as there were jobs; some may have left.
 void Workers::take_one() {
-  std::optional<std::shared_ptr<Task>> next;
-  {
-    const std::lock_guard lock(mutex_);
-    next = queue_.pop();
-  }
-  if (!next) return;
-  const std::shared_ptr<Task> task = std::move(*next);
+  const std::shared_ptr<Task> task = next();
+  if (task == nullptr) return;
   try {
     task->work();
   } catch (...) {

@@ -109,6 +109,10 @@ std::string HttpClient::read_rest(std::chrono::milliseconds patience) {
   return std::exchange(buffer_, {});
 }
 
+bool HttpClient::readable(std::chrono::milliseconds patience) {
+  return !buffer_.empty() || wait_readable(socket_, static_cast<int>(patience.count()));
+}
+
 bool HttpClient::closed_by_server() {
   char byte = 0;
   return wait_readable(socket_, kPatienceMs) &&

@@ -35,6 +35,8 @@ class HttpClient {
   std::string read_rest(std::chrono::milliseconds patience = std::chrono::seconds(60));
   /// What comes until `mark` has come; it may bring more than that.
   std::string read_until(std::string_view mark);
+  /// Something has come that has not been read, or the connection has ended.
+  bool readable(std::chrono::milliseconds patience);
   bool closed_by_server();  // within the patience of read_rest
   void shutdown_send();
   void close();

@@ -1,6 +1,7 @@
 // Whose turn it is at the workers.
 #include "serve/workers.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <new>
@@ -66,6 +67,18 @@ TEST(FairQueue, ASavedTurnIsLost) {
     queue.push(2, 10, 'b');
   }
   EXPECT_LT(order(queue).find('a'), 3U);
+}
+
+TEST(FairQueue, WhoMayNotHaveATurnSavesUpNone) {
+  FairQueue<char> queue;
+  const auto second_alone = [](uint64_t client) { return client == 2; };
+  for (int i = 0; i < 20; ++i) {
+    queue.push(1, 10, 'a');
+    queue.push(2, 10, 'b');
+  }
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(queue.pop(second_alone), 'b');
+  EXPECT_EQ(queue.size(), 30U);
+  EXPECT_LT(order(queue).find('b'), 3U);
 }
 
 TEST(FairQueue, WhatLeavesIsNotDone) {
@@ -208,6 +221,39 @@ TEST(Workers, PassOnWhatIsThrown) {
   io.run();
   EXPECT_THROW(done.get(), std::bad_alloc);
   workers.join();
+}
+
+TEST(Workers, LetThoseWaitWhoMayNotBegin) {
+  asio::io_context io;
+  std::atomic<bool> may = false;
+  Workers workers(1, [&](uint64_t client) { return client != 1 || may; });
+  FakeExchange held(1);
+  FakeExchange other(2);
+  std::vector<std::future<bool>> waiting;
+  std::atomic<int> worked = 0;
+  for (int i = 0; i < 3; ++i) {
+    waiting.push_back(asio::co_spawn(io, workers.run(held, [&] { ++worked; }), asio::use_future));
+  }
+  for (int i = 0; i < 3; ++i) {
+    auto done = asio::co_spawn(io, workers.run(other, [] {}), asio::use_future);
+    while (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      io.restart();
+      io.run_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(done.get());
+  }
+  EXPECT_EQ(worked, 0);
+  may = true;
+  io.restart();
+  io.run();
+  for (auto& each : waiting) EXPECT_TRUE(each.get());
+  EXPECT_EQ(worked, 3);
+  may = false;
+  auto left = asio::co_spawn(io, workers.run(held, [&] { ++worked; }), asio::use_future);
+  io.restart();
+  io.poll();
+  workers.join();
+  EXPECT_EQ(worked, 3) << "what has not begun never does";
 }
 
 }  // namespace
