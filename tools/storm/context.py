@@ -18,6 +18,7 @@ class Amounts:
     hostile: int = 10_000
     flood_bytes: int = 256 << 20
     held_bodies: int = 60
+    held_answers: int = 16
     aborts: int = 10_000
     connections: int = 10_000
     idle_seconds: float = 10
@@ -27,7 +28,7 @@ class Amounts:
     soak_seconds: float = 600
 
 
-QUICK = Amounts(hostile=800, flood_bytes=32 << 20, held_bodies=8, aborts=500, connections=2_600, idle_seconds=1, cgroup_rounds=1,
+QUICK = Amounts(hostile=800, flood_bytes=32 << 20, held_bodies=8, held_answers=12, aborts=500, connections=2_600, idle_seconds=1, cgroup_rounds=1,
                 kills=4, terms=1, soak_seconds=10)
 
 

@@ -101,6 +101,14 @@ async def reads_nothing(env, reader, writer):
     await asyncio.sleep(env.rng.uniform(0.5, 3))
 
 
+@attack("client: reads none of a large answer", COSTLY)
+async def reads_no_large_answer(env, reader, writer):
+    writer.transport.pause_reading()
+    text = env.rng.randbytes(env.rng.randint(MIB // 8, MIB)).hex()
+    writer.write(wire.post("/tokenize", {"prompt": text, "return_token_strs": True}, key=env.key))
+    await asyncio.sleep(env.rng.uniform(0.5, 3))
+
+
 @attack("client: reads a byte now and then", COSTLY)
 async def reads_slowly(env, reader, writer):
     writer.transport.pause_reading()

@@ -17,6 +17,7 @@ TIME_LIMIT = 1800
 FLAT = 48 * MIB  # what memory may differ by between two moments of rest: what an allocator keeps
 PEAK = 768 * MIB  # more than before: bodies in flight (256 MiB at most) and what they are while they are parsed
 HELD_PEAK = 384 * MIB  # more than before: bodies in flight alone
+ANSWERS_GROWTH = 384 * MIB  # bodies that wait for their turn, a quarter of what answers may take, one answer, its work's rest
 FLOOD_PEAK = 64 * MIB  # above rest: one connection
 
 
@@ -113,6 +114,42 @@ async def hold_bodies(server, context, trial):
     good.verdict(trial, "beside held bodies")
 
 
+async def hold_answers(server, context, trial):
+    """Large answers that nobody reads."""
+    number = context.amounts.held_answers
+    at_rest = server.memory()[0]
+    writers = []
+    text = context.rng("answers").randbytes(4 * MIB).hex()
+    data = wire.post("/tokenize", {"prompt": text, "return_token_strs": True}, key=STRANGER_KEY)
+    good = await Good(server, GOOD_KEY).learn()
+
+    async def hold(i):
+        try:
+            async with asyncio.timeout(20):
+                _, writer = await wire.connect(server.port, f"127.21.0.{i + 1}", 4096)
+                writers.append(writer)
+                writer.transport.pause_reading()
+                writer.write(data)
+                await writer.drain()
+        except (OSError, TimeoutError):
+            pass
+    async with good.asking(0.05):
+        await asyncio.gather(*(hold(i) for i in range(number)))
+        grown, steady = 0, 0
+        while steady < 10 and server.lives:  # until nothing more is worked out
+            await asyncio.sleep(1)
+            now = server.memory()[0] - at_rest
+            steady = steady + 1 if abs(now - grown) < MIB else 0
+            grown = now
+    await good.ask_all()
+    for writer in writers:
+        wire.reset(writer)
+    trial.figure("unread answers: MiB of bodies, grown", [number * len(data) // MIB, grown // MIB])
+    trial.check(grown < ANSWERS_GROWTH, f"{number} answers to {mib(len(data))} that nobody reads: memory grew by {mib(grown)} "
+                f"(bound {mib(ANSWERS_GROWTH)})")
+    good.verdict(trial, "beside unread answers")
+
+
 async def run(context):
     trial = Trial("hostile", "hostile requests, good ones between them")
     amount = context.amounts.hostile
@@ -140,6 +177,7 @@ async def run(context):
         trial.check(peak - at_first < PEAK, f"peak {mib(peak)}, {mib(peak - at_first)} more than before all (bound {mib(PEAK)})")
         await flood(server, context, trial)
         await hold_bodies(server, context, trial)
+        await hold_answers(server, context, trial)
         left = await server.comes_to_rest()
         trial.check(not left, "everything is back" if not left else f"left over: {left}")
     trial.end()
