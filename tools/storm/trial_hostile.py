@@ -117,7 +117,7 @@ async def hold_bodies(server, context, trial):
 async def hold_answers(server, context, trial):
     """Large answers that nobody reads."""
     number = context.amounts.held_answers
-    at_rest = server.memory()[0]
+    at_rest = await memory_at_rest(server)
     writers = []
     text = context.rng("answers").randbytes(4 * MIB).hex()
     data = wire.post("/tokenize", {"prompt": text, "return_token_strs": True}, key=STRANGER_KEY)
