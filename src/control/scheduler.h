@@ -126,6 +126,8 @@ class Scheduler {
   std::string check_sequence(const Sequence& seq) const;
   std::string check_holders() const;
 
+  friend struct SchedulerVandal;  // a test breaks things, to see that check_invariants() tells
+
   SchedulerConfig config_;
   uint32_t budget_ = 0;     // tokens
   uint32_t watermark_ = 0;  // blocks
