@@ -87,8 +87,8 @@ LogThread::LogThread() : impl_(std::make_unique<Impl>()) {
 LogThread::~LogThread() {
   in_thread.store(nullptr, std::memory_order_release);
   impl_->sink->set_deadline(StderrSink::Clock::now() + kLastWrites);
+  impl_->pool.reset();  // joins; its thread lets go of the logger before
   impl_->logger.reset();
-  impl_->pool.reset();  // joins
 }
 
 void set_log_level(LogLevel level) {
