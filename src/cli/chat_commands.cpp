@@ -108,7 +108,8 @@ void ChatSession::help(const std::string&) {
   }
   text +=
       "\nEnter sends. For several lines in one message end a line with \\, or press\n"
-      "Alt-Enter; a pasted text is one message. Up and Down bring earlier messages,\n"
+      "Alt-Enter; a pasted text is one message where the terminal marks what is pasted\n"
+      "(most do; a plain console and screen do not). Up and Down bring earlier messages,\n"
       "Ctrl-R searches them, Tab completes commands. Ctrl-C stops an answer or drops\n"
       "what is written; a second one, or Ctrl-D, ends.\n"
       "/set NAME default takes a setting back.\n";

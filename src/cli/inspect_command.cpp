@@ -212,9 +212,13 @@ int inspect(const InspectOptions& options) {
   fmt::print("{} {} ({} as {})\n", title("parameters"), with_commas(shape.num_parameters),
              human_bytes(shape.weight_bytes), formats);
   if (absent) fmt::print("{} absent: {}; all of this is from config.json\n", title("weights"), *absent);
+  // A GGUF file's own blocks stay as they are; other weights are packed, and the embeddings stay in their
+  // file.
   uint64_t weights = shape.weight_bytes;
+  if (format || absent || model.extension() != ".gguf") {
+    weights = packed_weight_bytes(config, format.value_or(weight_format_of(config.dtype)));
+  }
   if (format) {
-    weights = packed_weight_bytes(config, *format);
     fmt::print("{} {} in memory as {}; the embeddings stay in their file\n", title("quantization"),
                human_bytes(weights), weight_format_name(*format));
   }

@@ -230,6 +230,9 @@ void add_serve(CLI::App& app, Command& run) {
   command->callback([options, command, connections, &run] {
     options->connections_given = connections->count() > 0;
     refuse_idle_engine_flags(*command, options->engine, {});
+    if (!options->engine.enable_prefix_caching) {
+      refuse_if_given(*command, "--isolate-users", "with --no-enable-prefix-caching: nothing is shared");
+    }
     run = [options] { return serve(*options); };
   });
 }

@@ -206,31 +206,58 @@ ChatPrompt read_chat_prompt(Fields& fields) {
   return prompt;
 }
 
-Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
-  json::array& messages = context.at("messages").as_array();
-  const json::value* documents = context.if_contains("documents");
-  if (documents != nullptr && !documents->is_null() && !chosen.has_variable("documents")) {
-    return refuse(RequestErrorCode::kInvalid,
-                  "documents is not supported: this model's chat template does not read documents",
-                  "documents");
-  }
-  const bool has_developer = chosen.mentions("developer");
-  const bool has_calls = chosen.mentions("tool_calls");
-  for (size_t i = 0; i < messages.size(); ++i) {
-    json::object& message = messages[i].as_object();
-    json::value& role = message.at("role");
-    if (!has_developer && role == "developer") role = "system";
-    if (!has_calls && message.contains("tool_calls")) {
-      std::string name = fmt::format("messages[{}].tool_calls", i);
-      std::string what =
-          fmt::format("{} is not supported: this model's chat template does not show tool calls", name);
-      return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
+namespace {
+
+/// A template may show one system message only, and that the last: so those that stand together become one.
+void name_developers_system(json::array& messages) {
+  const auto is = [](const json::value& message, std::string_view role) {
+    return message.as_object().at("role").as_string() == role;
+  };
+  for (size_t i = 0; i < messages.size();) {
+    size_t end = i;
+    bool developer = false;
+    for (; end < messages.size() && (is(messages[end], "system") || is(messages[end], "developer")); ++end) {
+      developer = developer || is(messages[end], "developer");
     }
+    if (!developer) {
+      i = std::max(i + 1, end);
+      continue;
+    }
+    json::object& first = messages[i].as_object();
+    first.at("role") = "system";
+    for (size_t k = i + 1; k < end; ++k) {
+      json::string& content = first.at("content").as_string();
+      content.append("\n\n");
+      content.append(messages[k].as_object().at("content").as_string());
+    }
+    messages.erase(messages.begin() + static_cast<ptrdiff_t>(i) + 1,
+                   messages.begin() + static_cast<ptrdiff_t>(end));
+    ++i;
   }
-  return {};
 }
 
-namespace {
+bool has_role(const json::array& messages, std::string_view role) {
+  return std::ranges::any_of(messages, [&](const json::value& message) {
+    return message.as_object().at("role").as_string() == role;
+  });
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+/// The texts of all system messages.
+std::vector<std::string> system_texts(const json::array& messages) {
+  std::vector<std::string> texts;
+  for (const json::value& message : messages) {
+    const json::object& fields = message.as_object();
+    if (fields.at("role") == "system") texts.emplace_back(trimmed(fields.at("content").as_string()));
+  }
+  return texts;
+}
 
 /// The first message with the role system, as fit_messages leaves them; none if there is no such message.
 std::optional<size_t> first_system_message(const json::object& context) {
@@ -259,13 +286,38 @@ bool takes_system_messages(const ChatTemplate& chosen) {
 
 }  // namespace
 
+Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
+  json::array& messages = context.at("messages").as_array();
+  const json::value* documents = context.if_contains("documents");
+  if (documents != nullptr && !documents->is_null() && !chosen.has_variable("documents")) {
+    return refuse(RequestErrorCode::kInvalid,
+                  "documents is not supported: this model's chat template does not read documents",
+                  "documents");
+  }
+  const bool has_calls = chosen.mentions("tool_calls");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const json::object& message = messages[i].as_object();
+    if (!has_calls && message.contains("tool_calls")) {
+      std::string name = fmt::format("messages[{}].tool_calls", i);
+      std::string what =
+          fmt::format("{} is not supported: this model's chat template does not show tool calls", name);
+      return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
+    }
+  }
+  if (!chosen.mentions("developer")) name_developers_system(messages);
+  return {};
+}
+
 Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& prompt) {
   const auto chosen = templates.choose(prompt.context);
   std::optional<size_t> system;
+  std::vector<std::string> instructions;
   if (chosen) {
+    const bool developer = has_role(prompt.context.at("messages").as_array(), "developer");
     if (auto fits = fit_messages(prompt.context, **chosen); !fits)
       return tl::make_unexpected(std::move(fits.error()));
     system = first_system_message(prompt.context);
+    if (developer) instructions = system_texts(prompt.context.at("messages").as_array());
   }
   auto text = prompt.continue_final_message ? templates.render_open(std::move(prompt.context))
                                             : templates.render(std::move(prompt.context));
@@ -276,6 +328,16 @@ Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& pr
     return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
   }
   if (!text && text.error().param.empty()) text.error().param = "messages";
+  // Some templates show a system message at certain places only.
+  for (const std::string& instruction : instructions) {
+    if (text && text->find(instruction) == std::string::npos) {
+      return refuse(
+          RequestErrorCode::kInvalid,
+          "a system or developer message is not supported where it stands: this model's chat template "
+          "leaves it out of this conversation",
+          "messages");
+    }
+  }
   return text;
 }
 

@@ -16,13 +16,15 @@ namespace quire {
 ChatPrompt read_chat_prompt(Fields& fields);
 
 /// Makes the messages in `context` (as read_chat_prompt leaves them) those that `chosen` shows: the role
-/// `developer` becomes `system`, its older name, where the template does not mention it. The error (kInvalid)
-/// names a message with tool calls, or documents, that the template would leave out.
+/// `developer` becomes `system`, its older name, where the template does not mention it, in one message with
+/// the system and developer messages beside it. The error (kInvalid) names a message with tool calls, or
+/// documents, that the template would leave out.
 Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen);
 
 /// The text that a model reads for `prompt`, whose context is taken: its messages, fitted to the template
-/// that is chosen for them. The error (kInvalid) is fit_messages' or that of ChatTemplates, or names a system
-/// message that the template does not take.
+/// that is chosen for them. The error (kInvalid) is fit_messages' or that of ChatTemplates, or tells of a
+/// system message that the template does not take, or of a developer's that it leaves out of this
+/// conversation.
 Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& prompt);
 
 }  // namespace quire

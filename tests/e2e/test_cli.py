@@ -201,6 +201,10 @@ def test_inspect_says_what_quantization_leaves(tmp_path):
         bytes_of[name] = float(number) * {"KiB": 2**10, "MiB": 2**20}[unit]
         assert re.search(r"^fits +in 64.0 MiB: the weights and [1-9][0-9,]* tokens", text, re.M)
     assert bytes_of["none"] > 1.7 * bytes_of["int8"] > 2.8 * bytes_of["int4"]
+    # Not given, it is the same as "none" here: the file is not quantized.
+    fits = [re.search("^fits .*", quire("inspect", DEMO, *flags, "--memory", "64MiB").stdout.decode(), re.M)[0]
+            for flags in ([], ["--quantization", "none"], ["--quantization", "auto"])]
+    assert fits[0] == fits[1] == fits[2]
     # What a pack cache holds is what is in memory.
     for name in ("int8", "int4"):
         folder = tmp_path / name

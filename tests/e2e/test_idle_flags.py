@@ -107,6 +107,7 @@ SIM = ["--device", "sim"]
       for flags in (["--sim-speed", "2"], ["--cost-step-us", "5"], ["--cost-swap-block-us", "5"],
                     ["--steps-in-flight", "2"])],
     (SERVE + SIM + ["--cost-swap-block-us", "5"], "--cost-swap-block-us", "--preemption-mode swap"),
+    (SERVE + ["--isolate-users", "--no-enable-prefix-caching"], "--isolate-users", "--no-enable-prefix-caching"),
     *[(["bench", "ops", "--list", *flags], flags[0], "--list")
       for flags in (["--repeats", "2"], ["--threads", "2"], ["--json", "f"])],
     (["render", DEMO, "--messages", "f", "--continue-final-message", "--no-generation-prompt"], "--no-generation-prompt",

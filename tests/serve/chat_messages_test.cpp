@@ -43,6 +43,17 @@ class RealTemplates : public testing::TestWithParam<const char*> {
     if (!text) return {.error = text.error().message};
     return {.text = *text};
   }
+
+  /// All that a server does with it.
+  static Rendered serve(const std::string& name, const std::string& messages) {
+    auto request = parse_chat(parse_json(R"({"messages": )" + messages + "}", "body"), {.vocab_size = 100});
+    if (!request) return {.error = request.error().message};
+    request->prompt.context["bos_token"] = "<s>";
+    request->prompt.context["eos_token"] = "</s>";
+    auto text = render_chat(ChatTemplates::load(file(name)), request->prompt);
+    if (!text) return {.error = text.error().message};
+    return {.text = *text};
+  }
 };
 
 TEST_P(RealTemplates, ADevelopersMessageIsRenderedAsTheSystems) {
@@ -69,6 +80,37 @@ INSTANTIATE_TEST_SUITE_P(
                     "llama-cpp-deepseek-r1", "meetkai-functionary-medium-v3.2",
                     "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct",
                     "microsoft-Phi-3.5-mini-instruct", "mistralai-Mistral-Nemo-Instruct-2407"));
+
+TEST_F(RealTemplates, TheInstructionsOfBothAreHeard) {
+  QUIRE_NEEDS_DATA("chat-templates");
+  for (const char* name : {"llama-cpp-deepseek-r1", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+                           "Qwen-Qwen2.5-7B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407"}) {
+    for (const char* order :
+         {R"({"role": "system", "content": "One."}, {"role": "developer", "content": "Two."})",
+          R"({"role": "developer", "content": "One."}, {"role": "system", "content": "Two."})"}) {
+      const Rendered both =
+          render(name, "[" + std::string(order) + R"(, {"role": "user", "content": "Hi"}])");
+      EXPECT_EQ(both.error, "") << name;
+      EXPECT_THAT(both.text, HasSubstr("One.\n\nTwo.")) << name;
+    }
+  }
+}
+
+TEST_F(RealTemplates, ADevelopersMessageThatIsLeftOutIsRefused) {
+  QUIRE_NEEDS_DATA("chat-templates");
+  // It shows a system message only beside the last message, if that is the user's.
+  const Rendered answered = serve("mistralai-Mistral-Nemo-Instruct-2407",
+                                  R"([{"role": "developer", "content": "Answer in rhymes."},
+                                       {"role": "user", "content": "Hi"},
+                                       {"role": "assistant", "content": "Hello"}])");
+  EXPECT_THAT(answered.error, HasSubstr("leaves it out of this conversation"));
+  // Only the last of several.
+  const Rendered apart = serve("llama-cpp-deepseek-r1",
+                               R"([{"role": "system", "content": "One."}, {"role": "user", "content": "Hi"},
+                                    {"role": "assistant", "content": "Hello"},
+                                    {"role": "developer", "content": "Two."}, {"role": "user", "content": "Hi"}])");
+  EXPECT_THAT(apart.error, HasSubstr("leaves it out of this conversation"));
+}
 
 TEST_F(RealTemplates, AModelWithoutSystemMessagesSaysSoInAUsersWords) {
   QUIRE_NEEDS_DATA("chat-templates");
