@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -19,7 +20,11 @@ Error cannot_be_written(const std::filesystem::path& path, int code) {
 }
 
 /// Throws if what the open, regular `file` has must not be lost, or is another user's.
+/// The lock goes with the last descriptor of `file`.
 void check_content(int file, const std::filesystem::path& path, const FileKind& kind) {
+  if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw file_error(path, "is being written by another program");
+  }
   struct stat facts {};
   if (fstat(file, &facts) != 0) throw cannot_be_written(path, errno);
   refuse_other_kinds(file, path, kind);

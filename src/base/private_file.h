@@ -13,7 +13,7 @@ namespace quire {
 class PrivateFile {
  public:
   /// Throws Error with the path if it cannot be written, or has another kind of content, or belongs to
-  /// another user.
+  /// another user, or if another program (or PrivateFile) has it open as such.
   PrivateFile(std::filesystem::path path, const FileKind& kind);
   ~PrivateFile();
   PrivateFile(PrivateFile&& other) noexcept;

@@ -140,7 +140,7 @@ GenerationRequest Api::make_request(const HttpRequest& request, const Generation
       block_salt(request.tenant, config_.isolate_users ? options.user : std::string(), options.cache_salt);
   // With keys the key is who is served, else whoever the client says.
   out.tenant = request.tenant != 0 ? request.tenant : block_salt(0, options.user, {});
-  out.waits_as = request.tenant != 0 ? request.tenant : block_salt(0, request.address, {});
+  out.waits_as = request.client;
   return out;
 }
 

@@ -28,6 +28,7 @@ using boost::system::error_code;
 /// The longest that a place which has become free, or of little use, goes unseen.
 constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::milliseconds kPauseAfterFailure{100};
+constexpr uint32_t kMostAtOnce = 256;  // newcomers taken in one turn of an I/O thread
 constexpr std::chrono::seconds kBetweenComplaints{5};
 /// Of the process, beside connections: the model's files, logs, the reactor.
 constexpr uint64_t kOtherFiles = 64;
@@ -66,6 +67,7 @@ void Door::listen() {
   bind_address(acceptor_, config_.host, config_.port);
   acceptor_.listen(asio::socket_base::max_listen_connections, failed);
   if (failed) throw cannot_listen(config_.host, config_.port, failed);
+  acceptor_.non_blocking(true);
   endpoint_ = acceptor_.local_endpoint();
 }
 
@@ -100,6 +102,7 @@ asio::awaitable<void> Door::accept_all() {
       if (!acceptor_.is_open()) break;
       if (!failed) {
         take(std::move(socket));
+        take_those_that_wait();
         continue;
       }
     } catch (const boost::system::system_error& error) {
@@ -119,6 +122,22 @@ asio::awaitable<void> Door::accept_all() {
     } catch (const std::exception&) {
       continue;
     }
+  }
+}
+
+/// Whoever waits in the system's queue and finds a place comes in at once: a turn of a busy I/O thread is
+/// long, and one newcomer a turn would be slow.
+void Door::take_those_that_wait() {
+  for (uint32_t i = 0; i < kMostAtOnce; ++i) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (count(Place::kFull) >= config_.max_connections) return;
+    }
+    tcp::socket socket(asio::make_strand(io_));
+    error_code none;
+    acceptor_.accept(socket, none);
+    if (none) return;
+    take(std::move(socket));
   }
 }
 

@@ -82,6 +82,7 @@ class Door {
 
   static Peer peer_of(const asio::ip::tcp::socket& socket);
   asio::awaitable<void> accept_all();
+  void take_those_that_wait();
   asio::awaitable<void> wait_for_place();
   asio::awaitable<void> pause(std::chrono::milliseconds time);
   void take(asio::ip::tcp::socket socket);

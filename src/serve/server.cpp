@@ -149,8 +149,7 @@ bool Server::on_loopback() const { return impl_->door.on_loopback(); }
 bool Server::stop(Nanos timeout) { return impl_->stop(timeout); }
 
 void Server::abort_all() {
-  impl_->cut_short = true;
-  impl_->engine.drain(0);
+  if (!impl_->engine.drain(0)) impl_->cut_short = true;
 }
 
 void Server::catch_signals() {

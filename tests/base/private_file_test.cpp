@@ -78,6 +78,16 @@ TEST_F(PrivateFileTest, OneOfItsKindIsOverwrittenAndClosedToOthers) {
   }
 }
 
+TEST_F(PrivateFileTest, OneThatIsBeingWrittenIsLeftAlone) {
+  {
+    PrivateFile first(path_, kKind);
+    first.write("{\"list\": 1}");
+    EXPECT_THAT(refusal(path_), HasSubstr("is being written by another program"));
+    EXPECT_EQ(content(), "{\"list\": 1}");
+  }
+  EXPECT_EQ(refusal(path_), "");
+}
+
 TEST_F(PrivateFileTest, NothingElseIs) {
   for (const std::string& there :
        {std::string("weights"), std::string("{\"lisp\":1}"), std::string("\0\0\0\0\0\0\0\0\0\0", 10)}) {

@@ -172,6 +172,29 @@ def test_connections_hold_no_buffers_between_requests():
             each.close()
 
 
+def test_pipelined_requests_do_not_hide_health():
+    """1,500 sockets ask for /metrics 300 times each at once and read nothing; then somebody new comes."""
+    most_files(2000)
+    with QuireServer("--device", "sim") as server:
+        asking = []
+        for _ in range(1500):
+            one = socket.socket()
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            one.connect(("127.0.0.1", server.port))
+            one.setblocking(False)
+            try:
+                one.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
+            except BlockingIOError:
+                pass
+            asking.append(one)
+        status, seconds = health(server)
+        print(f"health: {status} in {seconds:.2f} s")
+        assert status == 200 and seconds < 10  # one newcomer a turn of the I/O thread would take 20 s and more
+        for one in asking:
+            one.close()
+        assert server.stop() == 0
+
+
 def test_slow_bodies_hold_no_place():
     """All places with a byte of a small body each, 3,000 sockets that say nothing behind them, and good requests."""
     most_files(4000)
@@ -335,6 +358,16 @@ def wait_for(process, fd, mark, patience=60):
             except OSError:
                 break
     return said.decode(errors="replace")
+
+
+def test_two_signals_without_a_request_are_a_clean_end():
+    for _ in range(5):  # the second may come at any moment
+        with QuireServer("--device", "sim") as server:
+            for _ in range(3):
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.002)
+            assert server.process.wait(60) == 0
+            assert "still running" not in server.output()
 
 
 def test_sighup_without_a_terminal_is_ignored():
