@@ -116,6 +116,7 @@ void Connection::count_body(size_t bytes) {
 
 std::optional<Connection::Use> Connection::little_use(std::chrono::steady_clock::time_point now) const {
   Use use{.stage = stage(), .bytes_per_second = 0, .since = stage_since()};
+  if (use.stage == Stage::kBusy && is_stuck(now)) return use;
   if (use.stage >= Stage::kBusy) return std::nullopt;
   const auto age = now - use.since;
   if (use.stage != Stage::kBody) return age >= kTimeToBegin ? std::optional(use) : std::nullopt;
@@ -128,6 +129,13 @@ std::optional<Connection::Use> Connection::little_use(std::chrono::steady_clock:
   return fair ? std::nullopt : std::optional(use);
 }
 
+bool Connection::is_stuck(std::chrono::steady_clock::time_point now) const {
+  const std::chrono::steady_clock::rep since = stuck_since_.load(std::memory_order_relaxed);
+  return since != 0 &&
+         now - std::chrono::steady_clock::time_point(std::chrono::steady_clock::duration(since)) >=
+             kTimeToRead;
+}
+
 void Connection::leave() {
   if (stage() == Stage::kLeaving) return;
   enter(Stage::kLeaving);
@@ -137,6 +145,7 @@ void Connection::leave() {
 void Connection::make_way_soon() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     const Stage stage = self->stage();
+    if (stage == Stage::kBusy && self->is_stuck(std::chrono::steady_clock::now())) return self->cut();
     if (stage >= Stage::kBusy) return;
     error_code failed;
     const bool waits = stage == Stage::kUnborn || stage == Stage::kIdle;
@@ -398,7 +407,11 @@ asio::awaitable<void> Connection::write(const Buffers& buffers) {
 template <class Buffers>
 asio::awaitable<void> Connection::write_within_deadline(const Buffers& buffers) {
   error_code failed;
+  if (asio::buffer_size(buffers) <= kShortWrite) {
+    stuck_since_ = std::chrono::steady_clock::now().time_since_epoch().count();
+  }
   sent_ += co_await asio::async_write(socket_, buffers, asio::redirect_error(asio::use_awaitable, failed));
+  stuck_since_ = 0;
   if (failed) {
     clear_deadline();
     lose_client();

@@ -44,7 +44,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   /// How little a connection does for the place that it has: the less, the smaller.
   struct Use {
-    Stage stage = Stage::kBusy;
+    Stage stage = Stage::kLeaving;
     double bytes_per_second = 0;  // of a body
     std::chrono::steady_clock::time_point since;
     auto operator<=>(const Use&) const = default;
@@ -77,11 +77,14 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   /// Nothing while it is of use: what its client asks is worked on or has come at a fair pace, or it has had
   /// no time yet. Time to begin: kTimeToBegin; for a body kTimeForBody, and then it is of use as long as it
-  /// comes at kFairBytesPerSecond on average, without a pause of kTimeForBody.
+  /// comes at kFairBytesPerSecond on average, without a pause of kTimeForBody. Whoever does not take at most
+  /// kShortWrite bytes of an answer for kTimeToRead reads nothing.
   std::optional<Use> little_use(std::chrono::steady_clock::time_point now) const;
   static constexpr std::chrono::milliseconds kTimeToBegin{50};
   static constexpr std::chrono::milliseconds kTimeForBody{500};
   static constexpr double kFairBytesPerSecond = 64 << 10;
+  static constexpr size_t kShortWrite = 64 << 10;
+  static constexpr std::chrono::milliseconds kTimeToRead{2000};
   /// Since when it is at its stage.
   std::chrono::steady_clock::time_point stage_since() const {
     return std::chrono::steady_clock::time_point(
@@ -137,6 +140,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void read_ahead(error_code& failed);
   asio::awaitable<void> stop_watching();
   void lose_client();
+  bool is_stuck(std::chrono::steady_clock::time_point now) const;
   void set_deadline(Nanos after);
   void clear_deadline();
 
@@ -147,7 +151,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Hooks hooks_;
   std::atomic<Stage> stage_ = Stage::kUnborn;
   std::atomic<std::chrono::steady_clock::rep> since_;
-  std::atomic<uint64_t> body_bytes_ = 0;                          // that have come at kBody
+  std::atomic<std::chrono::steady_clock::rep> stuck_since_ =
+      0;                                  // a short write has begun; 0: none is under way
+  std::atomic<uint64_t> body_bytes_ = 0;  // that have come at kBody
   std::atomic<std::chrono::steady_clock::rep> body_bytes_since_;  // the last of them
   bool crowded_ = false;
   bool making_way_ = false;

@@ -356,6 +356,18 @@ TEST(Connections, ABodyThatDoesNotComeHoldsNoPlace) {
   }
 }
 
+TEST(Connections, WhoReadsNothingHoldsNoPlace) {
+  Service service({.server = {.max_connections = 3, .send_buffer_bytes = 4096}});
+  std::vector<std::unique_ptr<HttpClient>> deaf;
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) requests += "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  for (int i = 0; i < 3; ++i) {
+    deaf.push_back(std::make_unique<HttpClient>(service.port(), 2048));
+    deaf.back()->send(requests);
+  }
+  EXPECT_EQ(insist(service), 200U);  // long before the time that a write may take
+}
+
 TEST(Connections, TheSlowestBodyMakesWayAndTheUploadArrives) {
   Service service({.server = {.max_connections = 3}, .step_delay = 20 * kMillisecond});
   const std::string body = R"({"prompt": ")" + std::string(200'000, 'a') + "\"}";
