@@ -176,7 +176,8 @@ int table_of_loads(const Options& options, const Workload& workload) {
   if (!options.as_json) {
     fmt::print(
         "{} requests a row, of the same lengths and other tokens each time; {} before them to warm up.\n"
-        "Times in milliseconds; K/V: the most of the pool that was held; memory of the server: at the end, "
+        "Times in milliseconds; K/V: the most of the pool that was seen held; memory of the server: at the "
+        "end, "
         "at most\n\n",
         with_commas(workload.requests.size()), options.warmup_requests());
     fmt::print("{}\n", paint(stdout, load_table_head(options.concurrency.front()), fmt::emphasis::bold));

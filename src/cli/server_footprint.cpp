@@ -42,7 +42,7 @@ std::optional<double> metric_value(std::string_view text, std::string_view name)
 void ServerFootprint::take(std::string_view metrics) {
   for (const std::string_view name : kKvUsage) {
     if (const auto usage = metric_value(metrics, name)) {
-      raise(kv_usage_peak, *usage);
+      if (*usage > 0) raise(kv_usage_peak, *usage);
       break;
     }
   }

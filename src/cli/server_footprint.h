@@ -12,7 +12,9 @@ std::optional<double> metric_value(std::string_view text, std::string_view name)
 
 /// What a server took while it was loaded, as far as its metrics say.
 struct ServerFootprint {
-  std::optional<double> kv_usage_peak;    // share of the K/V pool that requests held, 0 to 1
+  /// Share of the K/V pool that requests were seen to hold, 0 to 1; none where they were never seen to hold
+  /// any, as when a load is over between two looks.
+  std::optional<double> kv_usage_peak;
   std::optional<uint64_t> resident;       // bytes of memory at the end
   std::optional<uint64_t> resident_peak;  // the most that was seen
 

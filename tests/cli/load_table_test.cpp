@@ -48,6 +48,15 @@ TEST(ServerFootprint, KeepsTheMostOfWhatItSaw) {
   EXPECT_EQ(server.resident_peak, 9000U);
 }
 
+TEST(ServerFootprint, SaysNothingOfALoadThatItDidNotSee) {
+  ServerFootprint server;
+  server.take("vllm:kv_cache_usage_perc 0\n");
+  EXPECT_FALSE(server.kv_usage_peak);
+  server.take("vllm:kv_cache_usage_perc 0.25\n");
+  server.take("vllm:kv_cache_usage_perc 0\n");
+  EXPECT_EQ(server.kv_usage_peak, 0.25);
+}
+
 TEST(ServerFootprint, IsWhatThisProcessSaysOfItself) {
   ServerFootprint server;
   server.take(process_metrics());
