@@ -108,10 +108,10 @@ void ChatSession::help(const std::string&) {
   }
   text +=
       "\nEnter sends. For several lines in one message end a line with \\, or press\n"
-      "Alt-Enter; a pasted text is one message where the terminal marks what is pasted\n"
-      "(most do; a plain console and screen do not). Up and Down bring earlier messages,\n"
-      "Ctrl-R searches them, Tab completes commands. Ctrl-C stops an answer or drops\n"
-      "what is written; a second one, or Ctrl-D, ends.\n"
+      "Alt-Enter; a pasted text is one message where the terminal marks it as pasted\n"
+      "(most do; a plain console and screen do not). Up and Down bring earlier\n"
+      "messages, Ctrl-R searches them, Tab completes commands. Ctrl-C stops an answer\n"
+      "or drops what is written; a second one, or Ctrl-D, ends.\n"
       "/set NAME default takes a setting back.\n";
   print(text);
 }

@@ -253,20 +253,8 @@ asio::awaitable<void> Api::version(Exchange& exchange) {
 asio::awaitable<void> Api::metrics(Exchange& exchange) {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  if (metrics_text_) response.body = recent_metrics();
+  if (metrics_text_) response.body = metrics_text_();
   co_await exchange.respond(std::move(response));
-}
-
-/// Whoever asks again and again does not keep an I/O thread busy: the text is made 50 times a second at most.
-std::string Api::recent_metrics() {
-  constexpr std::chrono::milliseconds kRecent{20};
-  const std::lock_guard lock(metrics_mutex_);
-  const auto now = std::chrono::steady_clock::now();
-  if (metrics_.empty() || now - metrics_made_ > kRecent) {
-    metrics_ = metrics_text_();
-    metrics_made_ = now;
-  }
-  return metrics_;
 }
 
 std::string Api::model_entry(std::string_view name) const {

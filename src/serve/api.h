@@ -1,9 +1,7 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,7 +61,6 @@ class Api final : public RequestHandler {
   asio::awaitable<void> health(Exchange& exchange);
   asio::awaitable<void> version(Exchange& exchange);
   asio::awaitable<void> metrics(Exchange& exchange);
-  std::string recent_metrics();
   asio::awaitable<void> list_models(Exchange& exchange);
   asio::awaitable<void> show_model(Exchange& exchange);
   asio::awaitable<void> complete(Exchange& exchange);
@@ -114,9 +111,6 @@ class Api final : public RequestHandler {
   Engine& engine_;
   const ServedModel& model_;
   const MetricsText& metrics_text_;
-  std::mutex metrics_mutex_;
-  std::string metrics_;
-  std::chrono::steady_clock::time_point metrics_made_;
   const ApiKeys keys_;
   WebAccess web_;
   const SchemaContext schema_;

@@ -463,19 +463,24 @@ def test_64_streams_of_which_20_are_cut(tmp_path):
 
 def test_cut_streams_free_their_blocks_while_others_run(server):
     clients = [make_client(server) for _ in range(9)]
-    streams = [complete(c, "Once", max_tokens=500, stream=True, extra_body={"ignore_eos": True}) for c in clients]
-    for stream in streams:
-        next(iter(stream))
-    held = server.metrics()
-    assert held["vllm:num_requests_running"] == 9
-    for stream in streams[1:]:
-        stream.close()
-    end = time.monotonic() + 5
-    while (now := server.metrics())["vllm:num_requests_running"] != 1:
-        assert time.monotonic() < end, now
-    assert 0 < now["vllm:kv_cache_usage_perc"] < held["vllm:kv_cache_usage_perc"]
-    streams[0].close()
-    server.wait_until_idle()
+    # An answer of 500 tokens takes a moment only, and this machine may be busy: until all nine were seen together, and
+    # then the first alone.
+    for _ in range(50):
+        streams = [complete(c, "Once", max_tokens=500, stream=True, extra_body={"ignore_eos": True}) for c in clients]
+        for stream in streams:
+            next(iter(stream))
+        held = server.metrics()
+        for stream in streams[1:]:
+            stream.close()
+        now = held
+        while held["vllm:num_requests_running"] == 9 and now["vllm:num_requests_running"] > 1:
+            now = server.metrics()
+        streams[0].close()
+        server.wait_until_idle()
+        if held["vllm:num_requests_running"] == 9 and now["vllm:num_requests_running"] == 1:
+            assert 0 < now["vllm:kv_cache_usage_perc"] < held["vllm:kv_cache_usage_perc"]
+            return
+    raise AssertionError("nine streams never ran together, or none outlived the others")
 
 
 def test_metrics_names(server, client):
