@@ -398,11 +398,13 @@ bool Engine::drain(Nanos timeout) {
   const auto idle = [this] { return impl_->active == 0; };
   const bool done = impl_->quiet.wait_for(lock, std::chrono::nanoseconds(timeout), idle);
   impl_->drained = true;
-  if (done) return true;
-  impl_->abort_all = true;
-  impl_->wake.notify_one();
-  impl_->quiet.wait(lock, idle);
-  return false;
+  if (!done) {
+    impl_->cut_short = true;
+    impl_->abort_all = true;
+    impl_->wake.notify_one();
+    impl_->quiet.wait(lock, idle);
+  }
+  return !impl_->cut_short;
 }
 
 EngineStats Engine::stats() const {

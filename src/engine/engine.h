@@ -154,7 +154,8 @@ class Engine {
   void abort(RequestId id) noexcept;
 
   /// No new requests; returns when all are done or `timeout` has passed: then the rest ends with kAbort and
-  /// the error kShuttingDown. True if nothing was aborted.
+  /// the error kShuttingDown. True if nothing was aborted, by this call or by another that ran out of time
+  /// while this one waited.
   bool drain(Nanos timeout);
 
   EngineStats stats() const;

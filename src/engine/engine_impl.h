@@ -158,7 +158,8 @@ struct Engine::Impl {
   size_t active = 0;      // requests submitted and not done
   EngineStats published;
   bool draining = false;
-  bool drained = false;  // or out of time: nothing is taken any more
+  bool drained = false;    // or out of time: nothing is taken any more
+  bool cut_short = false;  // a drain aborted what ran
   bool stopping = false;
   std::string failure;   // why the executor gave up; empty while it works
   std::string sickness;  // of failures_in_row, once there are too many

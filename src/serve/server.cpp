@@ -1,7 +1,6 @@
 #include "serve/server.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
@@ -89,7 +88,6 @@ struct Server::Impl {
   Door door;
   std::vector<std::thread> threads;
   bool stopped = false;
-  std::atomic<bool> cut_short = false;  // by abort_all
 
   asio::io_context signal_io;
   std::optional<asio::signal_set> signals;
@@ -124,7 +122,7 @@ bool Server::Impl::stop(Nanos timeout) {
   io.stop();
   for (std::thread& thread : threads) thread.join();
   api.join();
-  return clean && !cut_short;
+  return clean;
 }
 
 Server::Server(ServerConfig config, Engine& engine, const ServedModel& model, MetricsText metrics)
@@ -148,9 +146,7 @@ bool Server::on_loopback() const { return impl_->door.on_loopback(); }
 
 bool Server::stop(Nanos timeout) { return impl_->stop(timeout); }
 
-void Server::abort_all() {
-  if (!impl_->engine.drain(0)) impl_->cut_short = true;
-}
+void Server::abort_all() { impl_->engine.drain(0); }
 
 void Server::catch_signals() {
   if (impl_->signals) return;

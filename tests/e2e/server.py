@@ -40,8 +40,16 @@ class QuireServer:
         raise AssertionError("the server is not ready in time:\n" + self.output())
 
     def output(self):
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
+        # The server writes at the same file offset, which a read must not move.
+        log = self.log.fileno()
+        return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+
+    def wait_for(self, said, patience=20):
+        """Until `said` stands in its output."""
+        end = time.monotonic() + patience
+        while said not in self.output():
+            assert time.monotonic() < end, f"{said!r} was not said:\n{self.output()}"
+            time.sleep(0.01)
 
     @property
     def url(self):
@@ -61,16 +69,20 @@ class QuireServer:
             values[key] = values.get(key, 0.0) + float(value)
         return values
 
-    def wait_until_idle(self, patience=10):
-        """Nothing runs, nothing waits, no block is held: within `patience` seconds."""
-        names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
+    def wait_for_metrics(self, wanted, patience=10):
+        """Until the metrics that `wanted` names have its values: all metrics then."""
         end = time.monotonic() + patience
         while True:
             now = self.metrics()
-            if all(now[name] == 0 for name in names):
+            if all(now[name] == value for name, value in wanted.items()):
                 return now
-            assert time.monotonic() < end, {name: now[name] for name in names}
+            assert time.monotonic() < end, {name: now[name] for name in wanted}
             time.sleep(0.02)
+
+    def wait_until_idle(self, patience=10):
+        """Nothing runs, nothing waits, no block is held: within `patience` seconds."""
+        names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
+        return self.wait_for_metrics(dict.fromkeys(names, 0), patience)
 
     def stop(self, patience=60):
         """Ends it as an operator does; its exit status."""

@@ -425,7 +425,7 @@ def test_a_second_signal_ends_streams_with_an_error():
         begin = answer.read(200)
         assert begin.startswith(b"data: ")
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        server.wait_for("shutting down")
         begun = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         rest = answer.read().decode()  # to the proper end of the chunks, or http.client.IncompleteRead

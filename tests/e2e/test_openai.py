@@ -389,17 +389,27 @@ def test_keys_and_names():
 
 
 def test_a_full_queue():
-    with QuireServer("--max-num-seqs", 1, "--max-waiting", 2) as server:
+    with QuireServer("--device", "sim", "--cost-step-us", 50000, "--max-num-seqs", 1, "--max-waiting", 2) as server:
         client = make_client(server)
-        held = [complete(client, "a", max_tokens=500, stream=True, extra_body={"ignore_eos": True})
-                for _ in range(3)]
-        with pytest.raises(openai.RateLimitError) as caught:
-            for _ in range(20):
-                complete(client, "a", max_tokens=500, n=3, extra_body={"ignore_eos": True})
+        release = threading.Event()
+
+        def hold():
+            stream = complete(client, "a", max_tokens=500, stream=True, extra_body={"ignore_eos": True})
+            release.wait()
+            stream.close()
+
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            held = [pool.submit(hold) for _ in range(3)]
+            try:
+                server.wait_for_metrics({"vllm:num_requests_waiting": 2})
+                with pytest.raises(openai.RateLimitError) as caught:
+                    complete(client, "a", max_tokens=500, n=3, extra_body={"ignore_eos": True})
+            finally:
+                release.set()
+            for one in held:
+                one.result()
         assert 1 <= int(caught.value.response.headers["retry-after"]) <= 600
         assert "2 of 2 places are taken" in caught.value.message
-        for stream in held:
-            stream.close()
         server.wait_until_idle()
         assert complete(client, "a").choices[0].finish_reason
 
@@ -549,7 +559,7 @@ def test_a_second_signal_ends_at_once():
         next(iter(streams[0]))
         begun = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.05)
+        server.wait_for("shutting down")  # two that are both pending are one
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 1
         assert time.monotonic() - begun < 10

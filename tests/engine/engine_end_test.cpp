@@ -91,6 +91,22 @@ TEST(Engine, DrainGivesUpAfterItsTime) {
   EXPECT_EQ(cut.last.error->code, RequestErrorCode::kShuttingDown);
 }
 
+TEST(Engine, ADrainThatIsCutShortSaysSo) {
+  FakeExecutorConfig fake;
+  fake.delay = 5'000'000;
+  Rig rig(fake);
+  Inbox inbox;
+  ASSERT_TRUE(rig.engine->submit(request_of(1, 8, 1000), inbox.sink(0)));
+  std::thread patient(
+      [&] { EXPECT_FALSE(rig.engine->drain(60 * kSecond)) << "the other aborted what it waited for"; });
+  // What is refused shows that the patient one waits.
+  while (rig.engine->submit(request_of(2, 8, 1), [](const RequestOutput&) {}))
+    std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(rig.engine->drain(0));
+  patient.join();
+  EXPECT_EQ(inbox.wait(0).finish.at(0), FinishReason::kAbort);
+}
+
 TEST(Engine, DestructionEndsEveryRequest) {
   Inbox inbox;
   {
