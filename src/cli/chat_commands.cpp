@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/trim.h"
 #include "cli/chat_session.h"
 #include "cli/did_you_mean.h"
 #include "cli/local_engine.h"
@@ -54,11 +55,7 @@ std::filesystem::path file_of(const std::string& text) {
   return std::filesystem::path(home) / text.substr(2);
 }
 
-std::string trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n";
-  const size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
-  return std::string(text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin));
-}
+std::string trimmed(std::string_view text) { return std::string(trim(text, " \t\n")); }
 
 double per_second(uint64_t count, Nanos time) {
   return time > 0 ? static_cast<double>(count) * 1e9 / static_cast<double>(time) : 0;

@@ -4,9 +4,6 @@
 #include <charconv>
 #include <chrono>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -15,7 +12,6 @@
 #include "base/machine_limits.h"
 #include "cli/machine.h"
 #include "cli/model_files.h"
-#include "cli/number_range.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/warm_file.h"
@@ -31,7 +27,6 @@ constexpr uint32_t kProbeTokens = 128;
 constexpr uint32_t kProbeFew = 16;        // cost little ...
 constexpr uint32_t kProbeContext = 2048;  // ... and tell, behind so many others, what those add
 constexpr uint32_t kMaxAutoBudget = 8192;
-constexpr const char* kMemoryGroup = "Memory and batching";
 
 std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
   if (name == "auto") return std::nullopt;
@@ -222,143 +217,6 @@ uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& con
 }
 
 }  // namespace
-
-void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("model", options.model, "Model: a Hugging Face directory or a .gguf file")
-      ->required()
-      ->type_name("MODEL");
-  command.add_option("--dtype", options.dtype, "Compute type: auto (the checkpoint's), f32, f16, bf16")
-      ->capture_default_str()
-      ->type_name("TYPE");
-  command
-      .add_option("--quantization", options.quantization,
-                  "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
-                  "compute type), none (all in the compute type), int8 or int4; integers have activations "
-                  "in int8")
-      ->capture_default_str()
-      ->type_name("FORMAT");
-  command
-      .add_option("--threads", options.threads,
-                  "Threads that compute; 0: one for each CPU that this process may use")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024))
-      ->type_name("N");
-  command
-      .add_option("--isa", options.isa,
-                  "Kernels: auto, reference, avx2, avx512, avx512-vnni, avx512-bf16, amx")
-      ->capture_default_str()
-      ->type_name("LEVEL");
-  command
-      .add_option(
-          "--sliding-window", options.sliding_window,
-          "Let every token see the last N only, and give back the blocks behind them; a model that was "
-          "not trained so gives other answers beyond N tokens. 0: as the model has it")
-      ->capture_default_str()
-      ->check(CLI::Range(0, INT32_MAX))
-      ->type_name("N");
-  command
-      .add_option_function<std::string>(
-          "--pack-cache", [&options](const std::string& dir) { options.pack_cache = dir; },
-          "Keep the packed weights in a file, in DIR or beside the model, and begin with them the next time; "
-          "not where other users may write it")
-      ->expected(0, 1)
-      ->type_name("[DIR]");
-  command.add_flag(
-      "--no-mmap", options.no_mmap,
-      "Copy the model's files into memory instead of mapping them: takes more memory and time at the "
-      "start, and what happens to the files later does no harm");
-}
-
-CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name) {
-  return command
-      .add_option("--kv-cache-dtype", name, "Type of K/V: auto (the compute type), f32, f16, bf16, int8")
-      ->capture_default_str()
-      ->type_name("TYPE");
-}
-
-void add_single_engine_options(CLI::App& command, EngineOptions& options) {
-  add_model_options(command, options.model);
-  const char* group = kMemoryGroup;
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help)->group(group)->type_name(type);
-  };
-  add("--max-model-len", options.max_model_len, "Longest sequence, prompt and answer; default: the model's",
-      "N")
-      ->check(CLI::Range(1, INT32_MAX));
-  add("--max-num-batched-tokens", options.max_num_batched_tokens,
-      "Tokens of one step; auto: what takes 0.35 s", "N")
-      ->capture_default_str();
-  add("--block-size", options.block_size, "Tokens of a K/V block: a multiple of 16", "N")
-      ->capture_default_str()
-      ->check(CLI::Range(16, 1024));
-  auto* blocks = add("--num-blocks,--num-gpu-blocks-override", options.num_blocks,
-                     "K/V blocks, instead of --kv-cache-memory", "N")
-                     ->check(CLI::Range(1, INT32_MAX));
-  add("--kv-cache-memory,--kv-cache-memory-bytes", options.kv_cache_memory,
-      "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
-      ->excludes(blocks);
-  add_kv_dtype_option(command, options.kv_cache_dtype)->group(group);
-  command
-      .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
-                "Share the K/V of equal beginnings between requests (on by default)")
-      ->group(group);
-  add("--prefix-cache-file", options.prefix_cache_file,
-      "Begin with the prefix cache that a former run left here, and leave it here at the end; it holds "
-      "prompts and answers, and only its user may read it",
-      "FILE");
-  add("--step-trace", options.step_trace, "Write one JSON line a step: numbers, no prompts", "FILE");
-  add("--decision-log", options.decision_log,
-      "Write every decision and all that it came from; quire explain reads it. It holds prompts and answers, "
-      "and only its user may read it",
-      "FILE");
-}
-
-void add_engine_options(CLI::App& command, EngineOptions& options) {
-  add_single_engine_options(command, options);
-  const auto add = [&](const char* name, auto& value, const std::string& help) {
-    return command.add_option(name, value, help)->group(kMemoryGroup)->type_name("N");
-  };
-  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  add("--max-waiting", options.max_waiting,
-      fmt::format("Sequences that may wait; more are refused (default {})",
-                  options.default_max_waiting == UINT32_MAX ? "all may"
-                                                            : std::to_string(options.default_max_waiting)))
-      ->check(CLI::Range(0, INT32_MAX));
-  add_policy_options(command, options.policies);
-}
-
-void add_device_options(CLI::App& command, EngineOptions& options) {
-  command
-      .add_option("--device", options.device,
-                  "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
-      ->type_name("DEVICE")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "sim"}));
-  add_cost_options(command, options.cost);
-  const std::string group = command.get_option("--cost-step-us")->get_group();
-  command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
-      ->group(group)
-      ->type_name("X")
-      ->capture_default_str()
-      ->check(number_range(0.01, 10000.0));
-}
-
-std::optional<DType> pick_kv_dtype(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  const auto dtype = parse_dtype(name);
-  if (dtype && (is_float(*dtype) || *dtype == DType::kI8)) return dtype;
-  throw Error(fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16, int8", name));
-}
-
-std::optional<WeightFormat> pick_quantization(const std::string& name) {
-  if (name == "auto" || name == "none") return std::nullopt;
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
-    if (name == weight_format_name(format)) return format;
-  }
-  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
-}
 
 ModelConfig config_of(const ModelOptions& options) {
   ModelConfig config = load_model_config(checked_model(options.model));

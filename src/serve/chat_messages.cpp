@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "base/json_memory.h"
+#include "base/trim.h"
 
 namespace quire {
 namespace {
@@ -208,45 +209,34 @@ ChatPrompt read_chat_prompt(Fields& fields) {
 
 namespace {
 
-/// A template may show one system message only, and that the last: so those that stand together become one.
-void name_developers_system(json::array& messages) {
-  const auto is = [](const json::value& message, std::string_view role) {
-    return message.as_object().at("role").as_string() == role;
-  };
-  for (size_t i = 0; i < messages.size();) {
-    size_t end = i;
-    bool developer = false;
-    for (; end < messages.size() && (is(messages[end], "system") || is(messages[end], "developer")); ++end) {
-      developer = developer || is(messages[end], "developer");
-    }
-    if (!developer) {
-      i = std::max(i + 1, end);
+bool has_role(const json::value& message, std::string_view role) {
+  return message.as_object().at("role").as_string() == role;
+}
+bool is_developers(const json::value& message) { return has_role(message, "developer"); }
+bool is_systems(const json::value& message) { return has_role(message, "system"); }
+
+/// Developer messages become system messages, in one with those beside them: a template may show one system
+/// message only, and that the last.
+void merge_instructions(json::array& messages) {
+  json::array merged(messages.storage());
+  for (auto next = messages.begin(); next != messages.end();) {
+    const auto end = std::find_if_not(next, messages.end(),
+                                      [](const auto& m) { return is_systems(m) || is_developers(m); });
+    if (std::find_if(next, end, is_developers) == end) {  // as it is, and what comes with it
+      const auto stop = std::max(end, std::next(next));
+      merged.insert(merged.end(), std::make_move_iterator(next), std::make_move_iterator(stop));
+      next = stop;
       continue;
     }
-    json::object& first = messages[i].as_object();
-    first.at("role") = "system";
-    for (size_t k = i + 1; k < end; ++k) {
-      json::string& content = first.at("content").as_string();
+    json::object& all = merged.emplace_back(std::move(*next)).as_object();
+    all.at("role") = "system";
+    for (++next; next != end; ++next) {
+      json::string& content = all.at("content").as_string();
       content.append("\n\n");
-      content.append(messages[k].as_object().at("content").as_string());
+      content.append(next->as_object().at("content").as_string());
     }
-    messages.erase(messages.begin() + static_cast<ptrdiff_t>(i) + 1,
-                   messages.begin() + static_cast<ptrdiff_t>(end));
-    ++i;
   }
-}
-
-bool has_role(const json::array& messages, std::string_view role) {
-  return std::ranges::any_of(messages, [&](const json::value& message) {
-    return message.as_object().at("role").as_string() == role;
-  });
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+  messages = std::move(merged);
 }
 
 /// The texts of all system messages.
@@ -254,7 +244,7 @@ std::vector<std::string> system_texts(const json::array& messages) {
   std::vector<std::string> texts;
   for (const json::value& message : messages) {
     const json::object& fields = message.as_object();
-    if (fields.at("role") == "system") texts.emplace_back(trimmed(fields.at("content").as_string()));
+    if (is_systems(message)) texts.emplace_back(trim(fields.at("content").as_string()));
   }
   return texts;
 }
@@ -262,9 +252,7 @@ std::vector<std::string> system_texts(const json::array& messages) {
 /// The first message with the role system, as fit_messages leaves them; none if there is no such message.
 std::optional<size_t> first_system_message(const json::object& context) {
   const json::array& messages = context.at("messages").as_array();
-  const auto found = std::find_if(messages.begin(), messages.end(), [](const json::value& message) {
-    return message.as_object().at("role") == "system";
-  });
+  const auto found = std::ranges::find_if(messages, is_systems);
   if (found == messages.end()) return std::nullopt;
   return static_cast<size_t>(found - messages.begin());
 }
@@ -304,7 +292,7 @@ Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
       return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
     }
   }
-  if (!chosen.mentions("developer")) name_developers_system(messages);
+  if (!chosen.mentions("developer")) merge_instructions(messages);
   return {};
 }
 
@@ -313,7 +301,7 @@ Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& pr
   std::optional<size_t> system;
   std::vector<std::string> instructions;
   if (chosen) {
-    const bool developer = has_role(prompt.context.at("messages").as_array(), "developer");
+    const bool developer = std::ranges::any_of(prompt.context.at("messages").as_array(), is_developers);
     if (auto fits = fit_messages(prompt.context, **chosen); !fits)
       return tl::make_unexpected(std::move(fits.error()));
     system = first_system_message(prompt.context);

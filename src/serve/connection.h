@@ -128,6 +128,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::awaitable<void> write(const Buffers& buffers);
   template <class Buffers>
   asio::awaitable<void> write_within_deadline(const Buffers& buffers);
+  asio::awaitable<void> end_stream();  // of chunks
   asio::awaitable<void> write_held(std::string_view head, const HttpResponse& response);
   void check_reader();
 

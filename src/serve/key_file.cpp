@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trim.h"
 
 namespace quire {
 namespace {
@@ -22,13 +23,6 @@ namespace {
 constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr size_t kMaxNameBytes = 64;
 constexpr std::string_view kHashed = "sha256";
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
 
 std::vector<std::string_view> columns_of(std::string_view line) {
   std::vector<std::string_view> out;

@@ -95,16 +95,22 @@ ServerConfig with_keys(uint64_t max_answer_memory) {
           .write_timeout = 600 * kSecond};
 }
 
-TEST(Answers, ThatNobodyReadsHoldUpTheNextLongOnesOfTheirClientAlone) {
-  Service service({.server = with_keys(4 * kMiB)});
+/// Clients of one key, the first of which has its answer.
+std::vector<std::unique_ptr<HttpClient>> ask_and_read_nothing(Service& service, int count) {
   std::vector<std::unique_ptr<HttpClient>> clients;
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < count; ++i) {
     clients.push_back(std::make_unique<HttpClient>(service.port(), kReceive));
     clients.back()->send(post_text("/tokenize", large_text(), key("a")));
     if (i == 0) {
       EXPECT_TRUE(clients[0]->readable(60s));
     }
   }
+  return clients;
+}
+
+TEST(Answers, ThatNobodyReadsHoldUpTheNextLongOnesOfTheirClientAlone) {
+  Service service({.server = with_keys(4 * kMiB)});
+  const auto clients = ask_and_read_nothing(service, 12);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(service.post("/tokenize", large_text(), key("b")).status, 200);
     EXPECT_EQ(service.post("/tokenize", R"({"prompt": "a"})", key("a")).status, 200) << "a short one";
@@ -162,14 +168,7 @@ TEST(Answers, OfGenerationsCountToo) {
 
 TEST(Answers, AServerStopsThoughWorkWaitsForThem) {
   Service service({.server = with_keys(4 * kMiB)});
-  std::vector<std::unique_ptr<HttpClient>> clients;
-  for (int i = 0; i < 4; ++i) {
-    clients.push_back(std::make_unique<HttpClient>(service.port(), kReceive));
-    clients.back()->send(post_text("/tokenize", large_text(), key("a")));
-    if (i == 0) {
-      EXPECT_TRUE(clients[0]->readable(60s));
-    }
-  }
+  const auto clients = ask_and_read_nothing(service, 4);
   service.server().stop(0);
 }
 

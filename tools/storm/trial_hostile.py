@@ -84,6 +84,20 @@ async def flood(server, context, trial):
         trial.check(server.lives and grown < FLOOD_PEAK, f"chunked body, {name} without end: {mib(sent)} taken, memory grew by {mib(grown)}")
 
 
+async def send_and_hold(server, writers, address, data, receive=None):
+    """Keeps the connection; with a small buffer to receive, it reads nothing."""
+    try:
+        async with asyncio.timeout(20):
+            _, writer = await wire.connect(server.port, address, *([receive] if receive else []))
+            writers.append(writer)
+            if receive:
+                writer.transport.pause_reading()
+            writer.write(data)
+            await writer.drain()
+    except (OSError, TimeoutError):
+        pass
+
+
 async def hold_bodies(server, context, trial):
     """Bodies that lack their last byte."""
     number, size = context.amounts.held_bodies, 15 * MIB
@@ -94,17 +108,8 @@ async def hold_bodies(server, context, trial):
                      f"Content-Length: {size + 1}") + b"a" * size
     good = await Good(server, GOOD_KEY).learn()
 
-    async def hold(i):
-        try:
-            async with asyncio.timeout(20):
-                _, writer = await wire.connect(server.port, f"127.20.{i // 200}.{i % 200 + 1}")
-                writers.append(writer)
-                writer.write(data)
-                await writer.drain()
-        except (OSError, TimeoutError):
-            pass
     async with good.asking(0.05):
-        await asyncio.gather(*(hold(i) for i in range(number)))
+        await asyncio.gather(*(send_and_hold(server, writers, f"127.20.{i // 200}.{i % 200 + 1}", data) for i in range(number)))
     await good.ask_all()
     grown = server.memory()[1] - at_rest
     for writer in writers:
@@ -123,18 +128,8 @@ async def hold_answers(server, context, trial):
     data = wire.post("/tokenize", {"prompt": text, "return_token_strs": True}, key=STRANGER_KEY)
     good = await Good(server, GOOD_KEY).learn()
 
-    async def hold(i):
-        try:
-            async with asyncio.timeout(20):
-                _, writer = await wire.connect(server.port, f"127.21.0.{i + 1}", 4096)
-                writers.append(writer)
-                writer.transport.pause_reading()
-                writer.write(data)
-                await writer.drain()
-        except (OSError, TimeoutError):
-            pass
     async with good.asking(0.05):
-        await asyncio.gather(*(hold(i) for i in range(number)))
+        await asyncio.gather(*(send_and_hold(server, writers, f"127.21.0.{i + 1}", data, receive=4096) for i in range(number)))
         grown, steady = 0, 0
         while steady < 10 and server.lives:  # until nothing more is worked out
             await asyncio.sleep(1)

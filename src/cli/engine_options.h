@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cli/policy_options.h"
+#include "cli/sim_options.h"
+#include "kernels/weight_format.h"
+#include "tensor/dtype.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace quire::cli {
+
+/// The machine's side of the options: model, number format, threads.
+struct ModelOptions {
+  std::string model;
+  std::string dtype = "auto";
+  std::string quantization = "auto";
+  std::string isa = "auto";
+  uint32_t threads = 0;  // 0: one a usable CPU
+  uint32_t sliding_window = 0;
+  std::optional<std::string> pack_cache;  // a folder; empty: the model's own
+  bool no_mmap = false;
+};
+void add_model_options(CLI::App& command, ModelOptions& options);
+
+/// Adds --kv-cache-dtype.
+CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name);
+/// Its value; nullopt: the compute type.
+std::optional<DType> pick_kv_dtype(const std::string& name);
+
+/// The format that --quantization makes of the matrices; nullopt: it makes none ("auto", "none").
+std::optional<WeightFormat> pick_quantization(const std::string& name);
+
+/// The engine's side: how much runs at once and in how much memory.
+struct EngineOptions {
+  ModelOptions model;
+  std::string kv_cache_dtype = "auto";
+  uint32_t max_model_len = 0;  // 0: the model's, as far as the pool holds it
+  uint32_t max_num_seqs = 64;
+  std::string max_num_batched_tokens = "auto";
+  uint32_t block_size = 16;
+  uint32_t num_blocks = 0;      // 0: from kv_cache_memory
+  std::string kv_cache_memory;  // empty: half of what is free
+  bool enable_prefix_caching = true;
+  PolicyOptions policies;
+  std::optional<uint32_t> max_waiting;
+  uint32_t default_max_waiting = 1024;
+  std::optional<uint32_t> max_waiting_per_tenant;  // empty: no bound of its own
+  std::string step_trace;
+  std::string decision_log;
+  std::string prefix_cache_file;
+  std::string device = "cpu";  // or "sim": no weights are read, steps last what `cost` says
+  CostOptions cost;
+  double sim_speed = 1;  // times as fast
+};
+void add_engine_options(CLI::App& command, EngineOptions& options);
+
+/// As far as they mean something for one sequence after the other.
+void add_single_engine_options(CLI::App& command, EngineOptions& options);
+
+/// --device and what a simulated one takes.
+void add_device_options(CLI::App& command, EngineOptions& options);
+
+}  // namespace quire::cli
