@@ -110,10 +110,6 @@ asio::awaitable<bool> Connection::read_request() {
   }
   const auto& head = parser.get();
   request_ = read_head(head);
-  error_code unknown;
-  if (const auto peer = socket_.remote_endpoint(unknown); !unknown) {
-    request_.address = peer.address().to_string();
-  }
   http10_ = head.version() < 11;
   if (std::string fault = find_head_fault(head, request_); !fault.empty()) {
     co_await refuse(400, std::move(fault));

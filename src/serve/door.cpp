@@ -35,6 +35,18 @@ constexpr uint64_t kOtherFiles = 64;
 
 }  // namespace
 
+Peer peer_of(const tcp::endpoint& endpoint) {
+  asio::ip::address address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  if (address.is_v4()) return {.address = address.to_v4().to_uint(), .is_local = address.is_loopback()};
+  Peer peer{.is_local = address.is_loopback()};
+  const auto bytes = address.to_v6().to_bytes();
+  for (size_t i = 0; i < 8; ++i) peer.address = peer.address << 8 | bytes[i];
+  return peer;
+}
+
 uint64_t Door::files_needed(uint64_t max_connections) {
   return max_connections + kCrowdedPlaces + kLeavingPlaces + kOtherFiles;
 }
@@ -207,26 +219,6 @@ void Door::changed() {
   }
 }
 
-Door::Peer Door::peer_of(const tcp::socket& socket) {
-  error_code failed;
-  const tcp::endpoint endpoint = socket.remote_endpoint(failed);
-  Peer peer;
-  if (failed) return peer;
-  asio::ip::address address = endpoint.address();
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  }
-  peer.is_local = address.is_loopback();
-  if (address.is_v4()) {
-    peer.address = address.to_v4().to_uint();
-  } else {
-    // What one customer of a provider has.
-    const auto bytes = address.to_v6().to_bytes();
-    for (size_t i = 0; i < 8; ++i) peer.address = peer.address << 8 | bytes[i];
-  }
-  return peer;
-}
-
 bool Door::has_share(const Peer& peer) const {
   const auto found = by_address_.find(peer.address);
   const uint64_t its = found == by_address_.end() ? 0 : found->second;
@@ -237,8 +229,9 @@ bool Door::has_share(const Peer& peer) const {
 }
 
 void Door::take(tcp::socket socket) {
-  const Peer peer = peer_of(socket);
   error_code ignored;
+  const tcp::endpoint from = socket.remote_endpoint(ignored);
+  const Peer peer = ignored ? Peer{} : peer_of(from);
   socket.set_option(tcp::no_delay(true), ignored);
   socket.set_option(asio::socket_base::keep_alive(true), ignored);
   if (config_.send_buffer_bytes > 0) {

@@ -21,6 +21,13 @@
 
 namespace quire {
 
+/// Who connects: what counts as one client where no key tells.
+struct Peer {
+  uint64_t address = 0;  // of IPv4; of IPv6 the network (/64): what one customer of a provider has
+  bool is_local = false;
+};
+Peer peer_of(const asio::ip::tcp::endpoint& endpoint);
+
 /// Where a server listens, and the connections that it has accepted. Each has one of these places:
 ///
 /// - one of max_connections, with all rights. Where all are taken, a newcomer gets the place of a connection
@@ -75,12 +82,6 @@ class Door {
     uint64_t address = 0;
     bool over_share = false;  // why it is crowded, if it is
   };
-  struct Peer {
-    uint64_t address = 0;
-    bool is_local = false;
-  };
-
-  static Peer peer_of(const asio::ip::tcp::socket& socket);
   asio::awaitable<void> accept_all();
   void take_those_that_wait();
   asio::awaitable<void> wait_for_place();

@@ -28,7 +28,6 @@ struct HttpRequest {
   std::string content_type;
   std::string content_encoding;
   std::string requested_headers;  // a preflight's Access-Control-Request-Headers
-  std::string address;            // the client's, without its port
   uint64_t client = 0;            // who shares with others: the tenant, or else the client's address
   std::stop_token abandoned;      // any thread may ask it whether the client has gone meanwhile
   std::string body;

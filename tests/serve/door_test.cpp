@@ -92,6 +92,23 @@ class OpenDoor {
   std::vector<std::thread> threads_;
 };
 
+Peer peer_at(const char* address, uint16_t port) { return peer_of({asio::ip::make_address(address), port}); }
+
+TEST(Peers, AreOneClientByAddressAndOfIpv6ByNetwork) {
+  EXPECT_EQ(peer_at("192.0.2.7", 4000).address, peer_at("192.0.2.7", 4001).address);
+  EXPECT_NE(peer_at("192.0.2.7", 4000).address, peer_at("192.0.2.8", 4000).address);
+  EXPECT_EQ(peer_at("192.0.2.7", 4000).address, peer_at("::ffff:192.0.2.7", 4000).address);
+  EXPECT_EQ(peer_at("2001:db8:1:2::7", 4000).address, peer_at("2001:db8:1:2:ffff:1:2:3", 4001).address);
+  EXPECT_NE(peer_at("2001:db8:1:2::7", 4000).address, peer_at("2001:db8:1:3::7", 4000).address);
+  EXPECT_NE(peer_at("2001:db8:1:2::7", 4000).address, peer_at("2001:db9:1:2::7", 4000).address);
+  for (const char* local : {"127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(peer_at(local, 4000).is_local) << local;
+  }
+  for (const char* other : {"192.0.2.7", "2001:db8::1", "::ffff:192.0.2.7"}) {
+    EXPECT_FALSE(peer_at(other, 4000).is_local) << other;
+  }
+}
+
 TEST(Failures, AHandlerThatFailsEndsItsRequestAlone) {
   OpenDoor door;
   HttpClient other(door.port());
