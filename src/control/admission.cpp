@@ -16,10 +16,16 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     size_t index = 0;
     Sequence* seq = next_waiting(index);
     if (seq == nullptr) return note_waiting(WaitReason::kParent, nullptr, 0);
+    if (log_.wants_causes()) tell_order(*seq);
     if (seq->pending > 0) return note_waiting(WaitReason::kToken, nullptr, 0);
     const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
     const uint64_t needed = blocks_to_admit(*seq, cached_tokens);
     if (!running_.empty() && needed + watermark_ > pool_.available()) {
+      log_.because({.kind = CauseKind::kShort,
+                    .seq = seq->spec.id,
+                    .a = static_cast<uint32_t>(needed),
+                    .b = pool_.available(),
+                    .value = watermark_});
       return note_waiting(WaitReason::kBlocks, seq, needed);
     }
     for (size_t i = 0; i < index; ++i) ++waiting_[i]->passed;
@@ -38,12 +44,41 @@ Sequence* Scheduler::next_waiting(size_t& index) {
     if (waits_for_parent(*seq)) continue;
     ++compared;
     const int64_t rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
+    seq->rank = rank;
     if (best != nullptr && rank >= lowest) continue;
     best = seq;
     lowest = rank;
     index = i;
   }
   return best;
+}
+
+Standing Scheduler::standing_of(const Sequence& seq) const {
+  // A policy that compares nobody passes over protected ones too.
+  if (seq.is_protected() && policy_->horizon() > 1) return {Ground::kProtected};
+  return policy_->standing(seq, seq.rank);
+}
+
+void Scheduler::tell_order(const Sequence& first) {
+  const Standing best = standing_of(first);
+  if (std::exchange(told_first_, first.spec.id) != first.spec.id) {
+    log_.because(
+        {.kind = CauseKind::kFirst, .ground = best.ground, .seq = first.spec.id, .value = best.value});
+  }
+  size_t compared = 0;
+  for (Sequence* seq : waiting_) {
+    if (compared == policy_->horizon()) break;
+    if (waits_for_parent(*seq)) continue;
+    ++compared;
+    if (seq == &first) continue;
+    const Standing own = standing_of(*seq);
+    const bool same = own.ground == best.ground;
+    const uint32_t order = !same || own.value == best.value ? 0 : own.value < best.value ? 1 : 2;
+    const uint32_t relation =
+        1 + order + 4 * static_cast<uint32_t>(own.ground) + 64 * static_cast<uint32_t>(best.ground);
+    if (std::exchange(seq->told_behind, relation) == relation) continue;
+    log_.because({.kind = CauseKind::kBehind, .ground = own.ground, .seq = seq->spec.id, .value = own.value});
+  }
 }
 
 /// All that wait do so for `reason`; or only `first`, which needs so many blocks, and the others for it.
@@ -87,6 +122,8 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   policy_->dequeued(seq);
   pool_.want(seq.tokens, seq.spec.salt, -1);
   seq.waits_for = WaitReason::kNone;
+  seq.told_behind = 0;
+  told_first_ = kNoSeq;
   if (!seq.first_admitted) seq.first_admitted = first_admissions_++;
   seq.slot = free_slots_.back();
   free_slots_.pop_back();

@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/rng.h"
+#include "control/cause.h"
 
 // Why the control plane did what it did, as it happens.
 namespace quire {
@@ -55,10 +56,13 @@ class DecisionSink {
 };
 
 /// Numbers the decisions of one control plane into a digest, and hands them on if somebody listens. Two runs
-/// with one digest decided the same.
+/// with one digest decided the same. Causes are handed on as they are: they are no part of the digest.
 class DecisionLog {
  public:
-  void listen(DecisionSink* sink) { sink_ = sink; }
+  void listen(DecisionSink* sink, CauseSink* causes) {
+    sink_ = sink;
+    causes_ = causes;
+  }
   /// What follows belongs to this step, and to this sequence.
   void at_step(uint64_t step) { step_ = step; }
   void of(SeqId seq) { seq_ = seq; }
@@ -69,8 +73,15 @@ class DecisionLog {
   }
   uint64_t digest() const { return digest_; }
 
+  /// Whether causes are wanted; what takes work to find is told only then.
+  bool wants_causes() const { return causes_ != nullptr; }
+  void because(const Cause& cause) {
+    if (causes_ != nullptr) causes_->take(cause);
+  }
+
  private:
   DecisionSink* sink_ = nullptr;
+  CauseSink* causes_ = nullptr;
   uint64_t step_ = 0;
   SeqId seq_ = 0;
   uint64_t digest_ = 0;

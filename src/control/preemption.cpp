@@ -25,6 +25,22 @@ Sequence* Scheduler::choose_victim(const Sequence& needy) const {
   return victim;
 }
 
+void Scheduler::tell_victim(const Sequence& victim, const Sequence& needy) {
+  Cause cause{.kind = CauseKind::kVictim, .ground = Ground::kLastAdmitted};
+  cause.seq = victim.spec.id;
+  cause.other = needy.spec.id;
+  if (victim.remaining() == 0) {
+    cause.ground = Ground::kNothingLeft;
+  } else if (config_.victim == VictimKind::kLowestPriority) {
+    cause.ground = Ground::kLowest;
+    cause.value = victim.spec.priority;
+  } else if (config_.victim == VictimKind::kLeastProgress) {
+    cause.ground = Ground::kLeastDone;
+    cause.value = victim.next();
+  }
+  log_.because(cause);
+}
+
 void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   ++seq.preemptions;
   log_.of(seq.spec.id);
@@ -51,7 +67,13 @@ void Scheduler::swap_out(StepPlan& plan, Sequence& seq) {
   }
   const CostHints& costs = config_.costs;
   const bool quicker = 2 * static_cast<Nanos>(blocks) * costs.swap_block < seq.next() * costs.prefill_token;
-  if (blocks > free_host_blocks_.size() || (config_.preemption == PreemptionKind::kAuto && !quicker)) return;
+  if (blocks > free_host_blocks_.size() || (config_.preemption == PreemptionKind::kAuto && !quicker)) {
+    log_.because({.kind = CauseKind::kNotMoved,
+                  .seq = seq.spec.id,
+                  .a = static_cast<uint32_t>(blocks),
+                  .b = static_cast<uint32_t>(free_host_blocks_.size())});
+    return;
+  }
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     for (const BlockId block : seq.table.blocks(group)) {
       seq.host.push_back(kNoBlock);

@@ -223,6 +223,7 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
   while (seq.slot != kNoSlot && room(seq, 1) == 0) {
     Sequence* victim = choose_victim(seq);
     if (victim == nullptr) return false;
+    if (log_.wants_causes()) tell_victim(*victim, seq);
     preempt(plan, *victim);
   }
   return seq.slot != kNoSlot;

@@ -54,8 +54,9 @@ class Scheduler {
   /// every cached block. Plans then go on, for an executor without K/V.
   void reset();
 
-  /// Hands every decision from now on to `sink` (nullptr: to nobody), in the thread of these calls.
-  void listen(DecisionSink* sink) { log_.listen(sink); }
+  /// Hands every decision from now on to `sink` (nullptr: to nobody), and what they went by to `causes`, in
+  /// the thread of these calls.
+  void listen(DecisionSink* sink, CauseSink* causes = nullptr) { log_.listen(sink, causes); }
   /// Of all decisions so far: equal after equal calls.
   uint64_t digest() const { return log_.digest(); }
 
@@ -102,6 +103,9 @@ class Scheduler {
   uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;  // that must be available
   /// The first by rank that may come in and its place in waiting_; nullptr if all wait for their parents.
   Sequence* next_waiting(size_t& index);
+  void tell_order(const Sequence& first);  // who is first in line, and why the others are not
+  Standing standing_of(const Sequence& seq) const;
+  void tell_victim(const Sequence& victim, const Sequence& needy);
   void note_waiting(WaitReason reason, const Sequence* first, uint64_t needed);
   uint64_t room(Sequence& seq, uint64_t wanted);  // tokens that it can write
   /// Preempts, as the policy says, those without a part in this step yet, maybe `seq`. False: it has no room.
@@ -147,6 +151,7 @@ class Scheduler {
   Prefix prefix_;                                  // scratch of plan_admissions
   std::vector<BlockId> free_host_blocks_;          // a stack
   std::vector<Sequence*> order_;                   // scratch of plan_decodes
+  SeqId told_first_ = kNoSeq;                      // in line, by the last cause
   bool batch_open_ = true;                         // static batching: sequences still come in
   uint64_t arrivals_ = 0;
   uint64_t first_admissions_ = 0;

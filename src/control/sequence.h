@@ -45,6 +45,8 @@ struct Sequence {
   uint32_t passed = 0;                     // by so many that arrived later
   std::optional<uint64_t> first_admitted;  // number of its first admission
   WaitReason waits_for = WaitReason::kNone;
+  int64_t rank = 0;          // by the policy, when it was last compared
+  uint32_t told_behind = 0;  // while it waits: how it compares with the first in line, by the last cause
 
   uint32_t total() const { return static_cast<uint32_t>(tokens.size()); }  // known
   uint32_t generated() const { return total() - prompt_length; }

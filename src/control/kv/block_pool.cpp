@@ -51,7 +51,9 @@ void BlockPool::release(BlockId block) {
 
 BlockId BlockPool::attach(NodeId node, uint32_t group, BlockId block) {
   const BlockId canonical = cache_.attach(node, group, block);
-  if (canonical != block) {
+  if (canonical == block) {
+    log_.because({.kind = CauseKind::kPublished, .a = block});
+  } else {
     retain(canonical);
     release(block);
   }

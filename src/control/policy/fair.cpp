@@ -14,6 +14,7 @@ namespace {
 class Fair final : public SchedulingPolicy {
  public:
   int64_t rank(const Sequence& seq) const override { return tenants_.at(seq.spec.tenant).served; }
+  Standing standing(const Sequence& /*seq*/, int64_t rank) const override { return {Ground::kShare, rank}; }
   void queued(const Sequence& seq) override {
     const int64_t floor = least_waiting();
     if (tenants_.size() > kForgetAbove) {

@@ -8,6 +8,7 @@ namespace {
 class Fcfs final : public SchedulingPolicy {
  public:
   int64_t rank(const Sequence& /*seq*/) const override { return 0; }
+  Standing standing(const Sequence& /*seq*/, int64_t /*rank*/) const override { return {}; }
   size_t horizon() const override { return 1; }
 };
 

@@ -15,6 +15,9 @@ class Lpm final : public SchedulingPolicy {
     cache_.match(seq.tokens, seq.spec.salt, found_);
     return -int64_t{found_.num_rows};
   }
+  Standing standing(const Sequence& /*seq*/, int64_t rank) const override {
+    return rank == INT64_MIN ? Standing{Ground::kPassed} : Standing{Ground::kCached, -rank};
+  }
   size_t horizon() const override { return 64; }
 
  private:

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "control/cause.h"
 #include "control/costs.h"
 
 namespace quire {
@@ -19,6 +20,8 @@ class SchedulingPolicy {
   virtual ~SchedulingPolicy() = default;
   /// Lower comes in first, equals in order of arrival. Does not depend on the time.
   virtual int64_t rank(const Sequence& seq) const = 0;
+  /// What `rank`, which it gave, goes by; to explain it, not to decide.
+  virtual Standing standing(const Sequence& seq, int64_t rank) const = 0;
   /// So many of those waiting are compared, the earliest arrived.
   virtual size_t horizon() const { return SIZE_MAX; }
 

@@ -14,6 +14,9 @@ class Priority final : public SchedulingPolicy {
       : aging_(std::min<Nanos>(aging, 9'000'000'000'000)) {}  // fits x kMostPriority
   // (priority - waited / aging) in units of time; that all wait together drops out.
   int64_t rank(const Sequence& seq) const override { return seq.spec.priority * aging_ + seq.spec.arrived; }
+  Standing standing(const Sequence& seq, int64_t /*rank*/) const override {
+    return {Ground::kPriority, seq.spec.priority};
+  }
 
  private:
   Nanos aging_;

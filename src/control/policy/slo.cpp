@@ -12,6 +12,9 @@ class Slo final : public SchedulingPolicy {
     if (seq.generated() > 0) return INT64_MIN;
     return seq.spec.arrived + seq.spec.ttft_deadline - seq.total() * costs_.prefill_token;
   }
+  Standing standing(const Sequence& /*seq*/, int64_t rank) const override {
+    return rank == INT64_MIN ? Standing{Ground::kStarted} : Standing{Ground::kDeadline, rank};
+  }
 
  private:
   CostHints costs_;

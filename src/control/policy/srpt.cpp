@@ -17,6 +17,7 @@ class Srpt final : public SchedulingPolicy {
     const int64_t left = std::max<int64_t>(length - seq.generated(), 1);
     return int64_t{seq.total() - seq.swapped} * costs_.prefill_token + left * costs_.decode_token;
   }
+  Standing standing(const Sequence& /*seq*/, int64_t rank) const override { return {Ground::kWork, rank}; }
   void ended(const Sequence& seq) override {
     const int64_t length = int64_t{seq.generated()} << kBits;
     mean_ = mean_ == 0 ? length : mean_ + (length - mean_) / 16;
