@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/json_memory.h"
-#include "base/utf8_scan.h"
+#include "base/utf8.h"
 
 namespace quire {
 namespace {

@@ -13,10 +13,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "cli/message_reader.h"
 #include "cli/terminal.h"
 #include "record/display_text.h"
-#include "text/utf8.h"
 
 namespace quire::cli {
 namespace {

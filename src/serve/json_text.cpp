@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/utf8_scan.h"
+#include "base/utf8.h"
 
 namespace quire {
 namespace {

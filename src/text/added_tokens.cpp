@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "text/json_steps.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace quire {
 

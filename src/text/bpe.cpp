@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "text/bpe_run.h"
 #include "text/token_trie.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {

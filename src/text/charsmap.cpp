@@ -6,7 +6,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <fmt/format.h>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace quire {
 namespace {

@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "text/jinja_ast.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_text.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "jinja/template.h"
+#include "jinja/text.h"
 
 namespace quire {
 namespace {
@@ -49,17 +48,16 @@ uint64_t size_of(const json::value& value) {
   return size;
 }
 
-std::vector<std::string_view> words_of(const jinja::Template& parsed) {
-  std::vector<std::string_view> words;
-  for (const auto& node : parsed.nodes) {
-    if (const auto* constant = dynamic_cast<const jinja::ConstantExpr*>(node.get())) {
-      if (!constant->text.empty()) words.push_back(constant->text);
-    } else if (const auto* attribute = dynamic_cast<const jinja::AttributeExpr*>(node.get())) {
-      words.push_back(attribute->name);
-    }
-  }
-  std::ranges::sort(words);
-  return words;
+/// Bounds that grow with what the template is given: a prompt is about as long as its messages, and every
+/// piece of it may be copied some times on the way.
+jinja::Limits limits_for(const json::object& context) {
+  uint64_t size = 0;
+  for (const auto& [key, value] : context) size += key.size() + size_of(value);
+  jinja::Limits limits;
+  limits.max_steps += 2 * size;
+  limits.max_output_bytes += 4 * size;
+  limits.max_memory_bytes += 64 * size;
+  return limits;
 }
 
 /// What transformers puts behind the last message, so as to find its end in the rendered text.
@@ -84,49 +82,35 @@ json::value* last_text(json::object& context) {
 
 }  // namespace
 
-TemplateLimits limits_for(const json::object& context) {
-  uint64_t size = 0;
-  for (const auto& [key, value] : context) size += key.size() + size_of(value);
-  TemplateLimits limits;
-  limits.max_steps += 2 * size;
-  limits.max_output_bytes += 4 * size;
-  limits.max_memory_bytes += 64 * size;
-  return limits;
-}
-
 struct ChatTemplate::Impl {
   std::string source;
   jinja::Template parsed;
-  std::vector<std::string_view> words;  // the strings and attributes in `parsed`, sorted
   json::object tokens;
   std::string title;
 };
 
-ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
+ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 ChatTemplate ChatTemplate::parse(std::string_view source, const std::filesystem::path& where,
                                  json::object tokens, std::string title) {
-  ChatTemplate out;
-  out.impl_->source = checked_source(source, where);
-  out.impl_->tokens = std::move(tokens);
-  out.impl_->title = std::move(title);
+  std::string text = checked_source(source, where);
   try {
-    out.impl_->parsed = jinja::parse_template(out.impl_->source);
-    out.impl_->words = words_of(out.impl_->parsed);
+    jinja::Template parsed = jinja::Template::parse(text);
+    return ChatTemplate(std::make_unique<Impl>(
+        Impl{std::move(text), std::move(parsed), std::move(tokens), std::move(title)}));
   } catch (const jinja::Fault& fault) {
     throw file_error(where, located(fault));
   }
-  return out;
 }
 
 Expected<std::string> ChatTemplate::render(const json::object& context, std::time_t now) const {
   const std::string& title = impl_->title;
   try {
     const jinja::RenderClock clock{.now = now};
-    return jinja::Interpreter(impl_->parsed, context, impl_->tokens, limits_for(context), clock).run();
+    return impl_->parsed.render(context, impl_->tokens, limits_for(context), clock);
   } catch (const jinja::Fault& fault) {
     return refuse(RequestErrorCode::kInvalid,
                   fault.from_template ? fmt::format("{} (raised by the {}, line {}, column {})",
@@ -162,12 +146,8 @@ Expected<std::string> ChatTemplate::render_open(json::object context, std::time_
 
 const std::string& ChatTemplate::source() const { return impl_->source; }
 
-bool ChatTemplate::mentions(std::string_view word) const {
-  return std::ranges::binary_search(impl_->words, word);
-}
+bool ChatTemplate::mentions(std::string_view word) const { return impl_->parsed.mentions(word); }
 
-bool ChatTemplate::has_variable(std::string_view name) const {
-  return std::ranges::find(impl_->parsed.names, name) != impl_->parsed.names.end();
-}
+bool ChatTemplate::has_variable(std::string_view name) const { return impl_->parsed.has_variable(name); }
 
 }  // namespace quire

@@ -9,13 +9,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "text/template_limits.h"
 
 namespace quire {
-
-/// Bounds that grow with what the template is given: a prompt is about as long as its messages, and every
-/// piece of it may be copied some times on the way.
-TemplateLimits limits_for(const json::object& context);
 
 /// Those of real models have some thousand bytes; one of this size is parsed within 100 ms, whatever it is.
 inline constexpr uint64_t kMaxTemplateBytes = uint64_t{512} << 10;
@@ -36,7 +31,8 @@ class ChatTemplate {
 
   /// `context`: messages, add_generation_prompt, tools, documents, anything else the template asks for.
   /// The error (kInvalid) has the line and column in the template; that of raise_exception begins with the
-  /// template's own words. Bounded by limits_for(context). `now`: what strftime_now says, in local time.
+  /// template's own words. Bounded in steps, text and memory; the
+  /// bounds grow with `context`. `now`: what strftime_now says, in local time.
   Expected<std::string> render(const json::object& context, std::time_t now = std::time(nullptr)) const;
   /// As render(), but ends with the content of the last message, for the model to go on with: transformers'
   /// continue_final_message. An error with param "continue_final_message" if the template does not show it.
@@ -52,8 +48,8 @@ class ChatTemplate {
   bool has_variable(std::string_view name) const;
 
  private:
-  ChatTemplate();
   struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

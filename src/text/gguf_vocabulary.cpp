@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "text/gguf_pre_tokenizer.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/sentencepiece.h"
 #include "text/sentencepiece_file.h"
 #include "text/tokenizer_config.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {

@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "text/base64.h"
 #include "text/byte_level.h"
 #include "text/charsmap.h"
 #include "text/json_steps.h"
 #include "text/split.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "text/byte_level.h"
 #include "text/json_steps.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "text/regex.h"
 #include "text/regex_class.h"
 #include "text/regex_names.h"
-#include "text/utf8.h"
 
 // Where Oniguruma and PCRE2 (with UTF, UCP, MULTILINE) read the same pattern differently:
 //   \s \w \h \v    other sets of characters            -> written out as classes

@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "text/byte_level.h"
 #include "text/json_steps.h"
 #include "text/pre_tokenizer.h"
 #include "text/split.h"
-#include "text/utf8.h"
 #include "text/whole_token_sink.h"
 #include "text/word_decoders.h"
 

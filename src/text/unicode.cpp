@@ -7,8 +7,8 @@
 #include <utf8proc.h>
 #include <vector>
 
+#include "base/utf8.h"
 #include "text/regex.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {

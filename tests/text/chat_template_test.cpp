@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "tests/support/data.h"
 #include "text/chat_templates.h"
-#include "text/utf8.h"
 
 namespace quire::test {
 namespace {

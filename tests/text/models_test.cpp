@@ -5,11 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "tests/text/tokenizer_files.h"
 #include "text/base64.h"
 #include "text/token_trie.h"
 #include "text/unigram.h"
-#include "text/utf8.h"
 #include "text/word_piece.h"
 
 namespace quire {

@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "text/added_tokens.h"
 #include "text/byte_level.h"
 #include "text/regex.h"
 #include "text/split.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {

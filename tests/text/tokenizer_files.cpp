@@ -5,8 +5,8 @@
 #include <boost/json/serialize.hpp>
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "tests/support/data.h"
-#include "text/utf8.h"
 
 namespace quire::test {
 namespace {

@@ -8,9 +8,9 @@
 #include <boost/json/serialize.hpp>
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "tests/support/data.h"
 #include "tests/text/tokenizer_files.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {

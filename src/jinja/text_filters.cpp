@@ -1,0 +1,433 @@
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/utf8.h"
+#include "jinja/functions.h"
+#include "jinja/interpreter.h"
+#include "jinja/ops.h"
+#include "jinja/text.h"
+
+// Filters on text.
+namespace quire::jinja {
+namespace {
+
+Value made(Interpreter& interpreter, std::string_view text, const Value& like) {
+  return Value::string(interpreter.sandbox().copy(text), like.is_markup());
+}
+
+template <std::string (*Change)(std::string_view)>
+Value changed(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("filter", args, {});
+  const std::string_view text = to_str(interpreter.sandbox(), self);
+  interpreter.sandbox().char_work(text.size());
+  return made(interpreter, Change(text), self);
+}
+
+/// Jinja's own: words begin after blanks, hyphens and opening brackets.
+std::string title_words(std::string_view text) {
+  std::string out;
+  size_t begin = 0;
+  const auto word = [&](size_t end) {
+    if (begin == end) return;
+    const std::string_view of = text.substr(begin, end - begin);
+    const size_t first = utf8_at(of, 0).size;
+    out += upper(of.substr(0, first));
+    out += lower(of.substr(first));
+  };
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Char c = utf8_at(text, i);
+    if (is_python_space(c.code) ||
+        (c.code < 0x80 && std::string_view("-({[<").find(text[i]) != std::string_view::npos)) {
+      word(i);
+      out += text.substr(i, c.size);
+      begin = i + c.size;
+    }
+    i += c.size;
+  }
+  word(text.size());
+  return out;
+}
+
+Value filter_trim(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("trim", args, {"chars"});
+  Sandbox& sandbox = interpreter.sandbox();
+  const std::string_view text = to_str(sandbox, self);
+  if (!bound.is_given(0)) {
+    return Value::string(strip_paid(sandbox, text, nullptr, true, true), self.is_markup());
+  }
+  const std::string_view chars = bound.string(0);
+  return Value::string(strip_paid(sandbox, text, &chars, true, true), self.is_markup());
+}
+
+Value filter_replace(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("replace", args, {"old", "new", "count"}, 2);
+  Sandbox& sandbox = interpreter.sandbox();
+  const int64_t count = bound.is_given(2) ? bound.integer(2, -1) : -1;
+  const std::string out =
+      replaced(sandbox, to_str(sandbox, self), to_str(sandbox, bound[0]), to_str(sandbox, bound[1]), count);
+  return Value::string(sandbox.copy(out));
+}
+
+Value filter_indent(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("indent", args, {"width", "first", "blank"});
+  Sandbox& sandbox = interpreter.sandbox();
+  if (!self.is_string()) fail_needs_text(self, "indent");
+  const std::string_view text = self.as_string();
+  std::string margin(4, ' ');
+  if (bound.has(0)) {
+    if (bound[0].is_string()) {
+      margin = bound[0].as_string();
+    } else {
+      const int64_t width = std::max<int64_t>(bound.integer(0, 4), 0);
+      sandbox.need_string(static_cast<uint64_t>(width));
+      margin.assign(static_cast<size_t>(width), ' ');
+    }
+  }
+  const bool blank = bound.flag(2, false);
+  sandbox.char_work(text.size());
+  // The filter adds a newline before it splits, so text that ends in one keeps an empty last line.
+  const std::string with_end = std::string(text) + '\n';
+  std::vector<std::string_view> lines;
+  split_lines(with_end, false, [&](std::string_view line) {
+    sandbox.step();
+    lines.push_back(line);
+  });
+  sandbox.need_string(text.size() + lines.size() * margin.size());
+  std::string out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) out += '\n';
+    if (i == 0 ? bound.flag(1, false) : (blank || !lines[i].empty())) out += margin;
+    out += lines[i];
+  }
+  return made(interpreter, out, self);
+}
+
+Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("truncate", args, {"length", "killwords", "end", "leeway"});
+  Sandbox& sandbox = interpreter.sandbox();
+  const std::string_view end = bound.has(2) ? bound.string(2) : "...";
+  const int64_t length = bound.integer(0, 255);
+  const int64_t leeway = bound.is_given(3) ? bound.integer(3, 5) : 5;
+  const auto end_size = static_cast<int64_t>(char_count(end));
+  if (length < end_size) fail(fmt::format("expected length >= {}, got {}", end_size, length));
+  if (leeway < 0) fail(fmt::format("expected leeway >= 0, got {}", leeway));
+  if (static_cast<Int>(length_of(sandbox, self)) <= Int{length} + leeway) return self;
+  if (!self.is_string()) fail_needs_text(self, "truncate");
+  const std::string_view text = self.as_string();
+  sandbox.char_work(text.size() + end.size());
+  std::string_view kept = substring(text, 0, static_cast<size_t>(length - end_size));
+  if (!bound.flag(1, false)) {
+    const size_t space = kept.rfind(' ');
+    if (space != std::string_view::npos) kept = kept.substr(0, space);
+  }
+  return made(interpreter, std::string(kept) + std::string(end), self);
+}
+
+Value filter_wordcount(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("wordcount", args, {});
+  const std::string_view text = to_str(interpreter.sandbox(), self);
+  interpreter.sandbox().char_work(text.size());
+  int64_t count = 0;
+  bool inside = false;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Char c = utf8_at(text, i);
+    const bool is_word = is_word_char(c.code);
+    count += is_word && !inside ? 1 : 0;
+    inside = is_word;
+    i += c.size;
+  }
+  return Value::integer(count);
+}
+
+Value filter_center(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("center", args, {"width"});
+  Sandbox& sandbox = interpreter.sandbox();
+  const std::string out = centered(sandbox, to_str(sandbox, self), bound.integer(0, 80), ' ');
+  return made(interpreter, out, self);
+}
+
+Value filter_format(Interpreter& interpreter, const Value& self, const Args& args) {
+  Sandbox& sandbox = interpreter.sandbox();
+  if (!args.positional.empty() && !args.named.empty()) {
+    fail("can't handle positional and keyword arguments at the same time");
+  }
+  Value values = new_tuple(sandbox, args.positional);
+  if (!args.named.empty()) {
+    Dict* dict = sandbox.make<Dict>();
+    for (const Named& each : args.named) dict->set(sandbox, Value::string(each.name), each.value);
+    values = Value::object(Kind::kDict, dict);
+  }
+  const Value format = self.is_string() ? self : Value::string(to_str(sandbox, self));
+  return arithmetic(sandbox, BinaryOp::kMod, format, values);
+}
+
+Value filter_escape(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("escape", args, {});
+  return escape(interpreter.sandbox(), self);
+}
+
+Value filter_safe(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("safe", args, {});
+  return Value::string(to_str(interpreter.sandbox(), self), true);
+}
+
+Value filter_forceescape(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("forceescape", args, {});
+  Sandbox& sandbox = interpreter.sandbox();
+  return escape(sandbox, Value::string(to_str(sandbox, self)));
+}
+
+Value filter_string(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("string", args, {});
+  return self.is_string() ? self : Value::string(to_str(interpreter.sandbox(), self));
+}
+
+void append_quoted(std::string& out, std::string_view text, bool for_query) {
+  for (const char c : text) {
+    const bool letter = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+    if (letter || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !for_query)) {
+      out += c;
+    } else if (c == ' ' && for_query) {
+      out += '+';
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+}
+
+Value filter_urlencode(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("urlencode", args, {});
+  Sandbox& sandbox = interpreter.sandbox();
+  std::string out;
+  if (self.is_string() || !is_iterable(self)) {
+    const std::string_view text = to_str(sandbox, self);
+    sandbox.limit_string(3 * text.size());
+    sandbox.char_work(4 * text.size());
+    append_quoted(out, text, false);
+    return Value::string(sandbox.copy(out));
+  }
+  Walk walk(sandbox, self.is(Kind::kDict) ? Value::object(Kind::kView, sandbox.make<View>(&self.as<Dict>(),
+                                                                                          View::Part::kItems))
+                                          : self);
+  Value pair;
+  while (walk.next(sandbox, pair)) {
+    const std::vector<Value> parts = collect(sandbox, pair);
+    if (parts.size() != 2) fail("urlencode: pairs are wanted");
+    if (!out.empty()) out += '&';
+    for (size_t i = 0; i < 2; ++i) {
+      const std::string_view text = to_str(sandbox, parts[i]);
+      sandbox.limit_string(out.size() + 3 * text.size());
+      sandbox.char_work(4 * text.size());
+      append_quoted(out, text, true);
+      if (i == 0) out += '=';
+    }
+  }
+  return Value::string(sandbox.copy(out));
+}
+
+Value filter_xmlattr(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("xmlattr", args, {"autospace"});
+  Sandbox& sandbox = interpreter.sandbox();
+  if (!self.is(Kind::kDict)) fail(fmt::format("xmlattr: a mapping is wanted, not {}", type_name(self)));
+  std::string out;
+  for (const Entry& entry : self.as<Dict>().entries()) {
+    if (entry.value.is_none() || entry.value.is_undefined()) continue;
+    if (!entry.key.is_string())
+      fail(fmt::format("xmlattr: a name is a string, not {}", type_name(entry.key)));
+    const std::string_view key = entry.key.as_string();
+    if (key.find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos) {
+      fail(fmt::format("Invalid character in attribute name: {}", string_repr(key)));
+    }
+    if (!out.empty() || bound.flag(0, true)) out += ' ';
+    out += fmt::format("{}=\"{}\"", escape(sandbox, entry.key).as_string(),
+                       escape(sandbox, entry.value).as_string());
+    sandbox.limit_string(out.size());
+  }
+  return Value::string(sandbox.copy(out));
+}
+
+Value filter_striptags(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("striptags", args, {});
+  Sandbox& sandbox = interpreter.sandbox();
+  const std::string_view text = to_str(sandbox, self);
+  sandbox.char_work(2 * text.size());
+  // Comments and tags go, blanks collapse, the common entities come back.
+  std::string bare;
+  for (size_t i = 0; i < text.size();) {
+    const bool comment = text.substr(i).starts_with("<!--");
+    const std::string_view end = comment ? "-->" : ">";
+    const size_t close = text[i] == '<' ? find_text(text, end, i) : std::string_view::npos;
+    if (close == std::string_view::npos) {
+      bare.append(text.substr(i, 1));
+      ++i;
+      if (text[i - 1] == '<') {
+        bare.append(text.substr(i));
+        break;
+      }
+    } else {
+      i = close + end.size();
+    }
+  }
+  std::string out;
+  bool blank = false;
+  for (size_t i = 0; i < bare.size();) {
+    const Utf8Char c = utf8_at(bare, i);
+    if (is_python_space(c.code)) {
+      blank = true;
+    } else {
+      if (blank && !out.empty()) out += ' ';
+      blank = false;
+      out.append(bare, i, c.size);
+    }
+    i += c.size;
+  }
+  constexpr std::pair<std::string_view, std::string_view> kEntities[] = {
+      {"&lt;", "<"}, {"&gt;", ">"}, {"&#39;", "'"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&amp;", "&"}};
+  for (const auto& [entity, plain] : kEntities) out = replaced(sandbox, out, entity, plain, -1);
+  return Value::string(sandbox.copy(out));
+}
+
+Value filter_filesizeformat(Interpreter& interpreter, const Value& self, const Args& args) {
+  const Bound bound("filesizeformat", args, {"binary"});
+  interpreter.sandbox().char_work(self.is_string() ? 2 * self.as_string().size() : 0);
+  const std::optional<double> number = self.is_string()   ? parse_float(self.as_string())
+                                       : self.is_number() ? std::optional(self.to_double())
+                                                          : std::nullopt;
+  if (!number) fail(fmt::format("filesizeformat: a number is wanted, not {}", type_name(self)));
+  const bool binary = bound.flag(0, false);
+  const double bytes = *number + 0.0;  // -0.0 becomes 0.0
+  const double base = binary ? 1024 : 1000;
+  std::string out;
+  if (bytes == 1) {
+    out = "1 Byte";
+  } else if (bytes < base) {
+    out = fmt::format("{:.0f} Bytes", std::trunc(bytes));
+  } else {
+    constexpr std::string_view kPrefixes = "kMGTPEZY";
+    double unit = base;
+    size_t i = 0;
+    while (i + 1 < kPrefixes.size() && bytes >= unit * base) {
+      unit *= base;
+      ++i;
+    }
+    const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
+    out = fmt::format("{:.1f} {}{}", bytes / unit, prefix, binary ? "iB" : "B");
+  }
+  return Value::string(interpreter.sandbox().copy(out));
+}
+
+constexpr NamedFunction kFilters[] = {
+    {"capitalize", changed<capitalize>},
+    {"center", filter_center},
+    {"e", filter_escape},
+    {"escape", filter_escape},
+    {"filesizeformat", filter_filesizeformat},
+    {"forceescape", filter_forceescape},
+    {"format", filter_format},
+    {"indent", filter_indent},
+    {"lower", changed<lower>},
+    {"pprint", filter_pprint},
+    {"replace", filter_replace},
+    {"safe", filter_safe},
+    {"string", filter_string},
+    {"striptags", filter_striptags},
+    {"title", changed<title_words>},
+    {"trim", filter_trim},
+    {"truncate", filter_truncate},
+    {"upper", changed<upper>},
+    {"urlencode", filter_urlencode},
+    {"urlize", filter_urlize},
+    {"wordcount", filter_wordcount},
+    {"wordwrap", filter_wordwrap},
+    {"xmlattr", filter_xmlattr},
+};
+
+}  // namespace
+
+std::span<const NamedFunction> text_filters() { return kFilters; }
+
+void fail_needs_text(const Value& value, std::string_view function) {
+  if (value.is_undefined()) fail_undefined(value);
+  fail(fmt::format("{}: a string is wanted, not {}", function, type_name(value)));
+}
+
+std::string replaced(Sandbox& sandbox, std::string_view text, std::string_view old, std::string_view with,
+                     int64_t count) {
+  std::string out;
+  sandbox.work(text.size());
+  search_work(sandbox, text, old);
+  uint64_t left = count < 0 ? UINT64_MAX : static_cast<uint64_t>(count);
+  const auto put = [&](std::string_view piece) {
+    sandbox.limit_string(out.size() + piece.size());
+    sandbox.step();
+    sandbox.work(piece.size());
+    out += piece;
+  };
+  size_t from = 0;
+  if (old.empty()) {
+    // Between all characters, and at both ends.
+    for (; left > 0; --left) {
+      put(with);
+      if (from == text.size()) return out;
+      const size_t size = utf8_at(text, from).size;
+      put(text.substr(from, size));
+      from += size;
+    }
+    put(text.substr(from));
+    return out;
+  }
+  for (; left > 0; --left) {
+    const size_t at = find_text(text, old, from);
+    if (at == std::string_view::npos) break;
+    put(text.substr(from, at - from));
+    put(with);
+    from = at + old.size();
+  }
+  put(text.substr(from));
+  return out;
+}
+
+std::string_view strip_paid(Sandbox& sandbox, std::string_view text, const std::string_view* chars, bool left,
+                            bool right) {
+  if (chars != nullptr && chars->size() > 256) fail("strip: too many characters to strip");
+  const std::string_view out = strip(text, chars, left, right);
+  const uint64_t stripped = text.size() - out.size();
+  sandbox.char_work(stripped + (chars == nullptr ? 0 : stripped * chars->size() / 16));
+  return out;
+}
+
+void search_work(Sandbox& sandbox, std::string_view text, std::string_view needle) {
+  if (needle.size() > 32) {
+    sandbox.char_work(text.size());
+  } else {
+    sandbox.work(4 * text.size());
+  }
+}
+
+std::string centered(Sandbox& sandbox, std::string_view text, int64_t width, char32_t fill) {
+  sandbox.work(text.size());
+  const auto size = static_cast<int64_t>(char_count(text));
+  if (width <= size) return std::string(text);
+  const int64_t pad = width - size;
+  const int64_t left = pad / 2 + (pad & width & 1);  // as CPython does
+  return padded(sandbox, text, left, pad - left, fill);
+}
+
+std::string padded(Sandbox& sandbox, std::string_view text, int64_t left, int64_t right, char32_t fill) {
+  std::string one;
+  append_utf8(one, fill);
+  Int bytes = static_cast<Int>(text.size());
+  if (left > 0) bytes += Int{left} * static_cast<Int>(one.size());
+  if (right > 0) bytes += Int{right} * static_cast<Int>(one.size());
+  sandbox.need_string(bytes > INT64_MAX ? UINT64_MAX : static_cast<uint64_t>(bytes));
+  std::string out;
+  out.reserve(static_cast<size_t>(bytes));
+  for (int64_t i = 0; i < left; ++i) out += one;
+  out += text;
+  for (int64_t i = 0; i < right; ++i) out += one;
+  return out;
+}
+
+}  // namespace quire::jinja
