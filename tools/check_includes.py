@@ -14,7 +14,7 @@ ALLOWED = {
     "kernels": {"base", "tensor"},
     "load": {"base", "tensor"},
     "model": {"base", "tensor", "kernels", "load"},
-    "jinja": {"base/json.h", "base/utf8.h", "base/rng.h"},
+    "jinja": {"base/json.h", "base/utf8.h"},
     "text": {"base", "jinja/template.h", "jinja/text.h"},
     "sample": {"base"},
     "exec": {"base", "tensor", "kernels", "model", "sample", "control/step.h"},

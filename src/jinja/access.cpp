@@ -249,16 +249,6 @@ std::optional<Value> python_attribute(Sandbox& sandbox, const Value& object, std
   }
   if (object.is(Kind::kLoop)) return loop_attribute(sandbox, object, name);
   if (object.is(Kind::kMacro)) return macro_attribute(sandbox, object, name);
-  if (object.is(Kind::kCycler) && name == "current") {
-    const Cycler& cycler = object.as<Cycler>();
-    return cycler.items[cycler.position];
-  }
-  if (object.is(Kind::kCycler) && name == "items") return Value::tuple(object.as<Cycler>().items);
-  if (object.is(Kind::kCycler) && name == "pos") {
-    return Value::integer(static_cast<Int>(object.as<Cycler>().position));
-  }
-  if (object.is(Kind::kJoiner) && name == "sep") return Value::string(object.as<Joiner>().separator);
-  if (object.is(Kind::kJoiner) && name == "used") return Value::boolean(object.as<Joiner>().used);
   if (object.is_number()) {
     if (name == "real") return plus(object);
     if (name == "imag") return object.is_integral() ? Value::integer(0) : Value::real(0);

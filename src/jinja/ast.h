@@ -232,11 +232,10 @@ struct WithStatement : Statement {
   std::vector<std::pair<const Expr*, const Expr*>> bindings;
   Body body;
 };
-/// A body with its own variables: generation, block, autoescape.
+/// A body with its own variables: generation, block.
 struct ScopeStatement : Statement {
   ScopeStatement(Position p) : Statement(Kind::kScope, p) {}
-  const Expr* autoescape = nullptr;  // of an autoescape block
-  bool from_top = false;             // of a block: it sees the template's variables only
+  bool from_top = false;  // of a block: it sees the template's variables only
   Body body;
 };
 struct JumpStatement : Statement {

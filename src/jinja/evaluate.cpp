@@ -97,14 +97,10 @@ Value Interpreter::evaluate_arithmetic(const ArithmeticExpr& expr, Scope& scope)
 
 Value Interpreter::evaluate_concat(const ConcatExpr& expr, Scope& scope) {
   std::string text;
-  bool markup = false;
   std::vector<Value> parts;
-  for (const Expr* part : expr.parts) {
-    parts.push_back(evaluate(*part, scope));
-    markup = markup || (autoescape_ && parts.back().is_markup());
-  }
-  for (const Value& part : parts) append_str(sandbox_, text, markup ? escape(sandbox_, part) : part);
-  return Value::string(sandbox_.copy(text), markup);
+  for (const Expr* part : expr.parts) parts.push_back(evaluate(*part, scope));
+  for (const Value& part : parts) append_str(sandbox_, text, part);
+  return Value::string(sandbox_.copy(text));
 }
 
 Value Interpreter::evaluate_compare(const CompareExpr& expr, Scope& scope) {

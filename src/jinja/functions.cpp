@@ -122,28 +122,8 @@ Value global_strftime_now(Interpreter& interpreter, const Value&, const Args& ar
   return Value::string(interpreter.sandbox().copy(out));
 }
 
-Value global_cycler(Interpreter& interpreter, const Value&, const Args& args) {
-  if (args.positional.empty()) fail("at least one item has to be provided");
-  Sandbox& sandbox = interpreter.sandbox();
-  return Value::object(Kind::kCycler, sandbox.make<Cycler>(sandbox.keep(args.positional)));
-}
-
-Value global_joiner(Interpreter& interpreter, const Value&, const Args& args) {
-  const Bound bound("joiner", args, {"sep"});
-  Sandbox& sandbox = interpreter.sandbox();
-  return Value::object(
-      Kind::kJoiner, sandbox.make<Joiner>(bound.has(0) ? to_str(sandbox, bound[0]) : std::string_view(", ")));
-}
-
-Value global_lipsum(Interpreter&, const Value&, const Args&) {
-  fail("lipsum() is not supported: it makes random text, of which a prompt has no need");
-}
-
 constexpr NamedFunction kGlobals[] = {
-    {"cycler", global_cycler},
     {"dict", global_dict},
-    {"joiner", global_joiner},
-    {"lipsum", global_lipsum},
     {"namespace", global_namespace},
     {"range", global_range},
     {"raise_exception", global_raise_exception},

@@ -26,11 +26,6 @@ std::span<const NamedFunction> text_filters();      // text_filters.cpp
 std::span<const NamedFunction> sequence_filters();  // sequence_filters.cpp
 std::span<const NamedFunction> value_filters();     // value_filters.cpp
 
-// Text filters with a file each.
-Value filter_pprint(Interpreter& interpreter, const Value& self, const Args& args);
-Value filter_urlize(Interpreter& interpreter, const Value& self, const Args& args);
-Value filter_wordwrap(Interpreter& interpreter, const Value& self, const Args& args);
-
 /// The arguments of one call, matched to the parameters of a native function.
 class Bound {
  public:

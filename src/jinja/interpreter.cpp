@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/rng.h"
 #include "base/utf8.h"
 #include "jinja/functions.h"
 #include "jinja/ops.h"
@@ -18,7 +17,7 @@ class Interpreter::Capture {
   ~Capture() { interpreter_.out_ = outer_; }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
-  Value text() const { return Value::string(interpreter_.sandbox_.copy(text_), interpreter_.autoescape_); }
+  Value text() const { return Value::string(interpreter_.sandbox_.copy(text_)); }
 
  private:
   Interpreter& interpreter_;
@@ -33,7 +32,6 @@ Interpreter::Interpreter(const Tree& source, const json::object& context, const 
       extra_(extra),
       sandbox_(limits),
       clock_(clock),
-      random_state_(static_cast<uint64_t>(clock.now)),
       context_values_(source.names.size()) {}
 
 std::string Interpreter::run() {
@@ -41,11 +39,6 @@ std::string Interpreter::run() {
   top_ = sandbox_.make<Scope>();
   run_body(tree_.body, *top_);
   return std::move(text_);
-}
-
-uint64_t Interpreter::random(uint64_t bound) {
-  random_state_ = mix64(random_state_);
-  return random_state_ % bound;
 }
 
 // --- variables
@@ -180,9 +173,7 @@ void Interpreter::emit(std::string_view text) {
 }
 
 void Interpreter::output(const Value& value) {
-  if (autoescape_) {
-    emit(escape(sandbox_, value).as_string());
-  } else if (value.is_string()) {
+  if (value.is_string()) {
     emit(value.as_string());
   } else {
     append_str(sandbox_, *out_, value);
@@ -320,12 +311,7 @@ bool Interpreter::advance(Loop& loop, Value& out) {
 Interpreter::Flow Interpreter::run_scope(const ScopeStatement& statement, Scope& scope) {
   const Sandbox::Level level(sandbox_);
   Scope& inner = *sandbox_.make<Scope>(make_scope(statement.from_top ? *top_ : scope));
-  if (statement.autoescape == nullptr) return run_body(statement.body, inner);
-  const bool before = autoescape_;
-  autoescape_ = truthy(evaluate(*statement.autoescape, scope));
-  const Flow flow = run_body(statement.body, inner);
-  autoescape_ = before;
-  return flow;
+  return run_body(statement.body, inner);
 }
 
 void Interpreter::run_with(const WithStatement& statement, Scope& scope) {
@@ -434,10 +420,6 @@ Value Interpreter::call(const Value& callee, const Args& args) {
     case Kind::kFunction: {
       const Function& function = callee.as<Function>();
       return function.call(*this, function.self, args);
-    }
-    case Kind::kJoiner: {
-      Joiner& joiner = callee.as<Joiner>();
-      return Value::string(std::exchange(joiner.used, true) ? joiner.separator : std::string_view{});
     }
     case Kind::kLoop: {
       const Loop& loop = callee.as<Loop>();

@@ -59,9 +59,6 @@ class Interpreter {
 
   Sandbox& sandbox() { return sandbox_; }
   const RenderClock& clock() const { return clock_; }
-  bool autoescape() const { return autoescape_; }
-  /// Below `bound` (> 0). Reproducible: seeded by the clock, so the same for renderings of the same second.
-  uint64_t random(uint64_t bound);
 
   Value call(const Value& callee, const Args& args);
   Value call_filter(std::string_view name, const Value& value, const Args& args);
@@ -119,10 +116,8 @@ class Interpreter {
   const json::object& extra_;
   Sandbox sandbox_;
   RenderClock clock_;
-  uint64_t random_state_;
   std::string text_;
   std::string* out_ = &text_;
-  bool autoescape_ = false;
   Scope* top_ = nullptr;
   std::vector<std::optional<Value>> context_values_;  // by NameId
 };

@@ -9,7 +9,7 @@
 #include "jinja/ops.h"
 #include "jinja/text.h"
 
-// Methods of lists, tuples, dicts and cyclers; str's splitting ones. str's others are in
+// Methods of lists, tuples and dicts; str's splitting ones. str's others are in
 // string_methods.cpp.
 namespace quire::jinja {
 namespace {
@@ -195,22 +195,6 @@ Value list_copy(Interpreter&, const Value& self, const Args& args) {
 constexpr Method kListMethods[] = {{"count", list_count}, {"index", list_index}, {"copy", list_copy}};
 constexpr Method kTupleMethods[] = {{"count", list_count}, {"index", list_index}};
 
-Value cycler_next(Interpreter&, const Value& self, const Args& args) {
-  const Bound bound("next", args, {});
-  Cycler& cycler = self.as<Cycler>();
-  const Value out = cycler.items[cycler.position];
-  cycler.position = (cycler.position + 1) % cycler.items.size();
-  return out;
-}
-
-Value cycler_reset(Interpreter&, const Value& self, const Args& args) {
-  const Bound bound("reset", args, {});
-  self.as<Cycler>().position = 0;
-  return Value::none();
-}
-
-constexpr Method kCyclerMethods[] = {{"next", cycler_next}, {"reset", cycler_reset}};
-
 const Method* find_in(std::span<const Method> methods, std::string_view name) {
   const auto found =
       std::find_if(methods.begin(), methods.end(), [&](const Method& each) { return each.name == name; });
@@ -231,8 +215,6 @@ const Method* find_method(const Value& object, std::string_view name) {
       return find_in(kListMethods, name);
     case Kind::kTuple:
       return find_in(kTupleMethods, name);
-    case Kind::kCycler:
-      return find_in(kCyclerMethods, name);
     default:
       return nullptr;
   }

@@ -69,12 +69,12 @@ class Parser : private ExpressionParser {
     const std::string& tag = token.text;
     using Parse = const Statement* (Parser::*)(Position);
     static const std::map<std::string, Parse, std::less<>> kTags = {
-        {"for", &Parser::for_statement},     {"if", &Parser::if_statement},
-        {"set", &Parser::set_statement},     {"macro", &Parser::macro_statement},
-        {"call", &Parser::call_statement},   {"filter", &Parser::filter_statement},
-        {"with", &Parser::with_statement},   {"generation", &Parser::generation_statement},
-        {"block", &Parser::block_statement}, {"autoescape", &Parser::autoescape_statement},
-        {"break", &Parser::jump_statement},  {"continue", &Parser::jump_statement},
+        {"for", &Parser::for_statement},       {"if", &Parser::if_statement},
+        {"set", &Parser::set_statement},       {"macro", &Parser::macro_statement},
+        {"call", &Parser::call_statement},     {"filter", &Parser::filter_statement},
+        {"with", &Parser::with_statement},     {"generation", &Parser::generation_statement},
+        {"block", &Parser::block_statement},   {"break", &Parser::jump_statement},
+        {"continue", &Parser::jump_statement},
     };
     if (tag == "print") {
       print_statement(body);
@@ -256,14 +256,6 @@ class Parser : private ExpressionParser {
     MacroNode& callable = out_.blocks.emplace_back();
     callable.name = name;
     callable.body = out->body;
-    return out;
-  }
-
-  const Statement* autoescape_statement(Position at) {
-    take();
-    auto* out = make<ScopeStatement>(at);
-    out->autoescape = expression();
-    out->body = block({"endautoescape"});
     return out;
   }
 

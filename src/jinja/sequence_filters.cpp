@@ -67,23 +67,6 @@ Value filter_last(Interpreter& interpreter, const Value& self, const Args& args)
   return undefined(sandbox, "No last item, sequence was empty.");
 }
 
-/// A random item, or the random character of a string.
-Value filter_random(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("random", args, {});
-  Sandbox& sandbox = interpreter.sandbox();
-  const size_t count = length_of(sandbox, self);
-  if (count == 0) return undefined(sandbox, "No random item, sequence was empty.");
-  // As Python subscripts it: a mapping by the number, which may be a key.
-  if (!self.is_string() && !self.is_sequence() && !self.is(Kind::kRange) && !self.is(Kind::kDict)) {
-    fail(fmt::format("'{}' object is not subscriptable", type_name(self)));
-  }
-  const Value index = Value::integer(static_cast<Int>(interpreter.random(count)));
-  if (!self.is(Kind::kDict)) return get_item(sandbox, self, index);
-  const Value* found = self.as<Dict>().find(sandbox, index);
-  if (found == nullptr) fail(fmt::format("{} is no key of the mapping", int_text(index.as_int())));
-  return *found;
-}
-
 Value filter_list(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("list", args, {});
   Sandbox& sandbox = interpreter.sandbox();
@@ -275,52 +258,6 @@ Value filter_sum(Interpreter& interpreter, const Value& self, const Args& args) 
   return total;
 }
 
-Value filter_batch(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("batch", args, {"linecount", "fill_with"}, 1);
-  Sandbox& sandbox = interpreter.sandbox();
-  const int64_t count = bound.integer(0, 0);
-  std::vector<Value> out;
-  std::vector<Value> line;
-  for (const Value& item : collect(sandbox, self)) {
-    if (static_cast<int64_t>(line.size()) == count) {
-      out.push_back(new_list(sandbox, std::exchange(line, {})));
-    }
-    line.push_back(item);
-  }
-  if (!line.empty()) {
-    if (bound.is_given(1) && static_cast<int64_t>(line.size()) < count) {
-      sandbox.need_items(static_cast<uint64_t>(count));
-      line.resize(static_cast<size_t>(count), bound[1]);
-    }
-    out.push_back(new_list(sandbox, line));
-  }
-  return generator(sandbox, out);
-}
-
-Value filter_slice(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("slice", args, {"slices", "fill_with"}, 1);
-  Sandbox& sandbox = interpreter.sandbox();
-  const std::vector<Value> items = collect(sandbox, self);
-  const int64_t slices = bound.integer(0, 0);
-  if (slices == 0) fail("integer division or modulo by zero");
-  if (slices < 0) return generator(sandbox, {});
-  const auto count = static_cast<size_t>(slices);
-  sandbox.need_items(count);
-  const size_t each = items.size() / count;
-  const size_t with_extra = items.size() % count;
-  std::vector<Value> out;
-  size_t begin = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const size_t end = begin + each + (i < with_extra ? 1 : 0);
-    std::vector<Value> part(items.begin() + static_cast<std::ptrdiff_t>(begin),
-                            items.begin() + static_cast<std::ptrdiff_t>(end));
-    if (bound.is_given(1) && i >= with_extra) part.push_back(bound[1]);
-    out.push_back(new_list(sandbox, part));
-    begin = end;
-  }
-  return generator(sandbox, out);
-}
-
 Value filter_groupby(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("groupby", args, {"attribute", "default", "case_sensitive"}, 1);
   Sandbox& sandbox = interpreter.sandbox();
@@ -345,7 +282,6 @@ Value filter_groupby(Interpreter& interpreter, const Value& self, const Args& ar
 }
 
 constexpr NamedFunction kFilters[] = {
-    {"batch", filter_batch},
     {"count", filter_length},
     {"dictsort", filter_dictsort},
     {"first", filter_first},
@@ -358,13 +294,11 @@ constexpr NamedFunction kFilters[] = {
     {"map", filter_map},
     {"max", extreme<true>},
     {"min", extreme<false>},
-    {"random", filter_random},
     {"reject", selecting<false, false>},
     {"rejectattr", selecting<false, true>},
     {"reverse", filter_reverse},
     {"select", selecting<true, false>},
     {"selectattr", selecting<true, true>},
-    {"slice", filter_slice},
     {"sort", filter_sort},
     {"sum", filter_sum},
     {"unique", filter_unique},

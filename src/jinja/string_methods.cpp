@@ -194,117 +194,27 @@ Value zero_filled(Interpreter& interpreter, const Value& self, const Args& args)
   return made(interpreter, std::string(text.substr(0, is_signed ? 1 : 0)) + digits, self);
 }
 
-Value expand_tabs(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("expandtabs", args, {"tabsize"});
-  Sandbox& sandbox = interpreter.sandbox();
-  const int64_t width = bound.integer(0, 8);
-  sandbox.char_work(self.as_string().size());
-  std::string out;
-  int64_t column = 0;
-  const std::string_view text = self.as_string();
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = utf8_at(text, i);
-    if (c.code == '\t') {
-      const int64_t pad = width > 0 ? width - column % width : 0;
-      sandbox.limit_string(out.size() + static_cast<uint64_t>(pad));
-      sandbox.work(static_cast<uint64_t>(pad));
-      out.append(static_cast<size_t>(pad), ' ');
-      column += pad;
-    } else {
-      out.append(text, i, c.size);
-      column = c.code == '\n' || c.code == '\r' ? 0 : column + 1;
-    }
-    i += c.size;
-  }
-  return made(interpreter, out, self);
-}
-
 Value format_text(Interpreter& interpreter, const Value& self, const Args& args) {
   Sandbox& sandbox = interpreter.sandbox();
   return made(interpreter, brace_format(sandbox, self.as_string(), args), self);
 }
 
-Value format_map(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("format_map", args, {"mapping"}, 1);
-  Sandbox& sandbox = interpreter.sandbox();
-  if (!bound[0].is(Kind::kDict))
-    fail(fmt::format("format_map: a mapping is wanted, not {}", type_name(bound[0])));
-  Args named;
-  for (const Entry& entry : bound[0].as<Dict>().entries()) {
-    sandbox.step();
-    if (entry.key.is_string()) named.named.push_back({entry.key.as_string(), entry.value});
-  }
-  return made(interpreter, brace_format(sandbox, self.as_string(), named), self);
-}
-
-Value encode_text(Interpreter&, const Value&, const Args&) {
-  fail("str.encode() is not supported: templates have no bytes");
-}
-
-Value translate(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("translate", args, {"table"}, 1);
-  Sandbox& sandbox = interpreter.sandbox();
-  if (!bound[0].is(Kind::kDict)) {
-    fail(fmt::format("translate: a mapping is wanted, not {}", type_name(bound[0])));
-  }
-  const Dict& table = bound[0].as<Dict>();
-  const std::string_view text = self.as_string();
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = utf8_at(text, i);
-    sandbox.step();
-    sandbox.limit_string(out.size());
-    const Value* found = table.find(sandbox, Value::integer(static_cast<Int>(c.code)));
-    if (found == nullptr) {
-      out += text.substr(i, c.size);
-    } else if (found->is_string()) {
-      sandbox.work(found->as_string().size());
-      out += found->as_string();
-    } else if (found->is_integral()) {
-      const Int code = found->as_int();
-      if (code < 0 || code > 0x10FFFF) fail("character mapping must be in range(0x110000)");
-      if (code >= 0xD800 && code < 0xE000) fail("translate: half a surrogate pair is no character");
-      append_utf8(out, static_cast<char32_t>(code));
-    } else if (!found->is_none()) {
-      fail("character mapping must return integer, None or str");
-    }
-    i += c.size;
-  }
-  return made(interpreter, out, self);
-}
-
-bool is_printable_text(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = utf8_at(text, i);
-    if (!is_printable(c.code)) return false;
-    i += c.size;
-  }
-  return true;
-}
-
 constexpr Method kMethods[] = {
     {"capitalize", changed<capitalize>},
-    {"casefold", changed<casefold>},
     {"center", justified<Side::kBoth>},
     {"count", count_text},
-    {"encode", encode_text},
     {"endswith", starts_or_ends<false>},
-    {"expandtabs", expand_tabs},
     {"find", finding<false, false>},
     {"format", format_text},
-    {"format_map", format_map},
     {"index", finding<false, true>},
     {"isalnum", tested<is_alnum>},
     {"isalpha", tested<is_alpha>},
     {"isascii", tested<is_ascii_text>},
     {"isdecimal", tested<is_decimal>},
     {"isdigit", tested<is_digit>},
-    {"isidentifier", tested<is_identifier>},
     {"islower", tested<is_lower>},
     {"isnumeric", tested<is_numeric_text>},
-    {"isprintable", tested<is_printable_text>},
     {"isspace", tested<is_space>},
-    {"istitle", tested<is_title>},
     {"isupper", tested<is_upper>},
     {"join", join_text},
     {"ljust", justified<Side::kLeft>},
@@ -319,9 +229,7 @@ constexpr Method kMethods[] = {
     {"rstrip", stripped<false, true>},
     {"startswith", starts_or_ends<true>},
     {"strip", stripped<true, true>},
-    {"swapcase", changed<swapcase>},
     {"title", changed<title>},
-    {"translate", translate},
     {"upper", changed<upper>},
     {"zfill", zero_filled},
 };

@@ -45,8 +45,7 @@ bool is_sequence(const Value& value) {
 }
 
 bool is_callable(const Value& value) {
-  return value.is(Kind::kMacro) || value.is(Kind::kFunction) || value.is(Kind::kLoop) ||
-         value.is(Kind::kJoiner) || value.is_undefined();
+  return value.is(Kind::kMacro) || value.is(Kind::kFunction) || value.is(Kind::kLoop) || value.is_undefined();
 }
 
 Value remainder(Interpreter& interpreter, const Value& self, const Value& by) {

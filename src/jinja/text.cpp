@@ -236,32 +236,6 @@ std::string title(std::string_view text) {
   return out;
 }
 
-std::string swapcase(std::string_view text) {
-  std::string out;
-  each_char(text, [&](char32_t code, size_t i, size_t size) {
-    if (category(code) == UTF8PROC_CATEGORY_LU) {
-      append_lower(out, text, code, i, size);
-    } else {
-      append_upper(out, code);
-    }
-    return true;
-  });
-  return out;
-}
-
-std::string casefold(std::string_view text) {
-  std::string out;
-  each_char(text, [&](char32_t code, size_t, size_t) {
-    utf8proc_int32_t folded[8];
-    int boundary = 0;
-    const utf8proc_ssize_t count =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), folded, 8, UTF8PROC_CASEFOLD, &boundary);
-    for (utf8proc_ssize_t k = 0; k < count && k < 8; ++k) append_utf8(out, static_cast<char32_t>(folded[k]));
-    return true;
-  });
-  return out;
-}
-
 bool is_lower(std::string_view text) {
   bool cased = false;
   const bool none_upper = each_char(text, [&](char32_t code, size_t, size_t) {
@@ -282,21 +256,6 @@ bool is_upper(std::string_view text) {
     return true;
   });
   return none_lower && cased;
-}
-
-bool is_title(std::string_view text) {
-  bool cased = false;
-  bool inside = false;
-  const bool good = each_char(text, [&](char32_t code, size_t, size_t) {
-    const utf8proc_category_t of = category(code);
-    const bool capital = of == UTF8PROC_CATEGORY_LU || of == UTF8PROC_CATEGORY_LT;
-    if (capital && inside) return false;
-    if (of == UTF8PROC_CATEGORY_LL && !inside) return false;
-    inside = capital || of == UTF8PROC_CATEGORY_LL;
-    cased = cased || inside;
-    return true;
-  });
-  return good && cased;
 }
 
 bool is_space(std::string_view text) { return all_chars(text, is_python_space); }

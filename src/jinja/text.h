@@ -27,12 +27,9 @@ std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
 std::string title(std::string_view text);  // str.title()
-std::string swapcase(std::string_view text);
-std::string casefold(std::string_view text);
 
 bool is_lower(std::string_view text);
 bool is_upper(std::string_view text);
-bool is_title(std::string_view text);
 bool is_space(std::string_view text);
 bool is_alpha(std::string_view text);
 bool is_alnum(std::string_view text);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -125,22 +124,6 @@ Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& a
   return made(interpreter, std::string(kept) + std::string(end), self);
 }
 
-Value filter_wordcount(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("wordcount", args, {});
-  const std::string_view text = to_str(interpreter.sandbox(), self);
-  interpreter.sandbox().char_work(text.size());
-  int64_t count = 0;
-  bool inside = false;
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = utf8_at(text, i);
-    const bool is_word = is_word_char(c.code);
-    count += is_word && !inside ? 1 : 0;
-    inside = is_word;
-    i += c.size;
-  }
-  return Value::integer(count);
-}
-
 Value filter_center(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("center", args, {"width"});
   Sandbox& sandbox = interpreter.sandbox();
@@ -173,175 +156,17 @@ Value filter_safe(Interpreter& interpreter, const Value& self, const Args& args)
   return Value::string(to_str(interpreter.sandbox(), self), true);
 }
 
-Value filter_forceescape(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("forceescape", args, {});
-  Sandbox& sandbox = interpreter.sandbox();
-  return escape(sandbox, Value::string(to_str(sandbox, self)));
-}
-
 Value filter_string(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("string", args, {});
   return self.is_string() ? self : Value::string(to_str(interpreter.sandbox(), self));
 }
 
-void append_quoted(std::string& out, std::string_view text, bool for_query) {
-  for (const char c : text) {
-    const bool letter = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
-    if (letter || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !for_query)) {
-      out += c;
-    } else if (c == ' ' && for_query) {
-      out += '+';
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
-  }
-}
-
-Value filter_urlencode(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("urlencode", args, {});
-  Sandbox& sandbox = interpreter.sandbox();
-  std::string out;
-  if (self.is_string() || !is_iterable(self)) {
-    const std::string_view text = to_str(sandbox, self);
-    sandbox.limit_string(3 * text.size());
-    sandbox.char_work(4 * text.size());
-    append_quoted(out, text, false);
-    return Value::string(sandbox.copy(out));
-  }
-  Walk walk(sandbox, self.is(Kind::kDict) ? Value::object(Kind::kView, sandbox.make<View>(&self.as<Dict>(),
-                                                                                          View::Part::kItems))
-                                          : self);
-  Value pair;
-  while (walk.next(sandbox, pair)) {
-    const std::vector<Value> parts = collect(sandbox, pair);
-    if (parts.size() != 2) fail("urlencode: pairs are wanted");
-    if (!out.empty()) out += '&';
-    for (size_t i = 0; i < 2; ++i) {
-      const std::string_view text = to_str(sandbox, parts[i]);
-      sandbox.limit_string(out.size() + 3 * text.size());
-      sandbox.char_work(4 * text.size());
-      append_quoted(out, text, true);
-      if (i == 0) out += '=';
-    }
-  }
-  return Value::string(sandbox.copy(out));
-}
-
-Value filter_xmlattr(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("xmlattr", args, {"autospace"});
-  Sandbox& sandbox = interpreter.sandbox();
-  if (!self.is(Kind::kDict)) fail(fmt::format("xmlattr: a mapping is wanted, not {}", type_name(self)));
-  std::string out;
-  for (const Entry& entry : self.as<Dict>().entries()) {
-    if (entry.value.is_none() || entry.value.is_undefined()) continue;
-    if (!entry.key.is_string())
-      fail(fmt::format("xmlattr: a name is a string, not {}", type_name(entry.key)));
-    const std::string_view key = entry.key.as_string();
-    if (key.find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos) {
-      fail(fmt::format("Invalid character in attribute name: {}", string_repr(key)));
-    }
-    if (!out.empty() || bound.flag(0, true)) out += ' ';
-    out += fmt::format("{}=\"{}\"", escape(sandbox, entry.key).as_string(),
-                       escape(sandbox, entry.value).as_string());
-    sandbox.limit_string(out.size());
-  }
-  return Value::string(sandbox.copy(out));
-}
-
-Value filter_striptags(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("striptags", args, {});
-  Sandbox& sandbox = interpreter.sandbox();
-  const std::string_view text = to_str(sandbox, self);
-  sandbox.char_work(2 * text.size());
-  // Comments and tags go, blanks collapse, the common entities come back.
-  std::string bare;
-  for (size_t i = 0; i < text.size();) {
-    const bool comment = text.substr(i).starts_with("<!--");
-    const std::string_view end = comment ? "-->" : ">";
-    const size_t close = text[i] == '<' ? find_text(text, end, i) : std::string_view::npos;
-    if (close == std::string_view::npos) {
-      bare.append(text.substr(i, 1));
-      ++i;
-      if (text[i - 1] == '<') {
-        bare.append(text.substr(i));
-        break;
-      }
-    } else {
-      i = close + end.size();
-    }
-  }
-  std::string out;
-  bool blank = false;
-  for (size_t i = 0; i < bare.size();) {
-    const Utf8Char c = utf8_at(bare, i);
-    if (is_python_space(c.code)) {
-      blank = true;
-    } else {
-      if (blank && !out.empty()) out += ' ';
-      blank = false;
-      out.append(bare, i, c.size);
-    }
-    i += c.size;
-  }
-  constexpr std::pair<std::string_view, std::string_view> kEntities[] = {
-      {"&lt;", "<"}, {"&gt;", ">"}, {"&#39;", "'"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&amp;", "&"}};
-  for (const auto& [entity, plain] : kEntities) out = replaced(sandbox, out, entity, plain, -1);
-  return Value::string(sandbox.copy(out));
-}
-
-Value filter_filesizeformat(Interpreter& interpreter, const Value& self, const Args& args) {
-  const Bound bound("filesizeformat", args, {"binary"});
-  interpreter.sandbox().char_work(self.is_string() ? 2 * self.as_string().size() : 0);
-  const std::optional<double> number = self.is_string()   ? parse_float(self.as_string())
-                                       : self.is_number() ? std::optional(self.to_double())
-                                                          : std::nullopt;
-  if (!number) fail(fmt::format("filesizeformat: a number is wanted, not {}", type_name(self)));
-  const bool binary = bound.flag(0, false);
-  const double bytes = *number + 0.0;  // -0.0 becomes 0.0
-  const double base = binary ? 1024 : 1000;
-  std::string out;
-  if (bytes == 1) {
-    out = "1 Byte";
-  } else if (bytes < base) {
-    out = fmt::format("{:.0f} Bytes", std::trunc(bytes));
-  } else {
-    constexpr std::string_view kPrefixes = "kMGTPEZY";
-    double unit = base;
-    size_t i = 0;
-    while (i + 1 < kPrefixes.size() && bytes >= unit * base) {
-      unit *= base;
-      ++i;
-    }
-    const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
-    out = fmt::format("{:.1f} {}{}", bytes / unit, prefix, binary ? "iB" : "B");
-  }
-  return Value::string(interpreter.sandbox().copy(out));
-}
-
 constexpr NamedFunction kFilters[] = {
-    {"capitalize", changed<capitalize>},
-    {"center", filter_center},
-    {"e", filter_escape},
-    {"escape", filter_escape},
-    {"filesizeformat", filter_filesizeformat},
-    {"forceescape", filter_forceescape},
-    {"format", filter_format},
-    {"indent", filter_indent},
-    {"lower", changed<lower>},
-    {"pprint", filter_pprint},
-    {"replace", filter_replace},
-    {"safe", filter_safe},
-    {"string", filter_string},
-    {"striptags", filter_striptags},
-    {"title", changed<title_words>},
-    {"trim", filter_trim},
-    {"truncate", filter_truncate},
-    {"upper", changed<upper>},
-    {"urlencode", filter_urlencode},
-    {"urlize", filter_urlize},
-    {"wordcount", filter_wordcount},
-    {"wordwrap", filter_wordwrap},
-    {"xmlattr", filter_xmlattr},
+    {"capitalize", changed<capitalize>}, {"center", filter_center},       {"e", filter_escape},
+    {"escape", filter_escape},           {"format", filter_format},       {"indent", filter_indent},
+    {"lower", changed<lower>},           {"replace", filter_replace},     {"safe", filter_safe},
+    {"string", filter_string},           {"title", changed<title_words>}, {"trim", filter_trim},
+    {"truncate", filter_truncate},       {"upper", changed<upper>},
 };
 
 }  // namespace

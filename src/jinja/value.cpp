@@ -148,10 +148,6 @@ std::string_view type_name(const Value& value) {
       return "function";
     case Kind::kLoop:
       return "LoopContext";
-    case Kind::kCycler:
-      return "Cycler";
-    case Kind::kJoiner:
-      return "Joiner";
   }
   return "object";
 }

@@ -38,8 +38,6 @@ enum class Kind : uint8_t {
   kMacro,
   kFunction,
   kLoop,
-  kCycler,
-  kJoiner,
 };
 
 class Value;
@@ -69,12 +67,6 @@ struct View;
 struct Iterator;
 struct Macro;
 struct Function;
-struct Cycler;
-struct Joiner {
-  std::string_view separator;
-  bool used = false;
-};
-
 /// 32 bytes, trivially copyable; what it points to belongs to the sandbox or outlives it.
 class Value {
  public:
@@ -225,11 +217,6 @@ struct Function {
   std::string_view name;
   NativeFunction call;
   Value self{};
-};
-
-struct Cycler {
-  std::span<const Value> items;
-  size_t position = 0;
 };
 
 /// Positional and named arguments of a call.

@@ -52,6 +52,19 @@ TEST(Jinja, UndefinedValuesSayWhatTheyAre) {
   EXPECT_EQ(error_of("{{ nix() }}", context), "'nix' is undefined");
 }
 
+TEST(Jinja, WhatChatTemplatesDoNotNeedIsRefusedByName) {
+  for (const char* name :
+       {"urlize", "pprint", "wordwrap", "xmlattr", "filesizeformat", "urlencode", "batch"}) {
+    const std::string expected = "No filter named '" + std::string(name) + "'.";
+    EXPECT_EQ(error_of("{{ 'x'|" + std::string(name) + " }}"), expected);
+    EXPECT_EQ(error_of("{{ ['x']|map('" + std::string(name) + "')|list }}"), expected);
+  }
+  EXPECT_EQ(error_of("{{ 'x'.translate({}) }}"), "'str object' has no attribute 'translate'");
+  EXPECT_EQ(error_of("{{ 'x'.swapcase() }}"), "'str object' has no attribute 'swapcase'");
+  EXPECT_EQ(error_of("{{ cycler(1) }}"), "'cycler' is undefined");
+  EXPECT_EQ(error_of("{% autoescape true %}{% endautoescape %}"), "Encountered unknown tag 'autoescape'.");
+}
+
 TEST(Jinja, TheSandboxForbidsChanges) {
   const json::object context = {{"d", {{"a", 1}}}, {"l", {1}}};
   EXPECT_EQ(error_of("{{ l.append(2) }}", context),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,22 @@ std::string fnv1a(std::string_view text) {
     value = (value ^ static_cast<unsigned char>(c)) * static_cast<Word>(kWide ? 0x100000001B3 : 0x01000193);
   }
   return fmt::format("{:0{}x}", value, 2 * sizeof(Word));
+}
+
+/// The real templates of the test data, under the names by which the fixture of tests/text lists them.
+inline std::map<std::string, std::string> all_templates() {
+  std::map<std::string, std::string> out;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(data_dir() / kTemplateFolder / "llama.cpp-templates")) {
+    if (entry.path().extension() == ".jinja") out[entry.path().filename().string()] = read_file(entry.path());
+  }
+  for (const auto& [file, key] : {std::pair("hf_jinja_e2e_cases.json", "chat_template"),
+                                  std::pair("llama_cpp_chat_cases.json", "template")}) {
+    size_t i = 0;
+    for (const json::value& each : cases_of(file))
+      out[fmt::format("{}#{}", file, i++)] = text_of(each.at(key));
+  }
+  return out;
 }
 
 }  // namespace quire::test

@@ -12,22 +12,6 @@
 namespace quire::test {
 namespace {
 
-/// The names under which the fixture lists the templates.
-std::map<std::string, std::string> all_templates() {
-  std::map<std::string, std::string> out;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(data_dir() / kTemplateFolder / "llama.cpp-templates")) {
-    if (entry.path().extension() == ".jinja") out[entry.path().filename().string()] = read_file(entry.path());
-  }
-  for (const auto& [file, key] : {std::pair("hf_jinja_e2e_cases.json", "chat_template"),
-                                  std::pair("llama_cpp_chat_cases.json", "template")}) {
-    size_t i = 0;
-    for (const json::value& each : cases_of(file))
-      out[fmt::format("{}#{}", file, i++)] = text_of(each.at(key));
-  }
-  return out;
-}
-
 Expected<std::string> render_conversation(const ChatTemplates& parsed, json::object context) {
   return context.erase("continue_final_message") > 0
              ? parsed.render_open(std::move(context), kPinnedClock.now)
