@@ -52,11 +52,11 @@ std::string beside(const std::string& name, std::string_view text) {
 }  // namespace
 
 std::string value_text(const std::string& type_name, const std::string& default_value) {
-  static const std::regex range(R"((\S*?):(?:U?INT|FLOAT) in \[(-?[\d.e+-]+) - ([\d.e+-]+)\])");
-  static const std::regex choice(R"([^\s:]*:(\{.*\}))");
+  static const std::regex kRange(R"((\S*?):(?:U?INT|FLOAT) in \[(-?[\d.e+-]+) - ([\d.e+-]+)\])");
+  static const std::regex kChoice(R"([^\s:]*:(\{.*\}))");
   const std::string value = default_value.empty() ? "" : "=" + default_value;
   std::smatch found;
-  if (std::regex_match(type_name, found, range)) {
+  if (std::regex_match(type_name, found, kRange)) {
     constexpr double kNoLimit = 1e9;
     const bool is_open = std::stod(found[3]) >= kNoLimit;
     const std::string least = decimal(std::stod(found[2]));
@@ -64,7 +64,7 @@ std::string value_text(const std::string& type_name, const std::string& default_
                                        : fmt::format("{} to {}", least, decimal(std::stod(found[3])));
     return fmt::format("{}{} ({})", found[1].str(), value, bounds);
   }
-  if (std::regex_match(type_name, found, choice)) return found[1].str() + value;
+  if (std::regex_match(type_name, found, kChoice)) return found[1].str() + value;
   return type_name + value;
 }
 

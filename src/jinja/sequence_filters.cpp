@@ -281,7 +281,7 @@ Value filter_groupby(Interpreter& interpreter, const Value& self, const Args& ar
   return new_list(sandbox, groups);
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kSequenceFilters[] = {
     {"count", filter_length},
     {"dictsort", filter_dictsort},
     {"first", filter_first},
@@ -306,6 +306,6 @@ constexpr NamedFunction kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedFunction> sequence_filters() { return kFilters; }
+std::span<const NamedFunction> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace quire::jinja

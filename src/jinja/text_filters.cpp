@@ -12,16 +12,16 @@
 namespace quire::jinja {
 namespace {
 
-Value made(Interpreter& interpreter, std::string_view text, const Value& like) {
+Value filtered(Interpreter& interpreter, std::string_view text, const Value& like) {
   return Value::string(interpreter.sandbox().copy(text), like.is_markup());
 }
 
 template <std::string (*Change)(std::string_view)>
-Value changed(Interpreter& interpreter, const Value& self, const Args& args) {
+Value change_filter(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("filter", args, {});
   const std::string_view text = to_str(interpreter.sandbox(), self);
   interpreter.sandbox().char_work(text.size());
-  return made(interpreter, Change(text), self);
+  return filtered(interpreter, Change(text), self);
 }
 
 /// Jinja's own: words begin after blanks, hyphens and opening brackets.
@@ -100,7 +100,7 @@ Value filter_indent(Interpreter& interpreter, const Value& self, const Args& arg
     if (i == 0 ? bound.flag(1, false) : (blank || !lines[i].empty())) out += margin;
     out += lines[i];
   }
-  return made(interpreter, out, self);
+  return filtered(interpreter, out, self);
 }
 
 Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& args) {
@@ -121,14 +121,14 @@ Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& a
     const size_t space = kept.rfind(' ');
     if (space != std::string_view::npos) kept = kept.substr(0, space);
   }
-  return made(interpreter, std::string(kept) + std::string(end), self);
+  return filtered(interpreter, std::string(kept) + std::string(end), self);
 }
 
 Value filter_center(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("center", args, {"width"});
   Sandbox& sandbox = interpreter.sandbox();
   const std::string out = centered(sandbox, to_str(sandbox, self), bound.integer(0, 80), ' ');
-  return made(interpreter, out, self);
+  return filtered(interpreter, out, self);
 }
 
 Value filter_format(Interpreter& interpreter, const Value& self, const Args& args) {
@@ -161,17 +161,26 @@ Value filter_string(Interpreter& interpreter, const Value& self, const Args& arg
   return self.is_string() ? self : Value::string(to_str(interpreter.sandbox(), self));
 }
 
-constexpr NamedFunction kFilters[] = {
-    {"capitalize", changed<capitalize>}, {"center", filter_center},       {"e", filter_escape},
-    {"escape", filter_escape},           {"format", filter_format},       {"indent", filter_indent},
-    {"lower", changed<lower>},           {"replace", filter_replace},     {"safe", filter_safe},
-    {"string", filter_string},           {"title", changed<title_words>}, {"trim", filter_trim},
-    {"truncate", filter_truncate},       {"upper", changed<upper>},
+constexpr NamedFunction kTextFilters[] = {
+    {"capitalize", change_filter<capitalize>},
+    {"center", filter_center},
+    {"e", filter_escape},
+    {"escape", filter_escape},
+    {"format", filter_format},
+    {"indent", filter_indent},
+    {"lower", change_filter<lower>},
+    {"replace", filter_replace},
+    {"safe", filter_safe},
+    {"string", filter_string},
+    {"title", change_filter<title_words>},
+    {"trim", filter_trim},
+    {"truncate", filter_truncate},
+    {"upper", change_filter<upper>},
 };
 
 }  // namespace
 
-std::span<const NamedFunction> text_filters() { return kFilters; }
+std::span<const NamedFunction> text_filters() { return kTextFilters; }
 
 void fail_needs_text(const Value& value, std::string_view function) {
   if (value.is_undefined()) fail_undefined(value);

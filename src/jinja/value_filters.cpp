@@ -244,13 +244,13 @@ Value filter_attr(Interpreter& interpreter, const Value& self, const Args& args)
   fail_undefined(self);
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kValueFilters[] = {
     {"abs", filter_abs},     {"attr", filter_attr}, {"d", filter_default},   {"default", filter_default},
     {"float", filter_float}, {"int", filter_int},   {"round", filter_round}, {"tojson", filter_tojson},
 };
 
 }  // namespace
 
-std::span<const NamedFunction> value_filters() { return kFilters; }
+std::span<const NamedFunction> value_filters() { return kValueFilters; }
 
 }  // namespace quire::jinja

@@ -31,12 +31,12 @@ std::optional<IsaLevel> parse_isa(std::string_view name) {
 }
 
 const std::vector<IsaLevel>& available_isa_levels() {
-  static const std::vector<IsaLevel> levels = [] {
+  static const std::vector<IsaLevel> kLevels = [] {
     std::vector<IsaLevel> found = cpu::native_levels();
     found.insert(found.begin(), IsaLevel::kReference);
     return found;
   }();
-  return levels;
+  return kLevels;
 }
 
 }  // namespace quire

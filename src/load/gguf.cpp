@@ -30,7 +30,7 @@ using gguf::Value;
 constexpr std::string_view kMagic = "GGUF";
 constexpr uint32_t kDefaultAlignment = 32;
 constexpr uint32_t kMinAlignment = 8;  // the format's: no view is ever misaligned
-constexpr uint32_t kMaxDims = 4;
+constexpr uint32_t kMaxGgufDims = 4;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 /// The nearest double of the shortest decimal that reads back as this f32.
@@ -128,7 +128,7 @@ GgufTensor Gguf::Impl::read_tensor(Cursor& in) const {
     return in.error(begin, fmt::format("tensor {}: {}", quoted_name(out.name), what));
   };
   const uint32_t dims = in.word("a tensor's number of dimensions");
-  if (dims > kMaxDims) throw refuse(fmt::format("{} dimensions, more than {}", dims, kMaxDims));
+  if (dims > kMaxGgufDims) throw refuse(fmt::format("{} dimensions, more than {}", dims, kMaxGgufDims));
   for (uint32_t i = 0; i < dims; ++i) {
     const uint64_t dim = in.longword("a tensor's dimension");
     if (dim > INT64_MAX) throw refuse("a dimension is no size");

@@ -19,7 +19,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMostAtOnce = size_t{1} << 30;
+constexpr size_t kMostWrittenAtOnce = size_t{1} << 30;
 
 Error cannot_be_written(const std::filesystem::path& path, int code) {
   return file_error(path, fmt::format("cannot be written: {}", std::generic_category().message(code)));
@@ -131,7 +131,7 @@ FileReplacement::~FileReplacement() {
 void FileReplacement::write(std::span<const std::byte> bytes) {
   size_ += bytes.size();
   while (file_ >= 0 && !bytes.empty()) {
-    const ssize_t written = ::write(file_, bytes.data(), std::min(bytes.size(), kMostAtOnce));
+    const ssize_t written = ::write(file_, bytes.data(), std::min(bytes.size(), kMostWrittenAtOnce));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) throw cannot_be_written(path_, written < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<size_t>(written));

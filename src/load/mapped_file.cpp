@@ -22,7 +22,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMostAtOnce = size_t{64} << 20;  // bytes of one read
+constexpr size_t kMostReadAtOnce = size_t{64} << 20;  // bytes of one read
 constexpr int kReaderPatienceMs = 1000;
 
 Error system_error(const std::filesystem::path& path, int code) {
@@ -50,7 +50,7 @@ void* read_all(int file, uint64_t size, const std::filesystem::path& path) {
   }
   for (uint64_t at = 0; at < size;) {
     const ssize_t got = pread(file, static_cast<std::byte*>(memory) + at,
-                              std::min<uint64_t>(size - at, kMostAtOnce), static_cast<off_t>(at));
+                              std::min<uint64_t>(size - at, kMostReadAtOnce), static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       const int failed = errno;

@@ -24,7 +24,7 @@ Expected<T> failed(const Expected<U>& result) {
 }
 
 /// Appends the ids with commas between them, and makes no more room than for them and a little.
-void append_ids(const std::vector<TokenId>& ids, std::string& out) {
+void append_id_list(const std::vector<TokenId>& ids, std::string& out) {
   constexpr size_t kRest = 64;
   size_t bytes = ids.size() + kRest;
   for (const TokenId id : ids) bytes += fmt::formatted_size("{}", id);
@@ -224,7 +224,7 @@ Expected<std::string> Api::tokenize_body(const HttpRequest& request) const {
   const std::vector<TokenId>& ids = *encoded;
   std::string out = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", ids.size(),
                                 engine_.config().scheduler.max_model_len);
-  append_ids(ids, out);
+  append_id_list(ids, out);
   out += "],\"token_strs\":";
   if (parsed->return_token_strs) {
     out += '[';

@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kMaxLength = 1 << 30;
+constexpr uint32_t kLongestOfATrace = 1 << 30;
 constexpr std::string_view kAzureHeader = "TIMESTAMP,ContextTokens,GeneratedTokens";
 constexpr uint32_t kMooncakePiece = 512;
 constexpr Nanos kSecond = 1'000'000'000;
@@ -86,8 +86,8 @@ struct Line {
 uint32_t parse_length(std::string_view text, const char* name) {
   uint32_t value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc() || end != text.data() + text.size() || value == 0 || value > kMaxLength) {
-    throw Error(fmt::format("{} is '{}', not 1 to {}", name, text, kMaxLength));
+  if (failed != std::errc() || end != text.data() + text.size() || value == 0 || value > kLongestOfATrace) {
+    throw Error(fmt::format("{} is '{}', not 1 to {}", name, text, kLongestOfATrace));
   }
   return value;
 }
@@ -113,8 +113,8 @@ Line parse_mooncake(std::string_view text, const std::string& where) {
   const JsonObject object(value, where);
   Line line;
   line.time = object.integer("timestamp", 0, kMaxTime / 1'000'000) * 1'000'000;
-  line.request.prompt_length = static_cast<uint32_t>(object.integer("input_length", 1, kMaxLength));
-  line.request.output_length = static_cast<uint32_t>(object.integer("output_length", 1, kMaxLength));
+  line.request.prompt_length = static_cast<uint32_t>(object.integer("input_length", 1, kLongestOfATrace));
+  line.request.output_length = static_cast<uint32_t>(object.integer("output_length", 1, kLongestOfATrace));
   const json::value* ids = object.find("hash_ids");
   const json::array* list = ids == nullptr ? nullptr : ids->if_array();
   const uint64_t expected = (uint64_t{line.request.prompt_length} + kMooncakePiece - 1) / kMooncakePiece;

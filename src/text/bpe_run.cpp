@@ -13,12 +13,12 @@ namespace {
 constexpr size_t kCutBytes = 24;
 // Up to here looking at all pairs for the best is faster than a heap.
 constexpr size_t kShortSymbols = 24;
-constexpr size_t kMaxPieceBytes = size_t{1} << 30;
+constexpr size_t kMaxBpeBytes = size_t{1} << 30;
 
 }  // namespace
 
 void BpeRun::encode(std::string_view piece, std::vector<TokenId>& out) {
-  if (piece.size() > kMaxPieceBytes) throw Error("a text is too long to be tokenized");
+  if (piece.size() > kMaxBpeBytes) throw Error("a text is too long to be tokenized");
   if (!model_.whole_.empty()) {
     size_t done = 0;
     while (const auto found = model_.whole_.find(piece, done)) {

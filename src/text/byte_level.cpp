@@ -33,8 +33,8 @@ Table make_table() {
 }
 
 const Table& table() {
-  static const Table the_table = make_table();
-  return the_table;
+  static const Table kTable = make_table();
+  return kTable;
 }
 
 }  // namespace

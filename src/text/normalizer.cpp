@@ -17,7 +17,7 @@
 namespace quire {
 namespace {
 
-constexpr char32_t kNoCharacter = 0xFFFFFFFF;
+constexpr char32_t kDropped = 0xFFFFFFFF;
 
 /// Replaces each character by what `map` makes of it.
 template <class Map>
@@ -30,7 +30,7 @@ void map_characters(NormalizedText& text, const Map& map) {
     const char32_t mapped = map(c.code);
     if (mapped == c.code) {
       out.append(in, pos, c.size);
-    } else if (mapped != kNoCharacter) {
+    } else if (mapped != kDropped) {
       append_utf8(out, mapped);
     } else if (pos == 0) {
       text.from_start = false;
@@ -142,7 +142,7 @@ class StripNormalizer : public Normalizer {
 class StripAccentsNormalizer : public Normalizer {
  public:
   void apply(NormalizedText& text) const override {
-    map_characters(text, [](char32_t code) { return is_mark(code) ? kNoCharacter : code; });
+    map_characters(text, [](char32_t code) { return is_mark(code) ? kDropped : code; });
   }
 };
 
@@ -153,7 +153,7 @@ class NmtNormalizer : public Normalizer {
     map_characters(text, [](char32_t code) -> char32_t {
       if ((code >= 0x1 && code <= 0x8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
           code == 0x8F || code == 0x9F) {
-        return kNoCharacter;
+        return kDropped;
       }
       const bool space = code == 0x9 || code == 0xA || code == 0xC || code == 0xD || code == 0x1680 ||
                          (code >= 0x200B && code <= 0x200F) || code == 0x2028 || code == 0x2029 ||
@@ -231,7 +231,7 @@ class BertNormalizer : public Normalizer {
     if (clean_) {
       map_characters(text, [](char32_t code) -> char32_t {
         if (code == '\t' || code == '\n' || code == '\r') return U' ';
-        if (code == 0 || code == 0xFFFD || is_control(code)) return kNoCharacter;
+        if (code == 0 || code == 0xFFFD || is_control(code)) return kDropped;
         return is_white_space(code) ? U' ' : code;
       });
     }
@@ -242,7 +242,7 @@ class BertNormalizer : public Normalizer {
     }
     if (accents_) {
       text.text = to_normalization_form(text.text, NormalizationForm::kNfd);
-      map_characters(text, [](char32_t code) { return is_nonspacing_mark(code) ? kNoCharacter : code; });
+      map_characters(text, [](char32_t code) { return is_nonspacing_mark(code) ? kDropped : code; });
     }
     if (lowercase_) text.text = to_lowercase(text.text);
   }

@@ -225,10 +225,11 @@ class BertPreTokenizer : public PreTokenizer {
   }
 };
 
-std::unique_ptr<PreTokenizer> parse(const JsonObject& object) {
+std::unique_ptr<PreTokenizer> parse_pre_step(const JsonObject& object) {
   const std::string type = object.string("type");
   if (type == "Sequence") {
-    return std::make_unique<SequencePreTokenizer>(parse_steps<PreTokenizer>(object, "pretokenizers", parse));
+    return std::make_unique<SequencePreTokenizer>(
+        parse_steps<PreTokenizer>(object, "pretokenizers", parse_pre_step));
   }
   if (type == "Split") {
     return std::make_unique<SplitPreTokenizer>(Pattern::from_json(object, "pattern"),
@@ -289,7 +290,7 @@ Metaspace Metaspace::from_json(const JsonObject& object) {
 }
 
 std::unique_ptr<PreTokenizer> PreTokenizer::from_json(const JsonObject& parent, std::string_view key) {
-  return parent.has(key) ? parse(parent.object(key)) : nullptr;
+  return parent.has(key) ? parse_pre_step(parent.object(key)) : nullptr;
 }
 
 }  // namespace quire

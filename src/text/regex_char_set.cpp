@@ -21,14 +21,14 @@ constexpr char32_t kLastSurrogate = 0xDFFF;
 
 /// All characters, one after the other.
 const std::string& all_characters() {
-  static const std::string text = [] {
+  static const std::string kText = [] {
     std::string out;
     for (char32_t code = 0; code <= kLast; ++code) {
       if (code < kFirstSurrogate || code > kLastSurrogate) append_utf8(out, code);
     }
     return out;
   }();
-  return text;
+  return kText;
 }
 
 struct FreeCode {

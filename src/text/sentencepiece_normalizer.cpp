@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
 }  // namespace
 
@@ -65,7 +65,7 @@ void SentencePieceNormalizer::apply(NormalizedText& text) const {
     return;
   }
   out.reserve(in.size() + in.size() / 2 + 8);
-  const std::string_view space = escape_ ? kMark : std::string_view(" ");
+  const std::string_view space = escape_ ? kSpaceMark : std::string_view(" ");
   const bool wants_mark = prefix_ == Prefix::kAlways || (prefix_ == Prefix::kFirst && text.from_start);
   if (wants_mark && !as_suffix_) out += space;
   bool after_space = remove_extra_;

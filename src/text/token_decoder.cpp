@@ -384,6 +384,6 @@ TokenDecoder::Run::Run(const std::vector<std::unique_ptr<DecodeStep>>& steps) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) sinks_.push_back((*step)->start(first()));
 }
 
-std::string TokenDecoder::Run::take() { return std::exchange(output_.text_, {}); }
+std::string TokenDecoder::Run::take() { return std::exchange(output_.taken, {}); }
 
 }  // namespace quire

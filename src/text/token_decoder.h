@@ -64,10 +64,10 @@ class TokenDecoder::Run {
  private:
   class Output : public TokenSink {
    public:
-    void write(std::string_view text) override { text_ += text; }
+    void write(std::string_view text) override { taken += text; }
     void end_token() override {}
     void finish() override {}
-    std::string text_;
+    std::string taken;
   };
   TokenSink& first() { return sinks_.empty() ? output_ : *sinks_.back(); }
 

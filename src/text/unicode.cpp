@@ -111,11 +111,11 @@ bool is_word(char32_t code) {
            code == '_';
   }
   // utf8proc does not know the Alphabetic property.
-  static const Regex word = *Regex::compile("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]");
+  static const Regex kWord = *Regex::compile("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]");
   std::string text;
   append_utf8(text, code);
   std::vector<Span> found;
-  word.find_all(text, found);
+  kWord.find_all(text, found);
   return !found.empty();
 }
 

@@ -15,7 +15,7 @@ namespace quire {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
-constexpr size_t kMaxPieceBytes = size_t{1} << 30;
+constexpr size_t kMaxUnigramBytes = size_t{1} << 30;
 
 using Use = UnigramOptions::Use;
 
@@ -29,7 +29,7 @@ class Unigram::ViterbiRun : public TokenModel::Run {
   explicit ViterbiRun(const Unigram& model) : model_(model) {}
 
   void encode(std::string_view piece, std::vector<TokenId>& out) override {
-    if (piece.size() > kMaxPieceBytes) throw Error("a text is too long to be tokenized");
+    if (piece.size() > kMaxUnigramBytes) throw Error("a text is too long to be tokenized");
     piece_ = piece;
     unknown_begin_ = unknown_end_ = 0;
     begin_ = 0;
