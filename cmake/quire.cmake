@@ -1,13 +1,21 @@
+function(quire_unity target wanted)
+  if(QUIRE_UNITY AND wanted)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+endfunction()
+
 # quire_library(control LINKS quire_base PkgConfig::XXHASH)
 # One library per folder of src/, made of all its sources. A folder links only
-# what the diagram in docs/architecture.md allows.
+# what the diagram in docs/architecture.md allows. UNITY: with QUIRE_UNITY its
+# sources are compiled together, so no name hidden in one is hidden in another.
 function(quire_library name)
-  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "UNITY" "" "LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(sources)
     add_library(quire_${name} STATIC ${sources})
     target_include_directories(quire_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(quire_${name} PUBLIC ${ARG_LINKS})
+    quire_unity(quire_${name} ${ARG_UNITY})
   else()
     add_library(quire_${name} INTERFACE)
     target_include_directories(quire_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src)

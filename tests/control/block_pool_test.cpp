@@ -62,6 +62,16 @@ TEST_F(BlockPoolTest, APublishedBlockIsCachedWhenLetGoAndHeldAgainByAHit) {
   EXPECT_EQ(pool_.available(), 3U);
 }
 
+TEST_F(BlockPoolTest, ABlockThatAHitTookIsNotEvicted) {
+  const BlockId block = pool_.allocate();
+  publish(block, 1);
+  pool_.release(block);
+  pool_.retain(block);
+  for (int i = 0; i < 3; ++i) EXPECT_NE(pool_.allocate(), kNoBlock);
+  EXPECT_EQ(pool_.allocate(), kNoBlock);
+  EXPECT_EQ(pool_.references(block), 1U);
+}
+
 TEST_F(BlockPoolTest, EvictsOnlyWhenNoneIsFree) {
   const BlockId cached = pool_.allocate();
   publish(cached, 1);

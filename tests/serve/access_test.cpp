@@ -1,4 +1,5 @@
 // Who may use the server: keys, the file of keys, web pages.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -39,6 +40,20 @@ TEST(ApiKeys, OneOfThemIsNeeded) {
     EXPECT_EQ(keys.find(wrong), nullptr) << wrong;
   }
   EXPECT_FALSE(ApiKeys({}).required());
+}
+
+TEST(ApiKeys, AreComparedWhole) {
+  const ApiKeys keys(keys_of({"alpha"}));
+  const KeyDigest known = make_api_key("known", "alpha").digest;
+  // Others whose digests begin as the known one does.
+  int found = 0;
+  for (int i = 0; found < 3; ++i) {
+    const std::string other = fmt::format("key-{}", i);
+    const KeyDigest digest = make_api_key("other", other).digest;
+    if (!std::equal(digest.begin(), digest.begin() + 1, known.begin())) continue;
+    ++found;
+    EXPECT_EQ(keys.find("Bearer " + other), nullptr) << other;
+  }
 }
 
 TEST(ApiKeys, WhatNoClientCouldSendIsRefused) {

@@ -116,6 +116,24 @@ TEST(Connection, ChunkedAndAnnouncedBodies) {
   EXPECT_EQ(client.read_answer().parsed().at("count"), 3);
 }
 
+/// Of two lengths, a proxy before this server may have believed the other.
+TEST(Connection, ABodyHasOneLength) {
+  Service service;
+  const std::string body = R"({"prompt":"abc"})";
+  const std::string chunked = fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", body.size(), body);
+  for (const char* framing :
+       {"Content-Length: 16\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 16", "Content-Length: 16\r\nContent-Length: 17",
+        "Content-Length: 16, 17", "Content-Length: -1", "Content-Length: 0x10"}) {
+    HttpClient client(service.port());
+    client.send(fmt::format(
+        "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{}\r\n\r\n{}", framing,
+        std::string_view(framing).find("chunked") == std::string_view::npos ? body : chunked));
+    EXPECT_EQ(client.read_answer().status, 400) << framing;
+    EXPECT_TRUE(client.closed_by_server()) << framing;
+  }
+}
+
 TEST(Connection, TooLargeARequestIsRefused) {
   Service service({.server = {.max_body_bytes = 1000}});
   {
