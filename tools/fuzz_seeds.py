@@ -276,8 +276,8 @@ def decision_log():
     """One sequence that comes in, computes a step and ends; tests/fuzz/regressions has a whole run."""
     add = b"a" + bytes([0, 3, 1, 2, 3, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1]) + b"n"
     decided = bytes([1, 0, 3, 2])
-    plan = b"p" + bytes([0]) + bytes([2, 0, 0, 0, 5, 0, 0, 3, 6, 0, 0, 0, 6, 0, 1, 0])
-    commit = b"c" + bytes([2, 1, 9])
+    plan = b"p" + bytes([1, 0]) + bytes([2, 0, 0, 0, 5, 0, 0, 3, 6, 0, 0, 0, 6, 0, 1, 0])
+    commit = b"c" + bytes([1, 2, 1, 9])
     end = bytes([14, 0, 1, 0, 8, 0, 0, 0, 8, 0, 1, 0])
     yield add + decided + plan + commit + end
     yield b"b" + bytes([5]) + add + decided + plan + b"b" + bytes([100]) + commit + end
@@ -296,7 +296,7 @@ def whole_decision_log():
     huge = {"num_blocks": 1 << 26, "num_host_blocks": 1 << 26, "max_num_seqs": 1 << 16, "max_num_batched_tokens": 1 << 30,
             "scheduling": "fair", "eviction": "arc"}
     for changes in ({}, huge, {"block_size": 2**32 - 1}, {"kv_windows": [0] * 64, "eviction": "s3fifo"}):
-        yield compact({"quire_run": 2, "scheduler": scheduler | changes}) + b"\n"
+        yield compact({"quire_run": 3, "scheduler": scheduler | changes}) + b"\n"
 
 
 def decision_logs():

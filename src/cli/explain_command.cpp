@@ -38,6 +38,7 @@ struct Options {
 };
 
 constexpr size_t kRowsShown = 50;
+constexpr uint64_t kReplayedForPage = uint64_t{8} << 20;  // bytes of the longest log
 
 std::string or_dash(const std::optional<uint64_t>& number) {
   return number ? fmt::format("{}", *number) : "-";
@@ -75,6 +76,14 @@ struct Column {
   const char* head;
   bool left;
   std::function<std::string(const SequenceStory&)> cell;
+  int dispensable = 0;  // what is left out first where the terminal is too narrow; 0: never
+};
+
+/// A column and its text in each line.
+struct Cells {
+  Column column;
+  std::vector<std::string> lines;
+  size_t width = 0;
 };
 
 std::vector<Column> columns_of(const RunStory& run, const TenantNames& tenants) {
@@ -82,17 +91,17 @@ std::vector<Column> columns_of(const RunStory& run, const TenantNames& tenants) 
   std::vector<Column> columns = {
       {"", "id", false, [=](const auto& s) { return number(s.id); }},
       {"prompt", "tokens", false, [=](const auto& s) { return number(s.prompt_tokens); }},
-      {"of it", "cached", false, [=](const auto& s) { return number(s.hit_tokens); }},
+      {"of it", "cached", false, [=](const auto& s) { return number(s.hit_tokens); }, 2},
       {"tokens", "made", false, [=](const auto& s) { return number(s.generated); }},
-      {"came", "after", false, [=](const auto& s) { return number(s.arrived); }},
-      {"ended", "in step", false, [](const auto& s) { return or_dash(s.ended); }},
-      {"waited be-", "fore start", false, [=](const auto& s) { return number(s.queued); }},
+      {"came", "after", false, [=](const auto& s) { return number(s.arrived); }, 4},
+      {"ended", "in step", false, [](const auto& s) { return or_dash(s.ended); }, 5},
+      {"waited be-", "fore start", false, [=](const auto& s) { return number(s.queued); }, 6},
       {"waited", "in all", false, [=](const auto& s) { return number(s.steps_waited()); }},
-      {"", "that took", false, [](const auto& s) { return duration_text(s.waited_time); }},
+      {"", "that took", false, [](const auto& s) { return duration_text(s.waited_time); }, 3},
       {"first", "token", false, [](const auto& s) { return or_dash(s.ttft); }},
       {"", "total", false, [](const auto& s) { return or_dash(s.total); }},
-      {"preemp-", "tions", false, [=](const auto& s) { return number(s.preemptions); }},
-      {"tokens", "again", false, [=](const auto& s) { return number(s.again_tokens); }},
+      {"preemp-", "tions", false, [=](const auto& s) { return number(s.preemptions); }, 1},
+      {"tokens", "again", false, [=](const auto& s) { return number(s.again_tokens); }, 7},
   };
   const GivenToRequests given = given_to_requests(run);
   if (given.tenants) {
@@ -111,41 +120,6 @@ std::vector<Column> columns_of(const RunStory& run, const TenantNames& tenants) 
   return columns;
 }
 
-void print_table(const RunStory& run, const Options& options) {
-  TenantNames tenants;
-  for (const SequenceStory& s : run.sequences) tenants.add(s.tenant);
-  const std::vector<const SequenceStory*> rows = rows_of(run, options);
-  std::vector<std::string> lines(rows.size() + 2);
-  const std::vector<Column> columns = columns_of(run, tenants);
-  for (const Column& column : columns) {
-    std::vector<std::string> cells = {column.above, column.head};
-    for (const SequenceStory* s : rows) cells.push_back(column.cell(*s));
-    size_t width = 0;
-    for (const std::string& cell : cells) width = std::max(width, cell.size());
-    for (size_t i = 0; i < cells.size(); ++i) {
-      lines[i] +=
-          column.left ? fmt::format("  {:<{}}", cells[i], width) : fmt::format("  {:>{}}", cells[i], width);
-    }
-  }
-  for (std::string& line : lines) fmt::print("{}\n", line.erase(line.find_last_not_of(' ') + 1));
-  if (rows.size() < run.sequences.size()) {
-    const std::string what = options.sort.empty() || options.sort == "waited"
-                                 ? "that waited longest"
-                                 : "first by --sort " + options.sort;
-    fmt::print(
-        "  These are the {} of {} requests {}; --top N and --sort waited|preempted|again|cached|id choose "
-        "others.\n",
-        with_commas(rows.size()), with_commas(run.sequences.size()), what);
-  }
-  const bool deadlines = given_to_requests(run).deadlines;
-  fmt::print(
-      "  Waits are in steps: before it started running, and in all (after preemptions too). Tokens again: "
-      "computed again\n"
-      "  after a preemption. \"Blocks, behind #7 (+2)\": #7 and two others came first and waited for "
-      "blocks.{}\n",
-      deadlines ? " Deadline!: missed." : "");
-}
-
 constexpr size_t kWidth = 110;
 
 /// In lines that a terminal shows whole, the first behind `first`, the others behind so many spaces.
@@ -160,9 +134,85 @@ void print_wrapped(std::string_view text, std::string first = "", size_t column 
   } while (!text.empty());
 }
 
+/// Those that fit into a line, and the heads of the others.
+std::vector<Cells> fitting_columns(const RunStory& run, const TenantNames& tenants,
+                                   const std::vector<const SequenceStory*>& rows, std::string_view sort,
+                                   std::vector<std::string>& left_out) {
+  const std::string_view kept =
+      sort == "preempted" ? "tions" : sort;  // the heads are "cached" and "again" else
+  std::vector<Cells> columns;
+  size_t total = 0;
+  for (Column& column : columns_of(run, tenants)) {
+    Cells& cells = columns.emplace_back(Cells{std::move(column), {}, 0});
+    cells.lines = {cells.column.above, cells.column.head};
+    for (const SequenceStory* s : rows) cells.lines.push_back(cells.column.cell(*s));
+    for (const std::string& line : cells.lines) cells.width = std::max(cells.width, line.size());
+    if (cells.column.head == kept) cells.column.dispensable = 0;
+    total += cells.width + 2;
+  }
+  while (total > kWidth) {
+    auto next = columns.end();
+    for (auto each = columns.begin(); each != columns.end(); ++each) {
+      if (each->column.dispensable == 0) continue;
+      if (next == columns.end() || each->column.dispensable < next->column.dispensable) next = each;
+    }
+    if (next == columns.end()) break;
+    left_out.push_back(fmt::format("{} {}", next->column.above, next->column.head));
+    total -= next->width + 2;
+    columns.erase(next);
+  }
+  return columns;
+}
+
+void print_table(const RunStory& run, const Options& options) {
+  TenantNames tenants;
+  for (const SequenceStory& s : run.sequences) tenants.add(s.tenant);
+  const std::vector<const SequenceStory*> rows = rows_of(run, options);
+  std::vector<std::string> lines(rows.size() + 2);
+  std::vector<std::string> left_out;
+  for (const Cells& cells : fitting_columns(run, tenants, rows, options.sort, left_out)) {
+    for (size_t i = 0; i < lines.size(); ++i) {
+      lines[i] += cells.column.left ? fmt::format("  {:<{}}", cells.lines[i], cells.width)
+                                    : fmt::format("  {:>{}}", cells.lines[i], cells.width);
+    }
+  }
+  for (std::string& line : lines) fmt::print("{}\n", line.erase(line.find_last_not_of(' ') + 1));
+  std::string notes;
+  if (rows.size() < run.sequences.size()) {
+    const std::string what = options.sort.empty() || options.sort == "waited"
+                                 ? "that waited longest"
+                                 : "first by --sort " + options.sort;
+    notes += fmt::format(
+        "These are the {} of {} {}; --top N and --sort waited|preempted|again|cached|id choose others. ",
+        with_commas(rows.size()), plural(run.sequences.size(), "request"), what);
+  }
+  notes +=
+      "Waits are in steps: before it started running, and in all (after preemptions too). Tokens again: "
+      "computed again after a preemption. \"Blocks, behind #7 (+2)\": #7 and two others came first and "
+      "waited "
+      "for blocks. \"A slot, 3 overtook it\": three that arrived later were admitted before it.";
+  if (given_to_requests(run).deadlines) notes += " Deadline!: missed.";
+  if (!left_out.empty()) {
+    notes += " Left out for want of width, see --request and --html:";
+    for (size_t i = 0; i < left_out.size(); ++i) {
+      std::string head = left_out[i];
+      head.erase(0, head.find_first_not_of(' '));
+      notes += fmt::format("{} \"{}\"", i == 0 ? "" : ",", head);
+    }
+    notes += ".";
+  }
+  print_wrapped(notes, "", 2);
+}
+
 /// `what` in a column of its own.
-void print_item(std::string_view what, std::string_view text, size_t indent) {
-  print_wrapped(text, fmt::format("{:{}}{}", "", indent, what), indent + 16);
+void print_item(std::string_view what, std::string_view text, size_t indent, size_t width = 16) {
+  print_wrapped(text, fmt::format("{:{}}{}", "", indent, what), indent + std::max(width, what.size() + 1));
+}
+
+std::string when_text(const StoryLine& line) {
+  if (line.to == 0) return "at the start";
+  return line.from == line.to ? fmt::format("step {}", line.from)
+                              : fmt::format("steps {}-{}", line.from, line.to);
 }
 
 void print_run(const RunStory& run, const Options& options) {
@@ -170,19 +220,15 @@ void print_run(const RunStory& run, const Options& options) {
   print_table(run, options);
   fmt::print("\n");
   for (const SummaryLine& line : summarize(run)) print_item(line.what, line.text, 0);
-  print_item("not checked", "--replay makes the run again from its inputs and compares every decision", 0);
+  print_item("checked", "each block's checksum; --replay makes the run again and compares every decision", 0);
 }
 
 void print_story(const SequenceStory& s) {
   fmt::print("request {}{}{}\n", s.id, s.name.empty() ? "" : fmt::format(" ({})", printable(s.name)),
              s.fork_of ? fmt::format(", a fork of {}", *s.fork_of) : "");
-  for (const StoryLine& line : s.lines) {
-    const bool one = line.from == line.to;
-    const std::string when = line.to == 0 ? "at the start"
-                             : one        ? fmt::format("step {}", line.from)
-                                          : fmt::format("steps {}-{}", line.from, line.to);
-    print_item(when, line.text, 2);
-  }
+  size_t width = 16;
+  for (const StoryLine& line : s.lines) width = std::max(width, when_text(line).size() + 2);
+  for (const StoryLine& line : s.lines) print_item(when_text(line), line.text, 2, width);
   if (!s.refused.empty()) {
     fmt::print("  refused: {}\n", s.refused);
     return;
@@ -193,6 +239,12 @@ void print_story(const SequenceStory& s) {
     waited += fmt::format(" ({}): {}", duration_text(s.waited_time), waited_for_text(s.waited, with_commas));
   }
   print_item("waited", waited, 2);
+  if (s.overtaken > 0) {
+    print_item("overtaken",
+               fmt::format("{} that arrived later {} admitted before it", plural(s.overtaken, "request"),
+                           s.overtaken == 1 ? "was" : "were"),
+               2);
+  }
   if (s.preemptions > 0) {
     print_item(
         "preempted",
@@ -216,6 +268,11 @@ void print_story(const SequenceStory& s) {
 }
 
 void print_request(const Options& options) {
+  const RunIndex index = read_run_index(options.log);
+  if (std::ranges::none_of(index.sequences,
+                           [&](const auto& s) { return is_called(s.id, s.name, options.request); })) {
+    throw Error("--request: " + no_such_request_text(index, options.request));
+  }
   const RunStory run = tell_run(
       options.log, [&](SeqId id, std::string_view name) { return is_called(id, name, options.request); });
   if (!run.ended_well()) print_wrapped(early_end_text(run) + " What follows is as far as it goes.");
@@ -225,7 +282,7 @@ void print_request(const Options& options) {
     if (std::exchange(found, true)) fmt::print("\n");
     print_story(s);
   }
-  if (!found) throw Error("--request: " + no_such_request_text(run, options.request));
+  if (!found) throw Error("--request: its record is not in the log");
 }
 
 int print_replay(const std::string& log) {
@@ -280,7 +337,9 @@ void write_page(const Options& options) {
     throw Error("--html: that is the log itself");
   }
   check_output_file(options.html, run_page_kind());
-  const Page page = make_page(options.log, try_replay(options.log), wanted);
+  std::optional<tl::expected<Replay, std::string>> again;
+  if (std::filesystem::file_size(options.log) <= kReplayedForPage) again = try_replay(options.log);
+  const Page page = make_page(options.log, again, wanted);
   write_output_file(options.html, run_page_kind(), page.html);
   fmt::print("{}: {}, open it in a browser\n", options.html, human_bytes(page.html.size()));
   if (page.last - page.first + 1 < page.run_steps) {

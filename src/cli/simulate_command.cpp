@@ -20,6 +20,7 @@
 #include "cli/terminal.h"
 #include "cli/workload_options.h"
 #include "record/config_json.h"
+#include "record/display_text.h"
 #include "record/run_record.h"
 #include "sim/report.h"
 #include "sim/simulation.h"
@@ -221,10 +222,11 @@ int simulate(Options& options) {
   const uint32_t every = options.every.value_or(options.demo ? 10 : 0);
   if (options.demo) {
     fmt::print(
-        "{} requests at a pool of {} blocks of {} tokens, {} sequences and {} tokens a step at most;\n"
+        "{} at a pool of {} of {}, {} and {} a step at most;\n"
         "{}. Time is virtual.\n\n",
-        workload.requests.size(), config.scheduler.num_blocks, config.scheduler.block_size,
-        config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens, beginnings(options.workload));
+        plural(workload.requests.size(), "request"), plural(config.scheduler.num_blocks, "block"),
+        plural(config.scheduler.block_size, "token"), plural(config.scheduler.max_num_seqs, "sequence"),
+        plural(config.scheduler.max_num_batched_tokens, "token"), beginnings(options.workload));
   }
   if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
   bool printed = true;

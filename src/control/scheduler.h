@@ -68,6 +68,8 @@ class Scheduler {
   /// What the next step computes. It is open until it is committed, unless it is empty(): if nothing waits or
   /// runs, or if all there is to do depends on what open plans give.
   StepPlan plan();
+  /// The number of the next plan. plan() takes it, even for one that is empty, while has_work().
+  uint64_t next_step() const { return next_stats_.step + 1; }
   /// Plans that are not committed.
   uint32_t num_open() const { return static_cast<uint32_t>(open_.size()); }
 

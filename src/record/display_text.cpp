@@ -71,6 +71,10 @@ std::string plural(uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", with_commas(count), noun, count == 1 ? "" : "s");
 }
 
+std::string plural(uint64_t count, std::string_view one, std::string_view many) {
+  return fmt::format("{} {}", with_commas(count), count == 1 ? one : many);
+}
+
 std::string duration_text(Nanos nanos) {
   const double seconds = static_cast<double>(nanos) / 1e9;
   const double size = std::abs(seconds);

@@ -21,6 +21,8 @@ std::string with_commas(uint64_t number);
 
 /// "1 step", "2 steps".
 std::string plural(uint64_t count, std::string_view noun);
+/// The same of a noun with a plural of its own.
+std::string plural(uint64_t count, std::string_view one, std::string_view many);
 
 /// "12.3 ms", "1.25 s", three digits or so.
 std::string duration_text(Nanos nanos);

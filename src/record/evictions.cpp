@@ -12,6 +12,7 @@ EvictionBook::EvictionBook(const SchedulerConfig& config)
 void EvictionBook::take(const RunEvent& event, const RunState& state) {
   if (!knows_) return;
   if (const auto* decision = std::get_if<Decision>(&event)) return take(*decision);
+  if (std::holds_alternative<Cause>(event)) return;
   added_.reset();
   resetting_ = std::holds_alternative<RunReset>(event);
   if (const auto* add = std::get_if<RunAdd>(&event)) {
@@ -38,7 +39,7 @@ void EvictionBook::publish(const Tracked& seq, size_t from, size_t to) {
 }
 
 void EvictionBook::take(const RunCommit& commit, const RunState& state) {
-  const std::vector<PlannedPart>& parts = state.due();
+  const std::vector<PlannedPart>& parts = state.parts_of(commit);
   for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
     const auto found = sequences_.find(parts[i].id);
     if (found == sequences_.end() || commit.results[i].failed) continue;

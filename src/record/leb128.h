@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 // Numbers as bytes, the small ones in one: LEB128, signed ones zigzag.
 namespace quire {
@@ -9,6 +11,20 @@ namespace quire {
 inline void append_leb128(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
   out.push_back(static_cast<char>(value));
+}
+
+/// The number that `from` begins with, which is taken off it; nullopt if there is none of 64 bits.
+inline std::optional<uint64_t> take_leb128(std::string_view& from) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < from.size() && i < 10; ++i) {
+    const auto byte = static_cast<uint8_t>(from[i]);
+    if (i == 9 && byte > 1) return std::nullopt;
+    value |= uint64_t{byte & 0x7FU} << (7 * i);
+    if (byte >= 0x80) continue;
+    from.remove_prefix(i + 1);
+    return value;
+  }
+  return std::nullopt;
 }
 
 inline uint64_t zigzag(int64_t value) {

@@ -16,7 +16,7 @@ class RecordedScheduler final : private DecisionSink {
  public:
   RecordedScheduler(const SchedulerConfig& config, RunWriter* record) : scheduler_(config), record_(record) {
     if (record != nullptr) record->begin(scheduler_.config());
-    scheduler_.listen(this);
+    scheduler_.listen(this, record);
   }
   RecordedScheduler(const RecordedScheduler&) = delete;
 
@@ -24,7 +24,10 @@ class RecordedScheduler final : private DecisionSink {
   Expected<void> add(SeqSpec spec, std::string_view name = {}) {
     if (record_ != nullptr) record_->add(spec, name);
     try {
-      return scheduler_.add(std::move(spec));
+      auto added = scheduler_.add(std::move(spec));
+      if (record_ != nullptr && !added) record_->refused(added.error());
+      settle();
+      return added;
     } catch (...) {
       if (record_ != nullptr) record_->take_back_add();
       throw;
@@ -33,16 +36,20 @@ class RecordedScheduler final : private DecisionSink {
   void abort(SeqId id, bool stop_string = false) {
     if (record_ != nullptr) record_->abort(id, stop_string);
     scheduler_.abort(id);
+    settle();
   }
   void set_budget(uint32_t tokens) {
     if (record_ != nullptr) record_->set_budget(tokens);
     scheduler_.set_budget(tokens);
   }
   StepPlan plan(Nanos now) {
-    if (record_ != nullptr) record_->plan(now);
     admitted_.clear();
     preempted_.clear();
-    return scheduler_.plan();
+    if (!scheduler_.has_work()) return {};
+    if (record_ != nullptr) record_->plan(scheduler_.next_step(), now);
+    StepPlan plan = scheduler_.plan();
+    settle();
+    return plan;
   }
   /// The sequences that the last plan admitted, for the first time or again, in that order; and those that it
   /// had preempted before.
@@ -50,8 +57,10 @@ class RecordedScheduler final : private DecisionSink {
   const std::vector<SeqId>& preempted() const { return preempted_; }
   /// `now`, when the executor was done, is for who reads the record.
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result, Nanos now) {
-    if (record_ != nullptr) record_->commit(result, now);
-    return scheduler_.commit(plan, std::move(result));
+    if (record_ != nullptr) record_->commit(plan.step, result, now);
+    std::vector<SeqEvent> events = scheduler_.commit(plan, std::move(result));
+    settle();
+    return events;
   }
   /// See prefix_snapshot.h. Returns the nodes with the blocks that they got.
   std::vector<PrefixNode> restore(std::vector<PrefixNode> nodes) {
@@ -69,6 +78,9 @@ class RecordedScheduler final : private DecisionSink {
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
+  void settle() {
+    if (record_ != nullptr) record_->settle();
+  }
   void take(const Decision& decision) override {
     if (record_ != nullptr) record_->take(decision);
     if (decision.kind == DecisionKind::kAdmit) admitted_.push_back(decision.seq);

@@ -22,7 +22,6 @@ struct Replay {
   uint64_t digest = 0;               // of the new run
   std::optional<uint64_t> recorded;  // what the file says; nullopt if it was cut off
   std::optional<ReplayDifference> first_difference;
-  std::vector<BlockId> cached_at_end;  // of the new run, held by nobody; ascending
   bool same() const { return recorded == digest && !first_difference; }
 };
 

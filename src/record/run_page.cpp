@@ -1,6 +1,7 @@
 #include "record/run_page.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include <boost/json/array.hpp>
@@ -12,6 +13,7 @@
 #include "record/display_text.h"
 #include "record/leb128.h"
 #include "record/page_source.h"
+#include "record/run_index.h"
 #include "record/run_summary.h"
 
 namespace quire {
@@ -142,34 +144,50 @@ json::object to_json(const StepColumns& columns) {
   };
 }
 
+/// The steps of a page, and of whom it tells the story.
+struct PagePlan {
+  uint64_t first = 1;
+  uint64_t last = UINT64_MAX;
+  std::optional<size_t> chosen;    // the request to begin with: its number in the run
+  std::unordered_set<SeqId> told;  // those that live in these steps
+};
+
+PagePlan plan_page(const std::filesystem::path& log, const PageOptions& options) {
+  const RunIndex index = read_run_index(log);
+  PagePlan plan;
+  plan.first = options.first.value_or(1);
+  if (options.request) {
+    const auto found = std::ranges::find_if(
+        index.sequences, [&](const auto& s) { return is_called(s.id, s.name, *options.request); });
+    if (found == index.sequences.end()) throw file_error(log, no_such_request_text(index, *options.request));
+    plan.chosen = static_cast<size_t>(found - index.sequences.begin());
+    const bool long_run = index.steps > options.limits.steps;
+    if (!options.first && long_run)
+      plan.first = std::max<uint64_t>(1, found->added - std::min(found->added, kStepsBefore));
+    plan.told.insert(found->id);
+  }
+  plan.last = options.last.value_or(UINT64_MAX);
+  const uint64_t end =
+      std::min(plan.last, plan.first + std::min(options.limits.steps, UINT64_MAX - plan.first));
+  for (const IndexedSequence& s : index.sequences) {
+    if (s.added <= end && (!s.ended || *s.ended + 1 >= plan.first)) plan.told.insert(s.id);
+  }
+  return plan;
+}
+
 }  // namespace
 
 FileKind run_page_kind() {
   return {"page of quire explain", kPageBeforeData.substr(0, kPageBeforeData.find("</title>"))};
 }
 
-Page make_page(const std::filesystem::path& log, const tl::expected<Replay, std::string>& again,
-               const PageOptions& options) {
-  const RunStory story = tell_run(log, [](SeqId, std::string_view) { return true; });
+Page make_page(const std::filesystem::path& log,
+               const std::optional<tl::expected<Replay, std::string>>& again, const PageOptions& options) {
+  const PagePlan plan = plan_page(log, options);
+  const RunStory story = tell_run(log, [&](SeqId id, std::string_view) { return plan.told.contains(id); });
   TenantNames tenants;
   for (const SequenceStory& s : story.sequences) tenants.add(s.tenant);
-  uint64_t first = options.first.value_or(1);
-  const SequenceStory* chosen = nullptr;
-  if (options.request) {
-    const auto found = std::ranges::find_if(
-        story.sequences, [&](const auto& s) { return is_called(s.id, s.name, *options.request); });
-    if (found == story.sequences.end()) {
-      throw file_error(log, no_such_request_text(story, *options.request));
-    }
-    chosen = &*found;
-    const bool long_run = story.steps > options.limits.steps;
-    if (!options.first && long_run)
-      first = std::max<uint64_t>(1, chosen->arrived - std::min(chosen->arrived, kStepsBefore));
-  }
-  const bool known = again && !again->first_difference;
-  const RunTimeline timeline =
-      read_timeline(log, first, options.last.value_or(UINT64_MAX),
-                    known ? again->cached_at_end : std::vector<BlockId>(), options.limits);
+  const RunTimeline timeline = read_timeline(log, plan.first, plan.last, options.limits, plan.chosen);
 
   json::array requests;
   for (size_t i = 0; i < timeline.sequences.size(); ++i) {
@@ -180,7 +198,7 @@ Page make_page(const std::filesystem::path& log, const tl::expected<Replay, std:
       {"log", valid_utf8(log.filename().string())},
       {"config", to_json(story.config)},
       {"run", to_json(story)},
-      {"check", to_json(again)},
+      {"check", again ? json::value(to_json(*again)) : json::value()},
       {"first", timeline.first},
       {"last", timeline.last},
       {"limited", timeline.limited},
@@ -192,12 +210,9 @@ Page make_page(const std::filesystem::path& log, const tl::expected<Replay, std:
       {"blocks", base64(timeline.blocks)},
       {"host", base64(timeline.host)},
   };
-  if (chosen != nullptr) {
-    const auto number = static_cast<size_t>(chosen - story.sequences.data());
-    const auto shown = std::ranges::lower_bound(timeline.sequences, number);
-    if (shown != timeline.sequences.end() && *shown == number) {
-      data["selected"] = static_cast<uint64_t>(shown - timeline.sequences.begin());
-    }
+  if (plan.chosen) {
+    const auto shown = std::ranges::lower_bound(timeline.sequences, *plan.chosen);
+    data["selected"] = static_cast<uint64_t>(shown - timeline.sequences.begin());
   }
 
   Page page;

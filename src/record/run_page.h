@@ -35,10 +35,11 @@ struct Page {
 };
 
 /// A recorded run as a page for a browser: the block pool over time, every step with its reasons, the
-/// requests and their stories. `again`: what replaying it gave, or why that failed; told on the page. Nothing
-/// of the record is taken for HTML. Throws Error as RunReader does, if the run has no such steps, or no such
-/// request.
-Page make_page(const std::filesystem::path& log, const tl::expected<Replay, std::string>& again,
+/// requests and their stories; of the request to begin with, the whole life. `again`: what replaying it gave,
+/// or why that failed; told on the page. Nothing of the record is taken for HTML. Throws Error as RunReader
+/// does, if the run has no such steps, or no such request.
+Page make_page(const std::filesystem::path& log,
+               const std::optional<tl::expected<Replay, std::string>>& again,
                const PageOptions& options = {});
 
 }  // namespace quire

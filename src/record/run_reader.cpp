@@ -12,17 +12,16 @@
 namespace quire {
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
 constexpr uint32_t kMostInPool = 1U << 26;  // of blocks and of slots
 constexpr size_t kMostGroups = 64;
-/// Thrown where the file ends within a record.
-struct EndOfFile {};
+/// Thrown where a block ends within a record.
+struct EndOfBlock {};
 
 }  // namespace
 
-RunReader::RunReader(const std::filesystem::path& path) : path_(path), data_(read_file(path, kMaxBytes)) {
-  const size_t line = check_first_line();
-  const json::value header = parse_json(std::string_view(data_).substr(0, line), path);
+RunReader::RunReader(const std::filesystem::path& path) : path_(path), blocks_(path) {
+  const std::string_view line = blocks_.first_line();
+  const json::value header = parse_json(line.substr(0, line.size() - 1), path);
   const JsonObject object(header, path);
   const int64_t format = object.integer(kFormatKey, 1, INT32_MAX);
   if (format != kFormat) {
@@ -42,28 +41,16 @@ RunReader::RunReader(const std::filesystem::path& path) : path_(path), data_(rea
   if (config_.kv_windows.empty() || config_.kv_windows.size() > kMostGroups) {
     throw scheduler.error("kv_windows", fmt::format("expected 1 to {} K/V groups", kMostGroups));
   }
-  at_ = line + 1;
 }
 
-size_t RunReader::check_first_line() const {
-  const std::string start = fmt::format("{{\"{}\":", kFormatKey);
-  const std::string_view head = std::string_view(data_).substr(0, start.size());
-  if (data_.empty())
-    throw file_error(path_, "empty: no decision log, or its server did not get to its first line");
-  if (head != std::string_view(start).substr(0, head.size())) {
-    throw file_error(path_, "no decision log (what --decision-log writes begins with " + start + ")");
-  }
-  const size_t line = data_.find('\n');
-  if (line == std::string::npos) throw file_error(path_, "a decision log that ends within its first line");
-  return line;
+Error RunReader::broken(std::string_view what) const {
+  return file_error(path_, blocks_.records_at() + at_, what);
 }
-
-Error RunReader::broken(std::string_view what) const { return file_error(path_, at_, what); }
 
 uint64_t RunReader::number() {
   uint64_t value = 0;
   for (int shift = 0;; shift += 7) {
-    if (at_ == data_.size()) throw EndOfFile{};
+    if (at_ == data_.size()) throw EndOfBlock{};
     const auto byte = static_cast<uint8_t>(data_[at_++]);
     if (shift == 63 && byte > 1) throw broken("a number of more than 64 bits");
     value |= uint64_t{byte & 0x7FU} << shift;
@@ -82,7 +69,7 @@ T RunReader::bounded(uint64_t most) {
 
 std::vector<TokenId> RunReader::tokens() {
   const uint64_t count = number();
-  if (count > data_.size() - at_) throw EndOfFile{};  // each takes a byte at least
+  if (count > data_.size() - at_) throw EndOfBlock{};  // each takes a byte at least
   std::vector<TokenId> out(count);
   for (TokenId& token : out) token = bounded<TokenId>(INT32_MAX);
   return out;
@@ -106,18 +93,16 @@ RunAdd RunReader::add() {
   if (const auto expected = bounded<uint64_t>(uint64_t{UINT32_MAX} + 1); expected > 0) {
     spec.expected_tokens = static_cast<uint32_t>(expected - 1);
   }
-  const uint64_t length = number();
-  if (length > data_.size() - at_) throw EndOfFile{};
-  out.name = data_.substr(at_, length);
-  at_ += length;
+  out.name = text();
   return out;
 }
 
 RunCommit RunReader::commit() {
   RunCommit out;
+  out.step = number();
   out.now = signed_number();
   const uint64_t count = number();
-  if (count > data_.size() - at_) throw EndOfFile{};
+  if (count > data_.size() - at_) throw EndOfBlock{};
   out.results.resize(count);
   for (RunCommit::Result& result : out.results) {
     const auto value = bounded<uint64_t>(uint64_t{INT32_MAX} + 2);
@@ -159,42 +144,121 @@ Decision RunReader::decision(DecisionKind kind) {
   return out;
 }
 
+RunPlan RunReader::plan() {
+  RunPlan out;
+  out.step = number();
+  if (out.step != step_ + 1) throw broken(fmt::format("step {} where {} is due", out.step, step_ + 1));
+  step_ = out.step;
+  out.now = signed_number();
+  return out;
+}
+
+RunRefusal RunReader::refusal() {
+  const auto code = bounded<uint8_t>(static_cast<uint64_t>(RequestErrorCode::kInternal));
+  return {static_cast<RequestErrorCode>(code), text()};
+}
+
+std::string RunReader::text() {
+  const uint64_t length = number();
+  if (length > data_.size() - at_) throw EndOfBlock{};
+  at_ += length;
+  return std::string(data_.substr(at_ - length, length));
+}
+
+Cause RunReader::cause(CauseKind kind) {
+  Cause out;
+  out.kind = kind;
+  if (kind == CauseKind::kPublished) {
+    out.a = bounded<uint32_t>(config_.num_blocks - 1);
+    return out;
+  }
+  out.seq = number();
+  switch (kind) {
+    case CauseKind::kVictim:
+      out.other = number();
+      [[fallthrough]];
+    case CauseKind::kFirst:
+    case CauseKind::kBehind:
+      out.ground = static_cast<Ground>(bounded<uint8_t>(kNumGrounds - 1));
+      out.value = signed_number();
+      break;
+    case CauseKind::kShort:
+      out.value = signed_number();
+      [[fallthrough]];
+    default:
+      out.a = bounded<uint32_t>(UINT32_MAX);
+      out.b = bounded<uint32_t>(UINT32_MAX);
+  }
+  return out;
+}
+
 std::optional<RunEvent> RunReader::next() {
-  if (at_ == data_.size()) return std::nullopt;
+  RunEvent event;
+  if (!next(event)) return std::nullopt;
+  return event;
+}
+
+bool RunReader::next(RunEvent& event) {
+  while (at_ == data_.size()) {
+    at_ = 0;
+    data_ = {};
+    if (!blocks_.next(true)) return false;
+    data_ = blocks_.records();
+  }
   try {
-    const char kind = data_[at_++];
-    switch (kind) {
-      case kAddRecord:
-        return add();
-      case kAbortRecord:
-      case kStopRecord:
-        return RunAbort{number(), kind == kStopRecord};
-      case kBudgetRecord:
-        return RunBudget{bounded<uint32_t>(UINT32_MAX)};
-      case kPlanRecord:
-        ++step_;
-        return RunPlan{signed_number()};
-      case kCommitRecord:
-        return commit();
-      case kResetRecord:
-        return RunReset{};
-      case kRestoreRecord:
-        return restore();
-      case kEndRecord:
-        return RunEnd{number()};
-      default:
-        break;
-    }
-    const int decision = kind - kFirstDecision;
-    if (decision < 0 || static_cast<size_t>(decision) >= std::size(kDecisionNames)) {
+    read_record(event);
+  } catch (const EndOfBlock&) {
+    throw broken("a record that goes on behind its block");
+  }
+  return true;
+}
+
+void RunReader::read_record(RunEvent& event) {
+  const char kind = data_[at_++];
+  if (ended_) throw broken("a record behind the end of the run");
+  const int decision = kind - kFirstDecision;
+  if (decision >= 0 && static_cast<size_t>(decision) < std::size(kDecisionNames)) {
+    event = this->decision(static_cast<DecisionKind>(decision));
+    return;
+  }
+  const int cause = kind - kFirstCause;
+  if (cause >= 0 && cause <= static_cast<int>(CauseKind::kPublished)) {
+    event = this->cause(static_cast<CauseKind>(cause));
+    return;
+  }
+  switch (kind) {
+    case kAddRecord:
+      event = add();
+      return;
+    case kRefusedRecord:
+      event = refusal();
+      return;
+    case kAbortRecord:
+    case kStopRecord:
+      event = RunAbort{number(), kind == kStopRecord};
+      return;
+    case kBudgetRecord:
+      event = RunBudget{bounded<uint32_t>(UINT32_MAX)};
+      return;
+    case kPlanRecord:
+      event = plan();
+      return;
+    case kCommitRecord:
+      event = commit();
+      return;
+    case kResetRecord:
+      event = RunReset{};
+      return;
+    case kRestoreRecord:
+      event = restore();
+      return;
+    case kEndRecord:
+      event = RunEnd{number()};
+      ended_ = true;
+      return;
+    default:
       --at_;
       throw broken(fmt::format("no record of kind {}", static_cast<int>(kind)));
-    }
-    return this->decision(static_cast<DecisionKind>(decision));
-  } catch (const EndOfFile&) {
-    truncated_ = true;
-    at_ = data_.size();
-    return std::nullopt;
   }
 }
 

@@ -4,9 +4,10 @@
 #include <utility>
 
 namespace quire {
+
 namespace {
 
-constexpr uint32_t kProtectedFrom = 8;  // preemptions; Sequence::is_protected
+constexpr size_t kMostOpen = 16;  // plans
 
 }  // namespace
 
@@ -22,9 +23,10 @@ uint32_t LiveSequence::left() const {
   return known >= uint64_t{prompt} + most || known <= next() ? 0 : static_cast<uint32_t>(known) - next();
 }
 
-const std::vector<PlannedPart>& RunState::due() const {
+const std::vector<PlannedPart>& RunState::parts_of(const RunCommit& commit) const {
   static const std::vector<PlannedPart> kNone;
-  return open_.empty() ? kNone : open_.front();
+  const auto open = std::ranges::find(open_, commit.step, &OpenPlan::step);
+  return open == open_.end() ? kNone : open->parts;
 }
 
 bool RunState::runs_on(const PlannedPart& part) const {
@@ -33,8 +35,17 @@ bool RunState::runs_on(const PlannedPart& part) const {
 }
 
 const LiveSequence* RunState::find(SeqId id) const {
+  if (found_ != nullptr && found_->id == id) return found_;
   const auto found = live_.find(id);
   return found == live_.end() ? nullptr : &found->second;
+}
+
+/// Mostly that of the decision before.
+LiveSequence* RunState::find(SeqId id) {
+  if (found_ != nullptr && found_->id == id) return found_;
+  const auto found = live_.find(id);
+  if (found == live_.end()) return nullptr;
+  return found_ = &found->second;
 }
 
 const LiveSequence* RunState::first_in_line() const {
@@ -42,25 +53,7 @@ const LiveSequence* RunState::first_in_line() const {
   return seq != nullptr && !seq->running && seq->waits == WaitReason::kBlocks ? seq : nullptr;
 }
 
-/// Decodes get their part in order, so it is the first of them after the last that got one.
-const LiveSequence* RunState::needy() const {
-  auto from = decodes_.begin();
-  if (!planned_.empty()) {
-    const auto last = std::ranges::find(decodes_, planned_.back());
-    if (last == decodes_.end()) return nullptr;  // a prefill preempts nobody
-    from = last + 1;
-  }
-  for (; from != decodes_.end(); ++from) {
-    const LiveSequence* seq = find(*from);
-    if (seq != nullptr && seq->running) return seq;
-  }
-  return nullptr;
-}
-
-uint32_t RunState::holders(uint32_t block) const {
-  const auto found = holders_.find(block);
-  return found == holders_.end() ? 0 : found->second;
-}
+uint32_t RunState::holders(uint32_t block) const { return holders_.at(block); }
 
 /// Who waits holds nothing.
 uint32_t RunState::num_holders() const {
@@ -87,8 +80,13 @@ void RunState::take(const RunEvent& event) {
   if (const auto* add = std::get_if<RunAdd>(&event)) return take(*add);
   if (const auto* commit = std::get_if<RunCommit>(&event)) return take(*commit);
   if (const auto* decision = std::get_if<Decision>(&event)) return take(*decision);
+  if (const auto* cause = std::get_if<Cause>(&event)) {
+    if (cause->kind == CauseKind::kFirst) first_ = cause->seq;
+    if (cause->kind == CauseKind::kPublished) published_[cause->a] = 1;
+    return;
+  }
   added_.reset();
-  if (const auto* plan = std::get_if<RunPlan>(&event)) begin_step(plan->now);
+  if (const auto* plan = std::get_if<RunPlan>(&event)) begin_step(*plan);
 }
 
 void RunState::take(const RunAdd& add) {
@@ -101,29 +99,21 @@ void RunState::take(const RunAdd& add) {
   seq.most = add.spec.max_tokens;
 }
 
-void RunState::begin_step(Nanos now) {
-  ++step_;
-  now_ = now;
+void RunState::begin_step(const RunPlan& plan) {
+  step_ = plan.step;
+  now_ = plan.now;
   planned_.clear();
-  decodes_.clear();
-  if (!open_.empty() && open_.back().empty()) open_.pop_back();  // it was no step
-  open_.emplace_back();
-  for (const SeqId id : running_) {
-    LiveSequence& seq = live_.at(id);
-    seq.planned = 0;
-    if (seq.decodes()) decodes_.push_back(id);
-  }
-  // Protected ones first, the others as they came in (Scheduler::plan_decodes).
-  std::ranges::stable_sort(decodes_, {}, [this](SeqId id) {
-    const LiveSequence& seq = live_.at(id);
-    return seq.preemptions >= kProtectedFrom ? *seq.admitted : UINT64_MAX;
-  });
+  if (!open_.empty() && open_.back().parts.empty()) open_.pop_back();  // it was no step
+  if (open_.size() > kMostOpen) open_.pop_front();                     // of a broken record
+  open_.push_back({plan.step, {}});
+  for (const SeqId id : running_) live_.at(id).planned = 0;
 }
 
 void RunState::take(const RunCommit& commit) {
-  if (open_.empty()) return;
-  const std::vector<PlannedPart> parts = std::move(open_.front());
-  open_.pop_front();
+  const auto open = std::ranges::find(open_, commit.step, &OpenPlan::step);
+  if (open == open_.end()) return;
+  const std::vector<PlannedPart> parts = std::move(open->parts);
+  open_.erase(open);
   for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
     const auto found = live_.find(parts[i].id);
     if (found == live_.end() || commit.results[i].failed) continue;
@@ -182,18 +172,20 @@ void RunState::take(const Decision& decision) {
     added_.reset();
     return;
   }
-  const auto found = live_.find(decision.seq);
-  LiveSequence* seq = found == live_.end() ? nullptr : &found->second;
+  LiveSequence* seq = find(decision.seq);
   if (decision.kind == DecisionKind::kAllocate || decision.kind == DecisionKind::kShare) {
     return hold(seq, decision.a, true);
   }
   if (decision.kind == DecisionKind::kRelease) return hold(seq, decision.a, false);
+  if (decision.kind == DecisionKind::kEvict) {
+    published_[decision.a] = 0;
+    return;
+  }
   if (seq == nullptr) return;
   switch (decision.kind) {
     case DecisionKind::kSkip:
       seq->waits = static_cast<WaitReason>(std::min<uint32_t>(decision.a, std::size(kWaitNames) - 1));
       seq->needs = decision.b;
-      if (seq->waits == WaitReason::kBlocks) first_ = seq->id;
       break;
     case DecisionKind::kAdmit:
       if (!std::exchange(seq->running, true)) running_.push_back(seq->id);
@@ -210,7 +202,7 @@ void RunState::take(const Decision& decision) {
       if (seq->planned == seq->left()) ++seq->pending;
       seq->in_flight += seq->planned;
       planned_.push_back(seq->id);
-      open_.back().push_back({seq->id, seq->planned, seq->admissions});
+      open_.back().parts.push_back({seq->id, seq->planned, seq->admissions});
       break;
     case DecisionKind::kPreempt:
       stop(*seq);
@@ -222,7 +214,8 @@ void RunState::take(const Decision& decision) {
     case DecisionKind::kFinish:
       stop(*seq);
       free_host(*seq);
-      live_.erase(found);
+      found_ = nullptr;
+      live_.erase(decision.seq);
       break;
     default:
       break;
@@ -232,15 +225,16 @@ void RunState::take(const Decision& decision) {
 void follow_run(RunReader& reader, RunListener& listener) {
   RunState state(reader.config());
   bool open = false;  // a plan, of which decisions may follow
-  while (const auto event = reader.next()) {
-    if (open && !std::holds_alternative<Decision>(*event)) {
+  RunEvent event;
+  while (!listener.done() && reader.next(event)) {
+    if (open && is_input(event)) {
       listener.planned(state);
       open = false;
     }
-    listener.before(*event, state);
-    state.take(*event);
-    listener.after(*event, state);
-    open = open || std::holds_alternative<RunPlan>(*event);
+    listener.before(event, state);
+    state.take(event);
+    listener.after(event, state);
+    open = open || std::holds_alternative<RunPlan>(event);
   }
   if (open) listener.planned(state);
 }

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "control/scheduler.h"
@@ -52,6 +53,25 @@ struct LiveSequence {
   Phase phase() const;
 };
 
+/// A number for each block, 0 at first; takes memory for those that were named.
+class BlockNumbers {
+ public:
+  uint32_t& operator[](uint32_t block) {
+    const size_t page = block / kPage;
+    if (page >= pages_.size()) pages_.resize(page + 1);
+    if (!pages_[page]) pages_[page] = std::make_unique<std::array<uint32_t, kPage>>();
+    return (*pages_[page])[block % kPage];
+  }
+  uint32_t at(uint32_t block) const {
+    const size_t page = block / kPage;
+    return page < pages_.size() && pages_[page] ? (*pages_[page])[block % kPage] : 0;
+  }
+
+ private:
+  static constexpr size_t kPage = 64;
+  std::vector<std::unique_ptr<std::array<uint32_t, kPage>>> pages_;
+};
+
 /// A sequence's part in a plan.
 struct PlannedPart {
   SeqId id = 0;
@@ -75,8 +95,8 @@ class RunState {
   const LiveSequence* find(SeqId id) const;
   /// Those that compute something in the step, in the order of the plan.
   const std::vector<SeqId>& planned() const { return planned_; }
-  /// The parts of the oldest open plan, whose results come next; in the order of the plan.
-  const std::vector<PlannedPart>& due() const;
+  /// The parts of the plan that these are the results of, in its order; none if it is not open.
+  const std::vector<PlannedPart>& parts_of(const RunCommit& commit) const;
   /// It runs since that plan was made; else it was preempted, and of the part only a token counts.
   bool runs_on(const PlannedPart& part) const;
   /// Those that run, in order of admission.
@@ -86,11 +106,11 @@ class RunState {
 
   /// Who is first in line and waits for blocks; all that wait with kOrder wait behind it. nullptr: nobody.
   const LiveSequence* first_in_line() const;
-  /// When a preemption comes next: for whom. May be the victim itself; nullptr if the record does not tell.
-  const LiveSequence* needy() const;
 
   /// Tables that hold a block.
   uint32_t holders(uint32_t block) const;
+  /// It is in the prefix index: without holders it is cached.
+  bool published(uint32_t block) const { return published_.at(block) != 0; }
   uint64_t blocks_held() const { return blocks_held_; }
   uint32_t host_blocks_free() const { return config_.num_host_blocks - host_used_; }
   /// Of those that run, the ones that hold most blocks, by number of blocks and then by id.
@@ -101,7 +121,8 @@ class RunState {
   void take(const RunAdd& add);
   void take(const RunCommit& commit);
   void take(const Decision& decision);
-  void begin_step(Nanos now);
+  void begin_step(const RunPlan& plan);
+  LiveSequence* find(SeqId id);
   void hold(LiveSequence* seq, uint32_t block, bool more);
   void swap_out(LiveSequence& seq, uint32_t blocks);
   void free_host(LiveSequence& seq);
@@ -111,15 +132,20 @@ class RunState {
   uint64_t step_ = 0;
   Nanos now_ = 0;
   std::map<SeqId, LiveSequence> live_;
+  LiveSequence* found_ = nullptr;      // the last
   std::optional<LiveSequence> added_;  // until the decision that takes it in
   size_t num_added_ = 0;
   uint64_t num_admitted_ = 0;
   std::vector<SeqId> running_;  // in order of admission
-  std::vector<SeqId> decodes_;  // of this step, in the order in which they get their part
   std::vector<SeqId> planned_;
-  std::deque<std::vector<PlannedPart>> open_;  // the oldest first; the last may be empty
+  struct OpenPlan {
+    uint64_t step = 0;
+    std::vector<PlannedPart> parts;
+  };
+  std::deque<OpenPlan> open_;  // the oldest first; the last may be empty
   std::optional<SeqId> first_;
-  std::unordered_map<uint32_t, uint32_t> holders_;  // by block
+  BlockNumbers holders_;
+  BlockNumbers published_;  // 1 or 0
   uint64_t blocks_held_ = 0;
   std::vector<uint32_t> free_host_;  // given back, a stack
   uint32_t host_used_ = 0;
@@ -136,9 +162,11 @@ class RunListener {
   virtual void after(const RunEvent& /*event*/, const RunState& /*state*/) {}
   /// All decisions of a plan are taken in.
   virtual void planned(const RunState& state) = 0;
+  /// It wants to know no more.
+  virtual bool done() const { return false; }
 };
 
-/// Reads a whole run.
+/// Reads a run to its end, or until the listener is done.
 void follow_run(RunReader& reader, RunListener& listener);
 
 }  // namespace quire

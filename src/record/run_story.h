@@ -57,6 +57,7 @@ struct SequenceStory {
   Nanos waited_time = 0;                  // all its waiting
   std::map<WaitReason, uint64_t> waited;  // steps, those before it was admitted and those after preemptions
   std::vector<StepRange> in_order;        // with kOrder: behind who was first in line
+  uint64_t overtaken = 0;                 // so many that arrived later were admitted before it
   std::optional<Nanos> ttft;              // since it arrived
   std::optional<Nanos> total;
   std::vector<StoryLine> lines;  // its life, in order
@@ -92,7 +93,12 @@ struct RunStory {
   uint64_t restored = 0;  // blocks of the prefix cache that it began with
   uint64_t most_blocks_held = 0;
   uint64_t blocks_held_sum = 0;  // over the steps
-  uint64_t short_steps = 0;      // in which the first in line waited for blocks, or somebody was preempted
+  uint64_t running_sum = 0;      // the same of sequences: over the steps
+  uint64_t waiting_sum = 0;
+  uint64_t most_waiting = 0;
+  uint64_t waiting_steps = 0;  // in which somebody waited
+  uint64_t queue_full = 0;     // requests that were refused since the queue was full
+  uint64_t short_steps = 0;    // in which the first in line waited for blocks, or somebody was preempted
   std::vector<PreemptionStory> worst_preemptions;  // the longest, a few
   LineHistory line;
   Nanos duration = 0;      // from the first step to the last result

@@ -106,6 +106,23 @@ std::string pool_text(const RunStory& run) {
       with_commas(run.short_steps), with_commas(run.steps), held);
 }
 
+/// Overload is more work than is done: by Little's law, where as many wait as run, a request waits for as
+/// long as it runs.
+std::string load_text(const RunStory& run) {
+  const auto mean = [&](uint64_t sum) { return static_cast<double>(sum) / static_cast<double>(run.steps); };
+  const bool overloaded = run.queue_full > 0 || (run.waiting_sum > 0 && run.waiting_sum >= run.running_sum);
+  std::string text = fmt::format(
+      "{}: {:.1f} ran and {:.1f} waited on average, at most {} waited; somebody waited in {} of the steps",
+      overloaded ? "overloaded" : "not overloaded", mean(run.running_sum), mean(run.waiting_sum),
+      with_commas(run.most_waiting), percent(run.waiting_steps, run.steps));
+  if (run.queue_full > 0) {
+    text +=
+        fmt::format("; {} refused because the queue was full",
+                    run.queue_full == 1 ? "one request was" : plural(run.queue_full, "request") + " were");
+  }
+  return text;
+}
+
 /// The one in the middle, and the one that 99 of 100 do not exceed.
 std::string middle_and_tail(std::vector<Nanos> times) {
   std::ranges::sort(times);
@@ -223,6 +240,7 @@ std::vector<SummaryLine> summarize(const RunStory& run) {
     if (!text.empty()) lines.push_back({std::move(what), std::move(text)});
   };
   if (run.steps > 0) add("pool", pool_text(run));
+  if (run.steps > 0) add("load", load_text(run));
   add("requests", requests_text(run, totals));
   add("waiting", waiting_text(totals));
   add("longest waits", longest_waits_text(run));
@@ -236,7 +254,7 @@ std::vector<SummaryLine> summarize(const RunStory& run) {
   }
   add("tokens", tokens_text(totals));
   add("evictions", evictions_text(run));
-  add("copies", fmt::format("{} copy-on-write copies of blocks", with_commas(run.copies)));
+  add("copies", plural(run.copies, "copy-on-write copy", "copy-on-write copies") + " of blocks");
   if (run.restored > 0) {
     add("restored", fmt::format("the run began with {} of the prefix cache", plural(run.restored, "block")));
   }
@@ -266,7 +284,8 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
     case WaitReason::kOrder:
       return "";
     case WaitReason::kSlots:
-      return "a slot";
+      return sequence.overtaken == 0 ? "a slot"
+                                     : fmt::format("a slot, {} overtook it", with_commas(sequence.overtaken));
     case WaitReason::kBudget:
       return "token budget";
     case WaitReason::kBlocks:
@@ -292,14 +311,14 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
 std::string early_end_text(const RunStory& run) {
   if (run.ended_well()) return "";
   return fmt::format("The log ends before the run did, after step {}: {}.", with_commas(run.steps),
-                     run.truncated ? "within a record, so its program was killed, or the file was cut off"
+                     run.truncated ? "within a block, so its program was killed, or the file was cut off"
                                    : "its program still runs, or was killed");
 }
 
-std::string no_such_request_text(const RunStory& run, std::string_view request) {
+std::string no_such_request_text(const RunIndex& run, std::string_view request) {
   if (run.sequences.empty()) return "the log has no request";
   std::set<SeqId> ids;
-  for (const SequenceStory& s : run.sequences) ids.insert(s.id);
+  for (const IndexedSequence& s : run.sequences) ids.insert(s.id);
   const bool gaps = *ids.rbegin() - *ids.begin() + 1 != ids.size();
   return fmt::format("no request {} in this log ({}, ids {}-{}{})", printable(request),
                      plural(run.sequences.size(), "request"), *ids.begin(), *ids.rbegin(),

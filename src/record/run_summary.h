@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "record/run_index.h"
 #include "record/run_story.h"
 
 namespace quire {
@@ -33,7 +34,7 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence);
 std::string early_end_text(const RunStory& run);
 
 /// "no request 1 in this log (36 requests, ids 0-58 with gaps; ...)".
-std::string no_such_request_text(const RunStory& run, std::string_view request);
+std::string no_such_request_text(const RunIndex& run, std::string_view request);
 
 /// Whether a sequence is the one that a user calls `request`: by its number (7 or #7) or by its name.
 bool is_called(SeqId id, std::string_view name, std::string_view request);

@@ -1,6 +1,7 @@
 #include "record/run_timeline.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 
 #include "record/display_text.h"
 #include "record/leb128.h"
+#include "record/run_index.h"
 
 namespace quire {
 namespace {
@@ -21,7 +23,6 @@ constexpr uint32_t kNobodyAhead = UINT32_MAX;
 struct Change {
   uint32_t block = 0;
   RunTimeline::BlockChange kind = RunTimeline::kTake;
-  bool dropped = false;  // it turned out to be none
   size_t seq = 0;
 };
 
@@ -68,15 +69,16 @@ class Recorder final : public RunListener {
   void before(const RunEvent& event, const RunState& state) override;
   void after(const RunEvent& event, const RunState& state) override;
   void planned(const RunState& state) override;
-  RunTimeline finish(const std::vector<BlockId>& cached_at_end);
+  /// Results of the last steps may come behind the plans of the next ones.
+  bool done() const override { return steps_ > last_ && steps_ - last_ > 3; }
+  RunTimeline finish(std::optional<size_t> always);
 
  private:
   void begin_step(const RunPlan& plan, const RunState& state);
   void begin_range();
   void decide(const Decision& decision, const RunState& state);
   void change_block(const Decision& decision, const RunState& state);
-  void change_for_nobody(const Decision& decision, uint32_t holders);
-  void resolve(uint32_t block, bool was_cached);
+  void release(const Decision& decision, const RunState& state);
   void free_host(const LiveSequence* seq);
   bool is_full() const;
   void count_cached(RunTimeline& out) const;
@@ -97,9 +99,8 @@ class Recorder final : public RunListener {
   size_t host_before_ = 0;  // blocks of the host pool that the decision's sequence had
   std::unordered_map<SeqId, size_t> index_of_;
   std::map<uint32_t, std::vector<size_t>> held_;  // before the range, by block: its holders
-  // Blocks that nobody holds and that were held: where it says whether they are cached, kNobody if before the
-  // range.
-  std::unordered_map<uint32_t, size_t> idle_;
+  std::set<uint32_t> cached_;                     // before the range: held by nobody
+  size_t whose_ = kNobody;                        // is the preemption that comes next
   uint32_t shared_ = 0;
   Changes blocks_;
   Changes host_;
@@ -120,7 +121,14 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
     host_before_ = seq == nullptr ? 0 : seq->host.size();
     decide(*decision, state);
   } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
-    if (inside_) columns_.took.back() = std::max<Nanos>(0, commit->now - columns_.began.back());
+    const uint64_t at = commit->step - first_;  // its plan may be some steps ago
+    if (commit->step >= first_ && at < columns_.took.size()) {
+      columns_.took[at] = std::max<Nanos>(0, commit->now - columns_.began[at]);
+    }
+  } else if (const auto* cause = std::get_if<Cause>(&event)) {
+    if (cause->kind != CauseKind::kVictim) return;
+    const LiveSequence* needy = state.find(cause->other);
+    whose_ = needy == nullptr ? kNobody : needy->index;
   } else if (std::holds_alternative<RunAdd>(event)) {
     // Also who comes just before the first step, and may be refused or gone by then.
     if (inside_ || steps_ + 1 == first_) seen_.insert(num_added_);
@@ -137,7 +145,7 @@ void Recorder::after(const RunEvent& event, const RunState& state) {
   if (decision->kind != DecisionKind::kSwapOut) return;
   for (const uint32_t block : std::span(seq->host).subspan(host_before_)) {
     host_blocks_used_ = std::max(host_blocks_used_, block + 1);
-    if (inside_) host_.list.push_back({block, RunTimeline::kTake, false, seq->index});
+    if (inside_) host_.list.push_back({block, RunTimeline::kTake, seq->index});
   }
 }
 
@@ -157,13 +165,12 @@ void Recorder::begin_step(const RunPlan& plan, const RunState& state) {
     blocks_.end_step();
     host_.end_step();
   }
-  ++steps_;
+  steps_ = plan.step;
   if (steps_ == first_) {
     inside_ = true;
     begin_range();
     for (const auto& [id, seq] : state.live()) {
-      for (const uint32_t block : seq.host)
-        host_.list.push_back({block, RunTimeline::kTake, false, seq.index});
+      for (const uint32_t block : seq.host) host_.list.push_back({block, RunTimeline::kTake, seq.index});
     }
   }
   if (!inside_) return;
@@ -174,16 +181,11 @@ void Recorder::begin_step(const RunPlan& plan, const RunState& state) {
 /// What the pool is before the first step.
 void Recorder::begin_range() {
   for (const auto& [block, holders] : held_) {
-    for (const size_t seq : holders) blocks_.list.push_back({block, RunTimeline::kTake, false, seq});
+    for (const size_t seq : holders) blocks_.list.push_back({block, RunTimeline::kTake, seq});
   }
   held_.clear();
-  std::vector<uint32_t> idle;
-  for (const auto& [block, where] : idle_) idle.push_back(block);
-  std::ranges::sort(idle);
-  for (const uint32_t block : idle) {
-    idle_[block] = blocks_.list.size();
-    blocks_.list.push_back({block, RunTimeline::kIsCached, true, kNobody});
-  }
+  for (const uint32_t block : cached_) blocks_.list.push_back({block, RunTimeline::kIsCached, kNobody});
+  cached_.clear();
 }
 
 void Recorder::decide(const Decision& decision, const RunState& state) {
@@ -210,14 +212,14 @@ void Recorder::decide(const Decision& decision, const RunState& state) {
   Event event{decision.kind, decision.a, decision.b};
   if (seq != nullptr) event.seq = seq->index;
   if (decision.kind == DecisionKind::kPreempt) {
-    if (const LiveSequence* needy = state.needy()) event.whose = needy->index;
+    event.whose = std::exchange(whose_, kNobody);
   }
   events_.push_back(event);
 }
 
 void Recorder::free_host(const LiveSequence* seq) {
   if (seq == nullptr || !inside_) return;
-  for (const uint32_t block : seq->host) host_.list.push_back({block, RunTimeline::kDrop, false, seq->index});
+  for (const uint32_t block : seq->host) host_.list.push_back({block, RunTimeline::kDrop, seq->index});
 }
 
 void Recorder::change_block(const Decision& decision, const RunState& state) {
@@ -225,52 +227,44 @@ void Recorder::change_block(const Decision& decision, const RunState& state) {
   const uint32_t holders = state.holders(block);
   blocks_used_ = std::max(blocks_used_, block + 1);
   if (decision.kind == DecisionKind::kEvict) {
-    resolve(block, true);
-    if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, false, kNobody});
+    cached_.erase(block);
+    if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, kNobody});
     return;
   }
+  if (decision.kind == DecisionKind::kRelease) {
+    if (holders > 0) release(decision, state);  // else of a broken record
+    return;
+  }
+  cached_.erase(block);
   const auto found = index_of_.find(decision.seq);
-  if (found == index_of_.end()) return change_for_nobody(decision, holders);
-  const size_t seq = found->second;
-  if (decision.kind != DecisionKind::kRelease) {
-    resolve(block, decision.kind == DecisionKind::kShare);
-    shared_ += holders == 1 ? 1 : 0;
-    if (inside_) {
-      blocks_.list.push_back({block, RunTimeline::kTake, false, seq});
-    } else if (steps_ < first_) {
-      held_[block].push_back(seq);
-    }
+  if (found == index_of_.end()) return;
+  shared_ += holders == 1 ? 1 : 0;
+  if (inside_) {
+    blocks_.list.push_back({block, RunTimeline::kTake, found->second});
+  } else if (steps_ < first_) {
+    held_[block].push_back(found->second);
+  }
+}
+
+/// By nobody where the prefix cache is restored: its blocks are allocated, published and let go.
+void Recorder::release(const Decision& decision, const RunState& state) {
+  const uint32_t block = decision.a;
+  const uint32_t holders = state.holders(block);
+  const auto found = index_of_.find(decision.seq);
+  const bool stays = holders == 1 && state.published(block);
+  if (stays && steps_ < first_) cached_.insert(block);
+  if (found == index_of_.end()) {
+    if (stays && inside_) blocks_.list.push_back({block, RunTimeline::kIsCached, kNobody});
     return;
   }
-  if (holders == 0) return;  // of a broken record
   shared_ -= holders == 2 ? 1 : 0;
-  if (holders == 1) idle_[block] = inside_ ? blocks_.list.size() : kNobody;
   if (inside_) {
-    blocks_.list.push_back({block, RunTimeline::kDrop, false, seq});
+    blocks_.list.push_back({block, stays ? RunTimeline::kDropToCache : RunTimeline::kDrop, found->second});
   } else if (steps_ < first_) {
     auto& of_block = held_[block];
-    const auto own = std::ranges::find(of_block, seq);
+    const auto own = std::ranges::find(of_block, found->second);
     if (own != of_block.end()) of_block.erase(own);
   }
-}
-
-/// The prefix cache is restored: its blocks are allocated, published and let go.
-void Recorder::change_for_nobody(const Decision& decision, uint32_t holders) {
-  if (decision.kind != DecisionKind::kRelease || holders != 1) return;
-  idle_[decision.a] = inside_ ? blocks_.list.size() : kNobody;
-  if (inside_) blocks_.list.push_back({decision.a, RunTimeline::kIsCached, true, kNobody});
-}
-
-/// What an idle block was, now that something becomes of it.
-void Recorder::resolve(uint32_t block, bool was_cached) {
-  const auto found = idle_.find(block);
-  if (found == idle_.end()) return;
-  if (found->second != kNobody && was_cached) {
-    Change& change = blocks_.list[found->second];
-    if (change.kind == RunTimeline::kDrop) change.kind = RunTimeline::kDropToCache;
-    change.dropped = false;
-  }
-  idle_.erase(found);
 }
 
 void Recorder::planned(const RunState& state) {
@@ -323,11 +317,10 @@ std::string Recorder::encode(const Changes& changes) const {
   size_t at = 0;
   for (const size_t end : changes.ends) {
     const auto step = std::span(changes.list).subspan(at, end - at);
-    append_leb128(out, static_cast<uint64_t>(std::ranges::count(step, false, &Change::dropped)));
+    append_leb128(out, step.size());
     int64_t block = 0;
     int64_t seq = 0;
     for (const Change& change : step) {
-      if (change.dropped) continue;
       append_leb128(out, change.kind);
       append_leb128(out, zigzag(int64_t{change.block} - std::exchange(block, change.block)));
       if (!has_seq(change.kind)) continue;
@@ -376,7 +369,6 @@ void Recorder::count_cached(RunTimeline& out) const {
   for (size_t step = 0; step < out.columns.began.size() && step < blocks_.ends.size(); ++step) {
     for (; at < blocks_.ends[step]; ++at) {
       const Change& change = blocks_.list[at];
-      if (change.dropped) continue;
       const bool now = change.kind == RunTimeline::kDropToCache || change.kind == RunTimeline::kIsCached;
       const bool was = std::exchange(is_cached[change.block], now);
       cached += (now ? 1 : 0) - (was ? 1 : 0);
@@ -385,22 +377,20 @@ void Recorder::count_cached(RunTimeline& out) const {
   }
 }
 
-RunTimeline Recorder::finish(const std::vector<BlockId>& cached_at_end) {
+RunTimeline Recorder::finish(std::optional<size_t> always) {
   if (inside_) {
     event_ends_.push_back(events_.size());
     blocks_.end_step();
     host_.end_step();
     last_ = steps_;
   }
-  std::vector<uint32_t> idle;
-  for (const auto& [block, where] : idle_) idle.push_back(block);
-  for (const uint32_t block : idle) resolve(block, std::ranges::binary_search(cached_at_end, block));
   for (const Change& change : blocks_.list) {
     if (has_seq(change.kind)) seen_.insert(change.seq);
   }
   for (const Event& event : events_) {
     if (event.seq != kNobody) seen_.insert(event.seq);
   }
+  if (always) seen_.insert(*always);
   numbers_.assign(seen_.begin(), seen_.end());
   if (!numbers_.empty()) segments_.resize(std::max(segments_.size(), numbers_.back() + 1));
 
@@ -424,11 +414,12 @@ RunTimeline Recorder::finish(const std::vector<BlockId>& cached_at_end) {
 }  // namespace
 
 RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uint64_t last,
-                          const std::vector<BlockId>& cached_at_end, const TimelineLimits& limits) {
+                          const TimelineLimits& limits, std::optional<size_t> always) {
   RunReader reader(path);
   Recorder recorder(std::max<uint64_t>(first, 1), last, limits);
   follow_run(reader, recorder);
-  RunTimeline out = recorder.finish(cached_at_end);
+  RunTimeline out = recorder.finish(always);
+  out.run_steps = std::max(out.run_steps, read_run_index(path).steps);
   if (out.columns.began.empty()) {
     throw file_error(path, out.run_steps == 0 ? std::string("the run has no step")
                                               : fmt::format("the run has {}, so none from {} on",

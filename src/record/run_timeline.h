@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,10 +68,10 @@ struct RunTimeline {
   std::string host;
 };
 
-/// Reads steps [first, last] of a run, as far as the limits go. Which of the blocks that nobody holds are
-/// cached is known by what becomes of them: of those of which nothing more is recorded, `cached_at_end` tells
-/// (ascending). Throws Error as RunReader does, and if the run has no step in that range.
+/// Reads steps [first, last] of a run, as far as the limits go; nothing of the log behind them. The sequence
+/// of number `always` is among its sequences wherever it lives. Throws Error as RunReader does, and if the
+/// run has no step in that range.
 RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uint64_t last,
-                          const std::vector<BlockId>& cached_at_end, const TimelineLimits& limits = {});
+                          const TimelineLimits& limits = {}, std::optional<size_t> always = {});
 
 }  // namespace quire

@@ -3,7 +3,6 @@
 
 #include <boost/json/serialize.hpp>
 
-#include "base/log.h"
 #include "record/config_json.h"
 #include "record/leb128.h"
 #include "record/run_format.h"
@@ -12,39 +11,49 @@
 namespace quire {
 namespace {
 
-constexpr size_t kFlushAbove = size_t{1} << 16;
+constexpr size_t kReserved = size_t{1} << 16;  // bytes, for when memory is short
 constexpr FileKind kKind{"decision log", "{\"quire_run\":"};
 static_assert(kKind.begins.substr(2, kFormatKey.size()) == kFormatKey);
 
 }  // namespace
 
 RunWriter::RunWriter(const std::filesystem::path& path)
-    : out_(path, kKind),
-      warning_(path.string() + ": cannot be written any more: the decision log is cut off here") {}
+    : blocks_(PrivateFile(path, kKind),
+              path.string() + ": cannot be written any more: the decision log is cut off here") {
+  buffer_.reserve(kReserved);
+  index_.reserve(kReserved);
+}
 
 void RunWriter::check_place(const std::filesystem::path& path) { check_private_file(path, kKind); }
 
 void RunWriter::begin(const SchedulerConfig& config) {
-  buffer_ = json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}}) + "\n";
+  blocks_.begin(json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}}) + "\n");
   flush();
 }
 
-/// Writes out what came before it, if that is long, and then has `append` put a record into the buffer.
+/// Has `append` put a record into the buffer.
 template <class Append>
 void RunWriter::record(const Append& append) noexcept {
-  if (buffer_.size() > kFlushAbove) flush();
-  if (failed_) return;
+  if (failed()) return;
   const size_t begin = buffer_.size();
+  const size_t entry = index_.size();
   try {
     append();
   } catch (...) {
     buffer_.resize(begin);
+    index_.resize(entry);
     flush();
-    cut_off();
+    blocks_.cut_off();
   }
 }
 
 void RunWriter::number(uint64_t value) { append_leb128(buffer_, value); }
+
+void RunWriter::index(char kind, SeqId id) {
+  index_.push_back(kind);
+  append_leb128(index_, id);
+  append_leb128(index_, planned_);
+}
 
 void RunWriter::add(const SeqSpec& spec, std::string_view name) noexcept {
   record([&] {
@@ -53,6 +62,7 @@ void RunWriter::add(const SeqSpec& spec, std::string_view name) noexcept {
       for (const TokenId token : list) number(static_cast<uint32_t>(token));
     };
     last_add_ = buffer_.size();
+    last_entry_ = index_.size();
     buffer_.push_back(kAddRecord);
     number(spec.id);
     tokens(spec.prompt);
@@ -67,11 +77,25 @@ void RunWriter::add(const SeqSpec& spec, std::string_view name) noexcept {
     number(spec.expected_tokens ? uint64_t{*spec.expected_tokens} + 1 : 0);
     number(name.size());
     buffer_.append(name);
+    index(kAddedEntry, spec.id);
+    append_leb128(index_, name.size());
+    index_.append(name);
   });
 }
 
 void RunWriter::take_back_add() noexcept {
-  if (!failed_) buffer_.resize(last_add_);
+  if (failed()) return;
+  buffer_.resize(last_add_);
+  index_.resize(last_entry_);
+}
+
+void RunWriter::refused(const RequestError& error) noexcept {
+  record([&] {
+    buffer_.push_back(kRefusedRecord);
+    number(static_cast<uint64_t>(error.code));
+    number(error.message.size());
+    buffer_.append(error.message);
+  });
 }
 
 void RunWriter::abort(SeqId id, bool stop_string) noexcept {
@@ -88,16 +112,19 @@ void RunWriter::set_budget(uint32_t tokens) noexcept {
   });
 }
 
-void RunWriter::plan(Nanos now) noexcept {
+void RunWriter::plan(uint64_t step, Nanos now) noexcept {
   record([&] {
     buffer_.push_back(kPlanRecord);
+    number(step);
     number(zigzag(now));
+    planned_ = step;
   });
 }
 
-void RunWriter::commit(const StepResult& result, Nanos now) noexcept {
+void RunWriter::commit(uint64_t step, const StepResult& result, Nanos now) noexcept {
   record([&] {
     buffer_.push_back(kCommitRecord);
+    number(step);
     number(zigzag(now));
     number(result.seqs.size());
     for (const SeqResult& seq : result.seqs) {
@@ -133,6 +160,30 @@ void RunWriter::take(const Decision& decision) noexcept {
     number(decision.seq);
     number(decision.a);
     number(decision.b);
+    if (decision.kind == DecisionKind::kFinish) index(kEndedEntry, decision.seq);
+  });
+}
+
+void RunWriter::take(const Cause& cause) noexcept {
+  record([&] {
+    buffer_.push_back(static_cast<char>(kFirstCause + static_cast<uint8_t>(cause.kind)));
+    if (cause.kind == CauseKind::kPublished) return number(cause.a);
+    number(cause.seq);
+    switch (cause.kind) {
+      case CauseKind::kVictim:
+        number(cause.other);
+        [[fallthrough]];
+      case CauseKind::kFirst:
+      case CauseKind::kBehind:
+        number(static_cast<uint64_t>(cause.ground));
+        return number(zigzag(cause.value));
+      case CauseKind::kShort:
+        number(zigzag(cause.value));
+        [[fallthrough]];
+      default:
+        number(cause.a);
+        number(cause.b);
+    }
   });
 }
 
@@ -144,14 +195,20 @@ void RunWriter::end(uint64_t digest) noexcept {
   flush();
 }
 
-void RunWriter::flush() noexcept {
-  if (!failed_ && !out_.write(buffer_)) cut_off();
+void RunWriter::settle() noexcept {
+  if (buffer_.empty() || failed()) return;
+  try {
+    blocks_.give(buffer_, index_, planned_);
+  } catch (...) {
+    return;  // with more memory, next time
+  }
   buffer_.clear();
+  index_.clear();
 }
 
-/// Nothing more is written.
-void RunWriter::cut_off() noexcept {
-  if (!std::exchange(failed_, true)) log_warning(warning_);
+void RunWriter::flush() noexcept {
+  settle();
+  blocks_.flush();
 }
 
 }  // namespace quire

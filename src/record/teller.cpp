@@ -1,16 +1,17 @@
 #include "record/teller.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
-#include "base/kv_windows.h"
 #include "record/display_text.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kWorstKept = 3;
+constexpr size_t kOvertakersNamed = 3;
 constexpr size_t kMostSplits = size_t{1} << 18;  // of all waits: one line of a log can split many
 
 std::string ordinal(uint32_t n) {
@@ -19,34 +20,18 @@ std::string ordinal(uint32_t n) {
   return fmt::format("{}{}", n, kEndings[n % 10]);
 }
 
-/// Why Scheduler::add refuses it; it does not record which of its reasons it was.
-std::string why_refused(const RunAdd& add, const RunState& state) {
-  const SchedulerConfig& config = state.config();
-  const uint64_t length = add.spec.prompt.size() + uint64_t{add.spec.max_tokens};
-  if (length > config.max_model_len) {
-    return fmt::format("{} tokens of prompt and answer are more than the {} of the longest sequence", length,
-                       config.max_model_len);
-  }
-  const uint64_t fits =
-      longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len);
-  if (length > fits + 1) {
-    return fmt::format("{} tokens of prompt and answer are more than the {} that fit in the pool", length,
-                       fits);
-  }
-  if (state.waiting() >= config.max_waiting) return fmt::format("{} waited already", state.waiting());
-  return "its number was taken, or it was no sequence that can run";
-}
-
-std::string_view victim_text(VictimKind kind) {
-  switch (kind) {
-    case VictimKind::kLastAdmitted:
+std::string victim_text(const Cause& cause) {
+  switch (cause.ground) {
+    case Ground::kNothingLeft:
+      return "it has nothing left to compute";
+    case Ground::kLowest:
+      return fmt::format("it has the lowest priority ({})", cause.value);
+    case Ground::kLeastDone:
+      return fmt::format("it had computed least ({})",
+                         plural(static_cast<uint64_t>(std::max<int64_t>(0, cause.value)), "token"));
+    default:
       return "it came in last";
-    case VictimKind::kLowestPriority:
-      return "it has the lowest priority";
-    case VictimKind::kLeastProgress:
-      return "it had computed least";
   }
-  return "";
 }
 
 bool is_waiting(const WaitSpan& span) { return span.steps.from != 0; }
@@ -54,9 +39,7 @@ bool is_waiting(const WaitSpan& span) { return span.steps.from != 0; }
 }  // namespace
 
 Teller::Teller(RunStory& story, const WhoseLines& whose)
-    : story_(story), whose_(whose), evictions_(story.config) {
-  if (whose_) order_ = std::make_unique<QueueOrder>(story.config);
-}
+    : story_(story), whose_(whose), evictions_(story.config) {}
 
 void Teller::say(const Life& life, uint64_t from, uint64_t to, std::string text) {
   if (life.told) of(life).lines.push_back({from, to, std::move(text)});
@@ -64,9 +47,10 @@ void Teller::say(const Life& life, uint64_t from, uint64_t to, std::string text)
 
 void Teller::before(const RunEvent& event, const RunState& state) {
   if (victim_ && !follow_victim(event, state)) tell_victim();
-  if (order_) order_->take(event, state);
   evictions_.take(event, state);
   if (const auto* decision = std::get_if<Decision>(&event)) return tell_decision(*decision, state);
+  if (const auto* cause = std::get_if<Cause>(&event)) return tell_cause(*cause);
+  if (const auto* refusal = std::get_if<RunRefusal>(&event)) return tell_refusal(*refusal);
   added_.reset();
   restoring_ = std::holds_alternative<RunRestore>(event);
   resetting_ = std::holds_alternative<RunReset>(event);
@@ -75,9 +59,11 @@ void Teller::before(const RunEvent& event, const RunState& state) {
   } else if (const auto* abort = std::get_if<RunAbort>(&event)) {
     stop_string_ = abort->stop_string;
   } else if (const auto* plan = std::get_if<RunPlan>(&event)) {
-    step_ = ++story_.steps;
+    step_ = plan->step;
+    ++story_.steps;
     now_ = plan->now;
     preempted_ = false;
+    short_.reset();
     if (!started_) started_ = plan->now;
   } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
     tell_commit(*commit, state);
@@ -97,33 +83,74 @@ void Teller::tell_add(const RunAdd& add, const RunState& state) {
   made.prompt_tokens = static_cast<uint32_t>(add.spec.prompt.size());
   made.max_tokens = add.spec.max_tokens;
   made.arrived = step_;
-  made.refused = why_refused(add, state);
+  made.refused = "its number was taken, or the log ends here";  // until it is known better
   made.arrived_at = add.spec.arrived;
   tenants_.add(made.tenant);
   Life& life = added_.emplace(Life{});
   life.index = story_.sequences.size() - 1;
   life.told = whose_ && whose_(made.id, made.name);
+  life.admissions = admissions_.size();
   say(life,
-      fmt::format("arrives{}: {} of prompt, at most {} to generate; {} before it",
+      fmt::format("arrives{}: {} of prompt, at most {} to generate; {} and {} of {} are taken",
                   step_ == 0 ? "" : " after this step", plural(made.prompt_tokens, "token"), made.max_tokens,
                   state.waiting() == 0   ? "nobody waits"
                   : state.waiting() == 1 ? "one waits"
-                                         : fmt::format("{} wait", state.waiting())));
+                                         : fmt::format("{} wait", with_commas(state.waiting())),
+                  state.running(), plural(state.config().max_num_seqs, "slot")));
+}
+
+void Teller::tell_refusal(const RunRefusal& refusal) {
+  if (!added_) return;
+  SequenceStory& story = story_.sequences[added_->index];
+  story.refused = refusal.why;
+  if (refusal.code == RequestErrorCode::kQueueFull) ++story_.queue_full;
+}
+
+void Teller::tell_cause(const Cause& cause) {
+  if (cause.kind == CauseKind::kPublished) return;
+  const auto found = lives_.find(cause.seq);
+  switch (cause.kind) {
+    case CauseKind::kFirst:
+      first_ = {cause.ground, cause.value};
+      if (found != lives_.end()) {
+        first_tenant_ = of(found->second).tenant;
+        found->second.precedence = {.own = first_};
+      }
+      break;
+    case CauseKind::kBehind:
+      if (found != lives_.end()) compare_with_first(found->second, cause);
+      break;
+    case CauseKind::kShort:
+      short_ = cause;
+      break;
+    case CauseKind::kVictim:
+      victim_cause_ = cause;
+      break;
+    default:
+      break;
+  }
 }
 
 void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
   now_ = std::max(now_, commit.now);
-  const std::vector<PlannedPart>& parts = state.due();
+  const std::vector<PlannedPart>& parts = state.parts_of(commit);
   for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
     const auto found = lives_.find(parts[i].id);
     if (found == lives_.end() || !commit.results[i].token) continue;
     SequenceStory& sequence = of(found->second);
     ++sequence.generated;
-    ++found->second.sampled;
+    Life& life = found->second;
+    const bool of_these = life.since != 0 && life.since <= commit.step;  // of what it does still
+    if (of_these) ++life.sampled;
     if (sequence.first_token) continue;
-    sequence.first_token = step_;
+    sequence.first_token = commit.step;
     sequence.ttft = now_ - sequence.arrived_at;
-    found->second.first_token = true;
+    if (of_these) {
+      life.first_token = true;
+    } else {
+      say(life, fmt::format("its first token, which step {} sampled, is there, {} after it arrived",
+                            commit.step, duration_text(*sequence.ttft)));
+    }
   }
 }
 
@@ -167,7 +194,6 @@ void Teller::tell_decision(const Decision& decision, const RunState& state) {
       break;
     case DecisionKind::kFinish:
       tell_finish(life, decision);
-      told_in_order_.erase(decision.seq);
       told_for_parent_.erase(decision.seq);
       lives_.erase(found);
       break;
@@ -203,10 +229,12 @@ void Teller::tell_admit(Life& life, const Decision& decision, const LiveSequence
     story.swapped_in += blocks;
     keep_if_bad(preempted);
   }
+  if (!life.has_run) admissions_.push_back({life.index, life.precedence.own});
   life.has_run = true;
+  if (life.told) told_running_.push_back(story.id);
   if (hit > 0) {
     text += fmt::format(
-        "; the K/V of {} of its {} tokens is {}", hit, seq.total,
+        "; the K/V of {} of its {} is {}", hit, plural(seq.total, "token"),
         seq.parent && !story.first_token ? "shared or in the prefix cache" : "in the prefix cache");
   }
   if (there > hit) {
@@ -226,25 +254,31 @@ void Teller::tell_preempt(Life& life, const Decision& decision, const RunState& 
   life.given_up = decision.a;
   life.preempted_at = now_;
   life.preempted = {.victim = story.id, .needy = std::nullopt, .step = step_};
-  const LiveSequence* needy = state.needy();
+  std::erase(told_running_, story.id);
+  const std::optional<Cause> cause = std::exchange(victim_cause_, std::nullopt);
   std::string text = fmt::format("is preempted, for the {} time: ", ordinal(decision.b));
-  if (needy == nullptr) {
+  if (!cause) {
     text += "no block was left";
   } else {
-    life.preempted.needy = needy->id;
-    text += needy->id == decision.seq ? "no block was left for its own next token"
-                                      : fmt::format("no block was left for the next token of #{}", needy->id);
-    text += fmt::format(", and of those that could give way {}", victim_text(state.config().victim));
+    life.preempted.needy = cause->other;
+    text += cause->other == decision.seq
+                ? "no block was left for its own next token"
+                : fmt::format("no block was left for the next token of #{}", cause->other);
+    text += fmt::format(", and of those that could give way {}", victim_text(*cause));
   }
   victim_ = Victim{.id = decision.seq,
                    .text = std::move(text),
                    .tokens = decision.a,
-                   .blocks = state.find(decision.seq)->blocks,
-                   .host_free = state.host_blocks_free()};
+                   .blocks = state.find(decision.seq)->blocks};
 }
 
 /// Its blocks are moved to the host, then released. False if the event is neither.
 bool Teller::follow_victim(const RunEvent& event, const RunState& state) {
+  if (const auto* cause = std::get_if<Cause>(&event)) {
+    if (cause->kind != CauseKind::kNotMoved || cause->seq != victim_->id) return false;
+    victim_->not_moved = *cause;
+    return true;
+  }
   const auto* decision = std::get_if<Decision>(&event);
   if (decision == nullptr || decision->seq != victim_->id) return false;
   if (decision->kind == DecisionKind::kSwapOut) {
@@ -270,9 +304,9 @@ void Teller::tell_victim() {
     text += "moved to the host";
   } else {
     text += "given up: what is not found in the prefix cache later is computed again";
-    if (story_.config.preemption != PreemptionKind::kRecompute) {
-      text += victim.blocks > victim.host_free
-                  ? fmt::format(" (the host pool has only {} free)", plural(victim.host_free, "block"))
+    if (victim.not_moved) {
+      text += victim.not_moved->a > victim.not_moved->b
+                  ? fmt::format(" (the host pool has only {} free)", plural(victim.not_moved->b, "block"))
                   : " (that is expected to be quicker than to move it to the host and back)";
     }
   }
@@ -291,6 +325,8 @@ void Teller::tell_finish(Life& life, const Decision& decision) {
   flush(life);
   flush_wait(life, step_);
   SequenceStory& story = of(life);
+  if (!life.has_run) admissions_.push_back({life.index, {}, false});
+  if (life.told) std::erase(told_running_, story.id);
   const auto reason = std::min<uint32_t>(decision.a, static_cast<uint32_t>(FinishReason::kError));
   story.ended = step_;
   story.finish = static_cast<FinishReason>(reason);
@@ -307,23 +343,26 @@ void Teller::begin_wait(Life& life, const Decision& decision, const LiveSequence
   end_wait(life, step_ - 1);
   const auto reason = static_cast<WaitReason>(std::min<uint32_t>(decision.a, std::size(kWaitNames) - 1));
   life.waits = {.reason = reason, .steps = {step_, step_}, .needs = decision.b};
+  if (life.precedence.compared) {
+    life.precedence.first = first_;
+    life.precedence.first_tenant = first_tenant_;
+  }
+  life.waits.precedence = life.precedence;
   life.waits_since = now_;
   if (!life.told) return;
+  ++told_waiting_;
   if (reason == WaitReason::kParent && seq.parent) {
     life.waits.parent = seq.parent;
     told_for_parent_.insert(seq.id);
   }
-  if (reason != WaitReason::kOrder) return;
-  told_in_order_.insert(seq.id);
-  newly_in_order_.push_back(seq.id);
 }
 
 void Teller::end_wait(Life& life, uint64_t last) {
   if (!is_waiting(life.waits)) return;
   WaitSpan span = std::exchange(life.waits, {});
   SequenceStory& story = of(life);
-  told_in_order_.erase(story.id);
   told_for_parent_.erase(story.id);
+  if (life.told) --told_waiting_;
   if (last < span.steps.from) return;
   span.steps.to = last;
   span.took = std::max<Nanos>(0, now_ - life.waits_since);
@@ -339,39 +378,67 @@ void Teller::end_wait(Life& life, uint64_t last) {
   life.spans.push_back(span);
 }
 
-void Teller::compare_with_first(const LiveSequence& first) {
-  const auto compare = [&](SeqId id) {
-    Life& life = lives_.at(id);
-    const Precedence now = order_->compare(first.id, id);
-    if (life.waits.steps.from < step_ && now.kind != life.waits.precedence.kind && splits_ < kMostSplits) {
-      ++splits_;
-      const uint64_t since = step_;
-      end_wait(life, step_ - 1);
-      life.waits = {.reason = WaitReason::kOrder, .steps = {since, since}};
-      life.waits_since = now_;
-      told_in_order_.insert(id);
-    }
-    if (life.waits.steps.from == step_) life.waits.precedence = now;
-  };
-  if (first_ == first.id) {
-    for (const SeqId id : newly_in_order_) {
-      if (told_in_order_.contains(id)) compare(id);
-    }
-  } else {
-    const std::vector<SeqId> all(told_in_order_.begin(), told_in_order_.end());
-    for (const SeqId id : all) compare(id);
+void Teller::compare_with_first(Life& life, const Cause& cause) {
+  Precedence now{.compared = true, .first = first_, .own = {cause.ground, cause.value}};
+  now.first_tenant = first_tenant_;
+  now.own_tenant = of(life).tenant;
+  life.precedence = now;
+  if (!life.told || life.waits.reason != WaitReason::kOrder || !is_waiting(life.waits)) return;
+  const bool differs = now.kind() != life.waits.precedence.kind();
+  if (differs && life.waits.steps.from < step_ && splits_ < kMostSplits) {
+    ++splits_;
+    end_wait(life, step_ - 1);
+    life.waits = {.reason = WaitReason::kOrder, .steps = {step_, step_}};
+    life.waits_since = now_;
+    ++told_waiting_;
   }
+  if (life.waits.steps.from == step_) life.waits.precedence = now;
 }
 
-void Teller::note_first(const LiveSequence& first, const RunState& state) {
-  if (order_) compare_with_first(first);
-  const auto found = lives_.find(first.id);
+/// What the first in line lacks, in this step.
+void Teller::note_short() {
+  const auto found = lives_.find(short_->seq);
   if (found == lives_.end() || !is_waiting(found->second.waits)) return;
   WaitSpan& span = found->second.waits;
-  const uint64_t available =
-      state.config().num_blocks - std::min<uint64_t>(state.blocks_held(), state.config().num_blocks);
-  span.available_least = std::min(span.available_least.value_or(UINT64_MAX), available);
-  span.available_most = std::max(span.available_most, available);
+  span.needs = std::max(span.needs, short_->a);
+  span.available_least = std::min<uint64_t>(span.available_least.value_or(UINT64_MAX), short_->b);
+  span.available_most = std::max<uint64_t>(span.available_most, short_->b);
+  span.reserve = short_->value;
+}
+
+/// Until now; it has not been admitted.
+Overtaken Teller::overtaken(const Life& life) const {
+  Overtaken out;
+  out.own = life.precedence.own;
+  for (const Admission& each : std::span(admissions_).subspan(life.admissions)) {
+    if (!each.admitted || each.index <= life.index) continue;
+    if (out.count++ == 0) out.least = out.most = each.by;
+    if (out.ids.size() <= kOvertakersNamed) out.ids.push_back(story_.sequences[each.index].id);
+    if (each.by.ground != out.least.ground) continue;
+    ++out.by_ground;
+    out.least.value = std::min(out.least.value, each.by.value);
+    out.most.value = std::max(out.most.value, each.by.value);
+  }
+  return out;
+}
+
+/// For each sequence: how many of those that arrived later were admitted before it was, or before it ended. A
+/// tree of sums over the order of arrival (Fenwick 1994).
+void Teller::count_overtaken() {
+  for (const auto& [id, life] : lives_) {
+    if (!life.has_run) admissions_.push_back({life.index, {}, false});
+  }
+  const size_t size = story_.sequences.size();
+  std::vector<uint32_t> sums(size + 1);
+  uint64_t admitted = 0;
+  for (const Admission& each : admissions_) {
+    uint64_t earlier = 0;  // that arrived before it, or itself
+    for (size_t i = each.index + 1; i > 0; i -= i & (~i + 1)) earlier += sums[i];
+    story_.sequences[each.index].overtaken = admitted - earlier;
+    if (!each.admitted) continue;
+    ++admitted;
+    for (size_t i = each.index + 1; i <= size; i += i & (~i + 1)) ++sums[i];
+  }
 }
 
 void Teller::planned(const RunState& state) {
@@ -379,19 +446,21 @@ void Teller::planned(const RunState& state) {
   const LiveSequence* first = state.first_in_line();
   story_.blocks_held_sum += state.blocks_held();
   story_.short_steps += first != nullptr || preempted_ ? 1 : 0;
-  story_.line.note(state);
-  if (first != nullptr) note_first(*first, state);
-  first_ = first == nullptr ? std::nullopt : std::optional(first->id);
-  newly_in_order_.clear();
+  story_.running_sum += state.running();
+  story_.waiting_sum += state.waiting();
+  story_.most_waiting = std::max<uint64_t>(story_.most_waiting, state.waiting());
+  story_.waiting_steps += state.waiting() > 0 ? 1 : 0;
+  story_.line.note(state, told_waiting_ > 0);
+  if (short_) note_short();
   for (const SeqId id : told_for_parent_) {
     WaitSpan& span = lives_.at(id).waits;
     const LiveSequence* parent = span.parent ? state.find(*span.parent) : nullptr;
     span.parent_waited += parent != nullptr && !parent->running ? 1 : 0;
   }
-  for (const SeqId id : state.running_ids()) {
+  for (const SeqId id : told_running_) {
     const LiveSequence* seq = state.find(id);
     const auto found = lives_.find(id);
-    if (found == lives_.end() || !found->second.told) continue;
+    if (found == lives_.end() || seq == nullptr || !seq->running) continue;
     Life& life = found->second;
     const Phase phase = seq->phase();
     if (life.since != 0 && life.doing != phase) flush(life);
@@ -448,7 +517,8 @@ void Teller::flush_wait(Life& life, uint64_t last) {
                             .tally = tally_,
                             .id_of = [&](size_t index) { return story_.sequences.at(index).id; },
                             .tenant = [&](uint64_t tenant) { return tenants_.name(tenant); }};
-  say(life, life.spans.front().steps.from, life.spans.back().steps.to, wait_text(life.spans, context));
+  say(life, life.spans.front().steps.from, life.spans.back().steps.to,
+      wait_text(life.spans, life.has_run ? Overtaken{} : overtaken(life), context));
   life.spans.clear();
 }
 
@@ -462,6 +532,8 @@ void Teller::end() {
     life.preempted.took = std::max<Nanos>(0, now_ - life.preempted_at);
     keep_if_bad(life.preempted);
   }
+  count_overtaken();
+  for (SequenceStory& story : story_.sequences) std::ranges::stable_sort(story.lines, {}, &StoryLine::from);
   if (evictions_.knows()) {
     story_.evicted_needed = 0;
     for (const auto& [index, blocks] : evictions_.needed_by()) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "record/evictions.h"
-#include "record/queue_order.h"
 #include "record/run_state.h"
 #include "record/run_story.h"
 #include "record/wait_story.h"
@@ -40,10 +38,12 @@ class Teller final : public RunListener {
     uint64_t tokens = 0;       // computed meanwhile
     uint64_t position = 0;     // of the first of them
     uint64_t sampled = 0;      // tokens, meanwhile
-    bool first_token = false;  // sampled meanwhile
+    bool first_token = false;  // sampled meanwhile, in one of these steps
     // While it waits: for what, since when.
     WaitSpan waits;
     Nanos waits_since = 0;
+    Precedence precedence;        // of who is first in line, as last told
+    size_t admissions = 0;        // of others, before it arrived
     std::vector<WaitSpan> spans;  // before it, if its lines are told
     // Of the admission or preemption under way.
     uint32_t hit = 0;       // tokens
@@ -59,8 +59,8 @@ class Teller final : public RunListener {
     uint32_t tokens = 0;
     uint32_t blocks = 0;
     uint32_t still_held = 0;  // of them, by others
-    uint32_t host_free = 0;   // blocks, before
     bool swapped = false;
+    std::optional<Cause> not_moved;
   };
 
   SequenceStory& of(const Life& life) { return story_.sequences[life.index]; }
@@ -68,6 +68,8 @@ class Teller final : public RunListener {
   void say(const Life& life, std::string text) { say(life, step_, step_, std::move(text)); }
 
   void tell_add(const RunAdd& add, const RunState& state);
+  void tell_cause(const Cause& cause);
+  void tell_refusal(const RunRefusal& refusal);
   void tell_commit(const RunCommit& commit, const RunState& state);
   void tell_decision(const Decision& decision, const RunState& state);
   void tell_admit(Life& life, const Decision& decision, const LiveSequence& seq);
@@ -80,9 +82,11 @@ class Teller final : public RunListener {
   void begin_wait(Life& life, const Decision& decision, const LiveSequence& seq);
   /// Its wait for this reason was over with step `last`.
   void end_wait(Life& life, uint64_t last);
-  /// Of those told that wait behind the first in line: why it comes before them.
-  void compare_with_first(const LiveSequence& first);
-  void note_first(const LiveSequence& first, const RunState& state);
+  /// Its own standing is another, so another sentence says why it waits.
+  void compare_with_first(Life& life, const Cause& cause);
+  void note_short();
+  Overtaken overtaken(const Life& life) const;
+  void count_overtaken();
   /// Tells what went on until now, and that it does no more.
   void flush(Life& life);
   void flush_wait(Life& life, uint64_t last);
@@ -103,10 +107,20 @@ class Teller final : public RunListener {
   EvictionBook evictions_;
   TenantNames tenants_;
   Tally tally_;
-  std::unique_ptr<QueueOrder> order_;          // if some lines are told
-  std::optional<SeqId> first_;                 // in line, in the step before
-  std::unordered_set<SeqId> told_in_order_;    // wait by policy order
-  std::vector<SeqId> newly_in_order_;          // of them, since this step
+  // What the scheduler told last:
+  Standing first_;
+  uint64_t first_tenant_ = 0;
+  std::optional<Cause> short_;  // in this step
+  std::optional<Cause> victim_cause_;
+  /// First admissions, in order, and who was waiting no more before it was admitted.
+  struct Admission {
+    size_t index = 0;  // in story_.sequences
+    Standing by;
+    bool admitted = true;
+  };
+  std::vector<Admission> admissions_;
+  size_t told_waiting_ = 0;  // lives
+  std::vector<SeqId> told_running_;
   size_t splits_ = 0;                          // of waits, because another reason came first in line
   std::unordered_set<SeqId> told_for_parent_;  // wait for their parent
 };

@@ -18,78 +18,113 @@ bool for_blocks(const WaitSpan& span) {
   return span.reason == WaitReason::kBlocks || span.reason == WaitReason::kOrder;
 }
 
-/// By the policy's own measure.
-std::string_view ahead_text(SchedulingKind kind) {
-  switch (kind) {
-    case SchedulingKind::kSrpt:
-      return "with less left to do";
-    case SchedulingKind::kSlo:
-      return "with less time to the deadline";
-    case SchedulingKind::kFair:
-      return "whose tenant had been served less";
-    case SchedulingKind::kLpm:
-      return "with more in the prefix cache";
-    default:
-      return "which had precedence";
-  }
+/// How two compare that come in by the same ground.
+enum class Order : uint8_t { kAhead, kEqual, kBehind };
+
+Order order_of(const Precedence& of) {
+  // Of the prefix cache more is better.
+  const bool more = of.first.ground == Ground::kCached;
+  const int64_t first = more ? -of.first.value : of.first.value;
+  const int64_t own = more ? -of.own.value : of.own.value;
+  return first < own ? Order::kAhead : first == own ? Order::kEqual : Order::kBehind;
 }
 
-std::string_view equal_text(SchedulingKind kind) {
-  switch (kind) {
-    case SchedulingKind::kSrpt:
-      return "with as much left to do, which came earlier";
-    case SchedulingKind::kSlo:
-      return "with as much time to the deadline, which came earlier";
-    case SchedulingKind::kFair:
-      return "whose tenant had been served as much, which came earlier";
-    case SchedulingKind::kLpm:
-      return "which came earlier and had no less in the prefix cache";
-    default:
-      return "which came earlier";
+std::string priority_text(const Precedence& of) {
+  if (of.own.ground != Ground::kPriority) return "which had precedence";
+  switch (order_of(of)) {
+    case Order::kAhead:
+      return fmt::format("of higher priority ({}, its own is {})", of.first.value, of.own.value);
+    case Order::kEqual:
+      return "of the same priority, which came earlier";
+    case Order::kBehind:
+      break;
   }
+  return fmt::format("of lower priority ({}, its own is {}), which had waited so long that it comes first",
+                     of.first.value, of.own.value);
+}
+
+std::string share_text(const Precedence& of, const WaitContext& context) {
+  if (of.first_tenant == of.own_tenant) return "of the same tenant, which came earlier";
+  const auto served = [](int64_t tokens) {
+    return with_commas(static_cast<uint64_t>(std::max<int64_t>(0, tokens)));
+  };
+  switch (order_of(of)) {
+    case Order::kAhead:
+      return fmt::format("whose tenant had been served less (tenant {} {}, its own {} {})",
+                         context.tenant(of.first_tenant), served(of.first.value),
+                         context.tenant(of.own_tenant), served(of.own.value));
+    case Order::kEqual:
+      return "whose tenant had been served as much, which came earlier";
+    case Order::kBehind:
+      break;
+  }
+  return "whose tenant had been served less";  // by then: its own was told before
 }
 
 /// Why the others stand before it.
 std::string precedence_text(const Precedence& of, const WaitContext& context) {
-  using Kind = Precedence::Kind;
-  const SchedulingKind policy = context.config.scheduling;
-  switch (of.kind) {
-    case Kind::kUnknown:
-      return "which the policy put first";
-    case Kind::kEarlier:
-      return "which came earlier";
-    case Kind::kProtected:
-      return "preempted 8 times, so first under any policy";
-    case Kind::kBothProtected:
-      return "preempted 8 times like itself, which came earlier";
-    case Kind::kStarted:
-      return "which had started already";
-    case Kind::kBothStarted:
-      return "which had started already like itself, and came earlier";
-    case Kind::kAhead:
-      if (policy == SchedulingKind::kPriority) {
-        return fmt::format("of higher priority ({}, its own is {})", of.first, of.own);
-      }
-      if (policy == SchedulingKind::kFair) {
-        return fmt::format("{} (tenant {} {}, its own {} {})", ahead_text(policy),
-                           context.tenant(of.first_tenant), with_commas(static_cast<uint64_t>(of.first)),
-                           context.tenant(of.own_tenant), with_commas(static_cast<uint64_t>(of.own)));
-      }
-      return std::string(ahead_text(policy));
-    case Kind::kEqual:
-      return std::string(equal_text(policy));
-    case Kind::kSamePriority:
-      return "of the same priority, which came earlier";
-    case Kind::kAged:
-      return fmt::format(
-          "of lower priority ({}, its own is {}), which had waited so long that it comes first", of.first,
-          of.own);
-    case Kind::kSameTenant:
-      return "of the same tenant, which came earlier";
-    case Kind::kPassed:
+  if (!of.compared) return "which came earlier";
+  const bool equal = order_of(of) == Order::kEqual;
+  switch (of.first.ground) {
+    case Ground::kProtected:
+      return of.own.ground == Ground::kProtected
+                 ? "preempted as often as is allowed, like itself, which came earlier"
+                 : "preempted so often that it comes first under any policy";
+    case Ground::kStarted:
+      return of.own.ground == Ground::kStarted ? "which had started already like itself, and came earlier"
+                                               : "which had started already";
+    case Ground::kPassed:
       return "passed by so many that it comes first";
+    case Ground::kWork:
+      return equal ? "with as much left to do, which came earlier" : "with less left to do";
+    case Ground::kDeadline:
+      return equal ? "with as much time to the deadline, which came earlier"
+                   : "with less time to the deadline";
+    case Ground::kPriority:
+      return priority_text(of);
+    case Ground::kShare:
+      return share_text(of, context);
+    case Ground::kCached:
+      return equal ? "which came earlier and had no less in the prefix cache"
+                   : "with more in the prefix cache";
+    default:
+      return "which came earlier";
   }
-  return "";
+}
+
+/// "of higher priority (-2 to 0, its own is 5)": why they came in before it.
+std::string overtaken_by(const Overtaken& of) {
+  switch (of.least.ground) {
+    case Ground::kProtected:
+      return "preempted so often that they come first under any policy";
+    case Ground::kPassed:
+      return "passed by so many that they come first";
+    case Ground::kWork:
+      return "with less left to do";
+    case Ground::kDeadline:
+      return "with less time to the deadline";
+    case Ground::kPriority: {
+      const std::string range = of.least.value == of.most.value
+                                    ? fmt::format("{}", of.least.value)
+                                    : fmt::format("{} to {}", of.least.value, of.most.value);
+      return of.own.ground == Ground::kPriority
+                 ? fmt::format("of higher priority ({}, its own is {})", range, of.own.value)
+                 : fmt::format("of higher priority ({})", range);
+    }
+    case Ground::kShare:
+      return "whose tenants had been served less";
+    case Ground::kCached:
+      return "with more in the prefix cache";
+    default:
+      return "while it could not come in itself";
+  }
+}
+
+std::string overtaken_text(const Overtaken& of) {
+  if (of.count == 0) return "";
+  return fmt::format(". {} that arrived later came in before it ({}), {}{}", with_commas(of.count),
+                     list_ids(of.ids, of.count), of.by_ground < of.count ? "most of them " : "",
+                     overtaken_by(of));
 }
 
 /// All waiting of one reason and one precedence.
@@ -100,6 +135,7 @@ struct Part {
   uint32_t needs = 0;
   std::optional<uint64_t> available_least;
   uint64_t available_most = 0;
+  int64_t reserve = 0;
   std::optional<SeqId> parent;
   uint64_t parent_waited = 0;
   std::vector<StepRange> ranges;
@@ -109,7 +145,7 @@ std::vector<Part> parts_of(const std::vector<WaitSpan>& spans) {
   std::vector<Part> parts;
   for (const WaitSpan& span : spans) {
     auto part = std::ranges::find_if(parts, [&](const Part& other) {
-      return other.reason == span.reason && other.precedence.kind == span.precedence.kind;
+      return other.reason == span.reason && other.precedence.kind() == span.precedence.kind();
     });
     if (part == parts.end()) {
       parts.push_back({span.reason, span.precedence});
@@ -117,6 +153,7 @@ std::vector<Part> parts_of(const std::vector<WaitSpan>& spans) {
     }
     part->steps += length(span.steps);
     part->needs = std::max(part->needs, span.needs);
+    part->reserve = std::max(part->reserve, span.reserve);
     if (span.available_least) {
       part->available_least = std::min(part->available_least.value_or(UINT64_MAX), *span.available_least);
       part->available_most = std::max(part->available_most, span.available_most);
@@ -130,12 +167,13 @@ std::vector<Part> parts_of(const std::vector<WaitSpan>& spans) {
 }
 
 /// "for 11 blocks of K/V (and 1 must stay free; 3 to 5 were available)"
-std::string bill_text(const Part& part, const SchedulerConfig& config) {
+std::string bill_text(const Part& part) {
   std::string text = fmt::format("first in line, for {} of K/V", plural(part.needs, "block"));
   if (!part.available_least) return text;
-  const uint64_t reserve = watermark_blocks(config);
   text += " (";
-  if (reserve > 0) text += fmt::format("and {} must stay free; ", with_commas(reserve));
+  if (part.reserve > 0) {
+    text += fmt::format("and {} must stay free; ", with_commas(static_cast<uint64_t>(part.reserve)));
+  }
   text += *part.available_least == part.available_most
               ? fmt::format("{} available)", with_commas(part.available_most))
               : fmt::format("{} to {} available)", with_commas(*part.available_least),
@@ -171,11 +209,13 @@ std::string reason_text(const Part& part, const WaitContext& context) {
     case WaitReason::kNone:
       break;
     case WaitReason::kSlots:
-      return fmt::format("because all {} slots were taken", context.config.max_num_seqs);
+      return context.config.max_num_seqs == 1
+                 ? std::string("because the only slot was taken")
+                 : fmt::format("because all {} slots were taken", context.config.max_num_seqs);
     case WaitReason::kBudget:
       return "because the tokens of a step went to others";
     case WaitReason::kBlocks:
-      return bill_text(part, context.config);
+      return bill_text(part);
     case WaitReason::kOrder:
       return order_text(part, context);
     case WaitReason::kParent:
@@ -221,12 +261,19 @@ std::vector<size_t> Tally::take(size_t most) {
   return out;
 }
 
-void LineHistory::note(const RunState& state) {
+uint32_t Precedence::kind() const {
+  if (!compared) return 0;
+  return 1 + static_cast<uint32_t>(order_of(*this)) + 4 * static_cast<uint32_t>(own.ground) +
+         64 * static_cast<uint32_t>(first.ground) + (first_tenant == own_tenant ? 4096 : 0);
+}
+
+void LineHistory::note(const RunState& state, bool with_holders) {
   const LiveSequence* first = state.first_in_line();
   if (first == nullptr) return;
   Step& step = steps_.emplace_back();
   step.step = state.step();
   step.first = first->index;
+  if (!with_holders) return;
   step.count = state.num_holders();
   const auto largest = state.largest_holders(kNamed);
   for (size_t i = 0; i < largest.size(); ++i) step.largest[i] = largest[i]->index;
@@ -258,11 +305,6 @@ std::string list_ids(const std::vector<SeqId>& ids, size_t count) {
     out += count - named == 1 ? " and one other" : fmt::format(" and {} others", with_commas(count - named));
   }
   return out;
-}
-
-uint64_t watermark_blocks(const SchedulerConfig& config) {
-  return std::min<uint64_t>((uint64_t{config.num_blocks} * config.watermark_bp + 9999) / 10000,
-                            config.num_blocks);
 }
 
 std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
@@ -297,7 +339,8 @@ std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
   return text;
 }
 
-std::string wait_text(const std::vector<WaitSpan>& spans, const WaitContext& context) {
+std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overtaken,
+                      const WaitContext& context) {
   uint64_t steps = 0;
   Nanos took = 0;
   bool first_in_line = false;
@@ -312,6 +355,7 @@ std::string wait_text(const std::vector<WaitSpan>& spans, const WaitContext& con
     out += parts.size() == 1 ? " " : fmt::format("{} {} ", i == 0 ? ":" : ";", parts[i].steps);
     out += reason_text(parts[i], context);
   }
+  out += overtaken_text(overtaken);
   const std::string names = holders_text(spans, context);
   if (names.empty()) return out;
   out += first_in_line ? fmt::format(". The blocks were held by {}", names)

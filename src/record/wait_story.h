@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "record/queue_order.h"
+#include "control/cause.h"
+#include "control/scheduler.h"
 #include "record/run_state.h"
 
 namespace quire {
@@ -19,14 +20,37 @@ struct StepRange {
   uint64_t to = 0;
 };
 
+/// Why the first in line comes before another, by the causes that the scheduler told.
+struct Precedence {
+  bool compared = false;  // else the policy did not look at this one, which came later
+  Standing first;
+  Standing own;
+  uint64_t first_tenant = 0;
+  uint64_t own_tenant = 0;
+
+  /// Where it is equal, the same sentence is true.
+  uint32_t kind() const;
+};
+
+/// Who arrived later than a sequence and was admitted before it.
+struct Overtaken {
+  std::vector<SeqId> ids;  // the first few
+  size_t count = 0;
+  Standing least;  // of those that came in by `ground`
+  Standing most;
+  size_t by_ground = 0;  // so many came in by the same ground as the first of them
+  Standing own;          // when it was last compared
+};
+
 /// Steps in which a sequence waited for one reason.
 struct WaitSpan {
   WaitReason reason = WaitReason::kNone;
   StepRange steps;
   Nanos took = 0;
   uint32_t needs = 0;                         // kBlocks: so many blocks,
-  std::optional<uint64_t> available_least{};  //   and so many were there
+  std::optional<uint64_t> available_least{};  //   so many were there,
   uint64_t available_most = 0;
+  int64_t reserve = 0;            //   and so many must stay free
   Precedence precedence;          // kOrder: why the first in line comes before it
   std::optional<SeqId> parent{};  // kParent
   uint64_t parent_waited = 0;     // kParent: in so many of the steps it waited itself
@@ -49,8 +73,8 @@ class Tally {
 /// waits behind it.
 class LineHistory {
  public:
-  /// At the end of a plan.
-  void note(const RunState& state);
+  /// At the end of a plan; who holds the blocks only if somebody will ask.
+  void note(const RunState& state, bool with_holders);
   /// Steps in which somebody was first in line.
   uint64_t steps() const { return steps_.size(); }
   /// Adds who was first in line in these steps, a step each.
@@ -81,7 +105,9 @@ struct WaitContext {
 
 /// "waits 14 steps (0.12 s): 9 first in line, for 2 blocks of K/V; 5 behind #8, which came earlier. The
 /// blocks were held by ...". `spans` in order.
-std::string wait_text(const std::vector<WaitSpan>& spans, const WaitContext& context);
+/// It ends with who came in before it.
+std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overtaken,
+                      const WaitContext& context);
 
 /// What steps of waiting were for, the most first: "9 for blocks (4 first in line, 5 behind it), 2 for a
 /// slot", the numbers as `amount` has them.
@@ -90,8 +116,5 @@ std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
 
 /// "#3, #7, #9 and 2 others": the first of `count` ids, of which `ids` has the first or all.
 std::string list_ids(const std::vector<SeqId>& ids, size_t count);
-
-/// Blocks that an admission leaves free.
-uint64_t watermark_blocks(const SchedulerConfig& config);
 
 }  // namespace quire

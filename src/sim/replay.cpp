@@ -73,15 +73,6 @@ class Comparison final : public DecisionSink {
   std::optional<ReplayDifference> difference_;
 };
 
-/// The blocks that are evicted.
-class Evicted final : public DecisionSink {
- public:
-  void take(const Decision& decision) override {
-    if (decision.kind == DecisionKind::kEvict) blocks.push_back(decision.a);
-  }
-  std::vector<BlockId> blocks;
-};
-
 /// Carries out the plans of the new run, with the results of the recorded one.
 class Player {
  public:
@@ -133,6 +124,7 @@ Replay replay(const std::filesystem::path& path) {
   while (!comparison.difference()) {
     auto event = reader.next();
     if (!event) break;
+    if (std::holds_alternative<Cause>(*event) || std::holds_alternative<RunRefusal>(*event)) continue;
     if (const auto* decision = std::get_if<Decision>(&*event)) {
       comparison.expect(*decision);
       continue;
@@ -154,7 +146,10 @@ Replay replay(const std::filesystem::path& path) {
       ++out.steps;
       open.push_back(std::move(plan));
     } else if (const auto* commit = std::get_if<RunCommit>(&*event)) {
-      if (open.empty()) throw file_error(path, "results of a step that was not planned");
+      if (open.empty() || open.front().step != commit->step) {
+        throw file_error(
+            path, fmt::format("results of step {}, which is not the oldest that is open", commit->step));
+      }
       scheduler.commit(open.front(), player.run(path, open.front(), *commit));
       open.pop_front();
     } else if (std::holds_alternative<RunReset>(*event)) {
@@ -168,11 +163,6 @@ Replay replay(const std::filesystem::path& path) {
   out.decisions = comparison.made();
   out.digest = scheduler.digest();
   out.first_difference = comparison.difference();
-  Evicted evicted;
-  scheduler.listen(&evicted);
-  scheduler.reset_prefix_cache();
-  out.cached_at_end = std::move(evicted.blocks);
-  std::ranges::sort(out.cached_at_end);
   return out;
 }
 

@@ -9,8 +9,11 @@ import concurrent.futures
 import json
 import re
 import signal
+import struct
 import subprocess
+import time
 import urllib.request
+import zlib
 
 import pytest
 
@@ -64,10 +67,39 @@ class Numbers:
         return value >> 1 if value % 2 == 0 else -(value + 1 >> 1)
 
 
+HEAD = struct.Struct("<4sIQIIIII")
+
+
+def read_blocks(path):
+    """The first line with its end, and the records of all blocks; their checksums are compared."""
+    data = path.read_bytes()
+    line = data[:data.index(b"\n") + 1]
+    seed, at, number, records = zlib.crc32(line), len(line), 0, b""
+    while at < len(data):
+        head = data[at:at + HEAD.size]
+        mark, its_number, _, index_bytes, record_bytes, index_check, record_check, head_check = HEAD.unpack(head)
+        assert (mark, its_number, zlib.crc32(head[:-4], seed)) == (b"QBLK", number, head_check)
+        at += HEAD.size
+        assert zlib.crc32(data[at:at + index_bytes], seed) == index_check
+        at += index_bytes
+        assert zlib.crc32(data[at:at + record_bytes], seed) == record_check
+        records += data[at:at + record_bytes]
+        at += record_bytes
+        number += 1
+    return line, records
+
+
+def one_block(line, records, index=b""):
+    """A log with these records, its checksums right."""
+    seed = zlib.crc32(line)
+    head = HEAD.pack(b"QBLK", 0, 0, len(index), len(records), zlib.crc32(index, seed), zlib.crc32(records, seed), 0)[:-4]
+    return line + head + struct.pack("<I", zlib.crc32(head, seed)) + index + records
+
+
 def read_log(path):
     """The records: (kind, ...); decisions as ("decision", kind, seq, a, b)."""
-    header, data = path.read_bytes().split(b"\n", 1)
-    assert json.loads(header)["quire_run"] == 2
+    header, data = read_blocks(path)
+    assert json.loads(header)["quire_run"] == 3
     numbers = Numbers(data)
     while numbers.more():
         kind = numbers.byte()
@@ -84,8 +116,15 @@ def read_log(path):
         elif kind in (ord("x"), ord("s")):
             yield "abort", numbers.next()
         elif kind == ord("p"):
-            yield "plan", numbers.signed()
+            yield "plan", numbers.next(), numbers.signed()
+        elif kind == ord("f"):
+            numbers.next()
+            yield "refused", bytes(numbers.byte() for _ in range(numbers.next()))
+        elif kind >= 0x20 and kind < 0x26:
+            fields = (numbers.next() for _ in range({0: 3, 1: 3, 2: 4, 3: 4, 4: 3, 5: 1}[kind - 0x20]))
+            yield "cause", kind - 0x20, tuple(fields)
         elif kind == ord("c"):
+            numbers.next()
             now = numbers.signed()
             yield "commit", now, [numbers.next() for _ in range(numbers.next())]
         elif kind == ord("r"):
@@ -162,7 +201,8 @@ def test_the_table_and_the_stories(served):
     assert re.search(r"^pool +too small in \d+ of \d+ steps", said, re.M)
     assert re.search(r"^waiting +[\d,]+ steps of all requests together \(.*\): ", said, re.M)
     assert re.search(r"^preempted +#\d+ at step \d+ for ", said, re.M)
-    assert re.search(r"\d+ blocks? to the host, \d+ back", said) and re.search(r"^not checked +--replay", said, re.M)
+    assert re.search(r"\d+ blocks? to the host, \d+ back", said) and re.search(r"^checked +each block's checksum; --replay", said, re.M)
+    assert max(map(len, said.splitlines())) <= 110 and re.search(r"^load +(not )?overloaded: ", said, re.M)
     preempted = False
     for answer in answers:
         status, said, _ = explain(log, "--request", answer["id"])
@@ -226,7 +266,7 @@ def test_the_page_has_the_blocks_of_the_log(served, page):
                 raise AssertionError(f"change {kind} in the first step")
 
     logged = collections.defaultdict(set)
-    records = list(read_log(log))
+    records = [record for record in read_log(log) if record[0] != "cause"]
     step = 0
     for i, record in enumerate(records):
         if record[0] == "plan":
@@ -298,7 +338,7 @@ def test_the_phases_are_those_of_the_log(served, page):
     assert counts == [list(pair) for pair in zip(running, waiting)]
     now = {"running": set(), "waiting": set()}
     step = 0
-    records = list(read_log(log))
+    records = [record for record in read_log(log) if record[0] != "cause"]
     for i, record in enumerate(records):
         step += record[0] == "plan"
         if record[0] == "decision":
@@ -316,8 +356,11 @@ def test_the_phases_are_those_of_the_log(served, page):
             assert (len(now["running"]), len(now["waiting"])) == (running[step - 1], waiting[step - 1])
 
 
-def test_a_torn_log_is_told_as_far_as_it_goes(served, tmp_path):
-    log = served[0]
+def test_a_torn_log_is_told_as_far_as_it_goes(tmp_path):
+    log = tmp_path / "whole.log"
+    subprocess.run([QUIRE, "simulate", "--requests", "300", "--rate", "50", "--decision-log", log], check=True,
+                   capture_output=True, cwd=ROOT)
+    assert log.read_bytes().count(b"QBLK") > 2
     torn = tmp_path / "torn.log"
     torn.write_bytes(log.read_bytes()[:-1000])
     status, said, _ = explain(torn)
@@ -346,23 +389,54 @@ def test_rows_are_chosen(served):
 
 
 def test_a_changed_log_is_found(served, tmp_path):
-    """A block number of a decision is another: the table cannot tell, the replay does and says where."""
+    """A block number of a decision is another, and the checksums are right: the table cannot tell, the replay does and
+    says where."""
     log, _ = served
-    data = bytearray(log.read_bytes())
-    header = data.index(b"\n") + 1
-    numbers = Numbers(bytes(data[header:]))
-    for at in range(len(numbers.data) // 2, len(numbers.data)):
-        changed = bytes(data[:header + at]) + bytes([data[header + at] ^ 1]) + bytes(data[header + at + 1:])
-        (tmp_path / "changed.log").write_bytes(changed)
+    line, records = read_blocks(log)
+    for at in range(len(records) // 2, len(records)):
+        changed = records[:at] + bytes([records[at] ^ 1]) + records[at + 1:]
+        (tmp_path / "changed.log").write_bytes(one_block(line, changed))
         status, said, _ = explain(tmp_path / "changed.log", "--replay")
         found = None
         if status == 0:
-            continue  # an input on which no decision hangs: a name, the time of a commit
+            continue  # an input on which no decision hangs: a name, the time of a commit; or a cause
         assert status == 1
         found = re.match(r'decision [\d,]+, in step [\d,]+, differs: the log has "[^"]+"( of request \S+)?, and replaying it gives "', said)
         if found:
             break
     assert found
+
+
+def test_every_damage_is_reported(served, tmp_path):
+    log, _ = served
+    data = log.read_bytes()
+    for at in range(0, len(data), len(data) // 40):
+        (tmp_path / "damaged.log").write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1:])
+        for flags in ([], ["--replay"], ["--request", "1"]):
+            status, _, error = explain(tmp_path / "damaged.log", *flags)
+            assert status == 1 and error.count("\n") == 1 and "damaged.log" in error, (at, flags)
+
+
+def test_a_live_log_and_one_after_a_kill(tmp_path):
+    """A server's log has what happened up to the last second, while it runs and after it was killed."""
+    log = tmp_path / "live.log"
+    with QuireServer("--device", "sim", "--decision-log", log) as server:
+        answer = ask(server, 1)
+        for _ in range(100):
+            status, said, _ = explain(log, "--request", answer["id"])
+            if status == 0 and "ends after" in said:
+                break
+            time.sleep(0.1)
+        assert status == 0 and said.startswith("The log ends before the run did"), said
+        assert f"ends after {answer['usage']['completion_tokens']} generated tokens" in said
+        answer = ask(server, 2)
+        time.sleep(3)
+        server.process.kill()
+        server.process.wait(30)
+    status, said, _ = explain(log, "--request", answer["id"])
+    assert status == 0 and f"ends after {answer['usage']['completion_tokens']} generated tokens" in said
+    status, said, _ = explain(log, "--replay")
+    assert status == 0 and "as far as it goes" in said
 
 
 def test_a_part_of_the_run(served, tmp_path):

@@ -7,10 +7,13 @@ import pytest
 
 from server import QUIRE, ROOT
 from test_cli import quire
+from test_explain import one_block, read_blocks
 
 MOST_KIB = 256 * 1024
 ALLOCATE, SKIP, SWAP_OUT, ADD = 6, 4, 12, 1  # a decision's byte: 1 + its kind
 BLOCKS, = (3,)  # WaitReason
+FIRST, BEHIND = 0x20, 0x21  # CauseKind
+PRIORITY = 6  # Ground
 
 
 def leb128(*values):
@@ -27,7 +30,7 @@ def real(tmp_path_factory):
     """The first line and the first records of a simulation's log: about 8 KB."""
     path = tmp_path_factory.mktemp("real") / "run.log"
     quire("simulate", "--demo", "--requests", 12, "--every", 0, "--decision-log", path)
-    header, records = path.read_bytes().split(b"\n", 1)
+    header, records = read_blocks(path)
     return json.loads(header), records[:8000]
 
 
@@ -40,7 +43,7 @@ def add(seq, priority=0, prompt=1):
 
 def moved_again_and_again(_):
     """A sequence with many blocks, all of which are said to be moved to the host many times in one step."""
-    out = add(0) + b"p\0"
+    out = add(0) + b"p\1\0"
     for block in range(1000):
         out += leb128(ALLOCATE, 0, block, 0)
     return out + leb128(SWAP_OUT, 0, 1000, 0) * 700
@@ -49,10 +52,12 @@ def moved_again_and_again(_):
 def another_is_first_in_line(_):
     """Many wait behind the first in line, which is another one in every step, for another reason each time."""
     waiting = 1500
-    out = b"".join(add(seq, priority=100 - seq % 3) for seq in range(waiting)) + b"p\0"
+    out = b"".join(add(seq, priority=100 - seq % 3) for seq in range(waiting)) + b"p\1\0"
     out += b"".join(leb128(SKIP, seq, 4, 0) for seq in range(waiting))
     for step in range(2500):
-        out += b"p\0" + leb128(SKIP, step % 3, BLOCKS, 1)
+        out += b"p" + leb128(step + 2, 0)
+        out += leb128(FIRST, step % 3, PRIORITY, 0) + b"".join(leb128(BEHIND, seq, PRIORITY, step % 5) for seq in (5, 6))
+        out += leb128(SKIP, step % 3, BLOCKS, 1)
     return out
 
 
@@ -77,7 +82,8 @@ def test_a_log_takes_no_more_memory_than_it_can_account_for(real, tmp_path, what
     header, records = real
     header = header | {"scheduler": header["scheduler"] | changes}
     log = tmp_path / "hostile.log"
-    log.write_bytes(json.dumps(header, separators=(",", ":")).encode() + b"\n" + (make(records) if make else records))
+    log.write_bytes(one_block(json.dumps(header, separators=(",", ":")).encode() + b"\n", make(records) if make else records,
+                              b"a\0\0\0"))
     flags = {"table": [], "request": ["--request", "0"], "html": ["--html", tmp_path / "out.html"],
              "replay": ["--replay"]}[form]
     with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:

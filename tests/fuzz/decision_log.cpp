@@ -26,9 +26,14 @@ void decision_log(std::string_view input) {
   config.num_host_blocks = 6;
   const std::string header =
       json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}});
-  // No record begins with a brace.
-  const bool whole = input.starts_with('{');
-  const auto path = scratch_file("run.log", (whole ? "" : header + "\n") + std::string(input));
+  // With a first line of its own or not (no record begins with a brace); as blocks, or records that get the
+  // block whose checksums are right.
+  const size_t end = input.starts_with('{') ? input.find('\n') : std::string_view::npos;
+  const bool whole = end != std::string_view::npos;
+  const std::string line = (whole ? std::string(input.substr(0, end)) : header) + "\n";
+  const std::string_view rest = whole ? input.substr(end + 1) : input;
+  const std::string head = rest.starts_with("QBLK") ? "" : block_head(0, 0, {}, rest, checksum(line, 0));
+  const auto path = scratch_file("run.log", line + head + std::string(rest));
   for (const uint64_t first : {1, 3}) {
     try {
       PageOptions options;

@@ -72,7 +72,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
   Scheduler scheduler(run.config);
   RunWriter writer(path);
   writer.begin(run.config);
-  scheduler.listen(&writer);
+  scheduler.listen(&writer, &writer);
   if (random.below(2) == 0) {  // a warm start
     std::vector<PrefixNode> nodes(1 + random.below(20));
     for (uint32_t i = 0; i < nodes.size(); ++i) {
@@ -92,7 +92,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
   const auto commit_oldest = [&](Nanos now) {
     auto [number, result] = std::move(open.front());
     open.pop_front();
-    writer.commit(result, now);
+    writer.commit(run.plans[number].step, result, now);
     scheduler.commit(run.plans[number], std::move(result));
     run.states.resize(number + 1);
     run.states[number] = scheduler.stats();
@@ -103,12 +103,14 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       SeqSpec spec = random_sequence(random, next);
       writer.add(spec, "seq-" + std::to_string(next));
       ++next;
-      const bool added = scheduler.add(spec).has_value();
+      const auto told = scheduler.add(spec);
+      if (!told) writer.refused(told.error());
+      const bool added = told.has_value();
       if (added && random.below(4) == 0) {
         spec.fork_of = spec.id;
         spec.id = next++;
         writer.add(spec, "seq-" + std::to_string(spec.id));
-        static_cast<void>(scheduler.add(spec));
+        if (const auto forked = scheduler.add(spec); !forked) writer.refused(forked.error());
       }
     }
     if (next > 0 && random.below(20) == 0) {
@@ -126,9 +128,10 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       scheduler.set_budget(budget);
     }
     const Nanos now = Nanos{i} * 1'000'000;
+    if (i % 50 == 49) writer.flush();  // a block each
     if (open.size() == run.depth || (!scheduler.has_work() && !open.empty())) commit_oldest(now - 300'000);
     if (!scheduler.has_work()) continue;
-    writer.plan(now);
+    writer.plan(scheduler.next_step(), now);
     run.plans.push_back(scheduler.plan());
     const StepPlan& plan = run.plans.back();
     if (plan.empty()) {

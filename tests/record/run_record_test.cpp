@@ -1,10 +1,12 @@
 // A run, written down, made again and read: random runs under all policies, and files that are broken.
 #include "record/run_record.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,8 +15,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "record/run_index.h"
 #include "record/run_page.h"
 #include "sim/replay.h"
+#include "tests/record/log_bytes.h"
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
 
@@ -35,7 +39,7 @@ bool rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
     if (const auto* add = std::get_if<RunAdd>(&*event)) writer.add(add->spec, add->name);
     if (const auto* abort = std::get_if<RunAbort>(&*event)) writer.abort(abort->id, abort->stop_string);
     if (const auto* budget = std::get_if<RunBudget>(&*event)) writer.set_budget(budget->tokens);
-    if (const auto* plan = std::get_if<RunPlan>(&*event)) writer.plan(plan->now);
+    if (const auto* plan = std::get_if<RunPlan>(&*event)) writer.plan(plan->step, plan->now);
     if (std::holds_alternative<RunReset>(*event)) writer.reset();
     if (const auto* warm = std::get_if<RunRestore>(&*event)) writer.restore(warm->nodes);
     if (const auto* end = std::get_if<RunEnd>(&*event)) writer.end(end->digest);
@@ -47,8 +51,12 @@ bool rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
         if (each.failed) seq.error = "failed";
         if (each.token) seq.tokens.emplace_back().token = *each.token;
       }
-      writer.commit(result, commit->now);
+      writer.commit(commit->step, result, commit->now);
     }
+    if (const auto* refusal = std::get_if<RunRefusal>(&*event)) {
+      writer.refused({.code = refusal->code, .message = refusal->why});
+    }
+    if (const auto* cause = std::get_if<Cause>(&*event)) writer.take(*cause);
   }
   writer.flush();
   return changed;
@@ -59,7 +67,11 @@ TEST(RunRecordFile, IsReadAsItWasWritten) {
   const std::filesystem::path second = test::temp_dir() / "second.log";
   test::record_random_run(first, 12);
   EXPECT_FALSE(rewrite(first, second, [](RunEvent&) { return false; }));
-  EXPECT_EQ(read_file(first), read_file(second));
+  const test::LogParts before = test::parts_of(first);
+  const test::LogParts after = test::parts_of(second);
+  EXPECT_EQ(before.line, after.line);
+  EXPECT_EQ(before.index, after.index);
+  EXPECT_EQ(before.records, after.records);
 }
 
 class RunRecord : public testing::Test {
@@ -125,30 +137,104 @@ TEST_F(RunRecord, AFileThatWasCutOffIsReadAsFarAsItGoes) {
   EXPECT_GT(again.steps, 10U);
 }
 
-TEST_F(RunRecord, BrokenFilesAreRefusedByTheirBytes) {
+TEST_F(RunRecord, BrokenRecordsAreRefusedByTheirBytes) {
+  record_run(5);
+  const test::LogParts parts = test::parts_of(path_);
+  const size_t begin = parts.line.size() + 1 + BlockHead::kBytes;
+  overwrite(test::log_of(parts.line, "?"));
+  EXPECT_THAT(error(), HasSubstr(fmt::format("at byte {}: no record of kind 63", begin)));
+  overwrite(test::log_of(parts.line, "p" + std::string(12, '\xff')));
+  EXPECT_THAT(error(), HasSubstr("a number of more than 64 bits"));
+  overwrite(test::log_of(parts.line, std::string("c\1\0\0", 4)));
+  EXPECT_THAT(error(), HasSubstr("results of step 1, which is not the oldest that is open"));
+  overwrite(test::log_of(parts.line, std::string("p\2\0", 3)));
+  EXPECT_THAT(error(), HasSubstr("step 2 where 1 is due"));
+  overwrite(test::log_of(parts.line, "p"));
+  EXPECT_THAT(error(), HasSubstr("a record that goes on behind its block"));
+  overwrite(test::log_of(parts.line, std::string("e\0e\0", 4)));
+  EXPECT_THAT(error(), HasSubstr("a record behind the end of the run"));
+  overwrite("{\"quire_run\": 3, \"scheduler\": {\"num_blocks\": -4}}\n");
+  EXPECT_THAT(error(), HasSubstr("key 'scheduler.num_blocks'"));
+}
+
+/// Whatever is changed, and wherever, is reported; and so is a block that is missing.
+TEST_F(RunRecord, EveryDamageIsReported) {
   record_run(5);
   const std::string whole = bytes();
-  const size_t header = whole.find('\n') + 1;
-  overwrite(whole.substr(0, header) + "?");
-  EXPECT_THAT(error(), HasSubstr(fmt::format("at byte {}: no record of kind 63", header)));
-  overwrite(whole.substr(0, header) + "p" + std::string(12, '\xff'));
-  EXPECT_THAT(error(), HasSubstr("a number of more than 64 bits"));
-  overwrite(whole.substr(0, header) + "c" + std::string(2, '\0'));
-  EXPECT_THAT(error(), HasSubstr("results of a step that was not planned"));
-  overwrite("{\"quire_run\": 2, \"scheduler\": {\"num_blocks\": -4}}\n");
-  EXPECT_THAT(error(), HasSubstr("key 'scheduler.num_blocks'"));
+  const auto reads_all = [&] {
+    RunReader reader(path_);
+    while (reader.next()) {
+    }
+    return reader.truncated();
+  };
+  EXPECT_FALSE(reads_all());
+  int reported = 0;
+  for (size_t at = 0; at < whole.size(); at += 7) {
+    std::string text = whole;
+    text[at] = static_cast<char>(text[at] ^ (1 << at % 8));
+    overwrite(text);
+    EXPECT_THROW(reads_all(), Error) << "byte " << at << " of " << whole.size();
+    ++reported;
+  }
+  EXPECT_GT(reported, 500);
+  const std::string mark = "QBLK";
+  const size_t first = whole.find(mark);
+  const size_t second = whole.find(mark, first + 1);
+  const size_t third = whole.find(mark, second + 1);
+  ASSERT_NE(third, std::string::npos);
+  overwrite(whole.substr(0, second) + whole.substr(third));
+  EXPECT_THAT(error(), HasSubstr("block 2 where block 1 is due"));
+  overwrite(whole.substr(0, third) + whole.substr(second, third - second) + whole.substr(third));
+  EXPECT_THAT(error(), HasSubstr("block 1 where block 2 is due"));
+}
+
+TEST_F(RunRecord, IsInTheFileWithinASecondWithoutBeingAskedFor) {
+  RunWriter writer(path_);
+  SchedulerConfig config;
+  config.num_blocks = 4;
+  writer.begin(config);
+  SeqSpec spec;
+  spec.id = 77;
+  spec.prompt = {1, 2};
+  spec.max_tokens = 1;
+  writer.add(spec, "quiet");
+  writer.settle();
+  const auto is_there = [&] {
+    RunReader reader(path_);
+    const auto event = reader.next();
+    return event && std::holds_alternative<RunAdd>(*event);
+  };
+  for (int i = 0; i < 300 && !is_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(is_there());
+  const RunIndex index = read_run_index(path_);
+  ASSERT_EQ(index.sequences.size(), 1U);
+  EXPECT_EQ(index.sequences[0].id, 77U);
+  EXPECT_EQ(index.sequences[0].name, "quiet");
+}
+
+TEST_F(RunRecord, TheIndexIsOfWhatHappened) {
+  const test::RandomRun run = test::record_random_run(path_, 5);
+  const RunIndex index = read_run_index(path_);
+  EXPECT_EQ(index.steps, run.steps);
+  const RunStory story = tell_run(path_);
+  ASSERT_EQ(index.sequences.size(), story.sequences.size());
+  for (size_t i = 0; i < index.sequences.size(); ++i) {
+    EXPECT_EQ(index.sequences[i].id, story.sequences[i].id);
+    EXPECT_EQ(index.sequences[i].name, story.sequences[i].name);
+    EXPECT_EQ(index.sequences[i].added, story.sequences[i].arrived);
+    EXPECT_EQ(index.sequences[i].ended, story.sequences[i].ended);
+  }
 }
 
 TEST_F(RunRecord, NamesBlocksOfItsPoolOnly) {
   record_run(5);
-  const std::string whole = bytes();
-  const size_t header = whole.find('\n') + 1;
+  const test::LogParts parts = test::parts_of(path_);
   const uint32_t blocks = RunReader(path_).config().num_blocks;
   ASSERT_LT(blocks, 128U);
   const auto byte = [](auto value) { return static_cast<char>(value); };
   for (const DecisionKind kind : {DecisionKind::kAllocate, DecisionKind::kEvict, DecisionKind::kCopy}) {
     const char record[] = {byte(1 + static_cast<int>(kind)), 0, byte(blocks), 0};
-    overwrite(whole.substr(0, header) + std::string(record, sizeof record));
+    overwrite(test::log_of(parts.line, std::string(record, sizeof record)));
     EXPECT_THAT(error(), HasSubstr(fmt::format("block {0} in a pool of {0}", blocks)));
   }
 }
@@ -167,9 +253,11 @@ TEST_F(RunRecord, FilesOfOthersAreRefusedByWhatTheyAre) {
     EXPECT_THAT(error(), HasSubstr("no decision log"));
   }
   overwrite("{\"quire_run\": 1}\n");
-  EXPECT_THAT(error(), HasSubstr("of format 1, and this quire reads format 2: use the older quire"));
-  overwrite("{\"quire_run\": 3}\n");
-  EXPECT_THAT(error(), HasSubstr("of format 3, and this quire reads format 2: use the newer quire"));
+  EXPECT_THAT(error(), HasSubstr("of format 1, and this quire reads format 3: use the older quire"));
+  overwrite("{\"quire_run\": 2}\n");
+  EXPECT_THAT(error(), HasSubstr("of format 2, and this quire reads format 3: use the older quire"));
+  overwrite("{\"quire_run\": 4}\n");
+  EXPECT_THAT(error(), HasSubstr("of format 4, and this quire reads format 3: use the newer quire"));
   overwrite("{\"quire_run\":x}\n");
   EXPECT_THAT(error(), HasSubstr("at byte 13"));
 }
@@ -183,28 +271,30 @@ TEST_F(RunRecord, KeepsNamesTimesAndHowAnAbortCame) {
   SeqSpec spec;
   spec.prompt = {1, 2};
   writer.add(spec, name);
-  writer.commit({}, 123'456'789'000);
+  writer.commit(7, {}, 123'456'789'000);
   writer.abort(0);
   writer.abort(0, true);
   writer.flush();
   RunReader reader(path_);
   EXPECT_EQ(std::get<RunAdd>(*reader.next()).name, name);
-  EXPECT_EQ(std::get<RunCommit>(*reader.next()).now, 123'456'789'000);
+  const auto commit = std::get<RunCommit>(*reader.next());
+  EXPECT_EQ(commit.step, 7U);
+  EXPECT_EQ(commit.now, 123'456'789'000);
   EXPECT_FALSE(std::get<RunAbort>(*reader.next()).stop_string);
   EXPECT_TRUE(std::get<RunAbort>(*reader.next()).stop_string);
 }
 
-TEST_F(RunRecord, NoDamageDoesMoreThanAnError) {
+TEST_F(RunRecord, NoRecordDoesMoreThanAnError) {
   record_run(9);
-  const std::string whole = bytes();
+  const test::LogParts whole = test::parts_of(path_);
   SplitMix64 random(1);
   int read = 0;
   for (int i = 0; i < 400; ++i) {
-    std::string text = whole;
-    const size_t header = text.find('\n') + 1;
+    std::string records = whole.records;
     for (uint64_t n = 1 + random.below(3); n > 0; --n) {
-      text[header + random.below(text.size() - header)] = static_cast<char>(random.below(256));
+      records[random.below(records.size())] = static_cast<char>(random.below(256));
     }
+    const std::string text = test::log_of(whole.line, records, whole.index);
     overwrite(text);
     try {
       EXPECT_FALSE(make_page(path_, try_replay(path_)).html.empty());

@@ -23,7 +23,7 @@ class CompareStates final : public RunListener {
  public:
   explicit CompareStates(const test::RandomRun& run) : run_(run) {}
   void before(const RunEvent& event, const RunState& state) override {
-    if (awaits_ && !std::holds_alternative<Decision>(event)) compare(state);
+    if (awaits_ && is_input(event)) compare(state);
     awaits_ = awaits_ || std::holds_alternative<RunCommit>(event);
   }
   void planned(const RunState& state) override {
@@ -76,25 +76,31 @@ TEST(RunState, IsWhatTheSchedulerWas) {
   }
 }
 
-/// For whom a sequence gives way is who gets a token next, or who gives way itself.
+/// For whom a sequence gives way, by the cause, is who gets a token next, or who gives way itself.
 class NeedyComesNext final : public RunListener {
  public:
   void before(const RunEvent& event, const RunState& state) override {
+    if (const auto* cause = std::get_if<Cause>(&event); cause && cause->kind == CauseKind::kVictim) {
+      EXPECT_NE(state.find(cause->other), nullptr);
+      EXPECT_FALSE(cause_);
+      cause_ = *cause;
+    }
     const auto* decision = std::get_if<Decision>(&event);
     if (decision == nullptr) return;
     if (decision->kind == DecisionKind::kPreempt) {
-      const LiveSequence* needy = state.needy();
-      ASSERT_NE(needy, nullptr);
+      ASSERT_TRUE(cause_);
+      EXPECT_EQ(cause_->seq, decision->seq);
       if (needy_) {
-        EXPECT_EQ(needy->id, *needy_);
+        EXPECT_EQ(cause_->other, *needy_);
       }
-      if (needy->id == decision->seq) {
+      if (cause_->other == decision->seq) {
         needy_.reset();
         ++themselves_;
       } else {
-        needy_ = needy->id;
+        needy_ = cause_->other;
         ++others_;
       }
+      cause_.reset();
     } else if (decision->kind == DecisionKind::kChunk && needy_) {
       EXPECT_EQ(decision->seq, *needy_);
       needy_.reset();
@@ -105,6 +111,7 @@ class NeedyComesNext final : public RunListener {
   uint64_t others_ = 0;
 
  private:
+  std::optional<Cause> cause_;
   std::optional<SeqId> needy_;
 };
 

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "record/display_text.h"
-#include "record/queue_order.h"
 #include "record/run_page.h"
 #include "record/run_summary.h"
 #include "tests/record/random_run.h"
@@ -30,7 +29,7 @@ class Recording {
  public:
   explicit Recording(SchedulerConfig config) : scheduler_(config), writer_(path()) {
     writer_.begin(scheduler_.config());
-    scheduler_.listen(&writer_);
+    scheduler_.listen(&writer_, &writer_);
   }
   static std::filesystem::path path() {
     static const std::filesystem::path folder = test::temp_dir();
@@ -56,14 +55,14 @@ class Recording {
     spec.max_tokens = most;
     spec.arrived = now_;
     writer_.add(spec, "name-" + std::to_string(id));
-    static_cast<void>(scheduler_.add(spec));
+    if (const auto added = scheduler_.add(spec); !added) writer_.refused(added.error());
     return spec;
   }
   void fork(SeqSpec spec, SeqId id) {
     spec.fork_of = spec.id;
     spec.id = id;
     writer_.add(spec);
-    static_cast<void>(scheduler_.add(spec));
+    if (const auto added = scheduler_.add(spec); !added) writer_.refused(added.error());
   }
   /// The prefix cache begins with a chain of whole blocks.
   void restore(TokenId first, uint32_t blocks) {
@@ -82,7 +81,7 @@ class Recording {
   }
   void step(int count = 1) {
     for (int i = 0; i < count && scheduler_.has_work(); ++i) {
-      writer_.plan(now_);
+      writer_.plan(scheduler_.next_step(), now_);
       const StepPlan plan = scheduler_.plan();
       StepResult result;
       for (const SeqStep& seq : plan.seqs) {
@@ -90,7 +89,7 @@ class Recording {
         if (seq.rows == LogitRows::kLast) result.seqs.back().tokens.emplace_back().token = token_++;
       }
       now_ += 10'000'000;
-      writer_.commit(result, now_);
+      writer_.commit(plan.step, result, now_);
       scheduler_.commit(plan, std::move(result));
     }
   }
@@ -105,6 +104,11 @@ class Recording {
   Nanos now_ = 0;
   TokenId token_ = 500'000;
 };
+
+RunIndex index_of(Recording& recording) {
+  recording.tell();
+  return read_run_index(Recording::path());
+}
 
 /// "steps FROM-TO: TEXT", all of them.
 std::vector<std::string> lines_of(const RunStory& run, size_t index) {
@@ -129,11 +133,12 @@ TEST(RunStory, TellsAnUndisturbedLife) {
   const RunStory run = recording.tell();
   EXPECT_THAT(
       lines_of(run, 0),
-      ElementsAre("0-0: arrives: 9 tokens of prompt, at most 3 to generate; nobody waits before it",
-                  "1-1: starts running (slot 0); 9 tokens to compute",
-                  "1-1: computes 9 tokens, from position 0 on, and samples its first token, 10.0 ms after "
-                  "it arrived",
-                  "2-3: decodes 2 tokens", "3-3: ends after 3 generated tokens: max_tokens reached"));
+      ElementsAre(
+          "0-0: arrives: 9 tokens of prompt, at most 3 to generate; nobody waits and 0 of 8 slots are taken",
+          "1-1: starts running (slot 0); 9 tokens to compute",
+          "1-1: computes 9 tokens, from position 0 on, and samples its first token, 10.0 ms after "
+          "it arrived",
+          "2-3: decodes 2 tokens", "3-3: ends after 3 generated tokens: max_tokens reached"));
   EXPECT_EQ(run.sequences[0].name, "name-7");
   EXPECT_EQ(*run.sequences[0].ttft, 10'000'000);
   EXPECT_EQ(*run.sequences[0].total, 30'000'000);
@@ -293,12 +298,13 @@ TEST(RunStory, SaysWhyARequestIsRefused) {
   recording.add(3, 3, 3);
   recording.add(4, 3, 3);
   const RunStory run = recording.tell();
-  EXPECT_THAT(run.sequences[0].refused, HasSubstr("66 tokens of prompt and answer are more than the 64"));
-  EXPECT_THAT(run.sequences[1].refused, HasSubstr("more than the 16 that fit in the pool"));
+  EXPECT_THAT(run.sequences[0].refused,
+              HasSubstr("60 prompt tokens and 6 to generate exceed the 64 tokens of the model's length"));
+  EXPECT_THAT(run.sequences[1].refused, HasSubstr("exceed the 16 tokens of the K/V pool"));
   EXPECT_EQ(run.sequences[2].refused, "");
-  EXPECT_THAT(run.sequences[3].refused, HasSubstr("its number was taken"));
+  EXPECT_THAT(run.sequences[3].refused, HasSubstr("sequence 2 exists already"));
   EXPECT_EQ(run.sequences[4].refused, "");
-  EXPECT_EQ(run.sequences[5].refused, "2 waited already");
+  EXPECT_EQ(run.sequences[5].refused, "2 sequences wait already");
   EXPECT_EQ(end_name(run.sequences[5]), "refused");
   EXPECT_THAT(summary_of(run, "requests"), StartsWith("6 requests: 0 finished, 4 refused, 0 aborted, 2 not"));
 }
@@ -345,53 +351,98 @@ TEST(RunStory, GivesTheReasonThatIsTrue) {
                 "behind #1, which came earlier");
 }
 
-/// The first in line is the first by the policy, among those that may come in: so what is said of it is true.
-class FirstIsFirst final : public RunListener {
- public:
-  explicit FirstIsFirst(const SchedulerConfig& config) : config_(config), order_(config) {}
-  void before(const RunEvent& event, const RunState& state) override { order_.take(event, state); }
-  void planned(const RunState& state) override {
-    const LiveSequence* first = state.first_in_line();
-    if (first == nullptr) return;
-    for (const auto& [id, seq] : state.live()) {
-      if (seq.running || seq.waits != WaitReason::kOrder) continue;
-      const Precedence there = order_.compare(first->id, id);
-      EXPECT_NE(there.kind, Precedence::Kind::kUnknown);
-      ++kinds[there.kind];
-      using Kind = Precedence::Kind;
-      const bool earlier = first->index < seq.index;
-      const bool tie = there.kind == Kind::kEarlier || there.kind == Kind::kEqual ||
-                       there.kind == Kind::kSamePriority || there.kind == Kind::kSameTenant ||
-                       there.kind == Kind::kBothStarted || there.kind == Kind::kBothProtected;
-      if (tie) {
-        EXPECT_TRUE(earlier) << "a tie went to who came later";
-      }
-      if (config_.scheduling == SchedulingKind::kFair && there.kind == Kind::kAhead) {
-        EXPECT_LT(there.first, there.own);
+/// One slot, which #0 has; #1 waits for it, and 32 that arrive later are admitted before it.
+RunStory overtaken_run(SchedulingKind kind) {
+  SchedulerConfig config = Recording::small(200);
+  config.scheduling = kind;
+  config.max_num_seqs = 1;
+  config.max_model_len = 128;
+  Recording recording(config);
+  recording.add(0, 9, 3, 900);
+  recording.step();
+  SeqSpec own;
+  own.priority = 5;
+  own.expected_tokens = 30;
+  recording.add(1, 40, 30, 0, own);
+  for (SeqId id = 2; id < 34; ++id) {
+    SeqSpec later;
+    later.priority = -static_cast<int32_t>(id % 3);
+    later.expected_tokens = 2;
+    later.ttft_deadline = 1'000'000'000;
+    later.tenant = id;
+    recording.add(id, 9, 2, 900, later);
+  }
+  recording.step(300);
+  return recording.tell();
+}
+
+TEST(RunStory, SaysWhoOvertookUnderEveryPolicy) {
+  const std::map<SchedulingKind, const char*> reasons = {
+      {SchedulingKind::kSrpt, "with less left to do"},
+      {SchedulingKind::kSlo, "with less time to the deadline"},
+      {SchedulingKind::kPriority, "of higher priority (-2 to 0, its own is 5)"},
+      {SchedulingKind::kFair, "whose tenants had been served less"},
+      {SchedulingKind::kLpm, "with more in the prefix cache"},
+  };
+  for (const auto& [kind, reason] : reasons) {
+    SCOPED_TRACE(kSchedulingNames[static_cast<size_t>(kind)]);
+    const RunStory run = overtaken_run(kind);
+    const SequenceStory& own = run.sequences[1];
+    ASSERT_TRUE(own.admitted);
+    EXPECT_THAT(own.waited, ElementsAre(Pair(WaitReason::kSlots, own.queued)));
+    EXPECT_EQ(own.overtaken, 32U);
+    EXPECT_THAT(lines_of(run, 1),
+                testing::Contains(AllOf(
+                    HasSubstr("because the only slot was taken. 32 that arrived later came in before it (#"),
+                    HasSubstr("and 29 others"), HasSubstr(reason))));
+    EXPECT_EQ(main_reason(run, own), "a slot, 32 overtook it");
+    EXPECT_EQ(run.sequences[33].overtaken, 0U);
+  }
+}
+
+TEST(RunStory, WithoutComparisonNobodyIsOvertaken) {
+  const RunStory run = overtaken_run(SchedulingKind::kFcfs);
+  for (const SequenceStory& s : run.sequences) EXPECT_EQ(s.overtaken, 0U);
+  EXPECT_EQ(main_reason(run, run.sequences[5]), "a slot");
+}
+
+TEST(RunStory, NamesOverload) {
+  EXPECT_THAT(summary_of(overtaken_run(SchedulingKind::kFcfs), "load"), StartsWith("overloaded: "));
+  {
+    Recording calm(Recording::small(20));
+    calm.add(0, 3, 5);
+    calm.step(9);
+    EXPECT_THAT(summary_of(calm.tell(), "load"), StartsWith("not overloaded: 1.0 ran and 0.0 waited"));
+  }
+  SchedulerConfig config = Recording::small(20);
+  config.max_waiting = 1;
+  Recording full(config);
+  full.add(0, 3, 5);
+  full.add(1, 3, 5);
+  full.step(9);
+  EXPECT_THAT(summary_of(full.tell(), "load"),
+              testing::EndsWith("; one request was refused because the queue was full"));
+}
+
+/// Two steps in flight: a token is there when its step retires, not when it is planned.
+TEST(RunStory, ShowsATokenWhenItsStepRetires) {
+  for (uint64_t seed = 1; seed < 3; ++seed) {  // depths of 2 and 3
+    const test::RandomRun made = test::record_random_run(Recording::path(), seed);
+    ASSERT_GT(made.depth, 1U);
+    const RunStory run = tell_run(Recording::path(), [](SeqId, std::string_view) { return true; });
+    uint64_t later = 0;
+    for (const SequenceStory& s : run.sequences) {
+      for (const StoryLine& line : s.lines) {
+        EXPECT_FALSE(line.text.starts_with("decodes") &&
+                     line.text.find("samples its first") != std::string::npos)
+            << line.text;
+        if (!line.text.starts_with("its first token, which step")) continue;
+        EXPECT_GT(line.from, *s.first_token);
+        ++later;
       }
     }
+    EXPECT_GT(later, 5U);
   }
-  std::map<Precedence::Kind, uint64_t> kinds;
-
- private:
-  SchedulerConfig config_;
-  QueueOrder order_;
-};
-
-TEST(QueueOrder, AgreesWithTheScheduler) {
-  std::map<Precedence::Kind, uint64_t> kinds;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(seed);
-    test::record_random_run(Recording::path(), seed);
-    RunReader reader(Recording::path());
-    FirstIsFirst check(reader.config());
-    follow_run(reader, check);
-    for (const auto& [kind, count] : check.kinds) kinds[kind] += count;
-  }
-  EXPECT_GT(kinds[Precedence::Kind::kEqual], 100U);
-  EXPECT_GT(kinds[Precedence::Kind::kAhead], 100U);
-  EXPECT_GT(kinds[Precedence::Kind::kSameTenant], 20U);
-  EXPECT_GT(kinds[Precedence::Kind::kStarted], 20U);
 }
 
 TEST(RunStory, TellsWhoNeededWhatWasEvicted) {
@@ -417,7 +468,7 @@ TEST(RunStory, NamesTheRequestsThatThereAre) {
   recording.add(8, 3, 2);
   recording.step(5);
   EXPECT_EQ(
-      no_such_request_text(recording.tell(), "5"),
+      no_such_request_text(index_of(recording), "5"),
       "no request 5 in this log (2 requests, ids 3-8 with gaps; ids of refused requests are not in it)");
 }
 

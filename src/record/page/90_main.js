@@ -179,7 +179,7 @@ function showHeader() {
       (run.limited ? ", as many as a page takes" : "") + ". quire explain --html FILE --steps FROM-TO chooses others.");
   }
   if (all.early_end !== "") notices.push(all.early_end);
-  if (!run.check.same) {
+  if (run.check !== null && !run.check.same) {
     notices.push(run.check.error !== undefined ? `The run could not be made again from the log: ${run.check.error}.`
       : run.check.difference !== undefined
         ? `Replaying the log, ${run.check.difference}: another quire wrote this log, or it is damaged.`
@@ -191,6 +191,7 @@ function showHeader() {
 }
 
 function checkText() {
+  if (run.check === null) return "Its checksums are right; quire explain --replay makes the run again.";
   return run.check.same ? `Checked: replaying the log gives the same ${count(run.check.decisions)} decisions.` : "";
 }
 

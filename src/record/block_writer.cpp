@@ -1,0 +1,123 @@
+#include "record/block_writer.h"
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "record/run_format.h"
+
+namespace quire {
+namespace {
+
+constexpr auto kLatest = std::chrono::milliseconds(500);
+
+}  // namespace
+
+BlockWriter::BlockWriter(PrivateFile file, std::string warning)
+    : file_(std::move(file)), warning_(std::move(warning)) {
+  // So that what little happens when memory is short can be taken in.
+  records_.reserve(kWriteAbove);
+  index_.reserve(kWriteAbove);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw Error(fmt::format("no thread for the decision log: {}", error.what()));
+  }
+}
+
+BlockWriter::~BlockWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void BlockWriter::begin(std::string line) {
+  const std::lock_guard lock(mutex_);
+  line_ = std::move(line);
+}
+
+void BlockWriter::give(std::string_view records, std::string_view index, uint64_t steps) {
+  std::unique_lock lock(mutex_);
+  written_.wait(lock, [&] { return records_.size() < kWaitAbove || failed_; });
+  if (failed_) return;
+  const bool first = records_.empty();
+  if (records_.capacity() - records_.size() < records.size()) {
+    records_.reserve(2 * records_.size() + records.size());
+  }
+  if (index_.capacity() - index_.size() < index.size()) index_.reserve(2 * index_.size() + index.size());
+  index_.append(index);
+  records_.append(records);
+  steps_ = steps;
+  const bool wakes = first || records_.size() >= kWriteAbove;
+  lock.unlock();
+  if (wakes) wake_.notify_one();
+}
+
+void BlockWriter::flush() noexcept {
+  std::unique_lock lock(mutex_);
+  now_ = true;
+  wake_.notify_one();
+  written_.wait(lock, [&] { return (!now_ && records_.empty() && !writing_) || failed_; });
+}
+
+void BlockWriter::cut_off() noexcept {
+  if (!failed_.exchange(true)) log_warning(warning_);
+  written_.notify_all();
+}
+
+/// Waits for records, then for half a second, for many of them, or for somebody who wants them written.
+void BlockWriter::run() noexcept {
+  std::string records;
+  std::string index;
+  try {
+    records.reserve(kWriteAbove);
+    index.reserve(kWriteAbove);
+  } catch (...) {
+    cut_off();
+  }
+  std::unique_lock lock(mutex_);
+  const auto urgent = [&] { return stop_ || now_ || records_.size() >= kWriteAbove; };
+  while (true) {
+    wake_.wait(lock, [&] { return stop_ || now_ || !records_.empty(); });
+    if (!urgent()) wake_.wait_for(lock, kLatest, urgent);
+    now_ = false;
+    const bool last = stop_;
+    writing_ = true;
+    std::swap(records, records_);
+    std::swap(index, index_);
+    const uint64_t steps = steps_;
+    const std::string line = std::exchange(line_, {});
+    lock.unlock();
+    if (!failed_) {
+      try {
+        if (!line.empty()) {
+          seed_ = checksum(line, 0);
+          if (!file_.write(line)) cut_off();
+        }
+        if (!records.empty()) write_block(records, index, steps);
+      } catch (...) {  // out of memory
+        cut_off();
+      }
+    }
+    records.clear();
+    index.clear();
+    lock.lock();
+    writing_ = false;
+    written_.notify_all();
+    if (last) return;
+  }
+}
+
+void BlockWriter::write_block(std::string_view records, std::string_view index, uint64_t steps) {
+  const std::string head = block_head(number_++, steps, index, records, seed_);
+  if (!file_.write(head) || !file_.write(index) || !file_.write(records)) cut_off();
+}
+
+}  // namespace quire
