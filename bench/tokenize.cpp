@@ -18,7 +18,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire {
 namespace {

@@ -2,7 +2,7 @@
 """Compares quire's tokenizers with the packages tokenizers, sentencepiece and tiktoken on random lines.
 
   tools/compare_tokenizers.py --quire build/release/quire [--data ../shared/data] [--lines 10000] [NAME...]
-  tools/compare_tokenizers.py --fixture tests/text/fixtures   (writes trained_tokenizers.json and the files
+  tools/compare_tokenizers.py --fixture tests/tokenize/fixtures   (writes trained_tokenizers.json and the files
                                                                beside it)
 
 Vocabularies: those of the test data, and small ones of every option that it trains itself on the test data's

@@ -195,7 +195,7 @@ def ranks(tokens):
 
 def tokenizer_model():
     for name in ("trained_bpe.model", "trained_unigram.model"):
-        yield cut_sentencepiece((ROOT / "tests/text/fixtures" / name).read_bytes(), 80)
+        yield cut_sentencepiece((ROOT / "tests/tokenize/fixtures" / name).read_bytes(), 80)
     path = DATA / "tokenizer-llama2" / "tokenizer.model"
     if path.exists():
         yield cut_sentencepiece(path.read_bytes(), 60)

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "chat/chat_templates.h"
 #include "cli/chat_settings.h"
 #include "cli/conversation.h"
 #include "cli/generate.h"
 #include "cli/message_reader.h"
-#include "text/chat_templates.h"
 
 namespace quire::cli {
 

@@ -26,11 +26,12 @@
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
-#include "model/checkpoint.h"
+#include "formats/checkpoint.h"
+#include "formats/gguf_names.h"
+#include "formats/inspect.h"
+#include "formats/model_config.h"
 #include "model/config_keys.h"
 #include "model/families.h"
-#include "model/gguf_names.h"
-#include "model/inspect.h"
 
 namespace quire::cli {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/sim/paced_executor.h"
 #include "base/error.h"
 #include "base/kv_windows.h"
 #include "base/log.h"
@@ -15,9 +16,9 @@
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/warm_file.h"
-#include "model/inspect.h"
+#include "formats/inspect.h"
+#include "formats/model_config.h"
 #include "model/kv_groups.h"
-#include "sim/paced_executor.h"
 
 namespace quire::cli {
 namespace {

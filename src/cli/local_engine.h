@@ -4,18 +4,18 @@
 #include <optional>
 #include <string>
 
+#include "backend/cpu/cpu_executor.h"
+#include "backend/cpu/decoder.h"
+#include "backend/sim/sim_executor.h"
 #include "base/clock.h"
 #include "cli/engine_options.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/step_trace.h"
-#include "exec/cpu_executor.h"
 #include "kernels/context.h"
 #include "model/config.h"
-#include "model/decoder.h"
 #include "record/run_record.h"
-#include "sim/sim_executor.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire::cli {
 

@@ -19,13 +19,14 @@
 #include "cli/number_range.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
-#include "load/gguf.h"
-#include "load/safetensors.h"
-#include "model/convert_gguf.h"
-#include "model/convert_llama2c.h"
-#include "model/json_file.h"
+#include "formats/convert_gguf.h"
+#include "formats/convert_llama2c.h"
+#include "formats/gguf.h"
+#include "formats/json_file.h"
+#include "formats/make_model.h"
+#include "formats/model_config.h"
+#include "formats/safetensors.h"
 #include "model/kv_groups.h"
-#include "model/make_model.h"
 
 namespace quire::cli {
 namespace {

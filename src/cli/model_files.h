@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "load/gguf.h"
-#include "load/gguf_writer.h"
-#include "text/chat_templates.h"
-#include "text/gguf_vocabulary.h"
-#include "text/tokenizer.h"
+#include "chat/chat_templates.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
+#include "tokenize/gguf_vocabulary.h"
+#include "tokenize/tokenizer.h"
 
 // A model's tokenizer and chat template, whether it is a directory or a GGUF file.
 namespace quire::cli {

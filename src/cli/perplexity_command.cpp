@@ -9,15 +9,15 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "backend/cpu/decoder.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
-#include "model/decoder.h"
 #include "model/kv_groups.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire::cli {
 namespace {

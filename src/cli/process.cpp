@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/stderr_sink.h"
 #include "cli/terminal.h"
-#include "load/mapped_file.h"
+#include "formats/mapped_file.h"
 
 namespace quire::cli {
 

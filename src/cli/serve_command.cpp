@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "base/machine_limits.h"
+#include "chat/chat_templates.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
 #include "cli/local_engine.h"
@@ -31,7 +32,6 @@
 #include "serve/listen_address.h"
 #include "serve/server.h"
 #include "serve/server_memory.h"
-#include "text/chat_templates.h"
 
 namespace quire::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "backend/executor.h"
 #include "cli/terminal.h"
-#include "exec/executor.h"
 
 namespace quire::cli {
 namespace {

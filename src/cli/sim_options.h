@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "sim/cost_model.h"
+#include "backend/sim/cost_model.h"
 #include "sim/report.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace CLI {
 class App;

@@ -16,12 +16,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "chat/chat_templates.h"
 #include "cli/commands.h"
 #include "cli/model_files.h"
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
-#include "text/chat_templates.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/terminal.h"
-#include "load/kept_file.h"
+#include "formats/kept_file.h"
 
 namespace quire::cli {
 namespace {

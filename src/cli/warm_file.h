@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <memory>
 
+#include "backend/cpu/decoder.h"
 #include "engine/engine.h"
 #include "engine/prefix_file.h"
-#include "load/mapped_file.h"
-#include "model/decoder.h"
+#include "formats/mapped_file.h"
 
 namespace quire::cli {
 

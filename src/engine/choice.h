@@ -5,7 +5,7 @@
 #include "control/request.h"
 #include "engine/engine.h"
 #include "engine/stop_matcher.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire {
 

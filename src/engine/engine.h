@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "backend/executor.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/sampling_params.h"
 #include "control/request.h"
 #include "control/scheduler.h"
-#include "exec/executor.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire {
 

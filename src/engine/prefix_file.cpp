@@ -10,7 +10,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
-#include "load/kept_file.h"
+#include "formats/kept_file.h"
 
 namespace quire {
 namespace {

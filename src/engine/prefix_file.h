@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "load/mapped_file.h"
+#include "formats/mapped_file.h"
 #include "record/prefix_snapshot.h"
 
 // A prefix cache as a file: one line of JSON, an index of the nodes, the K/V of their blocks, and a mark. The

@@ -8,11 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "load/gguf.h"
-#include "load/safetensors.h"
 #include "model/config_keys.h"
 #include "model/families.h"
-#include "model/gguf_config.h"
 #include "model/layer_config.h"
 #include "model/limits.h"
 #include "model/rope_config.h"
@@ -139,8 +136,8 @@ void read_multipliers(const JsonObject& config, ModelConfig& out) {
   out.logit_scale = 1.0 / factor("logits_scaling");
 }
 
-/// The text model's dtype, or else the whole model's, or else that of its weights.
-DType read_dtype(const JsonObject& text, const JsonObject& root, const std::filesystem::path& dir) {
+/// The text model's dtype, or else the whole model's.
+std::optional<DType> read_dtype(const JsonObject& text, const JsonObject& root) {
   for (const JsonObject* config : {&text, &root}) {
     for (const char* key : {"dtype", "torch_dtype"}) {
       if (!config->has(key)) continue;
@@ -150,11 +147,7 @@ DType read_dtype(const JsonObject& text, const JsonObject& root, const std::file
       return *dtype;
     }
   }
-  const Safetensors weights = Safetensors::open(dir);
-  for (const auto& [name, tensor] : weights.tensors()) {
-    if (is_float(tensor.dtype)) return tensor.dtype;
-  }
-  return DType::kF32;
+  return std::nullopt;
 }
 
 std::vector<TokenId> token_ids(const JsonObject& config, std::string_view key, uint32_t vocab_size) {
@@ -204,26 +197,6 @@ ModelConfig read_model(const JsonObject& config, const Family& family) {
   return out;
 }
 
-std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
-  return dir / "generation_config.json";
-}
-
-/// `parsed`: config.json, or what stands for it, which `path` has. `model` has the weights.
-ModelConfig read_config(const json::value& parsed, const std::filesystem::path& path,
-                        const std::filesystem::path& model) {
-  const JsonObject root(parsed, path);
-  const Family& family = family_of(root);
-  check_keys(root, family);
-  const JsonObject config = family.nested ? root.object("text_config") : root;
-  if (family.nested) check_keys(config, family);
-
-  ModelConfig out = read_model(config, family);
-  out.dtype = read_dtype(config, root, model);
-  add_special_tokens(config, out);
-  if (family.nested) add_special_tokens(root, out);
-  return out;
-}
-
 void sort_eos(ModelConfig& config) {
   std::sort(config.eos.begin(), config.eos.end());
   config.eos.erase(std::unique(config.eos.begin(), config.eos.end()), config.eos.end());
@@ -231,80 +204,33 @@ void sort_eos(ModelConfig& config) {
 
 }  // namespace
 
-ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config) {
-  ModelConfig out = read_config(config, file, file);
+ModelConfig parse_model_config(const json::value& parsed, const std::filesystem::path& path,
+                               const std::function<DType()>& dtype_of_weights) {
+  const JsonObject root(parsed, path);
+  const Family& family = family_of(root);
+  check_keys(root, family);
+  const JsonObject config = family.nested ? root.object("text_config") : root;
+  if (family.nested) check_keys(config, family);
+
+  ModelConfig out = read_model(config, family);
+  const std::optional<DType> dtype = read_dtype(config, root);
+  out.dtype = dtype ? *dtype : dtype_of_weights();
+  add_special_tokens(config, out);
+  if (family.nested) add_special_tokens(root, out);
   sort_eos(out);
   return out;
+}
+
+void add_generation_config(const json::value& parsed, const std::filesystem::path& path,
+                           ModelConfig& config) {
+  add_special_tokens(JsonObject(parsed, path), config);
+  sort_eos(config);
 }
 
 void limit_windows(ModelConfig& config, uint32_t window) {
   for (uint32_t& of_layer : config.windows) {
     if (window > 0 && (of_layer == 0 || of_layer > window)) of_layer = window;
   }
-}
-
-namespace {
-
-/// A directory of a GGUF file alone, or no directory at all: says what was to be given.
-void refuse_without_config(const std::filesystem::path& model, const std::filesystem::path& config) {
-  std::error_code failed;
-  if (std::filesystem::exists(config, failed)) return;
-  if (!std::filesystem::exists(model, failed)) throw file_error(model, "no such directory or file");
-  if (!std::filesystem::is_directory(model, failed)) {
-    throw file_error(model, "neither a GGUF file nor a directory with a config.json");
-  }
-  for (const auto& entry : std::filesystem::directory_iterator(model, failed)) {
-    if (entry.path().extension() != ".gguf") continue;
-    throw file_error(
-        config, fmt::format("no such file; for {} give that file itself", entry.path().filename().string()));
-  }
-}
-
-}  // namespace
-
-ModelConfig load_model_config(const std::filesystem::path& model) {
-  if (is_gguf_file(model)) return gguf_model_config(model, gguf_config_json(Gguf::open(model)));
-  const auto path = model / "config.json";
-  refuse_without_config(model, path);
-  ModelConfig out = read_config(read_json_file(path), path, model);
-  const auto generation_path = generation_config_path(model);
-  if (std::filesystem::exists(generation_path)) {
-    const json::value generation = read_json_file(generation_path);
-    add_special_tokens(JsonObject(generation, generation_path), out);
-  }
-  sort_eos(out);
-  return out;
-}
-
-SamplingDefaults load_sampling_defaults(const std::filesystem::path& model) {
-  SamplingDefaults out;
-  const bool gguf = is_gguf_file(model);
-  const auto path = gguf ? model : generation_config_path(model);
-  if (!std::filesystem::exists(path)) return out;
-  const json::value root = gguf ? json::value(gguf_generation_json(Gguf::open(model))) : read_json_file(path);
-  const JsonObject config(root, path);
-  const auto real = [&](std::string_view key, double min, double max) -> std::optional<float> {
-    if (!config.has(key)) return std::nullopt;
-    const double value = config.number(key);
-    if (value < min || value > max) {
-      throw config.error(key, fmt::format("{} is out of range [{}, {}]", value, min, max));
-    }
-    return static_cast<float>(value);
-  };
-  constexpr double kSmallest = 1e-6;
-  out.temperature = real("temperature", 0.0, 100.0);
-  out.top_p = real("top_p", kSmallest, 1.0);
-  out.min_p = real("min_p", 0.0, 1.0);
-  out.repetition_penalty = real("repetition_penalty", kSmallest, 100.0);
-  if (config.has("top_k")) {
-    // Some files say "all" with -1.
-    out.top_k = static_cast<int32_t>(std::max<int64_t>(0, config.integer("top_k", -1, INT32_MAX)));
-  }
-  // Greedy decoding is what a file without sampling asks for.
-  if (!config.boolean_or("do_sample", true)) out.temperature = 0.0F;
-  // One that asks for sampling and says no more means transformers' temperature.
-  if (config.has("do_sample") && !out.temperature) out.temperature = 1.0F;
-  return out;
 }
 
 }  // namespace quire

@@ -2,13 +2,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/json.h"
 #include "base/model_shape.h"
-#include "base/sampling_params.h"
 #include "tensor/dtype.h"
 
 namespace quire {
@@ -97,13 +98,15 @@ struct ModelConfig {
   uint32_t rotary(const RopeConfig& of) const { return static_cast<uint32_t>(head_dim * of.partial); }
 };
 
-/// Reads config.json and generation_config.json of a Hugging Face directory, or what a GGUF file says
-/// instead. Throws Error with file and key; an architecture or a value that cannot be honoured is named,
+/// What a config.json says, or what stands for it, read from `path`. `dtype_of_weights` is asked where it has
+/// no dtype. Throws Error with file and key; an architecture or a value that cannot be honoured is named,
 /// never ignored. A key that the family does not know is logged as a warning.
-ModelConfig load_model_config(const std::filesystem::path& model);
+ModelConfig parse_model_config(const json::value& parsed, const std::filesystem::path& path,
+                               const std::function<DType()>& dtype_of_weights);
+/// Adds the special tokens that a generation_config.json names.
+void add_generation_config(const json::value& parsed, const std::filesystem::path& path, ModelConfig& config);
 /// Lets no layer see more than the last `window` tokens; 0 leaves the model as it is. One that was not
 /// trained so gives other answers once a sequence is longer.
 void limit_windows(ModelConfig& config, uint32_t window);
-SamplingDefaults load_sampling_defaults(const std::filesystem::path& model);
 
 }  // namespace quire

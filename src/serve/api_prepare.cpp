@@ -8,10 +8,10 @@
 
 #include "base/json.h"
 #include "base/json_memory.h"
+#include "chat/chat_templates.h"
 #include "serve/api.h"
 #include "serve/chat_messages.h"
 #include "serve/json_text.h"
-#include "text/chat_templates.h"
 
 namespace quire {
 namespace {

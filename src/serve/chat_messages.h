@@ -3,10 +3,10 @@
 #include <string>
 
 #include "base/json.h"
+#include "chat/chat_template.h"
+#include "chat/chat_templates.h"
 #include "serve/fields.h"
 #include "serve/openai_schema.h"
-#include "text/chat_template.h"
-#include "text/chat_templates.h"
 
 namespace quire {
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "engine/engine.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 // The bodies that answer OpenAI's API, with what vLLM adds to them (stop_reason, token_ids). Pure.
 namespace quire {

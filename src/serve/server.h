@@ -11,7 +11,7 @@
 #include "base/sampling_params.h"
 #include "engine/engine.h"
 #include "serve/auth.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire {
 

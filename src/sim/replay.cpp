@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "backend/sim/sim_executor.h"
 #include "base/error.h"
-#include "sim/sim_executor.h"
 
 namespace quire {
 namespace {

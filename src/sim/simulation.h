@@ -5,11 +5,11 @@
 #include <span>
 #include <vector>
 
+#include "backend/sim/cost_model.h"
+#include "backend/sim/sim_executor.h"
 #include "control/scheduler.h"
 #include "record/recorded_scheduler.h"
-#include "sim/cost_model.h"
 #include "sim/digest.h"
-#include "sim/sim_executor.h"
 #include "sim/virtual_clock.h"
 #include "sim/workload.h"
 

@@ -50,9 +50,9 @@ def clash(tmp_path):
     """Two classes of one name, as quire once had them."""
     write(tmp_path, {
         "src/model/decoder.h": DECODER.format(body="int a = 1;", value="a"),
-        "src/text/decoder.h": DECODER.format(body="int a = 1;\n  int b = 2;", value="b"),
+        "src/tokenize/decoder.h": DECODER.format(body="int a = 1;\n  int b = 2;", value="b"),
         "src/model/user.cpp": USER.format(header="model/decoder.h", name="model"),
-        "src/text/user.cpp": USER.format(header="text/decoder.h", name="text"),
+        "src/tokenize/user.cpp": USER.format(header="text/decoder.h", name="text"),
     })
     return tmp_path
 
@@ -60,28 +60,28 @@ def clash(tmp_path):
 def test_two_classes_of_one_name_in_the_sources(clash):
     code, said = check(clash)
     assert code == 1
-    assert said == "src/text/decoder.h:3: quire::Decoder is also defined in src/model/decoder.h:3\n"
+    assert said == "src/tokenize/decoder.h:3: quire::Decoder is also defined in src/model/decoder.h:3\n"
 
 
 @pytest.mark.parametrize("optimised", ["-O0", "-O2"])
 def test_two_classes_of_one_name_in_the_objects(clash, optimised):
-    build(clash, [("src/model/user.cpp", optimised), ("src/text/user.cpp", optimised)])
+    build(clash, [("src/model/user.cpp", optimised), ("src/tokenize/user.cpp", optimised)])
     code, said = check(clash, clash)
     assert code == 1
-    assert "quire::Decoder::get() const is declared in line 5:7 for src/model/user.cpp, 6:7 for src/text/user.cpp" in said
+    assert "quire::Decoder::get() const is declared in line 5:7 for src/model/user.cpp, 6:7 for src/tokenize/user.cpp" in said
 
 
 def test_one_class_used_twice(clash):
-    write(clash, {"src/text/user.cpp": USER.format(header="model/decoder.h", name="text")})
-    (clash / "src/text/decoder.h").unlink()
-    build(clash, [("src/model/user.cpp", "-O0"), ("src/text/user.cpp", "-O2")])
+    write(clash, {"src/tokenize/user.cpp": USER.format(header="model/decoder.h", name="text")})
+    (clash / "src/tokenize/decoder.h").unlink()
+    build(clash, [("src/model/user.cpp", "-O0"), ("src/tokenize/user.cpp", "-O2")])
     assert check(clash)[0] == 0
     code, said = check(clash, clash)
     assert (code, said) == (0, "one definition rule: 1 inline functions in 2 objects have a place each\n")
 
 
 def test_what_two_instruction_sets_define_weakly(clash):
-    (clash / "src/text/decoder.h").unlink()
+    (clash / "src/tokenize/decoder.h").unlink()
     build(clash, [("src/model/user.cpp", "-O0"), ("src/model/user.cpp", "-O0 -mavx2")])
     code, said = check(clash, clash)
     assert code == 1
@@ -96,8 +96,8 @@ def test_names_that_never_meet(tmp_path):
         "tests/a/a_test.cpp": item,
         "tests/b/b_test.cpp": item,
         "src/base/hidden.cpp": hidden,
-        "src/text/hidden.cpp": hidden,
-        "src/text/inner.h": inner,
+        "src/tokenize/hidden.cpp": hidden,
+        "src/tokenize/inner.h": inner,
     })
     assert check(tmp_path) == (0, "one definition rule: 3 types have a name each\n")
     write(tmp_path, {"tests/a/other_test.cpp": item})

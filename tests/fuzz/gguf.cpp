@@ -1,12 +1,14 @@
-#include "load/gguf.h"
+#include "formats/gguf.h"
 
 #include <algorithm>
 #include <vector>
 
+#include "backend/cpu/weights.h"
 #include "base/error.h"
-#include "model/checkpoint.h"
+#include "formats/checkpoint.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
 #include "model/config.h"
-#include "model/weights.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
 

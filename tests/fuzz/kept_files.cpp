@@ -7,12 +7,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "backend/cpu/pack_cache.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "control/kv/block_pool.h"
 #include "engine/prefix_file.h"
-#include "load/kept_file.h"
-#include "model/pack_cache.h"
+#include "formats/kept_file.h"
 #include "record/prefix_snapshot.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"

@@ -1,11 +1,12 @@
 #include "base/error.h"
-#include "load/safetensors.h"
+#include "formats/convert_llama2c.h"
+#include "formats/model_config.h"
+#include "formats/safetensors.h"
 #include "model/config.h"
-#include "model/convert_llama2c.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire::fuzz {
 

@@ -1,3 +1,5 @@
+#include "formats/model_config.h"
+
 #include "base/error.h"
 #include "model/config.h"
 #include "tests/fuzz/scratch.h"

@@ -1,4 +1,4 @@
-#include "load/safetensors.h"
+#include "formats/safetensors.h"
 
 #include <cstddef>
 

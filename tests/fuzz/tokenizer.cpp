@@ -1,4 +1,4 @@
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 #include <stdexcept>
 #include <utility>
@@ -6,12 +6,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "chat/chat_templates.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
-#include "text/chat_templates.h"
-#include "text/tiktoken.h"
-#include "text/tokenizer_config.h"
+#include "tokenize/tiktoken.h"
+#include "tokenize/tokenizer_config.h"
 
 using namespace std::string_view_literals;
 
@@ -71,7 +71,7 @@ void tokenizer_config(std::string_view input) {
     for (const auto& [folder, file] : {std::pair("config-bpe/tokenizer.model", "trained_bpe.model"),
                                        {"config-unigram/tokenizer.model", "trained_unigram.model"},
                                        {"config-json/tokenizer.json", "trained_wordpiece.json"}}) {
-      scratch_file(folder, read_file(std::filesystem::path("tests/text/fixtures") / file));
+      scratch_file(folder, read_file(std::filesystem::path("tests/tokenize/fixtures") / file));
     }
     return true;
   }();

@@ -31,7 +31,7 @@ std::string fnv1a(std::string_view text) {
   return fmt::format("{:0{}x}", value, 2 * sizeof(Word));
 }
 
-/// The real templates of the test data, under the names by which the fixture of tests/text lists them.
+/// The real templates of the test data, under the names by which the fixture of tests/tokenize lists them.
 inline std::map<std::string, std::string> all_templates() {
   std::map<std::string, std::string> out;
   for (const auto& entry :

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "formats/ggml_types.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/matmul.h"
 #include "kernels/quantize.h"
-#include "load/ggml_types.h"
 #include "tests/kernels/support.h"
 #include "tests/support/ggml_blocks.h"
 
@@ -185,7 +185,7 @@ TEST_P(Blocks, GiveTheBitsOfTheReference) {
   }
 }
 
-/// Saved K/V is used again only under the same kKernelVersion: see tests/exec/kernel_version_test.cpp. Of
+/// Saved K/V is used again only under the same kKernelVersion: see tests/backend/kernel_version_test.cpp. Of
 /// these formats all levels have the same bits.
 TEST_P(Blocks, SameVersionSameBits) {
   EXPECT_EQ(kKernelVersion, 3);

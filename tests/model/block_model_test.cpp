@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
-#include "model/checkpoint.h"
-#include "model/convert_gguf.h"
+#include "formats/checkpoint.h"
+#include "formats/convert_gguf.h"
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
 

@@ -7,15 +7,17 @@
 #include <boost/json/serialize.hpp>
 #include <gmock/gmock.h>
 
+#include "backend/cpu/weights.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "load/safetensors_writer.h"
+#include "formats/inspect.h"
+#include "formats/json_file.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
+#include "formats/safetensors_writer.h"
 #include "model/families.h"
-#include "model/inspect.h"
-#include "model/json_file.h"
-#include "model/weights.h"
 #include "tests/support/data.h"
 
 namespace quire {

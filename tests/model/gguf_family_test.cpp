@@ -7,11 +7,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "load/gguf.h"
-#include "load/safetensors.h"
-#include "model/gguf_config.h"
-#include "model/gguf_names.h"
-#include "model/json_file.h"
+#include "formats/gguf.h"
+#include "formats/gguf_config.h"
+#include "formats/gguf_names.h"
+#include "formats/json_file.h"
+#include "formats/model_config.h"
+#include "formats/safetensors.h"
 #include "tests/model/gguf_support.h"
 #include "tests/model/runner.h"
 

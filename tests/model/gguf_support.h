@@ -7,11 +7,13 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/weights.h"
 #include "base/error.h"
-#include "load/gguf_writer.h"
-#include "model/checkpoint.h"
-#include "model/convert_gguf.h"
-#include "model/weights.h"
+#include "formats/checkpoint.h"
+#include "formats/convert_gguf.h"
+#include "formats/gguf_writer.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
 #include "tests/support/data.h"
 
 namespace quire::test {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "load/safetensors.h"
+#include "formats/safetensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
 

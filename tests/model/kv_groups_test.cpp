@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include "model/decoder.h"
+#include "backend/cpu/decoder.h"
 
 namespace quire {
 namespace {

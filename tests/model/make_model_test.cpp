@@ -1,4 +1,4 @@
-#include "model/make_model.h"
+#include "formats/make_model.h"
 
 #include <cmath>
 
@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "load/safetensors.h"
-#include "model/inspect.h"
+#include "formats/inspect.h"
+#include "formats/safetensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire {
 namespace {

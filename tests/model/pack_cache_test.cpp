@@ -1,6 +1,6 @@
 // Packed weights in a file: the same numbers with and without, and what is wrong with the file costs time
 // only.
-#include "model/pack_cache.h"
+#include "backend/cpu/pack_cache.h"
 
 #include <csignal>
 #include <fstream>
@@ -11,7 +11,7 @@
 #include <boost/json/serialize.hpp>
 #include <gmock/gmock.h>
 
-#include "model/decoder.h"
+#include "backend/cpu/decoder.h"
 #include "tests/support/data.h"
 
 namespace quire {

@@ -6,9 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "backend/cpu/decoder.h"
 #include "base/thread_pool.h"
+#include "formats/model_config.h"
 #include "kernels/context.h"
-#include "model/decoder.h"
 
 namespace quire::test {
 

@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 
 #include "base/json.h"
-#include "load/safetensors.h"
-#include "model/inspect.h"
-#include "model/json_file.h"
+#include "formats/inspect.h"
+#include "formats/json_file.h"
+#include "formats/safetensors.h"
 #include "tests/model/gguf_support.h"
 #include "tests/model/runner.h"
 #include "tests/support/data.h"

@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "load/safetensors.h"
-#include "model/convert_llama2c.h"
+#include "formats/convert_llama2c.h"
+#include "formats/safetensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 // Trained models: stories260K as converted from llama2.c, and the demo model.
 namespace quire {

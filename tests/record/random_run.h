@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/executor.h"
 #include "base/rng.h"
 #include "control/scheduler.h"
-#include "exec/executor.h"
 #include "record/prefix_snapshot.h"
 #include "record/run_record.h"
 

@@ -16,14 +16,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "backend/cpu/cpu_executor.h"
 #include "base/rng.h"
 #include "engine/engine.h"
-#include "exec/cpu_executor.h"
 #include "record/run_record.h"
 #include "sim/replay.h"
 #include "tests/support/deep_executor.h"
 #include "tests/support/sanitized.h"
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire {
 namespace {

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "chat/chat_templates.h"
 #include "tests/support/data.h"
-#include "text/chat_templates.h"
 
 namespace quire {
 namespace {

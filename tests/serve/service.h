@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "chat/chat_templates.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "serve/server.h"
@@ -16,7 +17,6 @@
 #include "tests/support/failing_tokenizer.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/letter_tokenizer.h"
-#include "text/chat_templates.h"
 
 namespace quire::test {
 

@@ -1,4 +1,4 @@
-#include "sim/sim_executor.h"
+#include "backend/sim/sim_executor.h"
 
 #include <chrono>
 #include <functional>
@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/sim/paced_executor.h"
 #include "base/error.h"
-#include "sim/paced_executor.h"
 #include "sim/virtual_clock.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "load/gguf_writer.h"
+#include "formats/gguf_writer.h"
 #include "tests/support/ggml_blocks.h"
 
 namespace quire::test {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "exec/executor.h"
+#include "backend/executor.h"
 
 namespace quire::test {
 

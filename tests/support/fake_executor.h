@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "backend/executor.h"
+#include "backend/open_results.h"
+#include "backend/slot_table.h"
 #include "base/ids.h"
-#include "exec/executor.h"
-#include "exec/open_results.h"
-#include "exec/slot_table.h"
 
 namespace quire::test {
 

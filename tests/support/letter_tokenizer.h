@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "text/tokenizer.h"
+#include "tokenize/tokenizer.h"
 
 namespace quire::test {
 

@@ -1,0 +1,106 @@
+#include "backend/cpu/cpu_executor.h"
+
+#include <chrono>
+#include <utility>
+
+namespace quire {
+namespace {
+
+Nanos since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+}  // namespace
+
+CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots,
+                         KvCache* host)
+    : decoder_(decoder),
+      cache_(cache),
+      context_(context),
+      host_(host),
+      vocab_size_(decoder.config().vocab_size),
+      slots_({.num_slots = max_slots,
+              .num_blocks = cache.num_blocks(),
+              .num_host_blocks = host == nullptr ? 0 : host->num_blocks(),
+              .block_size = cache.block_size(),
+              .windows = cache.groups().windows,
+              .max_positions = decoder.config().max_positions,
+              .vocab_size = vocab_size_}),
+      samplers_(max_slots) {
+  for (uint32_t i = 0; i < context.pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
+  seqs_.reserve(max_slots);
+  rows_.reserve(max_slots);
+}
+
+Ticket CpuExecutor::submit(const StepPlan& plan) {
+  open_.check_room(plan);
+  const auto start = std::chrono::steady_clock::now();
+  slots_.apply(plan);
+  for (const NewSeq& seq : plan.added)
+    samplers_[seq.slot].reset(seq.sampling, seq.history, seq.prompt_length);
+  move_blocks(plan);
+  StepResult result;
+  result.seqs.resize(plan.seqs.size());
+  gather(plan, result);
+  std::span<const float> logits;
+  if (!seqs_.empty()) logits = decoder_.forward(context_, cache_, tokens_, seqs_);
+  result.times.compute = since(start);
+  const auto sampling = std::chrono::steady_clock::now();
+  sample(logits, result);
+  result.times.sample = since(sampling);
+  return open_.push(std::move(result));
+}
+
+StepResult CpuExecutor::wait(Ticket ticket) { return open_.take(ticket); }
+
+void CpuExecutor::move_blocks(const StepPlan& plan) {
+  for (const BlockMove& move : plan.moves_out) host_->copy_block(cache_, move.device, move.host);
+  for (const BlockMove& move : plan.moves_in) cache_.copy_block(*host_, move.host, move.device);
+  for (const BlockCopy& copy : plan.copies) cache_.copy_block(cache_, copy.from, copy.to);
+}
+
+void CpuExecutor::gather(const StepPlan& plan, StepResult& result) {
+  tokens_.clear();
+  seqs_.clear();
+  rows_.clear();
+  for (size_t i = 0; i < plan.seqs.size(); ++i) {
+    const SeqStep& seq = plan.seqs[i];
+    const std::span<const TokenId> tokens = slots_.advance(seq);
+    if (tokens.empty()) {
+      result.seqs[i].error = "its last token could not be sampled";
+      continue;
+    }
+    const bool sampled = seq.rows == LogitRows::kLast;
+    if (sampled) rows_.push_back({static_cast<uint32_t>(i), seq.slot, slots_.computed(seq.slot)});
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    seqs_.push_back({.num_tokens = static_cast<uint32_t>(tokens.size()),
+                     .first_position = seq.first_position,
+                     .block_tables = slots_.tables(seq.slot),
+                     .logit_rows = sampled ? 1U : 0U});
+  }
+}
+
+void CpuExecutor::sample(std::span<const float> logits, StepResult& result) {
+  // Room for the results first: the threads allocate nothing.
+  for (const Row& row : rows_) {
+    SeqResult& out = result.seqs[row.seq];
+    out.tokens.resize(1);
+    const int32_t num_logprobs = samplers_[row.slot].params().num_logprobs;
+    if (num_logprobs > 0) out.tokens[0].top.reserve(static_cast<size_t>(num_logprobs));
+  }
+  context_.pool.parallel_for(rows_.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
+    for (size_t i = begin; i < end; ++i) {
+      SeqResult& out = result.seqs[rows_[i].seq];
+      out.error = samplers_[rows_[i].slot].sample(logits.subspan(i * vocab_size_, vocab_size_),
+                                                  rows_[i].position, workspaces_[thread], out.tokens[0]);
+      if (!out.error.empty()) out.tokens.clear();
+    }
+  });
+  for (const Row& row : rows_) {
+    const SeqResult& out = result.seqs[row.seq];
+    if (out.error.empty()) slots_.sampled(row.slot, out.tokens[0].token);
+  }
+}
+
+}  // namespace quire

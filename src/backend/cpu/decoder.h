@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/model_shape.h"
+#include "formats/mapped_file.h"
+#include "kernels/context.h"
+#include "kernels/weight_format.h"
+#include "model/config.h"
+#include "model/kv_groups.h"
+#include "tensor/buffer.h"
+
+namespace quire {
+
+/// One sequence's part of a batch.
+struct DecoderSeq {
+  uint32_t num_tokens = 0;
+  uint32_t first_position = 0;
+  /// One a K/V group (KvCache::groups), each an entry a block size for [0, first_position + num_tokens). What
+  /// lies behind a group's window is not read.
+  std::span<const std::vector<BlockId>> block_tables;
+  uint32_t logit_rows = 0;  // the last so many tokens give logits: 0, 1 or num_tokens
+};
+
+/// The K/V of all layers in one pool of blocks, any of which serves any K/V group. A block has a part for
+/// each layer of a group; parts of the same place in their groups lie in one array of num_blocks contiguous
+/// parts (layout: kernels/attention.h).
+class KvCache {
+ public:
+  KvCache(const ModelConfig& config, DType dtype, uint32_t num_blocks, uint32_t block_size);
+  DType dtype() const { return dtype_; }
+  uint32_t num_blocks() const { return num_blocks_; }
+  uint32_t block_size() const { return block_size_; }
+  size_t block_bytes() const { return block_bytes_; }  // of one layer
+  const KvGroups& groups() const { return groups_; }
+  uint32_t num_groups() const { return static_cast<uint32_t>(groups_.windows.size()); }
+  /// The parts of all blocks that are this layer's in the blocks of its group.
+  std::byte* layer(uint32_t index) { return parts(groups_.place[index]); }
+  /// Block `to` gets what block `from` of `source` has, for all layers of its group. Both caches are of one
+  /// model and type.
+  void copy_block(const KvCache& source, BlockId from, BlockId to);
+  /// All of a block, for keeping it elsewhere: whole_block_bytes() from or to `bytes`.
+  size_t whole_block_bytes() const { return groups_.layers_per_block * block_bytes_; }
+  void read_block(BlockId block, std::span<std::byte> bytes) const;
+  void write_block(BlockId block, std::span<const std::byte> bytes);
+
+ private:
+  std::byte* parts(uint32_t place) { return data_.data() + size_t{place} * num_blocks_ * block_bytes_; }
+  const std::byte* parts(uint32_t place) const {
+    return data_.data() + size_t{place} * num_blocks_ * block_bytes_;
+  }
+
+  DType dtype_;
+  uint32_t num_blocks_;
+  uint32_t block_size_;
+  size_t block_bytes_;
+  KvGroups groups_;
+  Buffer data_;
+};
+
+/// What a decoder computes in.
+struct DecoderOptions {
+  std::optional<DType> compute = {};  // f32, f16 or bf16; nullopt: the checkpoint's (bf16 of quantized ones)
+  std::optional<WeightFormat> quantization = {};  // int8 or int4 of what load_weights packs so
+  /// Without `quantization`, matrices that a GGUF file has in blocks of a WeightFormat stay in them, their
+  /// activations in int8; else they are expanded to `compute`.
+  bool own_blocks = true;
+  /// No sequence will be longer, and longrope chooses its factors by it; 0, or more than the model has: the
+  /// model's.
+  uint32_t max_positions = 0;
+  /// A folder to keep the packed weights in (backend/cpu/pack_cache.h); empty: the model's own.
+  std::optional<std::filesystem::path> pack_cache = {};
+  /// Whether the checkpoint and the kept file are mapped, or read into memory.
+  FileAccess access = FileAccess::kMap;
+};
+
+/// A decoder-only transformer. The weights are packed at load and immutable; `forward` is not thread-safe (it
+/// uses the context's threads itself).
+class Decoder {
+ public:
+  /// Loads `model`, a directory or a GGUF file. Throws Error naming file and tensor.
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, const DecoderOptions& options,
+                                       KernelContext& context);
+  /// The same of a model whose config is loaded already.
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, ModelConfig config,
+                                       const DecoderOptions& options, KernelContext& context);
+  ~Decoder();
+
+  const ModelConfig& config() const;
+  ModelShape shape() const;
+  DType compute_dtype() const;
+  /// The formats of the matrices: see formats_in_use.
+  std::string weight_formats() const;
+  /// Of packed weights that lie in a mapped file. Every step reads them, though the system takes their memory
+  /// for free.
+  uint64_t mapped_weight_bytes() const;
+
+  /// Computes `tokens` (those of seqs[0], then of seqs[1], ...), writes their K/V into `cache` and returns
+  /// the logits asked for, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A
+  /// row's logits do not depend on the batch, the chunking or the threads.
+  std::span<const float> forward(KernelContext& context, KvCache& cache, std::span<const TokenId> tokens,
+                                 std::span<const DecoderSeq> seqs);
+
+ private:
+  Decoder();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

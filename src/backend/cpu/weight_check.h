@@ -1,0 +1,13 @@
+#pragma once
+
+#include "formats/checkpoint.h"
+#include "kernels/context.h"
+#include "tensor/tensor.h"
+
+namespace quire {
+
+/// Logs a warning with the file, the tensor and its first such element if `tensor` (f32, f16 or bf16)
+/// holds a NaN or an infinity. Reads all of it once, on the context's threads.
+void warn_if_not_finite(KernelContext& context, const TensorView& tensor, const TensorPlace& place);
+
+}  // namespace quire

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/linear.h"
+#include "backend/cpu/pack_cache.h"
+#include "base/model_shape.h"
+#include "formats/checkpoint.h"
+#include "kernels/context.h"
+#include "kernels/matmul.h"
+#include "model/config.h"
+#include "tensor/buffer.h"
+
+namespace quire {
+
+struct FeedForward {
+  Linear gate_up;  // [2 ffn, hidden]
+  Linear down;     // [hidden, ffn]
+};
+
+/// Norms are f32 and empty where the model has none. They are factors: 1 is already added where a family
+/// stores them less 1.
+struct LayerWeights {
+  Buffer attention_norm;  // [hidden]
+  Linear qkv;             // [(heads + 2 kv_heads) * head_dim, hidden]
+  Buffer q_norm;          // [head_dim], or [heads * head_dim] with QkNorm::kWhole
+  Buffer k_norm;          // [head_dim], or [kv_heads * head_dim]
+  Linear o;               // [hidden, heads * head_dim]
+  Buffer post_attention_norm;
+  Buffer ffn_norm;
+  FeedForward ffn;  // empty in a layer of experts
+  Buffer post_ffn_norm;
+  PackedMatrix router;  // [experts, hidden], empty in a dense layer
+  std::vector<FeedForward> experts;
+};
+
+/// A model's weights, ready for the kernels. An embedding table that is not quantized stays in the
+/// checkpoint's mapped file, of which only the rows looked up become resident.
+struct ModelWeights {
+  WeightSetting setting;             // own_blocks only where the file has any
+  std::unique_ptr<Checkpoint> file;  // nullptr: nothing of it is needed any longer
+  std::unique_ptr<PackCache> kept;   // of the packed matrices, if they are kept in a file
+  LoadedTensor embedding;            // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  Buffer final_norm;
+  PackedMatrix head;  // [vocab, hidden]
+};
+
+/// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head;
+/// the norms are f32. A tensor with a NaN or an infinity in it is logged as a warning. `pack_cache`: a folder
+/// to keep the packed matrices in, from one start to the next; empty: the model's own. With FileAccess::kRead
+/// no file is mapped, and the checkpoint is closed at the end. Throws Error naming file and tensor, key or
+/// offset.
+ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
+                          const WeightSetting& setting, KernelContext& context,
+                          const std::optional<std::filesystem::path>& pack_cache = std::nullopt,
+                          FileAccess access = FileAccess::kMap);
+
+/// The formats that the matrices of the layers and the head are in: "bf16", "Q4_K+Q6_K".
+std::string formats_in_use(const ModelWeights& weights);
+
+}  // namespace quire

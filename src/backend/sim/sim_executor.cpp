@@ -1,0 +1,96 @@
+#include "backend/sim/sim_executor.h"
+
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace quire {
+namespace {
+
+/// Uniform in [0, bound).
+uint32_t scale(uint64_t bits, size_t bound) { return static_cast<uint32_t>((bits >> 32) * bound >> 32); }
+
+}  // namespace
+
+SimExecutor::SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens,
+                         uint32_t depth)
+    : depth_(depth),
+      cost_(cost),
+      tokens_(std::move(tokens)),
+      slots_({.num_slots = scheduler.max_num_seqs,
+              .num_blocks = scheduler.num_blocks,
+              .num_host_blocks = scheduler.num_host_blocks,
+              .block_size = scheduler.block_size,
+              .windows = scheduler.kv_windows,
+              .max_positions = scheduler.max_model_len,
+              .vocab_size = tokens_.vocab_size}),
+      speakers_(scheduler.max_num_seqs) {
+  cost_.check();
+  if (depth_ < 1 || depth_ > kMostOpenSteps) {
+    throw Error(fmt::format("simulated device: {} steps in flight, not 1 to {}", depth_, kMostOpenSteps));
+  }
+  if (tokens_.vocab_size == 0 || tokens_.vocab_size > INT32_MAX) {
+    throw Error(fmt::format("simulated tokens: a vocabulary of {}", tokens_.vocab_size));
+  }
+  for (const TokenId token : tokens_.sayable) {
+    if (token < 0 || static_cast<uint32_t>(token) >= tokens_.vocab_size) {
+      throw Error(fmt::format("simulated tokens: {} of a vocabulary of {}", token, tokens_.vocab_size));
+    }
+  }
+}
+
+Ticket SimExecutor::submit(const StepPlan& plan) {
+  open_.check_room(plan);
+  slots_.apply(plan);
+  for (const NewSeq& seq : plan.added) {
+    speakers_[seq.slot] = {keyed_random(tokens_.seed, seq.sampling.seed, seq.sampling.choice), seq.sampling};
+  }
+  uint64_t prefill_tokens = 0;
+  uint64_t decoding = 0;
+  StepResult result;
+  result.seqs.reserve(plan.seqs.size());
+  for (const SeqStep& seq : plan.seqs) {
+    const std::span<const TokenId> tokens = slots_.advance(seq);
+    const bool sampled = seq.rows == LogitRows::kLast;
+    const bool decodes =
+        tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
+    (decodes ? decoding : prefill_tokens) += tokens.size();
+    SeqResult& said = result.seqs.emplace_back();
+    if (sampled) say(plan, seq, said);
+  }
+  result.times.compute =
+      cost_.duration(prefill_tokens, decoding, plan.moves_out.size() + plan.moves_in.size());
+  return open_.push(std::move(result));
+}
+
+StepResult SimExecutor::wait(Ticket ticket) { return open_.take(ticket); }
+
+void SimExecutor::say(const StepPlan& plan, const SeqStep& seq, SeqResult& result) {
+  const Speaker& speaker = speakers_[seq.slot];
+  const uint32_t position = slots_.computed(seq.slot);
+  const size_t choices = tokens_.sayable.empty() ? tokens_.vocab_size : tokens_.sayable.size();
+  const auto choice = [&](size_t i) {
+    return tokens_.sayable.empty() ? static_cast<TokenId>(i) : tokens_.sayable[i];
+  };
+  const uint32_t drawn = scale(mix64(speaker.key ^ position), choices);
+  SampledToken& sampled = result.tokens.emplace_back();
+  sampled.token =
+      tokens_.next
+          ? tokens_.next({plan.step, seq.slot, speaker.sampling, slots_.prompt_length(seq.slot), position})
+          : choice(drawn);
+  slots_.sampled(seq.slot, sampled.token);
+  if (speaker.sampling.num_logprobs < 0) return;
+  sampled.logprob = -0.5F;
+  sampled.rank = 1;
+  for (int32_t i = 0; i < speaker.sampling.num_logprobs; ++i) {
+    const TokenId token =
+        i == 0 ? sampled.token : choice((size_t{drawn} + static_cast<uint32_t>(i)) % choices);
+    sampled.top.push_back({token, -0.5F - static_cast<float>(i)});
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "backend/executor.h"
+#include "backend/open_results.h"
+#include "backend/sim/cost_model.h"
+#include "backend/slot_table.h"
+#include "control/scheduler.h"
+
+namespace quire {
+
+/// A place where a simulated sequence says a token.
+struct SimPosition {
+  uint64_t step = 0;  // StepPlan::step
+  SlotId slot = kNoSlot;
+  const SamplingParams& sampling;
+  uint32_t prompt_length = 0;
+  uint32_t position = 0;  // of the token, counted from the start of the prompt
+};
+
+struct SimTokens {
+  uint32_t vocab_size = 32000;
+  uint64_t seed = 0;
+  /// What may be said, each in [0, vocab_size); empty: the whole vocabulary.
+  std::vector<TokenId> sayable;
+  /// Says the tokens in the place of all this: from a list, a trace, a recording.
+  std::function<TokenId(const SimPosition&)> next;
+};
+
+/// An executor without a model. It computes nothing: a step takes the time that the cost model says
+/// (StepResult::times.compute; nobody sleeps), and a token is a function of SimTokens::seed, the sequence's
+/// sampling seed, its choice and the position. So a sequence says the same whatever runs beside it and after
+/// a preemption. Of sampling parameters only these and num_logprobs are honoured: the token has rank 1 and
+/// logprob -0.5, those listed below it are the next in the vocabulary, each 1 less.
+///
+/// A plan that contradicts itself or the former ones (slots, lengths of tables, numbers of blocks, positions,
+/// tokens) throws Error. Which contents lie in which block it does not know;
+/// tests/control/property/oracle_executor does. Synchronous; allocates only what StepResult is made of.
+class SimExecutor final : public Executor {
+ public:
+  /// Blocks, groups and slots are those of `scheduler`. Throws Error if cost or tokens make no sense.
+  SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens, uint32_t depth = 1);
+
+  uint32_t depth() const override { return depth_; }
+  Ticket submit(const StepPlan& plan) override;
+  StepResult wait(Ticket ticket) override;
+
+  const CostModel& cost() const { return cost_; }
+  uint32_t slots_in_use() const { return slots_.slots_in_use(); }
+
+ private:
+  struct Speaker {
+    uint64_t key = 0;  // of the tokens it says
+    SamplingParams sampling;
+  };
+
+  void say(const StepPlan& plan, const SeqStep& seq, SeqResult& result);
+
+  const uint32_t depth_;
+  CostModel cost_;
+  SimTokens tokens_;
+  SlotTable slots_;
+  std::vector<Speaker> speakers_;  // by slot
+  OpenResults open_;
+};
+
+}  // namespace quire

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/ggml_types.h"
+
+namespace quire {
+
+/// The keys of a GGUF file in the making, in the order they were added.
+class GgufMetadata {
+ public:
+  void add(std::string_view key, std::string_view value);
+  void add(std::string_view key, const char* value) { add(key, std::string_view(value)); }
+  void add(std::string_view key, uint32_t value);
+  void add(std::string_view key, float value);
+  void add(std::string_view key, bool value);
+  void add(std::string_view key, const std::vector<std::string>& values);
+  void add(std::string_view key, const std::vector<float>& values);
+  void add(std::string_view key, const std::vector<int32_t>& values);
+  /// The keys of `other` after these.
+  void append(const GgufMetadata& other);
+
+  uint64_t count() const { return count_; }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void key(std::string_view key, uint32_t type);
+
+  uint64_t count_ = 0;
+  std::string bytes_;
+};
+
+struct GgufTensorSpec {
+  std::string name;
+  const GgmlType* type = nullptr;
+  std::vector<int64_t> shape;  // rows first
+};
+
+/// Writes a GGUF file of version 3 whose data comes piece by piece. The file appears under its name when it
+/// is whole.
+class GgufWriter {
+ public:
+  /// Writes all but the data. Throws Error on I/O failure.
+  GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
+             const std::vector<GgufTensorSpec>& tensors);
+  /// Removes what was written if finish() was not reached.
+  ~GgufWriter();
+  GgufWriter(const GgufWriter&) = delete;
+  GgufWriter& operator=(const GgufWriter&) = delete;
+
+  /// The next bytes of the data, tensors in the order given; a call's bytes belong to one tensor. Throws
+  /// Error on I/O failure.
+  void append(std::span<const std::byte> bytes);
+  /// Throws Error if not exactly the promised bytes were appended, or on I/O failure.
+  void finish();
+
+ private:
+  void write(std::string_view bytes);
+  void pad();
+
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  std::ofstream out_;
+  std::vector<uint64_t> sizes_;  // of the tensors
+  size_t tensor_ = 0;            // the one being written
+  uint64_t in_tensor_ = 0;
+  uint64_t written_ = 0;  // of the file
+};
+
+}  // namespace quire

@@ -1,0 +1,15 @@
+#include "tokenize/growth.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace quire {
+
+void Growth::refuse(std::string_view step) {
+  throw Error(
+      fmt::format("the tokenizer's {} makes the text too long: more than {} times what came in, and {} KiB",
+                  step, kTimes, kAlways >> 10));
+}
+
+}  // namespace quire

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenize/split.h"
+
+namespace quire {
+
+/// Finds any of a set of texts: of those that start first, the longest. The work per byte of text is bounded
+/// by the length of the longest. Immutable and thread-safe.
+class TextFinder {
+ public:
+  /// `texts[i]` is found as number `values[i]`; empty texts never, of equal ones the first.
+  TextFinder() = default;
+  TextFinder(const std::vector<std::string_view>& texts, const std::vector<size_t>& values);
+
+  struct Found {
+    Span span;
+    size_t value;
+  };
+  /// The first at or behind `from`.
+  std::optional<Found> find(std::string_view text, size_t from) const;
+  /// The longest that starts at `at` (below the text's size).
+  std::optional<Found> find_at(std::string_view text, size_t at) const {
+    return starts_[static_cast<unsigned char>(text[at])] ? longest_at(text, at) : std::nullopt;
+  }
+  bool empty() const { return entries_.empty(); }
+
+ private:
+  struct Entry {
+    std::string text;
+    size_t value;
+  };
+  std::optional<Found> longest_at(std::string_view text, size_t at) const;
+
+  std::vector<Entry> entries_;  // sorted by text
+  std::array<bool, 256> starts_{};
+};
+
+}  // namespace quire

@@ -1,0 +1,146 @@
+// A token and its logprobs do not depend on the batch, the chunking, prefix hits, preemption, forks or the
+// number of threads: equal to the bit, on every level of the kernels.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/backend/owning_executor.h"
+#include "tests/support/block_model.h"
+#include "tests/support/data.h"
+#include "tests/support/sanitized.h"
+
+namespace quire {
+namespace {
+
+/// K/V of quantized weights is bf16.
+DecoderOptions options_of(WeightFormat format) {
+  if (format >= WeightFormat::kInt8) return {.compute = DType::kBF16, .quantization = format};
+  return {.compute = format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16};
+}
+
+void expect_bit_identity(const std::filesystem::path& dir, const DecoderOptions& options, IsaLevel isa,
+                         std::vector<uint32_t> threads, uint32_t max_tokens, uint32_t requests = 32) {
+  test::Rig one(dir, options, isa, 1);
+  if (test::kSanitized) {
+    requests = 16;
+    threads = {2};
+  }
+  const auto specs = test::mixed_requests(one.decoder->config().vocab_size, requests, max_tokens);
+  const auto alone = test::run_alone(one.make_executor(), specs);
+  const auto alone_second = test::run_alone(one.make_executor(), test::second_choices(specs));
+  for (const auto& continuation : alone) {
+    ASSERT_EQ(continuation.error, "");
+    ASSERT_EQ(continuation.tokens.size(), max_tokens);
+    ASSERT_EQ(continuation.tokens[0].top.size(), 5U);
+  }
+  for (const uint32_t count : threads) {
+    SCOPED_TRACE("threads: " + std::to_string(count));
+    test::Rig rig(dir, options, isa, count);
+    test::expect_same_in_every_way(rig.make_executor(), specs, alone);
+    test::expect_same_as_forks(rig.make_executor(), specs, alone, alone_second);
+  }
+}
+
+std::string identifier(std::string name) {
+  for (char& c : name) c = c == '-' ? '_' : c;
+  return name;
+}
+
+class DemoModel : public testing::TestWithParam<std::tuple<IsaLevel, WeightFormat>> {};
+
+TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
+  const auto [isa, format] = GetParam();
+  ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
+  // The plain loops of the reference are slow.
+  if (isa == IsaLevel::kReference) {
+    expect_bit_identity(test::demo_model_dir(), options_of(format), isa, {2}, 8, 12);
+  } else {
+    expect_bit_identity(test::demo_model_dir(), options_of(format), isa, {1, 2, 4}, 10);
+  }
+}
+
+/// Whether a level has kernels of its own for a format; else it is the level's before it. The plain loops of
+/// the reference are for floating point, and without sanitizers.
+bool has_its_own(IsaLevel isa, WeightFormat format) {
+  const bool integers = format >= WeightFormat::kInt8;
+  switch (isa) {
+    case IsaLevel::kReference:
+      return !integers && !test::kSanitized;
+    case IsaLevel::kAvx2:
+      return true;
+    case IsaLevel::kAvx512:
+      return !integers;
+    case IsaLevel::kAvx512Vnni:
+      return integers;
+    case IsaLevel::kAvx512Bf16:
+      return format == WeightFormat::kBF16;
+    case IsaLevel::kAmx:
+      return format != WeightFormat::kF32;
+  }
+  return true;
+}
+
+std::vector<std::tuple<IsaLevel, WeightFormat>> demo_cases() {
+  std::vector<std::tuple<IsaLevel, WeightFormat>> cases;
+  for (const IsaLevel isa : available_isa_levels()) {
+    for (const WeightFormat format :
+         {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
+      if (has_its_own(isa, format)) cases.emplace_back(isa, format);
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel, testing::ValuesIn(demo_cases()), [](const auto& each) {
+  return identifier(std::string(isa_name(std::get<0>(each.param))) + "_" +
+                    std::string(weight_format_name(std::get<1>(each.param))));
+});
+
+/// Of weights that stay in their GGUF file's blocks.
+class BlockModel : public testing::TestWithParam<WeightFormat> {};
+
+TEST_P(BlockModel, IsBitIdenticalInEveryWay) {
+  const auto path = test::temp_dir() / "blocks.gguf";
+  test::write_block_model(path, [](std::string_view) { return weight_format_name(GetParam()); });
+  for (const IsaLevel isa : available_isa_levels()) {
+    if (isa != IsaLevel::kAvx2 && isa != IsaLevel::kAvx512Vnni) continue;  // those with kernels of their own
+    SCOPED_TRACE(isa_name(isa));
+    expect_bit_identity(path, {.compute = DType::kBF16}, isa, {2}, 8);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BlockModel, testing::ValuesIn(test::kGgmlFormats),
+                         [](const auto& each) { return std::string(weight_format_name(each.param)); });
+
+class GoldenModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenModel, IsBitIdenticalInEveryWay) {
+  auto dir = std::filesystem::path("tests/model/fixtures") / GetParam();
+  if (!std::filesystem::exists(dir)) {
+    const auto relative = std::filesystem::path("golden-models") / GetParam();
+    QUIRE_NEEDS_DATA(relative);
+    dir = test::data_dir() / relative;
+  }
+  for (const IsaLevel isa : available_isa_levels()) {
+    if (isa != IsaLevel::kReference && !has_its_own(isa, WeightFormat::kF32)) continue;
+    SCOPED_TRACE(isa_name(isa));
+    expect_bit_identity(dir, options_of(WeightFormat::kF32), isa, {2}, 16);
+  }
+  expect_bit_identity(dir, options_of(WeightFormat::kInt8), best_isa_level(), {2}, 16);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
+                         testing::Values("llama3-tied", "llama-linear-rope", "mistral-window", "qwen2",
+                                         "qwen3",
+                                         // windows, alternating with full attention, and experts
+                                         "mistral-one-kv", "gemma2", "gemma2-odd", "gemma3-nested",
+                                         "mixtral-window", "qwen3-moe-odd"),
+                         [](const auto& each) { return identifier(each.param); });
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,155 @@
+#include "backend/cpu/cpu_executor.h"
+
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/backend/bad_plans.h"
+#include "tests/backend/owning_executor.h"
+#include "tests/support/data.h"
+
+namespace quire {
+namespace {
+
+class CpuExecutorTest : public testing::Test {
+ protected:
+  std::unique_ptr<test::OwningExecutor> make(uint32_t num_blocks, uint32_t max_slots) {
+    return std::make_unique<test::OwningExecutor>(*rig_.decoder, rig_.context, num_blocks, max_slots);
+  }
+  test::Rig rig_{test::demo_model_dir(), {.compute = DType::kF32}, best_isa_level(), 2};
+};
+
+TEST_F(CpuExecutorTest, RefusesPlansThatContradictThemselves) {
+  for (const test::BadPlan& bad : test::bad_plans()) {
+    const auto executor = make(8, 2);
+    executor->wait(executor->submit(test::first_plan()));
+    EXPECT_THROW(executor->submit(bad.plan), Error) << bad.name;
+  }
+}
+
+TEST_F(CpuExecutorTest, TicketsAreWaitedForOnceAndInOrder) {
+  const auto executor = make(8, 2);
+  EXPECT_THROW(executor->wait(0), Error);
+  const Ticket ticket = executor->submit(test::first_plan());
+  for (uint32_t i = 1; i < kMostOpenSteps; ++i) executor->submit(StepPlan());
+  EXPECT_THROW(executor->submit(StepPlan()), Error);
+  EXPECT_THROW(executor->wait(ticket + 1), Error);
+  EXPECT_EQ(executor->wait(ticket).seqs.size(), 1U);
+  EXPECT_THROW(executor->wait(ticket), Error);
+  for (uint32_t i = 1; i < kMostOpenSteps; ++i) EXPECT_TRUE(executor->wait(ticket + i).seqs.empty());
+  EXPECT_TRUE(executor->wait(executor->submit(StepPlan())).seqs.empty());
+}
+
+TEST_F(CpuExecutorTest, GivesTokensOnlyWhereTheyAreWanted) {
+  const auto executor = make(8, 2);
+  StepPlan plan = test::first_plan();
+  const StepResult nothing = executor->wait(executor->submit(plan));
+  ASSERT_EQ(nothing.seqs.size(), 1U);
+  EXPECT_TRUE(nothing.seqs[0].tokens.empty());
+  EXPECT_GT(nothing.times.compute, 0);
+  plan = StepPlan();
+  plan.seqs.resize(1);
+  plan.seqs[0].slot = 0;
+  plan.seqs[0].first_position = 5;
+  plan.seqs[0].tokens = {6};
+  plan.seqs[0].rows = LogitRows::kLast;
+  const StepResult one = executor->wait(executor->submit(plan));
+  ASSERT_EQ(one.seqs[0].tokens.size(), 1U);
+  EXPECT_EQ(one.seqs[0].error, "");
+}
+
+// A model of three K/V groups: two see 16 tokens, one all.
+TEST(CpuExecutorGroups, WantsATableForEachAndNothingBehindAWindow) {
+  const auto relative = std::filesystem::path("golden-models/gemma2");
+  QUIRE_NEEDS_DATA(relative);
+  test::Rig rig(test::data_dir() / relative, {.compute = DType::kF32}, best_isa_level(), 1);
+  ASSERT_EQ(rig.decoder->shape().kv_windows, (std::vector<uint32_t>{0, 16, 16}));
+  const auto submit = [&](std::vector<BlockId> shared, std::vector<BlockId> fresh, uint32_t position) {
+    test::OwningExecutor executor(*rig.decoder, rig.context, 16, 1);
+    StepPlan plan;
+    plan.added.resize(1);
+    plan.added[0].slot = 0;
+    plan.added[0].prompt_length = 40;
+    plan.added[0].blocks = std::move(shared);
+    plan.seqs.resize(1);
+    plan.seqs[0].slot = 0;
+    plan.seqs[0].first_position = position;
+    plan.seqs[0].tokens = {5};
+    plan.seqs[0].new_blocks = std::move(fresh);
+    executor.wait(executor.submit(plan));
+  };
+  EXPECT_NO_THROW(submit({}, {0, 1, 2}, 0));
+  EXPECT_THROW(submit({}, {0, 1}, 0), Error);
+  EXPECT_THROW(submit({}, {0, 1, kNoBlock}, 0), Error);
+  EXPECT_NO_THROW(submit({0, 1, kNoBlock, 2, kNoBlock, 3}, {4, 5, 6}, 32));  // position 32 sees 17
+  EXPECT_THROW(submit({0, 1, kNoBlock, 2, kNoBlock, kNoBlock}, {4, 5, 6}, 32), Error);
+  EXPECT_THROW(submit({0, kNoBlock, kNoBlock, 2, kNoBlock, 3}, {4, 5, 6}, 32), Error);
+}
+
+// Two sequences decode; the K/V of one becomes NaN on the way.
+TEST_F(CpuExecutorTest, LogitsThatAreNotFiniteEndTheirSequenceOnly) {
+  const auto run = [&](bool poison) {
+    const auto executor = make(8, 2);
+    StepPlan plan;
+    for (const SlotId slot : {0U, 1U}) {
+      NewSeq added;
+      added.slot = slot;
+      added.prompt_length = 3;
+      added.sampling.seed = 5;
+      added.sampling.num_logprobs = 5;
+      plan.added.push_back(added);
+      SeqStep seq;
+      seq.slot = slot;
+      seq.tokens = {100, 200, static_cast<TokenId>(300 + slot)};
+      seq.new_blocks = {slot};
+      seq.rows = LogitRows::kLast;
+      plan.seqs.push_back(seq);
+    }
+    StepResult first = executor->wait(executor->submit(plan));
+    if (poison) {
+      KvCache& cache = executor->cache();
+      std::memset(cache.layer(2) + 1 * cache.block_bytes(), 0xff, cache.block_bytes());
+    }
+    plan.added.clear();
+    for (const SlotId slot : {0U, 1U}) {
+      plan.seqs[slot].first_position = 3;
+      plan.seqs[slot].tokens = {first.seqs[slot].tokens.at(0).token};
+      plan.seqs[slot].new_blocks.clear();
+    }
+    return executor->wait(executor->submit(plan));
+  };
+  const StepResult sound = run(false);
+  const StepResult poisoned = run(true);
+  EXPECT_TRUE(poisoned.seqs[1].tokens.empty());
+  EXPECT_THAT(poisoned.seqs[1].error, testing::HasSubstr("position 4"));
+  EXPECT_EQ(poisoned.seqs[0].error, "");
+  ASSERT_EQ(poisoned.seqs[0].tokens.size(), 1U);
+  EXPECT_EQ(poisoned.seqs[0].tokens[0].token, sound.seqs[0].tokens.at(0).token);
+  EXPECT_EQ(poisoned.seqs[0].tokens[0].logprob, sound.seqs[0].tokens[0].logprob);
+  EXPECT_EQ(sound.seqs[1].error, "");
+}
+
+TEST_F(CpuExecutorTest, SeedAndChoiceMakeTheText) {
+  auto specs = test::mixed_requests(rig_.decoder->config().vocab_size, 1, 20);
+  specs[0].sampling = SamplingParams();
+  specs[0].sampling.seed = 3;
+  const auto text_of = [&](uint64_t seed, uint32_t choice) {
+    specs[0].sampling.seed = seed;
+    specs[0].sampling.choice = choice;
+    std::vector<TokenId> out;
+    const auto found = test::run_alone(rig_.make_executor(), specs);
+    for (const SampledToken& token : found[0].tokens) {
+      out.push_back(token.token);
+    }
+    return out;
+  };
+  EXPECT_EQ(text_of(3, 0), text_of(3, 0));
+  EXPECT_EQ((std::set<std::vector<TokenId>>{text_of(3, 0), text_of(3, 1), text_of(4, 0)}).size(), 3U);
+}
+
+}  // namespace
+}  // namespace quire

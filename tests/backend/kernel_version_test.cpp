@@ -1,0 +1,60 @@
+// Saved K/V is used again only under the same kKernelVersion. This test fails when kernels begin to compute
+// other bits: raise the version in kernels/context.h, and write down the digests that it says.
+#include <bit>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "tests/backend/owning_executor.h"
+#include "tests/support/data.h"
+#include "tests/support/sanitized.h"
+
+namespace quire {
+namespace {
+
+struct Expected {
+  uint64_t bf16;
+  uint64_t int8;
+};
+
+// Of the demo model, at kKernelVersion 3.
+const std::map<std::string, Expected> kDigests = {
+    {"avx2", {1393696435998590136U, 13049959898715071437U}},
+    {"avx512", {1393696435998590136U, 4602133457255862578U}},
+    {"avx512-bf16", {17392579302387208785U, 4602133457255862578U}},
+    {"avx512-vnni", {1393696435998590136U, 4602133457255862578U}},
+    {"amx", {10473010880765754984U, 4602133457255862578U}},
+};
+
+/// Of the tokens and the bits of their logprobs.
+uint64_t digest_of_answers(IsaLevel isa, DecoderOptions options) {
+  test::Rig rig(test::demo_model_dir(), options, isa, 1);
+  const auto specs = test::mixed_requests(rig.decoder->config().vocab_size, 6, 8);
+  uint64_t digest = 0;
+  for (const auto& answer : test::run_alone(rig.make_executor(), specs)) {
+    EXPECT_EQ(answer.error, "");
+    for (const SampledToken& token : answer.tokens) {
+      digest = mix64(digest ^ static_cast<uint32_t>(token.token));
+      for (const TokenLogprob& each : token.top)
+        digest = mix64(digest ^ std::bit_cast<uint32_t>(each.logprob));
+    }
+  }
+  return digest;
+}
+
+TEST(KernelVersion, SameVersionSameBits) {
+  EXPECT_EQ(kKernelVersion, 3);
+  for (const IsaLevel isa : available_isa_levels()) {
+    const auto expected = kDigests.find(std::string(isa_name(isa)));
+    if (expected == kDigests.end()) continue;  // the reference: as slow as it is never used
+    SCOPED_TRACE(expected->first);
+    EXPECT_EQ(digest_of_answers(isa, {.compute = DType::kBF16}), expected->second.bf16);
+    EXPECT_EQ(digest_of_answers(isa, {.compute = DType::kBF16, .quantization = WeightFormat::kInt8}),
+              expected->second.int8);
+  }
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,152 @@
+#include "tests/backend/variants.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/kv_windows.h"
+
+namespace quire::test {
+namespace {
+
+constexpr uint32_t kModelLength = 128;
+constexpr uint32_t kAmpleBlocks = 1024;
+
+SchedulerConfig config_of(const MakeExecutor& make, uint32_t num_blocks, uint32_t max_seqs, uint32_t budget,
+                          bool caching) {
+  SchedulerConfig config;
+  config.kv_windows = make.kv_windows;
+  config.num_blocks = num_blocks;
+  config.block_size = kBlockSize;
+  config.max_num_seqs = max_seqs;
+  config.max_num_batched_tokens = budget;
+  config.max_model_len = kModelLength;
+  config.enable_prefix_caching = caching;
+  return config;
+}
+
+std::vector<SeqSpec> with_ids_from(std::vector<SeqSpec> specs, SeqId first) {
+  for (SeqSpec& spec : specs) spec.id = first++;
+  return specs;
+}
+
+}  // namespace
+
+std::vector<Continuation> run_alone(const MakeExecutor& make, const std::vector<SeqSpec>& specs) {
+  const auto blocks = static_cast<uint32_t>(make.kv_windows.size()) * kModelLength / kBlockSize;
+  const auto executor = make(blocks, 1);
+  Scheduler scheduler(config_of(make, blocks, 1, kModelLength, false));
+  std::vector<Continuation> out;
+  RunLog log;
+  for (const SeqSpec& spec : specs) {
+    out.push_back(std::move(run_to_end(scheduler, *executor, {spec}, log)[0]));
+  }
+  EXPECT_EQ(log.most_decoding, 1U);
+  EXPECT_EQ(log.chunked, 0U);
+  EXPECT_EQ(log.preemptions + log.hit_tokens + log.copies + log.blocks_left, 0U);
+  return out;
+}
+
+void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpec>& specs,
+                              const std::vector<Continuation>& alone) {
+  const auto count = static_cast<uint32_t>(specs.size());
+  {
+    SCOPED_TRACE("in one batch");
+    RunLog log;
+    const auto executor = make(kAmpleBlocks, count);
+    Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
+    EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
+    EXPECT_EQ(log.most_decoding, count);
+    EXPECT_EQ(log.preemptions + log.hit_tokens, 0U);
+  }
+  {
+    SCOPED_TRACE("in chunks of 16");
+    RunLog log;
+    const auto executor = make(kAmpleBlocks, 16);
+    Scheduler scheduler(config_of(make, kAmpleBlocks, 16, 16, false));
+    EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
+    EXPECT_LE(log.most_prefill, 16U);
+    EXPECT_GE(log.chunked, count);
+  }
+  {
+    SCOPED_TRACE("after prefix hits");
+    RunLog log;
+    const auto executor = make(kAmpleBlocks, count);
+    Scheduler scheduler(config_of(make, kAmpleBlocks, count, 256, true));
+    EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
+    const uint64_t before = log.hit_tokens;
+    const auto again = run_to_end(scheduler, *executor, with_ids_from(specs, 10'000), log, 2);
+    EXPECT_EQ(difference(alone, again), "");
+    for (size_t i = 0; i < again.size(); ++i) {
+      EXPECT_EQ(again[i].cached_tokens, (specs[i].prompt.size() - 1) / kBlockSize * kBlockSize);
+    }
+    EXPECT_GT(log.hit_tokens, before);
+    EXPECT_GT(log.late_tokens, count);
+  }
+  using Way = std::tuple<PreemptionKind, bool, uint32_t>;
+  for (const auto& [preemption, caching, depth] :
+       {Way{PreemptionKind::kRecompute, false, 1}, Way{PreemptionKind::kRecompute, true, 3},
+        Way{PreemptionKind::kSwap, false, 2}, Way{PreemptionKind::kSwap, true, 1}}) {
+    SCOPED_TRACE(fmt::format("through preemptions by {}, {} prefix caching, {} steps in flight",
+                             kPreemptionNames[static_cast<size_t>(preemption)], caching ? "with" : "without",
+                             depth));
+    // Half of what all of them want at once; less where they need no more than that.
+    size_t wanted = 0;
+    for (const SeqSpec& spec : specs) {
+      wanted += blocks_held(make.kv_windows, spec.prompt.size() + spec.max_tokens, 1, kBlockSize);
+    }
+    RunLog log;
+    for (auto blocks = static_cast<uint32_t>(wanted / 2); log.preemptions == 0; blocks = blocks * 3 / 4) {
+      // A sequence that sees no further than a block hardly ever needs more than it has.
+      const auto grows = [](uint32_t window) { return window == 0 || window > kBlockSize; };
+      const bool some_grow = std::any_of(make.kv_windows.begin(), make.kv_windows.end(), grows);
+      if (blocks <= 4 && !some_grow) break;
+      ASSERT_GT(blocks, 4U) << "nothing is ever preempted";
+      const auto executor = make(blocks, count, kAmpleBlocks);
+      SchedulerConfig config = config_of(make, blocks, count, 256, caching);
+      config.preemption = preemption;
+      config.num_host_blocks = kAmpleBlocks;
+      config.watermark_bp = 0;
+      Scheduler scheduler(config);
+      EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log, depth)), "");
+      EXPECT_EQ(log.blocks_left, 0U);
+      if (preemption == PreemptionKind::kSwap && !caching) {
+        EXPECT_EQ(log.swapped_in, log.swapped_out);
+        EXPECT_GE(log.swapped_out, log.preemptions);
+      }
+    }
+  }
+}
+
+std::vector<SeqSpec> second_choices(const std::vector<SeqSpec>& specs) {
+  std::vector<SeqSpec> out = with_ids_from(specs, 20'000);
+  for (SeqSpec& spec : out) spec.sampling.choice = 1;
+  return out;
+}
+
+void expect_same_as_forks(const MakeExecutor& make, const std::vector<SeqSpec>& specs,
+                          const std::vector<Continuation>& alone,
+                          const std::vector<Continuation>& alone_second) {
+  SCOPED_TRACE("as forks");
+  const std::vector<SeqSpec> seconds = second_choices(specs);
+  std::vector<SeqSpec> all;
+  std::vector<Continuation> expected;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    all.push_back(specs[i]);
+    all.push_back(seconds[i]);
+    all.back().fork_of = specs[i].id;
+    expected.push_back(alone[i]);
+    expected.push_back(alone_second[i]);
+  }
+  const auto count = static_cast<uint32_t>(all.size());
+  RunLog log;
+  const auto executor = make(kAmpleBlocks, count);
+  Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
+  EXPECT_EQ(difference(expected, run_to_end(scheduler, *executor, all, log)), "");
+  EXPECT_GT(log.copies, 0U);
+}
+
+}  // namespace quire::test
