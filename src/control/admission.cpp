@@ -149,6 +149,7 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   }
   if (seq.spec.sampling.has_penalties()) added.history = seq.tokens;
 
+  admitted_.push_back(seq.spec.id);
   ++next_stats_.admitted;
   if (seq.cached_tokens) return;  // readmitted: hits on its own blocks would flatter the rate
   seq.cached_tokens = cached_tokens;

@@ -8,25 +8,28 @@
 // The part of Scheduler that takes in what a step gave.
 namespace quire {
 
-std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result) {
-  if (open_.empty() || open_.front().step != plan.step) {
-    throw Error(fmt::format("step {}: its results come where those of {} are due", plan.step,
-                            open_.empty() ? "none" : fmt::format("step {}", open_.front().step)));
+// This and the next once for every token of every step: inlined into commit().
+[[gnu::always_inline]] inline void Scheduler::take_token(Sequence& seq, SampledToken&& token,
+                                                         SeqEvent& event) {
+  if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
+  --seq.pending;
+  if (seq.slot != kNoSlot) {
+    seq.tokens.push_back(token.token);
+  } else {
+    append_awaited(seq, token.token);
   }
-  if (result.seqs.size() != plan.seqs.size()) {
-    throw Error(fmt::format("step {}: results for {} sequences instead of {}", plan.step, result.seqs.size(),
-                            plan.seqs.size()));
+  const std::vector<TokenId>& stops = seq.spec.stop_tokens;
+  if (!stops.empty() && std::binary_search(stops.begin(), stops.end(), token.token)) {
+    event.finish = FinishReason::kStop;
+    event.stop_token = token.token;
+  } else if (seq.total() == seq.longest) {
+    event.finish = FinishReason::kLength;
   }
-  std::vector<SeqEvent> events;
-  events.reserve(plan.seqs.size());
-  for (size_t i = 0; i < plan.seqs.size(); ++i) take_result(plan.seqs[i], std::move(result.seqs[i]), events);
-  stats_ = open_.front();
-  open_.pop_front();
-  describe_state(stats_);
-  return events;
+  event.token.emplace(std::move(token));
 }
 
-void Scheduler::take_result(const SeqStep& step, SeqResult&& got, std::vector<SeqEvent>& events) {
+[[gnu::always_inline]] inline void Scheduler::take_result(const SeqStep& step, SeqResult&& got,
+                                                          std::vector<SeqEvent>& events) {
   Sequence* seq = by_slot_[step.slot];
   const bool wants_token = step.rows == LogitRows::kLast;
   const bool runs_on = seq != nullptr && seq->generation == step.generation;
@@ -60,6 +63,24 @@ void Scheduler::take_result(const SeqStep& step, SeqResult&& got, std::vector<Se
   finish(*seq, *event.finish);
 }
 
+std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result) {
+  if (open_.empty() || open_.front().step != plan.step) {
+    throw Error(fmt::format("step {}: its results come where those of {} are due", plan.step,
+                            open_.empty() ? "none" : fmt::format("step {}", open_.front().step)));
+  }
+  if (result.seqs.size() != plan.seqs.size()) {
+    throw Error(fmt::format("step {}: results for {} sequences instead of {}", plan.step, result.seqs.size(),
+                            plan.seqs.size()));
+  }
+  std::vector<SeqEvent> events;
+  events.reserve(plan.seqs.size());
+  for (size_t i = 0; i < plan.seqs.size(); ++i) take_result(plan.seqs[i], std::move(result.seqs[i]), events);
+  stats_ = open_.front();
+  open_.pop_front();
+  describe_state(stats_);
+  return events;
+}
+
 /// The sequence that had the slot when it was taken for the `generation`-th time, if it waits for a token of
 /// then.
 Sequence* Scheduler::find_awaited(SlotId slot, uint32_t generation) const {
@@ -67,6 +88,14 @@ Sequence* Scheduler::find_awaited(SlotId slot, uint32_t generation) const {
     if (seq->last_slot == slot && seq->generation == generation) return seq;
   }
   return nullptr;
+}
+
+/// The token of a sequence that has been preempted since.
+void Scheduler::append_awaited(Sequence& seq, TokenId token) {
+  pool_.want(seq.tokens, seq.spec.salt, -1);
+  seq.tokens.push_back(token);
+  pool_.want(seq.tokens, seq.spec.salt, 1);
+  if (seq.pending == 0) std::erase(awaited_, &seq);
 }
 
 /// Publishes the blocks that became full by computing from `first_position` on.
@@ -77,26 +106,6 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   for (uint32_t i = first_position / size; i < seq.computed / size; ++i) {
     seq.table.publish(pool_, i, std::span(seq.tokens).subspan(size_t{i} * size, size), seq.spec.salt);
   }
-}
-
-void Scheduler::take_token(Sequence& seq, SampledToken&& token, SeqEvent& event) {
-  if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
-  --seq.pending;
-  if (seq.slot != kNoSlot) {
-    seq.tokens.push_back(token.token);
-  } else {
-    pool_.want(seq.tokens, seq.spec.salt, -1);
-    seq.tokens.push_back(token.token);
-    pool_.want(seq.tokens, seq.spec.salt, 1);
-    if (seq.pending == 0) std::erase(awaited_, &seq);
-  }
-  if (std::binary_search(seq.spec.stop_tokens.begin(), seq.spec.stop_tokens.end(), token.token)) {
-    event.finish = FinishReason::kStop;
-    event.stop_token = token.token;
-  } else if (seq.total() == seq.longest) {
-    event.finish = FinishReason::kLength;
-  }
-  event.token.emplace(std::move(token));
 }
 
 }  // namespace quire

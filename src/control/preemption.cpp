@@ -54,6 +54,7 @@ void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   waiting_.insert(later, &seq);
   policy_->queued(seq);
   pool_.want(seq.tokens, seq.spec.salt, 1);
+  preempted_.push_back(seq.spec.id);
   ++next_stats_.preempted;
   ++next_stats_.total_preemptions;
 }

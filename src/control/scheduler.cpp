@@ -162,6 +162,8 @@ void Scheduler::release(Sequence& seq) {
 
 StepPlan Scheduler::plan() {
   StepPlan plan;
+  admitted_.clear();
+  preempted_.clear();
   if (!has_work()) return plan;  // what is to be removed stays for the next plan that computes something
   plan.step = ++next_stats_.step;
   next_stats_.token_budget = budget_;
@@ -265,10 +267,15 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t
   seq.planned += count;
   seq.last_step = plan.step;
 
-  if (ready) return;
+  if (!ready) extend_table(plan, step, seq);
+}
+
+/// Makes the table of a sequence ready for the tokens of its step.
+void Scheduler::extend_table(StepPlan& plan, SeqStep& step, Sequence& seq) {
+  const auto count = static_cast<uint32_t>(step.tokens.size());
   const uint32_t known_rows = seq.table.size();
   const size_t known_copies = plan.copies.size();
-  seq.table.prepare_write(pool_, first, count, plan.copies);
+  seq.table.prepare_write(pool_, step.first_position, count, plan.copies);
   for (const BlockCopy& copy : std::span(plan.copies).subspan(known_copies)) {
     log_.write(DecisionKind::kCopy, copy.from, copy.to);
   }

@@ -68,6 +68,10 @@ class Scheduler {
   /// What the next step computes. It is open until it is committed, unless it is empty(): if nothing waits or
   /// runs, or if all there is to do depends on what open plans give.
   StepPlan plan();
+  /// The sequences that the last plan admitted, for the first time or again, in that order; and those that it
+  /// preempted before.
+  const std::vector<SeqId>& admitted() const { return admitted_; }
+  const std::vector<SeqId>& preempted() const { return preempted_; }
   /// The number of the next plan. plan() takes it, even for one that is empty, while has_work().
   uint64_t next_step() const { return next_stats_.step + 1; }
   /// Plans that are not committed.
@@ -99,6 +103,7 @@ class Scheduler {
   /// `count` of the `left` tokens of it in this step; `ready`: its table is. REQUIRES: the pool has room for
   /// them.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t left, bool ready);
+  void extend_table(StepPlan& plan, SeqStep& step, Sequence& seq);
   void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);  // REQUIRES: find_prefix() set prefix_
   /// The K/V that a sequence may share when it comes in, into prefix_. Returns how many tokens that is.
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
@@ -128,6 +133,7 @@ class Scheduler {
   void take_result(const SeqStep& step, SeqResult&& got, std::vector<SeqEvent>& events);
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   void take_token(Sequence& seq, SampledToken&& token, SeqEvent& event);
+  void append_awaited(Sequence& seq, TokenId token);
   void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;
   std::string check_holders() const;
@@ -149,6 +155,8 @@ class Scheduler {
   std::vector<uint32_t> generations_;              // how often each slot was taken
   std::vector<SlotId> free_slots_;                 // a stack
   std::vector<Sequence*> awaited_;                 // preempted while open steps sample a token for them
+  std::vector<SeqId> admitted_;                    // by the last plan
+  std::vector<SeqId> preempted_;                   // likewise
   std::vector<SlotId> removed_;                    // freed since the last plan that was not empty
   Prefix prefix_;                                  // scratch of plan_admissions
   std::vector<BlockId> free_host_blocks_;          // a stack

@@ -12,11 +12,11 @@
 namespace quire {
 
 /// A scheduler whose inputs and decisions are written down, if there is a writer. Otherwise as Scheduler.
-class RecordedScheduler final : private DecisionSink {
+class RecordedScheduler {
  public:
   RecordedScheduler(const SchedulerConfig& config, RunWriter* record) : scheduler_(config), record_(record) {
     if (record != nullptr) record->begin(scheduler_.config());
-    scheduler_.listen(this, record);
+    scheduler_.listen(record, record);
   }
   RecordedScheduler(const RecordedScheduler&) = delete;
 
@@ -43,18 +43,11 @@ class RecordedScheduler final : private DecisionSink {
     scheduler_.set_budget(tokens);
   }
   StepPlan plan(Nanos now) {
-    admitted_.clear();
-    preempted_.clear();
-    if (!scheduler_.has_work()) return {};
-    if (record_ != nullptr) record_->plan(scheduler_.next_step(), now);
+    if (record_ != nullptr && scheduler_.has_work()) record_->plan(scheduler_.next_step(), now);
     StepPlan plan = scheduler_.plan();
     settle();
     return plan;
   }
-  /// The sequences that the last plan admitted, for the first time or again, in that order; and those that it
-  /// had preempted before.
-  const std::vector<SeqId>& admitted() const { return admitted_; }
-  const std::vector<SeqId>& preempted() const { return preempted_; }
   /// `now`, when the executor was done, is for who reads the record.
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result, Nanos now) {
     if (record_ != nullptr) record_->commit(plan.step, result, now);
@@ -81,16 +74,9 @@ class RecordedScheduler final : private DecisionSink {
   void settle() {
     if (record_ != nullptr) record_->settle();
   }
-  void take(const Decision& decision) override {
-    if (record_ != nullptr) record_->take(decision);
-    if (decision.kind == DecisionKind::kAdmit) admitted_.push_back(decision.seq);
-    if (decision.kind == DecisionKind::kPreempt) preempted_.push_back(decision.seq);
-  }
 
   Scheduler scheduler_;
   RunWriter* record_;
-  std::vector<SeqId> admitted_;
-  std::vector<SeqId> preempted_;
 };
 
 }  // namespace quire

@@ -21,6 +21,7 @@ SimExecutor::SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost
     : depth_(depth),
       cost_(cost),
       tokens_(std::move(tokens)),
+      num_sayable_(tokens_.sayable.empty() ? tokens_.vocab_size : tokens_.sayable.size()),
       slots_({.num_slots = scheduler.max_num_seqs,
               .num_blocks = scheduler.num_blocks,
               .num_host_blocks = scheduler.num_host_blocks,
@@ -60,7 +61,7 @@ Ticket SimExecutor::submit(const StepPlan& plan) {
         tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
     (decodes ? decoding : prefill_tokens) += tokens.size();
     SeqResult& said = result.seqs.emplace_back();
-    if (sampled) say(plan, seq, said);
+    if (sampled) say(plan, seq, said.tokens.emplace_back());
   }
   result.times.compute =
       cost_.duration(prefill_tokens, decoding, plan.moves_out.size() + plan.moves_in.size());
@@ -69,27 +70,30 @@ Ticket SimExecutor::submit(const StepPlan& plan) {
 
 StepResult SimExecutor::wait(Ticket ticket) { return open_.take(ticket); }
 
-void SimExecutor::say(const StepPlan& plan, const SeqStep& seq, SeqResult& result) {
+/// The token that is the `index`-th of those that may be said.
+TokenId SimExecutor::sayable(size_t index) const {
+  return tokens_.sayable.empty() ? static_cast<TokenId>(index) : tokens_.sayable[index];
+}
+
+void SimExecutor::say(const StepPlan& plan, const SeqStep& seq, SampledToken& said) {
   const Speaker& speaker = speakers_[seq.slot];
   const uint32_t position = slots_.computed(seq.slot);
-  const size_t choices = tokens_.sayable.empty() ? tokens_.vocab_size : tokens_.sayable.size();
-  const auto choice = [&](size_t i) {
-    return tokens_.sayable.empty() ? static_cast<TokenId>(i) : tokens_.sayable[i];
-  };
-  const uint32_t drawn = scale(mix64(speaker.key ^ position), choices);
-  SampledToken& sampled = result.tokens.emplace_back();
-  sampled.token =
+  const uint32_t drawn = scale(mix64(speaker.key ^ position), num_sayable_);
+  said.token =
       tokens_.next
           ? tokens_.next({plan.step, seq.slot, speaker.sampling, slots_.prompt_length(seq.slot), position})
-          : choice(drawn);
-  slots_.sampled(seq.slot, sampled.token);
-  if (speaker.sampling.num_logprobs < 0) return;
-  sampled.logprob = -0.5F;
-  sampled.rank = 1;
-  for (int32_t i = 0; i < speaker.sampling.num_logprobs; ++i) {
+          : sayable(drawn);
+  slots_.sampled(seq.slot, said.token);
+  if (speaker.sampling.num_logprobs >= 0) list_others(drawn, speaker.sampling.num_logprobs, said);
+}
+
+void SimExecutor::list_others(uint32_t drawn, int32_t count, SampledToken& said) const {
+  said.logprob = -0.5F;
+  said.rank = 1;
+  for (int32_t i = 0; i < count; ++i) {
     const TokenId token =
-        i == 0 ? sampled.token : choice((size_t{drawn} + static_cast<uint32_t>(i)) % choices);
-    sampled.top.push_back({token, -0.5F - static_cast<float>(i)});
+        i == 0 ? said.token : sayable((size_t{drawn} + static_cast<uint32_t>(i)) % num_sayable_);
+    said.top.push_back({token, -0.5F - static_cast<float>(i)});
   }
 }
 

@@ -58,11 +58,14 @@ class SimExecutor final : public Executor {
     SamplingParams sampling;
   };
 
-  void say(const StepPlan& plan, const SeqStep& seq, SeqResult& result);
+  TokenId sayable(size_t index) const;
+  void say(const StepPlan& plan, const SeqStep& seq, SampledToken& said);
+  void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
 
   const uint32_t depth_;
   CostModel cost_;
   SimTokens tokens_;
+  size_t num_sayable_;
   SlotTable slots_;
   std::vector<Speaker> speakers_;  // by slot
   OpenResults open_;
