@@ -14,7 +14,7 @@ ALLOWED = {
     "control": {"base"},
     "kernels": {"base", "tensor"},
     "model": {"base", "tensor"},
-    "formats": {"base", "tensor", "kernels", "model"},
+    "formats": {"base", "tensor", "model"},
     "jinja": {"base/json.h", "base/utf8.h"},
     "chat": {"base", "jinja/template.h", "jinja/text.h"},
     "tokenize": {"base", "chat/chat_templates.h"},

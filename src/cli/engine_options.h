@@ -6,8 +6,8 @@
 
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
-#include "kernels/weight_format.h"
 #include "tensor/dtype.h"
+#include "tensor/weight_format.h"
 
 namespace CLI {
 class App;

@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "backend/cpu/inspect.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/kv_windows.h"
@@ -28,7 +29,6 @@
 #include "cli/terminal.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf_names.h"
-#include "formats/inspect.h"
 #include "formats/model_config.h"
 #include "model/config_keys.h"
 #include "model/families.h"

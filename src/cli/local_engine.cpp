@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cpu/inspect.h"
 #include "backend/sim/paced_executor.h"
 #include "base/error.h"
 #include "base/kv_windows.h"
@@ -16,7 +17,6 @@
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/warm_file.h"
-#include "formats/inspect.h"
 #include "formats/model_config.h"
 #include "model/kv_groups.h"
 

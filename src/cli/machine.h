@@ -4,7 +4,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/context.h"
-#include "kernels/weight_format.h"
+#include "tensor/weight_format.h"
 
 // The machine that a command runs on.
 namespace quire::cli {

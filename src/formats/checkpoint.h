@@ -13,9 +13,9 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "formats/mapped_file.h"
-#include "kernels/weight_format.h"
 #include "tensor/buffer.h"
 #include "tensor/tensor.h"
+#include "tensor/weight_format.h"
 
 namespace quire {
 

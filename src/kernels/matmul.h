@@ -6,8 +6,8 @@
 #include <span>
 
 #include "kernels/context.h"
-#include "kernels/weight_format.h"
 #include "tensor/tensor.h"
+#include "tensor/weight_format.h"
 
 namespace quire {
 

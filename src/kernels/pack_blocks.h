@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "kernels/cpu/pack_table.h"
-#include "kernels/weight_format.h"
+#include "tensor/weight_format.h"
 
 namespace quire {
 

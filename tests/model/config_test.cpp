@@ -7,12 +7,12 @@
 #include <boost/json/serialize.hpp>
 #include <gmock/gmock.h>
 
+#include "backend/cpu/inspect.h"
 #include "backend/cpu/weights.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "formats/inspect.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "backend/cpu/inspect.h"
 #include "base/error.h"
 #include "formats/checkpoint.h"
 #include "formats/convert_gguf.h"
 #include "formats/gguf.h"
 #include "formats/gguf_names.h"
 #include "formats/gguf_writer.h"
-#include "formats/inspect.h"
 #include "formats/json_file.h"
 #include "formats/make_model.h"
 #include "formats/model_config.h"

@@ -4,9 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include "backend/cpu/inspect.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "formats/inspect.h"
 #include "formats/safetensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/data.h"

@@ -6,8 +6,8 @@
 
 #include <gmock/gmock.h>
 
+#include "backend/cpu/inspect.h"
 #include "base/json.h"
-#include "formats/inspect.h"
 #include "formats/json_file.h"
 #include "formats/safetensors.h"
 #include "tests/model/gguf_support.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "kernels/weight_format.h"
 #include "tensor/tensor.h"
+#include "tensor/weight_format.h"
 
 namespace quire::test {
 

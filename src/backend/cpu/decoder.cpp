@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/feed_forward.h"
+#include "backend/cpu/inspect.h"
 #include "backend/cpu/weights.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "formats/inspect.h"
 #include "formats/model_config.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"

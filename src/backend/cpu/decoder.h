@@ -12,10 +12,10 @@
 #include "base/model_shape.h"
 #include "formats/mapped_file.h"
 #include "kernels/context.h"
-#include "kernels/weight_format.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "tensor/buffer.h"
+#include "tensor/weight_format.h"
 
 namespace quire {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/weight_format.h"
 #include "tensor/dtype.h"
+#include "tensor/weight_format.h"
 
 namespace quire {
 

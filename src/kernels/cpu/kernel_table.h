@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/ids.h"
-#include "kernels/weight_format.h"
 #include "tensor/dtype.h"
+#include "tensor/weight_format.h"
 
 // What one ISA level implements: single-threaded pieces of the ops. The drivers in kernels/*.cpp cut an op
 // into pieces, hand them to the threads and call these. Files compiled for an ISA include no more than this

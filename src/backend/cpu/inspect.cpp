@@ -1,4 +1,4 @@
-#include "formats/inspect.h"
+#include "backend/cpu/inspect.h"
 
 #include "formats/checkpoint.h"
 #include "formats/model_config.h"

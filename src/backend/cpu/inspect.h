@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "base/model_shape.h"
-#include "kernels/weight_format.h"
 #include "model/config.h"
+#include "tensor/weight_format.h"
 
 namespace quire {
 

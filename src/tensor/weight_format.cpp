@@ -1,4 +1,4 @@
-#include "kernels/weight_format.h"
+#include "tensor/weight_format.h"
 
 namespace quire {
 
