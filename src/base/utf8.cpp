@@ -1,11 +1,10 @@
 #include "base/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace quire {
 namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 /// Bytes at the head of `bytes` that are ASCII, eight at a time.
 size_t ascii_prefix(std::string_view bytes) {
@@ -66,9 +65,27 @@ Utf8Scan scan_utf8(std::string_view bytes) {
   return {Utf8Status::kValid, size};
 }
 
+size_t count_utf8(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(text, [](char byte) { return !continues_utf8(byte); }));
+}
+
+std::string_view utf8_prefix(std::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && continues_utf8(text[most])) --most;
+  return text.substr(0, most);
+}
+
+bool is_ascii(std::string_view text) { return ascii_prefix(text) == text.size(); }
+
+bool is_white_space(char32_t code) {
+  if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
+  return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) ||
+         code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
 Utf8Char utf8_before(std::string_view text, size_t end) {
   size_t begin = end - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  while (begin > 0 && continues_utf8(text[begin])) --begin;
   return utf8_at(text, begin);
 }
 
@@ -118,7 +135,7 @@ void Utf8Repair::push(std::string_view bytes, std::string& out) {
       const Utf8Scan scan = scan_utf8({held_.data(), held_size_ + 1});
       if (scan.status == Utf8Status::kInvalid) {
         // The new byte is not part of the broken sequence: look at it again on its own.
-        out += kReplacement;
+        out += kReplacementCharacter;
         held_size_ = 0;
         continue;
       }
@@ -140,13 +157,13 @@ void Utf8Repair::push(std::string_view bytes, std::string& out) {
       std::memcpy(held_.data(), bytes.data(), held_size_);
       return;
     }
-    out += kReplacement;
+    out += kReplacementCharacter;
     bytes.remove_prefix(after.size);
   }
 }
 
 void Utf8Repair::finish(std::string& out) {
-  if (held_size_ > 0) out += kReplacement;
+  if (held_size_ > 0) out += kReplacementCharacter;
   held_size_ = 0;
 }
 

@@ -8,6 +8,9 @@
 
 namespace quire {
 
+/// U+FFFD, which stands for what is no UTF-8.
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
 enum class Utf8Status : uint8_t { kValid, kIncomplete, kInvalid };
 
 struct Utf8Scan {
@@ -35,6 +38,15 @@ inline Utf8Char utf8_at(std::string_view text, size_t pos) {
   if (first < 0xF0) return {(first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3};
   return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
+
+/// Whether `byte` is one of a character's bytes behind its first.
+constexpr bool continues_utf8(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+/// Characters that begin in `text`.
+size_t count_utf8(std::string_view text);
+/// The longest beginning of `text` of at most `most` bytes that splits no character.
+std::string_view utf8_prefix(std::string_view text, size_t most);
+bool is_ascii(std::string_view text);
+bool is_white_space(char32_t code);  // the White_Space property
 
 /// The last character that ends before `end` (> 0), under the same conditions.
 Utf8Char utf8_before(std::string_view text, size_t end);

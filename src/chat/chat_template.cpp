@@ -13,14 +13,7 @@ namespace quire {
 namespace {
 
 /// A message may have as much of the template's own text as it likes; this much of it is told.
-std::string_view told(std::string_view message) {
-  constexpr size_t kMost = 1000;
-  size_t size = std::min(message.size(), kMost);
-  if (size < message.size()) {
-    while (size > 0 && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) --size;
-  }
-  return message.substr(0, size);
-}
+std::string_view told(std::string_view message) { return utf8_prefix(message, 1000); }
 
 std::string located(const jinja::Fault& fault) {
   return fmt::format("line {}, column {}: {}", fault.line, fault.column, told(fault.message));

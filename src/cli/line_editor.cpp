@@ -175,7 +175,7 @@ struct LineEditor::Impl {
     const size_t length = lead < 0xC2 || lead > 0xF4 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     for (char more = 0; bytes.size() < length; bytes += more) {
       if (!me.next_byte(more)) return 0;
-      if ((static_cast<uint8_t>(more) & 0xC0) == 0x80) continue;
+      if (continues_utf8(more)) continue;
       --me.taken;  // the character before it is cut off
       break;
     }

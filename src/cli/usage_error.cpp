@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/utf8.h"
 #include "cli/foreign_names.h"
 #include "cli/number_range.h"
 #include "record/display_text.h"
@@ -24,21 +25,14 @@
 namespace quire::cli {
 namespace {
 
-/// The longest beginning of `text` of at most `most` bytes that splits no character.
-std::string_view beginning(std::string_view text, size_t most) {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80) --most;
-  return text.substr(0, most);
-}
-
 /// As shortened(), of a sentence that quotes it somewhere; paths stay whole.
 std::string without_middle(std::string_view text) {
   constexpr size_t kMost = 1000;
   constexpr size_t kEnds = 120;
   if (text.size() <= kMost) return printable(text);
   size_t end = text.size() - kEnds;
-  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) ++end;
-  return fmt::format("{}...{}", printable(beginning(text, kEnds)), printable(text.substr(end)));
+  while (end < text.size() && continues_utf8(text[end])) ++end;
+  return fmt::format("{}...{}", printable(utf8_prefix(text, kEnds)), printable(text.substr(end)));
 }
 
 /// The commands that were given, from the program's own down.
@@ -317,7 +311,7 @@ std::string reworded(const CLI::App& command, std::string_view why) {
 std::string shortened(std::string_view text) {
   constexpr size_t kMost = 60;
   if (text.size() <= kMost) return printable(text);
-  return printable(beginning(text, kMost)) + "...";
+  return printable(utf8_prefix(text, kMost)) + "...";
 }
 
 size_t edit_distance(std::string_view from, std::string_view to) {

@@ -75,7 +75,7 @@ std::optional<Value> python_item(Sandbox& sandbox, const Value& object, const Va
       if (!key.is_integral()) return std::nullopt;
       const std::string_view text = object.as_string();
       char_steps(sandbox, text);
-      const size_t size = char_count(text);
+      const size_t size = count_utf8(text);
       const size_t at = position(key.as_int(), size);
       if (at == size) return std::nullopt;
       return Value::string(substring(text, at, at + 1), object.is_markup());
@@ -140,7 +140,7 @@ size_t length_of(Sandbox& sandbox, const Value& value) {
       return 0;
     case Kind::kString:
       sandbox.work(value.as_string().size());
-      return char_count(value.as_string());
+      return count_utf8(value.as_string());
     case Kind::kList:
     case Kind::kTuple:
       return value.items().size();
@@ -310,7 +310,7 @@ Value slice(Sandbox& sandbox, const Value& object, const Value& start, const Val
     case Kind::kString: {
       const std::string_view text = object.as_string();
       char_steps(sandbox, text);
-      const Bounds at = bounds(char_count(text), start, stop, step);
+      const Bounds at = bounds(count_utf8(text), start, stop, step);
       if (at.count == 0) return Value::string({}, object.is_markup());
       const auto first = static_cast<size_t>(at.start);
       if (at.step == 1) return Value::string(substring(text, first, first + at.count), object.is_markup());

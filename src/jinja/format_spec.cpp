@@ -92,7 +92,7 @@ int64_t read_number(std::string_view text, size_t& i) {
 
 std::string fitted(Sandbox& sandbox, const FormatSpec& spec, std::string_view sign, std::string_view body,
                    bool is_number) {
-  const auto size = static_cast<int64_t>(char_count(sign) + char_count(body));
+  const auto size = static_cast<int64_t>(count_utf8(sign) + count_utf8(body));
   std::string whole = std::string(sign) + std::string(body);
   const int64_t pad = spec.width - size;
   if (pad <= 0) return whole;

@@ -53,7 +53,7 @@ std::optional<std::string_view> bounded(Sandbox& sandbox, std::string_view text,
   if (start.is_none() && end.is_none()) return text;
   const std::string_view part = slice(sandbox, Value::string(text), start, end, Value::none()).as_string();
   if (!part.empty()) return part;
-  const auto size = static_cast<Int>(char_count(text));
+  const auto size = static_cast<Int>(count_utf8(text));
   const auto place = [size](const Value& value, Int otherwise) {
     if (value.is_none()) return otherwise;
     return value.as_int() < 0 ? std::max<Int>(value.as_int() + size, 0) : value.as_int();
@@ -99,7 +99,7 @@ Value finding(Interpreter& interpreter, const Value& self, const Args& args) {
     return Value::integer(-1);
   }
   const auto before = static_cast<size_t>(part->data() - text.data());
-  return Value::integer(static_cast<Int>(char_count(text.substr(0, before + at))));
+  return Value::integer(static_cast<Int>(count_utf8(text.substr(0, before + at))));
 }
 
 Value count_text(Interpreter& interpreter, const Value& self, const Args& args) {
@@ -111,7 +111,7 @@ Value count_text(Interpreter& interpreter, const Value& self, const Args& args) 
   const std::string_view text = *part;
   sandbox.work(2 * text.size());
   search_work(sandbox, text, needle);
-  if (needle.empty()) return Value::integer(static_cast<Int>(char_count(text)) + 1);
+  if (needle.empty()) return Value::integer(static_cast<Int>(count_utf8(text)) + 1);
   int64_t count = 0;
   for (size_t at = find_text(text, needle); at != std::string_view::npos;
        at = find_text(text, needle, at + needle.size())) {
@@ -175,7 +175,7 @@ Value justified(Interpreter& interpreter, const Value& self, const Args& args) {
   const int64_t width = bound.integer(0, 0);
   if (Of == Side::kBoth) return made(interpreter, centered(sandbox, text, width, code), self);
   sandbox.work(text.size());
-  const auto size = static_cast<int64_t>(char_count(text));
+  const auto size = static_cast<int64_t>(count_utf8(text));
   const int64_t pad = width > size ? width - size : 0;
   return made(interpreter,
               padded(sandbox, text, Of == Side::kRight ? pad : 0, Of == Side::kLeft ? pad : 0, code), self);
@@ -186,7 +186,7 @@ Value zero_filled(Interpreter& interpreter, const Value& self, const Args& args)
   Sandbox& sandbox = interpreter.sandbox();
   const std::string_view text = self.as_string();
   sandbox.work(text.size());
-  const auto size = static_cast<int64_t>(char_count(text));
+  const auto size = static_cast<int64_t>(count_utf8(text));
   const int64_t width = bound.integer(0, 0);
   if (width <= size) return self;
   const bool is_signed = text.starts_with('-') || text.starts_with('+');

@@ -108,29 +108,10 @@ void append_lower(std::string& out, std::string_view text, char32_t code, size_t
 
 }  // namespace
 
-bool is_ascii(std::string_view text) {
-  size_t i = 0;
-  for (; i + 8 <= text.size(); i += 8) {
-    uint64_t word;
-    std::memcpy(&word, text.data() + i, 8);
-    if ((word & 0x8080808080808080U) != 0) return false;
-  }
-  for (; i < text.size(); ++i) {
-    if (static_cast<unsigned char>(text[i]) >= 0x80) return false;
-  }
-  return true;
-}
-
-size_t char_count(std::string_view text) {
-  size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
-  return count;
-}
-
 size_t byte_of(std::string_view text, size_t index) {
   size_t i = 0;
   for (; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
+    if (continues_utf8(text[i])) continue;
     if (index == 0) break;
     --index;
   }
@@ -153,11 +134,7 @@ std::vector<std::string_view> split_chars(std::string_view text) {
   return out;
 }
 
-bool is_python_space(char32_t c) {
-  if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x1F);
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
+bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
 bool is_printable(char32_t code) {
   if (code < 0x80) return code >= 0x20 && code < 0x7F;

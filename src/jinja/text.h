@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 // Python's str on valid UTF-8: positions and lengths count characters.
 namespace quire::jinja {
 
-bool is_ascii(std::string_view text);
-size_t char_count(std::string_view text);
 /// The byte where character `index` begins; the size if there are fewer.
 size_t byte_of(std::string_view text, size_t index);
 std::string_view substring(std::string_view text, size_t begin, size_t end);

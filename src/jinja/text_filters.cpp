@@ -109,7 +109,7 @@ Value filter_truncate(Interpreter& interpreter, const Value& self, const Args& a
   const std::string_view end = bound.has(2) ? bound.string(2) : "...";
   const int64_t length = bound.integer(0, 255);
   const int64_t leeway = bound.is_given(3) ? bound.integer(3, 5) : 5;
-  const auto end_size = static_cast<int64_t>(char_count(end));
+  const auto end_size = static_cast<int64_t>(count_utf8(end));
   if (length < end_size) fail(fmt::format("expected length >= {}, got {}", end_size, length));
   if (leeway < 0) fail(fmt::format("expected leeway >= 0, got {}", leeway));
   if (static_cast<Int>(length_of(sandbox, self)) <= Int{length} + leeway) return self;
@@ -242,7 +242,7 @@ void search_work(Sandbox& sandbox, std::string_view text, std::string_view needl
 
 std::string centered(Sandbox& sandbox, std::string_view text, int64_t width, char32_t fill) {
   sandbox.work(text.size());
-  const auto size = static_cast<int64_t>(char_count(text));
+  const auto size = static_cast<int64_t>(count_utf8(text));
   if (width <= size) return std::string(text);
   const int64_t pad = width - size;
   const int64_t left = pad / 2 + (pad & width & 1);  // as CPython does

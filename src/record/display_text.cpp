@@ -5,34 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
+
 namespace quire {
 namespace {
 
-struct Character {
-  size_t bytes = 1;
-  uint32_t code = 0xFFFD;
-  bool valid = false;
-};
-
-/// The first character of `text`, which is not empty.
-Character first_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return {1, lead, true};
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
-  uint32_t code = lead & (0x7FU >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3FU);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  if (overlong || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {};
-  return {length, code, true};
-}
-
 /// Control characters, marks of direction, and what has no width.
-bool is_hidden(uint32_t code) {
+bool is_hidden(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xAD || code == 0x61C ||
          (code >= 0x200B && code <= 0x200F) || (code >= 0x2028 && code <= 0x202E) ||
          (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF || (code >= 0xE0000 && code <= 0xE007F);
@@ -41,15 +20,18 @@ bool is_hidden(uint32_t code) {
 std::string shown(std::string_view text, bool escape_hidden) {
   std::string out;
   while (!text.empty()) {
-    const Character character = first_character(text);
-    if (!character.valid) {
-      out += "\uFFFD";
-    } else if (escape_hidden && is_hidden(character.code)) {
-      out += fmt::format("\\u{{{:x}}}", character.code);
-    } else {
-      out += text.substr(0, character.bytes);
+    if (scan_utf8(text).status != Utf8Status::kValid) {
+      out += kReplacementCharacter;
+      text.remove_prefix(1);
+      continue;
     }
-    text.remove_prefix(character.bytes);
+    const Utf8Char character = utf8_at(text, 0);
+    if (escape_hidden && is_hidden(character.code)) {
+      out += fmt::format("\\u{{{:x}}}", static_cast<uint32_t>(character.code));
+    } else {
+      out += text.substr(0, character.size);
+    }
+    text.remove_prefix(character.size);
   }
   return out;
 }

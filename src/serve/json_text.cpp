@@ -12,8 +12,6 @@
 namespace quire {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
 void append_ascii(std::string& out, char c) {
   switch (c) {
     case '"':
@@ -51,7 +49,7 @@ void append_json_string(std::string& out, std::string_view bytes) {
       continue;
     }
     const Utf8Scan found = scan_utf8(bytes.substr(i));
-    out += found.status == Utf8Status::kValid ? bytes.substr(i, found.size) : kReplacement;
+    out += found.status == Utf8Status::kValid ? bytes.substr(i, found.size) : kReplacementCharacter;
     i += found.size;
   }
   out += '"';

@@ -6,16 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "serve/json_text.h"
 
 namespace quire {
 namespace {
-
-/// Characters that begin in `text`: its bytes that continue none.
-size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(),
-                                           [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
-}
 
 std::string_view reason_name(FinishReason reason) {
   switch (reason) {
@@ -197,7 +192,7 @@ void LogprobWriter::append_completion(const std::vector<SampledToken>& tokens, s
   };
   list("{\"text_offset\":[", [&](const SampledToken& token) {
     out += std::to_string(offset_);
-    offset_ += count_characters(bytes_of(token.token));
+    offset_ += count_utf8(bytes_of(token.token));
   });
   list(",\"token_logprobs\":[", [&](const SampledToken& token) { append_json_logprob(out, token.logprob); });
   list(",\"tokens\":[", [&](const SampledToken& token) { append_json_string(out, text_of(token.token)); });
@@ -246,7 +241,7 @@ void WholeAnswer::append_choice(size_t index, std::string& out) const {
   }
   out += ",\"logprobs\":";
   if (style_.logprobs) {
-    LogprobWriter(tokenizer_, style_, count_characters(echo)).append(choice.tokens, out);
+    LogprobWriter(tokenizer_, style_, count_utf8(echo)).append(choice.tokens, out);
   } else {
     out += "null";
   }
@@ -283,7 +278,7 @@ StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokeni
       open_prompts_(num_prompts) {
   choices_.reserve(num_prompts * style.n);
   for (size_t i = 0; i < num_prompts * style.n; ++i) {
-    choices_.push_back({LogprobWriter(tokenizer, style, count_characters(echo_of(style, i)))});
+    choices_.push_back({LogprobWriter(tokenizer, style, count_utf8(echo_of(style, i)))});
   }
 }
 

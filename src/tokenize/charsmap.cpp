@@ -104,7 +104,7 @@ void CharsMap::walk(std::string_view text, const Found& found) const {
 std::string_view CharsMap::replacement_at(size_t place) const {
   if (place >= replacements_.size()) return {};
   // A place inside a character would give broken UTF-8.
-  if ((static_cast<unsigned char>(replacements_[place]) & 0xC0) == 0x80) return {};
+  if (continues_utf8(replacements_[place])) return {};
   return std::string_view(replacements_.c_str() + place);
 }
 
@@ -115,7 +115,7 @@ std::optional<CharsMap::Match> CharsMap::longest(std::string_view text) const {
     return true;
   });
   // A rule that ends inside a character comes of a broken file.
-  if (best && best->size < text.size() && (static_cast<unsigned char>(text[best->size]) & 0xC0) == 0x80) {
+  if (best && best->size < text.size() && continues_utf8(text[best->size])) {
     return std::nullopt;
   }
   return best;

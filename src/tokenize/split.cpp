@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
+
 namespace quire {
 
 Pattern Pattern::from_json(const JsonObject& parent, std::string_view key) {
@@ -21,8 +23,7 @@ void Pattern::find_all(std::string_view text, std::vector<Span>& out) const {
   if (literal.empty()) {
     // As an empty regular expression: before every character and at the end.
     for (size_t pos = 0; pos <= text.size(); ++pos) {
-      if (pos == text.size() || (static_cast<unsigned char>(text[pos]) & 0xC0) != 0x80)
-        out.push_back({pos, pos});
+      if (pos == text.size() || !continues_utf8(text[pos])) out.push_back({pos, pos});
     }
     return;
   }

@@ -18,8 +18,6 @@ namespace {
 
 constexpr size_t kMaxTokenText = size_t{64} << 10;  // that a Replace may add to one token
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
 /// Joins with spaces, where a file has no decoder.
 class JoinStep : public DecodeStep {
  public:
@@ -121,13 +119,13 @@ class ByteFallbackStep : public DecodeStep {
 
    private:
     void on_byte(char byte) {
-      if (broken_) return pass(kReplacement);
+      if (broken_) return pass(kReplacementCharacter);
       run_ += byte;
       const Utf8Scan scan = scan_utf8(std::string_view(run_).substr(whole_));
       if (scan.status == Utf8Status::kValid) whole_ = run_.size();
       if (scan.status != Utf8Status::kInvalid) return;
       // Nothing that follows can make it UTF-8 again.
-      for (size_t i = 0; i < run_.size(); ++i) pass(kReplacement);
+      for (size_t i = 0; i < run_.size(); ++i) pass(kReplacementCharacter);
       run_.clear();
       broken_ = true;
     }
@@ -135,7 +133,7 @@ class ByteFallbackStep : public DecodeStep {
       if (whole_ == run_.size()) {
         if (!run_.empty()) pass(run_);
       } else {
-        for (size_t i = 0; i < run_.size(); ++i) pass(kReplacement);
+        for (size_t i = 0; i < run_.size(); ++i) pass(kReplacementCharacter);
       }
       run_.clear();
       whole_ = 0;

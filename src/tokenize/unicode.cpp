@@ -63,12 +63,6 @@ bool has_category(char32_t code, utf8proc_category_t first, utf8proc_category_t 
 
 }  // namespace
 
-bool is_white_space(char32_t code) {
-  if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
-  return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) ||
-         code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
-}
-
 bool is_numeric(char32_t code) {
   const auto c = category(code);
   return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;

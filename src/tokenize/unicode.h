@@ -4,12 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"  // is_white_space
+
 namespace quire {
 
 // Properties of characters, of Unicode 14 (utf8proc 2.8, PCRE2 10.42), and as the reference library
 // `tokenizers` has them: where it says "as of Unicode 8" or 9, later characters have none of the property.
 
-bool is_white_space(char32_t code);      // the White_Space property
 bool is_numeric(char32_t code);          // categories Nd, Nl, No
 bool is_mark(char32_t code);             // categories Mn, Mc, Me, as of Unicode 9
 bool is_nonspacing_mark(char32_t code);  // category Mn, as of Unicode 8

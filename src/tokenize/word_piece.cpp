@@ -22,9 +22,7 @@ class WordPiece::WordRun : public TokenModel::Run {
 
   void encode(std::string_view piece, std::vector<TokenId>& out) override {
     const size_t before = out.size();
-    size_t characters = 0;
-    for (const char byte : piece) characters += (static_cast<unsigned char>(byte) & 0xC0) != 0x80 ? 1 : 0;
-    bool known = characters <= model_.max_characters_;
+    bool known = count_utf8(piece) <= model_.max_characters_;
     for (size_t pos = 0; known && pos < piece.size();) {
       TokenTrie::Node node = pos == 0 ? TokenTrie::kRoot : model_.inside_;
       TokenId best = -1;
