@@ -171,11 +171,18 @@ TEST(Connection, TooLargeARequestIsRefused) {
 
 TEST(Connection, ABodyThatNobodyReadsIsNotWaitedFor) {
   Service service({.server = {.api_keys = test::keys_of({"secret"})}});
+  const auto head = [](std::string_view request, std::string_view framing) {
+    return fmt::format("{} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{}\r\n\r\n", request,
+                       framing);
+  };
   for (const char* framing : {"Content-Length: 100", "Transfer-Encoding: chunked"}) {
-    HttpClient client(service.port());
-    client.send(fmt::format("GET /health HTTP/1.1\r\nHost: x\r\n{}\r\n\r\n", framing));
-    EXPECT_EQ(client.read_answer().status, 200);
-    EXPECT_TRUE(client.closed_by_server());
+    for (const auto& [request, status] : {std::pair("GET /health", 200), std::pair("POST /tokenize", 401)}) {
+      HttpClient client(service.port());
+      client.send(head(request, framing));
+      EXPECT_EQ(client.read_answer().status, status);
+      client.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+      EXPECT_EQ(client.read_rest(), "") << request << ": a body is not taken for a request";
+    }
   }
 }
 
