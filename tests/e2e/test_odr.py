@@ -52,7 +52,7 @@ def clash(tmp_path):
         "src/model/decoder.h": DECODER.format(body="int a = 1;", value="a"),
         "src/tokenize/decoder.h": DECODER.format(body="int a = 1;\n  int b = 2;", value="b"),
         "src/model/user.cpp": USER.format(header="model/decoder.h", name="model"),
-        "src/tokenize/user.cpp": USER.format(header="text/decoder.h", name="text"),
+        "src/tokenize/user.cpp": USER.format(header="tokenize/decoder.h", name="tokenize"),
     })
     return tmp_path
 
@@ -72,7 +72,7 @@ def test_two_classes_of_one_name_in_the_objects(clash, optimised):
 
 
 def test_one_class_used_twice(clash):
-    write(clash, {"src/tokenize/user.cpp": USER.format(header="model/decoder.h", name="text")})
+    write(clash, {"src/tokenize/user.cpp": USER.format(header="model/decoder.h", name="tokenize")})
     (clash / "src/tokenize/decoder.h").unlink()
     build(clash, [("src/model/user.cpp", "-O0"), ("src/tokenize/user.cpp", "-O2")])
     assert check(clash)[0] == 0
