@@ -54,6 +54,8 @@ struct WaitSpan {
   Precedence precedence;          // kOrder: why the first in line comes before it
   std::optional<SeqId> parent{};  // kParent
   uint64_t parent_waited = 0;     // kParent: in so many of the steps it waited itself
+
+  bool begun() const { return steps.from != 0; }
 };
 
 /// Sequences, by their number in the run, with a weight each; made once and used for many sums.
