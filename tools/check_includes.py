@@ -6,8 +6,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Room -> what it may include besides itself: rooms, or single headers. A room is a folder of src/, or one of these in it.
+# A room is a folder of src/, or one of these folders in one.
 INNER_ROOMS = {"backend/cpu", "backend/sim"}
+# Room -> what it may include besides itself: rooms, or single headers.
 ALLOWED = {
     "base": set(),
     "tensor": {"base"},
@@ -36,7 +37,6 @@ IMPURE = {"chrono", "thread", "mutex", "atomic", "condition_variable", "random",
 CONTROL_LIMIT = 2200
 CONTROL_FILE_LIMIT = 400
 CONTROL_TABLES = {"policy", "eviction"}
-
 
 
 def room_of(path):

@@ -17,10 +17,10 @@ void Engine::Impl::touch(ActiveRequest& request) {
 
 void Engine::Impl::note_plan(Nanos now) {
   if (bounds_tenants()) {
-    for (const SeqId id : scheduler.scheduler().preempted()) tenants.preempt(id);
-    for (const SeqId id : scheduler.scheduler().admitted()) tenants.admit(id);
+    for (const SeqId id : scheduler.preempted()) tenants.preempt(id);
+    for (const SeqId id : scheduler.admitted()) tenants.admit(id);
   }
-  for (const SeqId id : scheduler.scheduler().admitted()) {
+  for (const SeqId id : scheduler.admitted()) {
     const auto owner = request_of.find(id);
     if (owner == request_of.end()) continue;
     const auto found = requests.find(owner->second);

@@ -25,17 +25,6 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{4} << 20;  // that are converted at a time
 
-float value_at(const TensorView& tensor, size_t index) {
-  switch (tensor.dtype) {
-    case DType::kF16:
-      return f16_to_f32(tensor.as<uint16_t>()[index]);
-    case DType::kBF16:
-      return bf16_to_f32(tensor.as<uint16_t>()[index]);
-    default:
-      return tensor.as<float>()[index];
-  }
-}
-
 float rounded(float value, DType dtype) {
   if (dtype == DType::kBF16) return bf16_to_f32(f32_to_bf16(value));
   if (dtype == DType::kF16) return f16_to_f32(f32_to_f16(value));
@@ -57,7 +46,7 @@ void append_values(const TensorView& tensor, size_t first, size_t count, DType d
     return;
   }
   for (size_t i = 0; i < count; ++i, to += dtype_bytes(dtype)) {
-    const float value = value_at(tensor, first + i);
+    const float value = element_as_f32(tensor, first + i);
     const uint16_t bits = half_bits(value, dtype);
     if (dtype == DType::kF32) {
       std::memcpy(to, &value, sizeof(value));
@@ -73,7 +62,7 @@ DType safetensors_dtype(const Checkpoint& file, const std::string& name, DType w
   if (facts.shape.size() != 1 || facts.dtype.value_or(wanted) == wanted) return wanted;
   const LoadedTensor tensor = file.load(name, wanted, pool);
   for (size_t i = 0; i < tensor.view().num_elements(); ++i) {
-    const float value = value_at(tensor.view(), i);
+    const float value = element_as_f32(tensor.view(), i);
     if (rounded(value, wanted) != value) return DType::kF32;
   }
   return wanted;
@@ -167,7 +156,7 @@ void append_row(const TensorView& tensor, size_t row, size_t width, const GgufOu
     return;
   }
   values.resize(width);
-  for (size_t i = 0; i < width; ++i) values[i] = value_at(tensor, row * width + i) + output.plus;
+  for (size_t i = 0; i < width; ++i) values[i] = element_as_f32(tensor, row * width + i) + output.plus;
   if (dtype) {  // a norm
     append_values({DType::kF32, {static_cast<int64_t>(width)}, reinterpret_cast<std::byte*>(values.data())},
                   0, width, *dtype, out);

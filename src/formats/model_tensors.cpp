@@ -9,16 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/error.h"
 #include "base/log.h"
 
 namespace quire {
-
-const Family& family_of(const ModelConfig& config) {
-  const Family* family = find_family(config.architecture);
-  if (family == nullptr) throw Error(fmt::format("{} is not supported", config.architecture));
-  return *family;
-}
 
 std::string TensorNames::of(std::string_view tensor) const {
   return fmt::format("{}{}.weight", root.prefix, tensor);
@@ -46,17 +39,6 @@ TensorNames names_of(const ModelConfig& config, const Checkpoint* file) {
     }
   }
   return {tensors, tensors.roots.front()};
-}
-
-float element_as_f32(const TensorView& tensor, size_t index) {
-  switch (tensor.dtype) {
-    case DType::kF16:
-      return f16_to_f32(tensor.as<uint16_t>()[index]);
-    case DType::kBF16:
-      return bf16_to_f32(tensor.as<uint16_t>()[index]);
-    default:
-      return tensor.as<float>()[index];
-  }
 }
 
 namespace {

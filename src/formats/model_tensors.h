@@ -12,9 +12,6 @@
 // The tensors that a model has, and whether a checkpoint has them.
 namespace quire {
 
-/// The family of a config that was loaded.
-const Family& family_of(const ModelConfig& config);
-
 /// The names of one checkpoint's tensors, of its family's.
 struct TensorNames {
   const ModelTensors& tensors;
@@ -29,9 +26,6 @@ struct TensorNames {
 
 /// Those of `file`, or else those that the family's checkpoints usually have.
 TensorNames names_of(const ModelConfig& config, const Checkpoint* file);
-
-/// An element of a floating-point tensor.
-float element_as_f32(const TensorView& tensor, size_t index);
 
 /// A tensor that a model of this config must have.
 struct ExpectedTensor {

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
+
 namespace quire {
 namespace {
 
@@ -304,6 +308,12 @@ const Family* find_family_of_type(std::string_view model_type) {
   const auto* found = std::find_if(kFamilies.begin(), kFamilies.end(),
                                    [&](const Family& f) { return f.model_type == model_type; });
   return found == kFamilies.end() ? nullptr : found;
+}
+
+const Family& family_of(const ModelConfig& config) {
+  const Family* family = find_family(config.architecture);
+  if (family == nullptr) throw Error(fmt::format("{} is not supported", config.architecture));
+  return *family;
 }
 
 std::string_view what_differs(std::string_view architecture) {

@@ -103,6 +103,8 @@ std::span<const Family> families();
 /// Null if unknown.
 const Family* find_family(std::string_view architecture);
 const Family* find_family_of_type(std::string_view model_type);
+/// That of a model. Throws Error if there is none.
+const Family& family_of(const ModelConfig& config);
 
 /// What an architecture outside of the families has that they have not; empty if quire has never heard of
 /// it.

@@ -13,12 +13,14 @@ inline void append_leb128(std::string& out, uint64_t value) {
   out.push_back(static_cast<char>(value));
 }
 
+inline constexpr size_t kMostLeb128 = 10;  // bytes
+
 /// The number that `from` begins with, which is taken off it; nullopt if there is none of 64 bits.
 inline std::optional<uint64_t> take_leb128(std::string_view& from) {
   uint64_t value = 0;
-  for (size_t i = 0; i < from.size() && i < 10; ++i) {
+  for (size_t i = 0; i < from.size() && i < kMostLeb128; ++i) {
     const auto byte = static_cast<uint8_t>(from[i]);
-    if (i == 9 && byte > 1) return std::nullopt;
+    if (i == kMostLeb128 - 1 && byte > 1) return std::nullopt;
     value |= uint64_t{byte & 0x7FU} << (7 * i);
     if (byte >= 0x80) continue;
     from.remove_prefix(i + 1);

@@ -48,6 +48,9 @@ class RecordedScheduler {
     settle();
     return plan;
   }
+  /// As Scheduler has them.
+  const std::vector<SeqId>& admitted() const { return scheduler_.admitted(); }
+  const std::vector<SeqId>& preempted() const { return scheduler_.preempted(); }
   /// `now`, when the executor was done, is for who reads the record.
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result, Nanos now) {
     if (record_ != nullptr) record_->commit(plan.step, result, now);

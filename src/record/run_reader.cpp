@@ -48,14 +48,14 @@ Error RunReader::broken(std::string_view what) const {
 }
 
 uint64_t RunReader::number() {
-  uint64_t value = 0;
-  for (int shift = 0;; shift += 7) {
-    if (at_ == data_.size()) throw EndOfBlock{};
-    const auto byte = static_cast<uint8_t>(data_[at_++]);
-    if (shift == 63 && byte > 1) throw broken("a number of more than 64 bits");
-    value |= uint64_t{byte & 0x7FU} << shift;
-    if (byte < 0x80) return value;
+  std::string_view rest = data_.substr(at_);
+  if (const std::optional<uint64_t> value = take_leb128(rest)) {
+    at_ = data_.size() - rest.size();
+    return *value;
   }
+  if (rest.size() < kMostLeb128) throw EndOfBlock{};
+  at_ += kMostLeb128;
+  throw broken("a number of more than 64 bits");
 }
 
 int64_t RunReader::signed_number() { return unzigzag(number()); }

@@ -27,4 +27,7 @@ struct TensorView {
   }
 };
 
+/// The `index`-th element of a floating-point tensor.
+float element_as_f32(const TensorView& tensor, size_t index);
+
 }  // namespace quire

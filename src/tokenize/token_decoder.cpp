@@ -9,6 +9,7 @@
 #include "tokenize/byte_level.h"
 #include "tokenize/json_steps.h"
 #include "tokenize/pre_tokenizer.h"
+#include "tokenize/replace_all.h"
 #include "tokenize/split.h"
 #include "tokenize/whole_token_sink.h"
 #include "tokenize/word_decoders.h"
@@ -245,28 +246,17 @@ class MetaspaceStep : public DecodeStep {
   std::unique_ptr<TokenSink> start(TokenSink& next) const override {
     return std::make_unique<Sink>(next, *this);
   }
-  std::string inside(std::string_view token, bool) const override { return replaced(token, " "); }
-
- private:
-  std::string replaced(std::string_view token, std::string_view by) const {
-    std::string out;
-    const std::string& mark = settings_.replacement;
-    size_t done = 0;
-    for (size_t at = token.find(mark); at != token.npos; at = token.find(mark, done)) {
-      out += token.substr(done, at - done);
-      out += by;
-      done = at + mark.size();
-    }
-    out += token.substr(done);
-    return out;
+  std::string inside(std::string_view token, bool) const override {
+    return replace_all(token, settings_.replacement, " ");
   }
 
+ private:
   class Sink : public TokenSink {
    public:
     Sink(TokenSink& next, const MetaspaceStep& step) : next_(next), step_(step) {}
     void write(std::string_view text) override {
       const bool drop = first_ && step_.settings_.prepend != Metaspace::Prepend::kNever;
-      next_.write(step_.replaced(text, drop ? "" : " "));
+      next_.write(replace_all(text, step_.settings_.replacement, drop ? "" : " "));
     }
     void end_token() override {
       first_ = false;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "tokenize/replace_all.h"
 #include "tokenize/whole_token_sink.h"
 
 namespace quire {
@@ -78,21 +79,9 @@ class WordEndStep : public DecodeStep {
   std::unique_ptr<TokenSink> start(TokenSink& next) const override {
     return std::make_unique<Sink>(next, *this);
   }
-  std::string inside(std::string_view token, bool) const override { return replaced(token, " "); }
+  std::string inside(std::string_view token, bool) const override { return replace_all(token, suffix_, " "); }
 
  private:
-  std::string replaced(std::string_view token, std::string_view by) const {
-    std::string out;
-    size_t done = 0;
-    for (size_t at = token.find(suffix_); at != token.npos; at = token.find(suffix_, done)) {
-      out += token.substr(done, at - done);
-      out += by;
-      done = at + suffix_.size();
-    }
-    out += token.substr(done);
-    return out;
-  }
-
   class Sink : public WholeTokenSink {
    public:
     Sink(TokenSink& next, const WordEndStep& step) : WholeTokenSink(next), step_(step) {}
@@ -112,7 +101,7 @@ class WordEndStep : public DecodeStep {
    private:
     void end_last(std::string_view by) {
       if (!open_) return;
-      if (!held_.empty()) next_.write(step_.replaced(held_, by));
+      if (!held_.empty()) next_.write(replace_all(held_, step_.suffix_, by));
       next_.end_token();
       open_ = false;
     }
