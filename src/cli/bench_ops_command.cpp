@@ -24,6 +24,7 @@
 #include "cli/machine.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
+#include "cli/version.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
@@ -355,7 +356,7 @@ int bench_ops(const Options& options) {
   }
   if (!options.json_file.empty()) {
     const json::object figures{{"machine", machine},
-                               {"version", QUIRE_VERSION},
+                               {"version", version()},
                                {"threads", pool.num_threads()},
                                {"ops", std::move(rows)}};
     write_output_file(options.json_file, kFigures, json::serialize(figures) + "\n");

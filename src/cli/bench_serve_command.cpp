@@ -27,6 +27,7 @@
 #include "cli/output_file.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
+#include "cli/version.h"
 #include "cli/workload_options.h"
 #include "record/display_text.h"
 
@@ -103,7 +104,7 @@ LoadFacts facts_of(const Options& options, const std::string& model) {
                   {"model", valid_utf8(model)},
                   {"client's machine", machine_name()},
                   {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
-                                          fmt::gmtime(std::chrono::system_clock::now()), QUIRE_VERSION)},
+                                          fmt::gmtime(std::chrono::system_clock::now()), version())},
                   {"sent", sent},
                   {"to warm up", fmt::format("{} requests", options.warmup_requests())}};
   const WorkloadOptions& workload = options.workload;

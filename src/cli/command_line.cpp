@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/help_formatter.h"
 #include "cli/usage_error.h"
+#include "cli/version.h"
 
 namespace quire::cli {
 namespace {
@@ -36,7 +37,7 @@ void add_commands(CLI::App& app, Command& run) {
 CommandLine parse_command_line(std::vector<std::string> args) {
   CLI::App app("quire serves large language models to many users at once.", "quire");
   app.formatter(std::make_shared<HelpFormatter>());
-  app.set_version_flag("--version", QUIRE_VERSION);
+  app.set_version_flag("--version", version());
   app.require_subcommand(1);
   app.fallthrough(false);
   CommandLine line;

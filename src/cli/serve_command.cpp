@@ -27,6 +27,7 @@
 #include "cli/process.h"
 #include "cli/process_metrics.h"
 #include "cli/terminal.h"
+#include "cli/version.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
 #include "serve/listen_address.h"
@@ -136,7 +137,7 @@ int serve(Options& options) {
   config.api_keys = find_keys(options);
   share_queue(options.engine, config.api_keys.size());
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
-  config.version = QUIRE_VERSION;
+  config.version = version();
   checked_model(options.engine.model.model);
   // Before the weights, so that what is wrong is told at once.
   check_listen_address(config.host, config.port);
