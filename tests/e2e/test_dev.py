@@ -1,0 +1,79 @@
+"""./dev says what it will install, and stops where it may not: on machines played by a PATH of its own."""
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What ./dev itself needs.
+PRESENT = "bash chmod cmp cp dirname echo env grep mkdir xargs".split()
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Runs ./dev setup, in a copy, where all programs are those of `stubs` (name -> shell script) and a few of the system."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "repo/tests/e2e").mkdir(parents=True)
+    shutil.copy(ROOT / "dev", tmp_path / "repo")
+    (tmp_path / "repo/tests/e2e/requirements.txt").write_text("first-thing==1.0\nsecond-thing==2.0\n")
+    for name in PRESENT:
+        if found := shutil.which(name):
+            (tmp_path / "bin" / name).symlink_to(found)
+
+    def setup(**stubs):
+        for name, script in stubs.items():
+            path = tmp_path / "bin" / name.replace("_", "-")
+            path.write_text(f"#!/bin/bash\n{script}\n")
+            path.chmod(0o755)
+        done = subprocess.run([tmp_path / "repo/dev", "setup"], env={"PATH": str(tmp_path / "bin")}, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True)
+        return done.returncode, done.stderr
+    return setup
+
+
+NONE_INSTALLED = "exit 1"
+ALL_INSTALLED = "echo 'install ok installed'"
+AS_ROOT = "echo 0"
+AS_USER = "echo 1000"
+NEVER = "echo 'was called' >&2; exit 99"
+
+
+def test_another_system_than_debian(machine):
+    code, said = machine(id=AS_ROOT)
+    assert code == 1 and said.startswith("./dev: there is no apt-get") and said.count("\n") == 1
+    assert "libboost1.81-dev" in said and "ninja-build" in said
+
+
+@pytest.mark.parametrize("stubs", [{}, {"sudo": "exit 1"}], ids=["no sudo", "sudo asks for a password"])
+def test_no_right_to_install(machine, stubs):
+    code, said = machine(dpkg_query=NONE_INSTALLED, apt_get=NEVER, id=AS_USER, **stubs)
+    assert code == 1 and said.startswith("./dev: these Debian packages are missing, and only root may install them: g++ cmake")
+    assert "called" not in said and said.count("\n") == 1
+
+
+def test_packages_are_named_before_they_are_installed(machine):
+    code, said = machine(dpkg_query="[ $3 = cmake ] || echo 'install ok installed'", id=AS_ROOT,
+                         apt_get='echo "apt-get $*" >&2; [ $1 = update ]')
+    lines = said.splitlines()
+    assert lines[0].endswith("== installing Debian packages: cmake\033[0m") and lines[1] == "apt-get update -qq"
+    assert lines[2] == "apt-get install -y -qq --no-install-recommends cmake"
+    assert code == 1 and lines[3].startswith("./dev: apt-get, whose words are above, could not install") and lines[3].endswith(": cmake")
+
+
+def test_pip_without_a_network(machine):
+    venv = 'mkdir -p "$3/bin"; printf "#!/bin/bash\\necho no route >&2; exit 1\\n" >"$3/bin/pip"; cp "$3/bin/pip" "$3/bin/python"; ' \
+           'chmod +x "$3"/bin/*'
+    code, said = machine(dpkg_query=ALL_INSTALLED, id=AS_ROOT, apt_get=NEVER, python3=venv)
+    lines = said.splitlines()
+    assert code == 1 and lines[1].endswith("== installing in build/venv: first-thing second-thing\033[0m") and lines[2] == "no route"
+    assert lines[3].startswith("./dev: pip, whose words are above, could not install in build/venv: first-thing second-thing")
+    assert "network" in lines[3] and len(lines) == 4
+
+
+def test_all_is_there(machine, tmp_path):
+    folder = tmp_path / "repo/build/venv"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to("/bin/true")
+    shutil.copy(tmp_path / "repo/tests/e2e/requirements.txt", folder / "installed-tests-e2e-requirements.txt")
+    assert machine(dpkg_query=ALL_INSTALLED, id=NEVER, apt_get=NEVER, python3=NEVER) == (0, "")
