@@ -25,38 +25,38 @@ std::vector<TokenId> text(uint32_t length, TokenId first) {
   return tokens;
 }
 
-void add(Scheduler& scheduler, SeqId id, std::vector<TokenId> prompt, uint32_t max_tokens) {
-  SeqSpec spec;
+void add(control::Scheduler& scheduler, SeqId id, std::vector<TokenId> prompt, uint32_t max_tokens) {
+  control::SeqSpec spec;
   spec.id = id;
   spec.prompt = std::move(prompt);
   spec.max_tokens = max_tokens;
   if (!scheduler.add(std::move(spec))) std::abort();
 }
 
-StepResult sample(const StepPlan& plan) {
-  StepResult result;
+control::StepResult sample(const control::StepPlan& plan) {
+  control::StepResult result;
   result.seqs.resize(plan.seqs.size());
   for (size_t i = 0; i < plan.seqs.size(); ++i) {
-    if (plan.seqs[i].rows == LogitRows::kLast) result.seqs[i].tokens.resize(1);
+    if (plan.seqs[i].rows == control::LogitRows::kLast) result.seqs[i].tokens.resize(1);
   }
   return result;
 }
 
-void step(Scheduler& scheduler) {
-  const StepPlan plan = scheduler.plan();
+void step(control::Scheduler& scheduler) {
+  const control::StepPlan plan = scheduler.plan();
   scheduler.commit(plan, sample(plan));
 }
 
 /// `num_seqs` sequences decode. If `blocked`, another waits that has kLongPrompt tokens in the prefix cache
 /// and lacks blocks for the rest: it is looked up in every step.
-std::unique_ptr<Scheduler> running(uint32_t num_seqs, bool blocked) {
-  SchedulerConfig config;
+std::unique_ptr<control::Scheduler> running(uint32_t num_seqs, bool blocked) {
+  control::SchedulerConfig config;
   config.num_blocks = num_seqs * (kPrompt + kSteps) / config.block_size + kLongPrompt / config.block_size;
   config.max_num_seqs = num_seqs + 1;
   config.max_num_batched_tokens = 1 << 20;
   config.max_model_len = 1 << 20;
-  auto made = std::make_unique<Scheduler>(config);
-  Scheduler& scheduler = *made;
+  auto made = std::make_unique<control::Scheduler>(config);
+  control::Scheduler& scheduler = *made;
   add(scheduler, 0, text(kLongPrompt, 1'000'000), 1);
   step(scheduler);
   for (SeqId id = 1; id <= num_seqs; ++id) {
@@ -73,7 +73,7 @@ template <Part part, bool blocked = false>
 void decode(benchmark::State& state) {
   using Clock = std::chrono::steady_clock;
   const auto num_seqs = static_cast<uint32_t>(state.range(0));
-  std::unique_ptr<Scheduler> scheduler = running(num_seqs, blocked);
+  std::unique_ptr<control::Scheduler> scheduler = running(num_seqs, blocked);
   uint32_t steps = 0;
   for (auto _ : state) {
     if (++steps == kSteps - 10) {
@@ -81,9 +81,9 @@ void decode(benchmark::State& state) {
       steps = 0;
     }
     const auto start = Clock::now();
-    const StepPlan plan = scheduler->plan();
+    const control::StepPlan plan = scheduler->plan();
     const auto planned = Clock::now();
-    StepResult result = sample(plan);
+    control::StepResult result = sample(plan);
     const auto executed = Clock::now();
     benchmark::DoNotOptimize(scheduler->commit(plan, std::move(result)));
     const auto end = Clock::now();
@@ -99,13 +99,13 @@ void step_of(benchmark::State& state, uint32_t num_seqs, uint32_t cached) {
   using Clock = std::chrono::steady_clock;
   constexpr uint32_t kLength = 1000;
   constexpr uint32_t kMost = 64;  // tokens that they grow before they are made afresh
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   config.num_blocks = num_seqs * ((kLength + kMost) / config.block_size + 2) * 102 / 100 + cached + 2;
   config.max_num_seqs = num_seqs;
   config.max_num_batched_tokens = 1 << 30;
   config.max_model_len = 1 << 30;
   config.max_waiting = 1 << 30;
-  Scheduler scheduler(config);
+  control::Scheduler scheduler(config);
   SeqId id = 0;
   // In chains of at most 64 blocks, as many conversations leave them.
   for (uint32_t left = cached; left > 0;) {
@@ -125,9 +125,9 @@ void step_of(benchmark::State& state, uint32_t num_seqs, uint32_t cached) {
   for (auto _ : state) {
     if (!scheduler.has_work()) start_afresh();
     const auto start = Clock::now();
-    const StepPlan plan = scheduler.plan();
+    const control::StepPlan plan = scheduler.plan();
     const auto planned = Clock::now();
-    StepResult result = sample(plan);
+    control::StepResult result = sample(plan);
     const auto executed = Clock::now();
     benchmark::DoNotOptimize(scheduler.commit(plan, std::move(result)));
     const auto end = Clock::now();
@@ -143,14 +143,15 @@ void step_by_cached(benchmark::State& state) { step_of(state, 64, static_cast<ui
 void prefix_lookup(benchmark::State& state) {
   constexpr uint32_t kTokens = 50'000;
   constexpr uint32_t kBlock = 16;
-  PrefixCache cache(kTokens / kBlock + 1, kBlock, make_eviction(EvictionKind::kLru, kTokens / kBlock + 1));
+  control::PrefixCache cache(kTokens / kBlock + 1, kBlock,
+                             control::make_eviction(control::EvictionKind::kLru, kTokens / kBlock + 1));
   const std::vector<TokenId> prompt = text(kTokens, 0);
-  NodeId node = kNoNode;
+  control::NodeId node = control::kNoNode;
   for (uint32_t i = 0; i < kTokens / kBlock; ++i) {
     node = cache.publish(node, std::span(prompt).subspan(size_t{i} * kBlock, kBlock), 0);
     cache.attach(node, 0, i);
   }
-  Prefix found;
+  control::Prefix found;
   for (auto _ : state) {
     cache.match(prompt, 0, found);
     benchmark::DoNotOptimize(found.num_rows);

@@ -27,7 +27,7 @@ namespace {
 
 constexpr uint32_t kCapacities[] = {1000, 3000, 10000, 30000};  // blocks
 constexpr size_t kLookAhead = 32;  // how many of the next requests wait, for queue-lru
-constexpr uint32_t kNumPolicies = std::size(kEvictionNames);
+constexpr uint32_t kNumPolicies = std::size(control::kEvictionNames);
 
 /// Requests in order of arrival; a request is the numbers of its blocks, which have block_size tokens each.
 /// Equal numbers have equal prefixes, so a number always comes after the same one.
@@ -69,17 +69,18 @@ void count(const Workload& workload, size_t request, uint32_t hit, Hits& hits) {
 
 /// Each request takes the blocks of its prefix that are there, publishes the others, and lets all go before
 /// the next one comes.
-Hits replay(const Workload& workload, EvictionKind kind, uint32_t capacity, size_t look_ahead = kLookAhead) {
+Hits replay(const Workload& workload, control::EvictionKind kind, uint32_t capacity,
+            size_t look_ahead = kLookAhead) {
   const uint32_t size = workload.block_size;
-  BlockPool pool(PrefixCache(capacity, size, make_eviction(kind, capacity)));
-  const bool looks_ahead = kind == EvictionKind::kQueueLru;
+  control::BlockPool pool(control::PrefixCache(capacity, size, control::make_eviction(kind, capacity)));
+  const bool looks_ahead = kind == control::EvictionKind::kQueueLru;
   const auto want = [&](size_t request, int32_t more) {
     if (looks_ahead && request < workload.requests.size()) pool.want(tokens_of(workload, request), 0, more);
   };
   for (size_t i = 0; i < look_ahead; ++i) want(i, 1);
   Hits hits;
-  std::vector<BlockCopy> copies;
-  Prefix prefix;
+  std::vector<control::BlockCopy> copies;
+  control::Prefix prefix;
   for (size_t i = 0; i < workload.requests.size(); ++i) {
     want(i, -1);
     want(i + look_ahead, 1);
@@ -87,7 +88,7 @@ Hits replay(const Workload& workload, EvictionKind kind, uint32_t capacity, size
     const auto num_blocks = static_cast<uint32_t>(workload.requests[i].size());
     pool.cache().match(tokens, 0, prefix);
     count(workload, i, prefix.num_rows, hits);
-    BlockTable table;
+    control::BlockTable table;
     table.share(pool, prefix);
     for (uint32_t row = prefix.num_rows; row < num_blocks; ++row) {
       table.prepare_write(pool, row * size, size, copies);
@@ -199,12 +200,13 @@ json::array hit_rates(const std::string& title, const Workload& workload) {
     std::fflush(stdout);
   };
   for (uint32_t i = 0; i < kNumPolicies; ++i) {
-    const auto kind = static_cast<EvictionKind>(i);
-    row(name(kind), [&](uint32_t capacity) { return replay(workload, kind, capacity); });
+    const auto kind = static_cast<control::EvictionKind>(i);
+    row(control::name(kind), [&](uint32_t capacity) { return replay(workload, kind, capacity); });
   }
   for (const size_t look_ahead : {size_t{8}, size_t{128}, size_t{512}}) {
-    row(fmt::format("queue-lru, {} wait", look_ahead),
-        [&](uint32_t capacity) { return replay(workload, EvictionKind::kQueueLru, capacity, look_ahead); });
+    row(fmt::format("queue-lru, {} wait", look_ahead), [&](uint32_t capacity) {
+      return replay(workload, control::EvictionKind::kQueueLru, capacity, look_ahead);
+    });
   }
   row("clairvoyant", [&](uint32_t capacity) { return clairvoyant(workload, capacity); });
   row("unbounded", [&](uint32_t) { return clairvoyant(workload, UINT32_MAX); });
@@ -220,10 +222,10 @@ json::array touches() {
       "\nns a block: hit and let go; evict and put in\n\n| policy | 1000 | 10000 | 100000 | 1000000 |\n");
   fmt::print("|---|---|---|---|---|\n");
   for (uint32_t i = 0; i < kNumPolicies; ++i) {
-    const auto kind = static_cast<EvictionKind>(i);
-    fmt::print("| {} |", name(kind));
+    const auto kind = static_cast<control::EvictionKind>(i);
+    fmt::print("| {} |", control::name(kind));
     for (const uint32_t num_blocks : {1000U, 10'000U, 100'000U, 1'000'000U}) {
-      const auto policy = make_eviction(kind, num_blocks);
+      const auto policy = control::make_eviction(kind, num_blocks);
       const auto hit = [&](uint32_t chain) {
         for (uint32_t d = 0; d < kChain; ++d) {
           const BlockId block = chain * kChain + d;
@@ -250,8 +252,10 @@ json::array touches() {
       const double hit_ns = nanos(start, middle);
       const double evict_ns = nanos(middle, std::clock());
       fmt::print(" {:.0f}; {:.0f} |", hit_ns, evict_ns);
-      out.push_back(json::object{
-          {"policy", name(kind)}, {"blocks", num_blocks}, {"hit_ns", hit_ns}, {"evict_ns", evict_ns}});
+      out.push_back(json::object{{"policy", control::name(kind)},
+                                 {"blocks", num_blocks},
+                                 {"hit_ns", hit_ns},
+                                 {"evict_ns", evict_ns}});
     }
     fmt::print("\n");
     std::fflush(stdout);

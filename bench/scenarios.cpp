@@ -30,7 +30,7 @@ double ratio(uint64_t part, uint64_t whole) {
 
 /// About what an 8 B model in bf16 does on one data-centre GPU: 20,000 prompt tokens a second, 11 ms for a
 /// step that decodes one sequence, 17 ms for one that decodes 64.
-CostModel device() {
+backend::sim::CostModel device() {
   return {.step = 1'000'000,
           .prefill_tokens_per_ms = 20,
           .decode = 10'000'000,
@@ -38,8 +38,8 @@ CostModel device() {
           .swap_block = 100'000};
 }
 
-SchedulerConfig roomy(uint32_t max_num_seqs) {
-  SchedulerConfig config;
+control::SchedulerConfig roomy(uint32_t max_num_seqs) {
+  control::SchedulerConfig config;
   config.num_blocks = 16384;
   config.max_num_seqs = max_num_seqs;
   config.max_num_batched_tokens = 2048;
@@ -49,10 +49,10 @@ SchedulerConfig roomy(uint32_t max_num_seqs) {
   return config;
 }
 
-SimulationReport simulate(const SchedulerConfig& scheduler, const Workload& workload) {
-  Simulation simulation({scheduler, device()}, workload);
+sim::SimulationReport simulate(const control::SchedulerConfig& scheduler, const sim::Workload& workload) {
+  sim::Simulation simulation({scheduler, device()}, workload);
   simulation.run();
-  return make_report(simulation);
+  return sim::make_report(simulation);
 }
 
 // ---- paged against contiguous ----
@@ -71,18 +71,20 @@ struct Fit {
 /// Sequences come in with all their tokens until the next one does not fit; mean of kRuns draws. A contiguous
 /// cache is one whose blocks have room for the longest sequence.
 Fit fit(uint32_t longest, uint32_t block_size) {
-  const Lengths lengths = Lengths::parse(fmt::format("lognormal:{}:{}:{}", kMean, kSigma, longest), "");
+  const sim::Lengths lengths =
+      sim::Lengths::parse(fmt::format("lognormal:{}:{}:{}", kMean, kSigma, longest), "");
   Fit sum;
   for (uint32_t run = 0; run < kRuns; ++run) {
     SplitMix64 random(keyed_random(1, run, 0));
-    BlockPool pool(
-        PrefixCache(kSlots / block_size, block_size, make_eviction(EvictionKind::kLru, kSlots / block_size)));
-    std::vector<BlockTable> tables;
-    std::vector<BlockCopy> copies;
+    control::BlockPool pool(
+        control::PrefixCache(kSlots / block_size, block_size,
+                             control::make_eviction(control::EvictionKind::kLru, kSlots / block_size)));
+    std::vector<control::BlockTable> tables;
+    std::vector<control::BlockCopy> copies;
     uint64_t tokens = 0;
     while (true) {
       const uint32_t length = lengths.draw(random);
-      BlockTable table;
+      control::BlockTable table;
       if (table.room(pool, 0) < length) break;
       table.prepare_write(pool, 0, length, copies);
       tables.push_back(std::move(table));
@@ -92,7 +94,7 @@ Fit fit(uint32_t longest, uint32_t block_size) {
     sum.sequences += static_cast<double>(tables.size());
     sum.utilisation += ratio(tokens, kSlots);
     sum.inside += ratio(held - tokens, kSlots);
-    for (BlockTable& table : tables) table.clear(pool);
+    for (control::BlockTable& table : tables) table.clear(pool);
   }
   return {sum.sequences / kRuns, sum.utilisation / kRuns, sum.inside / kRuns};
 }
@@ -117,20 +119,20 @@ json::object paging() {
     }
   }
   // The same in time: requests that wait for memory alone.
-  WorkloadConfig load;
+  sim::WorkloadConfig load;
   load.num_requests = 2000;
-  load.prompt = Lengths::parse("lognormal:145:0.8:1024", "");
-  load.output = Lengths::parse("lognormal:145:0.8:1024", "");
-  const Workload workload = make_workload(load);
+  load.prompt = sim::Lengths::parse("lognormal:145:0.8:1024", "");
+  load.output = sim::Lengths::parse("lognormal:145:0.8:1024", "");
+  const sim::Workload workload = sim::make_workload(load);
   fmt::print("\n| cache | output tokens/s | running on average |\n|---|---|---|\n");
   json::array runs;
   for (const uint32_t block_size : {16U, 2048U}) {
-    SchedulerConfig config = roomy(1024);
+    control::SchedulerConfig config = roomy(1024);
     config.block_size = block_size;
     config.num_blocks = kSlots / block_size;
     config.max_model_len = 2048;
     config.enable_prefix_caching = false;
-    const SimulationReport report = simulate(config, workload);
+    const sim::SimulationReport report = simulate(config, workload);
     const char* cache = block_size == 16 ? "paged" : "contiguous";
     const double rate = static_cast<double>(report.output_tokens) / seconds(report.elapsed);
     const double running = ratio(report.totals.running_micros, static_cast<uint64_t>(report.elapsed) / 1000);
@@ -143,32 +145,33 @@ json::object paging() {
 // ---- continuous against static batching ----
 
 json::object batching() {
-  WorkloadConfig load;
+  sim::WorkloadConfig load;
   load.num_requests = 4000;
-  load.prompt = Lengths::parse("uniform:32:256", "");
-  load.output = Lengths::parse("uniform:16:256", "");
-  SchedulerConfig config = roomy(32);
-  const auto measure = [&](BatchingKind kind, double per_second) {
+  load.prompt = sim::Lengths::parse("uniform:32:256", "");
+  load.output = sim::Lengths::parse("uniform:16:256", "");
+  control::SchedulerConfig config = roomy(32);
+  const auto measure = [&](control::BatchingKind kind, double per_second) {
     load.rate_thousandths = static_cast<uint64_t>(per_second * 1000);
     config.batching = kind;
-    return simulate(config, make_workload(load));
+    return simulate(config, sim::make_workload(load));
   };
-  const auto ceiling = [&](BatchingKind kind) {
-    const SimulationReport all = measure(kind, 0);
+  const auto ceiling = [&](control::BatchingKind kind) {
+    const sim::SimulationReport all = measure(kind, 0);
     return static_cast<double>(all.totals.finished) / seconds(all.elapsed);
   };
-  const double continuous = ceiling(BatchingKind::kContinuous);
-  const double fixed = ceiling(BatchingKind::kStatic);
+  const double continuous = ceiling(control::BatchingKind::kContinuous);
+  const double fixed = ceiling(control::BatchingKind::kStatic);
   fmt::print("\nall requests at once: continuous {:.2f} requests/s, static {:.2f}, {:.2f} times as many\n\n",
              continuous, fixed, continuous / fixed);
   fmt::print("| requests/s | of static's ceiling % | batching | TTFT p50 s | p99 s | e2e p50 s |\n");
   fmt::print("|---|---|---|---|---|---|\n");
   json::array rows;
   for (const double share : {0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1, 1.2, 1.3, 1.4}) {
-    for (const BatchingKind kind : {BatchingKind::kContinuous, BatchingKind::kStatic}) {
+    for (const control::BatchingKind kind :
+         {control::BatchingKind::kContinuous, control::BatchingKind::kStatic}) {
       const double rate = share * fixed;
-      const SimulationReport report = measure(kind, rate);
-      const std::string_view name = kBatchingNames[static_cast<size_t>(kind)];
+      const sim::SimulationReport report = measure(kind, rate);
+      const std::string_view name = control::kBatchingNames[static_cast<size_t>(kind)];
       fmt::print("| {:.2f} | {:.0f} | {} | {:.3f} | {:.3f} | {:.3f} |\n", rate, 100 * share, name,
                  seconds(report.ttft.p50), seconds(report.ttft.p99), seconds(report.e2e.p50));
       rows.push_back({{"requests_per_second", rate},
@@ -186,11 +189,11 @@ json::object batching() {
 
 json::object sharing() {
   constexpr uint32_t kShared = 512, kOwn = 8, kRequests = 64;
-  WorkloadConfig load;
+  sim::WorkloadConfig load;
   load.num_requests = kRequests;
   load.prefix_length = kShared;
-  load.prompt = Lengths::parse(fmt::format("{}", kOwn), "");
-  load.output = Lengths::parse("64", "");
+  load.prompt = sim::Lengths::parse(fmt::format("{}", kOwn), "");
+  load.output = sim::Lengths::parse("64", "");
   fmt::print("\n{} requests at once: {} tokens in common, {} of their own, 512 tokens a step\n\n", kRequests,
              kShared, kOwn);
   fmt::print(
@@ -198,10 +201,10 @@ json::object sharing() {
   fmt::print("|---|---|---|---|---|\n");
   json::array rows;
   for (const bool caching : {true, false}) {
-    SchedulerConfig config = roomy(kRequests);
+    control::SchedulerConfig config = roomy(kRequests);
     config.max_num_batched_tokens = 512;
     config.enable_prefix_caching = caching;
-    const SimulationReport report = simulate(config, make_workload(load));
+    const sim::SimulationReport report = simulate(config, sim::make_workload(load));
     const double hit = ratio(report.last.total_prefix_hit_tokens, uint64_t{kRequests} * kShared);
     const double saved = 1 - ratio(report.totals.prefill_tokens, uint64_t{kRequests} * (kShared + kOwn));
     fmt::print("| {} | {:.1f} | {} | {:.1f} | {:.1f} |\n", caching ? "on" : "off", 100 * hit,
@@ -229,11 +232,11 @@ constexpr Guard kGuards[] = {{"unguarded", true, true},
                              {"guarded", false, false}};
 
 json::object thrashing() {
-  WorkloadConfig load;
+  sim::WorkloadConfig load;
   load.num_requests = 256;
-  load.prompt = Lengths::parse("uniform:512:1024", "");
-  load.output = Lengths::parse("uniform:256:1024", "");
-  const Workload workload = make_workload(load);
+  load.prompt = sim::Lengths::parse("uniform:512:1024", "");
+  load.output = sim::Lengths::parse("uniform:256:1024", "");
+  const sim::Workload workload = sim::make_workload(load);
   fmt::print(
       "\n256 requests at once of 512 to 1,024 tokens with answers of 256 to 1,024; the pool holds 16,384 "
       "tokens\n\n");
@@ -244,13 +247,13 @@ json::object thrashing() {
   for (const bool caching : {false, true}) {
     for (const auto& [admitted, eager, while_preempting] : kGuards) {
       for (const uint32_t watermark_bp : {0U, 100U, 200U, 500U, 1000U}) {
-        SchedulerConfig config = roomy(256);
+        control::SchedulerConfig config = roomy(256);
         config.num_blocks = 1024;
         config.enable_prefix_caching = caching;
         config.watermark_bp = watermark_bp;
         config.admit_eagerly = eager;
         config.admit_while_preempting = while_preempting;
-        const SimulationReport report = simulate(config, workload);
+        const sim::SimulationReport report = simulate(config, workload);
         const uint64_t computed = report.totals.prefill_tokens + report.totals.decode_tokens;
         const uint64_t least = report.prompt_tokens + report.output_tokens - load.num_requests;
         const double again = ratio(computed, least) - 1;
@@ -274,16 +277,16 @@ json::object thrashing() {
 
 struct Order {
   const char* name;
-  SchedulingKind kind;
+  control::SchedulingKind kind;
   bool lengths_known;
 };
-constexpr Order kOrders[] = {{"fcfs", SchedulingKind::kFcfs, false},
-                             {"srpt", SchedulingKind::kSrpt, false},
-                             {"srpt, lengths known", SchedulingKind::kSrpt, true},
-                             {"slo", SchedulingKind::kSlo, false}};
+constexpr Order kOrders[] = {{"fcfs", control::SchedulingKind::kFcfs, false},
+                             {"srpt", control::SchedulingKind::kSrpt, false},
+                             {"srpt, lengths known", control::SchedulingKind::kSrpt, true},
+                             {"slo", control::SchedulingKind::kSlo, false}};
 
-json::object describe(const Order& order, const SimulationReport& report) {
-  const auto times = [](const Percentiles& of) {
+json::object describe(const Order& order, const sim::SimulationReport& report) {
+  const auto times = [](const sim::Percentiles& of) {
     return json::object{{"mean", seconds(of.mean)},
                         {"p50", seconds(of.p50)},
                         {"p90", seconds(of.p90)},
@@ -299,7 +302,7 @@ json::object describe(const Order& order, const SimulationReport& report) {
 
 /// One place to run in; the long request comes first and may take its time, the short ones may not.
 json::array three_requests() {
-  Workload workload;
+  sim::Workload workload;
   workload.requests = {{.prompt_length = 512, .output_length = 400, .ttft_deadline = 60'000'000'000},
                        {.prompt_length = 64, .output_length = 20, .ttft_deadline = 1'000'000'000},
                        {.prompt_length = 64, .output_length = 20, .ttft_deadline = 500'000'000}};
@@ -310,17 +313,17 @@ json::array three_requests() {
   json::array rows;
   for (const Order& order : kOrders) {
     workload.lengths_known = order.lengths_known;
-    const SchedulerConfig config = [&] {
-      SchedulerConfig one = roomy(1);
+    const control::SchedulerConfig config = [&] {
+      control::SchedulerConfig one = roomy(1);
       one.scheduling = order.kind;
       return one;
     }();
-    Simulation simulation({config, device()}, workload);
+    sim::Simulation simulation({config, device()}, workload);
     simulation.run();
-    const SimulationReport report = make_report(simulation);
+    const sim::SimulationReport report = sim::make_report(simulation);
     json::object row = describe(order, report);
     json::array ends;
-    for (const RequestRecord& record : simulation.records()) ends.push_back(seconds(record.finished));
+    for (const sim::RequestRecord& record : simulation.records()) ends.push_back(seconds(record.finished));
     fmt::print("| {} | {:.2f}, {:.2f}, {:.2f} | {:.2f} | {} of 3 |\n", order.name, ends[0].as_double(),
                ends[1].as_double(), ends[2].as_double(), seconds(report.e2e.mean), report.in_time);
     row["ends"] = std::move(ends);
@@ -336,14 +339,14 @@ json::array azure(const std::string& trace) {
   fmt::print("|---|---|---|---|---|---|---|---|---|---|\n");
   json::array rows;
   for (const uint32_t speed : {1000U, 1200U, 1300U, 1400U}) {
-    Workload workload = read_trace(trace, {.speed_thousandths = speed});
-    assign_service(workload, {.ttft_deadline_ms = Lengths::parse("uniform:1000:20000", "")});
+    sim::Workload workload = sim::read_trace(trace, {.speed_thousandths = speed});
+    sim::assign_service(workload, {.ttft_deadline_ms = sim::Lengths::parse("uniform:1000:20000", "")});
     for (const Order& order : kOrders) {
       workload.lengths_known = order.lengths_known;
-      SchedulerConfig config = roomy(64);
+      control::SchedulerConfig config = roomy(64);
       config.num_blocks = 6144;
       config.scheduling = order.kind;
-      const SimulationReport report = simulate(config, workload);
+      const sim::SimulationReport report = simulate(config, workload);
       fmt::print("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {} |\n",
                  speed / 1000.0, order.name, seconds(report.ttft.mean), seconds(report.ttft.p50),
                  seconds(report.ttft.p99), seconds(report.e2e.mean), seconds(report.e2e.p50),

@@ -15,16 +15,16 @@ constexpr uint32_t kOutput = 2000;
 /// Many sequences at once decode all the time; what counts is tokens decoded.
 void decode(benchmark::State& state) {
   const auto num_seqs = static_cast<uint32_t>(state.range(0));
-  Workload workload;
+  sim::Workload workload;
   workload.requests.assign(num_seqs, {.arrival = 0, .prompt_length = kPrompt, .output_length = kOutput});
-  SimulationConfig config;
+  sim::SimulationConfig config;
   config.scheduler.num_blocks = num_seqs * ((kPrompt + kOutput) / 16 + 1) * 102 / 100 + 10;
   config.scheduler.max_num_seqs = num_seqs;
   config.scheduler.max_num_batched_tokens = std::max(8192U, num_seqs);
   config.scheduler.max_model_len = kPrompt + kOutput;
   uint64_t tokens = 0;
   for (auto _ : state) {
-    Simulation simulation(config, workload);
+    sim::Simulation simulation(config, workload);
     simulation.run();
     tokens += simulation.totals().decode_tokens;
     if (simulation.totals().finished != num_seqs || simulation.stats().total_preemptions != 0) {
@@ -37,15 +37,15 @@ BENCHMARK(decode)->Arg(1)->Arg(16)->Arg(128)->Arg(1024)->Unit(benchmark::kMillis
 
 /// The mix of a service: random lengths, a shared prefix, a pool that preempts now and then.
 void mixed(benchmark::State& state) {
-  WorkloadConfig load;
+  sim::WorkloadConfig load;
   load.num_requests = 2000;
   load.rate_thousandths = 20'000;
-  load.prompt = Lengths::parse("lognormal:400:0.8:2000", "");
-  load.output = Lengths::parse("lognormal:200:0.7:1000", "");
+  load.prompt = sim::Lengths::parse("lognormal:400:0.8:2000", "");
+  load.output = sim::Lengths::parse("lognormal:200:0.7:1000", "");
   load.prefix_length = 256;
   load.num_prefixes = 20;
-  const Workload workload = make_workload(load);
-  SimulationConfig config;
+  const sim::Workload workload = sim::make_workload(load);
+  sim::SimulationConfig config;
   config.scheduler.num_blocks = 4096;
   config.scheduler.max_num_seqs = 128;
   config.scheduler.max_num_batched_tokens = 2048;
@@ -53,7 +53,7 @@ void mixed(benchmark::State& state) {
   config.scheduler.max_waiting = load.num_requests;
   uint64_t tokens = 0;
   for (auto _ : state) {
-    Simulation simulation(config, workload);
+    sim::Simulation simulation(config, workload);
     simulation.run();
     tokens += simulation.totals().decode_tokens + simulation.totals().prefill_tokens;
   }

@@ -30,13 +30,13 @@ void report(benchmark::State& state, size_t bytes, size_t tokens) {
   state.counters["bytes/token"] = static_cast<double>(bytes) / static_cast<double>(tokens);
 }
 
-void encode_whole(benchmark::State& state, const Tokenizer& tokenizer, const std::string& text) {
+void encode_whole(benchmark::State& state, const tokenize::Tokenizer& tokenizer, const std::string& text) {
   size_t tokens = 0;
   for ([[maybe_unused]] const auto _ : state) tokens = tokenizer.encode(text, false).size();
   report(state, text.size(), tokens);
 }
 
-size_t tokens_of_lines(const Tokenizer& tokenizer, const std::string& text) {
+size_t tokens_of_lines(const tokenize::Tokenizer& tokenizer, const std::string& text) {
   size_t tokens = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
@@ -46,7 +46,7 @@ size_t tokens_of_lines(const Tokenizer& tokenizer, const std::string& text) {
   return tokens;
 }
 
-void encode_lines(benchmark::State& state, const Tokenizer& tokenizer, const std::string& text) {
+void encode_lines(benchmark::State& state, const tokenize::Tokenizer& tokenizer, const std::string& text) {
   size_t tokens = 0;
   for ([[maybe_unused]] const auto _ : state) tokens = tokens_of_lines(tokenizer, text);
   report(state, text.size(), tokens);
@@ -56,7 +56,7 @@ void encode_first(benchmark::State& state, const std::string& path, const std::s
   size_t tokens = 0;
   for ([[maybe_unused]] const auto _ : state) {
     state.PauseTiming();
-    auto tokenizer = Tokenizer::load(path);
+    auto tokenizer = tokenize::Tokenizer::load(path);
     state.ResumeTiming();
     tokens = tokens_of_lines(*tokenizer, text);
     state.PauseTiming();
@@ -102,10 +102,10 @@ std::string repeated(std::string_view unit) {
   return text;
 }
 
-void decode_stream(benchmark::State& state, const Tokenizer& tokenizer, const std::string& text) {
+void decode_stream(benchmark::State& state, const tokenize::Tokenizer& tokenizer, const std::string& text) {
   const std::vector<TokenId> ids = tokenizer.encode(text, false);
   for ([[maybe_unused]] const auto _ : state) {
-    Detokenizer detokenizer(tokenizer, true);
+    tokenize::Detokenizer detokenizer(tokenizer, true);
     for (const TokenId id : ids) benchmark::DoNotOptimize(detokenizer.push(id));
     benchmark::DoNotOptimize(detokenizer.flush());
   }
@@ -124,11 +124,11 @@ int main(int argc, char** argv) {
   try {
     std::string text = quire::read_file(argv[1]);
     text.resize(std::min(text.size(), quire::kTextBytes));
-    std::vector<std::unique_ptr<quire::Tokenizer>> tokenizers;
+    std::vector<std::unique_ptr<quire::tokenize::Tokenizer>> tokenizers;
     for (int i = 2; i < argc; ++i) {
       const std::string name = argv[i];
-      tokenizers.push_back(quire::Tokenizer::load(name));
-      const quire::Tokenizer& tokenizer = *tokenizers.back();
+      tokenizers.push_back(quire::tokenize::Tokenizer::load(name));
+      const quire::tokenize::Tokenizer& tokenizer = *tokenizers.back();
       const auto add = [&](const char* what, auto* body) {
         benchmark::RegisterBenchmark((std::string(what) + " " + name).c_str(), [&tokenizer, &text, body](
                                                                                    benchmark::State& state) {

@@ -23,10 +23,10 @@ math(EXPR after_at "${at} + ${length}")
 string(SUBSTRING "${page}" ${after_at} -1 after)
 file(WRITE ${OUTPUT} "#include \"record/page_source.h\"
 
-namespace quire {
+namespace quire::record {
 
 const std::string_view kPageBeforeData = R\"QuirePage(${before})QuirePage\";
 const std::string_view kPageAfterData = R\"QuirePage(${after})QuirePage\";
 
-}  // namespace quire
+}  // namespace quire::record
 ")

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Refuses includes that the diagram in docs/architecture.md does not allow, and a control plane that has grown fat."""
+"""Refuses includes that the diagram in docs/architecture.md does not allow, names outside their library's namespace, and a
+control plane that has grown fat.
+
+--root DIR   looks there instead of in this repository.
+--write      writes the diagram into docs/architecture.md; without it, a diagram that differs from the rules is refused too.
+"""
+import argparse
 import pathlib
 import re
 import sys
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # A room is a folder of src/, or one of these folders in one.
 INNER_ROOMS = {"backend/cpu", "backend/sim"}
@@ -39,6 +43,10 @@ CONTROL_FILE_LIMIT = 400
 CONTROL_TABLES = {"policy", "eviction"}
 
 
+# What every library speaks of stands in `quire` itself; any other library has a namespace of its own.
+COMMON = {"base", "tensor"}
+
+
 def room_of(path):
     """`path`: relative to src/, with slashes."""
     parts = path.split("/")
@@ -47,15 +55,67 @@ def room_of(path):
 
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
+NAMESPACE = re.compile(r"^namespace (quire[\w:]*) \{\n(?P<body>.*?)^\}", re.M | re.S)
+FORWARD = re.compile(r"(?:(?:class|struct|enum class) \w+(?: : \w+)?;\s*)+")
+
+
+def stray_namespaces(room, text):
+    """The namespaces of quire that a file opens for more than forward declarations and that are not of its library."""
+    own = "quire" if room in COMMON else "quire::" + room.replace("/", "::")
+    for match in NAMESPACE.finditer(text):
+        inside = match[1] == own or room not in COMMON and match[1].startswith(own + "::")
+        if not inside and not FORWARD.fullmatch(match["body"].strip()):
+            yield match[1], own
+
+
+BEGIN, END = "<!-- The rules of tools/check_includes.py, which writes this. -->\n", "<!-- End of the rules. -->"
+
+
+def diagram():
+    """The rules as a Mermaid graph. A room's arrow to another is left out where a chain of arrows says as much."""
+    whole = {room: {target for target in targets if "." not in target} for room, targets in ALLOWED.items()}
+    node = {room: room if "/" not in room else f'{room.replace("/", "_")}["{room}"]' for room in ALLOWED}
+    lines = ["```mermaid", "graph TD"]
+    for room in reversed(ALLOWED):
+        implied = {further for target in whole[room] for further in whole[target]}
+        lines += [f"  {node[room]} --> {node[target]}" for target in sorted(whole[room] - implied)]
+        headers = {}
+        for header in sorted(ALLOWED[room] - whole[room]):
+            headers.setdefault(room_of(header), []).append(header.rpartition("/")[2])
+        lines += [f'  {node[room]} -. "{", ".join(names)}" .-> {node[target]}' for target, names in headers.items()]
+    return "\n".join([*lines, "```", ""])
+
+
+def check_diagram(path, write):
+    """Complaints about the diagram in the document at `path`, once it is written if that is wanted."""
+    text = path.read_text()
+    begin, end = text.find(BEGIN), text.find(END)
+    if begin < 0 or end < begin:
+        return [f"{path.name}: the lines around the include diagram are missing"]
+    wanted = text[: begin + len(BEGIN)] + diagram() + text[end:]
+    if wanted == text:
+        return []
+    if not write:
+        return [f"{path.name}: its include diagram is not that of the rules; tools/check_includes.py --write"]
+    path.write_text(wanted)
+    return []
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    root = options.root
     complaints = []
+    document = root / "docs/architecture.md"
+    if document.exists():
+        complaints += check_diagram(document, options.write)
     control_lines = 0
-    for path in sorted((ROOT / "src").rglob("*")):
+    for path in sorted((root / "src").rglob("*")):
         if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue
-        name = path.relative_to(ROOT / "src")
+        name = path.relative_to(root / "src")
         folder = name.parts[0]
         room = room_of(name.as_posix())
         text = path.read_text()
@@ -67,12 +127,14 @@ def main():
                 complaints.append(f"src/{name} has {lines} non-blank lines, more than {CONTROL_FILE_LIMIT}")
         if folder != "cli" and re.search(r"\bgetenv\b", text):
             complaints.append(f"src/{name}: getenv is for src/cli alone")
+        for found, own in stray_namespaces(room, text):
+            complaints.append(f"src/{name}: namespace {found}, where {own} is this library's")
         for kind, target in INCLUDE.findall(text):
             if kind == "<":
                 if folder == "control" and target in IMPURE:
                     complaints.append(f"src/{name}: <{target}> in the control plane")
                 continue
-            if not (ROOT / "src" / target).exists():
+            if not (root / "src" / target).exists():
                 complaints.append(f"src/{name}: \"{target}\" is not relative to src/")
             elif room_of(target) not in {room, *ALLOWED[room]} and target not in ALLOWED[room]:
                 complaints.append(f"src/{name}: {room} may not include {target}")

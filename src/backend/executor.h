@@ -4,7 +4,7 @@
 
 #include "control/step.h"
 
-namespace quire {
+namespace quire::backend {
 
 using Ticket = uint64_t;
 
@@ -18,11 +18,11 @@ class Executor {
   /// kMostOpenSteps. An executor that computes in submit() wants 1; any number up to the most is taken.
   virtual uint32_t depth() const { return 1; }
   /// Starts the plan; a synchronous executor may as well finish it. The plan is not needed after the call.
-  virtual Ticket submit(const StepPlan& plan) = 0;
+  virtual Ticket submit(const control::StepPlan& plan) = 0;
   /// The result of the oldest submitted plan, once per ticket.
-  virtual StepResult wait(Ticket ticket) = 0;
+  virtual control::StepResult wait(Ticket ticket) = 0;
 };
 
 inline constexpr uint32_t kMostOpenSteps = 3;
 
-}  // namespace quire
+}  // namespace quire::backend

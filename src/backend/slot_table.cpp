@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::backend {
 namespace {
 
 [[noreturn]] void refuse(const char* part, const std::string& what) {
@@ -26,7 +26,7 @@ namespace {
   refuse(part, fmt::format("slot {}: token {} of {}", slot, token, vocab_size));
 }
 
-[[noreturn, gnu::noinline]] void refuse_tokens(const SeqStep& seq, TokenId sampled) {
+[[noreturn, gnu::noinline]] void refuse_tokens(const control::SeqStep& seq, TokenId sampled) {
   refuse("seqs", seq.is_late() ? fmt::format("slot {}: a late token that no step samples", seq.slot)
                                : fmt::format("slot {}: sampled {} and goes on with {}", seq.slot, sampled,
                                              seq.tokens.front()));
@@ -47,8 +47,8 @@ void SlotTable::check_block(BlockId block, const char* part) const {
   if (block >= limits_.num_blocks) refuse(part, fmt::format("block {} of {}", block, limits_.num_blocks));
 }
 
-void SlotTable::check_moves(const std::vector<BlockMove>& moves, const char* part) const {
-  for (const BlockMove& move : moves) {
+void SlotTable::check_moves(const std::vector<control::BlockMove>& moves, const char* part) const {
+  for (const control::BlockMove& move : moves) {
     check_block(move.device, part);
     if (move.host >= limits_.num_host_blocks) {
       refuse(part, fmt::format("host block {} of {}", move.host, limits_.num_host_blocks));
@@ -62,7 +62,7 @@ void SlotTable::check_token(SlotId slot, TokenId token, const char* part) const 
   }
 }
 
-void SlotTable::refuse_start(const SeqStep& seq, const Slot& slot) const {
+void SlotTable::refuse_start(const control::SeqStep& seq, const Slot& slot) const {
   if (seq.generation != slot.generation) {
     refuse("seqs",
            fmt::format("slot {}: generation {} where {} runs", seq.slot, seq.generation, slot.generation));
@@ -74,29 +74,29 @@ void SlotTable::refuse_start(const SeqStep& seq, const Slot& slot) const {
                              seq.first_position, computed));
 }
 
-void SlotTable::refuse_length(const SeqStep& seq, const Slot& slot) const {
+void SlotTable::refuse_length(const control::SeqStep& seq, const Slot& slot) const {
   refuse("seqs", fmt::format("slot {}: {} tokens from position {} on, in {} blocks of {}, model length {}",
                              seq.slot, seq.tokens.size(), seq.first_position, slot.rows, limits_.block_size,
                              limits_.max_positions));
 }
 
-void SlotTable::apply(const StepPlan& plan) {
+void SlotTable::apply(const control::StepPlan& plan) {
   ++plans_;
   for (const SlotId slot : plan.removed) {
     used_slot(slot, "removed").used = false;
     --in_use_;
   }
-  for (const NewSeq& seq : plan.added) add(seq);
+  for (const control::NewSeq& seq : plan.added) add(seq);
   check_moves(plan.moves_out, "moves_out");
   check_moves(plan.moves_in, "moves_in");
-  for (const BlockCopy& copy : plan.copies) {
+  for (const control::BlockCopy& copy : plan.copies) {
     check_block(copy.from, "copies");
     check_block(copy.to, "copies");
   }
-  for (const TableUpdate& one : plan.updates) update(one);
+  for (const control::TableUpdate& one : plan.updates) update(one);
 }
 
-void SlotTable::add(const NewSeq& seq) {
+void SlotTable::add(const control::NewSeq& seq) {
   constexpr const char* kPart = "added";
   if (seq.slot >= slots_.size()) refuse_slot(kPart, seq.slot, slots_.size());
   Slot& slot = slots_[seq.slot];
@@ -112,7 +112,7 @@ void SlotTable::add(const NewSeq& seq) {
   slot.generation = seq.generation;
   slot.prompt_length = seq.prompt_length;
   slot.computed = kUnknown;
-  slot.sampled = kLateToken;
+  slot.sampled = control::kLateToken;
   slot.samples = false;
   slot.rows = 0;
   for (auto& table : slot.tables) table.clear();
@@ -137,7 +137,7 @@ void SlotTable::append(Slot& slot, std::span<const BlockId> blocks, const char* 
   slot.rows += static_cast<uint32_t>(rows);
 }
 
-void SlotTable::update(const TableUpdate& update) {
+void SlotTable::update(const control::TableUpdate& update) {
   constexpr const char* kPart = "updates";
   Slot& slot = used_slot(update.slot, kPart);
   check_block(update.block, kPart);
@@ -148,7 +148,7 @@ void SlotTable::update(const TableUpdate& update) {
   slot.tables[update.group][update.index] = update.block;
 }
 
-std::span<const TokenId> SlotTable::advance(const SeqStep& seq) {
+std::span<const TokenId> SlotTable::advance(const control::SeqStep& seq) {
   Slot& slot = used_slot(seq.slot, "seqs");
   const uint32_t computed = slot.computed;
   const bool goes_on = computed == kUnknown ? seq.first_position <= slot.rows * uint64_t{limits_.block_size}
@@ -161,16 +161,16 @@ std::span<const TokenId> SlotTable::advance(const SeqStep& seq) {
     refuse_length(seq, slot);
   }
   slot.computed = static_cast<uint32_t>(end);
-  const TokenId sampled = std::exchange(slot.sampled, kLateToken);
-  const bool samples = std::exchange(slot.samples, seq.rows == LogitRows::kLast);
+  const TokenId sampled = std::exchange(slot.sampled, control::kLateToken);
+  const bool samples = std::exchange(slot.samples, seq.rows == control::LogitRows::kLast);
   if (seq.is_late()) {
     if (seq.tokens.size() != 1 || !samples) refuse_tokens(seq, sampled);
     late_ = sampled;
-    return {&late_, sampled != kLateToken ? 1U : 0U};
+    return {&late_, sampled != control::kLateToken ? 1U : 0U};
   }
   for (const TokenId token : seq.tokens) check_token(seq.slot, token, "seqs");
-  if (sampled != kLateToken && sampled != seq.tokens.front()) refuse_tokens(seq, sampled);
+  if (sampled != control::kLateToken && sampled != seq.tokens.front()) refuse_tokens(seq, sampled);
   return {seq.tokens.data(), seq.tokens.size()};
 }
 
-}  // namespace quire
+}  // namespace quire::backend

@@ -7,7 +7,7 @@
 #include "base/ids.h"
 #include "control/step.h"
 
-namespace quire {
+namespace quire::backend {
 
 /// What every executor knows of the sequences in its slots: their block tables, how far they are computed,
 /// and the token that each sampled last. It checks that a plan agrees with itself and with those before it. A
@@ -28,13 +28,13 @@ class SlotTable {
 
   /// Takes in what a plan changes before its sequences compute: slots, and entries of block tables. Checks
   /// moves and copies; whoever has the K/V carries them out.
-  void apply(const StepPlan& plan);
+  void apply(const control::StepPlan& plan);
 
   /// Takes in one of the plan's sequences after apply(): its new blocks, and that its tokens are computed.
   /// Returns the tokens, a late one replaced by what was told to sampled(); valid until the next call. Empty
   /// if the sequence failed in the step that had to sample it: there is nothing to compute, and the result is
   /// dropped.
-  std::span<const TokenId> advance(const SeqStep& seq);
+  std::span<const TokenId> advance(const control::SeqStep& seq);
 
   /// The token that a sequence sampled behind all that it has computed. Not called for one that failed.
   void sampled(SlotId slot, TokenId token) { slots_[slot].sampled = token; }
@@ -56,18 +56,18 @@ class SlotTable {
     uint32_t rows = 0;                         // blocks of each group
     uint32_t computed = kUnknown;              // until its first step
     bool samples = false;                      // its last step samples the token at `computed`
-    TokenId sampled = kLateToken;              // that token, if it is known
+    TokenId sampled = control::kLateToken;     // that token, if it is known
     std::vector<std::vector<BlockId>> tables;  // by K/V group
   };
 
   Slot& used_slot(SlotId slot, const char* part);
   void check_block(BlockId block, const char* part) const;
-  void check_moves(const std::vector<BlockMove>& moves, const char* part) const;
+  void check_moves(const std::vector<control::BlockMove>& moves, const char* part) const;
   void check_token(SlotId slot, TokenId token, const char* part) const;
-  [[noreturn, gnu::noinline]] void refuse_start(const SeqStep& seq, const Slot& slot) const;
-  [[noreturn, gnu::noinline]] void refuse_length(const SeqStep& seq, const Slot& slot) const;
-  void add(const NewSeq& seq);
-  void update(const TableUpdate& update);
+  [[noreturn, gnu::noinline]] void refuse_start(const control::SeqStep& seq, const Slot& slot) const;
+  [[noreturn, gnu::noinline]] void refuse_length(const control::SeqStep& seq, const Slot& slot) const;
+  void add(const control::NewSeq& seq);
+  void update(const control::TableUpdate& update);
   void append(Slot& slot, std::span<const BlockId> blocks, const char* part, bool may_lack);
 
   const Limits limits_;
@@ -77,4 +77,4 @@ class SlotTable {
   TokenId late_ = 0;  // what advance() returns of one
 };
 
-}  // namespace quire
+}  // namespace quire::backend

@@ -9,7 +9,7 @@
 #include "jinja/template.h"
 #include "jinja/text.h"
 
-namespace quire {
+namespace quire::chat {
 namespace {
 
 /// A message may have as much of the template's own text as it likes; this much of it is told.
@@ -143,4 +143,4 @@ bool ChatTemplate::mentions(std::string_view word) const { return impl_->parsed.
 
 bool ChatTemplate::has_variable(std::string_view name) const { return impl_->parsed.has_variable(name); }
 
-}  // namespace quire
+}  // namespace quire::chat

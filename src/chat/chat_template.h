@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 
-namespace quire {
+namespace quire::chat {
 
 /// Those of real models have some thousand bytes; one of this size is parsed within 100 ms, whatever it is.
 inline constexpr uint64_t kMaxTemplateBytes = uint64_t{512} << 10;
@@ -53,4 +53,4 @@ class ChatTemplate {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace quire
+}  // namespace quire::chat

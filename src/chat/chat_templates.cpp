@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace quire {
+namespace quire::chat {
 namespace {
 
 /// tokenizer_config.json's chat_template.
@@ -234,4 +234,4 @@ Expected<std::string> ChatTemplates::render_open(json::object context, std::time
   return (*chosen)->render_open(std::move(context), now);
 }
 
-}  // namespace quire
+}  // namespace quire::chat

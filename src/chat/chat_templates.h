@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "chat/chat_template.h"
 
-namespace quire {
+namespace quire::chat {
 
 /// The name of the template that is meant where nothing else is said.
 inline constexpr std::string_view kDefaultTemplate = "default";
@@ -79,4 +79,4 @@ class ChatTemplates {
   json::object tokens_;
 };
 
-}  // namespace quire
+}  // namespace quire::chat

@@ -57,7 +57,7 @@ class Batch {
         num_seqs_(num_seqs) {
     const uint32_t groups = cache_.num_groups();
     for (uint32_t i = 0; i < num_seqs; ++i) {
-      tables_.push_back(consecutive_tables(groups, blocks_per_seq_ / groups, i * blocks_per_seq_));
+      tables_.push_back(model::consecutive_tables(groups, blocks_per_seq_ / groups, i * blocks_per_seq_));
     }
   }
 
@@ -92,11 +92,11 @@ class Batch {
   static constexpr uint32_t kFillTokens = 512;
   LoadedModel& model_;
   uint32_t blocks_per_seq_;
-  KvCache cache_;
+  backend::cpu::KvCache cache_;
   std::vector<std::vector<std::vector<BlockId>>> tables_;  // by sequence and K/V group
   uint32_t num_seqs_;
   std::vector<TokenId> tokens_;
-  std::vector<DecoderSeq> seqs_;
+  std::vector<backend::cpu::DecoderSeq> seqs_;
 };
 
 int latency(const LatencyOptions& options) {

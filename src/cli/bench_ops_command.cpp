@@ -88,7 +88,8 @@ class Timer {
 
   /// The peaks are the better of right before and right after.
   template <class Body>
-  Measured measure(IsaLevel level, WeightFormat format, double flops, double bytes, const Body& body) {
+  Measured measure(kernels::IsaLevel level, WeightFormat format, double flops, double bytes,
+                   const Body& body) {
     Measured out{.flops = flops, .bytes = bytes};
     if (flops > 0) out.peaks = probe_peaks(pool_, level, format);
     body();
@@ -128,11 +129,12 @@ class Timer {
 /// to the next of the same kind.
 class Matrices {
  public:
-  const std::vector<PackedMatrix>& of(ThreadPool& pool, IsaLevel level, WeightFormat format) {
+  const std::vector<kernels::PackedMatrix>& of(ThreadPool& pool, kernels::IsaLevel level,
+                                               WeightFormat format) {
     if (kind_ == std::pair(level, format)) return weights_;
     weights_.clear();
     kind_ = {level, format};
-    KernelContext context{level, pool};
+    kernels::KernelContext context{level, pool};
     const Floats values = numbers(kWide * kNarrow);
     TensorView view{DType::kF32, {kWide, kNarrow}, reinterpret_cast<const std::byte*>(values.data())};
     std::vector<std::byte> blocks;
@@ -155,20 +157,22 @@ class Matrices {
     return bytes;
   }
 
-  std::optional<std::pair<IsaLevel, WeightFormat>> kind_;
-  std::vector<PackedMatrix> weights_;
+  std::optional<std::pair<kernels::IsaLevel, WeightFormat>> kind_;
+  std::vector<kernels::PackedMatrix> weights_;
 };
 
-Measured time_matmul(Timer& timer, Matrices& matrices, IsaLevel level, WeightFormat format, size_t m) {
-  const std::vector<PackedMatrix>& weights = matrices.of(timer.pool(), level, format);
-  KernelContext context{level, timer.pool()};
+Measured time_matmul(Timer& timer, Matrices& matrices, kernels::IsaLevel level, WeightFormat format,
+                     size_t m) {
+  const std::vector<kernels::PackedMatrix>& weights = matrices.of(timer.pool(), level, format);
+  kernels::KernelContext context{level, timer.pool()};
   const Floats x = numbers(m * kNarrow);
   Floats y(m * kWide);
   size_t next = 0;
-  return timer.measure(
-      level, format, 2.0 * static_cast<double>(m * kWide * kNarrow),
-      static_cast<double>(weights[0].num_bytes()),
-      [&] { matmul(context, weights[next++ % weights.size()], x.data(), kNarrow, m, y.data(), kWide); });
+  return timer.measure(level, format, 2.0 * static_cast<double>(m * kWide * kNarrow),
+                       static_cast<double>(weights[0].num_bytes()), [&] {
+                         kernels::matmul(context, weights[next++ % weights.size()], x.data(), kNarrow, m,
+                                         y.data(), kWide);
+                       });
 }
 
 /// `sequences` of `length` tokens each, the last `tokens` of them computed.
@@ -183,15 +187,15 @@ constexpr AttentionShape kAttentionShapes[] = {{"decode/1x4096", 1, 4096, 1},
                                                {"prefill/1x512", 1, 512, 512},
                                                {"prefill/256of4096", 1, 4096, 256}};
 
-Measured time_attention(Timer& timer, IsaLevel level, DType dtype, const AttentionShape& shape) {
-  KernelContext context{level, timer.pool()};
-  const KvLayout layout{dtype, kBlockSize, kKvHeads, kHeadDim};
+Measured time_attention(Timer& timer, kernels::IsaLevel level, DType dtype, const AttentionShape& shape) {
+  kernels::KernelContext context{level, timer.pool()};
+  const kernels::KvLayout layout{dtype, kBlockSize, kKvHeads, kHeadDim};
   const uint32_t blocks_each = (shape.length + kBlockSize - 1) / kBlockSize;
   Buffer cache(size_t{shape.sequences} * blocks_each * layout.block_bytes());
   std::vector<BlockId> table(size_t{shape.sequences} * blocks_each);
   std::iota(table.begin(), table.end(), 0);
   const auto batch_of = [&](uint32_t first, uint32_t count) {
-    std::vector<AttentionSeq> batch;
+    std::vector<kernels::AttentionSeq> batch;
     for (uint32_t i = 0; i < shape.sequences; ++i) {
       batch.push_back({i * count, count, first, {table.data() + size_t{i} * blocks_each, blocks_each}});
     }
@@ -199,43 +203,43 @@ Measured time_attention(Timer& timer, IsaLevel level, DType dtype, const Attenti
   };
   const size_t kv_width = size_t{kKvHeads} * kHeadDim;
   const Floats kv = numbers(size_t{shape.sequences} * shape.length * kv_width);
-  write_kv(context, layout, cache.data(), batch_of(0, shape.length), kv.data(), kv_width, kv.data(),
-           kv_width);
+  kernels::write_kv(context, layout, cache.data(), batch_of(0, shape.length), kv.data(), kv_width, kv.data(),
+                    kv_width);
 
   const size_t width = size_t{kHeads} * kHeadDim;
   const Floats q = numbers(size_t{shape.sequences} * shape.tokens * width);
   Floats out(q.size());
-  const std::vector<AttentionSeq> batch = batch_of(shape.length - shape.tokens, shape.tokens);
+  const std::vector<kernels::AttentionSeq> batch = batch_of(shape.length - shape.tokens, shape.tokens);
   const double keys = (shape.length - shape.tokens + 1 + shape.length) / 2.0 * shape.tokens * shape.sequences;
   const double bytes = static_cast<double>(shape.sequences) * shape.length * 2.0 *
                        static_cast<double>(kv_width * dtype_bytes(dtype));
   return timer.measure(level, WeightFormat::kF32, 4.0 * keys * static_cast<double>(width), bytes, [&] {
-    paged_attention(context, layout, cache.data(), batch, {kHeads, 0.125F, 0}, q.data(), width, out.data(),
-                    width);
+    kernels::paged_attention(context, layout, cache.data(), batch, {kHeads, 0.125F, 0}, q.data(), width,
+                             out.data(), width);
   });
 }
 
-Measured time_rms_norm(Timer& timer, IsaLevel level, size_t rows) {
-  KernelContext context{level, timer.pool()};
+Measured time_rms_norm(Timer& timer, kernels::IsaLevel level, size_t rows) {
+  kernels::KernelContext context{level, timer.pool()};
   const Floats x = numbers(rows * kNarrow);
   Floats y(x.size());
   const auto elements = static_cast<double>(rows * kNarrow);
   return timer.measure(level, WeightFormat::kF32, 4.0 * elements, 8.0 * elements, [&] {
-    rms_norm(context, x.data(), kNarrow, x.data(), 1e-5F, y.data(), kNarrow, rows, kNarrow);
+    kernels::rms_norm(context, x.data(), kNarrow, x.data(), 1e-5F, y.data(), kNarrow, rows, kNarrow);
   });
 }
 
-Measured time_swiglu(Timer& timer, IsaLevel level, size_t rows) {
-  KernelContext context{level, timer.pool()};
+Measured time_swiglu(Timer& timer, kernels::IsaLevel level, size_t rows) {
+  kernels::KernelContext context{level, timer.pool()};
   const Floats gate_up = numbers(rows * 2 * kWide);
   Floats out(rows * kWide);
   const auto elements = static_cast<double>(rows * kWide);
   return timer.measure(level, WeightFormat::kF32, 22.0 * elements, 12.0 * elements,
-                       [&] { swiglu(context, gate_up.data(), out.data(), rows, kWide); });
+                       [&] { kernels::swiglu(context, gate_up.data(), out.data(), rows, kWide); });
 }
 
 Measured time_empty_loop(Timer& timer) {
-  return timer.measure(IsaLevel::kReference, WeightFormat::kF32, 0, 0, [&] {
+  return timer.measure(kernels::IsaLevel::kReference, WeightFormat::kF32, 0, 0, [&] {
     timer.pool().parallel_for(timer.pool().num_threads(), 1, [](size_t, size_t, uint32_t) {});
   });
 }
@@ -245,10 +249,10 @@ struct Case {
   std::function<Measured(Timer&)> run;
 };
 
-std::vector<Case> cases_of(IsaLevel level) {
+std::vector<Case> cases_of(kernels::IsaLevel level) {
   std::vector<Case> cases;
   const auto matrices = std::make_shared<Matrices>();
-  const std::string_view isa = isa_name(level);
+  const std::string_view isa = kernels::isa_name(level);
   for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4,
                                     WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_K,
                                     WeightFormat::kQ6_K, WeightFormat::kF16, WeightFormat::kF32}) {
@@ -275,16 +279,16 @@ std::vector<Case> cases_of(IsaLevel level) {
 /// Those that the flags ask for, in the order in which they run.
 std::vector<Case> chosen_cases(const Options& options) {
   std::vector<Case> cases{{"parallel_for", time_empty_loop}};
-  std::vector<IsaLevel> levels;
+  std::vector<kernels::IsaLevel> levels;
   if (options.isa != "all") {
     levels = {pick_isa(options.isa)};
   } else {
     // The reference is for reading, not for speed.
-    for (const IsaLevel level : available_isa_levels()) {
-      if (level != IsaLevel::kReference) levels.push_back(level);
+    for (const kernels::IsaLevel level : kernels::available_isa_levels()) {
+      if (level != kernels::IsaLevel::kReference) levels.push_back(level);
     }
   }
-  for (const IsaLevel level : levels) {
+  for (const kernels::IsaLevel level : levels) {
     for (Case& each : cases_of(level)) cases.push_back(std::move(each));
   }
   try {

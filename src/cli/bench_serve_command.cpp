@@ -65,10 +65,10 @@ void print_report(const LoadReport& report) {
     fmt::print("{} of {} within the objectives: {:.2f} requests/s\n", report.good, report.finished,
                report.per_second(report.good));
   }
-  const std::pair<const char*, Percentiles> times[] = {{"to the first token", report.ttft},
-                                                       {"per further token", report.tpot},
-                                                       {"between two tokens", report.itl},
-                                                       {"to the last token", report.e2e}};
+  const std::pair<const char*, sim::Percentiles> times[] = {{"to the first token", report.ttft},
+                                                            {"per further token", report.tpot},
+                                                            {"between two tokens", report.itl},
+                                                            {"to the last token", report.e2e}};
   print_times(times);
 }
 
@@ -101,7 +101,7 @@ LoadFacts facts_of(const Options& options, const std::string& model) {
     sent = fmt::format("by {} clients that take turns", options.concurrency.front());
   }
   LoadFacts facts{{"server", options.target.url},
-                  {"model", valid_utf8(model)},
+                  {"model", record::valid_utf8(model)},
                   {"client's machine", machine_name()},
                   {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
                                           fmt::gmtime(std::chrono::system_clock::now()), version())},
@@ -116,7 +116,7 @@ LoadFacts facts_of(const Options& options, const std::string& model) {
     add_default("--prompt-len", workload.prompt, workload.default_prompt);
     add_default("--output-len", workload.output, workload.default_output);
   }
-  for (const auto& [flag, value] : options.given) facts.emplace_back(flag, valid_utf8(value));
+  for (const auto& [flag, value] : options.given) facts.emplace_back(flag, record::valid_utf8(value));
   return facts;
 }
 
@@ -125,20 +125,20 @@ std::optional<Nanos> nanos(const std::optional<double>& milliseconds) {
   return static_cast<Nanos>(*milliseconds * 1e6);
 }
 
-LoadReport report_of(const Options& options, const Workload& workload, const LoadGenerator& load) {
+LoadReport report_of(const Options& options, const sim::Workload& workload, const LoadGenerator& load) {
   return report_load(load.samples(), workload.requests.size(), load.elapsed(),
                      {nanos(options.slo_ttft), nanos(options.slo_tpot)});
 }
 
 /// The same lengths and times with other tokens, so that a server finds nothing of them in its prefix cache.
-Workload with_other_tokens(Workload workload, uint64_t number) {
+sim::Workload with_other_tokens(sim::Workload workload, uint64_t number) {
   workload.seed = mix64(workload.seed ^ mix64(number + 1));
   return workload;
 }
 
 /// Requests that are not counted. Returns the signal that ended them, or 0.
-int warm_up(const Options& options, const Workload& workload) {
-  Workload few = with_other_tokens(workload, 0);
+int warm_up(const Options& options, const sim::Workload& workload) {
+  sim::Workload few = with_other_tokens(workload, 0);
   few.requests.resize(std::min<size_t>(few.requests.size(), options.warmup_requests()));
   if (few.requests.empty()) return 0;
   LoadGenerator load(options.target, few, options.warmup_requests());
@@ -146,7 +146,7 @@ int warm_up(const Options& options, const Workload& workload) {
   return load.signal();
 }
 
-int one_load(const Options& options, const Workload& workload) {
+int one_load(const Options& options, const sim::Workload& workload) {
   if (const int signal = warm_up(options, workload); signal != 0) return 128 + signal;
   LoadGenerator load(options.target, workload, options.concurrency.front());
   load.run();
@@ -169,7 +169,7 @@ int one_load(const Options& options, const Workload& workload) {
 }
 
 /// The workload by so many clients, then by so many ...
-int table_of_loads(const Options& options, const Workload& workload) {
+int table_of_loads(const Options& options, const sim::Workload& workload) {
   int signal = warm_up(options, workload);
   bool any_failed = false;
   LoadTarget target = options.target;
@@ -186,7 +186,7 @@ int table_of_loads(const Options& options, const Workload& workload) {
   }
   for (const uint32_t clients : options.concurrency) {
     if (signal != 0) break;
-    const Workload own = with_other_tokens(workload, clients);
+    const sim::Workload own = with_other_tokens(workload, clients);
     LoadGenerator load(target, own, clients, true);
     load.run();
     signal = load.signal();
@@ -216,7 +216,7 @@ int table_of_loads(const Options& options, const Workload& workload) {
 
 int bench_serve(const Options& options) {
   check_output_file(options.html, load_page_kind());
-  const Workload workload = make_workload(options.workload, options.vocab_size);
+  const sim::Workload workload = make_workload(options.workload, options.vocab_size);
   if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
   raise_open_files();
   return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload);

@@ -50,7 +50,7 @@ int chat(Options& options) {
   set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
   options.engine.max_num_seqs = 1;
   const std::string& model = checked_model(options.engine.model.model);
-  const ChatTemplates templates = load_chat_templates(model, options.chat_template);
+  const chat::ChatTemplates templates = load_chat_templates(model, options.chat_template);
   // Before the weights are read.
   if (const auto chosen = templates.choose({}); !chosen) {
     throw Error(fmt::format("{}: {}", model, chosen.error().message));

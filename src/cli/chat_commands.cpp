@@ -170,8 +170,9 @@ void ChatSession::load(const std::string& argument) {
   file_ = file;
   attempt_ = 0;
   const bool open = conversation_.awaits_answer();
-  note(fmt::format("{} from {}; /show prints them{}", plural(conversation_.messages().size(), "message"),
-                   file.string(), open ? ", /regen answers the last" : ""));
+  note(fmt::format("{} from {}; /show prints them{}",
+                   record::plural(conversation_.messages().size(), "message"), file.string(),
+                   open ? ", /regen answers the last" : ""));
   if (conversation_.num_questions() == 0) return;
   if (const auto prompt = render(conversation_); !prompt) {
     throw Error(
@@ -201,13 +202,13 @@ void ChatSession::regenerate(const std::string&) {
 
 void ChatSession::undo(const std::string&) {
   if (!conversation_.undo()) throw Error("there is no question to take back");
-  note(fmt::format("{} left", plural(conversation_.num_questions(), "question")));
+  note(fmt::format("{} left", record::plural(conversation_.num_questions(), "question")));
 }
 
 void ChatSession::forget(const std::string&) {
   if (!conversation_.forget_first())
     throw Error("there is no older question than the last; /new begins anew");
-  note(fmt::format("{} left", plural(conversation_.num_questions(), "question")));
+  note(fmt::format("{} left", record::plural(conversation_.num_questions(), "question")));
 }
 
 void ChatSession::begin_anew(const std::string&) {
@@ -230,14 +231,15 @@ void ChatSession::stats(const std::string&) {
     const auto prompt = render(conversation_);
     if (prompt) length = local_.tokenizer->encode(*prompt, false).size();
   }
-  line("conversation", fmt::format("{}, {} of {} tokens", plural(conversation_.num_questions(), "question"),
-                                   with_commas(length), with_commas(longest)));
+  line("conversation",
+       fmt::format("{}, {} of {} tokens", record::plural(conversation_.num_questions(), "question"),
+                   with_commas(length), with_commas(longest)));
   if (totals_.answers == 0) {
     line("so far", "no answers");
   } else {
-    line("so far",
-         fmt::format("{}, {} tokens generated, {} tokens of prompts read", plural(totals_.answers, "answer"),
-                     with_commas(totals_.completion_tokens), with_commas(totals_.prompt_tokens)));
+    line("so far", fmt::format("{}, {} tokens generated, {} tokens of prompts read",
+                               record::plural(totals_.answers, "answer"),
+                               with_commas(totals_.completion_tokens), with_commas(totals_.prompt_tokens)));
   }
   if (last_) line("last answer", describe(*last_));
   // Where nothing was computed, or all at once, there is no speed to tell.
@@ -246,7 +248,7 @@ void ChatSession::stats(const std::string&) {
   std::string speeds = prompts > 0 ? fmt::format("prompts at {:.1f} tok/s", prompts) : "";
   if (answers > 0) speeds += fmt::format("{}answers at {:.1f} tok/s", speeds.empty() ? "" : ", ", answers);
   if (!speeds.empty()) line("on average", speeds);
-  const StepStats step = local_.engine->stats().step;
+  const control::StepStats step = local_.engine->stats().step;
   if (step.total_prefix_queried_tokens > 0) {
     line("prefix hits",
          fmt::format("{} of {} tokens of prompts ({:.0f} %)", with_commas(step.total_prefix_hit_tokens),

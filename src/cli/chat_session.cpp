@@ -31,7 +31,7 @@ void ChatTotals::add(const Generated& done) {
   decode_time += done.last_token - done.first_token;
 }
 
-ChatSession::ChatSession(LocalEngine& local, const ChatTemplates& templates, MessageReader& reader,
+ChatSession::ChatSession(LocalEngine& local, const chat::ChatTemplates& templates, MessageReader& reader,
                          Options options)
     : local_(local),
       templates_(templates),
@@ -74,7 +74,7 @@ int ChatSession::run() {
     try {
       const auto answers = totals_.answers;
       take(input.text);
-      was_interrupted = totals_.answers > answers && last_ && last_->finish == FinishReason::kAbort;
+      was_interrupted = totals_.answers > answers && last_ && last_->finish == control::FinishReason::kAbort;
     } catch (const Error& error) {
       if (!local_.engine->failure().empty()) throw;
       complain(error.what());
@@ -98,15 +98,15 @@ void ChatSession::take(const std::string& text) {
 }
 
 Expected<std::string> ChatSession::render(const Conversation& conversation, bool answers) const {
-  ChatPrompt prompt{.context = conversation.template_context()};
+  serve::ChatPrompt prompt{.context = conversation.template_context()};
   prompt.context["add_generation_prompt"] = answers;
-  return render_chat(templates_, prompt);
+  return serve::render_chat(templates_, prompt);
 }
 
-GenerationRequest ChatSession::next_request() {
+engine::GenerationRequest ChatSession::next_request() {
   const auto prompt = render(conversation_, true);
   if (!prompt) throw Error(prompt.error().message);
-  GenerationRequest request =
+  engine::GenerationRequest request =
       make_request(settings_.options(), local_.defaults, local_.tokenizer->encode(*prompt, false));
   request.sampling.seed += attempt_;
   const uint32_t longest = local_.config.scheduler.max_model_len;
@@ -126,7 +126,7 @@ GenerationRequest ChatSession::next_request() {
 
 /// False if nothing of an answer came, and the question should be taken back.
 bool ChatSession::answer_last() {
-  GenerationRequest request = next_request();
+  engine::GenerationRequest request = next_request();
   const auto show = [safe = is_terminal(stdout)](std::string_view text) {
     print_now(safe ? terminal_text(text) : std::string(text));
   };
@@ -138,7 +138,7 @@ bool ChatSession::answer_last() {
   print("\n");
   last_ = done;
   totals_.add(done);
-  const bool stopped = done.finish == FinishReason::kAbort;
+  const bool stopped = done.finish == control::FinishReason::kAbort;
   if (stopped && done.texts.front().empty()) {
     note("(stopped before the answer began: the message is taken back)");
     return false;
@@ -149,9 +149,9 @@ bool ChatSession::answer_last() {
 }
 
 void ChatSession::show_answer(const Generated& done) {
-  if (done.finish == FinishReason::kAbort) {
+  if (done.finish == control::FinishReason::kAbort) {
     note("(stopped; what came is kept. /regen answers anew, /undo takes it back)");
-  } else if (done.finish == FinishReason::kLength) {
+  } else if (done.finish == control::FinishReason::kLength) {
     const uint32_t longest = local_.config.scheduler.max_model_len;
     if (done.prompt_tokens + done.completion_tokens >= longest) {
       note(
@@ -159,7 +159,7 @@ void ChatSession::show_answer(const Generated& done) {
                       "question and its answer, /new begins anew)",
                       with_commas(longest), options_.model));
     } else {
-      note(fmt::format("(cut off after {}: max-tokens)", plural(done.completion_tokens, "token")));
+      note(fmt::format("(cut off after {}: max-tokens)", record::plural(done.completion_tokens, "token")));
     }
   } else if (done.texts.front().empty()) {
     note("(an empty answer)");

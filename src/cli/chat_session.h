@@ -40,7 +40,8 @@ class ChatSession {
     bool verbose = false;
   };
   /// All but `options` must outlive the session.
-  ChatSession(LocalEngine& local, const ChatTemplates& templates, MessageReader& reader, Options options);
+  ChatSession(LocalEngine& local, const chat::ChatTemplates& templates, MessageReader& reader,
+              Options options);
 
   /// Until the input ends. Returns the exit status: 1 if no person was there to be told, and something was
   /// refused.
@@ -59,7 +60,7 @@ class ChatSession {
   bool answer_last();
   /// What the model reads of it; `answers`: with the beginning of an answer.
   Expected<std::string> render(const Conversation& conversation, bool answers = false) const;
-  GenerationRequest next_request();
+  engine::GenerationRequest next_request();
   void show_answer(const Generated& done);
 
   // Commands, each with what stands behind its name.
@@ -84,7 +85,7 @@ class ChatSession {
   void complain(std::string_view text);
 
   LocalEngine& local_;
-  const ChatTemplates& templates_;
+  const chat::ChatTemplates& templates_;
   MessageReader& reader_;
   const Options options_;
   const bool is_person_;

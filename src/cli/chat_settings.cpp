@@ -107,7 +107,7 @@ std::vector<std::pair<std::string, std::string>> ChatSettings::values() const {
   const SamplingParams neutral;
   std::vector<std::string> stops;
   for (const std::string& stop : options_.stop)
-    stops.push_back(json::serialize(json::string(valid_utf8(stop))));
+    stops.push_back(json::serialize(json::string(record::valid_utf8(stop))));
   return {{"temperature", value_and_source(options_.temperature, defaults_.temperature, neutral.temperature)},
           {"top-k", value_and_source(options_.top_k, defaults_.top_k, neutral.top_k)},
           {"top-p", value_and_source(options_.top_p, defaults_.top_p, neutral.top_p)},

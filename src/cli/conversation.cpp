@@ -107,8 +107,8 @@ size_t Conversation::num_questions() const {
 
 json::object Conversation::template_context() const {
   const json::object body{{"messages", messages_}};
-  Fields fields(body);
-  ChatPrompt prompt = read_chat_prompt(fields);
+  serve::Fields fields(body);
+  serve::ChatPrompt prompt = serve::read_chat_prompt(fields);
   if (const auto fault = fields.finish()) throw Error(fault->message);
   return prompt.context;
 }

@@ -44,10 +44,10 @@ std::string or_dash(const std::optional<uint64_t>& number) {
   return number ? fmt::format("{}", *number) : "-";
 }
 
-std::string or_dash(const std::optional<Nanos>& time) { return time ? duration_text(*time) : "-"; }
+std::string or_dash(const std::optional<Nanos>& time) { return time ? record::duration_text(*time) : "-"; }
 
 /// By what --sort orders the rows, the most first.
-uint64_t measure(const SequenceStory& s, std::string_view by) {
+uint64_t measure(const record::SequenceStory& s, std::string_view by) {
   if (by == "waited") return s.steps_waited();
   if (by == "preempted") return s.preemptions;
   if (by == "again") return s.again_tokens;
@@ -55,16 +55,16 @@ uint64_t measure(const SequenceStory& s, std::string_view by) {
 }
 
 /// The rows to print, and in which order.
-std::vector<const SequenceStory*> rows_of(const RunStory& run, const Options& options) {
-  std::vector<const SequenceStory*> rows;
-  for (const SequenceStory& s : run.sequences) rows.push_back(&s);
+std::vector<const record::SequenceStory*> rows_of(const record::RunStory& run, const Options& options) {
+  std::vector<const record::SequenceStory*> rows;
+  for (const record::SequenceStory& s : run.sequences) rows.push_back(&s);
   const size_t most = options.top.value_or(kRowsShown);
   const std::string by = !options.sort.empty() ? options.sort : rows.size() > most ? "waited" : "";
   if (by == "id") {
-    std::ranges::stable_sort(rows, {}, &SequenceStory::id);
+    std::ranges::stable_sort(rows, {}, &record::SequenceStory::id);
   } else if (!by.empty()) {
     std::ranges::stable_sort(rows, std::ranges::greater{},
-                             [&](const SequenceStory* s) { return measure(*s, by); });
+                             [&](const record::SequenceStory* s) { return measure(*s, by); });
   }
   rows.resize(std::min(rows.size(), most));
   return rows;
@@ -75,7 +75,7 @@ struct Column {
   const char* above;
   const char* head;
   bool left;
-  std::function<std::string(const SequenceStory&)> cell;
+  std::function<std::string(const record::SequenceStory&)> cell;
   int dispensable = 0;  // what is left out first where the terminal is too narrow; 0: never
 };
 
@@ -86,7 +86,7 @@ struct Cells {
   size_t width = 0;
 };
 
-std::vector<Column> columns_of(const RunStory& run, const TenantNames& tenants) {
+std::vector<Column> columns_of(const record::RunStory& run, const record::TenantNames& tenants) {
   const auto number = [](uint64_t value) { return fmt::format("{}", value); };
   std::vector<Column> columns = {
       {"", "id", false, [=](const auto& s) { return number(s.id); }},
@@ -97,13 +97,13 @@ std::vector<Column> columns_of(const RunStory& run, const TenantNames& tenants) 
       {"ended", "in step", false, [](const auto& s) { return or_dash(s.ended); }, 5},
       {"waited be-", "fore start", false, [=](const auto& s) { return number(s.queued); }, 6},
       {"waited", "in all", false, [=](const auto& s) { return number(s.steps_waited()); }},
-      {"", "that took", false, [](const auto& s) { return duration_text(s.waited_time); }, 3},
+      {"", "that took", false, [](const auto& s) { return record::duration_text(s.waited_time); }, 3},
       {"first", "token", false, [](const auto& s) { return or_dash(s.ttft); }},
       {"", "total", false, [](const auto& s) { return or_dash(s.total); }},
       {"preemp-", "tions", false, [=](const auto& s) { return number(s.preemptions); }, 1},
       {"tokens", "again", false, [=](const auto& s) { return number(s.again_tokens); }, 7},
   };
-  const GivenToRequests given = given_to_requests(run);
+  const record::GivenToRequests given = record::given_to_requests(run);
   if (given.tenants) {
     columns.push_back({"", "tenant", false, [&](const auto& s) { return tenants.name(s.tenant); }});
   }
@@ -112,11 +112,12 @@ std::vector<Column> columns_of(const RunStory& run, const TenantNames& tenants) 
   }
   if (given.deadlines) {
     columns.push_back({"", "deadline", false, [](const auto& s) {
-                         return duration_text(s.ttft_deadline) + (s.ttft && !s.in_time() ? "!" : "");
+                         return record::duration_text(s.ttft_deadline) + (s.ttft && !s.in_time() ? "!" : "");
                        }});
   }
-  columns.push_back({"", "ended by", true, [](const auto& s) { return std::string(end_text(s)); }});
-  columns.push_back({"", "waited most for", true, [&](const auto& s) { return main_reason(run, s); }});
+  columns.push_back({"", "ended by", true, [](const auto& s) { return std::string(record::end_text(s)); }});
+  columns.push_back(
+      {"", "waited most for", true, [&](const auto& s) { return record::main_reason(run, s); }});
   return columns;
 }
 
@@ -135,9 +136,9 @@ void print_wrapped(std::string_view text, std::string first = "", size_t column 
 }
 
 /// Those that fit into a line, and the heads of the others.
-std::vector<Cells> fitting_columns(const RunStory& run, const TenantNames& tenants,
-                                   const std::vector<const SequenceStory*>& rows, std::string_view sort,
-                                   std::vector<std::string>& left_out) {
+std::vector<Cells> fitting_columns(const record::RunStory& run, const record::TenantNames& tenants,
+                                   const std::vector<const record::SequenceStory*>& rows,
+                                   std::string_view sort, std::vector<std::string>& left_out) {
   const std::string_view kept =
       sort == "preempted" ? "tions" : sort;  // the heads are "cached" and "again" else
   std::vector<Cells> columns;
@@ -145,7 +146,7 @@ std::vector<Cells> fitting_columns(const RunStory& run, const TenantNames& tenan
   for (Column& column : columns_of(run, tenants)) {
     Cells& cells = columns.emplace_back(Cells{std::move(column), {}, 0});
     cells.lines = {cells.column.above, cells.column.head};
-    for (const SequenceStory* s : rows) cells.lines.push_back(cells.column.cell(*s));
+    for (const record::SequenceStory* s : rows) cells.lines.push_back(cells.column.cell(*s));
     for (const std::string& line : cells.lines) cells.width = std::max(cells.width, line.size());
     if (cells.column.head == kept) cells.column.dispensable = 0;
     total += cells.width + 2;
@@ -164,10 +165,10 @@ std::vector<Cells> fitting_columns(const RunStory& run, const TenantNames& tenan
   return columns;
 }
 
-void print_table(const RunStory& run, const Options& options) {
-  TenantNames tenants;
-  for (const SequenceStory& s : run.sequences) tenants.add(s.tenant);
-  const std::vector<const SequenceStory*> rows = rows_of(run, options);
+void print_table(const record::RunStory& run, const Options& options) {
+  record::TenantNames tenants;
+  for (const record::SequenceStory& s : run.sequences) tenants.add(s.tenant);
+  const std::vector<const record::SequenceStory*> rows = rows_of(run, options);
   std::vector<std::string> lines(rows.size() + 2);
   std::vector<std::string> left_out;
   for (const Cells& cells : fitting_columns(run, tenants, rows, options.sort, left_out)) {
@@ -184,14 +185,14 @@ void print_table(const RunStory& run, const Options& options) {
                                  : "first by --sort " + options.sort;
     notes += fmt::format(
         "These are the {} of {} {}; --top N and --sort waited|preempted|again|cached|id choose others. ",
-        with_commas(rows.size()), plural(run.sequences.size(), "request"), what);
+        with_commas(rows.size()), record::plural(run.sequences.size(), "request"), what);
   }
   notes +=
       "Waits are in steps: before it started running, and in all (after preemptions too). Tokens again: "
       "computed again after a preemption. \"Blocks, behind #7 (+2)\": #7 and two others came first and "
       "waited "
       "for blocks. \"A slot, 3 overtook it\": three that arrived later were admitted before it.";
-  if (given_to_requests(run).deadlines) notes += " Deadline!: missed.";
+  if (record::given_to_requests(run).deadlines) notes += " Deadline!: missed.";
   if (!left_out.empty()) {
     notes += " Left out for want of width, see --request and --html:";
     for (size_t i = 0; i < left_out.size(); ++i) {
@@ -209,76 +210,80 @@ void print_item(std::string_view what, std::string_view text, size_t indent, siz
   print_wrapped(text, fmt::format("{:{}}{}", "", indent, what), indent + std::max(width, what.size() + 1));
 }
 
-std::string when_text(const StoryLine& line) {
+std::string when_text(const record::StoryLine& line) {
   if (line.to == 0) return "at the start";
   return line.from == line.to ? fmt::format("step {}", line.from)
                               : fmt::format("steps {}-{}", line.from, line.to);
 }
 
-void print_run(const RunStory& run, const Options& options) {
-  if (!run.ended_well()) print_wrapped(early_end_text(run) + " What follows is as far as it goes.");
+void print_run(const record::RunStory& run, const Options& options) {
+  if (!run.ended_well()) print_wrapped(record::early_end_text(run) + " What follows is as far as it goes.");
   print_table(run, options);
   fmt::print("\n");
-  for (const SummaryLine& line : summarize(run)) print_item(line.what, line.text, 0);
+  for (const record::SummaryLine& line : record::summarize(run)) print_item(line.what, line.text, 0);
   print_item("checked", "each block's checksum; --replay makes the run again and compares every decision", 0);
 }
 
-void print_story(const SequenceStory& s) {
-  fmt::print("request {}{}{}\n", s.id, s.name.empty() ? "" : fmt::format(" ({})", printable(s.name)),
+void print_story(const record::SequenceStory& s) {
+  fmt::print("request {}{}{}\n", s.id, s.name.empty() ? "" : fmt::format(" ({})", record::printable(s.name)),
              s.fork_of ? fmt::format(", a fork of {}", *s.fork_of) : "");
   size_t width = 16;
-  for (const StoryLine& line : s.lines) width = std::max(width, when_text(line).size() + 2);
-  for (const StoryLine& line : s.lines) print_item(when_text(line), line.text, 2, width);
+  for (const record::StoryLine& line : s.lines) width = std::max(width, when_text(line).size() + 2);
+  for (const record::StoryLine& line : s.lines) print_item(when_text(line), line.text, 2, width);
   if (!s.refused.empty()) {
     fmt::print("  refused: {}\n", s.refused);
     return;
   }
   fmt::print("in all\n");
-  std::string waited = plural(s.steps_waited(), "step");
+  std::string waited = record::plural(s.steps_waited(), "step");
   if (s.steps_waited() > 0) {
-    waited += fmt::format(" ({}): {}", duration_text(s.waited_time), waited_for_text(s.waited, with_commas));
+    waited += fmt::format(" ({}): {}", record::duration_text(s.waited_time),
+                          record::waited_for_text(s.waited, with_commas));
   }
   print_item("waited", waited, 2);
   if (s.overtaken > 0) {
     print_item("overtaken",
-               fmt::format("{} that arrived later {} admitted before it", plural(s.overtaken, "request"),
-                           s.overtaken == 1 ? "was" : "were"),
+               fmt::format("{} that arrived later {} admitted before it",
+                           record::plural(s.overtaken, "request"), s.overtaken == 1 ? "was" : "were"),
                2);
   }
   if (s.preemptions > 0) {
-    print_item(
-        "preempted",
-        fmt::format("{}, and waited {} ({}) to come back; of {} whose K/V it lost, {} were found in the "
-                    "prefix cache, {} moved back from the host, {} computed again",
-                    s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions),
-                    plural(s.steps_waited() - s.queued, "step"), duration_text(s.waited_time - s.queued_time),
-                    plural(s.lost_tokens, "token"), s.found_tokens, s.returned_tokens, s.again_tokens),
-        2);
+    print_item("preempted",
+               fmt::format(
+                   "{}, and waited {} ({}) to come back; of {} whose K/V it lost, {} were found in the "
+                   "prefix cache, {} moved back from the host, {} computed again",
+                   s.preemptions == 1 ? "once" : fmt::format("{} times", s.preemptions),
+                   record::plural(s.steps_waited() - s.queued, "step"),
+                   record::duration_text(s.waited_time - s.queued_time),
+                   record::plural(s.lost_tokens, "token"), s.found_tokens, s.returned_tokens, s.again_tokens),
+               2);
   }
   if (s.needed_evicted > 0) {
     print_item("evicted",
                fmt::format("{} that it would have found in the prefix cache had been evicted",
-                           plural(s.needed_evicted, "block")),
+                           record::plural(s.needed_evicted, "block")),
                2);
   }
-  print_item("first token", s.ttft ? "after " + duration_text(*s.ttft) : "none", 2);
-  print_item(
-      "ended",
-      s.total ? fmt::format("after {}: {}", duration_text(*s.total), end_text(s)) : "not within the log", 2);
+  print_item("first token", s.ttft ? "after " + record::duration_text(*s.ttft) : "none", 2);
+  print_item("ended",
+             s.total ? fmt::format("after {}: {}", record::duration_text(*s.total), record::end_text(s))
+                     : "not within the log",
+             2);
 }
 
 void print_request(const Options& options) {
-  const RunIndex index = read_run_index(options.log);
+  const record::RunIndex index = record::read_run_index(options.log);
   if (std::ranges::none_of(index.sequences,
-                           [&](const auto& s) { return is_called(s.id, s.name, options.request); })) {
-    throw Error("--request: " + no_such_request_text(index, options.request));
+                           [&](const auto& s) { return record::is_called(s.id, s.name, options.request); })) {
+    throw Error("--request: " + record::no_such_request_text(index, options.request));
   }
-  const RunStory run = tell_run(
-      options.log, [&](SeqId id, std::string_view name) { return is_called(id, name, options.request); });
-  if (!run.ended_well()) print_wrapped(early_end_text(run) + " What follows is as far as it goes.");
+  const record::RunStory run = record::tell_run(options.log, [&](SeqId id, std::string_view name) {
+    return record::is_called(id, name, options.request);
+  });
+  if (!run.ended_well()) print_wrapped(record::early_end_text(run) + " What follows is as far as it goes.");
   bool found = false;
-  for (const SequenceStory& s : run.sequences) {
-    if (!is_called(s.id, s.name, options.request)) continue;
+  for (const record::SequenceStory& s : run.sequences) {
+    if (!record::is_called(s.id, s.name, options.request)) continue;
     if (std::exchange(found, true)) fmt::print("\n");
     print_story(s);
   }
@@ -286,12 +291,12 @@ void print_request(const Options& options) {
 }
 
 int print_replay(const std::string& log) {
-  const Replay again = replay(log);
+  const record::Replay again = sim::replay(log);
   const std::string decisions =
       fmt::format("{} decisions of {} steps, digest {:016x}", with_commas(again.decisions),
                   with_commas(again.steps), again.digest);
   if (again.first_difference) {
-    fmt::print("{}\n", difference_text(*again.first_difference));
+    fmt::print("{}\n", record::difference_text(*again.first_difference));
     fmt::print("The log is damaged before or there, or another quire wrote it.\n");
   } else if (!again.recorded) {
     fmt::print(
@@ -307,12 +312,12 @@ int print_replay(const std::string& log) {
 }
 
 /// "100-900", "100-", "-900" or "100".
-void parse_steps(const std::string& text, PageOptions& page) {
+void parse_steps(const std::string& text, record::PageOptions& page) {
   const auto wrong = [&] {
     return Error(
         fmt::format("--steps: \"{}\" is no range of steps; expected FROM-TO, FROM-, -TO or one step, "
                     "counted from 1",
-                    printable(text)));
+                    record::printable(text)));
   };
   const auto number = [&](std::string_view digits) -> std::optional<uint64_t> {
     if (digits.empty()) return std::nullopt;
@@ -329,18 +334,18 @@ void parse_steps(const std::string& text, PageOptions& page) {
 }
 
 void write_page(const Options& options) {
-  PageOptions wanted;
+  record::PageOptions wanted;
   if (options.has_steps) parse_steps(options.steps, wanted);
   if (options.has_request) wanted.request = options.request;
   std::error_code none;
   if (std::filesystem::equivalent(options.log, options.html, none)) {
     throw Error("--html: that is the log itself");
   }
-  check_output_file(options.html, run_page_kind());
-  std::optional<tl::expected<Replay, std::string>> again;
-  if (std::filesystem::file_size(options.log) <= kReplayedForPage) again = try_replay(options.log);
-  const Page page = make_page(options.log, again, wanted);
-  write_output_file(options.html, run_page_kind(), page.html);
+  check_output_file(options.html, record::run_page_kind());
+  std::optional<tl::expected<record::Replay, std::string>> again;
+  if (std::filesystem::file_size(options.log) <= kReplayedForPage) again = sim::try_replay(options.log);
+  const record::Page page = record::make_page(options.log, again, wanted);
+  write_output_file(options.html, record::run_page_kind(), page.html);
   fmt::print("{}: {}, open it in a browser\n", options.html, human_bytes(page.html.size()));
   if (page.last - page.first + 1 < page.run_steps) {
     fmt::print("it shows steps {} to {} of {}; --steps FROM-TO chooses others\n", page.first, page.last,
@@ -358,7 +363,7 @@ int explain(const Options& options) {
   } else if (options.has_request) {
     print_request(options);
   } else {
-    print_run(tell_run(options.log), options);
+    print_run(record::tell_run(options.log), options);
   }
   return 0;
 }

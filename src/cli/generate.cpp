@@ -45,9 +45,9 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   command.add_flag("--ignore-eos", options.ignore_eos, "Go on past the end of the text")->group(group);
 }
 
-GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
-                               std::vector<TokenId> prompt) {
-  GenerationRequest request;
+engine::GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
+                                       std::vector<TokenId> prompt) {
+  engine::GenerationRequest request;
   request.prompt = std::move(prompt);
   const auto pick = [](auto given, auto suggested, auto& into) {
     if (given)
@@ -96,10 +96,10 @@ std::string describe(const Generated& done) {
   return text;
 }
 
-Generated generate(Engine& engine, const Clock& clock, GenerationRequest request,
+Generated generate(engine::Engine& engine, const Clock& clock, engine::GenerationRequest request,
                    const std::function<void(std::string_view)>& on_text, const std::atomic<bool>* stop) {
   struct News {
-    RequestOutput output;
+    engine::RequestOutput output;
     Nanos at = 0;  // not when this thread got to read it, which may be many tokens later
   };
   // Shared with the engine, which may still have news when this function has thrown.
@@ -113,7 +113,7 @@ Generated generate(Engine& engine, const Clock& clock, GenerationRequest request
   result.texts.resize(request.n);
   result.at_the_end = request.beam_search || request.best_of > request.n;
   const Nanos start = clock.now();
-  const auto id = engine.submit(std::move(request), [inbox, &clock](RequestOutput output) {
+  const auto id = engine.submit(std::move(request), [inbox, &clock](engine::RequestOutput output) {
     const Nanos now = clock.now();
     const std::lock_guard lock(inbox->mutex);
     inbox->news.push_back({std::move(output), now});
@@ -134,8 +134,8 @@ Generated generate(Engine& engine, const Clock& clock, GenerationRequest request
     }
     if (stop != nullptr && *stop && !std::exchange(stopped, true)) engine.abort(*id);
     for (News& news : all_news) {
-      RequestOutput& output = news.output;
-      for (const ChoiceOutput& choice : output.choices) {
+      engine::RequestOutput& output = news.output;
+      for (const engine::ChoiceOutput& choice : output.choices) {
         // What comes between the wish to stop and the end was computed, and is not wanted.
         if (!stopped && !choice.text.empty()) on_text(choice.text);
         if (!stopped) result.texts[choice.index] += choice.text;

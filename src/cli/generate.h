@@ -32,14 +32,14 @@ struct SamplingOptions {
 };
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 
-GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
-                               std::vector<TokenId> prompt);
+engine::GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
+                                       std::vector<TokenId> prompt);
 
 /// What a finished generation brought and took. Times are on the engine's clock, in nanoseconds since the
 /// request was submitted, of when the engine handed the tokens out.
 struct Generated {
-  std::vector<std::string> texts;        // by choice
-  std::optional<FinishReason> finish{};  // of the first choice
+  std::vector<std::string> texts;                 // by choice
+  std::optional<control::FinishReason> finish{};  // of the first choice
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt
   uint32_t completion_tokens = 0;
@@ -60,7 +60,7 @@ std::string describe(const Generated& done);
 /// Runs one request and calls `on_text` on this thread as text of any choice arrives. `stop`: when it becomes
 /// true, the request is aborted, and what came until then is the result, with FinishReason::kAbort. Throws
 /// Error if the request is refused or fails. `clock`: the engine's.
-Generated generate(Engine& engine, const Clock& clock, GenerationRequest request,
+Generated generate(engine::Engine& engine, const Clock& clock, engine::GenerationRequest request,
                    const std::function<void(std::string_view)>& on_text,
                    const std::atomic<bool>* stop = nullptr);
 

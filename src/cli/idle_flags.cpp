@@ -14,7 +14,7 @@
 namespace quire::cli {
 namespace {
 
-bool swaps(const PolicyOptions& options) { return options.preemption != PreemptionKind::kRecompute; }
+bool swaps(const PolicyOptions& options) { return options.preemption != control::PreemptionKind::kRecompute; }
 
 /// With one sequence at a time there is nobody to make room for or to wait for.
 void refuse_idle_in_turn(const CLI::App& command, const PolicyOptions& options, std::string_view why) {
@@ -33,9 +33,11 @@ void refuse_idle_in_turn(const CLI::App& command, const PolicyOptions& options, 
 /// Whether a sequence that was preempted may be behind one that waits, or need less than it gave back. Else
 /// it is the next to come in and finds no room, and nobody comes in before it.
 bool may_admit_while_preempting(const PolicyOptions& options, const PolicyField& field) {
-  return options.victim != VictimKind::kLastAdmitted || options.scheduling == SchedulingKind::kSrpt ||
-         options.scheduling == SchedulingKind::kSlo || options.scheduling == SchedulingKind::kPriority ||
-         options.scheduling == SchedulingKind::kFair || field.choices.value_or(1) > 1;
+  return options.victim != control::VictimKind::kLastAdmitted ||
+         options.scheduling == control::SchedulingKind::kSrpt ||
+         options.scheduling == control::SchedulingKind::kSlo ||
+         options.scheduling == control::SchedulingKind::kPriority ||
+         options.scheduling == control::SchedulingKind::kFair || field.choices.value_or(1) > 1;
 }
 
 /// What a command that knows its one request takes no notice of.
@@ -80,18 +82,18 @@ void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options,
   const auto refuse = [&](bool is_idle, const char* flag, const char* why) {
     if (is_idle) refuse_if_given(command, flag, why);
   };
-  const bool by_priority = options.scheduling == SchedulingKind::kPriority;
-  const bool is_fair = options.scheduling == SchedulingKind::kFair;
+  const bool by_priority = options.scheduling == control::SchedulingKind::kPriority;
+  const bool is_fair = options.scheduling == control::SchedulingKind::kFair;
   if (field.one_request) {
-    const bool alike = by_priority || is_fair || options.scheduling == SchedulingKind::kSlo;
+    const bool alike = by_priority || is_fair || options.scheduling == control::SchedulingKind::kSlo;
     refuse(alike, "--scheduling-policy",
            "here: answers to one prompt have one tenant, priority and deadline");
-    refuse(options.victim == VictimKind::kLowestPriority, "--victim-policy",
+    refuse(options.victim == control::VictimKind::kLowestPriority, "--victim-policy",
            "here: answers to one prompt have one priority");
   }
   refuse(is_fair && field.tenants == 1U, "--scheduling-policy", "as fair with one tenant; --tenants N");
   refuse(by_priority && field.priorities == 1U, "--scheduling-policy", "with one priority; --priorities N");
-  refuse(options.victim == VictimKind::kLowestPriority && field.priorities == 1U, "--victim-policy",
+  refuse(options.victim == control::VictimKind::kLowestPriority && field.priorities == 1U, "--victim-policy",
          "with one priority; --priorities N");
   refuse(!may_admit_while_preempting(options, field), "--admit-while-preempting",
          "where the preempted sequence is the next to come in; with --victim-policy least-progress or "
@@ -100,9 +102,9 @@ void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options,
 
 void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
                                 const PolicyOptions& policies) {
-  const bool fair = policies.scheduling == SchedulingKind::kFair;
-  const bool by_priority =
-      policies.scheduling == SchedulingKind::kPriority || policies.victim == VictimKind::kLowestPriority;
+  const bool fair = policies.scheduling == control::SchedulingKind::kFair;
+  const bool by_priority = policies.scheduling == control::SchedulingKind::kPriority ||
+                           policies.victim == control::VictimKind::kLowestPriority;
   if (!fair && options.tenants > 1) {
     refuse_if_given(command, "--tenants", "without --scheduling-policy fair, which alone tells them apart");
   }
@@ -110,7 +112,7 @@ void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& 
     refuse_if_given(command, "--priorities",
                     "without --scheduling-policy priority or --victim-policy priority");
   }
-  if (policies.scheduling != SchedulingKind::kSrpt) {
+  if (policies.scheduling != control::SchedulingKind::kSrpt) {
     refuse_if_given(command, "--known-lengths",
                     "without --scheduling-policy srpt, which alone asks for them");
   }

@@ -48,7 +48,7 @@ struct InspectOptions {
 };
 
 /// Of the weights, those with most bytes first: "Q4_K, Q6_K, F32".
-std::string formats_of(const Checkpoint& file) {
+std::string formats_of(const formats::Checkpoint& file) {
   std::map<std::string, uint64_t> bytes;
   for (const auto& [name, facts] : file.tensors()) bytes[facts.format] += facts.bytes;
   std::vector<std::pair<uint64_t, std::string>> sorted;
@@ -60,7 +60,7 @@ std::string formats_of(const Checkpoint& file) {
 }
 
 /// "22 of 26 layers see only 1,024 tokens", one line a window.
-void print_windows(const std::string& title, const ModelConfig& config) {
+void print_windows(const std::string& title, const model::ModelConfig& config) {
   std::map<uint32_t, uint32_t> layers;
   for (const uint32_t window : config.windows) {
     if (window > 0) ++layers[window];
@@ -72,7 +72,7 @@ void print_windows(const std::string& title, const ModelConfig& config) {
 }
 
 /// "default, tool_use", and what is wrong with those that do not parse.
-std::string list_of(const ChatTemplates& templates) {
+std::string list_of(const chat::ChatTemplates& templates) {
   if (templates.empty()) return "none";
   std::string out = fmt::format("{}", fmt::join(templates.names(), ", "));
   for (const std::string& fault : templates.faults()) out += fmt::format("; broken: {}", fault);
@@ -93,16 +93,16 @@ void print_list(std::string_view title, std::span<const std::string_view> words)
 
 /// All families, the keys of config.json that change their numbers, and their names in GGUF files.
 int list_families() {
-  for (const Family& family : families()) {
+  for (const model::Family& family : model::families()) {
     fmt::print("{} ({})\n", paint(stdout, std::string(family.architecture), fmt::emphasis::bold),
                family.model_type);
     print_list("keys", family.keys);
-    if (const GgufFamily* gguf = find_gguf_family(family.architecture)) {
+    if (const formats::GgufFamily* gguf = formats::find_gguf_family(family.architecture)) {
       print_list("GGUF", std::span(&gguf->arch, 1));
     }
   }
   fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
-  print_list("keys", keys_of_all_families());
+  print_list("keys", model::keys_of_all_families());
   return 0;
 }
 
@@ -149,7 +149,7 @@ std::string title(const char* text) {
   return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
 }
 
-void print_shape(const ModelConfig& config, const ModelShape& shape) {
+void print_shape(const model::ModelConfig& config, const ModelShape& shape) {
   fmt::print("{} {} ({})\n", title("architecture"), config.architecture, config.model_type);
   fmt::print("{} {} layers, width {}, {} query and {} K/V heads of {}, feed-forward {}\n", title("shape"),
              shape.num_layers, shape.hidden_size, shape.num_heads, shape.num_kv_heads, shape.head_dim,
@@ -192,13 +192,14 @@ int inspect(const InspectOptions& options) {
   fs::path model = options.model;
   if (model.filename() == "config.json")
     model = model.has_parent_path() ? model.parent_path() : fs::path(".");
-  ModelConfig config = load_model_config(checked_model(model));
+  model::ModelConfig config = formats::load_model_config(checked_model(model));
   std::optional<WeightFormat> format = pick_quantization(options.quantization);
   if (options.quantization == "none") format = weight_format_of(config.dtype);
   const auto kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
   const auto absent = absent_weights(model);
-  ModelShape shape = absent ? model_shape(config, config.dtype) : inspect_model(model, config);
-  if (kv_dtype) set_kv_dtype(shape, *kv_dtype);
+  ModelShape shape =
+      absent ? backend::cpu::model_shape(config, config.dtype) : backend::cpu::inspect_model(model, config);
+  if (kv_dtype) backend::cpu::set_kv_dtype(shape, *kv_dtype);
   const uint32_t length = options.max_model_len > 0 ? options.max_model_len : shape.max_positions;
   if (length > shape.max_positions) {
     throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model", length,
@@ -209,7 +210,7 @@ int inspect(const InspectOptions& options) {
   fmt::print("{} {}\n", title("templates"), list_of(find_chat_templates(model, {})));
   fmt::print("{} {} tokens\n", title("context"), with_commas(shape.max_positions));
   const std::string formats =
-      absent ? std::string(dtype_name(config.dtype)) : formats_of(*Checkpoint::open(model));
+      absent ? std::string(dtype_name(config.dtype)) : formats_of(*formats::Checkpoint::open(model));
   fmt::print("{} {} ({} as {})\n", title("parameters"), with_commas(shape.num_parameters),
              human_bytes(shape.weight_bytes), formats);
   if (absent) fmt::print("{} absent: {}; all of this is from config.json\n", title("weights"), *absent);
@@ -217,7 +218,7 @@ int inspect(const InspectOptions& options) {
   // file.
   uint64_t weights = shape.weight_bytes;
   if (format || absent || model.extension() != ".gguf") {
-    weights = packed_weight_bytes(config, format.value_or(weight_format_of(config.dtype)));
+    weights = backend::cpu::packed_weight_bytes(config, format.value_or(weight_format_of(config.dtype)));
   }
   if (format) {
     fmt::print("{} {} in memory as {}; the embeddings stay in their file\n", title("quantization"),

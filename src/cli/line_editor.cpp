@@ -60,7 +60,7 @@ std::string clean(std::string_view pasted) {
       out += c;
     }
   }
-  return valid_utf8(out);
+  return record::valid_utf8(out);
 }
 
 }  // namespace
@@ -139,7 +139,7 @@ struct LineEditor::Impl {
 
   void remember(const std::string& message) {
     HistEventW event;
-    history_w(lines, &event, H_ENTER, to_wide(valid_utf8(message)).c_str());
+    history_w(lines, &event, H_ENTER, to_wide(record::valid_utf8(message)).c_str());
   }
 
   static Impl& self(EditLine* edit) {
@@ -179,7 +179,7 @@ struct LineEditor::Impl {
       --me.taken;  // the character before it is cut off
       break;
     }
-    *character = to_wide(valid_utf8(bytes)).front();
+    *character = to_wide(record::valid_utf8(bytes)).front();
     return 1;
   }
 

@@ -47,7 +47,7 @@ std::string error_text(const json::value& error) {
   if (text.empty()) text = json::serialize(error);
   constexpr size_t kMost = 200;
   if (text.size() > kMost) text = text.substr(0, kMost) + " ...";
-  return printable(text);
+  return record::printable(text);
 }
 
 /// The body of an answer that is no 200.

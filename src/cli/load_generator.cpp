@@ -51,7 +51,7 @@ std::string first_model(const std::string& models, const std::string& url) {
 
 }  // namespace
 
-LoadGenerator::LoadGenerator(const LoadTarget& target, const Workload& workload, uint32_t concurrency,
+LoadGenerator::LoadGenerator(const LoadTarget& target, const sim::Workload& workload, uint32_t concurrency,
                              bool watch)
     : target_(target),
       workload_(workload),

@@ -38,7 +38,8 @@ class LoadGenerator {
   /// `concurrency`: so many clients, each of which sends its next request when its last has ended; 0:
   /// requests are sent when they are due. `watch`: ask for the server's metrics meanwhile. `target` and
   /// `workload` must outlive it.
-  LoadGenerator(const LoadTarget& target, const Workload& workload, uint32_t concurrency, bool watch = false);
+  LoadGenerator(const LoadTarget& target, const sim::Workload& workload, uint32_t concurrency,
+                bool watch = false);
 
   /// Until all have ended, or SIGINT or SIGTERM says that it is enough. Throws Error if the server cannot be
   /// asked for its model.
@@ -65,7 +66,7 @@ class LoadGenerator {
   std::string body_of(size_t index) const;
 
   const LoadTarget& target_;
-  const Workload& workload_;
+  const sim::Workload& workload_;
   uint32_t concurrency_;
   bool watch_;
   ServerUrl url_;

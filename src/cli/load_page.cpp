@@ -173,10 +173,10 @@ std::string times_table(const LoadReport& report) {
   std::string out =
       "<h2>Times in milliseconds</h2>\n<div class=\"panel\"><table><tr><th></th><th>mean</th><th>p50</th>"
       "<th>p90</th><th>p99</th><th>max</th></tr>\n";
-  const std::pair<const char*, const Percentiles*> rows[] = {{"To the first token (TTFT)", &report.ttft},
-                                                             {"Per further token (TPOT)", &report.tpot},
-                                                             {"Between two tokens (ITL)", &report.itl},
-                                                             {"To the last token (E2E)", &report.e2e}};
+  const std::pair<const char*, const sim::Percentiles*> rows[] = {{"To the first token (TTFT)", &report.ttft},
+                                                                  {"Per further token (TPOT)", &report.tpot},
+                                                                  {"Between two tokens (ITL)", &report.itl},
+                                                                  {"To the last token (E2E)", &report.e2e}};
   for (const auto& [name, of] : rows) {
     out += fmt::format("<tr><td>{}</td>", name);
     for (const Nanos time : {of->mean, of->p50, of->p90, of->p99, of->max}) {

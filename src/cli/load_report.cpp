@@ -71,10 +71,10 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
   }
   for (auto& [shape, alike] : errors) report.errors.push_back(std::move(alike));
   std::ranges::stable_sort(report.errors, std::greater(), &LoadErrors::count);
-  report.ttft = percentiles(std::move(ttft));
-  report.tpot = percentiles(std::move(tpot));
-  report.itl = percentiles(std::move(itl));
-  report.e2e = percentiles(std::move(e2e));
+  report.ttft = sim::percentiles(std::move(ttft));
+  report.tpot = sim::percentiles(std::move(tpot));
+  report.itl = sim::percentiles(std::move(itl));
+  report.e2e = sim::percentiles(std::move(e2e));
   return report;
 }
 
@@ -98,7 +98,7 @@ json::object to_json(const LoadReport& report) {
     root["good"] = report.good;
     root["good_requests_per_second"] = report.per_second(report.good);
   }
-  const std::pair<const char*, const Percentiles*> times[] = {
+  const std::pair<const char*, const sim::Percentiles*> times[] = {
       {"ttft_ns", &report.ttft}, {"tpot_ns", &report.tpot}, {"itl_ns", &report.itl}, {"e2e_ns", &report.e2e}};
   for (const auto& [name, of] : times) {
     root[name] = {{"mean", of->mean}, {"p50", of->p50}, {"p90", of->p90}, {"p99", of->p99}, {"max", of->max}};

@@ -58,10 +58,10 @@ struct LoadReport {
   uint64_t prompt_tokens = 0;
   uint64_t output_tokens = 0;
   Nanos elapsed = 1;  // from the start to the last end
-  Percentiles ttft;
-  Percentiles tpot;
-  Percentiles itl;  // between two tokens of an answer
-  Percentiles e2e;
+  sim::Percentiles ttft;
+  sim::Percentiles tpot;
+  sim::Percentiles itl;  // between two tokens of an answer
+  sim::Percentiles e2e;
   LoadObjective objective;
   std::vector<LoadErrors> errors;  // the most frequent first
 

@@ -38,8 +38,8 @@ std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
   return dtype;
 }
 
-FileAccess file_access(const ModelOptions& options) {
-  return options.no_mmap ? FileAccess::kRead : FileAccess::kMap;
+formats::FileAccess file_access(const ModelOptions& options) {
+  return options.no_mmap ? formats::FileAccess::kRead : formats::FileAccess::kMap;
 }
 
 /// What a run writes, each to a file of its own, of its own kind. Throws Error before anything is opened.
@@ -52,8 +52,8 @@ void check_outputs(const EngineOptions& options) {
   refuse_same_file(outputs);
   check_output_file(options.step_trace);
   check_output_file(options.decision_log);
-  if (!options.step_trace.empty()) StepTrace::check_place(options.step_trace);
-  if (!options.decision_log.empty()) RunWriter::check_place(options.decision_log);
+  if (!options.step_trace.empty()) engine::StepTrace::check_place(options.step_trace);
+  if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log);
 }
 
 /// What is left for K/V and all else beside the weights: `mapped`, bytes of them, count as free to the
@@ -133,7 +133,7 @@ struct TokenCost {
 };
 
 /// By a try on the empty pool. `longest`: the longest sequence.
-TokenCost probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
+TokenCost probe_prefill(LoadedModel& model, backend::cpu::KvCache& cache, uint32_t longest) {
   const uint32_t room = std::min(cache.num_blocks() / cache.num_groups() * cache.block_size(), longest);
   const uint32_t length = std::min(kProbeTokens, room);
   const uint32_t context = std::min(kProbeContext, room - length);
@@ -141,9 +141,9 @@ TokenCost probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
   const uint32_t vocab = model.decoder->config().vocab_size;
   for (uint32_t i = 0; i < length; ++i) tokens[i] = static_cast<TokenId>(i * 7919 % vocab);
   const uint32_t rows = (context + length + cache.block_size() - 1) / cache.block_size();
-  const auto tables = consecutive_tables(cache.num_groups(), rows, 0);
+  const auto tables = model::consecutive_tables(cache.num_groups(), rows, 0);
   const auto seconds = [&](uint32_t position, uint32_t count) {
-    const DecoderSeq seq{count, position, tables, 1};
+    const backend::cpu::DecoderSeq seq{count, position, tables, 1};
     const auto start = std::chrono::steady_clock::now();
     model.decoder->forward(model.context, cache, std::span(tokens).first(count), {&seq, 1});
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -160,8 +160,9 @@ TokenCost probe_prefill(LoadedModel& model, KvCache& cache, uint32_t longest) {
 
 /// Whether a decision depends on what computing a token costs.
 bool weighs_costs(const PolicyOptions& options) {
-  return options.preemption == PreemptionKind::kAuto || options.scheduling == SchedulingKind::kSrpt ||
-         options.scheduling == SchedulingKind::kSlo;
+  return options.preemption == control::PreemptionKind::kAuto ||
+         options.scheduling == control::SchedulingKind::kSrpt ||
+         options.scheduling == control::SchedulingKind::kSlo;
 }
 
 template <class Probe>
@@ -180,9 +181,9 @@ uint32_t pick_budget(const EngineOptions& options, Probe&& probe) {
 
 /// A decoded token costs several of a prompt, since the weights are read for a few at a time. Blocks are
 /// copied within the machine's memory.
-CostHints costs_of(const TokenCost& token, uint64_t block_bytes) {
+control::CostHints costs_of(const TokenCost& token, uint64_t block_bytes) {
   constexpr double kCopyBytesPerSecond = 4e9;
-  CostHints costs;
+  control::CostHints costs;
   costs.prefill_token = std::max<Nanos>(1, static_cast<Nanos>(token.seconds * 1e9));
   costs.decode_token = 4 * costs.prefill_token;
   costs.swap_block =
@@ -191,8 +192,8 @@ CostHints costs_of(const TokenCost& token, uint64_t block_bytes) {
 }
 
 /// The longest sequence that is served.
-uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& config, const ModelShape& shape,
-                            uint32_t num_blocks) {
+uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConfig& config,
+                            const ModelShape& shape, uint32_t num_blocks) {
   if (options.max_model_len > config.max_positions) {
     throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model",
                             options.max_model_len, config.max_positions));
@@ -219,28 +220,28 @@ uint32_t pick_max_model_len(const EngineOptions& options, const ModelConfig& con
 
 }  // namespace
 
-ModelConfig config_of(const ModelOptions& options) {
-  ModelConfig config = load_model_config(checked_model(options.model));
-  limit_windows(config, options.sliding_window);
+model::ModelConfig config_of(const ModelOptions& options) {
+  model::ModelConfig config = formats::load_model_config(checked_model(options.model));
+  model::limit_windows(config, options.sliding_window);
   return config;
 }
 
-LoadedModel::LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest)
+LoadedModel::LoadedModel(const ModelOptions& options, model::ModelConfig config, uint32_t longest)
     : dir(options.model),
       pool(pick_threads(options.threads)),
       context{pick_isa(options.isa), pool},
-      decoder(Decoder::load(dir, std::move(config),
-                            {.compute = pick_dtype(options.dtype, "--dtype"),
-                             .quantization = pick_quantization(options.quantization),
-                             .own_blocks = options.quantization == "auto",
-                             .max_positions = longest,
-                             .pack_cache = options.pack_cache,
-                             .access = file_access(options)},
-                            context)) {}
+      decoder(backend::cpu::Decoder::load(dir, std::move(config),
+                                          {.compute = pick_dtype(options.dtype, "--dtype"),
+                                           .quantization = pick_quantization(options.quantization),
+                                           .own_blocks = options.quantization == "auto",
+                                           .max_positions = longest,
+                                           .pack_cache = options.pack_cache,
+                                           .access = file_access(options)},
+                                          context)) {}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
     : tokenizer(load_tokenizer(checked_model(options.model.model))),
-      defaults(load_sampling_defaults(options.model.model)),
+      defaults(formats::load_sampling_defaults(options.model.model)),
       metrics(served_name) {
   // Before the weights are read, which may take minutes.
   check_outputs(options);
@@ -250,7 +251,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   if (!options.prefix_cache_file.empty() && (!options.enable_prefix_caching || options.device == "sim")) {
     throw Error("--prefix-cache-file: there is no prefix cache to keep");
   }
-  if (!options.prefix_cache_file.empty()) check_prefix_file_place(options.prefix_cache_file);
+  if (!options.prefix_cache_file.empty()) engine::check_prefix_file_place(options.prefix_cache_file);
   if (options.model.pack_cache && options.device == "sim") {
     throw Error("--pack-cache: a simulated device packs no weights");
   }
@@ -261,10 +262,10 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   }
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
-  if (!options.step_trace.empty()) trace = std::make_unique<StepTrace>(options.step_trace);
-  if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
-  engine = std::make_unique<Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics, record.get(),
-                                    warm.get());
+  if (!options.step_trace.empty()) trace = std::make_unique<engine::StepTrace>(options.step_trace);
+  if (!options.decision_log.empty()) record = std::make_unique<record::RunWriter>(options.decision_log);
+  engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
+                                            record.get(), warm.get());
 }
 
 void LocalEngine::load(const EngineOptions& options, const std::string& served_name) {
@@ -272,16 +273,17 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   facts = model->decoder->config();
   ModelShape shape = model->decoder->shape();
   const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(model->decoder->compute_dtype());
-  set_kv_dtype(shape, kv_dtype);
+  backend::cpu::set_kv_dtype(shape, kv_dtype);
   const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
   const std::optional<MemoryLimit> available = memory_beside_weights(model->decoder->mapped_weight_bytes());
   size_pool(options, shape, memory_given ? 0 : default_pool_memory(available));
-  SchedulerConfig& scheduler = config.scheduler;
+  control::SchedulerConfig& scheduler = config.scheduler;
   if (memory_given || scheduler.num_host_blocks > 0) {
     const uint64_t blocks = uint64_t{scheduler.num_blocks} + scheduler.num_host_blocks;
     warn_of_too_much(options, blocks * shape.kv_block_bytes(scheduler.block_size), available);
   }
-  cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
+  cache =
+      std::make_unique<backend::cpu::KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
   std::optional<TokenCost> cost;
   const auto probe = [&] {  // a budget that is given is meant as it is, whatever the context
     cost = probe_prefill(*model, *cache, scheduler.max_model_len);
@@ -295,10 +297,11 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
     scheduler.costs = costs_of(*cost, shape.kv_block_bytes(scheduler.block_size));
   }
   if (scheduler.num_host_blocks > 0) {
-    host_cache = std::make_unique<KvCache>(facts, kv_dtype, scheduler.num_host_blocks, scheduler.block_size);
+    host_cache = std::make_unique<backend::cpu::KvCache>(facts, kv_dtype, scheduler.num_host_blocks,
+                                                         scheduler.block_size);
   }
-  executor = std::make_unique<CpuExecutor>(*model->decoder, *cache, model->context, options.max_num_seqs,
-                                           host_cache.get());
+  executor = std::make_unique<backend::cpu::CpuExecutor>(*model->decoder, *cache, model->context,
+                                                         options.max_num_seqs, host_cache.get());
   if (!options.prefix_cache_file.empty()) {
     const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
     warm = std::make_unique<WarmFile>(
@@ -308,7 +311,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   }
   log_info(fmt::format("{}: {} parameters, {} weights, kernels {} on {} threads", served_name,
                        with_commas(shape.num_parameters), model->decoder->weight_formats(),
-                       isa_name(model->context.isa), model->pool.num_threads()));
+                       kernels::isa_name(model->context.isa), model->pool.num_threads()));
   log_info(fmt::format(
       "K/V: {} blocks of {} tokens ({}, {}), sequences of up to {} tokens, {} at once, {} tokens a step",
       with_commas(scheduler.num_blocks), scheduler.block_size,
@@ -320,18 +323,20 @@ void LocalEngine::simulate(const EngineOptions& options, const std::string& serv
   facts = config_of(options.model);
   const DType dtype = pick_dtype(options.model.dtype, "--dtype").value_or(facts.dtype);
   const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(dtype);
-  size_pool(options, model_shape(facts, kv_dtype), UINT64_MAX);
-  const CostModel cost = options.cost.model();
-  SchedulerConfig& scheduler = config.scheduler;
+  size_pool(options, backend::cpu::model_shape(facts, kv_dtype), UINT64_MAX);
+  const backend::sim::CostModel cost = options.cost.model();
+  control::SchedulerConfig& scheduler = config.scheduler;
   scheduler.max_num_batched_tokens = pick_budget(options, [&] {
     return std::min<uint64_t>(cost.prefill_tokens_in(static_cast<Nanos>(kStepSeconds * 1e9)), kMaxAutoBudget);
   });
   scheduler.costs = cost.hints(scheduler.max_num_seqs);
-  simulated = std::make_unique<SimExecutor>(
+  simulated = std::make_unique<backend::sim::SimExecutor>(
       scheduler, cost,
-      SimTokens{.vocab_size = facts.vocab_size, .sayable = sayable_tokens(*tokenizer, facts.vocab_size)},
+      backend::sim::SimTokens{.vocab_size = facts.vocab_size,
+                              .sayable = sayable_tokens(*tokenizer, facts.vocab_size)},
       static_cast<uint32_t>(options.cost.steps_in_flight));
-  executor = std::make_unique<PacedExecutor>(*simulated, static_cast<uint32_t>(options.sim_speed * 100));
+  executor = std::make_unique<backend::sim::PacedExecutor>(*simulated,
+                                                           static_cast<uint32_t>(options.sim_speed * 100));
   log_info(fmt::format("{}: simulated, at {} times the speed: the words are arbitrary", served_name,
                        options.sim_speed));
   log_info(fmt::format("K/V: {} blocks of {} tokens, sequences of up to {} tokens, {} at once, {} a step",
@@ -341,7 +346,7 @@ void LocalEngine::simulate(const EngineOptions& options, const std::string& serv
 
 void LocalEngine::size_pool(const EngineOptions& options, const ModelShape& shape, uint64_t memory_limit) {
   const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
-  SchedulerConfig& scheduler = config.scheduler;
+  control::SchedulerConfig& scheduler = config.scheduler;
   scheduler.block_size = options.block_size;
   scheduler.kv_windows = shape.kv_windows;
   scheduler.num_blocks = pick_num_blocks(options, shape, longest, memory_limit);

@@ -20,40 +20,41 @@
 namespace quire::cli {
 
 /// The model's, as far as the options leave it. Throws Error that says what a model is, if this is none.
-ModelConfig config_of(const ModelOptions& options);
+model::ModelConfig config_of(const ModelOptions& options);
 
 /// A model in memory with all it needs to compute.
 struct LoadedModel {
   /// `longest`: see Decoder::load.
-  LoadedModel(const ModelOptions& options, ModelConfig config, uint32_t longest = 0);
+  LoadedModel(const ModelOptions& options, model::ModelConfig config, uint32_t longest = 0);
   explicit LoadedModel(const ModelOptions& options, uint32_t longest = 0)
       : LoadedModel(options, config_of(options), longest) {}
 
   std::filesystem::path dir;
   ThreadPool pool;
-  KernelContext context;
-  std::unique_ptr<Decoder> decoder;
+  kernels::KernelContext context;
+  std::unique_ptr<backend::cpu::Decoder> decoder;
 };
 
 /// A model with its tokenizer, pool, scheduler and engine, running.
 struct LocalEngine {
   LocalEngine(const EngineOptions& options, const std::string& served_name);
 
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<tokenize::Tokenizer> tokenizer;
   SamplingDefaults defaults;
-  ModelConfig facts;
+  model::ModelConfig facts;
   std::unique_ptr<LoadedModel> model;  // nullptr on a simulated device, as is `cache`
-  EngineConfig config;
-  std::unique_ptr<KvCache> cache;
-  std::unique_ptr<KvCache> host_cache;     // for swapping; nullptr without
-  std::unique_ptr<SimExecutor> simulated;  // nullptr unless there is one; `executor` keeps its pace
-  std::unique_ptr<Executor> executor;
+  engine::EngineConfig config;
+  std::unique_ptr<backend::cpu::KvCache> cache;
+  std::unique_ptr<backend::cpu::KvCache> host_cache;  // for swapping; nullptr without
+  std::unique_ptr<backend::sim::SimExecutor>
+      simulated;  // nullptr unless there is one; `executor` keeps its pace
+  std::unique_ptr<backend::Executor> executor;
   SteadyClock clock;
-  std::unique_ptr<StepTrace> trace;
-  std::unique_ptr<RunWriter> record;
-  std::unique_ptr<WarmStart> warm;
-  EngineMetrics metrics;
-  std::unique_ptr<Engine> engine;  // last: it uses all of the above
+  std::unique_ptr<engine::StepTrace> trace;
+  std::unique_ptr<record::RunWriter> record;
+  std::unique_ptr<engine::WarmStart> warm;
+  engine::EngineMetrics metrics;
+  std::unique_ptr<engine::Engine> engine;  // last: it uses all of the above
 
  private:
   void load(const EngineOptions& options, const std::string& served_name);

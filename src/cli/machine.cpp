@@ -75,28 +75,28 @@ __attribute__((target("amx-tile,amx-bf16,amx-int8"))) double tile_multiply_adds(
 #endif
 
 /// Operations (of the level's best multiply-add) that one thread does in one call.
-double multiply_adds(IsaLevel level, WeightFormat format) {
+double multiply_adds(kernels::IsaLevel level, WeightFormat format) {
 #if defined(__x86_64__)
   constexpr double kInstructions = static_cast<double>(kProbeRounds) * kChains;
   const bool integers = is_integer(format);
   // There are no tiles for ggml's blocks.
-  if (level == IsaLevel::kAmx && (integers ? !is_ggml(format) : format == WeightFormat::kBF16)) {
+  if (level == kernels::IsaLevel::kAmx && (integers ? !is_ggml(format) : format == WeightFormat::kBF16)) {
     return tile_multiply_adds(integers);
   }
-  if (level >= IsaLevel::kAvx512Vnni && integers) {
+  if (level >= kernels::IsaLevel::kAvx512Vnni && integers) {
     QUIRE_TEN_CHAINS("vpdpbusd", "zmm")
     return kInstructions * 128;
   }
-  if (level == IsaLevel::kAvx512Bf16 && format == WeightFormat::kBF16) {
+  if (level == kernels::IsaLevel::kAvx512Bf16 && format == WeightFormat::kBF16) {
     QUIRE_TEN_CHAINS("vdpbf16ps", "zmm")
     return kInstructions * 64;
   }
   // int8 without VNNI takes three instructions for what it is counted as here.
-  if (level >= IsaLevel::kAvx512) {
+  if (level >= kernels::IsaLevel::kAvx512) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "zmm")
     return kInstructions * (integers ? 128 : 32);
   }
-  if (level == IsaLevel::kAvx2) {
+  if (level == kernels::IsaLevel::kAvx2) {
     QUIRE_TEN_CHAINS("vfmadd231ps", "ymm")
     return kInstructions * (integers ? 64 : 16);
   }
@@ -122,19 +122,20 @@ std::string machine_name() {
   return fmt::format("{} cores of {}, {}", std::thread::hardware_concurrency(), processor, system.sysname);
 }
 
-IsaLevel pick_isa(const std::string& name) {
-  if (name == "auto") return best_isa_level();
-  const auto level = parse_isa(name);
-  const auto& there = available_isa_levels();
+kernels::IsaLevel pick_isa(const std::string& name) {
+  if (name == "auto") return kernels::best_isa_level();
+  const auto level = kernels::parse_isa(name);
+  const auto& there = kernels::available_isa_levels();
   if (!level || std::find(there.begin(), there.end(), *level) == there.end()) {
     std::string names;
-    for (const IsaLevel each : there) names += fmt::format("{}{}", names.empty() ? "" : ", ", isa_name(each));
+    for (const kernels::IsaLevel each : there)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", kernels::isa_name(each));
     throw Error(fmt::format("--isa: this machine has no '{}' (it has {})", name, names));
   }
   return *level;
 }
 
-Peaks probe_peaks(ThreadPool& pool, IsaLevel level, WeightFormat format) {
+Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format) {
   static Buffer memory = [] {
     Buffer buffer(size_t{512} << 20);
     std::fill_n(buffer.as<uint64_t>(), buffer.size() / sizeof(uint64_t), 1);

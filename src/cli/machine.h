@@ -13,7 +13,7 @@ namespace quire::cli {
 std::string machine_name();
 
 /// "auto" (the best) or a level by name. Throws Error naming --isa and what the machine has.
-IsaLevel pick_isa(const std::string& name);
+kernels::IsaLevel pick_isa(const std::string& name);
 
 /// What the machine can do at this moment with all of a pool's threads.
 struct Peaks {
@@ -22,6 +22,6 @@ struct Peaks {
 };
 /// The best of several short tries each. Holds half a GiB of memory from the first call on; the caller's
 /// `pool` must be idle.
-Peaks probe_peaks(ThreadPool& pool, IsaLevel level, WeightFormat format);
+Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format);
 
 }  // namespace quire::cli

@@ -69,7 +69,7 @@ std::vector<std::vector<TokenId>> read_rows(const std::string& file, uint32_t vo
 
 int logits(const LogitsOptions& options) {
   check_output_file(options.output, kLogits);
-  const ModelConfig config = config_of(options.model);
+  const model::ModelConfig config = config_of(options.model);
   const uint32_t vocab = config.vocab_size;
   const auto rows = read_rows(options.ids_file, vocab);
   const auto length = static_cast<uint32_t>(rows.front().size());
@@ -80,9 +80,9 @@ int logits(const LogitsOptions& options) {
   LoadedModel model(options.model, config, length);
   constexpr uint32_t kBlockSize = 16;
   const uint32_t blocks = (length + kBlockSize - 1) / kBlockSize;
-  const auto num_groups = static_cast<uint32_t>(group_layers(config).windows.size());
-  KvCache cache(config, model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
-  const auto tables = consecutive_tables(num_groups, blocks, 0);
+  const auto num_groups = static_cast<uint32_t>(model::group_layers(config).windows.size());
+  backend::cpu::KvCache cache(config, model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
+  const auto tables = model::consecutive_tables(num_groups, blocks, 0);
   const uint32_t chunk = options.chunk > 0 ? options.chunk : length;
 
   Buffer out(rows.size() * length * vocab * sizeof(float));
@@ -91,7 +91,7 @@ int logits(const LogitsOptions& options) {
   for (const auto& row : rows) {
     for (uint32_t at = 0; at < length; at += chunk) {
       const uint32_t count = std::min(chunk, length - at);
-      const DecoderSeq seq{count, at, tables, count};
+      const backend::cpu::DecoderSeq seq{count, at, tables, count};
       const auto part =
           model.decoder->forward(model.context, cache, std::span(row).subspan(at, count), {&seq, 1});
       next = std::copy(part.begin(), part.end(), next);
@@ -102,7 +102,7 @@ int logits(const LogitsOptions& options) {
       DType::kF32,
       {static_cast<int64_t>(rows.size()), static_cast<int64_t>(length), static_cast<int64_t>(vocab)},
       out.data()};
-  write_safetensors(options.output, {{"logits", tensor}});
+  formats::write_safetensors(options.output, {{"logits", tensor}});
   return 0;
 }
 
@@ -142,29 +142,34 @@ void convert_from_gguf(const ConvertOptions& options) {
   const auto dtype = float_outtype(options.outtype);
   const std::filesystem::path out = options.out;
   // The tokenizer first: if it cannot be written, nothing is.
-  const TokenizerFiles files = huggingface_files(read_gguf_vocabulary(Gguf::open(options.in)), options.in);
-  gguf_to_directory(options.in, out, dtype);
-  if (files.tokenizer_config) write_json_file(out / "tokenizer_config.json", *files.tokenizer_config);
-  if (files.tokenizer_json) write_json_file(out / "tokenizer.json", *files.tokenizer_json);
-  if (files.tokenizer_model) write_binary_file(out / "tokenizer.model", *files.tokenizer_model);
+  const tokenize::TokenizerFiles files =
+      tokenize::huggingface_files(read_gguf_vocabulary(formats::Gguf::open(options.in)), options.in);
+  formats::gguf_to_directory(options.in, out, dtype);
+  if (files.tokenizer_config)
+    formats::write_json_file(out / "tokenizer_config.json", *files.tokenizer_config);
+  if (files.tokenizer_json) formats::write_json_file(out / "tokenizer.json", *files.tokenizer_json);
+  if (files.tokenizer_model) formats::write_binary_file(out / "tokenizer.model", *files.tokenizer_model);
 }
 
 void convert_to_gguf(const ConvertOptions& options) {
-  const ModelConfig config = load_model_config(options.in);
-  const GgmlType* type = find_ggml_type(kGgmlQ8_0);
+  const model::ModelConfig config = formats::load_model_config(options.in);
+  const formats::GgmlType* type = formats::find_ggml_type(formats::kGgmlQ8_0);
   if (options.outtype != "q8_0") {
     const DType dtype = float_outtype(options.outtype).value_or(config.dtype);
-    type = find_ggml_type(dtype == DType::kF32 ? kGgmlF32 : dtype == DType::kF16 ? kGgmlF16 : kGgmlBF16);
+    type = formats::find_ggml_type(dtype == DType::kF32   ? formats::kGgmlF32
+                                   : dtype == DType::kF16 ? formats::kGgmlF16
+                                                          : formats::kGgmlBF16);
   }
-  const GgufVocabulary vocabulary = gguf_vocabulary(options.in, config.vocab_size, config.bos, config.eos);
-  directory_to_gguf(options.in, config, options.out, *type, vocabulary_metadata(vocabulary));
+  const tokenize::GgufVocabulary vocabulary =
+      tokenize::gguf_vocabulary(options.in, config.vocab_size, config.bos, config.eos);
+  formats::directory_to_gguf(options.in, config, options.out, *type, vocabulary_metadata(vocabulary));
 }
 
 int convert(const ConvertOptions& options) {
   std::error_code ignored;
   const bool from_directory = std::filesystem::is_directory(options.in, ignored);
   if (from_directory || !std::filesystem::exists(options.in, ignored)) checked_model(options.in);
-  const bool from_checkpoint = !from_directory && !is_gguf_file(options.in);
+  const bool from_checkpoint = !from_directory && !formats::is_gguf_file(options.in);
   if (!from_checkpoint && !options.tokenizer.empty()) {
     throw Error("--tokenizer: changes nothing for a model that has its own; it is for llama2.c checkpoints");
   }
@@ -180,13 +185,14 @@ int convert(const ConvertOptions& options) {
   } else {
     check_output_directory(options.out);
   }
-  if (is_gguf_file(options.in)) {
+  if (formats::is_gguf_file(options.in)) {
     convert_from_gguf(options);
   } else if (from_directory) {
     convert_to_gguf(options);
   } else {
     const auto beside = std::filesystem::path(options.in).parent_path() / "tokenizer.bin";
-    convert_llama2c(options.in, options.tokenizer.empty() ? beside.string() : options.tokenizer, options.out);
+    formats::convert_llama2c(options.in, options.tokenizer.empty() ? beside.string() : options.tokenizer,
+                             options.out);
   }
   fmt::print("{}\n", options.out);
   return 0;
@@ -244,7 +250,8 @@ void add_make_model(CLI::App& app, Command& run) {
   CLI::App* command =
       app.add_subcommand("make-model", "A model of a known shape with random weights, for benchmarks");
   std::string names;
-  for (const auto& name : model_shape_names()) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  for (const auto& name : formats::model_shape_names())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
   command->add_option("shape", options->shape, names)->required()->type_name("SHAPE");
   command->add_option("out", options->out, "Directory to write")->required()->type_name("DIR");
   command->add_option("--seed", options->seed, "Of the weights")
@@ -256,7 +263,7 @@ void add_make_model(CLI::App& app, Command& run) {
     run = [options] {
       check_output_directory(options->out);
       if (!options->overwrite) refuse_existing(options->out);
-      make_model(options->shape, options->out, options->seed);
+      formats::make_model(options->shape, options->out, options->seed);
       fmt::print("{}\n", options->out);
       return 0;
     };

@@ -17,18 +17,18 @@ constexpr std::string_view kTemplate = "tokenizer.chat_template";
 
 std::string full(std::string_view key) { return fmt::format("{}{}", kPrefix, key); }
 
-std::optional<bool> optional_boolean(const Gguf& file, std::string_view key) {
+std::optional<bool> optional_boolean(const formats::Gguf& file, std::string_view key) {
   return file.has(full(key)) ? std::optional(file.boolean(full(key))) : std::nullopt;
 }
 
 }  // namespace
 
-GgufVocabulary read_gguf_vocabulary(const Gguf& file) {
-  GgufVocabulary out;
-  out.model = file.string_or(full("model"), kGgufNoVocabulary);
-  if (out.model == "none") out.model = kGgufNoVocabulary;
+tokenize::GgufVocabulary read_gguf_vocabulary(const formats::Gguf& file) {
+  tokenize::GgufVocabulary out;
+  out.model = file.string_or(full("model"), tokenize::kGgufNoVocabulary);
+  if (out.model == "none") out.model = tokenize::kGgufNoVocabulary;
   out.pre = file.string_or(full("pre"), "");
-  if (out.model == kGgufNoVocabulary) return out;
+  if (out.model == tokenize::kGgufNoVocabulary) return out;
   for (const std::string_view token : file.strings(full("tokens"))) out.tokens.emplace_back(token);
   if (file.has(full("scores"))) out.scores = file.floats(full("scores"));
   if (file.has(full("token_type"))) {
@@ -66,8 +66,8 @@ GgufVocabulary read_gguf_vocabulary(const Gguf& file) {
   return out;
 }
 
-GgufMetadata vocabulary_metadata(const GgufVocabulary& vocabulary) {
-  GgufMetadata out;
+formats::GgufMetadata vocabulary_metadata(const tokenize::GgufVocabulary& vocabulary) {
+  formats::GgufMetadata out;
   out.add(full("model"), vocabulary.model);
   if (!vocabulary.pre.empty()) out.add(full("pre"), vocabulary.pre);
   if (!vocabulary.tokens.empty()) out.add(full("tokens"), vocabulary.tokens);
@@ -98,7 +98,7 @@ const std::string& checked_model(const std::string& path) {
   constexpr std::string_view kConfig = "config.json";
   const std::filesystem::path file = path;
   std::error_code ignored;
-  if (is_gguf_file(file)) return path;
+  if (formats::is_gguf_file(file)) return path;
   if (!std::filesystem::exists(file, ignored)) {
     throw file_error(file, fmt::format("no such file or directory ({}; none is downloaded)", kModel));
   }
@@ -113,22 +113,23 @@ const std::string& checked_model(const std::string& path) {
   throw file_error(file, fmt::format("is no model ({})", kModel));
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
-  if (!is_gguf_file(path)) return Tokenizer::load(path);
-  return load_gguf_tokenizer(read_gguf_vocabulary(Gguf::open(path)), path);
+std::unique_ptr<tokenize::Tokenizer> load_tokenizer(const std::filesystem::path& path) {
+  if (!formats::is_gguf_file(path)) return tokenize::Tokenizer::load(path);
+  return tokenize::load_gguf_tokenizer(read_gguf_vocabulary(formats::Gguf::open(path)), path);
 }
 
-ChatTemplates find_chat_templates(const std::filesystem::path& path, const std::string& only) {
-  ChatTemplates found = is_gguf_file(path)
-                            ? find_gguf_chat_templates(read_gguf_vocabulary(Gguf::open(path)), path)
-                            : ChatTemplates::find(path);
+chat::ChatTemplates find_chat_templates(const std::filesystem::path& path, const std::string& only) {
+  chat::ChatTemplates found =
+      formats::is_gguf_file(path)
+          ? tokenize::find_gguf_chat_templates(read_gguf_vocabulary(formats::Gguf::open(path)), path)
+          : chat::ChatTemplates::find(path);
   return only.empty() ? found : found.only(only);
 }
 
-ChatTemplates load_chat_templates(const std::filesystem::path& path, const std::string& only) {
-  ChatTemplates found = find_chat_templates(path, only);
+chat::ChatTemplates load_chat_templates(const std::filesystem::path& path, const std::string& only) {
+  chat::ChatTemplates found = find_chat_templates(path, only);
   if (!found.empty()) return found;
-  if (!is_gguf_file(path)) return ChatTemplates::load(path);  // says where it looked
+  if (!formats::is_gguf_file(path)) return chat::ChatTemplates::load(path);  // says where it looked
   throw file_error(path, fmt::format("no chat template: there is no key '{}'", kTemplate));
 }
 

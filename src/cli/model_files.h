@@ -18,17 +18,17 @@ namespace quire::cli {
 const std::string& checked_model(const std::string& path);
 
 /// `path`: a directory, a tokenizer's file, or a GGUF file. Throws Error with file and key.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
+std::unique_ptr<tokenize::Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 /// `path`: a directory, a .jinja file, or a GGUF file; none if it has none. `only`: the name of the one to
 /// use whatever is asked, or another template's file; empty: all. Throws Error if that one is unknown or
 /// broken.
-ChatTemplates find_chat_templates(const std::filesystem::path& path, const std::string& only);
+chat::ChatTemplates find_chat_templates(const std::filesystem::path& path, const std::string& only);
 /// Throws Error also if there is none.
-ChatTemplates load_chat_templates(const std::filesystem::path& path, const std::string& only);
+chat::ChatTemplates load_chat_templates(const std::filesystem::path& path, const std::string& only);
 
 /// The "tokenizer.*" of a GGUF file, and the same to be written. Throws Error with file and key.
-GgufVocabulary read_gguf_vocabulary(const Gguf& file);
-GgufMetadata vocabulary_metadata(const GgufVocabulary& vocabulary);
+tokenize::GgufVocabulary read_gguf_vocabulary(const formats::Gguf& file);
+formats::GgufMetadata vocabulary_metadata(const tokenize::GgufVocabulary& vocabulary);
 
 }  // namespace quire::cli

@@ -48,11 +48,11 @@ class Scorer {
   /// `kv_dtype`: of the K/V; nullopt: the compute type.
   Scorer(LoadedModel& model, uint32_t context, std::optional<DType> kv_dtype)
       : model_(model),
-        groups_(static_cast<uint32_t>(group_layers(model.decoder->config()).windows.size())),
+        groups_(static_cast<uint32_t>(model::group_layers(model.decoder->config()).windows.size())),
         blocks_((context + kBlockSize - 1) / kBlockSize),
         cache_(model.decoder->config(), kv_dtype.value_or(model.decoder->compute_dtype()), groups_ * blocks_,
                kBlockSize),
-        tables_(consecutive_tables(groups_, blocks_, 0)) {}
+        tables_(model::consecutive_tables(groups_, blocks_, 0)) {}
 
   /// Every token but the first is foreseen from those before it.
   void score(std::span<const TokenId> window) {
@@ -60,7 +60,7 @@ class Scorer {
     const auto length = static_cast<uint32_t>(window.size());
     for (uint32_t at = 0; at < length; at += kChunk) {
       const uint32_t count = std::min(kChunk, length - at);
-      const DecoderSeq seq{count, at, tables_, count};
+      const backend::cpu::DecoderSeq seq{count, at, tables_, count};
       const auto logits =
           model_.decoder->forward(model_.context, cache_, window.subspan(at, count), {&seq, 1});
       surprises_.assign(count, 0.0);
@@ -82,7 +82,7 @@ class Scorer {
   LoadedModel& model_;
   uint32_t groups_;
   uint32_t blocks_;
-  KvCache cache_;
+  backend::cpu::KvCache cache_;
   std::vector<std::vector<BlockId>> tables_;
   std::vector<double> surprises_;
   double total_ = 0.0;
@@ -90,7 +90,7 @@ class Scorer {
 };
 
 int perplexity(const PerplexityOptions& options) {
-  const ModelConfig config = config_of(options.model);
+  const model::ModelConfig config = config_of(options.model);
   const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
   const auto tokenizer = load_tokenizer(options.model.model);
   const std::vector<TokenId> bos = tokenizer->encode("", true);

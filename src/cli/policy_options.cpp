@@ -40,13 +40,14 @@ void add_choice(CLI::App& command, const char* flag, Kind& value, std::span<cons
 }  // namespace
 
 void add_policy_options(CLI::App& command, PolicyOptions& options) {
-  add_choice(command, "--scheduling-policy", options.scheduling, kSchedulingNames, "Who comes in first");
-  add_choice(command, "--batching", options.batching, kBatchingNames, "When sequences come in");
-  add_choice(command, "--victim-policy", options.victim, kVictimNames,
+  add_choice(command, "--scheduling-policy", options.scheduling, control::kSchedulingNames,
+             "Who comes in first");
+  add_choice(command, "--batching", options.batching, control::kBatchingNames, "When sequences come in");
+  add_choice(command, "--victim-policy", options.victim, control::kVictimNames,
              "Who gives way when there are no blocks left");
-  add_choice(command, "--eviction-policy", options.eviction, kEvictionNames,
+  add_choice(command, "--eviction-policy", options.eviction, control::kEvictionNames,
              "Which cached blocks are forgotten first");
-  add_choice(command, "--preemption-mode", options.preemption, kPreemptionNames,
+  add_choice(command, "--preemption-mode", options.preemption, control::kPreemptionNames,
              "What becomes of the victim's K/V");
   command
       .add_option("--swap-space", options.swap_space,
@@ -78,24 +79,25 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
 }
 
 void check_policy_options(const PolicyOptions& options, bool prefix_caching) {
-  if (options.swap_space && options.preemption == PreemptionKind::kRecompute) {
+  if (options.swap_space && options.preemption == control::PreemptionKind::kRecompute) {
     throw Error("--swap-space: nothing is swapped out without --preemption-mode swap or auto");
   }
-  if (options.priority_aging && options.scheduling != SchedulingKind::kPriority) {
+  if (options.priority_aging && options.scheduling != control::SchedulingKind::kPriority) {
     throw Error("--priority-aging: no priorities count without --scheduling-policy priority");
   }
   if (prefix_caching) return;
-  if (options.scheduling == SchedulingKind::kLpm) {
+  if (options.scheduling == control::SchedulingKind::kLpm) {
     throw Error(
         "--scheduling-policy: lpm looks for prefixes in the cache that --no-enable-prefix-caching turns off");
   }
   if (options.eviction != PolicyOptions().eviction) {
     throw Error(fmt::format("--eviction-policy: {} has nothing to evict with --no-enable-prefix-caching",
-                            name(options.eviction)));
+                            control::name(options.eviction)));
   }
 }
 
-void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, SchedulerConfig& config) {
+void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes,
+                          control::SchedulerConfig& config) {
   config.scheduling = options.scheduling;
   config.batching = options.batching;
   config.victim = options.victim;
@@ -105,7 +107,7 @@ void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, Sc
   config.admit_while_preempting = options.admit_while_preempting;
   if (options.priority_aging) config.priority_aging = static_cast<Nanos>(*options.priority_aging * 1e9);
   config.watermark_bp = static_cast<uint32_t>(std::lround(options.watermark * 100));
-  if (options.preemption == PreemptionKind::kRecompute) return;
+  if (options.preemption == control::PreemptionKind::kRecompute) return;
   std::string space = options.swap_space.value_or("1GiB");
   if (space.find_first_not_of("0123456789.") == std::string::npos) space += "GiB";  // as vLLM has it
   const uint64_t blocks = parse_bytes(space, "--swap-space") / block_bytes;

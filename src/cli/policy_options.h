@@ -13,11 +13,11 @@ namespace quire::cli {
 
 /// The scheduler's policies, as flags.
 struct PolicyOptions {
-  SchedulingKind scheduling = SchedulingKind::kFcfs;
-  BatchingKind batching = BatchingKind::kContinuous;
-  VictimKind victim = VictimKind::kLastAdmitted;
-  PreemptionKind preemption = PreemptionKind::kRecompute;
-  EvictionKind eviction = EvictionKind::kQueueLru;
+  control::SchedulingKind scheduling = control::SchedulingKind::kFcfs;
+  control::BatchingKind batching = control::BatchingKind::kContinuous;
+  control::VictimKind victim = control::VictimKind::kLastAdmitted;
+  control::PreemptionKind preemption = control::PreemptionKind::kRecompute;
+  control::EvictionKind eviction = control::EvictionKind::kQueueLru;
   std::optional<std::string> swap_space;
   std::optional<double> priority_aging;  // seconds
   double watermark = 1;                  // percent
@@ -31,6 +31,7 @@ void check_policy_options(const PolicyOptions& options, bool prefix_caching);
 
 /// Sets them, with a host pool of blocks of so many bytes if there is swapping. Throws Error if that is no
 /// pool.
-void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes, SchedulerConfig& config);
+void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes,
+                          control::SchedulerConfig& config);
 
 }  // namespace quire::cli

@@ -23,7 +23,7 @@ namespace quire::cli {
 
 void handle_file_signals() {
   signal(SIGXFSZ, SIG_IGN);  // what is too long for the limit fails with EFBIG
-  report_lost_mappings();
+  formats::report_lost_mappings();
 }
 
 void return_large_buffers() { mallopt(M_MMAP_THRESHOLD, 1 << 20); }

@@ -60,9 +60,10 @@ void check_search(const Options& options) {
     if (options.length_penalty) throw Error("--length-penalty: counts with --beam-search only");
     return;
   }
-  if (options.sequences() > kMaxBeamWidth) {
+  if (options.sequences() > engine::kMaxBeamWidth) {
     throw Error(fmt::format("{}: {} is more than {}, the widest beam",
-                            options.best_of > 0 ? "--best-of" : "-n", options.sequences(), kMaxBeamWidth));
+                            options.best_of > 0 ? "--best-of" : "-n", options.sequences(),
+                            engine::kMaxBeamWidth));
   }
   if (!options.sampling.stop.empty()) throw Error("--stop: is not supported with --beam-search");
 }
@@ -83,7 +84,7 @@ int run_once(Options& options) {
   if (!options.verbose) set_log_level(LogLevel::kWarning);
   LocalEngine local(options.engine, model_name(options.engine.model.model));
   const std::string text = options.prompt ? *options.prompt : read_text();
-  GenerationRequest request = make_request(options.sampling, local.defaults, prompt_ids(local, text));
+  engine::GenerationRequest request = make_request(options.sampling, local.defaults, prompt_ids(local, text));
   request.n = options.n;
   request.best_of = options.best_of;
   request.beam_search = options.beam_search;

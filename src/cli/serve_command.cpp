@@ -39,7 +39,7 @@ namespace {
 
 struct Options {
   EngineOptions engine;
-  ServerConfig server;
+  serve::ServerConfig server;
   std::string chat_template;
   std::string api_key_file;
   std::vector<std::string> api_keys;  // of the command line
@@ -49,7 +49,7 @@ struct Options {
 };
 
 /// The model still completes text, so it is served; chat requests are told the same.
-void warn_of_templates(const ChatTemplates& templates) {
+void warn_of_templates(const chat::ChatTemplates& templates) {
   if (templates.empty()) {
     log_warning("the model has no chat template: it completes text, and chat requests are refused");
     return;
@@ -64,14 +64,14 @@ void warn_of_templates(const ChatTemplates& templates) {
 constexpr const char* kKeyVariable = "QUIRE_API_KEY";
 
 /// From the file, the environment and the command line.
-std::vector<ApiKey> find_keys(const Options& options) {
-  std::vector<ApiKey> keys;
-  if (!options.api_key_file.empty()) keys = read_key_file(options.api_key_file);
+std::vector<serve::ApiKey> find_keys(const Options& options) {
+  std::vector<serve::ApiKey> keys;
+  if (!options.api_key_file.empty()) keys = serve::read_key_file(options.api_key_file);
   // An empty one is a mistake of a script's: without an error the server would be open to everybody.
-  if (const char* key = std::getenv(kKeyVariable)) keys.push_back(make_api_key(kKeyVariable, key));
+  if (const char* key = std::getenv(kKeyVariable)) keys.push_back(serve::make_api_key(kKeyVariable, key));
   for (size_t i = 0; i < options.api_keys.size(); ++i) {
     keys.push_back(
-        make_api_key(i == 0 ? "--api-key" : fmt::format("--api-key({})", i + 1), options.api_keys[i]));
+        serve::make_api_key(i == 0 ? "--api-key" : fmt::format("--api-key({})", i + 1), options.api_keys[i]));
   }
   if (!options.api_keys.empty()) {
     log_warning(
@@ -83,9 +83,9 @@ std::vector<ApiKey> find_keys(const Options& options) {
 }
 
 /// What is not given is as many as the process may have files open; what is given must fit.
-void fit_connections(ServerConfig& config, bool given) {
+void fit_connections(serve::ServerConfig& config, bool given) {
   const uint64_t files = raise_open_files();
-  const uint64_t others = Server::files_needed(0);
+  const uint64_t others = serve::Server::files_needed(0);
   if (files >= others + config.max_connections) return;
   if (given || files <= others) {
     throw Error(
@@ -99,7 +99,7 @@ void fit_connections(ServerConfig& config, bool given) {
 
 /// Half of what model and pool leave free is for what clients can make the server hold; the other half stays
 /// for the engine's work.
-void fit_to_memory(ServerConfig& config, const LocalEngine& engine, bool connections_given) {
+void fit_to_memory(serve::ServerConfig& config, const LocalEngine& engine, bool connections_given) {
   const auto available = available_memory();
   if (!available) return;
   uint64_t held = 0;  // that does not count as used as long as nothing is in it
@@ -108,7 +108,7 @@ void fit_to_memory(ServerConfig& config, const LocalEngine& engine, bool connect
   }
   if (engine.model) held += engine.model->decoder->mapped_weight_bytes();
   const uint64_t spare = available->bytes - std::min(available->bytes, held);
-  if (!fit_memory(config, spare / 2, connections_given)) return;
+  if (!serve::fit_memory(config, spare / 2, connections_given)) return;
   log_warning(
       fmt::format("{} of memory are left beside model and K/V ({}): bodies of up to {} are taken, {} of them "
                   "together, and {} connections at once",
@@ -132,7 +132,7 @@ int serve(Options& options) {
   // A reader of standard error that goes away must not take the server along.
   std::signal(SIGPIPE, SIG_IGN);
   return_large_buffers();
-  ServerConfig& config = options.server;
+  serve::ServerConfig& config = options.server;
   fit_connections(config, options.connections_given);
   config.api_keys = find_keys(options);
   share_queue(options.engine, config.api_keys.size());
@@ -140,14 +140,15 @@ int serve(Options& options) {
   config.version = version();
   checked_model(options.engine.model.model);
   // Before the weights, so that what is wrong is told at once.
-  check_listen_address(config.host, config.port);
-  const ChatTemplates chat_templates = find_chat_templates(options.engine.model.model, options.chat_template);
+  serve::check_listen_address(config.host, config.port);
+  const chat::ChatTemplates chat_templates =
+      find_chat_templates(options.engine.model.model, options.chat_template);
   LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
   fit_to_memory(config, local, options.connections_given);
-  const ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
-  Server server(config, *local.engine, model,
-                [&metrics = local.metrics] { return metrics.text() + process_metrics(); });
+  const serve::ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
+  serve::Server server(config, *local.engine, model,
+                       [&metrics = local.metrics] { return metrics.text() + process_metrics(); });
   server.catch_signals();
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
@@ -159,7 +160,7 @@ int serve(Options& options) {
                     "makes it ask for a key",
                     config.host));
   }
-  const bool all_done = server.run_until_signal(static_cast<Nanos>(options.drain_seconds * kSecond));
+  const bool all_done = server.run_until_signal(static_cast<Nanos>(options.drain_seconds * serve::kSecond));
   log_info(all_done ? "all requests are done; goodbye" : "ended with requests still running");
   return all_done ? 0 : 1;
 }

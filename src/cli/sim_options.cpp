@@ -29,8 +29,8 @@ bool is_printable(const std::string& bytes) {
 
 }  // namespace
 
-CostModel CostOptions::model() const {
-  CostModel cost;
+backend::sim::CostModel CostOptions::model() const {
+  backend::sim::CostModel cost;
   cost.step = static_cast<Nanos>(step_us * 1000);
   cost.prefill_tokens_per_ms = prefill_tokens_per_ms;
   cost.decode = static_cast<Nanos>(decode_us * 1000);
@@ -62,10 +62,10 @@ void add_cost_options(CLI::App& command, CostOptions& options) {
           "the next step is planned")
       ->group(group)
       ->capture_default_str()
-      ->check(CLI::Range(1, int{kMostOpenSteps}));
+      ->check(CLI::Range(1, int{backend::kMostOpenSteps}));
 }
 
-void print_times(std::span<const std::pair<const char*, Percentiles>> times) {
+void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times) {
   fmt::print("\n{}\n", paint(stdout,
                              fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",
                                          "p50", "p90", "p99", "max"),
@@ -79,7 +79,7 @@ void print_times(std::span<const std::pair<const char*, Percentiles>> times) {
   }
 }
 
-std::vector<TokenId> sayable_tokens(const Tokenizer& tokenizer, uint32_t vocab_size) {
+std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size) {
   std::vector<TokenId> words;
   std::vector<TokenId> printable;
   std::vector<TokenId> others;

@@ -25,14 +25,14 @@ struct CostOptions {
   uint64_t steps_in_flight = 1;  // Executor::depth
 
   /// Throws Error if it makes no sense.
-  CostModel model() const;
+  backend::sim::CostModel model() const;
 };
 void add_cost_options(CLI::App& command, CostOptions& options);
 
 /// Tokens below `vocab_size` that read like words where the tokenizer has such, never special ones.
-std::vector<TokenId> sayable_tokens(const Tokenizer& tokenizer, uint32_t vocab_size);
+std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size);
 
 /// A table of times, in milliseconds, on standard output.
-void print_times(std::span<const std::pair<const char*, Percentiles>> times);
+void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times);
 
 }  // namespace quire::cli

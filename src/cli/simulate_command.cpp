@@ -55,11 +55,11 @@ struct Options {
   std::string decision_log;
 };
 
-SchedulerConfig scheduler_config(const Options& options) {
+control::SchedulerConfig scheduler_config(const Options& options) {
   const auto pick = [&](const std::optional<uint32_t>& given, uint32_t demo, uint32_t otherwise) {
     return given.value_or(options.demo ? demo : otherwise);
   };
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   config.block_size = pick(options.block_size, 16, 16);
   config.num_blocks = pick(options.num_blocks, 128, 4096);
   config.max_num_seqs = pick(options.max_num_seqs, 24, 64);
@@ -86,8 +86,8 @@ double percent(uint64_t part, uint64_t whole) {
 constexpr const char* kStepHeader =
     "  step     time s  running  waiting  prefill  decode    KV %  shared %  preempted    done";
 
-void print_step(const Simulation& simulation) {
-  const StepStats& stats = simulation.stats();
+void print_step(const sim::Simulation& simulation) {
+  const control::StepStats& stats = simulation.stats();
   fmt::print("{:>6} {:>10.3f} {:>8} {:>8} {:>8} {:>7} {:>7.1f} {:>9.1f} {:>10} {:>7}\n", stats.step,
              seconds(simulation.now()), stats.running, stats.waiting, stats.prefill_tokens,
              stats.decode_tokens, percent(stats.blocks_referenced, stats.blocks_total),
@@ -95,8 +95,8 @@ void print_step(const Simulation& simulation) {
              simulation.totals().finished);
 }
 
-void print_summary(const SimulationReport& report, const SchedulerConfig& config) {
-  const SimulationTotals& totals = report.totals;
+void print_summary(const sim::SimulationReport& report, const control::SchedulerConfig& config) {
+  const sim::SimulationTotals& totals = report.totals;
   const double elapsed = std::max(1e-9, seconds(report.elapsed));
   const auto line = [](const char* name, const std::string& value) {
     fmt::print("{:<22} {}\n", name, value);
@@ -128,21 +128,21 @@ void print_summary(const SimulationReport& report, const SchedulerConfig& config
   line("deadlines",
        fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
 
-  const std::pair<const char*, Percentiles> times[] = {{"waiting to be admitted", report.queue},
-                                                       {"to the first token", report.ttft},
-                                                       {"per further token", report.tpot},
-                                                       {"to the last token", report.e2e}};
+  const std::pair<const char*, sim::Percentiles> times[] = {{"waiting to be admitted", report.queue},
+                                                            {"to the first token", report.ttft},
+                                                            {"per further token", report.tpot},
+                                                            {"to the last token", report.e2e}};
   print_times(times);
   fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
 }
 
 // ---- what a program reads ----
 
-json::object to_json(const Percentiles& of) {
+json::object to_json(const sim::Percentiles& of) {
   return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
 }
 
-json::object to_json(const CostModel& cost) {
+json::object to_json(const backend::sim::CostModel& cost) {
   return {{"step_ns", cost.step},
           {"prefill_tokens_per_ms", cost.prefill_tokens_per_ms},
           {"decode_ns", cost.decode},
@@ -150,11 +150,11 @@ json::object to_json(const CostModel& cost) {
           {"swap_block_ns", cost.swap_block}};
 }
 
-void write_json(const std::string& path, const Simulation& simulation, const SimulationReport& report,
-                const CostModel& cost, uint64_t seed) {
-  const SimulationTotals& totals = report.totals;
+void write_json(const std::string& path, const sim::Simulation& simulation,
+                const sim::SimulationReport& report, const backend::sim::CostModel& cost, uint64_t seed) {
+  const sim::SimulationTotals& totals = report.totals;
   json::object root;
-  root["scheduler"] = quire::to_json(simulation.scheduler().config());
+  root["scheduler"] = quire::record::to_json(simulation.scheduler().config());
   root["cost"] = to_json(cost);
   root["seed"] = seed;
   root["digest"] = fmt::format("{:016x}", report.digest);
@@ -188,7 +188,7 @@ void write_json(const std::string& path, const Simulation& simulation, const Sim
   root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns",
                            "prompt_tokens", "output_tokens", "cached_tokens",  "preemptions"};
   json::array records;
-  for (const RequestRecord& record : simulation.records()) {
+  for (const sim::RequestRecord& record : simulation.records()) {
     records.push_back({record.arrival, record.admitted, record.first_token, record.finished,
                        record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions});
   }
@@ -206,27 +206,29 @@ std::string beginnings(const WorkloadOptions& workload) {
 
 int simulate(Options& options) {
   if (options.demo) use_demo_workload(options.workload);
-  const SimulationConfig config{scheduler_config(options), options.cost.model(),
-                                static_cast<uint32_t>(options.cost.steps_in_flight)};
+  const sim::SimulationConfig config{scheduler_config(options), options.cost.model(),
+                                     static_cast<uint32_t>(options.cost.steps_in_flight)};
   check_output_file(options.json_file, kResult);
   check_output_file(options.decision_log);
-  if (!options.decision_log.empty()) RunWriter::check_place(options.decision_log);
+  if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log);
   const Output outputs[] = {{"--decision-log", options.decision_log}, {"--json", options.json_file}};
   refuse_same_file(outputs);
-  const Workload workload = make_workload(options.workload);
-  const Scheduler checked(config.scheduler);  // before there is a log of it
-  std::unique_ptr<RunWriter> record;
-  if (!options.decision_log.empty()) record = std::make_unique<RunWriter>(options.decision_log);
-  Simulation simulation(config, workload, record.get());
+  const sim::Workload workload = make_workload(options.workload);
+  const control::Scheduler checked(config.scheduler);  // before there is a log of it
+  std::unique_ptr<record::RunWriter> record;
+  if (!options.decision_log.empty()) record = std::make_unique<record::RunWriter>(options.decision_log);
+  sim::Simulation simulation(config, workload, record.get());
   const auto start = std::chrono::steady_clock::now();
   const uint32_t every = options.every.value_or(options.demo ? 10 : 0);
   if (options.demo) {
     fmt::print(
         "{} at a pool of {} of {}, {} and {} a step at most;\n"
         "{}. Time is virtual.\n\n",
-        plural(workload.requests.size(), "request"), plural(config.scheduler.num_blocks, "block"),
-        plural(config.scheduler.block_size, "token"), plural(config.scheduler.max_num_seqs, "sequence"),
-        plural(config.scheduler.max_num_batched_tokens, "token"), beginnings(options.workload));
+        record::plural(workload.requests.size(), "request"),
+        record::plural(config.scheduler.num_blocks, "block"),
+        record::plural(config.scheduler.block_size, "token"),
+        record::plural(config.scheduler.max_num_seqs, "sequence"),
+        record::plural(config.scheduler.max_num_batched_tokens, "token"), beginnings(options.workload));
   }
   if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
   bool printed = true;
@@ -242,7 +244,7 @@ int simulate(Options& options) {
     throw file_error(options.decision_log, "cannot be written");
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const SimulationReport report = make_report(simulation);
+  const sim::SimulationReport report = sim::make_report(simulation);
   print_summary(report, config.scheduler);
   // Not on standard output, which is the same every time.
   if (is_terminal(stderr)) {
@@ -271,7 +273,7 @@ void settle(const Options& options, const CLI::App& command) {
                         .priorities = workload.priorities,
                         .choices = workload.choices});
   refuse_idle_workload_flags(command, workload, options.policies);
-  refuse_idle_costs(command, options.policies.preemption != PreemptionKind::kRecompute, at_once);
+  refuse_idle_costs(command, options.policies.preemption != control::PreemptionKind::kRecompute, at_once);
   if (options.sliding_window > 0 && options.max_model_len.value_or(UINT32_MAX) <= options.sliding_window) {
     refuse_if_given(command, "--sliding-window", "where it is no less than --max-model-len");
   }

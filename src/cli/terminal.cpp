@@ -51,7 +51,7 @@ std::string human_bytes(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string with_commas(uint64_t number) { return quire::with_commas(number); }
+std::string with_commas(uint64_t number) { return quire::record::with_commas(number); }
 
 uint64_t parse_bytes(std::string_view text, std::string_view flag) {
   double value = 0;

@@ -64,7 +64,7 @@ int tokenize(const TextOptions& options) {
 }
 
 std::vector<TokenId> token_ids(const json::value& value, const std::filesystem::path& where,
-                               const Tokenizer& tokenizer) {
+                               const tokenize::Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
   for (const json::value& each : array_of(value, where)) {
     json::error_code failed;
@@ -100,14 +100,14 @@ int detokenize(const TextOptions& options) {
 json::value messages_of(const std::filesystem::path& file) {
   const json::value read = read_json_file(file);
   const json::object body{{"messages", array_of(read, file)}};
-  Fields fields(body);
-  ChatPrompt prompt = read_chat_prompt(fields);
+  serve::Fields fields(body);
+  serve::ChatPrompt prompt = serve::read_chat_prompt(fields);
   if (const auto fault = fields.finish()) throw file_error(file, fault->message);
   return std::move(prompt.context.at("messages"));
 }
 
 int render(const TextOptions& options) {
-  const ChatTemplates templates = load_chat_templates(options.path, options.template_name);
+  const chat::ChatTemplates templates = load_chat_templates(options.path, options.template_name);
   json::object context;
   if (!options.context.empty()) {
     const json::value given = read_json_file(options.context);
@@ -118,8 +118,9 @@ int render(const TextOptions& options) {
   // The context's own counts, but for a flag that says otherwise.
   if (!context.contains("add_generation_prompt") || !add_prompt)
     context["add_generation_prompt"] = add_prompt;
-  ChatPrompt asked{.context = std::move(context), .continue_final_message = options.continue_final_message};
-  const auto prompt = render_chat(templates, asked);
+  serve::ChatPrompt asked{.context = std::move(context),
+                          .continue_final_message = options.continue_final_message};
+  const auto prompt = serve::render_chat(templates, asked);
   if (!prompt) throw Error(fmt::format("{}: {}", options.path, prompt.error().message));
   std::cout << *prompt << std::flush;
   return 0;

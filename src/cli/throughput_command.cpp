@@ -57,7 +57,7 @@ struct Follower {
   uint32_t choices;
   Nanos first = -1;
 
-  void operator()(const RequestOutput& output) {
+  void operator()(const engine::RequestOutput& output) {
     const Nanos now = clock->now();
     if (first < 0 && output.completion_tokens > 0) first = now;
     if (!output.done) return;
@@ -81,9 +81,9 @@ struct Follower {
   }
 };
 
-GenerationRequest request_of(const Workload& workload, size_t index) {
-  const SimRequest& from = workload.requests[index];
-  GenerationRequest request;
+engine::GenerationRequest request_of(const sim::Workload& workload, size_t index) {
+  const sim::SimRequest& from = workload.requests[index];
+  engine::GenerationRequest request;
   request.prompt = workload.prompt(index);
   request.n = workload.choices;
   request.max_tokens = from.output_length;
@@ -96,13 +96,14 @@ GenerationRequest request_of(const Workload& workload, size_t index) {
   return request;
 }
 
-void print(const Outcome& outcome, const EngineStats& stats, double elapsed, bool as_json) {
+void print(const Outcome& outcome, const engine::EngineStats& stats, double elapsed, bool as_json) {
   const uint64_t finished = outcome.ttft.size();
   const double output_rate = static_cast<double>(outcome.output_tokens) / elapsed;
   const double request_rate = static_cast<double>(finished) / elapsed;
-  const std::pair<const char*, Percentiles> times[] = {{"to the first token", percentiles(outcome.ttft)},
-                                                       {"per further token", percentiles(outcome.tpot)},
-                                                       {"to the last token", percentiles(outcome.e2e)}};
+  const std::pair<const char*, sim::Percentiles> times[] = {
+      {"to the first token", sim::percentiles(outcome.ttft)},
+      {"per further token", sim::percentiles(outcome.tpot)},
+      {"to the last token", sim::percentiles(outcome.e2e)}};
   if (as_json) {
     json::object root{{"finished", finished},
                       {"failed", outcome.failed},
@@ -116,7 +117,7 @@ void print(const Outcome& outcome, const EngineStats& stats, double elapsed, boo
                       {"in_time", outcome.in_time}};
     const char* const names[] = {"ttft_ns", "tpot_ns", "e2e_ns"};
     for (size_t i = 0; i < std::size(names); ++i) {
-      const Percentiles& of = times[i].second;
+      const sim::Percentiles& of = times[i].second;
       root[names[i]] = {
           {"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
     }
@@ -136,7 +137,7 @@ void print(const Outcome& outcome, const EngineStats& stats, double elapsed, boo
 int throughput(Options& options) {
   set_log_level(options.as_json ? LogLevel::kWarning : LogLevel::kInfo);
   LocalEngine local(options.engine, model_name(options.engine.model.model));
-  const Workload workload = make_workload(options.workload, local.facts.vocab_size);
+  const sim::Workload workload = make_workload(options.workload, local.facts.vocab_size);
   const auto outcome = std::make_shared<Outcome>();
   Progress progress("bench", workload.requests.size());
   auto take = [&, shown = size_t{0}](size_t submitted) mutable {

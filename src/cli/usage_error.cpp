@@ -29,10 +29,11 @@ namespace {
 std::string without_middle(std::string_view text) {
   constexpr size_t kMost = 1000;
   constexpr size_t kEnds = 120;
-  if (text.size() <= kMost) return printable(text);
+  if (text.size() <= kMost) return record::printable(text);
   size_t end = text.size() - kEnds;
   while (end < text.size() && continues_utf8(text[end])) ++end;
-  return fmt::format("{}...{}", printable(utf8_prefix(text, kEnds)), printable(text.substr(end)));
+  return fmt::format("{}...{}", record::printable(utf8_prefix(text, kEnds)),
+                     record::printable(text.substr(end)));
 }
 
 /// The commands that were given, from the program's own down.
@@ -310,8 +311,8 @@ std::string reworded(const CLI::App& command, std::string_view why) {
 
 std::string shortened(std::string_view text) {
   constexpr size_t kMost = 60;
-  if (text.size() <= kMost) return printable(text);
-  return printable(utf8_prefix(text, kMost)) + "...";
+  if (text.size() <= kMost) return record::printable(text);
+  return record::printable(utf8_prefix(text, kMost)) + "...";
 }
 
 size_t edit_distance(std::string_view from, std::string_view to) {
@@ -375,7 +376,7 @@ std::string unknown_command(const CLI::App& app, const std::string& name) {
     return fmt::format("{}; {}", what, foreign->hint);
   std::error_code none;
   if (std::filesystem::exists(name, none)) {
-    const std::string model = printable(name);
+    const std::string model = record::printable(name);
     return fmt::format("{}; of a model: quire run {}, quire serve {}, quire inspect {}", what, model, model,
                        model);
   }

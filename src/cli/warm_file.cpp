@@ -60,35 +60,37 @@ std::string fingerprint(const std::filesystem::path& model, Predicate is_part) {
 
 }  // namespace
 
-PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& config, const Decoder& decoder,
-                       DType kv, IsaLevel isa, uint32_t max_positions) {
+engine::PrefixFileKey kv_facts(const std::filesystem::path& model, const model::ModelConfig& config,
+                               const backend::cpu::Decoder& decoder, DType kv, kernels::IsaLevel isa,
+                               uint32_t max_positions) {
   const auto computes = [](const std::filesystem::path& path) {
     return path.extension() == ".safetensors" || path.filename() == "config.json";
   };
   const auto tokenizes = [](const std::filesystem::path& path) {
     return path.filename().string().starts_with("tokenizer");
   };
-  PrefixFileKey key{{"model", fingerprint(model, computes)},
-                    {"tokenizer", fingerprint(model, tokenizes)},
-                    {"dtype", dtype_name(decoder.compute_dtype())},
-                    {"weights", decoder.weight_formats()},
-                    {"kv_cache_dtype", dtype_name(kv)},
-                    {"isa", isa_name(isa)},
-                    {"kernel_version", kKernelVersion}};
+  engine::PrefixFileKey key{{"model", fingerprint(model, computes)},
+                            {"tokenizer", fingerprint(model, tokenizes)},
+                            {"dtype", dtype_name(decoder.compute_dtype())},
+                            {"weights", decoder.weight_formats()},
+                            {"kv_cache_dtype", dtype_name(kv)},
+                            {"isa", kernels::isa_name(isa)},
+                            {"kernel_version", kernels::kKernelVersion}};
   // All windows, since --sliding-window changes them; and longrope chooses its factors by the length.
   std::string windows;
   for (const uint32_t window : config.windows) windows += fmt::format("{} ", window);
   key["windows"] = windows;
-  if (config.rope.scaling == RopeScaling::kLongrope) key["max_positions"] = max_positions;
+  if (config.rope.scaling == model::RopeScaling::kLongrope) key["max_positions"] = max_positions;
   return key;
 }
 
-WarmFile::WarmFile(std::filesystem::path path, PrefixFileKey key, KvCache& cache, FileAccess access)
+WarmFile::WarmFile(std::filesystem::path path, engine::PrefixFileKey key, backend::cpu::KvCache& cache,
+                   formats::FileAccess access)
     : path_(std::move(path)), key_(std::move(key)), cache_(cache), access_(access) {}
 
-std::vector<PrefixNode> WarmFile::load() {
+std::vector<record::PrefixNode> WarmFile::load() {
   try {
-    refuse_folder_of_others(path_);
+    formats::refuse_folder_of_others(path_);
   } catch (const Error& error) {
     log_warning(fmt::format("{} (the prefix cache will not be saved there)", error.what()));
   }
@@ -96,12 +98,12 @@ std::vector<PrefixNode> WarmFile::load() {
     log_info(fmt::format("{} is not there yet: the prefix cache begins empty", path_.string()));
     return {};
   }
-  file_ = std::make_unique<PrefixFile>(path_, key_, cache_.block_size(), cache_.num_groups(),
-                                       cache_.whole_block_bytes(), access_);
+  file_ = std::make_unique<engine::PrefixFile>(path_, key_, cache_.block_size(), cache_.num_groups(),
+                                               cache_.whole_block_bytes(), access_);
   return file_->nodes();
 }
 
-void WarmFile::fill(const std::vector<PrefixNode>& nodes) {
+void WarmFile::fill(const std::vector<record::PrefixNode>& nodes) {
   if (file_ == nullptr) return;
   uint32_t filled = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -119,9 +121,9 @@ void WarmFile::fill(const std::vector<PrefixNode>& nodes) {
   file_.reset();
 }
 
-void WarmFile::save(const std::vector<PrefixNode>& nodes) {
+void WarmFile::save(const std::vector<record::PrefixNode>& nodes) {
   std::vector<std::byte> block(cache_.whole_block_bytes());
-  write_prefix_file(path_, key_, cache_.block_size(), block.size(), nodes, [&](BlockId id) {
+  engine::write_prefix_file(path_, key_, cache_.block_size(), block.size(), nodes, [&](BlockId id) {
     cache_.read_block(id, block);
     return std::span<const std::byte>(block);
   });

@@ -12,25 +12,27 @@ namespace quire::cli {
 
 /// A prefix cache that outlives the program: read at the start, if it is there and was written by the same
 /// model under the same settings, and written at the end.
-class WarmFile final : public WarmStart {
+class WarmFile final : public engine::WarmStart {
  public:
   /// `cache` must outlive it. `access`: how the file is read.
-  WarmFile(std::filesystem::path path, PrefixFileKey key, KvCache& cache, FileAccess access);
+  WarmFile(std::filesystem::path path, engine::PrefixFileKey key, backend::cpu::KvCache& cache,
+           formats::FileAccess access);
 
-  std::vector<PrefixNode> load() override;
-  void fill(const std::vector<PrefixNode>& nodes) override;
-  void save(const std::vector<PrefixNode>& nodes) override;
+  std::vector<record::PrefixNode> load() override;
+  void fill(const std::vector<record::PrefixNode>& nodes) override;
+  void save(const std::vector<record::PrefixNode>& nodes) override;
 
  private:
   std::filesystem::path path_;
-  PrefixFileKey key_;
-  KvCache& cache_;
-  FileAccess access_;
-  std::unique_ptr<PrefixFile> file_;  // between load and fill
+  engine::PrefixFileKey key_;
+  backend::cpu::KvCache& cache_;
+  formats::FileAccess access_;
+  std::unique_ptr<engine::PrefixFile> file_;  // between load and fill
 };
 
 /// What K/V depends on beside the tokens. Reads the whole of the weights, to tell models apart by them.
-PrefixFileKey kv_facts(const std::filesystem::path& model, const ModelConfig& config, const Decoder& decoder,
-                       DType kv, IsaLevel isa, uint32_t max_positions);
+engine::PrefixFileKey kv_facts(const std::filesystem::path& model, const model::ModelConfig& config,
+                               const backend::cpu::Decoder& decoder, DType kv, kernels::IsaLevel isa,
+                               uint32_t max_positions);
 
 }  // namespace quire::cli

@@ -15,25 +15,25 @@ namespace {
 constexpr const char* kGroup = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
 
 uint32_t trace_speed(const WorkloadOptions& options) {
-  const uint64_t speed = parse_thousandths(options.trace_speed, "--trace-speed");
+  const uint64_t speed = sim::parse_thousandths(options.trace_speed, "--trace-speed");
   if (speed == 0 || speed > UINT32_MAX) throw Error("--trace-speed: must be from 0.001 to 4000000");
   return static_cast<uint32_t>(speed);
 }
 
 /// What is to be drawn.
-WorkloadConfig drawn_config(const WorkloadOptions& options, uint32_t vocab_size) {
-  WorkloadConfig config;
+sim::WorkloadConfig drawn_config(const WorkloadOptions& options, uint32_t vocab_size) {
+  sim::WorkloadConfig config;
   config.seed = options.seed;
   config.vocab_size = vocab_size;
   config.num_requests = options.requests.value_or(options.default_requests);
-  config.rate_thousandths = parse_thousandths(options.rate.value_or("0"), "--rate");
+  config.rate_thousandths = sim::parse_thousandths(options.rate.value_or("0"), "--rate");
   config.burst = options.burst.value_or(0);
   if (options.burst_every && config.burst == 0)
     throw Error("--burst-every: there are no bursts without --burst");
-  config.burst_every =
-      static_cast<Nanos>(parse_thousandths(options.burst_every.value_or("1"), "--burst-every") * 1'000'000);
-  config.prompt = Lengths::parse(options.prompt.value_or(options.default_prompt), "--prompt-len");
-  config.output = Lengths::parse(options.output.value_or(options.default_output), "--output-len");
+  config.burst_every = static_cast<Nanos>(
+      sim::parse_thousandths(options.burst_every.value_or("1"), "--burst-every") * 1'000'000);
+  config.prompt = sim::Lengths::parse(options.prompt.value_or(options.default_prompt), "--prompt-len");
+  config.output = sim::Lengths::parse(options.output.value_or(options.default_output), "--output-len");
   config.prefix_length = options.shared_prefix.value_or(0);
   if (options.shared_prefixes && config.prefix_length == 0) {
     throw Error("--shared-prefixes: there are none without --shared-prefix-len");
@@ -42,20 +42,20 @@ WorkloadConfig drawn_config(const WorkloadOptions& options, uint32_t vocab_size)
   if (options.zipf && config.num_prefixes == 1) {
     throw Error("--zipf: there is nothing to choose without --shared-prefixes");
   }
-  const uint64_t zipf = parse_thousandths(options.zipf.value_or("1"), "--zipf");
+  const uint64_t zipf = sim::parse_thousandths(options.zipf.value_or("1"), "--zipf");
   if (zipf > 100'000) throw Error("--zipf: must be from 0 to 100");
   config.zipf_thousandths = static_cast<uint32_t>(zipf);
   return config;
 }
 
-Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
-  if (options.trace.empty()) return quire::make_workload(drawn_config(options, vocab_size));
-  TraceOptions trace;
+sim::Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
+  if (options.trace.empty()) return quire::sim::make_workload(drawn_config(options, vocab_size));
+  sim::TraceOptions trace;
   trace.seed = options.seed;
   trace.vocab_size = vocab_size;
   trace.max_requests = options.requests.value_or(UINT32_MAX);
   trace.speed_thousandths = trace_speed(options);
-  return read_trace(options.trace, trace);
+  return sim::read_trace(options.trace, trace);
 }
 
 }  // namespace
@@ -138,17 +138,17 @@ void check_workload_options(const WorkloadOptions& options) {
   constexpr uint32_t kAnyVocabulary = 2;
   if (options.trace.empty()) drawn_config(options, kAnyVocabulary);
   trace_speed(options);
-  Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
+  sim::Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
 }
 
-Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size) {
-  Workload workload = requests_of(options, vocab_size);
-  ServiceConfig service;
+sim::Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size) {
+  sim::Workload workload = requests_of(options, vocab_size);
+  sim::ServiceConfig service;
   service.seed = options.seed;
   service.num_tenants = options.tenants;
   service.num_priorities = options.priorities;
-  service.ttft_deadline_ms = Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
-  assign_service(workload, service);
+  service.ttft_deadline_ms = sim::Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
+  sim::assign_service(workload, service);
   workload.lengths_known = options.lengths_known;
   workload.choices = options.choices;
   return workload;

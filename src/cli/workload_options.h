@@ -51,6 +51,6 @@ void use_demo_workload(WorkloadOptions& options);
 void check_workload_options(const WorkloadOptions& options);
 
 /// Throws Error naming the flag or the trace's line.
-Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size = 32000);
+sim::Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size = 32000);
 
 }  // namespace quire::cli

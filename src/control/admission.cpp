@@ -5,7 +5,7 @@
 #include "control/scheduler.h"
 
 // The part of Scheduler that lets waiting sequences in: who is next, what it finds cached, whether it fits.
-namespace quire {
+namespace quire::control {
 
 /// In the order of the policy; only forks that wait for their parent are passed over. A sequence comes in if
 /// the blocks for all its tokens and the watermark are there, or if it is alone.
@@ -172,4 +172,4 @@ bool Scheduler::waits_for_parent(const Sequence& seq) const {
   return parent != nullptr && !(parent->prompt_computed() && parent->computed + 1 >= seq.prompt_length);
 }
 
-}  // namespace quire
+}  // namespace quire::control

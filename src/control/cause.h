@@ -6,7 +6,7 @@
 
 // What a decision went by, told to whoever explains decisions. Causes decide nothing and are no part of the
 // digest: a run with a listener and one without are the same run.
-namespace quire {
+namespace quire::control {
 
 /// By what one sequence comes before another, or gives way to it.
 enum class Ground : uint8_t {
@@ -63,4 +63,4 @@ class CauseSink {
   virtual void take(const Cause& cause) = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::control

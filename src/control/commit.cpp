@@ -6,7 +6,7 @@
 #include "control/scheduler.h"
 
 // The part of Scheduler that takes in what a step gave.
-namespace quire {
+namespace quire::control {
 
 // This and the next once for every token of every step: inlined into commit().
 [[gnu::always_inline]] inline void Scheduler::take_token(Sequence& seq, SampledToken&& token,
@@ -108,4 +108,4 @@ void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -9,7 +9,7 @@
 #include "control/eviction/eviction.h"
 #include "control/policy/policy.h"
 
-namespace quire {
+namespace quire::control {
 
 /// Who gives way when there are no blocks left.
 enum class VictimKind : uint8_t { kLastAdmitted, kLowestPriority, kLeastProgress };
@@ -52,4 +52,4 @@ struct SchedulerConfig {
   EvictionKind eviction = EvictionKind::kQueueLru;
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -2,7 +2,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::control {
 
 /// What the control plane believes that things cost; only decides between ways that are all correct.
 struct CostHints {
@@ -11,4 +11,4 @@ struct CostHints {
   Nanos swap_block = 200'000;       // one block to the host, or back
 };
 
-}  // namespace quire
+}  // namespace quire::control

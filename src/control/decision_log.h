@@ -7,7 +7,7 @@
 #include "control/cause.h"
 
 // Why the control plane did what it did, as it happens.
-namespace quire {
+namespace quire::control {
 
 enum class DecisionKind : uint8_t {
   kAdd,       // a: prompt tokens, b: most to generate
@@ -87,4 +87,4 @@ class DecisionLog {
   uint64_t digest_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::control

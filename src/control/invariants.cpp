@@ -9,7 +9,7 @@
 #include "control/scheduler.h"
 
 // Scheduler::check_invariants: recomputes from the sequences what the other parts count as they go.
-namespace quire {
+namespace quire::control {
 
 std::string Scheduler::check_sequence(const Sequence& seq) const {
   const auto wrong = [&](const char* what) { return fmt::format("sequence {}: {}", seq.spec.id, what); };
@@ -129,4 +129,4 @@ std::string Scheduler::check_invariants() const {
   return {};
 }
 
-}  // namespace quire
+}  // namespace quire::control

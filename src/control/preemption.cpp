@@ -4,7 +4,7 @@
 #include "control/scheduler.h"
 
 // The part of Scheduler that takes blocks away: who gives way, and what becomes of its K/V.
-namespace quire {
+namespace quire::control {
 
 /// Those without a part in this step, the last admitted first among equals. One that has nothing left to
 /// compute loses nothing and comes first. A protected one else only gives way to one that was protected and
@@ -115,4 +115,4 @@ void Scheduler::free_host_blocks(Sequence& seq) {
   seq.swapped = 0;
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -8,7 +8,7 @@
 #include "base/ids.h"
 #include "base/sampling_params.h"
 
-namespace quire {
+namespace quire::control {
 
 enum class FinishReason : uint8_t {
   kStop,    // an end-of-sequence token, a stop token or a stop string
@@ -51,4 +51,4 @@ struct SeqEvent {
   std::string error;                  // with FinishReason::kError
 };
 
-}  // namespace quire
+}  // namespace quire::control

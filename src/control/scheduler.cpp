@@ -7,7 +7,7 @@
 
 #include "base/kv_windows.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 const SchedulerConfig& checked(const SchedulerConfig& config) {
@@ -306,4 +306,4 @@ void Scheduler::describe_state(StepStats& stats) const {
   stats.total_evictions = pool_.num_evictions();
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -20,7 +20,7 @@
 #include "control/stats.h"
 #include "control/step.h"
 
-namespace quire {
+namespace quire::control {
 
 /// Decides what every step computes: continuous batching with chunked prefill under a token budget over a
 /// paged, prefix-cached block pool. Pure: no clock, no I/O; same inputs, same plans. Not thread-safe.
@@ -170,4 +170,4 @@ class Scheduler {
   StepStats next_stats_;        // of the plan that is made
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -9,7 +9,7 @@
 #include "control/kv/block_table.h"
 #include "control/request.h"
 
-namespace quire {
+namespace quire::control {
 
 /// A sequence inside the scheduler. Its tokens, and what of them has K/V in its blocks:
 ///
@@ -64,4 +64,4 @@ struct Sequence {
   bool decoding() const { return next() >= prompt_length && remaining() == 1; }
 };
 
-}  // namespace quire
+}  // namespace quire::control

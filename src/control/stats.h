@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace quire {
+namespace quire::control {
 
 /// State of the control plane after a step; for the trace, the metrics and the live page.
 struct StepStats {
@@ -32,4 +32,4 @@ struct StepStats {
   uint64_t total_copies = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -29,7 +29,7 @@
 //
 // A draft of k tokens that a model verifies will be a SeqStep of k late or known tokens that wants all their
 // rows, and gives a list of tokens; an adapter will be a number in NewSeq.
-namespace quire {
+namespace quire::control {
 
 /// A sequence takes a slot; given once, until it is removed (a preempted sequence is removed and added anew).
 struct NewSeq {
@@ -126,4 +126,4 @@ struct StepResult {
   PhaseTimes times;
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -5,7 +5,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// Which requests somebody wants aborted, in the order of asking. A request's place is made when it is
 /// submitted, so that asking, done where memory is short and in destructors, allocates nothing. Not
@@ -34,4 +34,4 @@ class AbortQueue {
   std::list<RequestId> asked_;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -2,11 +2,11 @@
 
 #include <cmath>
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 double logprob_per_token(const ChoiceOutput& choice) {
-  if (choice.tokens.empty() || choice.finish == FinishReason::kError) return -INFINITY;
+  if (choice.tokens.empty() || choice.finish == control::FinishReason::kError) return -INFINITY;
   double sum = 0;
   for (const SampledToken& token : choice.tokens) sum += token.logprob;
   return sum / static_cast<double>(choice.tokens.size());
@@ -38,4 +38,4 @@ void ActiveRequest::keep_best() {
   for (uint32_t i = 0; i < answers; ++i) news.choices[i].index = i;
 }
 
-}  // namespace quire
+}  // namespace quire::engine

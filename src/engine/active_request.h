@@ -11,7 +11,7 @@
 #include "engine/metrics.h"
 #include "engine/tenant_queues.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// A request from its arrival until its last choice has ended.
 struct ActiveRequest {
@@ -51,4 +51,4 @@ struct ActiveRequest {
   void keep_best();
 };
 
-}  // namespace quire
+}  // namespace quire::engine

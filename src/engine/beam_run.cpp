@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace quire {
+namespace quire::engine {
 
-BeamRun::BeamRun(GenerationRequest request, SeqSpec& first)
+BeamRun::BeamRun(GenerationRequest request, control::SeqSpec& first)
     : request_(std::move(request)),
       search_(request_.sequences(), request_.length_penalty, std::exchange(first.stop_tokens, {}),
               first.max_tokens, first.id) {
@@ -21,7 +21,7 @@ BeamRun::Changes BeamRun::advance(SeqId& next) {
   Changes out;
   out.ended = std::move(changes.ended);
   for (const BeamSearch::Fork& fork : changes.forks) {
-    SeqSpec& spec = out.added.emplace_back(spec_);
+    control::SeqSpec& spec = out.added.emplace_back(spec_);
     spec.id = fork.id;
     spec.fork_of = fork.parent;
     spec.prompt.insert(spec.prompt.end(), fork.tokens.begin(), fork.tokens.end());
@@ -30,7 +30,7 @@ BeamRun::Changes BeamRun::advance(SeqId& next) {
   return out;
 }
 
-std::vector<ChoiceOutput> BeamRun::answers(const Tokenizer& tokenizer) const {
+std::vector<ChoiceOutput> BeamRun::answers(const tokenize::Tokenizer& tokenizer) const {
   std::vector<ChoiceOutput> out;
   const auto shown = static_cast<size_t>(std::max(request_.sampling.num_logprobs, 0));
   for (Hypothesis& hypothesis : search_.best(request_.n)) {
@@ -39,8 +39,9 @@ std::vector<ChoiceOutput> BeamRun::answers(const Tokenizer& tokenizer) const {
     out.emplace_back().index = index;
     for (SampledToken& token : hypothesis.tokens) {
       const bool last = &token == &hypothesis.tokens.back();
-      SeqEvent event;
-      if (last) event.finish = hypothesis.stopped ? FinishReason::kStop : FinishReason::kLength;
+      control::SeqEvent event;
+      if (last)
+        event.finish = hypothesis.stopped ? control::FinishReason::kStop : control::FinishReason::kLength;
       if (last && hypothesis.stopped) event.stop_token = token.token;
       token.top.resize(std::min(shown, token.top.size()));
       event.token = std::move(token);
@@ -50,4 +51,4 @@ std::vector<ChoiceOutput> BeamRun::answers(const Tokenizer& tokenizer) const {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -7,17 +7,17 @@
 #include "engine/choice.h"
 #include "engine/engine.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// A request with beam search, between the scheduler's sequences and the answers.
 class BeamRun {
  public:
   /// `first`: the sequence that it begins with, as any other of the request would be; changed to what a beam
   /// needs.
-  BeamRun(GenerationRequest request, SeqSpec& first);
+  BeamRun(GenerationRequest request, control::SeqSpec& first);
 
   struct Changes {
-    std::vector<SeqSpec> added;  // forks; to be added before any is ended
+    std::vector<control::SeqSpec> added;  // forks; to be added before any is ended
     std::vector<SeqId> ended;
   };
 
@@ -28,12 +28,12 @@ class BeamRun {
   /// The sequences that are under way.
   std::vector<SeqId> living() const { return search_.living(); }
   /// REQUIRES: done(). The n best with their text, likeliest first. Throws Error if the tokenizer has none.
-  std::vector<ChoiceOutput> answers(const Tokenizer& tokenizer) const;
+  std::vector<ChoiceOutput> answers(const tokenize::Tokenizer& tokenizer) const;
 
  private:
   GenerationRequest request_;
-  SeqSpec spec_;  // what all sequences have in common
+  control::SeqSpec spec_;  // what all sequences have in common
   BeamSearch search_;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

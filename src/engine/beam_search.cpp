@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 Hypothesis continued(const Hypothesis& from, const SampledToken& step, uint32_t rank) {
@@ -130,4 +130,4 @@ std::vector<Hypothesis> BeamSearch::best(uint32_t count) const {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -7,7 +7,7 @@
 #include "base/ids.h"
 #include "base/sampling_params.h"
 
-namespace quire {
+namespace quire::engine {
 
 inline constexpr uint32_t kMaxBeamWidth = 10;  // twice as many logprobs are needed, and there are 20
 
@@ -80,4 +80,4 @@ class BeamSearch {
   std::vector<Hypothesis> finished_;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <exception>
 
-namespace quire {
+namespace quire::engine {
 
-Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request, const Tokenizer& tokenizer)
+Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request,
+               const tokenize::Tokenizer& tokenizer)
     : seq_(seq),
       index_(index),
       show_stop_token_(request.include_stop_str_in_output),
@@ -28,7 +29,7 @@ void Choice::append(std::string_view piece, ChoiceOutput& out, bool& stopped) {
   }
 }
 
-bool Choice::take(const SeqEvent& event, ChoiceOutput& out) {
+bool Choice::take(const control::SeqEvent& event, ChoiceOutput& out) {
   bool stopped = false;
   if (event.token) {
     ++num_tokens_;
@@ -37,7 +38,7 @@ bool Choice::take(const SeqEvent& event, ChoiceOutput& out) {
   }
   if (event.finish && !stopped) append(detokenizer_.flush(), out, stopped);
   if (stopped) {
-    out.finish = FinishReason::kStop;
+    out.finish = control::FinishReason::kStop;
   } else if (event.finish) {
     out.text += stops_.flush();
     out.finish = event.finish;
@@ -47,7 +48,7 @@ bool Choice::take(const SeqEvent& event, ChoiceOutput& out) {
   return stopped;
 }
 
-void Choice::end(FinishReason reason, ChoiceOutput& out) {
+void Choice::end(control::FinishReason reason, ChoiceOutput& out) {
   bool stopped = false;
   ended_ = true;
   out.finish = reason;
@@ -58,7 +59,7 @@ void Choice::end(FinishReason reason, ChoiceOutput& out) {
     // It may end because its tokens have no text; what is held back is lost with it.
     stopped = false;
   }
-  if (stopped) out.finish = FinishReason::kStop;
+  if (stopped) out.finish = control::FinishReason::kStop;
 }
 
-}  // namespace quire
+}  // namespace quire::engine

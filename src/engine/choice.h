@@ -7,12 +7,12 @@
 #include "engine/stop_matcher.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// One of the n answers to a request: turns its sampled tokens into text and watches for stop strings.
 class Choice {
  public:
-  Choice(SeqId seq, uint32_t index, const GenerationRequest& request, const Tokenizer& tokenizer);
+  Choice(SeqId seq, uint32_t index, const GenerationRequest& request, const tokenize::Tokenizer& tokenizer);
 
   SeqId seq() const { return seq_; }
   uint32_t index() const { return index_; }
@@ -22,10 +22,10 @@ class Choice {
   /// Adds what the event brings to `out` (of this choice, perhaps with earlier news of the same step). True
   /// if a stop string ended the choice, so that the sequence itself must be ended; the event then may or may
   /// not have ended it already.
-  bool take(const SeqEvent& event, ChoiceOutput& out);
+  bool take(const control::SeqEvent& event, ChoiceOutput& out);
 
   /// Ends it from outside (kAbort, kError); text held back is given out. Throws nothing.
-  void end(FinishReason reason, ChoiceOutput& out);
+  void end(control::FinishReason reason, ChoiceOutput& out);
 
  private:
   void append(std::string_view piece, ChoiceOutput& out, bool& stopped);
@@ -35,8 +35,8 @@ class Choice {
   bool show_stop_token_;
   bool ended_ = false;
   uint32_t num_tokens_ = 0;
-  Detokenizer detokenizer_;
+  tokenize::Detokenizer detokenizer_;
   StopMatcher stops_;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "engine/engine_impl.h"
 
-namespace quire {
+namespace quire::engine {
 
 void Engine::Impl::touch(ActiveRequest& request) {
   if (request.touched) return;
@@ -31,15 +31,15 @@ void Engine::Impl::note_plan(Nanos now) {
   }
 }
 
-void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
-  for (SeqEvent& event : events) {
+void Engine::Impl::deliver(std::vector<control::SeqEvent> events, Nanos now) {
+  for (control::SeqEvent& event : events) {
     const auto owner = request_of.find(event.id);
     if (owner == request_of.end()) continue;  // ended by a stop string or an abort meanwhile
     const RequestId id = owner->second;
     try {
       take_event(requests.at(id), std::move(event), now);
     } catch (...) {
-      end_surely(id, FinishReason::kError, current_error());
+      end_surely(id, control::FinishReason::kError, current_error());
     }
   }
   // No news is sent here, so that none of these goes meanwhile but by end_surely(), which takes it out.
@@ -49,7 +49,7 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
       try {
         advance_beams(*request, now);
       } catch (...) {
-        end_surely(request->id, FinishReason::kError, current_error());
+        end_surely(request->id, control::FinishReason::kError, current_error());
       }
     }
     if (i < touched.size() && touched[i] == request) ++i;
@@ -57,7 +57,7 @@ void Engine::Impl::deliver(std::vector<SeqEvent> events, Nanos now) {
 }
 
 /// The tokenizer may throw (a file's patterns have limits).
-void Engine::Impl::take_event(ActiveRequest& request, SeqEvent event, Nanos now) {
+void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, Nanos now) {
   request.executor_failed = request.executor_failed || !event.error.empty();
   if (request.beams != nullptr) return take_beam(request, std::move(event), now);
   Choice& choice = request.choices[event.id - request.choices.front().seq()];
@@ -74,10 +74,10 @@ void Engine::Impl::take_event(ActiveRequest& request, SeqEvent event, Nanos now)
   count_end(request, choice.index(), *out.finish, choice.num_tokens(), now);
 }
 
-void Engine::Impl::take_beam(ActiveRequest& request, SeqEvent event, Nanos now) {
+void Engine::Impl::take_beam(ActiveRequest& request, control::SeqEvent event, Nanos now) {
   touch(request);
   if (!event.error.empty()) {
-    return end_request(request, FinishReason::kError,
+    return end_request(request, control::FinishReason::kError,
                        RequestError{RequestErrorCode::kInternal, std::move(event.error), {}});
   }
   if (!event.token) return;
@@ -95,7 +95,7 @@ void Engine::Impl::take_beam(ActiveRequest& request, SeqEvent event, Nanos now) 
 
 void Engine::Impl::advance_beams(ActiveRequest& request, Nanos now) {
   const BeamRun::Changes changes = request.beams->advance(next_seq);
-  for (const SeqSpec& spec : changes.added) {
+  for (const control::SeqSpec& spec : changes.added) {
     if (!add(request, spec)) return;
   }
   for (const SeqId id : changes.ended) {
@@ -110,7 +110,7 @@ void Engine::Impl::advance_beams(ActiveRequest& request, Nanos now) {
   }
 }
 
-void Engine::Impl::take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event,
+void Engine::Impl::take_token(ActiveRequest& request, const Choice& choice, const control::SeqEvent& event,
                               Nanos now) {
   ++counted.generation_tokens;
   if (metrics != nullptr) metrics->generated_tokens(1);
@@ -126,7 +126,7 @@ void Engine::Impl::take_token(ActiveRequest& request, const Choice& choice, cons
   }
 }
 
-void Engine::Impl::count_end(const ActiveRequest& request, uint32_t choice, FinishReason reason,
+void Engine::Impl::count_end(const ActiveRequest& request, uint32_t choice, control::FinishReason reason,
                              uint32_t tokens, Nanos now) {
   ++counted.requests_finished[static_cast<size_t>(reason)];
   if (metrics == nullptr) return;
@@ -138,7 +138,7 @@ void Engine::Impl::count_end(const ActiveRequest& request, uint32_t choice, Fini
                          .ended = now});
 }
 
-void Engine::Impl::end_request(ActiveRequest& request, FinishReason reason,
+void Engine::Impl::end_request(ActiveRequest& request, control::FinishReason reason,
                                const std::optional<RequestError>& error) {
   touch(request);
   if (request.beams != nullptr && !std::exchange(request.beams_over, true)) {
@@ -166,7 +166,7 @@ void Engine::Impl::abort_sequences(RequestId id) {
 }
 
 /// As end_request, for an id that may be unknown; whatever is thrown, the request ends.
-void Engine::Impl::end_surely(RequestId id, FinishReason reason,
+void Engine::Impl::end_surely(RequestId id, control::FinishReason reason,
                               const std::optional<RequestError>& error) noexcept {
   const auto found = requests.find(id);
   if (found == requests.end()) return;
@@ -189,7 +189,7 @@ void Engine::Impl::drop(RequestId id) noexcept {
   request_is_over(id);
 }
 
-void Engine::Impl::end_all(FinishReason reason, const RequestError& error) noexcept {
+void Engine::Impl::end_all(control::FinishReason reason, const RequestError& error) noexcept {
   try {
     std::vector<RequestId> ids;
     ids.reserve(requests.size());
@@ -239,7 +239,7 @@ void Engine::Impl::send(ActiveRequest& request) noexcept {
     last_sink(std::move(news));
   } catch (...) {
     log_error("a request ends, as its news could not be handed out");
-    if (!ended) return end_surely(id, FinishReason::kError, current_error());
+    if (!ended) return end_surely(id, control::FinishReason::kError, current_error());
     if (requests.contains(id)) return drop(id);
     tell_of_loss(last_sink, id);
   }
@@ -253,7 +253,8 @@ void Engine::Impl::note_outcome(const ActiveRequest& request, const RequestOutpu
     ++failures_in_row;
     if (last.error) last_failure = last.error->message;
   } else if (std::ranges::any_of(last.choices, [](const ChoiceOutput& choice) {
-               return choice.finish == FinishReason::kStop || choice.finish == FinishReason::kLength;
+               return choice.finish == control::FinishReason::kStop ||
+                      choice.finish == control::FinishReason::kLength;
              })) {
     failures_in_row = 0;
   }
@@ -273,4 +274,4 @@ void Engine::Impl::request_is_over(RequestId id) noexcept {
   if (--active == 0) quiet.notify_all();
 }
 
-}  // namespace quire
+}  // namespace quire::engine

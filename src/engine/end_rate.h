@@ -6,7 +6,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// How many sequences end in a second, by the last kKept ends of the time of work under way. Not thread-safe.
 class EndRate {
@@ -34,4 +34,4 @@ class EndRate {
   Nanos begun_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "engine/engine_impl.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 constexpr const char* kShuttingDownText = "The server is shutting down.";
@@ -48,7 +48,7 @@ void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
 }
 
 std::optional<RequestError> Engine::Impl::too_long(const GenerationRequest& request) const {
-  const SchedulerConfig& limits = config.scheduler;
+  const control::SchedulerConfig& limits = config.scheduler;
   const uint64_t prompt = request.prompt.size();
   const uint64_t wanted = request.max_tokens.value_or(1);
   const uint64_t most = longest();
@@ -74,8 +74,8 @@ std::optional<RequestError> Engine::Impl::unknown_token(const GenerationRequest&
 
 /// Under the mutex.
 std::optional<RequestError> Engine::Impl::no_room(const GenerationRequest& request) {
-  const SchedulerConfig& limits = config.scheduler;
-  const StepStats& now = published.step;
+  const control::SchedulerConfig& limits = config.scheduler;
+  const control::StepStats& now = published.step;
   const uint32_t sequences = request.sequences();
   const uint32_t free_slots = limits.max_num_seqs - std::min(limits.max_num_seqs, now.running);
   const auto fits = [&](uint64_t waiting, uint32_t most) {
@@ -154,10 +154,10 @@ void Engine::Impl::run() {
     const bool changed = !arrivals.empty() || !aborted.empty();
     for (Arrival& arrival : arrivals) take(std::move(arrival));
     arrivals.clear();
-    for (const RequestId id : aborted) end_surely(id, FinishReason::kAbort, std::nullopt);
+    for (const RequestId id : aborted) end_surely(id, control::FinishReason::kAbort, std::nullopt);
     if (!std::exchange(busy, scheduler.has_work()) && busy) end_rate.begin(clock.now());
     if (changed) publish_stats(taken);
-    if (end) end_all(FinishReason::kAbort, shutting_down());
+    if (end) end_all(control::FinishReason::kAbort, shutting_down());
     if (has_work()) try_step();
     while (stop && !open.empty()) try_step();  // then nobody writes K/V any more
     busy = scheduler.has_work();
@@ -166,7 +166,7 @@ void Engine::Impl::run() {
   if (trace != nullptr) trace->flush();
   scheduler.end_record();
   try {
-    if (warm != nullptr && failure.empty()) warm->save(snapshot(scheduler.cache()));
+    if (warm != nullptr && failure.empty()) warm->save(record::snapshot(scheduler.cache()));
   } catch (...) {
     warn_of_current("the prefix cache is not saved");
   }
@@ -175,8 +175,8 @@ void Engine::Impl::run() {
 void Engine::Impl::begin_warm() {
   if (warm == nullptr) return;
   try {
-    std::vector<PrefixNode> nodes = warm->load();
-    const std::vector<PrefixNode> given = scheduler.restore(std::move(nodes));
+    std::vector<record::PrefixNode> nodes = warm->load();
+    const std::vector<record::PrefixNode> given = scheduler.restore(std::move(nodes));
     warm->fill(given);
   } catch (...) {
     warn_of_current("the prefix cache begins empty");
@@ -207,7 +207,7 @@ void Engine::Impl::fail(const RequestError& error) noexcept {
     }
   }
   open.clear();
-  end_all(FinishReason::kError, error);
+  end_all(control::FinishReason::kError, error);
 }
 
 void Engine::Impl::step() {
@@ -234,10 +234,10 @@ bool Engine::Impl::begin_step() {
 void Engine::Impl::end_step() {
   const OpenStep step = std::move(open.front());
   open.pop_front();
-  StepResult result = executor.wait(step.ticket);
-  const PhaseTimes times = result.times;
+  control::StepResult result = executor.wait(step.ticket);
+  const control::PhaseTimes times = result.times;
   const Nanos computed = clock.now();
-  std::vector<SeqEvent> events = scheduler.commit(step.plan, std::move(result), computed);
+  std::vector<control::SeqEvent> events = scheduler.commit(step.plan, std::move(result), computed);
   const Nanos committed = clock.now();
   if (budget) follow(budget->after(step.plan, times.compute + times.sample));
   if (config.check_invariants) {
@@ -256,9 +256,9 @@ void Engine::Impl::follow(uint32_t tokens) {
 }
 
 /// Of its first sequence, but for the id.
-SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
+control::SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   const GenerationRequest& request = arrival.request;
-  SeqSpec spec;
+  control::SeqSpec spec;
   spec.prompt = request.prompt;
   spec.max_tokens = request.max_tokens.value_or(longest() - static_cast<uint32_t>(request.prompt.size()));
   spec.sampling = request.sampling;
@@ -289,7 +289,7 @@ void Engine::Impl::take(Arrival arrival) noexcept {
     start(request, arrival);
   } catch (...) {
     if (requests.contains(id)) {
-      end_surely(id, FinishReason::kError, current_error());
+      end_surely(id, control::FinishReason::kError, current_error());
     } else {
       tell_of_loss(arrival.sink, id);
       request_is_over(id);
@@ -298,7 +298,7 @@ void Engine::Impl::take(Arrival arrival) noexcept {
 }
 
 void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
-  SeqSpec spec = make_spec(arrival);
+  control::SeqSpec spec = make_spec(arrival);
   request.name = arrival.request.name;
   request.answers = arrival.request.n;
   request.prompt_tokens = static_cast<uint32_t>(arrival.request.prompt.size());
@@ -324,11 +324,11 @@ void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
 }
 
 /// False if it was refused; then the request has ended.
-bool Engine::Impl::add(ActiveRequest& request, const SeqSpec& spec) {
+bool Engine::Impl::add(ActiveRequest& request, const control::SeqSpec& spec) {
   request_of[spec.id] = request.id;
   if (request.waits_as != nullptr) tenants.add(spec.id, *request.waits_as);
   auto added = scheduler.add(spec, request.name);
-  if (!added) end_request(request, FinishReason::kError, added.error());
+  if (!added) end_request(request, control::FinishReason::kError, added.error());
   return added.has_value();
 }
 
@@ -359,8 +359,9 @@ void Engine::Impl::publish_stats(uint32_t taken) noexcept {
   }
 }
 
-Engine::Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
-               StepTrace* trace, EngineMetrics* metrics, RunWriter* record, WarmStart* warm)
+Engine::Engine(const EngineConfig& config, const tokenize::Tokenizer& tokenizer, backend::Executor& executor,
+               const Clock& clock, StepTrace* trace, EngineMetrics* metrics, record::RunWriter* record,
+               WarmStart* warm)
     : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record, warm)) {}
 
 Engine::~Engine() {
@@ -424,4 +425,4 @@ std::string Engine::health_fault() const {
 
 const EngineConfig& Engine::config() const { return impl_->config; }
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -17,7 +17,12 @@
 #include "control/scheduler.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::record {
+struct PrefixNode;
+class RunWriter;
+}  // namespace quire::record
+
+namespace quire::engine {
 
 /// What a client asks for, bounded by `serve`: every field in its documented range, tokens in the vocabulary.
 struct GenerationRequest {
@@ -56,7 +61,7 @@ struct ChoiceOutput {
   uint32_t index = 0;
   std::string text;                  // whole UTF-8 characters; may be empty
   std::vector<SampledToken> tokens;  // what was sampled, a stop token that is not shown included
-  std::optional<FinishReason> finish;
+  std::optional<control::FinishReason> finish;
   std::optional<std::string> stop_string;  // with kStop: which one
   std::optional<TokenId> stop_token;       // with kStop: which one
 };
@@ -76,7 +81,7 @@ struct RequestOutput {
 using OutputSink = std::function<void(RequestOutput)>;
 
 struct EngineConfig {
-  SchedulerConfig scheduler;
+  control::SchedulerConfig scheduler;
   std::vector<TokenId> eos;
   uint32_t vocab_size = 0;
   /// What a step should take: the token budget follows the speed (StepBudget), from the scheduler's down. 0:
@@ -97,7 +102,7 @@ struct EngineConfig {
 
 /// A snapshot for metrics, the live page and `bench`.
 struct EngineStats {
-  StepStats step;
+  control::StepStats step;
   uint64_t requests_finished[4] = {};  // by FinishReason
   uint64_t prompt_tokens = 0;          // of finished prefills
   uint64_t generation_tokens = 0;
@@ -105,10 +110,8 @@ struct EngineStats {
   double ended_per_second = 0;  // sequences, lately
 };
 
-struct PrefixNode;
 class StepTrace;
 class EngineMetrics;
-class RunWriter;
 
 /// What the prefix cache begins with, and where it goes at the end. Called on the engine's thread, before the
 /// first request and after the last; not after a failure of the executor. May throw: that is logged, and the
@@ -117,9 +120,9 @@ class WarmStart {
  public:
   virtual ~WarmStart() = default;
   /// Nodes as restore() (record/prefix_snapshot.h) takes them; then, with the blocks that they got, fill().
-  virtual std::vector<PrefixNode> load() = 0;
-  virtual void fill(const std::vector<PrefixNode>& nodes) = 0;
-  virtual void save(const std::vector<PrefixNode>& nodes) = 0;
+  virtual std::vector<record::PrefixNode> load() = 0;
+  virtual void fill(const std::vector<record::PrefixNode>& nodes) = 0;
+  virtual void save(const std::vector<record::PrefixNode>& nodes) = 0;
 };
 
 /// Owns the scheduler and its thread: takes requests from any thread, drives plan - submit - wait - commit,
@@ -128,9 +131,9 @@ class Engine {
  public:
   /// All must outlive the engine; the last four may be null. `record` gets all that the scheduler is told and
   /// decides.
-  Engine(const EngineConfig& config, const Tokenizer& tokenizer, Executor& executor, const Clock& clock,
-         StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr, RunWriter* record = nullptr,
-         WarmStart* warm = nullptr);
+  Engine(const EngineConfig& config, const tokenize::Tokenizer& tokenizer, backend::Executor& executor,
+         const Clock& clock, StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr,
+         record::RunWriter* record = nullptr, WarmStart* warm = nullptr);
   /// Ends what runs as drain(0) does.
   ~Engine();
 
@@ -173,4 +176,4 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -25,7 +25,7 @@
 #include "engine/tenant_queues.h"
 #include "record/recorded_scheduler.h"
 
-namespace quire {
+namespace quire::engine {
 
 struct Arrival {
   RequestId id = 0;
@@ -42,9 +42,9 @@ RequestError current_error() noexcept;
 void tell_of_loss(const OutputSink& sink, RequestId id) noexcept;
 
 struct Engine::Impl {
-  Impl(const EngineConfig& the_config, const Tokenizer& the_tokenizer, Executor& the_executor,
-       const Clock& the_clock, StepTrace* the_trace, EngineMetrics* the_metrics, RunWriter* the_record,
-       WarmStart* the_warm)
+  Impl(const EngineConfig& the_config, const tokenize::Tokenizer& the_tokenizer,
+       backend::Executor& the_executor, const Clock& the_clock, StepTrace* the_trace,
+       EngineMetrics* the_metrics, record::RunWriter* the_record, WarmStart* the_warm)
       : config(the_config),
         tokenizer(the_tokenizer),
         executor(the_executor),
@@ -59,7 +59,7 @@ struct Engine::Impl {
 
   /// The bound on waiting requests is kept where they arrive (no_room); the scheduler sees at most as many
   /// more as could be running.
-  static SchedulerConfig queue_in_front(SchedulerConfig scheduler) {
+  static control::SchedulerConfig queue_in_front(control::SchedulerConfig scheduler) {
     scheduler.max_waiting += std::min(scheduler.max_num_seqs, UINT32_MAX - scheduler.max_waiting);
     return scheduler;
   }
@@ -68,7 +68,7 @@ struct Engine::Impl {
 
   /// Tokens that one sequence can have, alone in the pool.
   uint32_t longest() const {
-    const SchedulerConfig& limits = config.scheduler;
+    const control::SchedulerConfig& limits = config.scheduler;
     return static_cast<uint32_t>(
         longest_sequence(limits.kv_windows, limits.num_blocks, limits.block_size, limits.max_model_len));
   }
@@ -89,24 +89,26 @@ struct Engine::Impl {
   bool begin_step();
   void end_step();
   void follow(uint32_t tokens);
-  SeqSpec make_spec(const Arrival& arrival) const;
+  control::SeqSpec make_spec(const Arrival& arrival) const;
   void take(Arrival arrival) noexcept;
   void start(ActiveRequest& request, const Arrival& arrival);
-  bool add(ActiveRequest& request, const SeqSpec& spec);
+  bool add(ActiveRequest& request, const control::SeqSpec& spec);
   void forget(SeqId seq);
   void note_plan(Nanos now);  // who was admitted and preempted in the last one
-  void deliver(std::vector<SeqEvent> events, Nanos now);
-  void take_event(ActiveRequest& request, SeqEvent event, Nanos now);
-  void take_beam(ActiveRequest& request, SeqEvent event, Nanos now);
+  void deliver(std::vector<control::SeqEvent> events, Nanos now);
+  void take_event(ActiveRequest& request, control::SeqEvent event, Nanos now);
+  void take_beam(ActiveRequest& request, control::SeqEvent event, Nanos now);
   void advance_beams(ActiveRequest& request, Nanos now);
-  void take_token(ActiveRequest& request, const Choice& choice, const SeqEvent& event, Nanos now);
-  void count_end(const ActiveRequest& request, uint32_t choice, FinishReason reason, uint32_t tokens,
+  void take_token(ActiveRequest& request, const Choice& choice, const control::SeqEvent& event, Nanos now);
+  void count_end(const ActiveRequest& request, uint32_t choice, control::FinishReason reason, uint32_t tokens,
                  Nanos now);
   void fail(const RequestError& error) noexcept;
-  void end_all(FinishReason reason, const RequestError& error) noexcept;
+  void end_all(control::FinishReason reason, const RequestError& error) noexcept;
   void abort_sequences(RequestId id);
-  void end_request(ActiveRequest& request, FinishReason reason, const std::optional<RequestError>& error);
-  void end_surely(RequestId id, FinishReason reason, const std::optional<RequestError>& error) noexcept;
+  void end_request(ActiveRequest& request, control::FinishReason reason,
+                   const std::optional<RequestError>& error);
+  void end_surely(RequestId id, control::FinishReason reason,
+                  const std::optional<RequestError>& error) noexcept;
   void drop(RequestId id) noexcept;
   void touch(ActiveRequest& request);
   void send_news() noexcept;
@@ -116,8 +118,8 @@ struct Engine::Impl {
   void publish_stats(uint32_t taken = 0) noexcept;  // `taken`: arrivals that the scheduler now counts
 
   const EngineConfig config;
-  const Tokenizer& tokenizer;
-  Executor& executor;
+  const tokenize::Tokenizer& tokenizer;
+  backend::Executor& executor;
   const Clock& clock;
   StepTrace* const trace;
   EngineMetrics* const metrics;
@@ -126,10 +128,10 @@ struct Engine::Impl {
   TenantQueues tenants;  // its own comments say which thread may what
 
   // The engine's thread alone.
-  RecordedScheduler scheduler;
+  record::RecordedScheduler scheduler;
   struct OpenStep {
-    StepPlan plan;
-    Ticket ticket = 0;
+    control::StepPlan plan;
+    backend::Ticket ticket = 0;
     Nanos started = 0;
     Nanos plan_time = 0;
   };
@@ -167,4 +169,4 @@ struct Engine::Impl {
   std::thread thread;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -6,7 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using Labels = prometheus::Labels;
@@ -98,7 +98,7 @@ struct EngineMetrics::Impl {
 EngineMetrics::EngineMetrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {}
 EngineMetrics::~EngineMetrics() = default;
 
-void EngineMetrics::step(const StepStats& stats) {
+void EngineMetrics::step(const control::StepStats& stats) {
   impl_->running.Set(stats.running);
   impl_->waiting.Set(stats.waiting);
   impl_->kv_usage.Set(
@@ -135,4 +135,4 @@ std::string EngineMetrics::text() const {
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 
-}  // namespace quire
+}  // namespace quire::engine

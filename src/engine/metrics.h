@@ -7,7 +7,7 @@
 #include "control/request.h"
 #include "control/scheduler.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// When a sequence came to what; -1: it never did.
 struct SequenceTimes {
@@ -18,7 +18,7 @@ struct SequenceTimes {
 
 /// One choice of a request at its end.
 struct EndedChoice {
-  FinishReason reason = FinishReason::kStop;
+  control::FinishReason reason = control::FinishReason::kStop;
   uint32_t prompt_tokens = 0;
   uint32_t generated_tokens = 0;
   Nanos arrived = 0;
@@ -33,7 +33,7 @@ class EngineMetrics {
   explicit EngineMetrics(const std::string& model_name);
   ~EngineMetrics();
 
-  void step(const StepStats& stats);
+  void step(const control::StepStats& stats);
   void prompt_tokens(uint64_t count);
   void generated_tokens(uint64_t count);
   void time_to_first_token(Nanos time);
@@ -50,4 +50,4 @@ class EngineMetrics {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

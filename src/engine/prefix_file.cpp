@@ -12,7 +12,7 @@
 
 #include "formats/kept_file.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 constexpr std::string_view kFormatKey = "quire_prefix_cache";
@@ -42,12 +42,14 @@ uint64_t node_bytes(uint32_t block_size, uint32_t num_groups) {
 }
 
 /// Never 0, which says that there is no block.
-uint64_t block_checksum(std::span<const std::byte> block) { return std::max<uint64_t>(checksum(block), 1); }
+uint64_t block_checksum(std::span<const std::byte> block) {
+  return std::max<uint64_t>(formats::checksum(block), 1);
+}
 
-std::string index_of(const std::vector<PrefixNode>& nodes,
+std::string index_of(const std::vector<record::PrefixNode>& nodes,
                      const std::function<std::span<const std::byte>(BlockId)>& read) {
   std::string index;
-  for (const PrefixNode& node : nodes) {
+  for (const record::PrefixNode& node : nodes) {
     put(index, node.parent);
     put(index, node.salt);
     for (const TokenId token : node.tokens) put(index, token);
@@ -59,7 +61,7 @@ std::string index_of(const std::vector<PrefixNode>& nodes,
 }
 
 const std::filesystem::path& trusted(const std::filesystem::path& path) {
-  refuse_file_of_others(path);
+  formats::refuse_file_of_others(path);
   return path;
 }
 
@@ -96,26 +98,26 @@ bool is_ours(std::ifstream& in, uint64_t size) {
 }  // namespace
 
 void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
-                       uint64_t block_bytes, const std::vector<PrefixNode>& nodes,
+                       uint64_t block_bytes, const std::vector<record::PrefixNode>& nodes,
                        const std::function<std::span<const std::byte>(BlockId)>& read) {
   const std::string index = index_of(nodes, read);
   const std::string header =
-      json::serialize(
-          json::object{{kFormatKey, kFormat},
-                       {"key", key},
-                       {"block_size", block_size},
-                       {"block_bytes", block_bytes},
-                       {"nodes", nodes.size()},
-                       {"index_checksum", checksum_text(checksum(std::as_bytes(std::span(index))))}}) +
+      json::serialize(json::object{
+          {kFormatKey, kFormat},
+          {"key", key},
+          {"block_size", block_size},
+          {"block_bytes", block_bytes},
+          {"nodes", nodes.size()},
+          {"index_checksum", formats::checksum_text(formats::checksum(std::as_bytes(std::span(index))))}}) +
       "\n";
-  refuse_folder_of_others(path);
+  formats::refuse_folder_of_others(path);
   check_prefix_file_place(path);  // again: since the start hours may have passed
-  FileReplacement out(path, 0600);
+  formats::FileReplacement out(path, 0600);
   if (out.is_taken()) throw file_error(path, "another process is writing it");
   out.write(header);
   out.write(index);
   out.pad(kAlignment);
-  for (const PrefixNode& node : nodes) {
+  for (const record::PrefixNode& node : nodes) {
     for (const BlockId block : node.blocks) {
       if (block != kNoBlock) out.write(read(block).first(block_bytes));
     }
@@ -142,7 +144,7 @@ void check_prefix_file_place(const std::filesystem::path& path) {
 }
 
 PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
-                       uint32_t num_groups, uint64_t block_bytes, FileAccess access)
+                       uint32_t num_groups, uint64_t block_bytes, formats::FileAccess access)
     : file_(trusted(path), access), block_bytes_(block_bytes) {
   const std::string_view all(reinterpret_cast<const char*>(file_.data()), file_.size());
   const size_t line = all.substr(0, kMostHeader).find('\n');
@@ -150,7 +152,7 @@ PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& k
   const json::value header = parse_json(all.substr(0, line), path);
   const JsonObject object(header, path);
   object.integer(kFormatKey, kFormat, kFormat);
-  require_same_facts(object.object("key"), key);
+  formats::require_same_facts(object.object("key"), key);
   object.integer("block_size", block_size, block_size);
   object.integer("block_bytes", static_cast<int64_t>(block_bytes), static_cast<int64_t>(block_bytes));
   const uint64_t each = node_bytes(block_size, num_groups);
@@ -159,7 +161,7 @@ PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& k
   const uint64_t at = line + 1;
   if (count * each > all.size() - at) throw file_error(path, "the index is cut off");
   const std::span index(file_.data() + at, count * each);
-  if (object.string("index_checksum") != checksum_text(checksum(index))) {
+  if (object.string("index_checksum") != formats::checksum_text(formats::checksum(index))) {
     throw file_error(path, at, "the index is damaged");
   }
   first_block_ = aligned(at + count * each);
@@ -170,13 +172,13 @@ void PrefixFile::read_index(uint64_t at, uint64_t count, uint32_t block_size, ui
   const std::byte* from = file_.data() + at;
   uint32_t stored = 0;  // blocks so far, damaged ones included
   for (uint64_t i = 0; i < count; ++i) {
-    PrefixNode& node = nodes_.emplace_back();
+    record::PrefixNode& node = nodes_.emplace_back();
     node.parent = get<uint32_t>(from);
-    if (node.parent != PrefixNode::kRoot && node.parent >= i) {
+    if (node.parent != record::PrefixNode::kRoot && node.parent >= i) {
       throw file_error(file_.path(), "the index has a node before its parent");
     }
     node.salt = get<uint64_t>(from);
-    if (node.parent != PrefixNode::kRoot && node.salt != nodes_[node.parent].salt) {
+    if (node.parent != record::PrefixNode::kRoot && node.salt != nodes_[node.parent].salt) {
       throw file_error(file_.path(), "the index has a node of another salt than its parent");
     }
     for (uint32_t t = 0; t < block_size; ++t) node.tokens.push_back(get<TokenId>(from));
@@ -200,4 +202,4 @@ std::span<const std::byte> PrefixFile::data(BlockId block) const {
   return {file_.data() + first_block_ + block * block_bytes_, block_bytes_};
 }
 
-}  // namespace quire
+}  // namespace quire::engine

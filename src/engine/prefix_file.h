@@ -14,7 +14,7 @@
 // A prefix cache as a file: one line of JSON, an index of the nodes, the K/V of their blocks, and a mark. The
 // line names what the K/V depends on and has a checksum of the index, the index one of every block. By the
 // mark at the end a file is known as a prefix cache though its beginning is damaged.
-namespace quire {
+namespace quire::engine {
 
 /// All that K/V bits depend on beside the tokens, as facts by name; two files serve each other if all are
 /// equal.
@@ -24,7 +24,7 @@ using PrefixFileKey = json::object;
 /// are in it. `read(block)` is the K/V of a block, `block_bytes` long, until its next call. Throws Error,
 /// also if others may write in its folder (nobody could trust the file), and as check_prefix_file_place does.
 void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
-                       uint64_t block_bytes, const std::vector<PrefixNode>& nodes,
+                       uint64_t block_bytes, const std::vector<record::PrefixNode>& nodes,
                        const std::function<std::span<const std::byte>(BlockId)>& read);
 
 /// Throws Error if a prefix cache could not be written to `path` at the end, or if what is there may be
@@ -39,10 +39,11 @@ class PrefixFile {
   /// key or other sizes, or if its index is damaged. What is damaged or missing of the blocks only costs
   /// those: they are left out.
   PrefixFile(const std::filesystem::path& path, const PrefixFileKey& key, uint32_t block_size,
-             uint32_t num_groups, uint64_t block_bytes, FileAccess access = FileAccess::kMap);
+             uint32_t num_groups, uint64_t block_bytes,
+             formats::FileAccess access = formats::FileAccess::kMap);
 
   /// Blocks are numbers in the file, for data().
-  const std::vector<PrefixNode>& nodes() const { return nodes_; }
+  const std::vector<record::PrefixNode>& nodes() const { return nodes_; }
   std::span<const std::byte> data(BlockId block) const;
   uint32_t num_blocks() const { return num_blocks_; }  // that are whole
   uint32_t num_damaged() const { return num_damaged_; }
@@ -50,12 +51,12 @@ class PrefixFile {
  private:
   void read_index(uint64_t at, uint64_t count, uint32_t block_size, uint32_t num_groups);
 
-  MappedFile file_;
+  formats::MappedFile file_;
   uint64_t block_bytes_;
   uint64_t first_block_ = 0;  // byte
-  std::vector<PrefixNode> nodes_;
+  std::vector<record::PrefixNode> nodes_;
   uint32_t num_blocks_ = 0;
   uint32_t num_damaged_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

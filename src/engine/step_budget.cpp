@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 // A step that is less than this part of the budget says nothing: what it took may be the weights' reading.
@@ -11,23 +11,23 @@ constexpr double kFaster = 0.25;  // how much of a gain is believed after one st
 
 }  // namespace
 
-StepBudget::StepBudget(Nanos target, const SchedulerConfig& config)
+StepBudget::StepBudget(Nanos target, const control::SchedulerConfig& config)
     : target_(target),
       least_(config.max_num_seqs),
       most_(config.max_num_batched_tokens),
       context_part_(config.context_cost * 1e-6),
       budget_(most_) {}
 
-double StepBudget::cost(const StepPlan& plan) const {
+double StepBudget::cost(const control::StepPlan& plan) const {
   double sum = 0;
-  for (const SeqStep& seq : plan.seqs) {
+  for (const control::SeqStep& seq : plan.seqs) {
     const auto tokens = static_cast<double>(seq.tokens.size());
     sum += seq.tokens.size() == 1 ? 1 : tokens * (1 + context_part_ * seq.first_position);
   }
   return sum;
 }
 
-uint32_t StepBudget::after(const StepPlan& plan, Nanos took) {
+uint32_t StepBudget::after(const control::StepPlan& plan, Nanos took) {
   const double spent = cost(plan);
   if (took > 0 && spent >= kFull * budget_) {
     const double fits = spent * static_cast<double>(target_) / static_cast<double>(took);
@@ -37,4 +37,4 @@ uint32_t StepBudget::after(const StepPlan& plan, Nanos took) {
   return static_cast<uint32_t>(budget_);
 }
 
-}  // namespace quire
+}  // namespace quire::engine

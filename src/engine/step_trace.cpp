@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 
-namespace quire {
+namespace quire::engine {
 
 namespace {
 
@@ -23,8 +23,8 @@ StepTrace::StepTrace(const std::filesystem::path& path)
 
 void StepTrace::check_place(const std::filesystem::path& path) { check_private_file(path, kKind); }
 
-void StepTrace::write(Nanos started, const StepStats& stats, const PhaseTimes& times, Nanos plan_time,
-                      Nanos commit_time) noexcept {
+void StepTrace::write(Nanos started, const control::StepStats& stats, const control::PhaseTimes& times,
+                      Nanos plan_time, Nanos commit_time) noexcept {
   if (failed_) return;
   const size_t begin = buffer_.size();
   try {
@@ -37,8 +37,8 @@ void StepTrace::write(Nanos started, const StepStats& stats, const PhaseTimes& t
   if (buffer_.size() > kFlushAbove) flush();
 }
 
-void StepTrace::append(Nanos started, const StepStats& s, const PhaseTimes& times, Nanos plan_time,
-                       Nanos commit_time) {
+void StepTrace::append(Nanos started, const control::StepStats& s, const control::PhaseTimes& times,
+                       Nanos plan_time, Nanos commit_time) {
   const size_t begin = buffer_.size();
   const auto add = [&](std::string_view name, auto value) {
     fmt::format_to(std::back_inserter(buffer_), "{}\"{}\":{}", buffer_.size() == begin ? '{' : ',', name,
@@ -85,4 +85,4 @@ void StepTrace::cut_off() noexcept {
   if (!std::exchange(failed_, true)) log_warning(warning_);
 }
 
-}  // namespace quire
+}  // namespace quire::engine

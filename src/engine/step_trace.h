@@ -7,7 +7,7 @@
 #include "control/scheduler.h"
 #include "control/step.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// One JSON object a line for every step: what ran, how full the pool was, what sharing saved, how long it
 /// took. Field names are those of StepStats; times in nanoseconds. Used by the engine's thread alone.
@@ -21,13 +21,13 @@ class StepTrace {
   static void check_place(const std::filesystem::path& path);
 
   /// `started`: the `now` that the plan was made with. `plan_time`, `commit_time`: spent in the scheduler.
-  void write(Nanos started, const StepStats& stats, const PhaseTimes& times, Nanos plan_time,
-             Nanos commit_time) noexcept;
+  void write(Nanos started, const control::StepStats& stats, const control::PhaseTimes& times,
+             Nanos plan_time, Nanos commit_time) noexcept;
   void flush() noexcept;
 
  private:
-  void append(Nanos started, const StepStats& stats, const PhaseTimes& times, Nanos plan_time,
-              Nanos commit_time);
+  void append(Nanos started, const control::StepStats& stats, const control::PhaseTimes& times,
+              Nanos plan_time, Nanos commit_time);
   void cut_off() noexcept;
 
   PrivateFile out_;
@@ -36,4 +36,4 @@ class StepTrace {
   std::string buffer_;
 };
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 /// Length of the longest suffix of `text` that is a proper prefix of `stop`.
@@ -47,4 +47,4 @@ StopMatcher::Result StopMatcher::push(std::string_view piece) {
 
 std::string StopMatcher::flush() { return std::exchange(held_, {}); }
 
-}  // namespace quire
+}  // namespace quire::engine

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace quire {
+namespace quire::engine {
 
 /// Finds stop strings in a text that grows piece by piece, holding back what may yet become one.
 /// One per choice; not thread-safe.
@@ -31,4 +31,4 @@ class StopMatcher {
   std::string held_;  // a proper prefix of a stop string, or more right after a push
 };
 
-}  // namespace quire
+}  // namespace quire::engine

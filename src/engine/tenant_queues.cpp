@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace quire {
+namespace quire::engine {
 
 uint32_t TenantQueues::count(uint64_t tenant) const {
   const auto found = tenants_.find(tenant);
@@ -60,4 +60,4 @@ void TenantQueues::note(Tenant& tenant, int64_t waiting, int64_t known) noexcept
   tenant.next_changed_ = std::exchange(changed_, &tenant);
 }
 
-}  // namespace quire
+}  // namespace quire::engine

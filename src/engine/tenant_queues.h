@@ -5,7 +5,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::engine {
 
 /// How many sequences of each tenant wait. One waits from its arrival until the scheduler admits it, and
 /// again after a preemption. Two threads: those who submit, and the engine's. Allocates only in find() and
@@ -57,4 +57,4 @@ class TenantQueues {
   Tenant* changed_ = nullptr;  // the first of those to be settled
 };
 
-}  // namespace quire
+}  // namespace quire::engine

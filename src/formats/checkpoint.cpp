@@ -13,7 +13,7 @@
 #include "formats/safetensors.h"
 #include "formats/safetensors_header.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 class SafetensorsCheckpoint : public Checkpoint {
@@ -122,4 +122,4 @@ std::unique_ptr<Checkpoint> Checkpoint::open(const std::filesystem::path& model,
   return std::make_unique<SafetensorsCheckpoint>(model, access);
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -17,7 +17,7 @@
 #include "tensor/tensor.h"
 #include "tensor/weight_format.h"
 
-namespace quire {
+namespace quire::formats {
 
 class Checkpoint;
 
@@ -124,4 +124,4 @@ class Checkpoint {
   virtual void release(const TensorView& tensor) const = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -20,7 +20,7 @@
 #include "formats/model_tensors.h"
 #include "formats/safetensors_writer.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{4} << 20;  // that are converted at a time
@@ -68,7 +68,7 @@ DType safetensors_dtype(const Checkpoint& file, const std::string& name, DType w
   return wanted;
 }
 
-void write_safetensors_of(const Checkpoint& file, const ModelConfig& config, DType dtype,
+void write_safetensors_of(const Checkpoint& file, const model::ModelConfig& config, DType dtype,
                           const std::filesystem::path& path) {
   ThreadPool pool(usable_cpus().threads);
   std::vector<TensorSpec> specs;
@@ -117,7 +117,7 @@ const GgmlType* written_type(const std::string& name, const std::vector<int64_t>
   return find_ggml_type(shape.back() % type.block_values == 0 ? type.id : kGgmlF16);
 }
 
-std::vector<GgufOutput> gguf_outputs(const GgufFamily& family, const ModelConfig& config,
+std::vector<GgufOutput> gguf_outputs(const GgufFamily& family, const model::ModelConfig& config,
                                      const Checkpoint& file, const GgmlType& type) {
   const GgufTensorNames names(family);
   std::vector<GgufOutput> out;
@@ -219,7 +219,7 @@ void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem:
                        std::optional<DType> dtype) {
   const Gguf metadata = Gguf::open(gguf);
   json::object config_json = gguf_config_json(metadata);
-  const ModelConfig config = gguf_model_config(gguf, config_json);
+  const model::ModelConfig config = gguf_model_config(gguf, config_json);
   const auto file = Checkpoint::open(gguf);
   check_tensors(config, *file);
   config_json["torch_dtype"] = torch_name(dtype.value_or(config.dtype));
@@ -233,8 +233,9 @@ void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem:
   write_json_file(out_dir / "config.json", config_json);
 }
 
-void directory_to_gguf(const std::filesystem::path& dir, ModelConfig config, const std::filesystem::path& out,
-                       const GgmlType& type, const GgufMetadata& tokenizer) {
+void directory_to_gguf(const std::filesystem::path& dir, model::ModelConfig config,
+                       const std::filesystem::path& out, const GgmlType& type,
+                       const GgufMetadata& tokenizer) {
   const GgufFamily* family = find_gguf_family(config.architecture);
   if (family == nullptr) {
     throw file_error(dir, fmt::format("{} cannot be written as GGUF", config.architecture));
@@ -268,4 +269,4 @@ void directory_to_gguf(const std::filesystem::path& dir, ModelConfig config, con
   writer.finish();
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -7,7 +7,7 @@
 #include "model/config.h"
 #include "tensor/dtype.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// Writes config.json, generation_config.json and model.safetensors of a GGUF file's model to `out_dir`,
 /// which is made if need be. Matrices become `dtype` (nullopt: the file's, bf16 if it is quantized), vectors
@@ -19,7 +19,7 @@ void gguf_to_directory(const std::filesystem::path& gguf, const std::filesystem:
 /// matrices in `type` (F32, F16, BF16 or Q8_0; F16 instead of that where rows are no whole blocks).
 /// `config`: the directory's, whose head is settled (weights.h). `tokenizer`: the keys to write besides those
 /// of the model. Throws Error with file and key or tensor.
-void directory_to_gguf(const std::filesystem::path& dir, ModelConfig config, const std::filesystem::path& out,
-                       const GgmlType& type, const GgufMetadata& tokenizer);
+void directory_to_gguf(const std::filesystem::path& dir, model::ModelConfig config,
+                       const std::filesystem::path& out, const GgmlType& type, const GgufMetadata& tokenizer);
 
-}  // namespace quire
+}  // namespace quire::formats

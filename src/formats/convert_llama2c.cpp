@@ -13,7 +13,7 @@
 #include "formats/mapped_file.h"
 #include "formats/safetensors_writer.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr uint32_t kMagic = 0x616b3432;  // "ak42", from version 1 on
@@ -291,4 +291,4 @@ void convert_llama2c(const std::filesystem::path& checkpoint, const std::filesys
                                             {"vocab_size", in.vocab}});
 }
 
-}  // namespace quire
+}  // namespace quire::formats

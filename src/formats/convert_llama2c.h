@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-namespace quire {
+namespace quire::formats {
 
 /// Turns a llama2.c checkpoint (github.com/karpathy/llama2.c; version 0, version 1, and version 2, whose int8
 /// groups are expanded) and its tokenizer into a Hugging Face directory of f32 weights: config.json,
@@ -11,4 +11,4 @@ namespace quire {
 void convert_llama2c(const std::filesystem::path& checkpoint, const std::filesystem::path& tokenizer,
                      const std::filesystem::path& out_dir);
 
-}  // namespace quire
+}  // namespace quire::formats

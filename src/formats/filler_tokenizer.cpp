@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 void append_utf8(std::string& out, uint32_t code) {
@@ -88,4 +88,4 @@ json::object filler_tokenizer_json(const FillerTokens& tokens) {
             {"merges", json::array()}}}};
 }
 
-}  // namespace quire
+}  // namespace quire::formats

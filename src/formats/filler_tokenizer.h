@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// The special tokens that a made model's tokenizer has, from `first_id` up to the vocabulary's end.
 struct FillerTokens {
@@ -20,4 +20,4 @@ struct FillerTokens {
 /// encoding, the special tokens.
 json::object filler_tokenizer_json(const FillerTokens& tokens);
 
-}  // namespace quire
+}  // namespace quire::formats

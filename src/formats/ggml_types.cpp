@@ -8,7 +8,7 @@
 
 #include "tensor/dtype.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr size_t kBlock = 32;
@@ -234,4 +234,4 @@ void quantize_q8_0(const float* values, size_t count, std::byte* out) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::formats

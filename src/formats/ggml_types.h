@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace quire {
+namespace quire::formats {
 
 /// A number format of ggml: a row is a whole number of blocks, and a block of so many values takes so many
 /// bytes. (github.com/ggml-org/ggml, ggml-common.h.)
@@ -36,4 +36,4 @@ void dequantize(const GgmlType& type, const std::byte* blocks, size_t count, flo
 /// `count` values, a multiple of 32, as Q8_0: for each 32 a scale (f16) and 32 signed bytes.
 void quantize_q8_0(const float* values, size_t count, std::byte* out);
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -17,7 +17,7 @@
 #include "formats/mapped_file.h"
 #include "formats/safetensors_header.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 using gguf::as_integer;
@@ -361,4 +361,4 @@ bool is_gguf_file(const std::filesystem::path& path) {
          std::string_view(begin.data(), begin.size()) == kMagic;
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -13,7 +13,7 @@
 #include "formats/ggml_types.h"
 #include "formats/mapped_file.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// The types of GGUF metadata, by their numbers in the file.
 enum class GgufType : uint32_t {
@@ -105,4 +105,4 @@ class Gguf {
 /// A file whose name ends in .gguf or that begins as one.
 bool is_gguf_file(const std::filesystem::path& path);
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -15,7 +15,7 @@
 #include "formats/mapped_file.h"
 #include "formats/safetensors_header.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 std::optional<DType> stored_dtype(const GgmlType& type) {
@@ -262,4 +262,4 @@ std::unique_ptr<Checkpoint> open_gguf_checkpoint(const std::filesystem::path& fi
   return std::make_unique<GgufCheckpoint>(file, access);
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -14,7 +14,7 @@
 #include "model/families.h"
 #include "model/limits.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 /// Of the matrices; what is quantized counts as bf16.
@@ -60,7 +60,7 @@ bool has_bias(const Gguf& file, std::string_view tensor) {
 }
 
 /// Every period-th layer sees all, the others a window (0 in the file: all of them).
-void add_pattern(const Family& family, GgufKeys& keys, int64_t layers, json::object& config) {
+void add_pattern(const model::Family& family, GgufKeys& keys, int64_t layers, json::object& config) {
   constexpr const char* kPattern = "attention.sliding_window_pattern";
   if (!keys.has(kPattern)) return;
   const int64_t period = keys.size(kPattern, 0);
@@ -76,12 +76,12 @@ void add_pattern(const Family& family, GgufKeys& keys, int64_t layers, json::obj
 void add_windows(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
   constexpr const char* kWindow = "attention.sliding_window";
   if (!gguf.windows) return;
-  const Family& family = gguf.family();
+  const model::Family& family = gguf.family();
   const int64_t window = keys.size_or(kWindow, gguf.default_window, gguf.default_window > 0 ? 1 : 0);
   if (window > 0) config["sliding_window"] = window;
   if (window == 0) config["sliding_window"] = nullptr;
-  if (family.windows != WindowRule::kAllButEveryNth) return;
-  const int64_t layers = keys.size("block_count", 1, kMaxLayers);
+  if (family.windows != model::WindowRule::kAllButEveryNth) return;
+  const int64_t layers = keys.size("block_count", 1, model::kMaxLayers);
   add_pattern(family, keys, layers, config);
   if (window == 0) {
     config["layer_types"] = json::array(static_cast<size_t>(layers), json::value("full_attention"));
@@ -90,7 +90,7 @@ void add_windows(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
 
 /// Gemma's caps and scale: a cap that is absent is the one that the model was published with.
 void add_gemma(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
-  const Family& family = gguf.family();
+  const model::Family& family = gguf.family();
   config.erase("hidden_act");
   config["hidden_activation"] = "gelu_pytorch_tanh";
   const auto cap = [&](const char* key, double otherwise) {
@@ -102,7 +102,7 @@ void add_gemma(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
   };
   cap("final_logit_softcapping", family.default_logit_soft_cap);
   if (family.attention_soft_cap_key) cap("attn_logit_softcapping", family.default_attention_soft_cap);
-  const bool wide = keys.size("block_count", 1, kMaxLayers) == gguf.wide_scale_layers;
+  const bool wide = keys.size("block_count", 1, model::kMaxLayers) == gguf.wide_scale_layers;
   config["query_pre_attn_scalar"] = wide ? keys.size("embedding_length") / keys.size("attention.head_count")
                                          : config["head_dim"].as_int64();
 }
@@ -120,7 +120,7 @@ void add_multipliers(GgufKeys& keys, json::object& config) {
 }
 
 /// llama.cpp lets the weights of a token's experts sum to 1 in both families that quire has.
-void add_experts(const Gguf& file, const Family& family, GgufKeys& keys, json::object& config) {
+void add_experts(const Gguf& file, const model::Family& family, GgufKeys& keys, json::object& config) {
   constexpr const char* kWidth = "expert_feed_forward_length";
   constexpr int64_t kSoftmax = 1;
   const int64_t used = keys.size("expert_used_count");
@@ -133,7 +133,7 @@ void add_experts(const Gguf& file, const Family& family, GgufKeys& keys, json::o
     throw keys.error("expert_weights_norm", "false is not supported");
   }
   const int64_t width = config["intermediate_size"].as_int64();
-  if (family.moe == MoeRule::kMixtral) {
+  if (family.moe == model::MoeRule::kMixtral) {
     if (keys.size_or(kWidth, width) != width) {
       throw keys.error(kWidth, fmt::format("another than feed_forward_length {} is not supported", width));
     }
@@ -142,7 +142,7 @@ void add_experts(const Gguf& file, const Family& family, GgufKeys& keys, json::o
   config["moe_intermediate_size"] = keys.size_or(kWidth, std::max<int64_t>(1, width / used));
   config["norm_topk_prob"] = true;
   json::array dense;
-  const int64_t layers = keys.size("block_count", 1, kMaxLayers);
+  const int64_t layers = keys.size("block_count", 1, model::kMaxLayers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool has_dense = file.tensors().contains(fmt::format("blk.{}.ffn_gate.weight", layer));
     if (has_dense) dense.emplace_back(layer);
@@ -154,13 +154,13 @@ void add_experts(const Gguf& file, const Family& family, GgufKeys& keys, json::o
 json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& keys) {
   constexpr const char* kKvHeads = "attention.head_count_kv";
   constexpr const char* kEps = "attention.layer_norm_rms_epsilon";
-  const Family& family = gguf.family();
+  const model::Family& family = gguf.family();
   const GgufTensor& embedding = file.at("token_embd.weight");
   const int64_t vocab_size = embedding.shape.size() == 2 ? embedding.shape.front() : 0;
   if (vocab_size < 1) throw file_error(file.path(), "tensor 'token_embd.weight' is no matrix");
-  const int64_t hidden = keys.size("embedding_length", 1, kMaxWidth);
-  const int64_t heads = keys.size("attention.head_count", 1, kMaxHeads);
-  const int64_t kv_heads = keys.size_or(kKvHeads, heads, 1, kMaxHeads);
+  const int64_t hidden = keys.size("embedding_length", 1, model::kMaxWidth);
+  const int64_t heads = keys.size("attention.head_count", 1, model::kMaxHeads);
+  const int64_t kv_heads = keys.size_or(kKvHeads, heads, 1, model::kMaxHeads);
   if (heads % kv_heads != 0)
     throw keys.error(kKvHeads, fmt::format("{} does not divide {} heads", kv_heads, heads));
   const double eps = keys.number(kEps);
@@ -170,10 +170,10 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
     throw keys.error("attention.value_length",
                      fmt::format("another than that of keys, {}, is not supported", head_dim));
   }
-  if (head_dim < 1 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
-    throw keys.error(
-        keys.has("attention.key_length") ? "attention.key_length" : "attention.head_count",
-        fmt::format("heads of {} elements: an even number up to {} was expected", head_dim, kMaxHeadDim));
+  if (head_dim < 1 || head_dim > model::kMaxHeadDim || head_dim % 2 != 0) {
+    throw keys.error(keys.has("attention.key_length") ? "attention.key_length" : "attention.head_count",
+                     fmt::format("heads of {} elements: an even number up to {} was expected", head_dim,
+                                 model::kMaxHeadDim));
   }
   json::object config = {
       {"architectures", json::array{gguf.architecture}},
@@ -182,10 +182,10 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
       {"head_dim", head_dim},
       {"hidden_act", "silu"},
       {"hidden_size", hidden},
-      {"intermediate_size", keys.size("feed_forward_length", 1, kMaxFfn)},
-      {"max_position_embeddings", keys.size("context_length", 1, kMaxPositions)},
+      {"intermediate_size", keys.size("feed_forward_length", 1, model::kMaxFfn)},
+      {"max_position_embeddings", keys.size("context_length", 1, model::kMaxPositions)},
       {"num_attention_heads", heads},
-      {"num_hidden_layers", keys.size("block_count", 1, kMaxLayers)},
+      {"num_hidden_layers", keys.size("block_count", 1, model::kMaxLayers)},
       {"num_key_value_heads", kv_heads},
       {"rms_norm_eps", eps},
       {"tie_word_embeddings", !file.tensors().contains("output.weight")},
@@ -193,7 +193,8 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
       {"vocab_size", vocab_size},
   };
   if (family.mlp_bias_key) config["mlp_bias"] = has_bias(file, "ffn_gate");
-  if (family.attention_bias == AttentionBias::kByKey) config["attention_bias"] = has_bias(file, "attn_q");
+  if (family.attention_bias == model::AttentionBias::kByKey)
+    config["attention_bias"] = has_bias(file, "attn_q");
   if (file.has("tokenizer.ggml.bos_token_id")) {
     config["bos_token_id"] = file.integer("tokenizer.ggml.bos_token_id", 0, vocab_size - 1);
   }
@@ -204,8 +205,8 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
 
 GgufHeads gguf_heads(const Gguf& file, const GgufFamily& family) {
   GgufKeys keys(file, family);
-  const int64_t query = keys.size("attention.head_count", 1, kMaxHeads);
-  const int64_t kv = keys.size_or("attention.head_count_kv", query, 1, kMaxHeads);
+  const int64_t query = keys.size("attention.head_count", 1, model::kMaxHeads);
+  const int64_t kv = keys.size_or("attention.head_count_kv", query, 1, model::kMaxHeads);
   return {static_cast<uint32_t>(query), static_cast<uint32_t>(kv)};
 }
 
@@ -215,7 +216,7 @@ json::object gguf_config_json(const Gguf& file) {
     throw file.error(kSplitKey, "a model in several files is not supported: merge them first");
   }
   const GgufFamily& gguf = gguf_family(file);
-  const Family& family = gguf.family();
+  const model::Family& family = gguf.family();
   GgufKeys keys(file, gguf);
   json::object config = common_config(file, gguf, keys);
   read_gguf_rope(file, gguf, keys, config);
@@ -223,7 +224,7 @@ json::object gguf_config_json(const Gguf& file) {
   if (gguf.no_rope_interval > 0) config["no_rope_layer_interval"] = gguf.no_rope_interval;
   if (family.gemma) add_gemma(gguf, keys, config);
   if (family.multipliers) add_multipliers(keys, config);
-  if (family.moe != MoeRule::kNone) add_experts(file, family, keys, config);
+  if (family.moe != model::MoeRule::kNone) add_experts(file, family, keys, config);
   keys.check_others();
   return config;
 }
@@ -247,9 +248,9 @@ json::object gguf_generation_json(const Gguf& file) {
   return out;
 }
 
-ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config) {
-  return parse_model_config(config, file,
-                            [&]() -> DType { throw file_error(file, "the config has no dtype"); });
+model::ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config) {
+  return model::parse_model_config(config, file,
+                                   [&]() -> DType { throw file_error(file, "the config has no dtype"); });
 }
 
-}  // namespace quire
+}  // namespace quire::formats

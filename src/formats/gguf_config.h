@@ -9,7 +9,7 @@
 #include "formats/gguf_writer.h"
 #include "model/config.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// What a GGUF file says of its model, as the config.json that Hugging Face would have: what quire reads,
 /// what it refuses and what a conversion writes are then the same for both. Throws Error naming file and key
@@ -20,7 +20,7 @@ json::object gguf_config_json(const Gguf& file);
 json::object gguf_generation_json(const Gguf& file);
 
 /// The model of such a config, which was read from `file` and names its dtype.
-ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config);
+model::ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config);
 
 struct GgufHeads {
   uint32_t query = 0;
@@ -30,7 +30,7 @@ GgufHeads gguf_heads(const Gguf& file, const GgufFamily& family);
 
 /// The keys of `config`'s model, as llama.cpp's converter writes them. Throws Error naming `where` and what
 /// GGUF has no key for: llama.cpp takes it for granted, and would compute other numbers.
-void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const ModelConfig& config,
+void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const model::ModelConfig& config,
                      const std::filesystem::path& where);
 
-}  // namespace quire
+}  // namespace quire::formats

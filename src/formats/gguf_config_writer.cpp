@@ -10,12 +10,12 @@
 #include "formats/gguf_rope.h"
 #include "model/families.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 class Writer {
  public:
-  Writer(GgufMetadata& out, const GgufFamily& gguf, const ModelConfig& config,
+  Writer(GgufMetadata& out, const GgufFamily& gguf, const model::ModelConfig& config,
          const std::filesystem::path& where)
       : out_(out), gguf_(gguf), family_(gguf.family()), config_(config), where_(where) {}
 
@@ -23,12 +23,12 @@ class Writer {
     sizes();
     windows();
     layers_without_rope();
-    if (config_.activation != (family_.gemma ? Activation::kGeluTanh : Activation::kSilu)) {
+    if (config_.activation != (family_.gemma ? model::Activation::kGeluTanh : model::Activation::kSilu)) {
       throw refuse("the activation");
     }
     if (family_.gemma) gemma();
     if (family_.multipliers) multipliers();
-    if (family_.moe != MoeRule::kNone) experts();
+    if (family_.moe != model::MoeRule::kNone) experts();
     add_gguf_rope(out_, gguf_, config_, where_);
   }
 
@@ -63,9 +63,9 @@ class Writer {
 
   void windows() {
     const uint32_t window = *std::max_element(config_.windows.begin(), config_.windows.end());
-    const bool by_pattern = family_.windows == WindowRule::kAllButEveryNth;
+    const bool by_pattern = family_.windows == model::WindowRule::kAllButEveryNth;
     for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-      const bool local = config_.layer_rope(layer) == LayerRope::kLocal;
+      const bool local = config_.layer_rope(layer) == model::LayerRope::kLocal;
       if (local && config_.windows[layer] == 0) throw refuse("a local RoPE without a window");
     }
     if (window == 0) {
@@ -93,7 +93,7 @@ class Writer {
   void layers_without_rope() {
     for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
       const bool none = gguf_.no_rope_interval > 0 && (layer + 1) % gguf_.no_rope_interval == 0;
-      if ((config_.layer_rope(layer) == LayerRope::kNone) != none) throw refuse("no_rope_layers");
+      if ((config_.layer_rope(layer) == model::LayerRope::kNone) != none) throw refuse("no_rope_layers");
     }
   }
 
@@ -123,21 +123,21 @@ class Writer {
     if (!config_.moe.normalize) throw refuse("norm_topk_prob = false");
     size("expert_count", config_.moe.num_experts);
     size("expert_used_count", config_.moe.top);
-    if (family_.moe == MoeRule::kQwen3) size("expert_feed_forward_length", config_.moe.ffn_size);
+    if (family_.moe == model::MoeRule::kQwen3) size("expert_feed_forward_length", config_.moe.ffn_size);
   }
 
   GgufMetadata& out_;
   const GgufFamily& gguf_;
-  const Family& family_;
-  const ModelConfig& config_;
+  const model::Family& family_;
+  const model::ModelConfig& config_;
   const std::filesystem::path& where_;
 };
 
 }  // namespace
 
-void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const ModelConfig& config,
+void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const model::ModelConfig& config,
                      const std::filesystem::path& where) {
   Writer(out, family, config, where).all();
 }
 
-}  // namespace quire
+}  // namespace quire::formats

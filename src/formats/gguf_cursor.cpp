@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace quire::gguf {
+namespace quire::formats::gguf {
 namespace {
 
 constexpr int kMaxArrayDepth = 4;
@@ -132,4 +132,4 @@ void Cursor::array(Value& out, int depth) {
   }
 }
 
-}  // namespace quire::gguf
+}  // namespace quire::formats::gguf

@@ -11,7 +11,7 @@
 #include "formats/mapped_file.h"
 
 // How the values of a GGUF file lie in it; for gguf.cpp alone. Nothing here allocates by what the file says.
-namespace quire::gguf {
+namespace quire::formats::gguf {
 
 /// Bytes of one value; 0 for those that say their own length.
 size_t fixed_bytes(GgufType type);
@@ -62,4 +62,4 @@ class Cursor {
   uint64_t at_ = 0;
 };
 
-}  // namespace quire::gguf
+}  // namespace quire::formats::gguf

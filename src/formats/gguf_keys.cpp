@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 // Keys, below "ARCH.", that other programs want and that follow from the rest.
@@ -111,4 +111,4 @@ void GgufKeys::check_others() {
                           fmt::join(unknown, ", ")));
 }
 
-}  // namespace quire
+}  // namespace quire::formats

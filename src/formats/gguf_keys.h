@@ -8,7 +8,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_names.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// The keys of a file below its architecture's name. Remembers what was asked for, so that in the end the
 /// rest can be refused or named. All throw Error naming file and key for a value that is none.
@@ -45,4 +45,4 @@ class GgufKeys {
   std::set<std::string, std::less<>> asked_;
 };
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr std::string_view kGgufLayer = "blk.";
@@ -111,9 +111,9 @@ const GgufFamily* find_gguf_family(std::string_view architecture) {
 }
 
 GgufTensorNames::GgufTensorNames(const GgufFamily& family) : family_(family.family()) {
-  const ModelTensors& tensors = *family_.tensors;
-  const LayerTensors& t = tensors.layer;
-  const TensorRoot& root = tensors.roots.front();
+  const model::ModelTensors& tensors = *family_.tensors;
+  const model::LayerTensors& t = tensors.layer;
+  const model::TensorRoot& root = tensors.roots.front();
   model_ = {{"token_embd", fmt::format("{}{}", root.prefix, tensors.embedding), GgufRole::kPlain},
             {"output_norm", fmt::format("{}{}", root.prefix, tensors.final_norm), GgufRole::kNorm},
             {"output", std::string(root.head), GgufRole::kPlain}};
@@ -131,7 +131,7 @@ GgufTensorNames::GgufTensorNames(const GgufFamily& family) : family_(family.fami
     add_all({{"attn_q", GgufRole::kQuery}, {"attn_k", GgufRole::kKey}, {"attn_v", GgufRole::kPlain}}, t.qkv);
   }
   add("attn_output", t.o, GgufRole::kPlain);
-  if (family_.qk_norm != QkNorm::kNone) {
+  if (family_.qk_norm != model::QkNorm::kNone) {
     add("attn_q_norm", t.q_norm, GgufRole::kNorm);
     add("attn_k_norm", t.k_norm, GgufRole::kNorm);
   }
@@ -159,7 +159,7 @@ std::optional<HfTensorName> GgufTensorNames::hf(std::string_view gguf_name) cons
   }
   const auto layer = numbered(parts->stem.substr(kGgufLayer.size()));
   if (!layer) return std::nullopt;
-  const ModelTensors& tensors = *family_.tensors;
+  const model::ModelTensors& tensors = *family_.tensors;
   const std::string prefix =
       fmt::format("{}{}{}.", tensors.roots.front().prefix, tensors.layer_prefix, layer->index);
   const auto expert_prefix = [&] { return fmt::format("{}{}", prefix, tensors.layer.expert_prefix); };
@@ -181,8 +181,8 @@ std::optional<HfTensorName> GgufTensorNames::hf(std::string_view gguf_name) cons
 std::optional<GgufTensorName> GgufTensorNames::gguf(std::string_view hf_name) const {
   const auto parts = without_suffix(hf_name);
   if (!parts) return std::nullopt;
-  const ModelTensors& tensors = *family_.tensors;
-  for (const TensorRoot& root : tensors.roots) {
+  const model::ModelTensors& tensors = *family_.tensors;
+  for (const model::TensorRoot& root : tensors.roots) {
     if (parts->stem == root.head) return GgufTensorName{fmt::format("output{}", parts->suffix)};
     if (!parts->stem.starts_with(root.prefix)) continue;
     const std::string_view below = parts->stem.substr(root.prefix.size());
@@ -210,4 +210,4 @@ std::optional<GgufTensorName> GgufTensorNames::gguf(std::string_view hf_name) co
   return std::nullopt;
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -11,7 +11,7 @@
 #include "formats/gguf.h"
 #include "model/families.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// What llama.cpp calls a family of models ("general.architecture", which begins its keys), and what it takes
 /// for granted of it. Names and the rest follow from the Family. From llama.cpp's convert_hf_to_gguf.py and
@@ -29,7 +29,7 @@ struct GgufFamily {
   uint32_t wide_scale_layers = 0;
   uint32_t no_rope_interval = 0;  // SmolLM3: each so-manieth layer has no RoPE
 
-  const Family& family() const { return *find_family(architecture); }
+  const model::Family& family() const { return *model::find_family(architecture); }
 };
 
 /// Those of one `arch` in the order in which a file is tried for them.
@@ -83,7 +83,7 @@ class GgufTensorNames {
   const std::vector<Pair>& of_layer() const { return layer_; }
 
  private:
-  const Family& family_;
+  const model::Family& family_;
   std::vector<Pair> model_;  // of a checkpoint of the first root
   std::vector<Pair> layer_;
 };
@@ -95,4 +95,4 @@ inline size_t half_split_row(size_t row, size_t head_dim) {
   return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
 }
 
-}  // namespace quire
+}  // namespace quire::formats

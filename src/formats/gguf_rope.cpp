@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "model/rope_table.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr std::string_view kLlama3Tensor = "rope_freqs.weight";
@@ -22,11 +22,11 @@ constexpr double kAttentionTolerance = 1e-6;  // relative, of an f32
 /// What the llama.cpp of a yarn file multiplies the attention by on its own.
 double yarn_magnitude(double factor) { return 0.1 * std::log(factor) + 1.0; }
 
-std::vector<float> llama3_factors(const RopeConfig& rope, uint32_t rotary) {
-  RopeConfig plain = rope;
-  plain.scaling = RopeScaling::kNone;
-  const std::vector<double> unscaled = rope_frequencies(plain, rotary, 0).inverse;
-  const std::vector<double> scaled = rope_frequencies(rope, rotary, 0).inverse;
+std::vector<float> llama3_factors(const model::RopeConfig& rope, uint32_t rotary) {
+  model::RopeConfig plain = rope;
+  plain.scaling = model::RopeScaling::kNone;
+  const std::vector<double> unscaled = model::rope_frequencies(plain, rotary, 0).inverse;
+  const std::vector<double> scaled = model::rope_frequencies(rope, rotary, 0).inverse;
   std::vector<float> out;
   for (size_t i = 0; i < scaled.size(); ++i) out.push_back(static_cast<float>(unscaled[i] / scaled[i]));
   return out;
@@ -50,9 +50,9 @@ std::vector<float> factors_in(const Gguf& file, const GgufTensor& tensor, uint32
 json::value llama3_scaling(const Gguf& file, const GgufTensor& tensor, double theta, uint32_t rotary) {
   const std::vector<float> given = factors_in(file, tensor, rotary);
   if (std::all_of(given.begin(), given.end(), [](float f) { return f == 1.0F; })) return nullptr;
-  RopeConfig rope;
+  model::RopeConfig rope;
   rope.theta = theta;
-  rope.scaling = RopeScaling::kLlama3;
+  rope.scaling = model::RopeScaling::kLlama3;
   rope.factor = *std::max_element(given.begin(), given.end());
   if (!(rope.factor > 1.0) || !std::isfinite(rope.factor)) {
     throw tensor_error(file, tensor, "the factors are no stretching");
@@ -103,11 +103,11 @@ json::value longrope_scaling(const Gguf& file, GgufKeys& keys, uint32_t rotary) 
                       {"long_factor", longrope_factors(file, file.at(kLongTensor), rotary)},
                       {"short_factor", longrope_factors(file, file.at(kShortTensor), rotary)}};
   const double attention = keys.factor_or("rope.scaling.attn_factor", 1.0);
-  RopeConfig rope;
-  rope.scaling = RopeScaling::kLongrope;
+  model::RopeConfig rope;
+  rope.scaling = model::RopeScaling::kLongrope;
   rope.original_max_positions = static_cast<double>(keys.size("rope.scaling.original_context_length", 2));
   rope.factor = static_cast<double>(keys.size("context_length")) / rope.original_max_positions;
-  const double usual = rope_frequencies(rope, 0, 0).attention_factor;
+  const double usual = model::rope_frequencies(rope, 0, 0).attention_factor;
   if (std::fabs(attention - usual) > kAttentionTolerance * usual) out["attention_factor"] = attention;
   return out;
 }
@@ -128,7 +128,8 @@ json::value yarn_scaling(GgufKeys& keys, double factor, double attention) {
   return yarn;
 }
 
-json::value scaling(const Gguf& file, const Family& family, GgufKeys& keys, double theta, uint32_t rotary) {
+json::value scaling(const Gguf& file, const model::Family& family, GgufKeys& keys, double theta,
+                    uint32_t rotary) {
   constexpr const char* kType = "rope.scaling.type";
   constexpr const char* kAttention = "rope.scaling.attn_factor";
   const char* factor_key = keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
@@ -163,7 +164,7 @@ bool is_gguf_rope_tensor(const GgufFamily& family, std::string_view name) {
 }
 
 void read_gguf_rope(const Gguf& file, const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
-  const Family& family = gguf.family();
+  const model::Family& family = gguf.family();
   const int64_t head_dim = config.at("head_dim").as_int64();
   const int64_t rotary = keys.size_or("rope.dimension_count", head_dim);
   if (rotary != head_dim) {
@@ -191,7 +192,7 @@ void read_gguf_rope(const Gguf& file, const GgufFamily& gguf, GgufKeys& keys, js
   }
 }
 
-void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const ModelConfig& config,
+void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const model::ModelConfig& config,
                    const std::filesystem::path& where) {
   const auto name = [&](std::string_view key) { return fmt::format("{}.rope.{}", family.arch, key); };
   const auto real = [&](std::string_view key, double value) {
@@ -200,27 +201,28 @@ void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const ModelConfi
   const auto refuse = [&](std::string_view what) {
     return file_error(where, fmt::format("GGUF has no key for {} of {}", what, config.architecture));
   };
-  const RopeConfig& rope = config.rope;
+  const model::RopeConfig& rope = config.rope;
   out.add(name("dimension_count"), config.rotary(rope));
   real("freq_base", rope.theta);
   if (config.local_rope) {
-    if (config.local_rope->scaling != RopeScaling::kNone) throw refuse("the scaling of the local RoPE");
+    if (config.local_rope->scaling != model::RopeScaling::kNone)
+      throw refuse("the scaling of the local RoPE");
     real("freq_base_swa", config.local_rope->theta);
   }
   const auto original = static_cast<uint32_t>(rope.original_max_positions);
   switch (rope.scaling) {
-    case RopeScaling::kNone:
+    case model::RopeScaling::kNone:
       // llama.cpp's loader wants to tell what it chooses factors by, even if there are none.
       if (family.family().longrope) out.add(name("scaling.original_context_length"), config.max_positions);
       break;
-    case RopeScaling::kLinear:
+    case model::RopeScaling::kLinear:
       out.add(name("scaling.type"), "linear");
       real("scaling.factor", rope.factor);
       break;
-    case RopeScaling::kLlama3:  // a tensor
+    case model::RopeScaling::kLlama3:  // a tensor
       if (family.family().gemma) throw refuse("llama3's RoPE");
       break;
-    case RopeScaling::kYarn:
+    case model::RopeScaling::kYarn:
       if (rope.mscale || rope.mscale_all_dim || !rope.truncate) {
         throw refuse("yarn's mscale, mscale_all_dim and truncate");
       }
@@ -228,27 +230,27 @@ void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const ModelConfi
       out.add(name("scaling.type"), "yarn");
       real("scaling.factor", rope.factor);
       out.add(name("scaling.original_context_length"), original);
-      if (rope.beta_fast != RopeConfig().beta_fast) real("scaling.yarn_beta_fast", rope.beta_fast);
-      if (rope.beta_slow != RopeConfig().beta_slow) real("scaling.yarn_beta_slow", rope.beta_slow);
+      if (rope.beta_fast != model::RopeConfig().beta_fast) real("scaling.yarn_beta_fast", rope.beta_fast);
+      if (rope.beta_slow != model::RopeConfig().beta_slow) real("scaling.yarn_beta_slow", rope.beta_slow);
       if (rope.attention_factor) {
         real("scaling.attn_factor", *rope.attention_factor / yarn_magnitude(rope.factor));
       }
       break;
-    case RopeScaling::kLongrope:
+    case model::RopeScaling::kLongrope:
       out.add(name("scaling.original_context_length"), original);
-      real("scaling.attn_factor", rope_frequencies(rope, config.rotary(rope), 0).attention_factor);
+      real("scaling.attn_factor", model::rope_frequencies(rope, config.rotary(rope), 0).attention_factor);
       break;
   }
 }
 
-std::vector<GgufRopeTensor> gguf_rope_tensors(const ModelConfig& config) {
-  const RopeConfig& rope = config.rope;
-  if (rope.scaling == RopeScaling::kLlama3) {
+std::vector<GgufRopeTensor> gguf_rope_tensors(const model::ModelConfig& config) {
+  const model::RopeConfig& rope = config.rope;
+  if (rope.scaling == model::RopeScaling::kLlama3) {
     return {{kLlama3Tensor, llama3_factors(rope, config.rotary(rope))}};
   }
-  if (rope.scaling != RopeScaling::kLongrope) return {};
+  if (rope.scaling != model::RopeScaling::kLongrope) return {};
   return {{kLongTensor, {rope.long_factors.begin(), rope.long_factors.end()}},
           {kShortTensor, {rope.short_factors.begin(), rope.short_factors.end()}}};
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -12,7 +12,7 @@
 #include "formats/gguf_writer.h"
 #include "model/config.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// Whether a tensor of this family's files belongs to its RoPE, and so to its config: "rope_freqs.weight",
 /// by which Llama 3's RoPE stretches each wave, or longrope's two lists of divisors.
@@ -24,13 +24,13 @@ void read_gguf_rope(const Gguf& file, const GgufFamily& family, GgufKeys& keys, 
 
 /// The reverse: the keys, and the tensors besides the weights. `where` is named in an Error for what GGUF has
 /// no form for.
-void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const ModelConfig& config,
+void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const model::ModelConfig& config,
                    const std::filesystem::path& where);
 
 struct GgufRopeTensor {
   std::string_view name;
   std::vector<float> values;
 };
-std::vector<GgufRopeTensor> gguf_rope_tensors(const ModelConfig& config);
+std::vector<GgufRopeTensor> gguf_rope_tensors(const model::ModelConfig& config);
 
-}  // namespace quire
+}  // namespace quire::formats

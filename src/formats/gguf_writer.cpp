@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "formats/gguf.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr uint64_t kAlignment = 32;  // the format's default, so that no key needs to say it
@@ -154,4 +154,4 @@ void GgufWriter::finish() {
   if (failed) throw file_error(path_, failed.message());
 }
 
-}  // namespace quire
+}  // namespace quire::formats

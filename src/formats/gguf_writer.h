@@ -11,7 +11,7 @@
 
 #include "formats/ggml_types.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// The keys of a GGUF file in the making, in the order they were added.
 class GgufMetadata {
@@ -74,4 +74,4 @@ class GgufWriter {
   uint64_t written_ = 0;  // of the file
 };
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::formats {
 
 void write_json_file(const std::filesystem::path& path, const json::value& value) {
   write_binary_file(path, json::serialize(value) + '\n');
@@ -25,4 +25,4 @@ void make_directory(const std::filesystem::path& dir) {
   if (failed) throw file_error(dir, failed.message());
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// Writes one JSON document. Throws Error on I/O failure.
 void write_json_file(const std::filesystem::path& path, const json::value& value);
@@ -16,4 +16,4 @@ void write_binary_file(const std::filesystem::path& path, std::string_view bytes
 /// Makes the directory and those above it. Throws Error with the path if it cannot.
 void make_directory(const std::filesystem::path& dir);
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -16,7 +16,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr size_t kMostWrittenAtOnce = size_t{1} << 30;
@@ -149,4 +149,4 @@ void FileReplacement::commit() {
   close(std::exchange(file_, -1));
 }
 
-}  // namespace quire
+}  // namespace quire::formats

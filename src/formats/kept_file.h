@@ -12,7 +12,7 @@
 
 // What the files that quire keeps for its next start have in common: they name what they depend on, they have
 // checksums, and they take one another's place whole.
-namespace quire {
+namespace quire::formats {
 
 /// XXH3 of 64 bits; as it is written: 16 hexadecimal digits.
 uint64_t checksum(std::span<const std::byte> bytes);
@@ -57,4 +57,4 @@ class FileReplacement {
   uint64_t size_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::formats

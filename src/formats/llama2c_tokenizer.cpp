@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr uint32_t kFirstByteToken = 3;
@@ -198,4 +198,4 @@ json::object llama2c_tokenizer_json(const std::filesystem::path& file, uint32_t 
   };
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// A llama2.c tokenizer file as a tokenizer.json: BPE with byte fallback, whose merges, by rank, do what
 /// llama2.c does by score. (Where two ways to make one piece compete for the same characters, llama2.c takes
@@ -13,4 +13,4 @@ namespace quire {
 /// `vocab_size` says. Throws Error with file and offset.
 json::object llama2c_tokenizer_json(const std::filesystem::path& file, uint32_t vocab_size);
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -18,7 +18,7 @@
 #include "formats/safetensors_writer.h"
 #include "model/config.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 enum class Manner { kLlama3, kQwen2 };  // of special tokens, chat template and config
@@ -236,4 +236,4 @@ void make_model(std::string_view shape_name, const std::filesystem::path& out_di
   write_weights(out_dir, seed);
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace quire {
+namespace quire::formats {
 
 /// The shapes that make_model knows: "tiny", "llama-3.2-1b", ...
 std::vector<std::string> model_shape_names();
@@ -17,4 +17,4 @@ std::vector<std::string> model_shape_names();
 /// the shape is unknown or the files cannot be written.
 void make_model(std::string_view shape, const std::filesystem::path& out_dir, uint64_t seed);
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "formats/mapping_registry.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr size_t kMostReadAtOnce = size_t{64} << 20;  // bytes of one read
@@ -166,4 +166,4 @@ void report_lost_mappings() {
   sigaction(SIGBUS, &action, &former_sigbus);
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-namespace quire {
+namespace quire::formats {
 
 enum class FileAccess {
   kMap,   // pages come from the file when they are read, and may be given back
@@ -51,4 +51,4 @@ void prefetch_pages(const std::byte* data, size_t bytes);
 /// running destructors. Any other SIGBUS ends it as before. Once, before other threads start.
 void report_lost_mappings();
 
-}  // namespace quire
+}  // namespace quire::formats

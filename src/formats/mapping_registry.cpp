@@ -3,7 +3,7 @@
 #include <atomic>
 #include <mutex>
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 /// Entries are reused and never freed, so that a signal handler may walk the list at any time.
@@ -56,4 +56,4 @@ const char* mapped_path_at(const void* address) {
   return nullptr;
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -5,7 +5,7 @@
 #include <string>
 
 // Which file is mapped where, as a signal handler may ask.
-namespace quire {
+namespace quire::formats {
 
 /// Thread-safe.
 void add_mapping(const std::byte* data, uint64_t size, const std::string& path);
@@ -14,4 +14,4 @@ void remove_mapping(const std::byte* data);
 /// The path of the file that is mapped at `address`; nullptr: none. Async-signal-safe.
 const char* mapped_path_at(const void* address);
 
-}  // namespace quire
+}  // namespace quire::formats

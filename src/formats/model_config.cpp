@@ -8,7 +8,7 @@
 #include "formats/gguf_config.h"
 #include "formats/safetensors.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 std::filesystem::path generation_config_path(const std::filesystem::path& dir) {
@@ -40,14 +40,15 @@ void refuse_without_config(const std::filesystem::path& model, const std::filesy
 
 }  // namespace
 
-ModelConfig load_model_config(const std::filesystem::path& model) {
+model::ModelConfig load_model_config(const std::filesystem::path& model) {
   if (is_gguf_file(model)) return gguf_model_config(model, gguf_config_json(Gguf::open(model)));
   const auto path = model / "config.json";
   refuse_without_config(model, path);
-  ModelConfig out = parse_model_config(read_json_file(path), path, [&] { return dtype_of_weights(model); });
+  model::ModelConfig out =
+      model::parse_model_config(read_json_file(path), path, [&] { return dtype_of_weights(model); });
   const auto generation_path = generation_config_path(model);
   if (std::filesystem::exists(generation_path)) {
-    add_generation_config(read_json_file(generation_path), generation_path, out);
+    model::add_generation_config(read_json_file(generation_path), generation_path, out);
   }
   return out;
 }
@@ -83,4 +84,4 @@ SamplingDefaults load_sampling_defaults(const std::filesystem::path& model) {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-namespace quire {
+namespace quire::formats {
 
 std::string TensorNames::of(std::string_view tensor) const {
   return fmt::format("{}{}.weight", root.prefix, tensor);
@@ -30,10 +30,10 @@ std::string TensorNames::expert(uint32_t index, uint32_t expert, std::string_vie
 }
 
 /// The first root under which `file`, if there is one, has the embeddings.
-TensorNames names_of(const ModelConfig& config, const Checkpoint* file) {
-  const ModelTensors& tensors = *family_of(config).tensors;
+TensorNames names_of(const model::ModelConfig& config, const Checkpoint* file) {
+  const model::ModelTensors& tensors = *model::family_of(config).tensors;
   if (file != nullptr) {
-    for (const TensorRoot& root : tensors.roots) {
+    for (const model::TensorRoot& root : tensors.roots) {
       const TensorNames names{tensors, root};
       if (file->tensors().contains(names.of(tensors.embedding))) return names;
     }
@@ -45,7 +45,7 @@ namespace {
 
 struct Widths {
   int64_t hidden, q, kv, ffn, expert_ffn, experts, vocab, head_dim, q_norm, k_norm;
-  explicit Widths(const ModelConfig& c)
+  explicit Widths(const model::ModelConfig& c)
       : hidden(c.hidden_size),
         q(int64_t{c.num_heads} * c.head_dim),
         kv(int64_t{c.num_kv_heads} * c.head_dim),
@@ -54,8 +54,8 @@ struct Widths {
         experts(c.moe.num_experts),
         vocab(c.vocab_size),
         head_dim(c.head_dim),
-        q_norm(c.qk_norm == QkNorm::kWhole ? q : head_dim),
-        k_norm(c.qk_norm == QkNorm::kWhole ? kv : head_dim) {}
+        q_norm(c.qk_norm == model::QkNorm::kWhole ? q : head_dim),
+        k_norm(c.qk_norm == model::QkNorm::kWhole ? kv : head_dim) {}
 };
 
 /// Rows of each part of a stack; a family that stores the stack fused has one part with all the rows.
@@ -69,16 +69,16 @@ std::vector<int64_t> part_rows(size_t num_parts, std::initializer_list<int64_t> 
 /// Lists what a model has, part by part.
 class TensorList {
  public:
-  TensorList(const ModelConfig& config, const TensorNames& names)
+  TensorList(const model::ModelConfig& config, const TensorNames& names)
       : config_(config), names_(names), widths_(config) {}
 
   void layer(uint32_t index) {
-    const LayerTensors& t = names_.tensors.layer;
+    const model::LayerTensors& t = names_.tensors.layer;
     const Widths& w = widths_;
     const auto name = [&](std::string_view tensor) { return names_.layer(index, tensor); };
     vector(index, t.attention_norm, w.hidden);
     matrices(t.qkv, name, part_rows(t.qkv.size(), {w.q, w.kv, w.kv}), w.hidden, config_.qkv_bias);
-    if (config_.qk_norm != QkNorm::kNone) {
+    if (config_.qk_norm != model::QkNorm::kNone) {
       vector(index, t.q_norm, w.q_norm);
       vector(index, t.k_norm, w.k_norm);
     }
@@ -122,13 +122,13 @@ class TensorList {
     }
   }
 
-  const ModelConfig& config_;
+  const model::ModelConfig& config_;
   const TensorNames& names_;
   Widths widths_;
   std::vector<ExpectedTensor> out_;
 };
 
-std::vector<ExpectedTensor> tensors_named(const ModelConfig& config, const TensorNames& names) {
+std::vector<ExpectedTensor> tensors_named(const model::ModelConfig& config, const TensorNames& names) {
   return TensorList(config, names).all();
 }
 
@@ -144,7 +144,7 @@ bool same_values(const TensorView& a, const TensorView& b) {
 
 }  // namespace
 
-void settle_head(ModelConfig& config, const Checkpoint& file) {
+void settle_head(model::ModelConfig& config, const Checkpoint& file) {
   if (!config.tie_embeddings) return;
   const TensorNames names = names_of(config, &file);
   const std::string embedding = names.of(names.tensors.embedding);
@@ -160,15 +160,15 @@ void settle_head(ModelConfig& config, const Checkpoint& file) {
   config.tie_embeddings = false;
 }
 
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
+std::vector<ExpectedTensor> expected_tensors(const model::ModelConfig& config) {
   return tensors_named(config, names_of(config, nullptr));
 }
 
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Checkpoint& file) {
+std::vector<ExpectedTensor> expected_tensors(const model::ModelConfig& config, const Checkpoint& file) {
   return tensors_named(config, names_of(config, &file));
 }
 
-void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
+void warn_of_unused(const model::ModelConfig& config, const Checkpoint& file) {
   std::set<std::string, std::less<>> used;
   for (ExpectedTensor& tensor : expected_tensors(config, file)) used.insert(std::move(tensor.name));
   const std::string head = names_of(config, &file).head(false);  // which is the embeddings' where it is tied
@@ -184,7 +184,7 @@ void warn_of_unused(const ModelConfig& config, const Checkpoint& file) {
                   unused.size() > 3 ? ", ..." : ""));
 }
 
-void check_tensors(const ModelConfig& config, const Checkpoint& file) {
+void check_tensors(const model::ModelConfig& config, const Checkpoint& file) {
   std::set<std::string, std::less<>> used;
   for (const ExpectedTensor& expected : expected_tensors(config, file)) {
     used.insert(expected.name);
@@ -202,4 +202,4 @@ void check_tensors(const ModelConfig& config, const Checkpoint& file) {
   file.refuse_unused(used);
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -13,7 +13,7 @@
 #include "formats/safetensors_header.h"
 #include "tensor/buffer.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr std::string_view kSingleName = "model.safetensors";
@@ -189,4 +189,4 @@ void Safetensors::release(const TensorView& tensor) const {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::formats

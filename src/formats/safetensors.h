@@ -12,7 +12,7 @@
 #include "formats/mapped_file.h"
 #include "tensor/tensor.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// The tensors of one `.safetensors` file or of a sharded set with its index, memory-mapped and checked:
 /// every tensor's bytes are as many as dtype and shape say, and together they fill their file, with neither
@@ -65,4 +65,4 @@ struct NamedTensor {
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace quire
+}  // namespace quire::formats

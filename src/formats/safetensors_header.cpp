@@ -13,7 +13,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 // The reference implementation's bound; headers of the largest models take a few megabytes.
@@ -291,4 +291,4 @@ std::vector<TensorEntry> parse_safetensors_header(std::span<const std::byte> fil
   return entries;
 }
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -10,7 +10,7 @@
 
 #include "tensor/dtype.h"
 
-namespace quire {
+namespace quire::formats {
 
 /// What a safetensors header says of one tensor.
 struct TensorEntry {
@@ -31,4 +31,4 @@ std::vector<TensorEntry> parse_safetensors_header(std::span<const std::byte> fil
 /// A name out of a file, made fit for a one-line message: quoted, shortened, control characters replaced.
 std::string quoted_name(std::string_view name);
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "formats/safetensors.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 constexpr uint64_t kDataAlignment = 64;
@@ -113,4 +113,4 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
   writer.finish();
 }
 
-}  // namespace quire
+}  // namespace quire::formats

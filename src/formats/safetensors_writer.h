@@ -11,7 +11,7 @@
 
 #include "tensor/dtype.h"
 
-namespace quire {
+namespace quire::formats {
 
 struct TensorSpec {
   std::string name;
@@ -45,4 +45,4 @@ class SafetensorsWriter {
   uint64_t written_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::formats

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/table.h"
 
-namespace quire {
+namespace quire::kernels {
 namespace {
 
 constexpr uint32_t kRowsPerTile = 64;  // query heads x tokens that share the reading of K and V
@@ -279,4 +279,4 @@ void paged_attention(KernelContext& context, const KvLayout& layout, const std::
   AttentionPass(context, layout, cache, seqs, params, q, ldq, out, ldo).run();
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -8,7 +8,7 @@
 #include "kernels/context.h"
 #include "tensor/dtype.h"
 
-namespace quire {
+namespace quire::kernels {
 
 /// How one layer's K/V lies in memory. A block holds `block_size` tokens for all K/V heads and is contiguous,
 /// so that a block can be copied without knowing what is inside:
@@ -55,4 +55,4 @@ void paged_attention(KernelContext& context, const KvLayout& layout, const std::
                      std::span<const AttentionSeq> seqs, const AttentionParams& params, const float* q,
                      size_t ldq, float* out, size_t ldo);
 
-}  // namespace quire
+}  // namespace quire::kernels

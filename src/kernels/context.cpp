@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/table.h"
 
-namespace quire {
+namespace quire::kernels {
 
 std::string_view isa_name(IsaLevel level) {
   switch (level) {
@@ -39,4 +39,4 @@ const std::vector<IsaLevel>& available_isa_levels() {
   return kLevels;
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -7,7 +7,7 @@
 #include "base/thread_pool.h"
 #include "tensor/buffer.h"
 
-namespace quire {
+namespace quire::kernels {
 
 /// Which implementation of the kernels runs. Each level is exact in itself (the same bits whatever the batch,
 /// the chunking and the number of threads); two levels agree to rounding.
@@ -32,4 +32,4 @@ struct KernelContext {
   Buffer scratch = {};  // ops use it for the length of one call
 };
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/table.h"
 
-namespace quire {
+namespace quire::kernels {
 namespace {
 
 size_t row_grain(const KernelContext& context, size_t rows, size_t elements_per_row) {
@@ -76,4 +76,4 @@ void embed(KernelContext& context, const TensorView& table, std::span<const Toke
       });
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -9,7 +9,7 @@
 #include "tensor/tensor.h"
 
 // Ops on rows of activations, f32. A row's result depends on that row alone.
-namespace quire {
+namespace quire::kernels {
 
 /// y[r, i] = x[r, i] / sqrt(mean over i of x[r, i]^2 + eps) * weight[i]. Zhang and Sennrich 2019. y may be x.
 /// Rows of `width`, row strides ldx and ldy in elements.
@@ -44,4 +44,4 @@ void rope(KernelContext& context, float* x, size_t ldx, size_t rows, uint32_t nu
 /// in it.
 void embed(KernelContext& context, const TensorView& table, std::span<const TokenId> tokens, float* out);
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/table.h"
 
-namespace quire {
+namespace quire::kernels {
 namespace {
 
 using cpu::kPanelWidth;
@@ -311,4 +311,4 @@ void matmul(KernelContext& context, const PackedMatrix& weights, const float* x,
   });
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

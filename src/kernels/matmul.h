@@ -9,7 +9,7 @@
 #include "tensor/tensor.h"
 #include "tensor/weight_format.h"
 
-namespace quire {
+namespace quire::kernels {
 
 /// Raised by every change of a layout, or of how weights become integers, that changes a byte of a packed
 /// matrix: those that were kept in a file are of no use then.
@@ -73,4 +73,4 @@ class PackedMatrix {
 void matmul(KernelContext& context, const PackedMatrix& weights, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy, const float* bias = nullptr);
 
-}  // namespace quire
+}  // namespace quire::kernels

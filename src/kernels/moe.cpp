@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/table.h"
 
-namespace quire {
+namespace quire::kernels {
 
 void route(KernelContext& context, float* logits, size_t rows, uint32_t num_experts, uint32_t top,
            bool normalize, uint32_t* experts, float* weights) {
@@ -37,4 +37,4 @@ void combine_rows(KernelContext& context, const float* y, const uint32_t* places
                             });
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -8,7 +8,7 @@
 
 // A feed-forward of experts, of which each row uses a few (Shazeer et al. 2017; Jiang et al. 2024, Mixtral).
 // A row's result depends on that row alone.
-namespace quire {
+namespace quire::kernels {
 
 /// Of each row of `logits` [rows, num_experts] (f32, overwritten): softmax over all experts, then the `top`
 /// (<= num_experts) most probable, largest first and the first of equal ones; experts and weights are
@@ -25,4 +25,4 @@ void gather_rows(KernelContext& context, const float* x, std::span<const uint32_
 void combine_rows(KernelContext& context, const float* y, const uint32_t* places, const float* weights,
                   uint32_t top, float* out, size_t rows, size_t width);
 
-}  // namespace quire
+}  // namespace quire::kernels

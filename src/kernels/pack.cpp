@@ -13,7 +13,7 @@
 #include "kernels/quantize.h"
 
 // Packing: from rows of a checkpoint to the panels of kernels/cpu/kernel_table.h.
-namespace quire {
+namespace quire::kernels {
 namespace {
 
 using cpu::kPanelWidth;
@@ -322,4 +322,4 @@ PackedMatrix::PackedMatrix(KernelContext& context, std::span<const TensorView> p
   finite_ = finite;
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -6,7 +6,7 @@
 #include "kernels/cpu/kernel_table.h"
 
 // ggml's blocks (github.com/ggml-org/ggml, ggml-common.h), taken apart and laid out in panels.
-namespace quire {
+namespace quire::kernels {
 namespace {
 
 using cpu::BlockLayout;
@@ -154,4 +154,4 @@ bool pack_blocks(const cpu::PackTable& kernels, WeightFormat format, const std::
   return finite;
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

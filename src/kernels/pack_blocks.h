@@ -5,11 +5,11 @@
 #include "kernels/cpu/pack_table.h"
 #include "tensor/weight_format.h"
 
-namespace quire {
+namespace quire::kernels {
 
 /// Lays out a panel of one of ggml's formats (cpu::BlockLayout) from 32 rows of blocks of k values; null: a
 /// row of zeros. False if a scale is not finite.
 bool pack_blocks(const cpu::PackTable& kernels, WeightFormat format, const std::byte* const* rows, size_t k,
                  std::byte* to);
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace quire {
+namespace quire::kernels {
 namespace {
 
 constexpr float kMost8 = 127.0F;
@@ -110,4 +110,4 @@ float quantize_int4(const float* weights, size_t count, int8_t* to, int8_t* grou
   return square > 0.0 ? static_cast<float>(product / square) : scale;
 }
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -5,7 +5,7 @@
 
 // How numbers become integers: the weights of an output when a matrix is packed, activations and K/V as they
 // come. Thread-safe.
-namespace quire {
+namespace quire::kernels {
 
 /// Inputs that share one scale of an int4 weight.
 inline constexpr size_t kInt4Group = 32;
@@ -20,4 +20,4 @@ float quantize_int8(const float* values, int8_t* to, size_t count);
 /// multiple of the common one. Returns the scale; NaN where a weight is not finite.
 float quantize_int4(const float* weights, size_t count, int8_t* to, int8_t* group_scales);
 
-}  // namespace quire
+}  // namespace quire::kernels

@@ -14,7 +14,7 @@
 #include "model/limits.h"
 #include "model/rope_config.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 uint32_t size_of(const JsonObject& config, std::string_view key, int64_t max) {
@@ -233,4 +233,4 @@ void limit_windows(ModelConfig& config, uint32_t window) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::model

@@ -12,7 +12,7 @@
 #include "base/model_shape.h"
 #include "tensor/dtype.h"
 
-namespace quire {
+namespace quire::model {
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongrope };
 
@@ -109,4 +109,4 @@ void add_generation_config(const json::value& parsed, const std::filesystem::pat
 /// trained so gives other answers once a sequence is longer.
 void limit_windows(ModelConfig& config, uint32_t window);
 
-}  // namespace quire
+}  // namespace quire::model

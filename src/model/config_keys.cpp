@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 constexpr std::array<std::string_view, 23> kCommon = {"vocab_size",
@@ -201,4 +201,4 @@ void check_keys(const JsonObject& config, const Family& family) {
                           strange.size() > named ? ", ..." : ""));
 }
 
-}  // namespace quire
+}  // namespace quire::model

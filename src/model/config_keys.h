@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "model/families.h"
 
-namespace quire {
+namespace quire::model {
 
 /// Keys of config.json that change the numbers and that every family reads.
 std::span<const std::string_view> keys_of_all_families();
@@ -16,4 +16,4 @@ std::span<const std::string_view> keys_of_all_families();
 /// family takes for granted, and passes silently only under keys known to name what may be there.
 void check_keys(const JsonObject& config, const Family& family);
 
-}  // namespace quire
+}  // namespace quire::model

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using Name = std::string_view;
@@ -322,4 +322,4 @@ std::string_view what_differs(std::string_view architecture) {
   return found == kStrangers.end() ? std::string_view() : found->differs;
 }
 
-}  // namespace quire
+}  // namespace quire::model

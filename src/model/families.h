@@ -6,7 +6,7 @@
 
 #include "model/config.h"
 
-namespace quire {
+namespace quire::model {
 
 /// Which linear layers of the attention have a bias.
 enum class AttentionBias : uint8_t { kNone, kQkv, kByKey };  // kByKey: q, k, v and o if "attention_bias"
@@ -110,4 +110,4 @@ const Family& family_of(const ModelConfig& config);
 /// it.
 std::string_view what_differs(std::string_view architecture);
 
-}  // namespace quire
+}  // namespace quire::model

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
@@ -70,4 +70,4 @@ std::vector<std::vector<BlockId>> consecutive_tables(uint32_t num_groups, uint32
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::model

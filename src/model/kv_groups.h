@@ -5,7 +5,7 @@
 
 #include "model/config.h"
 
-namespace quire {
+namespace quire::model {
 
 /// How the K/V of a model's layers shares one pool of equal blocks. The layers of one window form a group, or
 /// several of about as many layers each where another window has fewer: a block holds the tokens of all
@@ -25,4 +25,4 @@ KvGroups group_layers(const ModelConfig& config);
 /// A table for each group, of `rows` blocks each: first, first + 1, ... For who needs no block pool.
 std::vector<std::vector<BlockId>> consecutive_tables(uint32_t num_groups, uint32_t rows, BlockId first);
 
-}  // namespace quire
+}  // namespace quire::model

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "model/limits.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 constexpr int64_t kMaxWindow = 1 << 26;
@@ -173,4 +173,4 @@ void read_layers(const JsonObject& config, const Family& family, ModelConfig& ou
   read_experts(config, family, out);
 }
 
-}  // namespace quire
+}  // namespace quire::model

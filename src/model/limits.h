@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace quire {
+namespace quire::model {
 
 // Of the sizes of a model. Far above any model known, low enough that no product of two of them overflows 64
 // bits.
@@ -14,4 +14,4 @@ inline constexpr int64_t kMaxHeadDim = 1 << 10;
 inline constexpr int64_t kMaxFfn = 1 << 21;
 inline constexpr int64_t kMaxPositions = 1 << 26;
 
-}  // namespace quire
+}  // namespace quire::model

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 double positive(const JsonObject& object, std::string_view key, double otherwise) {
@@ -162,4 +162,4 @@ void read_rope_config(const JsonObject& config, const Family& family, ModelConfi
   }
 }
 
-}  // namespace quire
+}  // namespace quire::model

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 constexpr double kTwoPi = 2.0 * std::numbers::pi;
@@ -112,4 +112,4 @@ const float* RopeTable::at_least(uint32_t positions) {
   return table_.as<float>();
 }
 
-}  // namespace quire
+}  // namespace quire::model

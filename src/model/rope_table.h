@@ -6,7 +6,7 @@
 #include "model/config.h"
 #include "tensor/buffer.h"
 
-namespace quire {
+namespace quire::model {
 
 /// The angle per position of each rotated pair, [rotary / 2], and what cosines and sines are multiplied by.
 struct RopeFrequencies {
@@ -38,4 +38,4 @@ class RopeTable {
   Buffer table_;
 };
 
-}  // namespace quire
+}  // namespace quire::model

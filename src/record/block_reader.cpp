@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr size_t kLongestLine = size_t{1} << 16;
@@ -81,4 +81,4 @@ bool BlockReader::next(bool records_wanted) {
   return true;
 }
 
-}  // namespace quire
+}  // namespace quire::record

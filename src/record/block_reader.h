@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "record/run_format.h"
 
-namespace quire {
+namespace quire::record {
 
 /// Reads the blocks of a decision log, one after the other, and checks them. Throws Error with file and byte
 /// for whatever is damaged. Holds one block.
@@ -48,4 +48,4 @@ class BlockReader {
   uint64_t records_at_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::record

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "record/run_format.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr auto kLatest = std::chrono::milliseconds(500);
@@ -120,4 +120,4 @@ void BlockWriter::write_block(std::string_view records, std::string_view index, 
   if (!file_.write(head) || !file_.write(index) || !file_.write(records)) cut_off();
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -10,7 +10,7 @@
 
 #include "base/private_file.h"
 
-namespace quire {
+namespace quire::record {
 
 /// Writes records to a file as blocks (run_format.h), in a thread of its own: who gives them waits for the
 /// disk only where 16 MiB of them wait already. What was given is in the file, readable by others, half a
@@ -59,4 +59,4 @@ class BlockWriter {
   std::thread thread_;
 };
 
-}  // namespace quire
+}  // namespace quire::record

@@ -4,7 +4,7 @@
 #include <limits>
 #include <span>
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 /// Calls `field(name, member)` for each of the configuration, so that reading and writing cannot differ.
@@ -34,11 +34,15 @@ void for_each_field(Config& c, const Field& field) {
   field("swap_block", c.costs.swap_block);
 }
 
-std::span<const std::string_view> names_of(SchedulingKind /*kind*/) { return kSchedulingNames; }
-std::span<const std::string_view> names_of(BatchingKind /*kind*/) { return kBatchingNames; }
-std::span<const std::string_view> names_of(VictimKind /*kind*/) { return kVictimNames; }
-std::span<const std::string_view> names_of(EvictionKind /*kind*/) { return kEvictionNames; }
-std::span<const std::string_view> names_of(PreemptionKind /*kind*/) { return kPreemptionNames; }
+std::span<const std::string_view> names_of(control::SchedulingKind /*kind*/) {
+  return control::kSchedulingNames;
+}
+std::span<const std::string_view> names_of(control::BatchingKind /*kind*/) { return control::kBatchingNames; }
+std::span<const std::string_view> names_of(control::VictimKind /*kind*/) { return control::kVictimNames; }
+std::span<const std::string_view> names_of(control::EvictionKind /*kind*/) { return control::kEvictionNames; }
+std::span<const std::string_view> names_of(control::PreemptionKind /*kind*/) {
+  return control::kPreemptionNames;
+}
 
 struct Write {
   json::object& out;
@@ -86,16 +90,16 @@ struct Read {
 
 }  // namespace
 
-json::object to_json(const SchedulerConfig& config) {
+json::object to_json(const control::SchedulerConfig& config) {
   json::object out;
   for_each_field(config, Write{out});
   return out;
 }
 
-SchedulerConfig scheduler_config_from(const JsonObject& object) {
-  SchedulerConfig config;
+control::SchedulerConfig scheduler_config_from(const JsonObject& object) {
+  control::SchedulerConfig config;
   for_each_field(config, Read{object});
   return config;
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -5,10 +5,10 @@
 #include "base/json.h"
 #include "control/scheduler.h"
 
-namespace quire {
+namespace quire::record {
 
-boost::json::object to_json(const SchedulerConfig& config);
+boost::json::object to_json(const control::SchedulerConfig& config);
 /// Throws Error naming the key.
-SchedulerConfig scheduler_config_from(const JsonObject& object);
+control::SchedulerConfig scheduler_config_from(const JsonObject& object);
 
-}  // namespace quire
+}  // namespace quire::record

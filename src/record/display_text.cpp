@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 /// Control characters, marks of direction, and what has no width.
@@ -80,4 +80,4 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::record

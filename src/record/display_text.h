@@ -7,7 +7,7 @@
 #include "base/ids.h"
 
 // Numbers and texts of others, made fit to be shown.
-namespace quire {
+namespace quire::record {
 
 /// U+FFFD for each byte that is not part of valid UTF-8.
 std::string valid_utf8(std::string_view text);
@@ -30,4 +30,4 @@ std::string duration_text(Nanos nanos);
 /// Standard base64, padded.
 std::string base64(std::string_view bytes);
 
-}  // namespace quire
+}  // namespace quire::record

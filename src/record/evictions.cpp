@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <utility>
 
-namespace quire {
+namespace quire::record {
 
-EvictionBook::EvictionBook(const SchedulerConfig& config)
+EvictionBook::EvictionBook(const control::SchedulerConfig& config)
     : knows_(config.enable_prefix_caching && config.kv_windows == std::vector<uint32_t>{0}),
       block_size_(config.block_size) {}
 
 void EvictionBook::take(const RunEvent& event, const RunState& state) {
   if (!knows_) return;
-  if (const auto* decision = std::get_if<Decision>(&event)) return take(*decision);
-  if (std::holds_alternative<Cause>(event)) return;
+  if (const auto* decision = std::get_if<control::Decision>(&event)) return take(*decision);
+  if (std::holds_alternative<control::Cause>(event)) return;
   added_.reset();
   resetting_ = std::holds_alternative<RunReset>(event);
   if (const auto* add = std::get_if<RunAdd>(&event)) {
@@ -27,7 +27,7 @@ void EvictionBook::add_keys(Tracked& seq) const {
   for (size_t row = seq.keys.size(); (row + 1) * block_size_ <= seq.tokens.size(); ++row) {
     const uint64_t before = row == 0 ? seq.salt : seq.keys.back();
     seq.keys.push_back(
-        PrefixCache::xxh3(std::span(seq.tokens).subspan(row * block_size_, block_size_), before));
+        control::PrefixCache::xxh3(std::span(seq.tokens).subspan(row * block_size_, block_size_), before));
   }
 }
 
@@ -77,15 +77,15 @@ void EvictionBook::release(Tracked& seq, BlockId block) {
   }
 }
 
-void EvictionBook::take(const Decision& decision) {
-  if (decision.kind == DecisionKind::kEvict) {
+void EvictionBook::take(const control::Decision& decision) {
+  if (decision.kind == control::DecisionKind::kEvict) {
     const auto found = contents_.find(decision.a);
     if (found == contents_.end()) return;
     if (!resetting_) evicted_.insert(found->second);
     contents_.erase(found);
     return;
   }
-  if (decision.kind == DecisionKind::kAdd && added_ && added_->first == decision.seq) {
+  if (decision.kind == control::DecisionKind::kAdd && added_ && added_->first == decision.seq) {
     const auto [place, is_new] = sequences_.try_emplace(decision.seq, std::move(added_->second));
     if (is_new) add_keys(place->second);
     added_.reset();
@@ -95,28 +95,28 @@ void EvictionBook::take(const Decision& decision) {
   if (found == sequences_.end()) return;
   Tracked& seq = found->second;
   switch (decision.kind) {
-    case DecisionKind::kAllocate:
+    case control::DecisionKind::kAllocate:
       contents_.erase(decision.a);
       seq.blocks.push_back(decision.a);
       break;
-    case DecisionKind::kShare:
+    case control::DecisionKind::kShare:
       if (seq.running) {
         seq.stand_in = decision.a;
       } else {
         seq.blocks.push_back(decision.a);
       }
       break;
-    case DecisionKind::kRelease:
+    case control::DecisionKind::kRelease:
       release(seq, decision.a);
       break;
-    case DecisionKind::kAdmit:
+    case control::DecisionKind::kAdmit:
       admit(seq, decision.b);
       break;
-    case DecisionKind::kPreempt:
+    case control::DecisionKind::kPreempt:
       seq.running = false;
       seq.computed = 0;
       break;
-    case DecisionKind::kFinish:
+    case control::DecisionKind::kFinish:
       sequences_.erase(found);
       break;
     default:
@@ -124,4 +124,4 @@ void EvictionBook::take(const Decision& decision) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::record

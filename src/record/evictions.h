@@ -12,14 +12,14 @@
 #include "control/scheduler.h"
 #include "record/run_state.h"
 
-namespace quire {
+namespace quire::record {
 
 /// Follows which prefix is in which block, to tell of an evicted one whether a sequence that came in later
 /// would have found it. Of runs with one K/V group that sees all; of others, and of blocks that were restored
 /// from a file, it knows nothing.
 class EvictionBook {
  public:
-  explicit EvictionBook(const SchedulerConfig& config);
+  explicit EvictionBook(const control::SchedulerConfig& config);
 
   /// Before `state` takes the event in.
   void take(const RunEvent& event, const RunState& state);
@@ -40,7 +40,7 @@ class EvictionBook {
     std::optional<BlockId> stand_in;  // a block with the same contents takes the place of the next released
   };
 
-  void take(const Decision& decision);
+  void take(const control::Decision& decision);
   void take(const RunCommit& commit, const RunState& state);
   void add_keys(Tracked& seq) const;
   void admit(Tracked& seq, uint32_t computed);
@@ -59,4 +59,4 @@ class EvictionBook {
   std::map<size_t, uint64_t> needed_by_;
 };
 
-}  // namespace quire
+}  // namespace quire::record

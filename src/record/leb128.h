@@ -6,7 +6,7 @@
 #include <string_view>
 
 // Numbers as bytes, the small ones in one: LEB128, signed ones zigzag.
-namespace quire {
+namespace quire::record {
 
 inline void append_leb128(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
@@ -37,4 +37,4 @@ inline int64_t unzigzag(uint64_t value) {
   return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -3,9 +3,9 @@
 #include <string_view>
 
 // The page of src/record/page, put together when quire is built (cmake/embed_page.cmake).
-namespace quire {
+namespace quire::record {
 
 extern const std::string_view kPageBeforeData;
 extern const std::string_view kPageAfterData;
 
-}  // namespace quire
+}  // namespace quire::record

@@ -4,15 +4,15 @@
 #include <ranges>
 #include <unordered_map>
 
-namespace quire {
+namespace quire::record {
 
-std::vector<PrefixNode> snapshot(const PrefixCache& cache) {
+std::vector<PrefixNode> snapshot(const control::PrefixCache& cache) {
   std::vector<PrefixNode> out;
-  std::unordered_map<NodeId, uint32_t> index;
-  for (const NodeId node : cache.nodes()) {
+  std::unordered_map<control::NodeId, uint32_t> index;
+  for (const control::NodeId node : cache.nodes()) {
     index[node] = static_cast<uint32_t>(out.size());
     PrefixNode& copy = out.emplace_back();
-    if (cache.parent(node) != kNoNode) copy.parent = index.at(cache.parent(node));
+    if (cache.parent(node) != control::kNoNode) copy.parent = index.at(cache.parent(node));
     copy.salt = cache.salt(node);
     copy.tokens.assign(cache.tokens_of(node).begin(), cache.tokens_of(node).end());
     for (uint32_t group = 0; group < cache.num_groups(); ++group) {
@@ -22,13 +22,13 @@ std::vector<PrefixNode> snapshot(const PrefixCache& cache) {
   return out;
 }
 
-void restore(BlockPool& pool, std::vector<PrefixNode>& nodes) {
+void restore(control::BlockPool& pool, std::vector<PrefixNode>& nodes) {
   const auto windows = pool.cache().windows();
   pool.log().of(kNoSeq);
-  std::vector<NodeId> ids;
+  std::vector<control::NodeId> ids;
   for (PrefixNode& node : nodes) {
     const bool root = node.parent == PrefixNode::kRoot;
-    ids.push_back(pool.publish(root ? kNoNode : ids[node.parent], node.tokens, node.salt));
+    ids.push_back(pool.publish(root ? control::kNoNode : ids[node.parent], node.tokens, node.salt));
     pool.pin(ids.back());  // it may get no block
     for (uint32_t group = 0; group < windows.size(); ++group) {
       BlockId& block = node.blocks[group];
@@ -47,4 +47,4 @@ void restore(BlockPool& pool, std::vector<PrefixNode>& nodes) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::record

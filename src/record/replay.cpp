@@ -4,42 +4,42 @@
 
 #include "record/display_text.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 /// "allocate block 14" of request 12
-std::string decision_text(const std::optional<Decision>& decision) {
+std::string decision_text(const std::optional<control::Decision>& decision) {
   if (!decision) return "nothing more before the next input";
   const uint32_t a = decision->a;
   std::string what;
   switch (decision->kind) {
-    case DecisionKind::kAdd:
+    case control::DecisionKind::kAdd:
       what = fmt::format("{} prompt tokens, at most {} to generate", a, decision->b);
       break;
-    case DecisionKind::kAdmit:
+    case control::DecisionKind::kAdmit:
       what = fmt::format("slot {}, {} tokens have K/V", a, decision->b);
       break;
-    case DecisionKind::kHit:
+    case control::DecisionKind::kHit:
       what = fmt::format("{} of {} tokens", a, decision->b);
       break;
-    case DecisionKind::kSkip:
+    case control::DecisionKind::kSkip:
       what = a < std::size(kWaitNames) ? fmt::format("{}, {} blocks needed", kWaitNames[a], decision->b)
                                        : fmt::format("reason {}", a);
       break;
-    case DecisionKind::kChunk:
+    case control::DecisionKind::kChunk:
       what = fmt::format("{} from position {} on", plural(decision->b, "token"), a);
       break;
-    case DecisionKind::kCopy:
+    case control::DecisionKind::kCopy:
       what = fmt::format("block {} to block {}", a, decision->b);
       break;
-    case DecisionKind::kPreempt:
+    case control::DecisionKind::kPreempt:
       what = fmt::format("{} given up, time {}", plural(a, "token"), decision->b);
       break;
-    case DecisionKind::kSwapOut:
-    case DecisionKind::kSwapIn:
+    case control::DecisionKind::kSwapOut:
+    case control::DecisionKind::kSwapIn:
       what = plural(a, "block");
       break;
-    case DecisionKind::kFinish:
+    case control::DecisionKind::kFinish:
       what = fmt::format("reason {}", a);
       break;
     default:
@@ -57,4 +57,4 @@ std::string difference_text(const ReplayDifference& difference) {
                      decision_text(difference.recorded), decision_text(difference.made));
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -8,13 +8,13 @@
 #include "record/run_record.h"
 
 // What came of making a recorded run again; sim/replay.h does it.
-namespace quire {
+namespace quire::record {
 
 struct ReplayDifference {
-  uint64_t number = 0;               // of the decision, from 1
-  uint64_t step = 0;                 // 0: before the first
-  std::optional<Decision> recorded;  // nullopt: none more, before the next input
-  std::optional<Decision> made;      // the same
+  uint64_t number = 0;                        // of the decision, from 1
+  uint64_t step = 0;                          // 0: before the first
+  std::optional<control::Decision> recorded;  // nullopt: none more, before the next input
+  std::optional<control::Decision> made;      // the same
 };
 struct Replay {
   uint64_t steps = 0;
@@ -28,4 +28,4 @@ struct Replay {
 /// "decision 1,234, in step 57, differs: the log has "allocate block 14 (request 12)", replayed it is ...".
 std::string difference_text(const ReplayDifference& difference);
 
-}  // namespace quire
+}  // namespace quire::record

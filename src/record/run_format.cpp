@@ -2,7 +2,7 @@
 
 #include <zlib.h>
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 void append(std::string& out, uint64_t value, int bytes) {
@@ -51,4 +51,4 @@ bool read_block_head(std::string_view bytes, uint32_t seed, BlockHead& out) {
   return out.mark == BlockHead::kMark && out.head_check == check;
 }
 
-}  // namespace quire
+}  // namespace quire::record

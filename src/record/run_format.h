@@ -5,7 +5,7 @@
 #include <string_view>
 
 // The bytes of run_record.h's files: a line of JSON, then blocks. A block is a head, an index and records.
-namespace quire {
+namespace quire::record {
 
 inline constexpr std::string_view kFormatKey = "quire_run";
 inline constexpr int kFormat = 3;
@@ -55,4 +55,4 @@ std::string block_head(uint32_t number, uint64_t steps, std::string_view index, 
 /// As it is read. REQUIRES: kBytes bytes. False if they are damaged.
 bool read_block_head(std::string_view bytes, uint32_t seed, BlockHead& out);
 
-}  // namespace quire
+}  // namespace quire::record

@@ -6,7 +6,7 @@
 #include "record/block_reader.h"
 #include "record/leb128.h"
 
-namespace quire {
+namespace quire::record {
 
 RunIndex read_run_index(const std::filesystem::path& path) {
   BlockReader blocks(path);
@@ -46,4 +46,4 @@ RunIndex read_run_index(const std::filesystem::path& path) {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -8,7 +8,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::record {
 
 /// When a sequence of a recorded run came and ended: how many steps were planned before.
 struct IndexedSequence {
@@ -27,4 +27,4 @@ struct RunIndex {
 /// Reads no record. Throws Error as BlockReader does, and for an index that is none.
 RunIndex read_run_index(const std::filesystem::path& path);
 
-}  // namespace quire
+}  // namespace quire::record

@@ -16,7 +16,7 @@
 #include "record/run_index.h"
 #include "record/run_summary.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr uint64_t kStepsBefore = 50;  // of a request
@@ -232,4 +232,4 @@ Page make_page(const std::filesystem::path& log,
   return page;
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -12,7 +12,7 @@
 #include "record/run_story.h"
 #include "record/run_timeline.h"
 
-namespace quire {
+namespace quire::record {
 
 struct PageOptions {
   /// Steps to show; without, from the first (or, with a request, from a little before it) as far as the
@@ -42,4 +42,4 @@ Page make_page(const std::filesystem::path& log,
                const std::optional<tl::expected<Replay, std::string>>& again,
                const PageOptions& options = {});
 
-}  // namespace quire
+}  // namespace quire::record

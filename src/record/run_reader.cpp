@@ -9,7 +9,7 @@
 #include "record/run_format.h"
 #include "record/run_record.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr uint32_t kMostInPool = 1U << 26;  // of blocks and of slots
@@ -77,7 +77,7 @@ std::vector<TokenId> RunReader::tokens() {
 
 RunAdd RunReader::add() {
   RunAdd out;
-  SeqSpec& spec = out.spec;
+  control::SeqSpec& spec = out.spec;
   spec.id = number();
   spec.prompt = tokens();
   spec.max_tokens = bounded<uint32_t>(UINT32_MAX);
@@ -87,7 +87,8 @@ RunAdd RunReader::add() {
   spec.arrived = signed_number();
   spec.ttft_deadline = signed_number();
   const int64_t priority = signed_number();
-  if (priority < -kMostPriority || priority > kMostPriority) throw broken("a priority out of range");
+  if (priority < -control::kMostPriority || priority > control::kMostPriority)
+    throw broken("a priority out of range");
   spec.priority = static_cast<int32_t>(priority);
   spec.tenant = number();
   if (const auto expected = bounded<uint64_t>(uint64_t{UINT32_MAX} + 1); expected > 0) {
@@ -127,16 +128,17 @@ RunRestore RunReader::restore() {
   return out;
 }
 
-Decision RunReader::decision(DecisionKind kind) {
-  Decision out;
+control::Decision RunReader::decision(control::DecisionKind kind) {
+  control::Decision out;
   out.step = step_;
   out.kind = kind;
   out.seq = number();
   out.a = bounded<uint32_t>(UINT32_MAX);
   out.b = bounded<uint32_t>(UINT32_MAX);
-  const bool copies = kind == DecisionKind::kCopy;
-  const bool names_block = copies || kind == DecisionKind::kAllocate || kind == DecisionKind::kShare ||
-                           kind == DecisionKind::kRelease || kind == DecisionKind::kEvict;
+  const bool copies = kind == control::DecisionKind::kCopy;
+  const bool names_block = copies || kind == control::DecisionKind::kAllocate ||
+                           kind == control::DecisionKind::kShare || kind == control::DecisionKind::kRelease ||
+                           kind == control::DecisionKind::kEvict;
   const uint32_t block = copies ? std::max(out.a, out.b) : out.a;
   if (names_block && block >= config_.num_blocks) {
     throw broken(fmt::format("block {} in a pool of {}", block, config_.num_blocks));
@@ -165,24 +167,24 @@ std::string RunReader::text() {
   return std::string(data_.substr(at_ - length, length));
 }
 
-Cause RunReader::cause(CauseKind kind) {
-  Cause out;
+control::Cause RunReader::cause(control::CauseKind kind) {
+  control::Cause out;
   out.kind = kind;
-  if (kind == CauseKind::kPublished) {
+  if (kind == control::CauseKind::kPublished) {
     out.a = bounded<uint32_t>(config_.num_blocks - 1);
     return out;
   }
   out.seq = number();
   switch (kind) {
-    case CauseKind::kVictim:
+    case control::CauseKind::kVictim:
       out.other = number();
       [[fallthrough]];
-    case CauseKind::kFirst:
-    case CauseKind::kBehind:
-      out.ground = static_cast<Ground>(bounded<uint8_t>(kNumGrounds - 1));
+    case control::CauseKind::kFirst:
+    case control::CauseKind::kBehind:
+      out.ground = static_cast<control::Ground>(bounded<uint8_t>(kNumGrounds - 1));
       out.value = signed_number();
       break;
-    case CauseKind::kShort:
+    case control::CauseKind::kShort:
       out.value = signed_number();
       [[fallthrough]];
     default:
@@ -218,12 +220,12 @@ void RunReader::read_record(RunEvent& event) {
   if (ended_) throw broken("a record behind the end of the run");
   const int decision = kind - kFirstDecision;
   if (decision >= 0 && static_cast<size_t>(decision) < std::size(kDecisionNames)) {
-    event = this->decision(static_cast<DecisionKind>(decision));
+    event = this->decision(static_cast<control::DecisionKind>(decision));
     return;
   }
   const int cause = kind - kFirstCause;
-  if (cause >= 0 && cause <= static_cast<int>(CauseKind::kPublished)) {
-    event = this->cause(static_cast<CauseKind>(cause));
+  if (cause >= 0 && cause <= static_cast<int>(control::CauseKind::kPublished)) {
+    event = this->cause(static_cast<control::CauseKind>(cause));
     return;
   }
   switch (kind) {
@@ -262,4 +264,4 @@ void RunReader::read_record(RunEvent& event) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::record

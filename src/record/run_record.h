@@ -25,7 +25,7 @@
 // it told in between; a run is made again from its inputs alone. A plan and a result name their step, since
 // several may be open. Names and the times of results are in it for who reads it; nothing is decided by them.
 // Prompts and sampled tokens are in it: who may not read those may not read the file.
-namespace quire {
+namespace quire::record {
 
 // What a person reads, in the order of the enumerators.
 inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "hit",     "skip",  "chunk",
@@ -34,12 +34,12 @@ inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "h
 inline constexpr std::string_view kWaitNames[] = {"none",       "slots",        "budget",
                                                   "blocks",     "policy order", "parent's prompt",
                                                   "preemption", "batch",        "open step"};
-inline constexpr size_t kNumGrounds = static_cast<size_t>(Ground::kLeastDone) + 1;
+inline constexpr size_t kNumGrounds = static_cast<size_t>(control::Ground::kLeastDone) + 1;
 
 /// Inputs.
 struct RunAdd {
-  SeqSpec spec;      // without its sampling parameters: they decide nothing here
-  std::string name;  // what its client knows the request by; may be empty, and any bytes
+  control::SeqSpec spec;  // without its sampling parameters: they decide nothing here
+  std::string name;       // what its client knows the request by; may be empty, and any bytes
 };
 /// The scheduler's answer to the add before it.
 struct RunRefusal {
@@ -77,18 +77,18 @@ struct RunRestore {
 struct RunEnd {
   uint64_t digest = 0;
 };
-using RunEvent = std::variant<Decision, Cause, RunAdd, RunRefusal, RunAbort, RunBudget, RunPlan, RunCommit,
-                              RunReset, RunRestore, RunEnd>;
+using RunEvent = std::variant<control::Decision, control::Cause, RunAdd, RunRefusal, RunAbort, RunBudget,
+                              RunPlan, RunCommit, RunReset, RunRestore, RunEnd>;
 inline bool is_input(const RunEvent& event) {
-  return !std::holds_alternative<Decision>(event) && !std::holds_alternative<Cause>(event) &&
-         !std::holds_alternative<RunRefusal>(event);
+  return !std::holds_alternative<control::Decision>(event) &&
+         !std::holds_alternative<control::Cause>(event) && !std::holds_alternative<RunRefusal>(event);
 }
 
 /// Writes a file as the run goes on. Each input is written before the scheduler is called with it, so that
 /// its decisions follow it; settle() comes after the call. What is settled is in the file within a second
 /// (BlockWriter). Where the disk is full or memory is short, it warns once, and the file ends with a whole
 /// block: what is recorded does not notice. One thread.
-class RunWriter final : public DecisionSink, public CauseSink {
+class RunWriter final : public control::DecisionSink, public control::CauseSink {
  public:
   /// Throws Error as PrivateFile does: only a decision log is overwritten, and only its user may read it; and
   /// as BlockWriter does.
@@ -97,8 +97,8 @@ class RunWriter final : public DecisionSink, public CauseSink {
   static void check_place(const std::filesystem::path& path);
 
   /// First. May throw std::bad_alloc.
-  void begin(const SchedulerConfig& config);
-  void add(const SeqSpec& spec, std::string_view name = {}) noexcept;
+  void begin(const control::SchedulerConfig& config);
+  void add(const control::SeqSpec& spec, std::string_view name = {}) noexcept;
   /// The last add() was not heard: the scheduler has thrown. Before any other call.
   void take_back_add() noexcept;
   void refused(const RequestError& error) noexcept;  // the last add() was
@@ -107,11 +107,11 @@ class RunWriter final : public DecisionSink, public CauseSink {
   /// `step`: Scheduler::next_step().
   void plan(uint64_t step, Nanos now) noexcept;
   /// `now`: when the executor was done, 0 if nobody knows.
-  void commit(uint64_t step, const StepResult& result, Nanos now = 0) noexcept;
+  void commit(uint64_t step, const control::StepResult& result, Nanos now = 0) noexcept;
   void reset() noexcept;
   void restore(const std::vector<PrefixNode>& nodes) noexcept;
-  void take(const Decision& decision) noexcept override;
-  void take(const Cause& cause) noexcept override;
+  void take(const control::Decision& decision) noexcept override;
+  void take(const control::Cause& cause) noexcept override;
   /// The call is over: what was recorded may be written.
   void settle() noexcept;
   /// Nothing may follow. Returns when all is written.
@@ -142,7 +142,7 @@ class RunReader {
   /// version's.
   explicit RunReader(const std::filesystem::path& path);
 
-  const SchedulerConfig& config() const { return config_; }
+  const control::SchedulerConfig& config() const { return config_; }
   /// Of the file; no more than so many blocks, slots or tokens can be named in it.
   uint64_t num_bytes() const { return blocks_.num_bytes(); }
   /// nullopt at the end. A file that was cut off in the middle of a block (the program was killed) ends
@@ -164,8 +164,8 @@ class RunReader {
   RunPlan plan();
   RunCommit commit();
   RunRestore restore();
-  Decision decision(DecisionKind kind);
-  Cause cause(CauseKind kind);
+  control::Decision decision(control::DecisionKind kind);
+  control::Cause cause(control::CauseKind kind);
   void read_record(RunEvent& event);
   Error broken(std::string_view what) const;
 
@@ -175,7 +175,7 @@ class RunReader {
   size_t at_ = 0;          // in data_
   uint64_t step_ = 0;      // of the last plan
   bool ended_ = false;
-  SchedulerConfig config_;
+  control::SchedulerConfig config_;
 };
 
-}  // namespace quire
+}  // namespace quire::record

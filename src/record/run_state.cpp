@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace quire {
+namespace quire::record {
 
 namespace {
 
@@ -50,7 +50,7 @@ LiveSequence* RunState::find(SeqId id) {
 
 const LiveSequence* RunState::first_in_line() const {
   const LiveSequence* seq = first_ ? find(*first_) : nullptr;
-  return seq != nullptr && !seq->running && seq->waits == WaitReason::kBlocks ? seq : nullptr;
+  return seq != nullptr && !seq->running && seq->waits == control::WaitReason::kBlocks ? seq : nullptr;
 }
 
 uint32_t RunState::holders(uint32_t block) const { return holders_.at(block); }
@@ -79,10 +79,10 @@ std::vector<const LiveSequence*> RunState::largest_holders(size_t most) const {
 void RunState::take(const RunEvent& event) {
   if (const auto* add = std::get_if<RunAdd>(&event)) return take(*add);
   if (const auto* commit = std::get_if<RunCommit>(&event)) return take(*commit);
-  if (const auto* decision = std::get_if<Decision>(&event)) return take(*decision);
-  if (const auto* cause = std::get_if<Cause>(&event)) {
-    if (cause->kind == CauseKind::kFirst) first_ = cause->seq;
-    if (cause->kind == CauseKind::kPublished) published_[cause->a] = 1;
+  if (const auto* decision = std::get_if<control::Decision>(&event)) return take(*decision);
+  if (const auto* cause = std::get_if<control::Cause>(&event)) {
+    if (cause->kind == control::CauseKind::kFirst) first_ = cause->seq;
+    if (cause->kind == control::CauseKind::kPublished) published_[cause->a] = 1;
     return;
   }
   added_.reset();
@@ -166,36 +166,37 @@ void RunState::stop(LiveSequence& seq) {
   seq.computed = seq.planned = seq.in_flight = 0;
 }
 
-void RunState::take(const Decision& decision) {
-  if (decision.kind == DecisionKind::kAdd && added_ && added_->id == decision.seq) {
+void RunState::take(const control::Decision& decision) {
+  if (decision.kind == control::DecisionKind::kAdd && added_ && added_->id == decision.seq) {
     live_.try_emplace(decision.seq, *added_);
     added_.reset();
     return;
   }
   LiveSequence* seq = find(decision.seq);
-  if (decision.kind == DecisionKind::kAllocate || decision.kind == DecisionKind::kShare) {
+  if (decision.kind == control::DecisionKind::kAllocate || decision.kind == control::DecisionKind::kShare) {
     return hold(seq, decision.a, true);
   }
-  if (decision.kind == DecisionKind::kRelease) return hold(seq, decision.a, false);
-  if (decision.kind == DecisionKind::kEvict) {
+  if (decision.kind == control::DecisionKind::kRelease) return hold(seq, decision.a, false);
+  if (decision.kind == control::DecisionKind::kEvict) {
     published_[decision.a] = 0;
     return;
   }
   if (seq == nullptr) return;
   switch (decision.kind) {
-    case DecisionKind::kSkip:
-      seq->waits = static_cast<WaitReason>(std::min<uint32_t>(decision.a, std::size(kWaitNames) - 1));
+    case control::DecisionKind::kSkip:
+      seq->waits =
+          static_cast<control::WaitReason>(std::min<uint32_t>(decision.a, std::size(kWaitNames) - 1));
       seq->needs = decision.b;
       break;
-    case DecisionKind::kAdmit:
+    case control::DecisionKind::kAdmit:
       if (!std::exchange(seq->running, true)) running_.push_back(seq->id);
       if (!seq->admitted) seq->admitted = num_admitted_++;
-      seq->waits = WaitReason::kNone;
+      seq->waits = control::WaitReason::kNone;
       ++seq->admissions;
       seq->computed = std::min(decision.b, seq->total);
       free_host(*seq);
       break;
-    case DecisionKind::kChunk:
+    case control::DecisionKind::kChunk:
       if (!seq->running || open_.empty()) break;
       seq->decoding = seq->decodes();
       seq->planned = std::min(decision.b, seq->left());
@@ -204,14 +205,14 @@ void RunState::take(const Decision& decision) {
       planned_.push_back(seq->id);
       open_.back().parts.push_back({seq->id, seq->planned, seq->admissions});
       break;
-    case DecisionKind::kPreempt:
+    case control::DecisionKind::kPreempt:
       stop(*seq);
       seq->preemptions = decision.b;
       break;
-    case DecisionKind::kSwapOut:
+    case control::DecisionKind::kSwapOut:
       swap_out(*seq, decision.a);
       break;
-    case DecisionKind::kFinish:
+    case control::DecisionKind::kFinish:
       stop(*seq);
       free_host(*seq);
       found_ = nullptr;
@@ -239,4 +240,4 @@ void follow_run(RunReader& reader, RunListener& listener) {
   if (open) listener.planned(state);
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -12,7 +12,7 @@
 #include "control/scheduler.h"
 #include "record/run_record.h"
 
-namespace quire {
+namespace quire::record {
 
 /// What a sequence does in a step.
 enum class Phase : uint8_t {
@@ -43,7 +43,7 @@ struct LiveSequence {
   std::optional<uint64_t> admitted;  // so many were admitted for the first time before it
   uint32_t admissions = 0;
   bool running = false;
-  WaitReason waits = WaitReason::kNone;
+  control::WaitReason waits = control::WaitReason::kNone;
   uint32_t needs = 0;  // blocks, with kBlocks, when it began to wait for them
 
   uint32_t next() const { return computed + in_flight; }  // where its next step begins
@@ -83,11 +83,11 @@ struct PlannedPart {
 /// makes some state or other, never a crash.
 class RunState {
  public:
-  explicit RunState(const SchedulerConfig& config) : config_(config) {}
+  explicit RunState(const control::SchedulerConfig& config) : config_(config) {}
 
   void take(const RunEvent& event);
 
-  const SchedulerConfig& config() const { return config_; }
+  const control::SchedulerConfig& config() const { return config_; }
   /// Plans so far.
   uint64_t step() const { return step_; }
   Nanos now() const { return now_; }  // of the last plan
@@ -120,7 +120,7 @@ class RunState {
  private:
   void take(const RunAdd& add);
   void take(const RunCommit& commit);
-  void take(const Decision& decision);
+  void take(const control::Decision& decision);
   void begin_step(const RunPlan& plan);
   LiveSequence* find(SeqId id);
   void hold(LiveSequence* seq, uint32_t block, bool more);
@@ -128,7 +128,7 @@ class RunState {
   void free_host(LiveSequence& seq);
   void stop(LiveSequence& seq);
 
-  SchedulerConfig config_;
+  control::SchedulerConfig config_;
   uint64_t step_ = 0;
   Nanos now_ = 0;
   std::map<SeqId, LiveSequence> live_;
@@ -169,4 +169,4 @@ class RunListener {
 /// Reads a run to its end, or until the listener is done.
 void follow_run(RunReader& reader, RunListener& listener);
 
-}  // namespace quire
+}  // namespace quire::record

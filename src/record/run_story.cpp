@@ -8,20 +8,20 @@
 #include "record/run_state.h"
 #include "record/teller.h"
 
-namespace quire {
+namespace quire::record {
 
 uint64_t SequenceStory::steps_waited() const {
   return std::accumulate(waited.begin(), waited.end(), uint64_t{0},
                          [](uint64_t sum, const auto& each) { return sum + each.second; });
 }
 
-WaitReason SequenceStory::waited_most_for() const {
-  std::map<WaitReason, uint64_t> together;
+control::WaitReason SequenceStory::waited_most_for() const {
+  std::map<control::WaitReason, uint64_t> together;
   for (const auto& [reason, steps] : waited) {
-    together[reason == WaitReason::kOrder ? WaitReason::kBlocks : reason] += steps;
+    together[reason == control::WaitReason::kOrder ? control::WaitReason::kBlocks : reason] += steps;
   }
   const auto most = std::ranges::max_element(together, {}, [](const auto& each) { return each.second; });
-  return most == together.end() ? WaitReason::kNone : most->first;
+  return most == together.end() ? control::WaitReason::kNone : most->first;
 }
 
 std::optional<RunStory::Behind> RunStory::behind(const SequenceStory& sequence) const {
@@ -58,13 +58,13 @@ std::string_view end_text(const SequenceStory& story) {
   if (!story.refused.empty()) return "refused";
   if (!story.finish) return "runs on";
   switch (*story.finish) {
-    case FinishReason::kStop:
+    case control::FinishReason::kStop:
       return story.stop_string ? "stop string" : "stop token";
-    case FinishReason::kLength:
+    case control::FinishReason::kLength:
       return "max_tokens reached";
-    case FinishReason::kAbort:
+    case control::FinishReason::kAbort:
       return "aborted";
-    case FinishReason::kError:
+    case control::FinishReason::kError:
       return "executor failed";
   }
   return "";
@@ -77,4 +77,4 @@ std::string TenantNames::name(uint64_t tenant) const {
   return fmt::format("T{}", found->second + 1);
 }
 
-}  // namespace quire
+}  // namespace quire::record

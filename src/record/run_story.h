@@ -13,7 +13,7 @@
 #include "record/run_record.h"
 #include "record/wait_story.h"
 
-namespace quire {
+namespace quire::record {
 
 /// A sentence about steps [from, to] of a sequence; both 0 before the first step.
 struct StoryLine {
@@ -37,7 +37,7 @@ struct SequenceStory {
   std::optional<uint64_t> admitted;     // the first time
   std::optional<uint64_t> first_token;  // the step that sampled it
   std::optional<uint64_t> ended;        // in this step, or between it and the next
-  std::optional<FinishReason> finish;
+  std::optional<control::FinishReason> finish;
   bool stop_string = false;  // with kStop: by one, not by a token
   std::string refused;       // not empty: it never waited
 
@@ -52,20 +52,21 @@ struct SequenceStory {
   uint64_t swapped_in = 0;
   uint64_t needed_evicted = 0;  // blocks that it would have found, had they not been evicted
 
-  uint64_t queued = 0;                    // steps before it was first admitted
-  Nanos queued_time = 0;                  // they took
-  Nanos waited_time = 0;                  // all its waiting
-  std::map<WaitReason, uint64_t> waited;  // steps, those before it was admitted and those after preemptions
-  std::vector<StepRange> in_order;        // with kOrder: behind who was first in line
-  uint64_t overtaken = 0;                 // so many that arrived later were admitted before it
-  std::optional<Nanos> ttft;              // since it arrived
+  uint64_t queued = 0;    // steps before it was first admitted
+  Nanos queued_time = 0;  // they took
+  Nanos waited_time = 0;  // all its waiting
+  std::map<control::WaitReason, uint64_t>
+      waited;                       // steps, those before it was admitted and those after preemptions
+  std::vector<StepRange> in_order;  // with kOrder: behind who was first in line
+  uint64_t overtaken = 0;           // so many that arrived later were admitted before it
+  std::optional<Nanos> ttft;        // since it arrived
   std::optional<Nanos> total;
   std::vector<StoryLine> lines;  // its life, in order
 
   uint64_t steps_waited() const;
   /// The reason for most of the waiting; kNone if it never waited. Waiting behind somebody who waits for
   /// blocks is waiting for blocks (kBlocks).
-  WaitReason waited_most_for() const;
+  control::WaitReason waited_most_for() const;
   /// Its first token came by its deadline.
   bool in_time() const { return ttft && *ttft <= ttft_deadline; }
 };
@@ -83,7 +84,7 @@ struct PreemptionStory {
 
 /// The numbers of a whole run.
 struct RunStory {
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   std::vector<SequenceStory> sequences;  // in order of arrival
   uint64_t steps = 0;
   uint64_t decisions = 0;
@@ -139,4 +140,4 @@ class TenantNames {
   std::map<uint64_t, size_t> numbers_;
 };
 
-}  // namespace quire
+}  // namespace quire::record

@@ -8,7 +8,7 @@
 
 #include "record/display_text.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr size_t kWaitsNamed = 5;
@@ -38,7 +38,7 @@ struct Totals {
   uint64_t coming_back = 0;
   uint64_t in_time = 0;
   Nanos waited_time = 0;
-  std::map<WaitReason, uint64_t> waited;
+  std::map<control::WaitReason, uint64_t> waited;
   std::vector<Nanos> first_tokens;
 
   uint64_t steps_waited() const {
@@ -53,9 +53,9 @@ void count_end(Totals& totals, const SequenceStory& s) {
     ++totals.refused;
   } else if (!s.finish) {
     ++totals.run_on;
-  } else if (*s.finish == FinishReason::kAbort) {
+  } else if (*s.finish == control::FinishReason::kAbort) {
     ++totals.aborted;
-  } else if (*s.finish == FinishReason::kError) {
+  } else if (*s.finish == control::FinishReason::kError) {
     ++totals.failed;
   } else {
     ++totals.finished;
@@ -222,13 +222,13 @@ std::string evictions_text(const RunStory& run) {
   return text;
 }
 
-std::string policies_text(const SchedulerConfig& config) {
+std::string policies_text(const control::SchedulerConfig& config) {
   return fmt::format("scheduling {}, batching {}, victim {}, eviction {}, preemption {}",
-                     kSchedulingNames[static_cast<size_t>(config.scheduling)],
-                     kBatchingNames[static_cast<size_t>(config.batching)],
-                     kVictimNames[static_cast<size_t>(config.victim)],
-                     kEvictionNames[static_cast<size_t>(config.eviction)],
-                     kPreemptionNames[static_cast<size_t>(config.preemption)]);
+                     control::kSchedulingNames[static_cast<size_t>(config.scheduling)],
+                     control::kBatchingNames[static_cast<size_t>(config.batching)],
+                     control::kVictimNames[static_cast<size_t>(config.victim)],
+                     control::kEvictionNames[static_cast<size_t>(config.eviction)],
+                     control::kPreemptionNames[static_cast<size_t>(config.preemption)]);
 }
 
 }  // namespace
@@ -264,11 +264,11 @@ std::vector<SummaryLine> summarize(const RunStory& run) {
 
 GivenToRequests given_to_requests(const RunStory& run) {
   GivenToRequests given;
-  given.tenants = run.config.scheduling == SchedulingKind::kFair;
-  given.priorities =
-      run.config.scheduling == SchedulingKind::kPriority || run.config.victim == VictimKind::kLowestPriority;
-  given.deadlines = run.config.scheduling == SchedulingKind::kSlo;
-  const SeqSpec defaults;
+  given.tenants = run.config.scheduling == control::SchedulingKind::kFair;
+  given.priorities = run.config.scheduling == control::SchedulingKind::kPriority ||
+                     run.config.victim == control::VictimKind::kLowestPriority;
+  given.deadlines = run.config.scheduling == control::SchedulingKind::kSlo;
+  const control::SeqSpec defaults;
   for (const SequenceStory& s : run.sequences) {
     given.tenants = given.tenants || s.tenant != run.sequences.front().tenant;
     given.priorities = given.priorities || s.priority != defaults.priority;
@@ -278,30 +278,30 @@ GivenToRequests given_to_requests(const RunStory& run) {
 }
 
 std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
-  const WaitReason reason = sequence.waited_most_for();
+  const control::WaitReason reason = sequence.waited_most_for();
   switch (reason) {
-    case WaitReason::kNone:
-    case WaitReason::kOrder:
+    case control::WaitReason::kNone:
+    case control::WaitReason::kOrder:
       return "";
-    case WaitReason::kSlots:
+    case control::WaitReason::kSlots:
       return sequence.overtaken == 0 ? "a slot"
                                      : fmt::format("a slot, {} overtook it", with_commas(sequence.overtaken));
-    case WaitReason::kBudget:
+    case control::WaitReason::kBudget:
       return "token budget";
-    case WaitReason::kBlocks:
+    case control::WaitReason::kBlocks:
       break;
-    case WaitReason::kParent:
+    case control::WaitReason::kParent:
       return sequence.fork_of ? fmt::format("prompt of its parent, #{}", *sequence.fork_of)
                               : "prompt of its parent";
-    case WaitReason::kPreempt:
+    case control::WaitReason::kPreempt:
       return "admission paused (a step preempts)";
-    case WaitReason::kToken:
+    case control::WaitReason::kToken:
       return "a token of an open step";
-    case WaitReason::kBatch:
+    case control::WaitReason::kBatch:
       return "a static batch to end";
   }
   const auto behind = run.behind(sequence);
-  const auto first = sequence.waited.find(WaitReason::kBlocks);
+  const auto first = sequence.waited.find(control::WaitReason::kBlocks);
   const uint64_t first_in_line = first == sequence.waited.end() ? 0 : first->second;
   if (!behind || behind->steps < first_in_line) return "blocks, first in line";
   return fmt::format("blocks, behind #{}{}", behind->most,
@@ -331,4 +331,4 @@ bool is_called(SeqId id, std::string_view name, std::string_view request) {
   return request == fmt::format("{}", id);
 }
 
-}  // namespace quire
+}  // namespace quire::record

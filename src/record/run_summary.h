@@ -7,7 +7,7 @@
 #include "record/run_index.h"
 #include "record/run_story.h"
 
-namespace quire {
+namespace quire::record {
 
 /// A line of the summary of a run.
 struct SummaryLine {
@@ -39,4 +39,4 @@ std::string no_such_request_text(const RunIndex& run, std::string_view request);
 /// Whether a sequence is the one that a user calls `request`: by its number (7 or #7) or by its name.
 bool is_called(SeqId id, std::string_view name, std::string_view request);
 
-}  // namespace quire
+}  // namespace quire::record

@@ -13,7 +13,7 @@
 #include "record/leb128.h"
 #include "record/run_index.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr size_t kNobody = SIZE_MAX;
@@ -34,7 +34,7 @@ struct Changes {
 };
 
 struct Event {
-  DecisionKind kind = DecisionKind::kAdd;
+  control::DecisionKind kind = control::DecisionKind::kAdd;
   uint32_t a = 0;
   uint32_t b = 0;
   size_t seq = kNobody;
@@ -47,7 +47,7 @@ struct Segment {
   uint32_t steps = 0;
   uint32_t behind = kNobodyAhead;
   Phase phase = Phase::kQueued;
-  WaitReason waits = WaitReason::kNone;
+  control::WaitReason waits = control::WaitReason::kNone;
   bool goes_on_as(const Segment& next) const {
     return phase == next.phase && waits == next.waits && behind == next.behind && steps < UINT32_MAX;
   }
@@ -76,9 +76,9 @@ class Recorder final : public RunListener {
  private:
   void begin_step(const RunPlan& plan, const RunState& state);
   void begin_range();
-  void decide(const Decision& decision, const RunState& state);
-  void change_block(const Decision& decision, const RunState& state);
-  void release(const Decision& decision, const RunState& state);
+  void decide(const control::Decision& decision, const RunState& state);
+  void change_block(const control::Decision& decision, const RunState& state);
+  void release(const control::Decision& decision, const RunState& state);
   void free_host(const LiveSequence* seq);
   bool is_full() const;
   void count_cached(RunTimeline& out) const;
@@ -116,7 +116,7 @@ class Recorder final : public RunListener {
 void Recorder::before(const RunEvent& event, const RunState& state) {
   if (const auto* plan = std::get_if<RunPlan>(&event)) {
     begin_step(*plan, state);
-  } else if (const auto* decision = std::get_if<Decision>(&event)) {
+  } else if (const auto* decision = std::get_if<control::Decision>(&event)) {
     const LiveSequence* seq = state.find(decision->seq);
     host_before_ = seq == nullptr ? 0 : seq->host.size();
     decide(*decision, state);
@@ -125,8 +125,8 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
     if (commit->step >= first_ && at < columns_.took.size()) {
       columns_.took[at] = std::max<Nanos>(0, commit->now - columns_.began[at]);
     }
-  } else if (const auto* cause = std::get_if<Cause>(&event)) {
-    if (cause->kind != CauseKind::kVictim) return;
+  } else if (const auto* cause = std::get_if<control::Cause>(&event)) {
+    if (cause->kind != control::CauseKind::kVictim) return;
     const LiveSequence* needy = state.find(cause->other);
     whose_ = needy == nullptr ? kNobody : needy->index;
   } else if (std::holds_alternative<RunAdd>(event)) {
@@ -137,12 +137,12 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
 }
 
 void Recorder::after(const RunEvent& event, const RunState& state) {
-  const auto* decision = std::get_if<Decision>(&event);
+  const auto* decision = std::get_if<control::Decision>(&event);
   if (decision == nullptr) return;
   const LiveSequence* seq = state.find(decision->seq);
   if (seq == nullptr) return;
-  if (decision->kind == DecisionKind::kAdd) index_of_.insert_or_assign(seq->id, seq->index);
-  if (decision->kind != DecisionKind::kSwapOut) return;
+  if (decision->kind == control::DecisionKind::kAdd) index_of_.insert_or_assign(seq->id, seq->index);
+  if (decision->kind != control::DecisionKind::kSwapOut) return;
   for (const uint32_t block : std::span(seq->host).subspan(host_before_)) {
     host_blocks_used_ = std::max(host_blocks_used_, block + 1);
     if (inside_) host_.list.push_back({block, RunTimeline::kTake, seq->index});
@@ -188,21 +188,21 @@ void Recorder::begin_range() {
   cached_.clear();
 }
 
-void Recorder::decide(const Decision& decision, const RunState& state) {
+void Recorder::decide(const control::Decision& decision, const RunState& state) {
   const LiveSequence* seq = state.find(decision.seq);
   switch (decision.kind) {
-    case DecisionKind::kAdd:
+    case control::DecisionKind::kAdd:
       return;
-    case DecisionKind::kAllocate:
-    case DecisionKind::kShare:
-    case DecisionKind::kRelease:
-    case DecisionKind::kEvict:
+    case control::DecisionKind::kAllocate:
+    case control::DecisionKind::kShare:
+    case control::DecisionKind::kRelease:
+    case control::DecisionKind::kEvict:
       return change_block(decision, state);
-    case DecisionKind::kChunk:
+    case control::DecisionKind::kChunk:
       if (seq != nullptr && seq->decodes()) return;
       break;
-    case DecisionKind::kAdmit:
-    case DecisionKind::kFinish:
+    case control::DecisionKind::kAdmit:
+    case control::DecisionKind::kFinish:
       free_host(seq);
       break;
     default:
@@ -211,7 +211,7 @@ void Recorder::decide(const Decision& decision, const RunState& state) {
   if (!inside_) return;
   Event event{decision.kind, decision.a, decision.b};
   if (seq != nullptr) event.seq = seq->index;
-  if (decision.kind == DecisionKind::kPreempt) {
+  if (decision.kind == control::DecisionKind::kPreempt) {
     event.whose = std::exchange(whose_, kNobody);
   }
   events_.push_back(event);
@@ -222,16 +222,16 @@ void Recorder::free_host(const LiveSequence* seq) {
   for (const uint32_t block : seq->host) host_.list.push_back({block, RunTimeline::kDrop, seq->index});
 }
 
-void Recorder::change_block(const Decision& decision, const RunState& state) {
+void Recorder::change_block(const control::Decision& decision, const RunState& state) {
   const uint32_t block = decision.a;
   const uint32_t holders = state.holders(block);
   blocks_used_ = std::max(blocks_used_, block + 1);
-  if (decision.kind == DecisionKind::kEvict) {
+  if (decision.kind == control::DecisionKind::kEvict) {
     cached_.erase(block);
     if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, kNobody});
     return;
   }
-  if (decision.kind == DecisionKind::kRelease) {
+  if (decision.kind == control::DecisionKind::kRelease) {
     if (holders > 0) release(decision, state);  // else of a broken record
     return;
   }
@@ -247,7 +247,7 @@ void Recorder::change_block(const Decision& decision, const RunState& state) {
 }
 
 /// By nobody where the prefix cache is restored: its blocks are allocated, published and let go.
-void Recorder::release(const Decision& decision, const RunState& state) {
+void Recorder::release(const control::Decision& decision, const RunState& state) {
   const uint32_t block = decision.a;
   const uint32_t holders = state.holders(block);
   const auto found = index_of_.find(decision.seq);
@@ -281,8 +281,8 @@ void Recorder::planned(const RunState& state) {
     if (now.phase == Phase::kDecode) decode += seq.planned;
     if (!seq.running) now.waits = seq.waits;
     const LiveSequence* before = nullptr;
-    if (now.waits == WaitReason::kOrder) before = first;
-    if (now.waits == WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
+    if (now.waits == control::WaitReason::kOrder) before = first;
+    if (now.waits == control::WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
     if (before != nullptr) now.behind = static_cast<uint32_t>(before->index);
     if (seq.index >= segments_.size()) segments_.resize(std::max(seq.index + 1, 2 * segments_.size()));
     Segments& segments = segments_[seq.index];
@@ -428,4 +428,4 @@ RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uin
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::record

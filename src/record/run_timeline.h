@@ -8,7 +8,7 @@
 
 #include "record/run_state.h"
 
-namespace quire {
+namespace quire::record {
 
 /// So much of a run goes on one page; it ends where one of these is reached.
 struct TimelineLimits {
@@ -74,4 +74,4 @@ struct RunTimeline {
 RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uint64_t last,
                           const TimelineLimits& limits = {}, std::optional<size_t> always = {});
 
-}  // namespace quire
+}  // namespace quire::record

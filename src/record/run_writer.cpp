@@ -8,7 +8,7 @@
 #include "record/run_format.h"
 #include "record/run_record.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr size_t kReserved = size_t{1} << 16;  // bytes, for when memory is short
@@ -26,7 +26,7 @@ RunWriter::RunWriter(const std::filesystem::path& path)
 
 void RunWriter::check_place(const std::filesystem::path& path) { check_private_file(path, kKind); }
 
-void RunWriter::begin(const SchedulerConfig& config) {
+void RunWriter::begin(const control::SchedulerConfig& config) {
   blocks_.begin(json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}}) + "\n");
   flush();
 }
@@ -55,7 +55,7 @@ void RunWriter::index(char kind, SeqId id) {
   append_leb128(index_, planned_);
 }
 
-void RunWriter::add(const SeqSpec& spec, std::string_view name) noexcept {
+void RunWriter::add(const control::SeqSpec& spec, std::string_view name) noexcept {
   record([&] {
     const auto tokens = [this](const std::vector<TokenId>& list) {
       number(list.size());
@@ -121,13 +121,13 @@ void RunWriter::plan(uint64_t step, Nanos now) noexcept {
   });
 }
 
-void RunWriter::commit(uint64_t step, const StepResult& result, Nanos now) noexcept {
+void RunWriter::commit(uint64_t step, const control::StepResult& result, Nanos now) noexcept {
   record([&] {
     buffer_.push_back(kCommitRecord);
     number(step);
     number(zigzag(now));
     number(result.seqs.size());
-    for (const SeqResult& seq : result.seqs) {
+    for (const control::SeqResult& seq : result.seqs) {
       if (!seq.error.empty()) {
         number(1);
       } else {
@@ -154,30 +154,30 @@ void RunWriter::restore(const std::vector<PrefixNode>& nodes) noexcept {
   });
 }
 
-void RunWriter::take(const Decision& decision) noexcept {
+void RunWriter::take(const control::Decision& decision) noexcept {
   record([&] {
     buffer_.push_back(static_cast<char>(kFirstDecision + static_cast<uint8_t>(decision.kind)));
     number(decision.seq);
     number(decision.a);
     number(decision.b);
-    if (decision.kind == DecisionKind::kFinish) index(kEndedEntry, decision.seq);
+    if (decision.kind == control::DecisionKind::kFinish) index(kEndedEntry, decision.seq);
   });
 }
 
-void RunWriter::take(const Cause& cause) noexcept {
+void RunWriter::take(const control::Cause& cause) noexcept {
   record([&] {
     buffer_.push_back(static_cast<char>(kFirstCause + static_cast<uint8_t>(cause.kind)));
-    if (cause.kind == CauseKind::kPublished) return number(cause.a);
+    if (cause.kind == control::CauseKind::kPublished) return number(cause.a);
     number(cause.seq);
     switch (cause.kind) {
-      case CauseKind::kVictim:
+      case control::CauseKind::kVictim:
         number(cause.other);
         [[fallthrough]];
-      case CauseKind::kFirst:
-      case CauseKind::kBehind:
+      case control::CauseKind::kFirst:
+      case control::CauseKind::kBehind:
         number(static_cast<uint64_t>(cause.ground));
         return number(zigzag(cause.value));
-      case CauseKind::kShort:
+      case control::CauseKind::kShort:
         number(zigzag(cause.value));
         [[fallthrough]];
       default:
@@ -211,4 +211,4 @@ void RunWriter::flush() noexcept {
   blocks_.flush();
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -7,7 +7,7 @@
 
 #include "record/display_text.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr size_t kWorstKept = 3;
@@ -18,13 +18,13 @@ std::string ordinal(uint32_t n) {
   return fmt::format("{}{}", n, kEndings[n % 10]);
 }
 
-std::string victim_text(const Cause& cause) {
+std::string victim_text(const control::Cause& cause) {
   switch (cause.ground) {
-    case Ground::kNothingLeft:
+    case control::Ground::kNothingLeft:
       return "it has nothing left to compute";
-    case Ground::kLowest:
+    case control::Ground::kLowest:
       return fmt::format("it has the lowest priority ({})", cause.value);
-    case Ground::kLeastDone:
+    case control::Ground::kLeastDone:
       return fmt::format("it had computed least ({})",
                          plural(static_cast<uint64_t>(std::max<int64_t>(0, cause.value)), "token"));
     default:
@@ -44,8 +44,8 @@ void Teller::say(const Life& life, uint64_t from, uint64_t to, std::string text)
 void Teller::before(const RunEvent& event, const RunState& state) {
   if (victim_ && !follow_victim(event, state)) tell_victim();
   evictions_.take(event, state);
-  if (const auto* decision = std::get_if<Decision>(&event)) return tell_decision(*decision, state);
-  if (const auto* cause = std::get_if<Cause>(&event)) return tell_cause(*cause);
+  if (const auto* decision = std::get_if<control::Decision>(&event)) return tell_decision(*decision, state);
+  if (const auto* cause = std::get_if<control::Cause>(&event)) return tell_cause(*cause);
   if (const auto* refusal = std::get_if<RunRefusal>(&event)) return tell_refusal(*refusal);
   added_.reset();
   restoring_ = std::holds_alternative<RunRestore>(event);
@@ -102,24 +102,24 @@ void Teller::tell_refusal(const RunRefusal& refusal) {
   if (refusal.code == RequestErrorCode::kQueueFull) ++story_.queue_full;
 }
 
-void Teller::tell_cause(const Cause& cause) {
-  if (cause.kind == CauseKind::kPublished) return;
+void Teller::tell_cause(const control::Cause& cause) {
+  if (cause.kind == control::CauseKind::kPublished) return;
   const auto found = lives_.find(cause.seq);
   switch (cause.kind) {
-    case CauseKind::kFirst:
+    case control::CauseKind::kFirst:
       first_ = {cause.ground, cause.value};
       if (found != lives_.end()) {
         first_tenant_ = of(found->second).tenant;
         found->second.precedence = {.own = first_};
       }
       break;
-    case CauseKind::kBehind:
+    case control::CauseKind::kBehind:
       if (found != lives_.end()) compare_with_first(found->second, cause);
       break;
-    case CauseKind::kShort:
+    case control::CauseKind::kShort:
       short_ = cause;
       break;
-    case CauseKind::kVictim:
+    case control::CauseKind::kVictim:
       victim_cause_ = cause;
       break;
     default:
@@ -150,15 +150,15 @@ void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
   }
 }
 
-void Teller::tell_decision(const Decision& decision, const RunState& state) {
+void Teller::tell_decision(const control::Decision& decision, const RunState& state) {
   ++story_.decisions;
   if (restoring_) {  // held only until all are there
-    story_.restored += decision.kind == DecisionKind::kAllocate ? 1 : 0;
+    story_.restored += decision.kind == control::DecisionKind::kAllocate ? 1 : 0;
     return;
   }
-  if (decision.kind == DecisionKind::kEvict && !resetting_) ++story_.evictions;
-  if (decision.kind == DecisionKind::kCopy) ++story_.copies;
-  if (decision.kind == DecisionKind::kAdd && added_) {
+  if (decision.kind == control::DecisionKind::kEvict && !resetting_) ++story_.evictions;
+  if (decision.kind == control::DecisionKind::kCopy) ++story_.copies;
+  if (decision.kind == control::DecisionKind::kAdd && added_) {
     story_.sequences[added_->index].refused.clear();
     lives_.insert_or_assign(decision.seq, *std::exchange(added_, std::nullopt));
   }
@@ -168,27 +168,27 @@ void Teller::tell_decision(const Decision& decision, const RunState& state) {
   if (found == lives_.end() || seq == nullptr) return;
   Life& life = found->second;
   switch (decision.kind) {
-    case DecisionKind::kHit:
+    case control::DecisionKind::kHit:
       life.hit = decision.a;
       break;
-    case DecisionKind::kSkip:
+    case control::DecisionKind::kSkip:
       begin_wait(life, decision, *seq);
       break;
-    case DecisionKind::kSwapIn:
+    case control::DecisionKind::kSwapIn:
       life.moved_in = decision.a;
       break;
-    case DecisionKind::kAdmit:
+    case control::DecisionKind::kAdmit:
       tell_admit(life, decision, *seq);
       break;
-    case DecisionKind::kCopy:
+    case control::DecisionKind::kCopy:
       flush(life);
       say(life, fmt::format("writes to a copy of block {}, which others hold too: block {}", decision.a,
                             decision.b));
       break;
-    case DecisionKind::kPreempt:
+    case control::DecisionKind::kPreempt:
       tell_preempt(life, decision, state);
       break;
-    case DecisionKind::kFinish:
+    case control::DecisionKind::kFinish:
       tell_finish(life, decision);
       told_for_parent_.erase(decision.seq);
       lives_.erase(found);
@@ -198,7 +198,7 @@ void Teller::tell_decision(const Decision& decision, const RunState& state) {
   }
 }
 
-void Teller::tell_admit(Life& life, const Decision& decision, const LiveSequence& seq) {
+void Teller::tell_admit(Life& life, const control::Decision& decision, const LiveSequence& seq) {
   flush(life);
   flush_wait(life, step_ - std::min<uint64_t>(step_, 1));
   SequenceStory& story = of(life);
@@ -241,7 +241,7 @@ void Teller::tell_admit(Life& life, const Decision& decision, const LiveSequence
   say(life, std::move(text));
 }
 
-void Teller::tell_preempt(Life& life, const Decision& decision, const RunState& state) {
+void Teller::tell_preempt(Life& life, const control::Decision& decision, const RunState& state) {
   flush(life);
   preempted_ = true;
   SequenceStory& story = of(life);
@@ -251,7 +251,7 @@ void Teller::tell_preempt(Life& life, const Decision& decision, const RunState& 
   life.preempted_at = now_;
   life.preempted = {.victim = story.id, .needy = std::nullopt, .step = step_};
   std::erase(told_running_, story.id);
-  const std::optional<Cause> cause = std::exchange(victim_cause_, std::nullopt);
+  const std::optional<control::Cause> cause = std::exchange(victim_cause_, std::nullopt);
   std::string text = fmt::format("is preempted, for the {} time: ", ordinal(decision.b));
   if (!cause) {
     text += "no block was left";
@@ -270,20 +270,20 @@ void Teller::tell_preempt(Life& life, const Decision& decision, const RunState& 
 
 /// Its blocks are moved to the host, then released. False if the event is neither.
 bool Teller::follow_victim(const RunEvent& event, const RunState& state) {
-  if (const auto* cause = std::get_if<Cause>(&event)) {
-    if (cause->kind != CauseKind::kNotMoved || cause->seq != victim_->id) return false;
+  if (const auto* cause = std::get_if<control::Cause>(&event)) {
+    if (cause->kind != control::CauseKind::kNotMoved || cause->seq != victim_->id) return false;
     victim_->not_moved = *cause;
     return true;
   }
-  const auto* decision = std::get_if<Decision>(&event);
+  const auto* decision = std::get_if<control::Decision>(&event);
   if (decision == nullptr || decision->seq != victim_->id) return false;
-  if (decision->kind == DecisionKind::kSwapOut) {
+  if (decision->kind == control::DecisionKind::kSwapOut) {
     const auto found = lives_.find(victim_->id);
     if (found != lives_.end()) of(found->second).swapped_out += decision->a;
     victim_->swapped = true;
     return true;
   }
-  if (decision->kind != DecisionKind::kRelease) return false;
+  if (decision->kind != control::DecisionKind::kRelease) return false;
   victim_->still_held += state.holders(decision->a) > 1 ? 1 : 0;
   return true;
 }
@@ -317,17 +317,17 @@ void Teller::keep_if_bad(const PreemptionStory& preemption) {
   if (worst.size() > kWorstKept) worst.pop_back();
 }
 
-void Teller::tell_finish(Life& life, const Decision& decision) {
+void Teller::tell_finish(Life& life, const control::Decision& decision) {
   flush(life);
   flush_wait(life, step_);
   SequenceStory& story = of(life);
   if (!life.has_run) admissions_.push_back({life.index, {}, false});
   if (life.told) std::erase(told_running_, story.id);
-  const auto reason = std::min<uint32_t>(decision.a, static_cast<uint32_t>(FinishReason::kError));
+  const auto reason = std::min<uint32_t>(decision.a, static_cast<uint32_t>(control::FinishReason::kError));
   story.ended = step_;
-  story.finish = static_cast<FinishReason>(reason);
-  story.stop_string = story.finish == FinishReason::kAbort && std::exchange(stop_string_, false);
-  if (story.stop_string) story.finish = FinishReason::kStop;
+  story.finish = static_cast<control::FinishReason>(reason);
+  story.stop_string = story.finish == control::FinishReason::kAbort && std::exchange(stop_string_, false);
+  if (story.stop_string) story.finish = control::FinishReason::kStop;
   story.total = now_ - story.arrived_at;
   say(life, fmt::format("ends after {}: {}", plural(story.generated, "generated token"), end_text(story)));
 }
@@ -420,4 +420,4 @@ void Teller::end() {
   story_.duration = started_ ? now_ - *started_ : 0;
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -13,7 +13,7 @@
 #include "record/run_story.h"
 #include "record/wait_story.h"
 
-namespace quire {
+namespace quire::record {
 
 /// Follows a run and writes down what each decision means. A step takes time for those that run and for those
 /// of which something is decided; who only waits is looked at when its reason changes.
@@ -60,7 +60,7 @@ class Teller final : public RunListener {
     uint32_t blocks = 0;
     uint32_t still_held = 0;  // of them, by others
     bool swapped = false;
-    std::optional<Cause> not_moved;
+    std::optional<control::Cause> not_moved;
   };
 
   SequenceStory& of(const Life& life) { return story_.sequences[life.index]; }
@@ -68,22 +68,22 @@ class Teller final : public RunListener {
   void say(const Life& life, std::string text) { say(life, step_, step_, std::move(text)); }
 
   void tell_add(const RunAdd& add, const RunState& state);
-  void tell_cause(const Cause& cause);
+  void tell_cause(const control::Cause& cause);
   void tell_refusal(const RunRefusal& refusal);
   void tell_commit(const RunCommit& commit, const RunState& state);
-  void tell_decision(const Decision& decision, const RunState& state);
-  void tell_admit(Life& life, const Decision& decision, const LiveSequence& seq);
-  void tell_preempt(Life& life, const Decision& decision, const RunState& state);
-  void tell_finish(Life& life, const Decision& decision);
+  void tell_decision(const control::Decision& decision, const RunState& state);
+  void tell_admit(Life& life, const control::Decision& decision, const LiveSequence& seq);
+  void tell_preempt(Life& life, const control::Decision& decision, const RunState& state);
+  void tell_finish(Life& life, const control::Decision& decision);
   bool follow_victim(const RunEvent& event, const RunState& state);
   void tell_victim();
   void keep_if_bad(const PreemptionStory& preemption);
 
-  void begin_wait(Life& life, const Decision& decision, const LiveSequence& seq);
+  void begin_wait(Life& life, const control::Decision& decision, const LiveSequence& seq);
   /// Its wait for this reason was over with step `last`.
   void end_wait(Life& life, uint64_t last);
   /// Its own standing is another, so another sentence says why it waits.
-  void compare_with_first(Life& life, const Cause& cause);
+  void compare_with_first(Life& life, const control::Cause& cause);
   void note_short();
   Overtaken overtaken(const Life& life) const;
   void count_overtaken();
@@ -108,14 +108,14 @@ class Teller final : public RunListener {
   TenantNames tenants_;
   Tally tally_;
   // What the scheduler told last:
-  Standing first_;
+  control::Standing first_;
   uint64_t first_tenant_ = 0;
-  std::optional<Cause> short_;  // in this step
-  std::optional<Cause> victim_cause_;
+  std::optional<control::Cause> short_;  // in this step
+  std::optional<control::Cause> victim_cause_;
   /// First admissions, in order, and who was waiting no more before it was admitted.
   struct Admission {
     size_t index = 0;  // in story_.sequences
-    Standing by;
+    control::Standing by;
     bool admitted = true;
   };
   std::vector<Admission> admissions_;
@@ -125,4 +125,4 @@ class Teller final : public RunListener {
   std::unordered_set<SeqId> told_for_parent_;  // wait for their parent
 };
 
-}  // namespace quire
+}  // namespace quire::record

@@ -6,7 +6,7 @@
 
 #include "record/teller.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr size_t kOvertakersNamed = 3;
@@ -14,10 +14,11 @@ constexpr size_t kMostSplits = size_t{1} << 18;  // of all waits: one line of a 
 
 }  // namespace
 
-void Teller::begin_wait(Life& life, const Decision& decision, const LiveSequence& seq) {
+void Teller::begin_wait(Life& life, const control::Decision& decision, const LiveSequence& seq) {
   if (step_ == 0) return;
   end_wait(life, step_ - 1);
-  const auto reason = static_cast<WaitReason>(std::min<uint32_t>(decision.a, std::size(kWaitNames) - 1));
+  const auto reason =
+      static_cast<control::WaitReason>(std::min<uint32_t>(decision.a, std::size(kWaitNames) - 1));
   life.waits = {.reason = reason, .steps = {step_, step_}, .needs = decision.b};
   if (life.precedence.compared) {
     life.precedence.first = first_;
@@ -27,7 +28,7 @@ void Teller::begin_wait(Life& life, const Decision& decision, const LiveSequence
   life.waits_since = now_;
   if (!life.told) return;
   ++told_waiting_;
-  if (reason == WaitReason::kParent && seq.parent) {
+  if (reason == control::WaitReason::kParent && seq.parent) {
     life.waits.parent = seq.parent;
     told_for_parent_.insert(seq.id);
   }
@@ -49,22 +50,22 @@ void Teller::end_wait(Life& life, uint64_t last) {
     story.queued += steps;
     story.queued_time += span.took;
   }
-  if (span.reason == WaitReason::kOrder) story.in_order.push_back(span.steps);
+  if (span.reason == control::WaitReason::kOrder) story.in_order.push_back(span.steps);
   if (!life.told) return;
   life.spans.push_back(span);
 }
 
-void Teller::compare_with_first(Life& life, const Cause& cause) {
+void Teller::compare_with_first(Life& life, const control::Cause& cause) {
   Precedence now{.compared = true, .first = first_, .own = {cause.ground, cause.value}};
   now.first_tenant = first_tenant_;
   now.own_tenant = of(life).tenant;
   life.precedence = now;
-  if (!life.told || life.waits.reason != WaitReason::kOrder || !life.waits.begun()) return;
+  if (!life.told || life.waits.reason != control::WaitReason::kOrder || !life.waits.begun()) return;
   const bool differs = now.kind() != life.waits.precedence.kind();
   if (differs && life.waits.steps.from < step_ && splits_ < kMostSplits) {
     ++splits_;
     end_wait(life, step_ - 1);
-    life.waits = {.reason = WaitReason::kOrder, .steps = {step_, step_}};
+    life.waits = {.reason = control::WaitReason::kOrder, .steps = {step_, step_}};
     life.waits_since = now_;
     ++told_waiting_;
   }
@@ -130,4 +131,4 @@ void Teller::flush_wait(Life& life, uint64_t last) {
   life.spans.clear();
 }
 
-}  // namespace quire
+}  // namespace quire::record

@@ -7,7 +7,7 @@
 
 #include "record/display_text.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr size_t kIdsNamed = 3;
@@ -15,7 +15,7 @@ constexpr size_t kIdsNamed = 3;
 uint64_t length(const StepRange& range) { return range.to - range.from + 1; }
 
 bool for_blocks(const WaitSpan& span) {
-  return span.reason == WaitReason::kBlocks || span.reason == WaitReason::kOrder;
+  return span.reason == control::WaitReason::kBlocks || span.reason == control::WaitReason::kOrder;
 }
 
 /// How two compare that come in by the same ground.
@@ -23,14 +23,14 @@ enum class Order : uint8_t { kAhead, kEqual, kBehind };
 
 Order order_of(const Precedence& of) {
   // Of the prefix cache more is better.
-  const bool more = of.first.ground == Ground::kCached;
+  const bool more = of.first.ground == control::Ground::kCached;
   const int64_t first = more ? -of.first.value : of.first.value;
   const int64_t own = more ? -of.own.value : of.own.value;
   return first < own ? Order::kAhead : first == own ? Order::kEqual : Order::kBehind;
 }
 
 std::string priority_text(const Precedence& of) {
-  if (of.own.ground != Ground::kPriority) return "which had precedence";
+  if (of.own.ground != control::Ground::kPriority) return "which had precedence";
   switch (order_of(of)) {
     case Order::kAhead:
       return fmt::format("of higher priority ({}, its own is {})", of.first.value, of.own.value);
@@ -66,25 +66,26 @@ std::string precedence_text(const Precedence& of, const WaitContext& context) {
   if (!of.compared) return "which came earlier";
   const bool equal = order_of(of) == Order::kEqual;
   switch (of.first.ground) {
-    case Ground::kProtected:
-      return of.own.ground == Ground::kProtected
+    case control::Ground::kProtected:
+      return of.own.ground == control::Ground::kProtected
                  ? "preempted as often as is allowed, like itself, which came earlier"
                  : "preempted so often that it comes first under any policy";
-    case Ground::kStarted:
-      return of.own.ground == Ground::kStarted ? "which had started already like itself, and came earlier"
-                                               : "which had started already";
-    case Ground::kPassed:
+    case control::Ground::kStarted:
+      return of.own.ground == control::Ground::kStarted
+                 ? "which had started already like itself, and came earlier"
+                 : "which had started already";
+    case control::Ground::kPassed:
       return "passed by so many that it comes first";
-    case Ground::kWork:
+    case control::Ground::kWork:
       return equal ? "with as much left to do, which came earlier" : "with less left to do";
-    case Ground::kDeadline:
+    case control::Ground::kDeadline:
       return equal ? "with as much time to the deadline, which came earlier"
                    : "with less time to the deadline";
-    case Ground::kPriority:
+    case control::Ground::kPriority:
       return priority_text(of);
-    case Ground::kShare:
+    case control::Ground::kShare:
       return share_text(of, context);
-    case Ground::kCached:
+    case control::Ground::kCached:
       return equal ? "which came earlier and had no less in the prefix cache"
                    : "with more in the prefix cache";
     default:
@@ -95,25 +96,25 @@ std::string precedence_text(const Precedence& of, const WaitContext& context) {
 /// "of higher priority (-2 to 0, its own is 5)": why they came in before it.
 std::string overtaken_by(const Overtaken& of) {
   switch (of.least.ground) {
-    case Ground::kProtected:
+    case control::Ground::kProtected:
       return "preempted so often that they come first under any policy";
-    case Ground::kPassed:
+    case control::Ground::kPassed:
       return "passed by so many that they come first";
-    case Ground::kWork:
+    case control::Ground::kWork:
       return "with less left to do";
-    case Ground::kDeadline:
+    case control::Ground::kDeadline:
       return "with less time to the deadline";
-    case Ground::kPriority: {
+    case control::Ground::kPriority: {
       const std::string range = of.least.value == of.most.value
                                     ? fmt::format("{}", of.least.value)
                                     : fmt::format("{} to {}", of.least.value, of.most.value);
-      return of.own.ground == Ground::kPriority
+      return of.own.ground == control::Ground::kPriority
                  ? fmt::format("of higher priority ({}, its own is {})", range, of.own.value)
                  : fmt::format("of higher priority ({})", range);
     }
-    case Ground::kShare:
+    case control::Ground::kShare:
       return "whose tenants had been served less";
-    case Ground::kCached:
+    case control::Ground::kCached:
       return "with more in the prefix cache";
     default:
       return "while it could not come in itself";
@@ -129,7 +130,7 @@ std::string overtaken_text(const Overtaken& of) {
 
 /// All waiting of one reason and one precedence.
 struct Part {
-  WaitReason reason = WaitReason::kNone;
+  control::WaitReason reason = control::WaitReason::kNone;
   Precedence precedence;
   uint64_t steps = 0;
   uint32_t needs = 0;
@@ -206,25 +207,25 @@ std::string order_text(const Part& part, const WaitContext& context) {
 /// What it waits for, without who held the blocks.
 std::string reason_text(const Part& part, const WaitContext& context) {
   switch (part.reason) {
-    case WaitReason::kNone:
+    case control::WaitReason::kNone:
       break;
-    case WaitReason::kSlots:
+    case control::WaitReason::kSlots:
       return context.config.max_num_seqs == 1
                  ? std::string("because the only slot was taken")
                  : fmt::format("because all {} slots were taken", context.config.max_num_seqs);
-    case WaitReason::kBudget:
+    case control::WaitReason::kBudget:
       return "because the tokens of a step went to others";
-    case WaitReason::kBlocks:
+    case control::WaitReason::kBlocks:
       return bill_text(part);
-    case WaitReason::kOrder:
+    case control::WaitReason::kOrder:
       return order_text(part, context);
-    case WaitReason::kParent:
+    case control::WaitReason::kParent:
       return fmt::format("for {} to compute the tokens that they share", parent_text(part));
-    case WaitReason::kPreempt:
+    case control::WaitReason::kPreempt:
       return "because admission paused (a step that preempts lets nobody in)";
-    case WaitReason::kToken:
+    case control::WaitReason::kToken:
       return "because the first in line waited for a token of an open step";
-    case WaitReason::kBatch:
+    case control::WaitReason::kBatch:
       return "because a static batch had to end first";
   }
   return "";
@@ -307,14 +308,14 @@ std::string list_ids(const std::vector<SeqId>& ids, size_t count) {
   return out;
 }
 
-std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
+std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waited,
                             const std::function<std::string(uint64_t)>& amount) {
-  const auto steps_of = [&](WaitReason reason) {
+  const auto steps_of = [&](control::WaitReason reason) {
     const auto found = waited.find(reason);
     return found == waited.end() ? uint64_t{0} : found->second;
   };
-  const uint64_t first = steps_of(WaitReason::kBlocks);
-  const uint64_t behind = steps_of(WaitReason::kOrder);
+  const uint64_t first = steps_of(control::WaitReason::kBlocks);
+  const uint64_t behind = steps_of(control::WaitReason::kOrder);
   std::string blocks = "for blocks";
   if (behind == 0) {
     blocks += ", first in line";
@@ -325,12 +326,12 @@ std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
   }
   std::vector<std::pair<uint64_t, std::string>> parts = {
       {first + behind, blocks},
-      {steps_of(WaitReason::kPreempt), "while a step preempted"},
-      {steps_of(WaitReason::kSlots), "for a slot"},
-      {steps_of(WaitReason::kBudget), "for token budget"},
-      {steps_of(WaitReason::kParent), "for a parent's prompt"},
-      {steps_of(WaitReason::kToken), "for a token of an open step"},
-      {steps_of(WaitReason::kBatch), "for a static batch to end"}};
+      {steps_of(control::WaitReason::kPreempt), "while a step preempted"},
+      {steps_of(control::WaitReason::kSlots), "for a slot"},
+      {steps_of(control::WaitReason::kBudget), "for token budget"},
+      {steps_of(control::WaitReason::kParent), "for a parent's prompt"},
+      {steps_of(control::WaitReason::kToken), "for a token of an open step"},
+      {steps_of(control::WaitReason::kBatch), "for a static batch to end"}};
   std::ranges::stable_sort(parts, std::ranges::greater{}, [](const auto& part) { return part.first; });
   std::string text;
   for (const auto& [steps, what] : parts) {
@@ -347,7 +348,7 @@ std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overt
   for (const WaitSpan& span : spans) {
     steps += length(span.steps);
     took += span.took;
-    first_in_line = first_in_line || span.reason == WaitReason::kBlocks;
+    first_in_line = first_in_line || span.reason == control::WaitReason::kBlocks;
   }
   std::string out = fmt::format("waits {} ({})", plural(steps, "step"), duration_text(took));
   const std::vector<Part> parts = parts_of(spans);
@@ -363,4 +364,4 @@ std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overt
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::record

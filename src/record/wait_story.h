@@ -12,7 +12,7 @@
 #include "control/scheduler.h"
 #include "record/run_state.h"
 
-namespace quire {
+namespace quire::record {
 
 /// Steps [from, to].
 struct StepRange {
@@ -23,8 +23,8 @@ struct StepRange {
 /// Why the first in line comes before another, by the causes that the scheduler told.
 struct Precedence {
   bool compared = false;  // else the policy did not look at this one, which came later
-  Standing first;
-  Standing own;
+  control::Standing first;
+  control::Standing own;
   uint64_t first_tenant = 0;
   uint64_t own_tenant = 0;
 
@@ -36,15 +36,15 @@ struct Precedence {
 struct Overtaken {
   std::vector<SeqId> ids;  // the first few
   size_t count = 0;
-  Standing least;  // of those that came in by `ground`
-  Standing most;
-  size_t by_ground = 0;  // so many came in by the same ground as the first of them
-  Standing own;          // when it was last compared
+  control::Standing least;  // of those that came in by `ground`
+  control::Standing most;
+  size_t by_ground = 0;   // so many came in by the same ground as the first of them
+  control::Standing own;  // when it was last compared
 };
 
 /// Steps in which a sequence waited for one reason.
 struct WaitSpan {
-  WaitReason reason = WaitReason::kNone;
+  control::WaitReason reason = control::WaitReason::kNone;
   StepRange steps;
   Nanos took = 0;
   uint32_t needs = 0;                         // kBlocks: so many blocks,
@@ -98,7 +98,7 @@ class LineHistory {
 
 /// What a sentence about a wait is made of, beside its spans.
 struct WaitContext {
-  const SchedulerConfig& config;
+  const control::SchedulerConfig& config;
   const LineHistory& line;
   Tally& tally;
   std::function<SeqId(size_t)> id_of;           // by number in the run
@@ -113,10 +113,10 @@ std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overt
 
 /// What steps of waiting were for, the most first: "9 for blocks (4 first in line, 5 behind it), 2 for a
 /// slot", the numbers as `amount` has them.
-std::string waited_for_text(const std::map<WaitReason, uint64_t>& waited,
+std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waited,
                             const std::function<std::string(uint64_t)>& amount);
 
 /// "#3, #7, #9 and 2 others": the first of `count` ids, of which `ids` has the first or all.
 std::string list_ids(const std::vector<SeqId>& ids, size_t count);
 
-}  // namespace quire
+}  // namespace quire::record

@@ -4,7 +4,7 @@
 #include <bit>
 #include <limits>
 
-namespace quire {
+namespace quire::sample {
 namespace {
 
 constexpr size_t kLanes = 16;
@@ -177,4 +177,4 @@ TokenId LogitRow::find_in_exp_sum(float temperature, double target,
   return static_cast<TokenId>(found);
 }
 
-}  // namespace quire
+}  // namespace quire::sample

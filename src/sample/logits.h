@@ -12,7 +12,7 @@
 // once, let every selection skip the blocks that hold nothing of interest, which are nearly all of them in a
 // vocabulary of 128k and more. Sums go through the blocks in order, in double, so the same logits give the
 // same bits. Free of libm: the results are the same on every machine.
-namespace quire {
+namespace quire::sample {
 
 inline constexpr size_t kLogitBlock = 64;
 
@@ -75,4 +75,4 @@ class LogitRow {
   float max_;
 };
 
-}  // namespace quire
+}  // namespace quire::sample

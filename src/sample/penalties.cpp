@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace quire {
+namespace quire::sample {
 namespace {
 
 float finite(float x) {
@@ -58,4 +58,4 @@ void apply_penalties(const SamplingParams& params, const TokenCounts& counts, st
   }
 }
 
-}  // namespace quire
+}  // namespace quire::sample

@@ -8,7 +8,7 @@
 #include "base/ids.h"
 #include "base/sampling_params.h"
 
-namespace quire {
+namespace quire::sample {
 
 /// Which tokens a sequence holds, and how often each is in its output.
 class TokenCounts {
@@ -39,4 +39,4 @@ void apply_logit_bias(std::span<const std::pair<TokenId, float>> bias, std::span
 /// Results stay finite.
 void apply_penalties(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits);
 
-}  // namespace quire
+}  // namespace quire::sample

@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 
-namespace quire {
+namespace quire::sample {
 
 SamplerWorkspace::SamplerWorkspace(size_t vocab_size) {
   processed_.reserve(vocab_size);
@@ -127,4 +127,4 @@ void SequenceSampler::add_logprobs(const LogitRow& row, SamplerWorkspace& worksp
   for (const LogitRow::Entry& entry : workspace.best_) out.top.push_back({entry.id, logprob(entry.value)});
 }
 
-}  // namespace quire
+}  // namespace quire::sample

@@ -11,7 +11,7 @@
 #include "sample/logits.h"
 #include "sample/penalties.h"
 
-namespace quire {
+namespace quire::sample {
 
 /// Memory that sampling uses for the length of one call; one per thread, reused. With the size of the
 /// vocabulary given, sampling allocates nothing.
@@ -59,4 +59,4 @@ class SequenceSampler {
   TokenCounts counts_;
 };
 
-}  // namespace quire
+}  // namespace quire::sample

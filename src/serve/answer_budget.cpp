@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace quire {
+namespace quire::serve {
 
 AnswerBudget::AnswerBudget(uint64_t max_bytes, std::function<Clock::time_point()> now)
     : max_bytes_(max_bytes), now_(std::move(now)) {}
@@ -69,4 +69,4 @@ void AnswerBudget::Claim::release() {
   if (AnswerBudget* budget = std::exchange(budget_, nullptr)) budget->give_back(client_, bytes_);
 }
 
-}  // namespace quire
+}  // namespace quire::serve

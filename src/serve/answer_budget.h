@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace quire {
+namespace quire::serve {
 
 /// One bound on the memory of whole answers that wait for their clients to read them.
 ///
@@ -77,4 +77,4 @@ class AnswerBudget {
   std::optional<Wanted> wanted_;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -15,7 +15,7 @@
 #include "base/json_memory.h"
 #include "serve/json_text.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 constexpr size_t kLongBodyBytes = 128 << 10;
@@ -71,7 +71,8 @@ HttpResponse preflight_answer(const HttpRequest& request) {
 
 }  // namespace
 
-Api::Api(const ServerConfig& config, Engine& engine, const ServedModel& model, const MetricsText& metrics)
+Api::Api(const ServerConfig& config, engine::Engine& engine, const ServedModel& model,
+         const MetricsText& metrics)
     : config_(config),
       engine_(engine),
       model_(model),
@@ -319,4 +320,4 @@ asio::awaitable<void> Api::chat(Exchange& exchange) {
   co_await generate(exchange, std::move(job));
 }
 
-}  // namespace quire
+}  // namespace quire::serve

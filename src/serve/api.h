@@ -19,13 +19,14 @@
 #include "serve/web_access.h"
 #include "serve/workers.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// The paths of the API and what they answer. Thread-safe.
 class Api final : public RequestHandler {
  public:
   /// The references must outlive it.
-  Api(const ServerConfig& config, Engine& engine, const ServedModel& model, const MetricsText& metrics);
+  Api(const ServerConfig& config, engine::Engine& engine, const ServedModel& model,
+      const MetricsText& metrics);
 
   /// Whether no other machine can reach it; before the first request.
   void bind(bool on_loopback) { web_.bind(on_loopback); }
@@ -55,7 +56,7 @@ class Api final : public RequestHandler {
   struct Job {
     AnswerStyle style;
     bool stream = false;
-    std::vector<GenerationRequest> requests;  // one a prompt
+    std::vector<engine::GenerationRequest> requests;  // one a prompt
   };
 
   asio::awaitable<void> health(Exchange& exchange);
@@ -93,14 +94,14 @@ class Api final : public RequestHandler {
   Expected<json::value> parse_body(const HttpRequest& request) const;
   Expected<void> check_model(std::string_view name) const;
   Expected<void> check_count(size_t num_prompts, uint32_t n) const;
-  Expected<void> check_policy(const GenerationRequest& request) const;
+  Expected<void> check_policy(const engine::GenerationRequest& request) const;
   Expected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,
                                         std::string_view param) const;
   Expected<std::string> decode(const std::vector<TokenId>& ids, bool skip_special_tokens,
                                std::string_view param) const;
   AnswerStyle make_style(AnswerKind kind, const GenerationOptions& options) const;
-  GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,
-                                 std::vector<TokenId> prompt) const;
+  engine::GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,
+                                         std::vector<TokenId> prompt) const;
 
   template <class Work>
   asio::awaitable<std::invoke_result_t<Work>> on_worker(Exchange& exchange, Work work);
@@ -108,7 +109,7 @@ class Api final : public RequestHandler {
   std::string model_entry(std::string_view name) const;
 
   const ServerConfig& config_;
-  Engine& engine_;
+  engine::Engine& engine_;
   const ServedModel& model_;
   const MetricsText& metrics_text_;
   const ApiKeys keys_;
@@ -120,4 +121,4 @@ class Api final : public RequestHandler {
   Workers long_worker_;  // for long bodies, so that short ones never wait behind them
 };
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -11,7 +11,7 @@
 #include "serve/api.h"
 #include "serve/mailbox.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 const char* prompt_field(AnswerKind kind) { return kind == AnswerKind::kChat ? "messages" : "prompt"; }
@@ -23,8 +23,8 @@ const char* prompt_field(AnswerKind kind) { return kind == AnswerKind::kChat ? "
 /// What has not ended when this goes is aborted.
 class Api::Running {
  public:
-  Running(Engine& engine, Exchange& exchange, std::shared_ptr<Mailbox> mailbox,
-          std::vector<GenerationRequest> requests)
+  Running(engine::Engine& engine, Exchange& exchange, std::shared_ptr<Mailbox> mailbox,
+          std::vector<engine::GenerationRequest> requests)
       : engine_(engine),
         exchange_(exchange),
         mailbox_(std::move(mailbox)),
@@ -46,14 +46,15 @@ class Api::Running {
   /// others come later.
   std::optional<RequestError> feed() {
     while (next_ < requests_.size()) {
-      GenerationRequest& request = requests_[next_];
+      engine::GenerationRequest& request = requests_[next_];
       if (waiting_ > 0 && waiting_ + request.sequences() > most_waiting(request)) break;
       const uint32_t sequences = request.sequences();
       request.goes_on = next_ > 0;
       // It is kept while it may have to be offered again.
-      auto id = engine_.submit(
-          requests_.size() == 1 ? std::move(request) : request,
-          [box = mailbox_, prompt = next_](RequestOutput output) { box->put(prompt, std::move(output)); });
+      auto id = engine_.submit(requests_.size() == 1 ? std::move(request) : request,
+                               [box = mailbox_, prompt = next_](engine::RequestOutput output) {
+                                 box->put(prompt, std::move(output));
+                               });
       if (!id && id.error().code == RequestErrorCode::kQueueFull && next_ > 0) break;
       if (!id) return std::move(id.error());
       requests_[next_].prompt = {};
@@ -76,7 +77,7 @@ class Api::Running {
       }
       for (const Mailbox::News& item : news) note(item);
       if (auto error = feed()) {
-        RequestOutput last;
+        engine::RequestOutput last;
         last.done = true;
         last.error = std::move(*error);
         news.push_back({next_, std::move(last)});
@@ -94,7 +95,7 @@ class Api::Running {
 
   /// Sequences that may be in the engine without having begun: enough to fill the places that come free in a
   /// step or two. Of what tells nothing before its end, as many as can run.
-  uint32_t most_waiting(const GenerationRequest& request) const {
+  uint32_t most_waiting(const engine::GenerationRequest& request) const {
     const uint32_t slots = engine_.config().scheduler.max_num_seqs;
     const bool silent = request.beam_search || request.best_of > request.n;
     return silent ? slots : std::max(1U, slots / 4);
@@ -111,10 +112,10 @@ class Api::Running {
     co_await timer.async_wait(asio::use_awaitable);
   }
 
-  Engine& engine_;
+  engine::Engine& engine_;
   Exchange& exchange_;
   std::shared_ptr<Mailbox> mailbox_;
-  std::vector<GenerationRequest> requests_;
+  std::vector<engine::GenerationRequest> requests_;
   std::vector<Place> places_;  // by prompt
   size_t next_ = 0;            // to be submitted
   size_t open_ = 0;            // submitted and not done
@@ -141,7 +142,7 @@ asio::awaitable<std::optional<Expected<Api::Body>>> Api::run_job(Exchange& excha
                                            job.stream ? config_.max_stream_backlog_bytes : 0,
                                            [&exchange] { exchange.cut(); });
   std::optional<RequestError> refused;
-  for (const GenerationRequest& request : job.requests) {
+  for (const engine::GenerationRequest& request : job.requests) {
     if (auto fine = engine_.check(request); !fine && !refused) refused = std::move(fine.error());
   }
   Running running(engine_, exchange, std::move(mailbox), std::exchange(job.requests, {}));
@@ -202,4 +203,4 @@ asio::awaitable<void> Api::answer_stream(Exchange& exchange, Job& job, size_t nu
   }
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -13,7 +13,7 @@
 #include "serve/chat_messages.h"
 #include "serve/json_text.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 constexpr size_t kMaxJsonDepth = 64;
@@ -73,23 +73,24 @@ Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
 }
 
 /// What the scheduling policy would not look at is refused, not ignored.
-Expected<void> Api::check_policy(const GenerationRequest& request) const {
-  const SchedulerConfig& scheduler = engine_.config().scheduler;
-  const SchedulingKind policy = scheduler.scheduling;
-  const bool heeds_priority =
-      policy == SchedulingKind::kPriority || scheduler.victim == VictimKind::kLowestPriority;
+Expected<void> Api::check_policy(const engine::GenerationRequest& request) const {
+  const control::SchedulerConfig& scheduler = engine_.config().scheduler;
+  const control::SchedulingKind policy = scheduler.scheduling;
+  const bool heeds_priority = policy == control::SchedulingKind::kPriority ||
+                              scheduler.victim == control::VictimKind::kLowestPriority;
   const auto ignored = [&](const char* field, const char* wanted) {
     return refuse(
         RequestErrorCode::kInvalid,
         fmt::format("{} has no effect with this server's scheduling policy, {}: quire serve takes it "
                     "with --scheduling-policy {}",
-                    field, kSchedulingNames[static_cast<size_t>(policy)], wanted),
+                    field, control::kSchedulingNames[static_cast<size_t>(policy)], wanted),
         field);
   };
   if (request.priority != 0 && !heeds_priority) {
     return ignored("priority", "priority or --victim-policy priority");
   }
-  if (request.ttft_deadline && policy != SchedulingKind::kSlo) return ignored("ttft_deadline_ms", "slo");
+  if (request.ttft_deadline && policy != control::SchedulingKind::kSlo)
+    return ignored("ttft_deadline_ms", "slo");
   return {};
 }
 
@@ -130,9 +131,9 @@ AnswerStyle Api::make_style(AnswerKind kind, const GenerationOptions& options) c
   return style;
 }
 
-GenerationRequest Api::make_request(const HttpRequest& request, const GenerationOptions& options,
-                                    std::vector<TokenId> prompt) const {
-  GenerationRequest out = options.generation;
+engine::GenerationRequest Api::make_request(const HttpRequest& request, const GenerationOptions& options,
+                                            std::vector<TokenId> prompt) const {
+  engine::GenerationRequest out = options.generation;
   if (prompt.empty() && model_.bos) prompt.push_back(*model_.bos);
   out.prompt = std::move(prompt);
   if (!options.has_seed) out.sampling.seed = random_seed();
@@ -253,4 +254,4 @@ Expected<std::string> Api::detokenize_body(const HttpRequest& request) const {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

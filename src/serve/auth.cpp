@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 template <class Bytes>
@@ -88,4 +88,4 @@ uint64_t random_seed() {
   return first_word(raw);
 }
 
-}  // namespace quire
+}  // namespace quire::serve

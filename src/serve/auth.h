@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace quire {
+namespace quire::serve {
 
 using KeyDigest = std::array<unsigned char, 32>;  // SHA-256
 
@@ -46,4 +46,4 @@ uint64_t block_salt(uint64_t tenant, std::string_view user, std::string_view cac
 std::string random_hex(size_t bytes);
 uint64_t random_seed();
 
-}  // namespace quire
+}  // namespace quire::serve

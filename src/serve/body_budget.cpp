@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace quire {
+namespace quire::serve {
 
 BodyBudget::BodyBudget(uint64_t max_bytes, std::function<Clock::time_point()> now)
     : max_bytes_(max_bytes), now_(std::move(now)) {}
@@ -117,4 +117,4 @@ bool BodyBudget::grow(Claim& claim, uint64_t bytes) {
   return true;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-namespace quire {
+namespace quire::serve {
 
 /// One bound on the memory of all request bodies that a server holds, whoever sends them.
 ///
@@ -88,4 +88,4 @@ class BodyBudget {
   std::map<uint64_t, Client> clients_;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

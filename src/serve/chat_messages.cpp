@@ -13,7 +13,7 @@
 #include "base/json_memory.h"
 #include "base/trim.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 constexpr size_t kMaxMessages = 16384;
@@ -258,7 +258,7 @@ std::optional<size_t> first_system_message(const json::object& context) {
 }
 
 /// Some templates raise an exception for a system message, whatever else is there.
-bool takes_system_messages(const ChatTemplate& chosen) {
+bool takes_system_messages(const chat::ChatTemplate& chosen) {
   const json::object user = {{"role", "user"}, {"content", "a"}};
   const json::object system = {{"role", "system"}, {"content", "a"}};
   const auto renders = [&](json::array messages) {
@@ -274,7 +274,7 @@ bool takes_system_messages(const ChatTemplate& chosen) {
 
 }  // namespace
 
-Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
+Expected<void> fit_messages(json::object& context, const chat::ChatTemplate& chosen) {
   json::array& messages = context.at("messages").as_array();
   const json::value* documents = context.if_contains("documents");
   if (documents != nullptr && !documents->is_null() && !chosen.has_variable("documents")) {
@@ -296,7 +296,7 @@ Expected<void> fit_messages(json::object& context, const ChatTemplate& chosen) {
   return {};
 }
 
-Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& prompt) {
+Expected<std::string> render_chat(const chat::ChatTemplates& templates, ChatPrompt& prompt) {
   const auto chosen = templates.choose(prompt.context);
   std::optional<size_t> system;
   std::vector<std::string> instructions;
@@ -329,4 +329,4 @@ Expected<std::string> render_chat(const ChatTemplates& templates, ChatPrompt& pr
   return text;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "serve/openai_response.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 namespace http = boost::beast::http;
@@ -387,4 +387,4 @@ asio::awaitable<void> Connection::stop_watching() {
   while (watching_) co_await watch_end_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
-}  // namespace quire
+}  // namespace quire::serve

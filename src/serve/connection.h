@@ -20,7 +20,7 @@
 #include "serve/request_body.h"
 #include "serve/server.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// One client's connection: reads its requests one after the other, within the limits of ServerConfig, and
 /// has them answered in order. While a request is being answered it goes on reading, so that it notices when
@@ -187,4 +187,4 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   uint64_t sent_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

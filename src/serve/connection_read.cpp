@@ -11,7 +11,7 @@
 
 #include "serve/connection.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 namespace http = boost::beast::http;
@@ -200,4 +200,4 @@ asio::awaitable<void> Connection::refuse_broken(error_code why) {
   co_await refuse(status, std::move(message));
 }
 
-}  // namespace quire
+}  // namespace quire::serve

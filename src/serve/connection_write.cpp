@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "serve/connection.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using boost::system::error_code;
@@ -135,4 +135,4 @@ asio::awaitable<void> Connection::write_stream(std::string_view data) {
   co_await write(chunk);
 }
 
-}  // namespace quire
+}  // namespace quire::serve

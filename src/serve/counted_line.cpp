@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 
-namespace quire {
+namespace quire::serve {
 
 CountedLine::CountedLine(asio::any_io_executor executor, Line line)
     : line_(std::move(line)), timer_(std::move(executor)) {}
@@ -45,4 +45,4 @@ void CountedLine::say() {
   log_warning(line_(times));
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -9,7 +9,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-namespace quire {
+namespace quire::serve {
 
 namespace asio = boost::asio;
 
@@ -44,4 +44,4 @@ class CountedLine {
   bool closed_ = false;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -19,7 +19,7 @@
 #include "serve/listen_address.h"
 #include "serve/openai_response.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using asio::ip::tcp;
@@ -385,4 +385,4 @@ void Door::wait_until_empty() {
   ended_.wait(lock, [this] { return connections_.empty(); });
 }
 
-}  // namespace quire
+}  // namespace quire::serve

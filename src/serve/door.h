@@ -19,7 +19,7 @@
 #include "serve/counted_line.h"
 #include "serve/server.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// Who connects: what counts as one client where no key tells.
 struct Peer {
@@ -123,4 +123,4 @@ class Door {
   uint32_t counts_[3] = {};                  // by Place
 };
 
-}  // namespace quire
+}  // namespace quire::serve

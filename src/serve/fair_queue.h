@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-namespace quire {
+namespace quire::serve {
 
 /// Jobs of many clients, each with a cost: self-clocked fair queueing. The clients take turns, so that each
 /// gets the same share of the work whatever it has queued; of one client's jobs a short one goes before a
@@ -99,4 +99,4 @@ class FairQueue {
   size_t size_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 std::optional<float> as_float(const json::value& value) {
@@ -123,4 +123,4 @@ std::optional<RequestError> Fields::finish() const {
   return std::nullopt;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

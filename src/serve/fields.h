@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// Reads the fields of a request body and keeps the first thing that is wrong with them. Every call marks its
 /// field as known; null counts as absent. After a failure the getters still answer, with nothing. Holds a
@@ -55,4 +55,4 @@ class Fields {
 /// A whole number in [min, max], however it is written (5, 5.0); nothing otherwise.
 std::optional<int64_t> whole_number(const json::value& value, int64_t min, int64_t max);
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -7,7 +7,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 int hex_digit(char c) {
@@ -54,4 +54,4 @@ std::optional<std::string> percent_decode(std::string_view text) {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -15,7 +15,7 @@
 #include "serve/answer_budget.h"
 
 // What a handler sees of HTTP.
-namespace quire {
+namespace quire::serve {
 
 namespace asio = boost::asio;
 
@@ -98,4 +98,4 @@ class RequestHandler {
   virtual asio::awaitable<void> handle(Exchange& exchange) = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 void append_ascii(std::string& out, char c) {
@@ -61,4 +61,4 @@ void append_json_logprob(std::string& out, float logprob) {
   fmt::format_to(std::back_inserter(out), "{}", logprob > kLowest ? std::min(logprob, 0.0F) : kLowest);
 }
 
-}  // namespace quire
+}  // namespace quire::serve

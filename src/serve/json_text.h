@@ -4,7 +4,7 @@
 #include <string_view>
 
 // Writing JSON by hand, for what is written once per token.
-namespace quire {
+namespace quire::serve {
 
 /// Appends `bytes` as a JSON string with its quotes. Bytes that are no UTF-8 come out as U+FFFD, one for each
 /// maximal subpart (Unicode 15, section 3.9).
@@ -14,4 +14,4 @@ void append_json_string(std::string& out, std::string_view bytes);
 /// as vLLM writes them.
 void append_json_logprob(std::string& out, float logprob);
 
-}  // namespace quire
+}  // namespace quire::serve

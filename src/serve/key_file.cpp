@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/trim.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
@@ -145,4 +145,4 @@ std::vector<ApiKey> read_key_file(const std::filesystem::path& path) {
   return keys;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -5,7 +5,7 @@
 
 #include "serve/auth.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// Reads the keys of a file, one a line:
 ///
@@ -19,4 +19,4 @@ namespace quire {
 /// that are not hashed and that others than its owner may read.
 std::vector<ApiKey> read_key_file(const std::filesystem::path& path);
 
-}  // namespace quire
+}  // namespace quire::serve

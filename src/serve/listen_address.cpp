@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::serve {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -34,4 +34,4 @@ void check_listen_address(const std::string& host, uint16_t port) {
   bind_address(acceptor, host, port);
 }
 
-}  // namespace quire
+}  // namespace quire::serve

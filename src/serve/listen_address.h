@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// "cannot listen on HOST:PORT: WHY".
 Error cannot_listen(const std::string& host, uint16_t port, const boost::system::error_code& why);
@@ -20,4 +20,4 @@ void bind_address(boost::asio::ip::tcp::acceptor& acceptor, const std::string& h
 /// that is taken. For a program that has long work to do before it listens.
 void check_listen_address(const std::string& host, uint16_t port);
 
-}  // namespace quire
+}  // namespace quire::serve

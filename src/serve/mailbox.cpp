@@ -6,12 +6,12 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
-uint64_t size_of(const RequestOutput& output) {
+uint64_t size_of(const engine::RequestOutput& output) {
   uint64_t bytes = sizeof output;
-  for (const ChoiceOutput& choice : output.choices) {
+  for (const engine::ChoiceOutput& choice : output.choices) {
     bytes += sizeof choice + choice.text.size();
     for (const SampledToken& token : choice.tokens) {
       bytes += sizeof token + token.top.size() * sizeof(TokenLogprob);
@@ -27,7 +27,7 @@ Mailbox::Mailbox(const asio::any_io_executor& executor, uint64_t max_bytes, std:
       max_bytes_(max_bytes),
       on_overflow_(std::move(on_overflow)) {}
 
-void Mailbox::put(size_t prompt, RequestOutput output) {
+void Mailbox::put(size_t prompt, engine::RequestOutput output) {
   const std::lock_guard lock(mutex_);
   if (!signal_ || overflowed_) return;
   const uint64_t bytes = bytes_ + size_of(output);
@@ -78,4 +78,4 @@ void Mailbox::close() {
   pending_ = {};
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -13,7 +13,7 @@
 
 #include "engine/engine.h"
 
-namespace quire {
+namespace quire::serve {
 
 namespace asio = boost::asio;
 
@@ -23,7 +23,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
  public:
   struct News {
     size_t prompt = 0;  // which of the request's prompts
-    RequestOutput output;
+    engine::RequestOutput output;
   };
 
   /// `executor`: the connection's, where one thing runs at a time. `on_overflow` is called there, once, when
@@ -32,7 +32,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 
   /// Any thread; does not block. Nothing happens after close(). May throw for want of memory: nothing has
   /// happened then.
-  void put(size_t prompt, RequestOutput output);
+  void put(size_t prompt, engine::RequestOutput output);
 
   /// On the executor, one at a time: what has come since the last call, in order. Waits until
   /// there is something, or until wake(): then perhaps nothing.
@@ -55,4 +55,4 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   bool overflowed_ = false;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

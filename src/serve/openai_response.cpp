@@ -9,25 +9,25 @@
 #include "base/utf8.h"
 #include "serve/json_text.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
-std::string_view reason_name(FinishReason reason) {
+std::string_view reason_name(control::FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop:
+    case control::FinishReason::kStop:
       return "stop";
-    case FinishReason::kLength:
+    case control::FinishReason::kLength:
       return "length";
-    case FinishReason::kAbort:
+    case control::FinishReason::kAbort:
       return "abort";
-    case FinishReason::kError:
+    case control::FinishReason::kError:
       break;
   }
   return "error";
 }
 
 /// Appends `,"finish_reason":...,"stop_reason":...`.
-void append_reasons(const AnswerStyle& style, const ChoiceOutput& choice, std::string& out) {
+void append_reasons(const AnswerStyle& style, const engine::ChoiceOutput& choice, std::string& out) {
   out += ",\"finish_reason\":";
   if (choice.finish) {
     append_json_string(out, reason_name(*choice.finish));
@@ -89,7 +89,7 @@ std::string_view echo_of(const AnswerStyle& style, size_t choice) {
 
 // ---- Usage ----
 
-void UsageCounter::update(size_t prompt, const RequestOutput& output, uint32_t completion_tokens) {
+void UsageCounter::update(size_t prompt, const engine::RequestOutput& output, uint32_t completion_tokens) {
   prompts_[prompt] = {output.prompt_tokens, output.cached_tokens, completion_tokens};
 }
 
@@ -110,7 +110,8 @@ void UsageCounter::append(std::string& out) const {
 
 // ---- Logprobs ----
 
-LogprobWriter::LogprobWriter(const Tokenizer& tokenizer, const AnswerStyle& style, size_t first_offset)
+LogprobWriter::LogprobWriter(const tokenize::Tokenizer& tokenizer, const AnswerStyle& style,
+                             size_t first_offset)
     : tokenizer_(&tokenizer),
       chat_(style.kind == AnswerKind::kChat),
       tokens_as_ids_(style.tokens_as_ids),
@@ -202,17 +203,17 @@ void LogprobWriter::append_completion(const std::vector<SampledToken>& tokens, s
 
 // ---- An answer in one piece ----
 
-WholeAnswer::WholeAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts)
+WholeAnswer::WholeAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts)
     : style_(style),
       tokenizer_(tokenizer),
       usage_(num_prompts),
       choices_(num_prompts * style.n),
       open_prompts_(num_prompts) {}
 
-void WholeAnswer::add(size_t prompt, RequestOutput output) {
+void WholeAnswer::add(size_t prompt, engine::RequestOutput output) {
   usage_.update(prompt, output, output.completion_tokens);
-  for (ChoiceOutput& news : output.choices) {
-    ChoiceOutput& choice = choices_[prompt * style_.n + news.index];
+  for (engine::ChoiceOutput& news : output.choices) {
+    engine::ChoiceOutput& choice = choices_[prompt * style_.n + news.index];
     choice.text += news.text;
     if (style_.logprobs || style_.return_token_ids) {
       std::move(news.tokens.begin(), news.tokens.end(), std::back_inserter(choice.tokens));
@@ -228,7 +229,7 @@ void WholeAnswer::add(size_t prompt, RequestOutput output) {
 }
 
 void WholeAnswer::append_choice(size_t index, std::string& out) const {
-  const ChoiceOutput& choice = choices_[index];
+  const engine::ChoiceOutput& choice = choices_[index];
   const std::string_view echo = echo_of(style_, index);
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
   if (style_.kind == AnswerKind::kChat) {
@@ -270,7 +271,8 @@ std::string WholeAnswer::body() const {
 
 // ---- An answer as events ----
 
-StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts)
+StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer,
+                               size_t num_prompts)
     : style_(style),
       head_("data: " + answer_head(style, style.kind == AnswerKind::kChat ? "chat.completion.chunk"
                                                                           : "text_completion")),
@@ -282,14 +284,15 @@ StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokeni
   }
 }
 
-void StreamedAnswer::add(size_t prompt, RequestOutput output, std::string& out) {
+void StreamedAnswer::add(size_t prompt, engine::RequestOutput output, std::string& out) {
   if (failed_) return;
   size_t untold = 0;
-  for (const ChoiceOutput& news : output.choices) untold += news.tokens.size();
+  for (const engine::ChoiceOutput& news : output.choices) untold += news.tokens.size();
   auto told = output.completion_tokens - std::min(output.completion_tokens, static_cast<uint32_t>(untold));
   usage_.update(prompt, output, told);
-  for (ChoiceOutput& news : output.choices) {
-    const bool cut = news.finish == FinishReason::kAbort || news.finish == FinishReason::kError;
+  for (engine::ChoiceOutput& news : output.choices) {
+    const bool cut =
+        news.finish == control::FinishReason::kAbort || news.finish == control::FinishReason::kError;
     if (cut && output.error) news.finish.reset();
     const size_t index = prompt * style_.n + news.index;
     if (style_.kind == AnswerKind::kChat) append_role(index, out);
@@ -318,7 +321,7 @@ void StreamedAnswer::append_role(size_t index, std::string& out) {
   end_chunk(out);
 }
 
-void StreamedAnswer::append_chunk(size_t index, const ChoiceOutput& news, std::string& out) {
+void StreamedAnswer::append_chunk(size_t index, const engine::ChoiceOutput& news, std::string& out) {
   const bool chat = style_.kind == AnswerKind::kChat;
   const bool first = !std::exchange(choices_[index].begun, true);  // a chat's is that of its role
   out += head_;
@@ -416,4 +419,4 @@ ErrorAnswer error_answer(const RequestError& error) {
   return answer(500, "server_error", "internal_error");
 }
 
-}  // namespace quire
+}  // namespace quire::serve

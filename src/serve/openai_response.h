@@ -12,7 +12,7 @@
 #include "tokenize/tokenizer.h"
 
 // The bodies that answer OpenAI's API, with what vLLM adds to them (stop_reason, token_ids). Pure.
-namespace quire {
+namespace quire::serve {
 
 enum class AnswerKind : uint8_t { kCompletion, kChat };
 
@@ -40,7 +40,7 @@ class UsageCounter {
  public:
   explicit UsageCounter(size_t num_prompts) : prompts_(num_prompts) {}
   /// `completion_tokens`: those that have been told so far; no more than the output says.
-  void update(size_t prompt, const RequestOutput& output, uint32_t completion_tokens);
+  void update(size_t prompt, const engine::RequestOutput& output, uint32_t completion_tokens);
   void append(std::string& out) const;  // {"prompt_tokens": ...}
 
  private:
@@ -56,7 +56,7 @@ class UsageCounter {
 /// choice's text: those that begin before the token.
 class LogprobWriter {
  public:
-  LogprobWriter(const Tokenizer& tokenizer, const AnswerStyle& style, size_t first_offset);
+  LogprobWriter(const tokenize::Tokenizer& tokenizer, const AnswerStyle& style, size_t first_offset);
   void append(const std::vector<SampledToken>& tokens, std::string& out);
 
  private:
@@ -67,7 +67,7 @@ class LogprobWriter {
   void append_entry(const TokenLogprob& entry, std::string& out) const;
   void append_best(const SampledToken& token, std::string& out) const;
 
-  const Tokenizer* tokenizer_;
+  const tokenize::Tokenizer* tokenizer_;
   bool chat_;
   bool tokens_as_ids_;
   size_t offset_;
@@ -76,8 +76,8 @@ class LogprobWriter {
 /// An answer in one piece. The references must outlive it.
 class WholeAnswer {
  public:
-  WholeAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts);
-  void add(size_t prompt, RequestOutput output);
+  WholeAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts);
+  void add(size_t prompt, engine::RequestOutput output);
   bool done() const { return open_prompts_ == 0; }
   /// Set if the engine failed with one of the prompts; then there is no body.
   const std::optional<RequestError>& error() const { return error_; }
@@ -87,9 +87,9 @@ class WholeAnswer {
   void append_choice(size_t index, std::string& out) const;
 
   const AnswerStyle& style_;
-  const Tokenizer& tokenizer_;
+  const tokenize::Tokenizer& tokenizer_;
   UsageCounter usage_;
-  std::vector<ChoiceOutput> choices_;  // prompts x n
+  std::vector<engine::ChoiceOutput> choices_;  // prompts x n
   size_t open_prompts_;
   std::optional<RequestError> error_;
 };
@@ -103,10 +103,10 @@ class WholeAnswer {
 /// echo. The usage of a chunk counts the tokens up to its own, of all choices.
 class StreamedAnswer {
  public:
-  StreamedAnswer(const AnswerStyle& style, const Tokenizer& tokenizer, size_t num_prompts);
+  StreamedAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts);
   /// Appends what the news of one step has to say. An error is an event of its own, after which nothing else
   /// comes; what it cut has no finish_reason.
-  void add(size_t prompt, RequestOutput output, std::string& out);
+  void add(size_t prompt, engine::RequestOutput output, std::string& out);
   /// No more news will come: all prompts are done, or one has failed.
   bool done() const { return open_prompts_ == 0 || failed_; }
   /// Appends the usage, if asked for, and the end mark.
@@ -118,7 +118,7 @@ class StreamedAnswer {
     bool begun = false;
   };
   void append_role(size_t index, std::string& out);
-  void append_chunk(size_t index, const ChoiceOutput& news, std::string& out);
+  void append_chunk(size_t index, const engine::ChoiceOutput& news, std::string& out);
   void end_chunk(std::string& out) const;
 
   const AnswerStyle& style_;
@@ -141,4 +141,4 @@ struct ErrorAnswer {
 };
 ErrorAnswer error_answer(const RequestError& error);
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -11,14 +11,14 @@
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 
 // ---- Fields that completions and chat share ----
 
-void read_stop(Fields& fields, GenerationRequest& out) {
+void read_stop(Fields& fields, engine::GenerationRequest& out) {
   const json::value* value = fields.get("stop");
   if (value == nullptr) return;
   const auto take = [&](const json::value& stop, std::string_view name) {
@@ -57,7 +57,7 @@ std::vector<TokenId> read_tokens(Fields& fields, std::string_view name, const js
   return out;
 }
 
-void read_stop_tokens(Fields& fields, const SchemaContext& context, GenerationRequest& out) {
+void read_stop_tokens(Fields& fields, const SchemaContext& context, engine::GenerationRequest& out) {
   const json::array* list = fields.array("stop_token_ids");
   if (list == nullptr) return;
   if (list->size() > kMaxStopTokens) {
@@ -146,7 +146,7 @@ void want_neutral(Fields& fields, std::string_view name, std::initializer_list<j
 
 /// best_of and beam search: what is known at the end only is not streamed.
 void read_search(Fields& fields, GenerationOptions& out) {
-  GenerationRequest& request = out.generation;
+  engine::GenerationRequest& request = out.generation;
   request.best_of = static_cast<uint32_t>(fields.integer("best_of", 1, kMaxChoices).value_or(request.n));
   if (request.best_of < request.n) fields.fail("best_of", fmt::format("must be at least n ({})", request.n));
   request.beam_search = fields.boolean("use_beam_search", false);
@@ -158,9 +158,9 @@ void read_search(Fields& fields, GenerationOptions& out) {
       fields.unsupported("stream", "is not supported with best_of");
     return;
   }
-  if (request.best_of > kMaxBeamWidth) {
-    fields.fail(request.n > kMaxBeamWidth ? "n" : "best_of",
-                fmt::format("must be at most {} with use_beam_search", kMaxBeamWidth));
+  if (request.best_of > engine::kMaxBeamWidth) {
+    fields.fail(request.n > engine::kMaxBeamWidth ? "n" : "best_of",
+                fmt::format("must be at most {} with use_beam_search", engine::kMaxBeamWidth));
   }
   if (out.stream) fields.unsupported("stream", "is not supported with use_beam_search");
   for (const char* name :
@@ -171,7 +171,7 @@ void read_search(Fields& fields, GenerationOptions& out) {
 
 GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   GenerationOptions out;
-  GenerationRequest& request = out.generation;
+  engine::GenerationRequest& request = out.generation;
   out.model = fields.string("model").value_or("");
   request.n = static_cast<uint32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
   read_sampling(fields, context, request.sampling);
@@ -188,8 +188,8 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   out.user = fields.string("user", 1024).value_or("");
   out.cache_salt = fields.string("cache_salt", 1024).value_or("");
 
-  request.priority =
-      static_cast<int32_t>(fields.integer("priority", -kMostPriority, kMostPriority).value_or(0));
+  request.priority = static_cast<int32_t>(
+      fields.integer("priority", -control::kMostPriority, control::kMostPriority).value_or(0));
   if (const auto ms = fields.integer("ttft_deadline_ms", 1, kInt32Max))
     request.ttft_deadline = *ms * 1'000'000;
   fields.object("metadata");
@@ -287,7 +287,7 @@ void read_chat_logprobs(Fields& fields, SamplingParams& out) {
   if (wanted) out.num_logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
-void read_chat_max_tokens(Fields& fields, GenerationRequest& out) {
+void read_chat_max_tokens(Fields& fields, engine::GenerationRequest& out) {
   // max_tokens is the older name; the newer one wins, as in vLLM.
   const auto older = fields.integer("max_tokens", 1, kInt32Max);
   const auto newer = fields.integer("max_completion_tokens", 1, kInt32Max);
@@ -344,7 +344,7 @@ Expected<CompletionRequest> parse_completion(const json::value& body, const Sche
   Fields fields(**object);
   CompletionRequest out;
   out.options = read_options(fields, context);
-  GenerationRequest& request = out.options.generation;
+  engine::GenerationRequest& request = out.options.generation;
   out.prompts = read_prompts(fields, context);
   out.echo = fields.boolean("echo", false);
   out.add_special_tokens = fields.boolean("add_special_tokens", true);
@@ -407,4 +407,4 @@ Expected<DetokenizeRequest> parse_detokenize(const json::value& body, const Sche
   return finished(fields, std::move(out));
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -19,7 +19,7 @@
 // Unknown fields are refused. A field of OpenAI's that this server does nothing with is accepted at a value
 // that asks for nothing (store: false, response_format: {"type": "text"}, ...) and refused, as not supported,
 // otherwise. null is the same as leaving the field out.
-namespace quire {
+namespace quire::serve {
 
 struct SchemaContext {
   uint32_t vocab_size = 0;
@@ -72,8 +72,8 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// logit_bias and stop are refused.
 /// `priority` and `ttft_deadline_ms` count under one scheduling policy each; Api refuses them under others.
 struct GenerationOptions {
-  std::string model;             // empty: left out
-  GenerationRequest generation;  // all but prompt and salt; seed only if has_seed
+  std::string model;                     // empty: left out
+  engine::GenerationRequest generation;  // all but prompt and salt; seed only if has_seed
   bool has_seed = false;
   bool stream = false;
   bool include_usage = false;
@@ -122,4 +122,4 @@ Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& c
 Expected<TokenizeRequest> parse_tokenize(const json::value& body);
 Expected<DetokenizeRequest> parse_detokenize(const json::value& body, const SchemaContext& context);
 
-}  // namespace quire
+}  // namespace quire::serve

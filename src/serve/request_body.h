@@ -11,7 +11,7 @@
 
 #include "serve/body_budget.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// A body of Beast's parsers that grows with what arrives (Beast's own reserves what Content-Length
 /// promises), within a claim on the memory for bodies. Without room it fails with errc::not_enough_memory.
@@ -69,4 +69,4 @@ struct RequestBody {
   };
 };
 
-}  // namespace quire
+}  // namespace quire::serve

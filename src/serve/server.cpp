@@ -24,7 +24,7 @@
 #include "serve/connection.h"
 #include "serve/door.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using asio::ip::tcp;
@@ -60,7 +60,8 @@ bool has_terminal() {
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerConfig the_config, Engine& the_engine, const ServedModel& the_model, MetricsText the_metrics)
+  Impl(ServerConfig the_config, engine::Engine& the_engine, const ServedModel& the_model,
+       MetricsText the_metrics)
       : config(checked(std::move(the_config))),
         engine(the_engine),
         model(the_model),
@@ -77,7 +78,7 @@ struct Server::Impl {
   bool stop(Nanos timeout);
 
   const ServerConfig config;
-  Engine& engine;
+  engine::Engine& engine;
   const ServedModel model;
   const MetricsText metrics;
   Api api;
@@ -125,7 +126,7 @@ bool Server::Impl::stop(Nanos timeout) {
   return clean;
 }
 
-Server::Server(ServerConfig config, Engine& engine, const ServedModel& model, MetricsText metrics)
+Server::Server(ServerConfig config, engine::Engine& engine, const ServedModel& model, MetricsText metrics)
     : impl_(std::make_unique<Impl>(std::move(config), engine, model, std::move(metrics))) {}
 
 Server::~Server() { stop(0); }
@@ -195,4 +196,4 @@ bool Server::run_until_signal(Nanos timeout) {
   return clean;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -13,9 +13,11 @@
 #include "serve/auth.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
-
+namespace quire::chat {
 class ChatTemplates;
+}
+
+namespace quire::serve {
 
 inline constexpr Nanos kSecond = 1'000'000'000;
 
@@ -76,9 +78,9 @@ struct ServerConfig {
 
 /// The model as the API shows it. What it refers to must outlive the server.
 struct ServedModel {
-  const Tokenizer& tokenizer;
+  const tokenize::Tokenizer& tokenizer;
   /// If there is none for a chat request, or a broken one, the request gets a 400 that says so.
-  const ChatTemplates& chat_templates;
+  const chat::ChatTemplates& chat_templates;
   SamplingDefaults defaults;
   /// What an empty prompt starts from.
   std::optional<TokenId> bos;
@@ -93,7 +95,7 @@ class Server {
  public:
   /// `engine` and what `model` refers to must outlive the server. Throws Error if the configuration makes no
   /// sense.
-  Server(ServerConfig config, Engine& engine, const ServedModel& model, MetricsText metrics);
+  Server(ServerConfig config, engine::Engine& engine, const ServedModel& model, MetricsText metrics);
   /// stop(0).
   ~Server();
 
@@ -126,4 +128,4 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

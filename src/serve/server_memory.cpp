@@ -4,7 +4,7 @@
 
 #include "serve/door.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 /// A connection's buffer (Connection::max_buffer_bytes), itself and what waits to be run for it.
@@ -47,4 +47,4 @@ bool fit_memory(ServerConfig& config, uint64_t bytes, bool keep_connections) {
   return true;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -5,7 +5,7 @@
 #include "serve/server.h"
 
 // The memory that clients can make a server take, beside what the engine has for their sequences.
-namespace quire {
+namespace quire::serve {
 
 /// The most bytes that a server of this configuration takes: connections, bodies that have not been parsed,
 /// answers that have not been read, and the one long body that is being parsed and tokenized at a time.
@@ -16,4 +16,4 @@ uint64_t most_memory(const ServerConfig& config);
 /// nothing had to be lowered.
 bool fit_memory(ServerConfig& config, uint64_t bytes, bool keep_connections);
 
-}  // namespace quire
+}  // namespace quire::serve

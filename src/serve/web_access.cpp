@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 std::string lower(std::string_view text) {
@@ -128,4 +128,4 @@ std::vector<std::pair<std::string, std::string>> WebAccess::answer_headers(std::
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::serve

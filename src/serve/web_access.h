@@ -7,7 +7,7 @@
 
 #include "serve/http.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// Which web pages a browser may let use the server: a page of any site can send requests to whatever its
 /// visitor can reach. Two lists decide, as the command line has them:
@@ -42,4 +42,4 @@ class WebAccess {
   bool on_loopback_ = true;
 };
 
-}  // namespace quire
+}  // namespace quire::serve

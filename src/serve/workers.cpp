@@ -13,7 +13,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-namespace quire {
+namespace quire::serve {
 
 struct Workers::Task {
   Task(const asio::any_io_executor& executor, std::function<void()> the_work)
@@ -148,4 +148,4 @@ void Workers::take_one() {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::serve

@@ -13,7 +13,7 @@
 #include "serve/fair_queue.h"
 #include "serve/http.h"
 
-namespace quire {
+namespace quire::serve {
 
 /// Threads that do the long parts of requests, such as parsing a body, for the connections' executors.
 /// Requests of all clients take turns by FairQueue, at the cost of their bodies' bytes. Thread-safe.
@@ -51,4 +51,4 @@ class Workers {
   asio::steady_timer again_;  // while asking_
 };
 
-}  // namespace quire
+}  // namespace quire::serve

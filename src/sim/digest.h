@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace quire {
+namespace quire::sim {
 
 /// A running digest over integers, the same on every machine. For comparing runs, not against an adversary.
 class Digest {
@@ -18,4 +18,4 @@ class Digest {
   uint64_t state_ = 0xcbf29ce484222325U;
 };
 
-}  // namespace quire
+}  // namespace quire::sim

@@ -8,7 +8,7 @@
 
 // Logarithms, powers and random draws in integers, the same to the bit on every machine: what a simulation
 // decides must not depend on a libm. Q32 is a number times 2^32. Errors are a few units of 2^-32.
-namespace quire {
+namespace quire::sim {
 
 __extension__ using uint128 = unsigned __int128;
 __extension__ using int128 = __int128;
@@ -83,4 +83,4 @@ constexpr int64_t draw_normal_q32(SplitMix64& random) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::sim

@@ -5,7 +5,7 @@
 
 #include "sim/fixed_point.h"
 
-namespace quire {
+namespace quire::sim {
 
 Percentiles percentiles(std::vector<Nanos> times) {
   if (times.empty()) return {};
@@ -46,4 +46,4 @@ SimulationReport make_report(const Simulation& simulation) {
   return report;
 }
 
-}  // namespace quire
+}  // namespace quire::sim

@@ -5,7 +5,7 @@
 
 #include "sim/simulation.h"
 
-namespace quire {
+namespace quire::sim {
 
 /// Of a list of times, in nanoseconds: the least value that p per cent of them do not exceed (nearest rank).
 /// All 0 for an empty list.
@@ -30,10 +30,10 @@ struct SimulationReport {
   Percentiles e2e;       // arrival to end
   Nanos elapsed = 0;     // from the start to the last end
   SimulationTotals totals;
-  StepStats last;  // counts since the start
+  control::StepStats last;  // counts since the start
   uint64_t digest = 0;
   uint64_t decision_digest = 0;  // Scheduler::digest(), which quire explain --replay compares
 };
 SimulationReport make_report(const Simulation& simulation);
 
-}  // namespace quire
+}  // namespace quire::sim

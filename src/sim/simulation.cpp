@@ -5,13 +5,14 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::sim {
 
-Simulation::Simulation(const SimulationConfig& config, const Workload& workload, RunWriter* record)
+Simulation::Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record)
     : workload_(workload),
       scheduler_(config.scheduler, record),
       executor_(config.scheduler, config.cost,
-                SimTokens{.vocab_size = workload.vocab_size, .seed = workload.seed}, config.depth),
+                backend::sim::SimTokens{.vocab_size = workload.vocab_size, .seed = workload.seed},
+                config.depth),
       records_(workload.requests.size()),
       open_(workload.requests.size()),
       was_admitted_(workload.requests.size() * workload.choices) {
@@ -35,11 +36,11 @@ bool Simulation::step() {
   }
   const OpenStep oldest = std::move(open_steps_.front());
   open_steps_.pop_front();
-  StepResult result = executor_.wait(oldest.ticket);
+  control::StepResult result = executor_.wait(oldest.ticket);
   const Nanos took = result.times.compute;
   done_ = std::max(done_, oldest.submitted) + took;
   clock_.advance_to(done_);
-  for (const SeqEvent& event : scheduler_.commit(oldest.plan, std::move(result), clock_.now())) {
+  for (const control::SeqEvent& event : scheduler_.commit(oldest.plan, std::move(result), clock_.now())) {
     note_event(event);
   }
   note_step(took);
@@ -48,10 +49,10 @@ bool Simulation::step() {
 
 /// False if all there is to do depends on open steps.
 bool Simulation::plan_step() {
-  StepPlan plan = scheduler_.plan(clock_.now());
+  control::StepPlan plan = scheduler_.plan(clock_.now());
   if (plan.empty()) return false;
   note_plan(plan);
-  const Ticket ticket = executor_.submit(plan);
+  const backend::Ticket ticket = executor_.submit(plan);
   open_steps_.push_back({std::move(plan), ticket, clock_.now()});
   return true;
 }
@@ -71,7 +72,7 @@ bool Simulation::add(size_t index) {
   // Before its tokens are made, which may be many.
   if (uint64_t{request.prompt_length} + request.output_length > scheduler().config().max_model_len)
     return false;
-  SeqSpec spec;
+  control::SeqSpec spec;
   const SeqId first = index * workload_.choices;
   spec.prompt = workload_.prompt(index);
   spec.max_tokens = request.output_length;
@@ -82,7 +83,7 @@ bool Simulation::add(size_t index) {
   spec.tenant = request.tenant;
   if (workload_.lengths_known) spec.expected_tokens = request.output_length;
   for (uint32_t choice = 0; choice < workload_.choices; ++choice) {
-    SeqSpec one = choice + 1 < workload_.choices ? spec : std::move(spec);
+    control::SeqSpec one = choice + 1 < workload_.choices ? spec : std::move(spec);
     one.id = first + choice;
     one.sampling.choice = choice;
     if (choice > 0) one.fork_of = first;
@@ -94,8 +95,8 @@ bool Simulation::add(size_t index) {
   return true;
 }
 
-void Simulation::note_plan(const StepPlan& plan) {
-  for (const NewSeq& seq : plan.added) {
+void Simulation::note_plan(const control::StepPlan& plan) {
+  for (const control::NewSeq& seq : plan.added) {
     RequestRecord& record = records_[seq.sampling.seed];
     if (record.admitted < 0) record.admitted = clock_.now();
     uint8_t& before = was_admitted_[seq.sampling.seed * workload_.choices + seq.sampling.choice];
@@ -103,7 +104,7 @@ void Simulation::note_plan(const StepPlan& plan) {
   }
 }
 
-void Simulation::note_event(const SeqEvent& event) {
+void Simulation::note_event(const control::SeqEvent& event) {
   const size_t index = event.id / workload_.choices;
   RequestRecord& record = records_[index];
   if (event.token) {
@@ -116,14 +117,14 @@ void Simulation::note_event(const SeqEvent& event) {
   }
   if (!event.finish) return;
   digest_.add(static_cast<uint64_t>(*event.finish) + 1);
-  if (*event.finish == FinishReason::kError) throw Error("simulation: " + event.error);
+  if (*event.finish == control::FinishReason::kError) throw Error("simulation: " + event.error);
   if (--open_[index] > 0) return;
   record.finished = clock_.now();
   ++totals_.finished;
 }
 
 void Simulation::note_step(Nanos took) {
-  const StepStats& stats = scheduler_.stats();
+  const control::StepStats& stats = scheduler_.stats();
   digest_.add(static_cast<uint64_t>(clock_.now()));
   digest_.add(scheduler().digest());  // of all that was planned
   ++totals_.steps;
@@ -140,4 +141,4 @@ void Simulation::note_step(Nanos took) {
   totals_.running_micros += stats.running * micros;
 }
 
-}  // namespace quire
+}  // namespace quire::sim

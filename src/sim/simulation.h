@@ -13,11 +13,11 @@
 #include "sim/virtual_clock.h"
 #include "sim/workload.h"
 
-namespace quire {
+namespace quire::sim {
 
 struct SimulationConfig {
-  SchedulerConfig scheduler;
-  CostModel cost;
+  control::SchedulerConfig scheduler;
+  backend::sim::CostModel cost;
   uint32_t depth = 1;  // Executor::depth
 };
 
@@ -62,7 +62,7 @@ class Simulation {
  public:
   /// `workload` and `record` must outlive it; the record ends with the last request. Throws Error if the
   /// configuration cannot work.
-  Simulation(const SimulationConfig& config, const Workload& workload, RunWriter* record = nullptr);
+  Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record = nullptr);
 
   /// One step, after waiting for the next arrival if there is nothing to do. False, and nothing happens, once
   /// all requests have ended.
@@ -74,9 +74,9 @@ class Simulation {
 
   Nanos now() const { return clock_.now(); }
   const Clock& clock() const { return clock_; }
-  const Scheduler& scheduler() const { return scheduler_.scheduler(); }
-  const SimExecutor& executor() const { return executor_; }
-  const StepStats& stats() const { return scheduler_.stats(); }
+  const control::Scheduler& scheduler() const { return scheduler_.scheduler(); }
+  const backend::sim::SimExecutor& executor() const { return executor_; }
+  const control::StepStats& stats() const { return scheduler_.stats(); }
   const SimulationTotals& totals() const { return totals_; }
   const Workload& workload() const { return workload_; }
   /// One a request, in order of arrival.
@@ -88,17 +88,17 @@ class Simulation {
   void add_due();
   bool plan_step();
   bool add(size_t index);
-  void note_plan(const StepPlan& plan);
-  void note_event(const SeqEvent& event);
+  void note_plan(const control::StepPlan& plan);
+  void note_event(const control::SeqEvent& event);
   void note_step(Nanos took);
 
   const Workload& workload_;
   VirtualClock clock_;
-  RecordedScheduler scheduler_;
-  SimExecutor executor_;
+  record::RecordedScheduler scheduler_;
+  backend::sim::SimExecutor executor_;
   struct OpenStep {
-    StepPlan plan;
-    Ticket ticket = 0;
+    control::StepPlan plan;
+    backend::Ticket ticket = 0;
     Nanos submitted = 0;
   };
   std::deque<OpenStep> open_steps_;  // the oldest first
@@ -112,4 +112,4 @@ class Simulation {
   Digest digest_;
 };
 
-}  // namespace quire
+}  // namespace quire::sim

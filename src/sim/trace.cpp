@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "sim/fixed_point.h"
 
-namespace quire {
+namespace quire::sim {
 namespace {
 
 constexpr uint32_t kLongestOfATrace = 1 << 30;
@@ -191,4 +191,4 @@ Workload read_trace(const std::filesystem::path& path, const TraceOptions& optio
   return workload;
 }
 
-}  // namespace quire
+}  // namespace quire::sim

@@ -4,7 +4,7 @@
 
 #include "sim/workload.h"
 
-namespace quire {
+namespace quire::sim {
 
 struct TraceOptions {
   uint64_t seed = 0;
@@ -26,4 +26,4 @@ struct TraceOptions {
 /// run backwards or away; and if there is no request.
 Workload read_trace(const std::filesystem::path& path, const TraceOptions& options);
 
-}  // namespace quire
+}  // namespace quire::sim

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-namespace quire {
+namespace quire::sim {
 
 /// A clock that stands still but when it is told to go on: the time of a simulation. Starts at 0.
 class VirtualClock final : public Clock {
@@ -17,4 +17,4 @@ class VirtualClock final : public Clock {
   std::atomic<Nanos> now_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::sim

@@ -11,7 +11,7 @@
 #include "control/request.h"
 #include "sim/fixed_point.h"
 
-namespace quire {
+namespace quire::sim {
 namespace {
 
 constexpr uint32_t kMaxLength = 1 << 30;
@@ -183,7 +183,7 @@ std::vector<TokenId> Workload::prompt(size_t index) const {
 
 void assign_service(Workload& workload, const ServiceConfig& config) {
   if (config.num_tenants == 0 || config.num_tenants > 1'000'000 || config.num_priorities == 0 ||
-      config.num_priorities > static_cast<uint32_t>(kMostPriority)) {
+      config.num_priorities > static_cast<uint32_t>(control::kMostPriority)) {
     throw Error(fmt::format("workload: {} tenants and {} priorities, not 1 to 1000000", config.num_tenants,
                             config.num_priorities));
   }
@@ -225,4 +225,4 @@ Workload make_workload(const WorkloadConfig& config) {
   return workload;
 }
 
-}  // namespace quire
+}  // namespace quire::sim

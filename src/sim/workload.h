@@ -7,7 +7,7 @@
 #include "base/ids.h"
 #include "base/rng.h"
 
-namespace quire {
+namespace quire::sim {
 
 /// "12.5" as 12500: a number of at most three decimals, in thousandths, so that no double decides anything.
 /// Throws Error naming `flag`.
@@ -85,4 +85,4 @@ void assign_service(Workload& workload, const ServiceConfig& config);
 /// request depend on the seed and its number, not on rate and bursts. Throws Error if a value makes no sense.
 Workload make_workload(const WorkloadConfig& config);
 
-}  // namespace quire
+}  // namespace quire::sim

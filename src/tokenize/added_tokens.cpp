@@ -9,7 +9,7 @@
 #include "tokenize/json_steps.h"
 #include "tokenize/unicode.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 AddedTokens::AddedTokens(const JsonObject& parent, std::string_view key, const Vocabulary& vocabulary,
                          const Normalizer* normalizer) {
@@ -114,4 +114,4 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
   return found == by_content_.end() ? nullptr : &tokens_[found->second];
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -13,7 +13,7 @@
 #include "tokenize/text_finder.h"
 #include "tokenize/vocabulary.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 struct AddedToken {
   TokenId id = -1;
@@ -58,4 +58,4 @@ class AddedTokens {
   size_t id_end_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr std::array<int8_t, 256> make_values() {
@@ -40,4 +40,4 @@ bool append_from_base64(std::string& out, std::string_view text) {
   return true;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

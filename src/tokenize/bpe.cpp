@@ -6,7 +6,7 @@
 #include "tokenize/bpe_run.h"
 #include "tokenize/token_trie.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 /// Reads the merges of a tokenizer.json.
@@ -204,4 +204,4 @@ RankedMerges merges_by_rank(const Vocabulary& vocabulary, std::span<const uint32
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

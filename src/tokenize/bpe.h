@@ -16,7 +16,7 @@
 #include "tokenize/text_finder.h"
 #include "tokenize/token_model.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 struct BpeMerge {
   TokenId left;
@@ -121,4 +121,4 @@ struct RankedMerges {
 inline constexpr uint32_t kNoRank = UINT32_MAX;
 RankedMerges merges_by_rank(const Vocabulary& vocabulary, std::span<const uint32_t> ranks);
 
-}  // namespace quire
+}  // namespace quire::tokenize

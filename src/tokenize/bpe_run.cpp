@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 // Below this a piece is not worth cutting up.
@@ -238,4 +238,4 @@ void BpeRun::merge_long() {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

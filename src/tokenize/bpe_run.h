@@ -9,7 +9,7 @@
 #include "tokenize/bpe.h"
 #include "tokenize/word_cache.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 class BpeRun : public TokenModel::Run {
  public:
@@ -52,4 +52,4 @@ class BpeRun : public TokenModel::Run {
   boost::unordered_flat_map<TokenId, std::pair<TokenId, TokenId>> halves_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

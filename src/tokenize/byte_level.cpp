@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 struct Table {
@@ -69,4 +69,4 @@ void append_from_byte_level(std::string& out, std::string_view text) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace quire {
+namespace quire::tokenize {
 
 // GPT-2's way to write any bytes as printable text: each byte is one character, printable Latin-1 stands for
 // itself, the other 68 bytes for U+0100 and on.
@@ -20,4 +20,4 @@ void append_from_byte_level(std::string& out, std::string_view text);
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-}  // namespace quire
+}  // namespace quire::tokenize

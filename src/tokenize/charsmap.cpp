@@ -8,7 +8,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 // The parts of a unit of the double array (Yata's darts-clone).
@@ -130,4 +130,4 @@ std::optional<CharsMap::Match> CharsMap::shortest(std::string_view text) const {
   return best;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

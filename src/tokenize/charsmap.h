@@ -10,7 +10,7 @@
 
 #include <tl/expected.hpp>
 
-namespace quire {
+namespace quire::tokenize {
 
 /// SentencePiece's compiled normalization rules ("precompiled_charsmap"): what a sequence of characters is
 /// replaced by. The bytes are the size of a double array (4 bytes, little-endian), the double array in the
@@ -48,4 +48,4 @@ class CharsMap {
   std::bitset<size_t{128} * 128> pairs_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -1,7 +1,7 @@
 #include "base/utf8.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 class ByteStream : public DecodeStream {
@@ -38,4 +38,4 @@ std::string Detokenizer::push(TokenId id) { return stream_->push(id); }
 
 std::string Detokenizer::flush() { return stream_->flush(); }
 
-}  // namespace quire
+}  // namespace quire::tokenize

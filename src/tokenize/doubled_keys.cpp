@@ -6,7 +6,7 @@
 #include <boost/unordered/unordered_flat_set.hpp>
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 /// One object or array that is open.
@@ -83,4 +83,4 @@ DoubledKeys find_doubled_keys(std::string_view text) {
   return found;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

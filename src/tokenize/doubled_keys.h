@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Keys that an object of a JSON text has twice; of those, parsers keep the last value only.
 struct DoubledKeys {
@@ -15,4 +15,4 @@ struct DoubledKeys {
 /// REQUIRES that `text` is valid JSON, no more than a few hundred levels deep.
 DoubledKeys find_doubled_keys(std::string_view text);
 
-}  // namespace quire
+}  // namespace quire::tokenize

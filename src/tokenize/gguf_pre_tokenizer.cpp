@@ -9,7 +9,7 @@
 
 #include "tokenize/byte_level.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using Step = GgufPreTokenizer::Step;
@@ -181,4 +181,4 @@ json::object pre_tokenizer_json(const GgufPreTokenizer& pre) {
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

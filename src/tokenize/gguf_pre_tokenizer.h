@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// A "tokenizer.ggml.pre" of GGUF: how a byte-level BPE splits a text first, as the tokenizer.json of the
 /// models that bear the name have it.
@@ -37,4 +37,4 @@ const GgufPreTokenizer* match_gguf_pre_tokenizer(const JsonObject& root);
 /// The "pre_tokenizer" of a tokenizer.json.
 json::object pre_tokenizer_json(const GgufPreTokenizer& pre);
 
-}  // namespace quire
+}  // namespace quire::tokenize

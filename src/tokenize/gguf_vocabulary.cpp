@@ -15,7 +15,7 @@
 #include "tokenize/sentencepiece_file.h"
 #include "tokenize/tokenizer_config.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using Special = std::optional<std::pair<std::string, TokenId>>;
@@ -272,18 +272,20 @@ std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary,
   return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(root, where)));
 }
 
-ChatTemplates find_gguf_chat_templates(const GgufVocabulary& vocabulary, const std::filesystem::path& where) {
+chat::ChatTemplates find_gguf_chat_templates(const GgufVocabulary& vocabulary,
+                                             const std::filesystem::path& where) {
   if (vocabulary.model == kGgufNoVocabulary) return {};
   check(vocabulary, where);
   const std::string key = "tokenizer.chat_template";
-  std::map<std::string, TemplateSource> sources;
+  std::map<std::string, chat::TemplateSource> sources;
   for (const auto& [name, text] : vocabulary.named_templates) {
     sources[name] = {.text = text, .file = where, .key = fmt::format("{}.{}", key, name)};
   }
   if (vocabulary.chat_template) {
-    sources[std::string(kDefaultTemplate)] = {.text = *vocabulary.chat_template, .file = where, .key = key};
+    sources[std::string(chat::kDefaultTemplate)] = {
+        .text = *vocabulary.chat_template, .file = where, .key = key};
   }
-  return {sources, special_tokens(tokenizer_config(vocabulary))};
+  return {sources, chat::special_tokens(tokenizer_config(vocabulary))};
 }
 
 TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::filesystem::path& where) {
@@ -322,4 +324,4 @@ TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::fi
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -14,7 +14,7 @@
 #include "chat/chat_templates.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// The tokenizer model of files that have none.
 inline constexpr std::string_view kGgufNoVocabulary = "no_vocab";
@@ -61,7 +61,8 @@ struct TokenizerFiles {
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufVocabulary& vocabulary,
                                                const std::filesystem::path& where);
 /// None if the file has none.
-ChatTemplates find_gguf_chat_templates(const GgufVocabulary& vocabulary, const std::filesystem::path& where);
+chat::ChatTemplates find_gguf_chat_templates(const GgufVocabulary& vocabulary,
+                                             const std::filesystem::path& where);
 TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::filesystem::path& where);
 
 /// The tokenizer of a Hugging Face directory, for a model of `vocab_size` tokens whose config.json has these
@@ -69,4 +70,4 @@ TokenizerFiles huggingface_files(const GgufVocabulary& vocabulary, const std::fi
 GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_size,
                                std::optional<TokenId> bos, const std::vector<TokenId>& eos);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -11,7 +11,7 @@
 #include "tokenize/sentencepiece.h"
 #include "tokenize/sentencepiece_file.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr std::string_view kMark = "\u2581";  // how SentencePiece writes a space
@@ -246,8 +246,8 @@ void read_tokenizer_model(const std::filesystem::path& path, GgufVocabulary& v, 
 }
 
 void read_templates(const std::filesystem::path& dir, const json::object& config, GgufVocabulary& v) {
-  for (auto& [name, source] : template_sources(dir, config)) {
-    (name == kDefaultTemplate ? v.chat_template.emplace() : v.named_templates[name]) = source.text;
+  for (auto& [name, source] : chat::template_sources(dir, config)) {
+    (name == chat::kDefaultTemplate ? v.chat_template.emplace() : v.named_templates[name]) = source.text;
   }
 }
 
@@ -317,4 +317,4 @@ GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_si
   return v;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 void Growth::refuse(std::string_view step) {
   throw Error(
@@ -12,4 +12,4 @@ void Growth::refuse(std::string_view step) {
                   step, kTimes, kAlways >> 10));
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

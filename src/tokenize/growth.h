@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace quire {
+namespace quire::tokenize {
 
 /// How much longer than what came in the steps of one encoding may make its text, all of them together: a
 /// file that replaces a by bb thirty times over would otherwise ask for a billion times the memory. What a
@@ -30,4 +30,4 @@ class Growth {
   size_t left_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

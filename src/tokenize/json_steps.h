@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// The array of objects under `key`. Throws Error if it is missing or no array of objects.
 inline std::vector<JsonObject> json_objects(const JsonObject& parent, std::string_view key) {
@@ -35,4 +35,4 @@ std::vector<std::unique_ptr<Step>> parse_steps(const JsonObject& parent, std::st
   return steps;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -14,7 +14,7 @@
 #include "tokenize/split.h"
 #include "tokenize/unicode.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr char32_t kDropped = 0xFFFFFFFF;
@@ -331,4 +331,4 @@ std::unique_ptr<Normalizer> Normalizer::from_json(const JsonObject& parent, std:
   return parent.has(key) ? parse(parent.object(key)) : nullptr;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

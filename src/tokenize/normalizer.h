@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "tokenize/growth.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 struct NormalizedText {
   std::string text;  // valid UTF-8
@@ -26,4 +26,4 @@ class Normalizer {
   static std::unique_ptr<Normalizer> from_json(const JsonObject& parent, std::string_view key);
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 class PipelineTokenizer::Stream : public DecodeStream {
  public:
@@ -138,4 +138,4 @@ TokenizerParts parts_from_json(const JsonObject& root, std::unique_ptr<TokenMode
           .decoder = TokenDecoder(root, "decoder")};
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -11,7 +11,7 @@
 #include "tokenize/token_model.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// What a tokenizer is made of: text -> added tokens cut out -> normalizer -> more added tokens cut out ->
 /// pre-tokenizer -> model -> post-processor -> ids, and back through the decoder. Any of them but the model
@@ -59,4 +59,4 @@ TokenizerParts parts_from_json(const JsonObject& root);
 TokenizerParts parts_from_json(const JsonObject& root, std::unique_ptr<TokenModel> model,
                                std::unique_ptr<Normalizer> normalizer);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 
 #include "tokenize/json_steps.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 class SequencePostProcessor : public PostProcessor {
@@ -120,4 +120,4 @@ std::unique_ptr<PostProcessor> PostProcessor::from_json(const JsonObject& parent
   return parent.has(key) ? Parser(vocab_size).parse(parent.object(key)) : nullptr;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -7,7 +7,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Adds the tokens that a model wants around a text. Immutable and thread-safe.
 class PostProcessor {
@@ -20,4 +20,4 @@ class PostProcessor {
                                                   size_t vocab_size);
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

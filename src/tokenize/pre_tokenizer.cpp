@@ -9,7 +9,7 @@
 #include "tokenize/json_steps.h"
 #include "tokenize/unicode.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 /// Splits every piece of `list` at what `find` appends for it.
@@ -293,4 +293,4 @@ std::unique_ptr<PreTokenizer> PreTokenizer::from_json(const JsonObject& parent, 
   return parent.has(key) ? parse_pre_step(parent.object(key)) : nullptr;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -9,7 +9,7 @@
 #include "tokenize/growth.h"
 #include "tokenize/split.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// A text and the pieces of it that the model will tokenize each by itself.
 struct PieceList {
@@ -44,4 +44,4 @@ struct Metaspace {
   static Metaspace from_json(const JsonObject& object);
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

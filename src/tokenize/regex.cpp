@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
@@ -118,4 +118,4 @@ void Regex::find_all(std::string_view text, std::vector<Span>& out) const {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

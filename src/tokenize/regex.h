@@ -8,7 +8,7 @@
 
 #include <tl/expected.hpp>
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Bytes [begin, end) of a text.
 struct Span {
@@ -39,4 +39,4 @@ class Regex {
 /// not.
 tl::expected<std::string, std::string> oniguruma_to_pcre2(std::string_view pattern);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -12,7 +12,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr char32_t kLast = 0x10FFFF;
@@ -126,4 +126,4 @@ std::string CharSet::members() const {
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace quire {
+namespace quire::tokenize {
 
 /// A set of Unicode characters (no surrogates are among them), as ranges in ascending order with gaps between
 /// them.
@@ -33,4 +33,4 @@ class CharSet {
   std::vector<Range> ranges_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr std::string_view kNoCharacter = R"([^\x{0}-\x{10ffff}])";
@@ -78,4 +78,4 @@ std::string ClassWriter::members_of(const CharSet& whole, bool caseless) const {
   return out + rest.members();
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 
 #include "tokenize/regex_char_set.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// What stands between the brackets of a pattern: operands of &&, each the union of its members.
 struct CharClass {
@@ -36,4 +36,4 @@ class ClassWriter {
   std::map<std::string, CharSet> kinds_;  // what PCRE2 matches, by what stands in the brackets
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

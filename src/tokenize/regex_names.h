@@ -5,7 +5,7 @@
 #include <string_view>
 
 // The names that Oniguruma gives to kinds of characters, where PCRE2 lacks them or understands others.
-namespace quire::regex_names {
+namespace quire::tokenize::regex_names {
 
 struct ClassName {
   std::string_view name;
@@ -68,4 +68,4 @@ std::optional<std::string_view> find_class(const std::array<ClassName, N>& class
   return std::nullopt;
 }
 
-}  // namespace quire::regex_names
+}  // namespace quire::tokenize::regex_names

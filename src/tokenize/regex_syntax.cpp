@@ -25,7 +25,7 @@
 //   (?m:.)         . matches newlines; PCRE2's s       -> (?s:.)
 //   [a[b]] [a&&b]  sets of sets, and [^...] of all     -> the characters, written out
 //   (*VERB)        refused by Oniguruma too
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using regex_names::find_class;
@@ -450,4 +450,4 @@ tl::expected<std::string, std::string> oniguruma_to_pcre2(std::string_view patte
   }
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

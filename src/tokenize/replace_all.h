@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace quire {
+namespace quire::tokenize {
 
 /// `text` with `by` in the place of each `what`, from the left. REQUIRES: `what` is not empty.
 inline std::string replace_all(std::string_view text, std::string_view what, std::string_view by) {
@@ -18,4 +18,4 @@ inline std::string replace_all(std::string_view text, std::string_view what, std
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

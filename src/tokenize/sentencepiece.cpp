@@ -15,7 +15,7 @@
 #include "tokenize/tokenizer_config.h"
 #include "tokenize/unigram.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using Type = SentencePieceFile::Type;
@@ -191,4 +191,4 @@ std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const SentencePieceFile& file
                                                              normalizer_of(file, where, config.legacy)));
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -8,7 +8,7 @@
 #include "tokenize/tokenizer.h"
 #include "tokenize/tokenizer_config.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Whether these can be the bytes of a SentencePiece model, rather than text.
 bool looks_like_sentencepiece(std::string_view bytes);
@@ -24,4 +24,4 @@ std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const SentencePieceFile& file
                                                    const TokenizerConfig& config,
                                                    const std::filesystem::path& where);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 /// Reads the fields of one protobuf message, in the order in which they stand there.
@@ -219,4 +219,4 @@ SentencePieceFile read_sentencepiece(std::string_view bytes, const std::filesyst
   return file;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace quire {
+namespace quire::tokenize {
 
 /// What a SentencePiece model file says (sentencepiece_model.proto), as far as tokenizing needs it.
 struct SentencePieceFile {
@@ -41,4 +41,4 @@ SentencePieceFile read_sentencepiece(std::string_view bytes, const std::filesyst
 /// The bytes of a model file that reads back as the same.
 std::string write_sentencepiece(const SentencePieceFile& file);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
@@ -96,4 +96,4 @@ void SentencePieceNormalizer::apply(NormalizedText& text) const {
   text.text = std::move(out);
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

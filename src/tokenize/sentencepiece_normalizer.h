@@ -7,7 +7,7 @@
 #include "tokenize/sentencepiece_file.h"
 #include "tokenize/text_finder.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// SentencePiece's own normalization: user-defined pieces stand, then the longest rule of the charsmap
 /// replaces; spaces become U+2581, one is put before (or behind) the text, others at its ends and repeated
@@ -38,4 +38,4 @@ class SentencePieceNormalizer : public Normalizer {
   bool escape_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

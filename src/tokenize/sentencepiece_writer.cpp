@@ -2,7 +2,7 @@
 
 #include "tokenize/sentencepiece_file.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 /// The fields of one protobuf message, one after the other.
@@ -81,4 +81,4 @@ std::string write_sentencepiece(const SentencePieceFile& file) {
   return out.all();
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 Pattern Pattern::from_json(const JsonObject& parent, std::string_view key) {
   const JsonObject object = parent.object(key);
@@ -110,4 +110,4 @@ void split_at(size_t size, const std::vector<Span>& matches, bool invert, SplitB
   }
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

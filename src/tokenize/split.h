@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "tokenize/regex.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// What a Split or Replace looks for: a text, or a regular expression.
 class Pattern {
@@ -41,4 +41,4 @@ SplitBehavior split_behavior_from_json(const JsonObject& parent, std::string_vie
 void split_at(size_t size, const std::vector<Span>& matches, bool invert, SplitBehavior behavior,
               std::vector<Span>& out);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace quire {
+namespace quire::tokenize {
 
 TextFinder::TextFinder(const std::vector<std::string_view>& texts, const std::vector<size_t>& values) {
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -45,4 +45,4 @@ std::optional<TextFinder::Found> TextFinder::find(std::string_view text, size_t 
   return std::nullopt;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -8,7 +8,7 @@
 
 #include "tokenize/split.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Finds any of a set of texts: of those that start first, the longest. The work per byte of text is bounded
 /// by the length of the longest. Immutable and thread-safe.
@@ -41,4 +41,4 @@ class TextFinder {
   std::array<bool, 256> starts_{};
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

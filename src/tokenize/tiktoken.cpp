@@ -12,7 +12,7 @@
 #include "tokenize/pipeline_tokenizer.h"
 #include "tokenize/tokenizer_config.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr size_t kLlama3Ranks = 128'000;
@@ -186,4 +186,4 @@ std::unique_ptr<Tokenizer> load_tiktoken(std::string_view bytes, const std::file
                                lines, kLlama3Ranks, kQwenRanks));
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

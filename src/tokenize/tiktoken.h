@@ -6,7 +6,7 @@
 
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Whether these can be the bytes of a file of tiktoken's ranks: lines of a token in base64, a space and its
 /// rank.
@@ -30,4 +30,4 @@ struct TiktokenFamily {
 std::unique_ptr<Tokenizer> load_tiktoken(std::string_view bytes, const std::filesystem::path& where,
                                          const TiktokenFamily& family);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -14,7 +14,7 @@
 #include "tokenize/whole_token_sink.h"
 #include "tokenize/word_decoders.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr size_t kMaxTokenText = size_t{64} << 10;  // that a Replace may add to one token
@@ -374,4 +374,4 @@ TokenDecoder::Run::Run(const std::vector<std::unique_ptr<DecodeStep>>& steps) {
 
 std::string TokenDecoder::Run::take() { return std::exchange(output_.taken, {}); }
 
-}  // namespace quire
+}  // namespace quire::tokenize

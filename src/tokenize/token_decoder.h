@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Takes a list of tokens, each in as many writes as you like (whole characters), and its end.
 class TokenSink {
@@ -75,4 +75,4 @@ class TokenDecoder::Run {
   std::vector<std::unique_ptr<TokenSink>> sinks_;  // the last step first
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 #include "tokenize/unigram.h"
 #include "tokenize/word_piece.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 /// Old files name no type: only BPE has merges, only a unigram's vocabulary is a list.
@@ -30,4 +30,4 @@ std::unique_ptr<TokenModel> TokenModel::from_json(const JsonObject& parent, std:
   throw object.error("type", fmt::format("model '{}' is not supported", type));
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

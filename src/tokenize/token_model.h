@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "tokenize/vocabulary.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// What turns pieces of text into tokens. Immutable and thread-safe.
 class TokenModel {
@@ -30,4 +30,4 @@ class TokenModel {
   static std::unique_ptr<TokenModel> from_json(const JsonObject& parent, std::string_view key);
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace quire {
+namespace quire::tokenize {
 
 TokenTrie::TokenTrie(std::vector<std::pair<std::string_view, TokenId>> entries) : nodes_(1) {
   std::sort(entries.begin(), entries.end());
@@ -56,4 +56,4 @@ TokenTrie::Node TokenTrie::walk(Node node, std::string_view text) const {
   return node;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -8,7 +8,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// The entries of a vocabulary by their bytes, to find all that a text starts with in one walk. Immutable and
 /// thread-safe.
@@ -51,4 +51,4 @@ class TokenTrie {
   std::vector<Node> targets_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -15,7 +15,7 @@
 #include "tokenize/tiktoken.h"
 #include "tokenize/tokenizer_config.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 std::filesystem::path file_of(const std::filesystem::path& path) {
@@ -79,4 +79,4 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   return std::make_unique<PipelineTokenizer>(parts_from_json(JsonObject(value, file)));
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

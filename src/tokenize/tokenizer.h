@@ -11,7 +11,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// One list of tokens on its way to text; see Detokenizer. Keeps a reference to the tokenizer.
 class DecodeStream {
@@ -71,4 +71,4 @@ class Detokenizer {
   std::unique_ptr<DecodeStream> stream_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 /// "<s>" or {"content": "<s>", ...}
@@ -157,4 +157,4 @@ json::value surrounding_tokens(std::optional<std::pair<std::string, TokenId>> be
   return json::object{{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", tokens}};
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

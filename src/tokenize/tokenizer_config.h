@@ -8,7 +8,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// What the files beside a tokenizer say that it does not: tokenizer_config.json, and where that has no
 /// added_tokens_decoder the older added_tokens.json with special_tokens_map.json.
@@ -34,4 +34,4 @@ struct TokenizerConfig {
 json::value surrounding_tokens(std::optional<std::pair<std::string, TokenId>> before,
                                std::optional<std::pair<std::string, TokenId>> behind);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "tokenize/regex.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 utf8proc_category_t category(char32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
@@ -262,4 +262,4 @@ std::string to_normalization_form(std::string_view valid, NormalizationForm form
   return out;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

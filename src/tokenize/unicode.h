@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"  // is_white_space
 
-namespace quire {
+namespace quire::tokenize {
 
 // Properties of characters, of Unicode 14 (utf8proc 2.8, PCRE2 10.42), and as the reference library
 // `tokenizers` has them: where it says "as of Unicode 8" or 9, later characters have none of the property.
@@ -32,4 +32,4 @@ enum class NormalizationForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 /// the length but for runs of combining marks, which are sorted in O(n log n).
 std::string to_normalization_form(std::string_view valid, NormalizationForm form);
 
-}  // namespace quire
+}  // namespace quire::tokenize

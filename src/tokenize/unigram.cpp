@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
@@ -212,4 +212,4 @@ std::unique_ptr<Unigram> Unigram::from_json(const JsonObject& object) {
   return std::make_unique<Unigram>(std::move(*vocabulary), std::move(options));
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

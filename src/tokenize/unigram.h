@@ -6,7 +6,7 @@
 #include "tokenize/token_model.h"
 #include "tokenize/token_trie.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 struct UnigramOptions {
   enum class Use : uint8_t {
@@ -46,4 +46,4 @@ class Unigram : public TokenModel {
   std::vector<TokenId> bytes_;  // by byte, -1: none; empty unless fallback is on
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

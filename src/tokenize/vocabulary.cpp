@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 Vocabulary Vocabulary::from_json(const JsonObject& parent, std::string_view key) {
   const JsonObject object = parent.object(key);
@@ -58,4 +58,4 @@ tl::expected<Vocabulary, size_t> Vocabulary::from_list(std::vector<std::string> 
   return vocabulary;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -12,7 +12,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// The entries of a tokenizer's model, by id and by text. Movable, not copyable (the index points into it).
 class Vocabulary {
@@ -53,4 +53,4 @@ class Vocabulary {
   boost::unordered_flat_map<std::string_view, TokenId> ids_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

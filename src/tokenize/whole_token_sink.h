@@ -5,7 +5,7 @@
 
 #include "tokenize/token_decoder.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// For steps that must see a token whole.
 class WholeTokenSink : public TokenSink {
@@ -30,4 +30,4 @@ class WholeTokenSink : public TokenSink {
   std::string token_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -1,6 +1,6 @@
 #include "tokenize/word_cache.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 WordCache::WordCache(size_t text_bytes) : capacity_(16) {
   while (capacity_ < 8192 && capacity_ * 32 < text_bytes) capacity_ *= 2;
@@ -29,4 +29,4 @@ void WordCache::insert(std::string_view word, uint64_t hash, const TokenId* ids,
   ++used_;
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

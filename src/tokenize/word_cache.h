@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// Remembers the tokens of short words within one encoding. Bounded: when full it takes no more.
 class WordCache {
@@ -37,4 +37,4 @@ class WordCache {
   std::vector<TokenId> ids_;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

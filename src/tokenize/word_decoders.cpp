@@ -10,7 +10,7 @@
 #include "tokenize/replace_all.h"
 #include "tokenize/whole_token_sink.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 class WordPieceStep : public DecodeStep {
@@ -124,4 +124,4 @@ std::unique_ptr<DecodeStep> make_word_end_decoder(std::string suffix) {
   return std::make_unique<WordEndStep>(std::move(suffix));
 }
 
-}  // namespace quire
+}  // namespace quire::tokenize

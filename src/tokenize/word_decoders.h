@@ -5,7 +5,7 @@
 
 #include "tokenize/token_decoder.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// BERT's: tokens with `prefix` go on a word, others begin one behind a space. `cleanup`: no space before
 /// punctuation and English contractions.
@@ -14,4 +14,4 @@ std::unique_ptr<DecodeStep> make_word_piece_decoder(std::string prefix, bool cle
 /// `suffix` (not empty), which ends a word, becomes a space, in the last token nothing.
 std::unique_ptr<DecodeStep> make_word_end_decoder(std::string suffix);
 
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -4,7 +4,7 @@
 
 #include "base/utf8.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 TokenId unknown_token(const JsonObject& object, const Vocabulary& vocabulary) {
@@ -85,4 +85,4 @@ std::unique_ptr<WordLevel> WordLevel::from_json(const JsonObject& object) {
 
 std::unique_ptr<TokenModel::Run> WordLevel::start(size_t) const { return std::make_unique<WordRun>(*this); }
 
-}  // namespace quire
+}  // namespace quire::tokenize

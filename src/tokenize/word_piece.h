@@ -6,7 +6,7 @@
 #include "tokenize/token_model.h"
 #include "tokenize/token_trie.h"
 
-namespace quire {
+namespace quire::tokenize {
 
 /// BERT's: a word is written from the left, each time by the longest entry that fits; of entries behind the
 /// first, those with a prefix are meant ("##ing"). A word that cannot be written so, or is too long, is one
@@ -43,4 +43,4 @@ class WordLevel : public TokenModel {
   TokenId unknown_ = -1;
 };
 
-}  // namespace quire
+}  // namespace quire::tokenize

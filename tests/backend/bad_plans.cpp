@@ -5,16 +5,17 @@
 namespace quire::test {
 namespace {
 
-NewSeq new_seq(SlotId slot, std::vector<BlockId> blocks = {}) {
-  NewSeq seq;
+control::NewSeq new_seq(SlotId slot, std::vector<BlockId> blocks = {}) {
+  control::NewSeq seq;
   seq.slot = slot;
   seq.prompt_length = 4;
   seq.blocks = std::move(blocks);
   return seq;
 }
 
-SeqStep step(SlotId slot, uint32_t first, std::vector<TokenId> tokens, std::vector<BlockId> blocks = {}) {
-  SeqStep seq;
+control::SeqStep step(SlotId slot, uint32_t first, std::vector<TokenId> tokens,
+                      std::vector<BlockId> blocks = {}) {
+  control::SeqStep seq;
   seq.slot = slot;
   seq.first_position = first;
   seq.tokens = std::move(tokens);
@@ -24,8 +25,8 @@ SeqStep step(SlotId slot, uint32_t first, std::vector<TokenId> tokens, std::vect
 
 }  // namespace
 
-StepPlan first_plan() {
-  StepPlan plan;
+control::StepPlan first_plan() {
+  control::StepPlan plan;
   plan.added = {new_seq(0)};
   plan.seqs = {step(0, 0, {1, 2, 3, 4, 5}, {0})};
   return plan;
@@ -34,43 +35,45 @@ StepPlan first_plan() {
 std::vector<BadPlan> bad_plans() {
   std::vector<BadPlan> out;
   const auto add = [&](std::string name, auto fill) {
-    StepPlan plan;
+    control::StepPlan plan;
     fill(plan);
     out.push_back({std::move(name), std::move(plan)});
   };
-  add("removes an empty slot", [](StepPlan& p) { p.removed = {1}; });
-  add("removes a slot that is none", [](StepPlan& p) { p.removed = {2}; });
-  add("removes a slot twice", [](StepPlan& p) { p.removed = {0, 0}; });
-  add("adds to a taken slot", [](StepPlan& p) { p.added = {new_seq(0)}; });
-  add("adds to a slot that is none", [](StepPlan& p) { p.added = {new_seq(2)}; });
-  add("adds with a block that is none", [](StepPlan& p) { p.added = {new_seq(1, {8})}; });
-  add("adds penalties without history", [](StepPlan& p) {
+  add("removes an empty slot", [](control::StepPlan& p) { p.removed = {1}; });
+  add("removes a slot that is none", [](control::StepPlan& p) { p.removed = {2}; });
+  add("removes a slot twice", [](control::StepPlan& p) { p.removed = {0, 0}; });
+  add("adds to a taken slot", [](control::StepPlan& p) { p.added = {new_seq(0)}; });
+  add("adds to a slot that is none", [](control::StepPlan& p) { p.added = {new_seq(2)}; });
+  add("adds with a block that is none", [](control::StepPlan& p) { p.added = {new_seq(1, {8})}; });
+  add("adds penalties without history", [](control::StepPlan& p) {
     p.added = {new_seq(1)};
     p.added[0].sampling.presence_penalty = 1.0F;
   });
-  add("copies from a block that is none", [](StepPlan& p) { p.copies = {{8, 1}}; });
-  add("copies to a block that is none", [](StepPlan& p) { p.copies = {{1, 8}}; });
-  add("moves out a block that is none", [](StepPlan& p) { p.moves_out = {{8, 0}}; });
-  add("moves out to a host block that is none", [](StepPlan& p) { p.moves_out = {{0, 1U << 20}}; });
-  add("moves in to a block that is none", [](StepPlan& p) { p.moves_in = {{8, 0}}; });
-  add("moves in a host block that is none", [](StepPlan& p) { p.moves_in = {{1, 1U << 20}}; });
-  add("updates an empty slot", [](StepPlan& p) { p.updates = {{1, 0, 1}}; });
-  add("updates beyond the table", [](StepPlan& p) { p.updates = {{0, 1, 1}}; });
-  add("updates to a block that is none", [](StepPlan& p) { p.updates = {{0, 0, 8}}; });
-  add("steps an empty slot", [](StepPlan& p) { p.seqs = {step(1, 0, {1}, {1})}; });
-  add("steps a slot that is none", [](StepPlan& p) { p.seqs = {step(2, 0, {1}, {1})}; });
-  add("steps a slot twice", [](StepPlan& p) { p.seqs = {step(0, 5, {1}), step(0, 6, {1})}; });
-  add("leaves a position out", [](StepPlan& p) { p.seqs = {step(0, 6, {1})}; });
-  add("computes a position again", [](StepPlan& p) { p.seqs = {step(0, 4, {1})}; });
-  add("starts behind what is shared", [](StepPlan& p) {
+  add("copies from a block that is none", [](control::StepPlan& p) { p.copies = {{8, 1}}; });
+  add("copies to a block that is none", [](control::StepPlan& p) { p.copies = {{1, 8}}; });
+  add("moves out a block that is none", [](control::StepPlan& p) { p.moves_out = {{8, 0}}; });
+  add("moves out to a host block that is none", [](control::StepPlan& p) { p.moves_out = {{0, 1U << 20}}; });
+  add("moves in to a block that is none", [](control::StepPlan& p) { p.moves_in = {{8, 0}}; });
+  add("moves in a host block that is none", [](control::StepPlan& p) { p.moves_in = {{1, 1U << 20}}; });
+  add("updates an empty slot", [](control::StepPlan& p) { p.updates = {{1, 0, 1}}; });
+  add("updates beyond the table", [](control::StepPlan& p) { p.updates = {{0, 1, 1}}; });
+  add("updates to a block that is none", [](control::StepPlan& p) { p.updates = {{0, 0, 8}}; });
+  add("steps an empty slot", [](control::StepPlan& p) { p.seqs = {step(1, 0, {1}, {1})}; });
+  add("steps a slot that is none", [](control::StepPlan& p) { p.seqs = {step(2, 0, {1}, {1})}; });
+  add("steps a slot twice", [](control::StepPlan& p) { p.seqs = {step(0, 5, {1}), step(0, 6, {1})}; });
+  add("leaves a position out", [](control::StepPlan& p) { p.seqs = {step(0, 6, {1})}; });
+  add("computes a position again", [](control::StepPlan& p) { p.seqs = {step(0, 4, {1})}; });
+  add("starts behind what is shared", [](control::StepPlan& p) {
     p.added = {new_seq(1, {1})};
     p.seqs = {step(1, 17, {1}, {2})};
   });
-  add("steps without tokens", [](StepPlan& p) { p.seqs = {step(0, 5, {})}; });
-  add("has too few blocks", [](StepPlan& p) { p.seqs = {step(0, 5, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})}; });
-  add("appends a block that is none", [](StepPlan& p) { p.seqs = {step(0, 5, {1}, {8})}; });
-  add("has a token below the vocabulary", [](StepPlan& p) { p.seqs = {step(0, 5, {-1})}; });
-  add("has a token above the vocabulary", [](StepPlan& p) { p.seqs = {step(0, 5, {1'000'000})}; });
+  add("steps without tokens", [](control::StepPlan& p) { p.seqs = {step(0, 5, {})}; });
+  add("has too few blocks", [](control::StepPlan& p) {
+    p.seqs = {step(0, 5, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})};
+  });
+  add("appends a block that is none", [](control::StepPlan& p) { p.seqs = {step(0, 5, {1}, {8})}; });
+  add("has a token below the vocabulary", [](control::StepPlan& p) { p.seqs = {step(0, 5, {-1})}; });
+  add("has a token above the vocabulary", [](control::StepPlan& p) { p.seqs = {step(0, 5, {1'000'000})}; });
   return out;
 }
 

@@ -14,17 +14,18 @@
 #include "tests/support/data.h"
 #include "tests/support/sanitized.h"
 
-namespace quire {
+namespace quire::backend {
 namespace {
 
 /// K/V of quantized weights is bf16.
-DecoderOptions options_of(WeightFormat format) {
+cpu::DecoderOptions options_of(WeightFormat format) {
   if (format >= WeightFormat::kInt8) return {.compute = DType::kBF16, .quantization = format};
   return {.compute = format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16};
 }
 
-void expect_bit_identity(const std::filesystem::path& dir, const DecoderOptions& options, IsaLevel isa,
-                         std::vector<uint32_t> threads, uint32_t max_tokens, uint32_t requests = 32) {
+void expect_bit_identity(const std::filesystem::path& dir, const cpu::DecoderOptions& options,
+                         kernels::IsaLevel isa, std::vector<uint32_t> threads, uint32_t max_tokens,
+                         uint32_t requests = 32) {
   test::Rig one(dir, options, isa, 1);
   if (test::kSanitized) {
     requests = 16;
@@ -51,13 +52,13 @@ std::string identifier(std::string name) {
   return name;
 }
 
-class DemoModel : public testing::TestWithParam<std::tuple<IsaLevel, WeightFormat>> {};
+class DemoModel : public testing::TestWithParam<std::tuple<kernels::IsaLevel, WeightFormat>> {};
 
 TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
   const auto [isa, format] = GetParam();
   ASSERT_TRUE(std::filesystem::exists(test::demo_model_dir())) << "run from the root of the repository";
   // The plain loops of the reference are slow.
-  if (isa == IsaLevel::kReference) {
+  if (isa == kernels::IsaLevel::kReference) {
     expect_bit_identity(test::demo_model_dir(), options_of(format), isa, {2}, 8, 12);
   } else {
     expect_bit_identity(test::demo_model_dir(), options_of(format), isa, {1, 2, 4}, 10);
@@ -66,28 +67,28 @@ TEST_P(DemoModel, IsBitIdenticalInEveryWay) {
 
 /// Whether a level has kernels of its own for a format; else it is the level's before it. The plain loops of
 /// the reference are for floating point, and without sanitizers.
-bool has_its_own(IsaLevel isa, WeightFormat format) {
+bool has_its_own(kernels::IsaLevel isa, WeightFormat format) {
   const bool integers = format >= WeightFormat::kInt8;
   switch (isa) {
-    case IsaLevel::kReference:
+    case kernels::IsaLevel::kReference:
       return !integers && !test::kSanitized;
-    case IsaLevel::kAvx2:
+    case kernels::IsaLevel::kAvx2:
       return true;
-    case IsaLevel::kAvx512:
+    case kernels::IsaLevel::kAvx512:
       return !integers;
-    case IsaLevel::kAvx512Vnni:
+    case kernels::IsaLevel::kAvx512Vnni:
       return integers;
-    case IsaLevel::kAvx512Bf16:
+    case kernels::IsaLevel::kAvx512Bf16:
       return format == WeightFormat::kBF16;
-    case IsaLevel::kAmx:
+    case kernels::IsaLevel::kAmx:
       return format != WeightFormat::kF32;
   }
   return true;
 }
 
-std::vector<std::tuple<IsaLevel, WeightFormat>> demo_cases() {
-  std::vector<std::tuple<IsaLevel, WeightFormat>> cases;
-  for (const IsaLevel isa : available_isa_levels()) {
+std::vector<std::tuple<kernels::IsaLevel, WeightFormat>> demo_cases() {
+  std::vector<std::tuple<kernels::IsaLevel, WeightFormat>> cases;
+  for (const kernels::IsaLevel isa : kernels::available_isa_levels()) {
     for (const WeightFormat format :
          {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
       if (has_its_own(isa, format)) cases.emplace_back(isa, format);
@@ -97,7 +98,7 @@ std::vector<std::tuple<IsaLevel, WeightFormat>> demo_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllLevels, DemoModel, testing::ValuesIn(demo_cases()), [](const auto& each) {
-  return identifier(std::string(isa_name(std::get<0>(each.param))) + "_" +
+  return identifier(std::string(kernels::isa_name(std::get<0>(each.param))) + "_" +
                     std::string(weight_format_name(std::get<1>(each.param))));
 });
 
@@ -107,9 +108,10 @@ class BlockModel : public testing::TestWithParam<WeightFormat> {};
 TEST_P(BlockModel, IsBitIdenticalInEveryWay) {
   const auto path = test::temp_dir() / "blocks.gguf";
   test::write_block_model(path, [](std::string_view) { return weight_format_name(GetParam()); });
-  for (const IsaLevel isa : available_isa_levels()) {
-    if (isa != IsaLevel::kAvx2 && isa != IsaLevel::kAvx512Vnni) continue;  // those with kernels of their own
-    SCOPED_TRACE(isa_name(isa));
+  for (const kernels::IsaLevel isa : kernels::available_isa_levels()) {
+    if (isa != kernels::IsaLevel::kAvx2 && isa != kernels::IsaLevel::kAvx512Vnni)
+      continue;  // those with kernels of their own
+    SCOPED_TRACE(kernels::isa_name(isa));
     expect_bit_identity(path, {.compute = DType::kBF16}, isa, {2}, 8);
   }
 }
@@ -126,12 +128,12 @@ TEST_P(GoldenModel, IsBitIdenticalInEveryWay) {
     QUIRE_NEEDS_DATA(relative);
     dir = test::data_dir() / relative;
   }
-  for (const IsaLevel isa : available_isa_levels()) {
-    if (isa != IsaLevel::kReference && !has_its_own(isa, WeightFormat::kF32)) continue;
-    SCOPED_TRACE(isa_name(isa));
+  for (const kernels::IsaLevel isa : kernels::available_isa_levels()) {
+    if (isa != kernels::IsaLevel::kReference && !has_its_own(isa, WeightFormat::kF32)) continue;
+    SCOPED_TRACE(kernels::isa_name(isa));
     expect_bit_identity(dir, options_of(WeightFormat::kF32), isa, {2}, 16);
   }
-  expect_bit_identity(dir, options_of(WeightFormat::kInt8), best_isa_level(), {2}, 16);
+  expect_bit_identity(dir, options_of(WeightFormat::kInt8), kernels::best_isa_level(), {2}, 16);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
@@ -143,4 +145,4 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                          [](const auto& each) { return identifier(each.param); });
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::backend

@@ -12,7 +12,7 @@
 #include "tests/backend/owning_executor.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::backend {
 namespace {
 
 class CpuExecutorTest : public testing::Test {
@@ -20,7 +20,7 @@ class CpuExecutorTest : public testing::Test {
   std::unique_ptr<test::OwningExecutor> make(uint32_t num_blocks, uint32_t max_slots) {
     return std::make_unique<test::OwningExecutor>(*rig_.decoder, rig_.context, num_blocks, max_slots);
   }
-  test::Rig rig_{test::demo_model_dir(), {.compute = DType::kF32}, best_isa_level(), 2};
+  test::Rig rig_{test::demo_model_dir(), {.compute = DType::kF32}, kernels::best_isa_level(), 2};
 };
 
 TEST_F(CpuExecutorTest, RefusesPlansThatContradictThemselves) {
@@ -35,29 +35,29 @@ TEST_F(CpuExecutorTest, TicketsAreWaitedForOnceAndInOrder) {
   const auto executor = make(8, 2);
   EXPECT_THROW(executor->wait(0), Error);
   const Ticket ticket = executor->submit(test::first_plan());
-  for (uint32_t i = 1; i < kMostOpenSteps; ++i) executor->submit(StepPlan());
-  EXPECT_THROW(executor->submit(StepPlan()), Error);
+  for (uint32_t i = 1; i < kMostOpenSteps; ++i) executor->submit(control::StepPlan());
+  EXPECT_THROW(executor->submit(control::StepPlan()), Error);
   EXPECT_THROW(executor->wait(ticket + 1), Error);
   EXPECT_EQ(executor->wait(ticket).seqs.size(), 1U);
   EXPECT_THROW(executor->wait(ticket), Error);
   for (uint32_t i = 1; i < kMostOpenSteps; ++i) EXPECT_TRUE(executor->wait(ticket + i).seqs.empty());
-  EXPECT_TRUE(executor->wait(executor->submit(StepPlan())).seqs.empty());
+  EXPECT_TRUE(executor->wait(executor->submit(control::StepPlan())).seqs.empty());
 }
 
 TEST_F(CpuExecutorTest, GivesTokensOnlyWhereTheyAreWanted) {
   const auto executor = make(8, 2);
-  StepPlan plan = test::first_plan();
-  const StepResult nothing = executor->wait(executor->submit(plan));
+  control::StepPlan plan = test::first_plan();
+  const control::StepResult nothing = executor->wait(executor->submit(plan));
   ASSERT_EQ(nothing.seqs.size(), 1U);
   EXPECT_TRUE(nothing.seqs[0].tokens.empty());
   EXPECT_GT(nothing.times.compute, 0);
-  plan = StepPlan();
+  plan = control::StepPlan();
   plan.seqs.resize(1);
   plan.seqs[0].slot = 0;
   plan.seqs[0].first_position = 5;
   plan.seqs[0].tokens = {6};
-  plan.seqs[0].rows = LogitRows::kLast;
-  const StepResult one = executor->wait(executor->submit(plan));
+  plan.seqs[0].rows = control::LogitRows::kLast;
+  const control::StepResult one = executor->wait(executor->submit(plan));
   ASSERT_EQ(one.seqs[0].tokens.size(), 1U);
   EXPECT_EQ(one.seqs[0].error, "");
 }
@@ -66,11 +66,11 @@ TEST_F(CpuExecutorTest, GivesTokensOnlyWhereTheyAreWanted) {
 TEST(CpuExecutorGroups, WantsATableForEachAndNothingBehindAWindow) {
   const auto relative = std::filesystem::path("golden-models/gemma2");
   QUIRE_NEEDS_DATA(relative);
-  test::Rig rig(test::data_dir() / relative, {.compute = DType::kF32}, best_isa_level(), 1);
+  test::Rig rig(test::data_dir() / relative, {.compute = DType::kF32}, kernels::best_isa_level(), 1);
   ASSERT_EQ(rig.decoder->shape().kv_windows, (std::vector<uint32_t>{0, 16, 16}));
   const auto submit = [&](std::vector<BlockId> shared, std::vector<BlockId> fresh, uint32_t position) {
     test::OwningExecutor executor(*rig.decoder, rig.context, 16, 1);
-    StepPlan plan;
+    control::StepPlan plan;
     plan.added.resize(1);
     plan.added[0].slot = 0;
     plan.added[0].prompt_length = 40;
@@ -94,24 +94,24 @@ TEST(CpuExecutorGroups, WantsATableForEachAndNothingBehindAWindow) {
 TEST_F(CpuExecutorTest, LogitsThatAreNotFiniteEndTheirSequenceOnly) {
   const auto run = [&](bool poison) {
     const auto executor = make(8, 2);
-    StepPlan plan;
+    control::StepPlan plan;
     for (const SlotId slot : {0U, 1U}) {
-      NewSeq added;
+      control::NewSeq added;
       added.slot = slot;
       added.prompt_length = 3;
       added.sampling.seed = 5;
       added.sampling.num_logprobs = 5;
       plan.added.push_back(added);
-      SeqStep seq;
+      control::SeqStep seq;
       seq.slot = slot;
       seq.tokens = {100, 200, static_cast<TokenId>(300 + slot)};
       seq.new_blocks = {slot};
-      seq.rows = LogitRows::kLast;
+      seq.rows = control::LogitRows::kLast;
       plan.seqs.push_back(seq);
     }
-    StepResult first = executor->wait(executor->submit(plan));
+    control::StepResult first = executor->wait(executor->submit(plan));
     if (poison) {
-      KvCache& cache = executor->cache();
+      cpu::KvCache& cache = executor->cache();
       std::memset(cache.layer(2) + 1 * cache.block_bytes(), 0xff, cache.block_bytes());
     }
     plan.added.clear();
@@ -122,8 +122,8 @@ TEST_F(CpuExecutorTest, LogitsThatAreNotFiniteEndTheirSequenceOnly) {
     }
     return executor->wait(executor->submit(plan));
   };
-  const StepResult sound = run(false);
-  const StepResult poisoned = run(true);
+  const control::StepResult sound = run(false);
+  const control::StepResult poisoned = run(true);
   EXPECT_TRUE(poisoned.seqs[1].tokens.empty());
   EXPECT_THAT(poisoned.seqs[1].error, testing::HasSubstr("position 4"));
   EXPECT_EQ(poisoned.seqs[0].error, "");
@@ -152,4 +152,4 @@ TEST_F(CpuExecutorTest, SeedAndChoiceMakeTheText) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::backend

@@ -40,7 +40,7 @@ TEST(FakeExecutor, RefusesPlansThatContradictThemselves) {
 }
 
 TEST(FakeExecutor, RefusesWritesToSharedBlocksAndReadsOfNothing) {
-  StepPlan plan;
+  control::StepPlan plan;
   plan.added.resize(1);
   plan.added[0].slot = 1;
   plan.added[0].prompt_length = 6;
@@ -75,7 +75,7 @@ TEST(FakeExecutor, FollowsAScriptAndFailsWhenTold) {
   ASSERT_EQ(found[0].tokens.size(), 2U);
   EXPECT_EQ(found[0].tokens[0].token, 7);
   EXPECT_EQ(found[0].tokens[1].token, 8);
-  EXPECT_EQ(found[0].finish, FinishReason::kError);
+  EXPECT_EQ(found[0].finish, control::FinishReason::kError);
   EXPECT_THAT(found[0].error, testing::HasSubstr("made to fail"));
 }
 

@@ -13,8 +13,8 @@
 namespace quire::test {
 namespace {
 
-void record(const Scheduler& scheduler, const StepPlan& plan, RunLog& log) {
-  const StepStats& stats = scheduler.stats();
+void record(const control::Scheduler& scheduler, const control::StepPlan& plan, RunLog& log) {
+  const control::StepStats& stats = scheduler.stats();
   ++log.steps;
   log.most_decoding = std::max(log.most_decoding, stats.decode_tokens);
   log.most_prefill = std::max(log.most_prefill, stats.prefill_tokens);
@@ -24,8 +24,8 @@ void record(const Scheduler& scheduler, const StepPlan& plan, RunLog& log) {
   log.swapped_out += stats.swapped_out;
   log.swapped_in += stats.swapped_in;
   log.blocks_left = stats.blocks_referenced;
-  for (const SeqStep& seq : plan.seqs) {
-    log.chunked += seq.rows == LogitRows::kNone ? 1 : 0;
+  for (const control::SeqStep& seq : plan.seqs) {
+    log.chunked += seq.rows == control::LogitRows::kNone ? 1 : 0;
     log.late_tokens += seq.is_late() ? 1 : 0;
   }
 }
@@ -57,25 +57,26 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
 
 }  // namespace
 
-std::vector<Continuation> run_to_end(Scheduler& scheduler, Executor& executor,
-                                     const std::vector<SeqSpec>& specs, RunLog& log, uint32_t depth) {
+std::vector<Continuation> run_to_end(control::Scheduler& scheduler, backend::Executor& executor,
+                                     const std::vector<control::SeqSpec>& specs, RunLog& log,
+                                     uint32_t depth) {
   std::map<SeqId, Continuation> found;
-  for (const SeqSpec& spec : specs) {
+  for (const control::SeqSpec& spec : specs) {
     if (const auto added = scheduler.add(spec); !added) throw std::runtime_error(added.error().message);
     found[spec.id] = {};
   }
-  std::deque<std::pair<StepPlan, Ticket>> open;
+  std::deque<std::pair<control::StepPlan, backend::Ticket>> open;
   while (scheduler.has_work() || !open.empty()) {
     while (open.size() < depth && scheduler.has_work()) {
-      StepPlan plan = scheduler.plan();
+      control::StepPlan plan = scheduler.plan();
       if (plan.empty()) break;
-      const Ticket ticket = executor.submit(plan);
+      const backend::Ticket ticket = executor.submit(plan);
       open.emplace_back(std::move(plan), ticket);
     }
     if (open.empty()) throw std::runtime_error("the scheduler makes no progress");
     const auto [plan, ticket] = std::move(open.front());
     open.pop_front();
-    for (SeqEvent& event : scheduler.commit(plan, executor.wait(ticket))) {
+    for (control::SeqEvent& event : scheduler.commit(plan, executor.wait(ticket))) {
       Continuation& one = found.at(event.id);
       if (event.token) one.tokens.push_back(std::move(*event.token));
       if (one.tokens.size() == 1) one.cached_tokens = event.cached_tokens;
@@ -88,14 +89,14 @@ std::vector<Continuation> run_to_end(Scheduler& scheduler, Executor& executor,
     }
   }
   std::vector<Continuation> out;
-  for (const SeqSpec& spec : specs) out.push_back(std::move(found.at(spec.id)));
+  for (const control::SeqSpec& spec : specs) out.push_back(std::move(found.at(spec.id)));
   return out;
 }
 
-std::vector<SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_t max_tokens) {
-  std::vector<SeqSpec> out;
+std::vector<control::SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_t max_tokens) {
+  std::vector<control::SeqSpec> out;
   for (uint32_t i = 0; i < count; ++i) {
-    SeqSpec spec;
+    control::SeqSpec spec;
     spec.id = i;
     spec.max_tokens = max_tokens;
     spec.sampling = mixed_sampling(i, vocab_size);

@@ -13,7 +13,7 @@ namespace quire::test {
 /// All that came of one sequence.
 struct Continuation {
   std::vector<SampledToken> tokens;
-  FinishReason finish = FinishReason::kAbort;
+  control::FinishReason finish = control::FinishReason::kAbort;
   uint32_t cached_tokens = 0;
   std::string error;
 };
@@ -35,12 +35,13 @@ struct RunLog {
 
 /// Adds all sequences to the scheduler and drives it over the executor to the end; the invariants are checked
 /// after each step. Up to `depth` steps are open at once. The continuations come in the order of `specs`.
-std::vector<Continuation> run_to_end(Scheduler& scheduler, Executor& executor,
-                                     const std::vector<SeqSpec>& specs, RunLog& log, uint32_t depth = 1);
+std::vector<Continuation> run_to_end(control::Scheduler& scheduler, backend::Executor& executor,
+                                     const std::vector<control::SeqSpec>& specs, RunLog& log,
+                                     uint32_t depth = 1);
 
 /// Thirty-two sequences (or `count`) with prompts of 20 to 59 tokens that share some of their beginnings:
 /// greedy and sampled, with all filters, penalties, biases, and the five best logprobs.
-std::vector<SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_t max_tokens);
+std::vector<control::SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_t max_tokens);
 
 /// Empty if both are the same to the bit, else what differs.
 std::string difference(const std::vector<Continuation>& a, const std::vector<Continuation>& b);

@@ -11,7 +11,7 @@
 #include "tests/support/data.h"
 #include "tests/support/sanitized.h"
 
-namespace quire {
+namespace quire::backend {
 namespace {
 
 struct Expected {
@@ -29,7 +29,7 @@ const std::map<std::string, Expected> kDigests = {
 };
 
 /// Of the tokens and the bits of their logprobs.
-uint64_t digest_of_answers(IsaLevel isa, DecoderOptions options) {
+uint64_t digest_of_answers(kernels::IsaLevel isa, cpu::DecoderOptions options) {
   test::Rig rig(test::demo_model_dir(), options, isa, 1);
   const auto specs = test::mixed_requests(rig.decoder->config().vocab_size, 6, 8);
   uint64_t digest = 0;
@@ -45,9 +45,9 @@ uint64_t digest_of_answers(IsaLevel isa, DecoderOptions options) {
 }
 
 TEST(KernelVersion, SameVersionSameBits) {
-  EXPECT_EQ(kKernelVersion, 3);
-  for (const IsaLevel isa : available_isa_levels()) {
-    const auto expected = kDigests.find(std::string(isa_name(isa)));
+  EXPECT_EQ(kernels::kKernelVersion, 3);
+  for (const kernels::IsaLevel isa : kernels::available_isa_levels()) {
+    const auto expected = kDigests.find(std::string(kernels::isa_name(isa)));
     if (expected == kDigests.end()) continue;  // the reference: as slow as it is never used
     SCOPED_TRACE(expected->first);
     EXPECT_EQ(digest_of_answers(isa, {.compute = DType::kBF16}), expected->second.bf16);
@@ -57,4 +57,4 @@ TEST(KernelVersion, SameVersionSameBits) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::backend

@@ -9,27 +9,28 @@
 namespace quire::test {
 
 /// An executor with a cache of its own.
-class OwningExecutor final : public Executor {
+class OwningExecutor final : public backend::Executor {
  public:
-  OwningExecutor(Decoder& decoder, KernelContext& context, uint32_t num_blocks, uint32_t max_slots,
-                 uint32_t num_host_blocks = 0)
+  OwningExecutor(backend::cpu::Decoder& decoder, kernels::KernelContext& context, uint32_t num_blocks,
+                 uint32_t max_slots, uint32_t num_host_blocks = 0)
       : cache_(decoder.config(), decoder.compute_dtype(), num_blocks, kBlockSize),
         host_(decoder.config(), decoder.compute_dtype(), num_host_blocks, kBlockSize),
         executor_(decoder, cache_, context, max_slots, &host_) {}
-  Ticket submit(const StepPlan& plan) override { return executor_.submit(plan); }
-  StepResult wait(Ticket ticket) override { return executor_.wait(ticket); }
-  KvCache& cache() { return cache_; }
+  backend::Ticket submit(const control::StepPlan& plan) override { return executor_.submit(plan); }
+  control::StepResult wait(backend::Ticket ticket) override { return executor_.wait(ticket); }
+  backend::cpu::KvCache& cache() { return cache_; }
 
  private:
-  KvCache cache_;
-  KvCache host_;
-  CpuExecutor executor_;
+  backend::cpu::KvCache cache_;
+  backend::cpu::KvCache host_;
+  backend::cpu::CpuExecutor executor_;
 };
 
 /// A loaded model and what it runs on.
 struct Rig {
-  Rig(const std::filesystem::path& dir, const DecoderOptions& options, IsaLevel isa, uint32_t threads)
-      : pool(threads), context{isa, pool}, decoder(Decoder::load(dir, options, context)) {}
+  Rig(const std::filesystem::path& dir, const backend::cpu::DecoderOptions& options, kernels::IsaLevel isa,
+      uint32_t threads)
+      : pool(threads), context{isa, pool}, decoder(backend::cpu::Decoder::load(dir, options, context)) {}
 
   MakeExecutor make_executor() {
     return {[this](uint32_t num_blocks, uint32_t max_slots, uint32_t num_host_blocks) {
@@ -40,8 +41,8 @@ struct Rig {
   }
 
   ThreadPool pool;
-  KernelContext context;
-  std::unique_ptr<Decoder> decoder;
+  kernels::KernelContext context;
+  std::unique_ptr<backend::cpu::Decoder> decoder;
 };
 
 }  // namespace quire::test

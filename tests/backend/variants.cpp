@@ -15,9 +15,9 @@ namespace {
 constexpr uint32_t kModelLength = 128;
 constexpr uint32_t kAmpleBlocks = 1024;
 
-SchedulerConfig config_of(const MakeExecutor& make, uint32_t num_blocks, uint32_t max_seqs, uint32_t budget,
-                          bool caching) {
-  SchedulerConfig config;
+control::SchedulerConfig config_of(const MakeExecutor& make, uint32_t num_blocks, uint32_t max_seqs,
+                                   uint32_t budget, bool caching) {
+  control::SchedulerConfig config;
   config.kv_windows = make.kv_windows;
   config.num_blocks = num_blocks;
   config.block_size = kBlockSize;
@@ -28,20 +28,20 @@ SchedulerConfig config_of(const MakeExecutor& make, uint32_t num_blocks, uint32_
   return config;
 }
 
-std::vector<SeqSpec> with_ids_from(std::vector<SeqSpec> specs, SeqId first) {
-  for (SeqSpec& spec : specs) spec.id = first++;
+std::vector<control::SeqSpec> with_ids_from(std::vector<control::SeqSpec> specs, SeqId first) {
+  for (control::SeqSpec& spec : specs) spec.id = first++;
   return specs;
 }
 
 }  // namespace
 
-std::vector<Continuation> run_alone(const MakeExecutor& make, const std::vector<SeqSpec>& specs) {
+std::vector<Continuation> run_alone(const MakeExecutor& make, const std::vector<control::SeqSpec>& specs) {
   const auto blocks = static_cast<uint32_t>(make.kv_windows.size()) * kModelLength / kBlockSize;
   const auto executor = make(blocks, 1);
-  Scheduler scheduler(config_of(make, blocks, 1, kModelLength, false));
+  control::Scheduler scheduler(config_of(make, blocks, 1, kModelLength, false));
   std::vector<Continuation> out;
   RunLog log;
-  for (const SeqSpec& spec : specs) {
+  for (const control::SeqSpec& spec : specs) {
     out.push_back(std::move(run_to_end(scheduler, *executor, {spec}, log)[0]));
   }
   EXPECT_EQ(log.most_decoding, 1U);
@@ -50,14 +50,14 @@ std::vector<Continuation> run_alone(const MakeExecutor& make, const std::vector<
   return out;
 }
 
-void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpec>& specs,
+void expect_same_in_every_way(const MakeExecutor& make, const std::vector<control::SeqSpec>& specs,
                               const std::vector<Continuation>& alone) {
   const auto count = static_cast<uint32_t>(specs.size());
   {
     SCOPED_TRACE("in one batch");
     RunLog log;
     const auto executor = make(kAmpleBlocks, count);
-    Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
+    control::Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
     EXPECT_EQ(log.most_decoding, count);
     EXPECT_EQ(log.preemptions + log.hit_tokens, 0U);
@@ -66,7 +66,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     SCOPED_TRACE("in chunks of 16");
     RunLog log;
     const auto executor = make(kAmpleBlocks, 16);
-    Scheduler scheduler(config_of(make, kAmpleBlocks, 16, 16, false));
+    control::Scheduler scheduler(config_of(make, kAmpleBlocks, 16, 16, false));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
     EXPECT_LE(log.most_prefill, 16U);
     EXPECT_GE(log.chunked, count);
@@ -75,7 +75,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     SCOPED_TRACE("after prefix hits");
     RunLog log;
     const auto executor = make(kAmpleBlocks, count);
-    Scheduler scheduler(config_of(make, kAmpleBlocks, count, 256, true));
+    control::Scheduler scheduler(config_of(make, kAmpleBlocks, count, 256, true));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
     const uint64_t before = log.hit_tokens;
     const auto again = run_to_end(scheduler, *executor, with_ids_from(specs, 10'000), log, 2);
@@ -86,16 +86,16 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
     EXPECT_GT(log.hit_tokens, before);
     EXPECT_GT(log.late_tokens, count);
   }
-  using Way = std::tuple<PreemptionKind, bool, uint32_t>;
+  using Way = std::tuple<control::PreemptionKind, bool, uint32_t>;
   for (const auto& [preemption, caching, depth] :
-       {Way{PreemptionKind::kRecompute, false, 1}, Way{PreemptionKind::kRecompute, true, 3},
-        Way{PreemptionKind::kSwap, false, 2}, Way{PreemptionKind::kSwap, true, 1}}) {
+       {Way{control::PreemptionKind::kRecompute, false, 1}, Way{control::PreemptionKind::kRecompute, true, 3},
+        Way{control::PreemptionKind::kSwap, false, 2}, Way{control::PreemptionKind::kSwap, true, 1}}) {
     SCOPED_TRACE(fmt::format("through preemptions by {}, {} prefix caching, {} steps in flight",
-                             kPreemptionNames[static_cast<size_t>(preemption)], caching ? "with" : "without",
-                             depth));
+                             control::kPreemptionNames[static_cast<size_t>(preemption)],
+                             caching ? "with" : "without", depth));
     // Half of what all of them want at once; less where they need no more than that.
     size_t wanted = 0;
-    for (const SeqSpec& spec : specs) {
+    for (const control::SeqSpec& spec : specs) {
       wanted += blocks_held(make.kv_windows, spec.prompt.size() + spec.max_tokens, 1, kBlockSize);
     }
     RunLog log;
@@ -106,14 +106,14 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
       if (blocks <= 4 && !some_grow) break;
       ASSERT_GT(blocks, 4U) << "nothing is ever preempted";
       const auto executor = make(blocks, count, kAmpleBlocks);
-      SchedulerConfig config = config_of(make, blocks, count, 256, caching);
+      control::SchedulerConfig config = config_of(make, blocks, count, 256, caching);
       config.preemption = preemption;
       config.num_host_blocks = kAmpleBlocks;
       config.watermark_bp = 0;
-      Scheduler scheduler(config);
+      control::Scheduler scheduler(config);
       EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log, depth)), "");
       EXPECT_EQ(log.blocks_left, 0U);
-      if (preemption == PreemptionKind::kSwap && !caching) {
+      if (preemption == control::PreemptionKind::kSwap && !caching) {
         EXPECT_EQ(log.swapped_in, log.swapped_out);
         EXPECT_GE(log.swapped_out, log.preemptions);
       }
@@ -121,18 +121,18 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<SeqSpe
   }
 }
 
-std::vector<SeqSpec> second_choices(const std::vector<SeqSpec>& specs) {
-  std::vector<SeqSpec> out = with_ids_from(specs, 20'000);
-  for (SeqSpec& spec : out) spec.sampling.choice = 1;
+std::vector<control::SeqSpec> second_choices(const std::vector<control::SeqSpec>& specs) {
+  std::vector<control::SeqSpec> out = with_ids_from(specs, 20'000);
+  for (control::SeqSpec& spec : out) spec.sampling.choice = 1;
   return out;
 }
 
-void expect_same_as_forks(const MakeExecutor& make, const std::vector<SeqSpec>& specs,
+void expect_same_as_forks(const MakeExecutor& make, const std::vector<control::SeqSpec>& specs,
                           const std::vector<Continuation>& alone,
                           const std::vector<Continuation>& alone_second) {
   SCOPED_TRACE("as forks");
-  const std::vector<SeqSpec> seconds = second_choices(specs);
-  std::vector<SeqSpec> all;
+  const std::vector<control::SeqSpec> seconds = second_choices(specs);
+  std::vector<control::SeqSpec> all;
   std::vector<Continuation> expected;
   for (size_t i = 0; i < specs.size(); ++i) {
     all.push_back(specs[i]);
@@ -144,7 +144,7 @@ void expect_same_as_forks(const MakeExecutor& make, const std::vector<SeqSpec>& 
   const auto count = static_cast<uint32_t>(all.size());
   RunLog log;
   const auto executor = make(kAmpleBlocks, count);
-  Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
+  control::Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
   EXPECT_EQ(difference(expected, run_to_end(scheduler, *executor, all, log)), "");
   EXPECT_GT(log.copies, 0U);
 }

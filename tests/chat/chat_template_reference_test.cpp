@@ -12,7 +12,7 @@
 namespace quire::test {
 namespace {
 
-Expected<std::string> render_conversation(const ChatTemplates& parsed, json::object context) {
+Expected<std::string> render_conversation(const chat::ChatTemplates& parsed, json::object context) {
   return context.erase("continue_final_message") > 0
              ? parsed.render_open(std::move(context), kPinnedClock.now)
              : parsed.render(std::move(context), kPinnedClock.now);
@@ -27,8 +27,8 @@ TEST(ChatTemplateReference, EveryTemplateWithEveryConversation) {
   for (const auto& [name, outcomes] : fixture.at("outcomes").as_object()) {
     const auto source = templates.find(std::string(name));
     ASSERT_NE(source, templates.end()) << name;
-    const ChatTemplates parsed(
-        ChatTemplate::parse(source->second, std::string(name), fixture.at("tokens").as_object()));
+    const chat::ChatTemplates parsed(
+        chat::ChatTemplate::parse(source->second, std::string(name), fixture.at("tokens").as_object()));
     size_t i = 0;
     for (const auto& [title, conversation] : fixture.at("conversations").as_object()) {
       const Expected<std::string> got = render_conversation(parsed, conversation.as_object());

@@ -29,17 +29,17 @@ class ManualClock final : public Clock {
 /// An engine in which every token takes 10 ms of its clock and none of this machine's.
 struct Rig {
   Rig() {
-    EngineConfig config;
+    engine::EngineConfig config;
     config.scheduler.num_blocks = 256;
     config.scheduler.max_model_len = 512;
     config.vocab_size = 256;
-    engine = std::make_unique<Engine>(config, tokenizer, executor, clock);
+    engine = std::make_unique<engine::Engine>(config, tokenizer, executor, clock);
   }
 
   Generated run(uint32_t max_tokens, uint32_t n = 1, uint32_t best_of = 0,
                 const std::function<void(std::string_view)>& on_text = nobody,
                 const std::atomic<bool>* stop = nullptr) {
-    GenerationRequest request;
+    engine::GenerationRequest request;
     request.prompt = {30, 31, 32, 33, 34};
     request.max_tokens = max_tokens;
     request.ignore_eos = true;
@@ -60,7 +60,7 @@ struct Rig {
         clock.advance(10 * kMillisecond);
         return static_cast<TokenId>(26 + tokens.size() % 26);
       }}};
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<engine::Engine> engine;
 };
 
 TEST(Generate, TimesAreThoseOfTheEngineHoweverSlowTheReaderIs) {
@@ -75,7 +75,7 @@ TEST(Generate, TimesAreThoseOfTheEngineHoweverSlowTheReaderIs) {
   EXPECT_DOUBLE_EQ(done.decode_speed(), 100);
   EXPECT_EQ(describe(done),
             "5 prompt tokens (0 cached) at 500.0 tok/s, 20 generated, first after 10 ms, then 100.0 tok/s");
-  EXPECT_EQ(done.finish, FinishReason::kLength);
+  EXPECT_EQ(done.finish, control::FinishReason::kLength);
   EXPECT_EQ(done.texts.front().size(), 20U);
 }
 
@@ -103,7 +103,7 @@ TEST(Generate, AnswersThatAllComeAtTheEndHaveOneSpeed) {
 
 TEST(Generate, WhatIsCachedIsNotComputed) {
   Rig rig;
-  GenerationRequest request;
+  engine::GenerationRequest request;
   for (int i = 0; i < 33; ++i) request.prompt.push_back(30 + i);
   request.max_tokens = 2;
   const auto none = [](std::string_view) {};
@@ -125,7 +125,7 @@ TEST(Generate, StopsAtAWishAndKeepsWhatCame) {
         if (shown.size() >= 3) stop = true;
       },
       &stop);
-  EXPECT_EQ(done.finish, FinishReason::kAbort);
+  EXPECT_EQ(done.finish, control::FinishReason::kAbort);
   EXPECT_GE(done.texts.front().size(), 3U);
   EXPECT_LT(done.texts.front().size(), 400U);
   EXPECT_EQ(done.texts.front(), shown);
@@ -134,7 +134,7 @@ TEST(Generate, StopsAtAWishAndKeepsWhatCame) {
 
 TEST(Generate, SaysWhyARequestIsRefused) {
   Rig rig;
-  GenerationRequest request;
+  engine::GenerationRequest request;
   request.prompt.assign(600, 30);
   EXPECT_THROW(generate(*rig.engine, rig.clock, request, [](std::string_view) {}), Error);
 }

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 class BlockPoolTest : public testing::Test {
@@ -108,4 +108,4 @@ TEST_F(BlockPoolTest, DropsWhatNobodyHolds) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::control

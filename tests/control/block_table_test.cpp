@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 using testing::ElementsAre;
@@ -194,4 +194,4 @@ TEST_F(WindowedTableTest, PublishesAllGroupsOfARow) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::control

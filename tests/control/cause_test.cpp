@@ -9,7 +9,7 @@
 
 #include "tests/control/driver.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 using test::a;
@@ -195,4 +195,4 @@ TEST(Cause, ChangesNoDecision) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::control

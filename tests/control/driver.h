@@ -26,17 +26,17 @@ inline std::vector<TokenId> text(uint32_t length, TokenId first = 0) {
 /// A scheduler with an executor that samples what it is told, else 1000, 1001, ... by sequence.
 class Driver {
  public:
-  explicit Driver(const SchedulerConfig& config) : scheduler(config) {}
+  explicit Driver(const control::SchedulerConfig& config) : scheduler(config) {}
 
-  static SeqSpec spec(SeqId id, std::vector<TokenId> prompt, uint32_t max_tokens) {
-    SeqSpec made;
+  static control::SeqSpec spec(SeqId id, std::vector<TokenId> prompt, uint32_t max_tokens) {
+    control::SeqSpec made;
     made.id = id;
     made.prompt = std::move(prompt);
     made.max_tokens = max_tokens;
     made.sampling.seed = id;  // how the executor knows it
     return made;
   }
-  void add(SeqSpec seq) {
+  void add(control::SeqSpec seq) {
     const auto added = scheduler.add(std::move(seq));
     ASSERT_TRUE(added) << added.error().message;
   }
@@ -44,7 +44,7 @@ class Driver {
     add(spec(id, std::move(prompt), max_tokens));
   }
   void fork(SeqId id, SeqId parent, std::vector<TokenId> prompt, uint32_t max_tokens) {
-    SeqSpec made = spec(id, std::move(prompt), max_tokens);
+    control::SeqSpec made = spec(id, std::move(prompt), max_tokens);
     made.fork_of = parent;
     add(std::move(made));
   }
@@ -56,22 +56,22 @@ class Driver {
     EXPECT_EQ(scheduler.check_invariants(), "");
     std::string out;
     for (const SlotId slot : plan_.removed) out += fmt::format("-{} ", name(slot));
-    for (const NewSeq& added : plan_.added) {
+    for (const control::NewSeq& added : plan_.added) {
       by_slot_[added.slot] = added.sampling.seed;
       out += fmt::format("+{} ", name(added.slot));
     }
-    for (const SeqStep& seq : plan_.seqs) {
+    for (const control::SeqStep& seq : plan_.seqs) {
       out += fmt::format("{}:{}+{}{} ", name(seq.slot), seq.first_position, seq.tokens.size(),
-                         seq.rows == LogitRows::kLast ? "!" : "");
+                         seq.rows == control::LogitRows::kLast ? "!" : "");
     }
     if (!out.empty()) out.pop_back();
     return out;
   }
-  StepResult execute() {
-    StepResult result;
-    for (const SeqStep& seq : plan_.seqs) {
-      SeqResult& got = result.seqs.emplace_back();
-      if (seq.rows == LogitRows::kNone) continue;
+  control::StepResult execute() {
+    control::StepResult result;
+    for (const control::SeqStep& seq : plan_.seqs) {
+      control::SeqResult& got = result.seqs.emplace_back();
+      if (seq.rows == control::LogitRows::kNone) continue;
       auto& wanted = told[by_slot_.at(seq.slot)];
       SampledToken& sampled = got.tokens.emplace_back();
       sampled.token = 1000 + static_cast<TokenId>(by_slot_.at(seq.slot));
@@ -81,7 +81,7 @@ class Driver {
     }
     return result;
   }
-  void commit(StepResult result) {
+  void commit(control::StepResult result) {
     events = scheduler.commit(plan_, std::move(result));
     EXPECT_EQ(scheduler.check_invariants(), "");
   }
@@ -96,22 +96,22 @@ class Driver {
     for (int i = 0; i < count; ++i) step();
   }
 
-  const StepPlan& last() const { return plan_; }
+  const control::StepPlan& last() const { return plan_; }
 
-  Scheduler scheduler;
+  control::Scheduler scheduler;
   std::map<SeqId, std::deque<TokenId>> told;
-  std::vector<SeqEvent> events;  // of the last commit
+  std::vector<control::SeqEvent> events;  // of the last commit
 
  private:
   char name(SlotId slot) const { return static_cast<char>('a' + by_slot_.at(slot)); }
 
-  StepPlan plan_;
+  control::StepPlan plan_;
   std::map<SlotId, SeqId> by_slot_;
 };
 
 /// 16 blocks of 4 tokens, 4 slots, a budget of 8, no watermark.
-inline SchedulerConfig small() {
-  SchedulerConfig config;
+inline control::SchedulerConfig small() {
+  control::SchedulerConfig config;
   config.num_blocks = 16;
   config.block_size = 4;
   config.max_num_seqs = 4;
@@ -122,8 +122,8 @@ inline SchedulerConfig small() {
   return config;
 }
 
-inline SchedulerConfig with_blocks(uint32_t num_blocks, uint32_t budget = 64) {
-  SchedulerConfig config = small();
+inline control::SchedulerConfig with_blocks(uint32_t num_blocks, uint32_t budget = 64) {
+  control::SchedulerConfig config = small();
   config.num_blocks = num_blocks;
   config.max_num_batched_tokens = budget;
   return config;

@@ -16,7 +16,7 @@
 #include "base/rng.h"
 #include "tests/control/driver.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 using testing::ElementsAre;
@@ -549,18 +549,18 @@ TEST(Eviction, QueueLruKeepsWhatMoreOfThemWant) {
 /// later.
 uint32_t found_after(EvictionKind kind, bool aborted) {
   using namespace test;
-  SchedulerConfig config = with_blocks(12, 32);
+  SchedulerConfig config = test::with_blocks(12, 32);
   config.max_num_seqs = 1;
   config.eviction = kind;
-  Driver driver(config);
-  driver.add(a, text(16), 1);
-  driver.add(b, text(16, 100), 1);
+  test::Driver driver(config);
+  driver.add(test::a, test::text(16), 1);
+  driver.add(test::b, test::text(16, 100), 1);
   driver.steps(2);
-  driver.add(c, text(24, 500), 1);
-  driver.add(d, text(17), 1);
-  if (aborted) driver.scheduler.abort(d);
+  driver.add(test::c, test::text(24, 500), 1);
+  driver.add(test::d, test::text(17), 1);
+  if (aborted) driver.scheduler.abort(test::d);
   driver.step();
-  if (aborted) driver.add(d + 1, text(17), 1);
+  if (aborted) driver.add(test::d + 1, test::text(17), 1);
   driver.step();
   EXPECT_EQ(driver.events.size(), 1U);
   return driver.events.empty() ? 0 : driver.events.front().cached_tokens;
@@ -573,4 +573,4 @@ TEST(Eviction, TheQueueProtectsBlocksUntilItsSequenceIsGone) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::control

@@ -8,7 +8,7 @@
 
 #include "tests/control/driver.h"
 
-namespace quire {
+namespace quire::control {
 
 /// Reaches into a scheduler to break it.
 struct SchedulerVandal {
@@ -127,4 +127,4 @@ INSTANTIATE_TEST_SUITE_P(Broken, Invariants, testing::ValuesIn(kDamages),
                          [](const auto& each) { return each.param.name; });
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::control

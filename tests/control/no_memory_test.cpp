@@ -12,42 +12,43 @@
 namespace quire::test {
 namespace {
 
-class NoMemory : public testing::TestWithParam<std::tuple<EvictionKind, SchedulingKind>> {
+class NoMemory : public testing::TestWithParam<std::tuple<control::EvictionKind, control::SchedulingKind>> {
  protected:
   void SetUp() override {
     if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
   }
-  static SchedulerConfig config() {
-    SchedulerConfig out = small();
+  static control::SchedulerConfig config() {
+    control::SchedulerConfig out = small();
     out.eviction = std::get<0>(GetParam());
     out.scheduling = std::get<1>(GetParam());
     out.max_waiting = 100;
     out.num_host_blocks = 8;
-    out.preemption = PreemptionKind::kSwap;
+    out.preemption = control::PreemptionKind::kSwap;
     return out;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Scheduler, NoMemory,
-                         testing::Combine(testing::Values(EvictionKind::kLru, EvictionKind::kLfu,
-                                                          EvictionKind::kCost, EvictionKind::kGdf,
-                                                          EvictionKind::kArc, EvictionKind::kS3Fifo,
-                                                          EvictionKind::kQueueLru),
-                                          testing::Values(SchedulingKind::kFcfs, SchedulingKind::kSrpt,
-                                                          SchedulingKind::kFair, SchedulingKind::kLpm)));
+INSTANTIATE_TEST_SUITE_P(
+    Scheduler, NoMemory,
+    testing::Combine(testing::Values(control::EvictionKind::kLru, control::EvictionKind::kLfu,
+                                     control::EvictionKind::kCost, control::EvictionKind::kGdf,
+                                     control::EvictionKind::kArc, control::EvictionKind::kS3Fifo,
+                                     control::EvictionKind::kQueueLru),
+                     testing::Values(control::SchedulingKind::kFcfs, control::SchedulingKind::kSrpt,
+                                     control::SchedulingKind::kFair, control::SchedulingKind::kLpm)));
 
-SeqSpec spec(SeqId id) {
+control::SeqSpec spec(SeqId id) {
   // Half of a prompt is that of others, and everyone is another tenant.
   std::vector<TokenId> prompt = text(8, static_cast<TokenId>(100 * (id % 3)));
   for (TokenId own = 0; own < 9; ++own) prompt.push_back(static_cast<TokenId>(1000 + 10 * id) + own);
-  SeqSpec out = Driver::spec(id, prompt, 12);
+  control::SeqSpec out = Driver::spec(id, prompt, 12);
   out.tenant = id;
   return out;
 }
 
 /// How often adding it fails: each time with one allocation more before.
-int add_at_last(Driver& driver, const SeqSpec& wanted) {
+int add_at_last(Driver& driver, const control::SeqSpec& wanted) {
   for (int failures = 0;; ++failures) {
-    SeqSpec copy = wanted;
+    control::SeqSpec copy = wanted;
     try {
       allocations_left = failures;
       const auto added = driver.scheduler.add(std::move(copy));
@@ -99,7 +100,7 @@ TEST_P(NoMemory, AnEndFromOutsideNeedsNone) {
     if (id % 5 == 4) abort(id);      // one that has hardly begun
   }
   driver.plan();
-  StepResult result = driver.execute();
+  control::StepResult result = driver.execute();
   for (SeqId id = 0; id < 60; ++id) abort(id);
   driver.commit(std::move(result));
   EXPECT_FALSE(driver.scheduler.has_work());

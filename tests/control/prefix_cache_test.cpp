@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 using testing::ElementsAre;
@@ -292,4 +292,4 @@ TEST(PrefixCacheHash, DependsOnTokensAndParent) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::control

@@ -22,7 +22,7 @@ std::vector<SeqId> ends(Driver& driver) {
   std::vector<SeqId> order;
   while (driver.scheduler.has_work()) {
     driver.step();
-    for (const SeqEvent& event : driver.events) {
+    for (const control::SeqEvent& event : driver.events) {
       if (event.finish) order.push_back(event.id);
     }
   }
@@ -32,9 +32,9 @@ std::vector<SeqId> ends(Driver& driver) {
 // ---- batching ----
 
 TEST(StaticBatching, NobodyComesInUntilAllHaveEnded) {
-  SchedulerConfig config = small();
+  control::SchedulerConfig config = small();
   config.max_num_seqs = 2;
-  config.batching = BatchingKind::kStatic;
+  config.batching = control::BatchingKind::kStatic;
   Driver driver(config);
   driver.add(a, text(4), 1);
   driver.add(b, text(4, 50), 4);
@@ -47,8 +47,8 @@ TEST(StaticBatching, NobodyComesInUntilAllHaveEnded) {
 }
 
 TEST(StaticBatching, ABatchMayTakeSeveralStepsToFill) {
-  SchedulerConfig config = small();
-  config.batching = BatchingKind::kStatic;
+  control::SchedulerConfig config = small();
+  config.batching = control::BatchingKind::kStatic;
   Driver driver(config);
   driver.add(a, text(6), 3);
   driver.add(b, text(6, 50), 3);
@@ -62,8 +62,9 @@ TEST(StaticBatching, ABatchMayTakeSeveralStepsToFill) {
 // ---- who gives way, and how ----
 
 /// a and b fill a pool of four blocks of four tokens, and b came later.
-SchedulerConfig tight(VictimKind victim, PreemptionKind preemption = PreemptionKind::kRecompute) {
-  SchedulerConfig config = with_blocks(4);
+control::SchedulerConfig tight(control::VictimKind victim,
+                               control::PreemptionKind preemption = control::PreemptionKind::kRecompute) {
+  control::SchedulerConfig config = with_blocks(4);
   config.enable_prefix_caching = false;
   config.victim = victim;
   config.preemption = preemption;
@@ -71,18 +72,18 @@ SchedulerConfig tight(VictimKind victim, PreemptionKind preemption = PreemptionK
   return config;
 }
 
-std::vector<SeqId> preempted(const SchedulerConfig& config, int32_t priority_of_a) {
+std::vector<SeqId> preempted(const control::SchedulerConfig& config, int32_t priority_of_a) {
   Driver driver(config);
-  SeqSpec first = Driver::spec(a, text(7), 6);
+  control::SeqSpec first = Driver::spec(a, text(7), 6);
   first.priority = priority_of_a;
   driver.add(first);
   driver.add(b, text(6, 50), 6);
   std::vector<SeqId> out;
-  class Sink final : public DecisionSink {
+  class Sink final : public control::DecisionSink {
    public:
     explicit Sink(std::vector<SeqId>& out) : out_(out) {}
-    void take(const Decision& decision) override {
-      if (decision.kind == DecisionKind::kPreempt) out_.push_back(decision.seq);
+    void take(const control::Decision& decision) override {
+      if (decision.kind == control::DecisionKind::kPreempt) out_.push_back(decision.seq);
     }
 
    private:
@@ -94,15 +95,15 @@ std::vector<SeqId> preempted(const SchedulerConfig& config, int32_t priority_of_
 }
 
 TEST(Victims, ByPolicy) {
-  EXPECT_THAT(preempted(tight(VictimKind::kLastAdmitted), 5), ElementsAre(b));
-  EXPECT_THAT(preempted(tight(VictimKind::kLowestPriority), 5).at(0), a);
-  EXPECT_THAT(preempted(tight(VictimKind::kLowestPriority), -5), ElementsAre(b));
-  EXPECT_THAT(preempted(tight(VictimKind::kLeastProgress), 0), ElementsAre(b));
+  EXPECT_THAT(preempted(tight(control::VictimKind::kLastAdmitted), 5), ElementsAre(b));
+  EXPECT_THAT(preempted(tight(control::VictimKind::kLowestPriority), 5).at(0), a);
+  EXPECT_THAT(preempted(tight(control::VictimKind::kLowestPriority), -5), ElementsAre(b));
+  EXPECT_THAT(preempted(tight(control::VictimKind::kLeastProgress), 0), ElementsAre(b));
 }
 
 /// What a and b lose; a has less to lose, b was admitted later. At 8 tokens of a there is no sixth block.
-uint64_t computed_again(VictimKind victim, SeqId& whose) {
-  SchedulerConfig config = tight(victim);
+uint64_t computed_again(control::VictimKind victim, SeqId& whose) {
+  control::SchedulerConfig config = tight(victim);
   config.num_blocks = 5;
   Driver driver(config);
   driver.add(a, text(4), 8);
@@ -120,15 +121,15 @@ uint64_t computed_again(VictimKind victim, SeqId& whose) {
 
 TEST(Victims, LeastProgressLosesTheLeast) {
   SeqId whose = c;
-  const uint64_t last = computed_again(VictimKind::kLastAdmitted, whose);
+  const uint64_t last = computed_again(control::VictimKind::kLastAdmitted, whose);
   EXPECT_EQ(whose, b);
-  const uint64_t least = computed_again(VictimKind::kLeastProgress, whose);
+  const uint64_t least = computed_again(control::VictimKind::kLeastProgress, whose);
   EXPECT_EQ(whose, a);
   EXPECT_LT(least, last);
 }
 
 TEST(Swap, WhatWasMovedOutIsMovedBackAndNotComputedAgain) {
-  Driver driver(tight(VictimKind::kLastAdmitted, PreemptionKind::kSwap));
+  Driver driver(tight(control::VictimKind::kLastAdmitted, control::PreemptionKind::kSwap));
   driver.add(a, text(7), 6);
   driver.add(b, text(6, 50), 6);
   uint32_t out = 0;
@@ -136,7 +137,7 @@ TEST(Swap, WhatWasMovedOutIsMovedBackAndNotComputedAgain) {
   uint32_t prefill = 0;
   while (driver.scheduler.has_work()) {
     driver.step();
-    const StepStats& stats = driver.scheduler.stats();
+    const control::StepStats& stats = driver.scheduler.stats();
     out += stats.swapped_out;
     in += stats.swapped_in;
     prefill += stats.prefill_tokens;
@@ -151,7 +152,7 @@ TEST(Swap, WhatWasMovedOutIsMovedBackAndNotComputedAgain) {
 }
 
 TEST(Swap, AHostPoolThatIsFullMeansComputingAgain) {
-  SchedulerConfig config = tight(VictimKind::kLastAdmitted, PreemptionKind::kSwap);
+  control::SchedulerConfig config = tight(control::VictimKind::kLastAdmitted, control::PreemptionKind::kSwap);
   config.num_host_blocks = 1;
   Driver driver(config);
   driver.add(a, text(7), 6);
@@ -162,7 +163,8 @@ TEST(Swap, AHostPoolThatIsFullMeansComputingAgain) {
 
 TEST(Swap, AutoTakesTheCheaperWay) {
   for (const bool moving_is_cheap : {false, true}) {
-    SchedulerConfig config = tight(VictimKind::kLastAdmitted, PreemptionKind::kAuto);
+    control::SchedulerConfig config =
+        tight(control::VictimKind::kLastAdmitted, control::PreemptionKind::kAuto);
     config.costs.prefill_token = 1000;
     config.costs.swap_block = moving_is_cheap ? 10 : 1'000'000;
     Driver driver(config);
@@ -179,7 +181,7 @@ TEST(Swap, AutoTakesTheCheaperWay) {
 }
 
 TEST(Swap, AnAbortedSequenceGivesItsHostBlocksBack) {
-  Driver driver(tight(VictimKind::kLastAdmitted, PreemptionKind::kSwap));
+  Driver driver(tight(control::VictimKind::kLastAdmitted, control::PreemptionKind::kSwap));
   driver.add(a, text(7), 6);
   driver.add(b, text(6, 50), 6);
   while (driver.scheduler.stats().host_blocks_used == 0) driver.step();
@@ -190,19 +192,19 @@ TEST(Swap, AnAbortedSequenceGivesItsHostBlocksBack) {
 
 TEST(Protection, EndsTheStarvationOfAVictim) {
   // a is the least important, and important ones keep coming that need its blocks.
-  SchedulerConfig config = tight(VictimKind::kLowestPriority);
+  control::SchedulerConfig config = tight(control::VictimKind::kLowestPriority);
   config.max_waiting = 1000;
   Driver driver(config);
-  SeqSpec victim = Driver::spec(a, text(4), 9);
+  control::SeqSpec victim = Driver::spec(a, text(4), 9);
   victim.priority = 9;
   driver.add(victim);
   uint32_t preemptions = 0;
   bool ended = false;
-  class Count final : public DecisionSink {
+  class Count final : public control::DecisionSink {
    public:
     explicit Count(uint32_t& count) : count_(count) {}
-    void take(const Decision& decision) override {
-      count_ += decision.kind == DecisionKind::kPreempt && decision.seq == a ? 1 : 0;
+    void take(const control::Decision& decision) override {
+      count_ += decision.kind == control::DecisionKind::kPreempt && decision.seq == a ? 1 : 0;
     }
 
    private:
@@ -213,7 +215,7 @@ TEST(Protection, EndsTheStarvationOfAVictim) {
     driver.add(id, text(4, static_cast<TokenId>(10 * id)), 9);
     for (int i = 0; i < 4 && !ended; ++i) {
       driver.step();
-      for (const SeqEvent& event : driver.events) ended = ended || (event.id == a && event.finish);
+      for (const control::SeqEvent& event : driver.events) ended = ended || (event.id == a && event.finish);
     }
   }
   EXPECT_TRUE(ended);
@@ -222,16 +224,17 @@ TEST(Protection, EndsTheStarvationOfAVictim) {
 
 // ---- the log ----
 
-class Lines final : public DecisionSink {
+class Lines final : public control::DecisionSink {
  public:
-  void take(const Decision& d) override {
-    lines.push_back(fmt::format("{} {} {} {}", kDecisionNames[static_cast<size_t>(d.kind)], d.seq, d.a, d.b));
+  void take(const control::Decision& d) override {
+    lines.push_back(
+        fmt::format("{} {} {} {}", record::kDecisionNames[static_cast<size_t>(d.kind)], d.seq, d.a, d.b));
   }
   std::vector<std::string> lines;
 };
 
 TEST(Decisions, TellTheStoryOfASequence) {
-  SchedulerConfig config = small();
+  control::SchedulerConfig config = small();
   config.max_num_seqs = 1;
   Driver driver(config);
   Lines log;
@@ -239,7 +242,7 @@ TEST(Decisions, TellTheStoryOfASequence) {
   driver.add(a, text(5), 2);
   driver.add(b, text(4, 50), 1);
   ends(driver);
-  const auto slots = static_cast<uint32_t>(WaitReason::kSlots);
+  const auto slots = static_cast<uint32_t>(control::WaitReason::kSlots);
   EXPECT_THAT(log.lines, ElementsAre("add 0 5 2", "add 1 4 1", "admit 0 0 0", "chunk 0 0 5", "allocate 0 0 0",
                                      "allocate 0 1 0", fmt::format("skip 1 {} 0", slots), "chunk 0 5 1",
                                      "finish 0 1 0", "release 0 1 0", "release 0 0 0", "admit 1 0 0",

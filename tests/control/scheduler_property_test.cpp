@@ -24,14 +24,14 @@ void expect_that_all_happened(const Coverage& all) {
   const auto happened = [](const auto& counts, const auto& names, uint64_t least, size_t first = 0) {
     for (size_t i = first; i < std::size(names); ++i) EXPECT_GE(counts[i], least) << names[i];
   };
-  happened(all.steps_by_batching, kBatchingNames, 100 * often);
-  happened(all.admissions_by_scheduling, kSchedulingNames, 10 * often);
-  happened(all.overtakes_by_scheduling, kSchedulingNames, 2 * often, 1);  // all but fcfs
-  happened(all.preemptions_by_victim, kVictimNames, 5 * often);
-  happened(all.chosen_by_victim, kVictimNames, often, 1);  // all but the last admitted
-  happened(all.preemptions_by_way, kPreemptionNames, 5 * often);
-  happened(all.swaps_by_way, kPreemptionNames, 5 * often, 1);  // all but by recomputation
-  happened(all.evictions_by_policy, kEvictionNames, 20 * often);
+  happened(all.steps_by_batching, control::kBatchingNames, 100 * often);
+  happened(all.admissions_by_scheduling, control::kSchedulingNames, 10 * often);
+  happened(all.overtakes_by_scheduling, control::kSchedulingNames, 2 * often, 1);  // all but fcfs
+  happened(all.preemptions_by_victim, control::kVictimNames, 5 * often);
+  happened(all.chosen_by_victim, control::kVictimNames, often, 1);  // all but the last admitted
+  happened(all.preemptions_by_way, control::kPreemptionNames, 5 * often);
+  happened(all.swaps_by_way, control::kPreemptionNames, 5 * often, 1);  // all but by recomputation
+  happened(all.evictions_by_policy, control::kEvictionNames, 20 * often);
   EXPECT_GE(all.model.swapped_in, 10 * often);
   EXPECT_GE(all.model.too_big_to_swap, often);
   EXPECT_GE(all.model.forks, 5 * often);

@@ -51,14 +51,14 @@ TEST(Scheduler, OtherSaltsHitNothing) {
   Driver driver(with_blocks(16));
   driver.add(a, text(10), 1);
   driver.step();
-  SeqSpec spec = Driver::spec(b, text(10), 1);
+  control::SeqSpec spec = Driver::spec(b, text(10), 1);
   spec.salt = 1;
   driver.add(spec);
   EXPECT_EQ(driver.step(), "-a +b b:0+10!");
 }
 
 TEST(Scheduler, WithoutPrefixCachingNothingIsKept) {
-  SchedulerConfig config = with_blocks(16);
+  control::SchedulerConfig config = with_blocks(16);
   config.enable_prefix_caching = false;
   Driver driver(config);
   driver.add(a, text(10), 1);
@@ -88,7 +88,8 @@ TEST(Scheduler, EqualPromptsComputedAtOnceAreKeptOnce) {
   EXPECT_EQ(driver.scheduler.stats().blocks_shared, 2U);
   EXPECT_EQ(driver.scheduler.stats().blocks_saved, 2U);
   EXPECT_EQ(driver.step(), "a:8+1! b:8+1!");
-  EXPECT_THAT(driver.last().updates, ElementsAre(TableUpdate{1, 0, 0}, TableUpdate{1, 1, 1}));
+  EXPECT_THAT(driver.last().updates,
+              ElementsAre(control::TableUpdate{1, 0, 0}, control::TableUpdate{1, 1, 1}));
   EXPECT_THAT(driver.last().copies, IsEmpty());
 }
 
@@ -116,10 +117,11 @@ TEST(Scheduler, AForkSharesItsParentsBlocksAndCopiesThePartlyFilledOne) {
   EXPECT_EQ(driver.step(), "+a a:0+10!");
   EXPECT_EQ(driver.step(), "+b +c a:10+1! b:9+1! c:9+1!");
   EXPECT_THAT(driver.last().added[0].blocks, ElementsAre(0, 1, 2));
-  EXPECT_THAT(driver.last().copies, ElementsAre(BlockCopy{2, 3}, BlockCopy{2, 4}));
-  EXPECT_THAT(driver.last().updates, ElementsAre(TableUpdate{1, 2, 3}, TableUpdate{2, 2, 4}));
+  EXPECT_THAT(driver.last().copies, ElementsAre(control::BlockCopy{2, 3}, control::BlockCopy{2, 4}));
+  EXPECT_THAT(driver.last().updates,
+              ElementsAre(control::TableUpdate{1, 2, 3}, control::TableUpdate{2, 2, 4}));
   EXPECT_EQ(driver.events[1].cached_tokens, 9U);
-  const StepStats& stats = driver.scheduler.stats();
+  const control::StepStats& stats = driver.scheduler.stats();
   EXPECT_EQ(stats.blocks_referenced, 5U);
   EXPECT_EQ(stats.blocks_shared, 2U);
   EXPECT_EQ(stats.blocks_saved, 4U);
@@ -149,14 +151,14 @@ TEST(Scheduler, AForkThatWaitsForItsParentIsPassedOver) {
 }
 
 TEST(Scheduler, AForkWorksWithoutPrefixCaching) {
-  SchedulerConfig config = with_blocks(16);
+  control::SchedulerConfig config = with_blocks(16);
   config.enable_prefix_caching = false;
   Driver driver(config);
   driver.add(a, text(8), 5);
   driver.fork(b, a, text(8), 5);
   driver.step();
   EXPECT_EQ(driver.step(), "+b a:8+1! b:7+1!");
-  EXPECT_THAT(driver.last().copies, ElementsAre(BlockCopy{1, 3}));
+  EXPECT_THAT(driver.last().copies, ElementsAre(control::BlockCopy{1, 3}));
 }
 
 TEST(Scheduler, AForkWhoseParentHasEndedIsAnOrdinarySequence) {
@@ -170,7 +172,7 @@ TEST(Scheduler, AForkWhoseParentHasEndedIsAnOrdinarySequence) {
 }
 
 TEST(Scheduler, AForkWaitsWhileItsParentIsPreempted) {
-  SchedulerConfig config = with_blocks(4, 9);
+  control::SchedulerConfig config = with_blocks(4, 9);
   config.enable_prefix_caching = false;
   Driver driver(config);
   driver.add(a, text(7), 8);
@@ -201,14 +203,14 @@ TEST(Scheduler, APreemptedForkFindsItsOwnTokensToo) {
 TEST(Scheduler, AForkMustHaveItsParentsPrompt) {
   Driver driver(with_blocks(16));
   driver.add(a, text(10), 5);
-  SeqSpec other_prompt = Driver::spec(b, text(10, 1), 5);
+  control::SeqSpec other_prompt = Driver::spec(b, text(10, 1), 5);
   other_prompt.fork_of = a;
   EXPECT_EQ(driver.scheduler.add(other_prompt).error().code, RequestErrorCode::kInternal);
-  SeqSpec other_salt = Driver::spec(b, text(10), 5);
+  control::SeqSpec other_salt = Driver::spec(b, text(10), 5);
   other_salt.fork_of = a;
   other_salt.salt = 1;
   EXPECT_EQ(driver.scheduler.add(other_salt).error().code, RequestErrorCode::kInternal);
-  SeqSpec itself = Driver::spec(b, text(10, 50), 5);
+  control::SeqSpec itself = Driver::spec(b, text(10, 50), 5);
   itself.fork_of = b;
   driver.add(itself);
   EXPECT_EQ(driver.step(), "+a +b a:0+10! b:0+10!");

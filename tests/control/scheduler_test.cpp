@@ -27,7 +27,7 @@ TEST(Scheduler, APromptIsComputedInChunksThenTokenByToken) {
   EXPECT_THAT(driver.last().seqs[0].tokens, ElementsAre(1000));
   EXPECT_EQ(driver.step(), "a:19+1!");
   ASSERT_EQ(driver.events.size(), 1U);
-  EXPECT_EQ(driver.events[0].finish, FinishReason::kLength);
+  EXPECT_EQ(driver.events[0].finish, control::FinishReason::kLength);
   EXPECT_EQ(driver.events[0].token->token, 1000);
   EXPECT_FALSE(driver.scheduler.has_work());
   EXPECT_EQ(driver.step(), "");
@@ -58,7 +58,7 @@ TEST(Scheduler, TheBudgetMayBeSetBetweenSteps) {
 }
 
 TEST(Scheduler, ATokenBehindAContextTakesMoreOfTheBudget) {
-  SchedulerConfig config = small();
+  control::SchedulerConfig config = small();
   config.context_cost = 125'000;  // an eighth for each token before it: behind 8 it costs two
   Driver driver(config);
   driver.add(a, text(60), 1);
@@ -71,7 +71,7 @@ TEST(Scheduler, ATokenBehindAContextTakesMoreOfTheBudget) {
 }
 
 TEST(Scheduler, WhatAContextCostsIsNotLeftForOthers) {
-  SchedulerConfig config = small();
+  control::SchedulerConfig config = small();
   config.context_cost = 125'000;
   Driver driver(config);
   driver.add(a, text(10), 4);
@@ -93,14 +93,14 @@ TEST(Scheduler, NewBlocksAreThoseItsTokensNeed) {
 
 TEST(Scheduler, AStopTokenEndsASequence) {
   Driver driver(small());
-  SeqSpec spec = Driver::spec(a, text(2), 10);
+  control::SeqSpec spec = Driver::spec(a, text(2), 10);
   spec.stop_tokens = {5, 7};
   driver.add(spec);
   driver.told[a] = {6, 7};
   driver.step();
   EXPECT_FALSE(driver.events[0].finish);
   driver.step();
-  EXPECT_EQ(driver.events[0].finish, FinishReason::kStop);
+  EXPECT_EQ(driver.events[0].finish, control::FinishReason::kStop);
   EXPECT_EQ(driver.events[0].stop_token, 7);
   EXPECT_EQ(driver.events[0].token->token, 7);
   EXPECT_EQ(driver.scheduler.stats().finished, 1U);
@@ -109,7 +109,7 @@ TEST(Scheduler, AStopTokenEndsASequence) {
 TEST(Scheduler, HistoryIsGivenOnlyForPenalties) {
   Driver driver(small());
   driver.add(a, text(2), 3);
-  SeqSpec spec = Driver::spec(b, text(3, 50), 3);
+  control::SeqSpec spec = Driver::spec(b, text(3, 50), 3);
   spec.sampling.presence_penalty = 1.0F;
   driver.add(spec);
   driver.step();
@@ -131,7 +131,7 @@ TEST(Scheduler, NobodyOvertakesTheHeadOfTheQueue) {
 }
 
 TEST(Scheduler, AnAdmissionLeavesTheWatermark) {
-  SchedulerConfig config = with_blocks(8);
+  control::SchedulerConfig config = with_blocks(8);
   config.watermark_bp = 1300;  // 13 % of 8 blocks, rounded up: 2
   Driver driver(config);
   driver.add(a, text(8), 4);        // 2 blocks
@@ -143,7 +143,7 @@ TEST(Scheduler, AnAdmissionLeavesTheWatermark) {
 }
 
 TEST(Scheduler, AWatermarkBeyondThePoolLetsOneRunAtATime) {
-  SchedulerConfig config = with_blocks(8);
+  control::SchedulerConfig config = with_blocks(8);
   config.watermark_bp = 50000;
   Driver driver(config);
   driver.add(a, text(4), 2);
@@ -173,11 +173,11 @@ TEST(Scheduler, RunsNoMoreThanItsSlots) {
 }
 
 TEST(Scheduler, RefusesWhatCannotRun) {
-  SchedulerConfig config = with_blocks(5);  // 20 tokens
+  control::SchedulerConfig config = with_blocks(5);  // 20 tokens
   config.max_model_len = 30;
   config.max_waiting = 1;
-  Scheduler scheduler(config);
-  const auto code = [&](SeqSpec spec) {
+  control::Scheduler scheduler(config);
+  const auto code = [&](control::SeqSpec spec) {
     const auto added = scheduler.add(std::move(spec));
     EXPECT_FALSE(added);
     return added.error();
@@ -196,21 +196,22 @@ TEST(Scheduler, RefusesWhatCannotRun) {
 }
 
 TEST(Scheduler, RefusesAConfigurationThatCannotWork) {
-  for (uint32_t SchedulerConfig::*field : {&SchedulerConfig::num_blocks, &SchedulerConfig::block_size,
-                                           &SchedulerConfig::max_num_seqs, &SchedulerConfig::max_model_len}) {
-    SchedulerConfig config = small();
+  for (uint32_t control::SchedulerConfig::*field :
+       {&control::SchedulerConfig::num_blocks, &control::SchedulerConfig::block_size,
+        &control::SchedulerConfig::max_num_seqs, &control::SchedulerConfig::max_model_len}) {
+    control::SchedulerConfig config = small();
     config.*field = 0;
-    EXPECT_THROW(Scheduler{config}, Error);
+    EXPECT_THROW(control::Scheduler{config}, Error);
   }
-  SchedulerConfig config = small();
+  control::SchedulerConfig config = small();
   config.max_num_batched_tokens = config.max_num_seqs - 1;
-  EXPECT_THROW(Scheduler{config}, Error);
+  EXPECT_THROW(control::Scheduler{config}, Error);
 }
 
 // ---- preemption ----
 
 TEST(Scheduler, OutOfBlocksTheLastAdmittedGivesWayAndIsComputedAgain) {
-  SchedulerConfig config = with_blocks(4);
+  control::SchedulerConfig config = with_blocks(4);
   config.enable_prefix_caching = false;
   Driver driver(config);
   driver.add(a, text(7), 8);
@@ -225,7 +226,7 @@ TEST(Scheduler, OutOfBlocksTheLastAdmittedGivesWayAndIsComputedAgain) {
   EXPECT_EQ(driver.step(), "-a +b b:0+9!");  // its prompt and the two tokens it had
   EXPECT_THAT(driver.last().seqs[0].tokens, ElementsAre(100, 101, 102, 103, 104, 105, 106, 1001, 1001));
   EXPECT_EQ(driver.step(), "b:9+1!");
-  EXPECT_EQ(driver.events[0].finish, FinishReason::kLength);
+  EXPECT_EQ(driver.events[0].finish, control::FinishReason::kLength);
 }
 
 TEST(Scheduler, APreemptedSequenceFindsItsPublishedBlocks) {
@@ -244,7 +245,7 @@ TEST(Scheduler, APreemptedSequenceFindsItsPublishedBlocks) {
 }
 
 TEST(Scheduler, NobodyIsAdmittedInAStepThatPreempted) {
-  SchedulerConfig config = with_blocks(5);
+  control::SchedulerConfig config = with_blocks(5);
   config.enable_prefix_caching = false;
   Driver driver(config);
   driver.add(a, text(8), 8);       // 2 blocks, a third at once
@@ -257,7 +258,7 @@ TEST(Scheduler, NobodyIsAdmittedInAStepThatPreempted) {
 }
 
 TEST(Scheduler, TheLastAdmittedGivesWayEvenIfItIsTheOneThatAsks) {
-  SchedulerConfig config = with_blocks(4, 8);
+  control::SchedulerConfig config = with_blocks(4, 8);
   config.enable_prefix_caching = false;
   Driver driver(config);
   driver.add(a, text(3), 12);
@@ -268,7 +269,7 @@ TEST(Scheduler, TheLastAdmittedGivesWayEvenIfItIsTheOneThatAsks) {
 }
 
 TEST(Scheduler, APrefillTakesTheBlocksThereAreAndWaitsForTheRest) {
-  SchedulerConfig config = with_blocks(8, 9);
+  control::SchedulerConfig config = with_blocks(8, 9);
   config.enable_prefix_caching = false;
   Driver driver(config);
   driver.add(a, text(4), 5);  // a second block at once
@@ -285,7 +286,7 @@ TEST(Scheduler, APrefillTakesTheBlocksThereAreAndWaitsForTheRest) {
 // ---- ends from outside ----
 
 TEST(Scheduler, AnAbortGivesBlocksAndSlotBackAtOnce) {
-  SchedulerConfig config = with_blocks(4);
+  control::SchedulerConfig config = with_blocks(4);
   config.max_num_seqs = 1;
   Driver driver(config);
   driver.add(a, text(14), 2);
@@ -323,11 +324,11 @@ TEST(Scheduler, AnExecutorsErrorEndsOneSequence) {
   driver.add(a, text(8), 5);
   driver.add(b, text(8, 100), 5);
   driver.plan();
-  StepResult result = driver.execute();
+  control::StepResult result = driver.execute();
   result.seqs[0].error = "NaN in the logits";
   driver.commit(std::move(result));
   ASSERT_EQ(driver.events.size(), 2U);
-  EXPECT_EQ(driver.events[0].finish, FinishReason::kError);
+  EXPECT_EQ(driver.events[0].finish, control::FinishReason::kError);
   EXPECT_EQ(driver.events[0].error, "NaN in the logits");
   EXPECT_FALSE(driver.events[0].token);
   EXPECT_FALSE(driver.events[1].finish);
@@ -340,10 +341,10 @@ TEST(Scheduler, AResultThatIsNotOfThePlanIsAnError) {
   driver.add(a, text(8), 5);
   driver.plan();
   EXPECT_THROW(driver.scheduler.commit(driver.last(), {}), Error);
-  StepResult no_token = driver.execute();
+  control::StepResult no_token = driver.execute();
   no_token.seqs[0].tokens.clear();
   driver.commit(std::move(no_token));
-  EXPECT_EQ(driver.events[0].finish, FinishReason::kError);
+  EXPECT_EQ(driver.events[0].finish, control::FinishReason::kError);
   EXPECT_THAT(driver.events[0].error, HasSubstr("0 tokens"));
 }
 
@@ -373,7 +374,7 @@ TEST(Scheduler, StatsTellTheStateAfterTheStep) {
   driver.add(b, text(12, 100), 5);
   driver.add(c, text(12, 200), 5);
   driver.step();
-  const StepStats& stats = driver.scheduler.stats();
+  const control::StepStats& stats = driver.scheduler.stats();
   EXPECT_EQ(stats.step, 2U);
   EXPECT_EQ(stats.running, 2U);
   EXPECT_EQ(stats.waiting, 1U);

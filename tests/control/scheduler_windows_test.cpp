@@ -11,8 +11,8 @@ namespace {
 
 using testing::ElementsAre;
 
-SchedulerConfig windowed(uint32_t num_blocks, std::vector<uint32_t> windows, uint32_t budget = 8) {
-  SchedulerConfig config = with_blocks(num_blocks, budget);
+control::SchedulerConfig windowed(uint32_t num_blocks, std::vector<uint32_t> windows, uint32_t budget = 8) {
+  control::SchedulerConfig config = with_blocks(num_blocks, budget);
   config.kv_windows = std::move(windows);
   config.max_model_len = 100'000;
   return config;
@@ -44,7 +44,7 @@ TEST(KvWindows, Geometry) {
 
 TEST(SchedulerWindows, ALongSequenceHoldsNoMoreBlocksThanItsWindow) {
   for (const bool caching : {false, true}) {
-    SchedulerConfig config = windowed(8, {12});
+    control::SchedulerConfig config = windowed(8, {12});
     config.enable_prefix_caching = caching;
     Driver driver(config);
     driver.add(a, text(500), 500);  // 250 blocks of text in a pool of 8
@@ -82,7 +82,7 @@ TEST(SchedulerWindows, RefusesWhatCanNeverRun) {
   const auto refused = driver.scheduler.add(Driver::spec(b, text(9), 2));
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, testing::HasSubstr("exceed the 8 tokens of the K/V pool"));
-  EXPECT_THROW(Scheduler(windowed(5, {})), Error);
+  EXPECT_THROW(control::Scheduler(windowed(5, {})), Error);
 }
 
 TEST(SchedulerWindows, AHitTakesTheBlocksInsideTheWindow) {
@@ -126,7 +126,7 @@ TEST(SchedulerWindows, ForksShareTheWindow) {
 }
 
 TEST(SchedulerWindows, AForkThatComesTooLateComputes) {
-  SchedulerConfig config = windowed(64, {6}, 64);
+  control::SchedulerConfig config = windowed(64, {6}, 64);
   config.max_num_seqs = 1;
   config.enable_prefix_caching = false;
   Driver driver(config);

@@ -19,8 +19,8 @@ using testing::ElementsAre;
 constexpr Nanos kMs = 1'000'000;
 
 /// One sequence at a time, so that the order of ends is the order of admissions.
-SchedulerConfig one_by_one(SchedulingKind scheduling) {
-  SchedulerConfig config = small();
+control::SchedulerConfig one_by_one(control::SchedulingKind scheduling) {
+  control::SchedulerConfig config = small();
   config.max_num_seqs = 1;
   config.max_waiting = 1000;
   config.scheduling = scheduling;
@@ -32,7 +32,7 @@ std::vector<SeqId> ends(Driver& driver) {
   std::vector<SeqId> order;
   while (driver.scheduler.has_work()) {
     driver.step();
-    for (const SeqEvent& event : driver.events) {
+    for (const control::SeqEvent& event : driver.events) {
       if (event.finish) order.push_back(event.id);
     }
   }
@@ -40,9 +40,9 @@ std::vector<SeqId> ends(Driver& driver) {
 }
 
 TEST(Fcfs, NobodyIsOvertaken) {
-  Driver driver(one_by_one(SchedulingKind::kFcfs));
+  Driver driver(one_by_one(control::SchedulingKind::kFcfs));
   driver.add(a, text(30), 20);
-  SeqSpec urgent = Driver::spec(b, text(4, 50), 2);
+  control::SeqSpec urgent = Driver::spec(b, text(4, 50), 2);
   urgent.priority = -100;
   urgent.ttft_deadline = 0;
   driver.add(urgent);
@@ -51,7 +51,7 @@ TEST(Fcfs, NobodyIsOvertaken) {
 }
 
 /// The sum over all of the step in which each ended.
-uint64_t sum_of_completions(SchedulingKind scheduling) {
+uint64_t sum_of_completions(control::SchedulingKind scheduling) {
   Driver driver(one_by_one(scheduling));
   driver.add(a, text(30), 20);
   driver.add(b, text(4, 50), 2);
@@ -59,13 +59,13 @@ uint64_t sum_of_completions(SchedulingKind scheduling) {
   uint64_t sum = 0;
   while (driver.scheduler.has_work()) {
     driver.step();
-    for (const SeqEvent& event : driver.events) sum += event.finish ? driver.last().step : 0;
+    for (const control::SeqEvent& event : driver.events) sum += event.finish ? driver.last().step : 0;
   }
   return sum;
 }
 
 TEST(Srpt, TheShortestComesFirst) {
-  Driver driver(one_by_one(SchedulingKind::kSrpt));
+  Driver driver(one_by_one(control::SchedulingKind::kSrpt));
   driver.add(a, text(30), 20);
   driver.add(b, text(4, 50), 5);
   driver.add(c, text(4, 60), 2);
@@ -73,12 +73,13 @@ TEST(Srpt, TheShortestComesFirst) {
 }
 
 TEST(Srpt, EndsThemSoonerOnTheWhole) {
-  EXPECT_LT(sum_of_completions(SchedulingKind::kSrpt), sum_of_completions(SchedulingKind::kFcfs));
+  EXPECT_LT(sum_of_completions(control::SchedulingKind::kSrpt),
+            sum_of_completions(control::SchedulingKind::kFcfs));
 }
 
 /// The same of random requests whose answers are as long as expected.
-uint64_t sum_of_completions(SchedulingKind scheduling, uint64_t seed) {
-  SchedulerConfig config = one_by_one(scheduling);
+uint64_t sum_of_completions(control::SchedulingKind scheduling, uint64_t seed) {
+  control::SchedulerConfig config = one_by_one(scheduling);
   config.enable_prefix_caching = false;
   config.costs.prefill_token = 1;  // 8 of them are a step, as one decoded token is
   config.costs.decode_token = 8;
@@ -86,28 +87,28 @@ uint64_t sum_of_completions(SchedulingKind scheduling, uint64_t seed) {
   SplitMix64 random(seed);
   for (SeqId id = 0; id < 20; ++id) {
     const auto prompt = static_cast<uint32_t>(8 * (1 + random.below(3)));
-    SeqSpec seq = Driver::spec(id, text(prompt), 1 + static_cast<uint32_t>(random.below(20)));
+    control::SeqSpec seq = Driver::spec(id, text(prompt), 1 + static_cast<uint32_t>(random.below(20)));
     seq.expected_tokens = seq.max_tokens;
     driver.add(seq);
   }
   uint64_t sum = 0;
   while (driver.scheduler.has_work()) {
     driver.step();
-    for (const SeqEvent& event : driver.events) sum += event.finish ? driver.last().step : 0;
+    for (const control::SeqEvent& event : driver.events) sum += event.finish ? driver.last().step : 0;
   }
   return sum;
 }
 
 TEST(Srpt, IsNeverSlowerOnTheWholeIfLengthsAreKnown) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    EXPECT_LT(sum_of_completions(SchedulingKind::kSrpt, seed),
-              sum_of_completions(SchedulingKind::kFcfs, seed));
+    EXPECT_LT(sum_of_completions(control::SchedulingKind::kSrpt, seed),
+              sum_of_completions(control::SchedulingKind::kFcfs, seed));
   }
 }
 
 TEST(Srpt, AGivenLengthCountsForMoreThanTheBound) {
-  Driver driver(one_by_one(SchedulingKind::kSrpt));
-  SeqSpec long_bound = Driver::spec(a, text(4), 20);
+  Driver driver(one_by_one(control::SchedulingKind::kSrpt));
+  control::SeqSpec long_bound = Driver::spec(a, text(4), 20);
   long_bound.expected_tokens = 2;
   driver.add(Driver::spec(b, text(4, 50), 5));
   driver.add(long_bound);
@@ -116,9 +117,9 @@ TEST(Srpt, AGivenLengthCountsForMoreThanTheBound) {
 }
 
 TEST(Srpt, LearnsHowLongAnswersAre) {
-  Driver driver(one_by_one(SchedulingKind::kSrpt));
+  Driver driver(one_by_one(control::SchedulingKind::kSrpt));
   for (SeqId id = 10; id < 14; ++id) {  // all end by a stop token after two tokens
-    SeqSpec seq = Driver::spec(id, text(4), 20);
+    control::SeqSpec seq = Driver::spec(id, text(4), 20);
     seq.stop_tokens = {7};
     driver.told[id] = {5, 7};
     driver.add(seq);
@@ -132,13 +133,14 @@ TEST(Srpt, LearnsHowLongAnswersAre) {
 }
 
 TEST(Slo, TheLeastSlackComesFirst) {
-  Driver driver(one_by_one(SchedulingKind::kSlo));
-  SeqSpec late = Driver::spec(a, text(4), 2);
+  Driver driver(one_by_one(control::SchedulingKind::kSlo));
+  control::SeqSpec late = Driver::spec(a, text(4), 2);
   late.ttft_deadline = 900 * kMs;
-  SeqSpec soon = Driver::spec(b, text(4, 50), 2);
+  control::SeqSpec soon = Driver::spec(b, text(4, 50), 2);
   soon.arrived = 100 * kMs;
   soon.ttft_deadline = 300 * kMs;
-  SeqSpec lengthy = Driver::spec(c, text(40, 60), 2);  // the same deadline, but more to do until then
+  control::SeqSpec lengthy =
+      Driver::spec(c, text(40, 60), 2);  // the same deadline, but more to do until then
   lengthy.arrived = 100 * kMs;
   lengthy.ttft_deadline = 300 * kMs;
   driver.add(late);
@@ -149,22 +151,22 @@ TEST(Slo, TheLeastSlackComesFirst) {
 
 /// By how much the first token that is latest misses its deadline, in steps, of random requests of one
 /// length.
-int64_t latest(SchedulingKind scheduling, uint64_t seed) {
-  SchedulerConfig config = one_by_one(scheduling);
+int64_t latest(control::SchedulingKind scheduling, uint64_t seed) {
+  control::SchedulerConfig config = one_by_one(scheduling);
   config.costs.prefill_token = kMs / 8;  // a step of 8 is a millisecond
   Driver driver(config);
   SplitMix64 random(seed);
   std::map<SeqId, int64_t> deadlines;
   for (SeqId id = 0; id < 20; ++id) {
     deadlines[id] = static_cast<int64_t>(1 + random.below(25));
-    SeqSpec seq = Driver::spec(id, text(8, static_cast<TokenId>(10 * id)), 1);
+    control::SeqSpec seq = Driver::spec(id, text(8, static_cast<TokenId>(10 * id)), 1);
     seq.ttft_deadline = deadlines[id] * kMs;
     driver.add(seq);
   }
   int64_t most = INT64_MIN;
   while (driver.scheduler.has_work()) {
     driver.step();
-    for (const SeqEvent& event : driver.events) {
+    for (const control::SeqEvent& event : driver.events) {
       most = std::max(most, static_cast<int64_t>(driver.last().step) - deadlines[event.id]);
     }
   }
@@ -175,8 +177,9 @@ TEST(Slo, NoOrderMissesItsDeadlinesByLess) {
   // Of requests of one length the earliest deadline first minimizes the worst lateness (Jackson 1955).
   bool better = false;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const int64_t slo = latest(SchedulingKind::kSlo, seed);
-    for (const auto other : {SchedulingKind::kFcfs, SchedulingKind::kSrpt, SchedulingKind::kPriority}) {
+    const int64_t slo = latest(control::SchedulingKind::kSlo, seed);
+    for (const auto other : {control::SchedulingKind::kFcfs, control::SchedulingKind::kSrpt,
+                             control::SchedulingKind::kPriority}) {
       EXPECT_LE(slo, latest(other, seed));
       better = better || slo + 5 < latest(other, seed);
     }
@@ -185,14 +188,14 @@ TEST(Slo, NoOrderMissesItsDeadlinesByLess) {
 }
 
 TEST(Slo, WhoHasStartedComesBackFirst) {
-  SchedulerConfig config = with_blocks(4);  // as much as a and b fill
+  control::SchedulerConfig config = with_blocks(4);  // as much as a and b fill
   config.enable_prefix_caching = false;
-  config.scheduling = SchedulingKind::kSlo;
+  config.scheduling = control::SchedulingKind::kSlo;
   Driver driver(config);
   driver.add(a, text(7), 6);
   driver.add(b, text(6, 50), 6);
   while (driver.scheduler.stats().total_preemptions == 0) driver.step();
-  SeqSpec late = Driver::spec(c, text(3, 60), 1);
+  control::SeqSpec late = Driver::spec(c, text(3, 60), 1);
   late.ttft_deadline = -1000 * kMs;
   driver.add(late);
   do driver.step();
@@ -200,15 +203,15 @@ TEST(Slo, WhoHasStartedComesBackFirst) {
   EXPECT_EQ(driver.last().added.at(0).sampling.seed, b);
 }
 
-SeqSpec with_priority(SeqId id, int32_t priority, Nanos arrived) {
-  SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(10 * id)), 2);
+control::SeqSpec with_priority(SeqId id, int32_t priority, Nanos arrived) {
+  control::SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(10 * id)), 2);
   seq.priority = priority;
   seq.arrived = arrived;
   return seq;
 }
 
 TEST(Priority, LowerComesFirstThenTheEarlier) {
-  Driver driver(one_by_one(SchedulingKind::kPriority));
+  Driver driver(one_by_one(control::SchedulingKind::kPriority));
   driver.add(with_priority(a, 1, 0));
   driver.add(with_priority(b, 0, 10));
   driver.add(with_priority(c, -1, 20));
@@ -218,7 +221,7 @@ TEST(Priority, LowerComesFirstThenTheEarlier) {
 
 /// An important one arrives with every step; how many come before the unimportant one.
 size_t passed_by(Nanos aging) {
-  SchedulerConfig config = one_by_one(SchedulingKind::kPriority);
+  control::SchedulerConfig config = one_by_one(control::SchedulingKind::kPriority);
   config.priority_aging = aging;
   Driver driver(config);
   driver.add(with_priority(0, 3, 0));
@@ -227,7 +230,7 @@ size_t passed_by(Nanos aging) {
     driver.add(with_priority(id, 0, static_cast<Nanos>(id) * kMs));
     for (int step = 0; step < 2; ++step) {
       driver.step();
-      for (const SeqEvent& event : driver.events) {
+      for (const control::SeqEvent& event : driver.events) {
         if (!event.finish) continue;
         if (event.id == 0) return others;
         ++others;
@@ -243,14 +246,14 @@ TEST(Priority, AgingEndsStarvation) {
 }
 
 /// Tokens served by tenant, prompt tokens once and generated ones twice, for as long as both have work.
-std::map<uint64_t, int64_t> served_to_two(SchedulingKind scheduling, int64_t& largest_gap) {
-  SchedulerConfig config = one_by_one(scheduling);
+std::map<uint64_t, int64_t> served_to_two(control::SchedulingKind scheduling, int64_t& largest_gap) {
+  control::SchedulerConfig config = one_by_one(scheduling);
   config.max_num_seqs = 2;
   Driver driver(config);
   SeqId id = 0;
   const auto ask = [&](uint64_t tenant, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i, ++id) {
-      SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
+      control::SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
       seq.tenant = tenant;
       driver.add(seq);
     }
@@ -261,7 +264,7 @@ std::map<uint64_t, int64_t> served_to_two(SchedulingKind scheduling, int64_t& la
   std::map<uint64_t, uint32_t> left = {{1, 40}, {2, 20}};
   while (left[1] > 0 && left[2] > 0) {
     driver.step();
-    for (const SeqEvent& event : driver.events) {
+    for (const control::SeqEvent& event : driver.events) {
       const uint64_t tenant = event.id < 40 ? 1 : 2;
       served[tenant] += 2;
       if (!event.finish) continue;
@@ -276,8 +279,8 @@ std::map<uint64_t, int64_t> served_to_two(SchedulingKind scheduling, int64_t& la
 TEST(Fair, NoTenantGetsAheadByMoreThanWhatRuns) {
   int64_t fcfs_gap = 0;
   int64_t fair_gap = 0;
-  served_to_two(SchedulingKind::kFcfs, fcfs_gap);
-  served_to_two(SchedulingKind::kFair, fair_gap);
+  served_to_two(control::SchedulingKind::kFcfs, fcfs_gap);
+  served_to_two(control::SchedulingKind::kFair, fair_gap);
   // Two sequences of 4 + 2 * 4 each are in work at most (Sheng et al., theorem 4.4, doubles it).
   EXPECT_LE(fair_gap, 2 * 2 * 12);
   EXPECT_GT(fcfs_gap, 5 * fair_gap);
@@ -285,8 +288,8 @@ TEST(Fair, NoTenantGetsAheadByMoreThanWhatRuns) {
 
 /// Tenants that always have work, each with requests of its own size: the largest gap in what they were
 /// served.
-int64_t largest_gap(SchedulingKind scheduling, uint64_t seed, int64_t& most_in_work) {
-  SchedulerConfig config = one_by_one(scheduling);
+int64_t largest_gap(control::SchedulingKind scheduling, uint64_t seed, int64_t& most_in_work) {
+  control::SchedulerConfig config = one_by_one(scheduling);
   config.max_num_seqs = 3;
   config.enable_prefix_caching = false;
   Driver driver(config);
@@ -300,7 +303,7 @@ int64_t largest_gap(SchedulingKind scheduling, uint64_t seed, int64_t& most_in_w
   }
   std::map<SeqId, uint64_t> tenants;
   const auto ask = [&](uint64_t tenant) {
-    SeqSpec seq = Driver::spec(tenants.size(), text(prompts[tenant]), answers[tenant]);
+    control::SeqSpec seq = Driver::spec(tenants.size(), text(prompts[tenant]), answers[tenant]);
     seq.tenant = tenant;
     tenants[seq.id] = tenant;
     driver.add(seq);
@@ -312,7 +315,7 @@ int64_t largest_gap(SchedulingKind scheduling, uint64_t seed, int64_t& most_in_w
   int64_t gap = 0;
   for (int step = 0; step < 500; ++step) {
     driver.step();
-    for (const SeqEvent& event : driver.events) {
+    for (const control::SeqEvent& event : driver.events) {
       const uint64_t tenant = tenants[event.id];
       served[tenant] += 2 + (event.finish ? prompts[tenant] : 0);
       if (event.finish) ask(tenant);
@@ -326,21 +329,21 @@ int64_t largest_gap(SchedulingKind scheduling, uint64_t seed, int64_t& most_in_w
 TEST(Fair, TheGapDoesNotGrowWhateverTheTenantsAsk) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     int64_t most_in_work = 0;
-    const int64_t gap = largest_gap(SchedulingKind::kFair, seed, most_in_work);
+    const int64_t gap = largest_gap(control::SchedulingKind::kFair, seed, most_in_work);
     EXPECT_LE(gap, 2 * most_in_work) << "seed " << seed;
   }
 }
 
 TEST(Fair, WhoComesBackHasSavedNothingUp) {
-  Driver driver(one_by_one(SchedulingKind::kFair));
+  Driver driver(one_by_one(control::SchedulingKind::kFair));
   for (SeqId id = 0; id < 10; ++id) {
-    SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
+    control::SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
     seq.tenant = 1;
     driver.add(seq);
   }
   driver.steps(20);  // tenant 1 was served for a while
   for (SeqId id = 10; id < 20; ++id) {
-    SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
+    control::SeqSpec seq = Driver::spec(id, text(4, static_cast<TokenId>(id)), 4);
     seq.tenant = 2;
     driver.add(seq);
   }
@@ -350,7 +353,7 @@ TEST(Fair, WhoComesBackHasSavedNothingUp) {
 }
 
 TEST(Lpm, TheLongestCachedPrefixComesFirst) {
-  Driver driver(one_by_one(SchedulingKind::kLpm));
+  Driver driver(one_by_one(control::SchedulingKind::kLpm));
   driver.add(a, text(16), 1);
   ends(driver);
   driver.add(b, text(12, 500), 1);
@@ -360,7 +363,7 @@ TEST(Lpm, TheLongestCachedPrefixComesFirst) {
 }
 
 TEST(Lpm, NobodyIsPassedForEver) {
-  Driver driver(one_by_one(SchedulingKind::kLpm));
+  Driver driver(one_by_one(control::SchedulingKind::kLpm));
   driver.add(1000, text(16), 1);
   ends(driver);
   driver.add(0, text(12, 500), 1);
@@ -369,7 +372,7 @@ TEST(Lpm, NobodyIsPassedForEver) {
   for (SeqId id = 1; id < 100 && !came; ++id) {
     driver.add(id, text(16), 1);
     driver.step();
-    for (const SeqEvent& event : driver.events) came = came || event.id == 0;
+    for (const control::SeqEvent& event : driver.events) came = came || event.id == 0;
     if (!came) ++before;
   }
   EXPECT_TRUE(came);

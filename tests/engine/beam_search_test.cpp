@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 constexpr uint32_t kVocab = 30;
@@ -171,4 +171,4 @@ TEST(BeamSearch, OfOneIsGreedy) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

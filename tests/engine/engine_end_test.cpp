@@ -12,7 +12,7 @@
 #include "tests/engine/inbox.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using test::expect_baseline;
@@ -56,7 +56,8 @@ TEST(Engine, AbortGivesTheBlocksBackAndDisturbsNobody) {
   rig.engine->abort(12345);  // no such request
   for (int i = 0; i < 8; ++i) {
     const Inbox::Answer answer = inbox.wait(i);
-    EXPECT_EQ(answer.finish.at(0), i % 2 == 0 ? FinishReason::kAbort : FinishReason::kLength);
+    EXPECT_EQ(answer.finish.at(0),
+              i % 2 == 0 ? control::FinishReason::kAbort : control::FinishReason::kLength);
     EXPECT_FALSE(answer.last.error) << "who aborts knows why";
     if (i % 2 == 1) {
       EXPECT_EQ(answer.tokens.at(0).size(), 20U);
@@ -72,7 +73,7 @@ TEST(Engine, DrainFinishesWhatRunsAndRefusesTheRest) {
   Inbox inbox;
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(rig.engine->submit(request_of(i, 8, 20), inbox.sink(i)));
   EXPECT_TRUE(rig.engine->drain(20 * kSecond));
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(inbox.wait(i).finish.at(0), FinishReason::kLength);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(inbox.wait(i).finish.at(0), control::FinishReason::kLength);
   const auto late = rig.engine->submit(request_of(9, 8, 20), inbox.sink(9));
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, RequestErrorCode::kShuttingDown);
@@ -86,7 +87,7 @@ TEST(Engine, DrainGivesUpAfterItsTime) {
   ASSERT_TRUE(rig.engine->submit(request_of(1, 8, 1000), inbox.sink(0)));
   EXPECT_FALSE(rig.engine->drain(kSecond / 50));
   const Inbox::Answer cut = inbox.wait(0);
-  EXPECT_EQ(cut.finish.at(0), FinishReason::kAbort);
+  EXPECT_EQ(cut.finish.at(0), control::FinishReason::kAbort);
   ASSERT_TRUE(cut.last.error);
   EXPECT_EQ(cut.last.error->code, RequestErrorCode::kShuttingDown);
 }
@@ -104,7 +105,7 @@ TEST(Engine, ADrainThatIsCutShortSaysSo) {
     std::this_thread::sleep_for(1ms);
   EXPECT_FALSE(rig.engine->drain(0));
   patient.join();
-  EXPECT_EQ(inbox.wait(0).finish.at(0), FinishReason::kAbort);
+  EXPECT_EQ(inbox.wait(0).finish.at(0), control::FinishReason::kAbort);
 }
 
 TEST(Engine, DestructionEndsEveryRequest) {
@@ -130,24 +131,24 @@ TEST(Engine, AFailedSequenceDisturbsNobody) {
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(rig.engine->submit(request_of(i, 10, 30), inbox.sink(i)));
   for (int i = 0; i < 6; ++i) {
     const Inbox::Answer answer = inbox.wait(i);
-    EXPECT_EQ(answer.finish.at(0), i == 3 ? FinishReason::kError : FinishReason::kLength);
+    EXPECT_EQ(answer.finish.at(0), i == 3 ? control::FinishReason::kError : control::FinishReason::kLength);
     EXPECT_EQ(answer.last.error.has_value(), i == 3);
   }
   expect_baseline(*rig.engine);
 }
 
 /// Works for a while, then fails as a whole.
-class BreakingExecutor final : public Executor {
+class BreakingExecutor final : public backend::Executor {
  public:
-  explicit BreakingExecutor(Executor& inner) : inner_(inner) {}
-  Ticket submit(const StepPlan& plan) override {
+  explicit BreakingExecutor(backend::Executor& inner) : inner_(inner) {}
+  backend::Ticket submit(const control::StepPlan& plan) override {
     if (++steps_ > 5) throw Error("the device is gone");
     return inner_.submit(plan);
   }
-  StepResult wait(Ticket ticket) override { return inner_.wait(ticket); }
+  control::StepResult wait(backend::Ticket ticket) override { return inner_.wait(ticket); }
 
  private:
-  Executor& inner_;
+  backend::Executor& inner_;
   int steps_ = 0;
 };
 
@@ -178,7 +179,7 @@ TEST(Engine, AbortedSequencesHoldNoBlockInTheNextStep) {
   constexpr int kCut = 20;
   {
     StepTrace trace(path);
-    SchedulerConfig scheduler;
+    control::SchedulerConfig scheduler;
     scheduler.enable_prefix_caching = false;
     scheduler.max_num_batched_tokens = kAll * kPrompt;
     Rig rig({.num_blocks = 1024, .delay = 1'000'000}, scheduler, &trace);
@@ -209,4 +210,4 @@ TEST(Engine, AbortedSequencesHoldNoBlockInTheNextStep) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

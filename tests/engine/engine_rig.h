@@ -21,12 +21,12 @@ struct EngineRig {
     config.scheduler.max_model_len = 1024;
     config.vocab_size = kVocab;
     config.check_invariants = true;
-    engine = std::make_unique<Engine>(config, tokenizer, executor, clock);
+    engine = std::make_unique<engine::Engine>(config, tokenizer, executor, clock);
   }
   ~EngineRig() { failing_size = 0; }
 
-  static GenerationRequest request(uint32_t prompt_length = 8, uint32_t max_tokens = 20) {
-    GenerationRequest out;
+  static engine::GenerationRequest request(uint32_t prompt_length = 8, uint32_t max_tokens = 20) {
+    engine::GenerationRequest out;
     out.prompt.assign(prompt_length, 5);
     out.max_tokens = max_tokens;
     out.ignore_eos = true;
@@ -45,9 +45,9 @@ struct EngineRig {
   LetterTokenizer tokenizer;
   FakeExecutor executor;
   SteadyClock clock;
-  EngineConfig config;
+  engine::EngineConfig config;
   Ends ends;
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<engine::Engine> engine;
 };
 
 }  // namespace quire::test

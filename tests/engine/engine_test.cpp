@@ -9,7 +9,7 @@
 
 #include "tests/engine/inbox.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using test::expect_baseline;
@@ -81,7 +81,7 @@ TEST(Engine, AnswersOneRequest) {
   const Inbox::Answer answer = inbox.wait(0);
   EXPECT_EQ(answer.tokens.at(0).size(), 30U);
   EXPECT_EQ(answer.text.at(0), rig.tokenizer.decode(answer.tokens.at(0), true));
-  EXPECT_EQ(answer.finish.at(0), FinishReason::kLength);
+  EXPECT_EQ(answer.finish.at(0), control::FinishReason::kLength);
   EXPECT_EQ(answer.last.prompt_tokens, 20U);
   EXPECT_EQ(answer.last.completion_tokens, 30U);
   EXPECT_GE(answer.pieces, 30);
@@ -100,7 +100,7 @@ TEST(Engine, EosEndsUnlessIgnored) {
   ASSERT_TRUE(rig.engine->submit(request, inbox.sink(1)));
   const Inbox::Answer stopped = inbox.wait(0);
   EXPECT_EQ(stopped.text.at(0), "fg");
-  EXPECT_EQ(stopped.finish.at(0), FinishReason::kStop);
+  EXPECT_EQ(stopped.finish.at(0), control::FinishReason::kStop);
   EXPECT_EQ(stopped.last.choices.at(0).stop_token, 0);
   EXPECT_EQ(inbox.wait(1).tokens.at(0).size(), 8U);
 }
@@ -117,7 +117,7 @@ TEST(Engine, StopStringsEndTheTextAndFreeTheBlocks) {
   ASSERT_TRUE(rig.engine->submit(request, inbox.sink(1)));
   const Inbox::Answer cut = inbox.wait(0);
   EXPECT_EQ(cut.text.at(0), "hel");
-  EXPECT_EQ(cut.finish.at(0), FinishReason::kStop);
+  EXPECT_EQ(cut.finish.at(0), control::FinishReason::kStop);
   EXPECT_EQ(cut.last.choices.at(0).stop_string, "lo");
   EXPECT_EQ(inbox.wait(1).text.at(0), "hello");
   expect_baseline(*rig.engine);
@@ -126,7 +126,7 @@ TEST(Engine, StopStringsEndTheTextAndFreeTheBlocks) {
 TEST(Engine, ManyTogetherAnswerAsEachAlone) {
   FakeExecutorConfig fake;
   fake.num_blocks = 40;  // far too few for all: preemptions
-  SchedulerConfig scheduler;
+  control::SchedulerConfig scheduler;
   scheduler.max_num_seqs = 16;
   scheduler.max_num_batched_tokens = 48;
   scheduler.max_model_len = 200;
@@ -148,7 +148,8 @@ TEST(Engine, ManyTogetherAnswerAsEachAlone) {
     EXPECT_EQ(inbox.wait(i).tokens, inbox.wait(1000 + i).tokens) << i;
   }
   EXPECT_GT(together.engine->stats().step.total_preemptions, 0U);
-  EXPECT_EQ(together.engine->stats().requests_finished[static_cast<size_t>(FinishReason::kLength)], 60U);
+  EXPECT_EQ(together.engine->stats().requests_finished[static_cast<size_t>(control::FinishReason::kLength)],
+            60U);
   expect_baseline(*together.engine);
 }
 
@@ -168,7 +169,7 @@ TEST(Engine, ChoicesDifferAndShareThePrompt) {
 }
 
 TEST(Engine, RefusesWhatCannotRun) {
-  SchedulerConfig scheduler;
+  control::SchedulerConfig scheduler;
   scheduler.max_model_len = 100;
   Rig rig({}, scheduler);
   Inbox inbox;
@@ -196,7 +197,7 @@ TEST(Engine, TheQueueIsBounded) {
   FakeExecutorConfig fake;
   fake.max_slots = 2;
   fake.delay = 2'000'000;
-  SchedulerConfig scheduler;
+  control::SchedulerConfig scheduler;
   scheduler.max_num_seqs = 2;
   scheduler.max_waiting = 3;
   Rig rig(fake, scheduler);
@@ -218,7 +219,7 @@ TEST(Engine, TheQueueIsBounded) {
   EXPECT_EQ(never.error().code, RequestErrorCode::kInvalid) << "later would not help";
   EXPECT_EQ(never.error().param, "n");
   EXPECT_THAT(never.error().message, testing::AllOf(testing::HasSubstr("6"), testing::HasSubstr("5")));
-  for (int i = 0; i < accepted; ++i) EXPECT_EQ(inbox.wait(i).finish.at(0), FinishReason::kLength);
+  for (int i = 0; i < accepted; ++i) EXPECT_EQ(inbox.wait(i).finish.at(0), control::FinishReason::kLength);
   expect_baseline(*rig.engine);
 }
 
@@ -240,4 +241,4 @@ TEST(Engine, TokensThatTheModelDoesNotKnowAreRefused) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

@@ -16,7 +16,7 @@
 #include "engine/tenant_queues.h"
 #include "tests/engine/engine_rig.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -290,4 +290,4 @@ TEST(Engine, ATenantsPartOfTheQueueIsBounded) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

@@ -30,19 +30,19 @@ class Inbox {
   struct Answer {
     std::map<uint32_t, std::string> text;
     std::map<uint32_t, std::vector<TokenId>> tokens;
-    std::map<uint32_t, FinishReason> finish;
-    RequestOutput last;
+    std::map<uint32_t, control::FinishReason> finish;
+    engine::RequestOutput last;
     bool done = false;
     int pieces = 0;
   };
 
-  OutputSink sink(int name) {
-    return [this, name](RequestOutput output) {
+  engine::OutputSink sink(int name) {
+    return [this, name](engine::RequestOutput output) {
       const std::lock_guard lock(mutex_);
       Answer& answer = answers_[name];
       EXPECT_FALSE(answer.done) << "news after the end of request " << name;
       ++answer.pieces;
-      for (const ChoiceOutput& choice : output.choices) {
+      for (const engine::ChoiceOutput& choice : output.choices) {
         EXPECT_FALSE(answer.finish.contains(choice.index)) << "news after the end of a choice";
         answer.text[choice.index] += choice.text;
         for (const SampledToken& token : choice.tokens) answer.tokens[choice.index].push_back(token.token);
@@ -77,7 +77,8 @@ class Inbox {
 
 /// An engine over an executor that answers as it is told.
 struct Rig {
-  explicit Rig(FakeExecutorConfig fake = {}, SchedulerConfig scheduler = {}, StepTrace* trace = nullptr)
+  explicit Rig(FakeExecutorConfig fake = {}, control::SchedulerConfig scheduler = {},
+               engine::StepTrace* trace = nullptr)
       : tokenizer(kVocab), executor(fake) {
     config.scheduler = scheduler;
     config.scheduler.num_blocks = fake.num_blocks;
@@ -87,19 +88,19 @@ struct Rig {
     config.vocab_size = kVocab;
     config.eos = {0};
     config.check_invariants = true;
-    engine = std::make_unique<Engine>(config, tokenizer, executor, clock, trace, &metrics);
+    engine = std::make_unique<engine::Engine>(config, tokenizer, executor, clock, trace, &metrics);
   }
 
   LetterTokenizer tokenizer;
   FakeExecutor executor;
   SteadyClock clock;
-  EngineMetrics metrics{"letters"};
-  EngineConfig config;
-  std::unique_ptr<Engine> engine;
+  engine::EngineMetrics metrics{"letters"};
+  engine::EngineConfig config;
+  std::unique_ptr<engine::Engine> engine;
 };
 
-inline GenerationRequest request_of(uint64_t seed, uint32_t prompt_length, uint32_t max_tokens) {
-  GenerationRequest request;
+inline engine::GenerationRequest request_of(uint64_t seed, uint32_t prompt_length, uint32_t max_tokens) {
+  engine::GenerationRequest request;
   SplitMix64 random(seed);
   for (uint32_t i = 0; i < prompt_length; ++i) {
     request.prompt.push_back(static_cast<TokenId>(1 + random.below(kVocab - 1)));
@@ -111,13 +112,13 @@ inline GenerationRequest request_of(uint64_t seed, uint32_t prompt_length, uint3
 }
 
 /// The pool is empty and nothing runs or waits; waits for the step that makes it so.
-inline void expect_baseline(const Engine& engine) {
+inline void expect_baseline(const engine::Engine& engine) {
   for (int i = 0; i < 1000; ++i) {
-    const StepStats now = engine.stats().step;
+    const control::StepStats now = engine.stats().step;
     if (now.blocks_referenced == 0 && now.running == 0 && now.waiting == 0) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  const StepStats now = engine.stats().step;
+  const control::StepStats now = engine.stats().step;
   ADD_FAILURE() << now.blocks_referenced << " blocks held, " << now.running << " running, " << now.waiting
                 << " waiting";
 }

@@ -12,7 +12,7 @@
 #include "tests/engine/inbox.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using test::expect_baseline;
@@ -140,4 +140,4 @@ TEST(Engine, WhatNeverRanHasNoPhases) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

@@ -14,7 +14,7 @@
 #include "record/run_record.h"
 #include "tests/engine/engine_rig.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -46,28 +46,29 @@ TEST(NoMemory, AnAbortNeedsNone) {
   rig.executor.set_delay(0);
   for (uint64_t i = 0; i < kRequests; ++i) {
     for (const ChoiceOutput& choice : rig.ends.wait(i).choices)
-      EXPECT_EQ(choice.finish, FinishReason::kAbort);
+      EXPECT_EQ(choice.finish, control::FinishReason::kAbort);
   }
   for (const RequestId id : ids) rig.engine->abort(id);  // of what has ended
   rig.expect_well();
 }
 
 /// Forms of a request and of the engine: the bookkeeping of each is undone without memory.
-class Drop : public testing::TestWithParam<std::tuple<EvictionKind, uint32_t, bool>> {};
-INSTANTIATE_TEST_SUITE_P(NoMemory, Drop,
-                         testing::Combine(testing::Values(EvictionKind::kLru, EvictionKind::kLfu,
-                                                          EvictionKind::kArc, EvictionKind::kS3Fifo,
-                                                          EvictionKind::kQueueLru),
-                                          testing::Values(1, 3), testing::Bool()));
+class Drop : public testing::TestWithParam<std::tuple<control::EvictionKind, uint32_t, bool>> {};
+INSTANTIATE_TEST_SUITE_P(
+    NoMemory, Drop,
+    testing::Combine(testing::Values(control::EvictionKind::kLru, control::EvictionKind::kLfu,
+                                     control::EvictionKind::kArc, control::EvictionKind::kS3Fifo,
+                                     control::EvictionKind::kQueueLru),
+                     testing::Values(1, 3), testing::Bool()));
 
 TEST_P(Drop, TakesItsSequencesOutOfEverything) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
   const auto [eviction, n, beams] = GetParam();
   Rig rig;
   rig.config.scheduler.eviction = eviction;
-  rig.config.scheduler.scheduling = SchedulingKind::kFair;
+  rig.config.scheduler.scheduling = control::SchedulingKind::kFair;
   rig.config.max_waiting_per_tenant = 8;
-  RunWriter record("/dev/null");
+  record::RunWriter record("/dev/null");
   rig.engine =
       std::make_unique<Engine>(rig.config, rig.tokenizer, rig.executor, rig.clock, nullptr, nullptr, &record);
   for (uint64_t i = 0; i < 10; ++i) {
@@ -100,16 +101,16 @@ TEST_P(Drop, TakesItsSequencesOutOfEverything) {
 /// Nothing can be saved, for want of memory.
 class FailingStart final : public WarmStart {
  public:
-  std::vector<PrefixNode> load() override { throw std::bad_alloc(); }
-  void fill(const std::vector<PrefixNode>& /*nodes*/) override {}
-  void save(const std::vector<PrefixNode>& /*nodes*/) override { throw std::bad_alloc(); }
+  std::vector<record::PrefixNode> load() override { throw std::bad_alloc(); }
+  void fill(const std::vector<record::PrefixNode>& /*nodes*/) override {}
+  void save(const std::vector<record::PrefixNode>& /*nodes*/) override { throw std::bad_alloc(); }
 };
 
 TEST(NoMemory, TheEngineEndsThoughNothingCanBeWritten) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";
   Rig rig;
   StepTrace trace("/dev/full");
-  RunWriter record("/dev/null");
+  record::RunWriter record("/dev/null");
   FailingStart warm;
   testing::internal::CaptureStderr();
   rig.engine = std::make_unique<Engine>(rig.config, rig.tokenizer, rig.executor, rig.clock, &trace, nullptr,
@@ -131,4 +132,4 @@ TEST(NoMemory, TheEngineEndsThoughNothingCanBeWritten) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

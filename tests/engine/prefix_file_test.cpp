@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using testing::HasSubstr;
@@ -36,7 +36,8 @@ class PrefixFileTest : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
   void write() const {
-    const std::vector<PrefixNode> nodes = {{PrefixNode::kRoot, 0, {1, 2}, {0}}, {0, 0, {3, 4}, {1}}};
+    const std::vector<record::PrefixNode> nodes = {{record::PrefixNode::kRoot, 0, {1, 2}, {0}},
+                                                   {0, 0, {3, 4}, {1}}};
     std::vector<std::byte> block(kBlockBytes);
     write_prefix_file(path_, key_, kBlockSize, kBlockBytes, nodes, [&](BlockId id) {
       std::fill(block.begin(), block.end(), static_cast<std::byte>(id + 1));
@@ -62,7 +63,7 @@ TEST_F(PrefixFileTest, GivesBackWhatWasWritten) {
   write();
   EXPECT_EQ(refusal(), "");
   EXPECT_TRUE(content().ends_with(kEnd));
-  for (const FileAccess access : {FileAccess::kMap, FileAccess::kRead}) {
+  for (const formats::FileAccess access : {formats::FileAccess::kMap, formats::FileAccess::kRead}) {
     const PrefixFile file(path_, key_, kBlockSize, 1, kBlockBytes, access);
     ASSERT_EQ(file.nodes().size(), 2U);
     EXPECT_EQ(file.num_blocks(), 2U);
@@ -110,4 +111,4 @@ TEST_F(PrefixFileTest, AnyOtherFileIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 constexpr Nanos kMillisecond = 1'000'000;
 
 StepBudget budget_of(uint32_t most, uint32_t context_cost = 0) {
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = most;
   config.context_cost = context_cost;
@@ -16,14 +16,14 @@ StepBudget budget_of(uint32_t most, uint32_t context_cost = 0) {
 }
 
 /// One prompt's part and so many decodes.
-StepPlan plan_of(uint32_t prompt_tokens, uint32_t position = 0, uint32_t decodes = 0) {
-  StepPlan plan;
+control::StepPlan plan_of(uint32_t prompt_tokens, uint32_t position = 0, uint32_t decodes = 0) {
+  control::StepPlan plan;
   if (prompt_tokens > 0) {
-    SeqStep& seq = plan.seqs.emplace_back(SlotId{0}, 0U, position);
+    control::SeqStep& seq = plan.seqs.emplace_back(SlotId{0}, 0U, position);
     seq.tokens.append(std::vector<TokenId>(prompt_tokens, 1));
   }
   for (uint32_t i = 0; i < decodes; ++i) {
-    SeqStep& seq = plan.seqs.emplace_back(SlotId{i + 1}, 0U, 500U);
+    control::SeqStep& seq = plan.seqs.emplace_back(SlotId{i + 1}, 0U, 500U);
     seq.tokens.append(std::vector<TokenId>(1, 1));
   }
   return plan;
@@ -72,4 +72,4 @@ TEST(StepBudget, IsNeverLessThanTheSequencesThatMayRun) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

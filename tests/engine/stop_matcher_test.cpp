@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using Fed = std::pair<std::string, std::string>;
@@ -76,4 +76,4 @@ TEST(StopMatcher, PiecesDoNotMatter) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

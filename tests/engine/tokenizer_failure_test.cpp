@@ -11,7 +11,7 @@
 #include "tests/support/failing_tokenizer.h"
 #include "tests/support/fake_executor.h"
 
-namespace quire {
+namespace quire::engine {
 namespace {
 
 using test::Ends;
@@ -58,7 +58,8 @@ struct Rig {
       const RequestOutput end = ends.wait(seed);
       ASSERT_EQ(end.error.has_value(), seed == kVictim) << seed;
       for (const ChoiceOutput& choice : end.choices) {
-        EXPECT_EQ(choice.finish, seed == kVictim ? FinishReason::kError : FinishReason::kLength);
+        EXPECT_EQ(choice.finish,
+                  seed == kVictim ? control::FinishReason::kError : control::FinishReason::kLength);
       }
       if (!end.error) continue;
       EXPECT_EQ(end.error->code, RequestErrorCode::kInternal);
@@ -132,10 +133,10 @@ TEST(TokenizerFailure, WhenARequestIsAborted) {
   for (const auto& [seed, id] : ids) {
     const RequestOutput end = rig.ends.wait(seed);
     EXPECT_FALSE(end.error);
-    for (const ChoiceOutput& choice : end.choices) EXPECT_EQ(choice.finish, FinishReason::kAbort);
+    for (const ChoiceOutput& choice : end.choices) EXPECT_EQ(choice.finish, control::FinishReason::kAbort);
   }
   rig.expect_baseline();
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::engine

@@ -9,7 +9,7 @@
 
 #include "formats/safetensors.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 // Made by the script beside it with the gguf package.
@@ -87,4 +87,4 @@ TEST(QuantizeQ80, TakesAnyNumber) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::formats

@@ -11,7 +11,7 @@
 #include "formats/gguf_writer.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 using testing::ElementsAre;
@@ -382,4 +382,4 @@ TEST(Gguf, OpensOtherPeoplesFiles) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::formats

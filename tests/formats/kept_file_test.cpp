@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 using testing::HasSubstr;
@@ -124,4 +124,4 @@ TEST_F(KeptFile, AnothersFileInTheWayIsNotWrittenTo) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::formats

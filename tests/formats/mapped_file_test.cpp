@@ -12,7 +12,7 @@
 #include "formats/mapping_registry.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 using testing::HasSubstr;
@@ -125,4 +125,4 @@ TEST(MappedFile, MovesKeepTheirNames) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::formats

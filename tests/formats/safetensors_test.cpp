@@ -17,7 +17,7 @@
 #include "formats/safetensors_writer.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::formats {
 namespace {
 
 using testing::HasSubstr;
@@ -391,4 +391,4 @@ TEST(MappedFile, ReleasedPagesComeBack) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::formats

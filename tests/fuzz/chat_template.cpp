@@ -22,7 +22,7 @@ constexpr std::string_view kConversation = R"({
 
 void render(std::string_view source, const json::object& context) {
   try {
-    (void)ChatTemplate::parse(source, "fuzz.jinja").render(context);
+    (void)chat::ChatTemplate::parse(source, "fuzz.jinja").render(context);
   } catch (const Error&) {
     return;
   }

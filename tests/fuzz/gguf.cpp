@@ -26,7 +26,7 @@ void tolerate(const Body& body) {
   }
 }
 
-void read_all(const Gguf& file) {
+void read_all(const formats::Gguf& file) {
   for (const std::string_view key : file.keys()) {
     tolerate([&] { file.string(key); });
     tolerate([&] { file.strings(key); });
@@ -41,7 +41,7 @@ void read_all(const Gguf& file) {
     if (tensor.type->dequantize == nullptr || tensor.bytes == 0) continue;
     const size_t blocks = tensor.bytes / tensor.type->block_bytes;
     values.resize(std::min(blocks, kMaxValues / tensor.type->block_values) * tensor.type->block_values);
-    dequantize(*tensor.type, tensor.data, values.size(), values.data());
+    formats::dequantize(*tensor.type, tensor.data, values.size(), values.data());
   }
 }
 
@@ -49,12 +49,12 @@ void read_all(const Gguf& file) {
 
 void gguf(std::string_view input) {
   const auto path = scratch_file("model.gguf", input);
-  tolerate([&] { read_all(Gguf::open(path)); });
-  tolerate([&] { load_model_config(path); });
-  tolerate([&] { load_sampling_defaults(path); });
+  tolerate([&] { read_all(formats::Gguf::open(path)); });
+  tolerate([&] { formats::load_model_config(path); });
+  tolerate([&] { formats::load_sampling_defaults(path); });
   tolerate([&] {
-    const auto checkpoint = Checkpoint::open(path);
-    check_tensors(load_model_config(path), *checkpoint);
+    const auto checkpoint = formats::Checkpoint::open(path);
+    formats::check_tensors(formats::load_model_config(path), *checkpoint);
   });
 }
 

@@ -20,7 +20,7 @@ test::Service& service() {
   OPENSSL_init_crypto(0, nullptr);
   set_log_level(LogLevel::kOff);
   // Longer than anything takes on a busy machine: a client that has sent all ends its side.
-  constexpr Nanos kPatience = 30 * kSecond;
+  constexpr Nanos kPatience = 30 * serve::kSecond;
   static test::Service service(
       {.server = {.idle_timeout = kPatience, .header_timeout = kPatience, .body_timeout = kPatience}});
   return service;
@@ -51,13 +51,13 @@ void http_request(std::string_view input) {
 }
 
 void json_body(std::string_view input) {
-  static const SchemaContext context{.vocab_size = 256, .defaults = {}};
+  static const serve::SchemaContext context{.vocab_size = 256, .defaults = {}};
   try {
     const json::value body = parse_json(input, "body");
-    (void)parse_completion(body, context);
-    (void)parse_chat(body, context);
-    (void)parse_tokenize(body);
-    (void)parse_detokenize(body, context);
+    (void)serve::parse_completion(body, context);
+    (void)serve::parse_chat(body, context);
+    (void)serve::parse_tokenize(body);
+    (void)serve::parse_detokenize(body, context);
   } catch (const Error&) {
     return;
   }

@@ -38,7 +38,7 @@ void put_right_index_checksum(std::string& file) {
   const uint64_t count = std::strtoull(file.c_str() + nodes + 8, nullptr, 10);
   if (count > (file.size() - line - 1) / kNodeBytes) return;
   const std::string_view index = std::string_view(file).substr(line + 1, count * kNodeBytes);
-  file.replace(sum + 18, kDigits, checksum_text(checksum(std::as_bytes(std::span(index)))));
+  file.replace(sum + 18, kDigits, formats::checksum_text(formats::checksum(std::as_bytes(std::span(index)))));
 }
 
 void put_right_end(std::string& file) {
@@ -50,7 +50,7 @@ void put_right_end(std::string& file) {
   std::memcpy(&length, &file[line_end + 8], sizeof(length));
   length = std::min<uint64_t>(length, line_end);
   const std::string_view line = std::string_view(file).substr(line_end - length, length);
-  const uint64_t sum = checksum(std::as_bytes(std::span(line)));
+  const uint64_t sum = formats::checksum(std::as_bytes(std::span(line)));
   file.replace(line_end, kMagic.size(), kMagic);
   std::memcpy(&file[line_end + 16], &sum, sizeof(sum));
 }
@@ -61,22 +61,23 @@ void prefix_file(std::string_view input) {
   std::string content(input);
   put_right_index_checksum(content);
   try {
-    const PrefixFile file(scratch_file("prefix.cache", content), {{"model", "a"}}, kBlockSize,
-                          static_cast<uint32_t>(kWindows.size()), kBlockBytes);
+    const engine::PrefixFile file(scratch_file("prefix.cache", content), {{"model", "a"}}, kBlockSize,
+                                  static_cast<uint32_t>(kWindows.size()), kBlockBytes);
     unsigned sum = 0;
-    for (const PrefixNode& node : file.nodes()) {
+    for (const record::PrefixNode& node : file.nodes()) {
       for (const BlockId block : node.blocks) {
         if (block == kNoBlock) continue;
         for (const std::byte byte : file.data(block)) sum += std::to_integer<unsigned>(byte);
       }
     }
     constexpr uint32_t kBlocks = 12;
-    BlockPool pool(PrefixCache(kBlocks, kBlockSize, make_eviction(EvictionKind::kQueueLru, kBlocks),
-                               PrefixCache::xxh3, kWindows));
-    std::vector<PrefixNode> nodes = file.nodes();
-    restore(pool, nodes);
+    control::BlockPool pool(control::PrefixCache(
+        kBlocks, kBlockSize, control::make_eviction(control::EvictionKind::kQueueLru, kBlocks),
+        control::PrefixCache::xxh3, kWindows));
+    std::vector<record::PrefixNode> nodes = file.nodes();
+    record::restore(pool, nodes);
     if (const std::string broken = pool.check_invariants(); !broken.empty()) throw std::logic_error(broken);
-    if (snapshot(pool.cache()).size() > file.nodes().size() + sum)
+    if (record::snapshot(pool.cache()).size() > file.nodes().size() + sum)
       throw std::logic_error("more than there was");
   } catch (const Error&) {
     return;
@@ -85,14 +86,14 @@ void prefix_file(std::string_view input) {
 
 void pack_cache(std::string_view input) {
   static ThreadPool pool(1);
-  static KernelContext context{IsaLevel::kReference, pool};
+  static kernels::KernelContext context{kernels::IsaLevel::kReference, pool};
   std::string content(input);
   put_right_end(content);
   try {
-    const PackFile file(scratch_file("packed.quire", content), {{"model", "a"}}, context);
+    const backend::cpu::PackFile file(scratch_file("packed.quire", content), {{"model", "a"}}, context);
     unsigned sum = 0;
     for (size_t i = 0; i <= file.size(); ++i) {
-      const PackedMatrix matrix = file.matrix(i, 32, 8, WeightFormat::kF32);
+      const kernels::PackedMatrix matrix = file.matrix(i, 32, 8, WeightFormat::kF32);
       for (const std::byte byte : matrix.bytes()) sum += std::to_integer<unsigned>(byte);
     }
     throw std::logic_error("a matrix behind the last one: " + std::to_string(sum));

@@ -18,14 +18,14 @@ void llama2c(std::string_view input) {
   const auto tokenizer = scratch_file("tokenizer.bin", parts[0]);
   const auto out = scratch_dir() / "converted";
   try {
-    convert_llama2c(checkpoint, tokenizer, out);
+    formats::convert_llama2c(checkpoint, tokenizer, out);
   } catch (const Error&) {
     return;
   }
-  static_cast<void>(load_model_config(out));
-  static_cast<void>(Safetensors::open(out));
+  static_cast<void>(formats::load_model_config(out));
+  static_cast<void>(formats::Safetensors::open(out));
   try {
-    const auto made = Tokenizer::load(out);
+    const auto made = tokenize::Tokenizer::load(out);
     static_cast<void>(made->decode(made->encode("A cat sat.", true), false));
   } catch (const Error&) {
     return;

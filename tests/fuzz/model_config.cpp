@@ -11,11 +11,11 @@ void model_config(std::string_view input) {
   scratch_file("config.json", input);
   scratch_file("generation_config.json", input);
   try {
-    load_model_config(scratch_dir());
+    formats::load_model_config(scratch_dir());
   } catch (const Error&) {
   }
   try {
-    load_sampling_defaults(scratch_dir());
+    formats::load_sampling_defaults(scratch_dir());
   } catch (const Error&) {
   }
 }

@@ -10,7 +10,7 @@
 namespace quire::fuzz {
 namespace {
 
-void read_all(const Safetensors& file) {
+void read_all(const formats::Safetensors& file) {
   unsigned sum = 0;
   for (const auto& [name, tensor] : file.tensors()) {
     for (size_t i = 0; i < tensor.num_bytes(); ++i) {
@@ -26,7 +26,7 @@ void read_all(const Safetensors& file) {
 
 void safetensors(std::string_view input) {
   try {
-    read_all(Safetensors::open(scratch_file("model.safetensors", input)));
+    read_all(formats::Safetensors::open(scratch_file("model.safetensors", input)));
   } catch (const Error&) {
     return;
   }
@@ -38,7 +38,7 @@ void safetensors_index(std::string_view input) {
   scratch_file("sharded/1.safetensors", parts[1]);
   scratch_file("sharded/2.safetensors", parts[2]);
   try {
-    read_all(Safetensors::open(index));
+    read_all(formats::Safetensors::open(index));
   } catch (const Error&) {
     return;
   }

@@ -26,11 +26,11 @@ constexpr std::string_view kTexts[] = {
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa \0\0\0\0"sv,
 };
 
-void use(const Tokenizer& tokenizer) {
+void use(const tokenize::Tokenizer& tokenizer) {
   for (const std::string_view text : kTexts) {
     const std::vector<TokenId> ids = tokenizer.encode(text, true);
     const std::string whole = tokenizer.decode(ids, false);
-    Detokenizer pieces(tokenizer, false);
+    tokenize::Detokenizer pieces(tokenizer, false);
     std::string joined;
     for (const TokenId id : ids) {
       if (id < 0 || static_cast<size_t>(id) >= tokenizer.vocab_size()) {
@@ -47,7 +47,7 @@ void use(const Tokenizer& tokenizer) {
 
 void tokenizer_json(std::string_view input) {
   try {
-    use(*Tokenizer::load(scratch_file("tokenizer.json", input)));
+    use(*tokenize::Tokenizer::load(scratch_file("tokenizer.json", input)));
   } catch (const Error&) {
     return;
   }
@@ -56,11 +56,11 @@ void tokenizer_json(std::string_view input) {
 void tokenizer_model(std::string_view input) {
   try {
     const auto path = scratch_file("tokenizer.model", input);
-    if (looks_like_tiktoken(input)) {
+    if (tokenize::looks_like_tiktoken(input)) {
       // By the file alone only the number of ranks of a known family is taken.
-      use(*load_tiktoken(input, path, {"\\p{L}+|\\s+|.", true, "<s>", {"<s>", "</s>"}}));
+      use(*tokenize::load_tiktoken(input, path, {"\\p{L}+|\\s+|.", true, "<s>", {"<s>", "</s>"}}));
     }
-    use(*Tokenizer::load(path));
+    use(*tokenize::Tokenizer::load(path));
   } catch (const Error&) {
     return;
   }
@@ -88,12 +88,12 @@ void tokenizer_config(std::string_view input) {
       }
     }
     try {
-      use(*Tokenizer::load(scratch_dir() / folder));
+      use(*tokenize::Tokenizer::load(scratch_dir() / folder));
     } catch (const Error&) {
     }
   }
   try {
-    const ChatTemplates templates = ChatTemplates::find(scratch_dir() / "config-json");
+    const chat::ChatTemplates templates = chat::ChatTemplates::find(scratch_dir() / "config-json");
     static_cast<void>(templates.faults());
     static_cast<void>(
         templates.render({{"messages", json::array{json::object{{"role", "user"}, {"content", "hi"}}}}}, 0));

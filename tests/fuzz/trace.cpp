@@ -13,12 +13,12 @@ void trace(std::string_view input) {
   constexpr uint32_t kShort = 1 << 12;  // prompts that are made, in tokens
   for (const uint32_t speed : {1000U, 1U, 3'000'000'000U}) {
     try {
-      TraceOptions options;
+      sim::TraceOptions options;
       options.speed_thousandths = speed;
-      const Workload workload = read_trace(scratch_file("trace", input), options);
+      const sim::Workload workload = sim::read_trace(scratch_file("trace", input), options);
       Nanos before = 0;
       for (size_t i = 0; i < workload.requests.size(); ++i) {
-        const SimRequest& request = workload.requests[i];
+        const sim::SimRequest& request = workload.requests[i];
         if (request.arrival < before) throw std::logic_error("requests out of order");
         before = request.arrival;
         if (request.prompt_length > kShort) continue;

@@ -35,7 +35,7 @@ std::vector<float> kept(const std::vector<float>& values, DType dtype, size_t he
   std::vector<int8_t> integers(head_dim);
   for (size_t at = 0; at < values.size(); at += head_dim) {
     float scale = 1.0F;
-    if (dtype == DType::kI8) scale = quantize_int8(values.data() + at, integers.data(), head_dim);
+    if (dtype == DType::kI8) scale = kernels::quantize_int8(values.data() + at, integers.data(), head_dim);
     for (size_t d = 0; d < head_dim; ++d) {
       out[at + d] =
           dtype == DType::kI8 ? static_cast<float>(integers[d]) * scale : stored(values[at + d], dtype);
@@ -64,7 +64,8 @@ struct Sequence {
 /// The cache starts as NaN, so that reading what was never written shows.
 class PagedRun {
  public:
-  PagedRun(IsaLevel level, const Shape& shape, const Manner& manner, std::span<const Sequence> sequences)
+  PagedRun(kernels::IsaLevel level, const Shape& shape, const Manner& manner,
+           std::span<const Sequence> sequences)
       : shape_(shape),
         manner_(manner),
         layout_{shape.dtype, manner.block_size, shape.kv_heads, shape.head_dim},
@@ -100,7 +101,7 @@ class PagedRun {
     const size_t kv_width = size_t{shape_.kv_heads} * shape_.head_dim;
     const size_t ldq = q_width + 2 * kv_width;  // q, k, v side by side, as a fused projection gives them
     std::vector<float> rows;
-    std::vector<AttentionSeq> batch;
+    std::vector<kernels::AttentionSeq> batch;
     for (size_t i = 0; i < sequences_.size(); ++i) {
       const Sequence& sequence = sequences_[i];
       const uint32_t end = std::min(sequence.tokens, at + manner_.chunk);
@@ -116,15 +117,17 @@ class PagedRun {
       }
     }
     const float* k = rows.data() + q_width;
-    write_kv(context_, layout_, cache_.data(), batch, k, ldq, k + kv_width, ldq);
-    const AttentionParams params{shape_.heads(), 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
-                                 shape_.window, shape_.soft_cap};
+    kernels::write_kv(context_, layout_, cache_.data(), batch, k, ldq, k + kv_width, ldq);
+    const kernels::AttentionParams params{shape_.heads(),
+                                          1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+                                          shape_.window, shape_.soft_cap};
     std::vector<float> out(rows.size() / ldq * q_width);
-    paged_attention(context_, layout_, cache_.data(), batch, params, rows.data(), ldq, out.data(), q_width);
+    kernels::paged_attention(context_, layout_, cache_.data(), batch, params, rows.data(), ldq, out.data(),
+                             q_width);
     size_t next = 0;
     for (size_t i = 0; i < sequences_.size(); ++i) {
       if (at >= sequences_[i].tokens) continue;
-      const AttentionSeq& seq = batch[next++];
+      const kernels::AttentionSeq& seq = batch[next++];
       std::copy_n(out.data() + seq.first_row * q_width, seq.num_rows * q_width,
                   outputs_[i].data() + at * q_width);
     }
@@ -132,10 +135,10 @@ class PagedRun {
 
   Shape shape_;
   Manner manner_;
-  KvLayout layout_;
+  kernels::KvLayout layout_;
   std::span<const Sequence> sequences_;
   ThreadPool pool_;
-  KernelContext context_;
+  kernels::KernelContext context_;
   std::vector<std::vector<BlockId>> tables_;
   std::vector<std::vector<float>> outputs_;
   std::vector<std::byte> cache_;
@@ -208,7 +211,7 @@ std::vector<Shape> shapes() {
   return all;
 }
 
-class Attention : public testing::TestWithParam<IsaLevel> {};
+class Attention : public testing::TestWithParam<kernels::IsaLevel> {};
 
 TEST_P(Attention, IsNearTheExactResult) {
   for (const Shape& shape : shapes()) {
@@ -244,7 +247,7 @@ std::vector<Shape> long_shapes() {
 }
 
 /// The levels above have the attention of AVX-512.
-bool has_its_own_attention(IsaLevel level) { return level <= IsaLevel::kAvx512; }
+bool has_its_own_attention(kernels::IsaLevel level) { return level <= kernels::IsaLevel::kAvx512; }
 
 TEST_P(Attention, LongContextsAreNearTheExactResult) {
   if (!has_its_own_attention(GetParam())) return;

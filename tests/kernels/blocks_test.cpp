@@ -13,8 +13,8 @@
 namespace quire::test {
 namespace {
 
-const GgmlType& type_of(WeightFormat format) {
-  for (const GgmlType& type : ggml_types()) {
+const formats::GgmlType& type_of(WeightFormat format) {
+  for (const formats::GgmlType& type : formats::ggml_types()) {
     if (type.name == weight_format_name(format)) return type;
   }
   throw Error("ggml has no such type");
@@ -22,7 +22,7 @@ const GgmlType& type_of(WeightFormat format) {
 
 std::vector<float> dequantized(WeightFormat format, const BlockTensor& blocks, size_t count) {
   std::vector<float> values(count);
-  dequantize(type_of(format), blocks.bytes.data(), count, values.data());
+  formats::dequantize(type_of(format), blocks.bytes.data(), count, values.data());
   return values;
 }
 
@@ -34,18 +34,18 @@ std::vector<size_t> inputs_of(WeightFormat format) {
 
 class Blocks : public PerLevel {
  protected:
-  KernelContext reference_{IsaLevel::kReference, pool_};
+  kernels::KernelContext reference_{kernels::IsaLevel::kReference, pool_};
 };
 
 /// A weight as it stands in a panel, read as the comment at BlockLayout says.
 class PanelReader {
  public:
-  PanelReader(const PackedMatrix& matrix, size_t n, size_t k)
+  PanelReader(const kernels::PackedMatrix& matrix, size_t n, size_t k)
       : format_(matrix.format()),
-        layout_(cpu::block_layout(format_)),
+        layout_(kernels::cpu::block_layout(format_)),
         lane_(n % 32),
         in_block_(k % 32),
-        header_(matrix.data() + n / 32 * cpu::panel_bytes(format_, matrix.k()) +
+        header_(matrix.data() + n / 32 * kernels::cpu::panel_bytes(format_, matrix.k()) +
                 k / layout_.inputs * layout_.bytes()),
         block_(header_ + layout_.header_bytes + k % layout_.inputs / 32 * layout_.block_bytes()) {}
 
@@ -74,7 +74,7 @@ class PanelReader {
   }
 
   WeightFormat format_;
-  cpu::BlockLayout layout_;
+  kernels::cpu::BlockLayout layout_;
   size_t lane_;
   size_t in_block_;
   const std::byte* header_;
@@ -87,7 +87,7 @@ TEST_P(Blocks, ArePackedWithoutLoss) {
       for (const size_t k : inputs_of(format)) {
         const BlockTensor blocks(n + k, format, n, k);
         const std::vector<float> expected = dequantized(format, blocks, n * k);
-        const PackedMatrix packed(context_, blocks.view, format);
+        const kernels::PackedMatrix packed(context_, blocks.view, format);
         ASSERT_EQ(packed.n(), n);
         ASSERT_EQ(packed.k(), k);
         EXPECT_TRUE(packed.finite());
@@ -98,7 +98,7 @@ TEST_P(Blocks, ArePackedWithoutLoss) {
                 << weight_format_name(format) << " n " << i << " of " << n << ", k " << j << " of " << k;
           }
         }
-        const PackedMatrix plain(reference_, blocks.view, format);
+        const kernels::PackedMatrix plain(reference_, blocks.view, format);
         ASSERT_EQ(packed.num_bytes(), plain.num_bytes());
         EXPECT_EQ(std::memcmp(packed.data(), plain.data(), packed.num_bytes()), 0);
       }
@@ -113,8 +113,8 @@ TEST_P(Blocks, OfPartsAreThoseOfTheWhole) {
     parts[0].shape[0] = 21;
     parts[1].shape[0] = 49;
     parts[1].data += 21 * whole.view.shape[1];
-    const PackedMatrix packed(context_, parts, format);
-    const PackedMatrix expected(context_, whole.view, format);
+    const kernels::PackedMatrix packed(context_, parts, format);
+    const kernels::PackedMatrix expected(context_, whole.view, format);
     ASSERT_EQ(packed.num_bytes(), expected.num_bytes());
     EXPECT_EQ(std::memcmp(packed.data(), expected.data(), packed.num_bytes()), 0);
   }
@@ -122,10 +122,10 @@ TEST_P(Blocks, OfPartsAreThoseOfTheWhole) {
 
 /// See Pack.SameVersionSameBytes.
 TEST_P(Blocks, SameVersionSameBytes) {
-  EXPECT_EQ(kPackVersion, 1);
+  EXPECT_EQ(kernels::kPackVersion, 1);
   std::vector<uint64_t> digests;
   for (const WeightFormat format : kGgmlFormats) {
-    const PackedMatrix packed(context_, BlockTensor(7, format, 40, 512).view, format);
+    const kernels::PackedMatrix packed(context_, BlockTensor(7, format, 40, 512).view, format);
     uint64_t digest = 0;
     for (const std::byte byte : packed.bytes()) digest = mix64(digest ^ static_cast<uint64_t>(byte));
     digests.push_back(digest);
@@ -140,7 +140,8 @@ TEST_P(Blocks, SayWhetherAllIsFinite) {
       for (const uint16_t bad : {0x7c00, 0xfc00, 0x7e00, 0x7c01}) {
         BlockTensor blocks(4, format, 40, 512);
         std::memcpy(blocks.bytes.data() + blocks.bytes.size() - ggml_block(format).bytes + place, &bad, 2);
-        EXPECT_FALSE(PackedMatrix(context_, blocks.view, format).finite()) << weight_format_name(format);
+        EXPECT_FALSE(kernels::PackedMatrix(context_, blocks.view, format).finite())
+            << weight_format_name(format);
       }
     }
   }
@@ -151,18 +152,18 @@ TEST_P(Blocks, RefuseWhatAreNone) {
     BlockTensor blocks(5, format, 2, 512);
     TensorView view = blocks.view;
     --view.shape[1];
-    EXPECT_THROW(PackedMatrix(context_, view, format), Error);
-    EXPECT_THROW(PackedMatrix(context_, blocks.view, WeightFormat::kBF16), Error);
+    EXPECT_THROW(kernels::PackedMatrix(context_, view, format), Error);
+    EXPECT_THROW(kernels::PackedMatrix(context_, blocks.view, WeightFormat::kBF16), Error);
     const std::vector<float> values(512);
     const OwnedTensor floats(values, DType::kF32, {1, 512});
-    EXPECT_THROW(PackedMatrix(context_, floats.view, format), Error);
+    EXPECT_THROW(kernels::PackedMatrix(context_, floats.view, format), Error);
   }
 }
 
-std::vector<float> product(KernelContext& context, const PackedMatrix& weights, const float* x, size_t m,
-                           const float* bias = nullptr) {
+std::vector<float> product(kernels::KernelContext& context, const kernels::PackedMatrix& weights,
+                           const float* x, size_t m, const float* bias = nullptr) {
   std::vector<float> y(m * weights.n());
-  matmul(context, weights, x, weights.k(), m, y.data(), weights.n(), bias);
+  kernels::matmul(context, weights, x, weights.k(), m, y.data(), weights.n(), bias);
   return y;
 }
 
@@ -171,7 +172,7 @@ TEST_P(Blocks, GiveTheBitsOfTheReference) {
     for (const size_t n : {1, 31, 33, 70}) {
       for (const size_t k : inputs_of(format)) {
         const BlockTensor blocks(n * k, format, n, k);
-        const PackedMatrix packed(context_, blocks.view, format);
+        const kernels::PackedMatrix packed(context_, blocks.view, format);
         const std::vector<float> bias = random_floats(7, n);
         const std::vector<float> x = random_floats(k, 40 * k, 3.0F);
         const std::vector<float> expected = product(reference_, packed, x.data(), 40, bias.data());
@@ -188,11 +189,11 @@ TEST_P(Blocks, GiveTheBitsOfTheReference) {
 /// Saved K/V is used again only under the same kKernelVersion: see tests/backend/kernel_version_test.cpp. Of
 /// these formats all levels have the same bits.
 TEST_P(Blocks, SameVersionSameBits) {
-  EXPECT_EQ(kKernelVersion, 3);
+  EXPECT_EQ(kernels::kKernelVersion, 3);
   const std::vector<float> x = random_floats(11, 9 * 512);
   std::vector<uint64_t> digests;
   for (const WeightFormat format : kGgmlFormats) {
-    const PackedMatrix packed(context_, BlockTensor(12, format, 40, 512).view, format);
+    const kernels::PackedMatrix packed(context_, BlockTensor(12, format, 40, 512).view, format);
     uint64_t digest = 0;
     for (const float y : product(context_, packed, x.data(), 9)) {
       digest = mix64(digest ^ std::bit_cast<uint32_t>(y));
@@ -214,7 +215,7 @@ TEST_P(Blocks, TakeTheLargestIntegers) {
         for (const size_t place : places_of_halves(format)) is_half |= i % bytes / 2 == place / 2;
         if (!is_half) blocks.bytes[i] = static_cast<std::byte>(filled);
       }
-      const PackedMatrix packed(context_, blocks.view, format);
+      const kernels::PackedMatrix packed(context_, blocks.view, format);
       for (const float sign : {1.0F, -1.0F}) {
         const std::vector<float> x(2 * kK, sign);
         const std::vector<float> expected = product(reference_, packed, x.data(), 2);
@@ -235,13 +236,13 @@ TEST_P(Blocks, AreNearTheExactResult) {
   for (const WeightFormat format : kGgmlFormats) {
     for (const size_t k : inputs_of(format)) {
       const BlockTensor blocks(k, format, kN, k);
-      const PackedMatrix packed(context_, blocks.view, format);
+      const kernels::PackedMatrix packed(context_, blocks.view, format);
       const std::vector<float> weights = dequantized(format, blocks, kN * k);
       const std::vector<float> x = random_floats(k, kM * k);
       const std::vector<float> y = product(context_, packed, x.data(), kM);
       std::vector<int8_t> row(k);
       for (size_t m = 0; m < kM; ++m) {
-        const double scale = quantize_int8(x.data() + m * k, row.data(), k);
+        const double scale = kernels::quantize_int8(x.data() + m * k, row.data(), k);
         for (size_t n = 0; n < kN; ++n) {
           double sum = 0.0;
           double most = 0.0;
@@ -260,14 +261,14 @@ TEST_P(Blocks, AreNearTheExactResult) {
 }
 
 TEST_P(Blocks, ARowDoesNotDependOnTheBatchOrTheThreads) {
-  if (GetParam() == IsaLevel::kReference) return;  // a row is all that it knows, and it is slow
+  if (GetParam() == kernels::IsaLevel::kReference) return;  // a row is all that it knows, and it is slow
   constexpr size_t kRows = 300;
   constexpr size_t kK = 4352;  // so long that the rows are cut into blocks
   ThreadPool four(4);
-  KernelContext many{GetParam(), four};
+  kernels::KernelContext many{GetParam(), four};
   for (const WeightFormat format : kGgmlFormats) {
     const BlockTensor blocks(8, format, 75, kK);
-    const PackedMatrix packed(context_, blocks.view, format);
+    const kernels::PackedMatrix packed(context_, blocks.view, format);
     const std::vector<float> x = random_floats(9, kRows * kK);
     const std::vector<float> y = product(context_, packed, x.data(), kRows);
     EXPECT_EQ(product(many, packed, x.data(), kRows), y);
@@ -281,7 +282,7 @@ TEST_P(Blocks, ARowDoesNotDependOnTheBatchOrTheThreads) {
 
 TEST_P(Blocks, OfWhatIsNotFiniteAreNotFinite) {
   for (const WeightFormat format : kGgmlFormats) {
-    const PackedMatrix packed(context_, BlockTensor(1, format, 40, 512).view, format);
+    const kernels::PackedMatrix packed(context_, BlockTensor(1, format, 40, 512).view, format);
     for (const size_t rows : {3, 12}) {
       for (const float bad : {NAN, INFINITY, -INFINITY}) {
         std::vector<float> x = random_floats(3, rows * 512);
@@ -302,7 +303,7 @@ TEST_P(Blocks, KeepToTheirStridesAndColumns) {
   for (const WeightFormat format : kGgmlFormats) {
     for (const size_t n : {20, 32, 50}) {
       for (const size_t rows : {2, 9}) {
-        const PackedMatrix packed(context_, BlockTensor(n, format, n, 256).view, format);
+        const kernels::PackedMatrix packed(context_, BlockTensor(n, format, n, 256).view, format);
         const std::vector<float> dense = random_floats(1, rows * 256);
         std::vector<float> x(rows * 261, NAN);
         for (size_t row = 0; row < rows; ++row) {
@@ -310,7 +311,7 @@ TEST_P(Blocks, KeepToTheirStridesAndColumns) {
         }
         const size_t ldy = n + 3;
         std::vector<float> y(rows * ldy, -77.0F);
-        matmul(context_, packed, x.data(), 261, rows, y.data(), ldy);
+        kernels::matmul(context_, packed, x.data(), 261, rows, y.data(), ldy);
         const std::vector<float> expected = product(context_, packed, dense.data(), rows);
         for (size_t row = 0; row < rows; ++row) {
           ASSERT_TRUE(same_bits(y.data() + row * ldy, expected.data() + row * n, n));
@@ -325,7 +326,7 @@ TEST_P(Blocks, OfNoInputsAreTheBias) {
   const float none = 0.0F;
   const std::vector<float> bias = random_floats(7, 40);
   for (const WeightFormat format : kGgmlFormats) {
-    const PackedMatrix packed(context_, BlockTensor(1, format, 40, 0).view, format);
+    const kernels::PackedMatrix packed(context_, BlockTensor(1, format, 40, 0).view, format);
     EXPECT_EQ(product(context_, packed, &none, 1, bias.data()), bias);
   }
 }

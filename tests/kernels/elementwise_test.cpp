@@ -24,7 +24,7 @@ TEST_P(Elementwise, RmsNormIsWithin8UlpOfDouble) {
     const std::vector<float> x = random_floats(width, kRows * ldx, 3.0F);
     const std::vector<float> weight = random_floats(1, width);
     std::vector<float> y(kRows * width);
-    rms_norm(context_, x.data(), ldx, weight.data(), 1e-5F, y.data(), width, kRows, width);
+    kernels::rms_norm(context_, x.data(), ldx, weight.data(), 1e-5F, y.data(), width, kRows, width);
     for (size_t row = 0; row < kRows; ++row) {
       double sum = 0.0;
       for (size_t i = 0; i < width; ++i) sum += std::pow(static_cast<double>(x[row * ldx + i]), 2);
@@ -40,16 +40,17 @@ TEST_P(Elementwise, RmsNormIsWithin8UlpOfDouble) {
 TEST_P(Elementwise, RmsNormInPlaceAndARowAloneGiveTheSameBits) {
   constexpr size_t kRows = 40;
   ThreadPool one(1);
-  KernelContext single{GetParam(), one};
+  kernels::KernelContext single{GetParam(), one};
   for (const size_t width : kWidths) {
     std::vector<float> x = random_floats(width, kRows * width);
     const std::vector<float> weight = random_floats(1, width);
     std::vector<float> alone(kRows * width);
     for (size_t row = 0; row < kRows; ++row) {
       const size_t at = row * width;
-      rms_norm(single, x.data() + at, width, weight.data(), 1e-6F, alone.data() + at, width, 1, width);
+      kernels::rms_norm(single, x.data() + at, width, weight.data(), 1e-6F, alone.data() + at, width, 1,
+                        width);
     }
-    rms_norm(context_, x.data(), width, weight.data(), 1e-6F, x.data(), width, kRows, width);
+    kernels::rms_norm(context_, x.data(), width, weight.data(), 1e-6F, x.data(), width, kRows, width);
     ASSERT_TRUE(same_bits(x.data(), alone.data(), x.size())) << width;
   }
 }
@@ -59,7 +60,7 @@ TEST_P(Elementwise, AddsExactly) {
     const std::vector<float> x = random_floats(1, count);
     const std::vector<float> before = random_floats(2, count);
     std::vector<float> y = before;
-    add_in_place(context_, y.data(), x.data(), count);
+    kernels::add_in_place(context_, y.data(), x.data(), count);
     for (size_t i = 0; i < count; ++i) ASSERT_EQ(y[i], before[i] + x[i]);
   }
 }
@@ -69,11 +70,11 @@ TEST_P(Elementwise, AddsATimesAFactor) {
   const std::vector<float> x = random_floats(1, kCount);
   const std::vector<float> before = random_floats(2, kCount);
   std::vector<float> y = before;
-  add_in_place(context_, y.data(), x.data(), kCount, 0.22F);
+  kernels::add_in_place(context_, y.data(), x.data(), kCount, 0.22F);
   for (size_t i = 0; i < kCount; ++i) {
     ASSERT_NEAR(y[i], static_cast<double>(before[i]) + static_cast<double>(x[i]) * 0.22F, 2e-7);
   }
-  scale_in_place(context_, y.data(), kCount, 1.0F / 3.0F);
+  kernels::scale_in_place(context_, y.data(), kCount, 1.0F / 3.0F);
   for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(y[i], (before[i] + x[i] * 0.22) / 3.0, 2e-7);
 }
 
@@ -82,19 +83,19 @@ TEST_P(Elementwise, SoftCapIsWithin6UlpOfDouble) {
     for (const float scale : {1e-6F, 0.1F, 1.0F, 20.0F, 400.0F}) {
       const std::vector<float> x = random_floats(7, 2051, scale);
       std::vector<float> y = x;
-      soft_cap(context_, y.data(), y.size(), cap);
+      kernels::soft_cap(context_, y.data(), y.size(), cap);
       for (size_t i = 0; i < x.size(); ++i) {
         const double expected = std::tanh(static_cast<double>(x[i]) / cap) * cap;
         ASSERT_NEAR(y[i], expected, 6 * units_in_last_place(expected)) << x[i] << " capped at " << cap;
         float alone = x[i];
-        soft_cap(context_, &alone, 1, cap);
+        kernels::soft_cap(context_, &alone, 1, cap);
         ASSERT_TRUE(same_bits(&alone, &y[i], 1));
       }
     }
   }
   constexpr float kInf = std::numeric_limits<float>::infinity();
   std::vector<float> edges = {kInf, -kInf, 0.0F, -0.0F, NAN, 1e38F};
-  soft_cap(context_, edges.data(), edges.size(), 5.0F);
+  kernels::soft_cap(context_, edges.data(), edges.size(), 5.0F);
   EXPECT_EQ(edges[0], 5.0F);
   EXPECT_EQ(edges[1], -5.0F);
   EXPECT_EQ(edges[2], 0.0F);
@@ -109,7 +110,7 @@ TEST_P(Elementwise, GegluIsNearTheExactResult) {
     constexpr size_t kRows = 13;
     const std::vector<float> gate_up = random_floats(width, kRows * 2 * width, 6.0F);
     std::vector<float> out(kRows * width);
-    geglu(context_, gate_up.data(), out.data(), kRows, width);
+    kernels::geglu(context_, gate_up.data(), out.data(), kRows, width);
     for (size_t row = 0; row < kRows; ++row) {
       for (size_t i = 0; i < width; ++i) {
         const double gate = gate_up[row * 2 * width + i];
@@ -119,7 +120,7 @@ TEST_P(Elementwise, GegluIsNearTheExactResult) {
         ASSERT_NEAR(out[row * width + i], expected, 40 * units_in_last_place(expected) + 1e-12) << gate;
         const float pair[2] = {gate_up[row * 2 * width + i], gate_up[row * 2 * width + width + i]};
         float alone = 0.0F;
-        geglu(context_, pair, &alone, 1, 1);
+        kernels::geglu(context_, pair, &alone, 1, 1);
         ASSERT_TRUE(same_bits(&alone, &out[row * width + i], 1));
       }
     }
@@ -131,7 +132,7 @@ TEST_P(Elementwise, SwigluIsWithin6UlpOfDouble) {
     constexpr size_t kRows = 13;
     const std::vector<float> gate_up = random_floats(width, kRows * 2 * width, 85.0F);
     std::vector<float> out(kRows * width);
-    swiglu(context_, gate_up.data(), out.data(), kRows, width);
+    kernels::swiglu(context_, gate_up.data(), out.data(), kRows, width);
     for (size_t row = 0; row < kRows; ++row) {
       for (size_t i = 0; i < width; ++i) {
         const double gate = gate_up[row * 2 * width + i];
@@ -148,7 +149,7 @@ TEST_P(Elementwise, SwigluBehavesAtTheEdges) {
   std::vector<float> gate_up = gates;
   gate_up.resize(2 * gates.size(), 1.0F);
   std::vector<float> out(gates.size());
-  swiglu(context_, gate_up.data(), out.data(), 1, gates.size());
+  kernels::swiglu(context_, gate_up.data(), out.data(), 1, gates.size());
   for (size_t i = 0; i < gates.size(); ++i) {
     const double expected = gates[i] / (1.0 + std::exp(-static_cast<double>(gates[i])));
     if (std::isnan(expected)) {
@@ -165,11 +166,11 @@ TEST_P(Elementwise, AnElementDoesNotDependOnItsPlace) {
   constexpr size_t kWidth = 75;
   const std::vector<float> gate_up = random_floats(3, 2 * kWidth, 5.0F);
   std::vector<float> whole(kWidth);
-  swiglu(context_, gate_up.data(), whole.data(), 1, kWidth);
+  kernels::swiglu(context_, gate_up.data(), whole.data(), 1, kWidth);
   for (size_t i = 0; i < kWidth; ++i) {
     const float pair[2] = {gate_up[i], gate_up[kWidth + i]};
     float alone = 0.0F;
-    swiglu(context_, pair, &alone, 1, 1);
+    kernels::swiglu(context_, pair, &alone, 1, 1);
     ASSERT_TRUE(same_bits(&alone, &whole[i], 1)) << i;
   }
 }
@@ -186,7 +187,7 @@ TEST_P(Elementwise, RopeTurnsPairsAndLeavesTheRest) {
     std::vector<float> x = before;
     std::vector<uint32_t> positions(kRows);
     for (size_t row = 0; row < kRows; ++row) positions[row] = static_cast<uint32_t>(row * 17 % kPositions);
-    rope(context_, x.data(), ldx, kRows, kHeads, head_dim, rotary, cos_sin.data(), positions.data());
+    kernels::rope(context_, x.data(), ldx, kRows, kHeads, head_dim, rotary, cos_sin.data(), positions.data());
     for (size_t row = 0; row < kRows; ++row) {
       for (size_t i = 0; i < ldx; ++i) {
         const size_t in_head = i % head_dim;
@@ -215,7 +216,7 @@ TEST_P(Elementwise, EmbedLooksUpAndWidens) {
       const std::vector<float> values = random_floats(width, kVocab * width);
       const OwnedTensor table(values, dtype, {kVocab, static_cast<int64_t>(width)});
       std::vector<float> out(tokens.size() * width);
-      embed(context_, table.view, tokens, out.data());
+      kernels::embed(context_, table.view, tokens, out.data());
       for (size_t row = 0; row < tokens.size(); ++row) {
         for (size_t i = 0; i < width; ++i) {
           ASSERT_EQ(out[row * width + i],
@@ -227,9 +228,9 @@ TEST_P(Elementwise, EmbedLooksUpAndWidens) {
 }
 
 TEST_P(Elementwise, ConversionsAreExactlyThoseOfDtype) {
-  const cpu::KernelTable& kernels = cpu::table(GetParam());
+  const kernels::cpu::KernelTable& kernels = kernels::cpu::table(GetParam());
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
-    const size_t index = cpu::float_index(dtype);
+    const size_t index = kernels::cpu::float_index(dtype);
     const auto widen = dtype == DType::kF16 ? f16_to_f32 : bf16_to_f32;
     const auto narrow = dtype == DType::kF16 ? f32_to_f16 : f32_to_bf16;
     std::vector<uint16_t> all(65536);
@@ -269,10 +270,11 @@ TEST_P(Elementwise, ConversionsAreExactlyThoseOfDtype) {
 QUIRE_FOR_ALL_LEVELS(Elementwise);
 
 TEST(IsaLevels, AreNamedAndBeginWithTheReference) {
-  ASSERT_FALSE(available_isa_levels().empty());
-  EXPECT_EQ(available_isa_levels().front(), IsaLevel::kReference);
-  for (const IsaLevel level : available_isa_levels()) EXPECT_EQ(parse_isa(isa_name(level)), level);
-  EXPECT_EQ(parse_isa("avx1024"), std::nullopt);
+  ASSERT_FALSE(kernels::available_isa_levels().empty());
+  EXPECT_EQ(kernels::available_isa_levels().front(), kernels::IsaLevel::kReference);
+  for (const kernels::IsaLevel level : kernels::available_isa_levels())
+    EXPECT_EQ(kernels::parse_isa(kernels::isa_name(level)), level);
+  EXPECT_EQ(kernels::parse_isa("avx1024"), std::nullopt);
 }
 
 }  // namespace

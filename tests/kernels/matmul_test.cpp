@@ -24,7 +24,7 @@ class Matmul : public PerLevel {};
 
 /// One weight matrix with everything to multiply it by.
 struct Problem {
-  Problem(KernelContext& context, size_t n_in, size_t k_in, WeightFormat format_in)
+  Problem(kernels::KernelContext& context, size_t n_in, size_t k_in, WeightFormat format_in)
       : n(n_in),
         k(k_in),
         format(format_in),
@@ -33,9 +33,10 @@ struct Problem {
         weights(context, tensor.view, format),
         bias(random_floats(7, n)) {}
 
-  std::vector<float> run(KernelContext& context, const float* x, size_t m, bool with_bias = true) const {
+  std::vector<float> run(kernels::KernelContext& context, const float* x, size_t m,
+                         bool with_bias = true) const {
     std::vector<float> y(m * n);
-    matmul(context, weights, x, k, m, y.data(), n, with_bias ? bias.data() : nullptr);
+    kernels::matmul(context, weights, x, k, m, y.data(), n, with_bias ? bias.data() : nullptr);
     return y;
   }
 
@@ -44,7 +45,7 @@ struct Problem {
   WeightFormat format;
   std::vector<float> values;
   OwnedTensor tensor;
-  PackedMatrix weights;
+  kernels::PackedMatrix weights;
   std::vector<float> bias;
 };
 
@@ -112,18 +113,18 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
                                {320, 8192},
                                {33, 8260}}) {
       const bool large = n * k > 100000;
-      if (large && GetParam() == IsaLevel::kReference) continue;  // it cuts nothing into chunks
+      if (large && GetParam() == kernels::IsaLevel::kReference) continue;  // it cuts nothing into chunks
       const Problem problem(context_, n, k, format);
       const std::vector<float> x = random_floats(n + k, kRows * k);
       std::vector<float> alone;
-      KernelContext single{GetParam(), one};
+      kernels::KernelContext single{GetParam(), one};
       for (size_t row = 0; row < kRows; ++row) {
         const std::vector<float> y = problem.run(single, x.data() + row * k, 1);
         alone.insert(alone.end(), y.begin(), y.end());
       }
       for (size_t m = 1; m <= kRows; m += large ? 22 : 1) {
         for (ThreadPool* pool : {&one, &pool_, &four}) {
-          KernelContext context{GetParam(), *pool};
+          kernels::KernelContext context{GetParam(), *pool};
           const std::vector<float> y = problem.run(context, x.data(), m);
           ASSERT_TRUE(same_bits(y.data(), alone.data(), y.size()))
               << weight_format_name(format) << " n " << n << " k " << k << " m " << m << ", threads "
@@ -135,7 +136,7 @@ TEST_P(Matmul, ARowDoesNotDependOnTheBatchOrTheThreads) {
 }
 
 TEST_P(Matmul, ARowDoesNotDependOnTheOthersWhereThereAreTooManyForTheCache) {
-  if (GetParam() == IsaLevel::kReference) return;  // it takes one row after the other
+  if (GetParam() == kernels::IsaLevel::kReference) return;  // it takes one row after the other
   constexpr size_t kRows = 400;
   for (const WeightFormat format : kFormats) {
     const Problem problem(context_, 40, 8192, format);
@@ -155,16 +156,17 @@ std::vector<float> integer_product(const Problem& problem, const std::vector<flo
   std::vector<float> y(m * problem.n);
   std::vector<int8_t> row(k);
   std::vector<int8_t> weights(k);
-  std::vector<int8_t> groups((k + kInt4Group - 1) / kInt4Group);
+  std::vector<int8_t> groups((k + kernels::kInt4Group - 1) / kernels::kInt4Group);
   for (size_t i = 0; i < problem.n; ++i) {
     const float* from = problem.values.data() + i * k;
     const bool four = problem.format == WeightFormat::kInt4;
-    const float w_scale =
-        four ? quantize_int4(from, k, weights.data(), groups.data()) : quantize_int8(from, weights.data(), k);
+    const float w_scale = four ? kernels::quantize_int4(from, k, weights.data(), groups.data())
+                               : kernels::quantize_int8(from, weights.data(), k);
     for (size_t at = 0; at < m; ++at) {
-      const float x_scale = quantize_int8(x.data() + at * k, row.data(), k);
+      const float x_scale = kernels::quantize_int8(x.data() + at * k, row.data(), k);
       int32_t sum = 0;
-      for (size_t j = 0; j < k; ++j) sum += row[j] * weights[j] * (four ? groups[j / kInt4Group] : 1);
+      for (size_t j = 0; j < k; ++j)
+        sum += row[j] * weights[j] * (four ? groups[j / kernels::kInt4Group] : 1);
       y[at * problem.n + i] = static_cast<float>(sum) * x_scale * w_scale + problem.bias[i];
     }
   }
@@ -232,7 +234,7 @@ TEST_P(Matmul, OfWhatIsNotFiniteIsNotFinite) {
 }
 
 TEST_P(Matmul, ManyRowsOfALongKAreAsEachAlone) {
-  if (GetParam() == IsaLevel::kReference) return;  // its loops know no blocks, and are slow
+  if (GetParam() == kernels::IsaLevel::kReference) return;  // its loops know no blocks, and are slow
   constexpr size_t kRows = 300;
   constexpr size_t kLongK = 4224;
   for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kInt8}) {
@@ -260,7 +262,7 @@ TEST_P(Matmul, KeepsToItsStridesAndColumns) {
         std::copy_n(dense.data() + row * problem.k, problem.k, x.data() + row * ldx);
       }
       std::vector<float> y(kRows * ldy, -77.0F);
-      matmul(context_, problem.weights, x.data(), ldx, kRows, y.data(), ldy, problem.bias.data());
+      kernels::matmul(context_, problem.weights, x.data(), ldx, kRows, y.data(), ldy, problem.bias.data());
       const std::vector<float> expected = problem.run(context_, dense.data(), kRows);
       for (size_t row = 0; row < kRows; ++row) {
         ASSERT_TRUE(same_bits(y.data() + row * ldy, expected.data() + row * n, n));
@@ -294,7 +296,7 @@ TEST_P(Matmul, PacksAnyFloatTypeIntoAny) {
     const OwnedTensor tensor(values, from, {kN, kK});
     for (const WeightFormat format : kFloatFormats) {
       const DType compute = dtype_of(format);
-      const PackedMatrix packed(context_, tensor.view, format);
+      const kernels::PackedMatrix packed(context_, tensor.view, format);
       const size_t pack = compute == DType::kBF16 ? 2 : 1;
       const size_t padded = compute == DType::kBF16 ? (kK + 31) / 32 * 32 : kK;
       ASSERT_EQ(packed.num_bytes(), 64 * padded * dtype_bytes(compute));
@@ -321,9 +323,9 @@ TEST_P(Matmul, PacksAnyFloatTypeIntoAny) {
 TEST_P(Matmul, RefusesWhatIsNoMatrix) {
   const std::vector<float> values(8);
   const TensorView cube{DType::kF32, {2, 2, 2}, reinterpret_cast<const std::byte*>(values.data())};
-  EXPECT_THROW(PackedMatrix(context_, cube, WeightFormat::kF32), Error);
+  EXPECT_THROW(kernels::PackedMatrix(context_, cube, WeightFormat::kF32), Error);
   const TensorView integers{DType::kI32, {2, 4}, reinterpret_cast<const std::byte*>(values.data())};
-  EXPECT_THROW(PackedMatrix(context_, integers, WeightFormat::kF32), Error);
+  EXPECT_THROW(kernels::PackedMatrix(context_, integers, WeightFormat::kF32), Error);
 }
 
 QUIRE_FOR_ALL_LEVELS(Matmul);

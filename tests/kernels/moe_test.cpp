@@ -20,7 +20,7 @@ TEST_P(Moe, RoutesToTheMostProbable) {
         std::vector<float> work = logits;
         std::vector<uint32_t> chosen(kRows * top);
         std::vector<float> weights(kRows * top);
-        route(context_, work.data(), kRows, experts, top, normalize, chosen.data(), weights.data());
+        kernels::route(context_, work.data(), kRows, experts, top, normalize, chosen.data(), weights.data());
         for (size_t row = 0; row < kRows; ++row) {
           const float* own = logits.data() + row * experts;
           std::vector<uint32_t> order(experts);
@@ -45,7 +45,7 @@ TEST_P(Moe, TheFirstOfEqualExpertsIsChosen) {
   std::vector<float> logits = {1.0F, 2.0F, 2.0F, 1.0F, 2.0F};
   std::vector<uint32_t> chosen(4);
   std::vector<float> weights(4);
-  route(context_, logits.data(), 1, 5, 4, true, chosen.data(), weights.data());
+  kernels::route(context_, logits.data(), 1, 5, 4, true, chosen.data(), weights.data());
   EXPECT_EQ(chosen, (std::vector<uint32_t>{1, 2, 4, 0}));
   EXPECT_EQ(weights[0], weights[1]);
 }
@@ -54,7 +54,7 @@ TEST_P(Moe, NaNChoosesSomethingThatExists) {
   std::vector<float> logits(12, NAN);
   std::vector<uint32_t> chosen(6, 99);
   std::vector<float> weights(6);
-  route(context_, logits.data(), 2, 6, 3, true, chosen.data(), weights.data());
+  kernels::route(context_, logits.data(), 2, 6, 3, true, chosen.data(), weights.data());
   for (const uint32_t expert : chosen) EXPECT_LT(expert, 6U);
 }
 
@@ -66,12 +66,12 @@ TEST_P(Moe, ARowDoesNotDependOnOthers) {
   std::vector<float> work = logits;
   std::vector<uint32_t> chosen(kRows * kTop);
   std::vector<float> weights(kRows * kTop);
-  route(context_, work.data(), kRows, kExperts, kTop, true, chosen.data(), weights.data());
+  kernels::route(context_, work.data(), kRows, kExperts, kTop, true, chosen.data(), weights.data());
   for (size_t row = 0; row < kRows; ++row) {
     std::vector<float> own(logits.begin() + row * kExperts, logits.begin() + (row + 1) * kExperts);
     uint32_t alone[kTop];
     float alone_weights[kTop];
-    route(context_, own.data(), 1, kExperts, kTop, true, alone, alone_weights);
+    kernels::route(context_, own.data(), 1, kExperts, kTop, true, alone, alone_weights);
     ASSERT_TRUE(std::equal(alone, alone + kTop, chosen.data() + row * kTop));
     ASSERT_TRUE(same_bits(alone_weights, weights.data() + row * kTop, kTop));
   }
@@ -87,14 +87,14 @@ TEST_P(Moe, GathersAndCombines) {
     for (uint32_t i = 0; i < kRows * kTop; ++i) places[i] = i * 10 % (kRows * kTop);  // 10 and 57: coprime
     for (uint32_t i = 0; i < kRows * kTop; ++i) sources[places[i]] = i / kTop;
     std::vector<float> y(kRows * kTop * width);
-    gather_rows(context_, x.data(), sources, width, y.data());
+    kernels::gather_rows(context_, x.data(), sources, width, y.data());
     for (size_t i = 0; i < sources.size(); ++i) {
       ASSERT_TRUE(same_bits(y.data() + i * width, x.data() + sources[i] * width, width));
       for (size_t d = 0; d < width; ++d) y[i * width + d] *= static_cast<float>(i + 1);
     }
     const std::vector<float> weights = random_floats(3, kRows * kTop);
     std::vector<float> out(kRows * width, NAN);
-    combine_rows(context_, y.data(), places.data(), weights.data(), kTop, out.data(), kRows, width);
+    kernels::combine_rows(context_, y.data(), places.data(), weights.data(), kTop, out.data(), kRows, width);
     for (size_t row = 0; row < kRows; ++row) {
       for (size_t d = 0; d < width; ++d) {
         double expected = 0.0;

@@ -16,10 +16,10 @@ constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kF16, Wei
 
 class Pack : public PerLevel {
  protected:
-  KernelContext reference_{IsaLevel::kReference, pool_};
+  kernels::KernelContext reference_{kernels::IsaLevel::kReference, pool_};
 };
 
-testing::AssertionResult same_bytes(const PackedMatrix& a, const PackedMatrix& b) {
+testing::AssertionResult same_bytes(const kernels::PackedMatrix& a, const kernels::PackedMatrix& b) {
   if (a.num_bytes() != b.num_bytes()) return testing::AssertionFailure() << "sizes differ";
   for (size_t i = 0; i < a.num_bytes(); ++i) {
     if (a.bytes()[i] != b.bytes()[i]) {
@@ -47,12 +47,12 @@ std::vector<float> values_of_all_sizes(uint64_t seed, size_t count) {
 /// Packed weights that were kept are used again only under the same kPackVersion. If these fail, raise it in
 /// kernels/matmul.h and write down the digests that they say.
 TEST_P(Pack, SameVersionSameBytes) {
-  EXPECT_EQ(kPackVersion, 1);
+  EXPECT_EQ(kernels::kPackVersion, 1);
   const std::vector<float> values = random_floats(7, 40 * 100);
   const OwnedTensor tensor(values, DType::kBF16, {40, 100});
   std::vector<uint64_t> digests;
   for (const WeightFormat format : kFormats) {
-    const PackedMatrix packed(context_, tensor.view, format);
+    const kernels::PackedMatrix packed(context_, tensor.view, format);
     uint64_t digest = 0;
     for (const std::byte byte : packed.bytes()) {
       digest = mix64(digest ^ static_cast<uint64_t>(byte));
@@ -72,8 +72,8 @@ TEST_P(Pack, GivesTheBytesOfTheReference) {
         const OwnedTensor unusual(values_of_all_sizes(n * 1000 + k, n * k), from, shape);
         for (const WeightFormat format : kFormats) {
           for (const TensorView& view : {usual.view, unusual.view}) {
-            ASSERT_TRUE(
-                same_bytes(PackedMatrix(context_, view, format), PackedMatrix(reference_, view, format)))
+            ASSERT_TRUE(same_bytes(kernels::PackedMatrix(context_, view, format),
+                                   kernels::PackedMatrix(reference_, view, format)))
                 << dtype_name(from) << " to " << weight_format_name(format) << ", n " << n << ", k " << k;
           }
         }
@@ -84,7 +84,7 @@ TEST_P(Pack, GivesTheBytesOfTheReference) {
 
 TEST_P(Pack, InterleavesAnyNumberOfRows) {
   constexpr size_t kUntouched = 64;
-  const cpu::PackTable& native = cpu::pack_table(context_.isa);
+  const kernels::cpu::PackTable& native = kernels::cpu::pack_table(context_.isa);
   for (const size_t rows : {1, 2, 6, 7, 8, 9, 13, 14, 15, 16, 17, 31, 32}) {
     for (const size_t units : {0, 1, 7, 8, 15, 16, 17, 64}) {
       std::vector<std::vector<uint32_t>> lines(rows, std::vector<uint32_t>(units));
@@ -113,7 +113,8 @@ TEST_P(Pack, ReadsNothingBehindARow) {
     const TensorView view{
         DType::kBF16, {1, static_cast<int64_t>(k)}, reinterpret_cast<const std::byte*>(bits.data())};
     for (const WeightFormat format : kFormats) {
-      EXPECT_TRUE(same_bytes(PackedMatrix(context_, view, format), PackedMatrix(reference_, view, format)));
+      EXPECT_TRUE(same_bytes(kernels::PackedMatrix(context_, view, format),
+                             kernels::PackedMatrix(reference_, view, format)));
     }
   }
 }
@@ -130,11 +131,12 @@ TEST_P(Pack, OfPartsIsThatOfTheWhole) {
       parts[2].shape[0] = static_cast<int64_t>(150 - cut);
       parts[1].data = parts[2].data = whole.view.data + cut * kK * 2;
       std::vector<std::atomic<int>> read(150);
-      const PackedMatrix packed(context_, parts, format, [&](size_t part, size_t first, size_t count) {
-        ASSERT_LE(first + count, static_cast<size_t>(parts[part].shape[0]));
-        for (size_t row = first; row < first + count; ++row) ++read[row + (part == 2 ? cut : 0)];
-      });
-      EXPECT_TRUE(same_bytes(packed, PackedMatrix(context_, whole.view, format)));
+      const kernels::PackedMatrix packed(
+          context_, parts, format, [&](size_t part, size_t first, size_t count) {
+            ASSERT_LE(first + count, static_cast<size_t>(parts[part].shape[0]));
+            for (size_t row = first; row < first + count; ++row) ++read[row + (part == 2 ? cut : 0)];
+          });
+      EXPECT_TRUE(same_bytes(packed, kernels::PackedMatrix(context_, whole.view, format)));
       for (const std::atomic<int>& times : read) EXPECT_EQ(times, 1);
     }
   }
@@ -150,8 +152,8 @@ TEST_P(Pack, OfPartsOfTwoTypes) {
   const OwnedTensor whole(rounded, DType::kF32, {50, kK});
   const std::vector<TensorView> parts = {first.view, second.view};
   for (const WeightFormat format : kFormats) {
-    EXPECT_TRUE(
-        same_bytes(PackedMatrix(context_, parts, format), PackedMatrix(context_, whole.view, format)));
+    EXPECT_TRUE(same_bytes(kernels::PackedMatrix(context_, parts, format),
+                           kernels::PackedMatrix(context_, whole.view, format)));
   }
 }
 
@@ -162,13 +164,14 @@ TEST_P(Pack, SaysWhetherAllIsFinite) {
     std::vector<float> values = random_floats(5, kN * kK);
     values[17] = dtype == DType::kF16 ? 65504.0F : std::numeric_limits<float>::max() / 2;
     for (const WeightFormat format : kFormats) {
-      EXPECT_TRUE(PackedMatrix(context_, OwnedTensor(values, dtype, {kN, kK}).view, format).finite());
+      EXPECT_TRUE(
+          kernels::PackedMatrix(context_, OwnedTensor(values, dtype, {kN, kK}).view, format).finite());
       for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
         for (const size_t place : {size_t{0}, kK * 33 + 99, kN * kK - 1}) {
           std::vector<float> broken = values;
           broken[place] = bad;
           const OwnedTensor tensor(broken, dtype, {kN, kK});
-          EXPECT_FALSE(PackedMatrix(context_, tensor.view, format).finite())
+          EXPECT_FALSE(kernels::PackedMatrix(context_, tensor.view, format).finite())
               << dtype_name(dtype) << " " << weight_format_name(format) << " " << bad << " at " << place;
         }
       }
@@ -180,25 +183,25 @@ TEST_P(Pack, OfBytesIsTheSameMatrix) {
   const std::vector<float> values = random_floats(6, 50 * 70);
   const std::vector<float> x = random_floats(7, 3 * 70);
   for (const WeightFormat format : kFormats) {
-    const PackedMatrix packed(context_, OwnedTensor(values, DType::kBF16, {50, 70}).view, format);
-    EXPECT_EQ(PackedMatrix::bytes_of(50, 70, format), packed.num_bytes());
-    const PackedMatrix again(50, 70, format, packed.bytes().data(), true);
+    const kernels::PackedMatrix packed(context_, OwnedTensor(values, DType::kBF16, {50, 70}).view, format);
+    EXPECT_EQ(kernels::PackedMatrix::bytes_of(50, 70, format), packed.num_bytes());
+    const kernels::PackedMatrix again(50, 70, format, packed.bytes().data(), true);
     std::vector<float> y(3 * 50);
     std::vector<float> other(3 * 50);
-    matmul(context_, packed, x.data(), 70, 3, y.data(), 50);
-    matmul(context_, again, x.data(), 70, 3, other.data(), 50);
+    kernels::matmul(context_, packed, x.data(), 70, 3, y.data(), 50);
+    kernels::matmul(context_, again, x.data(), 70, 3, other.data(), 50);
     EXPECT_TRUE(same_bits(y.data(), other.data(), y.size()));
   }
 }
 
 TEST(PackRefuses, WhatDoesNotBelongTogether) {
   ThreadPool pool(1);
-  KernelContext context{IsaLevel::kReference, pool};
+  kernels::KernelContext context{kernels::IsaLevel::kReference, pool};
   const OwnedTensor wide(random_floats(1, 8), DType::kF32, {2, 4});
   const OwnedTensor narrow(random_floats(1, 8), DType::kF32, {4, 2});
   const std::vector<TensorView> parts = {wide.view, narrow.view};
-  EXPECT_THROW(PackedMatrix(context, parts, WeightFormat::kF32), Error);
-  EXPECT_THROW(PackedMatrix(context, std::span<const TensorView>{}, WeightFormat::kF32), Error);
+  EXPECT_THROW(kernels::PackedMatrix(context, parts, WeightFormat::kF32), Error);
+  EXPECT_THROW(kernels::PackedMatrix(context, std::span<const TensorView>{}, WeightFormat::kF32), Error);
 }
 
 QUIRE_FOR_ALL_LEVELS(Pack);

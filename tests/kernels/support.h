@@ -15,18 +15,18 @@
 // stated bound, and for the same bits whatever else is computed beside a row.
 namespace quire::test {
 
-class PerLevel : public testing::TestWithParam<IsaLevel> {
+class PerLevel : public testing::TestWithParam<kernels::IsaLevel> {
  protected:
   ThreadPool pool_{2};
-  KernelContext context_{GetParam(), pool_};
+  kernels::KernelContext context_{GetParam(), pool_};
 };
 
-#define QUIRE_FOR_ALL_LEVELS(Fixture)                                                           \
-  INSTANTIATE_TEST_SUITE_P(Levels, Fixture, testing::ValuesIn(::quire::available_isa_levels()), \
-                           [](const testing::TestParamInfo<::quire::IsaLevel>& level) {         \
-                             std::string name(::quire::isa_name(level.param));                  \
-                             for (char& c : name) c = c == '-' ? '_' : c;                       \
-                             return name;                                                       \
+#define QUIRE_FOR_ALL_LEVELS(Fixture)                                                                    \
+  INSTANTIATE_TEST_SUITE_P(Levels, Fixture, testing::ValuesIn(::quire::kernels::available_isa_levels()), \
+                           [](const testing::TestParamInfo<::quire::kernels::IsaLevel>& level) {         \
+                             std::string name(::quire::kernels::isa_name(level.param));                  \
+                             for (char& c : name) c = c == '-' ? '_' : c;                                \
+                             return name;                                                                \
                            })
 
 inline std::vector<float> random_floats(uint64_t seed, size_t count, float scale = 1.0F) {

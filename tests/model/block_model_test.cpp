@@ -13,7 +13,7 @@
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using testing::HasSubstr;
@@ -35,8 +35,8 @@ struct Answer {
   std::vector<float> logits;
 };
 
-Answer answer_of(const std::filesystem::path& model, const DecoderOptions& options) {
-  test::Runner runner(model, best_isa_level(), 2, options);
+Answer answer_of(const std::filesystem::path& model, const backend::cpu::DecoderOptions& options) {
+  test::Runner runner(model, kernels::best_isa_level(), 2, options);
   return {runner.decoder().weight_formats(), runner.all_logits(some_tokens(), 7)};
 }
 
@@ -129,7 +129,7 @@ TEST(BlockModel, PackedWeightsAreKept) {
 TEST(BlockModel, AScaleThatIsNotFiniteIsWarnedOf) {
   const auto model = block_model([](std::string_view) { return "Q8_0"; });
   {
-    const auto file = Checkpoint::open(model);
+    const auto file = formats::Checkpoint::open(model);
     std::fstream out(model, std::ios::binary | std::ios::in | std::ios::out);
     out.seekp(static_cast<std::streamoff>(file->place("model.layers.1.mlp.down_proj.weight").offset));
     out.write("\x00\x7c", 2);
@@ -142,18 +142,18 @@ TEST(BlockModel, AScaleThatIsNotFiniteIsWarnedOf) {
 TEST(BlockModel, LoadsRowsInTheModelsOrder) {
   ThreadPool pool(2);
   const auto model = block_model([](std::string_view) { return "Q4_K"; });
-  const auto file = Checkpoint::open(model);
+  const auto file = formats::Checkpoint::open(model);
   for (const char* name :
        {"model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.v_proj.weight"}) {
-    const LoadedTensor blocks = file->load_blocks(name, pool);
-    const LoadedTensor numbers = file->load(name, DType::kF32, pool);
+    const formats::LoadedTensor blocks = file->load_blocks(name, pool);
+    const formats::LoadedTensor numbers = file->load(name, DType::kF32, pool);
     ASSERT_EQ(blocks.view().dtype, DType::kU8);
     ASSERT_EQ(blocks.view().shape, (std::vector<int64_t>{numbers.view().shape[0], 144}));
     std::vector<float> values(numbers.view().num_elements());
-    dequantize(test::ggml_type("Q4_K"), blocks.view().data, values.size(), values.data());
+    formats::dequantize(test::ggml_type("Q4_K"), blocks.view().data, values.size(), values.data());
     EXPECT_EQ(std::memcmp(values.data(), numbers.view().data, values.size() * sizeof(float)), 0) << name;
   }
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

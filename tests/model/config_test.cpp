@@ -20,7 +20,7 @@
 #include "model/families.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using testing::AllOf;
@@ -41,8 +41,8 @@ json::object base_config(const char* architecture) {
 class Config : public testing::Test {
  protected:
   ModelConfig load(const json::object& config) {
-    write_json_file(dir_ / "config.json", config);
-    return load_model_config(dir_);
+    formats::write_json_file(dir_ / "config.json", config);
+    return formats::load_model_config(dir_);
   }
   ModelConfig load(const char* architecture, const json::object& changes) {
     json::object config = base_config(architecture);
@@ -303,7 +303,7 @@ TEST_F(Config, Gemma3InsideAModelThatSees) {
   EXPECT_EQ(c.num_heads, 8U);
   EXPECT_EQ(c.eos, (std::vector<TokenId>{1, 106}));
   EXPECT_EQ(c.dtype, DType::kBF16);
-  EXPECT_EQ(expected_tensors(c).front().name, "language_model.model.embed_tokens.weight");
+  EXPECT_EQ(formats::expected_tensors(c).front().name, "language_model.model.embed_tokens.weight");
   config["text_config"].get_object()["hidden_size"] = 0;
   EXPECT_THAT(
       [&] {
@@ -532,7 +532,7 @@ TEST_F(Config, MutatedConfigsNeverCrash) {
     }
     std::ofstream(dir_ / "config.json", std::ios::binary) << text;
     try {
-      model_shape(load_model_config(dir_), DType::kF32);
+      backend::cpu::model_shape(formats::load_model_config(dir_), DType::kF32);
     } catch (const Error&) {
       ++refused;
     }
@@ -543,38 +543,39 @@ TEST_F(Config, MutatedConfigsNeverCrash) {
 }
 
 TEST_F(Config, EosOfBothFilesAreMerged) {
-  write_json_file(dir_ / "generation_config.json",
-                  {{"bos_token_id", 5}, {"eos_token_id", json::array{9, 2}}});
+  formats::write_json_file(dir_ / "generation_config.json",
+                           {{"bos_token_id", 5}, {"eos_token_id", json::array{9, 2}}});
   const ModelConfig c = load("LlamaForCausalLM", {{"eos_token_id", 2}});
   EXPECT_EQ(c.eos, (std::vector<TokenId>{2, 9}));
   EXPECT_EQ(c.bos, 5);
 }
 
 TEST_F(Config, SamplingDefaults) {
-  EXPECT_FALSE(load_sampling_defaults(dir_).temperature.has_value());
+  EXPECT_FALSE(formats::load_sampling_defaults(dir_).temperature.has_value());
   const auto path = dir_ / "generation_config.json";
-  write_json_file(path, {{"temperature", 0.7}, {"top_p", 0.9}, {"top_k", 20}, {"repetition_penalty", 1.1}});
-  const SamplingDefaults d = load_sampling_defaults(dir_);
+  formats::write_json_file(
+      path, {{"temperature", 0.7}, {"top_p", 0.9}, {"top_k", 20}, {"repetition_penalty", 1.1}});
+  const SamplingDefaults d = formats::load_sampling_defaults(dir_);
   EXPECT_FLOAT_EQ(*d.temperature, 0.7F);
   EXPECT_FLOAT_EQ(*d.top_p, 0.9F);
   EXPECT_EQ(d.top_k, 20);
   EXPECT_FLOAT_EQ(*d.repetition_penalty, 1.1F);
   EXPECT_FALSE(d.min_p.has_value());
-  write_json_file(path, {{"do_sample", false}, {"temperature", 0.7}, {"top_k", -1}});
-  EXPECT_EQ(load_sampling_defaults(dir_).temperature, 0.0F);
-  EXPECT_EQ(load_sampling_defaults(dir_).top_k, 0);
-  write_json_file(path, {{"do_sample", true}});
-  EXPECT_EQ(load_sampling_defaults(dir_).temperature, 1.0F);
+  formats::write_json_file(path, {{"do_sample", false}, {"temperature", 0.7}, {"top_k", -1}});
+  EXPECT_EQ(formats::load_sampling_defaults(dir_).temperature, 0.0F);
+  EXPECT_EQ(formats::load_sampling_defaults(dir_).top_k, 0);
+  formats::write_json_file(path, {{"do_sample", true}});
+  EXPECT_EQ(formats::load_sampling_defaults(dir_).temperature, 1.0F);
   for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty", "top_k"}) {
-    write_json_file(path, json::object{{key, -3}});
-    EXPECT_THROW(load_sampling_defaults(dir_), Error) << key;
+    formats::write_json_file(path, json::object{{key, -3}});
+    EXPECT_THROW(formats::load_sampling_defaults(dir_), Error) << key;
   }
 }
 
 TEST_F(Config, DTypeOfTheWeightsWhereTheConfigSaysNothing) {
   json::object config = base_config("LlamaForCausalLM");
   config.erase("torch_dtype");
-  SafetensorsWriter writer(dir_ / "model.safetensors", {{"x", DType::kF16, {1}}});
+  formats::SafetensorsWriter writer(dir_ / "model.safetensors", {{"x", DType::kF16, {1}}});
   writer.append(std::vector<std::byte>(2));
   writer.finish();
   EXPECT_EQ(load(config).dtype, DType::kF16);
@@ -587,8 +588,8 @@ TEST_F(Config, EveryFamilyIsFoundAndItsTensorsHaveNamesOfTheirOwn) {
     EXPECT_EQ(what_differs(family.architecture), "");
     if (family.nested) continue;
     std::set<std::string> names;
-    const auto tensors = expected_tensors(load(std::string(family.architecture).c_str(), {}));
-    for (const ExpectedTensor& tensor : tensors) names.insert(tensor.name);
+    const auto tensors = formats::expected_tensors(load(std::string(family.architecture).c_str(), {}));
+    for (const formats::ExpectedTensor& tensor : tensors) names.insert(tensor.name);
     EXPECT_EQ(names.size(), tensors.size()) << family.architecture;
     EXPECT_FALSE(names.contains("model.layers.0..weight"));
   }
@@ -599,24 +600,26 @@ TEST_F(Config, NaNWeightsAreAWarning) {
   json["tie_word_embeddings"] = true;
   ModelConfig config = load(json);
   ThreadPool pool(2);
-  KernelContext context{best_isa_level(), pool};
+  kernels::KernelContext context{kernels::best_isa_level(), pool};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    std::vector<TensorSpec> specs;
+    std::vector<formats::TensorSpec> specs;
     size_t bytes = 0;
     size_t at = 0;
-    for (const ExpectedTensor& t : expected_tensors(config)) {
+    for (const formats::ExpectedTensor& t : formats::expected_tensors(config)) {
       specs.push_back({t.name, dtype, t.shape});
       if (t.name == "model.layers.1.mlp.down_proj.weight") at = bytes + 777 * dtype_bytes(dtype);
       bytes += TensorView{dtype, t.shape, nullptr}.num_bytes();
     }
     std::vector<std::byte> data(bytes);
     for (size_t i = 0; i < dtype_bytes(dtype); ++i) data[at + i] = std::byte{0xff};
-    SafetensorsWriter writer(dir_ / "model.safetensors", specs);
+    formats::SafetensorsWriter writer(dir_ / "model.safetensors", specs);
     writer.append(data);
     writer.finish();
     const auto file = dir_ / "model.safetensors";
     const uint64_t data_begin = std::filesystem::file_size(file) - bytes;
-    EXPECT_THAT(warnings_of([&] { load_weights(dir_, config, WeightSetting{}, context); }),
+    EXPECT_THAT(warnings_of([&] {
+                  backend::cpu::load_weights(dir_, config, backend::cpu::WeightSetting{}, context);
+                }),
                 HasSubstr(file.string() + ": at byte " + std::to_string(data_begin + at) +
                           ": tensor 'model.layers.1.mlp.down_proj.weight': element 777 is NaN or infinite"));
   }
@@ -624,17 +627,19 @@ TEST_F(Config, NaNWeightsAreAWarning) {
 
 TEST_F(Config, WrongTensorsAreNamed) {
   const ModelConfig config = load("LlamaForCausalLM", {{"tie_word_embeddings", true}});
-  const auto message = [&](const std::function<void(std::vector<TensorSpec>&)>& change) -> std::string {
-    std::vector<TensorSpec> specs;
+  const auto message =
+      [&](const std::function<void(std::vector<formats::TensorSpec>&)>& change) -> std::string {
+    std::vector<formats::TensorSpec> specs;
     size_t bytes = 0;
-    for (const ExpectedTensor& t : expected_tensors(config)) specs.push_back({t.name, DType::kBF16, t.shape});
+    for (const formats::ExpectedTensor& t : formats::expected_tensors(config))
+      specs.push_back({t.name, DType::kBF16, t.shape});
     change(specs);
-    for (const TensorSpec& s : specs) bytes += TensorView{s.dtype, s.shape, nullptr}.num_bytes();
-    SafetensorsWriter writer(dir_ / "model.safetensors", specs);
+    for (const formats::TensorSpec& s : specs) bytes += TensorView{s.dtype, s.shape, nullptr}.num_bytes();
+    formats::SafetensorsWriter writer(dir_ / "model.safetensors", specs);
     writer.append(std::vector<std::byte>(bytes));
     writer.finish();
     try {
-      inspect_model(dir_);
+      backend::cpu::inspect_model(dir_);
     } catch (const Error& e) {
       return e.what();
     }
@@ -659,7 +664,7 @@ TEST_F(Config, WrongTensorsAreNamed) {
 }
 
 TEST(InspectModel, DemoModel) {
-  const ModelShape shape = inspect_model(test::demo_model_dir());
+  const ModelShape shape = backend::cpu::inspect_model(test::demo_model_dir());
   EXPECT_EQ(shape.num_parameters, 5475584U);
   EXPECT_EQ(shape.weight_bytes, 2 * 5475584U);
   EXPECT_EQ(shape.kv_bytes_per_token(), 3072U);
@@ -667,4 +672,4 @@ TEST(InspectModel, DemoModel) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

@@ -16,7 +16,7 @@
 #include "tests/model/gguf_support.h"
 #include "tests/model/runner.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using test::as_gguf;
@@ -30,7 +30,7 @@ struct Golden {
   std::vector<float> logits;
 
   explicit Golden(const std::filesystem::path& dir) {
-    const Safetensors file = Safetensors::open(dir / "expected.safetensors");
+    const formats::Safetensors file = formats::Safetensors::open(dir / "expected.safetensors");
     const TensorView& ids = file.at("input_ids");
     for (int64_t row = 0; row < ids.shape[0]; ++row) {
       const int64_t* from = ids.as<int64_t>() + row * ids.shape[1];
@@ -42,7 +42,7 @@ struct Golden {
 };
 
 std::vector<float> logits_of(const std::filesystem::path& model, const Golden& golden, uint32_t longest = 0) {
-  test::Runner runner(model, best_isa_level(), 2, DType::kF32, longest);
+  test::Runner runner(model, kernels::best_isa_level(), 2, DType::kF32, longest);
   std::vector<float> out;
   for (const auto& ids : golden.input_ids) {
     const auto row = runner.all_logits(ids, ids.size());
@@ -111,7 +111,7 @@ std::filesystem::path with_config(const std::filesystem::path& dir, const Unsaya
   json::object config = parsed.get_object();
   json::object& text = config.contains("text_config") ? config["text_config"].get_object() : config;
   for (const auto& [key, value] : change.instead) text[key] = value;
-  write_json_file(out / "config.json", config);
+  formats::write_json_file(out / "config.json", config);
   std::filesystem::copy_file(dir / "model.safetensors", out / "model.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
   return out;
@@ -128,13 +128,13 @@ TEST_P(FixtureGguf, ThereAndBack) {
       std::find_if(all.begin(), all.end(), [&](const Unsayable& u) { return u.fixture == GetParam(); });
   std::vector<float> expected = golden.logits;
   if (change != all.end()) {
-    EXPECT_THAT(error_of([&] { as_gguf(dir, kGgmlF32); }),
+    EXPECT_THAT(error_of([&] { as_gguf(dir, formats::kGgmlF32); }),
                 HasSubstr(fmt::format("config.json: GGUF has no key for {} of", change->error)));
     dir = with_config(dir, *change);
     expected = logits_of(dir, golden, longest);
   }
-  const auto gguf = as_gguf(dir, kGgmlF32);
-  expect_same_config(load_model_config(dir), load_model_config(gguf));
+  const auto gguf = as_gguf(dir, formats::kGgmlF32);
+  expect_same_config(formats::load_model_config(dir), formats::load_model_config(gguf));
   const auto logits = logits_of(gguf, golden, longest);
   const float difference = largest_difference(logits, expected);
   EXPECT_LE(difference, kTolerance);
@@ -142,8 +142,8 @@ TEST_P(FixtureGguf, ThereAndBack) {
   RecordProperty("difference", fmt::format("{}", difference));
 
   const auto back = test::temp_dir() / "back";
-  gguf_to_directory(gguf, back, DType::kBF16);
-  expect_same_config(load_model_config(dir), load_model_config(back));
+  formats::gguf_to_directory(gguf, back, DType::kBF16);
+  expect_same_config(formats::load_model_config(dir), formats::load_model_config(back));
   expect_same_tensors(dir, back);
 }
 
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Each, FixtureGguf, testing::ValuesIn(folders_in(kFixtur
 
 TEST(GgufFamilies, AreAllOfThem) {
   for (const Family& family : families()) {
-    EXPECT_NE(find_gguf_family(family.architecture), nullptr) << family.architecture;
+    EXPECT_NE(formats::find_gguf_family(family.architecture), nullptr) << family.architecture;
   }
   EXPECT_EQ(folders_in(kGgufFixtures).size(), 11U) << "run from the root of the repository";
 }
@@ -173,19 +173,19 @@ TEST_P(LlamaCppGguf, ComputesWhatTransformersDoes) {
   EXPECT_LE(difference, kTolerance);
   RecordProperty("difference", fmt::format("{}", difference));
   const auto converted = test::temp_dir() / "hf";
-  gguf_to_directory(dir / "model.gguf", converted, std::nullopt);
+  formats::gguf_to_directory(dir / "model.gguf", converted, std::nullopt);
   EXPECT_LE(largest_difference(logits_of(converted, golden), direct), 0.0F);
 }
 
 TEST_P(LlamaCppGguf, IsWrittenTheSame) {
   const auto original = std::filesystem::path(kGgufFixtures) / GetParam() / "model.gguf";
   const auto dir = test::temp_dir() / "hf";
-  gguf_to_directory(original, dir, std::nullopt);
-  const Gguf theirs = Gguf::open(original);
-  const Gguf ours = Gguf::open(as_gguf(dir, kGgmlBF16));
+  formats::gguf_to_directory(original, dir, std::nullopt);
+  const formats::Gguf theirs = formats::Gguf::open(original);
+  const formats::Gguf ours = formats::Gguf::open(as_gguf(dir, formats::kGgmlBF16));
   EXPECT_EQ(theirs.tensors().size(), ours.tensors().size());
   for (const auto& [name, tensor] : theirs.tensors()) {
-    const GgufTensor& own = ours.at(name);
+    const formats::GgufTensor& own = ours.at(name);
     EXPECT_EQ(tensor.type->name, own.type->name) << name;
     EXPECT_EQ(tensor.shape, own.shape) << name;
     ASSERT_EQ(tensor.bytes, own.bytes) << name;
@@ -211,7 +211,7 @@ class GgufKeysOf : public testing::Test {
  protected:
   void begin(const char* arch, uint32_t layers = 4) {
     arch_ = arch;
-    metadata_ = GgufMetadata();
+    metadata_ = formats::GgufMetadata();
     metadata_.add("general.architecture", arch);
     for (const auto& [key, value] :
          {std::pair("context_length", 64U), std::pair("embedding_length", 48U),
@@ -228,18 +228,19 @@ class GgufKeysOf : public testing::Test {
   }
   ModelConfig config() {
     const auto path = test::temp_dir() / "keys.gguf";
-    GgufWriter writer(path, metadata_, {{"token_embd.weight", find_ggml_type(kGgmlF32), {8, 48}}});
+    formats::GgufWriter writer(path, metadata_,
+                               {{"token_embd.weight", formats::find_ggml_type(formats::kGgmlF32), {8, 48}}});
     const std::vector<float> zeros(8 * 48);
     writer.append(std::as_bytes(std::span(zeros)));
     writer.finish();
-    return load_model_config(path);
+    return formats::load_model_config(path);
   }
   std::string error() {
     return error_of([&] { config(); });
   }
 
   std::string arch_;
-  GgufMetadata metadata_;
+  formats::GgufMetadata metadata_;
 };
 
 TEST_F(GgufKeysOf, Gemma2) {
@@ -349,18 +350,18 @@ TEST_F(GgufKeysOf, Experts) {
 
 TEST(GgufExperts, OfOldFilesAreTensorsOfTheirOwn) {
   const auto dir = std::filesystem::path(kGgufFixtures) / "mixtral";
-  const Gguf merged = Gguf::open(dir / "model.gguf");
-  const ModelConfig config = load_model_config(dir / "model.gguf");
-  GgufMetadata metadata;
+  const formats::Gguf merged = formats::Gguf::open(dir / "model.gguf");
+  const ModelConfig config = formats::load_model_config(dir / "model.gguf");
+  formats::GgufMetadata metadata;
   metadata.add("general.architecture", "llama");
-  add_gguf_config(metadata, *find_gguf_family(config.architecture), config, dir);
-  std::vector<GgufTensorSpec> specs;
+  formats::add_gguf_config(metadata, *formats::find_gguf_family(config.architecture), config, dir);
+  std::vector<formats::GgufTensorSpec> specs;
   std::vector<std::span<const std::byte>> data;
   for (const auto& [name, tensor] : merged.tensors()) {
     const size_t experts = name.find("_exps");
     const auto count = experts == name.npos ? 1 : static_cast<size_t>(tensor.shape[0]);
     for (size_t i = 0; i < count; ++i) {
-      GgufTensorSpec spec{name, tensor.type, tensor.shape};
+      formats::GgufTensorSpec spec{name, tensor.type, tensor.shape};
       if (experts != name.npos) {
         spec.name.replace(experts, 5, fmt::format(".{}", i));
         spec.shape.erase(spec.shape.begin());
@@ -370,7 +371,7 @@ TEST(GgufExperts, OfOldFilesAreTensorsOfTheirOwn) {
     }
   }
   const auto split = test::temp_dir() / "split.gguf";
-  GgufWriter writer(split, metadata, specs);
+  formats::GgufWriter writer(split, metadata, specs);
   for (const auto bytes : data) writer.append(bytes);
   writer.finish();
   const Golden golden(dir);
@@ -379,16 +380,16 @@ TEST(GgufExperts, OfOldFilesAreTensorsOfTheirOwn) {
 
 TEST(GgufExperts, QuantizedAreTheirDequantizedForm) {
   QUIRE_NEEDS_DATA("golden-models/mixtral");
-  const auto gguf = as_gguf(test::data_dir() / "golden-models" / "mixtral", kGgmlQ8_0);
-  EXPECT_EQ(Gguf::open(gguf).at("blk.0.ffn_down_exps.weight").type->name, "Q8_0");
-  EXPECT_EQ(Gguf::open(gguf).at("blk.0.ffn_gate_inp.weight").type->name, "F32");
+  const auto gguf = as_gguf(test::data_dir() / "golden-models" / "mixtral", formats::kGgmlQ8_0);
+  EXPECT_EQ(formats::Gguf::open(gguf).at("blk.0.ffn_down_exps.weight").type->name, "Q8_0");
+  EXPECT_EQ(formats::Gguf::open(gguf).at("blk.0.ffn_gate_inp.weight").type->name, "F32");
   const auto back = test::temp_dir() / "back";
-  gguf_to_directory(gguf, back, DType::kF32);
-  test::Runner quantized(gguf, best_isa_level(), 2, DType::kF32);
-  test::Runner plain(back, best_isa_level(), 2, DType::kF32);
+  formats::gguf_to_directory(gguf, back, DType::kF32);
+  test::Runner quantized(gguf, kernels::best_isa_level(), 2, DType::kF32);
+  test::Runner plain(back, kernels::best_isa_level(), 2, DType::kF32);
   const std::vector<TokenId> ids = {1, 7, 300, 42, 5, 5, 99};
   EXPECT_EQ(quantized.all_logits(ids, 4), plain.all_logits(ids, 4));
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

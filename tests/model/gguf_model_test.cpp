@@ -19,7 +19,7 @@
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using test::as_gguf;
@@ -34,7 +34,7 @@ void expect_same_logits(const std::filesystem::path& a, const std::filesystem::p
   const std::vector<TokenId> ids = {1, 7, 300, 42, 5, 5, 99};
   std::vector<std::vector<float>> logits;
   for (const auto& path : {a, b}) {
-    test::Runner runner(path, best_isa_level(), 2);
+    test::Runner runner(path, kernels::best_isa_level(), 2);
     logits.push_back(runner.all_logits(ids, 4));
     const auto greedy = runner.greedy(ids, 20, 4);
     logits.back().insert(logits.back().end(), greedy.logits.begin(), greedy.logits.end());
@@ -45,21 +45,22 @@ void expect_same_logits(const std::filesystem::path& a, const std::filesystem::p
 
 TEST(GgufModel, TheDemoModelThereAndBack) {
   const auto dir = test::demo_model_dir();
-  const auto gguf = as_gguf(dir, kGgmlBF16);
-  expect_same_config(load_model_config(dir), load_model_config(gguf));
-  EXPECT_EQ(load_model_config(gguf).dtype, DType::kBF16);
-  const SamplingDefaults defaults = load_sampling_defaults(gguf);
+  const auto gguf = as_gguf(dir, formats::kGgmlBF16);
+  expect_same_config(formats::load_model_config(dir), formats::load_model_config(gguf));
+  EXPECT_EQ(formats::load_model_config(gguf).dtype, DType::kBF16);
+  const SamplingDefaults defaults = formats::load_sampling_defaults(gguf);
   EXPECT_EQ(defaults.temperature, 0.7F);
   EXPECT_EQ(defaults.top_p, 0.9F);
   EXPECT_EQ(defaults.top_k, std::nullopt);
   expect_same_logits(dir, gguf);
 
   const auto back = test::temp_dir() / "back";
-  gguf_to_directory(gguf, back, std::nullopt);
-  expect_same_config(load_model_config(dir), load_model_config(back));
+  formats::gguf_to_directory(gguf, back, std::nullopt);
+  expect_same_config(formats::load_model_config(dir), formats::load_model_config(back));
   expect_same_tensors(dir, back);
-  EXPECT_EQ(Safetensors::open(dir).tensors().size(), Safetensors::open(back).tensors().size());
-  EXPECT_EQ(load_sampling_defaults(back).temperature, 0.7F);
+  EXPECT_EQ(formats::Safetensors::open(dir).tensors().size(),
+            formats::Safetensors::open(back).tensors().size());
+  EXPECT_EQ(formats::load_sampling_defaults(back).temperature, 0.7F);
   // Without it transformers would decode greedily.
   EXPECT_EQ(read_json_file(back / "generation_config.json").at("do_sample"), true);
 }
@@ -67,18 +68,18 @@ TEST(GgufModel, TheDemoModelThereAndBack) {
 TEST(GgufModel, GreedyDecodingThereAndBack) {
   const auto dir = test::temp_dir() / "greedy";
   std::filesystem::copy(test::demo_model_dir(), dir);
-  write_json_file(dir / "generation_config.json",
-                  {{"do_sample", false}, {"temperature", 0.7}, {"top_p", 0.9}});
-  const auto gguf = as_gguf(dir, kGgmlBF16);
-  EXPECT_EQ(load_sampling_defaults(gguf).temperature, 0.0F);
+  formats::write_json_file(dir / "generation_config.json",
+                           {{"do_sample", false}, {"temperature", 0.7}, {"top_p", 0.9}});
+  const auto gguf = as_gguf(dir, formats::kGgmlBF16);
+  EXPECT_EQ(formats::load_sampling_defaults(gguf).temperature, 0.0F);
   const auto back = test::temp_dir() / "back";
-  gguf_to_directory(gguf, back, std::nullopt);
+  formats::gguf_to_directory(gguf, back, std::nullopt);
   const json::value generation = read_json_file(back / "generation_config.json");
   EXPECT_EQ(generation.at("do_sample"), false);
   EXPECT_FALSE(generation.as_object().contains("temperature"));
-  EXPECT_EQ(load_sampling_defaults(back).temperature, 0.0F);
-  write_json_file(dir / "generation_config.json", {{"do_sample", true}});
-  gguf_to_directory(as_gguf(dir, kGgmlBF16), back, std::nullopt);
+  EXPECT_EQ(formats::load_sampling_defaults(back).temperature, 0.0F);
+  formats::write_json_file(dir / "generation_config.json", {{"do_sample", true}});
+  formats::gguf_to_directory(as_gguf(dir, formats::kGgmlBF16), back, std::nullopt);
   EXPECT_EQ(read_json_file(back / "generation_config.json").at("do_sample"), true);
 }
 
@@ -88,37 +89,38 @@ TEST(GgufModel, WarningsAreSaidOnce) {
   std::filesystem::copy(test::demo_model_dir(), dir);
   json::object config = read_json_file(dir / "config.json").get_object();
   config["mystery"] = 1;
-  write_json_file(dir / "config.json", config);
-  as_gguf(dir, kGgmlBF16);
+  formats::write_json_file(dir / "config.json", config);
+  as_gguf(dir, formats::kGgmlBF16);
   const std::string told = testing::internal::GetCapturedStderr();
   EXPECT_EQ(told.find("mystery"), told.rfind("mystery")) << told;
 }
 
 TEST(GgufModel, WiderTypesKeepEveryValue) {
   const auto dir = test::demo_model_dir();
-  const auto gguf = as_gguf(dir, kGgmlF32);
+  const auto gguf = as_gguf(dir, formats::kGgmlF32);
   const auto back = test::temp_dir() / "back";
-  gguf_to_directory(gguf, back, DType::kBF16);
+  formats::gguf_to_directory(gguf, back, DType::kBF16);
   expect_same_tensors(dir, back);
-  EXPECT_EQ(load_model_config(gguf).dtype, DType::kF32);
+  EXPECT_EQ(formats::load_model_config(gguf).dtype, DType::kF32);
 }
 
 TEST(GgufModel, QuantizedIsItsDequantizedForm) {
-  const auto gguf = as_gguf(test::demo_model_dir(), kGgmlQ8_0);
-  EXPECT_EQ(load_model_config(gguf).dtype, DType::kBF16);
-  const Gguf file = Gguf::open(gguf);
+  const auto gguf = as_gguf(test::demo_model_dir(), formats::kGgmlQ8_0);
+  EXPECT_EQ(formats::load_model_config(gguf).dtype, DType::kBF16);
+  const formats::Gguf file = formats::Gguf::open(gguf);
   EXPECT_EQ(file.at("blk.0.attn_q.weight").type->name, "Q8_0");
   EXPECT_EQ(file.at("blk.0.attn_norm.weight").type->name, "F32");
   const auto back = test::temp_dir() / "back";
-  gguf_to_directory(gguf, back, std::nullopt);
+  formats::gguf_to_directory(gguf, back, std::nullopt);
   expect_same_logits(gguf, back);
 
   // Near the original, too.
   ThreadPool pool(1);
-  const auto original = Checkpoint::open(test::demo_model_dir());
-  const auto quantized = Checkpoint::open(gguf);
-  const LoadedTensor a = original->load("model.layers.2.self_attn.k_proj.weight", DType::kF32, pool);
-  const LoadedTensor b = quantized->load("model.layers.2.self_attn.k_proj.weight", DType::kF32, pool);
+  const auto original = formats::Checkpoint::open(test::demo_model_dir());
+  const auto quantized = formats::Checkpoint::open(gguf);
+  const formats::LoadedTensor a = original->load("model.layers.2.self_attn.k_proj.weight", DType::kF32, pool);
+  const formats::LoadedTensor b =
+      quantized->load("model.layers.2.self_attn.k_proj.weight", DType::kF32, pool);
   float largest = 0.0F;
   for (size_t i = 0; i < b.view().num_elements(); ++i) {
     largest = std::max(largest, std::fabs(b.view().as<float>()[i] - bf16_to_f32(a.view().as<uint16_t>()[i])));
@@ -129,13 +131,14 @@ TEST(GgufModel, QuantizedIsItsDequantizedForm) {
 
 TEST(GgufModel, RowsThatAreNoBlocksStayF16) {
   const auto dir = test::temp_dir() / "tiny";
-  make_model("tiny", dir, 3);  // heads of 16, width 64, feed-forward 160
-  const auto gguf = as_gguf(dir, kGgmlQ8_0);
-  const Gguf file = Gguf::open(gguf);
+  formats::make_model("tiny", dir, 3);  // heads of 16, width 64, feed-forward 160
+  const auto gguf = as_gguf(dir, formats::kGgmlQ8_0);
+  const formats::Gguf file = formats::Gguf::open(gguf);
   EXPECT_EQ(file.at("blk.0.ffn_down.weight").type->name, "Q8_0");  // 160 is five blocks
   EXPECT_TRUE(file.has("llama.rope.dimension_count"));
-  EXPECT_EQ(inspect_model(gguf).num_parameters, inspect_model(dir).num_parameters);
-  EXPECT_LT(inspect_model(gguf).weight_bytes, inspect_model(dir).weight_bytes);
+  EXPECT_EQ(backend::cpu::inspect_model(gguf).num_parameters,
+            backend::cpu::inspect_model(dir).num_parameters);
+  EXPECT_LT(backend::cpu::inspect_model(gguf).weight_bytes, backend::cpu::inspect_model(dir).weight_bytes);
 }
 
 class GoldenGguf : public testing::TestWithParam<const char*> {};
@@ -144,13 +147,13 @@ TEST_P(GoldenGguf, ComputesTheSame) {
   const auto relative = std::filesystem::path("golden-models") / GetParam();
   QUIRE_NEEDS_DATA(relative);
   const auto dir = test::data_dir() / relative;
-  const auto gguf = as_gguf(dir, kGgmlF32);
-  expect_same_config(load_model_config(dir), load_model_config(gguf));
+  const auto gguf = as_gguf(dir, formats::kGgmlF32);
+  expect_same_config(formats::load_model_config(dir), formats::load_model_config(gguf));
   expect_same_tensors(dir, gguf);
   expect_same_logits(dir, gguf);
   const auto back = test::temp_dir() / "back";
-  gguf_to_directory(gguf, back, std::nullopt);
-  expect_same_config(load_model_config(dir), load_model_config(back));
+  formats::gguf_to_directory(gguf, back, std::nullopt);
+  expect_same_config(formats::load_model_config(dir), formats::load_model_config(back));
   expect_same_tensors(dir, back);
 }
 
@@ -161,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Each, GoldenGguf,
 TEST(GgufModel, OtherPeoplesFileIsItsHuggingFaceForm) {
   QUIRE_NEEDS_DATA("gguf-llama-tiny-random");
   const auto gguf = test::data_dir() / "gguf-llama-tiny-random" / "llama-2-tiny-random.gguf";
-  const ModelConfig config = load_model_config(gguf);
+  const ModelConfig config = formats::load_model_config(gguf);
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
   EXPECT_EQ(config.dtype, DType::kF16);
   EXPECT_EQ(config.head_dim, 4U);
@@ -169,17 +172,17 @@ TEST(GgufModel, OtherPeoplesFileIsItsHuggingFaceForm) {
   EXPECT_EQ(config.rms_norm_eps, 1e-5);
   EXPECT_EQ(config.eos, std::vector<TokenId>{2});
   const auto dir = test::temp_dir() / "hf";
-  gguf_to_directory(gguf, dir, std::nullopt);
-  expect_same_config(config, load_model_config(dir));
+  formats::gguf_to_directory(gguf, dir, std::nullopt);
+  expect_same_config(config, formats::load_model_config(dir));
   expect_same_logits(gguf, dir);
 }
 
 TEST(GgufNames, GoBothWays) {
-  const GgufTensorNames llama(*find_gguf_family("LlamaForCausalLM"));
+  const formats::GgufTensorNames llama(*formats::find_gguf_family("LlamaForCausalLM"));
   const auto q = llama.hf("blk.12.attn_q.bias");
   ASSERT_TRUE(q);
   EXPECT_EQ(q->text, "model.layers.12.self_attn.q_proj.bias");
-  EXPECT_EQ(q->role, GgufRole::kQuery);
+  EXPECT_EQ(q->role, formats::GgufRole::kQuery);
   EXPECT_EQ(llama.hf("output.weight")->text, "lm_head.weight");
   for (const char* none :
        {"blk.x.attn_q.weight", "blk..attn_q.weight", "blk.1.attn_q", "blk.1.nothing.weight", "q.weight",
@@ -187,30 +190,30 @@ TEST(GgufNames, GoBothWays) {
         "blk.99999999999.attn_q.weight"}) {
     EXPECT_FALSE(llama.hf(none)) << none;
   }
-  for (const GgufFamily& family : gguf_families()) {
-    const GgufTensorNames names(family);
-    for (const GgufTensorNames::Pair& pair : names.of_layer()) {
+  for (const formats::GgufFamily& family : formats::gguf_families()) {
+    const formats::GgufTensorNames names(family);
+    for (const formats::GgufTensorNames::Pair& pair : names.of_layer()) {
       const std::string gguf = fmt::format("blk.3.{}.weight", pair.gguf);
       const auto hf = names.hf(gguf);
       ASSERT_TRUE(hf) << gguf;
-      const auto again = names.gguf(pair.role == GgufRole::kExperts ? hf->of_expert(7) : hf->text);
+      const auto again = names.gguf(pair.role == formats::GgufRole::kExperts ? hf->of_expert(7) : hf->text);
       ASSERT_TRUE(again) << gguf;
       EXPECT_EQ(again->text, gguf);
       EXPECT_EQ(again->role, pair.role);
-      EXPECT_EQ(again->expert, pair.role == GgufRole::kExperts ? 7U : 0U);
+      EXPECT_EQ(again->expert, pair.role == formats::GgufRole::kExperts ? 7U : 0U);
     }
   }
 }
 
 TEST(GgufNames, OfExpertsAndNestedModels) {
-  const GgufTensorNames mixtral(*find_gguf_family("MixtralForCausalLM"));
+  const formats::GgufTensorNames mixtral(*formats::find_gguf_family("MixtralForCausalLM"));
   const std::string w3 = "model.layers.2.block_sparse_moe.experts.5.w3.weight";
   EXPECT_EQ(mixtral.hf("blk.2.ffn_up.5.weight")->text, w3);
   EXPECT_EQ(mixtral.hf("blk.2.ffn_up_exps.weight")->of_expert(5), w3);
   for (const char* none : {"blk.2.ffn_up.x.weight", "blk.2.ffn_up.5.5.weight", "blk.2.attn_q.5.weight"}) {
     EXPECT_FALSE(mixtral.hf(none)) << none;
   }
-  const GgufTensorNames nested(*find_gguf_family("Gemma3ForConditionalGeneration"));
+  const formats::GgufTensorNames nested(*formats::find_gguf_family("Gemma3ForConditionalGeneration"));
   for (const char* prefix : {"language_model.model.", "model.language_model."}) {
     EXPECT_EQ(nested.gguf(fmt::format("{}layers.1.mlp.up_proj.weight", prefix))->text, "blk.1.ffn_up.weight");
     EXPECT_EQ(nested.gguf(fmt::format("{}norm.weight", prefix))->text, "output_norm.weight");
@@ -244,10 +247,10 @@ class BadGguf : public testing::Test {
   }
   std::filesystem::path write() {
     const auto path = test::temp_dir() / "bad.gguf";
-    std::vector<GgufTensorSpec> specs;
-    for (const auto& [name, shape] : tensors_) specs.push_back({name, &type_of(kGgmlF32), shape});
-    GgufWriter writer(path, metadata_, specs);
-    for (const GgufTensorSpec& spec : specs) {
+    std::vector<formats::GgufTensorSpec> specs;
+    for (const auto& [name, shape] : tensors_) specs.push_back({name, &type_of(formats::kGgmlF32), shape});
+    formats::GgufWriter writer(path, metadata_, specs);
+    for (const formats::GgufTensorSpec& spec : specs) {
       size_t count = 1;
       for (const int64_t dim : spec.shape) count *= static_cast<size_t>(dim);
       const std::vector<float> values(count, spec.name == "rope_freqs.weight" ? factor_ : 0.5F);
@@ -258,7 +261,7 @@ class BadGguf : public testing::Test {
   }
   std::string load_error() {
     const auto path = write();
-    return error_of([&] { inspect_model(path); });
+    return error_of([&] { backend::cpu::inspect_model(path); });
   }
   std::vector<int64_t>& shape_of(std::string_view name) {
     for (auto& [each, shape] : tensors_) {
@@ -267,14 +270,14 @@ class BadGguf : public testing::Test {
     return tensors_.emplace_back(name, std::vector<int64_t>{}).second;
   }
 
-  GgufMetadata metadata_;
+  formats::GgufMetadata metadata_;
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors_;
   float factor_ = 2.0F;
 };
 
 TEST_F(BadGguf, IsGoodToBeginWith) {
   EXPECT_EQ(load_error(), "no error");
-  const ModelConfig config = load_model_config(write());
+  const ModelConfig config = formats::load_model_config(write());
   EXPECT_EQ(config.num_kv_heads, 2U);
   EXPECT_EQ(config.rope.theta, 10000.0);
   EXPECT_TRUE(config.tie_embeddings);
@@ -330,7 +333,7 @@ TEST_F(BadGguf, AttentionFactorsWithoutAScaling) {
 
 TEST_F(BadGguf, AFactorWithoutATypeIsLinear) {
   metadata_.add("llama.rope.scaling.factor", 4.0F);
-  EXPECT_EQ(load_model_config(write()).rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(formats::load_model_config(write()).rope.scaling, RopeScaling::kLinear);
 }
 
 TEST_F(BadGguf, KeysOfNoEffectAreTaken) {
@@ -426,15 +429,15 @@ TEST_F(BadGguf, PartsOfAModel) {
 
 TEST(BadGgufFamily, IsNamed) {
   const auto path = test::temp_dir() / "other.gguf";
-  GgufMetadata metadata;
+  formats::GgufMetadata metadata;
   metadata.add("general.architecture", "mamba");
-  GgufWriter(path, metadata, {}).finish();
+  formats::GgufWriter(path, metadata, {}).finish();
   EXPECT_THAT(
-      error_of([&] { load_model_config(path); }),
+      error_of([&] { formats::load_model_config(path); }),
       HasSubstr("key 'general.architecture': 'mamba' is not supported (llama, qwen2, qwen3, qwen3moe, "
                 "phi3, smollm3, gemma2, gemma3, granite, olmo2)"));
-  EXPECT_THAT(error_of([&] { Checkpoint::open(path); }), HasSubstr("'mamba' is not supported"));
+  EXPECT_THAT(error_of([&] { formats::Checkpoint::open(path); }), HasSubstr("'mamba' is not supported"));
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

@@ -18,16 +18,16 @@
 
 namespace quire::test {
 
-inline const GgmlType& type_of(uint32_t id) { return *find_ggml_type(id); }
+inline const formats::GgmlType& type_of(uint32_t id) { return *formats::find_ggml_type(id); }
 
 inline std::filesystem::path as_gguf(const std::filesystem::path& dir, uint32_t type) {
   const auto path = test::temp_dir() / "model.gguf";
-  GgufMetadata tokenizer;
-  const ModelConfig config = load_model_config(dir);
+  formats::GgufMetadata tokenizer;
+  const model::ModelConfig config = formats::load_model_config(dir);
   if (config.bos) tokenizer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*config.bos));
   const char* keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
   for (size_t i = 0; i < config.eos.size(); ++i) tokenizer.add(keys[i], static_cast<uint32_t>(config.eos[i]));
-  directory_to_gguf(dir, config, path, type_of(type), tokenizer);
+  formats::directory_to_gguf(dir, config, path, type_of(type), tokenizer);
   return path;
 }
 
@@ -41,14 +41,14 @@ inline std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-inline void expect_same_rope(const RopeConfig& a, const RopeConfig& b) {
+inline void expect_same_rope(const model::RopeConfig& a, const model::RopeConfig& b) {
   EXPECT_EQ(a.theta, b.theta);
   EXPECT_EQ(a.partial, b.partial);
   EXPECT_EQ(a.scaling, b.scaling);
   EXPECT_EQ(a.factor, b.factor);
   EXPECT_EQ(a.low_freq_factor, b.low_freq_factor);
   EXPECT_EQ(a.high_freq_factor, b.high_freq_factor);
-  if (a.scaling != RopeScaling::kLinear) {
+  if (a.scaling != model::RopeScaling::kLinear) {
     EXPECT_EQ(a.original_max_positions, b.original_max_positions);
   }
   ASSERT_EQ(a.short_factors.size(), b.short_factors.size());
@@ -59,7 +59,7 @@ inline void expect_same_rope(const RopeConfig& a, const RopeConfig& b) {
   }
 }
 
-inline void expect_same_config(const ModelConfig& a, const ModelConfig& b) {
+inline void expect_same_config(const model::ModelConfig& a, const model::ModelConfig& b) {
   // A GGUF file has the text model of a nested one, and without windows Mistral's is Llama's.
   const bool nested = a.architecture == "Gemma3ForConditionalGeneration";
   if (!nested && (a.architecture != "MistralForCausalLM" || a.windows.front() != 0)) {
@@ -103,7 +103,8 @@ inline void expect_same_config(const ModelConfig& a, const ModelConfig& b) {
 }
 
 /// Norms of Gemma have 1 added in between, which rounds the smallest.
-inline void expect_same_values(const LoadedTensor& left, const LoadedTensor& right, const std::string& name) {
+inline void expect_same_values(const formats::LoadedTensor& left, const formats::LoadedTensor& right,
+                               const std::string& name) {
   ASSERT_EQ(left.view().shape, right.view().shape) << name;
   const bool same = left.view().dtype == right.view().dtype &&
                     std::memcmp(left.view().data, right.view().data, left.view().num_bytes()) == 0;
@@ -119,10 +120,11 @@ inline void expect_same_values(const LoadedTensor& left, const LoadedTensor& rig
 
 inline void expect_same_tensors(const std::filesystem::path& a_path, const std::filesystem::path& b_path) {
   ThreadPool pool(2);
-  const auto a = Checkpoint::open(a_path);
-  const auto b = Checkpoint::open(b_path);
-  const auto a_names = expected_tensors(load_model_config(a_path), *a);
-  const auto b_names = expected_tensors(load_model_config(b_path), *b);  // a nested model has other names
+  const auto a = formats::Checkpoint::open(a_path);
+  const auto b = formats::Checkpoint::open(b_path);
+  const auto a_names = formats::expected_tensors(formats::load_model_config(a_path), *a);
+  const auto b_names =
+      formats::expected_tensors(formats::load_model_config(b_path), *b);  // a nested model has other names
   ASSERT_EQ(a_names.size(), b_names.size());
   for (size_t i = 0; i < a_names.size(); ++i) {
     expect_same_values(a->load(a_names[i].name, DType::kF32, pool),

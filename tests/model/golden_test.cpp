@@ -12,7 +12,7 @@
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using test::Runner;
@@ -30,7 +30,7 @@ struct Expected {
   size_t vocab = 0;
 
   explicit Expected(const std::filesystem::path& dir) {
-    const Safetensors file = Safetensors::open(dir / "expected.safetensors");
+    const formats::Safetensors file = formats::Safetensors::open(dir / "expected.safetensors");
     input_ids = ids(file.at("input_ids"));
     greedy = ids(file.at("greedy"));
     const TensorView& view = file.at("logits");
@@ -63,7 +63,7 @@ float largest_difference(std::span<const float> a, std::span<const float> b) {
   return worst;
 }
 
-using Case = std::tuple<const char*, IsaLevel, uint32_t>;
+using Case = std::tuple<const char*, kernels::IsaLevel, uint32_t>;
 
 constexpr auto kFixtures = "tests/model/fixtures";
 
@@ -140,7 +140,7 @@ TEST_P(GoldenModel, BatchedWithOthersIsBitIdentical) {
   }
 }
 
-class GoldenModelThreads : public testing::TestWithParam<std::tuple<const char*, IsaLevel>> {};
+class GoldenModelThreads : public testing::TestWithParam<std::tuple<const char*, kernels::IsaLevel>> {};
 
 TEST_P(GoldenModelThreads, DoNotMatter) {
   const auto& [name, isa] = GetParam();
@@ -185,7 +185,7 @@ TEST(SlidingWindow, OfACallerIsAsTheModelsOwn) {
   std::ofstream(all / "config.json") << config;
 
   const auto ids = Expected(own).input_ids.front();
-  const IsaLevel isa = available_isa_levels().back();
+  const kernels::IsaLevel isa = kernels::available_isa_levels().back();
   const auto logits = [&](const std::filesystem::path& model, uint32_t sliding_window, size_t chunk) {
     return Runner(model, isa, 1, std::nullopt, 0, 64, 16, sliding_window).all_logits(ids, chunk);
   };
@@ -201,14 +201,14 @@ TEST(Fixtures, AreAllThere) { EXPECT_EQ(fixtures().size(), 36U) << "run from the
 const auto kModels = testing::Values("gemma2", "llama3-tied", "llama-linear-rope", "mistral-window",
                                      "mixtral", "phi3", "qwen2", "qwen3", "smollm3");
 
-std::string label(const char* model, IsaLevel isa) {
-  std::string name = fmt::format("{}_{}", model, isa_name(isa));
+std::string label(const char* model, kernels::IsaLevel isa) {
+  std::string name = fmt::format("{}_{}", model, kernels::isa_name(isa));
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
-                         testing::Combine(kModels, testing::ValuesIn(available_isa_levels()),
+                         testing::Combine(kModels, testing::ValuesIn(kernels::available_isa_levels()),
                                           testing::Values(1U, 2U)),
                          [](const auto& test_case) {
                            const Case& c = test_case.param;
@@ -218,16 +218,17 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GoldenModel,
                          testing::Combine(testing::ValuesIn(fixtures()),
-                                          testing::ValuesIn(available_isa_levels()), testing::Values(2U)),
+                                          testing::ValuesIn(kernels::available_isa_levels()),
+                                          testing::Values(2U)),
                          [](const auto& test_case) {
                            return label(std::get<0>(test_case.param), std::get<1>(test_case.param));
                          });
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenModelThreads,
-                         testing::Combine(kModels, testing::ValuesIn(available_isa_levels())),
+                         testing::Combine(kModels, testing::ValuesIn(kernels::available_isa_levels())),
                          [](const auto& test_case) {
                            return label(std::get<0>(test_case.param), std::get<1>(test_case.param));
                          });
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

@@ -8,7 +8,7 @@
 
 #include "backend/cpu/decoder.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using testing::ElementsAre;
@@ -84,7 +84,7 @@ TEST(KvGroups, EveryLayerHasAPlaceOfItsOwn) {
 
 TEST(KvCache, LayersOfAGroupLieApartAndGroupsShare) {
   ModelConfig config = model({{16, 2}, {0, 2}});
-  KvCache cache(config, DType::kF32, 3, 16);
+  backend::cpu::KvCache cache(config, DType::kF32, 3, 16);
   const size_t part = cache.block_bytes();
   EXPECT_EQ(part, size_t{2} * 16 * 8 * 4);
   EXPECT_EQ(cache.layer(1) - cache.layer(0), static_cast<ptrdiff_t>(3 * part));
@@ -95,4 +95,4 @@ TEST(KvCache, LayersOfAGroupLieApartAndGroupsShare) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

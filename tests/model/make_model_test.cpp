@@ -12,28 +12,28 @@
 #include "tests/support/data.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 TEST(MakeModel, TinyRunsAndIsReproducible) {
   const auto a = test::temp_dir();
   const auto b = test::temp_dir();
   const auto c = test::temp_dir() / "to" / "make";
-  make_model("tiny", a, 1);
-  make_model("tiny", b, 1);
-  make_model("tiny", c, 2);
+  formats::make_model("tiny", a, 1);
+  formats::make_model("tiny", b, 1);
+  formats::make_model("tiny", c, 2);
   const auto weights = [](const std::filesystem::path& dir) { return read_file(dir / "model.safetensors"); };
   EXPECT_EQ(weights(a), weights(b));
   EXPECT_NE(weights(a), weights(c));
-  test::Runner runner(a, best_isa_level(), 2);
+  test::Runner runner(a, kernels::best_isa_level(), 2);
   const std::vector<TokenId> prompt = {384, 10, 20, 30};
   for (const float logit : runner.greedy(prompt, 20, 4).logits) ASSERT_TRUE(std::isfinite(logit));
 }
 
 TEST(MakeModel, WeightsAreNearNormal) {
   const auto dir = test::temp_dir();
-  make_model("tiny", dir, 1);
-  const Safetensors file = Safetensors::open(dir);
+  formats::make_model("tiny", dir, 1);
+  const formats::Safetensors file = formats::Safetensors::open(dir);
   const TensorView& embedding = file.at("model.embed_tokens.weight");
   double sum = 0.0;
   double squares = 0.0;
@@ -51,8 +51,8 @@ TEST(MakeModel, WeightsAreNearNormal) {
 
 TEST(MakeModel, TokenizerEncodesAnyText) {
   const auto dir = test::temp_dir();
-  make_model("tiny", dir, 1);
-  const auto tokenizer = Tokenizer::load(dir);
+  formats::make_model("tiny", dir, 1);
+  const auto tokenizer = tokenize::Tokenizer::load(dir);
   EXPECT_EQ(tokenizer->vocab_size(), 640U);
   const std::string text = "Hello, W\u00f6rld!\n\t \u4f60\u597d ab";
   const auto ids = tokenizer->encode(text, true);
@@ -65,15 +65,15 @@ TEST(MakeModel, TokenizerEncodesAnyText) {
 
 TEST(MakeModel, UnknownShapeNamesTheKnown) {
   try {
-    make_model("gpt-5", test::temp_dir(), 1);
+    formats::make_model("gpt-5", test::temp_dir(), 1);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("'gpt-5'"));
-    for (const std::string& name : model_shape_names()) {
+    for (const std::string& name : formats::model_shape_names()) {
       EXPECT_THAT(error.what(), testing::HasSubstr(name));
     }
   }
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

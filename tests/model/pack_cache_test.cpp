@@ -14,7 +14,7 @@
 #include "backend/cpu/decoder.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using testing::HasSubstr;
@@ -40,19 +40,20 @@ class PackCacheTest : public testing::Test {
                           std::filesystem::copy_options::recursive);
   }
 
-  static std::vector<float> logits_of(const std::filesystem::path& model, const DecoderOptions& options) {
+  static std::vector<float> logits_of(const std::filesystem::path& model,
+                                      const backend::cpu::DecoderOptions& options) {
     ThreadPool pool(2);
-    KernelContext context{best_isa_level(), pool};
-    const auto decoder = Decoder::load(model, options, context);
-    KvCache cache(decoder->config(), DType::kF32, 1, 16);
+    kernels::KernelContext context{kernels::best_isa_level(), pool};
+    const auto decoder = backend::cpu::Decoder::load(model, options, context);
+    backend::cpu::KvCache cache(decoder->config(), DType::kF32, 1, 16);
     const std::vector<std::vector<BlockId>> tables = {{0}};
     const std::vector<TokenId> tokens = {3, 1, 4, 1, 5};
-    const DecoderSeq seq{5, 0, tables, 5};
+    const backend::cpu::DecoderSeq seq{5, 0, tables, 5};
     const auto logits = decoder->forward(context, cache, tokens, {&seq, 1});
     return {logits.begin(), logits.end()};
   }
 
-  Loaded load(DecoderOptions options = {}) const {
+  Loaded load(backend::cpu::DecoderOptions options = {}) const {
     testing::internal::CaptureStderr();
     Loaded out;
     try {
@@ -88,7 +89,7 @@ class PackCacheTest : public testing::Test {
 };
 
 TEST_F(PackCacheTest, GivesTheSameLogitsInEveryFormat) {
-  const std::vector<DecoderOptions> all = {
+  const std::vector<backend::cpu::DecoderOptions> all = {
       {.compute = DType::kF32},
       {.compute = DType::kF16},
       {.compute = DType::kBF16},
@@ -98,7 +99,7 @@ TEST_F(PackCacheTest, GivesTheSameLogitsInEveryFormat) {
   };
   for (const char* fixture : {"llama-odd", "qwen3-moe-odd"}) {
     begin_with(fixture);
-    for (DecoderOptions options : all) {
+    for (backend::cpu::DecoderOptions options : all) {
       const std::vector<float> without = load(options).logits;
       options.pack_cache = "";
       const Loaded first = load(options);
@@ -147,7 +148,7 @@ std::string with_line(const std::string& whole, const std::string& from, const s
   const size_t at = line.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   line.replace(at, from.size(), to);
-  const uint64_t numbers[] = {line.size(), checksum(std::as_bytes(std::span(line)))};
+  const uint64_t numbers[] = {line.size(), formats::checksum(std::as_bytes(std::span(line)))};
   std::string out = whole.substr(0, begin) + line + whole.substr(whole.size() - 24, 8);
   out.append(reinterpret_cast<const char*>(numbers), sizeof(numbers));
   return out;
@@ -276,7 +277,7 @@ TEST_F(PackCacheTest, WhatOthersMayWriteIsNotUsed) {
 TEST_F(PackCacheTest, NothingNeedsToBeMapped) {
   const std::vector<float> expected = load().logits;
   for (int i = 0; i < 3; ++i) {
-    DecoderOptions options{.access = FileAccess::kRead};
+    backend::cpu::DecoderOptions options{.access = formats::FileAccess::kRead};
     if (i > 0) options.pack_cache = "";
     const Loaded loaded = load(options);
     EXPECT_EQ(loaded.logits, expected);
@@ -311,13 +312,14 @@ TEST_F(PackCacheTest, ModelsOfOneNameHaveFilesOfTheirOwnInOneFolder) {
   std::filesystem::copy(model_, other, std::filesystem::copy_options::recursive);
   const auto kept = dir_ / "kept";
   std::filesystem::create_directories(kept);
-  const auto a = pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kInt8});
+  const auto a = backend::cpu::pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kInt8});
   EXPECT_EQ(a.parent_path(), kept);
-  EXPECT_NE(a, pack_file_path(kept, other, {DType::kBF16, WeightFormat::kInt8}));
-  EXPECT_NE(a, pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kInt4}));
-  EXPECT_NE(a, pack_file_path(kept, model_, {DType::kF32, WeightFormat::kInt8}));
+  EXPECT_NE(a, backend::cpu::pack_file_path(kept, other, {DType::kBF16, WeightFormat::kInt8}));
+  EXPECT_NE(a, backend::cpu::pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kInt4}));
+  EXPECT_NE(a, backend::cpu::pack_file_path(kept, model_, {DType::kF32, WeightFormat::kInt8}));
   load({.pack_cache = kept});
-  EXPECT_TRUE(std::filesystem::exists(pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kBF16})));
+  EXPECT_TRUE(std::filesystem::exists(
+      backend::cpu::pack_file_path(kept, model_, {DType::kBF16, WeightFormat::kBF16})));
 }
 
 TEST_F(PackCacheTest, ManyAtOnceDoNoHarm) {
@@ -362,4 +364,4 @@ TEST_F(PackCacheTest, WarnsOfWhatIsNotFiniteEachTime) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 // Expected values: an independent computation from the published formulas in Python.
-namespace quire {
+namespace quire::model {
 namespace {
 
 void expect_frequencies(const RopeConfig& config, const std::vector<double>& expected,
@@ -123,4 +123,4 @@ TEST(RopeTable, GrowsWithoutChanging) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

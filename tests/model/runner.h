@@ -16,32 +16,33 @@ namespace quire::test {
 /// A decoder with a K/V cache of its own and sequences that own blocks in it, scattered on purpose.
 class Runner {
  public:
-  Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads,
+  Runner(const std::filesystem::path& dir, kernels::IsaLevel isa, uint32_t threads,
          std::optional<DType> compute = std::nullopt, uint32_t max_positions = 0, uint32_t num_blocks = 64,
          uint32_t block_size = 16, uint32_t sliding_window = 0)
       : Runner(dir, isa, threads, {.compute = compute, .own_blocks = false, .max_positions = max_positions},
                num_blocks, block_size, sliding_window) {}
-  Runner(const std::filesystem::path& dir, IsaLevel isa, uint32_t threads, const DecoderOptions& options,
-         uint32_t num_blocks = 64, uint32_t block_size = 16, uint32_t sliding_window = 0)
+  Runner(const std::filesystem::path& dir, kernels::IsaLevel isa, uint32_t threads,
+         const backend::cpu::DecoderOptions& options, uint32_t num_blocks = 64, uint32_t block_size = 16,
+         uint32_t sliding_window = 0)
       : pool_(threads),
         context_{isa, pool_},
-        decoder_(Decoder::load(dir, config_of(dir, sliding_window), options, context_)),
+        decoder_(backend::cpu::Decoder::load(dir, config_of(dir, sliding_window), options, context_)),
         num_groups_(static_cast<uint32_t>(decoder_->shape().kv_windows.size())),
         cache_(decoder_->config(), decoder_->compute_dtype(), num_blocks * num_groups_, block_size) {
     const uint32_t all = cache_.num_blocks();
     for (uint32_t block = 0; block < all; ++block) free_.push_back((block * 37 + 11) % all);
   }
 
-  static ModelConfig config_of(const std::filesystem::path& dir, uint32_t sliding_window) {
-    ModelConfig config = load_model_config(dir);
-    limit_windows(config, sliding_window);
+  static model::ModelConfig config_of(const std::filesystem::path& dir, uint32_t sliding_window) {
+    model::ModelConfig config = formats::load_model_config(dir);
+    model::limit_windows(config, sliding_window);
     return config;
   }
 
-  const ModelConfig& config() const { return decoder_->config(); }
-  Decoder& decoder() { return *decoder_; }
-  KvCache& cache() { return cache_; }
-  KernelContext& context() { return context_; }
+  const model::ModelConfig& config() const { return decoder_->config(); }
+  backend::cpu::Decoder& decoder() { return *decoder_; }
+  backend::cpu::KvCache& cache() { return cache_; }
+  kernels::KernelContext& context() { return context_; }
 
   struct Part {
     size_t seq = 0;
@@ -52,7 +53,7 @@ class Runner {
   /// One step; the logits asked for, one row after the other.
   std::vector<float> step(const std::vector<Part>& parts) {
     std::vector<TokenId> tokens;
-    std::vector<DecoderSeq> seqs;
+    std::vector<backend::cpu::DecoderSeq> seqs;
     for (const Part& part : parts) {
       if (part.seq >= tables_.size()) tables_.resize(part.seq + 1), lengths_.resize(part.seq + 1);
       const uint32_t first = lengths_[part.seq];
@@ -121,10 +122,10 @@ class Runner {
 
  private:
   ThreadPool pool_;
-  KernelContext context_;
-  std::unique_ptr<Decoder> decoder_;
+  kernels::KernelContext context_;
+  std::unique_ptr<backend::cpu::Decoder> decoder_;
   uint32_t num_groups_;
-  KvCache cache_;
+  backend::cpu::KvCache cache_;
   std::vector<BlockId> free_;
   std::vector<std::vector<std::vector<BlockId>>> tables_;  // by sequence and K/V group
   std::vector<uint32_t> lengths_;

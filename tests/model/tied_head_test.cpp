@@ -14,7 +14,7 @@
 #include "tests/model/runner.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::model {
 namespace {
 
 using testing::HasSubstr;
@@ -26,7 +26,7 @@ constexpr std::array<TokenId, 6> kPrompt = {3, 1, 4, 1, 5, 9};
 class TiedHead : public testing::TestWithParam<const char*> {
  protected:
   std::filesystem::path fixture_ = std::filesystem::path("tests/model/fixtures") / GetParam();
-  Safetensors file_ = Safetensors::open(fixture_);
+  formats::Safetensors file_ = formats::Safetensors::open(fixture_);
 
   const TensorView& embedding() const { return file_.at("model.embed_tokens.weight"); }
 
@@ -47,18 +47,18 @@ class TiedHead : public testing::TestWithParam<const char*> {
                               : reinterpret_cast<const std::byte*>(bits.data());
     const auto dir = test::temp_dir() / (tied ? "tied" : "own");
     std::filesystem::create_directories(dir);
-    std::vector<NamedTensor> tensors;
+    std::vector<formats::NamedTensor> tensors;
     for (const auto& [name, view] : file_.tensors()) tensors.push_back({name, view});
     tensors.push_back({"lm_head.weight", {as_f32 ? DType::kF32 : DType::kBF16, embedding().shape, data}});
-    write_safetensors(dir / "model.safetensors", tensors);
+    formats::write_safetensors(dir / "model.safetensors", tensors);
     json::object config = read_json_file(fixture_ / "config.json").get_object();
     config["tie_word_embeddings"] = tied;
-    write_json_file(dir / "config.json", config);
+    formats::write_json_file(dir / "config.json", config);
     return dir;
   }
 
   static std::vector<float> logits(const std::filesystem::path& model) {
-    return test::Runner(model, best_isa_level(), 1, DType::kF32).all_logits(kPrompt, kPrompt.size());
+    return test::Runner(model, kernels::best_isa_level(), 1, DType::kF32).all_logits(kPrompt, kPrompt.size());
   }
 };
 
@@ -76,14 +76,14 @@ TEST_P(TiedHead, IsTheHeadWhereItDiffers) {
               HasSubstr("tensor 'lm_head.weight' differs from 'model.embed_tokens.weight'"));
   EXPECT_EQ(computed, logits(with_head(values, false, false)));
   EXPECT_NE(computed, logits(fixture_));
-  EXPECT_EQ(inspect_model(tied).num_parameters,
-            inspect_model(fixture_).num_parameters + embedding().num_elements());
+  EXPECT_EQ(backend::cpu::inspect_model(tied).num_parameters,
+            backend::cpu::inspect_model(fixture_).num_parameters + embedding().num_elements());
 }
 
 TEST_P(TiedHead, GoesIntoGgufWhereItDiffers) {
   const auto tied = with_head(values(false), true, false);
   try {
-    EXPECT_EQ(logits(test::as_gguf(tied, kGgmlF32)), logits(tied));
+    EXPECT_EQ(logits(test::as_gguf(tied, formats::kGgmlF32)), logits(tied));
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("GGUF has no key")) << "some fixtures cannot be written";
   }
@@ -93,7 +93,8 @@ TEST_P(TiedHead, IsNotLookedAtWhereItIsTheSame) {
   for (const bool as_f32 : {false, true}) {
     const auto tied = with_head(values(true), true, as_f32);
     EXPECT_THAT(told([&] { EXPECT_EQ(logits(tied), logits(fixture_)); }), Not(HasSubstr("lm_head")));
-    EXPECT_EQ(inspect_model(tied).num_parameters, inspect_model(fixture_).num_parameters);
+    EXPECT_EQ(backend::cpu::inspect_model(tied).num_parameters,
+              backend::cpu::inspect_model(fixture_).num_parameters);
   }
 }
 
@@ -107,4 +108,4 @@ INSTANTIATE_TEST_SUITE_P(Families, TiedHead,
                          });
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

@@ -14,7 +14,7 @@
 #include "tokenize/tokenizer.h"
 
 // Trained models: stories260K as converted from llama2.c, and the demo model.
-namespace quire {
+namespace quire::model {
 namespace {
 
 using test::Runner;
@@ -29,11 +29,11 @@ std::filesystem::path stories() { return test::data_dir() / "stories260k"; }
 
 std::filesystem::path converted(const char* checkpoint) {
   const auto dir = test::temp_dir() / "converted";
-  convert_llama2c(stories() / checkpoint, stories() / "tok512.bin", dir);
+  formats::convert_llama2c(stories() / checkpoint, stories() / "tok512.bin", dir);
   return dir;
 }
 
-class Stories260K : public testing::TestWithParam<IsaLevel> {};
+class Stories260K : public testing::TestWithParam<kernels::IsaLevel> {};
 
 TEST_P(Stories260K, LogitsAndGreedyTokensEqualLlama2c) {
   QUIRE_NEEDS_DATA("stories260k");
@@ -75,16 +75,16 @@ TEST_P(Stories260K, Int8CheckpointStaysClose) {
   EXPECT_LT(sum / static_cast<double>(a.size()), 0.2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Stories260K, testing::ValuesIn(available_isa_levels()),
+INSTANTIATE_TEST_SUITE_P(Isa, Stories260K, testing::ValuesIn(kernels::available_isa_levels()),
                          [](const auto& test_case) {
-                           std::string name(isa_name(test_case.param));
+                           std::string name(kernels::isa_name(test_case.param));
                            std::erase(name, '-');
                            return name;
                          });
 
 TEST(ConvertLlama2c, TokenizerEncodesAndDecodesAsLlama2c) {
   QUIRE_NEEDS_DATA("stories260k");
-  const auto tokenizer = Tokenizer::load(converted("stories260K.bin"));
+  const auto tokenizer = tokenize::Tokenizer::load(converted("stories260K.bin"));
   for (const char* name : {"golden_greedy_200.json", "golden_greedy_prompt.json"}) {
     const json::value golden = read_json_file(stories() / name);
     const auto ids = id_list(golden.at("token_ids_in"));
@@ -151,7 +151,7 @@ TEST(ConvertLlama2c, MergesByRankEqualMergesByScore) {
     pieces.push_back(bytes.substr(at + 8, length));
     at += 8 + length;
   }
-  const auto tokenizer = Tokenizer::load(converted("stories260K.bin"));
+  const auto tokenizer = tokenize::Tokenizer::load(converted("stories260K.bin"));
   const std::vector<std::string> texts = {"Once upon a time, there was a little girl named Lily.",
                                           "She loved to play outside in the park with her friend, Tom!",
                                           "aaa aaaa aaaaa  bbbb   ssss",
@@ -168,7 +168,7 @@ TEST(ConvertLlama2c, MergesByRankEqualMergesByScore) {
 
 std::string convert_error(const std::filesystem::path& checkpoint, const std::filesystem::path& tokenizer) {
   try {
-    convert_llama2c(checkpoint, tokenizer, test::temp_dir() / "out");
+    formats::convert_llama2c(checkpoint, tokenizer, test::temp_dir() / "out");
   } catch (const Error& error) {
     return error.what();
   }
@@ -208,7 +208,7 @@ TEST(ConvertLlama2c, BrokenFilesAreErrors) {
 TEST(DemoModel, GreedyEqualsTransformersInF32) {
   const auto dir = test::demo_model_dir();
   const json::value cases = read_json_file(dir / "expected_greedy_f32.json");
-  for (const IsaLevel isa : {IsaLevel::kReference, best_isa_level()}) {
+  for (const kernels::IsaLevel isa : {kernels::IsaLevel::kReference, kernels::best_isa_level()}) {
     Runner runner(dir, isa, 2, DType::kF32);
     size_t compared = 0;
     for (const json::value& entry : cases.as_array()) {
@@ -227,7 +227,7 @@ TEST(DemoModel, GreedyEqualsTransformersInF32) {
 }
 
 TEST(DemoModel, RowsAskedForAreThoseComputed) {
-  Runner runner(test::demo_model_dir(), best_isa_level(), 1);
+  Runner runner(test::demo_model_dir(), kernels::best_isa_level(), 1);
   const std::vector<TokenId> ids = {4091, 4093, 451, 269, 4094, 294};
   const size_t vocab = runner.config().vocab_size;
   const auto all = runner.all_logits(ids, ids.size());
@@ -242,12 +242,12 @@ TEST(DemoModel, RowsAskedForAreThoseComputed) {
 }
 
 TEST(DemoModel, MisuseIsAnError) {
-  Runner runner(test::demo_model_dir(), best_isa_level(), 1);
+  Runner runner(test::demo_model_dir(), kernels::best_isa_level(), 1);
   using Tables = std::vector<std::vector<BlockId>>;
   const Tables table = {{0}};
   const Tables outside = {{9999}};
   const Tables two = {{0}, {1}};
-  const auto forward = [&](std::vector<TokenId> tokens, DecoderSeq seq) {
+  const auto forward = [&](std::vector<TokenId> tokens, backend::cpu::DecoderSeq seq) {
     runner.decoder().forward(runner.context(), runner.cache(), tokens, std::span(&seq, 1));
   };
   EXPECT_THROW(forward({4096}, {1, 0, table, 1}), Error);
@@ -261,12 +261,12 @@ TEST(DemoModel, MisuseIsAnError) {
 }
 
 TEST(DemoModel, CopiedBlocksServeAsWell) {
-  Runner runner(test::demo_model_dir(), best_isa_level(), 1);
-  KvCache& cache = runner.cache();
+  Runner runner(test::demo_model_dir(), kernels::best_isa_level(), 1);
+  backend::cpu::KvCache& cache = runner.cache();
   const std::vector<TokenId> ids = {4091, 4093, 451, 269, 4094, 294};
   const auto step = [&](std::vector<TokenId> tokens, uint32_t first, BlockId block) {
     const std::vector<std::vector<BlockId>> tables = {{block}};
-    const DecoderSeq seq{static_cast<uint32_t>(tokens.size()), first, tables, 1};
+    const backend::cpu::DecoderSeq seq{static_cast<uint32_t>(tokens.size()), first, tables, 1};
     const auto logits = runner.decoder().forward(runner.context(), cache, tokens, std::span(&seq, 1));
     return std::vector<float>(logits.begin(), logits.end());
   };
@@ -283,8 +283,8 @@ TEST(KvCache, RefusesWhatCannotBe) {
   config.windows.resize(config.num_layers);
   config.num_kv_heads = 4096;
   config.head_dim = 1024;
-  EXPECT_THROW(KvCache(config, DType::kF32, UINT32_MAX, 1U << 20), Error);
+  EXPECT_THROW(backend::cpu::KvCache(config, DType::kF32, UINT32_MAX, 1U << 20), Error);
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::model

@@ -13,7 +13,7 @@ namespace quire::test {
 inline std::string log_of(const std::string& line, const std::string& records,
                           const std::string& index = {}) {
   const std::string first = line + "\n";
-  return first + block_head(0, 0, index, records, checksum(first, 0)) + index + records;
+  return first + record::block_head(0, 0, index, records, record::checksum(first, 0)) + index + records;
 }
 
 /// What a log consists of.
@@ -24,7 +24,7 @@ struct LogParts {
 };
 
 inline LogParts parts_of(const std::filesystem::path& path) {
-  BlockReader blocks(path);
+  record::BlockReader blocks(path);
   LogParts out;
   out.line = blocks.first_line().substr(0, blocks.first_line().size() - 1);
   while (blocks.next(true)) {

@@ -9,11 +9,11 @@
 #include "base/rng.h"
 #include "control/scheduler.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
-SchedulerConfig config_of(uint32_t num_blocks, std::vector<uint32_t> windows) {
-  SchedulerConfig config;
+control::SchedulerConfig config_of(uint32_t num_blocks, std::vector<uint32_t> windows) {
+  control::SchedulerConfig config;
   config.num_blocks = num_blocks;
   config.block_size = 4;
   config.kv_windows = std::move(windows);
@@ -23,10 +23,10 @@ SchedulerConfig config_of(uint32_t num_blocks, std::vector<uint32_t> windows) {
 }
 
 /// Runs sequences with common beginnings to their ends. Some blocks are then evicted.
-void play(Scheduler& scheduler, uint64_t seed) {
+void play(control::Scheduler& scheduler, uint64_t seed) {
   SplitMix64 random(seed);
   for (SeqId id = 0; id < 40; ++id) {
-    SeqSpec spec;
+    control::SeqSpec spec;
     spec.id = id;
     spec.salt = random.below(2);
     const uint64_t story = random.below(4);
@@ -38,11 +38,12 @@ void play(Scheduler& scheduler, uint64_t seed) {
     ASSERT_TRUE(scheduler.add(spec));
   }
   while (scheduler.has_work()) {
-    const StepPlan plan = scheduler.plan();
-    StepResult result;
-    for (const SeqStep& seq : plan.seqs) {
+    const control::StepPlan plan = scheduler.plan();
+    control::StepResult result;
+    for (const control::SeqStep& seq : plan.seqs) {
       auto& tokens = result.seqs.emplace_back().tokens;
-      if (seq.rows == LogitRows::kLast) tokens.emplace_back().token = static_cast<TokenId>(random.below(3));
+      if (seq.rows == control::LogitRows::kLast)
+        tokens.emplace_back().token = static_cast<TokenId>(random.below(3));
     }
     scheduler.commit(plan, std::move(result));
   }
@@ -69,12 +70,12 @@ class PrefixSnapshot : public testing::TestWithParam<std::vector<uint32_t>> {};
 
 TEST_P(PrefixSnapshot, IsRestoredWhole) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Scheduler before(config_of(120, GetParam()));
+    control::Scheduler before(config_of(120, GetParam()));
     play(before, seed);
     const auto nodes = snapshot(before.pool().cache());
     ASSERT_GT(contents_of(nodes).size(), 20U);
 
-    Scheduler after(config_of(120, GetParam()));
+    control::Scheduler after(config_of(120, GetParam()));
     auto given = nodes;
     restore(after.pool(), given);
     EXPECT_EQ(after.check_invariants(), "");
@@ -96,7 +97,7 @@ TEST_P(PrefixSnapshot, IsRestoredWhole) {
 TEST_P(PrefixSnapshot, IsCutToASmallerPoolAndWhatIsMissingCostsWhatComesAfterIt) {
   size_t lost = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Scheduler before(config_of(120, GetParam()));
+    control::Scheduler before(config_of(120, GetParam()));
     play(before, seed);
     auto nodes = snapshot(before.pool().cache());
     SplitMix64 random(seed);
@@ -105,7 +106,7 @@ TEST_P(PrefixSnapshot, IsCutToASmallerPoolAndWhatIsMissingCostsWhatComesAfterIt)
         if (random.below(8) == 0) block = kNoBlock;
       }
     }
-    Scheduler after(config_of(static_cast<uint32_t>(70 + random.below(20)), GetParam()));
+    control::Scheduler after(config_of(static_cast<uint32_t>(70 + random.below(20)), GetParam()));
     auto given = nodes;
     restore(after.pool(), given);
     EXPECT_EQ(after.check_invariants(), "");
@@ -127,4 +128,4 @@ INSTANTIATE_TEST_SUITE_P(Groups, PrefixSnapshot,
                                          std::vector<uint32_t>{0, 9}, std::vector<uint32_t>{0, 0, 17, 5}));
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::record

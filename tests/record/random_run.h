@@ -20,18 +20,18 @@ namespace quire::test {
 /// A random run of a small pool under random policies, with aborts, failures, forks and resets, as it was
 /// written down. Up to three steps are open at once, as the seed says.
 struct RandomRun {
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   uint64_t digest = 0;
   uint64_t steps = 0;
-  uint64_t commits = 0;           // steps that were not empty
-  StepStats stats;                // at the end
-  size_t depth = 1;               // so many steps may be open
-  std::vector<StepPlan> plans;    // by step; one may be empty while others are open
-  std::vector<StepStats> states;  // by step, when its results were in and before anything else
+  uint64_t commits = 0;                    // steps that were not empty
+  control::StepStats stats;                // at the end
+  size_t depth = 1;                        // so many steps may be open
+  std::vector<control::StepPlan> plans;    // by step; one may be empty while others are open
+  std::vector<control::StepStats> states;  // by step, when its results were in and before anything else
 };
 
-inline SchedulerConfig random_config(SplitMix64& random) {
-  SchedulerConfig config;
+inline control::SchedulerConfig random_config(SplitMix64& random) {
+  control::SchedulerConfig config;
   config.num_blocks = static_cast<uint32_t>(10 + random.below(12));
   config.block_size = 4;
   config.max_num_seqs = static_cast<uint32_t>(3 + random.below(6));
@@ -39,17 +39,20 @@ inline SchedulerConfig random_config(SplitMix64& random) {
   config.max_model_len = 60;
   config.watermark_bp = 0;
   if (random.below(3) == 0) config.kv_windows = {0, 8};
-  config.scheduling = SchedulingKind{static_cast<uint8_t>(random.below(std::size(kSchedulingNames)))};
-  config.victim = VictimKind{static_cast<uint8_t>(random.below(std::size(kVictimNames)))};
-  config.preemption = PreemptionKind{static_cast<uint8_t>(random.below(std::size(kPreemptionNames)))};
-  config.eviction = EvictionKind{static_cast<uint8_t>(random.below(std::size(kEvictionNames)))};
-  config.batching = BatchingKind{static_cast<uint8_t>(random.below(2))};
+  config.scheduling =
+      control::SchedulingKind{static_cast<uint8_t>(random.below(std::size(control::kSchedulingNames)))};
+  config.victim = control::VictimKind{static_cast<uint8_t>(random.below(std::size(control::kVictimNames)))};
+  config.preemption =
+      control::PreemptionKind{static_cast<uint8_t>(random.below(std::size(control::kPreemptionNames)))};
+  config.eviction =
+      control::EvictionKind{static_cast<uint8_t>(random.below(std::size(control::kEvictionNames)))};
+  config.batching = control::BatchingKind{static_cast<uint8_t>(random.below(2))};
   config.num_host_blocks = static_cast<uint32_t>(random.below(20));
   return config;
 }
 
-inline SeqSpec random_sequence(SplitMix64& random, SeqId id) {
-  SeqSpec spec;
+inline control::SeqSpec random_sequence(SplitMix64& random, SeqId id) {
+  control::SeqSpec spec;
   spec.id = id;
   spec.prompt.resize(1 + random.below(25));
   for (TokenId& token : spec.prompt) token = static_cast<TokenId>(random.below(3) * 40'000);
@@ -69,12 +72,12 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
   SplitMix64 random(seed);
   RandomRun run;
   run.config = random_config(random);
-  Scheduler scheduler(run.config);
-  RunWriter writer(path);
+  control::Scheduler scheduler(run.config);
+  record::RunWriter writer(path);
   writer.begin(run.config);
   scheduler.listen(&writer, &writer);
   if (random.below(2) == 0) {  // a warm start
-    std::vector<PrefixNode> nodes(1 + random.below(20));
+    std::vector<record::PrefixNode> nodes(1 + random.below(20));
     for (uint32_t i = 0; i < nodes.size(); ++i) {
       if (random.below(4) != 0 && i > 0) nodes[i].parent = static_cast<uint32_t>(random.below(i));
       for (int k = 0; k < 4; ++k) nodes[i].tokens.push_back(static_cast<TokenId>(random.below(3) * 40'000));
@@ -83,12 +86,12 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       }
     }
     writer.restore(nodes);
-    restore(scheduler.pool(), nodes);
+    record::restore(scheduler.pool(), nodes);
     EXPECT_EQ(scheduler.check_invariants(), "");
   }
   SeqId next = 0;
-  run.depth = 1 + seed % kMostOpenSteps;
-  std::deque<std::pair<size_t, StepResult>> open;  // by number in run.plans
+  run.depth = 1 + seed % backend::kMostOpenSteps;
+  std::deque<std::pair<size_t, control::StepResult>> open;  // by number in run.plans
   const auto commit_oldest = [&](Nanos now) {
     auto [number, result] = std::move(open.front());
     open.pop_front();
@@ -100,7 +103,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
   };
   for (int i = 0; i < 250 && run.plans.size() < most; ++i) {
     if (random.below(2) == 0) {
-      SeqSpec spec = random_sequence(random, next);
+      control::SeqSpec spec = random_sequence(random, next);
       writer.add(spec, "seq-" + std::to_string(next));
       ++next;
       const auto told = scheduler.add(spec);
@@ -133,16 +136,16 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
     if (!scheduler.has_work()) continue;
     writer.plan(scheduler.next_step(), now);
     run.plans.push_back(scheduler.plan());
-    const StepPlan& plan = run.plans.back();
+    const control::StepPlan& plan = run.plans.back();
     if (plan.empty()) {
       commit_oldest(now + 700'000);
       continue;
     }
-    StepResult result;
-    for (const SeqStep& step : plan.seqs) {
-      SeqResult& seq = result.seqs.emplace_back();
+    control::StepResult result;
+    for (const control::SeqStep& step : plan.seqs) {
+      control::SeqResult& seq = result.seqs.emplace_back();
       if (random.below(60) == 0) seq.error = "failed";
-      if (step.rows == LogitRows::kLast)
+      if (step.rows == control::LogitRows::kLast)
         seq.tokens.emplace_back().token = static_cast<TokenId>(random.below(9));
     }
     open.emplace_back(run.plans.size() - 1, std::move(result));

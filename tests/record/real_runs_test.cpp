@@ -25,7 +25,7 @@
 #include "tests/support/sanitized.h"
 #include "tokenize/tokenizer.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 constexpr auto kModel = "models/llama-quire-stories-5m";
@@ -41,8 +41,8 @@ uint64_t swaps_in(const std::filesystem::path& log) {
   RunReader reader(log);
   uint64_t blocks = 0;
   while (const auto event = reader.next()) {
-    const auto* decision = std::get_if<Decision>(&*event);
-    if (decision != nullptr && decision->kind == DecisionKind::kSwapIn) blocks += decision->a;
+    const auto* decision = std::get_if<control::Decision>(&*event);
+    if (decision != nullptr && decision->kind == control::DecisionKind::kSwapIn) blocks += decision->a;
   }
   return blocks;
 }
@@ -66,13 +66,13 @@ class RealRuns : public testing::TestWithParam<uint32_t> {
   }
   ~RealRuns() override { std::filesystem::remove(path_); }
 
-  GenerationRequest make_request(uint32_t index) {
+  engine::GenerationRequest make_request(uint32_t index) {
     static const char* const kBeginnings[] = {
         "Once upon a time there was a little fox who lived in a big forest with his mother and",
         "One day a girl named Lily went to the park with her dog. The dog saw a big red ball and",
         "Tom had a small boat."};
     SplitMix64 random(index);
-    GenerationRequest out;
+    engine::GenerationRequest out;
     out.prompt = tokenizer_->encode(kBeginnings[random.below(3)], true);
     out.prompt.resize(1 + random.below(out.prompt.size()));
     for (uint64_t i = random.below(10); i > 0; --i)
@@ -90,33 +90,35 @@ class RealRuns : public testing::TestWithParam<uint32_t> {
     return out;
   }
 
-  SchedulerConfig random_config(SplitMix64& random) {
-    SchedulerConfig config;
+  control::SchedulerConfig random_config(SplitMix64& random) {
+    control::SchedulerConfig config;
     const auto any = [&](size_t count) { return static_cast<uint8_t>(random.below(count)); };
     config.num_blocks = 6 + static_cast<uint32_t>(random.below(9));  // a sequence takes up to 5
     config.max_num_seqs = 2 + static_cast<uint32_t>(random.below(10));
     config.max_num_batched_tokens = config.max_num_seqs + static_cast<uint32_t>(random.below(40));
     config.max_model_len = 100;
     config.watermark_bp = 0;
-    config.scheduling = SchedulingKind{any(std::size(kSchedulingNames))};
-    config.victim = VictimKind{any(std::size(kVictimNames))};
-    config.preemption = PreemptionKind{any(std::size(kPreemptionNames))};
-    config.batching = BatchingKind{static_cast<uint8_t>(random.below(5) == 0 ? 1 : 0)};
-    config.eviction = EvictionKind{any(std::size(kEvictionNames))};
+    config.scheduling = control::SchedulingKind{any(std::size(control::kSchedulingNames))};
+    config.victim = control::VictimKind{any(std::size(control::kVictimNames))};
+    config.preemption = control::PreemptionKind{any(std::size(control::kPreemptionNames))};
+    config.batching = control::BatchingKind{static_cast<uint8_t>(random.below(5) == 0 ? 1 : 0)};
+    config.eviction = control::EvictionKind{any(std::size(control::kEvictionNames))};
     config.enable_prefix_caching = random.below(5) != 0;
     config.num_host_blocks = static_cast<uint32_t>(random.below(20));
     return config;
   }
 
   /// Serves `indices`, all at once but for small pauses; aborts some if `aborts`.
-  std::map<uint32_t, Outcome> run(const SchedulerConfig& scheduler, const std::vector<uint32_t>& indices,
-                                  SplitMix64& random, bool aborts, RunWriter* record) {
-    KvCache cache(decoder_->config(), decoder_->compute_dtype(), scheduler.num_blocks, scheduler.block_size);
-    KvCache host(decoder_->config(), decoder_->compute_dtype(), std::max(1U, scheduler.num_host_blocks),
-                 scheduler.block_size);
-    CpuExecutor computing(*decoder_, cache, context_, scheduler.max_num_seqs, &host);
+  std::map<uint32_t, Outcome> run(const control::SchedulerConfig& scheduler,
+                                  const std::vector<uint32_t>& indices, SplitMix64& random, bool aborts,
+                                  RunWriter* record) {
+    backend::cpu::KvCache cache(decoder_->config(), decoder_->compute_dtype(), scheduler.num_blocks,
+                                scheduler.block_size);
+    backend::cpu::KvCache host(decoder_->config(), decoder_->compute_dtype(),
+                               std::max(1U, scheduler.num_host_blocks), scheduler.block_size);
+    backend::cpu::CpuExecutor computing(*decoder_, cache, context_, scheduler.max_num_seqs, &host);
     test::DeepExecutor executor(computing, GetParam());
-    EngineConfig config;
+    engine::EngineConfig config;
     config.scheduler = scheduler;
     config.vocab_size = decoder_->config().vocab_size;
     config.eos = decoder_->config().eos;
@@ -127,14 +129,14 @@ class RealRuns : public testing::TestWithParam<uint32_t> {
     std::condition_variable changed;
     size_t done = 0;
     {
-      Engine engine(config, *tokenizer_, executor, clock_, nullptr, nullptr, record);
+      engine::Engine engine(config, *tokenizer_, executor, clock_, nullptr, nullptr, record);
       for (const uint32_t index : indices) {
-        const auto id = engine.submit(requests_[index], [&, index](RequestOutput output) {
+        const auto id = engine.submit(requests_[index], [&, index](engine::RequestOutput output) {
           const std::lock_guard lock(mutex);
           EXPECT_FALSE(output.error) << output.error->message;
-          for (const ChoiceOutput& choice : output.choices) {
+          for (const engine::ChoiceOutput& choice : output.choices) {
             outcomes[index].texts[choice.index] += choice.text;
-            if (choice.finish == FinishReason::kAbort) outcomes[index].aborted = true;
+            if (choice.finish == control::FinishReason::kAbort) outcomes[index].aborted = true;
           }
           if (output.choices.empty()) outcomes[index].aborted = true;  // of a search
           if (output.done && ++done == indices.size()) changed.notify_all();
@@ -157,22 +159,23 @@ class RealRuns : public testing::TestWithParam<uint32_t> {
   }
 
   ThreadPool pool_{2};
-  KernelContext context_{best_isa_level(), pool_};
-  std::unique_ptr<Decoder> decoder_ = Decoder::load(kModel, {.compute = DType::kBF16}, context_);
-  std::unique_ptr<Tokenizer> tokenizer_ = Tokenizer::load(kModel);
+  kernels::KernelContext context_{kernels::best_isa_level(), pool_};
+  std::unique_ptr<backend::cpu::Decoder> decoder_ =
+      backend::cpu::Decoder::load(kModel, {.compute = DType::kBF16}, context_);
+  std::unique_ptr<tokenize::Tokenizer> tokenizer_ = tokenize::Tokenizer::load(kModel);
   SteadyClock clock_;
-  std::vector<GenerationRequest> requests_;
+  std::vector<engine::GenerationRequest> requests_;
   std::filesystem::path path_;
   uint64_t preemptions_ = 0;
   uint64_t evictions_ = 0;
   uint64_t copies_ = 0;
   uint64_t hits_ = 0;
-  uint64_t evicted_by_[std::size(kEvictionNames)] = {};
-  uint64_t preempted_by_[std::size(kVictimNames)] = {};
+  uint64_t evicted_by_[std::size(control::kEvictionNames)] = {};
+  uint64_t preempted_by_[std::size(control::kVictimNames)] = {};
 };
 
 TEST_P(RealRuns, AnswerAsAloneAndAreMadeAgain) {
-  SchedulerConfig roomy;
+  control::SchedulerConfig roomy;
   roomy.num_blocks = 200;
   roomy.max_model_len = 100;
   SplitMix64 random(1);
@@ -191,10 +194,10 @@ TEST_P(RealRuns, AnswerAsAloneAndAreMadeAgain) {
   for (uint64_t seed = 0; seed < runs; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     SplitMix64 dice(seed * 1000 + 7);
-    const SchedulerConfig config = random_config(dice);
-    policies.insert(kSchedulingNames[static_cast<size_t>(config.scheduling)]);
-    policies.insert(kPreemptionNames[static_cast<size_t>(config.preemption)]);
-    policies.insert(kBatchingNames[static_cast<size_t>(config.batching)]);
+    const control::SchedulerConfig config = random_config(dice);
+    policies.insert(control::kSchedulingNames[static_cast<size_t>(config.scheduling)]);
+    policies.insert(control::kPreemptionNames[static_cast<size_t>(config.preemption)]);
+    policies.insert(control::kBatchingNames[static_cast<size_t>(config.batching)]);
     std::vector<uint32_t> indices;
     for (uint32_t index = 0; index < kRequests; ++index) {
       if (dice.below(2) == 0) indices.push_back(index);
@@ -210,7 +213,7 @@ TEST_P(RealRuns, AnswerAsAloneAndAreMadeAgain) {
     }
     swaps += swaps_in(path_);
     budgets += budgets_in(path_);
-    const Replay again = replay(path_);
+    const Replay again = sim::replay(path_);
     EXPECT_TRUE(again.recorded) << "the record has no end";
     EXPECT_TRUE(again.same()) << (again.first_difference ? difference_text(*again.first_difference)
                                                          : "the digest");
@@ -224,11 +227,12 @@ TEST_P(RealRuns, AnswerAsAloneAndAreMadeAgain) {
   EXPECT_GT(copies_, runs);
   EXPECT_GT(hits_, runs);
   if (!test::kSanitized) {
-    EXPECT_EQ(policies.size(),
-              std::size(kSchedulingNames) + std::size(kPreemptionNames) + std::size(kBatchingNames));
-    for (size_t i = 0; i < std::size(kEvictionNames); ++i)
-      EXPECT_GT(evicted_by_[i], 20U) << kEvictionNames[i];
-    for (size_t i = 0; i < std::size(kVictimNames); ++i) EXPECT_GT(preempted_by_[i], 10U) << kVictimNames[i];
+    EXPECT_EQ(policies.size(), std::size(control::kSchedulingNames) + std::size(control::kPreemptionNames) +
+                                   std::size(control::kBatchingNames));
+    for (size_t i = 0; i < std::size(control::kEvictionNames); ++i)
+      EXPECT_GT(evicted_by_[i], 20U) << control::kEvictionNames[i];
+    for (size_t i = 0; i < std::size(control::kVictimNames); ++i)
+      EXPECT_GT(preempted_by_[i], 10U) << control::kVictimNames[i];
     EXPECT_GT(swaps, 20U);
     EXPECT_GT(budgets, 20U);
   }
@@ -242,4 +246,4 @@ TEST_P(RealRuns, AnswerAsAloneAndAreMadeAgain) {
 INSTANTIATE_TEST_SUITE_P(StepsInFlight, RealRuns, testing::Values(1, 2, 3));
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::record

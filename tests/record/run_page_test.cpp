@@ -20,7 +20,7 @@
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 using testing::HasSubstr;
@@ -243,7 +243,7 @@ json::object data_of(const std::string& html) {
 
 TEST(RunPage, IsOneFileThatFetchesNothing) {
   test::record_random_run(log_file(), 3);
-  const std::string html = make_page(log_file(), try_replay(log_file())).html;
+  const std::string html = make_page(log_file(), sim::try_replay(log_file())).html;
   EXPECT_THAT(html, HasSubstr("default-src 'none'"));
   for (const char* outside :
        {"http:", "https:", "src=", "@import", "url(", "@STYLE@", "@SCRIPT@", "@DATA@"}) {
@@ -253,7 +253,7 @@ TEST(RunPage, IsOneFileThatFetchesNothing) {
 
 TEST(RunPage, HasTheRunInIt) {
   const test::RandomRun run = test::record_random_run(log_file(), 3);
-  const Page page = make_page(log_file(), try_replay(log_file()));
+  const Page page = make_page(log_file(), sim::try_replay(log_file()));
   const json::object data = data_of(page.html);
   EXPECT_EQ(page.run_steps, run.steps);
   EXPECT_EQ(data.at("first").to_number<uint64_t>(), 1U);
@@ -278,17 +278,17 @@ TEST(RunPage, TextOfOthersStaysText) {
       "@DATA@ @SCRIPT@",
       "\u2028\\u003c",
   };
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   config.num_blocks = 4;
   config.max_model_len = 32;
   config.max_num_batched_tokens = 64;
-  Scheduler scheduler(config);
+  control::Scheduler scheduler(config);
   {
     RunWriter writer(log_file());
     writer.begin(config);
     scheduler.listen(&writer, &writer);
     for (SeqId id = 0; id < std::size(hostile); ++id) {
-      SeqSpec spec;
+      control::SeqSpec spec;
       spec.id = id == 0 ? UINT64_MAX - 1 : id;
       spec.prompt = {1, 2, 3};
       spec.max_tokens = 1;
@@ -299,10 +299,10 @@ TEST(RunPage, TextOfOthersStaysText) {
     static_cast<void>(scheduler.plan());
     writer.flush();
   }
-  const std::string html = make_page(log_file(), try_replay(log_file())).html;
+  const std::string html = make_page(log_file(), sim::try_replay(log_file())).html;
   const std::filesystem::path harmless = test::temp_dir() / "harmless.log";
   test::record_random_run(harmless, 3);
-  const std::string plain = make_page(harmless, try_replay(harmless)).html;
+  const std::string plain = make_page(harmless, sim::try_replay(harmless)).html;
   const auto tags = [](std::string_view text) { return std::ranges::count(text, '<'); };
   EXPECT_EQ(tags(html), tags(plain)) << "the log has put a tag into the page";
   const json::object data = data_of(html);
@@ -316,15 +316,15 @@ TEST(RunPage, BeginsWithTheRequestAskedFor) {
   const uint64_t steps = test::record_random_run(log_file(), 3).steps;
   PageOptions options;
   options.request = "seq-9";
-  const json::object data = data_of(make_page(log_file(), try_replay(log_file()), options).html);
+  const json::object data = data_of(make_page(log_file(), sim::try_replay(log_file()), options).html);
   const auto chosen = data.at("selected").to_number<size_t>();
   EXPECT_EQ(data.at("requests").at(chosen).at("name"), "seq-9");
   options.request = "seq-999";
-  EXPECT_THROW(make_page(log_file(), try_replay(log_file()), options), Error);
+  EXPECT_THROW(make_page(log_file(), sim::try_replay(log_file()), options), Error);
   options.request = "9";
   options.first = steps - 5;
   options.last = steps - 2;
-  const Page page = make_page(log_file(), try_replay(log_file()), options);
+  const Page page = make_page(log_file(), sim::try_replay(log_file()), options);
   EXPECT_EQ(page.first, steps - 5);
   EXPECT_EQ(page.last, steps - 2);
 }
@@ -365,7 +365,7 @@ TEST(RunPage, SaysWhenTheRunIsAnother) {
     const bool changed = line != parts.line;
     std::ofstream(log_file(), std::ios::binary) << test::log_of(line, parts.records, parts.index);
     const json::object check =
-        data_of(make_page(log_file(), try_replay(log_file())).html).at("check").as_object();
+        data_of(make_page(log_file(), sim::try_replay(log_file())).html).at("check").as_object();
     // Its inputs may not even fit the other decisions.
     EXPECT_EQ(check.at("same").as_bool(), !check.contains("difference") && !check.contains("error"));
     EXPECT_TRUE(changed || check.at("same").as_bool());
@@ -398,4 +398,4 @@ TEST(DisplayText, Base64) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::record

@@ -22,7 +22,7 @@
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 using testing::HasSubstr;
@@ -43,11 +43,11 @@ bool rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
     if (std::holds_alternative<RunReset>(*event)) writer.reset();
     if (const auto* warm = std::get_if<RunRestore>(&*event)) writer.restore(warm->nodes);
     if (const auto* end = std::get_if<RunEnd>(&*event)) writer.end(end->digest);
-    if (const auto* decision = std::get_if<Decision>(&*event)) writer.take(*decision);
+    if (const auto* decision = std::get_if<control::Decision>(&*event)) writer.take(*decision);
     if (const auto* commit = std::get_if<RunCommit>(&*event)) {
-      StepResult result;
+      control::StepResult result;
       for (const RunCommit::Result& each : commit->results) {
-        SeqResult& seq = result.seqs.emplace_back();
+        control::SeqResult& seq = result.seqs.emplace_back();
         if (each.failed) seq.error = "failed";
         if (each.token) seq.tokens.emplace_back().token = *each.token;
       }
@@ -56,7 +56,7 @@ bool rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
     if (const auto* refusal = std::get_if<RunRefusal>(&*event)) {
       writer.refused({.code = refusal->code, .message = refusal->why});
     }
-    if (const auto* cause = std::get_if<Cause>(&*event)) writer.take(*cause);
+    if (const auto* cause = std::get_if<control::Cause>(&*event)) writer.take(*cause);
   }
   writer.flush();
   return changed;
@@ -80,7 +80,7 @@ class RunRecord : public testing::Test {
   void overwrite(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
   std::string error() const {
     try {
-      replay(path_);
+      sim::replay(path_);
     } catch (const Error& error) {
       return error.what();
     }
@@ -97,7 +97,7 @@ TEST_F(RunRecord, ARunMadeAgainDecidesTheSame) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const test::RandomRun run = test::record_random_run(path_, seed);
     preemptions += run.stats.total_preemptions;
-    const Replay again = replay(path_);
+    const Replay again = sim::replay(path_);
     EXPECT_TRUE(again.same()) << "seed " << seed;
     EXPECT_EQ(again.digest, run.digest);
     EXPECT_GT(again.decisions, 200U);
@@ -121,7 +121,7 @@ TEST_F(RunRecord, AnotherTokenIsAnotherRun) {
     EXPECT_THAT(error(), testing::ContainsRegex("was not planned|results for . sequences instead of"));
     return;
   }
-  const Replay again = replay(path_);
+  const Replay again = sim::replay(path_);
   EXPECT_FALSE(again.same());
   EXPECT_TRUE(again.first_difference);
   EXPECT_NE(again.digest, digest);
@@ -131,7 +131,7 @@ TEST_F(RunRecord, AFileThatWasCutOffIsReadAsFarAsItGoes) {
   record_run(5);
   const std::string whole = bytes();
   overwrite(whole.substr(0, whole.size() * 2 / 3));
-  const Replay again = replay(path_);
+  const Replay again = sim::replay(path_);
   EXPECT_FALSE(again.recorded);
   EXPECT_FALSE(again.first_difference);
   EXPECT_GT(again.steps, 10U);
@@ -190,10 +190,10 @@ TEST_F(RunRecord, EveryDamageIsReported) {
 
 TEST_F(RunRecord, IsInTheFileWithinASecondWithoutBeingAskedFor) {
   RunWriter writer(path_);
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   config.num_blocks = 4;
   writer.begin(config);
-  SeqSpec spec;
+  control::SeqSpec spec;
   spec.id = 77;
   spec.prompt = {1, 2};
   spec.max_tokens = 1;
@@ -232,7 +232,8 @@ TEST_F(RunRecord, NamesBlocksOfItsPoolOnly) {
   const uint32_t blocks = RunReader(path_).config().num_blocks;
   ASSERT_LT(blocks, 128U);
   const auto byte = [](auto value) { return static_cast<char>(value); };
-  for (const DecisionKind kind : {DecisionKind::kAllocate, DecisionKind::kEvict, DecisionKind::kCopy}) {
+  for (const control::DecisionKind kind :
+       {control::DecisionKind::kAllocate, control::DecisionKind::kEvict, control::DecisionKind::kCopy}) {
     const char record[] = {byte(1 + static_cast<int>(kind)), 0, byte(blocks), 0};
     overwrite(test::log_of(parts.line, std::string(record, sizeof record)));
     EXPECT_THAT(error(), HasSubstr(fmt::format("block {0} in a pool of {0}", blocks)));
@@ -265,10 +266,10 @@ TEST_F(RunRecord, FilesOfOthersAreRefusedByWhatTheyAre) {
 TEST_F(RunRecord, KeepsNamesTimesAndHowAnAbortCame) {
   const std::string name("\0<b>\xff", 5);
   RunWriter writer(path_);
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   config.num_blocks = 4;
   writer.begin(config);
-  SeqSpec spec;
+  control::SeqSpec spec;
   spec.prompt = {1, 2};
   writer.add(spec, name);
   writer.commit(7, {}, 123'456'789'000);
@@ -297,7 +298,7 @@ TEST_F(RunRecord, NoRecordDoesMoreThanAnError) {
     const std::string text = test::log_of(whole.line, records, whole.index);
     overwrite(text);
     try {
-      EXPECT_FALSE(make_page(path_, try_replay(path_)).html.empty());
+      EXPECT_FALSE(make_page(path_, sim::try_replay(path_)).html.empty());
       ++read;
     } catch (const Error&) {
       continue;
@@ -307,4 +308,4 @@ TEST_F(RunRecord, NoRecordDoesMoreThanAnError) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::record

@@ -10,7 +10,7 @@
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 std::filesystem::path log_file() {
@@ -27,7 +27,7 @@ class CompareStates final : public RunListener {
     awaits_ = awaits_ || std::holds_alternative<RunCommit>(event);
   }
   void planned(const RunState& state) override {
-    const StepPlan& plan = run_.plans[state.step() - 1];
+    const control::StepPlan& plan = run_.plans[state.step() - 1];
     ASSERT_EQ(state.planned().size(), plan.seqs.size());
     for (size_t i = 0; i < plan.seqs.size(); ++i) {
       const LiveSequence* seq = state.find(state.planned()[i]);
@@ -35,7 +35,7 @@ class CompareStates final : public RunListener {
       EXPECT_EQ(seq->next() - seq->planned, plan.seqs[i].first_position);
       EXPECT_EQ(seq->planned, plan.seqs[i].tokens.size());
       const bool samples = seq->pending > 0 && seq->next() + 1 == seq->total + seq->pending;
-      EXPECT_EQ(samples, plan.seqs[i].rows == LogitRows::kLast);
+      EXPECT_EQ(samples, plan.seqs[i].rows == control::LogitRows::kLast);
       EXPECT_EQ(seq->pending > (samples ? 1U : 0U), plan.seqs[i].is_late());
     }
   }
@@ -45,7 +45,7 @@ class CompareStates final : public RunListener {
   void compare(const RunState& state) {
     awaits_ = false;
     while (run_.plans[compared_].empty()) ++compared_;
-    const StepStats& stats = run_.states[compared_++];
+    const control::StepStats& stats = run_.states[compared_++];
     ++commits_;
     EXPECT_GE(state.step(), stats.step);
     EXPECT_LT(state.step(), stats.step + run_.depth + 1);
@@ -80,14 +80,15 @@ TEST(RunState, IsWhatTheSchedulerWas) {
 class NeedyComesNext final : public RunListener {
  public:
   void before(const RunEvent& event, const RunState& state) override {
-    if (const auto* cause = std::get_if<Cause>(&event); cause && cause->kind == CauseKind::kVictim) {
+    if (const auto* cause = std::get_if<control::Cause>(&event);
+        cause && cause->kind == control::CauseKind::kVictim) {
       EXPECT_NE(state.find(cause->other), nullptr);
       EXPECT_FALSE(cause_);
       cause_ = *cause;
     }
-    const auto* decision = std::get_if<Decision>(&event);
+    const auto* decision = std::get_if<control::Decision>(&event);
     if (decision == nullptr) return;
-    if (decision->kind == DecisionKind::kPreempt) {
+    if (decision->kind == control::DecisionKind::kPreempt) {
       ASSERT_TRUE(cause_);
       EXPECT_EQ(cause_->seq, decision->seq);
       if (needy_) {
@@ -101,7 +102,7 @@ class NeedyComesNext final : public RunListener {
         ++others_;
       }
       cause_.reset();
-    } else if (decision->kind == DecisionKind::kChunk && needy_) {
+    } else if (decision->kind == control::DecisionKind::kChunk && needy_) {
       EXPECT_EQ(decision->seq, *needy_);
       needy_.reset();
     }
@@ -111,7 +112,7 @@ class NeedyComesNext final : public RunListener {
   uint64_t others_ = 0;
 
  private:
-  std::optional<Cause> cause_;
+  std::optional<control::Cause> cause_;
   std::optional<SeqId> needy_;
 };
 
@@ -134,11 +135,11 @@ class OneIsFirst final : public RunListener {
   void planned(const RunState& state) override {
     for (const auto& [id, seq] : state.live()) {
       if (seq.running) continue;
-      EXPECT_NE(seq.waits, WaitReason::kNone);
-      if (seq.waits == WaitReason::kBlocks) {
+      EXPECT_NE(seq.waits, control::WaitReason::kNone);
+      if (seq.waits == control::WaitReason::kBlocks) {
         EXPECT_EQ(state.first_in_line(), &seq);
       }
-      if (seq.waits != WaitReason::kOrder) continue;
+      if (seq.waits != control::WaitReason::kOrder) continue;
       ASSERT_NE(state.first_in_line(), nullptr);
       EXPECT_NE(state.first_in_line(), &seq);
       ++behind_;
@@ -159,4 +160,4 @@ TEST(RunState, KnowsBehindWhomOthersWait) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::record

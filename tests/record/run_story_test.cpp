@@ -15,7 +15,7 @@
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::record {
 namespace {
 
 using testing::AllOf;
@@ -27,7 +27,7 @@ using testing::StartsWith;
 /// A scheduler whose steps are written down; every sampled token is another.
 class Recording {
  public:
-  explicit Recording(SchedulerConfig config) : scheduler_(config), writer_(path()) {
+  explicit Recording(control::SchedulerConfig config) : scheduler_(config), writer_(path()) {
     writer_.begin(scheduler_.config());
     scheduler_.listen(&writer_, &writer_);
   }
@@ -36,8 +36,8 @@ class Recording {
     return folder / "story.log";
   }
 
-  static SchedulerConfig small(uint32_t blocks) {
-    SchedulerConfig config;
+  static control::SchedulerConfig small(uint32_t blocks) {
+    control::SchedulerConfig config;
     config.num_blocks = blocks;
     config.block_size = 4;
     config.max_num_seqs = 8;
@@ -47,7 +47,8 @@ class Recording {
     return config;
   }
 
-  SeqSpec add(SeqId id, size_t prompt, uint32_t most, TokenId first = 0, SeqSpec spec = {}) {
+  control::SeqSpec add(SeqId id, size_t prompt, uint32_t most, TokenId first = 0,
+                       control::SeqSpec spec = {}) {
     spec.id = id;
     for (size_t i = 0; i < prompt; ++i) {
       spec.prompt.push_back(static_cast<TokenId>(first != 0 ? first + i : 1000 * (id + 1) + i));
@@ -58,7 +59,7 @@ class Recording {
     if (const auto added = scheduler_.add(spec); !added) writer_.refused(added.error());
     return spec;
   }
-  void fork(SeqSpec spec, SeqId id) {
+  void fork(control::SeqSpec spec, SeqId id) {
     spec.fork_of = spec.id;
     spec.id = id;
     writer_.add(spec);
@@ -73,7 +74,7 @@ class Recording {
       nodes[i].blocks.push_back(0);
     }
     writer_.restore(nodes);
-    quire::restore(scheduler_.pool(), nodes);
+    quire::record::restore(scheduler_.pool(), nodes);
   }
   void abort(SeqId id, bool stop_string) {
     writer_.abort(id, stop_string);
@@ -82,11 +83,11 @@ class Recording {
   void step(int count = 1) {
     for (int i = 0; i < count && scheduler_.has_work(); ++i) {
       writer_.plan(scheduler_.next_step(), now_);
-      const StepPlan plan = scheduler_.plan();
-      StepResult result;
-      for (const SeqStep& seq : plan.seqs) {
+      const control::StepPlan plan = scheduler_.plan();
+      control::StepResult result;
+      for (const control::SeqStep& seq : plan.seqs) {
         result.seqs.emplace_back();
-        if (seq.rows == LogitRows::kLast) result.seqs.back().tokens.emplace_back().token = token_++;
+        if (seq.rows == control::LogitRows::kLast) result.seqs.back().tokens.emplace_back().token = token_++;
       }
       now_ += 10'000'000;
       writer_.commit(plan.step, result, now_);
@@ -99,7 +100,7 @@ class Recording {
   }
 
  private:
-  Scheduler scheduler_;
+  control::Scheduler scheduler_;
   RunWriter writer_;
   Nanos now_ = 0;
   TokenId token_ = 500'000;
@@ -180,17 +181,17 @@ TEST(RunStory, NamesWhomARequestWaitsForAndBehind) {
   EXPECT_THAT(summary_of(run, "pool"), StartsWith("too small in 2 of "));
   EXPECT_THAT(summary_of(run, "waiting"), HasSubstr("100 % for blocks (50 % first in line, 50 % behind it)"));
   EXPECT_THAT(summary_of(run, "longest waits"), "#2 2 steps (20.0 ms), #3 2 (20.0 ms)");
-  EXPECT_THAT(run.sequences[3].waited, ElementsAre(Pair(WaitReason::kOrder, 2)));
+  EXPECT_THAT(run.sequences[3].waited, ElementsAre(Pair(control::WaitReason::kOrder, 2)));
   EXPECT_EQ(run.sequences[3].queued, 2U);
-  EXPECT_EQ(run.sequences[2].waited_most_for(), WaitReason::kBlocks);
+  EXPECT_EQ(run.sequences[2].waited_most_for(), control::WaitReason::kBlocks);
 }
 
 TEST(RunStory, TellsOfSlotsBudgetAndParents) {
-  SchedulerConfig config = Recording::small(40);
+  control::SchedulerConfig config = Recording::small(40);
   config.max_num_seqs = 2;
   config.max_num_batched_tokens = 8;
   Recording recording(config);
-  const SeqSpec parent = recording.add(0, 12, 4);
+  const control::SeqSpec parent = recording.add(0, 12, 4);
   recording.fork(parent, 1);
   recording.add(2, 3, 2);
   recording.step(20);
@@ -206,8 +207,9 @@ TEST(RunStory, TellsOfSlotsBudgetAndParents) {
 }
 
 TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
-  for (const PreemptionKind kind : {PreemptionKind::kRecompute, PreemptionKind::kSwap}) {
-    SchedulerConfig config = Recording::small(4);
+  for (const control::PreemptionKind kind :
+       {control::PreemptionKind::kRecompute, control::PreemptionKind::kSwap}) {
+    control::SchedulerConfig config = Recording::small(4);
     config.preemption = kind;
     config.num_host_blocks = 4;
     Recording recording(config);
@@ -222,7 +224,7 @@ TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
         testing::Contains(HasSubstr("is preempted, for the 1st time: no block was left for the next token of "
                                     "#0, and of those that could give way it came in last. The K/V of 7 "
                                     "tokens (2 blocks) is")));
-    EXPECT_EQ(run.short_steps, 1U + victim.waited.at(WaitReason::kBlocks));
+    EXPECT_EQ(run.short_steps, 1U + victim.waited.at(control::WaitReason::kBlocks));
     ASSERT_EQ(run.worst_preemptions.size(), 1U);
     EXPECT_EQ(run.worst_preemptions[0].victim, 1U);
     EXPECT_EQ(run.worst_preemptions[0].needy, 0U);
@@ -231,7 +233,7 @@ TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
     EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("runs again (slot ")));
     EXPECT_EQ(victim.lost_tokens, 7U);
     EXPECT_EQ(victim.found_tokens + victim.returned_tokens + victim.again_tokens, 7U);
-    const bool swaps = kind == PreemptionKind::kSwap;
+    const bool swaps = kind == control::PreemptionKind::kSwap;
     EXPECT_THAT(lines_of(run, 1),
                 testing::Contains(
                     HasSubstr(swaps ? "is moved to the host" : "is given up: what is not found in the")));
@@ -248,8 +250,8 @@ TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
 }
 
 TEST(RunStory, SaysWhyAVictimIsNotSwapped) {
-  SchedulerConfig config = Recording::small(4);
-  config.preemption = PreemptionKind::kSwap;
+  control::SchedulerConfig config = Recording::small(4);
+  config.preemption = control::PreemptionKind::kSwap;
   config.num_host_blocks = 1;
   Recording recording(config);
   recording.add(0, 7, 6);
@@ -288,7 +290,7 @@ TEST(RunStory, TellsAStopStringFromAnAbort) {
 }
 
 TEST(RunStory, SaysWhyARequestIsRefused) {
-  SchedulerConfig config = Recording::small(4);
+  control::SchedulerConfig config = Recording::small(4);
   config.max_waiting = 2;
   Recording recording(config);
   recording.add(0, 60, 6);
@@ -310,7 +312,8 @@ TEST(RunStory, SaysWhyARequestIsRefused) {
 }
 
 /// Seven blocks, of which 0 takes five; then 1 waits for blocks, and 2 behind it or before it.
-RunStory two_that_wait(SchedulerConfig config, const SeqSpec& first, const SeqSpec& second) {
+RunStory two_that_wait(control::SchedulerConfig config, const control::SeqSpec& first,
+                       const control::SeqSpec& second) {
   config.num_blocks = 7;
   Recording recording(config);
   recording.add(0, 17, 3);
@@ -322,50 +325,50 @@ RunStory two_that_wait(SchedulerConfig config, const SeqSpec& first, const SeqSp
 }
 
 TEST(RunStory, GivesTheReasonThatIsTrue) {
-  const auto config_of = [](SchedulingKind kind) {
-    SchedulerConfig config = Recording::small(7);
+  const auto config_of = [](control::SchedulingKind kind) {
+    control::SchedulerConfig config = Recording::small(7);
     config.scheduling = kind;
     return config;
   };
-  SeqSpec plain;
-  SeqSpec other = plain;
+  control::SeqSpec plain;
+  control::SeqSpec other = plain;
   other.tenant = 9;
-  SeqSpec urgent = plain;
+  control::SeqSpec urgent = plain;
   urgent.priority = -2;
   const auto lines_contain = [](const RunStory& run, size_t index, const char* text) {
     EXPECT_THAT(lines_of(run, index), testing::Contains(HasSubstr(text)));
   };
-  lines_contain(two_that_wait(config_of(SchedulingKind::kFair), plain, plain), 2,
+  lines_contain(two_that_wait(config_of(control::SchedulingKind::kFair), plain, plain), 2,
                 "behind #1, of the same tenant, which came earlier");
-  lines_contain(two_that_wait(config_of(SchedulingKind::kFair), plain, other), 1,
+  lines_contain(two_that_wait(config_of(control::SchedulingKind::kFair), plain, other), 1,
                 "behind #2, whose tenant had been served less (tenant B ");
-  lines_contain(two_that_wait(config_of(SchedulingKind::kLpm), plain, plain), 2,
+  lines_contain(two_that_wait(config_of(control::SchedulingKind::kLpm), plain, plain), 2,
                 "behind #1, which came earlier and had no less in the prefix cache");
-  lines_contain(two_that_wait(config_of(SchedulingKind::kPriority), plain, plain), 2,
+  lines_contain(two_that_wait(config_of(control::SchedulingKind::kPriority), plain, plain), 2,
                 "behind #1, of the same priority, which came earlier");
-  lines_contain(two_that_wait(config_of(SchedulingKind::kPriority), plain, urgent), 1,
+  lines_contain(two_that_wait(config_of(control::SchedulingKind::kPriority), plain, urgent), 1,
                 "behind #2, of higher priority (-2, its own is 0)");
-  lines_contain(two_that_wait(config_of(SchedulingKind::kSrpt), plain, plain), 1,
+  lines_contain(two_that_wait(config_of(control::SchedulingKind::kSrpt), plain, plain), 1,
                 "behind #2, with less left to do");
-  lines_contain(two_that_wait(config_of(SchedulingKind::kFcfs), plain, other), 2,
+  lines_contain(two_that_wait(config_of(control::SchedulingKind::kFcfs), plain, other), 2,
                 "behind #1, which came earlier");
 }
 
 /// One slot, which #0 has; #1 waits for it, and 32 that arrive later are admitted before it.
-RunStory overtaken_run(SchedulingKind kind) {
-  SchedulerConfig config = Recording::small(200);
+RunStory overtaken_run(control::SchedulingKind kind) {
+  control::SchedulerConfig config = Recording::small(200);
   config.scheduling = kind;
   config.max_num_seqs = 1;
   config.max_model_len = 128;
   Recording recording(config);
   recording.add(0, 9, 3, 900);
   recording.step();
-  SeqSpec own;
+  control::SeqSpec own;
   own.priority = 5;
   own.expected_tokens = 30;
   recording.add(1, 40, 30, 0, own);
   for (SeqId id = 2; id < 34; ++id) {
-    SeqSpec later;
+    control::SeqSpec later;
     later.priority = -static_cast<int32_t>(id % 3);
     later.expected_tokens = 2;
     later.ttft_deadline = 1'000'000'000;
@@ -377,19 +380,19 @@ RunStory overtaken_run(SchedulingKind kind) {
 }
 
 TEST(RunStory, SaysWhoOvertookUnderEveryPolicy) {
-  const std::map<SchedulingKind, const char*> reasons = {
-      {SchedulingKind::kSrpt, "with less left to do"},
-      {SchedulingKind::kSlo, "with less time to the deadline"},
-      {SchedulingKind::kPriority, "of higher priority (-2 to 0, its own is 5)"},
-      {SchedulingKind::kFair, "whose tenants had been served less"},
-      {SchedulingKind::kLpm, "with more in the prefix cache"},
+  const std::map<control::SchedulingKind, const char*> reasons = {
+      {control::SchedulingKind::kSrpt, "with less left to do"},
+      {control::SchedulingKind::kSlo, "with less time to the deadline"},
+      {control::SchedulingKind::kPriority, "of higher priority (-2 to 0, its own is 5)"},
+      {control::SchedulingKind::kFair, "whose tenants had been served less"},
+      {control::SchedulingKind::kLpm, "with more in the prefix cache"},
   };
   for (const auto& [kind, reason] : reasons) {
-    SCOPED_TRACE(kSchedulingNames[static_cast<size_t>(kind)]);
+    SCOPED_TRACE(control::kSchedulingNames[static_cast<size_t>(kind)]);
     const RunStory run = overtaken_run(kind);
     const SequenceStory& own = run.sequences[1];
     ASSERT_TRUE(own.admitted);
-    EXPECT_THAT(own.waited, ElementsAre(Pair(WaitReason::kSlots, own.queued)));
+    EXPECT_THAT(own.waited, ElementsAre(Pair(control::WaitReason::kSlots, own.queued)));
     EXPECT_EQ(own.overtaken, 32U);
     EXPECT_THAT(lines_of(run, 1),
                 testing::Contains(AllOf(
@@ -401,20 +404,20 @@ TEST(RunStory, SaysWhoOvertookUnderEveryPolicy) {
 }
 
 TEST(RunStory, WithoutComparisonNobodyIsOvertaken) {
-  const RunStory run = overtaken_run(SchedulingKind::kFcfs);
+  const RunStory run = overtaken_run(control::SchedulingKind::kFcfs);
   for (const SequenceStory& s : run.sequences) EXPECT_EQ(s.overtaken, 0U);
   EXPECT_EQ(main_reason(run, run.sequences[5]), "a slot");
 }
 
 TEST(RunStory, NamesOverload) {
-  EXPECT_THAT(summary_of(overtaken_run(SchedulingKind::kFcfs), "load"), StartsWith("overloaded: "));
+  EXPECT_THAT(summary_of(overtaken_run(control::SchedulingKind::kFcfs), "load"), StartsWith("overloaded: "));
   {
     Recording calm(Recording::small(20));
     calm.add(0, 3, 5);
     calm.step(9);
     EXPECT_THAT(summary_of(calm.tell(), "load"), StartsWith("not overloaded: 1.0 ran and 0.0 waited"));
   }
-  SchedulerConfig config = Recording::small(20);
+  control::SchedulerConfig config = Recording::small(20);
   config.max_waiting = 1;
   Recording full(config);
   full.add(0, 3, 5);
@@ -493,7 +496,7 @@ TEST(RunStory, CountsWhatTheSchedulerCounts) {
     }
     // Who comes or ends between two steps is counted in neither or both of these; a step has all that it
     // plans for, and those that wait.
-    for (const StepPlan& plan : made.plans) running += plan.seqs.size();
+    for (const control::StepPlan& plan : made.plans) running += plan.seqs.size();
     EXPECT_EQ(told, made.stats.total_preemptions);
     EXPECT_GT(running + waiting, made.steps);
     preemptions += told;
@@ -535,4 +538,4 @@ TEST(RunStory, Durations) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::record

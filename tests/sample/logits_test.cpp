@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 
-namespace quire {
+namespace quire::sample {
 namespace {
 
 std::vector<float> random_logits(size_t count, uint64_t seed, float spread = 8.0F) {
@@ -122,4 +122,4 @@ TEST(LogitRow, ExpSumAgreesWithDouble) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::sample

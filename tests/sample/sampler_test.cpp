@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "tests/sample/reference.h"
 
-namespace quire {
+namespace quire::sample {
 namespace {
 
 using test::reference_distribution;
@@ -332,4 +332,4 @@ TEST(Sampler, BadLogitsAreAnErrorThatNamesThePosition) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::sample

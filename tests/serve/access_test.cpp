@@ -17,7 +17,7 @@
 #include "tests/serve/service.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -374,4 +374,4 @@ TEST(Door, UsersShareBlocksUnlessIsolated) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

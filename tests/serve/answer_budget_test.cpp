@@ -13,7 +13,7 @@
 
 #include "tests/serve/service.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -173,4 +173,4 @@ TEST(Answers, AServerStopsThoughWorkWaitsForThem) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -12,7 +12,7 @@
 
 #include "tests/serve/api_answer.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -319,16 +319,16 @@ TEST(Api, AModelThatFailsEveryRequestIsNotHealthy) {
     return tokens.front() == 7 ? -1 : 30;
   }});
   const auto fail = [&] { EXPECT_EQ(service.complete(R"({"prompt": [7], "n": 3})").status, 500); };
-  for (uint32_t i = 1; i < Engine::kMostFailures; ++i) fail();
+  for (uint32_t i = 1; i < engine::Engine::kMostFailures; ++i) fail();
   EXPECT_EQ(service.get("/health").status, 200);
   EXPECT_EQ(service.complete(R"({"prompt": [8]})").status, 200) << "a success begins the count anew";
-  for (uint32_t i = 1; i < Engine::kMostFailures; ++i) fail();
+  for (uint32_t i = 1; i < engine::Engine::kMostFailures; ++i) fail();
   EXPECT_EQ(service.get("/health").status, 200);
   fail();
   const Answer health = service.get("/health");
   EXPECT_EQ(health.status, 503);
   EXPECT_THAT(health.body,
-              HasSubstr(fmt::format("The last {} requests have failed: ", Engine::kMostFailures)));
+              HasSubstr(fmt::format("The last {} requests have failed: ", engine::Engine::kMostFailures)));
   EXPECT_EQ(service.complete(R"({"prompt": [8]})").status, 200);
   EXPECT_EQ(service.get("/health").status, 200);
 }
@@ -336,11 +336,11 @@ TEST(Api, AModelThatFailsEveryRequestIsNotHealthy) {
 // They come with the prompt, so that a client could take the server down with them.
 TEST(Api, FailuresOfTheTokenizerAreNoIllness) {
   Service service({.failing_tokenizer = true});
-  for (uint32_t i = 0; i < 2 * Engine::kMostFailures; ++i) {
+  for (uint32_t i = 0; i < 2 * engine::Engine::kMostFailures; ++i) {
     EXPECT_EQ(service.complete(R"({"prompt": [255]})").status, 500);
   }
   EXPECT_EQ(service.get("/health").status, 200);
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

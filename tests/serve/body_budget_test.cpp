@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using namespace std::chrono_literals;
@@ -117,4 +117,4 @@ TEST_F(Budget, TheClientThatHoldsTheMostMakesWay) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -12,7 +12,7 @@
 
 #include "tests/serve/service.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -140,7 +140,7 @@ TEST(Bodies, OfAllClientsHaveOneBudget) {
 /// Stops at each text until it is let go, and counts them.
 class GatedTokenizer final : public test::LetterTokenizer {
  public:
-  using LetterTokenizer::LetterTokenizer;
+  using test::LetterTokenizer::LetterTokenizer;
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override {
     {
       std::unique_lock lock(mutex_);
@@ -148,7 +148,7 @@ class GatedTokenizer final : public test::LetterTokenizer {
       changed_.notify_all();
       changed_.wait(lock, [this] { return open_; });
     }
-    return LetterTokenizer::encode(text, add_special_tokens);
+    return test::LetterTokenizer::encode(text, add_special_tokens);
   }
   void open() {
     const std::lock_guard lock(mutex_);
@@ -470,4 +470,4 @@ TEST(Connections, FarBeyondTheMaximumAllGetAnAnswer) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

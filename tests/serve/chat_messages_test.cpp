@@ -9,7 +9,7 @@
 #include "chat/chat_templates.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using testing::HasSubstr;
@@ -28,7 +28,7 @@ class RealTemplates : public testing::TestWithParam<const char*> {
 
   /// As a server does it with a chat request.
   static Rendered render(const std::string& name, const std::string& messages) {
-    const ChatTemplates templates = ChatTemplates::load(file(name));
+    const chat::ChatTemplates templates = chat::ChatTemplates::load(file(name));
     const json::value body = parse_json(R"({"messages": )" + messages + "}", "body");
     auto request = parse_chat(body, {.vocab_size = 100});
     if (!request) return {.error = request.error().message, .param = request.error().param};
@@ -50,7 +50,7 @@ class RealTemplates : public testing::TestWithParam<const char*> {
     if (!request) return {.error = request.error().message};
     request->prompt.context["bos_token"] = "<s>";
     request->prompt.context["eos_token"] = "</s>";
-    auto text = render_chat(ChatTemplates::load(file(name)), request->prompt);
+    auto text = render_chat(chat::ChatTemplates::load(file(name)), request->prompt);
     if (!text) return {.error = text.error().message};
     return {.text = *text};
   }
@@ -114,7 +114,7 @@ TEST_F(RealTemplates, ADevelopersMessageThatIsLeftOutIsRefused) {
 
 TEST_F(RealTemplates, AModelWithoutSystemMessagesSaysSoInAUsersWords) {
   QUIRE_NEEDS_DATA("chat-templates");
-  const ChatTemplates gemma = ChatTemplates::load(file("google-gemma-2-2b-it"));
+  const chat::ChatTemplates gemma = chat::ChatTemplates::load(file("google-gemma-2-2b-it"));
   const auto ask = [&](const std::string& messages) {
     auto request = parse_chat(parse_json(R"({"messages": )" + messages + "}", "body"), {.vocab_size = 100});
     return render_chat(gemma, request->prompt);
@@ -135,7 +135,7 @@ TEST_F(RealTemplates, AModelWithoutSystemMessagesSaysSoInAUsersWords) {
 }
 
 TEST(RenderChat, AnotherFaultThanTheSystemMessageIsTold) {
-  const ChatTemplates templates(ChatTemplate::parse(
+  const chat::ChatTemplates templates(chat::ChatTemplate::parse(
       "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}", "test.jinja"));
   auto request = parse_chat(parse_json(R"({"messages": [{"role": "system", "content": "a"},
       {"role": "user", "content": "b"}, {"role": "user", "content": "c"}]})",
@@ -148,7 +148,7 @@ TEST(RenderChat, AnotherFaultThanTheSystemMessageIsTold) {
 
 TEST(RenderChat, DocumentsThatTheTemplateDoesNotReadAreRefused) {
   const auto render = [](const char* text, const std::string& documents) {
-    const ChatTemplates templates(ChatTemplate::parse(text, "test.jinja"));
+    const chat::ChatTemplates templates(chat::ChatTemplate::parse(text, "test.jinja"));
     auto request = parse_chat(
         parse_json(R"({"messages": [{"role": "user", "content": "a"}], "documents": )" + documents + "}",
                    "body"),
@@ -193,11 +193,12 @@ TEST_F(RealTemplates, CallsOfBeforeAreShownOrRefused) {
 }
 
 TEST(FitMessages, ATemplateThatNamesDevelopersGetsThem) {
-  const ChatTemplate knows = ChatTemplate::parse("{{ messages[0].role == 'developer' }}", "test.jinja");
+  const chat::ChatTemplate knows =
+      chat::ChatTemplate::parse("{{ messages[0].role == 'developer' }}", "test.jinja");
   json::object context = {{"messages", {{{"role", "developer"}, {"content", "a"}}}}};
   ASSERT_TRUE(fit_messages(context, knows));
   EXPECT_EQ(context.at("messages").at(0).at("role"), "developer");
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -7,7 +7,7 @@
 
 #include "tests/serve/api_answer.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -141,4 +141,4 @@ TEST_F(ChatApi, CallsThatTheTemplateLeavesOutAreRefused) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "tests/serve/service.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -258,7 +258,7 @@ TEST(Connection, AClientThatLeavesFreesItsRequest) {
     ASSERT_TRUE(service.wait_until_quiet());
     EXPECT_LT(service.executor().steps() - before, 200U) << "it was to make 500 steps";
   }
-  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)], 2U);
+  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(control::FinishReason::kAbort)], 2U);
 }
 
 TEST(Connection, AClientThatLeavesTheQueueIsForgotten) {
@@ -268,9 +268,10 @@ TEST(Connection, AClientThatLeavesTheQueueIsForgotten) {
   ASSERT_TRUE(service.wait_until_running());
   HttpClient waiting(service.port());
   waiting.send(post_text("/v1/completions", kLong));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 1; }));
+  ASSERT_TRUE(service.wait_for([](const control::StepStats& now) { return now.waiting == 1; }));
   waiting.close();
-  EXPECT_TRUE(service.wait_for([](const StepStats& now) { return now.running == 1 && now.waiting == 0; }));
+  EXPECT_TRUE(
+      service.wait_for([](const control::StepStats& now) { return now.running == 1 && now.waiting == 0; }));
   EXPECT_EQ(running.read_answer().parsed().at("usage").at("completion_tokens"), 500);
 }
 
@@ -309,8 +310,8 @@ TEST(Connection, ASlowReaderIsCutOff) {
   HttpClient client(service.port(), 2048);
   client.send(post_text("/v1/completions",
                         R"({"prompt": "a", "max_tokens": 15000, "stream": true, "logprobs": 20})"));
-  const auto aborted = [&service](const StepStats&) {
-    return service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)] == 1;
+  const auto aborted = [&service](const control::StepStats&) {
+    return service.engine().stats().requests_finished[static_cast<int>(control::FinishReason::kAbort)] == 1;
   };
   EXPECT_TRUE(service.wait_for(aborted));
   EXPECT_TRUE(service.wait_until_quiet());
@@ -327,7 +328,7 @@ TEST(Connection, AStuckReaderRunsIntoTheTimeout) {
                         R"({"prompt": "a", "max_tokens": 15000, "stream": true, "logprobs": 20})"));
   ASSERT_TRUE(service.wait_until_running());
   EXPECT_TRUE(service.wait_until_quiet());
-  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(FinishReason::kAbort)], 1U);
+  EXPECT_EQ(service.engine().stats().requests_finished[static_cast<int>(control::FinishReason::kAbort)], 1U);
 }
 
 // ---- Stopping ----
@@ -416,12 +417,12 @@ TEST(Stopping, AServerThatNeverStartedEnds) {
   test::LetterTokenizer tokenizer(16);
   test::FakeExecutor executor({.vocab_size = 16});
   SteadyClock clock;
-  EngineConfig config;
+  engine::EngineConfig config;
   config.scheduler.num_blocks = 256;
   config.scheduler.max_model_len = 64;
   config.vocab_size = 16;
-  Engine engine(config, tokenizer, executor, clock);
-  const ChatTemplates no_templates;
+  engine::Engine engine(config, tokenizer, executor, clock);
+  const chat::ChatTemplates no_templates;
   const ServedModel model{.tokenizer = tokenizer, .chat_templates = no_templates};
   { Server server({.served_names = {"m"}}, engine, model, {}); }
   EXPECT_THROW(Server({.served_names = {}}, engine, model, {}), Error);
@@ -436,4 +437,4 @@ TEST(Stopping, AServerThatNeverStartedEnds) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "tests/serve/http_client.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -169,4 +169,4 @@ TEST(Failures, AreLoggedInPlainWords) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -13,13 +13,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using testing::ElementsAre;
 
-RequestOutput piece(std::string text) {
-  RequestOutput out;
+engine::RequestOutput piece(std::string text) {
+  engine::RequestOutput out;
   out.choices.push_back({.text = std::move(text), .tokens = {SampledToken{}}});
   return out;
 }
@@ -125,4 +125,4 @@ TEST_F(MailboxTest, AnOverflowThatCannotBeToldIsToldNext) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -34,7 +34,7 @@ void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 /// Runs `work` until it gets through, each time with one allocation more before one fails. How often it
@@ -104,9 +104,9 @@ TEST(OutOfMemory, WritingAnAnswer) {
   const test::LetterTokenizer tokenizer(256);
   const AnswerStyle style = {
       .kind = AnswerKind::kChat, .id = "chatcmpl-1", .model = kLong, .logprobs = true, .include_usage = true};
-  RequestOutput news;
+  engine::RequestOutput news;
   news.choices.push_back({.text = kLong, .tokens = {{.token = 1, .top = {{2, -1.0F}, {3, -2.0F}}}}});
-  news.choices.back().finish = FinishReason::kStop;
+  news.choices.back().finish = control::FinishReason::kStop;
   news.done = true;
   EXPECT_GT(fail_everywhere([&] {
               std::string out;
@@ -124,4 +124,4 @@ TEST(OutOfMemory, WritingAnAnswer) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

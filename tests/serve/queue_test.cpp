@@ -14,7 +14,7 @@
 #include "tests/serve/api_answer.h"
 #include "tests/support/sanitized.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using test::Answer;
@@ -37,7 +37,7 @@ TEST(Api, AFullQueueSaysTryAgain) {
   HttpClient second(service.port());
   first.send(test::post_text("/v1/completions", slow));
   second.send(test::post_text("/v1/completions", slow));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 2; }));
+  ASSERT_TRUE(service.wait_for([](const control::StepStats& now) { return now.waiting == 2; }));
   const Answer answer = service.complete(slow);
   EXPECT_EQ(answer.status, 429);
   // Nothing has ended since work began, and three requests wait or run.
@@ -64,10 +64,10 @@ TEST(Api, PromptsOfARequestThatDoNotFitYetComeLater) {
   ASSERT_TRUE(service.wait_until_running());
   HttpClient many(service.port());
   many.send(test::post_text("/v1/completions", R"({"prompt": ["a", "b", "c"], "max_tokens": 2})"));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 1; }));
+  ASSERT_TRUE(service.wait_for([](const control::StepStats& now) { return now.waiting == 1; }));
   HttpClient second(service.port());
   second.send(test::post_text("/v1/completions", R"({"prompt": "a", "max_tokens": 2})"));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 2; }))
+  ASSERT_TRUE(service.wait_for([](const control::StepStats& now) { return now.waiting == 2; }))
       << "one place was left";
   running.close();
   EXPECT_EQ(second.read_answer().status, 200);
@@ -96,7 +96,8 @@ TEST(Api, ManyPromptsOfOneRequestDoNotStandBeforeOthers) {
   HttpClient many(service.port());
   many.send(test::post_text("/v1/completions",
                             fmt::format(R"({{"prompt": [{}], "max_tokens": 40, "stream": true}})", prompts)));
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.running == 2 && now.waiting == 1; }));
+  ASSERT_TRUE(
+      service.wait_for([](const control::StepStats& now) { return now.running == 2 && now.waiting == 1; }));
   EXPECT_EQ(service.complete(R"({"prompt": [9], "max_tokens": 1})").status, 200);
   EXPECT_LT(begun_before, 50);
   const Stream stream = read_stream(many.read_answer());
@@ -166,17 +167,17 @@ TEST(Api, WhatThePolicyIgnoresIsRefused) {
   EXPECT_EQ(error_param(deadline), "ttft_deadline_ms");
   EXPECT_THAT(deadline.body, HasSubstr("--scheduling-policy slo"));
   EXPECT_EQ(ask(fcfs, R"("priority": 0, "ttft_deadline_ms": null)").status, 200);
-  Service by_priority({.scheduling = SchedulingKind::kPriority});
+  Service by_priority({.scheduling = control::SchedulingKind::kPriority});
   EXPECT_EQ(ask(by_priority, R"("priority": -1)").status, 200);
   EXPECT_EQ(ask(by_priority, R"("ttft_deadline_ms": 5)").status, 400);
-  Service slo({.scheduling = SchedulingKind::kSlo});
+  Service slo({.scheduling = control::SchedulingKind::kSlo});
   EXPECT_EQ(ask(slo, R"("ttft_deadline_ms": 5)").status, 200);
   EXPECT_EQ(ask(slo, R"("priority": 3)").status, 400);
 }
 
 // Who gives way for want of blocks may go by it whoever comes in first.
 TEST(Api, ThePriorityIsTakenWhereItChoosesTheVictim) {
-  Service service({.victim = VictimKind::kLowestPriority});
+  Service service({.victim = control::VictimKind::kLowestPriority});
   EXPECT_EQ(service.complete(R"({"prompt": "a", "max_tokens": 1, "priority": -1})").status, 200);
   const Answer deadline = service.complete(R"({"prompt": "a", "max_tokens": 1, "ttft_deadline_ms": 5})");
   EXPECT_EQ(deadline.status, 400) << "no victim is chosen by it";
@@ -201,7 +202,7 @@ TEST(Api, ATenantHasItsPartOfTheQueueAlone) {
   HttpClient second(service.port());
   send(first, "alpha", 2);
   send(second, "alpha", 2);
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 2; }));
+  ASSERT_TRUE(service.wait_for([](const control::StepStats& now) { return now.waiting == 2; }));
   HttpClient third(service.port());
   send(third, "alpha", 2);
   const Answer refused = third.read_answer();
@@ -209,7 +210,8 @@ TEST(Api, ATenantHasItsPartOfTheQueueAlone) {
   EXPECT_THAT(refused.body, HasSubstr("Your part of the queue is full: 2 of 2 places are taken."));
   HttpClient other(service.port());
   send(other, "beta", 2);
-  ASSERT_TRUE(service.wait_for([](const StepStats& now) { return now.waiting == 3; })) << "its part is free";
+  ASSERT_TRUE(service.wait_for([](const control::StepStats& now) { return now.waiting == 3; }))
+      << "its part is free";
   running.close();
   for (HttpClient* client : {&first, &second, &other}) EXPECT_EQ(client->read_answer().status, 200);
   send(third, "alpha", 2);
@@ -234,4 +236,4 @@ TEST(Api, ShortRequestsDoNotWaitBehindLongOnes) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -9,7 +9,7 @@
 #include "serve/openai_response.h"
 #include "tests/support/letter_tokenizer.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using testing::EndsWith;
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 /// Letters, but token 200 is the first two bytes of the euro sign, 201 its last, and 202 no UTF-8 at all.
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer final : public tokenize::Tokenizer {
  public:
   std::vector<TokenId> encode(std::string_view text, bool special) const override {
     return letters_.encode(text, special);
@@ -51,9 +51,9 @@ SampledToken sampled(TokenId id, float logprob = -0.5F, std::vector<TokenLogprob
   return {.token = id, .logprob = logprob, .rank = 1, .top = std::move(top)};
 }
 
-RequestOutput news(uint32_t index, std::string text, std::vector<SampledToken> tokens,
-                   std::optional<FinishReason> finish = {}) {
-  RequestOutput out;
+engine::RequestOutput news(uint32_t index, std::string text, std::vector<SampledToken> tokens,
+                           std::optional<control::FinishReason> finish = {}) {
+  engine::RequestOutput out;
   out.choices.push_back(
       {.index = index, .text = std::move(text), .tokens = std::move(tokens), .finish = finish});
   out.done = finish.has_value();
@@ -114,14 +114,14 @@ TEST(WholeAnswer, Chat) {
   AnswerStyle style = chat_style();
   style.n = 2;
   WholeAnswer answer(style, tokenizer, 1);
-  RequestOutput first = news(1, "xy", {sampled(1)});
+  engine::RequestOutput first = news(1, "xy", {sampled(1)});
   answer.add(0, first);
-  RequestOutput second = news(0, "a\n", {sampled(1)}, FinishReason::kStop);
+  engine::RequestOutput second = news(0, "a\n", {sampled(1)}, control::FinishReason::kStop);
   second.choices[0].stop_string = "END";
   second.done = false;
   answer.add(0, second);
   EXPECT_FALSE(answer.done());
-  RequestOutput last = news(1, "z", {sampled(0)}, FinishReason::kLength);
+  engine::RequestOutput last = news(1, "z", {sampled(0)}, control::FinishReason::kLength);
   answer.add(0, last);
   ASSERT_TRUE(answer.done());
   EXPECT_EQ(parse(answer.body()), parse(R"({"id": "chatcmpl-1", "object": "chat.completion", "created": 7,
@@ -144,8 +144,9 @@ TEST(WholeAnswer, CompletionsOfSeveralPromptsInOrder) {
   WholeAnswer answer(style, tokenizer, 2);
   for (const size_t prompt : {1, 0}) {
     for (const uint32_t choice : {1, 0}) {
-      RequestOutput output = news(choice, std::string(1, "abcd"[prompt * 2 + choice]),
-                                  {sampled(static_cast<TokenId>(prompt * 2 + choice))}, FinishReason::kStop);
+      engine::RequestOutput output =
+          news(choice, std::string(1, "abcd"[prompt * 2 + choice]),
+               {sampled(static_cast<TokenId>(prompt * 2 + choice))}, control::FinishReason::kStop);
       output.choices[0].stop_token = choice == 0 ? 0 : 9;
       output.done = choice == 0;
       answer.add(prompt, output);
@@ -174,7 +175,8 @@ TEST(WholeAnswer, CompletionLogprobs) {
   WholeAnswer answer(style, tokenizer, 1);
   answer.add(0, news(0, "b", {sampled(1, -0.25F, {{1, -0.25F}, {2, -2.0F}})}));
   answer.add(0, news(0, "€c", {sampled(200), sampled(201, -1, {{202, -0.5F}, {200, -0.75F}}), sampled(2)}));
-  answer.add(0, news(0, "", {sampled(0, -std::numeric_limits<float>::infinity())}, FinishReason::kStop));
+  answer.add(
+      0, news(0, "", {sampled(0, -std::numeric_limits<float>::infinity())}, control::FinishReason::kStop));
   const json::value body = parse(answer.body());
   EXPECT_EQ(body.at("choices").at(0).at("logprobs"), parse(R"({
     "text_offset": [0, 1, 2, 2, 3], "token_logprobs": [-0.25, -0.5, -1, -0.5, -9999],
@@ -188,7 +190,7 @@ TEST(WholeAnswer, ChatLogprobsHaveBytes) {
   AnswerStyle style = chat_style();
   style.logprobs = true;
   WholeAnswer answer(style, tokenizer, 1);
-  answer.add(0, news(0, "b", {sampled(200, -1, {{1, -0.5F}})}, FinishReason::kLength));
+  answer.add(0, news(0, "b", {sampled(200, -1, {{1, -0.5F}})}, control::FinishReason::kLength));
   EXPECT_EQ(parse(answer.body()).at("choices").at(0).at("logprobs"), parse(R"({"content": [
     {"token": "\ufffd", "logprob": -1, "bytes": [226, 130],
      "top_logprobs": [{"token": "b", "logprob": -0.5, "bytes": [98]}]}], "refusal": null})"));
@@ -200,7 +202,7 @@ TEST(WholeAnswer, TokensAsIds) {
   style.logprobs = true;
   style.tokens_as_ids = true;
   WholeAnswer answer(style, tokenizer, 1);
-  answer.add(0, news(0, "b", {sampled(202, -1, {{200, -0.5F}})}, FinishReason::kLength));
+  answer.add(0, news(0, "b", {sampled(202, -1, {{200, -0.5F}})}, control::FinishReason::kLength));
   EXPECT_EQ(parse(answer.body()).at("choices").at(0).at("logprobs").at("top_logprobs"),
             parse(R"([{"token_id:200": -0.5, "token_id:202": -1}])"));
 }
@@ -214,7 +216,7 @@ TEST(StreamedAnswer, Chat) {
   answer.add(0, news(0, "", {sampled(1)}), out);
   answer.add(0, news(0, "a\n\n", {sampled(1)}), out);
   EXPECT_FALSE(answer.done());
-  answer.add(0, news(0, "", {sampled(0)}, FinishReason::kStop), out);
+  answer.add(0, news(0, "", {sampled(0)}, control::FinishReason::kStop), out);
   EXPECT_TRUE(answer.done());
   answer.finish(out);
   const auto found = events(out);
@@ -242,10 +244,10 @@ TEST(StreamedAnswer, CompletionWithEchoAndLogprobs) {
   style.continuous_usage = true;
   StreamedAnswer answer(style, tokenizer, 1);
   std::string out;
-  RequestOutput both = news(0, "a", {sampled(26)});
+  engine::RequestOutput both = news(0, "a", {sampled(26)});
   both.choices.push_back({.index = 1, .text = "", .tokens = {sampled(200)}});
   answer.add(0, both, out);
-  RequestOutput more = news(0, "b", {sampled(27)});
+  engine::RequestOutput more = news(0, "b", {sampled(27)});
   more.completion_tokens = 3;
   answer.add(0, more, out);
   const auto found = events(out);
@@ -298,7 +300,7 @@ TEST(StreamedAnswer, AFailureEndsIt) {
   const AnswerStyle style = completion_style();
   StreamedAnswer answer(style, tokenizer, 2);
   std::string out;
-  RequestOutput failure;
+  engine::RequestOutput failure;
   failure.done = true;
   failure.error = RequestError{RequestErrorCode::kInternal, "broken", ""};
   answer.add(1, failure, out);
@@ -313,10 +315,10 @@ TEST(StreamedAnswer, WhatAFailureCutsHasNoFinishReason) {
   const test::LetterTokenizer tokenizer(256);
   AnswerStyle style = completion_style();
   style.n = 3;
-  for (const FinishReason reason : {FinishReason::kAbort, FinishReason::kError}) {
+  for (const control::FinishReason reason : {control::FinishReason::kAbort, control::FinishReason::kError}) {
     StreamedAnswer answer(style, tokenizer, 1);
     std::string out;
-    RequestOutput failure;
+    engine::RequestOutput failure;
     failure.done = true;
     failure.error = RequestError{RequestErrorCode::kShuttingDown, "late", ""};
     failure.choices.resize(3);
@@ -324,7 +326,7 @@ TEST(StreamedAnswer, WhatAFailureCutsHasNoFinishReason) {
     failure.choices[0].text = "held back";
     failure.choices[0].finish = reason;
     failure.choices[1].finish = reason;
-    failure.choices[2].finish = FinishReason::kStop;
+    failure.choices[2].finish = control::FinishReason::kStop;
     answer.add(0, failure, out);
     answer.add(0, news(1, "too late", {}), out);
     const auto found = events(out);
@@ -372,4 +374,4 @@ TEST(ResponseHead, SaysHowTheBodyEnds) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "serve/openai_schema.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 using testing::ElementsAre;
@@ -48,7 +48,7 @@ std::string chat_fault(const std::string& field) {
 TEST(CompletionSchema, DefaultsAreOpenAIs) {
   const auto request = parse_completion(parse(R"({"prompt": "hello"})"), kContext);
   ASSERT_TRUE(request);
-  const GenerationRequest& generation = request->options.generation;
+  const engine::GenerationRequest& generation = request->options.generation;
   EXPECT_EQ(generation.n, 1U);
   EXPECT_EQ(generation.max_tokens, 16U);
   EXPECT_EQ(generation.sampling.temperature, 1.0F);
@@ -92,7 +92,7 @@ TEST(CompletionSchema, ReadsEveryField) {
     "stream_options": {"include_usage": true, "continuous_usage_stats": true}, "user": "u",
     "cache_salt": "s", "return_token_ids": true, "return_tokens_as_token_ids": true, "priority": -3,
     "ttft_deadline_ms": 500)");
-  const GenerationRequest& generation = options.generation;
+  const engine::GenerationRequest& generation = options.generation;
   EXPECT_EQ(options.model, "m");
   EXPECT_EQ(generation.n, 3U);
   EXPECT_EQ(generation.max_tokens, 7U);
@@ -468,4 +468,4 @@ TEST(Schema, RandomValuesInEveryField) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -43,4 +43,4 @@ TEST(ServerMemory, SomethingAlwaysRemains) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

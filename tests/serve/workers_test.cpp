@@ -15,7 +15,7 @@
 
 #include "serve/fair_queue.h"
 
-namespace quire {
+namespace quire::serve {
 namespace {
 
 std::string order(FairQueue<char>& queue) {
@@ -257,4 +257,4 @@ TEST(Workers, LetThoseWaitWhoMayNotBegin) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::serve

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace quire {
+namespace quire::sim {
 namespace {
 
 constexpr double kUnit = 0x1p-32;
@@ -89,4 +89,4 @@ TEST(FixedPoint, DrawsArePinned) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::sim

@@ -10,10 +10,11 @@
 #include "base/error.h"
 #include "sim/virtual_clock.h"
 
-namespace quire {
+namespace quire::sim {
 namespace {
 
-constexpr CostModel kCost = {.step = 1000, .prefill_tokens_per_ms = 3, .decode = 500, .decode_more = 20};
+constexpr backend::sim::CostModel kCost = {
+    .step = 1000, .prefill_tokens_per_ms = 3, .decode = 500, .decode_more = 20};
 
 TEST(CostModel, AddsUpInWholeNanoseconds) {
   EXPECT_EQ(kCost.duration(0, 0), 1000);
@@ -27,7 +28,7 @@ TEST(CostModel, AddsUpInWholeNanoseconds) {
 }
 
 TEST(CostModel, ATokenIsTheCheaperTheMoreDecodeAtOnce) {
-  const CostModel cost;
+  const backend::sim::CostModel cost;
   Nanos last = cost.duration(0, 1);
   for (uint64_t n = 2; n <= 4096; n *= 2) {
     const auto each = cost.duration(0, n) / static_cast<Nanos>(n);
@@ -39,17 +40,17 @@ TEST(CostModel, ATokenIsTheCheaperTheMoreDecodeAtOnce) {
 }
 
 TEST(CostModel, HintsAreSharesOfAFullBatch) {
-  const CostModel cost{
+  const backend::sim::CostModel cost{
       .step = 1000, .prefill_tokens_per_ms = 4, .decode = 500, .decode_more = 20, .swap_block = 7};
   EXPECT_EQ(cost.hints(1).prefill_token, 250'000);
   EXPECT_EQ(cost.hints(1).decode_token, cost.duration(0, 1));
   EXPECT_EQ(cost.hints(10).decode_token, cost.duration(0, 10) / 10);
   EXPECT_EQ(cost.hints(1).swap_block, 7);
-  EXPECT_EQ((CostModel{.swap_block = 0}.hints(1).swap_block), 1);  // a scheduler wants no zeros
+  EXPECT_EQ((backend::sim::CostModel{.swap_block = 0}.hints(1).swap_block), 1);  // a scheduler wants no zeros
 }
 
 TEST(CostModel, SaysWhatFitsATime) {
-  const CostModel cost;
+  const backend::sim::CostModel cost;
   for (const Nanos time : {Nanos{0}, Nanos{1'000'000}, Nanos{1'000'001}, Nanos{400'000'000}}) {
     const uint64_t tokens = cost.prefill_tokens_in(time);
     if (tokens > 0) {
@@ -60,12 +61,12 @@ TEST(CostModel, SaysWhatFitsATime) {
 }
 
 TEST(CostModel, NonsenseIsRefused) {
-  EXPECT_NO_THROW(CostModel().check());
-  EXPECT_THROW((CostModel{.step = -1}.check()), Error);
-  EXPECT_THROW((CostModel{.prefill_tokens_per_ms = 0}.check()), Error);
-  EXPECT_THROW((CostModel{.decode = 5, .decode_more = 6}.check()), Error);
-  EXPECT_THROW((CostModel{.swap_block = -1}.check()), Error);
-  EXPECT_THROW((CostModel{.decode = INT64_MAX, .decode_more = 6}.check()), Error);
+  EXPECT_NO_THROW(backend::sim::CostModel().check());
+  EXPECT_THROW((backend::sim::CostModel{.step = -1}.check()), Error);
+  EXPECT_THROW((backend::sim::CostModel{.prefill_tokens_per_ms = 0}.check()), Error);
+  EXPECT_THROW((backend::sim::CostModel{.decode = 5, .decode_more = 6}.check()), Error);
+  EXPECT_THROW((backend::sim::CostModel{.swap_block = -1}.check()), Error);
+  EXPECT_THROW((backend::sim::CostModel{.decode = INT64_MAX, .decode_more = 6}.check()), Error);
 }
 
 TEST(VirtualClock, GoesOnOnlyWhenTold) {
@@ -78,8 +79,8 @@ TEST(VirtualClock, GoesOnOnlyWhenTold) {
   EXPECT_EQ(clock.now(), 5);
 }
 
-SchedulerConfig four_slots() {
-  SchedulerConfig config;
+control::SchedulerConfig four_slots() {
+  control::SchedulerConfig config;
   config.num_blocks = 8;
   config.block_size = 4;
   config.max_num_seqs = 4;
@@ -88,10 +89,12 @@ SchedulerConfig four_slots() {
   return config;
 }
 
-SimExecutor executor() { return {four_slots(), kCost, SimTokens{.vocab_size = 100, .seed = 3}}; }
+backend::sim::SimExecutor executor() {
+  return {four_slots(), kCost, backend::sim::SimTokens{.vocab_size = 100, .seed = 3}};
+}
 
-NewSeq new_seq(SlotId slot, uint64_t seed = 0, std::vector<BlockId> blocks = {}) {
-  NewSeq seq;
+control::NewSeq new_seq(SlotId slot, uint64_t seed = 0, std::vector<BlockId> blocks = {}) {
+  control::NewSeq seq;
   seq.slot = slot;
   seq.prompt_length = 3;
   seq.sampling.seed = seed;
@@ -99,9 +102,9 @@ NewSeq new_seq(SlotId slot, uint64_t seed = 0, std::vector<BlockId> blocks = {})
   return seq;
 }
 
-SeqStep seq_step(SlotId slot, uint32_t first, std::vector<TokenId> tokens, std::vector<BlockId> blocks,
-                 LogitRows rows = LogitRows::kLast) {
-  SeqStep seq;
+control::SeqStep seq_step(SlotId slot, uint32_t first, std::vector<TokenId> tokens,
+                          std::vector<BlockId> blocks, control::LogitRows rows = control::LogitRows::kLast) {
+  control::SeqStep seq;
   seq.slot = slot;
   seq.first_position = first;
   seq.tokens = std::move(tokens);
@@ -111,26 +114,29 @@ SeqStep seq_step(SlotId slot, uint32_t first, std::vector<TokenId> tokens, std::
 }
 
 /// A plan in which slot 0 computes its prompt.
-StepPlan prompt_plan(uint64_t seed = 0) {
-  StepPlan plan;
+control::StepPlan prompt_plan(uint64_t seed = 0) {
+  control::StepPlan plan;
   plan.step = 1;
   plan.added = {new_seq(0, seed)};
   plan.seqs = {seq_step(0, 0, {1, 2, 3}, {0})};
   return plan;
 }
 
-StepResult execute(SimExecutor& sim, const StepPlan& plan) { return sim.wait(sim.submit(plan)); }
+control::StepResult execute(backend::sim::SimExecutor& sim, const control::StepPlan& plan) {
+  return sim.wait(sim.submit(plan));
+}
 
-TokenId only_token(const StepResult& result) { return result.seqs.at(0).tokens.at(0).token; }
+TokenId only_token(const control::StepResult& result) { return result.seqs.at(0).tokens.at(0).token; }
 
 TEST(SimExecutor, CountsPrefillAndDecodes) {
-  SimExecutor sim = executor();
-  const StepResult prompt = execute(sim, prompt_plan());
+  backend::sim::SimExecutor sim = executor();
+  const control::StepResult prompt = execute(sim, prompt_plan());
   EXPECT_EQ(prompt.times.compute, kCost.duration(3, 0));
-  StepPlan next;
+  control::StepPlan next;
   next.added = {new_seq(1)};
-  next.seqs = {seq_step(0, 3, {only_token(prompt)}, {}), seq_step(1, 0, {5, 6}, {1}, LogitRows::kNone)};
-  const StepResult mixed = execute(sim, next);
+  next.seqs = {seq_step(0, 3, {only_token(prompt)}, {}),
+               seq_step(1, 0, {5, 6}, {1}, control::LogitRows::kNone)};
+  const control::StepResult mixed = execute(sim, next);
   EXPECT_EQ(mixed.times.compute, kCost.duration(2, 1));
   EXPECT_EQ(mixed.seqs[0].tokens.size(), 1U);
   EXPECT_TRUE(mixed.seqs[1].tokens.empty());
@@ -138,10 +144,10 @@ TEST(SimExecutor, CountsPrefillAndDecodes) {
 }
 
 TEST(SimExecutor, MovingBlocksTakesTime) {
-  SchedulerConfig config = four_slots();
+  control::SchedulerConfig config = four_slots();
   config.num_host_blocks = 2;
-  SimExecutor sim(config, kCost, SimTokens{.vocab_size = 100});
-  StepPlan plan = prompt_plan();
+  backend::sim::SimExecutor sim(config, kCost, backend::sim::SimTokens{.vocab_size = 100});
+  control::StepPlan plan = prompt_plan();
   plan.moves_out = {{5, 0}, {6, 1}};
   plan.moves_in = {{7, 0}};
   EXPECT_EQ(execute(sim, plan).times.compute, kCost.duration(3, 0, 3));
@@ -150,10 +156,10 @@ TEST(SimExecutor, MovingBlocksTakesTime) {
 TEST(SimExecutor, TokensDependOnSeedChoiceAndPositionAlone) {
   std::set<TokenId> said;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    SimExecutor sim = executor();
-    SimExecutor again = executor();
-    const StepResult result = execute(sim, prompt_plan(seed));
-    StepPlan other_slot = prompt_plan(seed);
+    backend::sim::SimExecutor sim = executor();
+    backend::sim::SimExecutor again = executor();
+    const control::StepResult result = execute(sim, prompt_plan(seed));
+    control::StepPlan other_slot = prompt_plan(seed);
     other_slot.added[0].slot = other_slot.seqs[0].slot = 2;
     other_slot.seqs[0].new_blocks = {7};
     EXPECT_EQ(only_token(execute(again, other_slot)), only_token(result));
@@ -164,30 +170,30 @@ TEST(SimExecutor, TokensDependOnSeedChoiceAndPositionAlone) {
 }
 
 TEST(SimExecutor, SaysOnlyWhatIsSayableOrGiven) {
-  SimTokens tokens{.vocab_size = 100, .sayable = {7, 9}};
+  backend::sim::SimTokens tokens{.vocab_size = 100, .sayable = {7, 9}};
   std::set<TokenId> said;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    SimExecutor sim(four_slots(), kCost, tokens);
+    backend::sim::SimExecutor sim(four_slots(), kCost, tokens);
     said.insert(only_token(execute(sim, prompt_plan(seed))));
   }
   EXPECT_EQ(said, (std::set<TokenId>{7, 9}));
 
-  tokens.next = [](const SimPosition& at) {
+  tokens.next = [](const backend::sim::SimPosition& at) {
     EXPECT_EQ(at.step, 1U);
     EXPECT_EQ(at.slot, 0U);
     EXPECT_EQ(at.prompt_length, 3U);
     return static_cast<TokenId>(at.sampling.seed + at.position);
   };
-  SimExecutor sim(four_slots(), kCost, tokens);
+  backend::sim::SimExecutor sim(four_slots(), kCost, tokens);
   EXPECT_EQ(only_token(execute(sim, prompt_plan(40))), 43);
 
-  EXPECT_THROW(SimExecutor(four_slots(), kCost, {.vocab_size = 5, .sayable = {5}}), Error);
-  EXPECT_THROW(SimExecutor(four_slots(), kCost, {.vocab_size = 0}), Error);
+  EXPECT_THROW(backend::sim::SimExecutor(four_slots(), kCost, {.vocab_size = 5, .sayable = {5}}), Error);
+  EXPECT_THROW(backend::sim::SimExecutor(four_slots(), kCost, {.vocab_size = 0}), Error);
 }
 
 TEST(SimExecutor, GivesAsManyLogprobsAsAskedFor) {
-  SimExecutor sim = executor();
-  StepPlan plan = prompt_plan();
+  backend::sim::SimExecutor sim = executor();
+  control::StepPlan plan = prompt_plan();
   plan.added[0].sampling.num_logprobs = 3;
   const SampledToken sampled = execute(sim, plan).seqs[0].tokens[0];
   EXPECT_EQ(sampled.rank, 1U);
@@ -199,69 +205,69 @@ TEST(SimExecutor, GivesAsManyLogprobsAsAskedFor) {
 }
 
 TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {
-  const std::vector<std::pair<const char*, std::function<void(StepPlan&)>>> wrongs = {
-      {"slot 4 of 4", [](StepPlan& plan) { plan.seqs[0].slot = 4; }},
-      {"slot 4 of 4", [](StepPlan& plan) { plan.added = {new_seq(4)}; }},
-      {"slot 3 holds no sequence", [](StepPlan& plan) { plan.removed = {3}; }},
-      {"slot 1 holds no sequence", [](StepPlan& plan) { plan.seqs[0].slot = 1; }},
-      {"slot 0 is taken", [](StepPlan& plan) { plan.added = {new_seq(0)}; }},
-      {"slot 0 twice", [](StepPlan& plan) { plan.seqs.push_back(seq_step(0, 4, {1}, {})); }},
-      {"position 4 where 3 tokens", [](StepPlan& plan) { plan.seqs[0].first_position = 4; }},
-      {"position 2 where 3 tokens", [](StepPlan& plan) { plan.seqs[0].first_position = 2; }},
+  const std::vector<std::pair<const char*, std::function<void(control::StepPlan&)>>> wrongs = {
+      {"slot 4 of 4", [](control::StepPlan& plan) { plan.seqs[0].slot = 4; }},
+      {"slot 4 of 4", [](control::StepPlan& plan) { plan.added = {new_seq(4)}; }},
+      {"slot 3 holds no sequence", [](control::StepPlan& plan) { plan.removed = {3}; }},
+      {"slot 1 holds no sequence", [](control::StepPlan& plan) { plan.seqs[0].slot = 1; }},
+      {"slot 0 is taken", [](control::StepPlan& plan) { plan.added = {new_seq(0)}; }},
+      {"slot 0 twice", [](control::StepPlan& plan) { plan.seqs.push_back(seq_step(0, 4, {1}, {})); }},
+      {"position 4 where 3 tokens", [](control::StepPlan& plan) { plan.seqs[0].first_position = 4; }},
+      {"position 2 where 3 tokens", [](control::StepPlan& plan) { plan.seqs[0].first_position = 2; }},
       {"position 5 where 4 tokens",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.added = {new_seq(1, 0, {1})};
          plan.seqs[0] = seq_step(1, 5, {1}, {2});
        }},
-      {"block 8 of 8", [](StepPlan& plan) { plan.seqs[0].new_blocks = {8}; }},
-      {"block 4294967295 of 8", [](StepPlan& plan) { plan.added = {new_seq(1, 0, {kNoBlock})}; }},
+      {"block 8 of 8", [](control::StepPlan& plan) { plan.seqs[0].new_blocks = {8}; }},
+      {"block 4294967295 of 8", [](control::StepPlan& plan) { plan.added = {new_seq(1, 0, {kNoBlock})}; }},
       {"block 9 of 8",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.copies = {{0, 9}};
        }},
       {"moves_out: host block 0 of 0",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.moves_out = {{0, 0}};
        }},
       {"moves_in: block 8 of 8",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.moves_in = {{8, 0}};
        }},
       {"there is no entry 1 of group 0",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.updates = {{0, 1, 3, 0}};
        }},
       {"there is no entry 0 of group 1",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.updates = {{0, 0, 3, 1}};
        }},
-      {"2 tokens from position 3", [](StepPlan& plan) { plan.seqs[0].tokens.push_back(1); }},
-      {"0 tokens from position 3", [](StepPlan& plan) { plan.seqs[0].tokens.clear(); }},
+      {"2 tokens from position 3", [](control::StepPlan& plan) { plan.seqs[0].tokens.push_back(1); }},
+      {"0 tokens from position 3", [](control::StepPlan& plan) { plan.seqs[0].tokens.clear(); }},
       {"model length 24",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.seqs[0].tokens.resize(22);
          plan.seqs[0].new_blocks = {1, 2, 3, 4, 5, 6};
        }},
       {"token 100 of 100",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.seqs[0].tokens.push_back(100);
          plan.seqs[0].new_blocks = {1};
        }},
       {"token -1 of 100",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.seqs[0].tokens.push_back(-1);
          plan.seqs[0].new_blocks = {1};
        }},
-      {"and goes on with", [](StepPlan& plan) { plan.seqs[0].tokens[0] ^= 1; }},
+      {"and goes on with", [](control::StepPlan& plan) { plan.seqs[0].tokens[0] ^= 1; }},
       {"a prompt of 0 tokens",
-       [](StepPlan& plan) {
+       [](control::StepPlan& plan) {
          plan.added = {new_seq(1)};
          plan.added[0].prompt_length = 0;
        }},
   };
   for (const auto& [what, damage] : wrongs) {
-    SimExecutor sim = executor();
-    StepPlan next;
+    backend::sim::SimExecutor sim = executor();
+    control::StepPlan next;
     next.step = 2;
     next.seqs = {seq_step(0, 3, {only_token(execute(sim, prompt_plan()))}, {})};
     damage(next);
@@ -275,30 +281,30 @@ TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {
 }
 
 /// What slot 0 computes after its prompt, before the token is known.
-StepPlan late_plan(uint64_t step, uint32_t position) {
-  StepPlan plan;
+control::StepPlan late_plan(uint64_t step, uint32_t position) {
+  control::StepPlan plan;
   plan.step = step;
-  plan.seqs = {seq_step(0, position, {kLateToken}, {})};
+  plan.seqs = {seq_step(0, position, {control::kLateToken}, {})};
   if (position == 4) plan.seqs[0].new_blocks = {1};
   return plan;
 }
 
 TEST(SimExecutor, AFewTicketsInTheirOrder) {
-  SimExecutor sim = executor();
+  backend::sim::SimExecutor sim = executor();
   EXPECT_THROW(sim.wait(1), Error);
-  const Ticket first = sim.submit(prompt_plan());
-  const Ticket second = sim.submit(late_plan(2, 3));
-  const Ticket third = sim.submit(late_plan(3, 4));
+  const backend::Ticket first = sim.submit(prompt_plan());
+  const backend::Ticket second = sim.submit(late_plan(2, 3));
+  const backend::Ticket third = sim.submit(late_plan(3, 4));
   EXPECT_THROW(sim.submit(late_plan(4, 5)), Error);
   EXPECT_THROW(sim.wait(second), Error);
   std::vector<TokenId> said;
-  for (const Ticket ticket : {first, second, third}) said.push_back(only_token(sim.wait(ticket)));
+  for (const backend::Ticket ticket : {first, second, third}) said.push_back(only_token(sim.wait(ticket)));
   EXPECT_THROW(sim.wait(third), Error);
 
-  SimExecutor in_turn = executor();
+  backend::sim::SimExecutor in_turn = executor();
   std::vector<TokenId> known = {only_token(execute(in_turn, prompt_plan()))};
   for (uint32_t i = 0; i < 2; ++i) {
-    StepPlan plan = late_plan(2 + i, 3 + i);
+    control::StepPlan plan = late_plan(2 + i, 3 + i);
     plan.seqs[0].tokens = {known.back()};
     known.push_back(only_token(execute(in_turn, plan)));
   }
@@ -306,17 +312,17 @@ TEST(SimExecutor, AFewTicketsInTheirOrder) {
 }
 
 TEST(SimExecutor, RefusesALateTokenThatNobodySamplesOrOfAnotherGeneration) {
-  SimExecutor sim = executor();
+  backend::sim::SimExecutor sim = executor();
   execute(sim, prompt_plan());
-  StepPlan plan = late_plan(2, 3);
-  plan.seqs[0].tokens = {kLateToken, kLateToken};
+  control::StepPlan plan = late_plan(2, 3);
+  plan.seqs[0].tokens = {control::kLateToken, control::kLateToken};
   EXPECT_THROW(sim.submit(plan), Error);
-  SimExecutor unsampled = executor();
+  backend::sim::SimExecutor unsampled = executor();
   plan = prompt_plan();
-  plan.seqs[0].rows = LogitRows::kNone;
+  plan.seqs[0].rows = control::LogitRows::kNone;
   execute(unsampled, plan);
   EXPECT_THROW(unsampled.submit(late_plan(2, 3)), Error);
-  SimExecutor other = executor();
+  backend::sim::SimExecutor other = executor();
   execute(other, prompt_plan());
   plan = late_plan(2, 3);
   plan.seqs[0].generation = 1;
@@ -324,13 +330,13 @@ TEST(SimExecutor, RefusesALateTokenThatNobodySamplesOrOfAnotherGeneration) {
 }
 
 TEST(PacedExecutor, StepsLastAsLongAsTheModelSays) {
-  SimExecutor sim(four_slots(), {.step = 30'000'000}, {});
+  backend::sim::SimExecutor sim(four_slots(), {.step = 30'000'000}, {});
   for (const uint32_t speed : {100U, 200U}) {
-    PacedExecutor paced(sim, speed);
+    backend::sim::PacedExecutor paced(sim, speed);
     const auto start = std::chrono::steady_clock::now();
-    StepPlan plan = prompt_plan();
+    control::StepPlan plan = prompt_plan();
     plan.added[0].slot = plan.seqs[0].slot = speed / 100;
-    const StepResult result = paced.wait(paced.submit(plan));
+    const control::StepResult result = paced.wait(paced.submit(plan));
     const auto took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
     EXPECT_EQ(result.times.compute, Nanos{30'300'000} * 100 / speed);
     EXPECT_GE(took, result.times.compute);
@@ -339,4 +345,4 @@ TEST(PacedExecutor, StepsLastAsLongAsTheModelSays) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::sim

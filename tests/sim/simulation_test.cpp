@@ -13,7 +13,7 @@
 #include "sim/trace.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::sim {
 namespace {
 
 constexpr Nanos kMillisecond = 1'000'000;
@@ -68,7 +68,7 @@ TEST(Percentiles, AreNearestRank) {
 TEST(Simulation, StepsInFlightChangeWhenThingsAreDecidedAndNotWhatIsSaid) {
   const Workload workload = make_workload(busy());
   std::vector<SimulationReport> reports;
-  for (uint32_t depth = 1; depth <= kMostOpenSteps; ++depth) {
+  for (uint32_t depth = 1; depth <= backend::kMostOpenSteps; ++depth) {
     SimulationConfig config = small_pool();
     config.depth = depth;
     reports.push_back(simulate(config, workload));
@@ -79,7 +79,7 @@ TEST(Simulation, StepsInFlightChangeWhenThingsAreDecidedAndNotWhatIsSaid) {
   EXPECT_NE(reports[0].decision_digest, reports[1].decision_digest);
   EXPECT_NE(reports[1].decision_digest, reports[2].decision_digest);
   SimulationConfig config = small_pool();
-  config.depth = kMostOpenSteps + 1;
+  config.depth = backend::kMostOpenSteps + 1;
   EXPECT_THROW(simulate(config, workload), Error);
 }
 
@@ -99,7 +99,7 @@ TEST(Simulation, TimesOfASingleRequestAreThoseOfTheCostModel) {
   Workload workload;
   workload.requests = {{.arrival = 5 * kMillisecond, .prompt_length = 300, .output_length = 4}};
   SimulationConfig config = small_pool();
-  const CostModel cost = config.cost;
+  const backend::sim::CostModel cost = config.cost;
   Simulation simulation(config, workload);
   simulation.run();
   const RequestRecord& record = simulation.records()[0];
@@ -243,7 +243,7 @@ TEST(Simulation, SwappingTakesItsTimeAndSavesComputing) {
   SimulationConfig config = small_pool();
   config.scheduler.enable_prefix_caching = false;
   const SimulationReport recompute = simulate(config, workload);
-  config.scheduler.preemption = PreemptionKind::kSwap;
+  config.scheduler.preemption = control::PreemptionKind::kSwap;
   config.scheduler.num_host_blocks = 1024;
   config.cost.swap_block = 0;
   const SimulationReport free_swap = simulate(config, workload);
@@ -257,7 +257,7 @@ TEST(Simulation, SwappingTakesItsTimeAndSavesComputing) {
   EXPECT_GE(slow_swap.totals.busy, slow_swap.totals.moved_blocks * 50 * kMillisecond);
   EXPECT_GT(slow_swap.elapsed, free_swap.elapsed);
   // Told what things cost, it computes again rather than wait for such a device.
-  config.scheduler.preemption = PreemptionKind::kAuto;
+  config.scheduler.preemption = control::PreemptionKind::kAuto;
   config.scheduler.costs = config.cost.hints(config.scheduler.max_num_seqs);
   EXPECT_EQ(simulate(config, workload).totals.moved_blocks, 0U);
 }
@@ -289,22 +289,23 @@ TEST(Simulation, PoliciesGoByWhatTheWorkloadSays) {
       workload,
       {.num_tenants = 3, .num_priorities = 4, .ttft_deadline_ms = Lengths::parse("uniform:500:8000", "")});
   workload.lengths_known = true;
-  const auto run = [&](SchedulingKind kind) {
+  const auto run = [&](control::SchedulingKind kind) {
     SimulationConfig config = small_pool();
     config.scheduler.scheduling = kind;
     config.scheduler.costs = config.cost.hints(config.scheduler.max_num_seqs);
     return simulate(config, workload);
   };
-  const SimulationReport fcfs = run(SchedulingKind::kFcfs);
-  for (const SchedulingKind kind : {SchedulingKind::kSrpt, SchedulingKind::kSlo, SchedulingKind::kPriority,
-                                    SchedulingKind::kFair, SchedulingKind::kLpm}) {
+  const SimulationReport fcfs = run(control::SchedulingKind::kFcfs);
+  for (const control::SchedulingKind kind :
+       {control::SchedulingKind::kSrpt, control::SchedulingKind::kSlo, control::SchedulingKind::kPriority,
+        control::SchedulingKind::kFair, control::SchedulingKind::kLpm}) {
     const SimulationReport other = run(kind);
     EXPECT_EQ(other.totals.finished, 200U);
-    EXPECT_NE(other.digest, fcfs.digest) << kSchedulingNames[static_cast<size_t>(kind)];
+    EXPECT_NE(other.digest, fcfs.digest) << control::kSchedulingNames[static_cast<size_t>(kind)];
     EXPECT_NE(other.decision_digest, fcfs.decision_digest);
   }
-  EXPECT_LT(run(SchedulingKind::kSrpt).e2e.mean, fcfs.e2e.mean);
-  EXPECT_GT(run(SchedulingKind::kSlo).in_time, fcfs.in_time);
+  EXPECT_LT(run(control::SchedulingKind::kSrpt).e2e.mean, fcfs.e2e.mean);
+  EXPECT_GT(run(control::SchedulingKind::kSlo).in_time, fcfs.in_time);
   EXPECT_LT(fcfs.in_time, 200U);
 }
 
@@ -312,18 +313,18 @@ TEST(Simulation, ItsRecordReplaysToTheSameDecisions) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("quire_simulation_{}.log", getpid());
   const Workload workload = make_workload(busy());
   SimulationConfig config = small_pool();
-  config.scheduler.preemption = PreemptionKind::kSwap;
+  config.scheduler.preemption = control::PreemptionKind::kSwap;
   config.scheduler.num_host_blocks = 64;
   uint64_t digest = 0;
   {
-    RunWriter record(path);
+    record::RunWriter record(path);
     Simulation simulation(config, workload, &record);
     simulation.run();
     EXPECT_FALSE(simulation.step());  // the record ends once
     digest = simulation.scheduler().digest();
     EXPECT_EQ(simulation.digest(), simulate(config, workload).digest);
   }
-  const Replay again = replay(path);
+  const record::Replay again = replay(path);
   EXPECT_TRUE(again.same());
   EXPECT_EQ(again.digest, digest);
   std::filesystem::remove(path);
@@ -385,4 +386,4 @@ TEST(Simulation, PrefixHitsOfTheMooncakeTraceComeNearWhatAnEndlessCacheWouldGive
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::sim

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "tests/support/data.h"
 
-namespace quire {
+namespace quire::sim {
 namespace {
 
 constexpr const char* kHeader = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n";
@@ -147,4 +147,4 @@ TEST(Traces, TheRealOnesAreRead) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::sim

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::sim {
 namespace {
 
 constexpr Nanos kSecond = 1'000'000'000;
@@ -242,4 +242,4 @@ TEST(Workload, NonsenseIsRefused) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::sim

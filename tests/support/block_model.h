@@ -17,15 +17,15 @@ namespace quire::test {
 /// Which type a matrix has in the file, by its name there.
 using TypeOf = std::function<std::string_view(std::string_view tensor)>;
 
-inline const GgmlType& ggml_type(std::string_view name) {
-  for (const GgmlType& type : ggml_types()) {
+inline const formats::GgmlType& ggml_type(std::string_view name) {
+  for (const formats::GgmlType& type : formats::ggml_types()) {
     if (type.name == name) return type;
   }
   throw std::invalid_argument(std::string(name));
 }
 
 /// Values of a type as a file has them, the blocks of quantized ones at random.
-inline std::vector<std::byte> random_values(const GgmlType& type, uint64_t seed, size_t count) {
+inline std::vector<std::byte> random_values(const formats::GgmlType& type, uint64_t seed, size_t count) {
   for (const WeightFormat format : kGgmlFormats) {
     // So that weights are some hundredths: integers reach to 128, 8, 15 * 63 and 32 * 128 with the small
     // scales.
@@ -40,7 +40,7 @@ inline std::vector<std::byte> random_values(const GgmlType& type, uint64_t seed,
   std::vector<std::byte> out(count / type.block_values * type.block_bytes);
   SplitMix64 rng(seed);
   for (size_t i = 0; i < out.size(); i += type.block_bytes) {
-    if (type.id == kGgmlF32) {
+    if (type.id == formats::kGgmlF32) {
       const auto value = static_cast<float>(unit_interval(rng.next()) * 0.2 - 0.1);
       std::memcpy(out.data() + i, &value, sizeof(value));
       continue;
@@ -58,7 +58,7 @@ inline std::vector<std::byte> random_values(const GgmlType& type, uint64_t seed,
 inline void write_block_model(const std::filesystem::path& path, const TypeOf& type_of,
                               uint32_t experts = 0) {
   constexpr uint32_t kLayers = 2;
-  GgufMetadata metadata;
+  formats::GgufMetadata metadata;
   metadata.add("general.architecture", "llama");
   for (const auto& [key, value] :
        {std::pair("context_length", 512U), std::pair("embedding_length", 256U),
@@ -92,14 +92,14 @@ inline void write_block_model(const std::filesystem::path& path, const TypeOf& t
   }
   tensors.emplace_back("output_norm.weight", std::vector<int64_t>{256});
   tensors.emplace_back("output.weight", std::vector<int64_t>{300, 256});
-  std::vector<GgufTensorSpec> specs;
+  std::vector<formats::GgufTensorSpec> specs;
   for (const auto& [name, shape] : tensors) {
     const bool plain = shape.size() == 1 || name.find("gate_inp") != name.npos;
     specs.push_back({name, &ggml_type(plain ? "F32" : type_of(name)), shape});
   }
   uint64_t seed = 0;
-  GgufWriter writer(path, metadata, specs);
-  for (const GgufTensorSpec& spec : specs) {
+  formats::GgufWriter writer(path, metadata, specs);
+  for (const formats::GgufTensorSpec& spec : specs) {
     size_t count = 1;
     for (const int64_t dim : spec.shape) count *= static_cast<size_t>(dim);
     if (spec.shape.size() == 1) {

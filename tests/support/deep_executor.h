@@ -5,16 +5,16 @@
 namespace quire::test {
 
 /// An executor that wants so many steps open.
-class DeepExecutor final : public Executor {
+class DeepExecutor final : public backend::Executor {
  public:
   /// `inner` must outlive it.
-  DeepExecutor(Executor& inner, uint32_t depth) : inner_(inner), depth_(depth) {}
+  DeepExecutor(backend::Executor& inner, uint32_t depth) : inner_(inner), depth_(depth) {}
   uint32_t depth() const override { return depth_; }
-  Ticket submit(const StepPlan& plan) override { return inner_.submit(plan); }
-  StepResult wait(Ticket ticket) override { return inner_.wait(ticket); }
+  backend::Ticket submit(const control::StepPlan& plan) override { return inner_.submit(plan); }
+  control::StepResult wait(backend::Ticket ticket) override { return inner_.wait(ticket); }
 
  private:
-  Executor& inner_;
+  backend::Executor& inner_;
   const uint32_t depth_;
 };
 

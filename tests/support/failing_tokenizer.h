@@ -29,10 +29,12 @@ class FailingTokenizer final : public LetterTokenizer {
     if (id == kBad) throw Error("the token has no text");
     return LetterTokenizer::token_bytes(id);
   }
-  std::unique_ptr<DecodeStream> decode_stream(bool) const override { return std::make_unique<Stream>(*this); }
+  std::unique_ptr<tokenize::DecodeStream> decode_stream(bool) const override {
+    return std::make_unique<Stream>(*this);
+  }
 
  private:
-  class Stream final : public DecodeStream {
+  class Stream final : public tokenize::DecodeStream {
    public:
     explicit Stream(const FailingTokenizer& tokenizer) : tokenizer_(tokenizer) {}
     std::string push(TokenId id) override { return tokenizer_.token_bytes(id); }

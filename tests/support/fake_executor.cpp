@@ -49,17 +49,17 @@ FakeExecutor::FakeExecutor(FakeExecutorConfig config)
   if (!config_.next) config_.next = hashed_continuation(config_.vocab_size);
 }
 
-Ticket FakeExecutor::submit(const StepPlan& plan) {
+backend::Ticket FakeExecutor::submit(const control::StepPlan& plan) {
   open_.check_room(plan);
   slots_.apply(plan);
   for (const SlotId slot : plan.removed) used_[slot] = false;
-  for (const NewSeq& seq : plan.added) add(seq);
-  for (const BlockMove& out : plan.moves_out) move(out, true);
-  for (const BlockMove& in : plan.moves_in) move(in, false);
-  for (const BlockCopy& one : plan.copies) copy(one);
+  for (const control::NewSeq& seq : plan.added) add(seq);
+  for (const control::BlockMove& out : plan.moves_out) move(out, true);
+  for (const control::BlockMove& in : plan.moves_in) move(in, false);
+  for (const control::BlockCopy& one : plan.copies) copy(one);
   // All tables grow before anything computes, so that a block given twice is seen.
   std::vector<Work> works;
-  for (const SeqStep& seq : plan.seqs) {
+  for (const control::SeqStep& seq : plan.seqs) {
     const auto tokens = slots_.advance(seq);
     works.push_back({&seq, {tokens.begin(), tokens.end()}});
     for (const BlockId block : seq.new_blocks) {
@@ -71,7 +71,7 @@ Ticket FakeExecutor::submit(const StepPlan& plan) {
     if (!used_[slot]) continue;
     for (const BlockId block : slots_.tables(slot).front()) ++holders_[block];
   }
-  StepResult result;
+  control::StepResult result;
   for (const Work& work : works) result.seqs.push_back(step(work));
   if (!plan.seqs.empty() && delay_ > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(delay_.load()));
   result.times.compute = plan.seqs.empty() ? 0 : delay_.load();
@@ -79,9 +79,9 @@ Ticket FakeExecutor::submit(const StepPlan& plan) {
   return open_.push(std::move(result));
 }
 
-StepResult FakeExecutor::wait(Ticket ticket) { return open_.take(ticket); }
+control::StepResult FakeExecutor::wait(backend::Ticket ticket) { return open_.take(ticket); }
 
-void FakeExecutor::add(const NewSeq& seq) {
+void FakeExecutor::add(const control::NewSeq& seq) {
   if (!seq.sampling.has_penalties() && !seq.history.empty()) {
     refuse_plan(fmt::format("added: slot {} has a history of {} tokens and no penalties", seq.slot,
                             seq.history.size()));
@@ -90,7 +90,7 @@ void FakeExecutor::add(const NewSeq& seq) {
   states_[seq.slot] = {.sampling = seq.sampling, .history = seq.history, .tokens = {}};
 }
 
-void FakeExecutor::copy(const BlockCopy& copy) {
+void FakeExecutor::copy(const control::BlockCopy& copy) {
   if (copy.from >= config_.num_blocks || copy.to >= config_.num_blocks || copy.from == copy.to) {
     refuse_plan(fmt::format("copy of block {} to {}", copy.from, copy.to));
   }
@@ -99,7 +99,7 @@ void FakeExecutor::copy(const BlockCopy& copy) {
               cells_.begin() + int64_t{copy.to} * config_.block_size);
 }
 
-void FakeExecutor::move(const BlockMove& move, bool out) {
+void FakeExecutor::move(const control::BlockMove& move, bool out) {
   if (move.device >= config_.num_blocks || move.host >= config_.num_host_blocks) {
     refuse_plan(fmt::format("move of block {} and host block {}", move.device, move.host));
   }
@@ -108,17 +108,17 @@ void FakeExecutor::move(const BlockMove& move, bool out) {
   std::copy_n(out ? device : host, config_.block_size, out ? host : device);
 }
 
-SeqResult FakeExecutor::step(const Work& work) {
-  SeqResult lost;
+control::SeqResult FakeExecutor::step(const Work& work) {
+  control::SeqResult lost;
   lost.error = "its last token could not be sampled";
   if (work.tokens.empty()) return lost;
   write(work);
-  return work.step->rows == LogitRows::kLast ? sample(work.step->slot) : SeqResult{};
+  return work.step->rows == control::LogitRows::kLast ? sample(work.step->slot) : control::SeqResult{};
 }
 
 /// Writes the tokens into the blocks, and reads the whole sequence back into slot.tokens.
 void FakeExecutor::write(const Work& work) {
-  const SeqStep& seq = *work.step;
+  const control::SeqStep& seq = *work.step;
   Slot& slot = states_[seq.slot];
   const std::vector<BlockId>& table = slots_.tables(seq.slot).front();
   const size_t end = seq.first_position + work.tokens.size();
@@ -144,14 +144,14 @@ void FakeExecutor::write(const Work& work) {
   }
 }
 
-SeqResult FakeExecutor::sample(SlotId slot_id) {
+control::SeqResult FakeExecutor::sample(SlotId slot_id) {
   Slot& slot = states_[slot_id];
   if (slot.sampling.has_penalties() && slot.history.size() != slot.tokens.size()) {
     refuse_plan(
         fmt::format("{} tokens of history where {} are computed", slot.history.size(), slot.tokens.size()));
   }
   const TokenId token = config_.next(slot.tokens, slots_.prompt_length(slot_id), slot.sampling);
-  SeqResult result;
+  control::SeqResult result;
   if (token < 0) {
     result.error = fmt::format("made to fail at position {}", slot.tokens.size());
     return result;

@@ -41,13 +41,13 @@ struct FakeExecutorConfig {
 /// Logprobs, when asked for: the sampled token has rank 1, logprob -0.5, and the others of `top` are the ids
 /// after it (modulo the vocabulary) at -1.5, -2.5, ...
 /// Synchronous: submit computes, wait returns. One caller, except set_delay and steps.
-class FakeExecutor final : public Executor {
+class FakeExecutor final : public backend::Executor {
  public:
   explicit FakeExecutor(FakeExecutorConfig config);
 
   uint32_t depth() const override { return config_.depth; }
-  Ticket submit(const StepPlan& plan) override;
-  StepResult wait(Ticket ticket) override;
+  backend::Ticket submit(const control::StepPlan& plan) override;
+  control::StepResult wait(backend::Ticket ticket) override;
 
   void set_delay(Nanos delay) { delay_ = delay; }
   /// How many plans have been carried out.
@@ -61,27 +61,27 @@ class FakeExecutor final : public Executor {
     std::vector<TokenId> tokens;   // scratch: read back through the table
   };
   struct Work {
-    const SeqStep* step;
+    const control::SeqStep* step;
     std::vector<TokenId> tokens;
   };
 
-  void add(const NewSeq& seq);
-  void copy(const BlockCopy& copy);
-  void move(const BlockMove& move, bool out);
-  SeqResult step(const Work& work);
+  void add(const control::NewSeq& seq);
+  void copy(const control::BlockCopy& copy);
+  void move(const control::BlockMove& move, bool out);
+  control::SeqResult step(const Work& work);
   void write(const Work& work);
-  SeqResult sample(SlotId slot_id);
+  control::SeqResult sample(SlotId slot_id);
 
   FakeExecutorConfig config_;
   std::atomic<Nanos> delay_;
   std::atomic<uint64_t> steps_ = 0;
-  SlotTable slots_;
+  backend::SlotTable slots_;
   std::vector<Slot> states_;       // by slot
   std::vector<bool> used_;         // by slot
   std::vector<uint32_t> holders_;  // per block: tables that hold it
   std::vector<TokenId> cells_;     // [block][place], -1: nothing
   std::vector<TokenId> host_;      // the same, of the host pool
-  OpenResults open_;
+  backend::OpenResults open_;
 };
 
 }  // namespace quire::test

@@ -8,7 +8,7 @@
 namespace quire::test {
 
 /// A tokenizer without a file: token i is the letter 'a' + i % 26, token 0 is special and shows nothing.
-class LetterTokenizer : public Tokenizer {
+class LetterTokenizer : public tokenize::Tokenizer {
  public:
   explicit LetterTokenizer(size_t vocab_size) : vocab_size_(vocab_size) {}
   std::vector<TokenId> encode(std::string_view text, bool) const override {

@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 std::string byte_token(int byte) {
@@ -135,4 +135,4 @@ TEST(Bpe, EqualsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

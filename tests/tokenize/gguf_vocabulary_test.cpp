@@ -14,7 +14,7 @@
 #include "tokenize/gguf_pre_tokenizer.h"
 #include "tokenize/sentencepiece_file.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using testing::ElementsAre;
@@ -223,7 +223,7 @@ TEST(GgufVocabulary, TheDemoModelsTokenizer) {
   }
   const auto chat = find_gguf_chat_templates(v, kWhere);
   ASSERT_FALSE(chat.empty());
-  EXPECT_EQ(chat.choose({}).value()->source(), ChatTemplates::load(dir).choose({}).value()->source());
+  EXPECT_EQ(chat.choose({}).value()->source(), chat::ChatTemplates::load(dir).choose({}).value()->source());
 }
 
 /// Real tokenizer.json files by what the keys of GGUF keep of them.
@@ -354,4 +354,4 @@ TEST(GgufPreTokenizer, EveryNameLoadsAndIsFoundAgain) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

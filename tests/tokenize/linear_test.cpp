@@ -14,7 +14,7 @@
 #include "tests/support/data.h"
 #include "tests/tokenize/tokenizer_files.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -145,4 +145,4 @@ TEST(Linear, WordPieceOfLongWords) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -12,7 +12,7 @@
 #include "tokenize/unigram.h"
 #include "tokenize/word_piece.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using testing::ElementsAre;
@@ -177,4 +177,4 @@ TEST(TokenModels, OldFilesNameNoType) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

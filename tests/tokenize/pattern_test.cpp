@@ -9,7 +9,7 @@
 #include "tests/tokenize/tokenizer_files.h"
 #include "tokenize/regex.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -124,4 +124,4 @@ TEST(Pattern, WhatNeitherUnderstandsIsRefused) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "tests/tokenize/tokenizer_files.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using test::load_tokenizer;
@@ -107,4 +107,4 @@ TEST(ReplaceLimits, OfADecoder) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -14,7 +14,7 @@
 #include "tests/tokenize/tokenizer_files.h"
 #include "tokenize/tiktoken.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using testing::ElementsAre;
@@ -349,4 +349,4 @@ TEST(TrainedTokenizers, EqualTheirTrainers) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

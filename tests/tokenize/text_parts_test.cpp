@@ -8,7 +8,7 @@
 #include "tokenize/split.h"
 #include "tokenize/unicode.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 TEST(Unicode, NormalizationForms) {
@@ -152,4 +152,4 @@ TEST(TextFinder, FindsTheFirstAndLongest) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -18,16 +18,16 @@ const json::object& bases() {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer(std::string_view text) {
+std::unique_ptr<tokenize::Tokenizer> load_tokenizer(std::string_view text) {
   static const auto dir = temp_dir();
   const auto path = dir / "tokenizer.json";
   // A new file each time: some file systems wait for the disk when one is written over.
   std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-  return Tokenizer::load(path);
+  return tokenize::Tokenizer::load(path);
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const json::value& value) {
+std::unique_ptr<tokenize::Tokenizer> load_tokenizer(const json::value& value) {
   return load_tokenizer(json::serialize(value));
 }
 
@@ -40,9 +40,9 @@ std::vector<TokenId> ids_of(const json::value& array) {
   return ids;
 }
 
-std::string decode_in_pieces(const Tokenizer& tokenizer, std::span<const TokenId> ids,
+std::string decode_in_pieces(const tokenize::Tokenizer& tokenizer, std::span<const TokenId> ids,
                              bool skip_special_tokens) {
-  Detokenizer detokenizer(tokenizer, skip_special_tokens);
+  tokenize::Detokenizer detokenizer(tokenizer, skip_special_tokens);
   std::string text;
   const auto take = [&](const std::string& piece) {
     EXPECT_TRUE(is_valid_utf8(piece)) << "a piece splits a character";

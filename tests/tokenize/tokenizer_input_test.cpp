@@ -10,7 +10,7 @@
 #include "tests/support/data.h"
 #include "tests/tokenize/tokenizer_files.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using test::load_error;
@@ -302,4 +302,4 @@ TEST(TokenizerInput, ValuesOfOtherKinds) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -9,7 +9,7 @@
 #include "tests/support/data.h"
 #include "tests/tokenize/tokenizer_files.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using test::data_dir;
@@ -195,4 +195,4 @@ TEST(TokenizerReference, TinyStoriesKeepsEveryText) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

@@ -12,7 +12,7 @@
 #include "tests/support/data.h"
 #include "tests/tokenize/tokenizer_files.h"
 
-namespace quire {
+namespace quire::tokenize {
 namespace {
 
 using test::decode_in_pieces;
@@ -228,4 +228,4 @@ TEST(Detokenizer, LongOutputsTakeLinearTime) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::tokenize

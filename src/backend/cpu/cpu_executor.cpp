@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-namespace quire {
+namespace quire::backend::cpu {
 namespace {
 
 Nanos since(std::chrono::steady_clock::time_point start) {
@@ -13,8 +13,8 @@ Nanos since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots,
-                         KvCache* host)
+CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, kernels::KernelContext& context,
+                         uint32_t max_slots, KvCache* host)
     : decoder_(decoder),
       cache_(cache),
       context_(context),
@@ -33,14 +33,14 @@ CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& contex
   rows_.reserve(max_slots);
 }
 
-Ticket CpuExecutor::submit(const StepPlan& plan) {
+Ticket CpuExecutor::submit(const control::StepPlan& plan) {
   open_.check_room(plan);
   const auto start = std::chrono::steady_clock::now();
   slots_.apply(plan);
-  for (const NewSeq& seq : plan.added)
+  for (const control::NewSeq& seq : plan.added)
     samplers_[seq.slot].reset(seq.sampling, seq.history, seq.prompt_length);
   move_blocks(plan);
-  StepResult result;
+  control::StepResult result;
   result.seqs.resize(plan.seqs.size());
   gather(plan, result);
   std::span<const float> logits;
@@ -52,26 +52,26 @@ Ticket CpuExecutor::submit(const StepPlan& plan) {
   return open_.push(std::move(result));
 }
 
-StepResult CpuExecutor::wait(Ticket ticket) { return open_.take(ticket); }
+control::StepResult CpuExecutor::wait(Ticket ticket) { return open_.take(ticket); }
 
-void CpuExecutor::move_blocks(const StepPlan& plan) {
-  for (const BlockMove& move : plan.moves_out) host_->copy_block(cache_, move.device, move.host);
-  for (const BlockMove& move : plan.moves_in) cache_.copy_block(*host_, move.host, move.device);
-  for (const BlockCopy& copy : plan.copies) cache_.copy_block(cache_, copy.from, copy.to);
+void CpuExecutor::move_blocks(const control::StepPlan& plan) {
+  for (const control::BlockMove& move : plan.moves_out) host_->copy_block(cache_, move.device, move.host);
+  for (const control::BlockMove& move : plan.moves_in) cache_.copy_block(*host_, move.host, move.device);
+  for (const control::BlockCopy& copy : plan.copies) cache_.copy_block(cache_, copy.from, copy.to);
 }
 
-void CpuExecutor::gather(const StepPlan& plan, StepResult& result) {
+void CpuExecutor::gather(const control::StepPlan& plan, control::StepResult& result) {
   tokens_.clear();
   seqs_.clear();
   rows_.clear();
   for (size_t i = 0; i < plan.seqs.size(); ++i) {
-    const SeqStep& seq = plan.seqs[i];
+    const control::SeqStep& seq = plan.seqs[i];
     const std::span<const TokenId> tokens = slots_.advance(seq);
     if (tokens.empty()) {
       result.seqs[i].error = "its last token could not be sampled";
       continue;
     }
-    const bool sampled = seq.rows == LogitRows::kLast;
+    const bool sampled = seq.rows == control::LogitRows::kLast;
     if (sampled) rows_.push_back({static_cast<uint32_t>(i), seq.slot, slots_.computed(seq.slot)});
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     seqs_.push_back({.num_tokens = static_cast<uint32_t>(tokens.size()),
@@ -81,26 +81,26 @@ void CpuExecutor::gather(const StepPlan& plan, StepResult& result) {
   }
 }
 
-void CpuExecutor::sample(std::span<const float> logits, StepResult& result) {
+void CpuExecutor::sample(std::span<const float> logits, control::StepResult& result) {
   // Room for the results first: the threads allocate nothing.
   for (const Row& row : rows_) {
-    SeqResult& out = result.seqs[row.seq];
+    control::SeqResult& out = result.seqs[row.seq];
     out.tokens.resize(1);
     const int32_t num_logprobs = samplers_[row.slot].params().num_logprobs;
     if (num_logprobs > 0) out.tokens[0].top.reserve(static_cast<size_t>(num_logprobs));
   }
   context_.pool.parallel_for(rows_.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t i = begin; i < end; ++i) {
-      SeqResult& out = result.seqs[rows_[i].seq];
+      control::SeqResult& out = result.seqs[rows_[i].seq];
       out.error = samplers_[rows_[i].slot].sample(logits.subspan(i * vocab_size_, vocab_size_),
                                                   rows_[i].position, workspaces_[thread], out.tokens[0]);
       if (!out.error.empty()) out.tokens.clear();
     }
   });
   for (const Row& row : rows_) {
-    const SeqResult& out = result.seqs[row.seq];
+    const control::SeqResult& out = result.seqs[row.seq];
     if (out.error.empty()) slots_.sampled(row.slot, out.tokens[0].token);
   }
 }
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

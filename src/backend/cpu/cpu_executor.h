@@ -13,7 +13,7 @@
 #include "kernels/context.h"
 #include "sample/sampler.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 
 /// Computes step plans with a decoder on the CPU: one forward pass over the whole batch, then sampling, the
 /// rows spread over the context's threads. A sequence's tokens and logprobs depend on its own tokens and
@@ -26,11 +26,11 @@ class CpuExecutor final : public Executor {
   /// All three must outlive the executor, and nobody else use `cache` and `context` while it computes.
   /// Slots are [0, max_slots). `host`: the pool to which a plan may move blocks, of the same model and type;
   /// it must outlive the executor too.
-  CpuExecutor(Decoder& decoder, KvCache& cache, KernelContext& context, uint32_t max_slots,
+  CpuExecutor(Decoder& decoder, KvCache& cache, kernels::KernelContext& context, uint32_t max_slots,
               KvCache* host = nullptr);
 
-  Ticket submit(const StepPlan& plan) override;
-  StepResult wait(Ticket ticket) override;
+  Ticket submit(const control::StepPlan& plan) override;
+  control::StepResult wait(Ticket ticket) override;
 
  private:
   /// A row of logits and where its token goes.
@@ -40,19 +40,19 @@ class CpuExecutor final : public Executor {
     uint32_t position = 0;  // of the token to be sampled
   };
 
-  void move_blocks(const StepPlan& plan);
+  void move_blocks(const control::StepPlan& plan);
   /// The batch, into tokens_, seqs_ and rows_.
-  void gather(const StepPlan& plan, StepResult& result);
-  void sample(std::span<const float> logits, StepResult& result);
+  void gather(const control::StepPlan& plan, control::StepResult& result);
+  void sample(std::span<const float> logits, control::StepResult& result);
 
   Decoder& decoder_;
   KvCache& cache_;
-  KernelContext& context_;
+  kernels::KernelContext& context_;
   KvCache* const host_;
   const uint32_t vocab_size_;
   SlotTable slots_;
-  std::vector<SequenceSampler> samplers_;     // by slot
-  std::vector<SamplerWorkspace> workspaces_;  // per thread
+  std::vector<sample::SequenceSampler> samplers_;     // by slot
+  std::vector<sample::SamplerWorkspace> workspaces_;  // per thread
   // The batch, built anew by every step in memory that is kept.
   std::vector<TokenId> tokens_;
   std::vector<DecoderSeq> seqs_;
@@ -60,4 +60,4 @@ class CpuExecutor final : public Executor {
   OpenResults open_;
 };
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

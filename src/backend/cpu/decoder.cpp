@@ -16,7 +16,7 @@
 #include "kernels/matmul.h"
 #include "model/rope_table.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 namespace {
 
 /// Activations of a step, f32, grown when a step needs more rows and reused after.
@@ -29,7 +29,7 @@ struct Activations {
   Buffer logits;    // [logit rows, vocab]
   std::vector<uint32_t> positions;
   std::vector<uint32_t> logit_rows;
-  std::vector<std::vector<AttentionSeq>> seqs;  // by K/V group
+  std::vector<std::vector<kernels::AttentionSeq>> seqs;  // by K/V group
 };
 
 float* rows_of(Buffer& buffer, size_t rows, size_t width) {
@@ -40,11 +40,11 @@ float* rows_of(Buffer& buffer, size_t rows, size_t width) {
 }  // namespace
 
 struct Decoder::Impl {
-  ModelConfig config;
+  model::ModelConfig config;
   DType compute = DType::kF32;
   ModelWeights weights;
-  RopeTable rope_table = {};
-  RopeTable local_rope_table = {};
+  model::RopeTable rope_table = {};
+  model::RopeTable local_rope_table = {};
   uint32_t max_positions = 0;
   float embedding_scale = 1.0F;
   float attention_scale = 1.0F;
@@ -59,13 +59,16 @@ struct Decoder::Impl {
   static bool covered(const KvCache& cache, const DecoderSeq& seq);
   void check(const KvCache& cache, std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) const;
   uint32_t lay_out(std::span<const DecoderSeq> seqs, uint32_t num_groups);
-  const float* normalized(KernelContext& context, const Buffer& weight, size_t rows);
-  void add(KernelContext& context, const Buffer& post_norm, size_t rows);
-  void normalize_heads(KernelContext& context, const LayerWeights& layer, float* qkv, size_t rows) const;
-  void normalize_qk(KernelContext& context, const LayerWeights& layer, float* qkv, size_t rows) const;
-  void rotate(KernelContext& context, uint32_t layer, float* qkv, size_t rows, uint32_t positions);
-  void attention(KernelContext& context, KvCache& cache, uint32_t layer, size_t rows, uint32_t positions);
-  std::span<const float> head(KernelContext& context);
+  const float* normalized(kernels::KernelContext& context, const Buffer& weight, size_t rows);
+  void add(kernels::KernelContext& context, const Buffer& post_norm, size_t rows);
+  void normalize_heads(kernels::KernelContext& context, const LayerWeights& layer, float* qkv,
+                       size_t rows) const;
+  void normalize_qk(kernels::KernelContext& context, const LayerWeights& layer, float* qkv,
+                    size_t rows) const;
+  void rotate(kernels::KernelContext& context, uint32_t layer, float* qkv, size_t rows, uint32_t positions);
+  void attention(kernels::KernelContext& context, KvCache& cache, uint32_t layer, size_t rows,
+                 uint32_t positions);
+  std::span<const float> head(kernels::KernelContext& context);
 };
 
 /// Every block that the sequence reads or writes is there.
@@ -130,41 +133,41 @@ uint32_t Decoder::Impl::lay_out(std::span<const DecoderSeq> seqs, uint32_t num_g
 }
 
 /// The residual under a norm, or as it is where the model has no norm there.
-const float* Decoder::Impl::normalized(KernelContext& context, const Buffer& weight, size_t rows) {
+const float* Decoder::Impl::normalized(kernels::KernelContext& context, const Buffer& weight, size_t rows) {
   const size_t hidden = config.hidden_size;
   const float* residual = act.residual.as<float>();
   if (weight.size() == 0) return residual;
   float* normed = rows_of(act.normed, rows, hidden);
-  rms_norm(context, residual, hidden, weight.as<float>(), eps(), normed, hidden, rows, hidden);
+  kernels::rms_norm(context, residual, hidden, weight.as<float>(), eps(), normed, hidden, rows, hidden);
   return normed;
 }
 
 /// act.added to the residual, through the norm if there is one.
-void Decoder::Impl::add(KernelContext& context, const Buffer& post_norm, size_t rows) {
+void Decoder::Impl::add(kernels::KernelContext& context, const Buffer& post_norm, size_t rows) {
   const size_t hidden = config.hidden_size;
   auto* added = act.added.as<float>();
   if (post_norm.size() != 0) {
-    rms_norm(context, added, hidden, post_norm.as<float>(), eps(), added, hidden, rows, hidden);
+    kernels::rms_norm(context, added, hidden, post_norm.as<float>(), eps(), added, hidden, rows, hidden);
   }
-  add_in_place(context, act.residual.as<float>(), added, rows * hidden,
-               static_cast<float>(config.residual_scale));
+  kernels::add_in_place(context, act.residual.as<float>(), added, rows * hidden,
+                        static_cast<float>(config.residual_scale));
 }
 
 /// RMSNorm of each head of q and of k. A head is a row of its own, so it does not matter which way the rows
 /// are walked: the one with fewer calls.
-void Decoder::Impl::normalize_heads(KernelContext& context, const LayerWeights& layer, float* qkv,
+void Decoder::Impl::normalize_heads(kernels::KernelContext& context, const LayerWeights& layer, float* qkv,
                                     size_t rows) const {
   const size_t dim = config.head_dim;
   const auto normalize = [&](float* x, uint32_t heads, const float* weight) {
     if (rows < heads) {
       for (size_t row = 0; row < rows; ++row) {
         float* at = x + row * qkv_width();
-        rms_norm(context, at, dim, weight, eps(), at, dim, heads, dim);
+        kernels::rms_norm(context, at, dim, weight, eps(), at, dim, heads, dim);
       }
     } else {
       for (uint32_t head = 0; head < heads; ++head) {
         float* at = x + head * dim;
-        rms_norm(context, at, qkv_width(), weight, eps(), at, qkv_width(), rows, dim);
+        kernels::rms_norm(context, at, qkv_width(), weight, eps(), at, qkv_width(), rows, dim);
       }
     }
   };
@@ -172,27 +175,29 @@ void Decoder::Impl::normalize_heads(KernelContext& context, const LayerWeights& 
   normalize(qkv + q_width(), config.num_kv_heads, layer.k_norm.as<float>());
 }
 
-void Decoder::Impl::normalize_qk(KernelContext& context, const LayerWeights& layer, float* qkv,
+void Decoder::Impl::normalize_qk(kernels::KernelContext& context, const LayerWeights& layer, float* qkv,
                                  size_t rows) const {
-  if (config.qk_norm == QkNorm::kPerHead) normalize_heads(context, layer, qkv, rows);
-  if (config.qk_norm != QkNorm::kWhole) return;
+  if (config.qk_norm == model::QkNorm::kPerHead) normalize_heads(context, layer, qkv, rows);
+  if (config.qk_norm != model::QkNorm::kWhole) return;
   float* k = qkv + q_width();
-  rms_norm(context, qkv, qkv_width(), layer.q_norm.as<float>(), eps(), qkv, qkv_width(), rows, q_width());
-  rms_norm(context, k, qkv_width(), layer.k_norm.as<float>(), eps(), k, qkv_width(), rows, kv_width());
+  kernels::rms_norm(context, qkv, qkv_width(), layer.q_norm.as<float>(), eps(), qkv, qkv_width(), rows,
+                    q_width());
+  kernels::rms_norm(context, k, qkv_width(), layer.k_norm.as<float>(), eps(), k, qkv_width(), rows,
+                    kv_width());
 }
 
-void Decoder::Impl::rotate(KernelContext& context, uint32_t index, float* qkv, size_t rows,
+void Decoder::Impl::rotate(kernels::KernelContext& context, uint32_t index, float* qkv, size_t rows,
                            uint32_t positions) {
-  const LayerRope which = config.layer_rope(index);
-  if (which == LayerRope::kNone) return;
-  RopeTable& table = which == LayerRope::kLocal ? local_rope_table : rope_table;
-  const RopeConfig& rope_config = which == LayerRope::kLocal ? *config.local_rope : config.rope;
+  const model::LayerRope which = config.layer_rope(index);
+  if (which == model::LayerRope::kNone) return;
+  model::RopeTable& table = which == model::LayerRope::kLocal ? local_rope_table : rope_table;
+  const model::RopeConfig& rope_config = which == model::LayerRope::kLocal ? *config.local_rope : config.rope;
   // Heads of q and of k lie side by side.
-  rope(context, qkv, qkv_width(), rows, config.num_heads + config.num_kv_heads, config.head_dim,
-       config.rotary(rope_config), table.at_least(positions), act.positions.data());
+  kernels::rope(context, qkv, qkv_width(), rows, config.num_heads + config.num_kv_heads, config.head_dim,
+                config.rotary(rope_config), table.at_least(positions), act.positions.data());
 }
 
-void Decoder::Impl::attention(KernelContext& context, KvCache& cache, uint32_t index, size_t rows,
+void Decoder::Impl::attention(kernels::KernelContext& context, KvCache& cache, uint32_t index, size_t rows,
                               uint32_t positions) {
   const LayerWeights& layer = weights.layers[index];
   const size_t hidden = config.hidden_size;
@@ -205,17 +210,18 @@ void Decoder::Impl::attention(KernelContext& context, KvCache& cache, uint32_t i
   normalize_qk(context, layer, qkv, rows);
   rotate(context, index, qkv, rows, positions);
 
-  const KvLayout layout{cache.dtype(), cache.block_size(), config.num_kv_heads, config.head_dim};
-  const AttentionParams params{config.num_heads, attention_scale, config.windows[index],
-                               static_cast<float>(config.attention_soft_cap)};
-  const std::vector<AttentionSeq>& seqs = act.seqs[cache.groups().of_layer[index]];
-  write_kv(context, layout, cache.layer(index), seqs, k, qkv_width(), v, qkv_width());
-  paged_attention(context, layout, cache.layer(index), seqs, params, qkv, qkv_width(), attended, q_width());
+  const kernels::KvLayout layout{cache.dtype(), cache.block_size(), config.num_kv_heads, config.head_dim};
+  const kernels::AttentionParams params{config.num_heads, attention_scale, config.windows[index],
+                                        static_cast<float>(config.attention_soft_cap)};
+  const std::vector<kernels::AttentionSeq>& seqs = act.seqs[cache.groups().of_layer[index]];
+  kernels::write_kv(context, layout, cache.layer(index), seqs, k, qkv_width(), v, qkv_width());
+  kernels::paged_attention(context, layout, cache.layer(index), seqs, params, qkv, qkv_width(), attended,
+                           q_width());
   matmul(context, layer.o, attended, q_width(), rows, rows_of(act.added, rows, hidden), hidden);
   add(context, layer.post_attention_norm, rows);
 }
 
-std::span<const float> Decoder::Impl::head(KernelContext& context) {
+std::span<const float> Decoder::Impl::head(kernels::KernelContext& context) {
   const size_t rows = act.logit_rows.size();
   if (rows == 0) return {};
   const size_t hidden = config.hidden_size;
@@ -225,15 +231,16 @@ std::span<const float> Decoder::Impl::head(KernelContext& context) {
     if (act.logit_rows[i] == i) continue;
     std::copy_n(residual + act.logit_rows[i] * hidden, hidden, residual + i * hidden);
   }
-  rms_norm(context, residual, hidden, weights.final_norm.as<float>(), eps(), residual, hidden, rows, hidden);
+  kernels::rms_norm(context, residual, hidden, weights.final_norm.as<float>(), eps(), residual, hidden, rows,
+                    hidden);
   float* logits = rows_of(act.logits, rows, config.vocab_size);
-  matmul(context, weights.head, residual, hidden, rows, logits, config.vocab_size);
+  kernels::matmul(context, weights.head, residual, hidden, rows, logits, config.vocab_size);
   const size_t count = rows * config.vocab_size;
   if (config.logit_scale != 1.0) {
-    scale_in_place(context, logits, count, static_cast<float>(config.logit_scale));
+    kernels::scale_in_place(context, logits, count, static_cast<float>(config.logit_scale));
   }
   if (config.logit_soft_cap != 0.0) {
-    soft_cap(context, logits, count, static_cast<float>(config.logit_soft_cap));
+    kernels::soft_cap(context, logits, count, static_cast<float>(config.logit_soft_cap));
   }
   return {logits, rows * config.vocab_size};
 }
@@ -242,12 +249,12 @@ Decoder::Decoder() = default;
 Decoder::~Decoder() = default;
 
 std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, const DecoderOptions& options,
-                                       KernelContext& context) {
-  return load(model, load_model_config(model), options, context);
+                                       kernels::KernelContext& context) {
+  return load(model, formats::load_model_config(model), options, context);
 }
 
-std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, ModelConfig loaded,
-                                       const DecoderOptions& options, KernelContext& context) {
+std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, model::ModelConfig loaded,
+                                       const DecoderOptions& options, kernels::KernelContext& context) {
   const DType dtype = options.compute.value_or(loaded.dtype);
   if (!is_float(dtype)) throw Error(fmt::format("compute type {} is not supported", dtype_name(dtype)));
   const WeightSetting setting = {.compute = dtype,
@@ -258,15 +265,15 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
   decoder->impl_.reset(
       new Impl{.config = std::move(loaded), .compute = dtype, .weights = std::move(weights)});
   Impl& impl = *decoder->impl_;
-  const ModelConfig& config = impl.config;
+  const model::ModelConfig& config = impl.config;
   impl.max_positions = options.max_positions == 0 ? config.max_positions
                                                   : std::min(options.max_positions, config.max_positions);
-  impl.rope_table = RopeTable(config.rope, config.rotary(config.rope), impl.max_positions);
+  impl.rope_table = model::RopeTable(config.rope, config.rotary(config.rope), impl.max_positions);
   if (config.local_rope) {
     impl.local_rope_table =
-        RopeTable(*config.local_rope, config.rotary(*config.local_rope), impl.max_positions);
+        model::RopeTable(*config.local_rope, config.rotary(*config.local_rope), impl.max_positions);
   }
-  if (config.rope.scaling == RopeScaling::kLongrope) {
+  if (config.rope.scaling == model::RopeScaling::kLongrope) {
     log_info(fmt::format("longrope: {} factors, for sequences of up to {} tokens (original context: {})",
                          impl.max_positions > config.rope.original_max_positions ? "long" : "short",
                          impl.max_positions, config.rope.original_max_positions));
@@ -283,7 +290,7 @@ std::unique_ptr<Decoder> Decoder::load(const std::filesystem::path& model, Model
   return decoder;
 }
 
-const ModelConfig& Decoder::config() const { return impl_->config; }
+const model::ModelConfig& Decoder::config() const { return impl_->config; }
 ModelShape Decoder::shape() const { return model_shape(impl_->config, impl_->compute); }
 uint64_t Decoder::mapped_weight_bytes() const {
   const auto& kept = impl_->weights.kept;
@@ -293,7 +300,7 @@ uint64_t Decoder::mapped_weight_bytes() const {
 DType Decoder::compute_dtype() const { return impl_->compute; }
 std::string Decoder::weight_formats() const { return formats_in_use(impl_->weights); }
 
-std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
+std::span<const float> Decoder::forward(kernels::KernelContext& context, KvCache& cache,
                                         std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) {
   Impl& impl = *impl_;
   impl.check(cache, tokens, seqs);
@@ -302,8 +309,9 @@ std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
   const size_t rows = tokens.size();
   const size_t hidden = impl.config.hidden_size;
   float* residual = rows_of(impl.act.residual, rows, hidden);
-  embed(context, impl.weights.embedding.view(), tokens, residual);
-  if (impl.embedding_scale != 1.0F) scale_in_place(context, residual, rows * hidden, impl.embedding_scale);
+  kernels::embed(context, impl.weights.embedding.view(), tokens, residual);
+  if (impl.embedding_scale != 1.0F)
+    kernels::scale_in_place(context, residual, rows * hidden, impl.embedding_scale);
   for (uint32_t index = 0; index < impl.config.num_layers; ++index) {
     const LayerWeights& layer = impl.weights.layers[index];
     impl.attention(context, cache, index, rows, positions);
@@ -314,4 +322,4 @@ std::span<const float> Decoder::forward(KernelContext& context, KvCache& cache,
   return impl.head(context);
 }
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

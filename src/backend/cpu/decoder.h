@@ -17,7 +17,7 @@
 #include "tensor/buffer.h"
 #include "tensor/weight_format.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 
 /// One sequence's part of a batch.
 struct DecoderSeq {
@@ -34,12 +34,12 @@ struct DecoderSeq {
 /// parts (layout: kernels/attention.h).
 class KvCache {
  public:
-  KvCache(const ModelConfig& config, DType dtype, uint32_t num_blocks, uint32_t block_size);
+  KvCache(const model::ModelConfig& config, DType dtype, uint32_t num_blocks, uint32_t block_size);
   DType dtype() const { return dtype_; }
   uint32_t num_blocks() const { return num_blocks_; }
   uint32_t block_size() const { return block_size_; }
   size_t block_bytes() const { return block_bytes_; }  // of one layer
-  const KvGroups& groups() const { return groups_; }
+  const model::KvGroups& groups() const { return groups_; }
   uint32_t num_groups() const { return static_cast<uint32_t>(groups_.windows.size()); }
   /// The parts of all blocks that are this layer's in the blocks of its group.
   std::byte* layer(uint32_t index) { return parts(groups_.place[index]); }
@@ -61,7 +61,7 @@ class KvCache {
   uint32_t num_blocks_;
   uint32_t block_size_;
   size_t block_bytes_;
-  KvGroups groups_;
+  model::KvGroups groups_;
   Buffer data_;
 };
 
@@ -78,7 +78,7 @@ struct DecoderOptions {
   /// A folder to keep the packed weights in (backend/cpu/pack_cache.h); empty: the model's own.
   std::optional<std::filesystem::path> pack_cache = {};
   /// Whether the checkpoint and the kept file are mapped, or read into memory.
-  FileAccess access = FileAccess::kMap;
+  formats::FileAccess access = formats::FileAccess::kMap;
 };
 
 /// A decoder-only transformer. The weights are packed at load and immutable; `forward` is not thread-safe (it
@@ -87,13 +87,13 @@ class Decoder {
  public:
   /// Loads `model`, a directory or a GGUF file. Throws Error naming file and tensor.
   static std::unique_ptr<Decoder> load(const std::filesystem::path& model, const DecoderOptions& options,
-                                       KernelContext& context);
+                                       kernels::KernelContext& context);
   /// The same of a model whose config is loaded already.
-  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, ModelConfig config,
-                                       const DecoderOptions& options, KernelContext& context);
+  static std::unique_ptr<Decoder> load(const std::filesystem::path& model, model::ModelConfig config,
+                                       const DecoderOptions& options, kernels::KernelContext& context);
   ~Decoder();
 
-  const ModelConfig& config() const;
+  const model::ModelConfig& config() const;
   ModelShape shape() const;
   DType compute_dtype() const;
   /// The formats of the matrices: see formats_in_use.
@@ -105,8 +105,8 @@ class Decoder {
   /// Computes `tokens` (those of seqs[0], then of seqs[1], ...), writes their K/V into `cache` and returns
   /// the logits asked for, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A
   /// row's logits do not depend on the batch, the chunking or the threads.
-  std::span<const float> forward(KernelContext& context, KvCache& cache, std::span<const TokenId> tokens,
-                                 std::span<const DecoderSeq> seqs);
+  std::span<const float> forward(kernels::KernelContext& context, KvCache& cache,
+                                 std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs);
 
  private:
   Decoder();
@@ -114,4 +114,4 @@ class Decoder {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

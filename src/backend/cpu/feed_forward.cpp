@@ -6,7 +6,7 @@
 #include "kernels/matmul.h"
 #include "kernels/moe.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 namespace {
 
 // Rows that go through one feed-forward together: what lies between its matmuls stays in the cache.
@@ -19,8 +19,8 @@ float* floats(Buffer& buffer, size_t count) {
 
 }  // namespace
 
-void FeedForwardPass::run(KernelContext& context, const ModelConfig& config, const LayerWeights& layer,
-                          const float* x, size_t rows, float* out) {
+void FeedForwardPass::run(kernels::KernelContext& context, const model::ModelConfig& config,
+                          const LayerWeights& layer, const float* x, size_t rows, float* out) {
   if (layer.experts.empty()) {
     gated(context, config, layer.ffn, x, rows, out);
   } else {
@@ -28,14 +28,14 @@ void FeedForwardPass::run(KernelContext& context, const ModelConfig& config, con
   }
 }
 
-void FeedForwardPass::gated(KernelContext& context, const ModelConfig& config, const FeedForward& weights,
-                            const float* x, size_t rows, float* out) {
+void FeedForwardPass::gated(kernels::KernelContext& context, const model::ModelConfig& config,
+                            const FeedForward& weights, const float* x, size_t rows, float* out) {
   const size_t hidden = config.hidden_size;
   const size_t width = weights.down.k();
   const size_t most = std::min(rows, kMostRows);
   float* gate_up = floats(gate_up_, most * 2 * width);
   float* ffn = floats(ffn_, most * width);
-  const auto gate = config.activation == Activation::kGeluTanh ? geglu : swiglu;
+  const auto gate = config.activation == model::Activation::kGeluTanh ? kernels::geglu : kernels::swiglu;
   const size_t blocks = (rows + kMostRows - 1) / kMostRows;
   for (size_t block = 0; block < blocks; ++block) {  // of nearly the same height
     const size_t first = block * rows / blocks;
@@ -47,7 +47,7 @@ void FeedForwardPass::gated(KernelContext& context, const ModelConfig& config, c
 }
 
 /// A counting sort of chosen_, stable, so that each expert gets its rows in ascending order.
-void FeedForwardPass::sort_by_expert(size_t rows, const MoeConfig& moe) {
+void FeedForwardPass::sort_by_expert(size_t rows, const model::MoeConfig& moe) {
   const size_t count = rows * moe.top;
   starts_.assign(size_t{moe.num_experts} + 1, 0);
   for (size_t i = 0; i < count; ++i) ++starts_[chosen_[i] + 1];
@@ -64,20 +64,20 @@ void FeedForwardPass::sort_by_expert(size_t rows, const MoeConfig& moe) {
   starts_[0] = 0;
 }
 
-void FeedForwardPass::experts(KernelContext& context, const ModelConfig& config, const LayerWeights& layer,
-                              const float* x, size_t rows, float* out) {
+void FeedForwardPass::experts(kernels::KernelContext& context, const model::ModelConfig& config,
+                              const LayerWeights& layer, const float* x, size_t rows, float* out) {
   const size_t hidden = config.hidden_size;
-  const MoeConfig& moe = config.moe;
+  const model::MoeConfig& moe = config.moe;
   float* logits = floats(routed_, rows * moe.num_experts);
   float* weights = floats(weights_, rows * moe.top);
   chosen_.resize(rows * moe.top);
-  matmul(context, layer.router, x, hidden, rows, logits, moe.num_experts);
-  route(context, logits, rows, moe.num_experts, moe.top, moe.normalize, chosen_.data(), weights);
+  kernels::matmul(context, layer.router, x, hidden, rows, logits, moe.num_experts);
+  kernels::route(context, logits, rows, moe.num_experts, moe.top, moe.normalize, chosen_.data(), weights);
   sort_by_expert(rows, moe);
 
   float* gathered = floats(gathered_, rows * moe.top * hidden);
   float* computed = floats(computed_, rows * moe.top * hidden);
-  gather_rows(context, x, sources_, hidden, gathered);
+  kernels::gather_rows(context, x, sources_, hidden, gathered);
   for (uint32_t expert = 0; expert < moe.num_experts; ++expert) {
     const size_t first = starts_[expert];
     const size_t count = starts_[expert + 1] - first;
@@ -85,7 +85,7 @@ void FeedForwardPass::experts(KernelContext& context, const ModelConfig& config,
     gated(context, config, layer.experts[expert], gathered + first * hidden, count,
           computed + first * hidden);
   }
-  combine_rows(context, computed, places_.data(), weights, moe.top, out, rows, hidden);
+  kernels::combine_rows(context, computed, places_.data(), weights, moe.top, out, rows, hidden);
 }
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

@@ -9,7 +9,7 @@
 #include "model/config.h"
 #include "tensor/buffer.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 
 /// The second half of a layer: one gated feed-forward, or a few of many that a router chooses for each row.
 /// Keeps its activations from call to call. Not thread-safe (uses the context's threads itself).
@@ -17,15 +17,15 @@ class FeedForwardPass {
  public:
   /// out [rows, hidden] = what the layer's feed-forward makes of x [rows, hidden]; they must not overlap. A
   /// row of out depends on that row of x alone, and only experts that some row chose compute.
-  void run(KernelContext& context, const ModelConfig& config, const LayerWeights& layer, const float* x,
-           size_t rows, float* out);
+  void run(kernels::KernelContext& context, const model::ModelConfig& config, const LayerWeights& layer,
+           const float* x, size_t rows, float* out);
 
  private:
-  void gated(KernelContext& context, const ModelConfig& config, const FeedForward& weights, const float* x,
-             size_t rows, float* out);
-  void sort_by_expert(size_t rows, const MoeConfig& moe);
-  void experts(KernelContext& context, const ModelConfig& config, const LayerWeights& layer, const float* x,
-               size_t rows, float* out);
+  void gated(kernels::KernelContext& context, const model::ModelConfig& config, const FeedForward& weights,
+             const float* x, size_t rows, float* out);
+  void sort_by_expert(size_t rows, const model::MoeConfig& moe);
+  void experts(kernels::KernelContext& context, const model::ModelConfig& config, const LayerWeights& layer,
+               const float* x, size_t rows, float* out);
 
   Buffer gate_up_;  // [rows that go through together, 2 ffn]
   Buffer ffn_;      // [those, ffn]
@@ -40,4 +40,4 @@ class FeedForwardPass {
   std::vector<uint32_t> starts_;   // [experts + 1]: the first place of each
 };
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

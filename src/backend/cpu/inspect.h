@@ -6,13 +6,13 @@
 #include "model/config.h"
 #include "tensor/weight_format.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 
 /// The shape that follows from a config alone; weight_bytes as if all weights were of its dtype.
-ModelShape model_shape(const ModelConfig& config, DType kv_dtype);
+ModelShape model_shape(const model::ModelConfig& config, DType kv_dtype);
 /// What the matrices of the layers, the head and the norms take in memory with the matrices in `format`: f32,
 /// f16, bf16, int8 or int4. The embeddings, of which only rows that are looked up are read, are not in it.
-uint64_t packed_weight_bytes(const ModelConfig& config, WeightFormat format);
+uint64_t packed_weight_bytes(const model::ModelConfig& config, WeightFormat format);
 /// K/V of another type: f32, f16, bf16 or int8.
 void set_kv_dtype(ModelShape& shape, DType dtype);
 
@@ -20,6 +20,6 @@ void set_kv_dtype(ModelShape& shape, DType dtype);
 /// dtype. Throws Error with file and key or tensor.
 ModelShape inspect_model(const std::filesystem::path& model);
 /// The same of one whose config is loaded already: settles its head (weights.h).
-ModelShape inspect_model(const std::filesystem::path& model, ModelConfig& config);
+ModelShape inspect_model(const std::filesystem::path& model, model::ModelConfig& config);
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

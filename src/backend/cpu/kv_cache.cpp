@@ -6,14 +6,14 @@
 #include "base/error.h"
 #include "kernels/attention.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 
-KvCache::KvCache(const ModelConfig& config, DType dtype, uint32_t num_blocks, uint32_t block_size)
+KvCache::KvCache(const model::ModelConfig& config, DType dtype, uint32_t num_blocks, uint32_t block_size)
     : dtype_(dtype),
       num_blocks_(num_blocks),
       block_size_(block_size),
-      block_bytes_(KvLayout{dtype, block_size, config.num_kv_heads, config.head_dim}.block_bytes()),
-      groups_(group_layers(config)) {
+      block_bytes_(kernels::KvLayout{dtype, block_size, config.num_kv_heads, config.head_dim}.block_bytes()),
+      groups_(model::group_layers(config)) {
   size_t bytes = 0;
   if (__builtin_mul_overflow(block_bytes_, size_t{num_blocks} * groups_.layers_per_block, &bytes)) {
     throw Error(fmt::format("a K/V cache of {} blocks of {} tokens is too large", num_blocks, block_size));
@@ -39,4 +39,4 @@ void KvCache::write_block(BlockId block, std::span<const std::byte> bytes) {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

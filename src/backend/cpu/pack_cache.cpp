@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 namespace {
 
 constexpr std::string_view kFormatKey = "quire_packed_weights";
@@ -33,16 +33,16 @@ constexpr char kMagic[8] = {'q', 'u', 'i', 'r', 'e', 'p', 'k', '\n'};
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 /// Of the checksums of the pieces, so that threads may share the work.
-uint64_t sum_of(std::span<const uint64_t> piece_sums) { return checksum(std::as_bytes(piece_sums)); }
+uint64_t sum_of(std::span<const uint64_t> piece_sums) { return formats::checksum(std::as_bytes(piece_sums)); }
 
 size_t pieces_of(uint64_t bytes) { return (bytes + kPiece - 1) / kPiece; }
 
-uint64_t sum_of_pieces(std::span<const std::byte> bytes, KernelContext& context) {
+uint64_t sum_of_pieces(std::span<const std::byte> bytes, kernels::KernelContext& context) {
   std::vector<uint64_t> sums(pieces_of(bytes.size()));
   context.pool.parallel_for(sums.size(), 1, [&](size_t begin, size_t end, uint32_t) {
     for (size_t piece = begin; piece < end; ++piece) {
       const size_t at = piece * kPiece;
-      sums[piece] = checksum(bytes.subspan(at, std::min(kPiece, bytes.size() - at)));
+      sums[piece] = formats::checksum(bytes.subspan(at, std::min(kPiece, bytes.size() - at)));
     }
   });
   return sum_of(sums);
@@ -69,21 +69,21 @@ std::string with_compute_type(const WeightSetting& setting) {
 
 }  // namespace
 
-json::object pack_facts(const Checkpoint& checkpoint, const WeightSetting& setting) {
+json::object pack_facts(const formats::Checkpoint& checkpoint, const WeightSetting& setting) {
   json::array files;
-  for (const CheckpointFile& file : checkpoint.files()) {
+  for (const formats::CheckpointFile& file : checkpoint.files()) {
     files.push_back(json::object{{"name", file.name},
                                  {"bytes", file.bytes},
                                  {"modified", file.modified},
-                                 {"header", checksum_text(file.header_sum)}});
+                                 {"header", formats::checksum_text(file.header_sum)}});
   }
   json::object facts{{"checkpoint", std::move(files)},
                      {"compute", dtype_name(setting.compute)},
                      {"weights", name_of(setting)},
-                     {"pack_version", kPackVersion}};
+                     {"pack_version", kernels::kPackVersion}};
   if (std::filesystem::is_directory(checkpoint.path())) {
     const std::string config = read_file(checkpoint.path() / "config.json");
-    facts["config"] = checksum_text(checksum(std::as_bytes(std::span(config))));
+    facts["config"] = formats::checksum_text(formats::checksum(std::as_bytes(std::span(config))));
   }
   return facts;
 }
@@ -99,11 +99,11 @@ std::filesystem::path pack_file_path(const std::filesystem::path& dir, const std
   const std::filesystem::path whole = std::filesystem::canonical(model);
   const std::string_view text = whole.native();
   return dir / fmt::format("{}-{}-packed-{}.quire", whole.filename().string(),
-                           checksum_text(checksum(std::as_bytes(std::span(text)))), kind);
+                           formats::checksum_text(formats::checksum(std::as_bytes(std::span(text)))), kind);
 }
 
-PackFile::PackFile(const std::filesystem::path& path, const json::object& facts, KernelContext& context,
-                   FileAccess access)
+PackFile::PackFile(const std::filesystem::path& path, const json::object& facts,
+                   kernels::KernelContext& context, formats::FileAccess access)
     : file_(path, access) {
   read_line(read_end(), facts);
   compare_sums(context);
@@ -121,7 +121,7 @@ uint64_t PackFile::read_end() const {
     throw file_error(file_.path(), line_end, "the line before it cannot be so long");
   }
   const uint64_t begin = line_end - end.line_bytes;
-  if (checksum({file_.data() + begin, end.line_bytes}) != end.line_sum) {
+  if (formats::checksum({file_.data() + begin, end.line_bytes}) != end.line_sum) {
     throw file_error(file_.path(), begin, "the list of matrices is damaged");
   }
   return begin;
@@ -134,7 +134,7 @@ void PackFile::read_line(uint64_t begin, const json::object& facts) {
       parse_json(std::string_view(text + begin, file_.size() - sizeof(End) - begin), path);
   const JsonObject object(line, path);
   object.integer(kFormatKey, kFormat, kFormat);
-  require_same_facts(object.object("facts"), facts);
+  formats::require_same_facts(object.object("facts"), facts);
   const json::value* matrices = object.find("matrices");
   if (matrices == nullptr || !matrices->is_array()) throw object.error("matrices", "a list was expected");
   uint64_t at = 0;
@@ -148,7 +148,7 @@ void PackFile::read_line(uint64_t begin, const json::object& facts) {
     entry.format = *format;
     entry.finite = matrix.boolean("finite");
     entry.begin = at;
-    entry.bytes = PackedMatrix::bytes_of(entry.n, entry.k, entry.format);
+    entry.bytes = kernels::PackedMatrix::bytes_of(entry.n, entry.k, entry.format);
     const std::string sum = matrix.string("sum");
     entry.sum = std::strtoull(sum.c_str(), nullptr, 16);
     if (entry.bytes > begin - at) throw file_error(path, at, "a matrix is cut off");
@@ -159,7 +159,7 @@ void PackFile::read_line(uint64_t begin, const json::object& facts) {
   if (at != begin) throw file_error(path, at, "there is more than the matrices");
 }
 
-void PackFile::compare_sums(KernelContext& context) const {
+void PackFile::compare_sums(kernels::KernelContext& context) const {
   struct Piece {
     const std::byte* data;
     size_t bytes;
@@ -170,10 +170,10 @@ void PackFile::compare_sums(KernelContext& context) const {
       pieces.push_back({file_.data() + entry.begin + at, std::min<size_t>(kPiece, entry.bytes - at)});
     }
   }
-  prefetch_pages(file_.data(), file_.size());
+  formats::prefetch_pages(file_.data(), file_.size());
   std::vector<uint64_t> sums(pieces.size());
   context.pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end, uint32_t) {
-    for (size_t i = begin; i < end; ++i) sums[i] = checksum({pieces[i].data, pieces[i].bytes});
+    for (size_t i = begin; i < end; ++i) sums[i] = formats::checksum({pieces[i].data, pieces[i].bytes});
   });
   size_t first = 0;
   for (const Entry& entry : matrices_) {
@@ -186,7 +186,7 @@ void PackFile::compare_sums(KernelContext& context) const {
   }
 }
 
-PackedMatrix PackFile::matrix(size_t index, size_t n, size_t k, WeightFormat format) const {
+kernels::PackedMatrix PackFile::matrix(size_t index, size_t n, size_t k, WeightFormat format) const {
   if (index >= matrices_.size()) {
     throw OtherMatrices(
         file_error(file_.path(), fmt::format("has {} matrices, and the model more", matrices_.size()))
@@ -202,7 +202,7 @@ PackedMatrix PackFile::matrix(size_t index, size_t n, size_t k, WeightFormat for
   return {n, k, format, file_.data() + entry.begin, entry.finite};
 }
 
-void PackFileWriter::add(const PackedMatrix& matrix, KernelContext& context) {
+void PackFileWriter::add(const kernels::PackedMatrix& matrix, kernels::KernelContext& context) {
   if (is_taken()) return;
   out_.write(matrix.bytes());
   out_.pad(kAlignment);
@@ -210,7 +210,7 @@ void PackFileWriter::add(const PackedMatrix& matrix, KernelContext& context) {
                                    {"k", matrix.k()},
                                    {"format", weight_format_name(matrix.format())},
                                    {"finite", matrix.finite()},
-                                   {"sum", checksum_text(sum_of_pieces(matrix.bytes(), context))}});
+                                   {"sum", formats::checksum_text(sum_of_pieces(matrix.bytes(), context))}});
 }
 
 void PackFileWriter::finish() {
@@ -219,14 +219,14 @@ void PackFileWriter::finish() {
   End end{};
   std::memcpy(end.magic, kMagic, sizeof(kMagic));
   end.line_bytes = line.size();
-  end.line_sum = checksum(std::as_bytes(std::span(line)));
+  end.line_sum = formats::checksum(std::as_bytes(std::span(line)));
   out_.write(line);
   out_.write(std::as_bytes(std::span(&end, 1)));
   out_.commit();
 }
 
 PackCache::PackCache(std::filesystem::path path, const std::filesystem::path& model, json::object facts,
-                     KernelContext& context, FileAccess access, Start start)
+                     kernels::KernelContext& context, formats::FileAccess access, Start start)
     : path_(std::move(path)), context_(context) {
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   std::error_code failed;
@@ -240,9 +240,9 @@ PackCache::PackCache(std::filesystem::path path, const std::filesystem::path& mo
   if (file_ == nullptr) begin_file(std::move(facts), owner);
 }
 
-void PackCache::read_file(const json::object& facts, FileAccess access, std::optional<uid_t> owner) {
+void PackCache::read_file(const json::object& facts, formats::FileAccess access, std::optional<uid_t> owner) {
   try {
-    refuse_file_of_others(path_, owner);
+    formats::refuse_file_of_others(path_, owner);
     file_ = std::make_unique<PackFile>(path_, facts, context_, access);
   } catch (const Error& error) {
     log_warning(fmt::format("{} (the weights are packed anew)", error.what()));
@@ -251,7 +251,7 @@ void PackCache::read_file(const json::object& facts, FileAccess access, std::opt
 
 void PackCache::begin_file(json::object facts, std::optional<uid_t> owner) {
   try {
-    refuse_folder_of_others(path_, owner);  // the next start would not use it
+    formats::refuse_folder_of_others(path_, owner);  // the next start would not use it
     writer_ = std::make_unique<PackFileWriter>(path_, std::move(facts));
   } catch (const Error& error) {
     stop_writing(error);
@@ -267,10 +267,10 @@ void PackCache::stop_writing(const Error& why) {
                   why.what()));
 }
 
-PackedMatrix PackCache::next(size_t n, size_t k, WeightFormat format,
-                             const std::function<PackedMatrix()>& pack) {
+kernels::PackedMatrix PackCache::next(size_t n, size_t k, WeightFormat format,
+                                      const std::function<kernels::PackedMatrix()>& pack) {
   if (file_ != nullptr) return file_->matrix(next_++, n, k, format);
-  PackedMatrix packed = pack();
+  kernels::PackedMatrix packed = pack();
   if (writer_ == nullptr) return packed;
   try {
     writer_->add(packed, context_);
@@ -303,4 +303,4 @@ void PackCache::finish() {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "formats/safetensors_header.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 namespace {
 
 constexpr size_t kPiece = size_t{1} << 16;  // elements
@@ -27,7 +27,8 @@ bool all_finite(const Bits* values, size_t count, Bits exponent) {
 }
 
 template <class Bits>
-void find_first(KernelContext& context, const TensorView& tensor, Bits exponent, std::atomic<size_t>& first) {
+void find_first(kernels::KernelContext& context, const TensorView& tensor, Bits exponent,
+                std::atomic<size_t>& first) {
   const Bits* values = tensor.as<Bits>();
   const size_t count = tensor.num_elements();
   context.pool.parallel_for((count + kPiece - 1) / kPiece, 1, [&](size_t begin, size_t end, uint32_t) {
@@ -45,7 +46,8 @@ void find_first(KernelContext& context, const TensorView& tensor, Bits exponent,
 
 }  // namespace
 
-void warn_if_not_finite(KernelContext& context, const TensorView& tensor, const TensorPlace& place) {
+void warn_if_not_finite(kernels::KernelContext& context, const TensorView& tensor,
+                        const formats::TensorPlace& place) {
   std::atomic<size_t> first = tensor.num_elements();
   if (tensor.dtype == DType::kF32) {
     find_first<uint32_t>(context, tensor, 0x7f800000U, first);
@@ -55,9 +57,9 @@ void warn_if_not_finite(KernelContext& context, const TensorView& tensor, const 
   if (first == tensor.num_elements()) return;
   const uint64_t inside = place.verbatim ? first.load() * dtype_bytes(tensor.dtype) : 0;
   log_warning(file_error(place.file, place.offset + inside,
-                         fmt::format("tensor {}: element {} is NaN or infinite", quoted_name(place.name),
-                                     first.load()))
+                         fmt::format("tensor {}: element {} is NaN or infinite",
+                                     formats::quoted_name(place.name), first.load()))
                   .what());
 }
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

@@ -3,7 +3,7 @@
 #include "tensor/dtype.h"
 #include "tensor/weight_format.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 
 /// How a model's weights are kept.
 struct WeightSetting {
@@ -12,4 +12,4 @@ struct WeightSetting {
   bool own_blocks = false;                   // but those that a GGUF file has in a format of these stay in it
 };
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

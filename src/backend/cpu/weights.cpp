@@ -12,16 +12,16 @@
 #include "base/log.h"
 #include "formats/model_tensors.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 namespace {
 
 class Loader {
  public:
-  Loader(const Checkpoint& file, const ModelConfig& config, const WeightSetting& setting,
-         KernelContext& context, PackCache* kept)
+  Loader(const formats::Checkpoint& file, const model::ModelConfig& config, const WeightSetting& setting,
+         kernels::KernelContext& context, PackCache* kept)
       : file_(file),
-        names_(names_of(config, &file)),
-        norm_offset_(family_of(config).norm_adds_one ? 1.0F : 0.0F),
+        names_(formats::names_of(config, &file)),
+        norm_offset_(model::family_of(config).norm_adds_one ? 1.0F : 0.0F),
         config_(config),
         setting_(setting),
         compute_(setting.compute),
@@ -29,12 +29,12 @@ class Loader {
         kept_(kept) {}
 
   LayerWeights layer(uint32_t index) {
-    const LayerTensors& t = names_.tensors.layer;
+    const model::LayerTensors& t = names_.tensors.layer;
     const auto name = [&](std::string_view tensor) { return names_.layer(index, tensor); };
     LayerWeights out;
     out.attention_norm = layer_norm(index, t.attention_norm);
     out.qkv = linear(all(t.qkv, name), config_.qkv_bias);
-    if (config_.qk_norm != QkNorm::kNone) {
+    if (config_.qk_norm != model::QkNorm::kNone) {
       out.q_norm = layer_norm(index, t.q_norm);
       out.k_norm = layer_norm(index, t.k_norm);
     }
@@ -58,14 +58,14 @@ class Loader {
   }
 
   Buffer final_norm() { return norm(names_.of(names_.tensors.final_norm)); }
-  PackedMatrix head() {
+  kernels::PackedMatrix head() {
     const std::string name = names_.head(config_.tie_embeddings);
     return matrix(name, format_of(name));
   }
-  LoadedTensor embedding() {
+  formats::LoadedTensor embedding() {
     const std::string name = names_.of(names_.tensors.embedding);
     if (config_.tie_embeddings) return file_.load(name, compute_, context_.pool);  // checked as the head
-    LoadedTensor tensor = load(name, compute_);
+    formats::LoadedTensor tensor = load(name, compute_);
     tensor.release_pages();
     return tensor;
   }
@@ -79,8 +79,8 @@ class Loader {
   }
 
   /// Quantized tensors come as `expand_to`.
-  LoadedTensor load(const std::string& name, DType expand_to) {
-    LoadedTensor tensor = file_.load(name, expand_to, context_.pool);
+  formats::LoadedTensor load(const std::string& name, DType expand_to) {
+    formats::LoadedTensor tensor = file_.load(name, expand_to, context_.pool);
     warn_if_not_finite(context_, tensor.view(), file_.place(name));
     return tensor;
   }
@@ -98,20 +98,22 @@ class Loader {
   /// Several vectors one after the other, as f32.
   Buffer vectors(const std::vector<std::string>& tensor_names) {
     size_t count = 0;
-    std::vector<LoadedTensor> tensors;
+    std::vector<formats::LoadedTensor> tensors;
     for (const std::string& name : tensor_names) {
       tensors.push_back(load(name, DType::kF32));
       count += tensors.back().view().num_elements();
     }
     Buffer out(count * sizeof(float));
     float* to = out.as<float>();
-    for (const LoadedTensor& tensor : tensors) {
+    for (const formats::LoadedTensor& tensor : tensors) {
       for (size_t i = 0; i < tensor.view().num_elements(); ++i) *to++ = element_as_f32(tensor.view(), i);
     }
     return out;
   }
 
-  PackedMatrix matrix(const std::string& name, WeightFormat format) { return stacked({&name, 1}, format); }
+  kernels::PackedMatrix matrix(const std::string& name, WeightFormat format) {
+    return stacked({&name, 1}, format);
+  }
 
   /// The parts, named without ".weight" and ".bias", stacked.
   Linear linear(const std::vector<std::string>& parts, bool with_bias) {
@@ -139,49 +141,49 @@ class Loader {
   }
 
   /// The matrices one above the other, packed or as they are kept.
-  PackedMatrix stacked(std::span<const std::string> tensor_names, WeightFormat format) {
+  kernels::PackedMatrix stacked(std::span<const std::string> tensor_names, WeightFormat format) {
     const auto pack = [&] { return pack_stacked(tensor_names, format); };
     if (kept_ == nullptr) return pack();
     size_t n = 0;
     for (const std::string& name : tensor_names) n += static_cast<size_t>(file_.at(name).shape[0]);
     const auto k = static_cast<size_t>(file_.at(tensor_names.front()).shape[1]);
-    PackedMatrix packed = kept_->next(n, k, format, pack);
+    kernels::PackedMatrix packed = kept_->next(n, k, format, pack);
     warn_of(packed, tensor_names);
     return packed;
   }
 
   /// What has been packed does not stay resident.
-  PackedMatrix pack_stacked(std::span<const std::string> tensor_names, WeightFormat format) {
-    std::vector<LoadedTensor> tensors;
+  kernels::PackedMatrix pack_stacked(std::span<const std::string> tensor_names, WeightFormat format) {
+    std::vector<formats::LoadedTensor> tensors;
     std::vector<TensorView> views;
     for (const std::string& name : tensor_names) {
       tensors.push_back(is_ggml(format) ? file_.load_blocks(name, context_.pool)
                                         : file_.load(name, compute_, context_.pool));
       views.push_back(tensors.back().view());
     }
-    PackedMatrix packed(context_, views, format, [&](size_t part, size_t first, size_t count) {
+    kernels::PackedMatrix packed(context_, views, format, [&](size_t part, size_t first, size_t count) {
       tensors[part].release_rows(first, count);
     });
     if (kept_ == nullptr) warn_of(packed, tensor_names);
     return packed;
   }
 
-  void warn_of(const PackedMatrix& packed, std::span<const std::string> tensor_names) {
+  void warn_of(const kernels::PackedMatrix& packed, std::span<const std::string> tensor_names) {
     if (packed.finite()) return;
     for (const std::string& name : tensor_names) load(name, compute_);  // warns
   }
 
-  const Checkpoint& file_;
-  TensorNames names_;
+  const formats::Checkpoint& file_;
+  formats::TensorNames names_;
   float norm_offset_;
-  const ModelConfig& config_;
+  const model::ModelConfig& config_;
   WeightSetting setting_;
   DType compute_;
-  KernelContext& context_;
+  kernels::KernelContext& context_;
   PackCache* kept_;  // null: none
 };
 
-void load_parts(const ModelConfig& config, KernelContext& context, ModelWeights& out) {
+void load_parts(const model::ModelConfig& config, kernels::KernelContext& context, ModelWeights& out) {
   Loader loader(*out.file, config, out.setting, context, out.kept.get());
   out.embedding = loader.embedding();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) out.layers.push_back(loader.layer(layer));
@@ -192,13 +194,14 @@ void load_parts(const ModelConfig& config, KernelContext& context, ModelWeights&
 
 }  // namespace
 
-ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
-                          const WeightSetting& setting, KernelContext& context,
-                          const std::optional<std::filesystem::path>& pack_cache, FileAccess access) {
-  ModelWeights out{setting, Checkpoint::open(model, access), {}, {}, {}, {}, {}};
-  settle_head(config, *out.file);
-  check_tensors(config, *out.file);
-  warn_of_unused(config, *out.file);
+ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config,
+                          const WeightSetting& setting, kernels::KernelContext& context,
+                          const std::optional<std::filesystem::path>& pack_cache,
+                          formats::FileAccess access) {
+  ModelWeights out{setting, formats::Checkpoint::open(model, access), {}, {}, {}, {}, {}};
+  formats::settle_head(config, *out.file);
+  formats::check_tensors(config, *out.file);
+  formats::warn_of_unused(config, *out.file);
   const auto& tensors = out.file->tensors();
   const auto is_in_blocks = [](const auto& tensor) { return tensor.second.blocks().has_value(); };
   out.setting.own_blocks = setting.own_blocks && std::any_of(tensors.begin(), tensors.end(), is_in_blocks);
@@ -217,7 +220,7 @@ ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& confi
     keep(PackCache::Start::kAnew);
     load_parts(config, context, out);
   }
-  if (access == FileAccess::kRead) {
+  if (access == formats::FileAccess::kRead) {
     out.embedding.detach();
     out.file.reset();
   }
@@ -227,7 +230,7 @@ ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& confi
 std::string formats_in_use(const ModelWeights& weights) {
   std::set<WeightFormat> formats = {weights.head.format()};
   const auto add = [&](const Linear& linear) {
-    for (const PackedMatrix& matrix : linear.matrices) formats.insert(matrix.format());
+    for (const kernels::PackedMatrix& matrix : linear.matrices) formats.insert(matrix.format());
   };
   const auto add_feed_forward = [&](const FeedForward& ffn) {
     add(ffn.gate_up);
@@ -246,4 +249,4 @@ std::string formats_in_use(const ModelWeights& weights) {
   return names;
 }
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

@@ -15,7 +15,7 @@
 #include "model/config.h"
 #include "tensor/buffer.h"
 
-namespace quire {
+namespace quire::backend::cpu {
 
 struct FeedForward {
   Linear gate_up;  // [2 ffn, hidden]
@@ -34,20 +34,20 @@ struct LayerWeights {
   Buffer ffn_norm;
   FeedForward ffn;  // empty in a layer of experts
   Buffer post_ffn_norm;
-  PackedMatrix router;  // [experts, hidden], empty in a dense layer
+  kernels::PackedMatrix router;  // [experts, hidden], empty in a dense layer
   std::vector<FeedForward> experts;
 };
 
 /// A model's weights, ready for the kernels. An embedding table that is not quantized stays in the
 /// checkpoint's mapped file, of which only the rows looked up become resident.
 struct ModelWeights {
-  WeightSetting setting;             // own_blocks only where the file has any
-  std::unique_ptr<Checkpoint> file;  // nullptr: nothing of it is needed any longer
-  std::unique_ptr<PackCache> kept;   // of the packed matrices, if they are kept in a file
-  LoadedTensor embedding;            // [vocab, hidden]
+  WeightSetting setting;                      // own_blocks only where the file has any
+  std::unique_ptr<formats::Checkpoint> file;  // nullptr: nothing of it is needed any longer
+  std::unique_ptr<PackCache> kept;            // of the packed matrices, if they are kept in a file
+  formats::LoadedTensor embedding;            // [vocab, hidden]
   std::vector<LayerWeights> layers;
   Buffer final_norm;
-  PackedMatrix head;  // [vocab, hidden]
+  kernels::PackedMatrix head;  // [vocab, hidden]
 };
 
 /// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head;
@@ -55,12 +55,12 @@ struct ModelWeights {
 /// to keep the packed matrices in, from one start to the next; empty: the model's own. With FileAccess::kRead
 /// no file is mapped, and the checkpoint is closed at the end. Throws Error naming file and tensor, key or
 /// offset.
-ModelWeights load_weights(const std::filesystem::path& model, ModelConfig& config,
-                          const WeightSetting& setting, KernelContext& context,
+ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config,
+                          const WeightSetting& setting, kernels::KernelContext& context,
                           const std::optional<std::filesystem::path>& pack_cache = std::nullopt,
-                          FileAccess access = FileAccess::kMap);
+                          formats::FileAccess access = formats::FileAccess::kMap);
 
 /// The formats that the matrices of the layers and the head are in: "bf16", "Q4_K+Q6_K".
 std::string formats_in_use(const ModelWeights& weights);
 
-}  // namespace quire
+}  // namespace quire::backend::cpu

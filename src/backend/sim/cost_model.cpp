@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace quire {
+namespace quire::backend::sim {
 namespace {
 
 constexpr Nanos kMost = 1'000'000'000'000;
@@ -33,4 +33,4 @@ void CostModel::check() const {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::backend::sim

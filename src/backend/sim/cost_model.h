@@ -5,7 +5,7 @@
 #include "base/ids.h"
 #include "control/costs.h"
 
-namespace quire {
+namespace quire::backend::sim {
 
 /// How long a step takes, in whole nanoseconds. With p tokens of prompts (and of what is computed again after
 /// a preemption), d sequences that decode and m blocks moved to the host or back:
@@ -36,7 +36,7 @@ struct CostModel {
 
   /// What a scheduler over such a device should believe, where `batch` (at least 1) sequences decode at once:
   /// max_num_seqs, since it matters only when somebody waits.
-  constexpr CostHints hints(uint32_t batch) const {
+  constexpr control::CostHints hints(uint32_t batch) const {
     const auto least = [](Nanos time) { return time < 1 ? Nanos{1} : time; };
     return {.prefill_token = least(static_cast<Nanos>(1'000'000 / prefill_tokens_per_ms)),
             .decode_token = least((step + decode - decode_more) / batch + decode_more),
@@ -48,4 +48,4 @@ struct CostModel {
   void check() const;
 };
 
-}  // namespace quire
+}  // namespace quire::backend::sim

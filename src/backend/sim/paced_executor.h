@@ -6,7 +6,7 @@
 
 #include "backend/executor.h"
 
-namespace quire {
+namespace quire::backend::sim {
 
 /// Makes the steps of a simulated executor last as long as it says, by the machine's clock: a server behind
 /// it answers at the pace of the simulated device.
@@ -16,9 +16,9 @@ class PacedExecutor final : public Executor {
   PacedExecutor(Executor& inner, uint32_t speed_percent) : inner_(inner), speed_percent_(speed_percent) {}
 
   uint32_t depth() const override { return inner_.depth(); }
-  Ticket submit(const StepPlan& plan) override;
+  Ticket submit(const control::StepPlan& plan) override;
   /// Sleeps until the step's time, counted from its submit or from the end of the step before, is over.
-  StepResult wait(Ticket ticket) override;
+  control::StepResult wait(Ticket ticket) override;
 
  private:
   Executor& inner_;
@@ -27,4 +27,4 @@ class PacedExecutor final : public Executor {
   std::chrono::steady_clock::time_point done_;                   // when the last step was over
 };
 
-}  // namespace quire
+}  // namespace quire::backend::sim

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 
-namespace quire {
+namespace quire::backend::sim {
 namespace {
 
 /// Uniform in [0, bound).
@@ -16,7 +16,7 @@ uint32_t scale(uint64_t bits, size_t bound) { return static_cast<uint32_t>((bits
 
 }  // namespace
 
-SimExecutor::SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens,
+SimExecutor::SimExecutor(const control::SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens,
                          uint32_t depth)
     : depth_(depth),
       cost_(cost),
@@ -44,23 +44,23 @@ SimExecutor::SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost
   }
 }
 
-Ticket SimExecutor::submit(const StepPlan& plan) {
+Ticket SimExecutor::submit(const control::StepPlan& plan) {
   open_.check_room(plan);
   slots_.apply(plan);
-  for (const NewSeq& seq : plan.added) {
+  for (const control::NewSeq& seq : plan.added) {
     speakers_[seq.slot] = {keyed_random(tokens_.seed, seq.sampling.seed, seq.sampling.choice), seq.sampling};
   }
   uint64_t prefill_tokens = 0;
   uint64_t decoding = 0;
-  StepResult result;
+  control::StepResult result;
   result.seqs.reserve(plan.seqs.size());
-  for (const SeqStep& seq : plan.seqs) {
+  for (const control::SeqStep& seq : plan.seqs) {
     const std::span<const TokenId> tokens = slots_.advance(seq);
-    const bool sampled = seq.rows == LogitRows::kLast;
+    const bool sampled = seq.rows == control::LogitRows::kLast;
     const bool decodes =
         tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
     (decodes ? decoding : prefill_tokens) += tokens.size();
-    SeqResult& said = result.seqs.emplace_back();
+    control::SeqResult& said = result.seqs.emplace_back();
     if (sampled) say(plan, seq, said.tokens.emplace_back());
   }
   result.times.compute =
@@ -68,14 +68,14 @@ Ticket SimExecutor::submit(const StepPlan& plan) {
   return open_.push(std::move(result));
 }
 
-StepResult SimExecutor::wait(Ticket ticket) { return open_.take(ticket); }
+control::StepResult SimExecutor::wait(Ticket ticket) { return open_.take(ticket); }
 
 /// The token that is the `index`-th of those that may be said.
 TokenId SimExecutor::sayable(size_t index) const {
   return tokens_.sayable.empty() ? static_cast<TokenId>(index) : tokens_.sayable[index];
 }
 
-void SimExecutor::say(const StepPlan& plan, const SeqStep& seq, SampledToken& said) {
+void SimExecutor::say(const control::StepPlan& plan, const control::SeqStep& seq, SampledToken& said) {
   const Speaker& speaker = speakers_[seq.slot];
   const uint32_t position = slots_.computed(seq.slot);
   const uint32_t drawn = scale(mix64(speaker.key ^ position), num_sayable_);
@@ -97,4 +97,4 @@ void SimExecutor::list_others(uint32_t drawn, int32_t count, SampledToken& said)
   }
 }
 
-}  // namespace quire
+}  // namespace quire::backend::sim

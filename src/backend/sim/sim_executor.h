@@ -11,7 +11,7 @@
 #include "backend/slot_table.h"
 #include "control/scheduler.h"
 
-namespace quire {
+namespace quire::backend::sim {
 
 /// A place where a simulated sequence says a token.
 struct SimPosition {
@@ -43,11 +43,12 @@ struct SimTokens {
 class SimExecutor final : public Executor {
  public:
   /// Blocks, groups and slots are those of `scheduler`. Throws Error if cost or tokens make no sense.
-  SimExecutor(const SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens, uint32_t depth = 1);
+  SimExecutor(const control::SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens,
+              uint32_t depth = 1);
 
   uint32_t depth() const override { return depth_; }
-  Ticket submit(const StepPlan& plan) override;
-  StepResult wait(Ticket ticket) override;
+  Ticket submit(const control::StepPlan& plan) override;
+  control::StepResult wait(Ticket ticket) override;
 
   const CostModel& cost() const { return cost_; }
   uint32_t slots_in_use() const { return slots_.slots_in_use(); }
@@ -59,7 +60,7 @@ class SimExecutor final : public Executor {
   };
 
   TokenId sayable(size_t index) const;
-  void say(const StepPlan& plan, const SeqStep& seq, SampledToken& said);
+  void say(const control::StepPlan& plan, const control::SeqStep& seq, SampledToken& said);
   void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
 
   const uint32_t depth_;
@@ -71,4 +72,4 @@ class SimExecutor final : public Executor {
   OpenResults open_;
 };
 
-}  // namespace quire
+}  // namespace quire::backend::sim

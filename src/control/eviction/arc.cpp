@@ -3,7 +3,7 @@
 #include "control/eviction/ghosts.h"
 #include "control/eviction/ranked.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// ARC (Megiddo & Modha 2003): a queue of blocks used once and one of those used again, both least recently
@@ -50,4 +50,4 @@ std::unique_ptr<EvictionPolicy> make_arc(uint32_t num_blocks) {
   return std::make_unique<ArcEviction>(num_blocks);
 }
 
-}  // namespace quire
+}  // namespace quire::control

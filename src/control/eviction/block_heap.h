@@ -8,7 +8,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::control {
 
 /// Blocks by key, the least first: a binary heap that knows where each block is, so that any can leave. O(log
 /// blocks) a call but for first(), and none of them allocates.
@@ -58,4 +58,4 @@ class BlockHeap {
   std::vector<uint32_t> places_;  // by block
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -6,7 +6,7 @@
 
 #include "base/ids.h"
 
-namespace quire {
+namespace quire::control {
 
 /// What an eviction policy may know of a block in the prefix index.
 struct CachedBlock {
@@ -68,4 +68,4 @@ inline std::unique_ptr<EvictionPolicy> make_eviction(EvictionKind kind, uint32_t
   return kMakers[static_cast<size_t>(kind)](num_blocks);
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -5,7 +5,7 @@
 #include <list>
 #include <unordered_map>
 
-namespace quire {
+namespace quire::control {
 
 /// The hashes of evicted blocks, in the order of that. All calls O(1).
 class Ghosts {
@@ -33,4 +33,4 @@ class Ghosts {
   std::unordered_map<uint64_t, std::list<uint64_t>::iterator> places_;  // never iterated
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -2,7 +2,7 @@
 
 #include "control/eviction/ranked.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// GreedyDual-Size (Cao & Irani 1997): the rank is what it costs to compute the block again (all are of one
@@ -31,4 +31,4 @@ std::unique_ptr<EvictionPolicy> make_gdf(uint32_t num_blocks) {
   return std::make_unique<GreedyDualEviction>(num_blocks, 1 << 16);
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -3,7 +3,7 @@
 
 #include "control/eviction/ranked.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 // Positive numbers as integers that compare like them: 32 bits of exponent, 32 of fraction.
@@ -41,4 +41,4 @@ std::unique_ptr<EvictionPolicy> make_lfu(uint32_t num_blocks) {
   return std::make_unique<LfuEviction>(num_blocks);
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -3,7 +3,7 @@
 
 #include "control/eviction/eviction.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// Least recently used: the block that has been idle for longest. As the blocks of a chain become idle
@@ -42,4 +42,4 @@ std::unique_ptr<EvictionPolicy> make_lru(uint32_t num_blocks) {
   return std::make_unique<LruEviction>(num_blocks);
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -2,7 +2,7 @@
 
 #include "control/eviction/ranked.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// The rank is how many waiting sequences have the block's tokens.
@@ -34,4 +34,4 @@ std::unique_ptr<EvictionPolicy> make_queue_lru(uint32_t num_blocks) {
   return std::make_unique<QueueLruEviction>(num_blocks);
 }
 
-}  // namespace quire
+}  // namespace quire::control

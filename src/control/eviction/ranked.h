@@ -7,7 +7,7 @@
 #include "control/eviction/block_heap.h"
 #include "control/eviction/eviction.h"
 
-namespace quire {
+namespace quire::control {
 
 /// A block has a rank, and of the idle blocks at the ends of chains that of least rank goes,
 /// of equals the one idle for longest. (The index would take an end anyway: but a good one, if a bad block
@@ -83,4 +83,4 @@ class RankedEviction : public EvictionPolicy {
   uint64_t releases_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -3,7 +3,7 @@
 #include "control/eviction/ghosts.h"
 #include "control/eviction/ranked.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// S3-FIFO (Yang et al. 2023): a small queue, a tenth of the blocks, that new ones must pass with two hits
@@ -47,4 +47,4 @@ std::unique_ptr<EvictionPolicy> make_s3fifo(uint32_t num_blocks) {
   return std::make_unique<S3FifoEviction>(num_blocks);
 }
 
-}  // namespace quire
+}  // namespace quire::control

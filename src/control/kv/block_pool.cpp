@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace quire {
+namespace quire::control {
 
 BlockPool::BlockPool(PrefixCache cache)
     : cache_(std::move(cache)), references_(cache_.num_blocks()), free_(cache_.num_blocks()) {
@@ -67,4 +67,4 @@ void BlockPool::drop_cached() {
   }
 }
 
-}  // namespace quire
+}  // namespace quire::control

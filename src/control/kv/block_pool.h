@@ -8,7 +8,7 @@
 #include "control/decision_log.h"
 #include "control/kv/prefix_cache.h"
 
-namespace quire {
+namespace quire::control {
 
 /// A fixed number of K/V blocks and who holds them; any block serves any K/V group. Each is free, referenced
 /// (held by one or more block tables), or cached: held by none, but published in the prefix index.
@@ -64,4 +64,4 @@ class BlockPool {
   uint64_t num_evictions_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::control

@@ -2,7 +2,7 @@
 
 #include "base/kv_windows.h"
 
-namespace quire {
+namespace quire::control {
 
 bool BlockTable::prefix(const BlockPool& pool, uint32_t tokens, Prefix& found) const {
   const uint32_t size = pool.block_size();
@@ -102,4 +102,4 @@ void BlockTable::clear(BlockPool& pool) {
   changed_.clear();
 }
 
-}  // namespace quire
+}  // namespace quire::control

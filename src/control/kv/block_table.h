@@ -11,7 +11,7 @@
 #include "control/kv/block_pool.h"
 #include "control/step.h"
 
-namespace quire {
+namespace quire::control {
 
 /// A sequence's blocks, a row of one block a K/V group for each block size of its tokens: token p lies in
 /// blocks(group)[p / block size] of every group. Where a group's window has moved on, the entry is kNoBlock.
@@ -76,4 +76,4 @@ class BlockTable {
   std::vector<Entry> changed_;
 };
 
-}  // namespace quire
+}  // namespace quire::control

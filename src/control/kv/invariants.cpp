@@ -9,7 +9,7 @@
 #include "control/kv/prefix_cache.h"
 
 // PrefixCache::check_invariants and BlockPool::check_invariants, and what they need.
-namespace quire {
+namespace quire::control {
 
 bool PrefixCache::spells(NodeId node, std::span<const TokenId> tokens, uint64_t salt) const {
   for (; node != kNoNode; node = nodes_[node].parent) {
@@ -109,4 +109,4 @@ std::string BlockPool::check_invariants() const {
   return {};
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -9,7 +9,7 @@
 
 #include "base/kv_windows.h"
 
-namespace quire {
+namespace quire::control {
 
 uint64_t PrefixCache::xxh3(std::span<const TokenId> tokens, uint64_t parent_hash) {
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent_hash);
@@ -241,4 +241,4 @@ void PrefixCache::erase(NodeId node) {
   free_nodes_.push_back(node);
 }
 
-}  // namespace quire
+}  // namespace quire::control

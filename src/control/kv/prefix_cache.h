@@ -9,7 +9,7 @@
 #include "base/ids.h"
 #include "control/eviction/eviction.h"
 
-namespace quire {
+namespace quire::control {
 
 /// A prefix that the index knows: a whole number of blocks' tokens after another prefix.
 using NodeId = uint32_t;
@@ -135,4 +135,4 @@ class PrefixCache {
   uint64_t num_wanted_ = 0;
 };
 
-}  // namespace quire
+}  // namespace quire::control

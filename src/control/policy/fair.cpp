@@ -5,7 +5,7 @@
 #include "control/policy/policy.h"
 #include "control/sequence.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// The tenant that was served least (virtual token counter of Sheng et al. 2023). A prompt token that must be
@@ -61,4 +61,4 @@ class Fair final : public SchedulingPolicy {
 
 std::unique_ptr<SchedulingPolicy> make_fair(const PolicyInputs& /*in*/) { return std::make_unique<Fair>(); }
 
-}  // namespace quire
+}  // namespace quire::control

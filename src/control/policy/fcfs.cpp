@@ -1,7 +1,7 @@
 #include "control/policy/policy.h"
 #include "control/sequence.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// First come, first served.
@@ -16,4 +16,4 @@ class Fcfs final : public SchedulingPolicy {
 
 std::unique_ptr<SchedulingPolicy> make_fcfs(const PolicyInputs& /*in*/) { return std::make_unique<Fcfs>(); }
 
-}  // namespace quire
+}  // namespace quire::control

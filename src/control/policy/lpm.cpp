@@ -2,7 +2,7 @@
 #include "control/policy/policy.h"
 #include "control/sequence.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// The longest prefix that is cached (Zheng et al. 2024), of the 64 that came first; one that 32 others have
@@ -30,4 +30,4 @@ class Lpm final : public SchedulingPolicy {
 
 std::unique_ptr<SchedulingPolicy> make_lpm(const PolicyInputs& in) { return std::make_unique<Lpm>(in.cache); }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -9,7 +9,7 @@
 #include "control/cause.h"
 #include "control/costs.h"
 
-namespace quire {
+namespace quire::control {
 
 struct Sequence;
 class PrefixCache;
@@ -67,4 +67,4 @@ inline std::unique_ptr<SchedulingPolicy> make_policy(SchedulingKind kind, const 
   return kMakers[static_cast<size_t>(kind)](in);
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -3,7 +3,7 @@
 #include "control/policy/policy.h"
 #include "control/sequence.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// SeqSpec::priority, lower first. To wait for `aging` (at most 9,000 s) counts as much as one level, so
@@ -28,4 +28,4 @@ std::unique_ptr<SchedulingPolicy> make_priority(const PolicyInputs& in) {
   return std::make_unique<Priority>(in.aging);
 }
 
-}  // namespace quire
+}  // namespace quire::control

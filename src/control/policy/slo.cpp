@@ -1,7 +1,7 @@
 #include "control/policy/policy.h"
 #include "control/sequence.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// The least slack to the deadline of its first token; a sequence that has started comes before all.
@@ -24,4 +24,4 @@ class Slo final : public SchedulingPolicy {
 
 std::unique_ptr<SchedulingPolicy> make_slo(const PolicyInputs& in) { return std::make_unique<Slo>(in.costs); }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -3,7 +3,7 @@
 #include "control/policy/policy.h"
 #include "control/sequence.h"
 
-namespace quire {
+namespace quire::control {
 namespace {
 
 /// The shortest remaining time, by CostHints. The length of an answer is SeqSpec::expected_tokens, or else
@@ -35,4 +35,4 @@ std::unique_ptr<SchedulingPolicy> make_srpt(const PolicyInputs& in) {
   return std::make_unique<Srpt>(in.costs);
 }
 
-}  // namespace quire
+}  // namespace quire::control

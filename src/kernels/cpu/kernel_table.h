@@ -11,7 +11,7 @@
 // into pieces, hand them to the threads and call these. Files compiled for an ISA include no more than this
 // header and their own, and every function template in them has a type of that ISA among its arguments:
 // otherwise the linker might keep the copy of a shared inline function that only some machines can run.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 /// Outputs side by side in a panel of PackedMatrix.
 inline constexpr size_t kPanelWidth = 32;
@@ -223,4 +223,4 @@ struct KernelTable {
                   float* out, size_t ldo, size_t rows, size_t width);
 };
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -5,7 +5,7 @@
 
 // What one ISA level does to pack a matrix (the layouts are in kernel_table.h). All levels give the same
 // bytes. Like kernel_table.h, this header is all that a file compiled for an ISA includes besides its own.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 struct PackTable {
   /// Transposes `num_rows` rows of `units` times 4 bytes into steps of so many lanes: lane `row` of step
@@ -19,4 +19,4 @@ struct PackTable {
                      int32_t* offsets);
 };
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -9,7 +9,7 @@
 #include "kernels/cpu/table.h"
 #include "kernels/quantize.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 namespace {
 
 struct F32 {
@@ -360,4 +360,4 @@ const KernelTable& reference_table() {
   return kTable;
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -6,7 +6,7 @@
 #include "kernels/cpu/table.h"
 #include "kernels/quantize.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 namespace {
 
 void interleave(const std::byte* const* rows, size_t num_rows, size_t units, std::byte* to) {
@@ -51,4 +51,4 @@ const PackTable& reference_pack_table() {
   return kTable;
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -1,6 +1,6 @@
 #include "kernels/cpu/select_experts.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 void select_experts(float* p, uint32_t num_experts, uint32_t top, bool normalize, uint32_t* experts,
                     float* weights) {
@@ -20,4 +20,4 @@ void select_experts(float* p, uint32_t num_experts, uint32_t top, bool normalize
   for (uint32_t j = 0; j < top; ++j) weights[j] /= sum;
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

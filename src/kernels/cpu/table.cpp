@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 namespace {
 
 constexpr size_t kPiecesPerThread = 8;
@@ -41,4 +41,4 @@ size_t row_grain(const ThreadPool& pool, size_t rows, size_t elements_per_row) {
   return balanced_grain(pool, rows, kMinElements / (elements_per_row + 1) + 1);
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -6,7 +6,7 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/pack_table.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 /// Per row: scaled q, output accumulator (both padded), the weights of a stretch, running maximum, running
 /// sum, rescale; and what the spans before gave. Then K and V of a stretch in f32.
@@ -37,4 +37,4 @@ size_t balanced_grain(const ThreadPool& pool, size_t count, size_t min_grain);
 /// The same for rows of so many elements, on each of which little is done.
 size_t row_grain(const ThreadPool& pool, size_t rows, size_t elements_per_row);
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -9,7 +9,7 @@ namespace quire::test {
 namespace {
 
 /// A configuration that was cut down too far is not a counterexample.
-bool works(const SchedulerConfig& config) {
+bool works(const control::SchedulerConfig& config) {
   return config.max_num_batched_tokens >= config.max_num_seqs &&
          config.num_blocks >= config.kv_windows.size() && config.num_blocks > 0;
 }

@@ -10,7 +10,7 @@
 #include "base/kv_windows.h"
 
 namespace quire::test {
-NaiveModel::NaiveModel(const SchedulerConfig& config)
+NaiveModel::NaiveModel(const control::SchedulerConfig& config)
     : config_(config), groups_(static_cast<uint32_t>(config.kv_windows.size())) {
   for (BlockId block = 0; block < config.num_blocks; ++block) free_.insert(block);
   for (BlockId block = 0; block < config.num_host_blocks; ++block) free_host_.insert(block);
@@ -110,7 +110,7 @@ std::set<std::pair<uint32_t, uint32_t>> NaiveModel::publish(Sequence& seq, uint3
 
 // ---- in and out ----
 
-void NaiveModel::add(const SeqSpec& spec, std::span<const TokenId> tokens) {
+void NaiveModel::add(const control::SeqSpec& spec, std::span<const TokenId> tokens) {
   Sequence& seq = sequences_[spec.id];
   seq.spec = spec;
   seq.order = arrivals_++;
@@ -172,20 +172,20 @@ void NaiveModel::reset() {
   cached_.clear();
 }
 
-void NaiveModel::commit(const StepPlan& plan, const std::vector<SeqEvent>& events) {
-  std::map<SeqId, FinishReason> ends;
-  for (const SeqEvent& event : events) {
+void NaiveModel::commit(const control::StepPlan& plan, const std::vector<control::SeqEvent>& events) {
+  std::map<SeqId, control::FinishReason> ends;
+  for (const control::SeqEvent& event : events) {
     if (event.finish) ends.emplace(event.id, *event.finish);
   }
-  for (const SeqStep& step : plan.seqs) {
+  for (const control::SeqStep& step : plan.seqs) {
     const auto found = sequences_.find(owners_.at({step.slot, step.generation}));
     if (found == sequences_.end()) continue;  // it has ended
     Sequence& seq = found->second;
-    const bool samples = step.rows == LogitRows::kLast;
+    const bool samples = step.rows == control::LogitRows::kLast;
     const bool runs_on = seq.slot && seq.generation == step.generation;
     if (!runs_on && !samples) continue;  // it was preempted, and that was for nothing
     const auto ending = ends.find(seq.id());
-    if (ending == ends.end() || ending->second != FinishReason::kError) {
+    if (ending == ends.end() || ending->second != control::FinishReason::kError) {
       if (runs_on) {
         const auto count = static_cast<uint32_t>(step.tokens.size());
         const uint32_t before = seq.computed;
@@ -203,7 +203,7 @@ void NaiveModel::commit(const StepPlan& plan, const std::vector<SeqEvent>& event
   }
 }
 
-void NaiveModel::compare(const StepStats& stats) {
+void NaiveModel::compare(const control::StepStats& stats) {
   uint64_t shared = 0;
   uint64_t saved = 0;
   for (const auto& [block, holders] : holders_) {

@@ -26,17 +26,17 @@ namespace quire::test {
 /// that may, and none may be free), and the order of `srpt` where lengths are estimated.
 class NaiveModel {
  public:
-  explicit NaiveModel(const SchedulerConfig& config);
+  explicit NaiveModel(const control::SchedulerConfig& config);
 
   /// A sequence joins the queue; `tokens` are all that it will ever have.
-  void add(const SeqSpec& spec, std::span<const TokenId> tokens);
+  void add(const control::SeqSpec& spec, std::span<const TokenId> tokens);
   void abort(SeqId id);
   void reset();
   void set_budget(uint32_t tokens) { wanted_budget_ = tokens; }
-  void plan(const StepPlan& plan);
-  void commit(const StepPlan& plan, const std::vector<SeqEvent>& events);
+  void plan(const control::StepPlan& plan);
+  void commit(const control::StepPlan& plan, const std::vector<control::SeqEvent>& events);
   /// Complains if the scheduler counts otherwise.
-  void compare(const StepStats& stats);
+  void compare(const control::StepStats& stats);
 
   /// The first thing that was wrong, empty if nothing was.
   const std::string& error() const { return error_; }
@@ -70,7 +70,7 @@ class NaiveModel {
   using Column = std::vector<BlockId>;          // by row; kNoBlock: given back
   using Entry = std::pair<uint32_t, uint32_t>;  // group, row
   struct Sequence {
-    SeqSpec spec;
+    control::SeqSpec spec;
     uint64_t order = 0;  // of arrival
     std::string text;    // all tokens it will ever have, a character each
     uint32_t prompt = 0;
@@ -129,18 +129,18 @@ class NaiveModel {
   void end(Sequence& seq);
 
   // Parts of a plan.
-  void plan_decodes(const StepPlan& plan);
-  void plan_prefill(const StepPlan& plan);
-  void compute_chunk(Sequence& seq, const StepPlan& plan);
-  void plan_admissions(const StepPlan& plan);
-  Sequence* victim_for(const Sequence& needy, VictimKind kind);
-  void preempt(Sequence& seq, const StepPlan& plan);
-  void swap_out(Sequence& seq, const StepPlan& plan);
-  void admit(Sequence& seq, const NewSeq& added, const StepPlan& plan);
-  void swap_in(Sequence& seq, const StepPlan& plan);
+  void plan_decodes(const control::StepPlan& plan);
+  void plan_prefill(const control::StepPlan& plan);
+  void compute_chunk(Sequence& seq, const control::StepPlan& plan);
+  void plan_admissions(const control::StepPlan& plan);
+  Sequence* victim_for(const Sequence& needy, control::VictimKind kind);
+  void preempt(Sequence& seq, const control::StepPlan& plan);
+  void swap_out(Sequence& seq, const control::StepPlan& plan);
+  void admit(Sequence& seq, const control::NewSeq& added, const control::StepPlan& plan);
+  void swap_in(Sequence& seq, const control::StepPlan& plan);
   /// The next step of the plan must be of so many tokens of that sequence.
-  void compute(Sequence& seq, uint64_t tokens, const StepPlan& plan);
-  void copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, const StepPlan& plan);
+  void compute(Sequence& seq, uint64_t tokens, const control::StepPlan& plan);
+  void copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, const control::StepPlan& plan);
   /// So many tokens it can compute, given what can be allocated.
   uint64_t room(const Sequence& seq) const;
   bool writable(BlockId block) const;
@@ -161,7 +161,7 @@ class NaiveModel {
   /// There is room for it and the watermark, or nothing else runs.
   bool may_come_in(const Sequence& seq, const Hit& hit) const;
 
-  SchedulerConfig config_;
+  control::SchedulerConfig config_;
   uint32_t groups_ = 1;
   std::set<BlockId> free_;
   std::map<BlockId, std::multiset<SeqId>> holders_;

@@ -22,7 +22,7 @@ uint64_t count_blocks(const std::vector<std::vector<BlockId>>& table) {
 
 }  // namespace
 
-void NaiveModel::plan(const StepPlan& plan) {
+void NaiveModel::plan(const control::StepPlan& plan) {
   preempted_ = steps_ = added_ = moved_out_ = moved_in_ = copied_ = 0;
   budget_ = std::max(std::min(wanted_budget_, config_.max_num_batched_tokens), config_.max_num_seqs);
   updates_.clear();
@@ -31,7 +31,7 @@ void NaiveModel::plan(const StepPlan& plan) {
 
   plan_decodes(plan);
   plan_prefill(plan);
-  const bool open = config_.batching == BatchingKind::kContinuous || batch_open_;
+  const bool open = config_.batching == control::BatchingKind::kContinuous || batch_open_;
   if (preempted_ == 0 && open) plan_admissions(plan);
   if (!error_.empty()) return;
 
@@ -49,7 +49,7 @@ void NaiveModel::plan(const StepPlan& plan) {
   }
   gone_.clear();
   std::set<std::tuple<SlotId, uint32_t, uint32_t, BlockId>> updates;
-  for (const TableUpdate& update : plan.updates) {
+  for (const control::TableUpdate& update : plan.updates) {
     updates.emplace(update.slot, update.group, update.index, update.block);
   }
   if (updates != updates_) {
@@ -60,7 +60,7 @@ void NaiveModel::plan(const StepPlan& plan) {
 // ---- those that run ----
 
 /// Protected sequences first, then in order of admission; who finds no room has others preempted.
-void NaiveModel::plan_decodes(const StepPlan& plan) {
+void NaiveModel::plan_decodes(const control::StepPlan& plan) {
   std::vector<Sequence*> order;
   for (const bool is_protected : {true, false}) {
     for (Sequence* seq : running_) {
@@ -74,7 +74,7 @@ void NaiveModel::plan_decodes(const StepPlan& plan) {
     while (seq->slot && room(*seq) == 0) {
       Sequence* victim = victim_for(*seq, config_.victim);
       if (victim == nullptr) break;
-      if (victim != victim_for(*seq, VictimKind::kLastAdmitted)) ++counts_.chosen_victims;
+      if (victim != victim_for(*seq, control::VictimKind::kLastAdmitted)) ++counts_.chosen_victims;
       preempt(*victim, plan);
     }
     if (seq->slot && room(*seq) > 0) compute(*seq, 1, plan);
@@ -82,14 +82,14 @@ void NaiveModel::plan_decodes(const StepPlan& plan) {
   }
 }
 
-void NaiveModel::plan_prefill(const StepPlan& plan) {
+void NaiveModel::plan_prefill(const control::StepPlan& plan) {
   if (!error_.empty() || running_.empty() || running_.back()->planned) return;
   Sequence& seq = *running_.back();
   compute_chunk(seq, plan);
 }
 
 /// The most tokens that the rule allows, by trying them all. What the budget cuts short leaves none of it.
-void NaiveModel::compute_chunk(Sequence& seq, const StepPlan& plan) {
+void NaiveModel::compute_chunk(Sequence& seq, const control::StepPlan& plan) {
   if (room(seq) < seq.remaining()) leave_behind(seq, seq.next());
   const uint64_t wanted = std::min<uint64_t>(room(seq), seq.remaining());
   const auto millionths = [&](uint64_t tokens) {
@@ -123,7 +123,7 @@ uint64_t NaiveModel::room(const Sequence& seq) const {
 }
 
 /// Of those without a part in the plan; the last admitted of equals.
-NaiveModel::Sequence* NaiveModel::victim_for(const Sequence& needy, VictimKind kind) {
+NaiveModel::Sequence* NaiveModel::victim_for(const Sequence& needy, control::VictimKind kind) {
   std::vector<Sequence*> candidates;
   Sequence* done = nullptr;
   for (Sequence* seq : running_) {
@@ -135,24 +135,24 @@ NaiveModel::Sequence* NaiveModel::victim_for(const Sequence& needy, VictimKind k
   if (done != nullptr) return done;  // it has nothing to lose
   if (candidates.empty()) return nullptr;
   std::ranges::reverse(candidates);
-  if (kind == VictimKind::kLowestPriority) {
+  if (kind == control::VictimKind::kLowestPriority) {
     return *std::ranges::max_element(candidates, {}, [](const Sequence* s) { return s->spec.priority; });
   }
-  if (kind == VictimKind::kLeastProgress) {
+  if (kind == control::VictimKind::kLeastProgress) {
     return *std::ranges::min_element(candidates, {}, [](const Sequence* s) { return s->next(); });
   }
   return candidates.front();
 }
 
-void NaiveModel::preempt(Sequence& seq, const StepPlan& plan) {
+void NaiveModel::preempt(Sequence& seq, const control::StepPlan& plan) {
   ++preempted_;
   ++counts_.preemptions;
   if (++seq.preemptions == 8) ++counts_.protections;
-  const bool may_swap = config_.preemption != PreemptionKind::kRecompute && seq.remaining() > 0;
+  const bool may_swap = config_.preemption != control::PreemptionKind::kRecompute && seq.remaining() > 0;
   if (may_swap) leave_behind(seq, seq.next());
   const Nanos moving = 2 * static_cast<Nanos>(count_blocks(seq.table)) * config_.costs.swap_block;
   const bool quicker = moving < seq.next() * config_.costs.prefill_token;
-  if (may_swap && (config_.preemption == PreemptionKind::kSwap || quicker)) {
+  if (may_swap && (config_.preemption == control::PreemptionKind::kSwap || quicker)) {
     swap_out(seq, plan);
   }
   clear(seq);
@@ -163,7 +163,7 @@ void NaiveModel::preempt(Sequence& seq, const StepPlan& plan) {
   join_queue(seq);
 }
 
-void NaiveModel::swap_out(Sequence& seq, const StepPlan& plan) {
+void NaiveModel::swap_out(Sequence& seq, const control::StepPlan& plan) {
   if (count_blocks(seq.table) > free_host_.size()) {
     ++counts_.too_big_to_swap;
     return;
@@ -184,11 +184,11 @@ void NaiveModel::swap_out(Sequence& seq, const StepPlan& plan) {
   }
 }
 
-void NaiveModel::compute(Sequence& seq, uint64_t tokens, const StepPlan& plan) {
+void NaiveModel::compute(Sequence& seq, uint64_t tokens, const control::StepPlan& plan) {
   if (steps_ == plan.seqs.size() || plan.seqs[steps_].slot != *seq.slot) {
     return fail("sequence {} does not compute its {} tokens", seq.id(), tokens);
   }
-  const SeqStep& step = plan.seqs[steps_++];
+  const control::SeqStep& step = plan.seqs[steps_++];
   if (step.generation != seq.generation || step.is_late() != (seq.pending > 0)) {
     return fail("sequence {} computes its {} pending tokens wrongly", seq.id(), seq.pending);
   }
@@ -202,7 +202,7 @@ void NaiveModel::compute(Sequence& seq, uint64_t tokens, const StepPlan& plan) {
   const uint32_t begin = seq.next();
   const uint32_t end = begin + static_cast<uint32_t>(tokens);
   const bool samples = tokens == seq.remaining();
-  if ((step.rows == LogitRows::kLast) != samples) fail("sequence {} samples at {}", seq.id(), end);
+  if ((step.rows == control::LogitRows::kLast) != samples) fail("sequence {} samples at {}", seq.id(), end);
   seq.in_flight += static_cast<uint32_t>(tokens);
   seq.pending += samples ? 1 : 0;
   const size_t known = seq.table[0].size();
@@ -226,7 +226,7 @@ void NaiveModel::compute(Sequence& seq, uint64_t tokens, const StepPlan& plan) {
 }
 
 /// A block that is written to belongs to one sequence and is not published.
-void NaiveModel::copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, const StepPlan& plan) {
+void NaiveModel::copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, const control::StepPlan& plan) {
   BlockId& own = seq.table[group][row];
   if (own == kNoBlock) return fail("sequence {} writes to a block that it gave back", seq.id());
   if (writable(own)) return;
@@ -242,7 +242,7 @@ void NaiveModel::copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, con
 
 // ---- those that wait ----
 
-void NaiveModel::plan_admissions(const StepPlan& plan) {
+void NaiveModel::plan_admissions(const control::StepPlan& plan) {
   while (error_.empty() && running_.size() < config_.max_num_seqs && budget_ > 0) {
     Sequence* first = first_by_rank();
     if (first == nullptr) {  // nobody, or the plan must say who
@@ -266,7 +266,7 @@ void NaiveModel::plan_admissions(const StepPlan& plan) {
   batch_open_ = budget_ == 0 && running_.size() < config_.max_num_seqs && !waiting_.empty();
 }
 
-void NaiveModel::admit(Sequence& seq, const NewSeq& added, const StepPlan& plan) {
+void NaiveModel::admit(Sequence& seq, const control::NewSeq& added, const control::StepPlan& plan) {
   if (added.sampling.seed != seq.id()) {
     return fail("sequence {} comes in before sequence {}", added.sampling.seed, seq.id());
   }
@@ -305,7 +305,7 @@ void NaiveModel::admit(Sequence& seq, const NewSeq& added, const StepPlan& plan)
   if (history != (needs_history ? seq.text.substr(0, seq.total) : "")) fail("a wrong history");
 }
 
-void NaiveModel::swap_in(Sequence& seq, const StepPlan& plan) {
+void NaiveModel::swap_in(Sequence& seq, const control::StepPlan& plan) {
   leave_behind(seq, seq.swapped);
   const size_t rows = seq.host[0].size();
   for (size_t row = seq.table[0].size(); row < rows; ++row) {
@@ -339,26 +339,26 @@ bool NaiveModel::waits_for_parent(const Sequence& seq) const {
 }
 
 std::optional<int64_t> NaiveModel::rank(const Sequence& seq) const {
-  const SeqSpec& spec = seq.spec;
-  const CostHints& costs = config_.costs;
+  const control::SeqSpec& spec = seq.spec;
+  const control::CostHints& costs = config_.costs;
   if (seq.is_protected()) return INT64_MIN;
   switch (config_.scheduling) {
-    case SchedulingKind::kFcfs:
+    case control::SchedulingKind::kFcfs:
       return 0;
-    case SchedulingKind::kSrpt: {
+    case control::SchedulingKind::kSrpt: {
       if (!spec.expected_tokens) return std::nullopt;
       const int64_t length = std::min(*spec.expected_tokens, spec.max_tokens);
       const int64_t left = std::max<int64_t>(length - (seq.total - seq.prompt), 1);
       return (seq.total - seq.swapped) * costs.prefill_token + left * costs.decode_token;
     }
-    case SchedulingKind::kSlo:
+    case control::SchedulingKind::kSlo:
       if (seq.total > seq.prompt) return INT64_MIN;
       return spec.arrived + spec.ttft_deadline - seq.prompt * costs.prefill_token;
-    case SchedulingKind::kPriority:
+    case control::SchedulingKind::kPriority:
       return spec.priority * config_.priority_aging + spec.arrived;
-    case SchedulingKind::kFair:
+    case control::SchedulingKind::kFair:
       return tenants_.at(spec.tenant).served;
-    case SchedulingKind::kLpm:
+    case control::SchedulingKind::kLpm:
       if (seq.passed >= 32) return INT64_MIN;
       return -static_cast<int64_t>(find_in_index(seq).tokens);
   }
@@ -371,13 +371,13 @@ NaiveModel::Sequence* NaiveModel::first_by_rank() {
   uint32_t compared = 0;
   for (const auto& [order, seq] : waiting_) {
     if (waits_for_parent(*seq)) continue;
-    if (config_.scheduling == SchedulingKind::kLpm && ++compared > 64) break;
+    if (config_.scheduling == control::SchedulingKind::kLpm && ++compared > 64) break;
     const std::optional<int64_t> own = rank(*seq);
     if (!own) return nullptr;
     if (first != nullptr && *own >= lowest) continue;
     first = seq;
     lowest = *own;
-    if (config_.scheduling == SchedulingKind::kFcfs) break;
+    if (config_.scheduling == control::SchedulingKind::kFcfs) break;
   }
   return first;
 }

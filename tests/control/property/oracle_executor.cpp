@@ -19,7 +19,7 @@ TokenId sample(uint64_t content, uint32_t choice) {
 
 }  // namespace
 
-Solo run_alone(const SeqSpec& spec) {
+Solo run_alone(const control::SeqSpec& spec) {
   Solo solo;
   uint64_t content = root(spec.salt);
   const auto push = [&](TokenId token) {
@@ -31,7 +31,7 @@ Solo run_alone(const SeqSpec& spec) {
   for (uint32_t i = 0; i < spec.max_tokens; ++i) {
     push(sample(content, spec.sampling.choice));
     if (std::ranges::count(spec.stop_tokens, solo.tokens.back()) > 0) {
-      solo.finish = FinishReason::kStop;
+      solo.finish = control::FinishReason::kStop;
       break;
     }
   }
@@ -60,14 +60,14 @@ void OracleExecutor::append(Slot& slot, std::span<const BlockId> blocks) const {
   for (size_t i = 0; i < blocks.size(); ++i) slot.tables[i / rows].push_back(blocks[i]);
 }
 
-StepResult OracleExecutor::execute(const StepPlan& plan, uint32_t error_every) {
+control::StepResult OracleExecutor::execute(const control::StepPlan& plan, uint32_t error_every) {
   add_to_digest(plan);
   set_up(plan);
   std::vector<size_t> order(plan.seqs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
 
-  StepResult result;
+  control::StepResult result;
   result.seqs.resize(plan.seqs.size());
   for (const size_t i : order) {
     result.seqs[i] = compute(plan.seqs[i]);
@@ -82,11 +82,11 @@ void OracleExecutor::forget() {
 }
 
 /// All that comes before computing, in the order that step.h gives.
-void OracleExecutor::set_up(const StepPlan& plan) {
+void OracleExecutor::set_up(const control::StepPlan& plan) {
   for (const SlotId slot : plan.removed) {
     if (slots_.erase(slot) == 0) fail(fmt::format("step {}: removes the empty slot {}", plan.step, slot));
   }
-  for (const NewSeq& added : plan.added) {
+  for (const control::NewSeq& added : plan.added) {
     Slot slot{.id = added.sampling.seed,
               .choice = added.sampling.choice,
               .tables = {},
@@ -102,21 +102,21 @@ void OracleExecutor::set_up(const StepPlan& plan) {
     std::copy_n(from.begin() + static_cast<ptrdiff_t>(a) * block_size_, block_size_,
                 to.begin() + static_cast<ptrdiff_t>(b) * block_size_);
   };
-  for (const BlockMove& out : plan.moves_out) move(places_, out.device, host_places_, out.host);
-  for (const BlockMove& in : plan.moves_in) {
+  for (const control::BlockMove& out : plan.moves_out) move(places_, out.device, host_places_, out.host);
+  for (const control::BlockMove& in : plan.moves_in) {
     move(host_places_, in.host, places_, in.device);
     std::fill_n(host_places_.begin() + static_cast<ptrdiff_t>(in.host) * block_size_, block_size_, Place{});
   }
-  for (const BlockCopy& copy : plan.copies) {
+  for (const control::BlockCopy& copy : plan.copies) {
     std::copy_n(places_.begin() + static_cast<ptrdiff_t>(copy.from) * block_size_, block_size_,
                 places_.begin() + static_cast<ptrdiff_t>(copy.to) * block_size_);
   }
-  for (const TableUpdate& update : plan.updates) {
+  for (const control::TableUpdate& update : plan.updates) {
     slots_.at(update.slot).tables.at(update.group).at(update.index) = update.block;
     if (update.block >= places_.size() / block_size_) fail("an update to no block");
   }
   std::set<BlockId> fresh;
-  for (const SeqStep& step : plan.seqs) {
+  for (const control::SeqStep& step : plan.seqs) {
     for (const BlockId block : step.new_blocks) {
       if (!fresh.insert(block).second) fail(fmt::format("block {} is given out twice in a step", block));
       std::fill_n(places_.begin() + static_cast<ptrdiff_t>(block) * block_size_, block_size_, Place{});
@@ -124,7 +124,7 @@ void OracleExecutor::set_up(const StepPlan& plan) {
   }
 }
 
-SeqResult OracleExecutor::compute(const SeqStep& step) {
+control::SeqResult OracleExecutor::compute(const control::SeqStep& step) {
   Slot& slot = slots_.at(step.slot);
   const Solo& expected = solo_.at(slot.id);
   append(slot, step.new_blocks);
@@ -132,7 +132,7 @@ SeqResult OracleExecutor::compute(const SeqStep& step) {
   if (slot.generation != step.generation) fail(where + ": another generation than was added");
   std::vector<TokenId> tokens(step.tokens.begin(), step.tokens.end());
   if (step.is_late()) {
-    if (tokens != std::vector{kLateToken} || !slot.samples) {
+    if (tokens != std::vector{control::kLateToken} || !slot.samples) {
       fail(where + ": a late token of another step");
     }
     tokens = {slot.sampled};
@@ -148,7 +148,7 @@ SeqResult OracleExecutor::compute(const SeqStep& step) {
   if (step.is_late() && end > expected.tokens.size()) {  // it has stopped, which an open step will tell
     slot.computed = end;
     slot.samples = true;
-    SeqResult none;
+    control::SeqResult none;
     none.tokens.push_back({.token = 0, .logprob = 0, .rank = 0, .top = {}});
     return none;
   }
@@ -172,8 +172,8 @@ SeqResult OracleExecutor::compute(const SeqStep& step) {
   }
   slot.computed = end;
   slot.samples = false;
-  if (step.rows == LogitRows::kNone) return {};
-  SeqResult result;
+  if (step.rows == control::LogitRows::kNone) return {};
+  control::SeqResult result;
   const uint64_t content = place(slot, 0, end - 1).content;
   slot.sampled = sample(content, slot.choice);
   slot.samples = true;
@@ -181,7 +181,7 @@ SeqResult OracleExecutor::compute(const SeqStep& step) {
   return result;
 }
 
-void OracleExecutor::add_to_digest(const StepPlan& plan) {
+void OracleExecutor::add_to_digest(const control::StepPlan& plan) {
   const auto add = [&](uint64_t value) { digest_ = mix64(digest_ ^ value); };
   const auto add_all = [&](const auto& values) {
     add(values.size());
@@ -189,21 +189,21 @@ void OracleExecutor::add_to_digest(const StepPlan& plan) {
   };
   add(plan.step);
   add_all(plan.removed);
-  for (const NewSeq& added : plan.added) {
+  for (const control::NewSeq& added : plan.added) {
     add(added.slot);
     add(added.sampling.seed);
     add_all(added.blocks);
   }
   for (const auto* moves : {&plan.moves_out, &plan.moves_in}) {
-    for (const BlockMove& move : *moves) add((uint64_t{move.device} << 32) | move.host);
+    for (const control::BlockMove& move : *moves) add((uint64_t{move.device} << 32) | move.host);
   }
-  for (const BlockCopy& copy : plan.copies) add((uint64_t{copy.from} << 32) | copy.to);
-  for (const TableUpdate& update : plan.updates) {
+  for (const control::BlockCopy& copy : plan.copies) add((uint64_t{copy.from} << 32) | copy.to);
+  for (const control::TableUpdate& update : plan.updates) {
     add(update.slot);
     add((uint64_t{update.index} << 32) | update.block);
     if (update.group > 0) add(update.group);
   }
-  for (const SeqStep& step : plan.seqs) {
+  for (const control::SeqStep& step : plan.seqs) {
     add(step.slot);
     add(step.first_position);
     add_all(step.tokens);

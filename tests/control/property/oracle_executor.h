@@ -19,9 +19,9 @@ inline constexpr TokenId kVocabulary = 4;  // small, so that prefixes coincide
 struct Solo {
   std::vector<TokenId> tokens;     // prompt and output
   std::vector<uint64_t> contents;  // of the K/V of each: a hash of the salt and of all tokens up to it
-  FinishReason finish = FinishReason::kLength;
+  control::FinishReason finish = control::FinishReason::kLength;
 };
-Solo run_alone(const SeqSpec& spec);
+Solo run_alone(const control::SeqSpec& spec);
 
 /// An executor that knows where every token's K/V must lie. For each place of each physical block it keeps
 /// what was written there, and it keeps block tables of its own, made from the plans alone. Before a sequence
@@ -35,11 +35,11 @@ class OracleExecutor {
   OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_t seed, std::vector<uint32_t> windows = {0},
                  uint32_t num_host_blocks = 0);
 
-  void expect(const SeqSpec& spec) { solo_.emplace(spec.id, run_alone(spec)); }
+  void expect(const control::SeqSpec& spec) { solo_.emplace(spec.id, run_alone(spec)); }
   const Solo& solo(SeqId id) const { return solo_.at(id); }
 
   /// Executes the plan, its sequences in random order. One in `error_every` sequence steps fails (0: none).
-  StepResult execute(const StepPlan& plan, uint32_t error_every = 0);
+  control::StepResult execute(const control::StepPlan& plan, uint32_t error_every = 0);
   /// The device fails and comes back without K/V.
   void forget();
   /// The first thing that was wrong in any plan, empty if nothing was.
@@ -63,9 +63,9 @@ class OracleExecutor {
   };
 
   void fail(const std::string& what);
-  void set_up(const StepPlan& plan);
-  SeqResult compute(const SeqStep& step);
-  void add_to_digest(const StepPlan& plan);
+  void set_up(const control::StepPlan& plan);
+  control::SeqResult compute(const control::SeqStep& step);
+  void add_to_digest(const control::StepPlan& plan);
   Place& place(const Slot& slot, uint32_t group, uint32_t position);
   void append(Slot& slot, std::span<const BlockId> blocks) const;
 

@@ -43,6 +43,6 @@ int main(int argc, char** argv) {
     }
     if (passed >= said + 10) say(passed);
   }
-  fmt::print("{}\n", to_string(coverage));
+  fmt::print("{}\n", quire::test::to_string(coverage));
   return 0;
 }

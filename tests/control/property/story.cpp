@@ -95,8 +95,8 @@ class Author {
   }
 
   /// A crowded one has many sequences in few blocks, some of them long: those are preempted again and again.
-  SchedulerConfig config() {
-    SchedulerConfig made;
+  control::SchedulerConfig config() {
+    control::SchedulerConfig made;
     made.block_size = 1 + below(crowded_ ? 2 : 6);
     made.num_blocks = crowded_ ? 20 + below(40) : 4 + below(one_in(2) ? 12 : 60);
     made.max_num_seqs = crowded_ ? 8 + below(16) : 1 + below(12);
@@ -111,12 +111,13 @@ class Author {
       for (uint32_t& window : made.kv_windows) window = one_in(3) ? 0 : 1 + below(30);
       made.num_blocks *= static_cast<uint32_t>(made.kv_windows.size());
     }
-    made.scheduling = any_of<SchedulingKind>(kSchedulingNames);
-    made.batching = one_in(4) ? BatchingKind::kStatic : BatchingKind::kContinuous;
-    made.victim = any_of<VictimKind>(kVictimNames);
-    made.preemption = any_of<PreemptionKind>(kPreemptionNames);
-    made.eviction = any_of<EvictionKind>(kEvictionNames);
-    made.num_host_blocks = made.preemption == PreemptionKind::kRecompute ? 0 : below(2 * made.num_blocks);
+    made.scheduling = any_of<control::SchedulingKind>(control::kSchedulingNames);
+    made.batching = one_in(4) ? control::BatchingKind::kStatic : control::BatchingKind::kContinuous;
+    made.victim = any_of<control::VictimKind>(control::kVictimNames);
+    made.preemption = any_of<control::PreemptionKind>(control::kPreemptionNames);
+    made.eviction = any_of<control::EvictionKind>(control::kEvictionNames);
+    made.num_host_blocks =
+        made.preemption == control::PreemptionKind::kRecompute ? 0 : below(2 * made.num_blocks);
     made.priority_aging = 1'000'000 * Nanos{1 + below(50)};
     made.costs.swap_block = made.costs.prefill_token * below(3);
     return made;
@@ -222,8 +223,8 @@ std::string to_string(const Request& request) {
   return fields.text();
 }
 
-std::string to_string(const SchedulerConfig& config) {
-  const SchedulerConfig usual;
+std::string to_string(const control::SchedulerConfig& config) {
+  const control::SchedulerConfig usual;
   Fields fields;
   fields.add("num_blocks", config.num_blocks, usual.num_blocks);
   fields.add("block_size", config.block_size, usual.block_size);

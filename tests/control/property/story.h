@@ -65,7 +65,7 @@ Operation set_budget(uint32_t tokens);
 Operation lose_executor();
 
 struct Story {
-  SchedulerConfig config;
+  control::SchedulerConfig config;
   uint32_t depth = 1;  // so many steps may be open
   std::vector<Operation> operations;
 };

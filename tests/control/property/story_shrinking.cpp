@@ -38,8 +38,8 @@ class Simpler {
 
 Request& request_of(Operation& operation) { return operation.request; }
 Operation& itself(Operation& operation) { return operation; }
-SchedulerConfig& config_of(SchedulerConfig& config) { return config; }
-CostHints& costs_of(SchedulerConfig& config) { return config.costs; }
+control::SchedulerConfig& config_of(control::SchedulerConfig& config) { return config; }
+control::CostHints& costs_of(control::SchedulerConfig& config) { return config.costs; }
 
 rc::Seq<Operation> simpler_operation(const Operation& operation) {
   Simpler<Operation> made(operation);
@@ -65,27 +65,27 @@ rc::Seq<Operation> simpler_operation(const Operation& operation) {
   return rc::seq::fromContainer(made.take());
 }
 
-std::vector<SchedulerConfig> simpler_configs(const SchedulerConfig& config) {
-  const SchedulerConfig usual;
-  Simpler<SchedulerConfig> made(config);
-  made.field(config_of, &SchedulerConfig::scheduling, usual.scheduling)
-      .field(config_of, &SchedulerConfig::batching, usual.batching)
-      .field(config_of, &SchedulerConfig::victim, usual.victim)
-      .field(config_of, &SchedulerConfig::preemption, usual.preemption)
-      .field(config_of, &SchedulerConfig::eviction, usual.eviction)
-      .field(config_of, &SchedulerConfig::enable_prefix_caching, false)
-      .field(config_of, &SchedulerConfig::priority_aging, usual.priority_aging)
-      .field(config_of, &SchedulerConfig::num_host_blocks, 0)
-      .field(costs_of, &CostHints::swap_block, usual.costs.swap_block)
-      .field(config_of, &SchedulerConfig::watermark_bp, 0)
-      .field(config_of, &SchedulerConfig::max_num_seqs, 1)
-      .field(config_of, &SchedulerConfig::max_num_batched_tokens, config.max_num_seqs)
-      .field(config_of, &SchedulerConfig::context_cost, 0)
-      .field(config_of, &SchedulerConfig::max_model_len, 100)
-      .field(config_of, &SchedulerConfig::max_waiting, 100)
-      .field(config_of, &SchedulerConfig::block_size, 1)
-      .field(config_of, &SchedulerConfig::num_blocks, 1);
-  std::vector<SchedulerConfig> found = made.take();
+std::vector<control::SchedulerConfig> simpler_configs(const control::SchedulerConfig& config) {
+  const control::SchedulerConfig usual;
+  Simpler<control::SchedulerConfig> made(config);
+  made.field(config_of, &control::SchedulerConfig::scheduling, usual.scheduling)
+      .field(config_of, &control::SchedulerConfig::batching, usual.batching)
+      .field(config_of, &control::SchedulerConfig::victim, usual.victim)
+      .field(config_of, &control::SchedulerConfig::preemption, usual.preemption)
+      .field(config_of, &control::SchedulerConfig::eviction, usual.eviction)
+      .field(config_of, &control::SchedulerConfig::enable_prefix_caching, false)
+      .field(config_of, &control::SchedulerConfig::priority_aging, usual.priority_aging)
+      .field(config_of, &control::SchedulerConfig::num_host_blocks, 0)
+      .field(costs_of, &control::CostHints::swap_block, usual.costs.swap_block)
+      .field(config_of, &control::SchedulerConfig::watermark_bp, 0)
+      .field(config_of, &control::SchedulerConfig::max_num_seqs, 1)
+      .field(config_of, &control::SchedulerConfig::max_num_batched_tokens, config.max_num_seqs)
+      .field(config_of, &control::SchedulerConfig::context_cost, 0)
+      .field(config_of, &control::SchedulerConfig::max_model_len, 100)
+      .field(config_of, &control::SchedulerConfig::max_waiting, 100)
+      .field(config_of, &control::SchedulerConfig::block_size, 1)
+      .field(config_of, &control::SchedulerConfig::num_blocks, 1);
+  std::vector<control::SchedulerConfig> found = made.take();
   const auto with_windows = [&](std::vector<uint32_t> windows) {
     if (windows == config.kv_windows) return;
     found.push_back(config);
@@ -111,7 +111,8 @@ rc::Seq<Story> simpler(const Story& story) {
                                 depth = story.depth](std::vector<Operation> operations) {
     return Story{config, depth, std::move(operations)};
   };
-  const auto with_config = [operations = story.operations, depth = story.depth](SchedulerConfig config) {
+  const auto with_config = [operations = story.operations,
+                            depth = story.depth](control::SchedulerConfig config) {
     return Story{std::move(config), depth, operations};
   };
   std::vector<Story> shallower;

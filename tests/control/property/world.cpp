@@ -13,9 +13,9 @@ namespace {
 
 constexpr char kFailure[] = "NaN";
 
-uint32_t num_tokens(const StepPlan& plan) {
+uint32_t num_tokens(const control::StepPlan& plan) {
   size_t tokens = 0;
-  for (const SeqStep& step : plan.seqs) tokens += step.tokens.size();
+  for (const control::SeqStep& step : plan.seqs) tokens += step.tokens.size();
   return static_cast<uint32_t>(tokens);
 }
 
@@ -70,7 +70,7 @@ void World::operate(const Operation& operation) {
 
 void World::add(const Operation& operation) {
   const Request& request = operation.request;
-  SeqSpec spec;
+  control::SeqSpec spec;
   if (operation.kind == Operation::Kind::kFork) {
     const auto parent = records_.find(operation.other);
     if (parent == records_.end()) return;
@@ -101,7 +101,7 @@ void World::add(const Operation& operation) {
   add(std::move(spec), request.stop_after);
 }
 
-void World::add(SeqSpec spec, uint32_t stop_after) {
+void World::add(control::SeqSpec spec, uint32_t stop_after) {
   const uint64_t length = spec.prompt.size() + spec.max_tokens;
   const bool fits = length <= config_.max_model_len &&
                     blocks_held(config_.kv_windows, length - 1, 1, config_.block_size) <= config_.num_blocks;
@@ -138,7 +138,7 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
   if (open_.size() == story_.depth) close();
   now_ += milliseconds * Nanos{1'000'000};
   const bool had_work = scheduler_.has_work();
-  StepPlan plan = scheduler_.plan();
+  control::StepPlan plan = scheduler_.plan();
   check();
   if (!plan.empty() && !had_work) fail("a step without work");
   if (plan.empty() && had_work && open_.empty()) fail("a step without progress while work waits");
@@ -155,10 +155,10 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
     return close();
   }
   if (!error_.empty()) return;  // the executor might trip over it
-  StepResult result = executor_.execute(plan);
+  control::StepResult result = executor_.execute(plan);
   if (!executor_.error().empty()) fail(executor_.error());
   if (fails > 0) result.seqs[(fails - 1) % result.seqs.size()].error = kFailure;
-  for (const SeqStep& step : plan.seqs) coverage_.late_tokens += step.is_late() ? 1 : 0;
+  for (const control::SeqStep& step : plan.seqs) coverage_.late_tokens += step.is_late() ? 1 : 0;
   open_.push_back({std::move(plan), std::move(result), model_.counts().preemptions - preempted});
 }
 
@@ -166,18 +166,18 @@ void World::close() {
   if (open_.empty()) return;
   OpenStep oldest = std::move(open_.front());
   open_.pop_front();
-  const StepPlan& plan = oldest.plan;
+  const control::StepPlan& plan = oldest.plan;
   const uint64_t preempted = oldest.preempted;
-  const StepStats before = scheduler_.stats();
-  const std::vector<SeqEvent> events = scheduler_.commit(plan, std::move(oldest.result));
-  const auto samples = [](const SeqStep& step) { return step.rows == LogitRows::kLast; };
+  const control::StepStats before = scheduler_.stats();
+  const std::vector<control::SeqEvent> events = scheduler_.commit(plan, std::move(oldest.result));
+  const auto samples = [](const control::SeqStep& step) { return step.rows == control::LogitRows::kLast; };
   coverage_.late_results += static_cast<uint64_t>(std::ranges::count_if(plan.seqs, samples)) - events.size();
   model_.commit(plan, events);
   std::vector<SeqId> stops;
-  for (const SeqEvent& event : events) take(event, stops);
+  for (const control::SeqEvent& event : events) take(event, stops);
   check();
   check_counts();
-  const StepStats& stats = scheduler_.stats();
+  const control::StepStats& stats = scheduler_.stats();
   if (stats.step != plan.step || stats.preempted != preempted ||
       stats.total_preemptions != before.total_preemptions + preempted ||
       stats.total_copies != before.total_copies + stats.copies ||
@@ -206,7 +206,7 @@ void World::lose_executor() {
   check();
 }
 
-void World::take(const SeqEvent& event, std::vector<SeqId>& stops) {
+void World::take(const control::SeqEvent& event, std::vector<SeqId>& stops) {
   Record& record = records_.at(event.id);
   const Solo& solo = executor_.solo(event.id);
   const auto wrong = [&](const char* what) { fail(fmt::format("sequence {}: {}", event.id, what)); };
@@ -229,12 +229,12 @@ void World::take(const SeqEvent& event, std::vector<SeqId>& stops) {
     return;
   }
   record.ended = true;
-  if (*event.finish == FinishReason::kError) {
+  if (*event.finish == control::FinishReason::kError) {
     ++coverage_.failures;
     if (event.error != kFailure) wrong("an error without its reason");
   } else if (*event.finish != solo.finish) {
     wrong("ends for another reason than alone");
-  } else if (event.stop_token.has_value() != (solo.finish == FinishReason::kStop)) {
+  } else if (event.stop_token.has_value() != (solo.finish == control::FinishReason::kStop)) {
     wrong("a stop token missing or invented");
   }
 }
@@ -259,14 +259,14 @@ void World::drain() {
   }
   scheduler_.reset_prefix_cache();
   model_.reset();
-  SeqSpec last;  // alone in an empty house; with it the executor hears of all ends before
+  control::SeqSpec last;  // alone in an empty house; with it the executor hears of all ends before
   last.id = records_.empty() ? 0 : records_.rbegin()->first + 1;
   last.prompt = {0};
   last.max_tokens = 1;
   last.sampling.seed = last.id;
   add(last, 0);
   finish_all();
-  const StepStats& stats = scheduler_.stats();
+  const control::StepStats& stats = scheduler_.stats();
   const auto groups = static_cast<uint32_t>(config_.kv_windows.size());
   const uint32_t its_own = config_.enable_prefix_caching && config_.block_size == 1 ? groups : 0;
   if (stats.running + stats.waiting + stats.blocks_referenced + stats.slots_unused + stats.host_blocks_used >
@@ -361,15 +361,16 @@ std::string to_string(const Coverage& c) {
       "in mid-answer\n",
       c.model.swapped_out, c.model.swapped_in, c.model.too_big_to_swap, c.model.copies, c.model.deduplicated,
       c.model.evictions, c.model.left_behind, c.model.forgotten, c.model.forks, c.model.late_forks);
-  text += "steps: " + by_name(c.steps_by_batching, kBatchingNames) + "\n";
-  text += "admissions: " + by_name(c.admissions_by_scheduling, kSchedulingNames) + "\n";
+  text += "steps: " + by_name(c.steps_by_batching, control::kBatchingNames) + "\n";
+  text += "admissions: " + by_name(c.admissions_by_scheduling, control::kSchedulingNames) + "\n";
+  text += "admissions of another than the first: " +
+          by_name(c.overtakes_by_scheduling, control::kSchedulingNames) + "\n";
+  text += "preemptions: " + by_name(c.preemptions_by_victim, control::kVictimNames) + "\n";
   text +=
-      "admissions of another than the first: " + by_name(c.overtakes_by_scheduling, kSchedulingNames) + "\n";
-  text += "preemptions: " + by_name(c.preemptions_by_victim, kVictimNames) + "\n";
-  text += "preemptions of another than the last: " + by_name(c.chosen_by_victim, kVictimNames) + "\n";
-  text += "preemptions: " + by_name(c.preemptions_by_way, kPreemptionNames) + "\n";
-  text += "blocks swapped out: " + by_name(c.swaps_by_way, kPreemptionNames) + "\n";
-  text += "evictions: " + by_name(c.evictions_by_policy, kEvictionNames);
+      "preemptions of another than the last: " + by_name(c.chosen_by_victim, control::kVictimNames) + "\n";
+  text += "preemptions: " + by_name(c.preemptions_by_way, control::kPreemptionNames) + "\n";
+  text += "blocks swapped out: " + by_name(c.swaps_by_way, control::kPreemptionNames) + "\n";
+  text += "evictions: " + by_name(c.evictions_by_policy, control::kEvictionNames);
   return text;
 }
 

@@ -27,14 +27,14 @@ struct Coverage {
   uint64_t late_results = 0;  // of sequences that had been preempted or had ended
   uint64_t waits = 0;         // plans that were empty until an open step was committed
   NaiveModel::Counts model;
-  uint64_t steps_by_batching[std::size(kBatchingNames)] = {};
-  uint64_t admissions_by_scheduling[std::size(kSchedulingNames)] = {};
-  uint64_t overtakes_by_scheduling[std::size(kSchedulingNames)] = {};
-  uint64_t preemptions_by_victim[std::size(kVictimNames)] = {};
-  uint64_t chosen_by_victim[std::size(kVictimNames)] = {};  // another than the last admitted
-  uint64_t preemptions_by_way[std::size(kPreemptionNames)] = {};
-  uint64_t swaps_by_way[std::size(kPreemptionNames)] = {};  // blocks moved out
-  uint64_t evictions_by_policy[std::size(kEvictionNames)] = {};
+  uint64_t steps_by_batching[std::size(control::kBatchingNames)] = {};
+  uint64_t admissions_by_scheduling[std::size(control::kSchedulingNames)] = {};
+  uint64_t overtakes_by_scheduling[std::size(control::kSchedulingNames)] = {};
+  uint64_t preemptions_by_victim[std::size(control::kVictimNames)] = {};
+  uint64_t chosen_by_victim[std::size(control::kVictimNames)] = {};  // another than the last admitted
+  uint64_t preemptions_by_way[std::size(control::kPreemptionNames)] = {};
+  uint64_t swaps_by_way[std::size(control::kPreemptionNames)] = {};  // blocks moved out
+  uint64_t evictions_by_policy[std::size(control::kEvictionNames)] = {};
 };
 std::string to_string(const Coverage& coverage);
 
@@ -53,7 +53,7 @@ class World {
 
  private:
   struct Record {
-    SeqSpec spec;
+    control::SeqSpec spec;
     uint32_t stop_after = 0;
     std::vector<TokenId> output;
     bool ended = false;
@@ -61,12 +61,12 @@ class World {
 
   void operate(const Operation& operation);
   void add(const Operation& operation);
-  void add(SeqSpec spec, uint32_t stop_after);
+  void add(control::SeqSpec spec, uint32_t stop_after);
   void abort(SeqId id);
   void open(uint32_t milliseconds, uint32_t fails);
   void close();
   void lose_executor();
-  void take(const SeqEvent& event, std::vector<SeqId>& stops);
+  void take(const control::SeqEvent& event, std::vector<SeqId>& stops);
   void drain();
   void finish_all();
   void check();
@@ -76,14 +76,14 @@ class World {
   }
 
   const Story& story_;
-  const SchedulerConfig& config_;
-  Scheduler scheduler_;
+  const control::SchedulerConfig& config_;
+  control::Scheduler scheduler_;
   OracleExecutor executor_;
   NaiveModel model_;
   std::map<SeqId, Record> records_;  // of all that were taken
   struct OpenStep {
-    StepPlan plan;
-    StepResult result;
+    control::StepPlan plan;
+    control::StepResult result;
     uint64_t preempted = 0;
   };
   std::deque<OpenStep> open_;

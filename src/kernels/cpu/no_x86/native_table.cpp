@@ -1,6 +1,6 @@
 #include "kernels/cpu/table.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 const KernelTable* native_table(IsaLevel) { return nullptr; }
 
@@ -8,4 +8,4 @@ const PackTable* native_pack_table(IsaLevel) { return nullptr; }
 
 std::vector<IsaLevel> native_levels() { return {}; }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -5,7 +5,7 @@
 // Matmul with the tile registers of AMX: 16 rows x 64 bytes of activations times 64 bytes of K x 16 outputs,
 // a tile of weights being 16 steps of half a panel as it lies. Each element adds its products in the order of
 // K, whatever the tile's other rows are; a step of bf16 adds pairs, as VDPBF16PS does, subnormals being zero.
-namespace quire::cpu::amx {
+namespace quire::kernels::cpu::amx {
 namespace {
 
 using avx512::IntVec;
@@ -319,4 +319,4 @@ extern const MatmulKernel kBf16 = {matmul_tiles<Bf16>, RowForm::kBF16Tiles};
 extern const MatmulKernel kInt8 = {matmul_tiles<Int8>, RowForm::kInt8Tiles};
 extern const MatmulKernel kInt4 = {matmul_int4_tiles, RowForm::kInt8Tiles};
 
-}  // namespace quire::cpu::amx
+}  // namespace quire::kernels::cpu::amx

@@ -13,7 +13,7 @@
 //   output  = output + weight * V[key], keys ascending and only those that the row sees
 // for each stretch of kStretchKeys keys of a span of kSpanKeys; then the spans' maxima, sums and outputs are
 // merged in ascending order.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 /// From so many rows on, K and V are brought to f32 once for all of them.
 inline constexpr size_t kWidenRows = 12;
@@ -487,4 +487,4 @@ void merge_spans(const AttentionArgs& args, float* partials, size_t num_spans) {
   }
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

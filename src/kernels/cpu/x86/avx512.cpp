@@ -6,7 +6,7 @@
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
 
-namespace quire::cpu::avx512 {
+namespace quire::kernels::cpu::avx512 {
 
 extern const KernelTable kTable = {
     .to_f32 = {to_f32<Vec, F32, F32>, to_f32<Vec, F32, F16>, to_f32<Vec, F32, Bf16>},
@@ -30,4 +30,4 @@ extern const KernelTable kTable = {
     .combine = combine<Vec>,
 };
 
-}  // namespace quire::cpu::avx512
+}  // namespace quire::kernels::cpu::avx512

@@ -2,7 +2,7 @@
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
 
-namespace quire::cpu::avx512_bf16 {
+namespace quire::kernels::cpu::avx512_bf16 {
 namespace {
 
 using avx512::Vec;
@@ -35,4 +35,4 @@ struct DotKernel {
 
 extern const MatmulKernel kBf16 = matmul_kernel<DotKernel>(RowForm::kBF16);
 
-}  // namespace quire::cpu::avx512_bf16
+}  // namespace quire::kernels::cpu::avx512_bf16

@@ -3,7 +3,7 @@
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
 
-namespace quire::cpu::avx512_vnni {
+namespace quire::kernels::cpu::avx512_vnni {
 namespace {
 
 /// VPDPBUSD: four products of activations (as int8 + 128) and weights a lane and instruction.
@@ -25,4 +25,4 @@ struct Int4 : avx512::Int4 {};
 extern const MatmulKernel kInt8 = matmul_kernel<IntegerKernel<ShiftedDot>>(RowForm::kUint8);
 extern const MatmulKernel kInt4 = int4_kernel<IntegerKernel<ShiftedDot>, Int4>(RowForm::kUint8);
 
-}  // namespace quire::cpu::avx512_vnni
+}  // namespace quire::kernels::cpu::avx512_vnni

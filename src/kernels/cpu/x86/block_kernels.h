@@ -18,7 +18,7 @@
 //                       What the row has for the group must be added at the begin or at the end
 //   low_nibbles, high_nibbles   of all bytes
 //   F16, I8             as vec_avx2.h has them
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 inline constexpr size_t kBlockPrefetch = 4096;
 
@@ -323,4 +323,4 @@ void matmul_blocks(const MatmulArgs& args, size_t first_panel, size_t last_panel
   }
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -2,7 +2,7 @@
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx2.h"
 
-namespace quire::cpu::avx2 {
+namespace quire::kernels::cpu::avx2 {
 namespace {
 
 /// What the products of ggml's blocks have in common.
@@ -90,4 +90,4 @@ extern const MatmulKernel kBlocks[4] = {
     {matmul_blocks<WeightFormat::kQ6_K, SixBitDot>, RowForm::kInt8Sums},
 };
 
-}  // namespace quire::cpu::avx2
+}  // namespace quire::kernels::cpu::avx2

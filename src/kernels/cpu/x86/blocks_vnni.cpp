@@ -2,7 +2,7 @@
 #include "kernels/cpu/x86/tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
 
-namespace quire::cpu::avx512_vnni {
+namespace quire::kernels::cpu::avx512_vnni {
 namespace {
 
 /// Integers >= 0 of ggml's blocks, times those of a row.
@@ -41,4 +41,4 @@ extern const MatmulKernel kBlocks[4] = {
     {matmul_blocks<WeightFormat::kQ6_K, BlockDot>, RowForm::kInt8Sums},
 };
 
-}  // namespace quire::cpu::avx512_vnni
+}  // namespace quire::kernels::cpu::avx512_vnni

@@ -7,7 +7,7 @@
 
 // The element-wise ops over Vec. Full and partial vectors do the same to every element, so that a result does
 // not depend on where in a row, or on how wide a row, it is.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 template <class V, class From, class To>
 void convert(const void* from, void* to, size_t count) {
@@ -197,4 +197,4 @@ void rope(float* x, size_t ldx, size_t rows, uint32_t num_heads, uint32_t head_d
   }
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -13,7 +13,7 @@
 //   group         all of it as int8, eight steps of [32 outputs][4]
 //   low, high     of the bytes of two steps, the first's weights, the second's, without the scale
 //   scales        as i32, of so many outputs as a Sum has lanes
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 inline constexpr size_t kInt4Group = 32;
 inline constexpr size_t kInt4Vectors = 2;  // of a tile that takes the nibbles
@@ -189,4 +189,4 @@ constexpr MatmulKernel int4_kernel(RowForm rows) {
   return {matmul_int4<Kernel, Nibbles>, rows, Tiles<Kernel>::row_tiles};
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -22,7 +22,7 @@
 //   load, broadcast     of one part: kLanes lanes of weights; activations in all lanes
 //   multiply_add        accumulator + weights * activations
 //   finish              the result of row i, vector j of the tile
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 // Ahead in a panel, where no tiles share the next chunk: as much as memory is late.
 inline constexpr size_t kPrefetchBytes = 4096;
@@ -417,4 +417,4 @@ constexpr MatmulKernel matmul_kernel(RowForm rows) {
   return {matmul<Kernel>, rows, Tiles<Kernel>::row_tiles};
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -8,7 +8,7 @@
 
 // Routing to experts and putting their outputs together. As in the element-wise ops, an element does not
 // depend on where in a vector it is.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 /// In place; the sum adds kLanes partial sums, each over every kLanes-th element in ascending order.
 template <class V>
@@ -69,4 +69,4 @@ void combine(const float* y, size_t ldy, const uint32_t* places, const float* we
   }
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

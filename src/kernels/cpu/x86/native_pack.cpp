@@ -1,11 +1,11 @@
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/x86/pack_tables.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 const PackTable* native_pack_table(IsaLevel level) {
   if (native_table(level) == nullptr) return nullptr;
   return level == IsaLevel::kAvx2 ? &avx2::kPackTable : &avx512::kPackTable;
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

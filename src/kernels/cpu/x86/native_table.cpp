@@ -12,7 +12,7 @@
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/x86/tables.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 namespace {
 
 // The compiler's checks ask the operating system too whether it keeps the wide registers.
@@ -120,4 +120,4 @@ std::vector<IsaLevel> native_levels() {
   return order;
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

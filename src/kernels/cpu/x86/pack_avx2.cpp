@@ -2,7 +2,7 @@
 #include "kernels/cpu/x86/pack_tables.h"
 #include "kernels/cpu/x86/vec_avx2.h"
 
-namespace quire::cpu::avx2 {
+namespace quire::kernels::cpu::avx2 {
 namespace {
 
 /// See avx512.
@@ -89,4 +89,4 @@ struct PackVec {
 
 extern const PackTable kPackTable = {.interleave = interleave<PackVec>, .int4_panel = int4_panel<PackVec>};
 
-}  // namespace quire::cpu::avx2
+}  // namespace quire::kernels::cpu::avx2

@@ -2,7 +2,7 @@
 #include "kernels/cpu/x86/pack_tables.h"
 #include "kernels/cpu/x86/vec_avx512.h"
 
-namespace quire::cpu::avx512 {
+namespace quire::kernels::cpu::avx512 {
 namespace {
 
 struct PackVec {
@@ -99,4 +99,4 @@ struct PackVec {
 
 extern const PackTable kPackTable = {.interleave = interleave<PackVec>, .int4_panel = int4_panel<PackVec>};
 
-}  // namespace quire::cpu::avx512
+}  // namespace quire::kernels::cpu::avx512

@@ -7,7 +7,7 @@
 // Packing over a vector type P (avx2::PackVec, avx512::PackVec), whose lanes are outputs side by side: every
 // lane goes over its inputs in their order, as quantize_int4 does over a row, so that the results have its
 // bits.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 /// Squares of P::kLanes x P::kLanes units, then what is left of each row.
 template <class P>
@@ -195,4 +195,4 @@ void int4_panel(const float* rows, size_t k, float* wanted, std::byte* to, float
   }
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

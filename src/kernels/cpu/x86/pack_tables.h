@@ -3,7 +3,7 @@
 #include "kernels/cpu/pack_table.h"
 
 // What the sources that pack define for each ISA; constant-initialised, as in tables.h.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 namespace avx2 {
 extern const PackTable kPackTable;
@@ -12,4 +12,4 @@ namespace avx512 {
 extern const PackTable kPackTable;
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

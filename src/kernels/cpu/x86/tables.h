@@ -4,7 +4,7 @@
 
 // What the sources of each ISA define. Constant-initialised: nothing of them runs before the machine was
 // asked.
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 // kTable has no matmuls of ggml's blocks; kBlocks are those, in the order of WeightFormat.
 namespace avx2 {
@@ -28,4 +28,4 @@ extern const MatmulKernel kInt8;
 extern const MatmulKernel kInt4;
 }  // namespace amx
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

@@ -6,7 +6,7 @@
 
 #define QUIRE_INLINE inline __attribute__((always_inline))
 
-namespace quire::cpu::avx2 {
+namespace quire::kernels::cpu::avx2 {
 
 /// Eight f32 lanes. Lanes never mix but in the two reductions, so a value does not depend on its lane.
 struct Vec {
@@ -252,4 +252,4 @@ struct Bf16Pairs {
   }
 };
 
-}  // namespace quire::cpu::avx2
+}  // namespace quire::kernels::cpu::avx2

@@ -6,7 +6,7 @@
 
 #define QUIRE_INLINE inline __attribute__((always_inline))
 
-namespace quire::cpu::avx512 {
+namespace quire::kernels::cpu::avx512 {
 
 /// Sixteen f32 lanes; see avx2::Vec.
 struct Vec {
@@ -220,4 +220,4 @@ struct Bf16Pairs {
   }
 };
 
-}  // namespace quire::cpu::avx512
+}  // namespace quire::kernels::cpu::avx512

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/x86/unroll.h"
 
-namespace quire::cpu {
+namespace quire::kernels::cpu {
 
 /// e^x within 2 ulp over the whole range (0 below, infinity above, NaN kept); exp(0) is exactly 1.
 /// Cody and Waite reduction to |r| <= ln(2) / 2, then the Taylor polynomial of degree 7.
@@ -49,4 +49,4 @@ inline __attribute__((always_inline)) V capped(V x, V cap) {
   return V::mul(vec_tanh(V::div(x, cap)), cap);
 }
 
-}  // namespace quire::cpu
+}  // namespace quire::kernels::cpu

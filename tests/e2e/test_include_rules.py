@@ -1,0 +1,42 @@
+"""tools/check_includes.py sees what a file of src/ may not include or open, and only that."""
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+CHECK = pathlib.Path(__file__).resolve().parents[2] / "tools/check_includes.py"
+
+
+def check(root, files):
+    for name, text in files.items():
+        path = root / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    ran = subprocess.run([sys.executable, CHECK, "--root", root], capture_output=True, text=True)
+    return ran.returncode, ran.stdout
+
+
+@pytest.mark.parametrize("name, text, said", [
+    ("engine/a.h", "namespace quire {\nclass A {};\n}\n", "src/engine/a.h: namespace quire, where quire::engine is this library's"),
+    ("engine/a.h", "namespace quire::serve {\nclass A {};\n}\n", "namespace quire::serve, where quire::engine"),
+    ("backend/cpu/a.h", "namespace quire::backend {\nclass A {};\n}\n", "quire::backend::cpu is this library's"),
+    ("base/a.h", "namespace quire::base {\nclass A {};\n}\n", "where quire is this library's"),
+    ("base/a.h", '#include "control/b.h"\n', "base may not include control/b.h"),
+    ("control/a.cpp", "#include <chrono>\n", "<chrono> in the control plane"),
+    ("engine/a.cpp", "const char* a = getenv(\"A\");\n", "getenv is for src/cli alone"),
+])
+def test_what_is_refused(tmp_path, name, text, said):
+    code, output = check(tmp_path, {"control/b.h": "", name: text})
+    assert code == 1 and said in output
+
+
+def test_what_is_allowed(tmp_path):
+    forward = "namespace quire::record {\nclass RunWriter;\nstruct Node;\n}  // namespace quire::record\n\n"
+    code, output = check(tmp_path, {
+        "control/b.h": "#include <vector>\nnamespace quire::control {\nclass B {};\n}\n",
+        "engine/a.h": '#include "control/b.h"\n' + forward + "namespace quire::engine {\nclass A {};\n}\n",
+        "kernels/a.cpp": "namespace quire::kernels::cpu::avx2 {\nclass A {};\n}\n",
+        "base/c.h": "namespace quire {\nclass C {};\n}\n",
+    })
+    assert code == 0, output
