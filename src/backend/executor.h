@@ -8,16 +8,17 @@ namespace quire::backend {
 
 using Ticket = uint64_t;
 
-/// Carries out step plans: the CPU, a GPU, or a simulation. Plans are submitted in order and waited for in
-/// order, and carried out as if one after the other, as control/step.h says; one caller. Both calls throw
-/// Error if the device fails as a whole; what concerns one sequence is in its SeqResult.
+/// Carries out step plans on the CPU, a GPU, or a simulated device. Plans are submitted in order and waited
+/// for in order, and carried out as if one after the other, as control/step.h says. For one caller. Both
+/// calls throw Error if the device fails as a whole; a failure of one sequence is in its SeqResult.
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// How many plans should be open (submitted, not waited for) at once, to keep the device busy: from 1 to
-  /// kMostOpenSteps. An executor that computes in submit() wants 1; any number up to the most is taken.
+  /// How many plans should be in flight (submitted, not waited for) at once to keep the device busy: from 1
+  /// to kMostOpenSteps. An executor that computes in submit() wants 1. Every executor accepts any number up
+  /// to kMostOpenSteps.
   virtual uint32_t depth() const { return 1; }
-  /// Starts the plan; a synchronous executor may as well finish it. The plan is not needed after the call.
+  /// Starts the plan; a synchronous executor may finish it too. The plan is not needed after the call.
   virtual Ticket submit(const control::StepPlan& plan) = 0;
   /// The result of the oldest submitted plan, once per ticket.
   virtual control::StepResult wait(Ticket ticket) = 0;

@@ -10,11 +10,11 @@
 
 namespace quire::backend {
 
-/// The results of a synchronous executor between submit() and wait(): at most kMostOpenSteps, handed out in
+/// The results of a synchronous executor between submit() and wait(): at most kMostOpenSteps, returned in
 /// order.
 class OpenResults {
  public:
-  /// Before the plan is carried out. Throws Error if too many are open.
+  /// To be called before the plan is carried out. Throws Error if too many are in flight.
   void check_room(const control::StepPlan& plan) const {
     if (results_.size() < kMostOpenSteps) return;
     throw Error(

@@ -9,10 +9,10 @@
 
 namespace quire::backend {
 
-/// What every executor knows of the sequences in its slots: their block tables, how far they are computed,
-/// and the token that each sampled last. It checks that a plan agrees with itself and with those before it. A
-/// plan that does not is a bug of whoever made it: the call throws Error ("step plan: PART: WHAT"), and the
-/// table is of no use afterwards. It holds no K/V and knows no device. Not thread-safe.
+/// The state that every executor keeps for the sequences in its slots: their block tables, how far they are
+/// computed, and the last token that each sampled. It checks that a plan is consistent with itself and with
+/// the plans before it. An inconsistent plan is a bug of the caller: the call throws Error ("step plan: PART:
+/// WHAT"), and the table must not be used afterwards. It holds no K/V and knows no device. Not thread-safe.
 class SlotTable {
  public:
   struct Limits {
@@ -20,28 +20,31 @@ class SlotTable {
     uint32_t num_blocks = 0;
     uint32_t num_host_blocks = 0;
     uint32_t block_size = 0;
-    std::vector<uint32_t> windows = {0};  // one a K/V group, 0: its layers see all
-    uint32_t max_positions = 0;           // tokens of the longest sequence
+    std::vector<uint32_t> windows = {0};  // one per K/V group; 0: full attention
+    uint32_t max_positions = 0;           // the longest sequence, in tokens
     uint32_t vocab_size = 0;
   };
   explicit SlotTable(Limits limits);
 
-  /// Takes in what a plan changes before its sequences compute: slots, and entries of block tables. Checks
-  /// moves and copies; whoever has the K/V carries them out.
+  /// Applies what a plan changes before its sequences compute: slots, and entries of block tables. Checks
+  /// moves and copies; the executor that has the K/V carries them out.
   void apply(const control::StepPlan& plan);
 
-  /// Takes in one of the plan's sequences after apply(): its new blocks, and that its tokens are computed.
-  /// Returns the tokens, a late one replaced by what was told to sampled(); valid until the next call. Empty
-  /// if the sequence failed in the step that had to sample it: there is nothing to compute, and the result is
-  /// dropped.
+  /// Applies one of the plan's sequences, after apply(): its new blocks, and that its tokens are computed.
+  /// Returns the tokens, with a late token replaced by the value that was passed to sampled(); valid until
+  /// the next call. Empty if the sequence failed in the step that should have sampled the late token: there
+  /// is nothing to compute, and the result is dropped.
   std::span<const TokenId> advance(const control::SeqStep& seq);
 
-  /// The token that a sequence sampled behind all that it has computed. Not called for one that failed.
+  /// Records the token that a sequence sampled after all its computed tokens. Not to be called for a sequence
+  /// that failed.
   void sampled(SlotId slot, TokenId token) { slots_[slot].sampled = token; }
 
-  /// By K/V group, all of one length. An entry behind the group's window may be kNoBlock.
+  /// The block tables by K/V group, all of the same length. An entry behind the group's window may be
+  /// kNoBlock.
   const std::vector<std::vector<BlockId>>& tables(SlotId slot) const { return slots_[slot].tables; }
-  /// Tokens that have K/V once all that was taken in is carried out. REQUIRES: advance() was called for it.
+  /// Tokens that have K/V once everything applied so far has been carried out. REQUIRES: advance() was called
+  /// for the slot.
   uint32_t computed(SlotId slot) const { return slots_[slot].computed; }
   uint32_t prompt_length(SlotId slot) const { return slots_[slot].prompt_length; }
   uint32_t slots_in_use() const { return in_use_; }
@@ -51,9 +54,9 @@ class SlotTable {
   struct Slot {
     bool used = false;
     uint32_t generation = 0;
-    uint64_t stepped = 0;  // the last plan in which it computes, as plans_ counts them
+    uint64_t stepped = 0;  // the last plan in which it computes, counted as in plans_
     uint32_t prompt_length = 0;
-    uint32_t rows = 0;                         // blocks of each group
+    uint32_t rows = 0;                         // blocks per group
     uint32_t computed = kUnknown;              // until its first step
     bool samples = false;                      // its last step samples the token at `computed`
     TokenId sampled = control::kLateToken;     // that token, if it is known
@@ -74,7 +77,7 @@ class SlotTable {
   std::vector<Slot> slots_;
   uint32_t in_use_ = 0;
   uint64_t plans_ = 0;
-  TokenId late_ = 0;  // what advance() returns of one
+  TokenId late_ = 0;  // what advance() returns for a late token
 };
 
 }  // namespace quire::backend

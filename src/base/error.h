@@ -11,7 +11,7 @@
 
 namespace quire {
 
-/// What the operator must mend: a broken file, a flag out of range, a machine without memory.
+/// An error that the operator must mend: a damaged file, a flag out of range, a machine without memory.
 /// Thrown while loading and starting; the message is one line and names file, offset, key or flag.
 class Error : public std::runtime_error {
  public:
@@ -23,7 +23,8 @@ Error file_error(const std::filesystem::path& path, std::string_view what);
 /// "PATH: at byte OFFSET: WHAT".
 Error file_error(const std::filesystem::path& path, uint64_t offset, std::string_view what);
 
-/// Throws if `bytes`, the contents of `path`, are what a clone without Git LFS has in a large file's place.
+/// Throws if `bytes`, the contents of `path`, are a Git LFS pointer, which a clone without Git LFS has
+/// instead of a large file.
 void refuse_lfs_pointer(const std::filesystem::path& path, std::string_view bytes);
 
 /// Why a request is refused. `serve` maps it to an HTTP status and an OpenAI error body.
@@ -36,7 +37,7 @@ enum class RequestErrorCode : uint8_t {
   kInternal,      // 500: the engine failed; the request did nothing wrong
 };
 
-/// What the client must mend. A value, never thrown across a module's border.
+/// An error that the client must mend. A value; it is never thrown across the boundary of a library.
 struct RequestError {
   RequestErrorCode code = RequestErrorCode::kInvalid;
   std::string message;

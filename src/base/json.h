@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 
-// Reading JSON that others wrote, with errors that say where. Not for common headers: Boost.JSON is
-// included here and so in every file that includes this one.
+// Reads untrusted JSON, with errors that name the place. Do not include it in common headers: it includes
+// Boost.JSON.
 namespace quire {
 
 namespace json = boost::json;
@@ -21,20 +21,20 @@ inline constexpr uint64_t kMaxJsonFileBytes = uint64_t{256} << 20;
 /// The whole file as bytes. Throws Error (PATH: WHAT) if it cannot be read or is larger than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes = kMaxJsonFileBytes);
 
-/// Parses `text`, at most `max_depth` levels deep. Throws Error "WHERE: at byte N: WHAT", which tells text
-/// that is no UTF-8, a byte order mark and a lone surrogate from JSON that is wrong.
+/// Parses `text`, at most `max_depth` levels deep. Throws Error "WHERE: at byte N: WHAT", which distinguishes
+/// invalid UTF-8, a byte order mark and a lone surrogate from invalid JSON.
 json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth = 64);
 
 json::value read_json_file(const std::filesystem::path& path);
 
-/// A JSON object with its place, so that a wrong or missing key is named: "config.json: key 'a.b': WHAT".
-/// Holds a reference to the value, which must outlive it.
+/// A JSON object with its file and path, so that errors name the wrong or missing key: "config.json: key
+/// 'a.b': WHAT". Holds a reference to the value, which must outlive it.
 class JsonObject {
  public:
-  /// Throws if `value` is no object. `key` is the path to it, empty at the root.
+  /// Throws if `value` is not an object. `key` is the path to it, empty at the root.
   JsonObject(const json::value& value, const std::filesystem::path& where, std::string key = {});
 
-  /// Null counts as absent: nullptr.
+  /// nullptr if the key is absent or its value is null.
   const json::value* find(std::string_view key) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
@@ -53,9 +53,9 @@ class JsonObject {
   const json::object& raw() const { return object_; }
   const std::filesystem::path& where() const { return where_; }
 
-  /// `key` with the path to this object before it.
+  /// The path to this object, followed by `key`.
   std::string path(std::string_view key) const;
-  /// An Error about `key` below this object, to throw.
+  /// The Error to throw about `key` of this object.
   Error error(std::string_view key, std::string_view what) const;
 
  private:

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 
-// JSON of strangers: what it becomes in memory is up to 25 times as long as its text.
+// Memory limits for untrusted JSON: a parsed value can take up to 25 times as many bytes as its text.
 namespace quire {
 
 /// A JSON value would take more memory than it may.
@@ -19,9 +19,9 @@ class JsonTooLarge final : public std::exception {
   const char* what() const noexcept override { return "the JSON value takes too much memory"; }
 };
 
-/// Memory for JSON values: no more than so many bytes, then allocating throws JsonTooLarge. Small pieces come
-/// from blocks that go back to the system with the resource and not before, so that a value of a million of
-/// them leaves no holes behind. Not thread-safe.
+/// Memory for JSON values: beyond the limit in bytes, an allocation throws JsonTooLarge. Small pieces come
+/// from chunks that return to the system only with the resource, so that a value of a million pieces leaves
+/// no fragmented memory. Not thread-safe.
 class JsonMemory final : public json::memory_resource {
  public:
   explicit JsonMemory(uint64_t max_bytes) : max_bytes_(max_bytes) {}
@@ -42,11 +42,11 @@ class JsonMemory final : public json::memory_resource {
   uint64_t used_ = 0;
   std::vector<void*> blocks_;
   size_t next_block_ = 4 << 10;
-  std::byte* free_ = nullptr;  // the rest of the last block
+  std::byte* free_ = nullptr;  // the rest of the last chunk
   size_t num_free_ = 0;
 };
 
-/// As parse_json above, with the value, and what parsing it needs, in `storage`.
+/// Like parse_json in json.h, but the value and the memory that the parser needs are in `storage`.
 json::value parse_json(std::string_view text, const std::filesystem::path& where, size_t max_depth,
                        const json::storage_ptr& storage);
 

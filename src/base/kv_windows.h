@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-// Sliding windows in blocks. The layers of a model form K/V groups (one for most models), each with a block
-// table and a window of its own: a token at position p reads the keys in (p - window, p], all up to p if the
-// window is 0. Blocks behind the window of all tokens to come are given back.
+// Sliding windows in blocks. The layers of a model form K/V groups (one for most models), each with its own
+// block table and window: a token at position p reads the keys in (p - window, p], or all keys up to p if the
+// window is 0 (full attention). Blocks behind the window of all future tokens are released.
 namespace quire {
 
 /// The first block that a token at `position` reads.
@@ -14,14 +14,14 @@ constexpr uint32_t first_block(uint32_t window, uint32_t position, uint32_t bloc
   return window == 0 || position < window ? 0 : (position - window + 1) / block_size;
 }
 
-/// How many blocks `positions` consecutive ones (at least 1) lie in at most.
+/// The most blocks that `positions` consecutive positions (at least 1) can touch.
 constexpr uint64_t blocks_touched(uint64_t positions, uint32_t block_size) {
   return (positions + block_size - 2) / block_size + 1;
 }
 
-/// The most blocks of one group that a sequence of `tokens` tokens holds at once if it computes `chunk` of
-/// them a step. Between steps a table keeps the window of the last computed token, one token more than the
-/// next one needs: forks start from there.
+/// The most blocks of one group that a sequence of `tokens` tokens holds at once if it computes `chunk`
+/// tokens per step. Between steps a table keeps the window of the last computed token, which is one position
+/// more than the next token needs, because forks start there.
 constexpr uint64_t blocks_held(uint32_t window, uint64_t tokens, uint64_t chunk, uint32_t block_size) {
   const uint64_t all = (tokens + block_size - 1) / block_size;
   return window == 0 ? all : std::min(all, blocks_touched(uint64_t{window} + chunk, block_size));

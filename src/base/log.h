@@ -6,10 +6,11 @@ namespace quire {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Sets what is written to standard error. Info is the default.
+/// Sets the lowest level that is written to standard error. The default is info.
 void set_log_level(LogLevel level);
 
-/// One line each, thread-safe; they never throw. Format before the call (fmt::format): a small header.
+/// Write one line each. Thread-safe; they never throw. The caller formats the message (fmt::format), which
+/// keeps this header small.
 void log_debug(std::string_view message);
 void log_info(std::string_view message);
 void log_warning(std::string_view message);

@@ -4,13 +4,14 @@
 
 namespace quire {
 
-/// While it lives, a thread of its own writes the lines of base/log.h, so that no caller waits for who reads
-/// standard error. Up to 4,096 lines wait; then the oldest are dropped, and once lines are read again, one
-/// says how many were. One at a time. Construct it before the threads that log, destroy it after them.
+/// While this object exists, a separate thread writes the lines of base/log.h, so that no caller waits for
+/// the reader of standard error. Up to 4,096 lines are queued; beyond that the oldest are dropped, and once
+/// standard error is read again a line reports how many were dropped. At most one object may exist at a time.
+/// Construct it before the threads that log, and destroy it after them.
 class LogThread {
  public:
   LogThread();
-  /// Writes what waits, for one second at most; what is not read by then is lost.
+  /// Writes the queued lines for at most one second; lines that are not read by then are lost.
   ~LogThread();
   LogThread(const LogThread&) = delete;
   LogThread& operator=(const LogThread&) = delete;

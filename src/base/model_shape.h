@@ -5,7 +5,7 @@
 
 namespace quire {
 
-/// The sizes of a model as far as memory and time depend on them. `sim` reasons with it, without `model`.
+/// The sizes of a model on which memory and time depend. `sim` uses it and so does not need `model`.
 struct ModelShape {
   uint32_t num_layers = 0;
   uint32_t hidden_size = 0;
@@ -18,13 +18,13 @@ struct ModelShape {
   uint64_t num_parameters = 0;  // tied embeddings counted once
   uint64_t weight_bytes = 0;    // as stored in the checkpoint
   uint32_t kv_element_bytes = 0;
-  uint32_t kv_scale_bytes = 0;             // of a token and head, for K and for V each
-  std::vector<uint32_t> kv_windows = {0};  // of each K/V group; 0: its layers see all
-  uint32_t kv_layers = 0;                  // of which a block has room for the K/V: the largest group's
+  uint32_t kv_scale_bytes = 0;             // per token and head, for K and V each
+  std::vector<uint32_t> kv_windows = {0};  // one per K/V group; 0: full attention
+  uint32_t kv_layers = 0;                  // layers whose K/V fits into a block: those of the largest group
 
   /// K and V of one token in all layers.
   uint64_t kv_bytes_per_token() const { return num_layers * kv_layer_bytes(); }
-  /// A block of so many tokens: the layers of one group.
+  /// Bytes of a block of `block_size` tokens: the layers of one group.
   uint64_t kv_block_bytes(uint32_t block_size) const { return kv_layer_bytes() * kv_layers * block_size; }
 
  private:

@@ -12,8 +12,8 @@ constexpr uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// A counter-based generator: the draw depends on the key alone, so on nothing that happened before it.
-/// Sampling keys it by (seed, choice index, position of the token in its sequence).
+/// A counter-based generator: a draw depends only on the key, and on no earlier draw. Sampling keys it by
+/// (seed, choice index, position of the token in its sequence).
 constexpr uint64_t keyed_random(uint64_t seed, uint64_t stream, uint64_t counter) {
   return mix64(mix64(mix64(seed) ^ stream) ^ counter);
 }

@@ -9,10 +9,10 @@
 
 namespace quire {
 
-/// How the next token of a sequence is chosen. Defaults leave the model's distribution as it is.
-/// Order of operations, as in vLLM: logit bias, penalties, temperature, min-p, top-k, top-p, draw.
-/// Logprobs are those of the model's own distribution (before any of these), as vLLM's default has it.
-/// Ranges are checked where a request enters; an executor may rely on them.
+/// How the next token of a sequence is chosen. Defaults leave the model's distribution as it is. Order of
+/// operations, as in vLLM: logit bias, penalties, temperature, min-p, top-k, top-p, draw. Logprobs are those
+/// of the model's own distribution (before any of these), as vLLM's default has it. Ranges are checked when a
+/// request arrives; an executor may rely on them.
 struct SamplingParams {
   float temperature = 1.0F;                           // >= 0; 0 is greedy (arg max, lowest id on a tie)
   int32_t top_k = 0;                                  // >= 1, or 0: all
@@ -25,7 +25,7 @@ struct SamplingParams {
 
   uint64_t seed = 0;
   uint32_t choice = 0;        // index among the n choices of the request
-  int32_t num_logprobs = -1;  // -1: none; k >= 0: the sampled token's and the k best (k <= 20)
+  int32_t num_logprobs = -1;  // -1: none; k >= 0: those of the sampled token and of the k best (k <= 20)
 
   bool greedy() const { return temperature == 0.0F; }
   bool has_penalties() const {
@@ -33,8 +33,8 @@ struct SamplingParams {
   }
 };
 
-/// What is suggested where a request leaves a parameter out (a model's generation_config.json). Empty: the
-/// neutral value of SamplingParams.
+/// The values for parameters that a request omits (from a model's generation_config.json). Empty: the neutral
+/// value of SamplingParams.
 struct SamplingDefaults {
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
@@ -49,7 +49,7 @@ struct TokenLogprob {
   float logprob = 0.0F;
 };
 
-/// What was sampled at one position.
+/// The token sampled at one position.
 struct SampledToken {
   TokenId token = 0;
   float logprob = 0.0F;           // of `token`; 0 if no logprobs were asked for

@@ -8,7 +8,7 @@
 
 namespace quire {
 
-/// A vector that keeps up to N elements in itself, without an allocation: for the many lists of one or two.
+/// A vector that stores up to N elements without an allocation, for the many lists of one or two elements.
 template <typename T, size_t N>
 class ShortVector : public boost::container::small_vector<T, N> {
  public:
@@ -19,7 +19,7 @@ class ShortVector : public boost::container::small_vector<T, N> {
 
   void append(std::span<const T> items) {
     if (items.size() == 1) {
-      this->push_back(items.front());  // so common that it is worth the question
+      this->push_back(items.front());  // common enough to be worth a branch
     } else if (!items.empty()) {
       this->insert(this->end(), items.begin(), items.end());
     }

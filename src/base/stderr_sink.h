@@ -7,11 +7,11 @@
 
 #include <spdlog/sinks/base_sink.h>
 
-// Standard error as a sink of spdlog.
+// Standard error as an spdlog sink.
 namespace quire {
 
-/// Writes to standard error; waits as any program does for who reads it, until do_not_block() limits
-/// that. Of a terminal that shows colours, the level's letter has one.
+/// Writes to standard error. A write blocks until standard error is read, unless do_not_block() limits that.
+/// The letter of the level is coloured on a terminal that shows colours.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,12 +19,12 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   StderrSink();
   ~StderrSink() override;
 
-  /// From here on no write blocks longer than until `set_deadline`'s time, and `dropped`, a number of lines
-  /// that only grows, is told when it has grown. Where standard error cannot be opened a second time (a
-  /// terminal of another user), a write may block all the same, if another program fills it between the
-  /// question and the write.
+  /// From now on no write blocks beyond the time given to `set_deadline`, and when `dropped`, an increasing
+  /// number of lines, has grown, the sink reports it. If standard error cannot be opened a second time (a
+  /// terminal of another user), a write may still block if another program fills it between the check and the
+  /// write.
   void do_not_block(std::function<size_t()> dropped);
-  /// What cannot be written by then is lost.
+  /// Lines that cannot be written by then are lost.
   void set_deadline(Clock::time_point time) { deadline_ = time.time_since_epoch().count(); }
 
  protected:
@@ -37,7 +37,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   bool wait_for_reader() const;
 
   bool colored_;
-  int own_fd_ = -1;  // standard error opened anew, without blocking; -1: none
+  int own_fd_ = -1;  // standard error opened a second time, non-blocking; -1: none
   bool is_socket_ = false;
   bool may_block_ = true;
   std::function<size_t()> dropped_;

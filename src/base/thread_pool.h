@@ -7,11 +7,11 @@
 
 namespace quire {
 
-/// A fixed set of worker threads for data-parallel loops; the calling thread is one of them.
-/// One caller at a time. Workers spin briefly after work, then sleep.
+/// A fixed set of worker threads for data-parallel loops; the calling thread is one of them. One caller at a
+/// time. After work, workers spin briefly and then sleep.
 class ThreadPool {
  public:
-  /// `num_threads` >= 1, the caller included.
+  /// `num_threads` >= 1, including the caller.
   explicit ThreadPool(uint32_t num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -20,8 +20,9 @@ class ThreadPool {
   uint32_t num_threads() const;
 
   /// Calls body(begin, end, thread) until [0, count) is covered, in pieces of at least `grain` (the last may
-  /// be smaller) handed out as threads become free. Returns when all is done; then everything the pieces
-  /// wrote is visible. `thread` in [0, num_threads). The body must not throw and must not use the pool.
+  /// be smaller), which threads take as they become free. Returns when all pieces are done; then everything
+  /// that they wrote is visible. `thread` in [0, num_threads). The body must not throw and must not use the
+  /// pool.
   template <class Body>
   void parallel_for(size_t count, size_t grain, Body&& body) {
     run(

@@ -4,7 +4,7 @@
 
 namespace quire {
 
-/// The part of `text` without blanks at its ends.
+/// `text` without the blanks at both ends.
 constexpr std::string_view trim(std::string_view text, std::string_view blanks = " \t\r\n") {
   const size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};

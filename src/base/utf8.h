@@ -8,17 +8,17 @@
 
 namespace quire {
 
-/// U+FFFD, which stands for what is no UTF-8.
+/// U+FFFD, which replaces invalid UTF-8.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 enum class Utf8Status : uint8_t { kValid, kIncomplete, kInvalid };
 
 struct Utf8Scan {
   Utf8Status status;
-  uint32_t size;  // of the character, or of the maximal subpart that stands for one U+FFFD; at least 1
+  uint32_t size;  // of the character, or of the maximal subpart that becomes one U+FFFD; at least 1
 };
 
-/// Looks at the sequence at the head of `bytes` (not empty). kIncomplete: `bytes` ends inside a sequence that
+/// Scans the sequence at the start of `bytes` (not empty). kIncomplete: `bytes` ends inside a sequence that
 /// could still become a character. Maximal subparts as in the Unicode standard, section 3.9, table 3-7.
 Utf8Scan scan_utf8(std::string_view bytes);
 
@@ -39,16 +39,16 @@ inline Utf8Char utf8_at(std::string_view text, size_t pos) {
   return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
 
-/// Whether `byte` is one of a character's bytes behind its first.
+/// Whether `byte` is a continuation byte.
 constexpr bool continues_utf8(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-/// Characters that begin in `text`.
+/// The number of characters that begin in `text`.
 size_t count_utf8(std::string_view text);
-/// The longest beginning of `text` of at most `most` bytes that splits no character.
+/// The longest prefix of `text` of at most `most` bytes that splits no character.
 std::string_view utf8_prefix(std::string_view text, size_t most);
 bool is_ascii(std::string_view text);
 bool is_white_space(char32_t code);  // the White_Space property
 
-/// The last character that ends before `end` (> 0), under the same conditions.
+/// The character that ends at `end` (> 0), under the same conditions as utf8_at.
 Utf8Char utf8_before(std::string_view text, size_t end);
 
 void append_utf8(std::string& out, char32_t code);
@@ -60,11 +60,11 @@ bool is_one_char(std::string_view text);
 std::string repair_utf8(std::string_view bytes);
 bool is_valid_utf8(std::string_view bytes);
 
-/// repair_utf8 for bytes that come bit by bit: never splits a character.
+/// repair_utf8 for bytes that arrive in pieces: never splits a character.
 class Utf8Repair {
  public:
   void push(std::string_view bytes, std::string& out);
-  /// What is still held can no longer become a character.
+  /// Ends the input: bytes still held can no longer become a character.
   void finish(std::string& out);
 
  private:

@@ -14,20 +14,19 @@
 
 namespace quire::chat {
 
-/// The name of the template that is meant where nothing else is said.
+/// The name of the template that is used unless another is named.
 inline constexpr std::string_view kDefaultTemplate = "default";
 
-/// The text of a template and where it stands: lines and columns count in that text.
+/// The text of a template and its place; lines and columns count in that text.
 struct TemplateSource {
   std::string text;
   std::filesystem::path file;
-  std::string key{};  // of a file that holds more than the template
+  std::string key{};  // for a file that holds more than the template
 };
 
-/// The templates of a Hugging Face directory by name, as transformers has them: chat_template.jinja (the
-/// default) and additional_chat_templates/NAME.jinja, else tokenizer_config.json's chat_template, a string or
-/// a list of names and templates. `config`: the content of tokenizer_config.json. Throws Error with file and
-/// key.
+/// The templates of a Hugging Face directory by name, as in transformers: chat_template.jinja (the default)
+/// and additional_chat_templates/NAME.jinja, else tokenizer_config.json's chat_template, a string or a list
+/// of names and templates. `config`: the content of tokenizer_config.json. Throws Error with file and key.
 std::map<std::string, TemplateSource> template_sources(const std::filesystem::path& dir,
                                                        const json::object& config);
 
@@ -35,18 +34,18 @@ std::map<std::string, TemplateSource> template_sources(const std::filesystem::pa
 json::object special_tokens(const json::object& config);
 
 /// All chat templates of a model, and the choice among them. A template that does not parse is an error only
-/// for who asks for it. Immutable and thread-safe.
+/// for requests that use it. Immutable and thread-safe.
 class ChatTemplates {
  public:
   ChatTemplates() = default;  // none
   ChatTemplates(const std::map<std::string, TemplateSource>& sources, json::object tokens);
-  /// One, as the default.
+  /// One template, as the default.
   explicit ChatTemplates(ChatTemplate only);
 
-  /// Of a model directory, or of a .jinja file with a tokenizer_config.json beside it; none if the directory
-  /// has none. Throws Error with file and key.
+  /// The templates of a model directory, or of a .jinja file with a tokenizer_config.json beside it; none if
+  /// the directory has none. Throws Error with file and key.
   static ChatTemplates find(const std::filesystem::path& path);
-  /// As find(). Throws Error if there is none.
+  /// Like find(), but throws Error if there is none.
   static ChatTemplates load(const std::filesystem::path& path);
 
   bool empty() const { return templates_.empty(); }
@@ -54,25 +53,25 @@ class ChatTemplates {
   /// "PATH: line L, column C: WHAT" for each template that does not parse.
   std::vector<std::string> faults() const;
 
-  /// Only the template of that name, or of that file if no template is called so; every request gets it.
-  /// Throws Error that lists the names if there is neither, or says what is broken.
+  /// Only the template of that name, or of that file if no template has the name; all requests use it. Throws
+  /// Error, which lists the names if there is neither or says what is wrong with the template.
   ChatTemplates only(const std::string& name_or_file) const;
 
-  /// As transformers chooses: "tool_use" if the context has tools (not null) and there is one of that name,
-  /// else "default", else the only one. The error (kInvalid) lists the names, or says which template is
-  /// broken and where.
+  /// Chooses as transformers does: "tool_use" if the context has tools (not null) and there is a template of
+  /// that name, else "default", else the only one. The error (kInvalid) lists the names, or says which
+  /// template does not parse and where.
   Expected<const ChatTemplate*> choose(const json::object& context) const;
-  /// The chosen one's; messages, tools and documents are null unless given, add_generation_prompt false. A
-  /// message's reasoning_content, thinking or reasoning (the first that is given) is there as both of the
-  /// first two.
+  /// Renders the chosen template; messages, tools and documents are null unless given, add_generation_prompt
+  /// is false unless given. A message's reasoning_content, thinking or reasoning (the first one given) is
+  /// available under the first two names.
   Expected<std::string> render(json::object context, std::time_t now = std::time(nullptr)) const;
   /// See ChatTemplate.
   Expected<std::string> render_open(json::object context, std::time_t now = std::time(nullptr)) const;
 
  private:
   struct Entry {
-    std::shared_ptr<const ChatTemplate> parsed;  // null if it is broken
-    std::string fault{};                         // with the file's name
+    std::shared_ptr<const ChatTemplate> parsed;  // null if it does not parse
+    std::string fault{};                         // with the name of the file
     std::filesystem::path folder{};
   };
   std::map<std::string, Entry> templates_;

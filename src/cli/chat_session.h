@@ -16,21 +16,21 @@ namespace quire::cli {
 
 struct LocalEngine;
 
-/// What answers have taken since the beginning.
+/// The totals of all answers so far.
 struct ChatTotals {
   uint64_t answers = 0;
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;  // of these
   uint64_t completion_tokens = 0;
-  uint64_t decoded_tokens = 0;  // without the first of each answer, which comes with its prompt
+  uint64_t decoded_tokens = 0;  // without the first token of each answer, which comes with the prompt
   Nanos prefill_time = 0;
   Nanos decode_time = 0;
 
   void add(const Generated& done);
 };
 
-/// One conversation with a model after the other: takes messages, does what commands say, shows answers. What
-/// a message or a command did wrong is told, and the conversation goes on as it was. Not thread-safe.
+/// Holds conversations with a model, one after the other: reads messages, executes commands, shows answers.
+/// An error of a message or a command is reported, and the conversation stays as it was. Not thread-safe.
 class ChatSession {
  public:
   struct Options {
@@ -43,7 +43,7 @@ class ChatSession {
   ChatSession(LocalEngine& local, const chat::ChatTemplates& templates, MessageReader& reader,
               Options options);
 
-  /// Until the input ends. Returns the exit status: 1 if no person was there to be told, and something was
+  /// Runs until the input ends. Returns the exit status: 1 if the input is not interactive and something was
   /// refused.
   int run();
 
@@ -58,12 +58,12 @@ class ChatSession {
   void take(const std::string& text);
   void obey(std::string_view text);
   bool answer_last();
-  /// What the model reads of it; `answers`: with the beginning of an answer.
+  /// The model's input text; `answers`: with the beginning of an answer.
   Expected<std::string> render(const Conversation& conversation, bool answers = false) const;
   engine::GenerationRequest next_request();
   void show_answer(const Generated& done);
 
-  // Commands, each with what stands behind its name.
+  // The commands; `argument`: the text after the name.
   void help(const std::string& argument);
   void set(const std::string& argument);
   void system(const std::string& argument);
@@ -77,11 +77,11 @@ class ChatSession {
   void begin_anew(const std::string& argument);
   void quit(const std::string& argument);
 
-  /// What was asked for, on standard output.
+  /// Output, on standard output.
   void print(std::string_view text) const;
-  /// What a person should know, on the terminal alone.
+  /// A notice, only on a terminal.
   void note(std::string_view text) const;
-  /// What went wrong.
+  /// An error.
   void complain(std::string_view text);
 
   LocalEngine& local_;
@@ -91,8 +91,9 @@ class ChatSession {
   const bool is_person_;
   ChatSettings settings_;
   Conversation conversation_;
-  std::filesystem::path file_;  // where the conversation was saved last, or came from
-  uint64_t attempt_ = 0;        // at the same question
+  std::filesystem::path
+      file_;              // the file to which the conversation was last saved, or from which it was loaded
+  uint64_t attempt_ = 0;  // at the same question
   ChatTotals totals_;
   std::optional<Generated> last_;
   bool failed_ = false;

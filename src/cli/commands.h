@@ -6,8 +6,8 @@ namespace CLI {
 class App;
 }
 
-// One function a command: adds it to the program's command line; when it is the one that was given, `run` is
-// set to what it does. The result of `run` is the exit status.
+// One function per command: adds it to the program's command line; if the command is given, `run` is set to
+// its function. The result of `run` is the exit status.
 namespace quire::cli {
 
 using Command = std::function<int()>;

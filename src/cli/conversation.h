@@ -9,8 +9,8 @@
 
 namespace quire::cli {
 
-/// The messages of a conversation in OpenAI's form: perhaps a system prompt, then questions and answers. Not
-/// thread-safe.
+/// The messages of a conversation in OpenAI's form: an optional system prompt, then questions and answers.
+/// Not thread-safe.
 class Conversation {
  public:
   /// The system prompt; empty: none.
@@ -19,38 +19,38 @@ class Conversation {
 
   void ask(std::string_view text);
   void answer(std::string_view text);
-  /// Without what was asked and answered; the system prompt stays.
+  /// Removes all questions and answers; the system prompt stays.
   void clear();
-  /// Takes the last question back, with its answer. False if there is none.
+  /// Removes the last question with its answer. False if there is none.
   bool undo();
-  /// Drops the first question, with its answer. False if there is no other one behind it.
+  /// Removes the first question with its answer. False if it is the only one.
   bool forget_first();
-  /// Takes the answer to the last question back, so that the question is the last message. False if there is
-  /// no question.
+  /// Removes the answer to the last question, so that the question is the last message. False if there is no
+  /// question.
   bool take_answer_back();
 
-  /// The last message is a question.
+  /// Whether the last message is a question.
   bool awaits_answer() const;
-  /// All of it, as a person reads it on a terminal.
+  /// The whole conversation as text for a terminal.
   std::string text() const;
   /// The number of questions.
   size_t num_questions() const;
   const json::array& messages() const { return messages_; }
-  /// What a chat template is given. Throws Error if a message is none of OpenAI's.
+  /// The inputs of a chat template. Throws Error if a message does not have OpenAI's form.
   json::object template_context() const;
 
-  /// Messages that others wrote: an array of them, or an object with "messages". Throws Error with the path.
+  /// Loads untrusted messages: an array, or an object with "messages". Throws Error with the path.
   static Conversation load(const std::filesystem::path& file);
-  /// As a request body: {"model": ..., "messages": [...]}. Throws Error with the path.
+  /// Saves them as a request body: {"model": ..., "messages": [...]}. Throws Error with the path.
   void save(const std::filesystem::path& file, const std::string& model) const;
 
  private:
-  size_t first() const { return system().empty() ? 0 : 1; }  // behind the system prompt
+  size_t first() const { return system().empty() ? 0 : 1; }  // after the system prompt
 
   json::array messages_;
 };
 
-/// Whether a file may be written over as a conversation that was saved.
+/// Whether a file is a saved conversation, which may be overwritten.
 bool is_saved_conversation(const std::filesystem::path& file);
 
 }  // namespace quire::cli

@@ -8,7 +8,7 @@
 
 namespace quire::cli {
 
-/// Help texts: lines of at most 100 columns, and what a flag takes in a person's words.
+/// Help texts: lines of at most 100 columns, with readable descriptions of the values of flags.
 class HelpFormatter final : public CLI::Formatter {
  public:
   HelpFormatter();
@@ -17,8 +17,9 @@ class HelpFormatter final : public CLI::Formatter {
   std::string make_subcommand(const CLI::App* command) const override;
 };
 
-/// What a flag takes, of an option's type name with the descriptions of its checks behind it, and its
-/// default: "N:INT in [1 - 64]" and "8" as "N=8 (1 to 64)", "DEVICE:{cpu,sim}" and "cpu" as "{cpu,sim}=cpu".
+/// The value of a flag for the help text, from an option's type name with the descriptions of its checks, and
+/// its default: "N:INT in [1 - 64]" and "8" as "N=8 (1 to 64)", "DEVICE:{cpu,sim}" and "cpu" as
+/// "{cpu,sim}=cpu".
 std::string value_text(const std::string& type_name, const std::string& default_value);
 
 }  // namespace quire::cli

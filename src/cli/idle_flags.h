@@ -9,9 +9,8 @@ namespace CLI {
 class App;
 }
 
-// A flag that changes nothing is refused: by itself, or with the other flags that were given. Whoever writes
-// it believes that it does something. A limit that is not reached, and a default that is said, are not of
-// these.
+// Refuses flags that change nothing, alone or with the other flags given, because the user expects an effect.
+// A limit that is not reached and an explicit default are accepted.
 namespace quire::cli {
 
 struct EngineOptions;
@@ -19,14 +18,14 @@ struct PolicyOptions;
 struct SamplingOptions;
 struct WorkloadOptions;
 
-/// Whether a flag of the command was given; false if it has none of that name.
+/// Whether a flag of the command was given; false if the command has no flag of that name.
 bool is_given(const CLI::App& command, std::string_view flag);
 
 /// If `flag` was given: throws Error "FLAG: changes nothing WHY".
 void refuse_if_given(const CLI::App& command, std::string_view flag, std::string_view why);
 
-/// What there is for policies to tell apart, as far as a command knows it before it runs; nullopt: the
-/// requests say.
+/// The differences between requests that policies can use, as far as a command knows them before it runs;
+/// nullopt: the requests decide.
 struct PolicyField {
   bool prefix_caching = true;
   uint32_t max_num_seqs = 64;
@@ -36,14 +35,14 @@ struct PolicyField {
   bool one_request = false;
 };
 
-/// All below throw Error naming a flag of the command that changes nothing.
+/// All functions below throw Error naming a flag of the command that changes nothing.
 void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options, const PolicyField& field);
 void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
                                 const PolicyOptions& policies);
-/// `swaps`: whether blocks may go to the host.
+/// `swaps`: whether blocks may be moved to the host.
 void refuse_idle_costs(const CLI::App& command, bool swaps, uint32_t max_num_seqs);
 void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& options, bool beam_search);
-/// Of an engine: its device's flags and its policies.
+/// For an engine: the flags of its device and of its policies.
 void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& options, PolicyField field);
 
 }  // namespace quire::cli

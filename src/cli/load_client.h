@@ -18,21 +18,21 @@
 
 namespace quire::cli {
 
-/// "http://host:port" taken apart; "/v1" behind it is what clients of OpenAI's API write and is left out.
+/// The parts of "http://host:port"; a final "/v1", which clients of OpenAI's API use, is omitted.
 struct ServerUrl {
-  std::string host;  // of an IPv6 address without its brackets
+  std::string host;  // an IPv6 address is without brackets
   std::string port = "80";
-  std::string base;  // "", or the "/path" that stands before "/v1"
+  std::string base;  // "", or the "/path" before "/v1"
   /// Throws Error naming `flag`.
   static ServerUrl parse(std::string_view url, std::string_view flag);
-  /// "host:port", as the header Host has it.
+  /// "host:port", as in the Host header.
   std::string authority() const;
 };
 
-/// Takes a stream of server-sent events apart (HTML standard, 9.2.6), wherever the bytes were split.
+/// Parses a stream of server-sent events (HTML standard, 9.2.6), wherever the bytes are split.
 class EventReader {
  public:
-  /// Calls `take` with the data of each event that these bytes end. Throws Error if one is longer than
+  /// Calls `take` with the data of each event that these bytes complete. Throws Error if one is longer than
   /// kMostBytes.
   void push(std::string_view bytes, const std::function<void(std::string_view data)>& take);
 
@@ -47,41 +47,41 @@ class EventReader {
   bool after_return_ = false;  // a line feed here belongs to it
 };
 
-/// What came of one request. Times are the clock's.
+/// The result of one request. Times are on the clock.
 struct StreamedAnswer {
-  std::string error;  // empty: the answer came to its end
-  Nanos first = -1;   // the first piece of text, or a token that is none yet
+  std::string error;  // empty: the answer is complete
+  Nanos first = -1;   // the first piece of text, or the first token without text
   Nanos last = -1;    // the last piece so far
-  Nanos end = -1;     // the end of the answer, or when it was given up
+  Nanos end = -1;     // the end of the answer, or when the request was given up
   uint32_t tokens = 0;
   uint32_t prompt_tokens = 0;
-  bool has_usage = false;   // the server said how many tokens; else they are such pieces
-  bool done = false;        // "[DONE]" came
+  bool has_usage = false;   // the server reported the number of tokens; otherwise pieces are counted
+  bool done = false;        // "[DONE]" was received
   std::vector<Nanos> gaps;  // from one token to the next; see arrive()
-  uint32_t fresh = 0;       // tokens of the events since the last arrive()
+  uint32_t fresh = 0;       // tokens in the events since the last arrive()
 
-  /// Takes the data of one event of a completion's or a chat completion's stream. What it cannot be becomes
-  /// the error, as does what the server says went wrong.
+  /// Takes the data of one event of a completion's or a chat completion's stream. Invalid data becomes the
+  /// error, and so does an error from the server.
   void take(std::string_view data);
-  /// The events since the last call came at `now`, in one read. Their tokens share the time since those
-  /// before them, each with an equal part, so that how the server or the network puts tokens together does
-  /// not change what is told of its pace. Tokens that come together with the first have no gap. An event
-  /// without "token_ids" counts as one token.
+  /// The events since the last call arrived at `now`, in one read. Their tokens share the time since the
+  /// previous tokens equally, so that the batching of tokens by the server or the network does not change the
+  /// reported pace. Tokens that arrive together with the first have no gap. An event without "token_ids"
+  /// counts as one token.
   void arrive(Nanos now);
 };
 
 /// A connection to an OpenAI-compatible server, kept between requests. For one coroutine at a time.
 class LoadClient {
  public:
-  /// A server that is silent for `patience` has lost the request.
+  /// If the server sends nothing for `patience`, the request has failed.
   LoadClient(boost::asio::io_context& io, ServerUrl url, std::string api_key,
              std::chrono::milliseconds patience, const Clock& clock)
       : stream_(io), url_(std::move(url)), api_key_(std::move(api_key)), patience_(patience), clock_(clock) {}
 
   /// GET; the body of a 200. Throws Error.
   boost::asio::awaitable<std::string> get(std::string path);
-  /// POSTs a streaming request and follows the events of its answer. Never throws: what goes wrong is in the
-  /// answer. A kept connection that the server has closed meanwhile is made anew.
+  /// POSTs a streaming request and reads the events of its answer. Never throws: an error is in the answer. A
+  /// kept connection that the server has closed is opened again.
   boost::asio::awaitable<StreamedAnswer> stream(std::string path, std::string body);
 
  private:

@@ -21,31 +21,31 @@
 
 namespace quire::cli {
 
-/// Whom to load, and how the requests are put.
+/// The server to load, and the form of the requests.
 struct LoadTarget {
   std::string url = "http://127.0.0.1:8000";
-  std::string model;  // empty: the first that the server names
+  std::string model;  // empty: the first model that the server lists
   std::string api_key;
-  bool is_chat = false;  // else completions
-  bool words = false;    // prompts of words, else of token ids; of chats always
+  bool is_chat = false;  // otherwise completions
+  bool words = false;    // prompts of words, otherwise of token ids; always for chats
   bool stop_at_eos = false;
   double timeout = 600;  // seconds of silence after which a request is given up
 };
 
-/// Sends the requests of a workload over HTTP and keeps what came of each. For one run.
+/// Sends the requests of a workload over HTTP and keeps the result of each. For one run.
 class LoadGenerator {
  public:
-  /// `concurrency`: so many clients, each of which sends its next request when its last has ended; 0:
-  /// requests are sent when they are due. `watch`: ask for the server's metrics meanwhile. `target` and
+  /// `concurrency`: the number of clients, each of which sends its next request when its last one has ended;
+  /// 0: requests are sent when they are due. `watch`: read the server's metrics meanwhile. `target` and
   /// `workload` must outlive it.
   LoadGenerator(const LoadTarget& target, const sim::Workload& workload, uint32_t concurrency,
                 bool watch = false);
 
-  /// Until all have ended, or SIGINT or SIGTERM says that it is enough. Throws Error if the server cannot be
+  /// Runs until all requests have ended, or until SIGINT or SIGTERM. Throws Error if the server cannot be
   /// asked for its model.
   void run();
 
-  /// In the order of their ends.
+  /// In the order in which they ended.
   const std::vector<LoadSample>& samples() const { return samples_; }
   Nanos elapsed() const { return last_end_ - start_; }
   const std::string& model() const { return model_; }
@@ -59,9 +59,9 @@ class LoadGenerator {
   boost::asio::awaitable<void> drive();
   boost::asio::awaitable<void> one_after_the_other();
   boost::asio::awaitable<void> alone(size_t index);
-  /// `due`: without, it arrives when it is sent.
+  /// `due`: if absent, the request counts from when it is sent.
   boost::asio::awaitable<void> request(LoadClient& own, size_t index, std::optional<Nanos> due);
-  /// Takes the server's metrics in until all requests have ended, if it has any.
+  /// Reads the server's metrics, if it has any, until all requests have ended.
   boost::asio::awaitable<void> watch_server();
   std::string body_of(size_t index) const;
 

@@ -11,18 +11,18 @@
 
 namespace quire::cli {
 
-/// What stands above the figures: a line each, in this order.
+/// The lines above the figures, in this order.
 using LoadFacts = std::vector<std::pair<std::string, std::string>>;
 
-/// A load as a page for a browser: what was asked, the figures, and plots; one file that needs no other and
-/// has no script. Nothing of `facts` or of what the server said is taken for HTML.
+/// A load as a page for a browser: the settings, the figures, and plots; one self-contained file without
+/// scripts. `facts` and text from the server are never interpreted as HTML.
 std::string load_page(const LoadFacts& facts, const LoadReport& report, std::span<const LoadSample> samples);
 
-/// What tells such pages, load_table_page's too, from other files.
+/// The file kind of such pages, including those of load_table_page.
 FileKind load_page_kind();
 
-/// The parts that such pages have in common: all up to the body with the page's title; what went wrong,
-/// nothing if nothing did; `facts` as a table and the end of the page.
+/// The common parts of such pages: everything up to the body, with the page's title; the errors, empty if
+/// there are none; `facts` as a table and the end of the page.
 std::string load_page_head(std::string_view title);
 std::string load_page_failures(const LoadReport& report);
 std::string load_page_facts(const LoadFacts& facts);

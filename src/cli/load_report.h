@@ -13,26 +13,26 @@
 
 namespace quire::cli {
 
-/// One request of a load as its client saw it. Times count from the start of the load.
+/// One request of a load as measured by its client. Times count from the start of the load.
 struct LoadSample {
-  Nanos arrival = 0;  // when it was due; of clients that take turns, when it was sent
+  Nanos arrival = 0;  // when it was due; with --concurrency, when it was sent
   Nanos first = 0;    // the first piece of text
-  Nanos end = 0;      // or when it failed
+  Nanos end = 0;      // the end of the answer, or when it failed
   uint32_t prompt_tokens = 0;
   uint32_t tokens = 0;
   uint32_t wanted_tokens = 0;
-  bool tokens_said = true;  // by the server; else they are pieces of text
+  bool tokens_said = true;  // whether the server reported the tokens; otherwise pieces of text are counted
   std::vector<Nanos> gaps;  // from one token to the next; see StreamedAnswer
-  std::string error;        // empty: it came to its end
+  std::string error;        // empty: it finished
 
   bool ok() const { return error.empty(); }
   Nanos ttft() const { return first - arrival; }
   Nanos e2e() const { return end - arrival; }
-  /// Time per token after the first; of those with at least two.
+  /// Time per token after the first; for requests with at least two.
   std::optional<Nanos> tpot() const;
 };
 
-/// What a request must keep to in order to be good; what is absent is not asked for.
+/// The objectives that a good request meets; an absent one is not required.
 struct LoadObjective {
   std::optional<Nanos> ttft;
   std::optional<Nanos> tpot;
@@ -40,21 +40,21 @@ struct LoadObjective {
   bool met_by(const LoadSample& sample) const;
 };
 
-/// Errors that differ in numbers alone.
+/// Errors that differ only in numbers.
 struct LoadErrors {
   uint64_t count = 0;
   std::string example;
 };
 
-/// What a load came to. Tokens and times are those of requests that came to their end.
+/// The result of a load. Tokens and times are those of finished requests.
 struct LoadReport {
-  uint64_t requests = 0;  // asked for
-  uint64_t finished = 0;  // came to their end
+  uint64_t requests = 0;  // requested
+  uint64_t finished = 0;  // the answer was complete
   uint64_t failed = 0;
   uint64_t unfinished = 0;  // still open or not sent when the load was interrupted
   uint64_t good = 0;
-  uint64_t short_answers = 0;  // fewer tokens than asked for
-  bool tokens_said = true;     // all of them by the server
+  uint64_t short_answers = 0;  // with fewer tokens than requested
+  bool tokens_said = true;     // whether the server reported all token counts
   uint64_t prompt_tokens = 0;
   uint64_t output_tokens = 0;
   Nanos elapsed = 1;  // from the start to the last end

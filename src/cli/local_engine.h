@@ -19,10 +19,11 @@
 
 namespace quire::cli {
 
-/// The model's, as far as the options leave it. Throws Error that says what a model is, if this is none.
+/// The config of the model, changed by the options. If it is not a model, throws Error that says what a model
+/// is.
 model::ModelConfig config_of(const ModelOptions& options);
 
-/// A model in memory with all it needs to compute.
+/// A model in memory with everything it needs to compute.
 struct LoadedModel {
   /// `longest`: see Decoder::load.
   LoadedModel(const ModelOptions& options, model::ModelConfig config, uint32_t longest = 0);
@@ -42,28 +43,28 @@ struct LocalEngine {
   std::unique_ptr<tokenize::Tokenizer> tokenizer;
   SamplingDefaults defaults;
   model::ModelConfig facts;
-  std::unique_ptr<LoadedModel> model;  // nullptr on a simulated device, as is `cache`
+  std::unique_ptr<LoadedModel> model;  // nullptr on a simulated device; so is `cache`
   engine::EngineConfig config;
   std::unique_ptr<backend::cpu::KvCache> cache;
-  std::unique_ptr<backend::cpu::KvCache> host_cache;  // for swapping; nullptr without
+  std::unique_ptr<backend::cpu::KvCache> host_cache;  // the host pool; nullptr without swapping
   std::unique_ptr<backend::sim::SimExecutor>
-      simulated;  // nullptr unless there is one; `executor` keeps its pace
+      simulated;  // nullptr unless the device is simulated; `executor` then paces it
   std::unique_ptr<backend::Executor> executor;
   SteadyClock clock;
   std::unique_ptr<engine::StepTrace> trace;
   std::unique_ptr<record::RunWriter> record;
   std::unique_ptr<engine::WarmStart> warm;
   engine::EngineMetrics metrics;
-  std::unique_ptr<engine::Engine> engine;  // last: it uses all of the above
+  std::unique_ptr<engine::Engine> engine;  // the last member, because it uses all of the above
 
  private:
   void load(const EngineOptions& options, const std::string& served_name);
   void simulate(const EngineOptions& options, const std::string& served_name);
-  /// The pool and the lengths; `memory_limit`: bytes that K/V may take, by default.
+  /// Sets the pool size and the lengths; `memory_limit`: the default for the bytes of K/V.
   void size_pool(const EngineOptions& options, const ModelShape& shape, uint64_t memory_limit);
 };
 
-/// The last part of the path without ".gguf", what a served model is called by default.
+/// The last part of the path without ".gguf": the default name of a served model.
 std::string model_name(const std::filesystem::path& path);
 
 }  // namespace quire::cli

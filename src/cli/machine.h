@@ -9,19 +9,19 @@
 // The machine that a command runs on.
 namespace quire::cli {
 
-/// "2 cores of Intel(R) Xeon(R) ..., Linux": what figures are to be read with.
+/// "2 cores of Intel(R) Xeon(R) ..., Linux": the machine of published figures.
 std::string machine_name();
 
-/// "auto" (the best) or a level by name. Throws Error naming --isa and what the machine has.
+/// "auto" (the best) or a level by name. Throws Error naming --isa and the levels of the machine.
 kernels::IsaLevel pick_isa(const std::string& name);
 
-/// What the machine can do at this moment with all of a pool's threads.
+/// The peak rates of the machine at this moment with all threads of a pool.
 struct Peaks {
-  double flops = 0;  // per second, of the level's best multiply-add for a format; 0: not known
+  double flops = 0;  // per second, with the level's best multiply-add for a format; 0: unknown
   double bytes = 0;  // read from memory per second
 };
-/// The best of several short tries each. Holds half a GiB of memory from the first call on; the caller's
-/// `pool` must be idle.
+/// The best of several short measurements each. Holds half a GiB of memory from the first call on; the
+/// caller's `pool` must be idle.
 Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format);
 
 }  // namespace quire::cli

@@ -9,19 +9,19 @@
 
 #include "cli/chat_history.h"
 
-// How messages get from standard input to a conversation.
+// Reads the messages of a conversation from standard input.
 namespace quire::cli {
 
-/// What somebody did at the prompt.
+/// The user's input at the prompt.
 struct Input {
   enum class Kind {
     kMessage,
-    kDropped,    // Ctrl-C while something was written, which is dropped
+    kDropped,    // Ctrl-C with text at the prompt; the text is dropped
     kInterrupt,  // Ctrl-C at an empty prompt
-    kEnd,        // of the input
+    kEnd,        // end of the input
   };
   Kind kind = Kind::kEnd;
-  std::string text{};  // of a message: UTF-8; it may have several lines
+  std::string text{};  // the text of a message: UTF-8; may have several lines
 };
 
 class MessageReader {
@@ -30,7 +30,7 @@ class MessageReader {
   virtual Input read() = 0;
 };
 
-/// Every line is a message, as programs write them.
+/// Every line is a message; for input from programs.
 class LineReader final : public MessageReader {
  public:
   /// `prompt`: written to standard error before each.
@@ -41,10 +41,10 @@ class LineReader final : public MessageReader {
   std::string prompt_;
 };
 
-/// A person at a terminal, with line editing and history. Enter sends; a line that ends with a backslash goes
-/// on in the next one, and so it does after Alt-Enter. A pasted text is inserted as it is, with its lines, if
-/// the terminal marks it ("bracketed paste"). One at a time; REQUIRES that standard input and output are
-/// terminals.
+/// For interactive use at a terminal, with line editing and history. Enter sends; a line that ends with a
+/// backslash continues on the next line, and so does a line after Alt-Enter. Pasted text is inserted with its
+/// lines if the terminal marks it ("bracketed paste"). One object at a time. REQUIRES: standard input and
+/// output are terminals.
 class LineEditor final : public MessageReader {
  public:
   /// `history` gets every message. `commands`: completed by Tab, each "/name".
@@ -57,7 +57,7 @@ class LineEditor final : public MessageReader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// While it lives, Ctrl-C ends nothing but sets interrupted().
+/// While it exists, Ctrl-C only sets interrupted().
 class InterruptNote {
  public:
   InterruptNote();
@@ -65,16 +65,16 @@ class InterruptNote {
   InterruptNote(const InterruptNote&) = delete;
   InterruptNote& operator=(const InterruptNote&) = delete;
 
-  /// Whoever has done what it asks for sets it back.
+  /// The code that handles the interrupt resets it.
   static std::atomic<bool>& interrupted();
 
  private:
   struct sigaction former_ {};
 };
 
-/// While it lives, what is typed is not shown but kept for the next message, and Ctrl-C is noted, anew;
-/// signals that end the process leave the terminal as it was. At most one at a time; REQUIRES that standard
-/// input is a terminal.
+/// While it exists, typed text is not shown but kept for the next message, and Ctrl-C sets interrupted(),
+/// which the constructor resets; signals that end the process restore the terminal. At most one object at a
+/// time. REQUIRES: standard input is a terminal.
 class AnswerTerminal {
  public:
   AnswerTerminal();
@@ -85,7 +85,7 @@ class AnswerTerminal {
  private:
   InterruptNote note_;
   termios before_{};
-  struct sigaction endings_[3]{};  // what SIGTERM, SIGHUP and SIGQUIT did before
+  struct sigaction endings_[3]{};  // the previous actions of SIGTERM, SIGHUP and SIGQUIT
 };
 
 }  // namespace quire::cli

@@ -8,14 +8,13 @@
 
 namespace quire::cli {
 
-/// A flag's number must lie in [least, most]; unlike CLI::Range it refuses what is no number (nan).
+/// Requires a number in [least, most]; unlike CLI::Range it refuses nan.
 CLI::Validator number_range(double least, double most);
 
-/// 1e-06 as "0.000001", 1e+06 as "1000000": up to nine digits behind the point.
+/// 1e-06 as "0.000001", 1e+06 as "1000000": up to nine digits after the point.
 std::string decimal(double number);
 
-/// A flag's number must be one of 64 bits without a sign; CLI11 by itself turns a negative one, or a larger
-/// one, into another.
+/// Requires an unsigned 64-bit number; CLI11 itself silently converts a negative or a larger number.
 CLI::Validator whole_number();
 
 }  // namespace quire::cli

@@ -10,37 +10,35 @@
 
 namespace quire::cli {
 
-/// Where a chain of symbolic links leads, whether there is something or not; a link where they lead in a
-/// circle.
+/// The target of a chain of symbolic links, whether it exists or not; one of the links if they form a cycle.
 std::filesystem::path followed(std::filesystem::path path);
 
-/// Throws Error naming `path` if no file can be written there: its folder is absent or read-only, or what is
-/// there is a directory or may not be written. Makes and changes nothing, so that who calls this before the
-/// work leaves nothing behind when the work fails. An empty path means that no file is wanted.
+/// Throws Error naming `path` if no file can be written there: its folder is absent or read-only, or `path`
+/// is a directory or not writable. Creates and changes nothing, so that a command can check before it starts
+/// to work. An empty path means that no file is wanted.
 void check_output_file(const std::filesystem::path& path);
-/// The same, and if a file of another kind is there.
+/// The same, and throws if a file of another kind is there.
 void check_output_file(const std::filesystem::path& path, const FileKind& kind);
 
-/// Throws Error naming `path` if no directory can be made there, or written to if it exists.
+/// Throws Error naming `path` if no directory can be created there, or if an existing one is not writable.
 void check_output_directory(const std::filesystem::path& path);
 
-/// A file that a run writes, and the flag that says so. An empty path means that no file is wanted.
+/// A file that a run writes, and its flag. An empty path means that no file is wanted.
 struct Output {
   std::string_view flag;
   std::filesystem::path path;
 };
-/// Throws Error naming two flags that lead to one file, by whatever names and links, whether it is there or
-/// not. Several may write to one terminal or to /dev/null.
+/// Throws Error naming two flags for the same file, through any names and links, whether it exists or not.
+/// Several flags may name the same terminal or /dev/null.
 void refuse_same_file(std::span<const Output> outputs);
 
-/// Writes a file of these bytes under another name, which takes its place when all of them are written: who
-/// reads it meanwhile has the former contents. What is no regular file (a pipe) is written to as it is, and
-/// /dev/stdout behind what has been written there. Throws Error naming `path`, also if a file of another kind
-/// is there.
+/// Writes a file with these bytes under a temporary name and renames it at the end: a concurrent reader gets
+/// the old contents. A target that is not a regular file (a pipe) is written to directly, and /dev/stdout
+/// after its earlier output. Throws Error naming `path`, also if a file of another kind is there.
 void write_output_file(const std::filesystem::path& path, const FileKind& kind, std::string_view bytes);
 
-/// The same whatever is there, with these permissions; nullopt: those of the file that is replaced, or those
-/// that new files have here.
+/// The same, whatever file is there, with these permissions; nullopt: those of the replaced file, or those of
+/// new files.
 void replace_file(const std::filesystem::path& path, std::string_view bytes, std::optional<mode_t> mode);
 
 }  // namespace quire::cli

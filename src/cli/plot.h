@@ -6,14 +6,14 @@
 #include <utility>
 #include <vector>
 
-// Plots for a page that needs no other file: an SVG element within a figure, drawn with the page's colours
-// (the classes s0, s1, s2 and the variables --quiet, --line).
+// Plots for a self-contained page: an SVG element within a figure, drawn with the page's colours (the classes
+// s0, s1, s2 and the variables --quiet, --line).
 namespace quire::cli {
 
 struct PlotAxis {
   std::string label;
   bool is_log = false;
-  /// The least that is shown of a logarithmic axis: what lies below is drawn there.
+  /// The lowest value of a logarithmic axis; lower values are drawn there.
   double least = 0.01;
 };
 
@@ -24,7 +24,7 @@ struct PlotSeries {
 
 enum class PlotMark { kDots, kLine };
 
-/// At most three series. Says that there is nothing to draw if no series has a point.
+/// At most three series. If no series has a point, the figure says that there is nothing to draw.
 std::string plot_figure(std::string_view title, const PlotAxis& x, const PlotAxis& y,
                         std::span<const PlotSeries> series, PlotMark mark);
 

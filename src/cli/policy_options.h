@@ -26,11 +26,11 @@ struct PolicyOptions {
 };
 void add_policy_options(CLI::App& command, PolicyOptions& options);
 
-/// Throws Error naming a flag that without another one does nothing.
+/// Throws Error naming a flag that has no effect without another one.
 void check_policy_options(const PolicyOptions& options, bool prefix_caching);
 
-/// Sets them, with a host pool of blocks of so many bytes if there is swapping. Throws Error if that is no
-/// pool.
+/// Applies them, with a host pool for blocks of `block_bytes` bytes if there is swapping. Throws Error if the
+/// host pool has no block.
 void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes,
                           control::SchedulerConfig& config);
 

@@ -4,25 +4,25 @@
 #include <string>
 #include <string_view>
 
-// What main does around every command.
+// Process-wide setup for every command.
 namespace quire::cli {
 
-/// What the process does where a file it has mapped becomes shorter (see report_lost_mappings) and where a
-/// file it writes becomes longer than it may (the write fails). Before any thread starts.
+/// Handles the signals for a mapped file that was truncated (see report_lost_mappings) and for a file that
+/// exceeds the size limit (the write fails). Call before any thread starts.
 void handle_file_signals();
 
-/// Has the allocator give buffers of a megabyte and more, such as bodies of requests, back to the system when
-/// they are freed. By default glibc keeps what has the size of any that was freed before (mallopt(3)).
+/// Makes the allocator return buffers of a megabyte or more, such as bodies of requests, to the system when
+/// they are freed. By default glibc keeps buffers up to the size of any that was freed before (mallopt(3)).
 void return_large_buffers();
 
-/// What an exception says, as one line for the operator.
+/// The message of an exception, as one line for the operator.
 std::string describe(const std::exception& error);
 
-/// "quire: WHAT" as a line on standard error. Waits for one second at most for who reads it; what is not read
-/// by then is lost.
+/// Writes "quire: WHAT" as a line to standard error. Waits at most one second for the reader; output that is
+/// not read by then is lost.
 void complain(std::string_view what);
 
-/// Writes what standard output has buffered. Throws Error if it, or something before it, cannot be written.
+/// Flushes standard output. Throws Error if this or an earlier write failed.
 void finish_output();
 
 }  // namespace quire::cli

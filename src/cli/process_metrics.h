@@ -4,8 +4,8 @@
 
 namespace quire::cli {
 
-/// This process' resident memory and the most that it was, in Prometheus' text format, to stand behind other
-/// metrics. Empty where the system does not say.
+/// This process's current and peak resident memory, in Prometheus' text format, for appending to other
+/// metrics. Empty if the system does not report it.
 std::string process_metrics();
 
 }  // namespace quire::cli

@@ -15,7 +15,7 @@ class App;
 
 namespace quire::cli {
 
-/// The cost model as the flags take it.
+/// The cost model in the form of the flags.
 struct CostOptions {
   uint64_t step_us = 1'000;
   uint64_t prefill_tokens_per_ms = 10;
@@ -24,12 +24,12 @@ struct CostOptions {
   uint64_t swap_block_us = 100;
   uint64_t steps_in_flight = 1;  // Executor::depth
 
-  /// Throws Error if it makes no sense.
+  /// Throws Error if it is invalid.
   backend::sim::CostModel model() const;
 };
 void add_cost_options(CLI::App& command, CostOptions& options);
 
-/// Tokens below `vocab_size` that read like words where the tokenizer has such, never special ones.
+/// Tokens below `vocab_size` that look like words, if the tokenizer has such tokens, and never special ones.
 std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size);
 
 /// A table of times, in milliseconds, on standard output.

@@ -7,19 +7,19 @@
 
 #include <fmt/color.h>
 
-// What a person sees: colours and progress on a terminal, plain text in a pipe.
+// Output for users: colours and progress on a terminal, plain text in a pipe.
 namespace quire::cli {
 
 bool is_terminal(std::FILE* stream);
 
-/// `text` in a colour if `stream` is a terminal that shows colours (NO_COLOR unset, TERM not "dumb"), else as
-/// it is.
+/// `text` in a colour if `stream` is a terminal that shows colours (NO_COLOR unset, TERM not "dumb"),
+/// otherwise unchanged.
 std::string paint(std::FILE* stream, std::string_view text, const fmt::text_style& style);
 
-/// Writes to standard output at once. Throws Error where that cannot be.
+/// Writes to standard output at once. Throws Error on failure.
 void print_now(std::string_view text);
 
-/// `text`, which is UTF-8, without what would steer a terminal: control characters other than ends of lines
+/// `text`, which is UTF-8, without terminal control sequences: control characters other than ends of lines
 /// and tabs become U+FFFD.
 std::string terminal_text(std::string_view text);
 
@@ -31,13 +31,13 @@ std::string with_commas(uint64_t number);
 /// "16GiB", "512M", "1073741824" as bytes. Throws Error naming `flag`.
 uint64_t parse_bytes(std::string_view text, std::string_view flag);
 
-/// A progress bar on standard error; draws nothing where that is no terminal.
+/// A progress bar on standard error; draws nothing if that is not a terminal.
 class Progress {
  public:
   Progress(std::string label, uint64_t total);
   ~Progress();
   void advance(uint64_t count = 1);
-  /// Leaves its line to what is printed next; the next advance draws it again.
+  /// Clears its line for other output; the next advance draws it again.
   void hide();
 
  private:

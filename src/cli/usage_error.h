@@ -8,26 +8,26 @@ namespace CLI {
 class App;
 }
 
-// What a person reads who wrote a command line that cannot be: one line that says what is wrong and what to
-// write instead. None of them begins with "quire:", which who prints them adds.
+// The messages for an invalid command line: one line that says what is wrong and what to write instead. None
+// begins with "quire:", which the caller adds.
 namespace quire::cli {
 
-/// `app`: the program's, after its parse threw an exception that says `why`. What the command does not know
-/// comes first, since the rest may follow from it.
+/// `app`: the program's, after its parse threw an exception that says `why`. Unknown words are reported
+/// first, since other errors may follow from them.
 std::string usage_error(const CLI::App& app, const std::string& why);
 
-/// What is wrong with `args`, the words behind "quire help": names of a command and its subcommand, or "help"
-/// alone, are all that it takes. Empty if nothing is.
+/// What is wrong with `args`, the words after "quire help", which must be the name of a command, optionally
+/// with a subcommand, or "help". Empty if they are right.
 std::string help_error(const CLI::App& app, const std::vector<std::string>& args);
 
-/// Of a first argument that names no command.
+/// The message for a first argument that names no command.
 std::string unknown_command(const CLI::App& app, const std::string& name);
 
-/// What a user wrote as an error quotes it: its first 60 bytes, without what would steer a terminal.
+/// A user's text for quoting in an error: its first 60 bytes, without terminal control sequences.
 std::string shortened(std::string_view text);
 
-/// How many letters must be inserted, removed, replaced or swapped with their neighbour to get from one to
-/// the other (optimal string alignment).
+/// The number of letters to insert, remove, replace or swap with a neighbour to turn one into the other
+/// (optimal string alignment).
 size_t edit_distance(std::string_view from, std::string_view to);
 
 }  // namespace quire::cli

@@ -10,8 +10,8 @@
 
 namespace quire::cli {
 
-/// A prefix cache that outlives the program: read at the start, if it is there and was written by the same
-/// model under the same settings, and written at the end.
+/// A prefix cache that outlives the program: read at the start, if the file exists and was written with the
+/// same model and the same settings, and written at the end.
 class WarmFile final : public engine::WarmStart {
  public:
   /// `cache` must outlive it. `access`: how the file is read.
@@ -27,10 +27,10 @@ class WarmFile final : public engine::WarmStart {
   engine::PrefixFileKey key_;
   backend::cpu::KvCache& cache_;
   formats::FileAccess access_;
-  std::unique_ptr<engine::PrefixFile> file_;  // between load and fill
+  std::unique_ptr<engine::PrefixFile> file_;  // used between load and fill
 };
 
-/// What K/V depends on beside the tokens. Reads the whole of the weights, to tell models apart by them.
+/// The facts that K/V depends on besides the tokens. Reads all weights, to distinguish models by them.
 engine::PrefixFileKey kv_facts(const std::filesystem::path& model, const model::ModelConfig& config,
                                const backend::cpu::Decoder& decoder, DType kv, kernels::IsaLevel isa,
                                uint32_t max_positions);

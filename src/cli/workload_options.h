@@ -12,7 +12,7 @@ class App;
 
 namespace quire::cli {
 
-/// What comes in and when, as flags; drawn or from a trace. What is empty gets its default.
+/// The flags of a workload, drawn at random or read from a trace. Empty fields get their defaults.
 struct WorkloadOptions {
   std::string trace;
   std::string trace_speed = "1";
@@ -33,24 +33,23 @@ struct WorkloadOptions {
   bool lengths_known = false;
   uint32_t choices = 1;
 
-  // What a command takes where nothing is given.
+  // The default of a command.
   uint32_t default_requests = 1000;
   const char* default_prompt = "512";
   const char* default_output = "128";
 };
-/// What comes in and when.
+/// Adds the flags of requests and their arrival.
 void add_workload_options(CLI::App& command, WorkloadOptions& options);
-/// Beside those: how many answers each gets, whose requests they are and what they are promised, for the
-/// scheduler to know.
+/// Adds the flags for the scheduler: answers per request, tenants, priorities and deadlines.
 void add_service_options(CLI::App& command, WorkloadOptions& options);
 
-/// Gives what is empty the values of simulate's demo.
+/// Sets empty fields to the values of simulate's demo.
 void use_demo_workload(WorkloadOptions& options);
 
-/// Throws Error naming a flag whose value is none, or that does nothing without another; opens no trace.
+/// Throws Error naming a flag whose value is invalid, or that has no effect without another; opens no trace.
 void check_workload_options(const WorkloadOptions& options);
 
-/// Throws Error naming the flag or the trace's line.
+/// Throws Error naming the flag or the line of the trace.
 sim::Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size = 32000);
 
 }  // namespace quire::cli

@@ -4,7 +4,7 @@
 
 namespace quire::control {
 
-/// What the control plane believes that things cost; only decides between ways that are all correct.
+/// What the control plane assumes that operations cost. It only chooses between ways that are all correct.
 struct CostHints {
   Nanos prefill_token = 5'000'000;
   Nanos decode_token = 40'000'000;  // of one sequence, in a batch

@@ -7,22 +7,22 @@
 
 namespace quire::engine {
 
-/// Which requests somebody wants aborted, in the order of asking. A request's place is made when it is
-/// submitted, so that asking, done where memory is short and in destructors, allocates nothing. Not
-/// thread-safe.
+/// The requests that are to be aborted, in the order of the calls of ask(). The entry of a request is
+/// allocated when it is submitted, so that ask(), which is called when memory is short and in destructors,
+/// allocates nothing. Not thread-safe.
 class AbortQueue {
  public:
-  /// Before its abort may be asked for. Throws std::bad_alloc; then nothing has changed.
+  /// To be called before ask(). If it throws std::bad_alloc, nothing has changed.
   void open(RequestId id) { places_.try_emplace(id, 1, id); }
-  /// It has ended. Unknown ones are ignored.
+  /// The request has ended. Unknown ids are ignored.
   void close(RequestId id) noexcept { places_.erase(id); }
-  /// Unknown ones are ignored, as are those that were asked for before.
+  /// Asks for an abort. Ignores unknown ids and repeated calls.
   void ask(RequestId id) noexcept {
     const auto found = places_.find(id);
     if (found != places_.end()) asked_.splice(asked_.end(), found->second);
   }
   bool empty() const noexcept { return asked_.empty(); }
-  /// What was asked for since the last call. May name requests that have ended since.
+  /// The ids of all ask() calls since the last take(). Some of these requests may have ended since.
   std::list<RequestId> take() noexcept {
     std::list<RequestId> out;
     out.swap(asked_);
@@ -30,7 +30,7 @@ class AbortQueue {
   }
 
  private:
-  std::unordered_map<RequestId, std::list<RequestId>> places_;  // of one entry; of none once it is asked for
+  std::unordered_map<RequestId, std::list<RequestId>> places_;  // each with one entry; with none after ask()
   std::list<RequestId> asked_;
 };
 

@@ -20,15 +20,15 @@ struct ActiveRequest {
   OutputSink sink;
   std::vector<Choice> choices;
   std::unique_ptr<BeamRun> beams;  // instead of choices
-  uint32_t answers = 0;            // fewer than there are choices: the best of them, at the end
+  uint32_t answers = 0;  // how many answers it gives; if fewer than its choices: the best of them, at the end
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
-  TenantQueues::Tenant* waits_as = nullptr;  // null where tenants have no bounds
+  TenantQueues::Tenant* waits_as = nullptr;  // null if tenants have no limits
   Nanos arrived = 0;
-  std::vector<SequenceTimes> times;  // by choice; one for all beams
+  std::vector<SequenceTimes> times;  // by choice; one entry for all beams
   bool beams_over = false;
-  bool executor_failed = false;  // with one of its sequences
-  bool touched = false;          // has news in this step
+  bool executor_failed = false;  // for one of its sequences
+  bool touched = false;          // has output in this step
   RequestOutput news;
 
   ChoiceOutput& news_of(uint32_t index) {
@@ -42,12 +42,13 @@ struct ActiveRequest {
     if (beams != nullptr) return beams_over;
     return std::all_of(choices.begin(), choices.end(), [](const Choice& choice) { return choice.ended(); });
   }
-  /// There is nothing to tell before the end.
+  /// It has no output before the end.
   bool silent() const { return !ended() && (beams != nullptr || answers < choices.size()); }
   uint32_t completion_tokens() const;
-  /// Of the choice that has the most.
+  /// The number of tokens of its longest choice.
   uint32_t most_tokens() const;
-  /// Leaves the best `answers` choices in the news, best first. REQUIRES: ended(), all their news is there.
+  /// Keeps the best `answers` choices in the output, best first. REQUIRES: ended(), and all their output is
+  /// there.
   void keep_best();
 };
 

@@ -9,30 +9,30 @@
 
 namespace quire::engine {
 
-/// A request with beam search, between the scheduler's sequences and the answers.
+/// A request with beam search: turns the scheduler's sequences into answers.
 class BeamRun {
  public:
-  /// `first`: the sequence that it begins with, as any other of the request would be; changed to what a beam
-  /// needs.
+  /// `first`: its first sequence, as for any request; the constructor changes it to what a beam needs.
   BeamRun(GenerationRequest request, control::SeqSpec& first);
 
   struct Changes {
-    std::vector<control::SeqSpec> added;  // forks; to be added before any is ended
+    std::vector<control::SeqSpec> added;  // forks; add them before any sequence is ended
     std::vector<SeqId> ended;
   };
 
   void take(SeqId seq, SampledToken token) { search_.take(seq, std::move(token)); }
-  /// After all news of a step. New sequences get ids from `next` on.
+  /// To be called after all events of a step. New sequences get ids from `next` on.
   Changes advance(SeqId& next);
   bool done() const { return search_.done(); }
-  /// The sequences that are under way.
+  /// The sequences that have not ended.
   std::vector<SeqId> living() const { return search_.living(); }
-  /// REQUIRES: done(). The n best with their text, likeliest first. Throws Error if the tokenizer has none.
+  /// The n best answers with their text, most likely first. REQUIRES: done(). Throws Error if the tokenizer
+  /// has no text for them.
   std::vector<ChoiceOutput> answers(const tokenize::Tokenizer& tokenizer) const;
 
  private:
   GenerationRequest request_;
-  control::SeqSpec spec_;  // what all sequences have in common
+  control::SeqSpec spec_;  // what all its sequences have in common
   BeamSearch search_;
 };
 

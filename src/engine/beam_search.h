@@ -9,49 +9,50 @@
 
 namespace quire::engine {
 
-inline constexpr uint32_t kMaxBeamWidth = 10;  // twice as many logprobs are needed, and there are 20
+inline constexpr uint32_t kMaxBeamWidth =
+    10;  // twice as many logprobs are needed, and an executor gives at most 20
 
-/// An answer, or the beginning of one.
+/// A complete or partial answer.
 struct Hypothesis {
-  std::vector<SampledToken> tokens;  // with their own logprobs
+  std::vector<SampledToken> tokens;  // with their logprobs
   double logprob = 0;                // the sum of them
   bool stopped = false;              // its last token is a stop token
 };
 
-/// Looks for the likeliest answers: in each round the `width` likeliest of all continuations of the living
-/// hypotheses live on, and those that end with a stop token are set aside. At last the score of both decides:
-/// logprob / length ^ length_penalty (Wu et al. 2016, with 0 for their 5). What it finds depends on the
-/// logprobs alone; ties go to the earlier hypothesis, then to the likelier token.
+/// Searches for the most likely answers. In each round the `width` most likely of all continuations of the
+/// live hypotheses stay alive, and those that end with a stop token are set aside. At the end the score of
+/// both decides: logprob / length ^ length_penalty (Wu et al. 2016, with 0 instead of their 5). The result
+/// depends on the logprobs alone; ties go to the earlier hypothesis, then to the more likely token.
 ///
-/// A living hypothesis is a sequence of the scheduler that samples greedily and never stops; of its
-/// continuations the likeliest is the same sequence, the others are forks of it. A sequence may be some
-/// tokens ahead of the round: those are of its own likeliest continuation, and valid if that one lives on.
-/// Pure; not thread-safe.
+/// A live hypothesis is a sequence of the scheduler that samples greedily and never stops. The most likely of
+/// its continuations is the same sequence, and the others are forks of it. A sequence may be some tokens
+/// ahead of the round: these tokens belong to its own most likely continuation, and are valid if that one
+/// stays alive. Pure; not thread-safe.
 class BeamSearch {
  public:
-  /// 1 <= width <= kMaxBeamWidth. `stop_tokens`: sorted. `first`: the sequence that has no token yet.
+  /// 1 <= width <= kMaxBeamWidth. `stop_tokens`: sorted. `first`: the sequence, without generated tokens.
   BeamSearch(uint32_t width, double length_penalty, std::vector<TokenId> stop_tokens, uint32_t max_tokens,
              SeqId first);
 
   struct Fork {
     SeqId parent = 0;
     SeqId id = 0;
-    std::vector<TokenId> tokens;  // of the answer so far; the last is not the parent's
+    std::vector<TokenId> tokens;  // the answer so far; the last token is not the parent's
   };
   struct Changes {
-    std::vector<SeqId> ended;  // of no use any more
+    std::vector<SeqId> ended;  // no longer needed
     std::vector<Fork> forks;   // to be started
   };
 
-  /// What `seq` sampled next, with its 2 * width best in `top`. Ids that do not live are ignored.
+  /// The next token of `seq`, with its 2 * width best in `top`. Ids that are not live are ignored.
   void take(SeqId seq, SampledToken token);
-  /// Plays the rounds for which every living hypothesis has its token. New sequences get ids from `next` on.
+  /// Executes all rounds for which every live hypothesis has its token. New sequences get ids from `next` on.
   Changes advance(SeqId& next);
-  /// No sequence lives.
+  /// No sequence is live.
   bool done() const { return beams_.empty(); }
-  /// Sequences that live.
+  /// The live sequences.
   std::vector<SeqId> living() const;
-  /// REQUIRES: done(). The best, best first; `count` <= width, and all of them are there.
+  /// The `count` best, best first; `count` <= width, and that many exist. REQUIRES: done().
   std::vector<Hypothesis> best(uint32_t count) const;
 
  private:
@@ -67,7 +68,7 @@ class BeamSearch {
   };
   std::vector<Candidate> candidates() const;
   void round(SeqId& next, Changes& changes);
-  /// The best score that a living hypothesis may still come to.
+  /// The best score that a live hypothesis can still reach.
   double most_attainable() const;
   bool settled() const;
   double score(double logprob, size_t length) const;

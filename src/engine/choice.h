@@ -9,7 +9,7 @@
 
 namespace quire::engine {
 
-/// One of the n answers to a request: turns its sampled tokens into text and watches for stop strings.
+/// One of the n answers to a request: turns its sampled tokens into text and looks for stop strings.
 class Choice {
  public:
   Choice(SeqId seq, uint32_t index, const GenerationRequest& request, const tokenize::Tokenizer& tokenizer);
@@ -19,12 +19,12 @@ class Choice {
   bool ended() const { return ended_; }
   uint32_t num_tokens() const { return num_tokens_; }
 
-  /// Adds what the event brings to `out` (of this choice, perhaps with earlier news of the same step). True
-  /// if a stop string ended the choice, so that the sequence itself must be ended; the event then may or may
-  /// not have ended it already.
+  /// Adds the output of the event to `out` (of this choice, which may have output of the same step already).
+  /// True if a stop string ended the choice, so that the caller must end the sequence; the event may already
+  /// have ended it.
   bool take(const control::SeqEvent& event, ChoiceOutput& out);
 
-  /// Ends it from outside (kAbort, kError); text held back is given out. Throws nothing.
+  /// Ends it from outside (kAbort, kError) and adds the text held back. Throws nothing.
   void end(control::FinishReason reason, ChoiceOutput& out);
 
  private:

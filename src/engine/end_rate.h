@@ -8,18 +8,19 @@
 
 namespace quire::engine {
 
-/// How many sequences end in a second, by the last kKept ends of the time of work under way. Not thread-safe.
+/// The rate at which sequences end, measured over the last kKept ends of the current busy period. Not
+/// thread-safe.
 class EndRate {
  public:
   static constexpr size_t kKept = 64;
 
-  /// Work begins after there was none: what was before says nothing of it.
+  /// A busy period begins; earlier periods are ignored.
   void begin(Nanos now) {
     count_ = 0;
     begun_ = now;
   }
   void end(Nanos now) { ends_[count_++ % kKept] = now; }
-  /// Above 0: until there are enough ends, as if one came just now.
+  /// Always above 0: until there are enough ends, one is assumed to occur now.
   double per_second(Nanos now) const {
     const bool full = count_ >= kKept;
     const Nanos since = full ? ends_[count_ % kKept] : begun_;

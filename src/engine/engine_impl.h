@@ -1,7 +1,7 @@
 #pragma once
 
-// The inside of an Engine: engine.cpp takes requests in and drives the steps, delivery.cpp hands out what
-// they bring.
+// The implementation of an Engine: engine.cpp accepts requests and runs the steps, delivery.cpp delivers
+// their output.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -32,13 +32,13 @@ struct Arrival {
   GenerationRequest request;
   OutputSink sink;
   Nanos arrived = 0;
-  TenantQueues::Tenant* waits_as = nullptr;  // null where tenants have no bounds
+  TenantQueues::Tenant* waits_as = nullptr;  // null if tenants have no limits
 };
 static_assert(std::is_nothrow_move_constructible_v<Arrival>, "or taking one in could lose it");
 
-/// What a user is told of the exception that is being handled.
+/// The error for the user about the exception that is being handled.
 RequestError current_error() noexcept;
-/// Tells that a request has ended with the exception that is being handled.
+/// Reports to the sink that a request has ended with the exception that is being handled.
 void tell_of_loss(const OutputSink& sink, RequestId id) noexcept;
 
 struct Engine::Impl {
@@ -57,8 +57,8 @@ struct Engine::Impl {
     thread = std::thread([this] { run(); });
   }
 
-  /// The bound on waiting requests is kept where they arrive (no_room); the scheduler sees at most as many
-  /// more as could be running.
+  /// The limit on waiting requests is enforced where they arrive (no_room); the scheduler gets at most as
+  /// many more as could be running.
   static control::SchedulerConfig queue_in_front(control::SchedulerConfig scheduler) {
     scheduler.max_waiting += std::min(scheduler.max_num_seqs, UINT32_MAX - scheduler.max_waiting);
     return scheduler;
@@ -66,7 +66,7 @@ struct Engine::Impl {
 
   bool bounds_tenants() const { return config.max_waiting_per_tenant < config.scheduler.max_waiting; }
 
-  /// Tokens that one sequence can have, alone in the pool.
+  /// The most tokens that one sequence can have, alone in the pool.
   uint32_t longest() const {
     const control::SchedulerConfig& limits = config.scheduler;
     return static_cast<uint32_t>(
@@ -80,7 +80,7 @@ struct Engine::Impl {
   std::optional<RequestError> unknown_token(const GenerationRequest& request) const;
   std::optional<RequestError> no_room(const GenerationRequest& request);
 
-  // The engine's thread.
+  // Engine thread.
   void run();
   void begin_warm();
   void try_step();
@@ -94,7 +94,7 @@ struct Engine::Impl {
   void start(ActiveRequest& request, const Arrival& arrival);
   bool add(ActiveRequest& request, const control::SeqSpec& spec);
   void forget(SeqId seq);
-  void note_plan(Nanos now);  // who was admitted and preempted in the last one
+  void note_plan(Nanos now);  // records which sequences the last plan admitted and preempted
   void deliver(std::vector<control::SeqEvent> events, Nanos now);
   void take_event(ActiveRequest& request, control::SeqEvent event, Nanos now);
   void take_beam(ActiveRequest& request, control::SeqEvent event, Nanos now);
@@ -115,7 +115,8 @@ struct Engine::Impl {
   void send(ActiveRequest& request) noexcept;
   void note_outcome(const ActiveRequest& request, const RequestOutput& last);
   void request_is_over(RequestId id) noexcept;
-  void publish_stats(uint32_t taken = 0) noexcept;  // `taken`: arrivals that the scheduler now counts
+  void publish_stats(
+      uint32_t taken = 0) noexcept;  // `taken`: arrivals that the scheduler's counts now include
 
   const EngineConfig config;
   const tokenize::Tokenizer& tokenizer;
@@ -125,9 +126,9 @@ struct Engine::Impl {
   EngineMetrics* const metrics;
   WarmStart* const warm;
 
-  TenantQueues tenants;  // its own comments say which thread may what
+  TenantQueues tenants;  // its own comments say which thread may call what
 
-  // The engine's thread alone.
+  // Engine thread only.
   record::RecordedScheduler scheduler;
   struct OpenStep {
     control::StepPlan plan;
@@ -141,7 +142,7 @@ struct Engine::Impl {
   std::unordered_map<RequestId, ActiveRequest> requests;
   std::unordered_map<SeqId, RequestId> request_of;
   std::vector<ActiveRequest*> touched;
-  std::vector<ActiveRequest*> sending;  // scratch of send_news
+  std::vector<ActiveRequest*> sending;  // scratch memory of send_news
   SeqId next_seq = 0;
   EndRate end_rate;
   bool busy = false;             // there was work after the last step
@@ -149,22 +150,22 @@ struct Engine::Impl {
   std::string last_failure;
   EngineStats counted;
 
-  mutable std::mutex mutex;       // guards all that follows
-  std::condition_variable wake;   // the engine's thread waits on it for work
+  mutable std::mutex mutex;       // guards all following members
+  std::condition_variable wake;   // the engine thread waits on it for work
   std::condition_variable quiet;  // drain waits on it for the end of the last request
   std::vector<Arrival> inbox;
   AbortQueue aborts;
-  bool abort_all = false;  // the time to finish is over
+  bool abort_all = false;  // the drain's timeout has passed
   RequestId next_request = 0;
-  uint32_t arriving = 0;  // sequences in the inbox, or out of it and not yet in `published`
+  uint32_t arriving = 0;  // sequences in the inbox, or taken from it and not yet counted in `published`
   size_t active = 0;      // requests submitted and not done
   EngineStats published;
   bool draining = false;
-  bool drained = false;    // or out of time: nothing is taken any more
-  bool cut_short = false;  // a drain aborted what ran
+  bool drained = false;    // or timed out: no more requests are accepted
+  bool cut_short = false;  // a drain aborted running requests
   bool stopping = false;
-  std::string failure;   // why the executor gave up; empty while it works
-  std::string sickness;  // of failures_in_row, once there are too many
+  std::string failure;   // why the executor failed as a whole; empty while it works
+  std::string sickness;  // the message about failures_in_row, once there are too many
 
   std::thread thread;
 };

@@ -9,9 +9,9 @@
 
 namespace quire::engine {
 
-/// When a sequence came to what; -1: it never did.
+/// When a sequence reached each stage; -1: never.
 struct SequenceTimes {
-  Nanos admitted = -1;  // out of the queue, for the first time
+  Nanos admitted = -1;  // for the first time
   Nanos first_token = -1;
   Nanos last_token = -1;
 };
@@ -26,10 +26,10 @@ struct EndedChoice {
   Nanos ended = 0;
 };
 
-/// What the engine reports in Prometheus' form, under vLLM's names so that its dashboards work. Thread-safe.
+/// The engine's metrics in Prometheus' format, under vLLM's names so that its dashboards work. Thread-safe.
 class EngineMetrics {
  public:
-  /// `model_name`: the label that every metric carries, as vLLM has it.
+  /// `model_name`: the label of every metric, as in vLLM.
   explicit EngineMetrics(const std::string& model_name);
   ~EngineMetrics();
 
@@ -39,7 +39,7 @@ class EngineMetrics {
   void time_to_first_token(Nanos time);
   void inter_token_latency(Nanos time);
   void choice_ended(const EndedChoice& choice);
-  /// Once a request: the tokens of its longest choice.
+  /// To be called once per request. `most_tokens`: the tokens of its longest choice.
   void request_ended(uint32_t most_tokens);
 
   /// The text exposition format.

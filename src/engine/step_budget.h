@@ -7,20 +7,21 @@
 
 namespace quire::engine {
 
-/// The token budget with which a step takes so long as it should. The speed of a machine that others share
-/// changes within minutes; this follows the steps that were full, at once where they became slower, by and by
-/// where they became faster. What it gives is an input of the scheduler. Not thread-safe.
+/// The token budget with which a step takes a target time. The speed of a shared machine changes within
+/// minutes. The budget follows the times of full steps: at once when they become slower, gradually when they
+/// become faster. It is an input of the scheduler. Not thread-safe.
 class StepBudget {
  public:
-  /// `target`: what a step should take, > 0. The budget is at first max_num_batched_tokens of `config`, never
-  /// more and never less than max_num_seqs.
+  /// `target`: the target time of a step, > 0. The budget starts at max_num_batched_tokens of `config`; it is
+  /// never more, and never less than max_num_seqs.
   StepBudget(Nanos target, const control::SchedulerConfig& config);
 
-  /// After a step that kept the executor busy for so long (0: it does not say): the budget of those to come.
+  /// To be called after a step that kept the executor busy for `took` (0: unknown). Returns the budget of
+  /// later steps.
   uint32_t after(const control::StepPlan& plan, Nanos took);
 
  private:
-  /// In tokens of a prompt's beginning.
+  /// In units of the cost of a prompt token without context.
   double cost(const control::StepPlan& plan) const;
 
   Nanos target_;

@@ -9,18 +9,19 @@
 
 namespace quire::engine {
 
-/// One JSON object a line for every step: what ran, how full the pool was, what sharing saved, how long it
-/// took. Field names are those of StepStats; times in nanoseconds. Used by the engine's thread alone.
+/// One line with a JSON object per step: what ran, how full the pool was, what sharing saved, how long it
+/// took. Field names are those of StepStats; times are in nanoseconds. Used only by the engine thread.
 class StepTrace {
  public:
-  /// Throws Error as PrivateFile does: only a step trace is overwritten, and only its user may read it. Where
-  /// writing fails later, for want of disk or memory, it warns once and ends with the last whole line.
+  /// Throws Error as PrivateFile does: only a step trace is overwritten, and only its user may read it. If
+  /// writing fails later, for lack of disk space or memory, it warns once and the trace ends with the last
+  /// whole line.
   explicit StepTrace(const std::filesystem::path& path);
   ~StepTrace() { flush(); }
-  /// Throws what the constructor would. Changes nothing.
+  /// Throws if the constructor would. Changes nothing.
   static void check_place(const std::filesystem::path& path);
 
-  /// `started`: the `now` that the plan was made with. `plan_time`, `commit_time`: spent in the scheduler.
+  /// `started`: when the plan was made. `plan_time`, `commit_time`: time spent in the scheduler.
   void write(Nanos started, const control::StepStats& stats, const control::PhaseTimes& times,
              Nanos plan_time, Nanos commit_time) noexcept;
   void flush() noexcept;
@@ -31,7 +32,7 @@ class StepTrace {
   void cut_off() noexcept;
 
   PrivateFile out_;
-  const std::string warning_;  // made while there is memory
+  const std::string warning_;  // allocated in advance, while there is memory
   bool failed_ = false;
   std::string buffer_;
 };

@@ -7,22 +7,22 @@
 
 namespace quire::engine {
 
-/// Finds stop strings in a text that grows piece by piece, holding back what may yet become one.
+/// Finds stop strings in a text that arrives in pieces, and holds back text that may become a stop string.
 /// One per choice; not thread-safe.
 class StopMatcher {
  public:
-  /// `stops`: each non-empty. `include`: a stop string that ends the text is part of it.
+  /// `stops`: each non-empty. `include`: whether the stop string that ends the text is a part of it.
   StopMatcher(std::vector<std::string> stops, bool include);
 
   struct Result {
-    std::string text;                 // final now, in order of the text
-    std::optional<std::string> stop;  // the stop string that ended it; nothing may be pushed after it
+    std::string text;                 // the text that is final now, in order
+    std::optional<std::string> stop;  // the stop string that ended the text; push nothing after it
   };
 
-  /// Takes the next piece. The match that ends first wins, among these the longest: so the pieces do not
-  /// matter.
+  /// Takes the next piece. The match that ends first wins, and among these the longest, so the division into
+  /// pieces does not matter.
   Result push(std::string_view piece);
-  /// What is held back, when the text ends for another reason.
+  /// The text held back, when the text ends for another reason.
   std::string flush();
 
  private:

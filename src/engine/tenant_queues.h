@@ -7,39 +7,39 @@
 
 namespace quire::engine {
 
-/// How many sequences of each tenant wait. One waits from its arrival until the scheduler admits it, and
-/// again after a preemption. Two threads: those who submit, and the engine's. Allocates only in find() and
-/// add(), so that the end of a sequence is counted where there is no memory.
+/// How many sequences of each tenant wait. A sequence waits from its arrival until the scheduler admits it,
+/// and again after a preemption. Used by the threads that submit, and by the engine thread. Allocates only in
+/// find() and add(), so that the end of a sequence is counted even without memory.
 class TenantQueues {
  public:
-  /// One of which there are sequences.
+  /// A tenant that has sequences.
   class Tenant {
     friend class TenantQueues;
     uint64_t id_ = 0;
-    uint32_t waiting_ = 0;  // under the engine's mutex, as is `known_`
+    uint32_t waiting_ = 0;  // guarded by the engine's mutex, as is `known_`
     uint32_t known_ = 0;    // sequences that have not ended
-    // What settle() will add to these.
+    // What settle() will add to the two.
     int64_t more_waiting_ = 0;
     int64_t more_known_ = 0;
     Tenant* next_changed_ = nullptr;
     bool changed_ = false;
   };
 
-  // Under the engine's mutex.
+  // REQUIRES: the engine's mutex is held.
   uint32_t count(uint64_t tenant) const;
-  /// The record of a tenant, made if there is none: arrive() must follow. It stays where it is until all of
-  /// its sequences have ended.
+  /// The entry of a tenant, created if there is none: arrive() must follow. Its address stays valid until all
+  /// of its sequences have ended.
   Tenant& find(uint64_t tenant);
-  /// So many are in the inbox.
+  /// `sequences` more are in the inbox.
   static void arrive(Tenant& tenant, uint32_t sequences) noexcept;
-  /// Takes in what the engine's thread has noted below. On that thread.
+  /// Applies the changes that the engine thread has noted with the calls below. On the engine thread.
   void settle() noexcept;
 
-  // The engine's thread, without the mutex: noted, and counted by settle().
-  /// So many have left the inbox; add() tells which of them wait on.
+  // On the engine thread, without the mutex; the changes are counted by settle().
+  /// `sequences` have left the inbox; add() says which of them keep waiting.
   void leave_inbox(Tenant& tenant, uint32_t sequences) noexcept;
   void add(SeqId seq, Tenant& tenant);
-  /// It has ended. Unknown ones are ignored.
+  /// The sequence has ended. Unknown ids are ignored.
   void remove(SeqId seq) noexcept;
   void admit(SeqId seq) noexcept { move(seq, false); }
   void preempt(SeqId seq) noexcept { move(seq, true); }
@@ -54,7 +54,7 @@ class TenantQueues {
 
   std::unordered_map<SeqId, Place> places_;
   std::unordered_map<uint64_t, Tenant> tenants_;
-  Tenant* changed_ = nullptr;  // the first of those to be settled
+  Tenant* changed_ = nullptr;  // the first of a list to be settled
 };
 
 }  // namespace quire::engine

@@ -21,8 +21,8 @@ namespace quire::formats {
 
 class Checkpoint;
 
-/// A tensor whose bytes are there as long as this lives: in the checkpoint's mapped file, whose memory is
-/// then given back, or in a copy. Move-only; must not outlive the checkpoint.
+/// A tensor whose bytes are valid while this object exists: in the checkpoint's mapped file, whose pages it
+/// releases at the end, or in a copy. Move-only; must not outlive the checkpoint.
 class LoadedTensor {
  public:
   LoadedTensor() = default;
@@ -34,49 +34,50 @@ class LoadedTensor {
   LoadedTensor& operator=(LoadedTensor&& other) noexcept;
 
   const TensorView& view() const { return view_; }
-  /// Copies what lies in the checkpoint's file, so that this may outlive it. Throws Error without memory.
+  /// Copies bytes that are in the checkpoint's file, so that this object may outlive the checkpoint. Throws
+  /// Error if there is no memory.
   void detach();
-  /// Gives the memory under it back until somebody reads it again, if it lies in the file.
+  /// Releases its pages until they are read again, if it is in the file.
   void release_pages() const;
-  /// The same of some rows of a matrix, as far as they fill pages. Thread-safe.
+  /// The same for some rows of a matrix, as far as they fill pages. Thread-safe.
   void release_rows(size_t first, size_t count) const;
 
  private:
   TensorView view_;
   Buffer copy_;
-  const Checkpoint* owner_ = nullptr;  // of what lies in its file
+  const Checkpoint* owner_ = nullptr;  // if the bytes are in its file
 };
 
-/// What is known of a tensor before it is loaded.
+/// The properties of a tensor before it is loaded.
 struct TensorFacts {
-  std::string format;          // as the file has it: "bf16", "Q4_K"
+  std::string format;          // as in the file: "bf16", "Q4_K"
   std::optional<DType> dtype;  // nullopt: quantized, loaded as floating-point numbers
   std::vector<int64_t> shape;
   uint64_t bytes = 0;  // in the file
 
-  /// The format of matrices that has its blocks, if it is in blocks and there is one.
+  /// The WeightFormat with its quantization blocks, if it is quantized and there is one.
   std::optional<WeightFormat> blocks() const;
 };
 
-/// Where a tensor lies and what it is called there.
+/// The place of a tensor and its name there.
 struct TensorPlace {
   std::filesystem::path file;
   std::string name;
   uint64_t offset = 0;   // of its first byte
-  bool verbatim = true;  // its elements are loaded as they lie there, one after the other
+  bool verbatim = true;  // whether its elements are loaded unchanged and in order
 };
 
-/// A file that a model's weights lie in, as told apart from another of that name.
+/// The identity of a file with weights, to distinguish it from another file of the same name.
 struct CheckpointFile {
   std::string name;
   uint64_t bytes = 0;
   int64_t modified = 0;     // nanoseconds since 1970
-  uint64_t header_sum = 0;  // checksum of what is before the weights: of their names, types and places
+  uint64_t header_sum = 0;  // checksum of the part before the weights: their names, types and places
 };
 
-/// A model's weights by the names that Hugging Face gives them, whatever file they lie in: safetensors of a
-/// directory, or one GGUF file, whose tensors are renamed, put in Hugging Face's order of rows and, if they
-/// are quantized, expanded on the way. Immutable and thread-safe once open.
+/// A model's weights by their Hugging Face names, whatever their files: the safetensors of a directory, or
+/// one GGUF file, whose tensors are renamed, reordered to Hugging Face's order of rows and, if quantized,
+/// expanded on loading. Immutable and thread-safe once open.
 class Checkpoint {
  public:
   /// `model`: a directory or a .gguf file. Throws Error with file and offset, key or tensor name.
@@ -85,29 +86,31 @@ class Checkpoint {
   virtual ~Checkpoint() = default;
 
   const std::filesystem::path& path() const { return path_; }
-  /// All that can be loaded, sorted by name. Names that Hugging Face does not have are the file's own.
+  /// All tensors that can be loaded, sorted by name. Tensors without a Hugging Face name have the file's
+  /// name.
   const std::map<std::string, TensorFacts, std::less<>>& tensors() const { return tensors_; }
-  /// Null if there is none of that name. Throws Error if there is one, in a format that quire does not read.
+  /// Null if there is no tensor of that name. Throws Error if its format is one that quire does not read.
   virtual const TensorFacts* find(std::string_view name) const = 0;
   /// Throws Error naming the tensor and the file if absent.
   const TensorFacts& at(std::string_view name) const;
-  /// Throws as at() does.
+  /// Throws like at().
   virtual TensorPlace place(std::string_view name) const = 0;
-  /// An Error to throw: "FILE: at byte OFFSET: tensor 'NAME AS THE FILE HAS IT' WHAT".
+  /// The Error to throw: "FILE: at byte OFFSET: tensor 'NAME IN THE FILE' WHAT".
   Error error(std::string_view name, std::string_view what) const;
 
-  /// Throws Error naming the first tensor that is not among `used`, the names that a model has, where one
-  /// left over means another model than the config says: in a GGUF file. In a directory there may be others.
+  /// For a GGUF file: throws Error naming the first tensor that is not in `used`, the names of the model's
+  /// tensors, because an additional tensor means that the model differs from its config. A directory may have
+  /// other tensors.
   virtual void refuse_unused(const std::set<std::string, std::less<>>& used) const = 0;
 
-  /// A quantized tensor comes expanded and rounded to `expand_to`: f32, f16 or bf16. Throws Error naming the
-  /// tensor and the file if absent, or if the machine has no memory for a copy.
+  /// Loads a tensor. A quantized one is expanded and rounded to `expand_to`: f32, f16 or bf16. Throws Error
+  /// naming the tensor and the file if it is absent, or if there is no memory for a copy.
   virtual LoadedTensor load(std::string_view name, DType expand_to, ThreadPool& pool) const = 0;
-  /// The rows of a matrix of ggml's blocks as they are: u8 [rows, bytes of a row]. Throws as load() does.
-  /// REQUIRES: at(name).blocks() has a value.
+  /// The unchanged rows of a quantized matrix: u8 [rows, bytes of a row]. Throws like load(). REQUIRES:
+  /// at(name).blocks() has a value.
   virtual LoadedTensor load_blocks(std::string_view name, ThreadPool& pool) const = 0;
 
-  /// In an order of their own.
+  /// In an unspecified but fixed order.
   virtual std::vector<CheckpointFile> files() const = 0;
 
  protected:
@@ -118,9 +121,9 @@ class Checkpoint {
 
  private:
   friend class LoadedTensor;
-  /// What the file calls, or would call, a tensor of Hugging Face's name.
+  /// The name that the file has, or would have, for a tensor with this Hugging Face name.
   virtual std::string name_in_file(std::string_view name) const { return std::string(name); }
-  /// Gives the memory under a tensor that lies in the file back until somebody reads it again.
+  /// Releases the pages of a tensor in the file until they are read again.
   virtual void release(const TensorView& tensor) const = 0;
 };
 

@@ -8,7 +8,7 @@
 
 namespace quire::formats {
 
-/// The special tokens that a made model's tokenizer has, from `first_id` up to the vocabulary's end.
+/// The special tokens of a generated model's tokenizer, from `first_special` up to the end of the vocabulary.
 struct FillerTokens {
   uint32_t vocab_size = 0;
   uint32_t first_special = 0;         // >= 256
@@ -16,8 +16,8 @@ struct FillerTokens {
   std::string prepended;              // the special token before every text, empty if none
 };
 
-/// A byte-level BPE tokenizer.json without merges: the 256 bytes, made-up words that never come out of
-/// encoding, the special tokens.
+/// A byte-level BPE tokenizer.json without merges: the 256 bytes, made-up words that encoding never produces,
+/// and the special tokens.
 json::object filler_tokenizer_json(const FillerTokens& tokens);
 
 }  // namespace quire::formats

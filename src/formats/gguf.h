@@ -32,7 +32,7 @@ enum class GgufType : uint32_t {
   kF64,
 };
 
-/// A tensor of a GGUF file. Its bytes lie in the mapped file.
+/// A tensor of a GGUF file. Its bytes are in the mapped file.
 struct GgufTensor {
   std::string name;
   const GgmlType* type = nullptr;
@@ -46,9 +46,9 @@ struct GgufTensor {
   }
 };
 
-/// One GGUF file, version 2 or 3, memory-mapped and checked: metadata by key, and tensors whose bytes lie
-/// inside the file, aligned as it says, are as many as type and shape say and overlap no other. Immutable and
-/// thread-safe once open. Format: github.com/ggml-org/ggml, docs/gguf.md.
+/// One GGUF file, version 2 or 3, memory-mapped and checked: metadata by key, and tensors. The bytes of each
+/// tensor are inside the file, aligned as the file says, as many as type and shape require, and do not
+/// overlap. Immutable and thread-safe once open. Format: github.com/ggml-org/ggml, docs/gguf.md.
 class Gguf {
  public:
   /// Throws Error with file and offset, key or tensor name.
@@ -58,7 +58,7 @@ class Gguf {
   Gguf& operator=(Gguf&&) noexcept;
 
   const std::filesystem::path& path() const;
-  /// All of the file before the tensors' bytes.
+  /// The part of the file before the tensors' bytes.
   std::span<const std::byte> header() const;
   const MappedFile& file() const;
 
@@ -66,11 +66,11 @@ class Gguf {
   /// Sorted.
   std::vector<std::string_view> keys() const;
 
-  // Throw Error naming file and key if it is absent, of another type or out of range. What comes back of a
-  // string lies in the mapped file.
+  // Throw Error naming file and key if the key is absent, of another type or out of range. Returned strings
+  // refer to the mapped file.
   int64_t integer(std::string_view key, int64_t min, int64_t max) const;  // of any integer type
-  /// Of any type of number, finite. An f32 comes as the shortest decimal that names it: 1e-5,
-  /// not 9.99999975e-6.
+  /// Any type of number, finite. An f32 is returned as the shortest decimal that identifies it: 1e-5, not
+  /// 9.99999975e-6.
   double number(std::string_view key) const;
   bool boolean(std::string_view key) const;
   std::string_view string(std::string_view key) const;
@@ -84,16 +84,16 @@ class Gguf {
   bool boolean_or(std::string_view key, bool otherwise) const;
   std::string_view string_or(std::string_view key, std::string_view otherwise) const;
 
-  /// "FILE: key 'KEY': WHAT", to throw.
+  /// The Error to throw: "FILE: key 'KEY': WHAT".
   Error error(std::string_view key, std::string_view what) const;
 
-  /// Null if there is none of that name. Throws Error if there is one, of a type that quire does not read.
+  /// Null if there is no tensor of that name. Throws Error if its type is one that quire does not read.
   const GgufTensor* find(std::string_view name) const;
   /// Throws Error naming the tensor and the file if absent.
   const GgufTensor& at(std::string_view name) const;
-  /// Where in the file one of its tensors, or a part of one, begins.
+  /// The offset in the file of one of its tensors, or of a part of one.
   uint64_t offset_of(const GgufTensor& tensor) const;
-  /// Sorted by name; those of types that are not read are among them.
+  /// Sorted by name; includes those of unsupported types.
   const std::map<std::string, GgufTensor, std::less<>>& tensors() const;
 
  private:
@@ -102,7 +102,7 @@ class Gguf {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A file whose name ends in .gguf or that begins as one.
+/// Whether the file's name ends in .gguf, or its contents begin like a GGUF file.
 bool is_gguf_file(const std::filesystem::path& path);
 
 }  // namespace quire::formats

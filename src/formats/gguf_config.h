@@ -11,15 +11,15 @@
 
 namespace quire::formats {
 
-/// What a GGUF file says of its model, as the config.json that Hugging Face would have: what quire reads,
-/// what it refuses and what a conversion writes are then the same for both. Throws Error naming file and key
-/// or tensor for what it cannot honour; warns of keys that it does not know.
+/// The description of the model in a GGUF file, as the equivalent Hugging Face config.json, so that both
+/// forms are read, refused and converted in the same way. Throws Error naming file and key or tensor for an
+/// unsupported value; warns of unknown keys.
 json::object gguf_config_json(const Gguf& file);
-/// The same of generation_config.json: "general.sampling.*", with the "do_sample" that follows. Empty if
-/// there is none.
+/// The same for generation_config.json: "general.sampling.*", with the "do_sample" that follows from them.
+/// Empty if there is none.
 json::object gguf_generation_json(const Gguf& file);
 
-/// The model of such a config, which was read from `file` and names its dtype.
+/// The model config of such a config.json, which was read from `file` and names its dtype.
 model::ModelConfig gguf_model_config(const std::filesystem::path& file, const json::value& config);
 
 struct GgufHeads {
@@ -28,8 +28,9 @@ struct GgufHeads {
 };
 GgufHeads gguf_heads(const Gguf& file, const GgufFamily& family);
 
-/// The keys of `config`'s model, as llama.cpp's converter writes them. Throws Error naming `where` and what
-/// GGUF has no key for: llama.cpp takes it for granted, and would compute other numbers.
+/// Adds the keys of the model of `config`, as llama.cpp's converter writes them. Throws Error naming `where`
+/// and the setting for which GGUF has no key: llama.cpp assumes a fixed value and would compute other
+/// numbers.
 void add_gguf_config(GgufMetadata& out, const GgufFamily& family, const model::ModelConfig& config,
                      const std::filesystem::path& where);
 

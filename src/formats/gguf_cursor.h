@@ -10,15 +10,15 @@
 #include "formats/gguf.h"
 #include "formats/mapped_file.h"
 
-// How the values of a GGUF file lie in it; for gguf.cpp alone. Nothing here allocates by what the file says.
+// Reads the values of a GGUF file; only for gguf.cpp. No allocation here depends on a number in the file.
 namespace quire::formats::gguf {
 
-/// Bytes of one value; 0 for those that say their own length.
+/// Bytes of one value; 0 for types with their own length.
 size_t fixed_bytes(GgufType type);
-/// As messages call it.
+/// The name for messages.
 std::string_view type_name(GgufType type);
 
-/// Where a value lies. Of an array, its elements.
+/// The place of a value; of an array, the place of its elements.
 struct Value {
   GgufType type = GgufType::kU8;
   GgufType element = GgufType::kU8;  // of an array
@@ -33,10 +33,10 @@ T load(const std::byte* from) {
   return value;
 }
 
-/// Above INT64_MAX: that. nullopt if it is no integer.
+/// Values above INT64_MAX become INT64_MAX. nullopt if it is not an integer.
 std::optional<int64_t> as_integer(GgufType type, const std::byte* from);
 
-/// Reads on from a place in the file and never past its end: throws Error with file and offset.
+/// Reads from a place in the file onwards, never past its end: throws Error with file and offset.
 class Cursor {
  public:
   explicit Cursor(const MappedFile& file) : file_(file) {}
@@ -49,10 +49,10 @@ class Cursor {
   uint32_t word(std::string_view what) { return load<uint32_t>(take(sizeof(uint32_t), what)); }
   uint64_t longword(std::string_view what) { return load<uint64_t>(take(sizeof(uint64_t), what)); }
   std::string_view string(std::string_view what);
-  /// A number of things that take `least` bytes each.
+  /// Reads the number of items that take at least `least` bytes each.
   uint64_t count(uint64_t least, std::string_view what);
   GgufType type();
-  /// `depth`: of the arrays around it.
+  /// `depth`: the number of enclosing arrays.
   Value value(GgufType type, int depth);
 
  private:

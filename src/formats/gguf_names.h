@@ -13,44 +13,45 @@
 
 namespace quire::formats {
 
-/// What llama.cpp calls a family of models ("general.architecture", which begins its keys), and what it takes
-/// for granted of it. Names and the rest follow from the Family. From llama.cpp's convert_hf_to_gguf.py and
-/// load_hparams() as of April 2026.
+/// llama.cpp's name of a model family ("general.architecture", the prefix of its keys), and what llama.cpp
+/// assumes of the family. Everything else follows from the Family. From convert_hf_to_gguf.py and
+/// load_hparams() of llama.cpp as of April 2026.
 struct GgufFamily {
   std::string_view arch;          // "qwen2"
-  std::string_view architecture;  // of config.json: "Qwen2ForCausalLM"
-  /// A key below `arch` that is there and not 0 in this family's files only, where several share the name.
+  std::string_view architecture;  // in config.json: "Qwen2ForCausalLM"
+  /// If several families share `arch`: a key below it that only this family's files have with a value other
+  /// than 0.
   std::string_view telling_key = {};
-  /// The rows of Q and K are in the order for a RoPE that turns neighbours.
+  /// Whether the rows of Q and K are in the order for a RoPE that rotates neighbours.
   bool neighbour_rope = false;
-  bool windows = false;         // "attention.sliding_window" is honoured
-  uint32_t default_window = 0;  // where the key is absent
-  /// Gemma: models of so many layers scale scores by hidden size / heads, others by the head size.
+  bool windows = false;         // whether "attention.sliding_window" is used
+  uint32_t default_window = 0;  // if the key is absent
+  /// Gemma: models with this many layers scale scores by hidden size / heads, others by the head size.
   uint32_t wide_scale_layers = 0;
-  uint32_t no_rope_interval = 0;  // SmolLM3: each so-manieth layer has no RoPE
+  uint32_t no_rope_interval = 0;  // SmolLM3: every n-th layer has no RoPE
 
   const model::Family& family() const { return *model::find_family(architecture); }
 };
 
-/// Those of one `arch` in the order in which a file is tried for them.
+/// Families with the same `arch` are in the order in which they are tried for a file.
 std::span<const GgufFamily> gguf_families();
-/// The file's. Throws Error naming the key if there is none or quire does not know it.
+/// The family of the file. Throws Error naming the key if it is absent or quire does not know its value.
 const GgufFamily& gguf_family(const Gguf& file);
-/// For models of this config.json architecture; null if GGUF has no name for them that quire writes.
+/// The family for this config.json architecture; null if quire cannot write it as GGUF.
 const GgufFamily* find_gguf_family(std::string_view architecture);
 
-/// How a tensor's values differ between GGUF and Hugging Face's form.
+/// How the values of a tensor differ between the GGUF and the Hugging Face form.
 enum class GgufRole : uint8_t {
   kPlain,
-  kQuery,    // rows in the order of neighbour_rope
+  kQuery,    // rows are in the order of neighbour_rope
   kKey,      // the same
-  kNorm,     // with 1 added, where the family stores norms less 1
+  kNorm,     // 1 is added if the family stores norms minus 1
   kExperts,  // the matrices of all experts in one tensor
 };
 
 struct HfTensorName {
-  std::string text;    // kExperts: up to the expert's index
-  std::string behind;  // kExperts: behind the index
+  std::string text;    // kExperts: the part before the expert's index
+  std::string behind;  // kExperts: the part after the index
   GgufRole role = GgufRole::kPlain;
 
   std::string of_expert(uint32_t expert) const { return text + std::to_string(expert) + behind; }
@@ -62,20 +63,21 @@ struct GgufTensorName {
   uint32_t expert = 0;  // kExperts: which slice
 };
 
-/// A family's tensors by both names. Immutable and thread-safe.
+/// The tensors of a family by both names. Immutable and thread-safe.
 class GgufTensorNames {
  public:
-  /// Below "blk.3." and "model.layers.3.", or of the whole model, without ".weight" and ".bias".
+  /// The parts after "blk.3." and "model.layers.3.", or the names of tensors outside layers; without
+  /// ".weight" and ".bias".
   struct Pair {
     std::string gguf;
-    std::string hf;  // kExperts: below the experts' prefix and index
+    std::string hf;  // kExperts: the part after the experts' prefix and index
     GgufRole role = GgufRole::kPlain;
   };
 
   explicit GgufTensorNames(const GgufFamily& family);
 
   /// "blk.3.attn_q.weight" as "model.layers.3.self_attn.q_proj.weight"; nullopt if the family has no such
-  /// tensor. Knows the experts of old files, each a tensor: "blk.3.ffn_up.7.weight".
+  /// tensor. Also knows the experts of old files, with one tensor each: "blk.3.ffn_up.7.weight".
   std::optional<HfTensorName> hf(std::string_view gguf_name) const;
   /// The reverse, from any of the names that the family's checkpoints have.
   std::optional<GgufTensorName> gguf(std::string_view hf_name) const;
@@ -84,12 +86,12 @@ class GgufTensorNames {
 
  private:
   const model::Family& family_;
-  std::vector<Pair> model_;  // of a checkpoint of the first root
+  std::vector<Pair> model_;  // for a checkpoint with the first root
   std::vector<Pair> layer_;
 };
 
-/// RoPE turns neighbours (2i, 2i + 1) of a head in llama.cpp's order of rows and (i, i + head_dim / 2) in
-/// Hugging Face's: where row `row` of the former is in the latter.
+/// RoPE rotates neighbours (2i, 2i + 1) of a head in llama.cpp's order of rows, and (i, i + head_dim / 2) in
+/// Hugging Face's. Returns the place of row `row` of the former in the latter.
 inline size_t half_split_row(size_t row, size_t head_dim) {
   const size_t in_head = row % head_dim;
   return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);

@@ -15,15 +15,14 @@
 namespace quire::formats {
 
 /// Whether a tensor of this family's files belongs to its RoPE, and so to its config: "rope_freqs.weight",
-/// by which Llama 3's RoPE stretches each wave, or longrope's two lists of divisors.
+/// the factors of Llama 3's wavelengths, or longrope's two lists of divisors.
 bool is_gguf_rope_tensor(const GgufFamily& family, std::string_view name);
 
-/// Adds what config.json says of RoPE. Throws Error naming file and key or tensor for what quire cannot
-/// honour.
+/// Adds the RoPE part of config.json. Throws Error naming file and key or tensor for an unsupported value.
 void read_gguf_rope(const Gguf& file, const GgufFamily& family, GgufKeys& keys, json::object& config);
 
-/// The reverse: the keys, and the tensors besides the weights. `where` is named in an Error for what GGUF has
-/// no form for.
+/// The reverse: adds the keys, and the tensors besides the weights. Throws Error naming `where` for a setting
+/// that GGUF cannot express.
 void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const model::ModelConfig& config,
                    const std::filesystem::path& where);
 

@@ -13,7 +13,7 @@
 
 namespace quire::formats {
 
-/// The keys of a GGUF file in the making, in the order they were added.
+/// The keys of a GGUF file to be written, in the order in which they were added.
 class GgufMetadata {
  public:
   void add(std::string_view key, std::string_view value);
@@ -24,7 +24,7 @@ class GgufMetadata {
   void add(std::string_view key, const std::vector<std::string>& values);
   void add(std::string_view key, const std::vector<float>& values);
   void add(std::string_view key, const std::vector<int32_t>& values);
-  /// The keys of `other` after these.
+  /// Appends the keys of `other`.
   void append(const GgufMetadata& other);
 
   uint64_t count() const { return count_; }
@@ -43,20 +43,20 @@ struct GgufTensorSpec {
   std::vector<int64_t> shape;  // rows first
 };
 
-/// Writes a GGUF file of version 3 whose data comes piece by piece. The file appears under its name when it
-/// is whole.
+/// Writes a GGUF file of version 3 whose data arrives in pieces. The file appears under its name when it is
+/// complete.
 class GgufWriter {
  public:
-  /// Writes all but the data. Throws Error on I/O failure.
+  /// Writes everything except the data. Throws Error on I/O failure.
   GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
              const std::vector<GgufTensorSpec>& tensors);
-  /// Removes what was written if finish() was not reached.
+  /// Removes the file unless finish() succeeded.
   ~GgufWriter();
   GgufWriter(const GgufWriter&) = delete;
   GgufWriter& operator=(const GgufWriter&) = delete;
 
-  /// The next bytes of the data, tensors in the order given; a call's bytes belong to one tensor. Throws
-  /// Error on I/O failure.
+  /// The next bytes of the data, with the tensors in the order given; the bytes of one call belong to one
+  /// tensor. Throws Error on I/O failure.
   void append(std::span<const std::byte> bytes);
   /// Throws Error if not exactly the promised bytes were appended, or on I/O failure.
   void finish();
@@ -69,7 +69,7 @@ class GgufWriter {
   std::filesystem::path partial_;
   std::ofstream out_;
   std::vector<uint64_t> sizes_;  // of the tensors
-  size_t tensor_ = 0;            // the one being written
+  size_t tensor_ = 0;            // index of the tensor being written
   uint64_t in_tensor_ = 0;
   uint64_t written_ = 0;  // of the file
 };

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-// Which file is mapped where, as a signal handler may ask.
+// The mapped files and their addresses, for use in a signal handler.
 namespace quire::formats {
 
 /// Thread-safe.

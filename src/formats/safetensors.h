@@ -15,9 +15,9 @@
 namespace quire::formats {
 
 /// The tensors of one `.safetensors` file or of a sharded set with its index, memory-mapped and checked:
-/// every tensor's bytes are as many as dtype and shape say, and together they fill their file, with neither
-/// overlap nor hole; a view is aligned to the size of its elements. Immutable and thread-safe once open.
-/// Format: github.com/huggingface/safetensors.
+/// every tensor has as many bytes as dtype and shape require, and together the tensors fill their file
+/// without overlap or gap; a view is aligned to the size of its elements. Immutable and thread-safe once
+/// open. Format: github.com/huggingface/safetensors.
 class Safetensors {
  public:
   /// `path`: a .safetensors file, a model.safetensors.index.json, or a directory with either.
@@ -27,7 +27,7 @@ class Safetensors {
   Safetensors(Safetensors&&) noexcept;
   Safetensors& operator=(Safetensors&&) noexcept;
 
-  /// Null if there is none of that name. Throws Error if there is one, of a dtype that quire does not read.
+  /// Null if there is no tensor of that name. Throws Error if its dtype is one that quire does not read.
   const TensorView* find(std::string_view name) const;
   /// Throws Error naming the tensor and the files if absent.
   const TensorView& at(std::string_view name) const;
@@ -35,7 +35,7 @@ class Safetensors {
   const std::map<std::string, TensorView, std::less<>>& tensors() const;
   uint64_t total_bytes() const;
 
-  /// The files that the tensors lie in, and of each the part before them.
+  /// The files with the tensors, and for each file the part before the tensors.
   const std::vector<MappedFile>& files() const;
   std::span<const std::byte> header(size_t file) const;
 
@@ -43,10 +43,10 @@ class Safetensors {
     std::filesystem::path file;
     uint64_t offset = 0;  // of the tensor's first byte
   };
-  /// Where a tensor, which must be there, lies.
+  /// The place of a tensor, which must exist.
   Place place(std::string_view name) const;
 
-  /// Gives the memory under one of its tensors back until somebody reads it again, if a file is behind it.
+  /// Releases the pages of one of its tensors until they are read again, if the file is mapped.
   void release(const TensorView& tensor) const;
 
  private:
@@ -60,7 +60,7 @@ struct NamedTensor {
   TensorView tensor;
 };
 
-/// Writes one file, tensors in the order given and without gaps, as the format demands; the first is aligned
+/// Writes one file, tensors in the order given and without gaps, as the format requires; the first is aligned
 /// to 64 bytes. Throws Error on I/O failure.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

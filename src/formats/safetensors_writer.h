@@ -19,20 +19,20 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-/// Writes a safetensors file whose data comes piece by piece, so that it never has to be in memory at once.
-/// The file appears under its name when it is whole; but a target that is there and no regular file (a pipe,
-/// a device, a link) is written to as it is.
+/// Writes a safetensors file whose data arrives in pieces, so that it is never in memory as a whole. The file
+/// appears under its name when it is complete. An existing target that is not a regular file (a pipe, a
+/// device, a link) is written to directly.
 class SafetensorsWriter {
  public:
   /// Writes the header. Throws Error on I/O failure.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
-  /// Removes what was written if finish() was not reached, if that is a file of its own.
+  /// Removes the temporary file, if there is one, unless finish() succeeded.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  /// The next bytes of the data, tensors in the order given. Throws Error on I/O failure.
+  /// The next bytes of the data, with the tensors in the order given. Throws Error on I/O failure.
   void append(std::span<const std::byte> bytes);
   /// Throws Error if not exactly the promised bytes were appended, or on I/O failure.
   void finish();

@@ -11,8 +11,8 @@
 #include "jinja/lexer.h"
 #include "jinja/ops.h"
 
-// The syntax tree of a template. Immutable once parsed; the Tree owns all nodes, flat, so that taking a
-// deep tree down does not recurse.
+// The syntax tree of a template. Immutable once parsed; the Tree owns all nodes in a flat list, so that
+// destroying a deep tree does not recurse.
 namespace quire::jinja {
 
 using NameId = uint32_t;
@@ -78,7 +78,7 @@ struct UnaryExpr : Expr {
   Op op;
   const Expr* operand;
 };
-/// first op operand op operand ..., from left to right; long sums stay flat.
+/// first op operand op operand ..., from left to right; long sums are flat.
 struct ArithmeticExpr : Expr {
   ArithmeticExpr(Position p, const Expr* head) : Expr(Kind::kArithmetic, p), first(head) {}
   const Expr* first;
@@ -134,7 +134,7 @@ struct ApplyExpr : Expr {
   ApplyExpr(Kind of, Position p, const Expr* on) : Expr(of, p), operand(on) {}
   const Expr* operand;
   std::string name;
-  NativeFunction function = nullptr;  // absent: unknown, an error when it is reached
+  NativeFunction function = nullptr;  // absent: unknown, an error when it is evaluated
   CallArgs args;
 };
 struct SequenceExpr : Expr {
@@ -235,20 +235,20 @@ struct WithStatement : Statement {
 /// A body with its own variables: generation, block.
 struct ScopeStatement : Statement {
   ScopeStatement(Position p) : Statement(Kind::kScope, p) {}
-  bool from_top = false;  // of a block: it sees the template's variables only
+  bool from_top = false;  // for a block: only the template's variables are visible
   Body body;
 };
 struct JumpStatement : Statement {
   JumpStatement(Kind of, Position p) : Statement(of, p) {}
 };
 
-/// Names that the interpreter itself looks for.
+/// Names that the interpreter itself uses.
 enum WellKnown : NameId { kNameLoop, kNameCaller, kNameVarargs, kNameKwargs, kNumWellKnown };
 
 struct Tree {
   Body body;
   std::vector<std::string> names;  // by NameId
-  std::vector<MacroNode> blocks;   // as self.NAME() calls them
+  std::vector<MacroNode> blocks;   // for self.NAME()
   std::vector<std::unique_ptr<Node>> nodes;
 };
 

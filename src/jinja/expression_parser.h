@@ -16,10 +16,10 @@
 
 namespace quire::jinja {
 
-/// Of expressions and statements within one another; keeps the stack small whatever the template.
+/// The deepest nesting of expressions and statements; bounds the stack for any template.
 inline constexpr uint32_t kMaxNesting = 200;
 
-/// The tokens of a template, and its expressions; statements are parsed on top of it (parser.cpp).
+/// Parses the tokens and the expressions of a template; parser.cpp parses the statements with it.
 class ExpressionParser {
  protected:
   using Type = Token::Type;
@@ -112,7 +112,7 @@ class ExpressionParser {
   const Expr* filters(const Expr* out);
 
   Tree out_;
-  std::vector<MacroNode*> macros_;  // whose bodies we are in
+  std::vector<MacroNode*> macros_;  // the macros whose bodies contain the current position
 
  private:
   using Operators = std::initializer_list<std::pair<std::string_view, BinaryOp>>;

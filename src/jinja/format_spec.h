@@ -6,7 +6,7 @@
 
 #include "jinja/value.h"
 
-// What the two ways to format a value share: "..." % values (percent_format.cpp) and
+// Common parts of the two ways to format a value: "..." % values (percent_format.cpp) and
 // "...".format(values) (brace_format.cpp). Failures throw as in functions.h.
 namespace quire::jinja {
 
@@ -15,7 +15,7 @@ struct FormatSpec {
   std::string fill = " ";
   char align = '\0';  // < > ^ =
   char sign = '-';    // - + or a blank
-  bool zero = false;  // filled with zeros, numbers behind their sign
+  bool zero = false;  // fill with zeros, for numbers after the sign
   bool alternate = false;
   char group = '\0';  // , or _
   int64_t width = 0;
@@ -23,12 +23,12 @@ struct FormatSpec {
   char type = '\0';
 };
 
-/// Reads digits from text[i] on, and moves `i` behind them; no digits are 0.
+/// Reads digits from text[i] on, and moves `i` past them; 0 if there are none.
 int64_t read_number(std::string_view text, size_t& i);
 
 bool is_float_type(char type);
 
-/// Pads `sign` + `body`; numbers go to the right, text to the left if nothing is said.
+/// Pads `sign` + `body`; by default numbers are right-aligned and text is left-aligned.
 std::string fitted(Sandbox& sandbox, const FormatSpec& spec, std::string_view sign, std::string_view body,
                    bool is_number);
 

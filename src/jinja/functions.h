@@ -29,7 +29,8 @@ std::span<const NamedFunction> value_filters();     // value_filters.cpp
 /// The arguments of one call, matched to the parameters of a native function.
 class Bound {
  public:
-  /// Fails as Python does for too many, unknown, doubled or missing ones (the first `required`).
+  /// Fails as Python does for too many, unknown, repeated or missing arguments (the first `required` must be
+  /// given).
   Bound(std::string_view function, const Args& args, std::initializer_list<std::string_view> parameters,
         size_t required = 0);
 
@@ -72,16 +73,16 @@ std::string replaced(Sandbox& sandbox, std::string_view text, std::string_view o
 std::string centered(Sandbox& sandbox, std::string_view text, int64_t width, char32_t fill);
 std::string padded(Sandbox& sandbox, std::string_view text, int64_t left, int64_t right, char32_t fill);
 
-/// strip(), with its steps.
+/// strip(), and counts its steps.
 std::string_view strip_paid(Sandbox& sandbox, std::string_view text, const std::string_view* chars, bool left,
                             bool right);
-/// The steps of a search; long needles cost more.
+/// Counts the steps of a search; long needles cost more.
 void search_work(Sandbox& sandbox, std::string_view text, std::string_view needle);
 
-/// float(text); no value where Python raises ValueError.
+/// float(text); empty if Python raises ValueError.
 std::optional<double> parse_float(std::string_view text);
 
-/// Strings in lower case, other values as they are: the keys of case-insensitive sorting.
+/// Strings in lower case, other values unchanged: the keys of case-insensitive sorting.
 Value ignore_case(Sandbox& sandbox, const Value& value);
 
 }  // namespace quire::jinja

@@ -13,14 +13,14 @@
 
 namespace quire::jinja {
 
-/// One set of variables; loops, macros and blocks open another within.
+/// One set of variables; loops, macros and blocks open a nested scope.
 struct Scope {
   struct Variable {
     NameId id = 0;
     Value value;
   };
   Scope* parent = nullptr;
-  bool is_captured = false;         // a macro refers to it: not to be used again for the next iteration
+  bool is_captured = false;         // a macro refers to it, so it must not be reused for the next iteration
   std::span<Variable> variables{};  // capacity
   size_t size = 0;
 };
@@ -28,8 +28,8 @@ struct Scope {
 /// The `loop` variable.
 struct Loop {
   const ForStatement* statement = nullptr;
-  Scope* scope = nullptr;         // around the loop
-  Scope* filter_scope = nullptr;  // of the loop's filter, if it has one
+  Scope* scope = nullptr;         // the scope around the loop
+  Scope* filter_scope = nullptr;  // for the loop's filter, if it has one
   Interpreter* interpreter = nullptr;
   Value source{};
   Walk walk;
@@ -37,7 +37,7 @@ struct Loop {
   int64_t index0 = -1;
   bool has_after = false;  // one item is read ahead
   bool has_length = false;
-  bool passed_filter = false;  // `walk` goes over items that the filter has let through
+  bool passed_filter = false;  // `walk` goes over items that have passed the filter
   bool has_changed = false;
   size_t length = 0;
   Value before{};
@@ -122,7 +122,7 @@ class Interpreter {
   std::vector<std::optional<Value>> context_values_;  // by NameId
 };
 
-// For the attributes and the text of values whose meaning is the interpreter's.
+// The attributes and the text of values that the interpreter defines.
 std::optional<Value> loop_attribute(Sandbox& sandbox, const Value& value, std::string_view name);
 size_t loop_length(Sandbox& sandbox, Loop& loop);
 void append_loop(Sandbox& sandbox, std::string& out, Loop& loop);

@@ -33,7 +33,7 @@ struct Token {
   Position at;
 };
 
-/// Tags and text. `source` is valid UTF-8. Throws Fault.
+/// Splits a template into tags and text. `source` is valid UTF-8. Throws Fault.
 std::vector<Token> tokenize(std::string_view source, const Whitespace& whitespace);
 
 }  // namespace quire::jinja

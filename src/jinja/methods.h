@@ -9,7 +9,7 @@ namespace quire::jinja {
 
 using Method = NamedFunction;
 
-/// The method of Python's type; nullptr if there is none.
+/// The method of the corresponding Python type; nullptr if there is none.
 const Method* find_method(const Value& object, std::string_view name);
 
 std::span<const Method> string_methods();  // string_methods.cpp

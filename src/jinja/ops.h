@@ -31,7 +31,7 @@ size_t length_of(Sandbox& sandbox, const Value& value);
 bool has_length(const Value& value);
 bool is_iterable(const Value& value);
 
-/// Walks over any iterable; lives in the sandbox or on the stack.
+/// Iterates over any iterable; allocated in the sandbox or on the stack.
 class Walk {
  public:
   /// Fails "'TYPE' object is not iterable".
@@ -52,10 +52,10 @@ Value new_iterator(Sandbox& sandbox, std::string_view type, const std::vector<Va
 /// Jinja's obj[key] (falls back to attributes, then undefined) and obj.name (the other way round).
 Value get_item(Sandbox& sandbox, const Value& object, const Value& key);
 Value get_attribute(Sandbox& sandbox, const Value& object, std::string_view name);
-/// Python's obj[start:stop:step]; undefined bounds are absent ones' opposite: an error.
+/// Python's obj[start:stop:step]; absent bounds are allowed, undefined bounds are an error.
 Value slice(Sandbox& sandbox, const Value& object, const Value& start, const Value& stop, const Value& step);
 
-/// Python attributes proper: methods and fields. No value if there is none.
+/// Python's own attributes: methods and fields. Empty if there is none.
 std::optional<Value> python_attribute(Sandbox& sandbox, const Value& object, std::string_view name);
 
 /// str() and repr() and json.dumps().
@@ -65,7 +65,7 @@ std::string_view to_str(Sandbox& sandbox, const Value& value);
 std::string float_repr(double value);
 std::string int_text(Int value);
 std::string string_repr(std::string_view text);
-/// ascii() of a repr: what is not ASCII as escapes.
+/// ascii() of a repr: non-ASCII characters are escaped.
 std::string ascii_escaped(std::string_view repr);
 
 struct JsonStyle {
@@ -77,7 +77,7 @@ struct JsonStyle {
 };
 std::string to_json(Sandbox& sandbox, const Value& value, const JsonStyle& style);
 
-/// markupsafe.escape: & < > ' " become entities; what is markup already stays.
+/// markupsafe.escape: & < > ' " become entities; markup is unchanged.
 Value escape(Sandbox& sandbox, const Value& value);
 
 /// "..." % args, of a tuple, a dict or one value.
@@ -85,7 +85,7 @@ Value percent_format(Sandbox& sandbox, std::string_view format, const Value& arg
 /// str.format
 std::string brace_format(Sandbox& sandbox, std::string_view format, const Args& args);
 
-/// The integer argument called `what`; fails for other types and out of 64 bits.
+/// The integer argument called `what`; fails for other types and beyond 64 bits.
 int64_t to_index(const Value& value, std::string_view what);
 
 }  // namespace quire::jinja

@@ -19,37 +19,37 @@ namespace quire::jinja {
 
 [[noreturn]] void fail(std::string message);
 
-/// What one rendering may use, and the memory of all values it makes. Values are never freed one by one (so
-/// no cycle leaks and no destructor recurses): all goes when the sandbox does.
+/// The resources that one rendering may use, and the memory of all its values. Values are never freed
+/// individually (so no cycle leaks and no destructor recurses): all memory is freed with the sandbox.
 class Sandbox {
  public:
   explicit Sandbox(const Limits& limits) : limits_(limits) {}
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
 
-  /// One step is about 50 ns of work at most.
+  /// One step is at most about 50 ns of work.
   void step(uint64_t count = 1) {
     if (count > limits_.max_steps - steps_) fail_steps();
     steps_ += count;
   }
-  /// The steps of a pass over so many bytes.
+  /// Counts the steps of a pass over `bytes` bytes.
   void work(uint64_t bytes) { step(bytes / 64); }
-  /// Refuses a string of `bytes`, best before it is made.
+  /// Refuses a string of `bytes`; best called before it is created.
   void limit_string(uint64_t bytes) const {
     if (bytes > limits_.max_output_bytes) fail_string();
   }
-  /// The steps of a pass that looks at every character, or of a search.
+  /// Counts the steps of a pass over every character, or of a search.
   void char_work(uint64_t bytes) { step(bytes / 4); }
-  /// As limit_string, and takes the steps that copying it costs.
+  /// Like limit_string, and counts the steps of copying the string.
   void need_string(uint64_t bytes) {
     limit_string(bytes);
     work(bytes);
   }
-  /// Refuses to make a sequence of `count` values, before it is made.
+  /// Refuses a sequence of `count` values that would need too many steps; call it before it is created.
   void need_items(uint64_t count) { step(count); }
 
   std::string_view copy(std::string_view text);
-  /// Extends `left` in place where it can, so that building a text piece by piece is linear.
+  /// Extends `left` in place if possible, so that building a text in pieces is linear.
   std::string_view concat(std::string_view left, std::string_view right);
 
   template <class T, class... Args>
@@ -110,7 +110,7 @@ class Sandbox {
   uint64_t bytes_ = 0;
   Region objects_;
   Region text_;
-  std::array<Region, 4> growing_{};  // behind the long strings that concat made last
+  std::array<Region, 4> growing_{};  // free memory after the long strings that concat made last
   size_t next_growing_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> blocks_;
 };

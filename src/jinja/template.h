@@ -13,21 +13,21 @@ namespace quire::jinja {
 /// tojson, strftime_now, raise_exception, `generation` blocks and loop controls). Immutable and thread-safe.
 class Template {
  public:
-  /// Throws Fault with the place of what does not parse. `source` must be valid UTF-8.
+  /// Throws Fault with the place of a syntax error. `source` must be valid UTF-8.
   static Template parse(std::string_view source, const Whitespace& whitespace = {});
 
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  /// The text for the variables of `context`; a variable that is not there is looked up in `defaults`.
-  /// Throws Fault with the place, std::bad_alloc, nothing else.
+  /// Renders with the variables of `context`; a variable that it lacks is looked up in `defaults`. Throws
+  /// only Fault, with the place, and std::bad_alloc.
   std::string render(const json::object& context, const json::object& defaults, const Limits& limits,
                      const RenderClock& clock) const;
 
-  /// Whether `word` is a string or the name of an attribute somewhere in the template, as a whole.
+  /// Whether `word` is, as a whole, a string or an attribute name in the template.
   bool mentions(std::string_view word) const;
-  /// Whether a variable of this name stands somewhere in the template, its own ones included.
+  /// Whether the template uses a variable of this name, its own variables included.
   bool has_variable(std::string_view name) const;
 
  private:

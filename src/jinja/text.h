@@ -11,7 +11,7 @@
 // Python's str on valid UTF-8: positions and lengths count characters.
 namespace quire::jinja {
 
-/// The byte where character `index` begins; the size if there are fewer.
+/// The byte at which character `index` begins; the size if there are fewer characters.
 size_t byte_of(std::string_view text, size_t index);
 std::string_view substring(std::string_view text, size_t begin, size_t end);
 std::vector<std::string_view> split_chars(std::string_view text);
@@ -20,7 +20,7 @@ std::vector<std::string_view> split_chars(std::string_view text);
 bool is_python_space(char32_t code);
 bool is_printable(char32_t code);
 
-/// Without `chars` at either end; white space if `chars` is null.
+/// `text` without `chars` at both ends; `chars` null: without white space.
 std::string_view strip(std::string_view text, const std::string_view* chars, bool left, bool right);
 
 std::string upper(std::string_view text);
@@ -48,7 +48,7 @@ void split_lines(std::string_view text, bool keep_ends, const std::function<void
 /// The first `needle` at or after byte `from`; npos if none. Linear in the length (memmem).
 size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
 
-/// What SpecialCasing.txt says without conditions; nullptr if the simple mapping holds. (casing.cpp)
+/// The unconditional mapping in SpecialCasing.txt; nullptr if the simple mapping applies. (casing.cpp)
 struct SpecialCase {
   char32_t code;
   const char* upper;

@@ -8,7 +8,7 @@
 
 #include "jinja/sandbox.h"
 
-// What a template computes with: Python's values as far as templates see them.
+// The values of a template: Python's values, as far as templates can use them.
 namespace quire::jinja {
 
 class Interpreter;
@@ -17,7 +17,7 @@ struct Scope;
 struct Loop;
 struct MacroNode;
 
-/// Wider than any JSON integer; Python's are unbounded, beyond this we refuse.
+/// Wider than any JSON integer. Python's integers are unbounded; larger ones are refused here.
 using Int = __int128;
 
 enum class Kind : uint8_t {
@@ -42,12 +42,12 @@ enum class Kind : uint8_t {
 
 class Value;
 
-/// Where an undefined value came from, for the error that its use makes.
+/// The origin of an undefined value, for the error when it is used.
 struct Missing {
   std::string_view hint{};         // the whole message, if not empty
   std::string_view object_type{};  // of the object without the attribute; empty for a variable
   std::string_view name{};
-  bool is_element = false;  // `name` is the key's repr, of a subscript that is no string
+  bool is_element = false;  // `name` is the repr of the key of a subscript that is not a string
 };
 
 struct Items {
@@ -67,7 +67,7 @@ struct View;
 struct Iterator;
 struct Macro;
 struct Function;
-/// 32 bytes, trivially copyable; what it points to belongs to the sandbox or outlives it.
+/// 32 bytes, trivially copyable; the memory it points to belongs to the sandbox or outlives it.
 class Value {
  public:
   Value() : missing_(nullptr) {}  // undefined
@@ -87,7 +87,7 @@ class Value {
     out.float_ = value;
     return out;
   }
-  /// `markup`: Python's markupsafe.Markup, which escapes what is joined to it.
+  /// `markup`: Python's markupsafe.Markup, which escapes text that is joined to it.
   static Value string(std::string_view value, bool markup = false) {
     Value out(Kind::kString);
     out.tag_ = markup;
@@ -126,7 +126,7 @@ class Value {
   bool is_string() const { return kind_ == Kind::kString; }
   bool is_markup() const { return tag_ && kind_ == Kind::kString; }
   bool is_group() const { return tag_ && kind_ == Kind::kTuple; }
-  /// An int as Python has it: bool is one.
+  /// Whether it is an int in Python's sense: bool is one.
   bool is_integral() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }
   bool is_number() const { return is_integral() || kind_ == Kind::kFloat; }
   bool is_sequence() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
@@ -170,7 +170,7 @@ struct Entry {
   Value value;
 };
 
-/// In order of insertion. Keys are equal as Python's are: 1 == 1.0 == True.
+/// In order of insertion. Keys are equal as in Python: 1 == 1.0 == True.
 class Dict {
  public:
   std::span<const Entry> entries() const { return {entries_.data(), size_}; }
@@ -198,7 +198,7 @@ struct View {
   Part part;
 };
 
-/// A Python generator or iterator: what is taken is gone.
+/// A Python generator or iterator: each item can be taken once.
 struct Iterator {
   std::string_view type;
   std::span<const Value> items;
@@ -229,10 +229,10 @@ struct Args {
   std::vector<Named> named;
 };
 
-// Names as Python's errors have them: "str", "dict"; "dict object", "None".
+// Names as in Python's errors: "str", "dict"; "dict object", "None".
 std::string_view type_name(const Value& value);
 std::string undefined_message(const Value& value);
-/// The error of using an undefined value.
+/// Throws the error of using an undefined value.
 [[noreturn]] void fail_undefined(const Value& value);
 
 }  // namespace quire::jinja

@@ -6,13 +6,13 @@
 
 #include "kernels/context.h"
 
-// A feed-forward of experts, of which each row uses a few (Shazeer et al. 2017; Jiang et al. 2024, Mixtral).
-// A row's result depends on that row alone.
+// A feed-forward with experts, of which each row uses a few (Shazeer et al. 2017; Jiang et al. 2024,
+// Mixtral). A row's result depends on that row alone.
 namespace quire::kernels {
 
-/// Of each row of `logits` [rows, num_experts] (f32, overwritten): softmax over all experts, then the `top`
-/// (<= num_experts) most probable, largest first and the first of equal ones; experts and weights are
-/// [rows, top]. A weight is the probability, divided by the sum of the chosen ones' if `normalize`.
+/// For each row of `logits` [rows, num_experts] (f32, overwritten): softmax over all experts, then the `top`
+/// (<= num_experts) most probable, largest first and the first among equals; experts and weights are [rows,
+/// top]. A weight is the probability, divided by the sum of the chosen probabilities if `normalize`.
 void route(KernelContext& context, float* logits, size_t rows, uint32_t num_experts, uint32_t top,
            bool normalize, uint32_t* experts, float* weights);
 

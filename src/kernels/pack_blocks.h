@@ -7,8 +7,8 @@
 
 namespace quire::kernels {
 
-/// Lays out a panel of one of ggml's formats (cpu::BlockLayout) from 32 rows of blocks of k values; null: a
-/// row of zeros. False if a scale is not finite.
+/// Packs a panel of a ggml format (cpu::BlockLayout) from 32 rows of quantization blocks with k values; null:
+/// a row of zeros. False if a scale is not finite.
 bool pack_blocks(const cpu::PackTable& kernels, WeightFormat format, const std::byte* const* rows, size_t k,
                  std::byte* to);
 

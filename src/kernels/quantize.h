@@ -3,21 +3,21 @@
 #include <cstddef>
 #include <cstdint>
 
-// How numbers become integers: the weights of an output when a matrix is packed, activations and K/V as they
-// come. Thread-safe.
+// Quantization to integers: of the weights of an output when a matrix is packed, and of activations and K/V.
+// Thread-safe.
 namespace quire::kernels {
 
 /// Inputs that share one scale of an int4 weight.
 inline constexpr size_t kInt4Group = 32;
 
-/// to[i] = the integer in -127..127 next to values[i] / scale, ties to even. Returns the scale: the largest
-/// magnitude / 127; NaN, with `to` of no meaning, where a value is not finite. What KernelTable::quantize
-/// does in the reference and faster, with the same result, at every other level.
+/// to[i] = the integer in -127..127 nearest to values[i] / scale, ties to even. Returns the scale: the
+/// largest magnitude / 127; NaN, with `to` undefined, if a value is not finite. This is KernelTable::quantize
+/// of the reference level; all other levels give the same result faster.
 float quantize_int8(const float* values, int8_t* to, size_t count);
 
-/// weights[i] is about scale * group_scales[i / 32] * to[i], to in -8..7, group_scales in -15..15.
-/// Each group's scale is the best of some about its largest magnitude (by squared error), then an integer
-/// multiple of the common one. Returns the scale; NaN where a weight is not finite.
+/// weights[i] is about scale * group_scales[i / 32] * to[i], to in -8..7, group_scales in -15..15. Each
+/// group's scale is the best, by squared error, of several candidates near its largest magnitude, then
+/// rounded to an integer multiple of the common scale. Returns the scale; NaN if a weight is not finite.
 float quantize_int4(const float* weights, size_t count, int8_t* to, int8_t* group_scales);
 
 }  // namespace quire::kernels

@@ -8,12 +8,13 @@
 
 namespace quire::model {
 
-/// Keys of config.json that change the numbers and that every family reads.
+/// The keys of config.json that affect the results and that every family reads.
 std::span<const std::string_view> keys_of_all_families();
 
-/// Refuses (Error with the key) what asks for something that no family does, and logs one warning with the
-/// keys of `config` that the family does not know. Null is absence. False is not: it may switch off what the
-/// family takes for granted, and passes silently only under keys known to name what may be there.
+/// Throws Error with the key for a value that requests a feature that no family supports, and logs one
+/// warning with the keys of `config` that the family does not know. Null counts as absent. False does not: it
+/// may switch off a feature that the family assumes, and is accepted silently only for keys that are known to
+/// name an optional feature.
 void check_keys(const JsonObject& config, const Family& family);
 
 }  // namespace quire::model

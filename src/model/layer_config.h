@@ -6,8 +6,8 @@
 
 namespace quire::model {
 
-/// What differs from layer to layer: windows, RoPE and experts. Reads config.json into `out`, whose sizes are
-/// known. Throws Error naming the key.
+/// Reads the settings per layer (windows, RoPE and experts) from config.json into `out`, whose sizes are set
+/// already. Throws Error naming the key.
 void read_layers(const JsonObject& config, const Family& family, ModelConfig& out);
 
 }  // namespace quire::model

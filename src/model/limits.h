@@ -4,8 +4,8 @@
 
 namespace quire::model {
 
-// Of the sizes of a model. Far above any model known, low enough that no product of two of them overflows 64
-// bits.
+// Limits of the sizes of a model: far above any known model, and low enough that no product of two of them
+// overflows 64 bits.
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxWidth = 1 << 18;
 inline constexpr int64_t kMaxLayers = 1 << 12;

@@ -6,9 +6,9 @@
 
 namespace quire::model {
 
-/// RoPE's part of config.json: "rope_parameters", by layer type where the family has two, or "rope_theta"
-/// with "rope_scaling". Reads it into rope and local_rope of `out`, whose sizes are known. Throws Error
-/// naming the key for what cannot be honoured.
+/// Reads the RoPE part of config.json into rope and local_rope of `out`, whose sizes are set already:
+/// "rope_parameters", by layer type if the family has two, or "rope_theta" with "rope_scaling". Throws Error
+/// naming the key of an unsupported value.
 void read_rope_config(const JsonObject& config, const Family& family, ModelConfig& out);
 
 }  // namespace quire::model

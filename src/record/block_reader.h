@@ -11,24 +11,24 @@
 
 namespace quire::record {
 
-/// Reads the blocks of a decision log, one after the other, and checks them. Throws Error with file and byte
-/// for whatever is damaged. Holds one block.
+/// Reads the log blocks of a decision log, one after the other, and checks them. Throws Error with file and
+/// byte for any damage. Holds one log block in memory.
 class BlockReader {
  public:
-  /// Reads the first line. Throws Error also if the file is no decision log.
+  /// Reads the first line. Throws Error also if the file is not a decision log.
   explicit BlockReader(const std::filesystem::path& path);
 
-  const std::string& first_line() const { return line_; }  // with its end
+  const std::string& first_line() const { return line_; }  // with its newline
   uint64_t num_bytes() const { return size_; }
-  /// The next block; its records only if they are wanted. False at the end, also where the file was cut off
-  /// within a block: was_cut_off() tells.
+  /// Reads the next log block, and its records only if `records_wanted`. False at the end, also if the file
+  /// was cut off within a log block; then was_cut_off() is true.
   bool next(bool records_wanted);
   bool was_cut_off() const { return cut_off_; }
 
-  uint64_t steps() const { return head_.steps; }  // planned up to the end of the block
+  uint64_t steps() const { return head_.steps; }  // planned up to the end of the log block
   const std::string& index() const { return index_; }
   const std::string& records() const { return records_; }
-  uint64_t records_at() const { return records_at_; }  // in the file
+  uint64_t records_at() const { return records_at_; }  // their offset in the file
 
  private:
   void read(std::string& out, size_t bytes);

@@ -12,24 +12,24 @@
 
 namespace quire::record {
 
-/// Writes records to a file as blocks (run_format.h), in a thread of its own: who gives them waits for the
-/// disk only where 16 MiB of them wait already. What was given is in the file, readable by others, half a
-/// second later. One thread gives.
+/// Writes records to a file as log blocks (run_format.h), in a separate thread: the caller waits for the disk
+/// only if 16 MiB of records are queued already. Records are in the file, readable by other programs, half a
+/// second after give(). For one caller.
 class BlockWriter {
  public:
-  /// `warning` is said once if the file cannot be written any more. Throws Error if no thread can be started.
+  /// `warning` is logged once if the file can no longer be written. Throws Error if no thread can be started.
   BlockWriter(PrivateFile file, std::string warning);
-  ~BlockWriter();  // what was given is written
+  ~BlockWriter();  // writes the queued records
   BlockWriter(const BlockWriter&) = delete;
 
-  /// First: the file's first line. May throw std::bad_alloc.
+  /// Call first. `line`: the file's first line. May throw std::bad_alloc.
   void begin(std::string line);
-  /// Whole records, with their entries of the index; `steps` were planned up to their end. May throw
-  /// std::bad_alloc; then they are not taken.
+  /// Adds whole records with their index entries; `steps` were planned up to their end. If it throws
+  /// std::bad_alloc, they are not added.
   void give(std::string_view records, std::string_view index, uint64_t steps);
-  /// Returns when all that was given is written, or nothing more can be.
+  /// Returns when all records are written, or when writing has failed.
   void flush() noexcept;
-  /// Nothing more is written.
+  /// Stops writing.
   void cut_off() noexcept;
   bool failed() const { return failed_; }
 
@@ -41,7 +41,7 @@ class BlockWriter {
   void write_block(std::string_view records, std::string_view index, uint64_t steps);
 
   PrivateFile file_;
-  const std::string warning_;  // made while there is memory
+  const std::string warning_;  // allocated in advance, while there is memory
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable written_;
@@ -49,11 +49,11 @@ class BlockWriter {
   std::string records_;
   std::string index_;
   uint64_t steps_ = 0;
-  bool now_ = false;      // somebody waits for it
-  bool writing_ = false;  // the thread has taken what was given
+  bool now_ = false;      // a caller waits for it
+  bool writing_ = false;  // the thread is writing the records that it has taken
   bool stop_ = false;
   std::atomic<bool> failed_ = false;
-  // Of the thread alone:
+  // For the writer thread only:
   uint32_t seed_ = 0;
   uint32_t number_ = 0;
   std::thread thread_;

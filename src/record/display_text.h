@@ -6,14 +6,14 @@
 
 #include "base/ids.h"
 
-// Numbers and texts of others, made fit to be shown.
+// Formats numbers and untrusted text for display.
 namespace quire::record {
 
 /// U+FFFD for each byte that is not part of valid UTF-8.
 std::string valid_utf8(std::string_view text);
 
-/// For a terminal: valid UTF-8 in which control characters, and those that change the direction of text or
-/// are not to be seen, are written as \u{1b}.
+/// For a terminal: valid UTF-8, in which control characters, invisible characters and those that change the
+/// direction of text are escaped as \u{1b}.
 std::string printable(std::string_view text);
 
 /// "1,234,567".
@@ -21,10 +21,10 @@ std::string with_commas(uint64_t number);
 
 /// "1 step", "2 steps".
 std::string plural(uint64_t count, std::string_view noun);
-/// The same of a noun with a plural of its own.
+/// The same for a noun with an irregular plural.
 std::string plural(uint64_t count, std::string_view one, std::string_view many);
 
-/// "12.3 ms", "1.25 s", three digits or so.
+/// "12.3 ms", "1.25 s", with about three digits.
 std::string duration_text(Nanos nanos);
 
 /// Standard base64, padded.

@@ -14,18 +14,17 @@
 
 namespace quire::record {
 
-/// Follows which prefix is in which block, to tell of an evicted one whether a sequence that came in later
-/// would have found it. Of runs with one K/V group that sees all; of others, and of blocks that were restored
-/// from a file, it knows nothing.
+/// Tracks which prefix is in which block, to find out whether a later sequence would have hit an evicted
+/// block. Only for runs with one full-attention K/V group, and not for blocks that were restored from a file.
 class EvictionBook {
  public:
   explicit EvictionBook(const control::SchedulerConfig& config);
 
-  /// Before `state` takes the event in.
+  /// To be called before `state` applies the event.
   void take(const RunEvent& event, const RunState& state);
 
   bool knows() const { return knows_; }
-  /// Blocks that were evicted and needed again, by the number of the sequence that needed them.
+  /// The number of blocks that were evicted and needed again, by the index of the sequence that needed them.
   const std::map<size_t, uint64_t>& needed_by() const { return needed_by_; }
 
  private:
@@ -35,9 +34,9 @@ class EvictionBook {
     uint32_t computed = 0;
     bool running = false;
     std::vector<TokenId> tokens;
-    std::vector<uint64_t> keys;       // of whole blocks of them: a hash of all up to there
+    std::vector<uint64_t> keys;       // one per whole block: a hash of all tokens up to its end
     std::vector<BlockId> blocks;      // its table
-    std::optional<BlockId> stand_in;  // a block with the same contents takes the place of the next released
+    std::optional<BlockId> stand_in;  // a block with the same contents replaces the next released one
   };
 
   void take(const control::Decision& decision);
@@ -45,17 +44,17 @@ class EvictionBook {
   void add_keys(Tracked& seq) const;
   void admit(Tracked& seq, uint32_t computed);
   void release(Tracked& seq, BlockId block);
-  /// The contents of its blocks [from, to) are computed.
+  /// Records that the contents of its blocks [from, to) are computed.
   void publish(const Tracked& seq, size_t from, size_t to);
 
   bool knows_;
   uint32_t block_size_;
   size_t num_added_ = 0;
-  std::optional<std::pair<SeqId, Tracked>> added_;  // until the decision that takes it in
+  std::optional<std::pair<SeqId, Tracked>> added_;  // until the decision kAdd
   std::unordered_map<SeqId, Tracked> sequences_;
   std::unordered_map<BlockId, uint64_t> contents_;  // key, by block
-  std::unordered_set<uint64_t> evicted_;            // keys of what was not computed again since
-  bool resetting_ = false;                          // the prefix cache: nothing had to give way
+  std::unordered_set<uint64_t> evicted_;  // keys of evicted blocks that have not been computed again
+  bool resetting_ = false;                // the prefix cache is being reset: these are not evictions
   std::map<size_t, uint64_t> needed_by_;
 };
 

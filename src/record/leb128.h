@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-// Numbers as bytes, the small ones in one: LEB128, signed ones zigzag.
+// Numbers in a variable number of bytes: LEB128, signed ones with zigzag.
 namespace quire::record {
 
 inline void append_leb128(std::string& out, uint64_t value) {
@@ -15,7 +15,8 @@ inline void append_leb128(std::string& out, uint64_t value) {
 
 inline constexpr size_t kMostLeb128 = 10;  // bytes
 
-/// The number that `from` begins with, which is taken off it; nullopt if there is none of 64 bits.
+/// Removes the number at the beginning of `from` and returns it; nullopt if there is no number of at most 64
+/// bits.
 inline std::optional<uint64_t> take_leb128(std::string_view& from) {
   uint64_t value = 0;
   for (size_t i = 0; i < from.size() && i < kMostLeb128; ++i) {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-// The page of src/record/page, put together when quire is built (cmake/embed_page.cmake).
+// The page of src/record/page, assembled when quire is built (cmake/embed_page.cmake).
 namespace quire::record {
 
 extern const std::string_view kPageBeforeData;

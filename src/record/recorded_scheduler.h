@@ -11,7 +11,7 @@
 
 namespace quire::record {
 
-/// A scheduler whose inputs and decisions are written down, if there is a writer. Otherwise as Scheduler.
+/// A Scheduler whose inputs and decisions are recorded, if there is a writer.
 class RecordedScheduler {
  public:
   RecordedScheduler(const control::SchedulerConfig& config, RunWriter* record)
@@ -21,7 +21,7 @@ class RecordedScheduler {
   }
   RecordedScheduler(const RecordedScheduler&) = delete;
 
-  /// `name` is for who reads the record.
+  /// `name` is only for readers of the record.
   Expected<void> add(control::SeqSpec spec, std::string_view name = {}) {
     if (record_ != nullptr) record_->add(spec, name);
     try {
@@ -49,10 +49,10 @@ class RecordedScheduler {
     settle();
     return plan;
   }
-  /// As Scheduler has them.
+  /// See Scheduler.
   const std::vector<SeqId>& admitted() const { return scheduler_.admitted(); }
   const std::vector<SeqId>& preempted() const { return scheduler_.preempted(); }
-  /// `now`, when the executor was done, is for who reads the record.
+  /// `now`: when the executor was done; only for readers of the record.
   std::vector<control::SeqEvent> commit(const control::StepPlan& plan, control::StepResult result,
                                         Nanos now) {
     if (record_ != nullptr) record_->commit(plan.step, result, now);

@@ -7,20 +7,20 @@
 
 #include "record/run_record.h"
 
-// What came of making a recorded run again; sim/replay.h does it.
+// The result of replaying a recorded run (sim/replay.h).
 namespace quire::record {
 
 struct ReplayDifference {
-  uint64_t number = 0;                        // of the decision, from 1
-  uint64_t step = 0;                          // 0: before the first
-  std::optional<control::Decision> recorded;  // nullopt: none more, before the next input
-  std::optional<control::Decision> made;      // the same
+  uint64_t number = 0;                        // number of the decision, from 1
+  uint64_t step = 0;                          // 0: before the first step
+  std::optional<control::Decision> recorded;  // nullopt: no further decision before the next input
+  std::optional<control::Decision> made;      // the same, in the replay
 };
 struct Replay {
   uint64_t steps = 0;
-  uint64_t decisions = 0;            // of the new run, which ends where the first differs
-  uint64_t digest = 0;               // of the new run
-  std::optional<uint64_t> recorded;  // what the file says; nullopt if it was cut off
+  uint64_t decisions = 0;            // in the replay, which ends at the first difference
+  uint64_t digest = 0;               // of the replay
+  std::optional<uint64_t> recorded;  // from the file; nullopt if it was cut off
   std::optional<ReplayDifference> first_difference;
   bool same() const { return recorded == digest && !first_difference; }
 };

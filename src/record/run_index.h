@@ -10,21 +10,21 @@
 
 namespace quire::record {
 
-/// When a sequence of a recorded run came and ended: how many steps were planned before.
+/// When a sequence of a recorded run arrived and ended: how many steps were planned before.
 struct IndexedSequence {
   SeqId id = 0;
   std::string name;  // as recorded: any bytes
   uint64_t added = 0;
-  std::optional<uint64_t> ended;  // not of one that was refused
+  std::optional<uint64_t> ended;  // not for a refused sequence
 };
 
-/// What the blocks of a decision log say of themselves.
+/// The indexes of all log blocks of a decision log.
 struct RunIndex {
-  std::vector<IndexedSequence> sequences;  // in order of arrival, refused ones too
+  std::vector<IndexedSequence> sequences;  // in order of arrival, including refused ones
   uint64_t steps = 0;
 };
 
-/// Reads no record. Throws Error as BlockReader does, and for an index that is none.
+/// Reads the file without its records. Throws Error as BlockReader does, and for an invalid index.
 RunIndex read_run_index(const std::filesystem::path& path);
 
 }  // namespace quire::record

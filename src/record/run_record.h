@@ -15,19 +15,19 @@
 #include "record/block_writer.h"
 #include "record/prefix_snapshot.h"
 
-// What one run of a control plane was told and what it decided, in a file: enough to explain every decision
-// and to make the run again.
+// The inputs and decisions of one run of a control plane, in a file: enough to explain every decision and to
+// replay the run.
 //
-// A file is one line of JSON (the format's number, the scheduler's configuration), then blocks of records
-// (run_format.h), each block with its checksums and with an index of the sequences that come and end in it. A
-// record is a byte that says its kind and numbers (LEB128, signed ones zigzag). Inputs are everything that
-// Scheduler was called with: add, abort, budget, plan, commit, reset, restore. Decisions and causes are what
-// it told in between; a run is made again from its inputs alone. A plan and a result name their step, since
-// several may be open. Names and the times of results are in it for who reads it; nothing is decided by them.
-// Prompts and sampled tokens are in it: who may not read those may not read the file.
+// A file has one line of JSON (the format's number, the scheduler's configuration), then log blocks of
+// records (run_format.h). Each log block has checksums and an index of the sequences that arrive and end in
+// it. A record is a byte for its kind, and numbers (LEB128, signed ones with zigzag). Inputs are the calls of
+// Scheduler: add, abort, budget, plan, commit, reset, restore. Decisions and causes are what the scheduler
+// reported in between; a run is replayed from its inputs alone. A plan and a result name their step, since
+// several steps may be in flight. Names and the times of results are there only for readers; they decide
+// nothing. The file contains prompts and sampled tokens, so only users who may read those may read it.
 namespace quire::record {
 
-// What a person reads, in the order of the enumerators.
+// Names for display, in the order of the enumerators.
 inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "hit",     "skip",  "chunk",
                                                       "allocate", "share",    "release", "evict", "copy",
                                                       "preempt",  "swap out", "swap in", "finish"};
@@ -38,8 +38,8 @@ inline constexpr size_t kNumGrounds = static_cast<size_t>(control::Ground::kLeas
 
 /// Inputs.
 struct RunAdd {
-  control::SeqSpec spec;  // without its sampling parameters: they decide nothing here
-  std::string name;       // what its client knows the request by; may be empty, and any bytes
+  control::SeqSpec spec;  // without its sampling parameters, which affect no decision
+  std::string name;       // the id that the client knows; any bytes, may be empty
 };
 /// The scheduler's answer to the add before it.
 struct RunRefusal {
@@ -48,7 +48,8 @@ struct RunRefusal {
 };
 struct RunAbort {
   SeqId id = 0;
-  bool stop_string = false;  // its text is complete; else its client went away, or all was ended
+  bool stop_string =
+      false;  // a stop string completed its text; else the client disconnected, or everything was ended
 };
 /// Scheduler::set_budget.
 struct RunBudget {
@@ -58,22 +59,22 @@ struct RunPlan {
   uint64_t step = 0;
   Nanos now = 0;
 };
-/// What the executor gave, in the order of StepPlan::seqs: a token, nothing, or that the sequence failed.
+/// The executor's result, in the order of StepPlan::seqs: a token, nothing, or that the sequence failed.
 struct RunCommit {
   struct Result {
     std::optional<TokenId> token;
     bool failed = false;
   };
-  uint64_t step = 0;  // whose results these are; its plan may be some steps ago
+  uint64_t step = 0;  // the step of these results; later steps may have been planned since
   std::vector<Result> results;
-  Nanos now = 0;  // on the clock of RunPlan::now; 0: not known
+  Nanos now = 0;  // on the clock of RunPlan::now; 0: unknown
 };
 struct RunReset {};
-/// What the prefix cache began with; of the blocks only whether there is one.
+/// The initial contents of the prefix cache; for blocks, only whether there is one.
 struct RunRestore {
   std::vector<PrefixNode> nodes;
 };
-/// The end of a run that ended well, with the digest of its decisions.
+/// The regular end of a run, with the digest of its decisions.
 struct RunEnd {
   uint64_t digest = 0;
 };
@@ -84,39 +85,39 @@ inline bool is_input(const RunEvent& event) {
          !std::holds_alternative<control::Cause>(event) && !std::holds_alternative<RunRefusal>(event);
 }
 
-/// Writes a file as the run goes on. Each input is written before the scheduler is called with it, so that
-/// its decisions follow it; settle() comes after the call. What is settled is in the file within a second
-/// (BlockWriter). Where the disk is full or memory is short, it warns once, and the file ends with a whole
-/// block: what is recorded does not notice. One thread.
+/// Writes a file during the run. Each input is recorded before the call of the scheduler, so that the
+/// decisions follow it; call settle() after that call. Settled records are in the file within a second
+/// (BlockWriter). If the disk is full or memory is short, it warns once and the file ends with a whole log
+/// block; the recorded run is not affected. For one thread.
 class RunWriter final : public control::DecisionSink, public control::CauseSink {
  public:
   /// Throws Error as PrivateFile does: only a decision log is overwritten, and only its user may read it; and
   /// as BlockWriter does.
   explicit RunWriter(const std::filesystem::path& path);
-  /// Throws what the constructor would. Changes nothing.
+  /// Throws if the constructor would. Changes nothing.
   static void check_place(const std::filesystem::path& path);
 
-  /// First. May throw std::bad_alloc.
+  /// Call first. May throw std::bad_alloc.
   void begin(const control::SchedulerConfig& config);
   void add(const control::SeqSpec& spec, std::string_view name = {}) noexcept;
-  /// The last add() was not heard: the scheduler has thrown. Before any other call.
+  /// Removes the last add(): the scheduler has thrown. Call it before any other call.
   void take_back_add() noexcept;
-  void refused(const RequestError& error) noexcept;  // the last add() was
+  void refused(const RequestError& error) noexcept;  // the last add() was refused
   void abort(SeqId id, bool stop_string = false) noexcept;
   void set_budget(uint32_t tokens) noexcept;
   /// `step`: Scheduler::next_step().
   void plan(uint64_t step, Nanos now) noexcept;
-  /// `now`: when the executor was done, 0 if nobody knows.
+  /// `now`: when the executor was done; 0: unknown.
   void commit(uint64_t step, const control::StepResult& result, Nanos now = 0) noexcept;
   void reset() noexcept;
   void restore(const std::vector<PrefixNode>& nodes) noexcept;
   void take(const control::Decision& decision) noexcept override;
   void take(const control::Cause& cause) noexcept override;
-  /// The call is over: what was recorded may be written.
+  /// The scheduler's call has returned: its records may be written.
   void settle() noexcept;
-  /// Nothing may follow. Returns when all is written.
+  /// The last call. Returns when everything is written.
   void end(uint64_t digest) noexcept;
-  /// settle(), and waits until all is written.
+  /// Calls settle() and waits until everything is written.
   void flush() noexcept;
   bool failed() const { return blocks_.failed(); }
 
@@ -128,25 +129,25 @@ class RunWriter final : public control::DecisionSink, public control::CauseSink 
 
   BlockWriter blocks_;
   std::string buffer_;     // records that are not settled
-  std::string index_;      // of them
+  std::string index_;      // their index entries
   uint64_t planned_ = 0;   // steps
   size_t last_add_ = 0;    // where it begins in the buffer,
   size_t last_entry_ = 0;  // and in the index
 };
 
-/// Reads such a file, a block at a time; no number in it makes more be allocated than it is long. A block
-/// whose checksum is wrong is an error. Every K/V block that it names is one of the pool.
+/// Reads such a file, one log block at a time. No number in the file can cause an allocation larger than the
+/// file. A log block with a wrong checksum is an error. Every K/V block that a record names is in the pool.
 class RunReader {
  public:
-  /// Throws Error, naming file and byte, as next() does: also of a file that is none of these, or of another
-  /// version's.
+  /// Throws Error, naming file and byte, as next() does; also for a file that is not a decision log, or has
+  /// another version.
   explicit RunReader(const std::filesystem::path& path);
 
   const control::SchedulerConfig& config() const { return config_; }
-  /// Of the file; no more than so many blocks, slots or tokens can be named in it.
+  /// The size of the file; it cannot name more blocks, slots or tokens than that.
   uint64_t num_bytes() const { return blocks_.num_bytes(); }
-  /// nullopt at the end. A file that was cut off in the middle of a block (the program was killed) ends
-  /// before it; truncated() tells.
+  /// The next event; nullopt at the end. A file that was cut off within a log block (the program was killed)
+  /// ends before it; then truncated() is true.
   std::optional<RunEvent> next();
   /// The same into `event`; false at the end.
   bool next(RunEvent& event);
@@ -171,7 +172,7 @@ class RunReader {
 
   std::filesystem::path path_;
   BlockReader blocks_;
-  std::string_view data_;  // the records of the block
+  std::string_view data_;  // the records of the log block
   size_t at_ = 0;          // in data_
   uint64_t step_ = 0;      // of the last plan
   bool ended_ = false;

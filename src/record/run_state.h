@@ -14,46 +14,46 @@
 
 namespace quire::record {
 
-/// What a sequence does in a step.
+/// The state of a sequence in a step.
 enum class Phase : uint8_t {
   kQueued,     // waits, and has never run
-  kPrefill,    // computes tokens of its prompt, or again what a preemption gave up
+  kPrefill,    // computes tokens of its prompt, or recomputes after a preemption
   kDecode,     // computes the token it sampled last
-  kStalled,    // runs, and has no part in this step: there is no block for it
-  kPreempted,  // waits, its K/V is given up
-  kSwapped,    // waits, its K/V is in the host pool
+  kStalled,    // runs, but has no part in this step, because there is no block for it
+  kPreempted,  // waits; a preemption gave up its K/V
+  kSwapped,    // waits; its K/V is in the host pool
 };
 
 /// A sequence of a recorded run that has not ended, as far as the run has been read.
 struct LiveSequence {
   SeqId id = 0;
-  size_t index = 0;             // so many were added before it, refused ones too
+  size_t index = 0;             // how many were added before it, including refused ones
   std::optional<SeqId> parent;  // of a fork
   uint32_t prompt = 0;          // tokens
-  uint32_t most = 0;            // to generate
+  uint32_t most = 0;            // the most tokens to generate
   uint32_t total = 0;           // tokens now
   uint32_t computed = 0;        // tokens that have K/V
   uint32_t planned = 0;         // tokens of the last plan
-  uint32_t in_flight = 0;       // tokens that open steps compute
-  uint32_t pending = 0;         // tokens that open steps sample
+  uint32_t in_flight = 0;       // tokens that steps in flight compute
+  uint32_t pending = 0;         // tokens that steps in flight sample
   bool decoding = false;        // its part in the last plan computes the token before it
-  uint32_t blocks = 0;          // that it holds
+  uint32_t blocks = 0;          // blocks that it holds
   std::vector<uint32_t> host;   // blocks of the host pool that are its own
   uint32_t preemptions = 0;
-  std::optional<uint64_t> admitted;  // so many were admitted for the first time before it
+  std::optional<uint64_t> admitted;  // how many were admitted for the first time before it
   uint32_t admissions = 0;
   bool running = false;
   control::WaitReason waits = control::WaitReason::kNone;
-  uint32_t needs = 0;  // blocks, with kBlocks, when it began to wait for them
+  uint32_t needs = 0;  // with kBlocks: the blocks it needed when it began to wait for them
 
   uint32_t next() const { return computed + in_flight; }  // where its next step begins
   uint32_t left() const;                                  // tokens to compute
   bool decodes() const { return next() >= prompt && left() == 1; }
-  /// In the step that is planned.
+  /// Its state in the step of the last plan.
   Phase phase() const;
 };
 
-/// A number for each block, 0 at first; takes memory for those that were named.
+/// A number for each block, initially 0; uses memory only for blocks that were named.
 class BlockNumbers {
  public:
   uint32_t& operator[](uint32_t block) {
@@ -79,8 +79,8 @@ struct PlannedPart {
   uint32_t admissions = 0;  // LiveSequence::admissions when it was planned
 };
 
-/// Follows the events of a recorded run: what runs, waits and holds at each moment. Of a broken record it
-/// makes some state or other, never a crash.
+/// Reconstructs the state of a recorded run from its events: which sequences run, wait and hold blocks at
+/// each moment. An inconsistent record gives some arbitrary state, never a crash.
 class RunState {
  public:
   explicit RunState(const control::SchedulerConfig& config) : config_(config) {}
@@ -93,27 +93,30 @@ class RunState {
   Nanos now() const { return now_; }  // of the last plan
   const std::map<SeqId, LiveSequence>& live() const { return live_; }
   const LiveSequence* find(SeqId id) const;
-  /// Those that compute something in the step, in the order of the plan.
+  /// The sequences that compute in the step, in the order of the plan.
   const std::vector<SeqId>& planned() const { return planned_; }
-  /// The parts of the plan that these are the results of, in its order; none if it is not open.
+  /// The parts of the plan to which these results belong, in the order of the plan; empty if the plan is not
+  /// open.
   const std::vector<PlannedPart>& parts_of(const RunCommit& commit) const;
-  /// It runs since that plan was made; else it was preempted, and of the part only a token counts.
+  /// Whether the sequence has been running since that plan. Otherwise it was preempted, and only a sampled
+  /// token of the part counts.
   bool runs_on(const PlannedPart& part) const;
-  /// Those that run, in order of admission.
+  /// The running sequences, in order of admission.
   const std::vector<SeqId>& running_ids() const { return running_; }
   uint32_t waiting() const { return static_cast<uint32_t>(live_.size() - running_.size()); }
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
 
-  /// Who is first in line and waits for blocks; all that wait with kOrder wait behind it. nullptr: nobody.
+  /// The sequence that is first in line and waits for blocks; all sequences with kOrder wait behind it.
+  /// nullptr: none.
   const LiveSequence* first_in_line() const;
 
-  /// Tables that hold a block.
+  /// How many block tables hold the block.
   uint32_t holders(uint32_t block) const;
-  /// It is in the prefix index: without holders it is cached.
+  /// Whether it is in the prefix index; without holders it is cached.
   bool published(uint32_t block) const { return published_.at(block) != 0; }
   uint64_t blocks_held() const { return blocks_held_; }
   uint32_t host_blocks_free() const { return config_.num_host_blocks - host_used_; }
-  /// Of those that run, the ones that hold most blocks, by number of blocks and then by id.
+  /// The running sequences that hold the most blocks, ordered by number of blocks and then by id.
   std::vector<const LiveSequence*> largest_holders(size_t most) const;
   uint32_t num_holders() const;
 
@@ -132,8 +135,8 @@ class RunState {
   uint64_t step_ = 0;
   Nanos now_ = 0;
   std::map<SeqId, LiveSequence> live_;
-  LiveSequence* found_ = nullptr;      // the last
-  std::optional<LiveSequence> added_;  // until the decision that takes it in
+  LiveSequence* found_ = nullptr;      // the last one found
+  std::optional<LiveSequence> added_;  // until the decision kAdd
   size_t num_added_ = 0;
   uint64_t num_admitted_ = 0;
   std::vector<SeqId> running_;  // in order of admission
@@ -147,22 +150,22 @@ class RunState {
   BlockNumbers holders_;
   BlockNumbers published_;  // 1 or 0
   uint64_t blocks_held_ = 0;
-  std::vector<uint32_t> free_host_;  // given back, a stack
+  std::vector<uint32_t> free_host_;  // released host blocks, a stack
   uint32_t host_used_ = 0;
-  uint32_t host_fresh_ = 0;  // this and those behind were never used
+  uint32_t host_fresh_ = 0;  // this and all later ones were never used
 };
 
-/// Is told of a run as it is read.
+/// Receives the events of a run as it is read.
 class RunListener {
  public:
   virtual ~RunListener() = default;
-  /// `state` has not taken it in yet.
+  /// `state` does not include the event yet.
   virtual void before(const RunEvent& event, const RunState& state) = 0;
-  /// `state` has taken it in.
+  /// `state` includes the event.
   virtual void after(const RunEvent& /*event*/, const RunState& /*state*/) {}
-  /// All decisions of a plan are taken in.
+  /// Called when `state` includes all decisions of a plan.
   virtual void planned(const RunState& state) = 0;
-  /// It wants to know no more.
+  /// Whether reading may stop.
   virtual bool done() const { return false; }
 };
 

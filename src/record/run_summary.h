@@ -15,10 +15,10 @@ struct SummaryLine {
   std::string text;
 };
 
-/// What matters in a run, the verdict on its pool first.
+/// The most important facts of a run, with the verdict on its pool first.
 std::vector<SummaryLine> summarize(const RunStory& run);
 
-/// What of the specs the run's policies go by, or its requests were given.
+/// Which fields of the specs the run's policies use, or its requests have.
 struct GivenToRequests {
   bool tenants = false;
   bool priorities = false;
@@ -26,7 +26,7 @@ struct GivenToRequests {
 };
 GivenToRequests given_to_requests(const RunStory& run);
 
-/// For most of its waiting: what it was for, and behind whom. "blocks, behind #71 (+6)"; "" if it never
+/// The reason for most of its waiting, and the sequences before it: "blocks, behind #71 (+6)"; "" if it never
 /// waited.
 std::string main_reason(const RunStory& run, const SequenceStory& sequence);
 
@@ -36,7 +36,7 @@ std::string early_end_text(const RunStory& run);
 /// "no request 1 in this log (36 requests, ids 0-58 with gaps; ...)".
 std::string no_such_request_text(const RunIndex& run, std::string_view request);
 
-/// Whether a sequence is the one that a user calls `request`: by its number (7 or #7) or by its name.
+/// Whether `request` names this sequence, by its number (7 or #7) or by its name.
 bool is_called(SeqId id, std::string_view name, std::string_view request);
 
 }  // namespace quire::record

@@ -15,8 +15,8 @@
 
 namespace quire::record {
 
-/// Follows a run and writes down what each decision means. A step takes time for those that run and for those
-/// of which something is decided; who only waits is looked at when its reason changes.
+/// Follows a run and writes what each decision means. The work per step is proportional to the running
+/// sequences and those with a decision; a sequence that only waits costs time only when its reason changes.
 class Teller final : public RunListener {
  public:
   Teller(RunStory& story, const WhoseLines& whose);
@@ -26,39 +26,39 @@ class Teller final : public RunListener {
   void end();
 
  private:
-  /// What is under way with a sequence, not yet told.
+  /// The current activity of a sequence, which has not been written yet.
   struct Life {
     size_t index = 0;  // in story_.sequences
     bool told = false;
     bool has_run = false;
-    // While it runs: what it does, since when.
+    // While it runs: its state, and since when.
     Phase doing = Phase::kQueued;
-    uint64_t since = 0;  // step; 0: nothing
+    uint64_t since = 0;  // the step; 0: none
     uint64_t until = 0;
-    uint64_t tokens = 0;       // computed meanwhile
-    uint64_t position = 0;     // of the first of them
-    uint64_t sampled = 0;      // tokens, meanwhile
-    bool first_token = false;  // sampled meanwhile, in one of these steps
-    // While it waits: for what, since when.
+    uint64_t tokens = 0;       // computed since
+    uint64_t position = 0;     // position of the first of them
+    uint64_t sampled = 0;      // tokens sampled since
+    bool first_token = false;  // whether it was sampled in one of these steps
+    // While it waits: the reason, and since when.
     WaitSpan waits;
     Nanos waits_since = 0;
-    Precedence precedence;        // of who is first in line, as last told
-    size_t admissions = 0;        // of others, before it arrived
-    std::vector<WaitSpan> spans;  // before it, if its lines are told
-    // Of the admission or preemption under way.
+    Precedence precedence;        // of the first in line, as last written
+    size_t admissions = 0;        // admissions of others before it arrived
+    std::vector<WaitSpan> spans;  // earlier waits, if its lines are written
+    // Of the admission or preemption in progress.
     uint32_t hit = 0;       // tokens
     uint32_t moved_in = 0;  // blocks
-    uint32_t given_up = 0;  // tokens, by the last preemption
+    uint32_t given_up = 0;  // tokens given up by the last preemption
     Nanos preempted_at = 0;
     PreemptionStory preempted;  // the last
   };
-  /// A preemption of which the line is told when it is known what becomes of the blocks.
+  /// A preemption whose line is written once it is known what happens to the blocks.
   struct Victim {
     SeqId id = 0;
     std::string text;  // so far
     uint32_t tokens = 0;
     uint32_t blocks = 0;
-    uint32_t still_held = 0;  // of them, by others
+    uint32_t still_held = 0;  // of these blocks, those that other tables hold
     bool swapped = false;
     std::optional<control::Cause> not_moved;
   };
@@ -80,14 +80,14 @@ class Teller final : public RunListener {
   void keep_if_bad(const PreemptionStory& preemption);
 
   void begin_wait(Life& life, const control::Decision& decision, const LiveSequence& seq);
-  /// Its wait for this reason was over with step `last`.
+  /// Its wait for this reason ended with step `last`.
   void end_wait(Life& life, uint64_t last);
-  /// Its own standing is another, so another sentence says why it waits.
+  /// Its own standing has changed, so a different sentence says why it waits.
   void compare_with_first(Life& life, const control::Cause& cause);
   void note_short();
   Overtaken overtaken(const Life& life) const;
   void count_overtaken();
-  /// Tells what went on until now, and that it does no more.
+  /// Writes the activity up to now and ends it.
   void flush(Life& life);
   void flush_wait(Life& life, uint64_t last);
   std::string doing_text(const Life& life);
@@ -100,29 +100,29 @@ class Teller final : public RunListener {
   std::unordered_map<SeqId, Life> lives_;
   std::optional<Life> added_;
   std::optional<Victim> victim_;
-  bool stop_string_ = false;  // of the abort under way
-  bool restoring_ = false;    // the prefix cache
-  bool resetting_ = false;    // the same
+  bool stop_string_ = false;  // of the abort in progress
+  bool restoring_ = false;    // the prefix cache is being restored
+  bool resetting_ = false;    // or reset
   bool preempted_ = false;    // in this step
   EvictionBook evictions_;
   TenantNames tenants_;
   Tally tally_;
-  // What the scheduler told last:
+  // As the scheduler reported last:
   control::Standing first_;
   uint64_t first_tenant_ = 0;
   std::optional<control::Cause> short_;  // in this step
   std::optional<control::Cause> victim_cause_;
-  /// First admissions, in order, and who was waiting no more before it was admitted.
+  /// First admissions, in order; and sequences that stopped waiting before they were admitted.
   struct Admission {
     size_t index = 0;  // in story_.sequences
     control::Standing by;
     bool admitted = true;
   };
   std::vector<Admission> admissions_;
-  size_t told_waiting_ = 0;  // lives
+  size_t told_waiting_ = 0;  // lives whose lines are written and that wait
   std::vector<SeqId> told_running_;
-  size_t splits_ = 0;                          // of waits, because another reason came first in line
-  std::unordered_set<SeqId> told_for_parent_;  // wait for their parent
+  size_t splits_ = 0;  // waits that were split because the ground of the first in line changed
+  std::unordered_set<SeqId> told_for_parent_;  // sequences that wait for their parent
 };
 
 }  // namespace quire::record

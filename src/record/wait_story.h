@@ -20,25 +20,25 @@ struct StepRange {
   uint64_t to = 0;
 };
 
-/// Why the first in line comes before another, by the causes that the scheduler told.
+/// Why the first in line comes before another sequence, by the causes that the scheduler reported.
 struct Precedence {
-  bool compared = false;  // else the policy did not look at this one, which came later
+  bool compared = false;  // if not, the policy did not compare this sequence, which arrived later
   control::Standing first;
   control::Standing own;
   uint64_t first_tenant = 0;
   uint64_t own_tenant = 0;
 
-  /// Where it is equal, the same sentence is true.
+  /// If two are equal, the same sentence applies to both.
   uint32_t kind() const;
 };
 
-/// Who arrived later than a sequence and was admitted before it.
+/// The sequences that arrived later than a sequence and were admitted before it.
 struct Overtaken {
   std::vector<SeqId> ids;  // the first few
   size_t count = 0;
-  control::Standing least;  // of those that came in by `ground`
+  control::Standing least;  // of those admitted by `ground`
   control::Standing most;
-  size_t by_ground = 0;   // so many came in by the same ground as the first of them
+  size_t by_ground = 0;   // how many were admitted by the same ground as the first of them
   control::Standing own;  // when it was last compared
 };
 
@@ -47,23 +47,23 @@ struct WaitSpan {
   control::WaitReason reason = control::WaitReason::kNone;
   StepRange steps;
   Nanos took = 0;
-  uint32_t needs = 0;                         // kBlocks: so many blocks,
-  std::optional<uint64_t> available_least{};  //   so many were there,
+  uint32_t needs = 0;                         // kBlocks: the blocks it needs,
+  std::optional<uint64_t> available_least{};  //   how many were available,
   uint64_t available_most = 0;
-  int64_t reserve = 0;            //   and so many must stay free
+  int64_t reserve = 0;            //   and how many must stay available
   Precedence precedence;          // kOrder: why the first in line comes before it
   std::optional<SeqId> parent{};  // kParent
-  uint64_t parent_waited = 0;     // kParent: in so many of the steps it waited itself
+  uint64_t parent_waited = 0;     // kParent: in how many of the steps the parent waited itself
 
   bool begun() const { return steps.from != 0; }
 };
 
-/// Sequences, by their number in the run, with a weight each; made once and used for many sums.
+/// A weight per sequence, by its number in the run; created once and used for many sums.
 class Tally {
  public:
   void add(size_t sequence, uint64_t weight);
   size_t count() const { return touched_.size(); }
-  /// Those of most weight, the earliest first among equals; forgets all.
+  /// Returns those with the highest weight, the earliest first among equals, and clears all weights.
   std::vector<size_t> take(size_t most);
 
  private:
@@ -71,17 +71,17 @@ class Tally {
   std::vector<size_t> touched_;
 };
 
-/// Who was first in line and waited for blocks, and who held them, step by step. Who waits by policy order
-/// waits behind it.
+/// For each step, the sequence that was first in line and waited for blocks, and the sequences that held the
+/// blocks. A sequence that waits by policy order waits behind the first in line.
 class LineHistory {
  public:
-  /// At the end of a plan; who holds the blocks only if somebody will ask.
+  /// To be called at the end of a plan; `with_holders`: whether the holders will be needed.
   void note(const RunState& state, bool with_holders);
-  /// Steps in which somebody was first in line.
+  /// The number of steps in which a sequence was first in line.
   uint64_t steps() const { return steps_.size(); }
-  /// Adds who was first in line in these steps, a step each.
+  /// Adds, for each of these steps, 1 to the first in line.
   void add_first(const StepRange& range, Tally& tally) const;
-  /// Adds who held most; the most holders that there were.
+  /// Adds the largest holders; returns the highest number of holders in a step.
   uint32_t add_holders(const StepRange& range, Tally& tally) const;
 
   static constexpr size_t kNamed = 3;
@@ -96,7 +96,7 @@ class LineHistory {
   std::vector<Step> steps_;  // ascending
 };
 
-/// What a sentence about a wait is made of, beside its spans.
+/// The inputs of a sentence about a wait, besides its spans.
 struct WaitContext {
   const control::SchedulerConfig& config;
   const LineHistory& line;
@@ -106,17 +106,16 @@ struct WaitContext {
 };
 
 /// "waits 14 steps (0.12 s): 9 first in line, for 2 blocks of K/V; 5 behind #8, which came earlier. The
-/// blocks were held by ...". `spans` in order.
-/// It ends with who came in before it.
+/// blocks were held by ...". `spans` in order. It ends with the sequences that were admitted before it.
 std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overtaken,
                       const WaitContext& context);
 
-/// What steps of waiting were for, the most first: "9 for blocks (4 first in line, 5 behind it), 2 for a
-/// slot", the numbers as `amount` has them.
+/// The reasons of waiting steps, the most frequent first: "9 for blocks (4 first in line, 5 behind it), 2 for
+/// a slot"; `amount` formats the numbers.
 std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waited,
                             const std::function<std::string(uint64_t)>& amount);
 
-/// "#3, #7, #9 and 2 others": the first of `count` ids, of which `ids` has the first or all.
+/// "#3, #7, #9 and 2 others": lists the first of `count` ids; `ids` has at least the first few.
 std::string list_ids(const std::vector<SeqId>& ids, size_t count);
 
 }  // namespace quire::record

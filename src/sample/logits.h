@@ -8,24 +8,24 @@
 
 #include "base/ids.h"
 
-// Passes over one row of logits. A row is cut into blocks of kLogitBlock; the maxima of the blocks, found
-// once, let every selection skip the blocks that hold nothing of interest, which are nearly all of them in a
-// vocabulary of 128k and more. Sums go through the blocks in order, in double, so the same logits give the
-// same bits. Free of libm: the results are the same on every machine.
+// Passes over one row of logits. A row is divided into spans of kLogitBlock values; the maxima of the spans,
+// found once, let every selection skip the spans without candidates, which are nearly all in a vocabulary of
+// 128k or more. Sums go through the spans in order, in double, so the same logits give the same bits. Uses no
+// libm: the results are the same on every machine.
 namespace quire::sample {
 
 inline constexpr size_t kLogitBlock = 64;
 
 constexpr size_t num_logit_blocks(size_t count) { return (count + kLogitBlock - 1) / kLogitBlock; }
 
-/// e^z for z <= 0 with a relative error below 3e-7; 0 for z < -87 and for -inf. Cody and Waite 1980's
-/// reduction and a polynomial, no branch, so that loops over it become vector code.
+/// e^z for z <= 0 with a relative error below 3e-7; 0 for z < -87 and for -inf. The reduction of Cody and
+/// Waite 1980 and a polynomial, without branches, so that loops over it are vectorized.
 float exp_nonpositive(float z);
 
-/// The first index of a value that is infinite or not a number; `logits.size()` if there is none.
+/// The index of the first value that is infinite or not a number; `logits.size()` if there is none.
 size_t first_not_finite(std::span<const float> logits);
 
-/// A row and the maxima of its blocks. Refers to both; values are finite or -inf, at least one.
+/// A row and the maxima of its spans. Refers to both; it has at least one value, and each is finite or -inf.
 class LogitRow {
  public:
   /// Fills `maxima` (resized to num_logit_blocks).
@@ -55,15 +55,15 @@ class LogitRow {
   };
   void best(size_t count, std::vector<Entry>& out) const;
 
-  /// How many values stand before that of `id` in the order of best().
+  /// How many values come before that of `id` in the order of best().
   uint32_t num_better(TokenId id) const;
 
-  /// The sum of e^((value - max) / temperature), and what each block adds to it. temperature > 0.
+  /// The sum of e^((value - max) / temperature), and the part of each span. temperature > 0.
   double exp_sum(float temperature, std::vector<double>& block_sums) const;
   double exp_sum() const;  // temperature 1
 
-  /// The first id at which the running sum of e^((value - max) / temperature) exceeds `target`, which lies in
-  /// [0, exp_sum); `block_sums` are those of the same temperature.
+  /// The first id at which the running sum of e^((value - max) / temperature) exceeds `target`, which must be
+  /// in [0, exp_sum); `block_sums` are those of the same temperature.
   TokenId find_in_exp_sum(float temperature, double target, std::span<const double> block_sums) const;
 
  private:

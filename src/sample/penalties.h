@@ -10,7 +10,7 @@
 
 namespace quire::sample {
 
-/// Which tokens a sequence holds, and how often each is in its output.
+/// The distinct tokens of a sequence, and how often each is in its output.
 class TokenCounts {
  public:
   struct Entry {
@@ -18,7 +18,7 @@ class TokenCounts {
     uint32_t in_output = 0;  // 0: only in the prompt
   };
 
-  /// Starts anew with all tokens of a sequence, of which the first `prompt_length` are its prompt.
+  /// Starts over with all tokens of a sequence, of which the first `prompt_length` are its prompt.
   void reset(std::span<const TokenId> tokens, size_t prompt_length);
   /// One more token of the output.
   void add(TokenId id);
@@ -32,7 +32,7 @@ class TokenCounts {
 /// Adds each bias to its token's logit.
 void apply_logit_bias(std::span<const std::pair<TokenId, float>> bias, std::span<float> logits);
 
-/// As vLLM's and Hugging Face's definitions have it, in this order:
+/// The definitions of vLLM and Hugging Face, in this order:
 ///   repetition (Keskar et al. 2019), tokens of prompt and output: logit > 0 is divided by it, else
 ///   multiplied; frequency, tokens of the output: minus frequency * count; presence, tokens of the output:
 ///   minus presence.

@@ -13,8 +13,8 @@
 
 namespace quire::sample {
 
-/// Memory that sampling uses for the length of one call; one per thread, reused. With the size of the
-/// vocabulary given, sampling allocates nothing.
+/// Memory that sampling uses during one call; one per thread, reused. If the size of the vocabulary is given,
+/// sampling allocates nothing.
 class SamplerWorkspace {
  public:
   explicit SamplerWorkspace(size_t vocab_size);
@@ -27,15 +27,15 @@ class SamplerWorkspace {
     float weight = 0.0F;
   };
   std::vector<float> processed_;         // logits after bias and penalties
-  std::vector<float> maxima_;            // of the blocks of the model's own logits
-  std::vector<float> processed_maxima_;  // of the blocks of processed_
+  std::vector<float> maxima_;            // of the spans of the model's own logits
+  std::vector<float> processed_maxima_;  // of the spans of processed_
   std::vector<double> block_sums_;
   std::vector<LogitRow::Entry> best_;
   std::vector<Candidate> candidates_;
 };
 
-/// Chooses the next tokens of one sequence. What it draws depends on the logits, the parameters, the tokens
-/// so far (only with penalties) and the position; on nothing else, so not on the batch or on former draws.
+/// Chooses the next tokens of one sequence. A draw depends on the logits, the parameters, the tokens so far
+/// (only with penalties) and the position; on nothing else, so not on the batch or on earlier draws.
 class SequenceSampler {
  public:
   /// Starts a sequence. `history`: all its tokens so far, of which the first `prompt_length` are the prompt;
@@ -44,9 +44,9 @@ class SequenceSampler {
 
   const SamplingParams& params() const { return params_; }
 
-  /// Chooses the token at `position` (its index in the sequence) into `out`, whose `top` should have room for
-  /// num_logprobs if nothing is to be allocated, and counts it for the penalties. Empty on success, else why
-  /// there is no token (a logit that is not finite); `out` is then of no use.
+  /// Chooses the token at `position` (its index in the sequence) into `out`, and counts it for the penalties.
+  /// Reserve num_logprobs in the `top` of `out` to avoid allocations. Returns an empty string on success,
+  /// else why there is no token (a logit that is not finite); `out` is then invalid.
   std::string sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
                      SampledToken& out);
 

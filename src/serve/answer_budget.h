@@ -10,16 +10,16 @@
 
 namespace quire::serve {
 
-/// One bound on the memory of whole answers that wait for their clients to read them.
+/// A limit on the memory of complete answers that wait for their clients to read them.
 ///
-/// Nothing that has been worked out is refused for it: new work waits instead. A client (a tenant, or an
-/// address without keys) has no long job begun while its unread answers take a quarter of the bound, and no
-/// short one at three quarters; nobody has a long job begun while all unread answers take three quarters, and
-/// a short one at the whole. As the size of an answer is known only when it is there, the bound can be
-/// exceeded by the answers of the jobs that are being worked on at a time.
+/// No computed answer is refused because of it: new work waits instead. No long job of a client (a tenant, or
+/// without keys an address) starts while its unread answers take a quarter of the limit, and no short one at
+/// three quarters. No long job of any client starts while all unread answers together take three quarters,
+/// and no short one at the full limit. Since the size of an answer is known only when it is complete, the
+/// limit can be exceeded by the answers of the jobs in progress.
 ///
-/// Where work waits because of all answers together, the client that holds the most makes way with those that
-/// it reads slowly; otherwise an answer ends at the latest with ServerConfig::write_timeout. Thread-safe.
+/// While work waits because of all answers together, the client that holds the most loses the answers that it
+/// reads slowly; otherwise an answer ends at the latest after ServerConfig::write_timeout. Thread-safe.
 class AnswerBudget {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,17 +28,17 @@ class AnswerBudget {
 
   /// An answer this small counts as part of its connection.
   static constexpr uint64_t kUncounted = 16 << 10;
-  /// For this long work counts as waiting after it has been told so.
+  /// For this long after may_begin() returned false, work counts as waiting.
   static constexpr std::chrono::seconds kWanted{1};
 
   explicit AnswerBudget(uint64_t max_bytes, std::function<Clock::time_point()> now = &Clock::now);
 
-  /// Whether a job of `client` may begin. Who is told no asks again within kWanted.
+  /// Whether a job of `client` may start. If not, the caller asks again within kWanted.
   bool may_begin(uint64_t client, Job job);
-  /// Held now, without what is small.
+  /// Bytes held now, without uncounted answers.
   uint64_t used() const;
 
-  /// What one answer holds, from now until the claim goes. Belongs to one thread at a time. The budget must
+  /// The bytes that one answer holds while the claim exists. For one thread at a time. The budget must
   /// outlive it.
   class Claim {
    public:
@@ -49,7 +49,7 @@ class AnswerBudget {
     Claim& operator=(Claim&& other) noexcept;
 
     bool holds() const { return budget_ != nullptr; }
-    /// Whether the answer is to be given up if its client reads it slowly.
+    /// Whether the answer is to be dropped if its client reads it slowly.
     bool must_make_way() const { return holds() && budget_->must_make_way(client_); }
     void release();
 
@@ -61,7 +61,7 @@ class AnswerBudget {
 
  private:
   struct Wanted {
-    uint64_t below = 0;  // what all answers must take less than
+    uint64_t below = 0;  // work waits until all answers take less than this
     Clock::time_point since;
   };
   void hold(uint64_t client, uint64_t bytes);
@@ -71,9 +71,9 @@ class AnswerBudget {
   const uint64_t max_bytes_;
   const std::function<Clock::time_point()> now_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the following members
   uint64_t used_ = 0;
-  std::map<uint64_t, uint64_t> clients_;  // bytes of those that hold some
+  std::map<uint64_t, uint64_t> clients_;  // bytes of the clients that hold some
   std::optional<Wanted> wanted_;
 };
 

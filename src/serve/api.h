@@ -21,28 +21,28 @@
 
 namespace quire::serve {
 
-/// The paths of the API and what they answer. Thread-safe.
+/// The paths of the API and their answers. Thread-safe.
 class Api final : public RequestHandler {
  public:
   /// The references must outlive it.
   Api(const ServerConfig& config, engine::Engine& engine, const ServedModel& model,
       const MetricsText& metrics);
 
-  /// Whether no other machine can reach it; before the first request.
+  /// `on_loopback`: no other machine can reach the server. To be called before the first request.
   void bind(bool on_loopback) { web_.bind(on_loopback); }
 
   std::optional<HttpResponse> settle_early(HttpRequest& request) const override;
   bool is_vital(const HttpRequest& request) const override;
   asio::awaitable<void> handle(Exchange& exchange) override;
 
-  /// Waits for what the workers have begun. Nothing may be handled afterwards.
+  /// Waits for the jobs that the workers have started. No request may be handled afterwards.
   void join();
 
  private:
   using Handler = asio::awaitable<void> (Api::*)(Exchange&);
   struct Route {
-    std::string_view path;    // ends with '/': and all below it
-    std::string_view method;  // GET stands for HEAD too
+    std::string_view path;    // if it ends with '/': with all paths below it
+    std::string_view method;  // GET includes HEAD
     bool needs_key;
     Handler handler;
   };
@@ -56,7 +56,7 @@ class Api final : public RequestHandler {
   struct Job {
     AnswerStyle style;
     bool stream = false;
-    std::vector<engine::GenerationRequest> requests;  // one a prompt
+    std::vector<engine::GenerationRequest> requests;  // one per prompt
   };
 
   asio::awaitable<void> health(Exchange& exchange);
@@ -69,7 +69,7 @@ class Api final : public RequestHandler {
   asio::awaitable<void> tokenize(Exchange& exchange);
   asio::awaitable<void> detokenize(Exchange& exchange);
 
-  /// The body of a whole answer, and what it holds until it is written.
+  /// The body of a complete answer, and its claim until it is written.
   struct Body {
     Body() = default;
     Body(std::string the_text) : text(std::move(the_text)) {}

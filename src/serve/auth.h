@@ -15,7 +15,7 @@ struct ApiKey {
   std::string name;  // for logs
   KeyDigest digest{};
 
-  /// Whom its requests belong to; not 0.
+  /// The tenant of its requests; not 0.
   uint64_t tenant() const;
 };
 
@@ -30,19 +30,20 @@ class ApiKeys {
   explicit ApiKeys(std::vector<ApiKey> keys);
 
   bool required() const { return !keys_.empty(); }
-  /// The one that the Authorization header has ("Bearer KEY"), nullptr if it has none of them. The time this
-  /// takes says nothing about the keys.
+  /// The key in the Authorization header ("Bearer KEY"); nullptr if it has none of the keys. The time taken
+  /// reveals nothing about the keys.
   const ApiKey* find(std::string_view authorization) const;
 
  private:
   const std::vector<ApiKey> keys_;
 };
 
-/// What separates the cached blocks of requests: of `tenant` (0: none), `user` and `cache_salt` (empty:
-/// none). 0 if there is nothing to separate. A cryptographic hash, so that nobody can aim at another's.
+/// The salt that separates the cached blocks of requests, from `tenant` (0: none), `user` and `cache_salt`
+/// (empty: none). 0 if all three are none. A cryptographic hash, so that no client can construct another's
+/// salt.
 uint64_t block_salt(uint64_t tenant, std::string_view user, std::string_view cache_salt);
 
-/// `bytes` random bytes of the system's generator, in hex.
+/// `bytes` random bytes from the system's generator, in hex.
 std::string random_hex(size_t bytes);
 uint64_t random_seed();
 

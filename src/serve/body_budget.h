@@ -10,12 +10,12 @@
 
 namespace quire::serve {
 
-/// One bound on the memory of all request bodies that a server holds, whoever sends them.
+/// A limit on the memory of all request bodies that a server holds.
 ///
-/// No client (a tenant, or an address without keys) holds more than half of it while it has several bodies.
-/// Where room is missing, a body that arrives slowly makes way: of the client that holds the most, the body
-/// that has held the most bytes for the longest. A body counts as slow when it is older than a second and has
-/// come at less than 1 MiB/s or not at all for a second. Where none is slow, whoever asks is refused.
+/// No client (a tenant, or without keys an address) holds more than half of it while it has several bodies.
+/// When there is no room, a body that arrives slowly is dropped: of the client that holds the most, the body
+/// that has held the most bytes for the longest. A body counts as slow if it is older than a second and has
+/// arrived at less than 1 MiB/s, or not at all for a second. If no body is slow, the new body is refused.
 ///
 /// Thread-safe; a Claim belongs to one thread at a time.
 class BodyBudget {
@@ -30,27 +30,27 @@ class BodyBudget {
   explicit BodyBudget(uint64_t max_bytes, std::function<Clock::time_point()> now = &Clock::now);
 
   uint64_t max_bytes() const { return max_bytes_; }
-  /// Held now, without what is small.
+  /// Bytes held now, without uncounted bodies.
   uint64_t used() const;
 
-  /// What one body holds. Gives it back when it goes.
+  /// The bytes that one body holds; its destructor releases them.
   class Claim {
    public:
-    /// `make_way` is called from any thread, with the budget locked, when the body must make way: it must not
-    /// block nor call the budget, and has the claim released soon.
+    /// `make_way` is called from any thread, with the budget locked, when the body is to be dropped: it must
+    /// neither block nor call the budget, and must cause the claim to be released soon.
     Claim(BodyBudget& budget, std::function<void()> make_way)
         : budget_(budget), make_way_(std::move(make_way)) {}
     ~Claim() { release(); }
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
 
-    /// Before a body's first byte. It must hold nothing.
+    /// To be called before the first byte of a body. The claim must hold nothing.
     void begin(uint64_t client);
-    /// Holds `bytes` in all from now on, if there is room. May be called with less than before.
+    /// Sets the total to `bytes`, if there is room. The total may also decrease.
     bool grow_to(uint64_t bytes);
-    /// Some of the body has come.
+    /// A part of the body has arrived.
     void progress();
-    /// The body is whole: nobody waits for its client any more, and it makes way for no other.
+    /// The body is complete: it no longer depends on its client, and is not dropped for others.
     void settle();
     void release();
 
@@ -78,9 +78,9 @@ class BodyBudget {
   const uint64_t max_bytes_;
   const std::function<Clock::time_point()> now_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the following members
   uint64_t used_ = 0;
-  std::list<Claim*> claims_;  // that hold something
+  std::list<Claim*> claims_;  // the claims that hold bytes
   struct Client {
     uint64_t bytes = 0;
     uint32_t bodies = 0;

@@ -23,26 +23,26 @@
 namespace quire::serve {
 
 /// One client's connection: reads its requests one after the other, within the limits of ServerConfig, and
-/// has them answered in order. While a request is being answered it goes on reading, so that it notices when
-/// the client hangs up (and keeps what a pipelining client sends ahead).
+/// has them answered in order. It continues to read while a request is being answered, so that it notices
+/// when the client disconnects (and keeps the data that a pipelining client sends ahead).
 ///
-/// What it has read and not parsed yet is at most max_buffer_bytes(), whatever the client sends. Between
-/// requests, and during an answer, it holds no memory for what may come.
+/// The data read and not parsed yet is at most max_buffer_bytes(), whatever the client sends. Between
+/// requests, and during an answer, it holds no buffer for future data.
 ///
-/// Everything but what says "any thread" runs on the socket's executor, one thing at a time.
+/// Every call runs on the socket's executor, one at a time, except those marked "any thread".
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
-  /// What a connection is at.
+  /// The stage of a connection.
   enum class Stage : uint8_t {
-    kUnborn,  // nothing of a request has ever come
-    kHead,    // the head of a request has begun to come
-    kIdle,    // waits for another request
-    kBody,    // the head of a request is there, its body arrives
+    kUnborn,  // no byte of a request has ever arrived
+    kHead,    // a part of a request's head has arrived
+    kIdle,    // waits for the next request
+    kBody,    // the head of a request has arrived, its body is arriving
     kBusy,
-    kLeaving,  // has said its last; lets the client read it
+    kLeaving,  // has sent its last answer and lets the client read it
   };
 
-  /// How little a connection does for the place that it has: the less, the smaller.
+  /// How little a connection uses its place; a smaller value means less use.
   struct Use {
     Stage stage = Stage::kLeaving;
     double bytes_per_second = 0;  // of a body
@@ -50,42 +50,44 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     auto operator<=>(const Use&) const = default;
   };
 
-  /// Called on its executor, once each. on_refuse: the client is told 503 for want of a place. on_leave: no
-  /// request is answered any more. on_end: it is over; may come without the others.
+  /// Each is called on its executor, once. on_refuse: the client gets 503 because there is no place.
+  /// on_leave: no more requests are answered. on_end: the connection has ended; may be called without the
+  /// others.
   struct Hooks {
     std::function<void(Connection*)> on_refuse;
     std::function<void(Connection*)> on_leave;
     std::function<void(Connection*)> on_end;
   };
 
-  /// What is referred to must outlive it. `address` stands for the client where no tenant does.
+  /// The references must outlive it. `address` identifies the client if there is no tenant.
   Connection(asio::ip::tcp::socket socket, const ServerConfig& config, RequestHandler& handler,
              BodyBudget& bodies, uint64_t address, Hooks hooks);
   ~Connection() override;
 
-  /// `crowded`: there is no place for it. It answers one vital request, or says 503, and ends within a short
-  /// time.
+  /// `crowded`: there is no place for it. It answers one vital request, or answers 503, and ends within a
+  /// short time.
   void start(bool crowded);
 
   // Any thread.
-  /// Ends it after the answer under way, or at once if there is none.
+  /// Ends it after the answer in progress, or at once if there is none.
   void finish_soon();
   /// Ends it at once.
   void cut_soon();
-  /// Ends it if a request has not arrived meanwhile; one that is not idle is told why.
+  /// Ends it unless a request has arrived in the meantime; if it is not idle, the client gets an answer that
+  /// says why.
   void make_way_soon();
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
-  /// Nothing while it is of use: what its client asks is worked on or has come at a fair pace, or it has had
-  /// no time yet. Time to begin: kTimeToBegin; for a body kTimeForBody, and then it is of use as long as it
-  /// comes at kFairBytesPerSecond on average, without a pause of kTimeForBody. Whoever does not take at most
-  /// kShortWrite bytes of an answer for kTimeToRead reads nothing.
+  /// Empty while the connection is in use: its request is being processed or arrives fast enough, or it has
+  /// not had enough time yet. A request has kTimeToBegin; a body has kTimeForBody, and after that it must
+  /// arrive at kFairBytesPerSecond on average, without a pause of kTimeForBody. A client that does not accept
+  /// at most kShortWrite bytes of an answer within kTimeToRead counts as not reading.
   std::optional<Use> little_use(std::chrono::steady_clock::time_point now) const;
   static constexpr std::chrono::milliseconds kTimeToBegin{50};
   static constexpr std::chrono::milliseconds kTimeForBody{500};
   static constexpr double kFairBytesPerSecond = 64 << 10;
   static constexpr size_t kShortWrite = 64 << 10;
   static constexpr std::chrono::milliseconds kTimeToRead{2000};
-  /// Since when it is at its stage.
+  /// When its current stage began.
   std::chrono::steady_clock::time_point stage_since() const {
     return std::chrono::steady_clock::time_point(
         std::chrono::steady_clock::duration(since_.load(std::memory_order_relaxed)));
@@ -93,7 +95,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   static size_t max_buffer_bytes(const ServerConfig& config);
 
-  // Exchange.
+  // Of Exchange:
   const HttpRequest& request() const override { return request_; }
   void drop_body() override;
   asio::awaitable<void> respond(HttpResponse response) override;
@@ -108,8 +110,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   using Parser = boost::beast::http::request_parser<RequestBody>;
   using error_code = boost::system::error_code;
   static constexpr size_t kReadBytes = 8 << 10;
-  static constexpr size_t kMaxFraming = 16 << 10;    // a chunk's head, or all trailers
-  static constexpr size_t kMaxReadAhead = 16 << 10;  // of what a pipelining client sends during an answer
+  static constexpr size_t kMaxFraming = 16 << 10;    // a chunk header, or all trailers
+  static constexpr size_t kMaxReadAhead = 16 << 10;  // data that a pipelining client sends during an answer
 
   asio::awaitable<void> run();
   asio::awaitable<bool> wait_for_request();
@@ -128,7 +130,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::awaitable<void> write(const Buffers& buffers);
   template <class Buffers>
   asio::awaitable<void> write_within_deadline(const Buffers& buffers);
-  asio::awaitable<void> end_stream();  // of chunks
+  asio::awaitable<void> end_stream();  // of a chunked answer
   asio::awaitable<void> write_held(std::string_view head, const HttpResponse& response);
   void check_reader();
 
@@ -153,9 +155,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::atomic<Stage> stage_ = Stage::kUnborn;
   std::atomic<std::chrono::steady_clock::rep> since_;
   std::atomic<std::chrono::steady_clock::rep> stuck_since_ =
-      0;                                  // a short write has begun; 0: none is under way
-  std::atomic<uint64_t> body_bytes_ = 0;  // that have come at kBody
-  std::atomic<std::chrono::steady_clock::rep> body_bytes_since_;  // the last of them
+      0;                                  // when a short write began; 0: none is in progress
+  std::atomic<uint64_t> body_bytes_ = 0;  // that have arrived in stage kBody
+  std::atomic<std::chrono::steady_clock::rep> body_bytes_since_;  // when the last of them arrived
   bool crowded_ = false;
   bool making_way_ = false;
 
@@ -165,23 +167,23 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool timed_out_ = false;
 
   asio::steady_timer watch_end_;
-  bool watching_ = false;   // a read is under way whose bytes go to buffer_
-  bool answering_ = false;  // so watch on
-  bool finish_ = false;     // take no more requests
+  bool watching_ = false;   // a read into buffer_ is in progress
+  bool answering_ = false;  // so keep reading
+  bool finish_ = false;     // accept no more requests
   bool gone_ = false;
   std::function<void()> gone_hook_;
 
   BodyBudget::Claim claim_;  // for the body of request_
   bool reading_body_ = false;
-  bool body_dropped_ = false;  // to make way for others'
+  bool body_dropped_ = false;  // in favour of other bodies
   std::stop_source abandoned_{std::nostopstate};
   HttpRequest request_;
-  const AnswerBudget::Claim* held_ = nullptr;  // of the answer that is being written
+  const AnswerBudget::Claim* held_ = nullptr;  // the claim of the answer that is being written
   std::chrono::steady_clock::time_point held_since_;
   asio::steady_timer reader_check_;  // while held_
   bool keep_alive_ = false;          // after this request
   bool http10_ = false;
-  bool unread_ = false;  // the client may still be sending what nobody will read
+  bool unread_ = false;  // the client may still be sending data that will not be read
   Answer answer_ = Answer::kNone;
   unsigned status_ = 0;
   uint64_t sent_ = 0;

@@ -13,21 +13,21 @@ namespace quire::serve {
 
 namespace asio = boost::asio;
 
-/// A warning about what clients can bring about as often as they like: one line says how many times it has
-/// happened since the line before. The first comes a second after it has happened, further ones at least
-/// kBetween after one another.
+/// A warning about an event that clients can cause any number of times: one line says how many times it has
+/// happened since the previous line. The first line comes a second after the event, further lines at least
+/// kBetween apart.
 class CountedLine {
  public:
   using Line = std::function<std::string(uint64_t times)>;
   static constexpr std::chrono::seconds kFirst{1};
   static constexpr std::chrono::seconds kBetween{10};
 
-  /// `executor` runs one thing at a time and is alive as long as this is.
+  /// `executor` runs one handler at a time and must outlive this object.
   CountedLine(asio::any_io_executor executor, Line line);
 
-  /// It has happened once more. Any thread.
+  /// The event has happened once more. Any thread.
   void count() noexcept;
-  /// Says what has not been said, and from now on everything at once. On the executor.
+  /// Writes the pending line; from now on each event is written at once. On the executor.
   void close();
 
  private:
@@ -36,8 +36,8 @@ class CountedLine {
   void say();
 
   const Line line_;
-  std::atomic<uint64_t> times_ = 0;    // not said yet
-  std::atomic<bool> waiting_ = false;  // for the moment to say them
+  std::atomic<uint64_t> times_ = 0;    // events not reported yet
+  std::atomic<bool> waiting_ = false;  // for the time to report them
   // On the executor.
   asio::steady_timer timer_;
   Clock::time_point said_ = Clock::time_point::min();

@@ -21,29 +21,31 @@
 
 namespace quire::serve {
 
-/// Who connects: what counts as one client where no key tells.
+/// The remote end of a connection; it identifies a client if there is no key.
 struct Peer {
-  uint64_t address = 0;  // of IPv4; of IPv6 the network (/64): what one customer of a provider has
+  uint64_t address =
+      0;  // the IPv4 address, or the IPv6 network (/64), which is what a provider assigns to one customer
   bool is_local = false;
 };
 Peer peer_of(const asio::ip::tcp::endpoint& endpoint);
 
-/// Where a server listens, and the connections that it has accepted. Each has one of these places:
+/// The listening socket of a server, and the connections that it has accepted. Each has one of these places:
 ///
-/// - one of max_connections, with all rights. Where all are taken, a newcomer gets the place of a connection
-///   that makes little use of it (Connection::little_use): of one that has sent nothing since it was
-///   accepted, or else nothing but a part of a request's head, or else is idle between two requests, the one
-///   for the longest first; or else of the one whose body arrives the slowest. An upload keeps its place as
-///   long as it comes at a fair pace, and a slower one as long as others are slower still.
-/// - one of kCrowdedPlaces for those beyond, which get a short time and an answer to vital requests alone;
-///   where others wait behind them, no more than Connection::kTimeToBegin to begin.
-/// - one of kLeavingPlaces for those that have had their last answer and may still read it.
+/// - one of max_connections, with all rights. When all are taken, a new connection gets the place of one that
+///   makes little use of it (Connection::little_use): first of one that has sent nothing since it was
+///   accepted, then of one that has sent only a part of a request's head, then of one that is idle between
+///   two requests, each time the longest-lasting first; then of the one whose body arrives most slowly. An
+///   upload keeps its place as long as it arrives fast enough, and a slower one as long as others are slower
+///   still.
+/// - one of kCrowdedPlaces for further connections, which get a short time and answers to vital requests
+///   only; if others wait behind them, they have at most Connection::kTimeToBegin to begin.
+/// - one of kLeavingPlaces for connections whose last answer was sent and which may still read it.
 ///
-/// A warning now and then says how many were told 503 for want of a place.
+/// An occasional warning says how many got 503 because there was no place.
 ///
-/// Where there is none either, connections wait in the system's queue.
+/// Without any of these places, connections wait in the system's queue.
 ///
-/// All methods are thread-safe but listen(), which is the first and called once.
+/// All methods are thread-safe except listen(), which must be called first and once.
 class Door {
  public:
   static constexpr uint32_t kCrowdedPlaces = 64;
@@ -51,7 +53,7 @@ class Door {
   /// File descriptors that a server needs for its connections and itself.
   static uint64_t files_needed(uint64_t max_connections);
 
-  /// Makes a connection; it may throw, then the client's socket is closed.
+  /// Creates a connection; if it throws, the client's socket is closed.
   using Factory = std::function<std::shared_ptr<Connection>(asio::ip::tcp::socket socket, uint64_t address,
                                                             Connection::Hooks hooks)>;
 
@@ -62,14 +64,14 @@ class Door {
   void listen();
   uint16_t port() const { return endpoint_.port(); }
   bool on_loopback() const { return endpoint_.address().is_loopback(); }
-  /// Accepts from now on.
+  /// Starts to accept connections.
   void open();
 
-  /// Accepts nothing more. Waits for `io`, so not on its threads.
+  /// Stops accepting. Waits for `io`, so it must not be called on its threads.
   void close();
   void finish_all();  // Connection::finish_soon
   void cut_all();     // Connection::cut_soon
-  /// Waits until there is no connection left; false after `time`.
+  /// Waits until no connection is left; false after `time`.
   bool wait_until_empty(std::chrono::milliseconds time);
   void wait_until_empty();
 
@@ -80,7 +82,7 @@ class Door {
     std::weak_ptr<Connection> connection;
     Place place = Place::kFull;
     uint64_t address = 0;
-    bool over_share = false;  // why it is crowded, if it is
+    bool over_share = false;  // the reason, if it is crowded
   };
   asio::awaitable<void> accept_all();
   void take_those_that_wait();
@@ -96,8 +98,8 @@ class Door {
   void changed();
   void each(void (Connection::*what)());
 
-  // With the mutex held. What is in connections_ lives as long; a reference to it must not be the last to go
-  // there, as the connection's end takes the mutex.
+  // REQUIRES: the mutex is held. Do not release the last reference to a connection there, since its
+  // destructor takes the mutex.
   uint32_t& count(Place place) { return counts_[static_cast<size_t>(place)]; }
   void add(const std::shared_ptr<Connection>& connection, Entry entry);
   void remove_from_place(const Entry& entry);
@@ -107,19 +109,19 @@ class Door {
   const ServerConfig& config_;
   const Factory factory_;
   asio::io_context& io_;
-  asio::ip::tcp::acceptor acceptor_;  // on a strand, as the next three are
+  asio::ip::tcp::acceptor acceptor_;  // used on a strand, as are the next three
   asio::steady_timer news_;
   Clock::time_point complained_;
-  uint64_t complaints_ = 0;  // since then
+  uint64_t complaints_ = 0;  // since the last complaint
   CountedLine no_place_;
   CountedLine no_share_;
   asio::ip::tcp::endpoint endpoint_;
-  std::atomic<bool> waiting_ = false;  // for a place
+  std::atomic<bool> waiting_ = false;  // connections wait for a place
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the following members
   std::condition_variable ended_;
   std::map<Connection*, Entry> connections_;
-  std::map<uint64_t, uint32_t> by_address_;  // of those with all rights
+  std::map<uint64_t, uint32_t> by_address_;  // connections with all rights
   uint32_t counts_[3] = {};                  // by Place
 };
 

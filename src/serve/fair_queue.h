@@ -9,10 +9,10 @@
 namespace quire::serve {
 
 /// Jobs of many clients, each with a cost: self-clocked fair queueing. The clients take turns, so that each
-/// gets the same share of the work whatever it has queued; of one client's jobs a short one goes before a
-/// long one that came at the same time, and a long one waits for no more short ones than its own cost is
-/// worth. Every job has its turn, whoever keeps coming: each job taken moves the virtual time on, and a job
-/// ends no earlier in virtual time than its cost after it came. Not thread-safe.
+/// gets the same share of the work, however many jobs it has queued. Of one client's jobs, a short one goes
+/// before a long one that arrived at the same time, and a long one waits for no more short ones than its own
+/// cost. No job starves, however many others arrive: each job taken advances the virtual time, and a job's
+/// virtual finish is at least its cost after its arrival. Not thread-safe.
 ///
 /// S. J. Golestani: A self-clocked fair queueing scheme for broadband applications, INFOCOM 1994.
 template <class Job>
@@ -23,7 +23,7 @@ class FairQueue {
 
   /// REQUIRES: cost > 0.
   Ticket push(uint64_t client, uint64_t cost, Job job) {
-    // Who had nothing to do saves up no turns.
+    // A client without jobs accumulates no turns.
     Client& its = clients_.try_emplace(client, Client{.served = now_, .jobs = {}}).first->second;
     const Ticket ticket = ++tickets_;
     its.jobs.emplace(Key{its.served + cost, ticket}, Entry{cost, std::move(job)});
@@ -31,12 +31,12 @@ class FairQueue {
     return ticket;
   }
 
-  /// The job whose turn it is; none if there is none.
+  /// Takes the next job; empty if there is none.
   std::optional<Job> pop() {
     return pop([](uint64_t) { return true; });
   }
 
-  /// The same of those clients of which `may` says that they may have one. Who may not saves up no turns.
+  /// The same, among the clients for which `may` returns true. The other clients accumulate no turns.
   template <class May>
   std::optional<Job> pop(const May& may) {
     auto next = clients_.end();
@@ -62,7 +62,7 @@ class FairQueue {
     return std::move(entry.job);
   }
 
-  /// Takes a job out of turn; none if it is not there any more.
+  /// Removes a job out of turn; empty if it is no longer queued.
   std::optional<Job> remove(uint64_t client, Ticket ticket) {
     const auto its = clients_.find(client);
     if (its == clients_.end()) return std::nullopt;
@@ -78,23 +78,24 @@ class FairQueue {
   }
 
   size_t size() const { return size_; }
-  /// Those of whom it keeps something: who has a job.
+  /// The number of clients with an entry, that is, with a job.
   size_t num_clients() const { return clients_.size(); }
 
  private:
-  using Key = std::pair<uint64_t, Ticket>;  // what the client had been served when it came, and its cost
+  using Key =
+      std::pair<uint64_t, Ticket>;  // what the client had been served when the job arrived, plus its cost
   struct Entry {
     uint64_t cost = 0;
     Job job;
   };
-  /// Has a job. What it has been served is never beyond now_, so that one without a job is as a new one.
+  /// A client with a job. `served` is never beyond now_, so a client without jobs needs no entry.
   struct Client {
     uint64_t served = 0;  // virtual time
     std::map<Key, Entry> jobs;
   };
 
   std::map<uint64_t, Client> clients_;
-  uint64_t now_ = 0;  // the virtual finish of the job that went furthest
+  uint64_t now_ = 0;  // the latest virtual finish of the jobs taken
   Ticket tickets_ = 0;
   size_t size_ = 0;
 };

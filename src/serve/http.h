@@ -14,28 +14,28 @@
 
 #include "serve/answer_budget.h"
 
-// What a handler sees of HTTP.
+// The parts of HTTP that a handler uses.
 namespace quire::serve {
 
 namespace asio = boost::asio;
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // percent-encoding undone, without the query
-  std::string host;  // as it came, of the target if that names one; empty: HTTP/1.0 without one
+  std::string path;  // percent-decoded, without the query
+  std::string host;  // as received; from the target if that names a host; empty: HTTP/1.0 without a host
   std::string origin;
   std::string authorization;
   std::string content_type;
   std::string content_encoding;
   std::string requested_headers;  // a preflight's Access-Control-Request-Headers
-  uint64_t client = 0;            // who shares with others: the tenant, or else the client's address
-  std::stop_token abandoned;      // any thread may ask it whether the client has gone meanwhile
+  uint64_t client = 0;            // the client for shares: the tenant, or else the address
+  std::stop_token abandoned;      // says, on any thread, whether the client has disconnected
   std::string body;
 
   // Set by the router.
   uint64_t tenant = 0;                                              // from the key; 0: no keys in use
   std::string key_name;                                             // for logs; empty: no keys in use
-  std::vector<std::pair<std::string, std::string>> answer_headers;  // of whatever answer it gets
+  std::vector<std::pair<std::string, std::string>> answer_headers;  // headers of its answer, whatever that is
 };
 
 struct HttpResponse {
@@ -43,13 +43,13 @@ struct HttpResponse {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
-  AnswerBudget::Claim claim;  // of a large body, until it is written
+  AnswerBudget::Claim claim;  // for a large body, until it is written
 };
 
-/// How the end of a body is told.
+/// How the end of a body is marked.
 enum class Framing : uint8_t { kLength, kChunked, kUntilClose };
 
-/// What a request is refused with, thrown by a handler that has not answered yet.
+/// The answer with which a request is refused; thrown by a handler that has not answered yet.
 struct HttpRefusal final : std::exception {
   HttpRefusal(unsigned the_status, std::string the_message)
       : status(the_status), message(std::move(the_message)) {}
@@ -62,39 +62,39 @@ struct HttpRefusal final : std::exception {
 /// The header of a response, with its empty line.
 std::string response_head(const HttpResponse& response, Framing framing, bool keep_alive);
 
-/// "%41" -> "A"; nothing if a percent sign is followed by anything but two hex digits.
+/// "%41" -> "A"; empty if a percent sign is not followed by two hex digits.
 std::optional<std::string> percent_decode(std::string_view text);
 
 /// One request and its answer. Handlers run on the connection's executor and answer exactly once: respond(),
-/// or start_stream() and then write_stream() any number of times. Writing throws
-/// boost::system::system_error when the client is gone.
+/// or start_stream() and then write_stream() any number of times. Writing throws boost::system::system_error
+/// if the client has disconnected.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
-  /// Frees the request's body, and its part of the memory for bodies: the handler has read it.
+  /// Frees the request's body and its share of the memory for bodies, after the handler has read it.
   virtual void drop_body() = 0;
   virtual asio::awaitable<void> respond(HttpResponse response) = 0;
   virtual asio::awaitable<void> start_stream(std::string_view content_type) = 0;
   virtual asio::awaitable<void> write_stream(std::string_view data) = 0;
-  /// The client has closed the connection.
+  /// Whether the client has closed the connection.
   virtual bool client_gone() const = 0;
-  /// `hook` is called on the executor when that happens; an empty one ends it.
+  /// `hook` is called on the executor when that happens; an empty hook removes it.
   virtual void on_client_gone(std::function<void()> hook) = 0;
-  /// Cuts the connection: what is being written fails, client_gone() is true from now on. On the executor.
+  /// Closes the connection: writes in progress fail, and client_gone() is true from now on. On the executor.
   virtual void cut() = 0;
 };
 
-/// What a server does with requests. Called on the executors of many connections.
+/// Handles the requests of a server. Called on the executors of many connections.
 class RequestHandler {
  public:
   virtual ~RequestHandler() = default;
-  /// Looks at a request before its body is read: the answer if that is settled already (no such path, no
-  /// valid key, ...).
+  /// Checks a request before its body is read: returns the answer if it can be given already (no such path,
+  /// no valid key, ...).
   virtual std::optional<HttpResponse> settle_early(HttpRequest& request) const = 0;
-  /// Whether this is answered even when there is no place for others: what those ask who watch the server.
+  /// Whether this is answered even when there is no place for other requests: the requests of monitoring.
   virtual bool is_vital(const HttpRequest& request) const = 0;
-  /// Answers it. What is thrown, other than by Exchange and as HttpRefusal, becomes a 500.
+  /// Answers a request. An exception, other than from Exchange and HttpRefusal, becomes a 500.
   virtual asio::awaitable<void> handle(Exchange& exchange) = 0;
 };
 

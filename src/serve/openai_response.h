@@ -11,35 +11,35 @@
 #include "engine/engine.h"
 #include "tokenize/tokenizer.h"
 
-// The bodies that answer OpenAI's API, with what vLLM adds to them (stop_reason, token_ids). Pure.
+// The response bodies of OpenAI's API, with vLLM's additions (stop_reason, token_ids). Pure.
 namespace quire::serve {
 
 enum class AnswerKind : uint8_t { kCompletion, kChat };
 
-/// All that an answer's form depends on.
+/// Everything that the form of an answer depends on.
 struct AnswerStyle {
   AnswerKind kind = AnswerKind::kCompletion;
   std::string id;
   int64_t created = 0;  // seconds since 1970
   std::string model;
-  uint32_t n = 1;              // choices a prompt
-  bool logprobs = false;       // how many is what the tokens carry
-  bool include_usage = false;  // streamed: a last chunk with it
+  uint32_t n = 1;              // choices per prompt
+  bool logprobs = false;       // their number is that in the tokens
+  bool include_usage = false;  // streamed: a last chunk has the usage
   bool continuous_usage = false;
   bool return_token_ids = false;
   bool tokens_as_ids = false;  // "token_id:N" as the text of tokens
-  /// One a prompt: what is put before each of its answers. Empty without echo.
+  /// One per prompt: the text before each of its answers. Empty without echo.
   std::vector<std::string> echo;
-  /// One a prompt, with return_token_ids alone.
+  /// One per prompt, only with return_token_ids.
   std::vector<std::vector<TokenId>> prompt_ids;
-  std::vector<TokenId> eos;  // these are no stop_reason
+  std::vector<TokenId> eos;  // these ids are not reported as stop_reason
 };
 
-/// Tokens of all prompts of a request.
+/// Counts the tokens of all prompts of a request.
 class UsageCounter {
  public:
   explicit UsageCounter(size_t num_prompts) : prompts_(num_prompts) {}
-  /// `completion_tokens`: those that have been told so far; no more than the output says.
+  /// `completion_tokens`: those that have been sent so far; no more than in the output.
   void update(size_t prompt, const engine::RequestOutput& output, uint32_t completion_tokens);
   void append(std::string& out) const;  // {"prompt_tokens": ...}
 
@@ -73,13 +73,13 @@ class LogprobWriter {
   size_t offset_;
 };
 
-/// An answer in one piece. The references must outlive it.
+/// A complete answer in one body. The references must outlive it.
 class WholeAnswer {
  public:
   WholeAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts);
   void add(size_t prompt, engine::RequestOutput output);
   bool done() const { return open_prompts_ == 0; }
-  /// Set if the engine failed with one of the prompts; then there is no body.
+  /// Set if the engine failed for one of the prompts; then there is no body.
   const std::optional<RequestError>& error() const { return error_; }
   std::string body() const;
 
@@ -94,22 +94,22 @@ class WholeAnswer {
   std::optional<RequestError> error_;
 };
 
-/// An answer as server-sent events, written while it grows. The references must outlive it.
+/// An answer as server-sent events, written as it is generated. The references must outlive it.
 ///
-/// Each token has a chunk of its own, however many are written at once, so that whoever counts chunks counts
-/// tokens; its text may be empty (a part of a character, or the beginning of what may be a stop string). A
-/// chat's choices begin with one more, which has the role. As in vLLM, with return_token_ids a chat's first
-/// chunk has the prompt's ids, and a completion's choices have them in their first chunks, as they have the
-/// echo. The usage of a chunk counts the tokens up to its own, of all choices.
+/// Each token has its own chunk, however many are written at once, so that a client that counts chunks counts
+/// tokens. The text of a chunk may be empty (a part of a character, or the possible beginning of a stop
+/// string). A chat's choices begin with one more chunk, which has the role. As in vLLM, with return_token_ids
+/// the first chunk of a chat has the prompt's ids; for a completion, the first chunk of each choice has them,
+/// and the echo too. The usage in a chunk counts the tokens of all choices up to this chunk.
 class StreamedAnswer {
  public:
   StreamedAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts);
-  /// Appends what the news of one step has to say. An error is an event of its own, after which nothing else
-  /// comes; what it cut has no finish_reason.
+  /// Appends the output of one step. An error is a separate event and the last one; the choices that it cut
+  /// off have no finish_reason.
   void add(size_t prompt, engine::RequestOutput output, std::string& out);
-  /// No more news will come: all prompts are done, or one has failed.
+  /// No more output will come: all prompts are done, or one has failed.
   bool done() const { return open_prompts_ == 0 || failed_; }
-  /// Appends the usage, if asked for, and the end mark.
+  /// Appends the usage, if requested, and the end mark.
   void finish(std::string& out) const;
 
  private:
@@ -122,7 +122,7 @@ class StreamedAnswer {
   void end_chunk(std::string& out) const;
 
   const AnswerStyle& style_;
-  std::string head_;  // of every chunk, as far as its choices
+  std::string head_;  // the text of every chunk up to its choices
   UsageCounter usage_;
   std::vector<Choice> choices_;
   size_t open_prompts_;
@@ -134,7 +134,7 @@ class StreamedAnswer {
 std::string error_body(std::string_view message, std::string_view type, std::string_view param,
                        std::string_view code);
 
-/// How a RequestError appears: its HTTP status and body.
+/// The HTTP form of a RequestError: its status and body.
 struct ErrorAnswer {
   unsigned status = 500;
   std::string body;

@@ -15,10 +15,10 @@
 
 // The bodies of OpenAI's API (and vLLM's additions to it) as plain structs. Pure: no model, no network.
 //
-// Every field is checked for type and range; what is wrong is a RequestError whose `param` names the field.
-// Unknown fields are refused. A field of OpenAI's that this server does nothing with is accepted at a value
-// that asks for nothing (store: false, response_format: {"type": "text"}, ...) and refused, as not supported,
-// otherwise. null is the same as leaving the field out.
+// Every field is checked for type and range; an error is a RequestError whose `param` names the field.
+// Unknown fields are refused. An OpenAI field that this server does not support is accepted with a value that
+// requests nothing (store: false, response_format: {"type": "text"}, ...) and otherwise refused as not
+// supported. null is the same as omitting the field.
 namespace quire::serve {
 
 struct SchemaContext {
@@ -26,7 +26,7 @@ struct SchemaContext {
   SamplingDefaults defaults;
 };
 
-// Bounds of a request.
+// Limits of a request.
 inline constexpr uint32_t kMaxChoices = 128;
 inline constexpr uint32_t kMaxPrompts = 1024;
 inline constexpr uint32_t kMaxLogprobs = 20;
@@ -35,15 +35,15 @@ inline constexpr uint32_t kMaxStopBytes = 1024;  // of each
 inline constexpr uint32_t kMaxStopTokens = 256;
 inline constexpr uint32_t kMaxLogitBias = 1024;
 inline constexpr float kMaxTemperature = 2.0F;
-/// Temperatures between 0 and this are raised to it, as in vLLM: below, a draw is the arg max but for
-/// overflow. Nothing in the answer tells of it.
+/// Temperatures between 0 and this are raised to it, as in vLLM: below it, a draw is the arg max unless it
+/// overflows. The answer does not mention it.
 inline constexpr float kMinTemperature = 0.01F;
 inline constexpr float kMaxRepetitionPenalty = 10.0F;
-/// Of a completion without max_tokens, as in OpenAI's API. A chat answer goes on as long as the model's
-/// length lets it.
+/// For a completion without max_tokens, as in OpenAI's API. A chat answer may be as long as the model's
+/// length allows.
 inline constexpr uint32_t kDefaultCompletionTokens = 16;
 
-/// What completions and chat have in common.
+/// The fields common to completions and chat.
 ///
 /// | field                                   | range                                  | left out           |
 /// |-----------------------------------------|----------------------------------------|--------------------|
@@ -67,13 +67,13 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | priority                                | +-1,000,000, lower first               | 0                  |
 /// | ttft_deadline_ms                        | 1 .. 2^31-1                            | 10,000             |
 ///
-/// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed, and of the fields of
-/// sampling beam search takes none: temperature, top_p, top_k, min_p and seed are without effect, penalties,
-/// logit_bias and stop are refused.
-/// `priority` and `ttft_deadline_ms` count under one scheduling policy each; Api refuses them under others.
+/// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed. Beam search uses no
+/// sampling fields: temperature, top_p, top_k, min_p and seed have no effect; penalties, logit_bias and stop
+/// are refused. `priority` and `ttft_deadline_ms` apply to one scheduling policy each; Api refuses them under
+/// other policies.
 struct GenerationOptions {
-  std::string model;                     // empty: left out
-  engine::GenerationRequest generation;  // all but prompt and salt; seed only if has_seed
+  std::string model;                     // empty: omitted
+  engine::GenerationRequest generation;  // everything except prompt and salt; seed only if has_seed
   bool has_seed = false;
   bool stream = false;
   bool include_usage = false;
@@ -81,7 +81,7 @@ struct GenerationOptions {
   bool return_token_ids = false;            // vLLM: prompt_token_ids and token_ids in the answer
   bool return_tokens_as_token_ids = false;  // vLLM: "token_id:N" as the token text of logprobs
   std::string user;
-  std::string cache_salt;  // requests of different salts share no cached block
+  std::string cache_salt;  // requests with different salts share no cached block
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -93,7 +93,7 @@ struct CompletionRequest {
   bool add_special_tokens = true;
 };
 
-/// What a chat template is given, and how its text is used.
+/// The inputs of a chat template, and how its text is used.
 struct ChatPrompt {
   json::object context;  // messages, tools, documents, add_generation_prompt, chat_template_kwargs
   bool continue_final_message = false;  // the prompt ends with the content of the last message
@@ -108,7 +108,7 @@ struct ChatRequest {
 struct TokenizeRequest {
   std::string model;
   std::variant<std::string, ChatPrompt> prompt;
-  bool add_special_tokens = true;  // of a plain prompt
+  bool add_special_tokens = true;  // for a plain prompt
   bool return_token_strs = false;
 };
 

@@ -13,8 +13,9 @@
 
 namespace quire::serve {
 
-/// A body of Beast's parsers that grows with what arrives (Beast's own reserves what Content-Length
-/// promises), within a claim on the memory for bodies. Without room it fails with errc::not_enough_memory.
+/// A body type for Beast's parsers that grows with the data that arrives (Beast's own type reserves the
+/// Content-Length at once), within a claim on the memory for bodies. Without room it fails with
+/// errc::not_enough_memory.
 struct RequestBody {
   struct value_type {
     std::string text;

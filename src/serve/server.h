@@ -28,61 +28,63 @@ struct ServerConfig {
   static constexpr uint64_t kJsonFactor = 12;
 
   std::string host = "127.0.0.1";  // an address or a name
-  uint16_t port = 8000;            // 0: any that is free
-  /// The names under which the model answers, at least one; the first is the one in answers to requests that
-  /// leave `model` out.
+  uint16_t port = 8000;            // 0: any free port
+  /// The names of the model, at least one; the first is used in answers to requests that omit `model`.
   std::vector<std::string> served_names;
-  /// Empty: everybody may. Else /v1/*, /tokenize and /detokenize want one of them as a bearer token; each key
-  /// is a tenant of its own, which shares no cached block with others.
+  /// Empty: no key is needed. Otherwise /v1/*, /tokenize and /detokenize require one of them as a bearer
+  /// token. Each key is a tenant of its own and shares no cached block with other tenants.
   std::vector<ApiKey> api_keys;
-  /// Requests of one key (of all, without keys) share no cached block either if their `user` differs.
+  /// Requests with the same key (without keys: all requests) share no cached block either if their `user`
+  /// differs.
   bool isolate_users = false;
-  // Which web pages may use it; see WebAccess. Anything else gets a 403.
+  // The web pages that may use it; see WebAccess. Others get a 403.
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
   std::string version = "0";
 
-  uint32_t http_threads = 1;  // read, write and frame
-  /// Parse, render and tokenize, so that prompts hold up no stream; bodies over 128 KiB have one more.
+  uint32_t http_threads = 1;  // they read, write and frame
+  /// They parse, render and tokenize, so that prompts delay no stream; bodies over 128 KiB have one more
+  /// thread.
   uint32_t worker_threads = 2;
-  /// Some more are taken, for a short time each: they may ask for /health, /ping and /metrics, and are told
-  /// 503 otherwise. Beyond those, connections wait in the system's queue.
+  /// Some more are accepted for a short time each: they may request /health, /ping and /metrics, and get 503
+  /// for anything else. Beyond those, connections wait in the system's queue.
   uint32_t max_connections = 2048;
-  /// Of one address. 0: as many as there are, until three quarters of all places are taken; then an address
-  /// other than the machine's own gets no more than a quarter of them. The machine's own have no share:
-  /// behind them stands a proxy with all its clients, and a connection that makes little use of its place
-  /// makes way whatever its address.
+  /// The most connections of one address. 0: no limit until three quarters of all places are taken; then an
+  /// address other than the machine's own gets at most a quarter of them. The machine's own addresses have no
+  /// limit, since a proxy with all its clients may connect from them. A connection that makes little use of
+  /// its place loses it whatever its address.
   uint32_t max_connections_per_client = 0;
   uint32_t max_header_bytes = 16 << 10;
   uint64_t max_body_bytes = kBodyBytes;
-  /// Of all requests together, from their first byte until they are parsed; see BodyBudget. At least twice
+  /// For all requests together, from their first byte until they are parsed; see BodyBudget. At least twice
   /// max_body_bytes.
   uint64_t max_body_memory = kBodyMemoryFactor * kBodyBytes;
-  /// Of all whole answers together that wait to be read; see AnswerBudget. An answer of /tokenize is about
-  /// six times as long as its text at most, so that one of a client leaves room for those of others.
+  /// For all complete answers that wait to be read; see AnswerBudget. An answer of /tokenize is at most about
+  /// six times as long as its text, so that one client's answer leaves room for others.
   uint64_t max_answer_memory = kAnswerMemoryFactor * kBodyBytes;
-  /// Of one body as a JSON value, and of parsing it. Token ids of four digits need about 10 times their text.
+  /// For one body as a JSON value, including the parser. Token ids of four digits need about 10 times their
+  /// text.
   uint64_t max_json_bytes = kJsonFactor * kBodyBytes;
-  /// News that waits for a client that reads too slowly; beyond, the client is cut off and its request
-  /// aborted.
+  /// Output that may wait for a client that reads slowly; beyond this, the connection is closed and the
+  /// request aborted.
   uint64_t max_stream_backlog_bytes = 1 << 20;
-  /// The kernel's send buffer of each connection; 0: as the system has it.
+  /// The kernel's send buffer of each connection; 0: the system's default.
   uint32_t send_buffer_bytes = 0;
 
-  Nanos first_byte_timeout = 30 * kSecond;  // of a new connection; others end it before that for its place
+  Nanos first_byte_timeout = 30 * kSecond;  // of a new connection; it may end earlier if its place is needed
   Nanos idle_timeout = 75 * kSecond;        // between requests of a connection
   Nanos header_timeout = 15 * kSecond;      // from the first byte of a request to the end of its head
   Nanos body_timeout = 120 * kSecond;       // from there to the end of the body
-  Nanos write_timeout = 60 * kSecond;       // for what one write hands over
+  Nanos write_timeout = 60 * kSecond;       // for the data of one write
 };
 
-/// The model as the API shows it. What it refers to must outlive the server.
+/// The model as the API shows it. The references must outlive the server.
 struct ServedModel {
   const tokenize::Tokenizer& tokenizer;
-  /// If there is none for a chat request, or a broken one, the request gets a 400 that says so.
+  /// If there is none for a chat request, or it does not parse, the request gets a 400 that says so.
   const chat::ChatTemplates& chat_templates;
   SamplingDefaults defaults;
-  /// What an empty prompt starts from.
+  /// The token that an empty prompt starts with.
   std::optional<TokenId> bos;
 };
 
@@ -93,34 +95,35 @@ using MetricsText = std::function<std::string()>;
 /// /tokenize, /detokenize, /health, /ping, /version, /metrics. Owns its threads.
 class Server {
  public:
-  /// `engine` and what `model` refers to must outlive the server. Throws Error if the configuration makes no
-  /// sense.
+  /// `engine` and what `model` refers to must outlive the server. Throws Error if the configuration is
+  /// invalid.
   Server(ServerConfig config, engine::Engine& engine, const ServedModel& model, MetricsText metrics);
   /// stop(0).
   ~Server();
 
-  /// Files that a process with a server of so many connections may have open at once.
+  /// The file descriptors that a process needs for a server with `max_connections`.
   static uint64_t files_needed(uint64_t max_connections);
 
-  /// Binds, listens, serves from now on. Throws Error ("cannot listen on HOST:PORT: WHY").
+  /// Binds, listens and starts to serve. Throws Error ("cannot listen on HOST:PORT: WHY").
   void start();
-  // Where it listens, after start().
+  // The port on which it listens, after start().
   uint16_t port() const;
-  /// No other machine can reach it.
+  /// Whether no other machine can reach it.
   bool on_loopback() const;
 
-  /// Accepts nothing more, lets running requests finish for `timeout`, aborts the rest, closes everything.
-  /// True if nothing was aborted. Drains the engine: it takes no more requests afterwards. Once.
+  /// Stops accepting, lets running requests finish for `timeout`, aborts the rest, closes everything. True if
+  /// nothing was aborted. Drains the engine, which accepts no more requests afterwards. To be called once.
   bool stop(Nanos timeout);
-  /// Cuts a stop() short that waits in another thread: what still runs ends with an error (a stream with an
-  /// event that says so), and those who do not read it within 2 s are cut off.
+  /// Ends the waiting of a stop() in another thread: running requests end with an error (a stream with an
+  /// event that says so), and connections that do not read it within 2 s are closed.
   void abort_all();
 
-  /// Signals that come from now on wait for run_until_signal(), which catches them itself otherwise.
+  /// Signals from now on are kept for run_until_signal(), which otherwise starts to catch them itself.
   void catch_signals();
-  /// Waits for SIGINT or SIGTERM, then stop(timeout); a second one cuts it short. SIGHUP is as the first of
-  /// them where the process has a terminal that can hang up, and is ignored elsewhere. True as stop() says.
-  /// Signal handling is the process's: call it from one place, and start no other handler of the three.
+  /// Waits for SIGINT or SIGTERM, then calls stop(timeout); a second signal ends the waiting. SIGHUP counts
+  /// like them if the process has a terminal that can hang up, and is ignored otherwise. Returns the result
+  /// of stop(). Signal handling belongs to the process: call this from one place, and install no other
+  /// handler for the three signals.
   bool run_until_signal(Nanos timeout);
 
  private:

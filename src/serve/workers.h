@@ -16,23 +16,23 @@
 namespace quire::serve {
 
 /// Threads that do the long parts of requests, such as parsing a body, for the connections' executors.
-/// Requests of all clients take turns by FairQueue, at the cost of their bodies' bytes. Thread-safe.
+/// FairQueue orders the requests of all clients, with the bytes of their bodies as the cost. Thread-safe.
 class Workers {
  public:
-  /// Whether work for a request of this client may begin. Called from any thread, with the queue locked;
-  /// what may not begin keeps its place and is asked about again every kAgain.
+  /// Whether work for a request of this client may start. Called from any thread, with the queue locked; work
+  /// that may not start keeps its place, and the question is repeated every kAgain.
   using MayBegin = std::function<bool(uint64_t client)>;
   static constexpr std::chrono::milliseconds kAgain{10};
 
   explicit Workers(
       uint32_t threads, MayBegin may_begin = [](uint64_t) { return true; });
 
-  /// Has a worker do `work` for the request of `exchange`, on whose executor this runs and goes on
-  /// afterwards. False if the client left before its turn came: then `work` has not begun and never does.
-  /// Throws what `work` throws.
+  /// Has a worker do `work` for the request of `exchange`; runs and resumes on the executor of `exchange`.
+  /// False if the client disconnected before its turn: then `work` is never started. Throws what `work`
+  /// throws.
   asio::awaitable<bool> run(Exchange& exchange, std::function<void()> work);
 
-  /// Waits for what has begun; what has not never does. Nothing may be run afterwards.
+  /// Waits for the jobs that have started; the others are never started. Nothing may be run afterwards.
   void join();
 
  private:
@@ -43,12 +43,12 @@ class Workers {
   void ask_again();
 
   const MayBegin may_begin_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the following members
   FairQueue<std::shared_ptr<Task>> queue_;
-  size_t idle_ = 0;  // calls of take_one() that have found only what may not begin
+  size_t idle_ = 0;  // calls of take_one() that found only work that may not start
   bool asking_ = false;
   asio::thread_pool pool_;
-  asio::steady_timer again_;  // while asking_
+  asio::steady_timer again_;  // used while asking_
 };
 
 }  // namespace quire::serve

@@ -4,7 +4,8 @@
 
 namespace quire::sim {
 
-/// A running digest over integers, the same on every machine. For comparing runs, not against an adversary.
+/// A running digest over integers, the same on every machine. For comparing runs; not secure against an
+/// adversary.
 class Digest {
  public:
   constexpr void add(uint64_t value) {

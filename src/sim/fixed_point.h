@@ -6,8 +6,8 @@
 
 #include "base/rng.h"
 
-// Logarithms, powers and random draws in integers, the same to the bit on every machine: what a simulation
-// decides must not depend on a libm. Q32 is a number times 2^32. Errors are a few units of 2^-32.
+// Logarithms, powers and random draws in integers, the same to the bit on every machine: the decisions of a
+// simulation must not depend on a libm. Q32 is a number times 2^32. Errors are a few units of 2^-32.
 namespace quire::sim {
 
 __extension__ using uint128 = unsigned __int128;
@@ -29,7 +29,7 @@ constexpr uint64_t integer_sqrt(uint128 x) {
   return root;
 }
 
-/// log2(x) for x >= 1, as Q32: the bits of the fraction come from squaring what is left.
+/// log2(x) for x >= 1, as Q32: the fraction's bits are found by repeated squaring.
 constexpr int64_t log2_q32(uint64_t x) {
   const int zeros = std::countl_zero(x);
   uint64_t m = x << zeros;  // [1, 2) times 2^63
@@ -44,7 +44,7 @@ constexpr int64_t log2_q32(uint64_t x) {
   return result;
 }
 
-/// 2^x of a Q32, as Q32; UINT64_MAX where it is 2^32 and more.
+/// 2^x for x in Q32, as Q32; UINT64_MAX if the result is 2^32 or more.
 constexpr uint64_t exp2_q32(int64_t x) {
   // roots[i] = 2^(2^(i - 32)) times 2^62.
   constexpr auto kRoots = [] {

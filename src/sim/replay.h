@@ -9,12 +9,12 @@
 
 namespace quire::sim {
 
-/// Makes a recorded run again from its inputs alone, on a fresh scheduler, over a SimExecutor that says the
-/// recorded tokens and checks every plan; compares its decisions with the recorded ones, and ends where the
-/// first differs. Throws Error if the file is broken, its inputs do not fit each other, or its first line
-/// says a pool or slots far beyond what so long a file can tell of.
+/// Replays a recorded run from its inputs alone, on a fresh scheduler with a SimExecutor that gives the
+/// recorded tokens and checks every plan. Compares the decisions with the recorded ones and ends at the first
+/// difference. Throws Error if the file is damaged, its inputs are inconsistent, or its first line gives a
+/// pool or slots far larger than a file of this length can describe.
 record::Replay replay(const std::filesystem::path& path);
-/// The same with the error's text instead of an Error.
+/// The same, but returns the text of the error instead of throwing.
 tl::expected<record::Replay, std::string> try_replay(const std::filesystem::path& path);
 
 }  // namespace quire::sim

@@ -7,7 +7,7 @@
 
 namespace quire::sim {
 
-/// Of a list of times, in nanoseconds: the least value that p per cent of them do not exceed (nearest rank).
+/// Of a list of times, in nanoseconds: the lowest value that p percent of them do not exceed (nearest rank).
 /// All 0 for an empty list.
 struct Percentiles {
   Nanos mean = 0;  // rounded down
@@ -18,15 +18,15 @@ struct Percentiles {
 };
 Percentiles percentiles(std::vector<Nanos> times);
 
-/// What a simulation came to. Integers; ratios are left to who prints them.
+/// The result of a simulation. Integers; the caller computes ratios.
 struct SimulationReport {
   uint64_t requests = 0;
-  uint64_t prompt_tokens = 0;  // of finished requests, as are the next six
+  uint64_t prompt_tokens = 0;  // of finished requests; so are the next six
   uint64_t output_tokens = 0;
   uint64_t in_time = 0;  // finished requests whose first token came by its deadline
   Percentiles queue;     // arrival to first admission
   Percentiles ttft;      // arrival to first token
-  Percentiles tpot;      // time per token after the first; of those with at least two
+  Percentiles tpot;      // time per token after the first, for requests with at least two
   Percentiles e2e;       // arrival to end
   Nanos elapsed = 0;     // from the start to the last end
   SimulationTotals totals;

@@ -21,10 +21,10 @@ struct SimulationConfig {
   uint32_t depth = 1;  // Executor::depth
 };
 
-/// What became of a request. Times are virtual; -1 where it did not come to that.
+/// The life of a request. Times are virtual; -1: it did not happen.
 struct RequestRecord {
   Nanos arrival = 0;
-  Nanos admitted = -1;  // the first time
+  Nanos admitted = -1;  // for the first time
   Nanos first_token = -1;
   Nanos finished = -1;
   uint32_t prompt_tokens = 0;
@@ -38,10 +38,10 @@ struct RequestRecord {
 /// Sums and maxima over the steps so far.
 struct SimulationTotals {
   uint64_t steps = 0;
-  uint64_t prefill_tokens = 0;  // computed, again after a preemption too
+  uint64_t prefill_tokens = 0;  // computed, including recomputation
   uint64_t decode_tokens = 0;
   uint64_t moved_blocks = 0;  // to the host and back
-  uint64_t moved_out = 0;     // of them, to the host
+  uint64_t moved_out = 0;     // of these, to the host
   uint64_t finished = 0;
   uint64_t refused = 0;
   uint32_t peak_running = 0;
@@ -49,23 +49,24 @@ struct SimulationTotals {
   uint32_t peak_blocks = 0;     // held at once
   Nanos busy = 0;               // time in steps
   uint64_t block_micros = 0;    // blocks held times microseconds
-  uint64_t running_micros = 0;  // sequences that run times microseconds
+  uint64_t running_micros = 0;  // running sequences times microseconds
 };
 
-/// Runs a workload through a Scheduler, the very one that serves, under a virtual clock: adds what is due,
-/// plans, lets a SimExecutor say how long the step takes, and goes on at that time. Nothing in it depends on
-/// the machine: same configuration and workload, same plans, times and digest. Not thread-safe.
+/// Runs a workload through the same Scheduler as the server, under a virtual clock: adds the requests that
+/// are due, plans, takes the duration of the step from a SimExecutor, and continues at that time. Nothing
+/// depends on the machine: the same configuration and workload give the same plans, times and digest. Not
+/// thread-safe.
 ///
-/// A sequence's id is the number of its request times the choices, plus its choice; the sampling seed is the
-/// number of the request. A request has ended when all its choices have.
+/// The id of a sequence is the number of its request times the number of choices, plus its choice; the
+/// sampling seed is the number of the request. A request has ended when all its choices have.
 class Simulation {
  public:
   /// `workload` and `record` must outlive it; the record ends with the last request. Throws Error if the
   /// configuration cannot work.
   Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record = nullptr);
 
-  /// One step, after waiting for the next arrival if there is nothing to do. False, and nothing happens, once
-  /// all requests have ended.
+  /// Executes one step, after waiting for the next arrival if there is no work. Once all requests have ended
+  /// it does nothing and returns false.
   bool step();
   void run() {
     while (step()) {
@@ -79,7 +80,7 @@ class Simulation {
   const control::StepStats& stats() const { return scheduler_.stats(); }
   const SimulationTotals& totals() const { return totals_; }
   const Workload& workload() const { return workload_; }
-  /// One a request, in order of arrival.
+  /// One per request, in order of arrival.
   std::span<const RequestRecord> records() const { return records_; }
   /// Of all decisions, tokens, times and refusals so far.
   uint64_t digest() const { return digest_.value(); }
@@ -102,9 +103,9 @@ class Simulation {
     Nanos submitted = 0;
   };
   std::deque<OpenStep> open_steps_;  // the oldest first
-  Nanos done_ = 0;                   // when the device had carried out the last committed step
+  Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
-  size_t next_ = 0;  // in workload_.requests: what has not arrived yet
+  size_t next_ = 0;  // index in workload_.requests of the next arrival
   std::vector<RequestRecord> records_;
   std::vector<uint32_t> open_;         // choices of a request that have not ended
   std::vector<uint8_t> was_admitted_;  // by sequence

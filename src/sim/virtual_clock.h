@@ -6,11 +6,11 @@
 
 namespace quire::sim {
 
-/// A clock that stands still but when it is told to go on: the time of a simulation. Starts at 0.
+/// The clock of a simulation, which advances only on request. Starts at 0.
 class VirtualClock final : public Clock {
  public:
   Nanos now() const override { return now_.load(std::memory_order_acquire); }
-  /// One caller. Throws Error if `time` lies in the past.
+  /// One caller. Throws Error if `time` is in the past.
   void advance_to(Nanos time);
 
  private:

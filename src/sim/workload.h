@@ -9,80 +9,83 @@
 
 namespace quire::sim {
 
-/// "12.5" as 12500: a number of at most three decimals, in thousandths, so that no double decides anything.
-/// Throws Error naming `flag`.
+/// "12.5" as 12500: a number with at most three decimals, in thousandths, so that no decision depends on a
+/// double. Throws Error naming `flag`.
 uint64_t parse_thousandths(std::string_view text, std::string_view flag);
 
-/// How long prompts or outputs are, in tokens.
+/// The distribution of the lengths of prompts or outputs, in tokens.
 struct Lengths {
   enum class Kind : uint8_t { kFixed, kUniform, kLogNormal };
   Kind kind = Kind::kFixed;
-  uint32_t low = 1;   // kFixed: the length; else the least
-  uint32_t high = 1;  // the most; kLogNormal: what is drawn outside [low, high] becomes the nearer end
-  uint32_t mean = 0;  // kLogNormal: before that
-  uint32_t sigma_thousandths = 0;  // kLogNormal: of the logarithm
+  uint32_t low = 1;   // kFixed: the length; else the minimum
+  uint32_t high = 1;  // the maximum; kLogNormal: a draw outside [low, high] is replaced by the nearer end
+  uint32_t mean = 0;  // kLogNormal: the mean before that
+  uint32_t sigma_thousandths = 0;  // kLogNormal: the sigma of the logarithm
 
-  /// "512", "uniform:LOW:HIGH", "lognormal:MEAN:SIGMA" or "lognormal:MEAN:SIGMA:MOST" (1,048,576 if left
-  /// out). Throws Error naming `flag`.
+  /// "512", "uniform:LOW:HIGH", "lognormal:MEAN:SIGMA" or "lognormal:MEAN:SIGMA:MOST" (default: 1,048,576).
+  /// Throws Error naming `flag`.
   static Lengths parse(std::string_view text, std::string_view flag);
   uint32_t draw(SplitMix64& random) const;
 };
 
-/// One sequence that comes in.
+/// One request of a workload.
 struct SimRequest {
-  Nanos arrival = 0;  // from the start
+  Nanos arrival = 0;  // from the start of the run
   uint32_t prompt_length = 0;
   uint32_t output_length = 0;
-  /// What its prompt begins with: pieces of Workload::piece_length tokens each, by number. Equal numbers are
-  /// equal tokens. Of the last, as much as the prompt has room for; what follows is its own.
+  /// The beginning of its prompt: pieces of Workload::piece_length tokens each, by number. Equal numbers mean
+  /// equal tokens. The last piece is cut to the length of the prompt. The tokens after the pieces are unique
+  /// to the prompt.
   std::vector<uint32_t> pieces;
-  // What scheduling policies go by, see SeqSpec.
+  // For scheduling policies; see SeqSpec.
   Nanos ttft_deadline = 10'000'000'000;
   int32_t priority = 0;
   uint32_t tenant = 0;
 };
 
-/// What comes in and when; the tokens are made on demand, so that a trace of millions of them needs no
-/// memory.
+/// Requests and their arrival times. The tokens are generated on demand, so that a trace with millions of
+/// tokens needs no memory for them.
 struct Workload {
   uint64_t seed = 0;
   uint32_t vocab_size = 32000;
   uint32_t piece_length = 0;
-  uint32_t choices = 1;              // answers to each prompt, forks of the first
-  bool lengths_known = false;        // the scheduler is told how long an answer will be; else it estimates
+  uint32_t choices = 1;        // answers per prompt, as forks of the first
+  bool lengths_known = false;  // whether the scheduler knows the length of answers; if not, it estimates
   std::vector<SimRequest> requests;  // in order of arrival
 
-  /// The prompt of requests[index]: a function of seed, vocabulary and the request alone.
+  /// The prompt of requests[index], a function of seed, vocabulary and the request alone.
   std::vector<TokenId> prompt(size_t index) const;
 };
 
 struct WorkloadConfig {
   uint64_t seed = 0;
   uint32_t num_requests = 1000;
-  uint64_t rate_thousandths = 0;  // requests a second (Poisson), in thousandths; 0: none
-  uint32_t burst = 0;             // so many more at once ...
-  Nanos burst_every = 0;          // ... every so often, first after that time; 0: never
+  uint64_t rate_thousandths = 0;  // requests per second (Poisson), in thousandths; 0: none
+  uint32_t burst = 0;             // a burst of additional requests ...
+  Nanos burst_every = 0;          // ... after each interval of this length; 0: never
   Lengths prompt;                 // without the shared prefix
   Lengths output;
-  uint32_t prefix_length = 0;        // shared prefix in front of each prompt, in tokens
-  uint32_t num_prefixes = 1;         // each prompt has one of these
-  uint32_t zipf_thousandths = 1000;  // the k-th in proportion to k^-alpha; 0: all alike
+  uint32_t prefix_length = 0;  // the shared prefix of each prompt, in tokens
+  uint32_t num_prefixes = 1;   // the number of prefixes; each prompt has one of them
+  uint32_t zipf_thousandths =
+      1000;  // alpha: the k-th prefix has weight k^-alpha; 0: all have the same weight
   uint32_t vocab_size = 32000;
 };
 
-/// Whose requests they are and what they are promised; drawn with numbers of its own, so that nothing else
-/// changes.
+/// The tenants, priorities and deadlines of requests, drawn from a separate random stream, so that nothing
+/// else changes.
 struct ServiceConfig {
   uint64_t seed = 0;
-  uint32_t num_tenants = 1;     // the k-th has requests in proportion to 1 / k
+  uint32_t num_tenants = 1;     // the k-th tenant has weight 1 / k
   uint32_t num_priorities = 1;  // 0 ... all alike
   Lengths ttft_deadline_ms{.low = 10'000, .high = 10'000};
 };
-/// Throws Error if a value makes no sense.
+/// Throws Error if a value is invalid.
 void assign_service(Workload& workload, const ServiceConfig& config);
 
-/// Draws a workload. All at time 0 if there is neither a rate nor a burst. The lengths and tokens of a
-/// request depend on the seed and its number, not on rate and bursts. Throws Error if a value makes no sense.
+/// Draws a workload. All requests arrive at time 0 if there is neither a rate nor a burst. The lengths and
+/// tokens of a request depend on the seed and its number, not on rate and bursts. Throws Error if a value is
+/// invalid.
 Workload make_workload(const WorkloadConfig& config);
 
 }  // namespace quire::sim

@@ -6,12 +6,12 @@
 
 namespace quire {
 
-/// Zeroed memory of its own, aligned to 64 bytes, from the operating system directly when it is large
-/// (with huge pages where they may be had). Move-only.
+/// Owned, zeroed memory, aligned to 64 bytes; large buffers come directly from the operating system (with
+/// huge pages if available). Move-only.
 class Buffer {
  public:
   Buffer() = default;
-  /// Throws Error naming the size if the machine does not have it.
+  /// Throws Error naming the size if the machine does not have that much memory.
   explicit Buffer(size_t bytes);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -31,7 +31,8 @@ class Buffer {
     return reinterpret_cast<const T*>(data_);
   }
 
-  /// At least `bytes` large afterwards, growing by half at least; what it held is lost when it grows.
+  /// Makes the buffer at least `bytes` large; it grows by at least half, and its contents are lost when it
+  /// grows.
   void reserve(size_t bytes);
 
  private:

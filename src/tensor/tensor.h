@@ -9,7 +9,7 @@
 
 namespace quire {
 
-/// Contiguous row-major data that somebody else owns (a mapped file, a buffer).
+/// Contiguous row-major data with another owner (a mapped file, a buffer).
 struct TensorView {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;

@@ -9,7 +9,7 @@
 
 namespace quire {
 
-/// How the weights of a matmul are kept and multiplied:
+/// How the weights of a matmul are stored and multiplied:
 ///   f32, f16  as they are, with f32 activations
 ///   bf16      as they are, with activations rounded to bf16
 ///   int8      int8 with one f32 scale an output; activations int8 with one f32 scale a row. The sum over K
@@ -26,15 +26,16 @@ inline constexpr size_t kNumWeightFormats = 9;
 
 /// The weights' integers are multiplied with those of quantized activations.
 constexpr bool is_integer(WeightFormat format) { return format >= WeightFormat::kInt8; }
-/// Taken as it is from ggml's blocks, where the other formats are made from numbers.
+/// A format whose quantization blocks are taken unchanged from a GGUF file; the other formats are made from
+/// numbers.
 constexpr bool is_ggml(WeightFormat format) { return format >= WeightFormat::kQ8_0; }
 
-/// A row of ggml's is a whole number of blocks, of so many values in so many bytes.
+/// A row in a ggml format is a whole number of quantization blocks, each of `values` values in `bytes` bytes.
 struct GgmlBlock {
   size_t values = 0;
   size_t bytes = 0;
 };
-/// Of a format that is_ggml.
+/// REQUIRES: is_ggml(format).
 constexpr GgmlBlock ggml_block(WeightFormat format) {
   switch (format) {
     case WeightFormat::kQ8_0:
@@ -48,9 +49,9 @@ constexpr GgmlBlock ggml_block(WeightFormat format) {
   }
 }
 
-/// "f32", "f16", "bf16", "int8", "int4"; of ggml's blocks its own: "Q8_0", ...
+/// "f32", "f16", "bf16", "int8", "int4"; for ggml formats ggml's own name: "Q8_0", ...
 std::string_view weight_format_name(WeightFormat format);
-/// Of a floating-point type.
+/// REQUIRES: `dtype` is a floating-point type.
 WeightFormat weight_format_of(DType dtype);
 
 }  // namespace quire

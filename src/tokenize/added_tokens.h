@@ -18,20 +18,20 @@ namespace quire::tokenize {
 struct AddedToken {
   TokenId id = -1;
   std::string content;
-  std::string normalized_content;  // what is looked for in normalized text, and what decoding starts from
+  std::string normalized_content;  // the text to find in normalized text, and the input of decoding
   bool special = false;
-  bool normalized = false;   // looked for after normalization, not before
-  bool single_word = false;  // not beside a word character
+  bool normalized = false;   // found after normalization, not before
+  bool single_word = false;  // not next to a word character
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
+  bool rstrip = false;       // takes the white space after it
 };
 
-/// The tokens that a file adds to its model's vocabulary. They are cut out of a text before the model sees
-/// it.
+/// The tokens that a file adds to its model's vocabulary. They are removed from a text before the model
+/// encodes it.
 class AddedTokens {
  public:
-  /// From the array under `key` (absent: none). As in the reference library an entry that the model's
-  /// vocabulary has gets that id, others are numbered on from its end, whatever the file says; a deviation
+  /// From the array under `key` (absent: none). As in the reference library, an entry that is in the model's
+  /// vocabulary gets that id, and the others are numbered from its end, whatever the file says; a difference
   /// is logged. Throws Error naming file and key.
   AddedTokens(const JsonObject& parent, std::string_view key, const Vocabulary& vocabulary,
               const Normalizer* normalizer);
@@ -40,12 +40,12 @@ class AddedTokens {
     Span span;
     const AddedToken* token;  // nullptr: text for the model
   };
-  /// Cuts `text` at the tokens that are looked for before (false) or after (true) normalization.
+  /// Splits `text` at the tokens that are found before (false) or after (true) normalization.
   void cut(std::string_view text, bool normalized, std::vector<Part>& out) const;
 
   const AddedToken* find(TokenId id) const;
   const AddedToken* find(std::string_view content) const;
-  /// One more than the highest id; 0 if there are none.
+  /// The highest id plus one; 0 if there are none.
   size_t id_end() const { return id_end_; }
 
  private:

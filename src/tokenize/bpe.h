@@ -22,34 +22,33 @@ struct BpeMerge {
   TokenId left;
   TokenId right;
   TokenId result;
-  uint32_t rank;  // lower ones merge first, of equal ones the leftmost
+  uint32_t rank;  // the lowest merges first; among equals, the leftmost
 };
 
 struct BpeOptions {
-  std::string prefix;  // of every character but a piece's first, in the vocabulary
+  std::string prefix;  // of every character except the first of a piece, in the vocabulary
   std::string suffix;  // of a piece's last character
   TokenId unknown = -1;
   bool fuse_unknown = false;
   bool byte_fallback = false;
-  bool ignore_merges = false;  // a piece that is an entry is that entry
+  bool ignore_merges = false;  // a piece that is an entry becomes that entry
 
-  // What only SentencePiece has. Without prefix and suffix.
-  /// Characters that are no entries but that merges speak of: number i has the id vocabulary.size() + i. One
-  /// that is not merged is unknown.
+  // For SentencePiece only, without prefix and suffix.
+  /// Characters that are not entries but occur in merges: the i-th has the id vocabulary.size() + i. A
+  /// character that is not merged is unknown.
   std::vector<char32_t> extra_characters;
-  std::vector<TokenId> whole;   // found before anything else, of those at one place the longest; never merged
-  std::vector<TokenId> unused;  // taken apart again into what they were merged of
+  std::vector<TokenId> whole;   // entries found before anything else, at one place the longest; never merged
+  std::vector<TokenId> unused;  // entries that are split again into the parts they were merged from
 };
 
-/// Byte pair encoding (Sennrich et al. 2016) as the `tokenizers` library does it: the characters of a piece
-/// become symbols (or bytes, or the unknown token), then, as long as there is one, the mergeable pair of the
-/// lowest rank is merged, of equal ones the leftmost. SentencePiece's and tiktoken's are the same with the
-/// merges that merges_by_rank gives. Thread-safe as every TokenModel; what it notes on the way is never seen
-/// in a result.
+/// Byte pair encoding (Sennrich et al. 2016) as in the `tokenizers` library: the characters of a piece become
+/// symbols (or bytes, or the unknown token); then the mergeable pair with the lowest rank, the leftmost among
+/// equals, is merged repeatedly until there is none. SentencePiece's and tiktoken's BPE are the same, with
+/// the merges from merges_by_rank. Thread-safe like every TokenModel; its caches never affect a result.
 class Bpe : public TokenModel {
  public:
-  /// The ids of `merges` and `options` must be entries or extra characters, and the text of each result
-  /// that of left and right (without the prefix). Of two merges of one pair the latter counts.
+  /// The ids of `merges` and `options` must be entries or extra characters, and the text of each result must
+  /// be that of left and right (without the prefix). Of two merges of the same pair, the later one is used.
   Bpe(Vocabulary vocabulary, BpeOptions options, std::span<const BpeMerge> merges);
   static std::unique_ptr<Bpe> from_json(const JsonObject& object);
 
@@ -84,7 +83,7 @@ class Bpe : public TokenModel {
   }
   bool may_join(char32_t left, char32_t right) const;
 
-  // Whether an entry's text becomes that entry, as far as it has been seen: most words of a text are such.
+  // Whether encoding an entry's text is known to give that entry, as for most words of a text.
   bool is_own_token(TokenId id) const {
     return own_tokens_[static_cast<size_t>(id)].load(std::memory_order_relaxed);
   }
@@ -95,7 +94,7 @@ class Bpe : public TokenModel {
   Vocabulary vocabulary_;
   BpeOptions options_;
   boost::unordered_flat_map<uint64_t, Merge> merges_;  // by pair_key of two ids
-  mutable std::vector<std::atomic<bool>> own_tokens_;  // by id; any thread may set one
+  mutable std::vector<std::atomic<bool>> own_tokens_;  // by id; any thread may set an element
   TextFinder whole_;
   boost::unordered_flat_set<TokenId> unused_;
 
@@ -103,9 +102,9 @@ class Bpe : public TokenModel {
   boost::unordered_flat_map<char32_t, TokenId> high_characters_;
   std::array<TokenId, 256> bytes_{};  // "<0x00>" ...; -1: none
 
-  // Two neighbouring characters can end up in one token only if some merge has the one at the end of its left
-  // and the other at the head of its right part. A long piece is cut where they cannot: the parts do not see
-  // each other, so each is encoded by itself (and found in the cache), with the same result.
+  // Two neighbouring characters can be in one token only if some merge has one at the end of its left part
+  // and the other at the start of its right part. A long piece is split where this is impossible: the parts
+  // do not affect each other, so each is encoded separately (and found in the cache), with the same result.
   bool may_cut_ = false;
   std::bitset<size_t{128} * 128> joints_low_;  // both below U+0080
   boost::unordered_flat_set<uint64_t> joints_high_;
@@ -116,8 +115,9 @@ struct RankedMerges {
   std::vector<char32_t> extra_characters;  // for BpeOptions
 };
 
-/// For vocabularies that rank their entries instead of pairs: every way to split an entry into two others (or
-/// characters) is a merge of the entry's rank. `ranks`: by id; kNoRank: the entry is not made by merging.
+/// For vocabularies that rank entries instead of pairs: every way to split an entry into two others (or
+/// characters) is a merge with the entry's rank. `ranks`: by id; kNoRank: the entry is not the result of a
+/// merge.
 inline constexpr uint32_t kNoRank = UINT32_MAX;
 RankedMerges merges_by_rank(const Vocabulary& vocabulary, std::span<const uint32_t> ranks);
 

@@ -19,7 +19,8 @@ class BpeRun : public TokenModel::Run {
  private:
   struct Symbol {
     TokenId id;
-    uint32_t previous;  // kNone at the ends; of a merged-away symbol nothing holds but kGone in `next`
+    uint32_t previous;  // kNone at the ends; a symbol that was merged away has kGone in `next`, and its other
+                        // fields are invalid
     uint32_t next;
   };
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -47,8 +48,8 @@ class BpeRun : public TokenModel::Run {
   std::vector<Symbol> symbols_;     // merge_long: the same, linked
   std::vector<uint64_t> queue_;     // a min-heap of rank << 32 | index of the left symbol
   std::string decorated_;           // a character with its prefix and suffix
-  bool after_unknown_ = false;      // of the word that is being emitted
-  // What the unused entries were last offered to be made of.
+  bool after_unknown_ = false;      // within the current word
+  // The last parts from which each unused entry could be merged.
   boost::unordered_flat_map<TokenId, std::pair<TokenId, TokenId>> halves_;
 };
 

@@ -6,14 +6,14 @@
 
 namespace quire::tokenize {
 
-// GPT-2's way to write any bytes as printable text: each byte is one character, printable Latin-1 stands for
-// itself, the other 68 bytes for U+0100 and on.
+// GPT-2's encoding of arbitrary bytes as printable text: each byte becomes one character. Printable Latin-1
+// is unchanged, and the other 68 bytes become U+0100 and up.
 
 /// Appends the characters of `bytes`.
 void append_byte_level(std::string& out, std::string_view bytes);
 
-/// Appends the bytes that `text` (valid UTF-8) stands for. If one of its characters stands for no byte, the
-/// text itself.
+/// Decodes `text` (valid UTF-8) and appends the bytes. If one of its characters stands for no byte, appends
+/// the text itself.
 void append_from_byte_level(std::string& out, std::string_view text);
 
 /// GPT-2's pre-tokenizer pattern.

@@ -12,14 +12,14 @@
 
 namespace quire::tokenize {
 
-/// SentencePiece's compiled normalization rules ("precompiled_charsmap"): what a sequence of characters is
-/// replaced by. The bytes are the size of a double array (4 bytes, little-endian), the double array in the
-/// manner of darts-clone, and the replacements, each ended by a zero byte. Immutable and thread-safe.
+/// SentencePiece's compiled normalization rules ("precompiled_charsmap"): the replacements of character
+/// sequences. The bytes are the size of a double array (4 bytes, little-endian), the double array as in
+/// darts-clone, and the replacements, each with a final zero byte. Immutable and thread-safe.
 class CharsMap {
  public:
-  /// A rule of more bytes is refused: it bounds what one place of a text costs.
+  /// A longer rule is refused: this bounds the cost at one place of a text.
   static constexpr size_t kMaxRuleBytes = 256;
-  /// The error says what is wrong. Every step through the array is checked again when it is walked.
+  /// The error says what is wrong. Every step through the array is also checked during matching.
   static tl::expected<CharsMap, std::string> parse(std::string_view bytes);
 
   struct Match {
@@ -31,7 +31,7 @@ class CharsMap {
   /// The shortest.
   std::optional<Match> shortest(std::string_view text) const;
 
-  /// False if no rule begins with the two bytes nor is the first of them alone; both below 0x80.
+  /// False if no rule begins with the two bytes or consists of the first byte alone; both are below 0x80.
   bool concerns(char first, char second) const {
     return pairs_.test(static_cast<size_t>(first) * 128 + static_cast<size_t>(second));
   }

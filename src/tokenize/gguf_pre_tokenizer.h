@@ -7,13 +7,13 @@
 
 namespace quire::tokenize {
 
-/// A "tokenizer.ggml.pre" of GGUF: how a byte-level BPE splits a text first, as the tokenizer.json of the
-/// models that bear the name have it.
+/// A "tokenizer.ggml.pre" of GGUF: the pre-tokenization of a byte-level BPE, as in the tokenizer.json of the
+/// models with that name.
 struct GgufPreTokenizer {
   struct Step {
     enum class Kind : uint8_t {
       kSplit,           // at each match of `regex`, Isolated
-      kDigits,          // each digit by itself
+      kDigits,          // each digit separately
       kDigitRuns,       // at runs of digits
       kPunctuation,     // at runs of punctuation
       kByteLevel,       // bytes as characters
@@ -23,16 +23,16 @@ struct GgufPreTokenizer {
     std::string_view regex = {};
   };
 
-  std::span<const std::string_view> names;  // the first is what a file is written with
+  std::span<const std::string_view> names;  // the first one is used for writing
   std::span<const Step> steps;
   bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
+  bool add_bos = false;  // if the file does not say
   bool nfc = false;      // the text is normalized to NFC
 };
 
 /// Null if quire does not know the name.
 const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view name);
-/// That of a tokenizer.json (its root); null if GGUF has no name for it.
+/// The one of a tokenizer.json (its root object); null if GGUF has no name for it.
 const GgufPreTokenizer* match_gguf_pre_tokenizer(const JsonObject& root);
 /// The "pre_tokenizer" of a tokenizer.json.
 json::object pre_tokenizer_json(const GgufPreTokenizer& pre);

@@ -5,9 +5,9 @@
 
 namespace quire::tokenize {
 
-/// How much longer than what came in the steps of one encoding may make its text, all of them together: a
-/// file that replaces a by bb thirty times over would otherwise ask for a billion times the memory. What a
-/// step takes away again is not given back. In use NFKD of U+FDFA grows most, to 11 times its bytes.
+/// The limit on the growth of a text during one encoding, over all steps: a file that replaces a by bb thirty
+/// times would otherwise need a billion times the memory. Bytes that a step removes are not credited. The
+/// largest growth in practice is NFKD of U+FDFA, to 11 times its bytes.
 class Growth {
  public:
   static constexpr size_t kTimes = 32;
@@ -21,7 +21,7 @@ class Growth {
     if (bytes > left_) refuse(step);
     left_ -= bytes;
   }
-  /// More has come in.
+  /// Adds input.
   void allow(size_t input_bytes) { left_ += kTimes * input_bytes; }
 
  private:

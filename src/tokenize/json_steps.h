@@ -11,7 +11,7 @@
 
 namespace quire::tokenize {
 
-/// The array of objects under `key`. Throws Error if it is missing or no array of objects.
+/// The array of objects under `key`. Throws Error if it is missing or not an array of objects.
 inline std::vector<JsonObject> json_objects(const JsonObject& parent, std::string_view key) {
   const json::value* list = parent.find(key);
   if (list == nullptr) throw parent.error(key, "missing");

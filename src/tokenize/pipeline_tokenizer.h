@@ -13,9 +13,9 @@
 
 namespace quire::tokenize {
 
-/// What a tokenizer is made of: text -> added tokens cut out -> normalizer -> more added tokens cut out ->
-/// pre-tokenizer -> model -> post-processor -> ids, and back through the decoder. Any of them but the model
-/// may be missing.
+/// The parts of a tokenizer: text -> split at added tokens -> normalizer -> split at more added tokens ->
+/// pre-tokenizer -> model -> post-processor -> ids, and back through the decoder. Every part except the model
+/// is optional.
 struct TokenizerParts {
   std::unique_ptr<TokenModel> model;
   std::unique_ptr<Normalizer> normalizer;
@@ -47,7 +47,7 @@ class PipelineTokenizer : public Tokenizer {
   const Vocabulary& vocabulary() const { return parts_.model->vocabulary(); }
   void encode_plain(std::string_view text, bool from_start, Growth& growth, TokenModel::Run& run,
                     std::vector<TokenId>& out) const;
-  /// What goes into the decoder for this id; false if nothing does.
+  /// The input of the decoder for this id; false if there is none.
   bool decoder_input(TokenId id, bool skip_special_tokens, std::string_view& text) const;
 
   TokenizerParts parts_;
@@ -55,7 +55,7 @@ class PipelineTokenizer : public Tokenizer {
 
 /// The parts that a tokenizer.json (its root object) describes.
 TokenizerParts parts_from_json(const JsonObject& root);
-/// With `model` and `normalizer` (perhaps nullptr) in place of what the object says about them.
+/// The same with `model` and `normalizer` (perhaps nullptr) instead of those of the object.
 TokenizerParts parts_from_json(const JsonObject& root, std::unique_ptr<TokenModel> model,
                                std::unique_ptr<Normalizer> normalizer);
 

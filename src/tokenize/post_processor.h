@@ -9,7 +9,7 @@
 
 namespace quire::tokenize {
 
-/// Adds the tokens that a model wants around a text. Immutable and thread-safe.
+/// Adds the tokens that a model needs around a text. Immutable and thread-safe.
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;

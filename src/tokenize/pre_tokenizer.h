@@ -11,30 +11,30 @@
 
 namespace quire::tokenize {
 
-/// A text and the pieces of it that the model will tokenize each by itself.
+/// A text and its pieces, each of which the model tokenizes separately.
 struct PieceList {
   std::string text;          // valid UTF-8
-  std::vector<Span> pieces;  // in order, none empty; what lies between them is dropped
-  bool from_start;           // text[0] stems from the very first character of the whole input
-  Growth& growth;            // of the whole encoding
+  std::vector<Span> pieces;  // in order, none empty; text between them is dropped
+  bool from_start;           // whether text[0] comes from the first character of the whole input
+  Growth& growth;            // for the whole encoding
 
   std::string_view piece(const Span& span) const {
     return std::string_view(text).substr(span.begin, span.end - span.begin);
   }
 };
 
-/// Splits normalized text into pieces, perhaps rewriting it. Immutable and thread-safe. Throws Error where
-/// the text's growth is spent.
+/// Splits normalized text into pieces, and may rewrite it. Immutable and thread-safe. Throws Error if the
+/// text grows beyond its limit.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void apply(PieceList& list) const = 0;
 
-  /// nullptr if `key` is absent. Throws Error naming file and key where a type is unknown or malformed.
+  /// nullptr if `key` is absent. Throws Error naming file and key if a type is unknown or malformed.
   static std::unique_ptr<PreTokenizer> from_json(const JsonObject& parent, std::string_view key);
 };
 
-/// The settings that Metaspace has as a pre-tokenizer and as a decoder.
+/// The common settings of Metaspace as a pre-tokenizer and as a decoder.
 struct Metaspace {
   enum class Prepend : uint8_t { kFirst, kNever, kAlways };
   std::string replacement;  // one character

@@ -18,16 +18,16 @@ struct Span {
 };
 
 /// A pattern of a tokenizer file, on PCRE2 with its JIT. The files' syntax is Oniguruma's (Ruby's), which the
-/// reference library runs; where the two differ the pattern is rewritten, or refused if it cannot be.
+/// reference library runs; where the two differ, the pattern is rewritten, or refused if that is impossible.
 /// Immutable and thread-safe; copies share the compiled code.
 class Regex {
  public:
   /// The error says what is wrong, and where in the pattern.
   static tl::expected<Regex, std::string> compile(std::string_view pattern);
 
-  /// Appends every match in `text` (valid UTF-8), from left to right. Of the empty matches, that directly
-  /// after the former match is passed over. Throws Error if a match needs more steps or memory than the
-  /// limits allow, which no pattern without nested repetition does.
+  /// Appends every match in `text` (valid UTF-8), from left to right. An empty match directly after the
+  /// previous match is skipped. Throws Error if a match needs more steps or memory than the limits allow,
+  /// which only happens with nested repetition.
   void find_all(std::string_view text, std::vector<Span>& out) const;
 
  private:

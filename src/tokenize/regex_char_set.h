@@ -6,8 +6,7 @@
 
 namespace quire::tokenize {
 
-/// A set of Unicode characters (no surrogates are among them), as ranges in ascending order with gaps between
-/// them.
+/// A set of Unicode characters without surrogates, as ranges in ascending order with gaps between them.
 class CharSet {
  public:
   struct Range {
@@ -15,8 +14,9 @@ class CharSet {
     char32_t last = 0;  // inclusive
   };
 
-  /// What PCRE2 (with UTF and UCP) matches with "[members]", case as it is. Tries every character: some
-  /// milliseconds. Throws std::invalid_argument with PCRE2's message if that is no class.
+  /// The characters that PCRE2 (with UTF and UCP) matches with "[members]", case-sensitive. Tries every
+  /// character, which takes some milliseconds. Throws std::invalid_argument with PCRE2's message if this is
+  /// not a class.
   static CharSet of_class(std::string_view members);
 
   const std::vector<Range>& ranges() const { return ranges_; }
@@ -24,7 +24,7 @@ class CharSet {
   CharSet united(const CharSet& other) const;
   CharSet intersected(const CharSet& other) const;
   bool includes(const CharSet& other) const;
-  /// To stand between "[" and "]" in a pattern of PCRE2.
+  /// Text for use between "[" and "]" in a PCRE2 pattern.
   std::string members() const;
 
  private:

@@ -8,24 +8,24 @@
 
 namespace quire::tokenize {
 
-/// What stands between the brackets of a pattern: operands of &&, each the union of its members.
+/// The contents of the brackets of a pattern: operands of &&, each the union of its members.
 struct CharClass {
   struct Member {
-    std::string text;  // to stand between [ and ] in PCRE2
+    std::string text;  // text for use between [ and ] in PCRE2
     bool negated = false;
     bool is_property = false;
-    std::vector<CharClass> nested;  // one, instead of all this
+    std::vector<CharClass> nested;  // if not empty, this one instead of all the above
   };
   bool negated = false;
   std::vector<std::vector<Member>> operands = {{}};
 };
 
-/// Writes the classes of one pattern as PCRE2 understands them.
+/// Writes the classes of one pattern in PCRE2's syntax.
 class ClassWriter {
  public:
-  /// With its brackets. As it is where PCRE2 has all that it has; else the characters that it comes to, one
-  /// range after the other, whole properties by name. `caseless`: (?i) is on. Throws std::invalid_argument
-  /// with what is not supported.
+  /// Returns the class with its brackets: unchanged if PCRE2 supports all of it; else as the resulting
+  /// characters, one range after the other, with whole properties by name. `caseless`: (?i) is on. Throws
+  /// std::invalid_argument naming what is not supported.
   std::string write(const CharClass& of, bool caseless);
 
  private:
@@ -33,7 +33,7 @@ class ClassWriter {
   CharSet evaluate(const CharClass& of);
   std::string members_of(const CharSet& whole, bool caseless) const;
 
-  std::map<std::string, CharSet> kinds_;  // what PCRE2 matches, by what stands in the brackets
+  std::map<std::string, CharSet> kinds_;  // the characters that PCRE2 matches, by the text in the brackets
 };
 
 }  // namespace quire::tokenize

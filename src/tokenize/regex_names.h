@@ -4,15 +4,16 @@
 #include <optional>
 #include <string_view>
 
-// The names that Oniguruma gives to kinds of characters, where PCRE2 lacks them or understands others.
+// Oniguruma's names of character kinds that PCRE2 lacks or defines differently.
 namespace quire::tokenize::regex_names {
 
 struct ClassName {
   std::string_view name;
-  std::string_view members;  // to stand between [ and ]
+  std::string_view members;  // text for use between [ and ]
 };
 
-// Oniguruma's word characters in a set. Outside of sets, and for \b, it counts six numbers of Latin-1 too.
+// Oniguruma's word characters in a set. Outside of sets, and for \b, six numbers of Latin-1 are word
+// characters too.
 inline constexpr std::string_view kWordInSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 inline constexpr std::string_view kWord = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 
@@ -30,7 +31,7 @@ inline constexpr std::array kPosixClasses = {
     ClassName{"xdigit", R"(0-9A-Fa-f)"},
 };
 
-// Names of \p{...} that PCRE2 lacks or understands otherwise; in lower case, without spaces, - and _.
+// Names of \p{...} that PCRE2 lacks or defines differently; in lower case, without spaces, - and _.
 inline constexpr std::array kProperties = {
     ClassName{"alnum", R"(\p{Alphabetic}\p{Nd})"},
     ClassName{"alpha", R"(\p{Alphabetic})"},

@@ -5,7 +5,7 @@
 
 namespace quire::tokenize {
 
-/// `text` with `by` in the place of each `what`, from the left. REQUIRES: `what` is not empty.
+/// `text` with each `what` replaced by `by`, from the left. REQUIRES: `what` is not empty.
 inline std::string replace_all(std::string_view text, std::string_view what, std::string_view by) {
   std::string out;
   size_t done = 0;

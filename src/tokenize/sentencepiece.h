@@ -10,16 +10,16 @@
 
 namespace quire::tokenize {
 
-/// Whether these can be the bytes of a SentencePiece model, rather than text.
+/// Whether these may be the bytes of a SentencePiece model, and not text.
 bool looks_like_sentencepiece(std::string_view bytes);
 
 /// The tokenizer of a SentencePiece model (BPE, unigram or character), `where` the file. The text between
-/// special tokens gets the ids that SentencePiece gives it; unlike there, its control pieces and the unknown
-/// one are recognised in a text, as the libraries that run the models do. Special tokens and
+/// special tokens gets the same ids as with SentencePiece. Unlike there, control pieces and the unknown piece
+/// are recognized in a text, as in the libraries that run the models. Special tokens and
 /// tokenizer_config.json: see Tokenizer::load; without that file BOS is added if the model has one.
 std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view bytes, const std::filesystem::path& where);
 
-/// The same of what has been read. `file` must be as read_sentencepiece leaves it.
+/// The same for a file that was read with read_sentencepiece.
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const SentencePieceFile& file,
                                                    const TokenizerConfig& config,
                                                    const std::filesystem::path& where);

@@ -8,7 +8,7 @@
 
 namespace quire::tokenize {
 
-/// What a SentencePiece model file says (sentencepiece_model.proto), as far as tokenizing needs it.
+/// The contents of a SentencePiece model file (sentencepiece_model.proto) that tokenizing needs.
 struct SentencePieceFile {
   enum class Type : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   enum class Model : uint8_t { kUnigram = 1, kBpe, kWord, kChar };
@@ -34,8 +34,9 @@ struct SentencePieceFile {
   bool escape_whitespaces = true;
 };
 
-/// Reads the protobuf. Texts are valid UTF-8, not empty and differ, scores finite, one piece is the unknown
-/// one, and with byte fallback there is one for every byte. Throws Error with file and offset or piece.
+/// Reads the protobuf. Ensures that texts are valid UTF-8, non-empty and unique, scores are finite, one piece
+/// is the unknown piece, and with byte fallback there is one piece for every byte. Throws Error with file and
+/// offset or piece.
 SentencePieceFile read_sentencepiece(std::string_view bytes, const std::filesystem::path& where);
 
 /// The bytes of a model file that reads back as the same.

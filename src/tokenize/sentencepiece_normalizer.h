@@ -9,25 +9,25 @@
 
 namespace quire::tokenize {
 
-/// SentencePiece's own normalization: user-defined pieces stand, then the longest rule of the charsmap
-/// replaces; spaces become U+2581, one is put before (or behind) the text, others at its ends and repeated
-/// ones may go.
+/// SentencePiece's own normalization: user-defined pieces are unchanged; elsewhere the longest rule of the
+/// charsmap applies. Spaces become U+2581, one is added before (or after) the text, and spaces at its ends
+/// and repeated ones may be removed.
 class SentencePieceNormalizer : public Normalizer {
  public:
   enum class Prefix : uint8_t { kAlways, kFirst, kNever };
 
-  /// `prefix`: kFirst puts the space before the whole text only, not behind special tokens.
+  /// `prefix`: kFirst adds the space only before the whole text, not after special tokens.
   SentencePieceNormalizer(const SentencePieceFile& file, std::optional<CharsMap> map, TextFinder user_defined,
                           Prefix prefix);
   void apply(NormalizedText& text) const override;
 
  private:
   struct Step {
-    std::string_view text;  // what comes out
-    size_t size;            // bytes that went in
+    std::string_view text;  // the output
+    size_t size;            // bytes of input
   };
   Step step(std::string_view text, size_t pos) const;
-  /// Bytes at `pos` that come out as they are and hold no space.
+  /// The number of bytes at `pos` that are unchanged and have no space.
   size_t plain_run(std::string_view text, size_t pos) const;
 
   std::optional<CharsMap> map_;

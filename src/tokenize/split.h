@@ -10,7 +10,7 @@
 
 namespace quire::tokenize {
 
-/// What a Split or Replace looks for: a text, or a regular expression.
+/// The pattern of a Split or Replace: a text, or a regular expression.
 class Pattern {
  public:
   explicit Pattern(std::string text) : what_(std::move(text)) {}
@@ -25,7 +25,7 @@ class Pattern {
   std::variant<std::string, Regex> what_;
 };
 
-/// What becomes of the matches when a text is split at them ("the-final--countdown" at "-"):
+/// What happens to the matches when a text is split at them ("the-final--countdown" at "-"):
 enum class SplitBehavior : uint8_t {
   kRemoved,             // the final countdown
   kIsolated,            // the - final - - countdown
@@ -36,7 +36,7 @@ enum class SplitBehavior : uint8_t {
 
 SplitBehavior split_behavior_from_json(const JsonObject& parent, std::string_view key);
 
-/// Splits [0, size) at `matches`; `invert`: what lies between them are the delimiters. Appends the parts,
+/// Splits [0, size) at `matches`; `invert`: the text between the matches is the delimiter. Appends the parts,
 /// none of them empty.
 void split_at(size_t size, const std::vector<Span>& matches, bool invert, SplitBehavior behavior,
               std::vector<Span>& out);

@@ -10,11 +10,11 @@
 
 namespace quire::tokenize {
 
-/// Finds any of a set of texts: of those that start first, the longest. The work per byte of text is bounded
+/// Finds any of a set of texts: the longest of those that start first. The work per byte of text is bounded
 /// by the length of the longest. Immutable and thread-safe.
 class TextFinder {
  public:
-  /// `texts[i]` is found as number `values[i]`; empty texts never, of equal ones the first.
+  /// `texts[i]` is reported as `values[i]`. Empty texts are never found; among equal texts, the first counts.
   TextFinder() = default;
   TextFinder(const std::vector<std::string_view>& texts, const std::vector<size_t>& values);
 
@@ -22,7 +22,7 @@ class TextFinder {
     Span span;
     size_t value;
   };
-  /// The first at or behind `from`.
+  /// The first at or after `from`.
   std::optional<Found> find(std::string_view text, size_t from) const;
   /// The longest that starts at `at` (below the text's size).
   std::optional<Found> find_at(std::string_view text, size_t at) const {

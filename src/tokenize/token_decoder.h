@@ -9,45 +9,46 @@
 
 namespace quire::tokenize {
 
-/// Takes a list of tokens, each in as many writes as you like (whole characters), and its end.
+/// Receives a list of tokens, each in any number of writes (of whole characters), and its end.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
   virtual void write(std::string_view text) = 0;
   virtual void end_token() = 0;
-  /// No more tokens: passes on what is held back.
+  /// No more tokens: passes on the text held back.
   virtual void finish() = 0;
 };
 
-/// Rewrites a list of tokens into another; the texts of the last one, joined, are the decoded text. Immutable
-/// and thread-safe. Decoding whole and token by token are the same code, so their results cannot differ.
+/// Rewrites a list of tokens into another; the joined texts of the last list are the decoded text. Immutable
+/// and thread-safe. Decoding a whole list and token by token use the same code, so their results cannot
+/// differ.
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
-  /// Starts a list whose rewritten tokens go to `next`, which must outlive what is returned.
+  /// Starts a list whose rewritten tokens go to `next`, which must outlive the returned sink.
   virtual std::unique_ptr<TokenSink> start(TokenSink& next) const = 0;
-  /// What becomes of one token that stands neither first nor last; perhaps not whole characters any more.
-  /// `fused`: a step before made it a part of a longer token.
+  /// The result for one token that is neither first nor last; it may no longer have whole characters.
+  /// `fused`: an earlier step made it a part of a longer token.
   virtual std::string inside(std::string_view token, bool fused) const = 0;
-  /// Whether it makes one token of all, so that later steps see no single ones.
+  /// Whether it joins all tokens into one, so that later steps get no single tokens.
   virtual bool fuses() const { return false; }
 };
 
 class TokenDecoder {
  public:
-  /// The steps under `key`; absent: tokens are joined by spaces. Throws Error naming file and key.
+  /// The steps under `key`; if absent, tokens are joined by spaces. Throws Error naming file and key.
   TokenDecoder(const JsonObject& parent, std::string_view key);
 
   class Run;
   std::unique_ptr<Run> start() const;
-  /// The bytes that a token inside a text stands for.
+  /// The bytes of a token inside a text.
   std::string inside(std::string_view token) const;
 
  private:
   std::vector<std::unique_ptr<DecodeStep>> steps_;
 };
 
-/// One list of tokens on its way through the steps.
+/// The state of one list of tokens in the steps.
 class TokenDecoder::Run {
  public:
   explicit Run(const std::vector<std::unique_ptr<DecodeStep>>& steps);

@@ -10,10 +10,10 @@
 
 namespace quire::tokenize {
 
-/// What turns pieces of text into tokens. Immutable and thread-safe.
+/// Turns pieces of text into tokens. Immutable and thread-safe.
 class TokenModel {
  public:
-  /// The working memory of one encoding: one thread's.
+  /// The working memory of one encoding; for one thread.
   class Run {
    public:
     virtual ~Run() = default;
@@ -22,11 +22,11 @@ class TokenModel {
   };
 
   virtual ~TokenModel() = default;
-  /// The model must outlive the run. `text_bytes`: about how much it will be given.
+  /// The model must outlive the run. `text_bytes`: the approximate size of its input.
   virtual std::unique_ptr<Run> start(size_t text_bytes) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
 
-  /// Throws Error naming file and key where the type is unknown or malformed.
+  /// Throws Error naming file and key if the type is unknown or malformed.
   static std::unique_ptr<TokenModel> from_json(const JsonObject& parent, std::string_view key);
 };
 

@@ -10,8 +10,8 @@
 
 namespace quire::tokenize {
 
-/// The entries of a vocabulary by their bytes, to find all that a text starts with in one walk. Immutable and
-/// thread-safe.
+/// The entries of a vocabulary by their bytes, to find all entries that a text starts with in one walk.
+/// Immutable and thread-safe.
 class TokenTrie {
  public:
   using Node = uint32_t;
@@ -19,10 +19,10 @@ class TokenTrie {
   static constexpr Node kNone = UINT32_MAX;
 
   TokenTrie() : nodes_(1) {}
-  /// Empty texts are left out; of equal ones one wins.
+  /// Empty texts are ignored; of equal texts, one is kept.
   explicit TokenTrie(std::vector<std::pair<std::string_view, TokenId>> entries);
 
-  /// The node for one byte more; kNone if no entry goes on so.
+  /// The node after one more byte; kNone if no entry continues with it.
   Node step(Node node, char byte) const {
     const Links& links = nodes_[node];
     const auto label = static_cast<unsigned char>(byte);
@@ -32,13 +32,13 @@ class TokenTrie {
     }
     return kNone;
   }
-  /// From `node` on by all of `text`.
+  /// The node after all bytes of `text`, from `node` on.
   Node walk(Node node, std::string_view text) const;
-  /// The entry that ends here; -1: none.
+  /// The entry that ends at this node; -1: none.
   TokenId token(Node node) const { return nodes_[node].token; }
 
  private:
-  // A node's links lie side by side; of those with many there is one for every byte.
+  // The links of a node are adjacent; a node with many links has one for every byte.
   static constexpr uint32_t kMaxScanned = 12;
   struct Links {
     uint32_t first = 0;

@@ -11,22 +11,22 @@ namespace quire::tokenize {
 struct UnigramOptions {
   enum class Use : uint8_t {
     kNormal,
-    kAlways,  // SentencePiece's user-defined pieces: scored by their length, above all else
-    kNever,   // found by byte fallback only
+    kAlways,  // SentencePiece's user-defined pieces: scored by length, above all others
+    kNever,   // used only by byte fallback
   };
 
   std::vector<double> scores;  // by id, finite
   std::vector<Use> uses;       // by id; empty: all normal
   TokenId unknown = 0;         // an entry
   bool byte_fallback = false;
-  /// SentencePiece adds scores up in single precision, the tokenizers library in double. Where two ways are
-  /// nearly as good it decides which wins.
+  /// SentencePiece adds scores in single precision, the tokenizers library in double. This decides between
+  /// two segmentations with nearly equal scores.
   bool single_precision = false;
 };
 
-/// A unigram language model (Kudo 2018): of all ways to write a piece as entries that with the highest sum of
-/// scores (Viterbi). A character that is no entry is unknown, 10 below the lowest score; a run of them
-/// becomes bytes or one unknown token.
+/// A unigram language model (Kudo 2018): of all segmentations of a piece into entries, the one with the
+/// highest sum of scores (Viterbi). A character that is not an entry is unknown, with a score 10 below the
+/// lowest; a run of them becomes bytes or one unknown token.
 class Unigram : public TokenModel {
  public:
   Unigram(Vocabulary vocabulary, UnigramOptions options);

@@ -23,11 +23,11 @@ class Vocabulary {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  /// From {"text": id, ...} under `key`. Ids may have gaps, but not so many that the file would not justify
-  /// the table; of two texts with one id, the first stands for it in decoding, and a
-  /// warning names the second. Throws Error.
+  /// From {"text": id, ...} under `key`. Ids may have gaps, but not so many that the table would be much
+  /// larger than the file. Of two texts with the same id, the first is used in decoding, and a warning names
+  /// the second. Throws Error.
   static Vocabulary from_json(const JsonObject& parent, std::string_view key);
-  /// `texts[i]` gets the id i. The error is the number of the first that equals a former one.
+  /// `texts[i]` gets the id i. The error is the index of the first text that equals an earlier one.
   static tl::expected<Vocabulary, size_t> from_list(std::vector<std::string> texts);
 
   /// -1 if there is no such entry.
@@ -40,16 +40,16 @@ class Vocabulary {
     const auto i = static_cast<size_t>(id);
     return id >= 0 && i < texts_.size() && used_[i] ? &texts_[i] : nullptr;
   }
-  /// One more than the highest id.
+  /// The highest id plus one.
   size_t size() const { return texts_.size(); }
-  /// How many texts there are.
+  /// The number of texts.
   size_t count() const { return ids_.size(); }
   bool ids_are_unique() const { return aliases_.empty(); }
 
  private:
   std::vector<std::string> texts_;  // by id
   std::vector<bool> used_;
-  std::vector<std::string> aliases_;  // texts whose id already stands for another
+  std::vector<std::string> aliases_;  // texts whose id already belongs to another text
   boost::unordered_flat_map<std::string_view, TokenId> ids_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace quire::tokenize {
 
-/// For steps that must see a token whole.
+/// For steps that need each token as a whole.
 class WholeTokenSink : public TokenSink {
  public:
   explicit WholeTokenSink(TokenSink& next) : next_(next) {}

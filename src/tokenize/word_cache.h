@@ -9,10 +9,10 @@
 
 namespace quire::tokenize {
 
-/// Remembers the tokens of short words within one encoding. Bounded: when full it takes no more.
+/// Remembers the tokens of short words within one encoding. Bounded: when full it accepts no more.
 class WordCache {
  public:
-  /// `text_bytes`: about how much text there will be.
+  /// `text_bytes`: the approximate size of the text.
   explicit WordCache(size_t text_bytes);
 
   static constexpr size_t kMaxWordBytes = 48;

@@ -7,11 +7,11 @@
 
 namespace quire::tokenize {
 
-/// BERT's: tokens with `prefix` go on a word, others begin one behind a space. `cleanup`: no space before
-/// punctuation and English contractions.
+/// BERT's decoder: tokens with `prefix` continue a word, others begin a word after a space. `cleanup`: no
+/// space before punctuation and English contractions.
 std::unique_ptr<DecodeStep> make_word_piece_decoder(std::string prefix, bool cleanup);
 
-/// `suffix` (not empty), which ends a word, becomes a space, in the last token nothing.
+/// `suffix` (not empty), which ends a word, becomes a space, and is removed from the last token.
 std::unique_ptr<DecodeStep> make_word_end_decoder(std::string suffix);
 
 }  // namespace quire::tokenize

@@ -8,9 +8,9 @@
 
 namespace quire::tokenize {
 
-/// BERT's: a word is written from the left, each time by the longest entry that fits; of entries behind the
-/// first, those with a prefix are meant ("##ing"). A word that cannot be written so, or is too long, is one
-/// unknown token.
+/// BERT's model: a word is segmented from the left, each time with the longest matching entry; after the
+/// first, entries with a prefix are used ("##ing"). A word that cannot be segmented, or is too long, becomes
+/// one unknown token.
 class WordPiece : public TokenModel {
  public:
   static std::unique_ptr<WordPiece> from_json(const JsonObject& object);
@@ -23,7 +23,7 @@ class WordPiece : public TokenModel {
 
   Vocabulary vocabulary_;
   TokenTrie trie_;
-  TokenTrie::Node inside_ = TokenTrie::kNone;  // behind the prefix
+  TokenTrie::Node inside_ = TokenTrie::kNone;  // after the prefix
   TokenId unknown_ = -1;
   size_t max_characters_ = 0;
 };

@@ -15,17 +15,17 @@
 
 namespace quire::backend::cpu {
 
-/// Computes step plans with a decoder on the CPU: one forward pass over the whole batch, then sampling, the
-/// rows spread over the context's threads. A sequence's tokens and logprobs depend on its own tokens and
-/// parameters alone. Synchronous: submit computes, wait returns what it found.
+/// Computes step plans with a decoder on the CPU: one forward pass over the whole batch, then sampling, with
+/// the rows distributed over the context's threads. A sequence's tokens and logprobs depend on its own tokens
+/// and parameters alone. Synchronous: submit computes, wait returns the result.
 ///
-/// A plan that contradicts itself or the former ones is a bug of whoever made it and throws Error; the
-/// executor is of no use afterwards. Logits that are not finite end their sequence only (SeqResult::error).
+/// A plan that contradicts itself or earlier plans is a bug of the caller and throws Error; the executor must
+/// not be used afterwards. Logits that are not finite end only their own sequence (SeqResult::error).
 class CpuExecutor final : public Executor {
  public:
-  /// All three must outlive the executor, and nobody else use `cache` and `context` while it computes.
-  /// Slots are [0, max_slots). `host`: the pool to which a plan may move blocks, of the same model and type;
-  /// it must outlive the executor too.
+  /// All three must outlive the executor, and no other code may use `cache` and `context` while it computes.
+  /// Slots are [0, max_slots). `host`: the host pool for block moves, of the same model and type; it must
+  /// outlive the executor too.
   CpuExecutor(Decoder& decoder, KvCache& cache, kernels::KernelContext& context, uint32_t max_slots,
               KvCache* host = nullptr);
 
@@ -33,7 +33,7 @@ class CpuExecutor final : public Executor {
   control::StepResult wait(Ticket ticket) override;
 
  private:
-  /// A row of logits and where its token goes.
+  /// A row of logits and the destination of its token.
   struct Row {
     uint32_t seq = 0;  // index in StepPlan::seqs
     SlotId slot = kNoSlot;
@@ -41,7 +41,7 @@ class CpuExecutor final : public Executor {
   };
 
   void move_blocks(const control::StepPlan& plan);
-  /// The batch, into tokens_, seqs_ and rows_.
+  /// Collects the batch into tokens_, seqs_ and rows_.
   void gather(const control::StepPlan& plan, control::StepResult& result);
   void sample(std::span<const float> logits, control::StepResult& result);
 
@@ -53,7 +53,7 @@ class CpuExecutor final : public Executor {
   SlotTable slots_;
   std::vector<sample::SequenceSampler> samplers_;     // by slot
   std::vector<sample::SamplerWorkspace> workspaces_;  // per thread
-  // The batch, built anew by every step in memory that is kept.
+  // The batch, rebuilt by every step in the same memory.
   std::vector<TokenId> tokens_;
   std::vector<DecoderSeq> seqs_;
   std::vector<Row> rows_;

@@ -23,15 +23,15 @@ namespace quire::backend::cpu {
 struct DecoderSeq {
   uint32_t num_tokens = 0;
   uint32_t first_position = 0;
-  /// One a K/V group (KvCache::groups), each an entry a block size for [0, first_position + num_tokens). What
-  /// lies behind a group's window is not read.
+  /// One per K/V group (KvCache::groups), each with the entries for [0, first_position + num_tokens). Entries
+  /// behind a group's window are not read.
   std::span<const std::vector<BlockId>> block_tables;
-  uint32_t logit_rows = 0;  // the last so many tokens give logits: 0, 1 or num_tokens
+  uint32_t logit_rows = 0;  // how many tokens, counted from the last, give logits: 0, 1 or num_tokens
 };
 
-/// The K/V of all layers in one pool of blocks, any of which serves any K/V group. A block has a part for
-/// each layer of a group; parts of the same place in their groups lie in one array of num_blocks contiguous
-/// parts (layout: kernels/attention.h).
+/// The K/V of all layers in one pool of blocks; any block can serve any K/V group. A block has one part per
+/// layer of a group. Parts with the same place in their groups form one array of num_blocks contiguous parts
+/// (layout: kernels/attention.h).
 class KvCache {
  public:
   KvCache(const model::ModelConfig& config, DType dtype, uint32_t num_blocks, uint32_t block_size);
@@ -41,12 +41,12 @@ class KvCache {
   size_t block_bytes() const { return block_bytes_; }  // of one layer
   const model::KvGroups& groups() const { return groups_; }
   uint32_t num_groups() const { return static_cast<uint32_t>(groups_.windows.size()); }
-  /// The parts of all blocks that are this layer's in the blocks of its group.
+  /// The array of the parts that belong to this layer in the blocks of its group.
   std::byte* layer(uint32_t index) { return parts(groups_.place[index]); }
-  /// Block `to` gets what block `from` of `source` has, for all layers of its group. Both caches are of one
+  /// Copies block `from` of `source` to block `to`, for all layers of its group. Both caches have the same
   /// model and type.
   void copy_block(const KvCache& source, BlockId from, BlockId to);
-  /// All of a block, for keeping it elsewhere: whole_block_bytes() from or to `bytes`.
+  /// Reads or writes all of a block, to keep it elsewhere; `bytes` has whole_block_bytes().
   size_t whole_block_bytes() const { return groups_.layers_per_block * block_bytes_; }
   void read_block(BlockId block, std::span<std::byte> bytes) const;
   void write_block(BlockId block, std::span<const std::byte> bytes);
@@ -65,19 +65,21 @@ class KvCache {
   Buffer data_;
 };
 
-/// What a decoder computes in.
+/// The number formats and memory of a decoder.
 struct DecoderOptions {
-  std::optional<DType> compute = {};  // f32, f16 or bf16; nullopt: the checkpoint's (bf16 of quantized ones)
-  std::optional<WeightFormat> quantization = {};  // int8 or int4 of what load_weights packs so
-  /// Without `quantization`, matrices that a GGUF file has in blocks of a WeightFormat stay in them, their
-  /// activations in int8; else they are expanded to `compute`.
+  std::optional<DType> compute =
+      {};  // f32, f16 or bf16; nullopt: that of the checkpoint (bf16 for quantized ones)
+  std::optional<WeightFormat> quantization =
+      {};  // int8 or int4, for the matrices that load_weights quantizes
+  /// Without `quantization`: whether matrices that a GGUF file has in a quantized WeightFormat stay in it,
+  /// with int8 activations; otherwise they are expanded to `compute`.
   bool own_blocks = true;
-  /// No sequence will be longer, and longrope chooses its factors by it; 0, or more than the model has: the
-  /// model's.
+  /// The longest sequence, by which longrope chooses its factors; 0, or more than the model has: the model's
+  /// own limit.
   uint32_t max_positions = 0;
-  /// A folder to keep the packed weights in (backend/cpu/pack_cache.h); empty: the model's own.
+  /// The folder for packed weights (backend/cpu/pack_cache.h); empty: the folder of the model.
   std::optional<std::filesystem::path> pack_cache = {};
-  /// Whether the checkpoint and the kept file are mapped, or read into memory.
+  /// Whether the checkpoint and the file of packed weights are mapped or read into memory.
   formats::FileAccess access = formats::FileAccess::kMap;
 };
 
@@ -88,7 +90,7 @@ class Decoder {
   /// Loads `model`, a directory or a GGUF file. Throws Error naming file and tensor.
   static std::unique_ptr<Decoder> load(const std::filesystem::path& model, const DecoderOptions& options,
                                        kernels::KernelContext& context);
-  /// The same of a model whose config is loaded already.
+  /// The same for a model whose config is already loaded.
   static std::unique_ptr<Decoder> load(const std::filesystem::path& model, model::ModelConfig config,
                                        const DecoderOptions& options, kernels::KernelContext& context);
   ~Decoder();
@@ -98,12 +100,12 @@ class Decoder {
   DType compute_dtype() const;
   /// The formats of the matrices: see formats_in_use.
   std::string weight_formats() const;
-  /// Of packed weights that lie in a mapped file. Every step reads them, though the system takes their memory
-  /// for free.
+  /// Bytes of packed weights in a mapped file. Every step reads them, although the system counts their memory
+  /// as free.
   uint64_t mapped_weight_bytes() const;
 
   /// Computes `tokens` (those of seqs[0], then of seqs[1], ...), writes their K/V into `cache` and returns
-  /// the logits asked for, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A
+  /// the requested logits, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A
   /// row's logits do not depend on the batch, the chunking or the threads.
   std::span<const float> forward(kernels::KernelContext& context, KvCache& cache,
                                  std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs);

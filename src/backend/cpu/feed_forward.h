@@ -11,12 +11,12 @@
 
 namespace quire::backend::cpu {
 
-/// The second half of a layer: one gated feed-forward, or a few of many that a router chooses for each row.
-/// Keeps its activations from call to call. Not thread-safe (uses the context's threads itself).
+/// The second half of a layer: one gated feed-forward, or a few experts that a router chooses for each row.
+/// Keeps the memory of its activations between calls. Not thread-safe (uses the context's threads itself).
 class FeedForwardPass {
  public:
-  /// out [rows, hidden] = what the layer's feed-forward makes of x [rows, hidden]; they must not overlap. A
-  /// row of out depends on that row of x alone, and only experts that some row chose compute.
+  /// out [rows, hidden] = the layer's feed-forward of x [rows, hidden]; out and x must not overlap. A row of
+  /// out depends on that row of x alone. Only experts that some row chose are computed.
   void run(kernels::KernelContext& context, const model::ModelConfig& config, const LayerWeights& layer,
            const float* x, size_t rows, float* out);
 
@@ -27,17 +27,17 @@ class FeedForwardPass {
   void experts(kernels::KernelContext& context, const model::ModelConfig& config, const LayerWeights& layer,
                const float* x, size_t rows, float* out);
 
-  Buffer gate_up_;  // [rows that go through together, 2 ffn]
-  Buffer ffn_;      // [those, ffn]
-  // Of the experts. A row stands in `chosen_` and `places_` as often as it has experts.
+  Buffer gate_up_;  // [rows computed together, 2 ffn]
+  Buffer ffn_;      // [the same rows, ffn]
+  // For the experts. A row is in `chosen_` and `places_` once per expert that it chose.
   Buffer routed_;                  // [rows, experts]: the router's logits
   Buffer weights_;                 // [rows, top]
   Buffer gathered_;                // [rows * top, hidden]: rows by expert, in order of row
   Buffer computed_;                // [rows * top, hidden]
   std::vector<uint32_t> chosen_;   // [rows, top]: experts
   std::vector<uint32_t> places_;   // [rows, top]: where in gathered_ and computed_
-  std::vector<uint32_t> sources_;  // [rows * top]: the row that stands in gathered_
-  std::vector<uint32_t> starts_;   // [experts + 1]: the first place of each
+  std::vector<uint32_t> sources_;  // [rows * top]: the row that is in gathered_
+  std::vector<uint32_t> starts_;   // [experts + 1]: the first place of each expert
 };
 
 }  // namespace quire::backend::cpu

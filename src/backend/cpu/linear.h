@@ -9,16 +9,16 @@
 
 namespace quire::backend::cpu {
 
-/// y = W x (+ bias), several matrices of the checkpoint stacked into one; or into a few one above the other,
-/// where they are kept in different formats.
+/// y = W x (+ bias), for several matrices of the checkpoint that are stacked into one; or into a few, stacked
+/// in order, if they have different formats.
 struct Linear {
-  std::vector<kernels::PackedMatrix> matrices;  // of one k
+  std::vector<kernels::PackedMatrix> matrices;  // all with the same k
   Buffer bias;                                  // f32 [n], empty if none
 
   size_t k() const { return matrices.front().k(); }
 };
 
-/// y [m, n] of x [m, k], as kernels/matmul.h has it.
+/// y [m, n] of x [m, k], as in kernels/matmul.h.
 void matmul(kernels::KernelContext& context, const Linear& linear, const float* x, size_t ldx, size_t m,
             float* y, size_t ldy);
 

@@ -15,39 +15,39 @@
 #include "kernels/context.h"
 #include "kernels/matmul.h"
 
-// Packed matrices in a file, which the next start maps instead of packing them again. The matrices lie one
-// after the other, in the order in which the model asks for them, each at a page; behind them one line of
-// JSON with what their bytes depend on and the sizes and the checksum of each, and at the very end where that
-// line begins and its checksum.
+// Packed matrices in a file, which the next start maps instead of packing them again. The file has the
+// matrices one after the other, in the order in which the model asks for them, each aligned to a page. Then
+// follows one line of JSON with the facts that their bytes depend on and with the sizes and the checksum of
+// each matrix. At the very end are the offset of that line and its checksum.
 namespace quire::backend::cpu {
 
-/// What the bytes of packed matrices depend on: the checkpoint's files (name, size, time of the last change,
-/// and of what is before the weights a checksum), its config.json, and how it is packed.
+/// The facts that the bytes of packed matrices depend on: the checkpoint's files (name, size, modification
+/// time, and a checksum of the part before the weights), its config.json, and how it is packed.
 json::object pack_facts(const formats::Checkpoint& checkpoint, const WeightSetting& setting);
 
-/// The file of a model and how its weights are kept: in `dir`, or beside the model where that is empty.
-/// Models of one name have different files in one `dir`.
+/// The path of the file for a model and a weight setting: in `dir`, or beside the model if `dir` is empty.
+/// Models with the same name have different files in one `dir`.
 std::filesystem::path pack_file_path(const std::filesystem::path& dir, const std::filesystem::path& model,
                                      const WeightSetting& setting);
 
-/// The file is whole, but has other matrices than the model asks for.
+/// The file is undamaged, but its matrices are not those that the model asks for.
 class OtherMatrices : public Error {
  public:
   using Error::Error;
 };
 
-/// Such a file, mapped or read into memory. The matrices that it gives lie in it.
+/// A file of packed matrices, mapped or read into memory. The matrices that it returns refer to it.
 class PackFile {
  public:
   /// Reads all of it once, on the context's threads, and compares the checksums. Throws Error naming file and
-  /// fact if it is none, is damaged or cut off, or has other facts.
+  /// fact if it is not such a file, is damaged or cut off, or has other facts.
   PackFile(const std::filesystem::path& path, const json::object& facts, kernels::KernelContext& context,
            formats::FileAccess access = formats::FileAccess::kMap);
 
   size_t size() const { return matrices_.size(); }
-  /// Bytes that are mapped; 0 where the file was read into memory.
+  /// Bytes that are mapped; 0 if the file was read into memory.
   uint64_t mapped_bytes() const { return file_.access() == formats::FileAccess::kMap ? file_.size() : 0; }
-  /// Throws OtherMatrices if the file has another matrix in this place.
+  /// Throws OtherMatrices if the file has another matrix at this index.
   kernels::PackedMatrix matrix(size_t index, size_t n, size_t k, WeightFormat format) const;
 
  private:
@@ -60,7 +60,7 @@ class PackFile {
     uint64_t begin = 0;
     uint64_t bytes = 0;
   };
-  /// Returns where the line that tells of the matrices begins.
+  /// Returns the offset of the line that describes the matrices.
   uint64_t read_end() const;
   void read_line(uint64_t begin, const json::object& facts);
   void compare_sums(kernels::KernelContext& context) const;
@@ -69,16 +69,16 @@ class PackFile {
   std::vector<Entry> matrices_;
 };
 
-/// Writes one. Throws Error if that fails, at once where the folder cannot be written.
+/// Writes such a file. Throws Error if that fails; the constructor throws if the folder is not writable.
 class PackFileWriter {
  public:
   PackFileWriter(const std::filesystem::path& path, json::object facts)
       : out_(path, 0644), facts_(std::move(facts)) {}
 
-  /// Another process is at it; what is added is dropped.
+  /// Another process writes the file; matrices that are added are dropped.
   bool is_taken() const { return out_.is_taken(); }
   void add(const kernels::PackedMatrix& matrix, kernels::KernelContext& context);
-  /// The file is there from then on.
+  /// The file exists under its name from then on.
   void finish();
 
  private:
@@ -87,25 +87,25 @@ class PackFileWriter {
   json::array matrices_;
 };
 
-/// A model's packed matrices out of such a file, or packed and into it. A file that cannot be trusted or
-/// written costs time only: it is logged as a warning, and the matrices are packed.
+/// A model's packed matrices: read from such a file, or packed and written to it. A file that cannot be
+/// trusted or written costs only time: there is a warning in the log, and the matrices are packed.
 class PackCache {
  public:
   enum class Start {
-    kFromFile,  // if there is one that fits
-    kAnew,      // whatever is there is replaced
+    kFromFile,  // from the file, if there is one that fits
+    kAnew,      // replaces any existing file
   };
-  /// Of the model at `model`, whose owner may write its packed weights, too. Throws Error naming --pack-cache
-  /// if the folder is none.
+  /// For the model at `model`, whose owner may also write its packed weights. Throws Error naming
+  /// --pack-cache if the folder is not a folder.
   PackCache(std::filesystem::path path, const std::filesystem::path& model, json::object facts,
             kernels::KernelContext& context, formats::FileAccess access = formats::FileAccess::kMap,
             Start start = Start::kFromFile);
 
-  /// The next matrix of the model: `pack()` where it is not in the file. Throws OtherMatrices; then the model
-  /// is to be loaded with Start::kAnew.
+  /// The next matrix of the model: `pack()` if it is not in the file. Throws OtherMatrices; then load the
+  /// model with Start::kAnew.
   kernels::PackedMatrix next(size_t n, size_t k, WeightFormat format,
                              const std::function<kernels::PackedMatrix()>& pack);
-  /// All matrices have been asked for. Throws OtherMatrices.
+  /// To be called after the last matrix. Throws OtherMatrices.
   void finish();
   /// See PackFile.
   uint64_t mapped_bytes() const { return file_ == nullptr ? 0 : file_->mapped_bytes(); }
@@ -113,7 +113,7 @@ class PackCache {
  private:
   void read_file(const json::object& facts, formats::FileAccess access, std::optional<uid_t> owner);
   void begin_file(json::object facts, std::optional<uid_t> owner);
-  /// Nothing is kept.
+  /// Stops: no file is written.
   void stop_writing(const Error& why);
 
   std::filesystem::path path_;

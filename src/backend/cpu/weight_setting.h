@@ -5,11 +5,12 @@
 
 namespace quire::backend::cpu {
 
-/// How a model's weights are kept.
+/// The formats of a model's weights in memory.
 struct WeightSetting {
-  DType compute = DType::kF32;               // of embeddings and routers, and what quantized ones expand to
-  WeightFormat format = WeightFormat::kF32;  // of the matrices of the layers and the head
-  bool own_blocks = false;                   // but those that a GGUF file has in a format of these stay in it
+  DType compute = DType::kF32;  // for embeddings and routers, and for quantized matrices that are expanded
+  WeightFormat format = WeightFormat::kF32;  // for the matrices of the layers and the head
+  bool own_blocks =
+      false;  // whether matrices that a GGUF file has in a supported quantized format stay in it
 };
 
 }  // namespace quire::backend::cpu

@@ -22,8 +22,8 @@ struct FeedForward {
   Linear down;     // [hidden, ffn]
 };
 
-/// Norms are f32 and empty where the model has none. They are factors: 1 is already added where a family
-/// stores them less 1.
+/// Norms are f32, and empty if the model has none. They are factors: for families that store them minus 1,
+/// the 1 is already added.
 struct LayerWeights {
   Buffer attention_norm;  // [hidden]
   Linear qkv;             // [(heads + 2 kv_heads) * head_dim, hidden]
@@ -32,35 +32,35 @@ struct LayerWeights {
   Linear o;               // [hidden, heads * head_dim]
   Buffer post_attention_norm;
   Buffer ffn_norm;
-  FeedForward ffn;  // empty in a layer of experts
+  FeedForward ffn;  // empty in a layer with experts
   Buffer post_ffn_norm;
   kernels::PackedMatrix router;  // [experts, hidden], empty in a dense layer
   std::vector<FeedForward> experts;
 };
 
 /// A model's weights, ready for the kernels. An embedding table that is not quantized stays in the
-/// checkpoint's mapped file, of which only the rows looked up become resident.
+/// checkpoint's mapped file; only the rows that are looked up become resident.
 struct ModelWeights {
-  WeightSetting setting;                      // own_blocks only where the file has any
-  std::unique_ptr<formats::Checkpoint> file;  // nullptr: nothing of it is needed any longer
-  std::unique_ptr<PackCache> kept;            // of the packed matrices, if they are kept in a file
+  WeightSetting setting;                      // own_blocks only if the file has such matrices
+  std::unique_ptr<formats::Checkpoint> file;  // nullptr: no longer needed
+  std::unique_ptr<PackCache> kept;            // the file of packed matrices, if there is one
   formats::LoadedTensor embedding;            // [vocab, hidden]
   std::vector<LayerWeights> layers;
   Buffer final_norm;
   kernels::PackedMatrix head;  // [vocab, hidden]
 };
 
-/// `model`: a directory or a GGUF file. Settles the head, then packs the matrices of the layers and the head;
-/// the norms are f32. A tensor with a NaN or an infinity in it is logged as a warning. `pack_cache`: a folder
-/// to keep the packed matrices in, from one start to the next; empty: the model's own. With FileAccess::kRead
-/// no file is mapped, and the checkpoint is closed at the end. Throws Error naming file and tensor, key or
-/// offset.
+/// `model`: a directory or a GGUF file. Determines the head, then packs the matrices of the layers and the
+/// head; the norms are f32. Logs a warning for a tensor with a NaN or an infinity. `pack_cache`: the folder
+/// in which packed matrices are kept for the next start; empty: the folder of the model. With
+/// FileAccess::kRead no file is mapped, and the checkpoint is closed at the end. Throws Error naming file and
+/// tensor, key or offset.
 ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config,
                           const WeightSetting& setting, kernels::KernelContext& context,
                           const std::optional<std::filesystem::path>& pack_cache = std::nullopt,
                           formats::FileAccess access = formats::FileAccess::kMap);
 
-/// The formats that the matrices of the layers and the head are in: "bf16", "Q4_K+Q6_K".
+/// The formats of the matrices of the layers and the head: "bf16", "Q4_K+Q6_K".
 std::string formats_in_use(const ModelWeights& weights);
 
 }  // namespace quire::backend::cpu

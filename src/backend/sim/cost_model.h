@@ -7,14 +7,14 @@
 
 namespace quire::backend::sim {
 
-/// How long a step takes, in whole nanoseconds. With p tokens of prompts (and of what is computed again after
-/// a preemption), d sequences that decode and m blocks moved to the host or back:
+/// How long a step takes, in whole nanoseconds. With p prompt tokens (recomputed tokens included), d
+/// sequences that decode and m blocks moved to the host or back:
 ///
 ///   step + ceil(p * 10^6 / prefill_tokens_per_ms) + (d == 0 ? 0 : decode + (d - 1) * decode_more)
 ///        + m * swap_block
 ///
-/// With decode_more < decode the cost of decoding grows sub-linearly: the weights are read once for all, so a
-/// token is the cheaper the more sequences decode at once, down to decode_more.
+/// With decode_more < decode the cost of decoding grows sub-linearly: the weights are read once for all
+/// sequences, so the more sequences decode at once, the cheaper a token is, down to decode_more.
 struct CostModel {
   Nanos step = 1'000'000;               // of every step, whatever it computes
   uint64_t prefill_tokens_per_ms = 10;  // >= 1
@@ -29,13 +29,13 @@ struct CostModel {
            static_cast<Nanos>(moved_blocks) * swap_block;
   }
 
-  /// The most prompt tokens that a step of `time` has room for beside nothing else; 0 if none.
+  /// The most prompt tokens that a step of `time` can compute if it does nothing else; 0 if none.
   constexpr uint64_t prefill_tokens_in(Nanos time) const {
     return time <= step ? 0 : static_cast<uint64_t>(time - step) * prefill_tokens_per_ms / 1'000'000;
   }
 
-  /// What a scheduler over such a device should believe, where `batch` (at least 1) sequences decode at once:
-  /// max_num_seqs, since it matters only when somebody waits.
+  /// The cost hints for a scheduler over such a device when `batch` (at least 1) sequences decode at once.
+  /// Use max_num_seqs, since the hints matter only when sequences wait.
   constexpr control::CostHints hints(uint32_t batch) const {
     const auto least = [](Nanos time) { return time < 1 ? Nanos{1} : time; };
     return {.prefill_token = least(static_cast<Nanos>(1'000'000 / prefill_tokens_per_ms)),
@@ -43,8 +43,8 @@ struct CostModel {
             .swap_block = least(swap_block)};
   }
 
-  /// Throws Error naming the value that makes no sense: negative, over 1,000 s, no prefill at all, or
-  /// decoding that grows faster than linearly.
+  /// Throws Error naming an invalid value: negative, over 1,000 s, no prefill at all, or a decoding cost that
+  /// grows faster than linearly.
   void check() const;
 };
 

@@ -8,23 +8,25 @@
 
 namespace quire::backend::sim {
 
-/// Makes the steps of a simulated executor last as long as it says, by the machine's clock: a server behind
-/// it answers at the pace of the simulated device.
+/// Makes the steps of a simulated executor last as long as their simulated time, by the machine's clock: a
+/// server that uses it answers at the pace of the simulated device.
 class PacedExecutor final : public Executor {
  public:
-  /// `inner` must outlive it. `speed`: so many times faster, in hundredths (100: as it says). REQUIRES: > 0.
+  /// `inner` must outlive it. `speed_percent`: the speed in percent of the simulated one (100: real time).
+  /// REQUIRES: > 0.
   PacedExecutor(Executor& inner, uint32_t speed_percent) : inner_(inner), speed_percent_(speed_percent) {}
 
   uint32_t depth() const override { return inner_.depth(); }
   Ticket submit(const control::StepPlan& plan) override;
-  /// Sleeps until the step's time, counted from its submit or from the end of the step before, is over.
+  /// Sleeps until the step's time is over, counted from its submit or from the end of the previous step,
+  /// whichever is later.
   control::StepResult wait(Ticket ticket) override;
 
  private:
   Executor& inner_;
   uint32_t speed_percent_;
-  std::deque<std::chrono::steady_clock::time_point> submitted_;  // of each open step
-  std::chrono::steady_clock::time_point done_;                   // when the last step was over
+  std::deque<std::chrono::steady_clock::time_point> submitted_;  // of each step in flight
+  std::chrono::steady_clock::time_point done_;                   // when the last step ended
 };
 
 }  // namespace quire::backend::sim

@@ -13,7 +13,7 @@
 
 namespace quire::backend::sim {
 
-/// A place where a simulated sequence says a token.
+/// The position at which a simulated sequence generates a token.
 struct SimPosition {
   uint64_t step = 0;  // StepPlan::step
   SlotId slot = kNoSlot;
@@ -25,24 +25,25 @@ struct SimPosition {
 struct SimTokens {
   uint32_t vocab_size = 32000;
   uint64_t seed = 0;
-  /// What may be said, each in [0, vocab_size); empty: the whole vocabulary.
+  /// The tokens that may be generated, each in [0, vocab_size); empty: the whole vocabulary.
   std::vector<TokenId> sayable;
-  /// Says the tokens in the place of all this: from a list, a trace, a recording.
+  /// If set, gives the tokens instead: from a list, a trace, or a recording.
   std::function<TokenId(const SimPosition&)> next;
 };
 
-/// An executor without a model. It computes nothing: a step takes the time that the cost model says
-/// (StepResult::times.compute; nobody sleeps), and a token is a function of SimTokens::seed, the sequence's
-/// sampling seed, its choice and the position. So a sequence says the same whatever runs beside it and after
-/// a preemption. Of sampling parameters only these and num_logprobs are honoured: the token has rank 1 and
-/// logprob -0.5, those listed below it are the next in the vocabulary, each 1 less.
+/// An executor without a model. It computes nothing: a step takes the time that the cost model says (reported
+/// in StepResult::times.compute, without sleeping), and a token is a function of SimTokens::seed, the
+/// sequence's sampling seed, its choice and the position. So a sequence generates the same tokens whatever
+/// runs beside it, and after a preemption. Of the sampling parameters it uses only these and num_logprobs:
+/// the token has rank 1 and logprob -0.5, and the alternatives listed are the next ones in the vocabulary,
+/// each 1 lower.
 ///
 /// A plan that contradicts itself or the former ones (slots, lengths of tables, numbers of blocks, positions,
-/// tokens) throws Error. Which contents lie in which block it does not know;
-/// tests/control/property/oracle_executor does. Synchronous; allocates only what StepResult is made of.
+/// tokens) throws Error. It does not know the contents of blocks; tests/control/property/oracle_executor
+/// does. Synchronous; allocates only the StepResult.
 class SimExecutor final : public Executor {
  public:
-  /// Blocks, groups and slots are those of `scheduler`. Throws Error if cost or tokens make no sense.
+  /// Blocks, groups and slots are those of `scheduler`. Throws Error if `cost` or `tokens` is invalid.
   SimExecutor(const control::SchedulerConfig& scheduler, const CostModel& cost, SimTokens tokens,
               uint32_t depth = 1);
 
@@ -55,7 +56,7 @@ class SimExecutor final : public Executor {
 
  private:
   struct Speaker {
-    uint64_t key = 0;  // of the tokens it says
+    uint64_t key = 0;  // of the tokens it generates
     SamplingParams sampling;
   };
 

@@ -10,8 +10,8 @@
 
 namespace quire::control {
 
-/// Blocks by key, the least first: a binary heap that knows where each block is, so that any can leave. O(log
-/// blocks) a call but for first(), and none of them allocates.
+/// Blocks ordered by key, the lowest first: a binary heap that knows the place of each block, so that any
+/// block can be removed. Each call is O(log blocks), first() is O(1), and no call allocates.
 class BlockHeap {
  public:
   using Key = std::tuple<uint64_t, uint64_t, BlockId>;  // rank, order, block
@@ -20,12 +20,12 @@ class BlockHeap {
 
   bool empty() const { return keys_.empty(); }
   BlockId first() const { return keys_.empty() ? kNoBlock : std::get<BlockId>(keys_.front()); }
-  /// REQUIRES: the key's block is not in it.
+  /// REQUIRES: the block of the key is not in the heap.
   void insert(const Key& key) {
     keys_.push_back(key);
     rise(keys_.size() - 1, key);
   }
-  /// REQUIRES: it is in it.
+  /// REQUIRES: the block is in the heap.
   void erase(BlockId block) {
     const size_t hole = places_[block];
     const Key last = keys_.back();

@@ -8,38 +8,41 @@
 
 namespace quire::control {
 
-/// What an eviction policy may know of a block in the prefix index.
+/// What an eviction policy may know about a block in the prefix index.
 struct CachedBlock {
   BlockId block = kNoBlock;
-  BlockId parent = kNoBlock;  // the one before it in its chain, if that must stay as long as this does
-  uint64_t hash = 0;          // of the whole prefix that ends with it, and of its group; survives eviction
-  uint64_t position = 0;      // tokens before it
+  BlockId parent =
+      kNoBlock;  // the block before it in its chain, if that must stay as long as this block does
+  uint64_t hash =
+      0;  // of the whole prefix that ends with this block, and of its group; the same after an eviction
+  uint64_t position = 0;  // tokens before it
 };
 
-/// Chooses which of the cached blocks that nobody holds ("idle") gives way. It proposes; the index evicts the
-/// end of the chain through that block, so that under any policy no block outlives its parent.
-/// Deterministic: decides by the order of these calls alone. All of them should be O(1) or O(log blocks).
+/// Chooses which of the idle blocks (cached: published, and held by no block table) is evicted. It proposes;
+/// the index evicts the end of the chain through that block, so that under any policy no block outlives its
+/// parent. Deterministic: it decides by the order of these calls alone. Each call should be O(1) or O(log
+/// blocks).
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
-  /// A sequence takes the block: it has just published it, hits it, or shares it. Not idle from now on.
-  /// Whoever uses a block uses its parent first.
+  /// A sequence takes the block: it has just published it, hits it, or shares it. The block is not idle from
+  /// now on. The parent of a block is always used before the block.
   virtual void use(const CachedBlock& block) = 0;
-  /// Its last holder let go. Those of a chain come deepest first.
+  /// The last table released the block. The blocks of a chain are released deepest first.
   virtual void idle(BlockId block) = 0;
-  /// It left the index. It was idle.
+  /// The block left the index. It was idle.
   virtual void remove(BlockId block) = 0;
-  /// So many more waiting sequences than before have this block's tokens. kNoBlock: it is not cached. Returns
-  /// false if the policy does not ask.
+  /// `more` waiting sequences more than before have this block's tokens. kNoBlock: the tokens are not cached.
+  /// Returns false if the policy does not use this.
   virtual bool want(uint64_t /*hash*/, BlockId /*block*/, int32_t /*more*/) { return false; }
-  /// An idle block, kNoBlock if there is none. May change later choices: ask to evict, not to look.
+  /// An idle block, kNoBlock if there is none. The call may change later choices: call it only to evict.
   virtual BlockId victim() = 0;
   virtual bool empty() const = 0;  // no block is idle
 };
 
-// One row a policy: its enumerator, its name on the command line, its maker. A new policy is a file in this
-// folder that defines its maker, and a row here.
+// One row per policy: its enumerator, its name on the command line, its factory function. A new policy is a
+// file in this folder that defines its factory function, and a row here.
 #define QUIRE_EVICTION_POLICIES(ROW)  \
   ROW(kLru, "lru", make_lru)          \
   ROW(kLfu, "lfu", make_lfu)          \

@@ -7,11 +7,11 @@
 
 namespace quire::control {
 
-/// The hashes of evicted blocks, in the order of that. All calls O(1).
+/// The hashes of evicted blocks, in order of eviction. Each call is O(1).
 class Ghosts {
  public:
   size_t size() const { return order_.size(); }
-  /// True if it is there; then no longer.
+  /// Removes the hash. True if it was there.
   bool take(uint64_t hash) {
     const auto found = places_.find(hash);
     if (found == places_.end()) return false;
@@ -23,7 +23,7 @@ class Ghosts {
     take(hash);
     places_[hash] = order_.insert(order_.end(), hash);
   }
-  /// The oldest go until at most `count` are left.
+  /// Removes the oldest until at most `count` are left.
   void trim(size_t count) {
     while (size() > count) take(uint64_t{order_.front()});
   }

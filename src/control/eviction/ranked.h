@@ -9,9 +9,10 @@
 
 namespace quire::control {
 
-/// A block has a rank, and of the idle blocks at the ends of chains that of least rank goes,
-/// of equals the one idle for longest. (The index would take an end anyway: but a good one, if a bad block
-/// before it were named.) Blocks lie in one of two queues. All calls O(log blocks).
+/// Base of the policies that rank blocks: of the idle blocks at the ends of chains, the one with the lowest
+/// rank is evicted; among equals, the one idle longest. (The index always evicts the end of a chain: if the
+/// policy named a bad block inside a chain, a good end would be evicted.) Each block is in one of two queues.
+/// Each call is O(log blocks).
 class RankedEviction : public EvictionPolicy {
  public:
   explicit RankedEviction(uint32_t num_blocks)
@@ -45,14 +46,14 @@ class RankedEviction : public EvictionPolicy {
   struct Entry {
     CachedBlock of;
     uint64_t rank = 0;
-    uint64_t order = 0;     // of becoming idle
+    uint64_t order = 0;     // in which blocks became idle
     uint32_t uses = 0;      // 0: not cached
     uint32_t children = 0;  // cached blocks right after it in their chains
     uint32_t queue = 0;
     bool idle = false;
   };
 
-  /// The block was just used, for the first time if `uses` is 1.
+  /// The block was just used; for the first time if `uses` is 1.
   virtual void used(Entry& entry) = 0;
   virtual void removed(const Entry& /*entry*/) {}
 
@@ -64,7 +65,7 @@ class RankedEviction : public EvictionPolicy {
   }
   Entry& entry(BlockId block) { return entries_[block]; }
   uint32_t num_blocks() const { return static_cast<uint32_t>(entries_.size()); }
-  uint32_t size(uint32_t queue) const { return sizes_[queue]; }  // with those that are held
+  uint32_t size(uint32_t queue) const { return sizes_[queue]; }  // including held blocks
   BlockId first(uint32_t queue) const { return ends_[queue].first(); }
 
  private:

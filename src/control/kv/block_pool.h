@@ -10,9 +10,10 @@
 
 namespace quire::control {
 
-/// A fixed number of K/V blocks and who holds them; any block serves any K/V group. Each is free, referenced
-/// (held by one or more block tables), or cached: held by none, but published in the prefix index.
-/// Out of blocks is a value (kNoBlock). Not thread-safe. All O(1) but the last two.
+/// A fixed number of K/V blocks and the number of block tables that hold each. Any block serves any K/V
+/// group. A block is free, referenced (held by one or more block tables), or cached (held by none, but
+/// published in the prefix index). Running out of blocks is a value (kNoBlock). Not thread-safe. Every call
+/// is O(1) except the last two.
 class BlockPool {
  public:
   explicit BlockPool(PrefixCache cache);
@@ -22,16 +23,18 @@ class BlockPool {
   uint32_t num_free() const { return static_cast<uint32_t>(free_.size()); }
   uint32_t num_cached() const { return cache_.num_idle(); }
   uint32_t num_referenced() const { return size() - available(); }
-  uint32_t num_shared() const { return num_shared_; }  // held by two or more
+  uint32_t num_shared() const { return num_shared_; }  // held by two or more tables
   uint64_t num_saved() const { return num_saved_; }    // sum of (references - 1): what sharing saves
   uint64_t num_evictions() const { return num_evictions_; }
-  uint32_t available() const { return num_free() + num_cached(); }  // that allocate() can still hand out
+  uint32_t available() const {
+    return num_free() + num_cached();
+  }  // the blocks that allocate() can still hand out
 
-  /// A block with one reference, the last one freed first; without free blocks the victim of the prefix
-  /// cache's eviction; kNoBlock if all are referenced.
+  /// Returns a block with one reference: the most recently freed one; if none is free, the one that the
+  /// prefix cache evicts; kNoBlock if all are referenced.
   BlockId allocate();
   void retain(BlockId block);  // one more reference. REQUIRES: referenced or cached
-  /// One less. The last makes the block cached if it is published, else free.
+  /// One reference less. Without references, the block is cached if it is published, else free.
   void release(BlockId block);
 
   uint32_t references(BlockId block) const { return references_[block]; }
@@ -43,8 +46,8 @@ class BlockPool {
   NodeId publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt) {
     return cache_.publish(parent, tokens, salt);
   }
-  /// PrefixCache::attach, and if another block stands for these contents, `block` is released and that one
-  /// retained in its place. Returns the block now held.
+  /// PrefixCache::attach. If another block stands for these contents, releases `block` and retains the other
+  /// one instead. Returns the block that is now held.
   BlockId attach(NodeId node, uint32_t group, BlockId block);
   void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more) { cache_.want(tokens, salt, more); }
   void pin(NodeId node) { cache_.pin(node); }
@@ -52,7 +55,7 @@ class BlockPool {
 
   void drop_cached();  // all cached blocks become free
 
-  std::string check_invariants() const;  // empty if counts and lists agree, else what does not
+  std::string check_invariants() const;  // empty if counts and lists agree, else the first that does not
 
  private:
   PrefixCache cache_;

@@ -11,34 +11,35 @@
 
 namespace quire::control {
 
-/// A prefix that the index knows: a whole number of blocks' tokens after another prefix.
+/// A prefix in the index: the tokens of one block after those of another prefix.
 using NodeId = uint32_t;
 inline constexpr NodeId kNoNode = UINT32_MAX;
 
-/// K/V that is there already: the first entries of a sequence's block table, for each group in turn.
+/// K/V that exists already: the first entries of a sequence's block tables, for each group in turn.
 struct Prefix {
-  uint32_t num_rows = 0;        // entries of each group
-  NodeId node = kNoNode;        // the whole blocks of it in the index; kNoNode if it knows none
+  uint32_t num_rows = 0;        // entries per group
+  NodeId node = kNoNode;        // of its last whole block in the index; kNoNode if it has none there
   std::vector<BlockId> blocks;  // [group][row]; kNoBlock where the group's window has moved on
 };
 
 /// Index from token prefixes to the blocks that hold their K/V, whole blocks only: a tree whose nodes are the
 /// tokens of one block after those of the parent, under one salt. A node has a block for each K/V group, as
-/// far as it is cached.
+/// far as these are cached.
 ///
-/// A node is found by its parent, its tokens and its salt. All three are compared, the hash only finds the
-/// candidates; so a match is exact by induction along the chain. docs/control-plane.md: what keeps a node.
+/// A node is found by its parent, its tokens and its salt. All three are compared, and the hash only finds
+/// the candidates; so a match is exact by induction along the chain. docs/control-plane.md says how long a
+/// node is kept.
 ///
-/// Knows blocks by number only; who holds them, BlockPool counts and tells. Not thread-safe.
-/// After the block hashes of Kwon et al. 2023 (PagedAttention) and Zheng et al. 2024 (SGLang).
+/// Knows blocks by number only; BlockPool counts their references and reports changes. Not thread-safe. After
+/// the block hashes of Kwon et al. 2023 (PagedAttention) and Zheng et al. 2024 (SGLang).
 class PrefixCache {
  public:
-  /// Of a block's tokens, keyed by the hash of its parent, at the root by the salt.
+  /// Hash of a block's tokens, keyed by the hash of its parent, or by the salt at the root.
   using Hash = uint64_t (*)(std::span<const TokenId> tokens, uint64_t parent_hash);
   /// XXH3, 64 bits, `parent_hash` as its seed.
   static uint64_t xxh3(std::span<const TokenId> tokens, uint64_t parent_hash);
 
-  /// `windows`: one a K/V group, 0 sees all (kv_windows.h).
+  /// `windows`: one per K/V group; 0: full attention (kv_windows.h).
   PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_ptr<EvictionPolicy> eviction,
               Hash hash = xxh3, std::vector<uint32_t> windows = {0});
 
@@ -47,24 +48,25 @@ class PrefixCache {
   std::span<const uint32_t> windows() const { return windows_; }
   uint32_t num_groups() const { return static_cast<uint32_t>(windows_.size()); }
 
-  /// Sets `found` to the longest prefix of `tokens` from which a sequence can go on: each group has all
-  /// blocks that the next token reads, so all of them where it sees all. At most floor((length - 1) / block
-  /// size) blocks, so that a token is left to compute. The caller retains the blocks and pins the node.
+  /// Sets `found` to the longest prefix of `tokens` after which a sequence can continue: each group has all
+  /// blocks that the next token reads (with full attention, all blocks of the prefix). At most floor((length
+  /// - 1) / block size) rows, so that one token is left to compute. The caller retains the blocks and pins
+  /// the node.
   void match(std::span<const TokenId> tokens, uint64_t salt, Prefix& found) const;
 
   /// The node of a full block whose tokens are `tokens` after those of `parent` (kNoNode at the root). A new
-  /// one must get a block, a pin or a child before anything is evicted.
+  /// node must get a block, a pin or a child before anything is evicted.
   NodeId publish(NodeId parent, std::span<const TokenId> tokens, uint64_t salt);
-  /// Makes `block` the one of the node's group. REQUIRES: it is held, computed and not published. Returns the
-  /// block that stands for these contents: `block`, or another that was there before, which the caller must
-  /// then hold in its place (both hold the same K/V).
+  /// Makes `block` the node's block of this group. REQUIRES: it is held, computed and not published. Returns
+  /// the block that stands for these contents: `block`, or another block that was there before, which the
+  /// caller must then hold instead (both have the same K/V).
   BlockId attach(NodeId node, uint32_t group, BlockId block);
 
-  // One pin for every table that ends, as far as it is published, with this node. Nothing for kNoNode.
+  // A node has one pin per table whose published part ends with it. kNoNode is ignored.
   void pin(NodeId node);
   void unpin(NodeId node);
 
-  /// The node `num_blocks` blocks from the root, on the way to `node` or itself.
+  /// The node that is `num_blocks` blocks from the root, on the path to `node`, or `node` itself.
   NodeId ancestor(NodeId node, uint32_t num_blocks) const;
   BlockId block(NodeId node, uint32_t group) const { return blocks_[size_t{node} * num_groups() + group]; }
   uint32_t pins(NodeId node) const { return nodes_[node].pins; }
@@ -80,20 +82,22 @@ class PrefixCache {
   bool is_idle(BlockId block) const { return places_[block].idle; }
 
   // Called by BlockPool for published blocks.
-  void use(BlockId block);   // one more holder
-  void idle(BlockId block);  // the last holder let go
-  /// `more` (or, negative, fewer) waiting sequences than before have these tokens, for a policy that looks at
-  /// the queue. Names the blocks that a hit on all of them would use, cached or not. O(tokens).
+  void use(BlockId block);   // one more table holds it
+  void idle(BlockId block);  // the last table released it
+  /// `more` waiting sequences (fewer if negative) than before have these tokens; for a policy that takes
+  /// account of the queue. Reports the blocks that a hit on all of the tokens would use, cached or not.
+  /// O(tokens).
   void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more);
-  BlockId evict();  // forgets one idle block and returns it, kNoBlock if none is idle
+  BlockId evict();  // removes one idle block from the index and returns it; kNoBlock if none is idle
   uint32_t num_idle() const { return num_idle_; }
 
-  /// The node stands for exactly these tokens, a whole number of blocks. O(tokens).
+  /// Whether the node stands for exactly these tokens, a whole number of blocks. O(tokens).
   bool spells(NodeId node, std::span<const TokenId> tokens, uint64_t salt) const;
-  std::string check_invariants() const;  // empty if consistent, else what is not; O(nodes + blocks)
+  std::string check_invariants()
+      const;  // empty if consistent, else the first inconsistency; O(nodes + blocks)
 
  private:
-  struct alignas(64) Node {  // a line of the processor's cache
+  struct alignas(64) Node {  // one cache line
     bool used = false;
     uint64_t hash = 0;
     uint64_t salt = 0;
@@ -101,7 +105,7 @@ class PrefixCache {
     uint32_t pins = 0;
     NodeId parent = kNoNode;
     NodeId next_in_bucket = kNoNode;
-    NodeId first_child = kNoNode;  // the last published
+    NodeId first_child = kNoNode;  // the one published last
     NodeId next_sibling = kNoNode;
     NodeId previous_sibling = kNoNode;
   };
@@ -126,7 +130,7 @@ class PrefixCache {
   Hash hash_;
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;     // by node, block_size each
-  std::vector<BlockId> blocks_;     // by node, one a group; kNoBlock: not cached
+  std::vector<BlockId> blocks_;     // by node, one per group; kNoBlock: not cached
   std::vector<NodeId> free_nodes_;  // a stack
   std::vector<NodeId> buckets_;     // a power of two, the first node of each
   std::vector<Place> places_;       // by block

@@ -14,33 +14,34 @@ namespace quire::control {
 struct Sequence;
 class PrefixCache;
 
-/// The order in which waiting sequences come in. A comparison, by rank; all else is the scheduler's.
+/// The order in which waiting sequences are admitted: a comparison by rank. All other decisions are the
+/// scheduler's.
 class SchedulingPolicy {
  public:
   virtual ~SchedulingPolicy() = default;
-  /// Lower comes in first, equals in order of arrival. Does not depend on the time.
+  /// The lowest rank is admitted first, equal ranks in order of arrival. Does not depend on the time.
   virtual int64_t rank(const Sequence& seq) const = 0;
-  /// What `rank`, which it gave, goes by; to explain it, not to decide.
+  /// What `rank`, a result of rank(), is based on; for explanations, not for decisions.
   virtual Standing standing(const Sequence& seq, int64_t rank) const = 0;
-  /// So many of those waiting are compared, the earliest arrived.
+  /// How many waiting sequences are compared: the earliest arrivals.
   virtual size_t horizon() const { return SIZE_MAX; }
 
-  // News, for policies that count.
-  virtual void queued(const Sequence& /*seq*/) {}    // it waits: new, or preempted
+  // Notifications, for policies that keep counts.
+  virtual void queued(const Sequence& /*seq*/) {}    // it waits, because it is new or was preempted
   virtual void dequeued(const Sequence& /*seq*/) {}  // it waits no longer
   virtual void computes(const Sequence& /*seq*/, uint32_t /*tokens*/) {}
   virtual void ended(const Sequence& /*seq*/) {}
 };
 
-/// What a policy may go by besides the sequences; all outlives it.
+/// What a policy may use besides the sequences; all of it outlives the policy.
 struct PolicyInputs {
   const CostHints& costs;
   Nanos aging;  // SchedulerConfig::priority_aging
   const PrefixCache& cache;
 };
 
-// One row a policy: its enumerator, its name on the command line, its maker. A new policy is a file in this
-// folder that defines its maker, and a row here.
+// One row per policy: its enumerator, its name on the command line, its factory function. A new policy is a
+// file in this folder that defines its factory function, and a row here.
 #define QUIRE_SCHEDULING_POLICIES(ROW)      \
   ROW(kFcfs, "fcfs", make_fcfs)             \
   ROW(kSrpt, "srpt", make_srpt)             \

@@ -7,21 +7,22 @@
 #include "tensor/dtype.h"
 #include "tensor/weight_format.h"
 
-// What one ISA level implements: single-threaded pieces of the ops. The drivers in kernels/*.cpp cut an op
-// into pieces, hand them to the threads and call these. Files compiled for an ISA include no more than this
-// header and their own, and every function template in them has a type of that ISA among its arguments:
-// otherwise the linker might keep the copy of a shared inline function that only some machines can run.
+// The functions that one ISA level implements: single-threaded pieces of the ops. The drivers in
+// kernels/*.cpp divide an op into pieces, distribute them to the threads and call these functions. Files
+// compiled for an ISA include only this header and their own headers, and every function template in them has
+// a type of that ISA among its arguments: otherwise the linker might keep a copy of a shared inline function
+// that only some machines can run.
 namespace quire::kernels::cpu {
 
-/// Outputs side by side in a panel of PackedMatrix.
+/// The number of outputs in a panel of PackedMatrix.
 inline constexpr size_t kPanelWidth = 32;
-/// Keys side by side in a K tile of KvLayout.
+/// The number of keys in a K tile of KvLayout.
 inline constexpr uint32_t kTileKeys = 16;
-/// Keys, from a multiple of it on, that go through the softmax of attention together.
+/// A stretch of keys, from a multiple of its length on, is processed by the softmax of attention together.
 inline constexpr uint32_t kStretchTiles = 4;
 inline constexpr uint32_t kStretchKeys = kStretchTiles * kTileKeys;
-/// Keys, from a multiple of it on, that attention goes through by themselves. What the spans give is merged
-/// in ascending order, whether one thread goes through all of them or several do.
+/// A span of keys, from a multiple of its length on, is processed by attention separately. The results of the
+/// spans are merged in ascending order, whether one thread processes all of them or several do.
 inline constexpr uint32_t kSpanKeys = 1024;
 
 /// K is padded with zeros to a multiple of this in a panel and in the rows of x.
@@ -31,25 +32,26 @@ constexpr size_t padded_k(WeightFormat format, size_t k) {
   return (k + unit - 1) / unit * unit;
 }
 
-/// Bytes of 32 inputs of an int4 panel: 32 scales (int8, one an output), then for each pair of steps of four
-/// inputs [32 outputs][4] bytes, the lower half a byte the first step's weight + 8, the upper the second's.
+/// Bytes of 32 inputs of an int4 panel: 32 scales (int8, one per output), then for each pair of steps of four
+/// inputs [32 outputs][4] bytes; the lower half of a byte is the weight of the first step + 8, the upper half
+/// that of the second.
 inline constexpr size_t kInt4GroupBytes = kPanelWidth + kPanelWidth * 32 / 2;
 
-/// How a panel has ggml's blocks of 32 outputs: a header of f16 scales, [32] of each kind, then for each
-/// kBlockInputs inputs the groups' small scales, [32] bytes of each kind, and the integers, all >= 0: as
-/// bytes [8][32 outputs][4], or as nibbles in pairs of such steps as int4 has them. A weight is scale *
-/// (integer - zero), in Q4_K scale * integer - minimum.
+/// The layout of ggml's quantization blocks of 32 outputs in a panel: a header of f16 scales, [32] of each
+/// kind, then for each kBlockInputs inputs the small scales of the groups, [32] bytes of each kind, and the
+/// integers, all >= 0: as bytes [8][32 outputs][4], or as nibbles in pairs of such steps as in int4. A weight
+/// is scale * (integer - zero), in Q4_K scale * integer - minimum.
 ///   Q8_0, Q4_0: header d      Q4_K: header d, dmin; scales, minima (6 bits)      Q6_K: header d; two of int8
 struct BlockLayout {
   size_t inputs;        // under one header
-  size_t header_bytes;  // a multiple of 64, as are the others
+  size_t header_bytes;  // a multiple of 64; so are the others
   size_t scale_bytes;   // of kBlockInputs inputs
   size_t group;         // inputs under one scale
   bool nibbles;
   int zero;  // 0: there are minima instead
 
-  constexpr size_t block_bytes() const;  // of kBlockInputs inputs, without a header
-  constexpr size_t bytes() const;        // of a header and what is under it
+  constexpr size_t block_bytes() const;  // bytes of kBlockInputs inputs, without a header
+  constexpr size_t bytes() const;        // bytes of a header and its inputs
 };
 inline constexpr size_t kBlockInputs = 32;
 
@@ -92,9 +94,9 @@ constexpr size_t panel_bytes(WeightFormat format, size_t k) {
   }
 }
 
-/// The form in which a matmul takes the rows of x. "Rows": one after another, ldx elements apart, or
-/// interleaved, see MatmulKernel. "Tiles": of 16 rows (the last one of those left),
-/// [tile][K / step][rows of the tile][64 bytes].
+/// The form of the rows of x for a matmul. "Rows": one after another, ldx elements apart, or interleaved, see
+/// MatmulKernel. "Tiles": 16 rows each (the last tile has the remaining ones), [tile][K / step][rows of the
+/// tile][64 bytes].
 enum class RowForm : uint8_t {
   kF32,      // rows
   kRounded,  // rows of f32, rounded to bf16
@@ -106,34 +108,35 @@ enum class RowForm : uint8_t {
   kInt8Sums,  // rows of int8, behind each int32 [K / group]: the sums of groups times BlockLayout's -zero, or
               // 1
 };
-/// Rows and bytes of a row that a tile of RowForm has.
+/// The rows of a tile of RowForm, and the bytes of one of its rows.
 inline constexpr size_t kTileRows = 16;
 inline constexpr size_t kTileRowBytes = 64;
-/// Rows that lie interleaved (see MatmulKernel) in a tile of theirs.
+/// The most rows of an interleaved tile (see MatmulKernel).
 inline constexpr size_t kMostInterleavedRows = 16;
 
-/// A matmul over the packed panels [first, last) that a piece is given besides.
+/// The arguments of a matmul over packed panels; a piece also gets its range of panels, [first, last).
 struct MatmulArgs {
   const std::byte* panels = nullptr;
   size_t panel_bytes = 0;
   size_t n = 0;
   size_t k = 0;             // padded
-  const void* x = nullptr;  // [m, k] in the form that the level asks for
-  size_t ldx = 0;           // elements; of no meaning in tiles of 16
+  const void* x = nullptr;  // [m, k] in the RowForm of the level
+  size_t ldx = 0;           // in elements; unused for tiles of 16 rows
   size_t m = 0;
   float* y = nullptr;
   size_t ldy = 0;
   const float* bias = nullptr;       // or null
-  const float* x_scales = nullptr;   // [m], of integers
+  const float* x_scales = nullptr;   // [m], for integer formats
   const float* w_scales = nullptr;   // [n rounded up to 32], int8 and int4
   const int32_t* offsets = nullptr;  // 128 times the sums of the weights, [n rounded up to 32]
-  std::byte* scratch = nullptr;      // int4 and ggml's: this thread's own
+  std::byte* scratch = nullptr;      // int4 and ggml formats: memory of this thread
 };
 
-/// Of ggml's blocks, inputs that are expanded at a time, and what that may take of kBlockInputs.
+/// For ggml formats, the inputs that are expanded at a time, and the bytes that kBlockInputs expanded inputs
+/// may take.
 inline constexpr size_t kBlockChunk = 512;
 inline constexpr size_t kExpandedBytes = kPanelWidth * (kBlockInputs + 2 * sizeof(float));
-/// Rows that pass together, so that they stay in L2 while the panels do.
+/// How many rows are multiplied with the panels together, so that they stay in L2.
 constexpr size_t block_rows(size_t m, size_t k) {
   constexpr size_t kFewest = 48;
   const size_t fit = (size_t{1} << 20) / (k + 1);
@@ -142,8 +145,8 @@ constexpr size_t block_rows(size_t m, size_t k) {
   return (m + blocks - 1) / blocks;  // all of nearly the same height
 }
 
-/// What a thread needs of MatmulArgs::scratch: int4 a panel as int8, ggml's the sums of a panel's outputs
-/// and a stretch of it expanded.
+/// The bytes of MatmulArgs::scratch that a thread needs: for int4 a panel as int8; for ggml formats the sums
+/// of a panel's outputs and an expanded stretch of the panel.
 constexpr size_t scratch_bytes(WeightFormat format, size_t m, size_t k) {
   if (format == WeightFormat::kInt4) return padded_k(format, k) * kPanelWidth;
   if (!is_ggml(format)) return 0;
@@ -152,21 +155,21 @@ constexpr size_t scratch_bytes(WeightFormat format, size_t m, size_t k) {
 
 using MatmulPieces = void (*)(const MatmulArgs& args, size_t first_panel, size_t last_panel);
 
-/// Which of m rows go into tile `index` of `tiles`, all of nearly the same height: from this one on, up to
-/// the next one's.
+/// The first of m rows in tile `index` of `tiles` tiles of nearly equal height; the tile ends before the
+/// first row of the next.
 constexpr size_t first_row(size_t index, size_t tiles, size_t m) { return index * m / tiles; }
 
 struct MatmulKernel {
   MatmulPieces run;
   RowForm rows;
-  /// Into how many tiles (see first_row) m rows go. Those of a tile lie interleaved, so that it reads one
-  /// stream: [K / step][rows of the tile][step], ldx elements a row in all; a step is 8 bytes of kRounded, 4
-  /// of the others. Null: one row after another.
+  /// Returns the number of tiles (see first_row) for m rows. The rows of a tile are interleaved, so that it
+  /// reads one stream: [K / step][rows of the tile][step], with ldx elements per row in total; a step is 8
+  /// bytes for kRounded and 4 for the others. Null: rows are stored one after another.
   size_t (*row_tiles)(size_t m) = nullptr;
 };
 
-/// Attention of consecutive tokens of one sequence for the query heads of one K/V head. The cache is as
-/// KvLayout says.
+/// Attention of consecutive tokens of one sequence for the query heads of one K/V head. The K/V has the
+/// layout of KvLayout.
 struct AttentionArgs {
   const std::byte* cache = nullptr;
   const BlockId* block_table = nullptr;
@@ -186,11 +189,13 @@ struct AttentionArgs {
   float* out = nullptr;
   size_t ldo = 0;
   size_t padded_dim = 0;  // head_dim rounded up to a multiple of 16
-  // Only this span, whose results are left in `partials` instead of `out`: for each row padded_dim numbers,
-  // its maximum and its sum, partial_floats(padded_dim) apart. Null: all spans, into `out`.
+  // If `partials` is set, only this span is computed, and its results go to `partials` instead of `out`: for
+  // each row padded_dim numbers, its maximum and its sum, partial_floats(padded_dim) apart. Null: all spans,
+  // into `out`.
   uint32_t span = 0;
   float* partials = nullptr;
-  float* scratch = nullptr;  // this thread's own: attention_scratch_floats(num_tokens * group, padded_dim)
+  float* scratch =
+      nullptr;  // memory of this thread: attention_scratch_floats(num_tokens * group, padded_dim)
 };
 
 constexpr size_t partial_floats(size_t padded_dim) { return padded_dim + 16; }
@@ -200,12 +205,12 @@ struct KernelTable {
   void (*to_f32[3])(const void* from, float* to, size_t count);
   void (*from_f32[3])(const float* from, void* to, size_t count);  // rounds to nearest even
   MatmulKernel matmul[kNumWeightFormats];
-  /// to[i] = the integer next to x[i] / scale; returns the scale, the largest magnitude / 127. NaN where a
-  /// value is not finite. All levels give the same.
+  /// to[i] = the integer nearest to x[i] / scale; returns the scale, which is the largest magnitude / 127, or
+  /// NaN if a value is not finite. All levels give the same bits.
   float (*quantize)(const float* x, int8_t* to, size_t count);
   void (*attention[4])(const AttentionArgs& args);  // [3] int8
-  /// Merges the partials of consecutive spans, one span's rows after the other's, into args.out; they are
-  /// lost. Null: the level does not take spans one by one.
+  /// Merges the partials of consecutive spans, the rows of one span after those of the other, into args.out;
+  /// overwrites the partials. Null: the level does not compute single spans.
   void (*merge_spans)(const AttentionArgs& args, float* partials, size_t num_spans);
 
   void (*rms_norm)(const float* x, size_t ldx, const float* weight, float eps, float* y, size_t ldy,

@@ -4,8 +4,8 @@
 
 namespace quire::kernels::cpu {
 
-/// The `top` largest of p, the first of equal ones, largest first, with p's values as weights; these summing
-/// to 1 if `normalize`. Takes them out of p. Compiled once, for every level.
+/// Selects the `top` largest of p, largest first and the first among equals, with the values of p as weights,
+/// normalized to sum 1 if `normalize`. Overwrites the selected values of p. Compiled once, for all levels.
 void select_experts(float* p, uint32_t num_experts, uint32_t top, bool normalize, uint32_t* experts,
                     float* weights);
 

@@ -7,7 +7,8 @@
 #include "kernels/cpu/x86/vec_math.h"
 
 // Attention of one query tile (tokens x the query heads of a K/V head; a row is one of each) over the key
-// tiles it sees. However many rows go together, each row does the same operations in the same order:
+// tiles it sees. However many rows are computed together, each row does the same operations in the same
+// order:
 //   scores  = sum over d ascending of q[d] * K[d][key], lanes are keys
 //   rescale = exp(old maximum - new maximum), times the sum and the output
 //   output  = output + weight * V[key], keys ascending and only those that the row sees
@@ -15,7 +16,7 @@
 // merged in ascending order.
 namespace quire::kernels::cpu {
 
-/// From so many rows on, K and V are brought to f32 once for all of them.
+/// From this many rows on, K and V are converted to f32 once for all of them.
 inline constexpr size_t kWidenRows = 12;
 
 template <class V>
@@ -29,7 +30,7 @@ struct AttentionRows {
   size_t padded_dim;
 };
 
-/// The keys of a stretch that a token's rows see: [begin, end) of 0..kStretchKeys.
+/// The keys of a stretch that a token's rows read: [begin, end) of 0..kStretchKeys.
 template <class V>
 struct KeyRange {
   int begin;
@@ -57,9 +58,10 @@ inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& a
   return range;
 }
 
-/// K and V of a stretch for this task's K/V head, by tiles of kTileKeys keys. Tiles that no row sees point to
-/// one that some row sees. Tiles lie too far apart for the machine to foresee the next ones: they are fetched
-/// line by line while those of this stretch are gone through, so that memory and arithmetic overlap.
+/// K and V of a stretch for this task's K/V head, by tiles of kTileKeys keys. Tiles that no row reads point
+/// to a tile that some row reads. Tiles are too far apart for the hardware prefetcher: the next ones are
+/// prefetched line by line while the tiles of this stretch are processed, so that memory access and
+/// arithmetic overlap.
 template <class V, class Format>
 struct Stretch {
   using Element = typename Format::Element;
@@ -78,7 +80,7 @@ struct Stretch {
   }
 };
 
-/// K and V that were brought to f32 for many rows.
+/// K and V that were converted to f32 for many rows.
 template <class V, class Format>
 struct Widened {
   using Element = float;
@@ -147,7 +149,7 @@ void score(const AttentionRows<V>& rows, size_t begin, size_t end, const Stretch
   }
 }
 
-/// Scores to weights (times the scale of the value); brings the row's maximum and sum up to date.
+/// Converts scores to weights (times the scale of the value) and updates the row's maximum and sum.
 template <class V, class Format>
 void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap,
             const Stretch<V, Format>& at) {
@@ -187,8 +189,8 @@ void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float s
   rows.rescale[row] = rescale;
 }
 
-/// The values of kRows rows that see the same keys, kVectors vectors of the head (the last one of `tail`
-/// lanes if that is not 0).
+/// Adds the values for kRows rows that read the same keys, kVectors vectors of the head (the last one has
+/// `tail` lanes if that is not 0).
 template <class V, class Format, size_t kRows, size_t kVectors>
 inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V>& rows, size_t row, size_t d,
                                                            const Stretch<V, Format>& at, size_t head_dim,
@@ -251,7 +253,7 @@ void accumulate(const AttentionRows<V>& rows, size_t row, const Stretch<V, Forma
   if (d < head_dim) accumulate_part<V, Format, kRows, 1>(rows, row, d, at, head_dim, range, head_dim - d);
 }
 
-/// The stretch from `base` on, of which the tiles of the keys [first, end) may be read.
+/// The stretch from `base` on; only the tiles of the keys [first, end) may be read.
 template <class V, class Format>
 inline __attribute__((always_inline)) Stretch<V, Format> find_stretch(const AttentionArgs& args,
                                                                       uint32_t base, uint32_t first,
@@ -277,7 +279,7 @@ inline __attribute__((always_inline)) Stretch<V, Format> find_stretch(const Atte
   return at;
 }
 
-/// Tiles in f32, at `to`.
+/// Converts tiles to f32, at `to`.
 template <class V, class Format>
 inline __attribute__((always_inline)) float* widen(
     const typename Format::Element* const (&from)[kStretchTiles],
@@ -294,14 +296,14 @@ inline __attribute__((always_inline)) float* widen(
   return to;
 }
 
-/// One stretch for the tokens [begin, end), all of which see some of it.
+/// One stretch for the tokens [begin, end), all of which read some of its keys.
 template <class V, class Format>
 void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const Stretch<V, Format>& at) {
   constexpr size_t kMost = V::kAttentionOutRows;
   score<V, Format>(rows, size_t{begin} * args.group, size_t{end} * args.group, at, args.head_dim);
   uint32_t token = begin;
-  while (token < end) {  // tokens that see the same keys go together
+  while (token < end) {  // tokens that read the same keys are computed together
     const KeyRange<V> range = visible<V>(args, token, base);
     const size_t first_row = size_t{token} * args.group;
     do {
@@ -338,7 +340,7 @@ void start_rows(const AttentionRows<V>& rows, size_t count) {
   }
 }
 
-/// A row's result of one span, or of all so far. A sum of 0: it sees none of the keys.
+/// A row's result of one span, or of all spans so far. A sum of 0: it reads none of the keys.
 template <class V>
 struct Partial {
   float* out;  // [padded_dim]
@@ -350,7 +352,7 @@ template <class V>
 inline __attribute__((always_inline)) Partial<V> partial_of(const AttentionRows<V>& rows, size_t row) {
   return {rows.out + row * rows.padded_dim, rows.max + row, rows.sum + row};
 }
-/// As AttentionArgs::partials has them.
+/// As in AttentionArgs::partials.
 template <class V>
 inline __attribute__((always_inline)) Partial<V> partial_at(float* partials, size_t row, size_t padded_dim) {
   float* at = partials + row * partial_floats(padded_dim);
@@ -364,7 +366,7 @@ void copy_partial(const Partial<V>& to, const Partial<V>& from, size_t padded_di
   *to.sum = *from.sum;
 }
 
-/// `span`, which comes after those in `total`, joins them.
+/// Merges `span`, which comes after the spans in `total`, into `total`.
 template <class V>
 void merge(const Partial<V>& total, const Partial<V>& span, size_t padded_dim) {
   if (*span.sum == 0.0F) return;
@@ -389,11 +391,11 @@ void finish_row(const AttentionArgs& args, size_t row, const Partial<V>& total) 
   if (d < args.head_dim) V::store(out + d, V::div(V::load(total.out + d), sum), args.head_dim - d);
 }
 
-/// The keys [first, end), all in one span, for the rows that see them.
+/// The keys [first, end), all in one span, for the rows that read them.
 template <class V, class Format>
 void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t first, uint32_t end_key,
                  float* widened) {
-  // Tokens before `begin` lie before the stretch, those from `end` on have it behind their window.
+  // Tokens before `begin` precede the stretch; for tokens from `end` on, it is behind their window.
   uint32_t begin = 0;
   uint32_t base = first / kStretchKeys * kStretchKeys;
   Stretch<V, Format> at = find_stretch<V, Format>(args, base, first, end_key);

@@ -6,9 +6,9 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/x86/unroll.h"
 
-// Matmul with the panels of ggml's blocks (BlockLayout). A group's products are summed in integers; the
-// groups are added in f32 in the order of K, each by one rounded multiply-add, so that neither the tile nor
-// the stretch of K that is expanded at a time shows in a result.
+// Matmul with panels of ggml's quantization blocks (BlockLayout). A group's products are summed in integers;
+// the groups are added in f32 in the order of K, each by one rounded multiply-add. So a result depends
+// neither on the tile nor on the stretch of K that is expanded at a time.
 //
 // A `Dot` says how integers are multiplied:
 //   Vec, Int            f32 and i32 lanes of one count
@@ -22,14 +22,14 @@ namespace quire::kernels::cpu {
 
 inline constexpr size_t kBlockPrefetch = 4096;
 
-/// The integers of two steps, one Int of outputs.
+/// The integers of two steps, for one Int of outputs.
 template <class Int>
 struct StepPair {
   Int first;
   Int second;
 };
 
-/// A panel's blocks as they lie.
+/// The quantization blocks of a panel as stored.
 template <WeightFormat kFormat, class Dot>
 struct StoredBlocks {
   using Vec = typename Dot::Vec;
@@ -40,7 +40,7 @@ struct StoredBlocks {
   const std::byte* header;
   const std::byte* block;
 
-  /// The 32 inputs number `index` from a header on.
+  /// The `index`-th 32 inputs after a header.
   inline __attribute__((always_inline)) StoredBlocks(const std::byte* from, size_t index)
       : header(from + index / kPerHeader * kLayout.bytes()),
         block(header + kLayout.header_bytes + index % kPerHeader * kLayout.block_bytes()) {}
@@ -79,8 +79,8 @@ struct StoredBlocks {
   }
 };
 
-/// The same expanded, for many rows: of 32 inputs [8][32 outputs][4] bytes, then the groups' scales and the
-/// minima, [32] f32 each.
+/// The same, expanded, for many rows: for 32 inputs [8][32 outputs][4] bytes, then the scales and the minima
+/// of the groups, [32] f32 each.
 template <WeightFormat kFormat, class Dot>
 struct ExpandedBlocks {
   using Vec = typename Dot::Vec;
@@ -134,13 +134,13 @@ struct ExpandedBlocks {
 /// A stretch of K of one tile.
 template <class Dot>
 struct BlockTileArgs {
-  const std::byte* w;   // as the tile's blocks take it
+  const std::byte* w;   // in the form of the tile's `Blocks`
   const uint8_t* x;     // of the tile's first row, at the stretch's first input
-  const uint8_t* sums;  // and what RowForm::kInt8Sums has besides
+  const uint8_t* sums;  // the sums of RowForm::kInt8Sums
   size_t ldx;           // bytes
   size_t count;         // of kBlockInputs inputs
   float* to;            // [rows][kPanelWidth]: the sums so far
-  bool resume;          // or else they begin at zero
+  bool resume;          // otherwise they begin at zero
 };
 
 /// The products of one group, added to the tile's results.
@@ -224,7 +224,7 @@ void block_tile(const BlockTileArgs<Dot>& args, size_t first_lane) {
   }
 }
 
-/// The tiles of a format by rows.
+/// The tile functions of a format by rows.
 template <class Dot, class Blocks>
 struct BlockTiles {
   using Tile = void (*)(const BlockTileArgs<Dot>&, size_t first_lane);
@@ -253,7 +253,7 @@ struct BlockTiles {
   }
 };
 
-/// y of `rows` rows from `begin` on out of a panel's sums.
+/// Writes y for `rows` rows from `begin` on, from a panel's sums.
 template <class Dot>
 void finish_block_rows(const MatmulArgs& args, const float* sums, size_t panel, size_t begin, size_t rows) {
   using Vec = typename Dot::Vec;
@@ -289,7 +289,7 @@ void matmul_block_panel(const MatmulArgs& args, size_t panel, size_t begin, size
   const std::byte* w = args.panels + panel * args.panel_bytes;
   const uint8_t* x = static_cast<const uint8_t*>(args.x) + begin * args.ldx;
   size_t k = 0;
-  do {  // once even if K is 0
+  do {  // runs once even if K is 0
     const size_t inputs = args.k - k < kBlockChunk ? args.k - k : kBlockChunk;
     BlockTileArgs<Dot> tile = {.w = w + k / kLayout.inputs * kLayout.bytes(),
                                .x = x + k,

@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/x86/vec_math.h"
 
-// The element-wise ops over Vec. Full and partial vectors do the same to every element, so that a result does
-// not depend on where in a row, or on how wide a row, it is.
+// The element-wise ops over Vec. Full and partial vectors do the same to every element, so that a result
+// depends neither on its place in a row nor on the width of the row.
 namespace quire::kernels::cpu {
 
 template <class V, class From, class To>
@@ -28,7 +28,7 @@ void from_f32(const float* from, void* to, size_t count) {
   convert<V, F32, Format>(from, to, count);
 }
 
-/// To int8 by the largest magnitude; the poison is 0 times each value: NaN if one is not finite.
+/// Converts to int8 by the largest magnitude; the poison is 0 times each value: NaN if one is not finite.
 template <class V>
 float quantize(const float* x, int8_t* to, size_t count) {
   V most = V::zero();

@@ -5,9 +5,9 @@
 
 #include "kernels/cpu/x86/matmul_kernels.h"
 
-// Matmul over int4 panels, in integers up to the end as over int8 ones, so that it makes no difference which
-// of two ways is taken: with few rows straight from the nibbles, where a group's products are summed before
-// they are scaled; with more of them the panel becomes int8 first.
+// Matmul over int4 panels, in integers up to the end as for int8, so that two methods give the same result:
+// with few rows directly from the nibbles, where a group's products are summed before they are scaled; with
+// more rows the panel is converted to int8 first.
 //
 // A `Nibbles` says what a group (see kInt4GroupBytes) holds:
 //   group         all of it as int8, eight steps of [32 outputs][4]
@@ -16,11 +16,11 @@
 namespace quire::kernels::cpu {
 
 inline constexpr size_t kInt4Group = 32;
-inline constexpr size_t kInt4Vectors = 2;  // of a tile that takes the nibbles
+inline constexpr size_t kInt4Vectors = 2;  // vectors of a tile that reads nibbles
 inline constexpr size_t kInt4Prefetch = 4096;
 
-/// A tile straight from the nibbles. args: steps are groups, w is the panel's begin; `lane`: of the first
-/// output. `tile_rows`: those that lie interleaved, of which it has kRows.
+/// A tile computed directly from the nibbles. args: steps are groups, w is the beginning of the panel;
+/// `lane`: that of the first output. `tile_rows`: the number of interleaved rows, of which it computes kRows.
 template <class Kernel, class Nibbles, size_t kRows>
 void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
   using Sum = typename Kernel::Sum;
@@ -80,13 +80,13 @@ void int4_tile(const TileArgs<Kernel>& args, size_t lane, size_t tile_rows) {
   store_tile<Kernel, kRows, kInt4Vectors>(args, sums);
 }
 
-/// Those tiles by rows.
+/// These tile functions by rows.
 template <class Kernel, class Nibbles>
 struct Int4Tiles {
   using Tile = void (*)(const TileArgs<Kernel>&, size_t lane, size_t tile_rows);
-  /// Results and a group's sums, the weights of two steps and temporaries must fit the registers.
+  /// Results, a group's sums, the weights of two steps and temporaries must fit into the registers.
   static constexpr size_t kMaxRows = (Kernel::Vec::kRegisters - 2 * kInt4Vectors - 2) / (2 * kInt4Vectors);
-  /// With more rows it costs less to expand a panel than to take its nibbles apart again and again.
+  /// With more rows, expanding a panel costs less than decoding its nibbles repeatedly.
   static constexpr size_t kFewRows = 4 * kMaxRows;
 
   Tile by_rows[kMaxRows + 1] = {};
@@ -99,7 +99,7 @@ struct Int4Tiles {
   constexpr Int4Tiles() { fill<1>(); }
 };
 
-/// All rows against one tile's outputs, straight from the nibbles.
+/// All rows with the outputs of one tile, directly from the nibbles.
 template <class Kernel, class Nibbles>
 void matmul_nibbles(const MatmulArgs& args, size_t column) {
   using T = Int4Tiles<Kernel, Nibbles>;
@@ -133,7 +133,7 @@ void matmul_nibbles(const MatmulArgs& args, size_t column) {
   }
 }
 
-/// Many rows: a stretch of the panel becomes int8 in the scratch memory.
+/// Many rows: a stretch of the panel is converted to int8 in the scratch memory.
 template <class Kernel, class Nibbles>
 void matmul_expanded(const MatmulArgs& args, size_t panel) {
   static constexpr Tiles<Kernel> kTiles{};
@@ -145,7 +145,7 @@ void matmul_expanded(const MatmulArgs& args, size_t panel) {
   const size_t steps = args.k / Kernel::kStepK;
   auto* expanded = reinterpret_cast<int8_t*>(args.scratch);
   size_t step = 0;
-  do {  // once even if K is 0
+  do {  // runs once even if K is 0
     const size_t count = steps - step < kChunk ? steps - step : kChunk;
     const size_t groups = count * Kernel::kStepK / kInt4Group;
     const std::byte* from =

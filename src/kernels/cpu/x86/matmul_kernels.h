@@ -6,13 +6,14 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/x86/unroll.h"
 
-// Matmul over packed panels: register tiles of rows x vectors of outputs, K in sequence for every lane.
-// Where K is cut into chunks the accumulators wait in y, exactly; so neither the tile's shape nor the chunk
-// shows in a result. While several tiles of rows pass a chunk of weights, which lies in L2 from the first on,
-// each fetches a part of the next chunk, so that memory is read during all of them (Goto and van de Geijn
-// 2008 keep operands so; the rows interleaved are their packed A).
+// Matmul over packed panels: register tiles of rows x vectors of outputs, K in sequence for every lane. If K
+// is divided into chunks, the accumulators are stored exactly in y between them; so a result depends neither
+// on the shape of the tile nor on the chunk. While several tiles of rows are multiplied with a chunk of
+// weights, which is in L2 after the first tile, each tile prefetches a part of the next chunk, so that memory
+// is read all the time (Goto and van de Geijn 2008 keep operands this way; the interleaved rows are their
+// packed A).
 //
-// A `Kernel` says how one step along K is taken:
+// A `Kernel` defines one step along K:
 //   Vec, kLanes         the results, f32
 //   Sum                 an accumulator of as many lanes: zero, load and store in y, as they are
 //   Element, kStepK     what a panel holds; consecutive k per step (a lane's kStepK elements are adjacent)
@@ -24,29 +25,31 @@
 //   finish              the result of row i, vector j of the tile
 namespace quire::kernels::cpu {
 
-// Ahead in a panel, where no tiles share the next chunk: as much as memory is late.
+// The prefetch distance in a panel if no tiles share the next chunk: enough to cover the memory latency.
 inline constexpr size_t kPrefetchBytes = 4096;
-// Of a panel: with the activations of a tile and the next chunk it stays in L2 while the tiles of rows pass.
+// The chunk size of a panel: with the activations of a tile and the next chunk, it stays in L2 for all tiles
+// of rows.
 inline constexpr size_t kChunkBytes = 256 * 1024;
-// Of rows that pass together: read once a panel, they come from L2 where a piece has several panels.
+// The bytes of the rows that are multiplied together: they are read once per panel, from L2 if a piece has
+// several panels.
 inline constexpr size_t kRowsBytes = 512 * 1024;
-inline constexpr size_t kRowsPrefetch = 2048;  // bytes ahead in them
+inline constexpr size_t kRowsPrefetch = 2048;  // prefetch distance in the rows, in bytes
 
 /// One chunk of K of one tile.
 template <class Kernel>
 struct TileArgs {
   const typename Kernel::Element* w;  // the tile's first vector at the chunk's first step
-  size_t panel_elements;              // from a panel to the next
-  const typename Kernel::X* x;        // its rows interleaved, see MatmulKernel
-  const char* ahead;                  // what to fetch into the caches meanwhile ...
-  size_t ahead_step;                  // ... and how far that goes on with a step, in bytes
+  size_t panel_elements;              // from one panel to the next
+  const typename Kernel::X* x;        // its interleaved rows, see MatmulKernel
+  const char* ahead;                  // what to prefetch meanwhile ...
+  size_t ahead_step;                  // ... and its advance per step, in bytes
   size_t steps;
   float* y;
   size_t ldy;
-  size_t columns;  // that y has from the tile's first on
-  bool resume;     // from what y holds, not from zero
-  bool last;       // y takes the result, not the accumulators
-  // Of the tile's first column or row; see MatmulArgs.
+  size_t columns;  // columns of y from the tile's first on
+  bool resume;     // start from the accumulators in y, not from zero
+  bool last;       // store the result in y, not the accumulators
+  // At the tile's first column or row; see MatmulArgs.
   const float* bias;
   const float* x_scales;
   const float* w_scales;
@@ -96,8 +99,8 @@ struct WidenedKernel {
   }
 };
 
-/// int8 weights and activations. `Dot` says how four products are added to each lane of integers, and what
-/// the activations are.
+/// int8 weights and activations. `Dot` defines how four products are added to each integer lane, and the type
+/// of the activations.
 template <class Dot>
 struct IntegerKernel {
   using Vec = typename Dot::Vec;
@@ -124,14 +127,15 @@ struct IntegerKernel {
   }
 };
 
-/// What a tile has come to, into y: the results, or the accumulators where K goes on.
+/// Stores a tile in y: the results, or the accumulators if K continues.
 template <class Kernel, size_t kRows, size_t kVectors>
 inline __attribute__((always_inline)) void store_tile(const TileArgs<Kernel>& shared,
                                                       const typename Kernel::Sum (&sums)[kRows][kVectors]) {
   using V = typename Kernel::Vec;
   using Sum = typename Kernel::Sum;
   constexpr size_t kLanes = Kernel::kLanes;
-  const TileArgs<Kernel> args = shared;  // which y might alias, else: every store would have it read again
+  const TileArgs<Kernel> args =
+      shared;  // a copy, because y might alias it: then every store would force a reload
   QUIRE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) {
     if (j * kLanes >= args.columns) break;
@@ -162,7 +166,7 @@ inline __attribute__((always_inline)) void store_tile(const TileArgs<Kernel>& sh
   }
 }
 
-/// kRows rows x kVectors vectors of outputs, held in registers for the length of the chunk.
+/// kRows rows x kVectors vectors of outputs, kept in registers for the whole chunk.
 template <class Kernel, size_t kRows, size_t kVectors>
 void matmul_tile(const TileArgs<Kernel>& args) {
   using Sum = typename Kernel::Sum;
@@ -190,7 +194,8 @@ void matmul_tile(const TileArgs<Kernel>& args) {
   size_t step = 0;
   const float* y = args.y;
   for (size_t row = 1; row <= kRows; ++row, y += args.ldy) {
-    // The lines that results go to must be read before they are written: a row's with each part of the steps.
+    // The cache lines of the results must be read before they are written: those of one row with each part of
+    // the steps.
     if (kRows > 1) {
       QUIRE_UNROLL
       for (size_t line = 0; line < kVectors * kLanes; line += 64 / sizeof(float)) {
@@ -230,15 +235,16 @@ void matmul_tile(const TileArgs<Kernel>& args) {
   store_tile<Kernel, kRows, kVectors>(args, sums);
 }
 
-/// The tiles of a kernel by width and rows. Width 0 is two panels side by side (for few rows: more weights in
-/// flight), 1 one panel, 2 half of one.
+/// The tile functions of a kernel by width and rows. Width 0 is two panels side by side (for few rows: more
+/// weights in flight), 1 one panel, 2 half of one.
 template <class Kernel>
 struct Tiles {
   using Tile = void (*)(const TileArgs<Kernel>&);
   static constexpr size_t kPanelVectors = kPanelWidth / Kernel::kLanes;
   static constexpr size_t kWidths = kPanelVectors >= 4 ? 3 : 2;
   static constexpr size_t vectors(size_t width) { return 2 * kPanelVectors >> width; }
-  /// Accumulators, weights and temporaries must fit the registers; a single row's weights need none.
+  /// Accumulators, weights and temporaries must fit into the registers; the weights for a single row need
+  /// none.
   static constexpr size_t max_rows(size_t width) {
     const size_t free = Kernel::Vec::kRegisters - Kernel::kTemporaries;
     return free < 3 * vectors(width) ? 1 : free / vectors(width) - 1;
@@ -258,7 +264,7 @@ struct Tiles {
     fill<1, 1>();
     if constexpr (kWidths > 2) fill<2, 1>();
   }
-  /// The narrowest whose rows suffice, or the narrowest of all.
+  /// The widest width whose tiles hold m rows, or the narrowest of all.
   static constexpr size_t width_for(size_t m) {
     size_t width = 0;
     while (width + 1 < kWidths && max_rows(width) < m) ++width;
@@ -270,7 +276,7 @@ struct Tiles {
   }
 };
 
-/// A stretch of K, weights for it, and where it stands in the sum.
+/// A stretch of K, its weights, and its place in the sum.
 template <class Kernel>
 struct Chunk {
   const typename Kernel::Element* w;  // at the column and the first step
@@ -278,13 +284,13 @@ struct Chunk {
   size_t step;
   size_t count;
   bool last;
-  const char* next = nullptr;  // where what the next chunk is read from begins ...
-  size_t next_bytes = 0;       // ... and how much that is
-  size_t first_tile = 0;       // of so many that pass
+  const char* next = nullptr;  // the beginning of the next chunk's memory ...
+  size_t next_bytes = 0;       // ... and its size
+  size_t first_tile = 0;       // index of the first, and the number, of the tiles of rows
   size_t tiles = 1;
 };
 
-/// A tile of rows against one stretch of K of the vectors of one tile's width.
+/// A tile of rows with one stretch of K, for the vectors of one tile's width.
 template <class Kernel>
 void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t width, size_t column,
                    size_t tile, const Chunk<Kernel>& chunk) {
@@ -294,7 +300,7 @@ void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
   const size_t rows = first_row(tile + 1, row_tiles, args.m) - row;
   const char* ahead = reinterpret_cast<const char*>(chunk.w);
   size_t ahead_step = kStepBytes;
-  if (chunk.tiles > 1) {  // each takes its share, maybe a few lines more
+  if (chunk.tiles > 1) {  // each takes its share, perhaps a few lines more
     const size_t steps = chunk.count * chunk.tiles;
     ahead = chunk.next + (tile - chunk.first_tile) * chunk.next_bytes / chunk.tiles;
     ahead_step = steps == 0 ? 0 : (chunk.next_bytes + steps - 1) / steps;
@@ -319,7 +325,7 @@ void multiply_tile(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
                               .offsets = args.offsets + column});
 }
 
-/// Where the weights of the outputs from `column` on lie, from a step on.
+/// The weights of the outputs from `column` on, from a step on.
 template <class Kernel>
 const typename Kernel::Element* panel_at(const MatmulArgs& args, size_t column, size_t step) {
   const auto* panel = reinterpret_cast<const typename Kernel::Element*>(args.panels + column / kPanelWidth *
@@ -327,7 +333,7 @@ const typename Kernel::Element* panel_at(const MatmulArgs& args, size_t column, 
   return panel + (step * kPanelWidth + column % kPanelWidth) * Kernel::kStepK;
 }
 
-/// One tile of rows, all of K at once.
+/// One tile of rows, with all of K at once.
 template <class Kernel>
 void matmul_few_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t first_panel,
                      size_t last_panel) {
@@ -338,7 +344,7 @@ void matmul_few_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t 
   size_t column = first_panel * kPanelWidth;
   while (column < end && column < args.n) {
     const bool fits = column + T::vectors(widest) * Kernel::kLanes <= end;
-    const size_t width = fits ? widest : 1;  // two panels are asked for where one is left
+    const size_t width = fits ? widest : 1;  // width 0 needs two panels, but one is left
     multiply_tile<Kernel>(args, tiles, width, column, 0,
                           {.w = panel_at<Kernel>(args, column, 0),
                            .panel_elements = args.panel_bytes / sizeof(typename Kernel::Element),
@@ -349,8 +355,8 @@ void matmul_few_rows(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t 
   }
 }
 
-/// The tiles of rows [first_tile, last_tile) against the outputs from `column` on, K in chunks. Those from
-/// `next_column` on are to follow.
+/// The tiles of rows [first_tile, last_tile) with the outputs from `column` on, with K in chunks. The outputs
+/// from `next_column` on follow.
 template <class Kernel>
 void matmul_column(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t width, size_t column,
                    size_t next_column, size_t first_tile, size_t last_tile) {
@@ -358,13 +364,13 @@ void matmul_column(const MatmulArgs& args, const Tiles<Kernel>& tiles, size_t wi
   constexpr size_t kChunk = kChunkBytes / kStepBytes;
   const size_t steps = args.k / Kernel::kStepK;
   size_t step = 0;
-  do {  // once even if K is 0
+  do {  // runs once even if K is 0
     const size_t count = steps - step < kChunk ? steps - step : kChunk;
     const bool last = step + count == steps;
     const typename Kernel::Element* next =
         last ? panel_at<Kernel>(args, next_column, 0) : panel_at<Kernel>(args, column, step + count);
     const Chunk<Kernel> chunk = {.w = panel_at<Kernel>(args, column, step),
-                                 .panel_elements = 0,  // the tile is no wider than one
+                                 .panel_elements = 0,  // the tile is not wider than one panel
                                  .step = step,
                                  .count = count,
                                  .last = last,

@@ -6,8 +6,8 @@
 #include "kernels/cpu/select_experts.h"
 #include "kernels/cpu/x86/vec_math.h"
 
-// Routing to experts and putting their outputs together. As in the element-wise ops, an element does not
-// depend on where in a vector it is.
+// Routing to experts, and combining their outputs. As in the element-wise ops, a result does not depend on
+// its place in a vector.
 namespace quire::kernels::cpu {
 
 /// In place; the sum adds kLanes partial sums, each over every kLanes-th element in ascending order.

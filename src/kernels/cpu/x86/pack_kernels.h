@@ -4,12 +4,11 @@
 #include "kernels/cpu/pack_table.h"
 #include "kernels/cpu/x86/unroll.h"
 
-// Packing over a vector type P (avx2::PackVec, avx512::PackVec), whose lanes are outputs side by side: every
-// lane goes over its inputs in their order, as quantize_int4 does over a row, so that the results have its
-// bits.
+// Packing over a vector type P (avx2::PackVec, avx512::PackVec), whose lanes are adjacent outputs: every lane
+// processes its inputs in order, as quantize_int4 does for a row, so that the results have the same bits.
 namespace quire::kernels::cpu {
 
-/// Squares of P::kLanes x P::kLanes units, then what is left of each row.
+/// Squares of P::kLanes x P::kLanes units, then the rest of each row.
 template <class P>
 void interleave(const std::byte* const* rows, size_t num_rows, size_t units, std::byte* to) {
   constexpr size_t kLanes = P::kLanes;
@@ -25,7 +24,7 @@ void interleave(const std::byte* const* rows, size_t num_rows, size_t units, std
   }
 }
 
-/// See nearest() of kernels/quantize.cpp: a value that is NaN gives `least`, too.
+/// See nearest() in kernels/quantize.cpp: NaN also gives `least`.
 template <class V>
 inline __attribute__((always_inline)) V nearest_integer(V value, V least, V most) {
   const V shift = V::set1(12582912.0F);  // 1.5 * 2^23
@@ -37,7 +36,7 @@ inline __attribute__((always_inline)) V absolute(V a) {
   return V::max(V::sub(V::zero(), a), a);
 }
 
-/// The scale of a group as quantize_int4 wants it, for V::kLanes outputs. `columns`: [32 inputs][32 outputs].
+/// The scale of a group as in quantize_int4, for V::kLanes outputs. `columns`: [32 inputs][32 outputs].
 template <class V>
 inline __attribute__((always_inline)) V best_group_scale(const float* columns) {
   constexpr size_t kInputs = 32;
@@ -82,18 +81,18 @@ inline __attribute__((always_inline)) V best_group_scale(const float* columns) {
   return V::select_less(zero, absolute(peak), best, zero);
 }
 
-/// What goes over all groups of V::kLanes outputs.
+/// The state over all groups of V::kLanes outputs.
 template <class P>
 struct Int4Lanes {
   using V = typename P::V;
 
-  V usable;  // 1 for an output with a weight that is not 0 and all finite, otherwise 0
-  V scale;   // what one of a group's scale stands for
+  V usable;  // 1 for an output whose weights are all finite and not all 0, otherwise 0
+  V scale;   // the value of one unit of a group's scale
   typename P::Doubles product = P::Doubles::zero();
   typename P::Doubles square = P::Doubles::zero();
   typename P::Integers sum = P::Integers::zero();
 
-  /// Quantizes a group and lays it out at `to`, the group's begin in the panel, from lane `first` on.
+  /// Quantizes a group and writes it at `to`, the beginning of the group in the panel, from lane `first` on.
   inline __attribute__((always_inline)) void group(const float* columns, V wanted, size_t first,
                                                    std::byte* to) {
     const V zero = V::zero();
@@ -132,7 +131,7 @@ struct Int4Lanes {
     const V zero = V::zero();
     const V whole = nearest_integer(V::div(wanted, scale), V::set1(-15.0F), V::set1(15.0F));
     const V least = V::select_less(wanted, zero, V::set1(-1.0F), V::set1(1.0F));
-    // The smallest where the nearest would be 0 but the group is not.
+    // The smallest scale if the nearest would be 0 but the group is not 0.
     const V is_zero = V::mul(V::select_less(zero, absolute(whole), zero, V::set1(1.0F)),
                              V::select_less(zero, absolute(wanted), V::set1(1.0F), zero));
     const V found = V::select_less(zero, is_zero, least, whole);

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/pack_table.h"
 
-// What the sources that pack define for each ISA; constant-initialised, as in tables.h.
+// The tables for packing that each ISA defines; constant-initialized, as in tables.h.
 namespace quire::kernels::cpu {
 
 namespace avx2 {

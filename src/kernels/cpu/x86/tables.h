@@ -2,11 +2,11 @@
 
 #include "kernels/cpu/kernel_table.h"
 
-// What the sources of each ISA define. Constant-initialised: nothing of them runs before the machine was
-// asked.
+// The tables that the sources of each ISA define. Constant-initialized, so that none of their code runs
+// before the machine's features were checked.
 namespace quire::kernels::cpu {
 
-// kTable has no matmuls of ggml's blocks; kBlocks are those, in the order of WeightFormat.
+// kTable has no matmuls for ggml formats; kBlocks has these, in the order of WeightFormat.
 namespace avx2 {
 extern const KernelTable kTable;
 extern const MatmulKernel kBlocks[4];

@@ -1,6 +1,6 @@
 #pragma once
 
-// Loops over arrays of registers must be unrolled whole, or the arrays live in memory.
+// Loops over arrays of registers must be unrolled completely; otherwise the arrays are placed in memory.
 #if defined(__clang__)
 #define QUIRE_UNROLL _Pragma("clang loop unroll(full)")
 #else

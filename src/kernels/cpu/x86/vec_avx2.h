@@ -8,7 +8,7 @@
 
 namespace quire::kernels::cpu::avx2 {
 
-/// Eight f32 lanes. Lanes never mix but in the two reductions, so a value does not depend on its lane.
+/// Eight f32 lanes. Lanes mix only in the two reductions, so a value does not depend on its lane.
 struct Vec {
   static constexpr size_t kLanes = 8;
   static constexpr size_t kRegisters = 16;
@@ -27,7 +27,7 @@ struct Vec {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane);
   }
-  /// The first `count` < kLanes lanes, the others zero; memory behind them is not touched.
+  /// Loads the first `count` < kLanes lanes, the others are zero; memory after them is not read.
   static QUIRE_INLINE Vec load(const float* p, size_t count) { return {_mm256_maskload_ps(p, mask(count))}; }
   static QUIRE_INLINE void store(float* p, Vec a, size_t count) { _mm256_maskstore_ps(p, mask(count), a.v); }
 
@@ -38,13 +38,13 @@ struct Vec {
   /// a * b + c, -a * b + c: rounded once.
   static QUIRE_INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
   static QUIRE_INLINE Vec fnma(Vec a, Vec b, Vec c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
-  /// The second where either is NaN.
+  /// The second operand if either is NaN.
   static QUIRE_INLINE Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
   static QUIRE_INLINE Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
   static QUIRE_INLINE Vec round(Vec a) {
     return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
-  /// `yes` where a < b, elsewhere (also where one is NaN) `no`.
+  /// `yes` where a < b, otherwise (also for NaN) `no`.
   static QUIRE_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
     return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
   }
@@ -52,14 +52,14 @@ struct Vec {
   static QUIRE_INLINE Vec with_sign_of(Vec a, Vec sign) {
     return {_mm256_or_ps(a.v, _mm256_and_ps(sign.v, _mm256_set1_ps(-0.0F)))};
   }
-  /// a where lane + offset lies in [begin, end), elsewhere `other`.
+  /// a where lane + offset is in [begin, end), otherwise `other`.
   static QUIRE_INLINE Vec select_range(Vec a, Vec other, int offset, int begin, int end) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i from = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin - offset), lane);
     const __m256i to = _mm256_cmpgt_epi32(_mm256_set1_epi32(end - offset), lane);
     return {_mm256_blendv_ps(other.v, a.v, _mm256_castsi256_ps(_mm256_andnot_si256(from, to)))};
   }
-  /// a * 2^n for integral |n| <= 252, in two exact steps but for the last rounding into the subnormals.
+  /// a * 2^n for integral |n| <= 252, in two steps, exact except for the last rounding into the subnormals.
   static QUIRE_INLINE Vec scale_by_pow2(Vec a, Vec n) {
     const __m256i whole = _mm256_cvtps_epi32(n.v);
     const __m256i half = _mm256_srai_epi32(whole, 1);
@@ -69,7 +69,7 @@ struct Vec {
     const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return {_mm256_mul_ps(_mm256_mul_ps(a.v, first), second)};
   }
-  /// Lanes of -128..127 as bytes.
+  /// Stores lanes of -128..127 as bytes.
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     const __m256i words = _mm256_cvtps_epi32(a.v);
     const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -88,7 +88,7 @@ struct Vec {
   }
 };
 
-/// Eight i32 lanes. In y they lie as their bits.
+/// Eight i32 lanes. In y they are stored as their bits.
 struct IntVec {
   __m256i v;
 
@@ -117,8 +117,8 @@ struct IntVec {
   static QUIRE_INLINE Vec to_float(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
 };
 
-/// Four products of int8 a lane. Magnitudes and signs apart, so that no pair of products saturates: at most
-/// 2 * 127 * 127 of 32767.
+/// Four products of int8 per lane. Magnitudes and signs are separate, so that no pair of products saturates:
+/// at most 2 * 127 * 127 of 32767.
 struct SignedDot {
   using Vec = avx2::Vec;
   using Sum = IntVec;
@@ -158,7 +158,7 @@ struct Int4 {
   }
 
  private:
-  /// Bytes in 16-bit lanes: the even ones shifted up, the odd ones as they lie.
+  /// Bytes in 16-bit lanes: the even ones shifted up, the odd ones in place.
   static QUIRE_INLINE void store(int8_t* to, __m256i nibbles, __m256i scales) {
     const __m256i q = _mm256_sub_epi8(nibbles, _mm256_set1_epi8(8));
     const __m256i even = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_slli_epi16(q, 8), scales), 8);
@@ -177,7 +177,7 @@ struct F32 {
   static QUIRE_INLINE void store(float* p, Vec a, size_t count) { Vec::store(p, a, count); }
 };
 
-/// The two 16-bit formats share the handling of partial vectors, which AVX2 has no masks for.
+/// The two 16-bit formats share the handling of partial vectors, for which AVX2 has no masks.
 template <class Format>
 struct Narrow {
   using Element = uint16_t;
@@ -224,7 +224,7 @@ struct Bf16 : Narrow<Bf16> {
   }
 };
 
-/// Of K/V, whose scales are applied elsewhere.
+/// For K/V, whose scales are applied elsewhere.
 struct I8 {
   using Element = int8_t;
   static constexpr bool kScaled = true;
@@ -238,7 +238,7 @@ struct I8 {
   }
 };
 
-/// kLanes pairs of bf16 as they lie in a panel: the first or the second of each, widened.
+/// kLanes pairs of bf16 as stored in a panel: the first or the second of each, widened.
 struct Bf16Pairs {
   static QUIRE_INLINE __m256i bits(const uint16_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

@@ -186,7 +186,7 @@ struct Bf16 : Narrow<Bf16> {
   static QUIRE_INLINE Vec widen(__m256i bits) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
-  // In integers also where the machine has VCVTNEPS2BF16: that one flushes subnormals.
+  // In integers even if the machine has VCVTNEPS2BF16, because that instruction flushes subnormals.
   static QUIRE_INLINE __m256i narrow(Vec a) {
     const __m512i bits = _mm512_castps_si512(a.v);
     const __m512i top = _mm512_srli_epi32(bits, 16);
@@ -199,7 +199,7 @@ struct Bf16 : Narrow<Bf16> {
   }
 };
 
-/// Of K/V, whose scales are applied elsewhere.
+/// For K/V, whose scales are applied elsewhere.
 struct I8 {
   using Element = int8_t;
   static constexpr bool kScaled = true;
@@ -215,7 +215,7 @@ struct Bf16Pairs {
   static QUIRE_INLINE Vec first(const uint16_t* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
   }
-  static QUIRE_INLINE Vec second(const uint16_t* p) {  // a mask in a vector would need a register more
+  static QUIRE_INLINE Vec second(const uint16_t* p) {  // a mask in a vector would need one more register
     return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaaaaaaU, p))};
   }
 };
