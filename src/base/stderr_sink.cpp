@@ -98,7 +98,8 @@ void StderrSink::write(std::string_view text) {
     if (written > 0) {
       text.remove_prefix(static_cast<size_t>(written));
     } else if (written < 0 && errno == EAGAIN && may_block_) {
-      // Whoever shares standard error made it non-blocking; it blocks here as it would without.
+      // Another program that shares standard error has made it non-blocking; this write blocks as it
+      // otherwise would.
       pollfd wanted{STDERR_FILENO, POLLOUT, 0};
       poll(&wanted, 1, -1);
     } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {

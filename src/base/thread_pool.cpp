@@ -44,8 +44,8 @@ bool spin_until(Done done, std::chrono::microseconds limit) {
   return false;
 }
 
-// The gate is one word: who is inside the current job and whether it still lets workers in. A worker that
-// wakes late finds the gate closed and stays outside, so a loop waits only for those that took a piece.
+// The gate is one word: how many workers are inside the current job, and whether more may enter. A worker
+// that wakes late finds the gate closed and stays outside, so a loop waits only for those that took a piece.
 //   bits 32..63: number of the job   bit 31: open   bit 30: the caller sleeps   bits 0..29: workers inside
 constexpr uint64_t kOpen = uint64_t{1} << 31;
 constexpr uint64_t kCallerSleeps = uint64_t{1} << 30;
@@ -63,10 +63,10 @@ struct ThreadPool::State {
   };
 
   alignas(kCacheLine) std::atomic<uint64_t> gate{0};
-  alignas(kCacheLine) std::atomic<size_t> next{0};  // first index nobody took
+  alignas(kCacheLine) std::atomic<size_t> next{0};  // the first index that is not taken
   alignas(kCacheLine) std::atomic<uint32_t> sleepers{0};
   std::atomic<bool> stop{false};
-  Job job;  // written by the caller while the gate is closed and nobody is inside
+  Job job;  // written by the caller while the gate is closed and no worker is inside
   std::chrono::microseconds spin{0};
   std::mutex mutex;
   std::condition_variable work_or_stop;

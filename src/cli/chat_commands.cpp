@@ -145,7 +145,7 @@ void ChatSession::save(const std::string& argument) {
   if (file.empty()) throw Error("/save takes the name of a file");
   if (conversation_.num_questions() == 0) throw Error("there is nothing to save yet");
   std::error_code none;
-  // Another name may be meant, and what is there may be dear to somebody.
+  // The user may have meant another name, and the existing file may be valuable.
   if (std::filesystem::exists(file, none)) {
     const bool ours = !file_.empty() && std::filesystem::equivalent(file, file_, none);
     if (!ours || !is_saved_conversation(file)) {

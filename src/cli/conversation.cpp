@@ -126,7 +126,7 @@ Conversation Conversation::load(const std::filesystem::path& file) {
 }
 
 void Conversation::save(const std::filesystem::path& file, const std::string& model) const {
-  // By hand, a message a line: who opens the file wants to read it.
+  // Written by hand with one message per line, so that the file is readable.
   std::string text =
       fmt::format("{{\n  \"model\": {},\n  \"messages\": [", json::serialize(json::string(model)));
   for (size_t i = 0; i < messages_.size(); ++i) {

@@ -16,7 +16,7 @@ namespace {
 
 bool swaps(const PolicyOptions& options) { return options.preemption != control::PreemptionKind::kRecompute; }
 
-/// With one sequence at a time there is nobody to make room for or to wait for.
+/// With one sequence at a time, no sequence is preempted or waits for another.
 void refuse_idle_in_turn(const CLI::App& command, const PolicyOptions& options, std::string_view why) {
   const PolicyOptions usual;
   const auto refuse = [&](const char* flag, bool differs) {
@@ -30,8 +30,8 @@ void refuse_idle_in_turn(const CLI::App& command, const PolicyOptions& options, 
   refuse("--admit-while-preempting", options.admit_while_preempting);
 }
 
-/// Whether a sequence that was preempted may be behind one that waits, or need less than it gave back. Else
-/// it is the next to come in and finds no room, and nobody comes in before it.
+/// Whether a preempted sequence may be behind a waiting one, or need less than it released. Otherwise it is
+/// the next to be admitted and finds no room, and no sequence is admitted before it.
 bool may_admit_while_preempting(const PolicyOptions& options, const PolicyField& field) {
   return options.victim != control::VictimKind::kLastAdmitted ||
          options.scheduling == control::SchedulingKind::kSrpt ||
@@ -40,7 +40,7 @@ bool may_admit_while_preempting(const PolicyOptions& options, const PolicyField&
          options.scheduling == control::SchedulingKind::kFair || field.choices.value_or(1) > 1;
 }
 
-/// What a command that knows its one request takes no notice of.
+/// Refuses flags that have no effect for a command with a single request.
 void refuse_idle_for_one_request(const CLI::App& command, const EngineOptions& options, uint32_t choices) {
   const char* one = "for one answer; -n asks for several";
   if (choices <= options.max_num_seqs) {
@@ -50,7 +50,7 @@ void refuse_idle_for_one_request(const CLI::App& command, const EngineOptions& o
   // A larger pool keeps more for the next run, if anything is kept.
   if (choices > 1 || !options.prefix_cache_file.empty()) return;
   if (options.max_num_seqs > 1) refuse_if_given(command, "--max-num-seqs", one);
-  // Nobody comes after it who could find what is cached; but these files tell of it.
+  // No later request could hit the cached blocks; but these files report them.
   if (!options.step_trace.empty() || !options.decision_log.empty()) return;
   if (options.policies.eviction != PolicyOptions().eviction) {
     refuse_if_given(command, "--eviction-policy", one);

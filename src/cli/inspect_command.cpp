@@ -107,7 +107,7 @@ int list_families() {
 }
 
 /// Why a directory's weights cannot be read, if they are not there at all: what a clone without its large
-/// files has, or somebody who took the config alone. Damaged files are not absent.
+/// files has, or a copy of the config alone. Damaged files are not absent.
 std::optional<std::string> absent_weights(const fs::path& model) {
   if (!fs::is_directory(model)) return std::nullopt;
   std::vector<std::string> names;

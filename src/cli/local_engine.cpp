@@ -23,7 +23,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr double kStepSeconds = 0.35;  // what a step should take at most, see docs/architecture.md
+constexpr double kStepSeconds = 0.35;  // the target time of a step, see docs/architecture.md
 constexpr uint32_t kProbeTokens = 128;
 constexpr uint32_t kProbeFew = 16;        // cost little ...
 constexpr uint32_t kProbeContext = 2048;  // ... and tell, behind so many others, what those add
@@ -73,7 +73,8 @@ uint64_t default_pool_memory(const std::optional<MemoryLimit>& available) {
   return available->bytes / 2;
 }
 
-/// A given size is meant as it is, but whoever has less should know before the system ends the process.
+/// A given size is used unchanged, but if less memory is available, the user should know before the system
+/// kills the process.
 void warn_of_too_much(const EngineOptions& options, uint64_t bytes,
                       const std::optional<MemoryLimit>& available) {
   if (!available || bytes <= available->bytes) return;

@@ -68,7 +68,7 @@ void check_search(const Options& options) {
   if (!options.sampling.stop.empty()) throw Error("--stop: is not supported with --beam-search");
 }
 
-/// Where somebody sits at a terminal and has given no text, that it is waited for does not show by itself.
+/// A user at a terminal who has given no text would not see that the program waits for it.
 std::string read_text() {
   if (is_terminal(stdin)) {
     fmt::print(stderr,

@@ -4,11 +4,11 @@
 #include "base/kv_windows.h"
 #include "control/scheduler.h"
 
-// The part of Scheduler that lets waiting sequences in: who is next, what it finds cached, whether it fits.
+// The part of Scheduler that admits waiting sequences: which is next, what it finds cached, whether it fits.
 namespace quire::control {
 
-/// In the order of the policy; only forks that wait for their parent are passed over. A sequence comes in if
-/// the blocks for all its tokens and the watermark are there, or if it is alone.
+/// In the order of the policy; only forks that wait for their parent are passed over. A sequence is admitted
+/// if the blocks for all its tokens and the watermark are available, or if it is alone.
 void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
   while (!waiting_.empty()) {
     if (free_slots_.empty()) return note_waiting(WaitReason::kSlots, nullptr, 0);
@@ -31,7 +31,7 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     for (size_t i = 0; i < index; ++i) ++waiting_[i]->passed;
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(index));
     admit(plan, *seq, cached_tokens);
-    plan_chunk(plan, *seq, budget);  // at least 1: alone it fits
+    plan_chunk(plan, *seq, budget);  // at least 1 token: alone it fits
   }
 }
 
@@ -54,7 +54,7 @@ Sequence* Scheduler::next_waiting(size_t& index) {
 }
 
 Standing Scheduler::standing_of(const Sequence& seq) const {
-  // A policy that compares nobody passes over protected ones too.
+  // A policy that does not compare passes over protected sequences too.
   if (seq.is_protected() && policy_->horizon() > 1) return {Ground::kProtected};
   return policy_->standing(seq, seq.rank);
 }
@@ -81,7 +81,8 @@ void Scheduler::tell_order(const Sequence& first) {
   }
 }
 
-/// All that wait do so for `reason`; or only `first`, which needs so many blocks, and the others for it.
+/// All waiting sequences wait for `reason`; or only `first` does, which needs `needed` blocks, and the others
+/// wait for it.
 void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t needed) {
   for (Sequence* seq : waiting_) {
     WaitReason own = first == nullptr || seq == first ? reason : WaitReason::kOrder;
@@ -93,8 +94,8 @@ void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t 
   }
 }
 
-/// Of a parent that still holds what the last prompt token reads, the prompt but that token; else by the
-/// index.
+/// If the parent still holds what the last prompt token reads: the prompt without that token; else what the
+/// index finds.
 uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
   if (parent != nullptr && parent->table.prefix(pool_, seq.prompt_length - 1, prefix_)) {
     return seq.prompt_length - 1;
@@ -111,7 +112,7 @@ uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens)
   const uint64_t end = config_.admit_eagerly && seq.swapped == 0 ? cached_tokens + 1 : seq.total();
   const uint64_t chunk = std::min<uint64_t>(config_.max_num_batched_tokens, end - cached_tokens);
   uint64_t needed = blocks_held(config_.kv_windows, end - first_new, chunk, size);
-  // A hit block that nobody holds counts as available, but not once this sequence holds it.
+  // A cached block of the hit counts as available, but no longer once this sequence holds it.
   for (const BlockId block : prefix_.blocks) {
     needed += block != kNoBlock && pool_.references(block) == 0 ? 1 : 0;
   }
@@ -151,7 +152,7 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
 
   admitted_.push_back(seq.spec.id);
   ++next_stats_.admitted;
-  if (seq.cached_tokens) return;  // readmitted: hits on its own blocks would flatter the rate
+  if (seq.cached_tokens) return;  // readmitted: hits on its own blocks would inflate the hit rate
   seq.cached_tokens = cached_tokens;
   if (config_.enable_prefix_caching && fork_parent(seq) == nullptr) {
     next_stats_.total_prefix_queried_tokens += seq.prompt_length;

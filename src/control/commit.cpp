@@ -5,10 +5,10 @@
 
 #include "control/scheduler.h"
 
-// The part of Scheduler that takes in what a step gave.
+// The part of Scheduler that applies the result of a step.
 namespace quire::control {
 
-// This and the next once for every token of every step: inlined into commit().
+// This and the next function run once per token of every step, so they are inlined into commit().
 [[gnu::always_inline]] inline void Scheduler::take_token(Sequence& seq, SampledToken&& token,
                                                          SeqEvent& event) {
   if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
@@ -33,7 +33,7 @@ namespace quire::control {
   Sequence* seq = by_slot_[step.slot];
   const bool wants_token = step.rows == LogitRows::kLast;
   const bool runs_on = seq != nullptr && seq->generation == step.generation;
-  if (!runs_on) {  // it was preempted, and of that only a token counts; or it has ended
+  if (!runs_on) {  // it was preempted, and only a sampled token counts; or it has ended
     seq = wants_token ? find_awaited(step.slot, step.generation) : nullptr;
     if (seq == nullptr) return;
   }
@@ -81,8 +81,7 @@ std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result)
   return events;
 }
 
-/// The sequence that had the slot when it was taken for the `generation`-th time, if it waits for a token of
-/// then.
+/// The sequence that had the slot in this generation, if it waits for a token from then.
 Sequence* Scheduler::find_awaited(SlotId slot, uint32_t generation) const {
   for (Sequence* seq : awaited_) {
     if (seq->last_slot == slot && seq->generation == generation) return seq;
@@ -98,11 +97,12 @@ void Scheduler::append_awaited(Sequence& seq, TokenId token) {
   if (seq.pending == 0) std::erase(awaited_, &seq);
 }
 
-/// Publishes the blocks that became full by computing from `first_position` on.
+/// Publishes the blocks that became full when the tokens from `first_position` on were computed.
 void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   const uint32_t size = config_.block_size;
   const uint64_t last_row = uint64_t{seq.table.size() - 1} * size;
-  if (first_position >= last_row && seq.computed < last_row + size) return;  // mostly, and quicker to see
+  if (first_position >= last_row && seq.computed < last_row + size)
+    return;  // the most frequent case, checked first
   for (uint32_t i = first_position / size; i < seq.computed / size; ++i) {
     seq.table.publish(pool_, i, std::span(seq.tokens).subspan(size_t{i} * size, size), seq.spec.salt);
   }

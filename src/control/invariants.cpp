@@ -8,7 +8,7 @@
 #include "base/kv_windows.h"
 #include "control/scheduler.h"
 
-// Scheduler::check_invariants: recomputes from the sequences what the other parts count as they go.
+// Scheduler::check_invariants: recomputes from the sequences what the other parts count incrementally.
 namespace quire::control {
 
 std::string Scheduler::check_sequence(const Sequence& seq) const {
@@ -44,7 +44,7 @@ std::string Scheduler::check_sequence(const Sequence& seq) const {
     }
   }
   if (!config_.enable_prefix_caching) return {};
-  // Its published blocks are those of one chain of the index, which stands for its tokens.
+  // Its published blocks are those of one chain of the index, which spells its tokens.
   NodeId node = seq.table.node();
   if (!cache.spells(node, std::span(seq.tokens).first(size_t{num_full} * size), seq.spec.salt)) {
     return wrong("the index does not know it by its tokens");
@@ -60,7 +60,7 @@ std::string Scheduler::check_sequence(const Sequence& seq) const {
   return {};
 }
 
-/// References and pins are those of the tables.
+/// Checks that references and pins are those of the tables.
 std::string Scheduler::check_holders() const {
   std::vector<uint32_t> holders(pool_.size());
   std::map<NodeId, uint32_t> pins;

@@ -3,12 +3,13 @@
 
 #include "control/scheduler.h"
 
-// The part of Scheduler that takes blocks away: who gives way, and what becomes of its K/V.
+// The part of Scheduler that preempts: which sequence is the victim, and what happens to its K/V.
 namespace quire::control {
 
-/// Those without a part in this step, the last admitted first among equals. One that has nothing left to
-/// compute loses nothing and comes first. A protected one else only gives way to one that was protected and
-/// admitted before it. So who needs room gets it once it is alone, and a step that preempts computes.
+/// Candidates are the sequences without a part in this step, the last admitted first among equals. One that
+/// has nothing left to compute loses nothing and is chosen first. Otherwise a protected one is preempted only
+/// for a protected one that was admitted before it. So a sequence that needs room gets it once it is alone,
+/// and a step that preempts also computes.
 Sequence* Scheduler::choose_victim(const Sequence& needy) const {
   const auto worth = [&](const Sequence& seq) {
     if (config_.victim == VictimKind::kLowestPriority) return -int64_t{seq.spec.priority};
@@ -59,7 +60,8 @@ void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   ++next_stats_.total_preemptions;
 }
 
-/// Copies all its K/V to the host, what it shares too: when it comes back, others may have let go of it.
+/// Copies all its K/V to the host, including shared blocks, which other sequences may have released by the
+/// time it returns.
 void Scheduler::swap_out(StepPlan& plan, Sequence& seq) {
   seq.table.release_behind(pool_, seq.next());
   uint64_t blocks = 0;
@@ -93,7 +95,7 @@ void Scheduler::swap_in(StepPlan& plan, Sequence& seq) {
   const auto rows = static_cast<uint32_t>(seq.host.size() / groups);
   const size_t moved = plan.moves_in.size();
   std::vector<BlockId> wanted(groups);
-  seq.table.release_behind(pool_, seq.swapped);  // the prefix ends earlier, so do its windows
+  seq.table.release_behind(pool_, seq.swapped);  // the prefix is shorter, so its windows end earlier too
   for (uint32_t row = seq.table.size(); row < rows; ++row) {
     for (uint32_t group = 0; group < groups; ++group) wanted[group] = seq.host[size_t{group} * rows + row];
     seq.table.append(pool_, wanted);

@@ -31,7 +31,7 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   return config;
 }
 
-/// What of a step's figures the next goes on with.
+/// The figures of a step that the next step continues.
 StepStats sums_of(const StepStats& step) {
   return {.step = step.step,
           .total_preemptions = step.total_preemptions,
@@ -60,8 +60,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       free_slots_(config.max_num_seqs),
       free_host_blocks_(config.num_host_blocks) {
   std::iota(free_host_blocks_.rbegin(), free_host_blocks_.rend(), BlockId{0});
-  std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is given first
-  removed_.reserve(2 * free_slots_.size());  // all that may be, even of a plan() that throws
+  std::iota(free_slots_.rbegin(), free_slots_.rend(), SlotId{0});  // slot 0 is taken first
+  removed_.reserve(2 * free_slots_.size());  // room for all of them, even after a plan() that throws
   describe_state(stats_);
 }
 
@@ -164,7 +164,7 @@ StepPlan Scheduler::plan() {
   StepPlan plan;
   admitted_.clear();
   preempted_.clear();
-  if (!has_work()) return plan;  // what is to be removed stays for the next plan that computes something
+  if (!has_work()) return plan;  // slots to be removed stay for the next non-empty plan
   plan.step = ++next_stats_.step;
   next_stats_.token_budget = budget_;
   plan.seqs.reserve(running_.size() + std::min(waiting_.size(), free_slots_.size()));
@@ -181,10 +181,10 @@ StepPlan Scheduler::plan() {
     note_waiting(WaitReason::kBatch, nullptr, 0);
   } else {
     plan_admissions(plan, budget);
-    batch_open_ = budget == 0 && !free_slots_.empty() && !waiting_.empty();  // cut short by the budget alone
+    batch_open_ = budget == 0 && !free_slots_.empty() && !waiting_.empty();  // cut short only by the budget
   }
 
-  if (plan.empty()) return plan;  // what open steps give must come first
+  if (plan.empty()) return plan;  // the results of open steps must come first
   plan.removed = removed_;
   removed_.clear();
   next_stats_.copies = static_cast<uint32_t>(plan.copies.size());
@@ -196,8 +196,8 @@ StepPlan Scheduler::plan() {
   return plan;
 }
 
-/// Each running sequence that only has its last token to do gets it, protected ones first, then who came
-/// earlier: others may be preempted for it.
+/// Each running sequence that has only its last token left computes it; protected ones first, then the
+/// earliest arrivals, since others may be preempted for it.
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   order_ = running_;
   const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
@@ -211,8 +211,8 @@ void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   }
 }
 
-/// For `wanted` tokens if the blocks behind its windows help. Those that open steps compute are given back
-/// before they are published, so not without need.
+/// If there is no room for `wanted` tokens, releases the blocks behind its windows. Blocks that open steps
+/// compute would then be released before they are published, so this is only done if needed.
 uint64_t Scheduler::room(Sequence& seq, uint64_t wanted) {
   const uint64_t found = seq.table.room(pool_, seq.next());
   if (found >= wanted || !windowed_ || seq.planned == 0) return found;
@@ -231,8 +231,9 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
   return seq.slot != kNoSlot;
 }
 
-/// Goes on with the sequence that is partly computed, if any: the last admitted, since nobody comes in after
-/// one that was cut short. Without a block for it, it waits for this step's decodes (alone, it has room).
+/// Continues the partly computed sequence, if there is one. It is the last admitted, since no sequence is
+/// admitted after one that was cut short. Without a block it waits for this step's decodes (alone, it has
+/// room).
 void Scheduler::plan_prefill(StepPlan& plan, uint32_t& budget) {
   if (!running_.empty() && running_.back()->last_step != plan.step)
     plan_chunk(plan, *running_.back(), budget);
@@ -261,7 +262,7 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t
   if (seq.pending == 0) {
     step.tokens.append(std::span(seq.tokens).subspan(first, count));
   } else {
-    step.tokens.push_back(kLateToken);  // it decodes what it samples in an open step
+    step.tokens.push_back(kLateToken);  // it decodes the token that an open step samples
   }
   seq.pending += samples ? 1 : 0;
   seq.planned += count;
@@ -270,7 +271,7 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t
   if (!ready) extend_table(plan, step, seq);
 }
 
-/// Makes the table of a sequence ready for the tokens of its step.
+/// Prepares the table of a sequence for the tokens of its step.
 void Scheduler::extend_table(StepPlan& plan, SeqStep& step, Sequence& seq) {
   const auto count = static_cast<uint32_t>(step.tokens.size());
   const uint32_t known_rows = seq.table.size();
@@ -281,7 +282,8 @@ void Scheduler::extend_table(StepPlan& plan, SeqStep& step, Sequence& seq) {
   }
   for (const auto& [group, index] : seq.table.take_changed()) {
     const BlockId block = seq.table.blocks(group)[index];
-    if (block != kNoBlock) plan.updates.push_back({seq.slot, index, block, group});  // else given back since
+    if (block != kNoBlock)
+      plan.updates.push_back({seq.slot, index, block, group});  // otherwise released since
   }
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     step.new_blocks.append(seq.table.blocks(group).subspan(known_rows));
@@ -296,7 +298,7 @@ void Scheduler::describe_state(StepStats& stats) const {
   stats.blocks_cached = pool_.num_cached();
   stats.blocks_shared = pool_.num_shared();
   stats.blocks_saved = static_cast<uint32_t>(pool_.num_saved());
-  // Only full blocks are shared between steps, so no unused place is counted twice.
+  // Only full blocks are shared between steps, so no unused position is counted twice.
   stats.slots_unused = 0;
   for (const Sequence* seq : running_) {
     stats.slots_unused += seq->table.size() * config_.block_size - seq->computed;

@@ -55,7 +55,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::candidates() const {
 
 void BeamSearch::round(SeqId& next, Changes& changes) {
   std::vector<Beam> living;
-  std::vector<bool> goes_on(beams_.size());  // as its own likeliest continuation
+  std::vector<bool> goes_on(beams_.size());  // as its own most likely continuation
   for (const Candidate& candidate : candidates()) {
     Beam& from = beams_[candidate.beam];
     const SampledToken& step = from.ahead.front();
@@ -98,7 +98,8 @@ double BeamSearch::score(double logprob, size_t length) const {
   return logprob / std::pow(static_cast<double>(length), length_penalty_);
 }
 
-/// A logprob only falls. Where length counts in favour, the longest answer would be the best, else the next.
+/// A logprob only decreases. If length counts in favour, the longest answer would be the best, else the next
+/// one.
 double BeamSearch::most_attainable() const {
   double most = -INFINITY;
   for (const Beam& beam : beams_) {
@@ -108,7 +109,7 @@ double BeamSearch::most_attainable() const {
   return most;
 }
 
-/// Nothing that lives can be among the best any more.
+/// No live hypothesis can be among the best any more.
 bool BeamSearch::settled() const {
   const double most = most_attainable();
   const auto better = [&](const Hypothesis& done) { return score(done.logprob, done.tokens.size()) >= most; };

@@ -12,8 +12,8 @@ Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request,
       show_stop_token_(request.include_stop_str_in_output),
       detokenizer_(tokenizer, request.skip_special_tokens),
       stops_(request.stop, request.include_stop_str_in_output) {
-  // A text that goes on with the prompt keeps the space between them, which a decoder would strip from a
-  // beginning.
+  // A text that continues the prompt keeps the space between them, which a decoder would strip at the
+  // beginning of a text.
   constexpr size_t kContext = 16;
   const size_t first = request.prompt.size() - std::min(kContext, request.prompt.size());
   for (size_t i = first; i < request.prompt.size(); ++i) detokenizer_.push(request.prompt[i]);
@@ -56,7 +56,7 @@ void Choice::end(control::FinishReason reason, ChoiceOutput& out) {
     append(detokenizer_.flush(), out, stopped);
     if (!stopped) out.text += stops_.flush();
   } catch (const std::exception&) {
-    // It may end because its tokens have no text; what is held back is lost with it.
+    // It may end because its tokens have no text; then the text held back is lost.
     stopped = false;
   }
   if (stopped) out.finish = control::FinishReason::kStop;

@@ -42,7 +42,7 @@ void Engine::Impl::deliver(std::vector<control::SeqEvent> events, Nanos now) {
       end_surely(id, control::FinishReason::kError, current_error());
     }
   }
-  // No news is sent here, so that none of these goes meanwhile but by end_surely(), which takes it out.
+  // No output is sent here, so a request leaves this list only through end_surely(), which removes it.
   for (size_t i = 0; i < touched.size();) {
     ActiveRequest* const request = touched[i];
     if (request->beams != nullptr && !request->ended()) {
@@ -165,7 +165,7 @@ void Engine::Impl::abort_sequences(RequestId id) {
   }
 }
 
-/// As end_request, for an id that may be unknown; whatever is thrown, the request ends.
+/// Like end_request, for an id that may be unknown; the request ends whatever is thrown.
 void Engine::Impl::end_surely(RequestId id, control::FinishReason reason,
                               const std::optional<RequestError>& error) noexcept {
   const auto found = requests.find(id);
@@ -177,7 +177,7 @@ void Engine::Impl::end_surely(RequestId id, control::FinishReason reason,
   }
 }
 
-/// Ends a request with as little as its sink needs to know. REQUIRES: an exception is being handled.
+/// Ends a request with the minimum that its sink needs. REQUIRES: an exception is being handled.
 void Engine::Impl::drop(RequestId id) noexcept {
   const auto found = requests.find(id);
   ActiveRequest& request = found->second;
@@ -197,14 +197,14 @@ void Engine::Impl::end_all(control::FinishReason reason, const RequestError& err
     std::sort(ids.begin(), ids.end());
     for (const RequestId id : ids) end_surely(id, reason, error);
   } catch (const std::bad_alloc&) {
-    // There is no memory for an order. end_surely() may remove the request.
+    // In any order, since there may be no memory for a sorted list. end_surely() may remove the request.
     for (auto next = requests.begin(); next != requests.end();) end_surely((next++)->first, reason, error);
   }
   publish_stats();
 }
 
 void Engine::Impl::send_news() noexcept {
-  // What a sink throws ends its request, which is news again.
+  // A sink that throws ends its request, which is new output again.
   while (!touched.empty()) {
     sending.swap(touched);
     for (ActiveRequest* request : sending) {
@@ -215,7 +215,7 @@ void Engine::Impl::send_news() noexcept {
   }
 }
 
-/// After its last news the request is gone.
+/// After its last output the request is removed.
 void Engine::Impl::send(ActiveRequest& request) noexcept {
   const RequestId id = request.id;
   const bool ended = request.ended();
@@ -246,8 +246,8 @@ void Engine::Impl::send(ActiveRequest& request) noexcept {
   request_is_over(id);
 }
 
-/// A model whose every answer fails should be noticed from outside. Only what the executor failed counts:
-/// prompts that a tokenizer stumbles over are in the hands of whoever sends them.
+/// A model whose every answer fails should be noticed from outside. Only failures of the executor count:
+/// clients control the prompts on which a tokenizer fails.
 void Engine::Impl::note_outcome(const ActiveRequest& request, const RequestOutput& last) {
   if (request.executor_failed) {
     ++failures_in_row;

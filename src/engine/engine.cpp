@@ -72,7 +72,7 @@ std::optional<RequestError> Engine::Impl::unknown_token(const GenerationRequest&
                       "prompt"};
 }
 
-/// Under the mutex.
+/// REQUIRES: the mutex is held.
 std::optional<RequestError> Engine::Impl::no_room(const GenerationRequest& request) {
   const control::SchedulerConfig& limits = config.scheduler;
   const control::StepStats& now = published.step;
@@ -159,7 +159,7 @@ void Engine::Impl::run() {
     if (changed) publish_stats(taken);
     if (end) end_all(control::FinishReason::kAbort, shutting_down());
     if (has_work()) try_step();
-    while (stop && !open.empty()) try_step();  // then nobody writes K/V any more
+    while (stop && !open.empty()) try_step();  // then K/V is no longer written
     busy = scheduler.has_work();
     send_news();
   }
@@ -191,7 +191,7 @@ void Engine::Impl::try_step() {
   }
 }
 
-/// Of no use any more: all requests end, and no more are taken.
+/// The engine has failed: all requests end, and no more are accepted.
 void Engine::Impl::fail(const RequestError& error) noexcept {
   try {
     log_error(fmt::format("the executor failed, all requests end: {}", error.message));
@@ -216,7 +216,7 @@ void Engine::Impl::step() {
   if (!open.empty()) end_step();
 }
 
-/// False if there is nothing to do before open steps have ended.
+/// False if all work depends on the results of open steps.
 bool Engine::Impl::begin_step() {
   OpenStep& step = open.emplace_back();
   step.started = clock.now();
@@ -255,7 +255,7 @@ void Engine::Impl::follow(uint32_t tokens) {
   if (std::exchange(current_budget, tokens) != tokens) scheduler.set_budget(tokens);
 }
 
-/// Of its first sequence, but for the id.
+/// The spec of its first sequence, without the id.
 control::SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   const GenerationRequest& request = arrival.request;
   control::SeqSpec spec;
@@ -278,7 +278,7 @@ control::SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   return spec;
 }
 
-/// Whatever is thrown on the way ends this request alone.
+/// An exception ends only this request.
 void Engine::Impl::take(Arrival arrival) noexcept {
   const RequestId id = arrival.id;
   try {

@@ -19,17 +19,17 @@ const Buckets kInterTokenBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.0
 const Buckets kEndToEndBuckets = {0.1,  0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,
                                   15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
 
-/// Of the phases of a request: vLLM's, and three below for what a short queue takes.
+/// For the phases of a request: vLLM's buckets, and three lower ones for the times of a short queue.
 const Buckets kPhaseBuckets = {0.01, 0.03, 0.1,   0.3,   0.5,   0.8,   1.0,    1.5,
                                2.0,  2.5,  5.0,   10.0,  15.0,  20.0,  30.0,   40.0,
                                50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
-/// 1, 2, 5, ... as vLLM has them, which stops at the model's length.
+/// 1, 2, 5, ... as in vLLM, which stops at the model's length.
 const Buckets kTokenBuckets = {1,    2,    5,      10,     20,     50,      100,     200,     500,      1000,
                                2000, 5000, 10'000, 20'000, 50'000, 100'000, 200'000, 500'000, 1'000'000};
 
 double seconds(Nanos time) { return static_cast<double>(time) * 1e-9; }
 
-/// Counters only rise: brings one up to a total kept elsewhere.
+/// Counters only increase: raises one to a total that is kept elsewhere.
 void raise_to(prometheus::Counter& counter, uint64_t total) {
   counter.Increment(static_cast<double>(total) - counter.Value());
 }

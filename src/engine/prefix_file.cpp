@@ -23,7 +23,8 @@ constexpr std::string_view kEnd = "\nthe end of a quire_prefix_cache\n";
 
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// Numbers of the index, all little-endian: parent, salt, tokens, then one checksum a group, 0: no block.
+/// The numbers of an index entry, all little-endian: parent, salt, tokens, then one checksum per group; 0: no
+/// block.
 template <typename T>
 void put(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -41,7 +42,7 @@ uint64_t node_bytes(uint32_t block_size, uint32_t num_groups) {
          uint64_t{num_groups} * sizeof(uint64_t);
 }
 
-/// Never 0, which says that there is no block.
+/// Never 0, which means that there is no block.
 uint64_t block_checksum(std::span<const std::byte> block) {
   return std::max<uint64_t>(formats::checksum(block), 1);
 }
@@ -65,7 +66,7 @@ const std::filesystem::path& trusted(const std::filesystem::path& path) {
   return path;
 }
 
-/// Up to so many bytes from `at` on.
+/// Up to `most` bytes from `at` on.
 std::string read_part(std::ifstream& in, uint64_t at, uint64_t most) {
   std::string out(most, '\0');
   in.clear();
@@ -84,8 +85,9 @@ bool has_zeros_alone(std::ifstream& in) {
   }
 }
 
-/// Whether a file is a prefix cache, however damaged: its name is at the beginning or cut off, another fact
-/// of its first line or the mark at its end is there, or a crash of the machine left nothing but zeros.
+/// Whether a file is a prefix cache, even a damaged one: its name is at the beginning or cut off, another
+/// fact of its first line or the mark at its end is there, or the file has only zeros, from a crash of the
+/// machine.
 bool is_ours(std::ifstream& in, uint64_t size) {
   const std::string expected = fmt::format("{{\"{}\"", kFormatKey);
   const std::string beginning = read_part(in, 0, kMostHeader);
@@ -111,7 +113,7 @@ void write_prefix_file(const std::filesystem::path& path, const PrefixFileKey& k
           {"index_checksum", formats::checksum_text(formats::checksum(std::as_bytes(std::span(index))))}}) +
       "\n";
   formats::refuse_folder_of_others(path);
-  check_prefix_file_place(path);  // again: since the start hours may have passed
+  check_prefix_file_place(path);  // checked again, since hours may have passed since the start
   formats::FileReplacement out(path, 0600);
   if (out.is_taken()) throw file_error(path, "another process is writing it");
   out.write(header);

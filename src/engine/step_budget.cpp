@@ -5,9 +5,9 @@
 namespace quire::engine {
 namespace {
 
-// A step that is less than this part of the budget says nothing: what it took may be the weights' reading.
+// A step below this share of the budget is ignored: its time may be mostly that of reading the weights.
 constexpr double kFull = 0.75;
-constexpr double kFaster = 0.25;  // how much of a gain is believed after one step
+constexpr double kFaster = 0.25;  // the share of a speed-up that is applied after one step
 
 }  // namespace
 

@@ -80,7 +80,7 @@ void StepTrace::flush() noexcept {
   buffer_.clear();
 }
 
-/// Nothing more is written.
+/// Stops writing.
 void StepTrace::cut_off() noexcept {
   if (!std::exchange(failed_, true)) log_warning(warning_);
 }

@@ -82,7 +82,7 @@ json::array longrope_factors(const Gguf& file, const GgufTensor& tensor, uint32_
     if (!(factor > 0.0F) || !std::isfinite(factor)) {
       throw tensor_error(file, tensor, "numbers above 0 were expected");
     }
-    // The decimal that somebody wrote: 1.1, not 1.10000002.
+    // The decimal that was written: 1.1, not 1.10000002.
     std::array<char, 64> text;
     const auto written = std::to_chars(text.data(), text.data() + text.size(), factor);
     double decimal = 0.0;

@@ -108,7 +108,7 @@ FileReplacement::FileReplacement(std::filesystem::path path, mode_t mode)
     struct stat named {};
     const bool same = fstat(file, &locked) == 0 && stat(beside_.c_str(), &named) == 0 &&
                       locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
-    // Whoever made it, or has another name for it, could read and change what is written.
+    // Its owner, or a user with another link to it, could read and change the data.
     const bool foreign =
         same && (!S_ISREG(locked.st_mode) || locked.st_uid != geteuid() || locked.st_nlink != 1);
     if (same && !foreign && fchmod(file, locked.st_mode & mode) == 0 && ftruncate(file, 0) == 0) {

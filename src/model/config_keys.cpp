@@ -188,7 +188,7 @@ void check_keys(const JsonObject& config, const Family& family) {
   std::vector<std::string> strange;
   for (const auto& member : config.raw()) {
     const json::value& value = member.value();
-    if (value.is_null()) continue;  // as good as absent to those who read the key
+    if (value.is_null()) continue;  // equivalent to absent for the code that reads the key
     if (!known(member.key(), value, family)) strange.emplace_back(member.key());
   }
   if (strange.empty()) return;

@@ -19,7 +19,7 @@ constexpr auto kLatest = std::chrono::milliseconds(500);
 
 BlockWriter::BlockWriter(PrivateFile file, std::string warning)
     : file_(std::move(file)), warning_(std::move(warning)) {
-  // So that what little happens when memory is short can be taken in.
+  // So that a few records can still be added when memory is short.
   records_.reserve(kWriteAbove);
   index_.reserve(kWriteAbove);
   try {
@@ -72,7 +72,7 @@ void BlockWriter::cut_off() noexcept {
   written_.notify_all();
 }
 
-/// Waits for records, then for half a second, for many of them, or for somebody who wants them written.
+/// Waits for records, and then for half a second, for many of them, or for a flush.
 void BlockWriter::run() noexcept {
   std::string records;
   std::string index;

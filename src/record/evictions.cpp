@@ -55,7 +55,7 @@ void EvictionBook::take(const RunCommit& commit, const RunState& state) {
   }
 }
 
-/// What the prefix index would have had but for evictions.
+/// Counts what the prefix index would have had without evictions.
 void EvictionBook::admit(Tracked& seq, uint32_t computed) {
   seq.running = true;
   seq.computed = std::min(computed, static_cast<uint32_t>(seq.tokens.size()));
@@ -63,10 +63,10 @@ void EvictionBook::admit(Tracked& seq, uint32_t computed) {
   for (size_t row = seq.computed / block_size_; row < end; ++row) {
     if (evicted_.erase(seq.keys[row]) > 0) ++needed_by_[seq.index];
   }
-  publish(seq, 0, seq.computed / block_size_);  // what came back from the host is new
+  publish(seq, 0, seq.computed / block_size_);  // blocks moved back from the host are new
 }
 
-/// The last of its table first, but for a block that another takes the place of.
+/// The last of its table first, except a block that another block replaces.
 void EvictionBook::release(Tracked& seq, BlockId block) {
   const auto own = std::find(seq.blocks.rbegin(), seq.blocks.rend(), block);
   if (own == seq.blocks.rend()) return;

@@ -144,12 +144,12 @@ json::object to_json(const StepColumns& columns) {
   };
 }
 
-/// The steps of a page, and of whom it tells the story.
+/// The steps of a page, and the sequences whose stories it has.
 struct PagePlan {
   uint64_t first = 1;
   uint64_t last = UINT64_MAX;
-  std::optional<size_t> chosen;    // the request to begin with: its number in the run
-  std::unordered_set<SeqId> told;  // those that live in these steps
+  std::optional<size_t> chosen;    // the request to show first: its number in the run
+  std::unordered_set<SeqId> told;  // the sequences that are present in these steps
 };
 
 PagePlan plan_page(const std::filesystem::path& log, const PageOptions& options) {

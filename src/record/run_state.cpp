@@ -40,7 +40,7 @@ const LiveSequence* RunState::find(SeqId id) const {
   return found == live_.end() ? nullptr : &found->second;
 }
 
-/// Mostly that of the decision before.
+/// Usually that of the previous decision.
 LiveSequence* RunState::find(SeqId id) {
   if (found_ != nullptr && found_->id == id) return found_;
   const auto found = live_.find(id);
@@ -55,7 +55,7 @@ const LiveSequence* RunState::first_in_line() const {
 
 uint32_t RunState::holders(uint32_t block) const { return holders_.at(block); }
 
-/// Who waits holds nothing.
+/// A waiting sequence holds nothing.
 uint32_t RunState::num_holders() const {
   return static_cast<uint32_t>(
       std::ranges::count_if(running_, [&](SeqId id) { return find(id)->blocks > 0; }));
@@ -103,8 +103,8 @@ void RunState::begin_step(const RunPlan& plan) {
   step_ = plan.step;
   now_ = plan.now;
   planned_.clear();
-  if (!open_.empty() && open_.back().parts.empty()) open_.pop_back();  // it was no step
-  if (open_.size() > kMostOpen) open_.pop_front();                     // of a broken record
+  if (!open_.empty() && open_.back().parts.empty()) open_.pop_back();  // it was not a step
+  if (open_.size() > kMostOpen) open_.pop_front();                     // in a damaged record
   open_.push_back({plan.step, {}});
   for (const SeqId id : running_) live_.at(id).planned = 0;
 }
@@ -139,8 +139,8 @@ void RunState::hold(LiveSequence* seq, uint32_t block, bool more) {
   }
 }
 
-/// Which blocks of the host pool is not recorded; the scheduler takes the last given back first, as here.
-/// What is moved is held no more: a broken record cannot move it twice.
+/// The host blocks are not recorded; the scheduler takes the most recently released first, as is done here.
+/// Moved blocks are no longer held: a damaged record cannot move them twice.
 void RunState::swap_out(LiveSequence& seq, uint32_t blocks) {
   const uint32_t moved = std::min(blocks, std::exchange(seq.blocks, 0));
   for (uint32_t i = 0; i < moved; ++i) {
@@ -225,7 +225,7 @@ void RunState::take(const control::Decision& decision) {
 
 void follow_run(RunReader& reader, RunListener& listener) {
   RunState state(reader.config());
-  bool open = false;  // a plan, of which decisions may follow
+  bool open = false;  // a plan whose decisions may follow
   RunEvent event;
   while (!listener.done() && reader.next(event)) {
     if (open && is_input(event)) {

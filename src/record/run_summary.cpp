@@ -106,8 +106,8 @@ std::string pool_text(const RunStory& run) {
       with_commas(run.short_steps), with_commas(run.steps), held);
 }
 
-/// Overload is more work than is done: by Little's law, where as many wait as run, a request waits for as
-/// long as it runs.
+/// Overload means that more work arrives than is done: by Little's law, if as many wait as run, a request
+/// waits for as long as it runs.
 std::string load_text(const RunStory& run) {
   const auto mean = [&](uint64_t sum) { return static_cast<double>(sum) / static_cast<double>(run.steps); };
   const bool overloaded = run.queue_full > 0 || (run.waiting_sum > 0 && run.waiting_sum >= run.running_sum);
@@ -123,7 +123,7 @@ std::string load_text(const RunStory& run) {
   return text;
 }
 
-/// The one in the middle, and the one that 99 of 100 do not exceed.
+/// The median, and the value that 99 of 100 do not exceed.
 std::string middle_and_tail(std::vector<Nanos> times) {
   std::ranges::sort(times);
   return fmt::format("median {}, 99 % within {}", duration_text(times[(times.size() - 1) / 2]),
@@ -138,7 +138,7 @@ std::string waiting_text(const Totals& totals) {
                      waited_for_text(totals.waited, [&](uint64_t steps) { return percent(steps, all); }));
 }
 
-/// Pointers to the sequences of most of something, those of none left out.
+/// Pointers to the sequences with the highest values of `measure`; those with 0 are omitted.
 template <typename Measure>
 std::vector<const SequenceStory*> those_of_most(const RunStory& run, size_t most, const Measure& measure) {
   std::vector<const SequenceStory*> out;

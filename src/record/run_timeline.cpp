@@ -41,8 +41,8 @@ struct Event {
   size_t whose = kNobody;
 };
 
-/// Equal steps of a sequence. Small: of a run in which the first in line changes there are as many as steps
-/// times those that wait.
+/// Equal steps of a sequence. Small, because a run in which the first in line changes has as many of them as
+/// steps times waiting sequences.
 struct Segment {
   uint32_t steps = 0;
   uint32_t behind = kNobodyAhead;
@@ -52,7 +52,7 @@ struct Segment {
     return phase == next.phase && waits == next.waits && behind == next.behind && steps < UINT32_MAX;
   }
 };
-/// Of one sequence, one right after the other.
+/// Those of one sequence, in order without gaps.
 struct Segments {
   uint64_t from = 0;  // step
   std::vector<Segment> list;
@@ -60,7 +60,7 @@ struct Segments {
 
 bool has_seq(RunTimeline::BlockChange kind) { return kind <= RunTimeline::kDropToCache; }
 
-/// Reads the run and keeps of it what lies in the range of steps.
+/// Reads the run and keeps what is in the range of steps.
 class Recorder final : public RunListener {
  public:
   Recorder(uint64_t first, uint64_t last, const TimelineLimits& limits)
@@ -69,7 +69,7 @@ class Recorder final : public RunListener {
   void before(const RunEvent& event, const RunState& state) override;
   void after(const RunEvent& event, const RunState& state) override;
   void planned(const RunState& state) override;
-  /// Results of the last steps may come behind the plans of the next ones.
+  /// Results of the last steps may come after the plans of the next ones.
   bool done() const override { return steps_ > last_ && steps_ - last_ > 3; }
   RunTimeline finish(std::optional<size_t> always);
 
@@ -99,8 +99,8 @@ class Recorder final : public RunListener {
   size_t host_before_ = 0;  // blocks of the host pool that the decision's sequence had
   std::unordered_map<SeqId, size_t> index_of_;
   std::map<uint32_t, std::vector<size_t>> held_;  // before the range, by block: its holders
-  std::set<uint32_t> cached_;                     // before the range: held by nobody
-  size_t whose_ = kNobody;                        // is the preemption that comes next
+  std::set<uint32_t> cached_;                     // before the range: blocks that no table holds
+  size_t whose_ = kNobody;                        // the sequence for which the next preemption is
   uint32_t shared_ = 0;
   Changes blocks_;
   Changes host_;
@@ -121,7 +121,7 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
     host_before_ = seq == nullptr ? 0 : seq->host.size();
     decide(*decision, state);
   } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
-    const uint64_t at = commit->step - first_;  // its plan may be some steps ago
+    const uint64_t at = commit->step - first_;  // later steps may have been planned since
     if (commit->step >= first_ && at < columns_.took.size()) {
       columns_.took[at] = std::max<Nanos>(0, commit->now - columns_.began[at]);
     }
@@ -130,7 +130,7 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
     const LiveSequence* needy = state.find(cause->other);
     whose_ = needy == nullptr ? kNobody : needy->index;
   } else if (std::holds_alternative<RunAdd>(event)) {
-    // Also who comes just before the first step, and may be refused or gone by then.
+    // Also sequences that arrive just before the first step; they may be refused or have ended by then.
     if (inside_ || steps_ + 1 == first_) seen_.insert(num_added_);
     ++num_added_;
   }
@@ -178,7 +178,7 @@ void Recorder::begin_step(const RunPlan& plan, const RunState& state) {
   columns_.took.push_back(0);
 }
 
-/// What the pool is before the first step.
+/// The state of the pool before the first step.
 void Recorder::begin_range() {
   for (const auto& [block, holders] : held_) {
     for (const size_t seq : holders) blocks_.list.push_back({block, RunTimeline::kTake, seq});
@@ -232,7 +232,7 @@ void Recorder::change_block(const control::Decision& decision, const RunState& s
     return;
   }
   if (decision.kind == control::DecisionKind::kRelease) {
-    if (holders > 0) release(decision, state);  // else of a broken record
+    if (holders > 0) release(decision, state);  // otherwise the record is damaged
     return;
   }
   cached_.erase(block);
@@ -246,7 +246,7 @@ void Recorder::change_block(const control::Decision& decision, const RunState& s
   }
 }
 
-/// By nobody where the prefix cache is restored: its blocks are allocated, published and let go.
+/// By no sequence when the prefix cache is restored: its blocks are allocated, published and released.
 void Recorder::release(const control::Decision& decision, const RunState& state) {
   const uint32_t block = decision.a;
   const uint32_t holders = state.holders(block);

@@ -1,4 +1,4 @@
-// The part of Teller that follows who waits, for what, and behind whom.
+// The part of Teller that follows which sequences wait, for what, and behind which others.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -83,7 +83,7 @@ void Teller::note_short() {
   span.reserve = short_->value;
 }
 
-/// Until now; it has not been admitted.
+/// Up to now; the sequence has not been admitted.
 Overtaken Teller::overtaken(const Life& life) const {
   Overtaken out;
   out.own = life.precedence.own;
@@ -99,8 +99,8 @@ Overtaken Teller::overtaken(const Life& life) const {
   return out;
 }
 
-/// For each sequence: how many of those that arrived later were admitted before it was, or before it ended. A
-/// tree of sums over the order of arrival (Fenwick 1994).
+/// For each sequence: how many later arrivals were admitted before it was, or before it ended. A tree of sums
+/// over the order of arrival (Fenwick 1994).
 void Teller::count_overtaken() {
   for (const auto& [id, life] : lives_) {
     if (!life.has_run) admissions_.push_back({life.index, {}, false});

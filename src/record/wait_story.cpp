@@ -18,11 +18,11 @@ bool for_blocks(const WaitSpan& span) {
   return span.reason == control::WaitReason::kBlocks || span.reason == control::WaitReason::kOrder;
 }
 
-/// How two compare that come in by the same ground.
+/// How two sequences with the same ground compare.
 enum class Order : uint8_t { kAhead, kEqual, kBehind };
 
 Order order_of(const Precedence& of) {
-  // Of the prefix cache more is better.
+  // For the prefix cache, more is better.
   const bool more = of.first.ground == control::Ground::kCached;
   const int64_t first = more ? -of.first.value : of.first.value;
   const int64_t own = more ? -of.own.value : of.own.value;
@@ -58,10 +58,10 @@ std::string share_text(const Precedence& of, const WaitContext& context) {
     case Order::kBehind:
       break;
   }
-  return "whose tenant had been served less";  // by then: its own was told before
+  return "whose tenant had been served less";  // with the values of that time: its own was reported before
 }
 
-/// Why the others stand before it.
+/// Why the others are before it.
 std::string precedence_text(const Precedence& of, const WaitContext& context) {
   if (!of.compared) return "which came earlier";
   const bool equal = order_of(of) == Order::kEqual;
@@ -93,7 +93,7 @@ std::string precedence_text(const Precedence& of, const WaitContext& context) {
   }
 }
 
-/// "of higher priority (-2 to 0, its own is 5)": why they came in before it.
+/// "of higher priority (-2 to 0, its own is 5)": why they were admitted before it.
 std::string overtaken_by(const Overtaken& of) {
   switch (of.least.ground) {
     case control::Ground::kProtected:
@@ -204,7 +204,7 @@ std::string order_text(const Part& part, const WaitContext& context) {
   return fmt::format("behind {}, {}", behind, precedence_text(part.precedence, context));
 }
 
-/// What it waits for, without who held the blocks.
+/// The reason for waiting, without the holders of the blocks.
 std::string reason_text(const Part& part, const WaitContext& context) {
   switch (part.reason) {
     case control::WaitReason::kNone:
@@ -231,7 +231,7 @@ std::string reason_text(const Part& part, const WaitContext& context) {
   return "";
 }
 
-/// "#3, #7 and 4 others": those that held most, in most of these steps.
+/// "#3, #7 and 4 others": the largest holders in most of these steps.
 std::string holders_text(const std::vector<WaitSpan>& spans, const WaitContext& context) {
   uint32_t count = 0;
   for (const WaitSpan& span : spans) {
@@ -297,7 +297,7 @@ uint32_t LineHistory::add_holders(const StepRange& range, Tally& tally) const {
 
 std::string list_ids(const std::vector<SeqId>& ids, size_t count) {
   size_t named = std::min(kIdsNamed, ids.size());
-  if (ids.size() == count && count == named + 1) ++named;  // "and one other" is no shorter than its name
+  if (ids.size() == count && count == named + 1) ++named;  // "and one other" is not shorter than its id
   std::string out;
   for (size_t i = 0; i < named; ++i) {
     out += fmt::format("{}#{}", i == 0 ? "" : i + 1 == count ? " and " : ", ", ids[i]);

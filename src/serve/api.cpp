@@ -34,10 +34,10 @@ HttpResponse plain_error(unsigned status, std::string_view message, std::string_
   return {.status = status, .body = error_body(message, "invalid_request_error", "", code)};
 }
 
-/// Of what a client sent, for a message.
+/// A client's text, shortened for a message.
 std::string_view shortened(std::string_view text) { return text.substr(0, 200); }
 
-/// Only what says that it is JSON is read: a page can have a browser send other types without asking first.
+/// Only a body declared as JSON is read: a page can make a browser send other types without a preflight.
 std::optional<HttpResponse> refuse_body(const HttpRequest& request) {
   constexpr std::string_view kJson = "application/json";
   constexpr const char* kCode = "unsupported_media_type";
@@ -113,7 +113,7 @@ const Api::Route* Api::find_route(std::string_view path) {
   return nullptr;
 }
 
-/// What a browser sends for a page that may not use this server.
+/// Refuses requests that a browser sends for a page that may not use this server.
 std::optional<HttpResponse> Api::refuse_page(HttpRequest& request) const {
   if (!web_.allows_host(request.host)) {
     return plain_error(
@@ -150,7 +150,7 @@ std::optional<HttpResponse> Api::settle_early(HttpRequest& request) const {
   if (auto refused = refuse_page(request)) return refused;
   while (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
   const Route* route = find_route(request.path);
-  // What stands under /v1 is nobody's business who has no key, whether it exists or not.
+  // A client without a key must not learn which paths exist under /v1.
   const bool needs_key = route != nullptr ? route->needs_key : request.path.starts_with("/v1/");
   if (request.method == "OPTIONS" && route != nullptr) return preflight_answer(request);
   if (needs_key && keys_.required()) {
@@ -186,8 +186,8 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
   co_await (this->*route->handler)(exchange);
 }
 
-/// The result of `work`, done by a worker; the caller goes on where it was. The body is gone afterwards.
-/// Throws as Exchange's writing does when the client left before its turn.
+/// The result of `work`, done by a worker; the caller continues on its own executor. The body is freed
+/// afterwards. Throws like Exchange's writing if the client disconnected before its turn.
 template <class Work>
 asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Exchange& exchange, Work work) {
   std::optional<std::invoke_result_t<Work>> result;
@@ -210,7 +210,7 @@ asio::awaitable<std::invoke_result_t<Work>> Api::on_worker(Exchange& exchange, W
 /// Counts a body that is there from now on.
 Expected<Api::Body> Api::count(uint64_t client, Expected<std::string> text) {
   if (!text) return tl::unexpected(std::move(text.error()));
-  // What was appended to has room for as much again.
+  // A string that was appended to may have twice the needed capacity.
   if (text->capacity() - text->size() > std::max(kMostSlack, text->size() / 8)) text->shrink_to_fit();
   Body body(std::move(*text));
   body.claim = AnswerBudget::Claim(answers_, client, body.text.capacity());
@@ -223,7 +223,7 @@ asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<Body> body)
     response.body = std::move(body->text);
     response.claim = std::move(body->claim);
   } else {
-    // A server that shuts down is there again as soon as it is started.
+    // A server that shuts down is available again as soon as it is restarted.
     const bool full = body.error().code == RequestErrorCode::kQueueFull;
     response = error_response(body.error(), full ? engine_.retry_after() : 1);
   }
@@ -232,7 +232,7 @@ asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<Body> body)
 
 // ---- Small answers ----
 
-/// Whoever watches the process should start it anew if its engine gives no answers any more.
+/// A supervisor should restart the process if its engine no longer answers.
 asio::awaitable<void> Api::health(Exchange& exchange) {
   HttpResponse response;
   response.content_type = "text/plain; charset=utf-8";

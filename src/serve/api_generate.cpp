@@ -1,4 +1,4 @@
-// The part of Api that drives the engine: submits a job's prompts and carries the news to the client.
+// The part of Api that uses the engine: submits a job's prompts and sends the output to the client.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -18,9 +18,9 @@ const char* prompt_field(AnswerKind kind) { return kind == AnswerKind::kChat ? "
 
 }  // namespace
 
-/// The prompts of one HTTP request in the engine. Only some of them wait there at a time; the others come as
-/// these begin, so that a request of a thousand prompts is not a thousand places ahead of the next client.
-/// What has not ended when this goes is aborted.
+/// The prompts of one HTTP request in the engine. Only some of them wait there at a time; the others are
+/// submitted as these begin, so that a request with a thousand prompts is not a thousand places ahead of the
+/// next client. The destructor aborts prompts that have not ended.
 class Api::Running {
  public:
   Running(engine::Engine& engine, Exchange& exchange, std::shared_ptr<Mailbox> mailbox,
@@ -42,15 +42,15 @@ class Api::Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  /// Submits as many more prompts as may wait. A full queue is no error once the first prompt is in: the
-  /// others come later.
+  /// Submits as many more prompts as may wait. A full queue is not an error after the first prompt is
+  /// accepted: the others are submitted later.
   std::optional<RequestError> feed() {
     while (next_ < requests_.size()) {
       engine::GenerationRequest& request = requests_[next_];
       if (waiting_ > 0 && waiting_ + request.sequences() > most_waiting(request)) break;
       const uint32_t sequences = request.sequences();
       request.goes_on = next_ > 0;
-      // It is kept while it may have to be offered again.
+      // A copy is kept while the request may have to be submitted again.
       auto id = engine_.submit(requests_.size() == 1 ? std::move(request) : request,
                                [box = mailbox_, prompt = next_](engine::RequestOutput output) {
                                  box->put(prompt, std::move(output));
@@ -65,13 +65,13 @@ class Api::Running {
     return std::nullopt;
   }
 
-  /// The next news; none once the client is gone. A prompt that cannot be submitted any more ends with the
-  /// reason.
+  /// The next output; empty once the client has disconnected. A prompt that can no longer be submitted ends
+  /// with the reason.
   asio::awaitable<std::vector<Mailbox::News>> next() {
     while (!exchange_.client_gone()) {
       std::vector<Mailbox::News> news;
       if (open_ == 0 && next_ < requests_.size()) {
-        co_await pause();  // others have filled the queue, and nothing of this request's will tell
+        co_await pause();  // others have filled the queue, and no output of this request will wake it
       } else {
         news = co_await mailbox_->take();
       }
@@ -90,11 +90,11 @@ class Api::Running {
  private:
   struct Place {
     std::optional<RequestId> id;  // empty before and after
-    uint32_t waiting = 0;         // its sequences, until there is news of it
+    uint32_t waiting = 0;         // its sequences, until its first output
   };
 
-  /// Sequences that may be in the engine without having begun: enough to fill the places that come free in a
-  /// step or two. Of what tells nothing before its end, as many as can run.
+  /// Sequences that may be in the engine without having begun: enough to fill the slots that become free in a
+  /// step or two. For requests without output before their end, as many as can run.
   uint32_t most_waiting(const engine::GenerationRequest& request) const {
     const uint32_t slots = engine_.config().scheduler.max_num_seqs;
     const bool silent = request.beam_search || request.best_of > request.n;
@@ -127,13 +127,13 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
     co_await respond_json(exchange, tl::unexpected(std::move(job.error())));
     co_return;
   }
-  // While the answer waits to be read, nothing is kept of what it was made from.
+  // While the answer waits to be read, its inputs are not kept.
   auto body = co_await run_job(exchange, std::move(*job));
   *job = {};
   if (body) co_await respond_json(exchange, std::move(*body));
 }
 
-/// The answer to a job; none if it was streamed or its client is gone.
+/// The answer to a job; empty if it was streamed or its client has disconnected.
 asio::awaitable<std::optional<Expected<Api::Body>>> Api::run_job(Exchange& exchange, Job job) {
   std::optional<Expected<Body>> body;
   if (exchange.client_gone()) co_return body;
@@ -148,7 +148,7 @@ asio::awaitable<std::optional<Expected<Api::Body>>> Api::run_job(Exchange& excha
   Running running(engine_, exchange, std::move(mailbox), std::exchange(job.requests, {}));
   if (!refused) refused = running.feed();
   if (refused) {
-    // The engine knows of no fields.
+    // The engine does not know the fields of the API.
     if (refused->code == RequestErrorCode::kTooLong || refused->param == "prompt") {
       refused->param = prompt_field(job.style.kind);
     }
@@ -179,7 +179,8 @@ asio::awaitable<std::optional<Expected<Api::Body>>> Api::whole_answer(Exchange& 
   co_return body;
 }
 
-/// Tokens take less than the text of an answer with log probabilities, which is written when it may be.
+/// Tokens take less memory than the text of an answer with log probabilities, so the text is written only
+/// when there is room.
 asio::awaitable<void> Api::wait_for_room(Exchange& exchange) {
   asio::steady_timer timer(co_await asio::this_coro::executor);
   while (!exchange.client_gone() &&

@@ -1,4 +1,4 @@
-// The part of Api that runs on the workers: from a body to what the engine takes.
+// The part of Api that runs on the workers: turns a body into requests for the engine.
 #include <algorithm>
 #include <ctime>
 #include <iterator>
@@ -23,7 +23,7 @@ Expected<T> failed(const Expected<U>& result) {
   return tl::unexpected(result.error());
 }
 
-/// Appends the ids with commas between them, and makes no more room than for them and a little.
+/// Appends the ids with commas between them, with little excess capacity.
 void append_id_list(const std::vector<TokenId>& ids, std::string& out) {
   constexpr size_t kRest = 64;
   size_t bytes = ids.size() + kRest;
@@ -35,7 +35,7 @@ void append_id_list(const std::vector<TokenId>& ids, std::string& out) {
   }
 }
 
-/// Ends work whose answer nobody would read.
+/// Ends work for a client that has disconnected.
 Expected<void> check_client(const HttpRequest& request) {
   if (!request.abandoned.stop_requested()) return {};
   return refuse(RequestErrorCode::kInvalid, "the client has closed the connection");
@@ -61,7 +61,7 @@ Expected<void> Api::check_model(std::string_view name) const {
       "model");
 }
 
-/// For more sequences than can run and wait, "try again later" would never come true.
+/// More sequences than can run and wait could never be accepted, so "try again later" would be wrong.
 Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
   const uint64_t most = engine_.config().max_sequences();
   if (num_prompts * n <= most) return {};
@@ -72,7 +72,7 @@ Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
       n > most ? "n" : "prompt");
 }
 
-/// What the scheduling policy would not look at is refused, not ignored.
+/// A field that the scheduling policy would not use is refused, not ignored.
 Expected<void> Api::check_policy(const engine::GenerationRequest& request) const {
   const control::SchedulerConfig& scheduler = engine_.config().scheduler;
   const control::SchedulingKind policy = scheduler.scheduling;
@@ -139,7 +139,7 @@ engine::GenerationRequest Api::make_request(const HttpRequest& request, const Ge
   if (!options.has_seed) out.sampling.seed = random_seed();
   out.salt =
       block_salt(request.tenant, config_.isolate_users ? options.user : std::string(), options.cache_salt);
-  // With keys the key is who is served, else whoever the client says.
+  // With keys the tenant is the key, otherwise the user that the client names.
   out.tenant = request.tenant != 0 ? request.tenant : block_salt(0, options.user, {});
   out.waits_as = request.client;
   return out;

@@ -1,3 +1,3 @@
-// The parts of Asio and Beast that are no templates; CMakeLists.txt says so to everybody else.
+// The parts of Asio and Beast that are not templates; CMakeLists.txt defines this for all other files.
 #include <boost/asio/impl/src.hpp>
 #include <boost/beast/src.hpp>

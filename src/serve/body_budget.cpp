@@ -24,7 +24,7 @@ bool BodyBudget::Claim::grow_to(uint64_t bytes) {
   if (bytes <= kUncounted && !listed_) return true;
   const std::lock_guard lock(budget_.mutex_);
   if (!listed_) {
-    // What may throw comes before all that would have to be taken back.
+    // Operations that may throw come first, so that nothing has to be undone.
     std::list<Claim*> entry{this};
     ++budget_.clients_[client_].bodies;
     place_ = entry.begin();
@@ -73,10 +73,10 @@ bool BodyBudget::fits(const Claim& claim, uint64_t bytes, bool& own_share) const
   return !own_share && used_ - claim.bytes_ + bytes <= max_bytes_;
 }
 
-/// The body that makes way for `asking`, which would hold `bytes`; null if there is none.
+/// The body to drop for `asking`, which would hold `bytes`; null if there is none.
 BodyBudget::Claim* BodyBudget::find_slow(const Claim& asking, uint64_t bytes, bool own_share) {
   const Clock::time_point now = now_();
-  // Of the client that holds the most; of its bodies the one with the most byte-seconds.
+  // The client that holds the most; of its bodies the one with the most byte-seconds.
   using Rank = std::tuple<uint64_t, double>;
   const auto rank = [&](const Claim& claim, uint64_t held, uint64_t more) {
     const std::chrono::duration<double> age = now - claim.begun_;
@@ -102,7 +102,7 @@ BodyBudget::Claim* BodyBudget::find_slow(const Claim& asking, uint64_t bytes, bo
 
 bool BodyBudget::grow(Claim& claim, uint64_t bytes) {
   if (bytes > claim.bytes_) {
-    // One that has made way does not come back.
+    // A dropped body gets no more memory.
     if (!claim.receiving_) return false;
     bool own_share = false;
     while (!fits(claim, bytes, own_share)) {

@@ -88,7 +88,7 @@ json::array read_tool_calls(Fields& message, const json::array& calls) {
   return out;
 }
 
-/// Fields of an assistant's answer that clients send back as they got them.
+/// Fields of an assistant's answer that clients send back unchanged.
 void ignore_empty(Fields& message, std::string_view name) {
   const json::value* value = message.get(name);
   if (value == nullptr) return;
@@ -215,14 +215,14 @@ bool has_role(const json::value& message, std::string_view role) {
 bool is_developers(const json::value& message) { return has_role(message, "developer"); }
 bool is_systems(const json::value& message) { return has_role(message, "system"); }
 
-/// Developer messages become system messages, in one with those beside them: a template may show one system
-/// message only, and that the last.
+/// Developer messages become system messages, merged with adjacent ones, because a template may render only
+/// one system message, the last.
 void merge_instructions(json::array& messages) {
   json::array merged(messages.storage());
   for (auto next = messages.begin(); next != messages.end();) {
     const auto end = std::find_if_not(next, messages.end(),
                                       [](const auto& m) { return is_systems(m) || is_developers(m); });
-    if (std::find_if(next, end, is_developers) == end) {  // as it is, and what comes with it
+    if (std::find_if(next, end, is_developers) == end) {  // unchanged, with its neighbours
       const auto stop = std::max(end, std::next(next));
       merged.insert(merged.end(), std::make_move_iterator(next), std::make_move_iterator(stop));
       next = stop;
@@ -316,7 +316,7 @@ Expected<std::string> render_chat(const chat::ChatTemplates& templates, ChatProm
     return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
   }
   if (!text && text.error().param.empty()) text.error().param = "messages";
-  // Some templates show a system message at certain places only.
+  // Some templates render a system message only at certain places.
   for (const std::string& instruction : instructions) {
     if (text && text->find(instruction) == std::string::npos) {
       return refuse(

@@ -25,7 +25,7 @@ namespace {
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-/// For each thing that a connection does which has no place.
+/// The time limit for each operation of a connection without a place.
 constexpr Nanos kCrowdedTime = 5 * kSecond;
 constexpr Nanos kLingerTime = 2 * kSecond;
 constexpr uint64_t kMaxLingerBytes = 64 << 20;
@@ -48,8 +48,8 @@ Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config,
              [this] {
                auto self = weak_from_this().lock();
                if (!self) return;
-               // Moved: the last reference must not go here, as the connection's end takes the budget's
-               // mutex.
+               // Moved: the last reference must not be released here, since the connection's destructor takes
+               // the budget's mutex.
                asio::post(socket_.get_executor(), [self = std::move(self)] {
                  if (!self->reading_body_) return;
                  self->body_dropped_ = true;
@@ -63,7 +63,7 @@ Connection::Connection(asio::ip::tcp::socket socket, const ServerConfig& config,
 }
 
 Connection::~Connection() {
-  // An exception in Asio drops a connection without its end.
+  // An exception in Asio destroys a connection without calling its end.
   if (hooks_.on_end) hooks_.on_end(this);
 }
 
@@ -81,7 +81,8 @@ void Connection::start(bool crowded) {
         try {
           std::rethrow_exception(thrown);
         } catch (const boost::system::system_error&) {
-          // The client is gone. A stranger can have this as often as he likes: it is no error of the server.
+          // The client has disconnected. A client can cause this at any rate, and it is not an error of the
+          // server.
         } catch (const std::exception& error) {
           log_error(fmt::format("a connection ends: {}", describe(error)));
         }
@@ -179,7 +180,7 @@ void Connection::lose_client() {
   if (gone_hook_) gone_hook_();
 }
 
-// ---- Deadlines: what is under way fails when one passes ----
+// ---- Deadlines: the operation in progress fails when one passes ----
 
 void Connection::set_deadline(Nanos after) {
   if (crowded_) after = std::min(after, kCrowdedTime);
@@ -187,7 +188,7 @@ void Connection::set_deadline(Nanos after) {
   const uint64_t number = ++deadline_number_;
   deadline_.expires_after(std::chrono::nanoseconds(after));
   deadline_.async_wait([self = shared_from_this(), number](error_code) {
-    // It may have been too late to cancel the wait.
+    // The wait may have been cancelled too late.
     if (self->deadline_number_ != number) return;
     self->timed_out_ = true;
     error_code ignored;
@@ -257,7 +258,7 @@ asio::awaitable<bool> Connection::serve_one() {
   } catch (const std::bad_alloc&) {
     no_memory = true;
   } catch (const std::length_error&) {
-    field_too_long = true;  // Beast keeps no field of 64 KiB or more; only a trailer can be so long
+    field_too_long = true;  // Beast supports no field of 64 KiB or more; only a trailer can be that long
   }
   reading_body_ = false;
   if (no_memory) co_await refuse_for_memory();
@@ -289,7 +290,7 @@ asio::awaitable<void> Connection::answer_request() {
       co_await end_stream();
     }
   } catch (const boost::system::system_error&) {
-    // The client is gone; lose_client() has said so.
+    // The client has disconnected; lose_client() has logged it.
   } catch (const std::bad_alloc&) {
     no_memory = true;
   } catch (const HttpRefusal& thrown) {
@@ -307,7 +308,7 @@ asio::awaitable<void> Connection::answer_request() {
                           .body = error_body(refusal->message, "invalid_request_error", "", "")};
     co_await respond(std::move(response));
   } else if ((no_memory || !failure.empty()) && answer_ != Answer::kNone) {
-    cut();  // so that nobody takes half an answer for a whole one
+    cut();  // so that the client does not take half an answer for a complete one
   } else if (no_memory) {
     drop_body();
     co_await refuse_for_memory();
@@ -340,7 +341,7 @@ asio::awaitable<void> Connection::refuse_for_place() {
   co_await refuse(503, "too many connections");
 }
 
-/// Lets a client that is still sending read the answer before the connection is reset under it.
+/// Lets a client that is still sending read the answer before the connection is reset.
 asio::awaitable<void> Connection::linger() {
   error_code failed;
   if (unread_ && !gone_) {

@@ -16,13 +16,13 @@ namespace {
 
 namespace http = boost::beast::http;
 
-/// A body's chunks may cost so much on top of what they carry: 1 byte a chunk takes 6.
+/// The most framing bytes per byte of a chunked body: a chunk with 1 byte takes 6.
 constexpr uint64_t kMaxFramingPerByte = 8;
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-/// What is wrong with the head's fields; nothing if they can be believed. A field that decides who is served
-/// stands there once: of two, a proxy before this server may have looked at the other.
+/// The error in the fields of the head; empty if they are valid. A field that affects access must occur only
+/// once: of two, a proxy before this server may have used the other.
 std::string find_head_fault(const http::request_header<>& head, const HttpRequest& request) {
   // RFC 9112, section 3.2.
   const size_t hosts = head.count(http::field::host);
@@ -32,7 +32,7 @@ std::string find_head_fault(const http::request_header<>& head, const HttpReques
     if (head.count(name) > 1)
       return fmt::format("the request has two {} headers", view(http::to_string(name)));
   }
-  // RFC 9110, section 4.2.1. Who sends none at all (HTTP/1.0) is no browser.
+  // RFC 9110, section 4.2.1. A client without a Host field (HTTP/1.0) is not a browser.
   if (hosts > 0 && request.host.empty()) return "the Host header is empty";
   return {};
 }
@@ -49,7 +49,7 @@ HttpRequest read_head(const http::request_header<>& head) {
     target.remove_prefix(path);
     if (target.empty()) target = "/";
   }
-  // A path that cannot be decoded is one that nobody serves.
+  // A path that cannot be decoded matches no route.
   out.path = percent_decode(target.substr(0, target.find('?'))).value_or("");
   out.origin = view(head[http::field::origin]);
   out.authorization = view(head[http::field::authorization]);
@@ -93,7 +93,7 @@ asio::awaitable<Connection::error_code> Connection::feed(Parser& parser, bool wh
   }
 }
 
-/// True if there is a whole request to answer; otherwise what had to be said has been said.
+/// True if there is a complete request to answer; otherwise any error has been answered already.
 asio::awaitable<bool> Connection::read_request() {
   Parser parser;
   parser.header_limit(config_.max_header_bytes);
@@ -133,7 +133,7 @@ asio::awaitable<bool> Connection::read_request() {
   abandoned_ = std::stop_source();
   request_.abandoned = abandoned_.get_token();
   if (!parser.is_done()) {
-    // What needs no body, and perhaps no key, must not hold a place for as long as one may take to come.
+    // A request that needs no body, and perhaps no key, must not hold a place for as long as a body may take.
     if (request_.method != "POST") {
       unread_ = true;
       co_return true;
@@ -168,7 +168,7 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
   co_return false;
 }
 
-/// Answers what is no request, or too large or too slow a one. The connection ends.
+/// Answers invalid data, or a request that is too large or too slow. The connection ends.
 asio::awaitable<void> Connection::refuse_broken(error_code why) {
   unsigned status = 400;
   std::string message;

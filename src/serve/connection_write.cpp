@@ -1,4 +1,4 @@
-// The part of Connection that writes: answers, whole or as streams, within their time.
+// The part of Connection that writes answers, complete or as streams, within their time limits.
 #include <array>
 #include <chrono>
 #include <string>
@@ -48,7 +48,8 @@ asio::awaitable<void> Connection::write_within_deadline(const Buffers& buffers) 
   }
 }
 
-/// An answer that is counted while it waits, and makes way for others if it is read slowly.
+/// Writes an answer that is counted while it waits, and that is dropped in favour of others if it is read
+/// slowly.
 asio::awaitable<void> Connection::write_held(std::string_view head, const HttpResponse& response) {
   struct Reset {
     Connection& connection;

@@ -19,7 +19,7 @@ void CountedLine::count() noexcept {
   try {
     asio::post(timer_.get_executor(), [this] { wait(); });
   } catch (const std::exception&) {
-    waiting_ = false;  // without memory: the next time tells of this one too
+    waiting_ = false;  // out of memory: the next line reports this event too
   }
 }
 

@@ -25,12 +25,12 @@ namespace {
 using asio::ip::tcp;
 using boost::system::error_code;
 
-/// The longest that a place which has become free, or of little use, goes unseen.
+/// The longest time until a place that has become free, or is little used, is noticed.
 constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::milliseconds kPauseAfterFailure{100};
-constexpr uint32_t kMostAtOnce = 256;  // newcomers taken in one turn of an I/O thread
+constexpr uint32_t kMostAtOnce = 256;  // new connections accepted in one turn of an I/O thread
 constexpr std::chrono::seconds kBetweenComplaints{5};
-/// Of the process, beside connections: the model's files, logs, the reactor.
+/// Files of the process other than connections: the model's files, logs, the reactor.
 constexpr uint64_t kOtherFiles = 64;
 
 }  // namespace
@@ -100,7 +100,7 @@ void Door::close() {
 
 // ---- Accepting ----
 
-/// Ends with the acceptor alone, whatever is thrown.
+/// Ends only with the acceptor, whatever is thrown.
 asio::awaitable<void> Door::accept_all() {
   while (acceptor_.is_open()) {
     std::string trouble;
@@ -122,12 +122,12 @@ asio::awaitable<void> Door::accept_all() {
     } catch (const std::exception& error) {
       trouble = describe(error);
     }
-    // Out of file descriptors or memory: wait until some is back, whether or not it can be said.
+    // Out of file descriptors or memory: wait until some is free, whether or not this can be logged.
     try {
       make_way();
       complain(failed ? failed.message() : trouble);
     } catch (const std::exception&) {
-      complained_ = {};  // the next time says it
+      complained_ = {};  // the next time logs it
     }
     try {
       co_await pause(kPauseAfterFailure);
@@ -137,8 +137,8 @@ asio::awaitable<void> Door::accept_all() {
   }
 }
 
-/// Whoever waits in the system's queue and finds a place comes in at once: a turn of a busy I/O thread is
-/// long, and one newcomer a turn would be slow.
+/// Accepts at once all connections in the system's queue for which there is a place: a turn of a busy I/O
+/// thread is long, and one new connection per turn would be slow.
 void Door::take_those_that_wait() {
   for (uint32_t i = 0; i < kMostAtOnce; ++i) {
     {
@@ -194,14 +194,14 @@ asio::awaitable<void> Door::wait_for_place() {
       }
     }
     if (!newcomer) {
-      // Nobody is sent away before there is somebody to come.
+      // No connection is closed before a new one is waiting.
       error_code failed;
       co_await acceptor_.async_wait(tcp::acceptor::wait_read,
                                     asio::redirect_error(asio::use_awaitable, failed));
       newcomer = true;
       continue;
     }
-    waiting_ = true;  // first, as its end may come at once
+    waiting_ = true;  // set first, since the connection may end at once
     if (const auto found = useless.lock()) found->make_way_soon();
     co_await pause(kLook);
     waiting_ = false;
@@ -215,7 +215,7 @@ void Door::changed() {
   try {
     asio::post(acceptor_.get_executor(), [this] { news_.cancel(); });
   } catch (const std::exception&) {
-    // Without memory it is seen by the next look.
+    // If there is no memory, the next check notices it.
   }
 }
 
@@ -261,11 +261,12 @@ void Door::take(tcp::socket socket) {
     const std::lock_guard lock(mutex_);
     add(connection, std::move(entry));
   }
-  // If this throws, the connection goes with its last owner here, and forgets itself.
+  // If this throws, the connection is destroyed with its last owner here, and removes itself.
   connection->start(crowded);
 }
 
-/// For one that has more than its share, while the places beyond are taken: others must not wait behind it.
+/// For a connection beyond its address's share while the crowded places are taken: others must not wait
+/// behind it.
 void Door::turn_away(tcp::socket socket, bool over_share) {
   (over_share ? no_share_ : no_place_).count();
   HttpResponse response{.status = 503,
@@ -301,7 +302,7 @@ void Door::remove_from_place(const Entry& entry) {
   if (--its->second == 0) by_address_.erase(its);
 }
 
-/// The one of a place that makes the least use of it, if there is one that makes little.
+/// The connection that makes the least use of its place, if there is one that makes little use of it.
 std::weak_ptr<Connection> Door::find_useless(Place place) const {
   const Clock::time_point now = Clock::now();
   std::weak_ptr<Connection> found;
@@ -316,7 +317,7 @@ std::weak_ptr<Connection> Door::find_useless(Place place) const {
   return found;
 }
 
-/// It was told 503. A connection that had a place gives it to another: places are short.
+/// It got 503. A connection that had a place gives it to another, since places are short.
 void Door::refused(Connection* connection) {
   bool over_share = false;
   {
@@ -363,7 +364,7 @@ void Door::each(void (Connection::*what)()) {
   std::vector<std::shared_ptr<Connection>> all;
   {
     const std::lock_guard lock(mutex_);
-    all.reserve(connections_.size());  // a throw below would drop last references with the mutex held
+    all.reserve(connections_.size());  // an exception below would release last references with the mutex held
     for (const auto& [unused, entry] : connections_) {
       if (auto alive = entry.connection.lock()) all.push_back(std::move(alive));
     }

@@ -85,8 +85,8 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-/// Throws Error if another user may give himself a key. The groups' members are not looked up: keys are
-/// secrets, and no group needs to write them.
+/// Throws Error if another user may add a key. The groups' members are not looked up: keys are secrets, and
+/// no group needs to write them.
 void refuse_file_of_others(const std::filesystem::path& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) throw file_error(path, "cannot be read");

@@ -112,7 +112,7 @@ void read_sampling(Fields& fields, const SchemaContext& context, SamplingParams&
 void read_seed(Fields& fields, GenerationOptions& out) {
   const json::value* value = fields.get("seed");
   if (value == nullptr) return;
-  // What is above the signed range is a seed too.
+  // A value above the signed range is a valid seed too.
   if (value->is_uint64()) {
     out.generation.sampling.seed = value->get_uint64();
     out.has_seed = true;
@@ -137,14 +137,14 @@ void read_streaming(Fields& fields, GenerationOptions& out) {
   if (auto error = inner.finish()) fields.fail(std::move(*error));
 }
 
-/// A field of the API that is not built, at a value that asks for nothing.
+/// A field of the API that is not supported, with a value that requests nothing.
 void want_neutral(Fields& fields, std::string_view name, std::initializer_list<json::value> neutral) {
   const json::value* value = fields.get(name);
   if (value == nullptr) return;
   if (std::find(neutral.begin(), neutral.end(), *value) == neutral.end()) fields.unsupported(name);
 }
 
-/// best_of and beam search: what is known at the end only is not streamed.
+/// best_of and beam search: a result that is known only at the end is not streamed.
 void read_search(Fields& fields, GenerationOptions& out) {
   engine::GenerationRequest& request = out.generation;
   request.best_of = static_cast<uint32_t>(fields.integer("best_of", 1, kMaxChoices).value_or(request.n));
@@ -201,7 +201,7 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   return out;
 }
 
-/// response_format of type "text" is what one gets anyway.
+/// response_format of type "text" is the default.
 void read_response_format(Fields& fields) {
   const json::object* format = fields.object("response_format");
   if (format == nullptr) return;
@@ -272,7 +272,7 @@ std::vector<Prompt> read_prompts(Fields& fields, const SchemaContext& context) {
   return out;
 }
 
-/// `suffix` "" asks for nothing.
+/// `suffix` "" requests nothing.
 void read_completion_extras(Fields& fields) {
   want_neutral(fields, "suffix", {""});
   read_response_format(fields);
@@ -294,8 +294,8 @@ void read_chat_max_tokens(Fields& fields, engine::GenerationRequest& out) {
   if (older || newer) out.max_tokens = static_cast<uint32_t>(newer.value_or(older.value_or(0)));
 }
 
-/// Nobody parses the calls in an answer's text, so a request that hopes for them would get none. With
-/// tool_choice "none" none are wanted, and a template that showed the tools would only ask the model for
+/// Tool calls in an answer's text are not parsed, so a request that needs them would get none. With
+/// tool_choice "none" none are wanted, and a template that rendered the tools would only prompt the model for
 /// them.
 void settle_tools(Fields& fields, ChatPrompt& prompt) {
   constexpr std::string_view kWhy =

@@ -152,7 +152,7 @@ void Server::abort_all() { impl_->engine.drain(0); }
 void Server::catch_signals() {
   if (impl_->signals) return;
   impl_->signals.emplace(impl_->signal_io, SIGINT, SIGTERM);
-  // Who starts a program with SIGHUP ignored (nohup) wants it to outlive the terminal.
+  // A program that was started with SIGHUP ignored (nohup) is meant to outlive the terminal.
   if (!is_ignored(SIGHUP)) impl_->signals->add(SIGHUP);
   impl_->at_terminal = has_terminal();
 }

@@ -7,10 +7,11 @@
 namespace quire::serve {
 namespace {
 
-/// A connection's buffer (Connection::max_buffer_bytes), itself and what waits to be run for it.
+/// A connection's buffer (Connection::max_buffer_bytes), the object itself and its queued handlers.
 constexpr uint64_t kConnectionBytes = 32 << 10;
-/// What tokenizing a text takes at most, its body included: 51 bytes a byte were measured for 16 MB of hex
-/// digits. Parsing JSON takes less: max_json_bytes, as much again for the copies that a chat template sees.
+/// The most memory for tokenizing a text, including its body: 51 bytes per byte were measured for 16 MB of
+/// hex digits. Parsing JSON takes less: max_json_bytes, and the same again for the copies for a chat
+/// template.
 constexpr uint64_t kWorkFactor = 52;
 
 constexpr uint64_t kLeastBody = 64 << 10;
@@ -28,7 +29,7 @@ uint64_t most_memory(const ServerConfig& config) {
 
 bool fit_memory(ServerConfig& config, uint64_t bytes, bool keep_connections) {
   if (most_memory(config) <= bytes) return false;
-  // A quarter is for connections, if they need so much; bodies have the rest.
+  // A quarter is for connections, if they need that much; the rest is for bodies.
   if (!keep_connections) {
     const uint64_t places = bytes / 4 / kConnectionBytes;
     const uint64_t fits = std::max(kLeastConnections, places - std::min(places, kBeyond));

@@ -23,7 +23,7 @@ bool is_address(std::string_view name) {
   return !failed;
 }
 
-/// "name:port" taken apart; of an IPv6 address the brackets are gone.
+/// The parts of "name:port"; the brackets of an IPv6 address are removed.
 struct Authority {
   std::string name;  // lower case, without the root's dot
   std::string port;  // empty if none
@@ -61,7 +61,7 @@ bool is_loopback(const std::string& name) {
   return !failed && address.is_loopback();
 }
 
-/// In lower case, without the port that the scheme has anyway.
+/// In lower case, without the default port of the scheme.
 std::string normal_origin(std::string_view text) {
   std::string out = lower(text);
   if (out.starts_with("http://") && out.ends_with(":80")) out.resize(out.size() - 3);

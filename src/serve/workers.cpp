@@ -21,7 +21,7 @@ struct Workers::Task {
 
   std::function<void()> work;
   std::exception_ptr thrown;
-  // On the executor alone.
+  // On the executor only.
   FairQueue<std::shared_ptr<Task>>::Ticket ticket = 0;  // of no job before it is queued
   asio::steady_timer signal;                            // never expires: cancelling it wakes run()
   bool over = false;
@@ -50,7 +50,7 @@ asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> wor
   if (exchange.client_gone()) co_return false;
   const auto task = std::make_shared<Task>(co_await asio::this_coro::executor, std::move(work));
   const uint64_t client = exchange.request().client;
-  // First of all: nothing may throw while the job is queued, as what it works on would go without it.
+  // Done first: nothing may throw while the job is queued, because its data would be destroyed before it.
   exchange.on_client_gone([this, task, client] {
     std::optional<std::shared_ptr<Task>> removed;
     {
@@ -65,7 +65,7 @@ asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> wor
     try {
       asio::post(pool_, [this] { take_one(); });
     } catch (...) {
-      // It must not stay there without a thread that comes for it.
+      // It must not stay queued without a thread that takes it.
       queue_.remove(client, task->ticket);
       throw;
     }
@@ -77,7 +77,7 @@ asio::awaitable<bool> Workers::run(Exchange& exchange, std::function<void()> wor
   co_return task->done;
 }
 
-/// The job whose turn it is of those that may begin; null if there is none.
+/// The next job of those that may start; null if there is none.
 std::shared_ptr<Workers::Task> Workers::next() {
   const std::lock_guard lock(mutex_);
   auto found = queue_.pop(may_begin_);
@@ -94,7 +94,7 @@ std::shared_ptr<Workers::Task> Workers::next() {
   return nullptr;
 }
 
-/// With the mutex held: another thread looks for a job too, since one has been found again.
+/// REQUIRES: the mutex is held. Wakes another thread to look for a job, since one has been found again.
 void Workers::call_back_one() {
   if (idle_ == 0) return;
   try {
@@ -105,10 +105,10 @@ void Workers::call_back_one() {
   }
 }
 
-/// With the mutex held, on a worker's thread: looks for a job in a while.
+/// REQUIRES: the mutex is held; on a worker's thread. Looks for a job again later.
 void Workers::ask_again() {
   if (asking_) return;
-  // Without this the jobs would wait for ever, so it is tried until there is memory for it.
+  // Without this the jobs would wait forever, so it is retried until there is memory for it.
   for (;;) {
     try {
       again_.expires_after(kAgain);
@@ -128,7 +128,7 @@ void Workers::ask_again() {
   }
 }
 
-/// On a worker's thread. Is called as often as there were jobs; some may have left.
+/// On a worker's thread. Called once per queued job; some jobs may have been removed.
 void Workers::take_one() {
   const std::shared_ptr<Task> task = next();
   if (task == nullptr) return;
@@ -137,7 +137,7 @@ void Workers::take_one() {
   } catch (...) {
     task->thrown = std::current_exception();
   }
-  // Without this the request would wait for ever, so it is tried until there is memory for it.
+  // Without this the request would wait forever, so it is retried until there is memory for it.
   for (;;) {
     try {
       asio::post(task->signal.get_executor(), [task] { task->finish(true); });

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kMark = "\u2581";  // how SentencePiece writes a space
 constexpr float kAddedScore = -1000.0F;       // llama.cpp's, of tokens that no merge makes
 
-/// Ids that nobody has filled.
+/// Ids without an entry.
 void add_padding(GgufVocabulary& v, size_t vocab_size) {
   for (size_t id = v.tokens.size(); id < vocab_size; ++id) v.tokens.emplace_back();
   v.types.resize(v.tokens.size(), GgufVocabulary::kUnused);

@@ -22,7 +22,7 @@ class SequencePostProcessor : public PostProcessor {
   std::vector<std::unique_ptr<PostProcessor>> steps_;
 };
 
-/// Concerns offsets only, which nobody here asks for.
+/// Concerns offsets only, which are not used here.
 class NoPostProcessor : public PostProcessor {
  public:
   std::vector<TokenId> apply(std::vector<TokenId> ids, bool) const override { return ids; }

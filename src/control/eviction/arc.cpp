@@ -7,8 +7,9 @@ namespace quire::control {
 namespace {
 
 /// ARC (Megiddo & Modha 2003): a queue of blocks used once and one of those used again, both least recently
-/// used first, and a target for the size of the first that grows by hits on its ghosts and shrinks by hits on
-/// the other's. Held blocks count but cannot go, and what comes in is known only after the eviction.
+/// used first, and a target for the size of the first, which grows with hits on its ghosts and shrinks with
+/// hits on the other's ghosts. Held blocks count but cannot be evicted, and the new block is known only after
+/// the eviction.
 class ArcEviction final : public RankedEviction {
  public:
   using RankedEviction::RankedEviction;

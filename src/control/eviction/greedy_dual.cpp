@@ -5,9 +5,10 @@
 namespace quire::control {
 namespace {
 
-/// GreedyDual-Size (Cao & Irani 1997): the rank is what it costs to compute the block again (all are of one
-/// size), above the rank of the last victim at the time of use; with frequency (Cherkasova 1998), so many
-/// times that cost as it was used. A token's attention to 32,768 others costs about what the rest of it does.
+/// GreedyDual-Size (Cao & Irani 1997): the rank is the cost of computing the block again (all have the same
+/// size), plus the rank of the last victim at the time of use; with frequency (Cherkasova 1998), that cost is
+/// multiplied by the number of uses. A token's attention to 32,768 others costs about what the rest of it
+/// does.
 class GreedyDualEviction final : public RankedEviction {
  public:
   GreedyDualEviction(uint32_t num_blocks, uint32_t max_uses) : RankedEviction(num_blocks), max_(max_uses) {}

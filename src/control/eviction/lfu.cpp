@@ -22,8 +22,8 @@ constexpr uint64_t sum(uint64_t a, uint64_t b) {
   return b - fraction(b) + (both < 2 * kOne ? fraction(both) : both / 2);
 }
 
-/// Frequency: score <- score x decay + 1 at each use, halved by one to two uses a block of the pool. Since
-/// all decay alike, a use adds 2^(time / half-life) instead, and only what is used is touched.
+/// Frequency: score <- score x decay + 1 at each use; the half-life is one to two uses per block of the pool.
+/// Since all scores decay alike, a use adds 2^(time / half-life) instead, and only the used block is updated.
 class LfuEviction final : public RankedEviction {
  public:
   using RankedEviction::RankedEviction;

@@ -33,7 +33,7 @@ class LruEviction final : public EvictionPolicy {
   struct Link {
     BlockId before = kNoBlock, after = kNoBlock;  // kNoBlock: not idle
   };
-  std::vector<Link> links_;  // a ring of the idle blocks, by block; one more stands between its ends
+  std::vector<Link> links_;  // a ring of the idle blocks, by block; one additional link joins its ends
 };
 
 }  // namespace

@@ -6,9 +6,10 @@
 namespace quire::control {
 namespace {
 
-/// S3-FIFO (Yang et al. 2023): a small queue, a tenth of the blocks, that new ones must pass with two hits
-/// (or come back from the ghosts) to reach the main one; both first in, first out, but that each hit in the
-/// main queue buys another round, up to three. `rank` is the order of coming in, `uses` the hits and 1.
+/// S3-FIFO (Yang et al. 2023): a small queue, a tenth of the blocks, which new blocks must pass with two hits
+/// (or return from the ghosts) to reach the main queue. Both are first in, first out, but each hit in the
+/// main queue buys another round, up to three. `rank` is the order of entry, `uses` is the number of hits
+/// plus 1.
 class S3FifoEviction final : public RankedEviction {
  public:
   using RankedEviction::RankedEviction;

@@ -9,7 +9,7 @@ namespace quire::control {
 
 BlockPool::BlockPool(PrefixCache cache)
     : cache_(std::move(cache)), references_(cache_.num_blocks()), free_(cache_.num_blocks()) {
-  std::iota(free_.rbegin(), free_.rend(), BlockId{0});  // block 0 is handed out first
+  std::iota(free_.rbegin(), free_.rend(), BlockId{0});  // block 0 is allocated first
 }
 
 BlockId BlockPool::allocate() {

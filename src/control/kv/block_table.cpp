@@ -82,7 +82,7 @@ void BlockTable::release_behind(BlockPool& pool, uint32_t computed) {
     const uint32_t window = pool.cache().windows()[group];
     if (window == 0) continue;
     auto& column = columns_[group];
-    // What is behind was given back before, without a gap.
+    // The blocks before were released already, without a gap.
     const uint32_t end = std::min(first_block(window, computed - 1, pool.block_size()), size());
     for (uint32_t row = end; row-- > 0;) {
       if (column[row] == kNoBlock) break;

@@ -23,7 +23,8 @@ PrefixCache::PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_p
       hash_(hash),
       buckets_(std::bit_ceil(size_t{num_blocks} + 1), kNoNode),
       places_(num_blocks) {
-  nodes_.reserve(num_blocks);  // address space: moving them later would take a step long
+  nodes_.reserve(
+      num_blocks);  // reserves address space: moving the nodes later would take too long for one step
   tokens_.reserve(size_t{num_blocks} * block_size);
 }
 
@@ -31,7 +32,7 @@ PrefixCache::PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_p
 
 void PrefixCache::match(std::span<const TokenId> tokens, uint64_t salt, Prefix& found) const {
   found = {};
-  // By group, how many blocks up to here are there without a gap.
+  // By group, how many consecutive blocks up to here exist.
   std::vector<uint32_t> there(num_groups());
   uint64_t hash = salt;
   NodeId node = kNoNode;
@@ -194,7 +195,8 @@ BlockId PrefixCache::evict() {
   if (block == kNoBlock) return kNoBlock;
   NodeId node = places_[block].node;
   if (windows_[places_[block].group] == 0) {
-    // The end of the chain. Whoever held a block there would hold this one: all of that node are idle.
+    // The end of the chain. A table that held a block there would also hold this one, so all blocks of that
+    // node are idle.
     while (nodes_[node].first_child != kNoNode) node = nodes_[node].first_child;
     for (uint32_t group = 0; group < num_groups(); ++group) {
       if (this->block(node, group) != kNoBlock) block = this->block(node, group);
@@ -213,7 +215,7 @@ void PrefixCache::forget(BlockId block) {
   eviction_->remove(block);
 }
 
-/// Takes the node out of the index, and then those before it, as far as nothing needs them.
+/// Removes the node from the index, and then its ancestors, as far as nothing needs them.
 void PrefixCache::erase_empty(NodeId node) {
   while (node != kNoNode) {
     const auto own = std::span(blocks_).subspan(size_t{node} * num_groups(), num_groups());

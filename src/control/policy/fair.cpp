@@ -9,8 +9,8 @@ namespace quire::control {
 namespace {
 
 /// The tenant that was served least (virtual token counter of Sheng et al. 2023). A prompt token that must be
-/// computed counts 1, when its sequence first comes in; a generated one 2. A tenant that comes back starts no
-/// lower than the least served of those waiting.
+/// computed counts 1, when its sequence is first admitted; a generated token counts 2. A tenant that returns
+/// starts no lower than the least served of the waiting tenants.
 class Fair final : public SchedulingPolicy {
  public:
   int64_t rank(const Sequence& seq) const override { return tenants_.at(seq.spec.tenant).served; }
@@ -31,10 +31,11 @@ class Fair final : public SchedulingPolicy {
   }
   void computes(const Sequence& seq, uint32_t tokens) override {
     int64_t& served = tenants_.at(seq.spec.tenant).served;
-    // Its first chunk ever: all that will be computed of its prompt, but not again after a preemption.
+    // Its first chunk ever: counts everything that will be computed of its prompt, but not recomputation
+    // after a preemption.
     const bool is_first = seq.preemptions == 0 && seq.next() == seq.cached_tokens;
     if (is_first) served += seq.prompt_length - seq.computed;
-    if (tokens == seq.remaining()) served += 2;  // one is generated
+    if (tokens == seq.remaining()) served += 2;  // one token is generated
   }
   void ended(const Sequence& seq) override { --tenants_.at(seq.spec.tenant).known; }
 
@@ -45,7 +46,7 @@ class Fair final : public SchedulingPolicy {
     uint32_t waiting = 0;
     uint32_t known = 0;  // its sequences that have not ended
   };
-  /// If nobody waits: what the tenant that left the queue last had got.
+  /// If none waits: what the tenant that left the queue last had been served.
   int64_t least_waiting() const {
     std::optional<int64_t> least;
     for (const auto& [id, tenant] : tenants_) {

@@ -5,8 +5,8 @@
 namespace quire::control {
 namespace {
 
-/// The longest prefix that is cached (Zheng et al. 2024), of the 64 that came first; one that 32 others have
-/// passed comes before all.
+/// The longest cached prefix (Zheng et al. 2024) among the 64 earliest arrivals; a sequence that 32 others
+/// have passed comes before all.
 class Lpm final : public SchedulingPolicy {
  public:
   explicit Lpm(const PrefixCache& cache) : cache_(cache) {}
