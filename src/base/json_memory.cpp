@@ -6,8 +6,8 @@
 namespace quire {
 namespace {
 
-constexpr size_t kOwn = 32 << 10;          // from here on a piece is taken from the system by itself
-constexpr size_t kLargestBlock = 1 << 20;  // which the allocator gives back to the system when it is freed
+constexpr size_t kOwn = 32 << 10;  // from this size on, a piece is allocated from the system separately
+constexpr size_t kLargestBlock = 1 << 20;  // the allocator returns it to the system when it is freed
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void* JsonMemory::do_allocate(size_t bytes, size_t alignment) {
   if (bytes >= kOwn) return take(bytes);
   const size_t size = (bytes + alignof(std::max_align_t) - 1) & ~(alignof(std::max_align_t) - 1);
   if (size > num_free_) {
-    blocks_.reserve(blocks_.size() + 1);  // nothing may throw between taking a block and keeping it
+    blocks_.reserve(blocks_.size() + 1);  // nothing may throw between allocating a chunk and storing it
     const size_t block = std::max(size, next_block_);
     free_ = static_cast<std::byte*>(take(block));
     num_free_ = block;

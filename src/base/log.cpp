@@ -20,11 +20,11 @@ constexpr auto kLastWrites = std::chrono::seconds(1);
 constexpr const char* kName = "quire";
 constexpr const char* kPattern = "%^%L%$ %H:%M:%S %v";
 
-std::atomic<size_t> lost_lines = 0;  // for want of memory, and not told yet
+std::atomic<size_t> lost_lines = 0;  // lost for lack of memory, and not reported yet
 /// Instead of spdlog's own, which writes to standard error itself, in its own form.
 void note_lost_line(const std::string& /*why*/) { ++lost_lines; }
 
-/// What a caller writes with where there is no LogThread.
+/// The logger that callers use when there is no LogThread.
 spdlog::logger& direct_logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>(kName, std::make_shared<StderrSink>());
@@ -58,7 +58,7 @@ void log(spdlog::level::level_enum level, std::string_view message) noexcept {
   }
 }
 
-/// A reader that goes away is an error of write(), not the end of the program.
+/// A reader that exits causes an error of write() and does not end the program.
 void block_sigpipe() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -87,7 +87,7 @@ LogThread::LogThread() : impl_(std::make_unique<Impl>()) {
 LogThread::~LogThread() {
   in_thread.store(nullptr, std::memory_order_release);
   impl_->sink->set_deadline(StderrSink::Clock::now() + kLastWrites);
-  impl_->pool.reset();  // joins; its thread lets go of the logger before
+  impl_->pool.reset();  // joins; its thread releases the logger first
   impl_->logger.reset();
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kUnlimited = uint64_t{1} << 60;  // v1 says "no limit" by a number of about 2^63
+constexpr uint64_t kUnlimited = uint64_t{1} << 60;  // v1 expresses "no limit" as a number of about 2^63
 
 std::optional<uint64_t> parse_number(std::string_view text) {
   uint64_t number = 0;
@@ -32,10 +32,10 @@ std::string first_line(const fs::path& file) {
   return line;
 }
 
-/// "max" and "-1" are none, too.
+/// "max" and "-1" also mean no limit.
 std::optional<uint64_t> number_in(const fs::path& file) { return parse_number(first_line(file)); }
 
-/// Of lines "KEY NUMBER", as memory.stat has them, or "KEY: NUMBER".
+/// The number of a key in lines "KEY NUMBER", as in memory.stat, or "KEY: NUMBER".
 std::optional<uint64_t> number_of(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -97,7 +97,7 @@ std::vector<Mount> mounts_of(std::string_view controller, const fs::path& root) 
   return out;
 }
 
-/// This process's group in the v2 hierarchy or in the v1 hierarchy of `controller`; empty: none is told.
+/// This process's group in the v2 hierarchy or in the v1 hierarchy of `controller`; empty: unknown.
 std::string own_group(std::string_view controller, bool v2, const fs::path& root) {
   std::ifstream in(root / "proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {  // "4:memory:/a/b", of v2 "0::/a/b"
@@ -116,13 +116,13 @@ struct Group {
   bool own = false;
 };
 
-/// This process's groups that `controller` may have limits in and all above them, as far as they are seen.
+/// This process's groups that may have limits of `controller`, and all visible groups above them.
 std::vector<Group> groups_of(std::string_view controller, const fs::path& root) {
   std::vector<Group> out;
   for (const Mount& mount : mounts_of(controller, root)) {
     const std::string group = own_group(controller, mount.v2, root);
     if (group.empty()) continue;
-    // Of a group that lies outside of what is mounted, the mounted one is the nearest that can be read.
+    // For a group outside of the mounted part, the mounted one is the nearest that can be read.
     fs::path below;
     if (mount.root == "/") {
       below = fs::path(group).relative_path();
@@ -163,7 +163,7 @@ void apply_group(const Group& group, const fs::path& root, std::optional<MemoryL
     return;
   }
   limit(number_in(dir / "memory.limit_in_bytes"), "memory.limit_in_bytes");
-  // The least of all groups above, those that are out of sight included.
+  // The minimum over all groups above, including invisible ones.
   if (group.own) limit(number_of(stat, "hierarchical_memory_limit"), "memory.stat");
 }
 

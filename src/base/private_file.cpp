@@ -19,8 +19,8 @@ Error cannot_be_written(const std::filesystem::path& path, int code) {
   return file_error(path, fmt::format("cannot be written: {}", std::generic_category().message(code)));
 }
 
-/// Throws if what the open, regular `file` has must not be lost, or is another user's.
-/// The lock goes with the last descriptor of `file`.
+/// Throws if the contents of the open, regular `file` must not be overwritten, or if it belongs to another
+/// user. The lock ends with the last descriptor of `file`.
 void check_content(int file, const std::filesystem::path& path, const FileKind& kind) {
   if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw file_error(path, "is being written by another program");

@@ -45,7 +45,7 @@ void StderrSink::do_not_block(std::function<size_t()> dropped) {
   struct stat facts {};
   const bool known = fstat(STDERR_FILENO, &facts) == 0;
   is_socket_ = known && S_ISSOCK(facts.st_mode);
-  // O_NONBLOCK on the descriptor that others share would change it for them, too.
+  // O_NONBLOCK on a shared descriptor would affect the other programs too.
   if (known && (S_ISFIFO(facts.st_mode) || S_ISCHR(facts.st_mode))) {
     own_fd_ = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   }
@@ -103,7 +103,7 @@ void StderrSink::write(std::string_view text) {
       pollfd wanted{STDERR_FILENO, POLLOUT, 0};
       poll(&wanted, 1, -1);
     } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
-      return;  // the reader is gone, the disk is full: this line is lost, the next may not be
+      return;  // the reader has exited or the disk is full: this line is lost, but the next may not be
     }
   }
 }

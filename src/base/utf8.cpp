@@ -39,7 +39,7 @@ Utf8Scan scan_utf8(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return {Utf8Status::kValid, 1};
-  // The second byte's range says what overlong forms, surrogates and the end of Unicode rule out.
+  // The range of the second byte excludes overlong forms, surrogates and values beyond Unicode.
   unsigned char low = 0x80;
   unsigned char high = 0xBF;
   uint32_t size = 0;
@@ -134,7 +134,7 @@ void Utf8Repair::push(std::string_view bytes, std::string& out) {
       held_[held_size_] = bytes.front();
       const Utf8Scan scan = scan_utf8({held_.data(), held_size_ + 1});
       if (scan.status == Utf8Status::kInvalid) {
-        // The new byte is not part of the broken sequence: look at it again on its own.
+        // The new byte is not part of the invalid sequence: scan it again separately.
         out += kReplacementCharacter;
         held_size_ = 0;
         continue;

@@ -12,7 +12,7 @@
 namespace quire::chat {
 namespace {
 
-/// A message may have as much of the template's own text as it likes; this much of it is told.
+/// A message may contain any amount of the template's own text; only this much is shown.
 std::string_view told(std::string_view message) { return utf8_prefix(message, 1000); }
 
 std::string located(const jinja::Fault& fault) {
@@ -41,8 +41,8 @@ uint64_t size_of(const json::value& value) {
   return size;
 }
 
-/// Bounds that grow with what the template is given: a prompt is about as long as its messages, and every
-/// piece of it may be copied some times on the way.
+/// Limits that grow with the template's input: a prompt is about as long as its messages, and every piece of
+/// it may be copied a few times.
 jinja::Limits limits_for(const json::object& context) {
   uint64_t size = 0;
   for (const auto& [key, value] : context) size += key.size() + size_of(value);
@@ -53,7 +53,7 @@ jinja::Limits limits_for(const json::object& context) {
   return limits;
 }
 
-/// What transformers puts behind the last message, so as to find its end in the rendered text.
+/// The mark that transformers appends to the last message to find its end in the rendered text.
 constexpr std::string_view kOpenEnd = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// The text of the last message, or of the last of its parts that has one; nullptr if there is none.
@@ -132,7 +132,8 @@ Expected<std::string> ChatTemplate::render_open(json::object context, std::time_
   }
   const bool whole = std::string_view(*rendered).substr(mark).starts_with(kOpenEnd);
   rendered->resize(mark);
-  // Without the mark's space behind it the template trims, so the content's own space goes too.
+  // If the mark lost its trailing space, the template trims, so the content's own trailing space is removed
+  // too.
   if (!whole) rendered->resize(jinja::strip(*rendered, nullptr, false, true).size());
   return rendered;
 }

@@ -62,8 +62,8 @@ bool is_given(const json::object& context, std::string_view key) {
   return value != nullptr && !value->is_null();
 }
 
-/// As transformers does it: what the model thought is `reasoning_content` (and, for gpt-oss, `thinking`),
-/// whatever the client calls it.
+/// As in transformers: the model's reasoning is `reasoning_content` (and, for gpt-oss, `thinking`), whatever
+/// name the client uses.
 void name_reasoning(json::object& message) {
   const json::value* reasoning = nullptr;
   for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -107,7 +107,7 @@ std::map<std::string, TemplateSource> template_sources(const std::filesystem::pa
     }
   }
   if (out.empty()) out = sources_in_config(config, dir / "tokenizer_config.json");
-  // Where models of text and images have theirs.
+  // The file in which models for text and images have theirs.
   const auto processor_file = dir / "chat_template.json";
   if (out.empty() && std::filesystem::exists(processor_file, failed)) {
     out = sources_in_config(read_config(processor_file), processor_file);

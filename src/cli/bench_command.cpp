@@ -61,7 +61,7 @@ class Batch {
     }
   }
 
-  /// Each sequence gets the same `count` tokens before it, in blocks of its own.
+  /// Gives each sequence the same `count` tokens of context, in its own blocks.
   void fill(uint32_t count) {
     for (uint32_t done = 0; done < count; done += kFillTokens) {
       forward(done, std::min(kFillTokens, count - done), 1);
@@ -184,7 +184,7 @@ void add_bench(CLI::App& app, Command& run) {
       ->type_name("N");
   command->add_flag("--json", options->as_json, "One JSON object a line");
   command->callback([options, &run] { run = [options] { return latency(*options); }; });
-  // After its commands, which would have it below their own help, too.
+  // Set after its commands are added, which would otherwise inherit it.
   bench->footer("\nquire bench COMMAND --help says more about each.");
 }
 

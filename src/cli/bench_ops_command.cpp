@@ -1,4 +1,4 @@
-// bench ops: each kernel by itself, at the shapes of Llama-3.2-1B, beside what the machine can do.
+// bench ops: each kernel by itself, at the shapes of Llama-3.2-1B, compared with the limits of the machine.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -51,7 +51,7 @@ struct Options {
   bool list = false;
 };
 
-/// Floats in the memory that activations have in a model, whose pages are large.
+/// Floats in the same kind of memory as a model's activations, with large pages.
 class Floats {
  public:
   explicit Floats(size_t count) : bytes_(count * sizeof(float)) {}
@@ -69,7 +69,7 @@ Floats numbers(size_t count) {
   return values;
 }
 
-/// What a call was measured to take, and what it is to be compared with.
+/// The measured time of a call, and the figures to compare it with.
 struct Measured {
   std::vector<double> seconds;  // of one call, for each repeat, ascending
   double flops = 0;             // of one call
@@ -79,14 +79,14 @@ struct Measured {
   double median() const { return seconds[seconds.size() / 2]; }
 };
 
-/// Times calls: over and over, as many as take a tenth of a second.
+/// Times calls: repeats them for a tenth of a second.
 class Timer {
  public:
   Timer(ThreadPool& pool, uint32_t repeats) : pool_(pool), repeats_(repeats) {}
 
   ThreadPool& pool() { return pool_; }
 
-  /// The peaks are the better of right before and right after.
+  /// The peaks are the better of the measurements right before and right after.
   template <class Body>
   Measured measure(kernels::IsaLevel level, WeightFormat format, double flops, double bytes,
                    const Body& body) {
@@ -111,7 +111,7 @@ class Timer {
 
  private:
   static constexpr double kSeconds = 0.1;
-  static constexpr double kBatchSeconds = 1e-4;  // so long that looking at the clock does not count
+  static constexpr double kBatchSeconds = 1e-4;  // long enough that reading the clock does not matter
   static constexpr uint64_t kMostCalls = 1'000'000;
 
   template <class Body>
@@ -125,8 +125,8 @@ class Timer {
   uint32_t repeats_;
 };
 
-/// Several matrices in turn, so that the weights come from memory as they do in a model. Kept from one case
-/// to the next of the same kind.
+/// Several matrices used in turn, so that the weights come from memory as in a model. Kept between cases of
+/// the same kind.
 class Matrices {
  public:
   const std::vector<kernels::PackedMatrix>& of(ThreadPool& pool, kernels::IsaLevel level,
@@ -149,7 +149,7 @@ class Matrices {
  private:
   static constexpr size_t kCount = 8;
 
-  /// kWide rows of kNarrow inputs, of whatever values: no byte that makes a scale infinite is among them.
+  /// kWide rows of kNarrow inputs with arbitrary values, without bytes that make a scale infinite.
   static std::vector<std::byte> some_blocks(WeightFormat format) {
     const GgmlBlock block = ggml_block(format);
     std::vector<std::byte> bytes(kWide * kNarrow / block.values * block.bytes);
@@ -276,7 +276,7 @@ std::vector<Case> cases_of(kernels::IsaLevel level) {
   return cases;
 }
 
-/// Those that the flags ask for, in the order in which they run.
+/// The cases that the flags select, in the order in which they run.
 std::vector<Case> chosen_cases(const Options& options) {
   std::vector<Case> cases{{"parallel_for", time_empty_loop}};
   std::vector<kernels::IsaLevel> levels;

@@ -1,4 +1,4 @@
-// bench serve: requests over HTTP to a running server, ours or another that speaks OpenAI's API.
+// bench serve: requests over HTTP to a running server, quire or another with OpenAI's API.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -42,7 +42,7 @@ struct Options {
   WorkloadOptions workload{.default_requests = 64, .default_prompt = "64", .default_output = "150"};
   LoadTarget target;
   std::string endpoint = "completions";
-  std::vector<uint32_t> concurrency = {0};  // 0: as they arrive; several: a row each
+  std::vector<uint32_t> concurrency = {0};  // 0: requests at their arrival times; several: one row each
   std::optional<uint32_t> warmup;
   uint32_t vocab_size = 1000;
   std::optional<double> slo_ttft;
@@ -72,7 +72,7 @@ void print_report(const LoadReport& report) {
   print_times(times);
 }
 
-/// What went wrong, on standard error.
+/// Prints the errors to standard error.
 void print_complaints(const LoadReport& report) {
   if (report.unfinished > 0) {
     fmt::print(stderr, "quire: interrupted; {} of {} requests had not ended\n", report.unfinished,
@@ -91,7 +91,7 @@ void print_complaints(const LoadReport& report) {
   }
 }
 
-/// What a page says of the run above its figures.
+/// The lines of a page above its figures.
 LoadFacts facts_of(const Options& options, const std::string& model) {
   std::string sent = "when they were due, however many were open";
   if (options.is_table()) {
@@ -130,7 +130,7 @@ LoadReport report_of(const Options& options, const sim::Workload& workload, cons
                      {nanos(options.slo_ttft), nanos(options.slo_tpot)});
 }
 
-/// The same lengths and times with other tokens, so that a server finds nothing of them in its prefix cache.
+/// The same lengths and times with other tokens, so that a server has none of them in its prefix cache.
 sim::Workload with_other_tokens(sim::Workload workload, uint64_t number) {
   workload.seed = mix64(workload.seed ^ mix64(number + 1));
   return workload;
@@ -168,7 +168,7 @@ int one_load(const Options& options, const sim::Workload& workload) {
   return report.failed == 0 ? 0 : 1;
 }
 
-/// The workload by so many clients, then by so many ...
+/// Runs the workload with each number of clients in turn.
 int table_of_loads(const Options& options, const sim::Workload& workload) {
   int signal = warm_up(options, workload);
   bool any_failed = false;
@@ -222,7 +222,7 @@ int bench_serve(const Options& options) {
   return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload);
 }
 
-/// What has no meaning together. Throws Error naming the flag.
+/// Refuses flags that make no sense together. Throws Error naming the flag.
 void settle(Options& options, const CLI::App& command) {
   check_workload_options(options.workload);
   options.target.is_chat = options.endpoint == "chat";

@@ -1,4 +1,4 @@
-// chat: what is put together for a conversation in this terminal.
+// chat: sets up a conversation in this terminal.
 #include <memory>
 #include <optional>
 #include <string>

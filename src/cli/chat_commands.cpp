@@ -1,4 +1,4 @@
-// What a message that begins with '/' does.
+// The commands: messages that begin with '/'.
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -20,7 +20,7 @@ namespace quire::cli {
 
 struct ChatSession::Command {
   std::vector<std::string_view> names;  // the first is shown
-  std::string_view argument;            // as help shows it; empty: it takes none
+  std::string_view argument;            // as in the help; empty: it takes none
   std::string_view help;
   void (ChatSession::*action)(const std::string&);
 };
@@ -48,7 +48,7 @@ const std::vector<ChatSession::Command>& ChatSession::all_commands() {
 
 namespace {
 
-/// "~/x" as a shell has it.
+/// Expands "~/x" like a shell.
 std::filesystem::path file_of(const std::string& text) {
   const char* home = std::getenv("HOME");
   if (!text.starts_with("~/") || home == nullptr) return text;
@@ -242,7 +242,7 @@ void ChatSession::stats(const std::string&) {
                                with_commas(totals_.completion_tokens), with_commas(totals_.prompt_tokens)));
   }
   if (last_) line("last answer", describe(*last_));
-  // Where nothing was computed, or all at once, there is no speed to tell.
+  // There is no speed if nothing was computed, or everything at once.
   const double prompts = per_second(totals_.prompt_tokens - totals_.cached_tokens, totals_.prefill_time);
   const double answers = per_second(totals_.decoded_tokens, totals_.decode_time);
   std::string speeds = prompts > 0 ? fmt::format("prompts at {:.1f} tok/s", prompts) : "";

@@ -1,4 +1,4 @@
-// The loop of a conversation: messages, answers, what is said of them. Commands are in chat_commands.cpp.
+// The loop of a conversation: messages, answers, notices. Commands are in chat_commands.cpp.
 #include "cli/chat_session.h"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ void ChatSession::greet() const {
 
 int ChatSession::run() {
   greet();
-  bool was_interrupted = false;  // at the last look, so that Ctrl-C twice ends
+  bool was_interrupted = false;  // at the last check, so that a second Ctrl-C ends
   while (!over_) {
     const Input input = reader_.read();
     if (input.kind == Input::Kind::kEnd) break;
@@ -86,7 +86,7 @@ int ChatSession::run() {
 void ChatSession::take(const std::string& text) {
   if (text.starts_with('/')) return obey(text);
   const Conversation before = conversation_;
-  // What begins like a command is sent with a blank in front.
+  // A leading space sends a message that looks like a command.
   conversation_.ask(text.starts_with(" /") ? text.substr(1) : text);
   attempt_ = 0;
   try {
@@ -118,13 +118,13 @@ engine::GenerationRequest ChatSession::next_request() {
         fmt::format("the conversation would have {} tokens, and {} reads {}: the message was not taken. {}",
                     with_commas(request.prompt.size()), options_.model, with_commas(longest), help));
   }
-  // A request for more is refused, and here the limit is one on answers, whatever room is left.
+  // A request beyond the room that is left would be refused, but here max-tokens is only a limit on answers.
   const auto room = static_cast<uint32_t>(longest - request.prompt.size());
   request.max_tokens = std::min(request.max_tokens.value_or(room), room);
   return request;
 }
 
-/// False if nothing of an answer came, and the question should be taken back.
+/// False if there was no answer at all, and the question should be removed.
 bool ChatSession::answer_last() {
   engine::GenerationRequest request = next_request();
   const auto show = [safe = is_terminal(stdout)](std::string_view text) {

@@ -25,7 +25,7 @@
 namespace quire::cli {
 namespace {
 
-/// `options` with some flags given anew. Throws Error.
+/// `options` with some flags changed. Throws Error.
 SamplingOptions with_flags(SamplingOptions options, const std::map<std::string, std::string>& flags) {
   CLI::App app("", "/set");
   add_sampling_options(app, options);
@@ -42,7 +42,7 @@ SamplingOptions with_flags(SamplingOptions options, const std::map<std::string, 
   return options;
 }
 
-/// What CLI11 takes for a flag.
+/// Whether CLI11 accepts the value for a flag without an argument.
 bool is_truth_value(const std::string& value) {
   constexpr std::array<std::string_view, 8> kValues = {"true", "false", "yes", "no", "on", "off", "1", "0"};
   return std::find(kValues.begin(), kValues.end(), value) != kValues.end();
@@ -97,7 +97,7 @@ void ChatSettings::set(const std::string& given_name, const std::string& value) 
     changed[name] = name == "stop" ? text_of(name, value) : value;
   }
   SamplingOptions options = with_flags(given_, changed);
-  // What no flag's check sees, and a request would be refused for.
+  // Checks what no flag's check covers but would make a request fail.
   make_request(options, defaults_, {});
   changed_ = std::move(changed);
   options_ = std::move(options);

@@ -42,7 +42,7 @@ CommandLine parse_command_line(std::vector<std::string> args) {
   app.fallthrough(false);
   CommandLine line;
   add_commands(app, line.run);
-  // After the commands, which would have it below their own help, too.
+  // Set after the commands are added, which would otherwise inherit it.
   app.footer("\nquire COMMAND --help, or quire help COMMAND, says more about each command.");
 
   if (!args.empty() && args.front() == "help") {

@@ -30,7 +30,7 @@ struct Options {
   std::string request;
   std::string html;
   std::string steps;
-  std::string sort;  // empty: as they came, or if they are many, "waited"
+  std::string sort;  // empty: in order of arrival, or "waited" if there are many
   std::optional<uint32_t> top;
   bool has_request = false;
   bool has_steps = false;
@@ -46,7 +46,7 @@ std::string or_dash(const std::optional<uint64_t>& number) {
 
 std::string or_dash(const std::optional<Nanos>& time) { return time ? record::duration_text(*time) : "-"; }
 
-/// By what --sort orders the rows, the most first.
+/// The value by which --sort orders the rows, the highest first.
 uint64_t measure(const record::SequenceStory& s, std::string_view by) {
   if (by == "waited") return s.steps_waited();
   if (by == "preempted") return s.preemptions;
@@ -76,7 +76,7 @@ struct Column {
   const char* head;
   bool left;
   std::function<std::string(const record::SequenceStory&)> cell;
-  int dispensable = 0;  // what is left out first where the terminal is too narrow; 0: never
+  int dispensable = 0;  // the order in which columns are omitted if the terminal is too narrow; 0: never
 };
 
 /// A column and its text in each line.
@@ -123,7 +123,7 @@ std::vector<Column> columns_of(const record::RunStory& run, const record::Tenant
 
 constexpr size_t kWidth = 110;
 
-/// In lines that a terminal shows whole, the first behind `first`, the others behind so many spaces.
+/// Prints text in lines that fit the terminal, the first after `first`, the others indented.
 void print_wrapped(std::string_view text, std::string first = "", size_t column = 0) {
   const size_t width = kWidth - column;
   do {
@@ -135,7 +135,7 @@ void print_wrapped(std::string_view text, std::string first = "", size_t column 
   } while (!text.empty());
 }
 
-/// Those that fit into a line, and the heads of the others.
+/// The columns that fit into a line, and the heads of the others.
 std::vector<Cells> fitting_columns(const record::RunStory& run, const record::TenantNames& tenants,
                                    const std::vector<const record::SequenceStory*>& rows,
                                    std::string_view sort, std::vector<std::string>& left_out) {

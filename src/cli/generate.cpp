@@ -100,9 +100,9 @@ Generated generate(engine::Engine& engine, const Clock& clock, engine::Generatio
                    const std::function<void(std::string_view)>& on_text, const std::atomic<bool>* stop) {
   struct News {
     engine::RequestOutput output;
-    Nanos at = 0;  // not when this thread got to read it, which may be many tokens later
+    Nanos at = 0;  // not when this thread read it, which may be many tokens later
   };
-  // Shared with the engine, which may still have news when this function has thrown.
+  // Shared with the engine, which may still deliver output after this function has thrown.
   struct Inbox {
     std::mutex mutex;
     std::condition_variable arrived;
@@ -136,7 +136,7 @@ Generated generate(engine::Engine& engine, const Clock& clock, engine::Generatio
     for (News& news : all_news) {
       engine::RequestOutput& output = news.output;
       for (const engine::ChoiceOutput& choice : output.choices) {
-        // What comes between the wish to stop and the end was computed, and is not wanted.
+        // Output between the request to stop and the end is not shown.
         if (!stopped && !choice.text.empty()) on_text(choice.text);
         if (!stopped) result.texts[choice.index] += choice.text;
         if (choice.index == 0 && choice.finish) result.finish = choice.finish;

@@ -85,7 +85,7 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
     if (option->get_required()) out += " " + get_label("REQUIRED");
   }
   const auto names = [&](const char* word, const auto& others) {
-    constexpr size_t kMost = 2;  // more are said where those are described
+    constexpr size_t kMost = 2;  // further names are listed at their own description
     if (others.size() > kMost) return;
     std::set<std::string> list;
     for (const CLI::Option* other : others) list.insert(other->get_name());
@@ -98,7 +98,7 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   std::string name = make_option_name(option, is_positional);
-  // What CLI11 sets by a flag that turns something off: --no-x{false}.
+  // CLI11's value of a flag that turns something off: --no-x{false}.
   if (const size_t at = name.find("{false}"); at != std::string::npos) name.erase(at, 7);
   return beside(name + make_option_opts(option), make_option_desc(option));
 }

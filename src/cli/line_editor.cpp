@@ -1,4 +1,4 @@
-// LineEditor: what libedit does for us, and what it is told to do.
+// LineEditor: line editing with libedit.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -29,7 +29,7 @@ constexpr char kInterrupt = 3;
 // Bound to libedit's own end of a line, which leaves the cursor below it. No key sends it.
 constexpr const wchar_t* kFinish = L"\033[=J";
 constexpr const wchar_t* kNoMore = nullptr;  // ends a list of arguments
-constexpr wchar_t kEscapes = L'\1';          // around what moves no cursor
+constexpr wchar_t kEscapes = L'\1';          // encloses text that does not move the cursor
 
 /// `text` is valid UTF-8.
 std::wstring to_wide(std::string_view text) {
@@ -48,7 +48,8 @@ std::string to_utf8(std::wstring_view text) {
   return out;
 }
 
-/// A pasted text as it may stand in a message: lines end in \n, and of control characters only tabs are left.
+/// Cleans pasted text for a message: lines end in
+/// , and tabs are the only other control characters kept.
 std::string clean(std::string_view pasted) {
   std::string out;
   for (size_t i = 0; i < pasted.size(); ++i) {
@@ -265,7 +266,7 @@ struct LineEditor::Impl {
     interrupt.reset();
     // Before the prompt, so that Ctrl-C is a key as soon as it is there.
     el_wset(edit, EL_PREP_TERM, 1);
-    // Ctrl-C may have come since the last answer ended, which it was perhaps meant for.
+    // Ctrl-C may have been pressed just after the last answer ended and meant for it.
     if (InterruptNote::interrupted().exchange(false)) {
       el_wset(edit, EL_PREP_TERM, 0);
       return {Input::Kind::kInterrupt};

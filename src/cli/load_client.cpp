@@ -39,7 +39,7 @@ std::string_view text_of(const json::object& object, std::string_view name) {
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
 }
 
-/// What a server says went wrong, short enough for a line: {"message": ...}, or anything else as it is.
+/// A server's error, short enough for a line: the text of {"message": ...}, or any other value unchanged.
 std::string error_text(const json::value& error) {
   std::string text;
   if (error.is_object()) text = text_of(error.get_object(), "message");
@@ -50,7 +50,7 @@ std::string error_text(const json::value& error) {
   return record::printable(text);
 }
 
-/// The body of an answer that is no 200.
+/// The text of an answer with a status other than 200.
 std::string refusal_text(unsigned status, const std::string& body) {
   boost::system::error_code no_json;
   const json::value parsed = json::parse(body, no_json);
@@ -62,8 +62,8 @@ std::string refusal_text(unsigned status, const std::string& body) {
   return fmt::format("status {}{}", status, text);
 }
 
-/// How many tokens a choice adds: its ids, of which some may be no text yet, or one for a piece of text of a
-/// completion or a chat completion (or of what a model thinks first).
+/// How many tokens a choice adds: the number of its ids, some of which may have no text yet, or one for a
+/// piece of text of a completion or a chat completion (or of the reasoning).
 uint32_t tokens_of(const json::object& choice) {
   const json::value* tokens = choice.if_contains("token_ids");
   if (tokens != nullptr && tokens->is_array() && !tokens->get_array().empty()) {
@@ -207,7 +207,7 @@ void StreamedAnswer::arrive(Nanos now) {
   last = now;
 }
 
-/// One request on its way.
+/// One request in progress.
 struct LoadClient::Exchange {
   http::verb method;
   std::string path;
@@ -281,7 +281,7 @@ asio::awaitable<std::string> LoadClient::get(std::string path) {
   }
 }
 
-/// Takes all of the body that the buffer holds, which a read of Beast's own would hand out chunk by chunk.
+/// Parses all of the body that is in the buffer; Beast's own read would return it chunk by chunk.
 void LoadClient::parse_held(Answer& parser, boost::beast::flat_buffer& buffer) {
   while (buffer.size() > 0 && !parser.is_done()) {
     boost::system::error_code failed;
@@ -339,7 +339,7 @@ asio::awaitable<void> LoadClient::follow(Exchange& exchange, StreamedAnswer& ans
   } else if (!answer.done && answer.error.empty()) {
     answer.error = any_event ? "the stream ended before [DONE]" : "the answer is no stream of events";
   }
-  // What is left of the body, which the server owes by now: the end of the last chunk.
+  // Reads the rest of the body, the end of the last chunk, which the server must still send.
   while (!parser.is_done() && answer.done) {
     stream_.expires_after(std::chrono::seconds(1));
     co_await http::async_read_some(stream_, buffer, parser, use_awaitable);
@@ -359,10 +359,10 @@ asio::awaitable<StreamedAnswer> LoadClient::stream(std::string path, std::string
       co_return answer;
     } catch (const boost::system::system_error& failed) {
       close();
-      // The answer is whole; only the connection was not left as it should be.
+      // The answer is complete; only the connection did not end properly.
       if (answer.done) co_return answer;
       if (kept && !exchange.heard && failed.code() != boost::beast::error::timeout) continue;
-      // What the server said before says more.
+      // An earlier error from the server is more specific.
       if (answer.error.empty()) answer.error = explain(failed.code(), exchange.heard);
     } catch (const std::exception& failed) {
       close();

@@ -20,7 +20,7 @@ namespace {
 namespace asio = boost::asio;
 namespace json = boost::json;
 
-/// Short words that most tokenizers know as a token each.
+/// Short words that are one token each in most tokenizers.
 constexpr std::array<const char*, 64> kWords = {
     "the",  "of",   "and",   "to",    "in",    "that", "was",  "he",  "it",    "his",  "with",
     "as",   "for",  "had",   "you",   "not",   "be",   "her",  "is",  "but",   "at",   "on",
@@ -129,7 +129,7 @@ std::string LoadGenerator::body_of(size_t index) const {
                     {"stream_options", {{"include_usage", true}}}};
   if (!target_.stop_at_eos) {
     body["ignore_eos"] = true;
-    body["return_token_ids"] = true;  // so that tokens that are half a letter show, too
+    body["return_token_ids"] = true;  // so that tokens with a part of a character are counted too
   }
   const std::vector<TokenId> tokens = workload_.prompt(index);
   if (target_.is_chat) {
@@ -151,7 +151,7 @@ asio::awaitable<void> LoadGenerator::request(LoadClient& own, size_t index, std:
   StreamedAnswer answer = co_await own.stream(path, std::move(body));
   last_end_ = std::max(last_end_, answer.end);
   if (answer.first < 0) {
-    // Tokens that are no text, such as those that end a text.
+    // Tokens without text, such as end-of-sequence tokens.
     answer.first = answer.end;
     if (answer.tokens == 0 && answer.error.empty()) answer.error = "an answer without a token";
   }
@@ -172,7 +172,7 @@ asio::awaitable<void> LoadGenerator::request(LoadClient& own, size_t index, std:
 }
 
 asio::awaitable<void> LoadGenerator::watch_server() {
-  // More often at first, for loads that are over soon.
+  // More often at first, for short loads.
   constexpr std::chrono::milliseconds kMost{500};
   std::chrono::milliseconds every{10};
   constexpr auto kPatience = std::chrono::seconds(5);

@@ -75,7 +75,7 @@ path.s0 { stroke: var(--s0); } path.s1 { stroke: var(--s1); } path.s2 { stroke: 
 double milliseconds(Nanos time) { return static_cast<double>(time) / 1e6; }
 double seconds(Nanos time) { return static_cast<double>(time) / 1e9; }
 
-/// How many per cent of the times are no longer than each.
+/// For each time, the percentage of times that are not longer.
 PlotSeries distribution(std::string name, std::vector<Nanos> times) {
   constexpr size_t kMostPoints = 200;
   PlotSeries out{std::move(name), {}};
@@ -99,7 +99,7 @@ class TimeParts {
 
   /// `amount` at a moment.
   void add(Nanos at, double amount) { sums_[part_of(at)] += amount; }
-  /// One for as long as it lasts.
+  /// Adds 1 for the duration of a span.
   void add_span(Nanos from, Nanos to) {
     for (size_t part = part_of(from); part <= part_of(to); ++part) {
       const Nanos begin = std::max(from, start_of(part));
@@ -107,7 +107,7 @@ class TimeParts {
       sums_[part] += seconds(std::max<Nanos>(0, end - begin));
     }
   }
-  /// What there was in a second.
+  /// The amounts per second.
   PlotSeries series(std::string name) const {
     PlotSeries out{std::move(name), {}};
     const double length = seconds(elapsed_) / count();
@@ -149,7 +149,7 @@ std::string plots(const LoadReport& report, std::span<const LoadSample> samples)
     if (const auto each = sample.tpot()) tpot.push_back(*each);
     gaps.insert(gaps.end(), sample.gaps.begin(), sample.gaps.end());
     streaming.add_span(sample.first, sample.end);
-    // Tokens that came together with the first have no gap of their own.
+    // Tokens that arrived together with the first have no gap.
     const double share = static_cast<double>(sample.tokens) / static_cast<double>(sample.gaps.size() + 1);
     Nanos at = sample.first;
     tokens.add(at, share);

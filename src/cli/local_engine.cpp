@@ -26,7 +26,7 @@ namespace {
 constexpr double kStepSeconds = 0.35;  // the target time of a step, see docs/architecture.md
 constexpr uint32_t kProbeTokens = 128;
 constexpr uint32_t kProbeFew = 16;        // cost little ...
-constexpr uint32_t kProbeContext = 2048;  // ... and tell, behind so many others, what those add
+constexpr uint32_t kProbeContext = 2048;  // ... and show, after this much context, what the context adds
 constexpr uint32_t kMaxAutoBudget = 8192;
 
 std::optional<DType> pick_dtype(const std::string& name, const char* flag) {
@@ -42,7 +42,8 @@ formats::FileAccess file_access(const ModelOptions& options) {
   return options.no_mmap ? formats::FileAccess::kRead : formats::FileAccess::kMap;
 }
 
-/// What a run writes, each to a file of its own, of its own kind. Throws Error before anything is opened.
+/// Checks the output files of a run: different files, and each of its own kind. Throws Error before any is
+/// opened.
 void check_outputs(const EngineOptions& options) {
   const std::string beside = options.prefix_cache_file.empty() ? "" : options.prefix_cache_file + ".part";
   const Output outputs[] = {{"--prefix-cache-file", options.prefix_cache_file},
@@ -56,7 +57,7 @@ void check_outputs(const EngineOptions& options) {
   if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log);
 }
 
-/// What is left for K/V and all else beside the weights: `mapped`, bytes of them, count as free to the
+/// The memory that is left beside the weights: `mapped`, the bytes of mapped weights, count as free for the
 /// system.
 std::optional<MemoryLimit> memory_beside_weights(uint64_t mapped) {
   std::optional<MemoryLimit> memory = available_memory();
@@ -102,7 +103,7 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
   const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
   uint64_t memory = 0;
   if (options.kv_cache_memory.empty()) {
-    // All of the greatest length, one of them in the middle of a long prompt.
+    // All sequences have the greatest length, and one of them computes a long prompt.
     const auto held = [&](uint64_t chunk) {
       return blocks_held(shape.kv_windows, longest, chunk, options.block_size);
     };
@@ -124,16 +125,16 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
   return static_cast<uint32_t>(blocks);
 }
 
-/// What a token of a prompt costs here.
+/// The measured cost of a prompt token.
 struct TokenCost {
-  double seconds = 0;       // the first ones
-  double context_part = 0;  // what each token before it adds, as a part of that
+  double seconds = 0;       // without context
+  double context_part = 0;  // what each token of context adds, as a fraction of `seconds`
   uint32_t tokens_a_step() const {
     return static_cast<uint32_t>(std::min<double>(kStepSeconds / seconds, kMaxAutoBudget)) / 16 * 16;
   }
 };
 
-/// By a try on the empty pool. `longest`: the longest sequence.
+/// Measured on the empty pool. `longest`: the longest sequence.
 TokenCost probe_prefill(LoadedModel& model, backend::cpu::KvCache& cache, uint32_t longest) {
   const uint32_t room = std::min(cache.num_blocks() / cache.num_groups() * cache.block_size(), longest);
   const uint32_t length = std::min(kProbeTokens, room);
@@ -150,7 +151,7 @@ TokenCost probe_prefill(LoadedModel& model, backend::cpu::KvCache& cache, uint32
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   const uint32_t few = std::min(kProbeFew, length);
-  for (const uint32_t position : {0U, context}) seconds(position, few);  // wake the threads and the memory
+  for (const uint32_t position : {0U, context}) seconds(position, few);  // warm up the threads and the memory
   const double first = seconds(0, length);
   // The faster one, since StepBudget never goes above it.
   TokenCost cost{.seconds = std::min(first, seconds(0, length)) / length};
@@ -159,7 +160,7 @@ TokenCost probe_prefill(LoadedModel& model, backend::cpu::KvCache& cache, uint32
   return cost;
 }
 
-/// Whether a decision depends on what computing a token costs.
+/// Whether a decision depends on the cost of a token.
 bool weighs_costs(const PolicyOptions& options) {
   return options.preemption == control::PreemptionKind::kAuto ||
          options.scheduling == control::SchedulingKind::kSrpt ||
@@ -286,7 +287,7 @@ void LocalEngine::load(const EngineOptions& options, const std::string& served_n
   cache =
       std::make_unique<backend::cpu::KvCache>(facts, kv_dtype, scheduler.num_blocks, scheduler.block_size);
   std::optional<TokenCost> cost;
-  const auto probe = [&] {  // a budget that is given is meant as it is, whatever the context
+  const auto probe = [&] {  // a given budget is used unchanged, whatever the context
     cost = probe_prefill(*model, *cache, scheduler.max_model_len);
     scheduler.context_cost = static_cast<uint32_t>(std::min(cost->context_part * 1e6, 1e6));
     config.step_time = static_cast<Nanos>(kStepSeconds * 1e9);

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     quire::cli::finish_output();
     return status;
   } catch (const std::exception& error) {
-    // What was thrown there would not say which of the files it is.
+    // The exception thrown there would not name the file.
     const bool no_output = std::ferror(stdout) != 0;
     const std::string said = no_output ? "standard output cannot be written" : quire::cli::describe(error);
     quire::cli::complain(said);

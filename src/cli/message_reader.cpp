@@ -17,7 +17,7 @@ void note_interrupt(int) { interrupted_flag = true; }
 
 termios usual_terminal;  // set before end_quietly() can be called
 
-/// Ends the process as the signal would have, with the terminal as it was.
+/// Ends the process like the signal, with the terminal restored.
 void end_quietly(int signal) {
   tcsetattr(STDIN_FILENO, TCSANOW, &usual_terminal);
   std::signal(signal, SIG_DFL);

@@ -114,8 +114,8 @@ struct ConvertOptions {
   bool overwrite = false;
 };
 
-/// A file, or a directory with anything in it, is not written over unasked. What is neither, /dev/stdout for
-/// one, is written to.
+/// A file or a non-empty directory is not overwritten by default. Anything else, such as /dev/stdout, is
+/// written to.
 void refuse_existing(const std::filesystem::path& out) {
   constexpr std::string_view kFlag = "--overwrite writes it all the same";
   std::error_code ignored;

@@ -43,7 +43,7 @@ void check_folder(const fs::path& path, const fs::path& folder) {
   if (!may_write(folder, X_OK)) throw cannot_be_written(path, std::strerror(errno));
 }
 
-/// A file descriptor that is closed whatever happens.
+/// A file descriptor that is always closed.
 class OpenFile {
  public:
   explicit OpenFile(int descriptor) : descriptor_(descriptor) {}
@@ -70,7 +70,7 @@ class OpenFile {
   int descriptor_;
 };
 
-/// Behind what was written there before.
+/// Appends to the earlier output.
 void write_to(int descriptor, const fs::path& path, std::string_view bytes) {
   std::fflush(stdout);
   OpenFile file(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
@@ -79,7 +79,7 @@ void write_to(int descriptor, const fs::path& path, std::string_view bytes) {
   }
 }
 
-/// Into what is there, whatever it is.
+/// Writes to the existing target, whatever its type.
 void write_in_place(const fs::path& path, std::string_view bytes, std::optional<mode_t> mode) {
   OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode.value_or(0666)));
   std::error_code none;
@@ -90,7 +90,7 @@ void write_in_place(const fs::path& path, std::string_view bytes, std::optional<
   }
 }
 
-/// As a new file has them here, or as the one had that is replaced.
+/// The permissions of a new file, or of the file that is replaced.
 mode_t permissions(const fs::path& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0) return facts.st_mode & 07777U;
@@ -99,8 +99,8 @@ mode_t permissions(const fs::path& path) {
   return 0666U & ~mask;
 }
 
-/// Of /dev/stdout, /dev/fd/N and whatever leads there: the descriptor. A file behind it is not to be opened
-/// anew, which would write from its beginning.
+/// The descriptor of /dev/stdout, /dev/fd/N and links to them. The file must not be opened again, because
+/// that would write from its beginning.
 std::optional<int> own_descriptor(fs::path path) {
   constexpr int kMostLinks = 40;
   std::error_code none;
@@ -127,7 +127,7 @@ void refuse_other_kinds(const fs::path& path, const FileKind& kind) {
   quire::refuse_other_kinds(file.get(), path, kind);
 }
 
-/// Of a place where there is nothing: its folder as the system knows it, and the name.
+/// For a path that does not exist: its canonical folder, and the name.
 fs::path absolute_place(const fs::path& path) {
   std::error_code none;
   const fs::path place = followed(path);
@@ -212,7 +212,7 @@ void replace_file(const fs::path& path, std::string_view bytes, std::optional<mo
   const bool is_replaceable = !exists || fs::is_regular_file(place, none);
   std::string temporary = (folder_of(place) / fmt::format(".{}.XXXXXX", place.filename().string())).string();
   OpenFile file(is_replaceable ? ::mkostemp(temporary.data(), O_CLOEXEC) : -1);
-  // A file that may be written in a folder that may not.
+  // A writable file in a folder that is not writable.
   if (!file.is_open() && exists) return write_in_place(place, bytes, mode);
   if (!file.is_open()) throw cannot_be_written(path, std::strerror(errno));
   const bool is_whole =

@@ -1,4 +1,4 @@
-// perplexity: how well a model foresees a text; what a number format costs shows here.
+// perplexity of a text under a model, which shows the cost of a number format.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -23,7 +23,7 @@ namespace quire::cli {
 namespace {
 
 constexpr uint32_t kBlockSize = 16;
-constexpr uint32_t kContext = 512;  // by default, as far as the model goes
+constexpr uint32_t kContext = 512;  // the default, limited by the model
 constexpr uint32_t kChunk = 64;     // tokens whose logits are in memory at once
 
 struct PerplexityOptions {
@@ -54,7 +54,7 @@ class Scorer {
                kBlockSize),
         tables_(model::consecutive_tables(groups_, blocks_, 0)) {}
 
-  /// Every token but the first is foreseen from those before it.
+  /// Scores every token except the first, given the tokens before it.
   void score(std::span<const TokenId> window) {
     const size_t vocab = model_.decoder->config().vocab_size;
     const auto length = static_cast<uint32_t>(window.size());

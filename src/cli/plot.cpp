@@ -19,7 +19,7 @@ constexpr double kRight = 12;
 constexpr double kTop = 22;
 constexpr double kBottom = 38;
 
-/// The places of an axis' labels, which also bound what it shows.
+/// The positions of an axis's labels, which also limit its range.
 std::vector<double> linear_ticks(double high) {
   constexpr int kAbout = 5;
   if (!(high > 0)) high = 1;
@@ -58,7 +58,7 @@ std::string tick_text(double value) {
   return fmt::format("{:g}", value);
 }
 
-/// Where values of an axis lie in the drawing.
+/// Maps the values of an axis to positions in the drawing.
 class Scale {
  public:
   Scale(const PlotAxis& axis, double low, double high, double from, double to)
@@ -101,7 +101,7 @@ std::string grid(const Scale& x, const Scale& y, const PlotAxis& x_axis, const P
   return out;
 }
 
-/// One dot for all that fall together, so that a million of them are a page still.
+/// One dot for all points at the same place, so that a page with a million points stays small.
 std::string dots(const PlotSeries& series, const Scale& x, const Scale& y) {
   std::set<std::pair<int, int>> places;
   for (const auto& [at, value] : series.points) {

@@ -31,7 +31,7 @@ struct Options {
   EngineOptions engine;
   SamplingOptions sampling;
   std::optional<std::string> prompt;
-  std::vector<std::string> words;  // the same, as words behind the model
+  std::vector<std::string> words;  // the same, as words after the model
   uint32_t n = 1;
   uint32_t best_of = 0;  // 0: n
   bool beam_search = false;
@@ -41,7 +41,7 @@ struct Options {
   uint32_t sequences() const { return std::max(n, best_of); }
 };
 
-/// The ids of a text to go on with; from BOS alone if it is empty.
+/// The ids of a text to continue; only BOS if it is empty.
 std::vector<TokenId> prompt_ids(const LocalEngine& local, const std::string& text) {
   std::vector<TokenId> ids = local.tokenizer->encode(text, true);
   if (ids.empty()) {

@@ -48,7 +48,7 @@ struct Options {
   bool verbose = false;
 };
 
-/// The model still completes text, so it is served; chat requests are told the same.
+/// The model can still complete text, so it is served; chat requests get the same message.
 void warn_of_templates(const chat::ChatTemplates& templates) {
   if (templates.empty()) {
     log_warning("the model has no chat template: it completes text, and chat requests are refused");
@@ -67,7 +67,7 @@ constexpr const char* kKeyVariable = "QUIRE_API_KEY";
 std::vector<serve::ApiKey> find_keys(const Options& options) {
   std::vector<serve::ApiKey> keys;
   if (!options.api_key_file.empty()) keys = serve::read_key_file(options.api_key_file);
-  // An empty one is a mistake of a script's: without an error the server would be open to everybody.
+  // An empty key is a mistake in a script: without an error the server would be open to all clients.
   if (const char* key = std::getenv(kKeyVariable)) keys.push_back(serve::make_api_key(kKeyVariable, key));
   for (size_t i = 0; i < options.api_keys.size(); ++i) {
     keys.push_back(
@@ -82,7 +82,7 @@ std::vector<serve::ApiKey> find_keys(const Options& options) {
   return keys;
 }
 
-/// What is not given is as many as the process may have files open; what is given must fit.
+/// By default as many as the process may have files open; a given number must fit.
 void fit_connections(serve::ServerConfig& config, bool given) {
   const uint64_t files = raise_open_files();
   const uint64_t others = serve::Server::files_needed(0);
@@ -97,12 +97,12 @@ void fit_connections(serve::ServerConfig& config, bool given) {
                           files, config.max_connections));
 }
 
-/// Half of what model and pool leave free is for what clients can make the server hold; the other half stays
+/// Half of the memory beside model and pool is for what clients can make the server hold; the other half is
 /// for the engine's work.
 void fit_to_memory(serve::ServerConfig& config, const LocalEngine& engine, bool connections_given) {
   const auto available = available_memory();
   if (!available) return;
-  uint64_t held = 0;  // that does not count as used as long as nothing is in it
+  uint64_t held = 0;  // not counted as used while it is empty
   for (const auto& cache : {engine.cache.get(), engine.host_cache.get()}) {
     if (cache != nullptr) held += cache->num_blocks() * cache->whole_block_bytes();
   }
@@ -116,7 +116,7 @@ void fit_to_memory(serve::ServerConfig& config, const LocalEngine& engine, bool 
                   human_bytes(config.max_body_memory), config.max_connections));
 }
 
-/// With several keys no one of them may take the whole queue.
+/// With several keys, no key may take the whole queue.
 void share_queue(EngineOptions& engine, size_t num_keys) {
   const uint32_t queue = engine.max_waiting.value_or(engine.default_max_waiting);
   if (!engine.max_waiting_per_tenant && num_keys > 1) engine.max_waiting_per_tenant = (queue + 3) / 4;
@@ -129,7 +129,7 @@ void share_queue(EngineOptions& engine, size_t num_keys) {
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
   const LogThread log_thread;  // first, so that it outlives the threads that log
-  // A reader of standard error that goes away must not take the server along.
+  // A reader of standard error that exits must not end the server.
   std::signal(SIGPIPE, SIG_IGN);
   return_large_buffers();
   serve::ServerConfig& config = options.server;
@@ -139,7 +139,7 @@ int serve(Options& options) {
   if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
   config.version = version();
   checked_model(options.engine.model.model);
-  // Before the weights, so that what is wrong is told at once.
+  // Before the weights are loaded, so that an error is reported at once.
   serve::check_listen_address(config.host, config.port);
   const chat::ChatTemplates chat_templates =
       find_chat_templates(options.engine.model.model, options.chat_template);

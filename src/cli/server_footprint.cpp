@@ -25,7 +25,7 @@ std::optional<double> metric_value(std::string_view text, std::string_view name)
     if (!line.starts_with(name)) continue;
     line.remove_prefix(name.size());
     if (line.starts_with('{')) {
-      // Labels may hold any letter; a timestamp may stand behind the value.
+      // Labels may contain any character; a timestamp may follow the value.
       const size_t close = line.rfind('}');
       if (close == std::string_view::npos) continue;
       line.remove_prefix(close + 1);

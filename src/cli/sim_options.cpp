@@ -90,7 +90,7 @@ std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32
     const std::string bytes = tokenizer.token_bytes(id);
     (is_word(bytes) ? words : is_printable(bytes) ? printable : others).push_back(id);
   }
-  // A handful of words would say the same over and over.
+  // A few words would repeat too often.
   constexpr size_t kEnough = 100;
   if (words.size() >= kEnough) return words;
   return printable.empty() ? others : printable;

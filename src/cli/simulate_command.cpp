@@ -1,4 +1,4 @@
-// simulate: the scheduler that serves, under a virtual clock and without a model.
+// simulate: the server's scheduler under a virtual clock and without a model.
 #include <array>
 #include <chrono>
 #include <memory>
@@ -35,7 +35,7 @@ constexpr uint64_t kTokenBytes = 131072;
 
 constexpr FileKind kResult{"result of quire simulate", "{\"scheduler\":{"};
 
-/// As the flags take them; what is empty is the default of the demo or of an ordinary run.
+/// The options in the form of the flags; an empty one gets the default of the demo or of an ordinary run.
 struct Options {
   bool demo = false;
   std::optional<uint32_t> num_blocks;
@@ -75,7 +75,7 @@ control::SchedulerConfig scheduler_config(const Options& options) {
   return config;
 }
 
-// ---- what a person reads ----
+// ---- output as text ----
 
 double seconds(Nanos time) { return static_cast<double>(time) / 1e9; }
 
@@ -136,7 +136,7 @@ void print_summary(const sim::SimulationReport& report, const control::Scheduler
   fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
 }
 
-// ---- what a program reads ----
+// ---- output as JSON ----
 
 json::object to_json(const sim::Percentiles& of) {
   return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
@@ -196,7 +196,7 @@ void write_json(const std::string& path, const sim::Simulation& simulation,
   write_output_file(path, kResult, json::serialize(root) + "\n");
 }
 
-/// What the demo's prompts have in common.
+/// The shared prefixes of the demo's prompts.
 std::string beginnings(const WorkloadOptions& workload) {
   const uint32_t length = workload.shared_prefix.value_or(0);
   if (length == 0) return "no two requests begin alike";
@@ -259,7 +259,7 @@ int simulate(Options& options) {
   return 0;
 }
 
-/// Throws Error naming a flag that has no meaning with the rest.
+/// Throws Error naming a flag that makes no sense with the others.
 void settle(const Options& options, const CLI::App& command) {
   if (options.demo) refuse_if_given(command, "--trace", "with --demo, which has a workload of its own");
   const uint32_t at_once = options.max_num_seqs.value_or(0);  // 0: the default, which is several

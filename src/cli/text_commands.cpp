@@ -96,7 +96,7 @@ int detokenize(const TextOptions& options) {
   return 0;
 }
 
-/// The messages of a file as a server hands them to a template.
+/// The messages of a file in the form in which a server passes them to a template.
 json::value messages_of(const std::filesystem::path& file) {
   const json::value read = read_json_file(file);
   const json::object body{{"messages", array_of(read, file)}};
@@ -115,7 +115,7 @@ int render(const TextOptions& options) {
   }
   context["messages"] = messages_of(options.messages);
   const bool add_prompt = !options.no_generation_prompt && !options.continue_final_message;
-  // The context's own counts, but for a flag that says otherwise.
+  // The context's own value is used unless a flag overrides it.
   if (!context.contains("add_generation_prompt") || !add_prompt)
     context["add_generation_prompt"] = add_prompt;
   serve::ChatPrompt asked{.context = std::move(context),

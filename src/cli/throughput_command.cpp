@@ -1,4 +1,4 @@
-// bench throughput: the engine under load, by a workload as simulate has it, in real time.
+// bench throughput: the engine under load in real time, with the same workloads as simulate.
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -28,17 +28,17 @@ namespace {
 namespace json = boost::json;
 
 struct Options {
-  EngineOptions engine{.default_max_waiting = UINT32_MAX};  // the workload says how many come
+  EngineOptions engine{.default_max_waiting = UINT32_MAX};  // the workload determines the number of requests
   WorkloadOptions workload{.default_requests = 64, .default_prompt = "128", .default_output = "64"};
   bool as_json = false;
 };
 
-/// What became of the requests, filled by the engine's thread.
+/// The results of the requests, filled by the engine thread.
 struct Outcome {
   std::mutex mutex;
   std::condition_variable ended;
   size_t open = 0;
-  uint64_t prompt_tokens = 0;  // of those that came to their end, as are the others
+  uint64_t prompt_tokens = 0;  // of finished requests; so are the others
   uint64_t output_tokens = 0;
   uint64_t failed = 0;
   uint64_t in_time = 0;

@@ -27,7 +27,7 @@ class SafetensorsCheckpoint : public Checkpoint {
   }
 
   const TensorFacts* find(std::string_view name) const override {
-    // Asked first, as it throws for those that it does not read.
+    // Called first, because it throws for unsupported tensors.
     return file_.find(name) == nullptr ? nullptr : &tensors_.find(name)->second;
   }
 

@@ -56,7 +56,7 @@ void append_values(const TensorView& tensor, size_t first, size_t count, DType d
   }
 }
 
-/// What a tensor is written as: a vector stays as wide as its values need.
+/// The dtype in which a tensor is written: a vector keeps the width that its values need.
 DType safetensors_dtype(const Checkpoint& file, const std::string& name, DType wanted, ThreadPool& pool) {
   const TensorFacts& facts = file.at(name);
   if (facts.shape.size() != 1 || facts.dtype.value_or(wanted) == wanted) return wanted;
@@ -110,7 +110,7 @@ struct GgufOutput {
   float plus = 0.0F;   // added to each value
 };
 
-/// As llama.cpp's converter has it: vectors and routers in F32.
+/// As in llama.cpp's converter: vectors and routers in F32.
 const GgmlType* written_type(const std::string& name, const std::vector<int64_t>& shape,
                              const GgmlType& type) {
   if (shape.size() == 1 || name.ends_with("ffn_gate_inp.weight")) return find_ggml_type(kGgmlF32);
@@ -146,7 +146,7 @@ std::vector<GgufOutput> gguf_outputs(const GgufFamily& family, const model::Mode
   return out;
 }
 
-/// Appends row `row` of the model as the file has it.
+/// Appends row `row` of the model in the file's order.
 void append_row(const TensorView& tensor, size_t row, size_t width, const GgufOutput& output,
                 std::vector<float>& values, std::vector<std::byte>& out) {
   const GgmlType& type = *output.spec.type;

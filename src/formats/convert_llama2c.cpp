@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kMagic = 0x616b3432;  // "ak42", from version 1 on
 constexpr uint64_t kNewHeaderBytes = 256;
 
-/// Where one tensor lies in the checkpoint.
+/// The place of one tensor in the checkpoint.
 struct Place {
   uint64_t offset = 0;
   uint64_t rows = 0;
@@ -67,7 +67,7 @@ class Checkpoint {
   }
 
  private:
-  /// What is wrong in the header; without a magic number it is no header, more likely than a damaged one.
+  /// The error for an invalid header; without a magic number the file probably has no header at all.
   Error header_error(uint64_t offset, std::string_view what) const {
     if (version_ > 0) return file_error(file_.path(), offset, fmt::format("the header {}", what));
     return file_error(file_.path(), fmt::format("is no model: neither a directory with a config.json, nor a "
@@ -110,7 +110,7 @@ class Checkpoint {
     seq_len = size_at(at + 24, "max_seq_len");
     end_ = at + 28;
     if (version_ == 0) {
-      // A negative vocabulary says that the output matrix is there, too.
+      // A negative vocabulary size means that the file also has the output matrix.
       const int32_t signed_vocab = integer_at(vocab_at);
       shared_head = signed_vocab > 0;
       vocab = shared_head ? size_at(vocab_at, "vocab_size") : 0U - static_cast<uint32_t>(signed_vocab);

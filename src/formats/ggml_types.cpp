@@ -161,7 +161,7 @@ void dequantize_q6_k(const std::byte* block, float* out) {
   }
 }
 
-// Those without a function are measured and placed like the others, and refused when asked for.
+// Types without a function are sized and located like the others, and refused when they are loaded.
 constexpr std::array kTypes = {
     GgmlType{0, "F32", 1, 4, dequantize_f32},
     GgmlType{1, "F16", 1, 2, dequantize_f16},
@@ -226,7 +226,7 @@ void quantize_q8_0(const float* values, size_t count, std::byte* out) {
     const uint16_t bits = f32_to_f16(d);
     std::memcpy(out, &bits, sizeof(bits));
     for (size_t i = 0; i < kBlock; ++i) {
-      // Half away from zero, as ggml has it. NaN and what overflows has no number here.
+      // Half away from zero, as in ggml. NaN and overflowing values have no result here.
       const float rounded = std::round(values[first + i] * inverse);
       const int q = rounded >= -127.0F && rounded <= 127.0F ? static_cast<int>(rounded) : 0;
       out[2 + i] = static_cast<std::byte>(q);

@@ -42,7 +42,7 @@ void store(const float* values, size_t count, DType dtype, std::byte* out) {
   }
 }
 
-/// Expands a row, a piece at a time.
+/// Expands a row in pieces.
 void expand(const GgmlType& type, const std::byte* row, size_t count, DType dtype, std::byte* out) {
   constexpr size_t kPiece = 256;  // a multiple of every block
   std::array<float, kPiece> piece;
@@ -144,14 +144,14 @@ class GgufCheckpoint : public Checkpoint {
   std::string name_in_file(std::string_view name) const override {
     const auto own = GgufTensorNames(family_).gguf(name);
     if (!own) return std::string(name);
-    // Of what has the matrices of all experts, one may be missing.
+    // The tensor with the matrices of all experts exists, but one expert may be missing.
     return file_.tensors().contains(own->text) ? fmt::format("{} ({})", own->text, name) : own->text;
   }
 
   struct Place {
     GgufTensor tensor;      // or the slice of an expert
-    uint32_t heads = 0;     // whose rows llama.cpp has put in its order; 0: none
-    bool plus_one = false;  // Hugging Face's values are less by 1
+    uint32_t heads = 0;     // heads whose rows are in llama.cpp's order; 0: none
+    bool plus_one = false;  // Hugging Face's values are lower by 1
 
     size_t row_in_model(size_t row, size_t rows) const {
       return heads == 0 ? row : half_split_row(row, rows / heads);
@@ -229,7 +229,7 @@ class GgufCheckpoint : public Checkpoint {
     return rows_of(tensor).values / tensor.type->block_values * tensor.type->block_bytes;
   }
 
-  /// Each row of the file, as convert(row, to) makes it, in the model's order.
+  /// Writes each row of the file, converted with convert(row, to), in the model's order.
   template <class Convert>
   Buffer copy_rows(const Place& place, size_t loaded_bytes, ThreadPool& pool, const Convert& convert) const {
     const GgufTensor& tensor = place.tensor;

@@ -17,7 +17,7 @@
 namespace quire::formats {
 namespace {
 
-/// Of the matrices; what is quantized counts as bf16.
+/// The dtype of the matrices; quantized matrices count as bf16.
 std::string_view checkpoint_dtype(const Gguf& file) {
   bool f16 = false;
   for (const auto& [name, tensor] : file.tensors()) {
@@ -59,7 +59,7 @@ bool has_bias(const Gguf& file, std::string_view tensor) {
   return file.tensors().contains(fmt::format("blk.0.{}.bias", tensor));
 }
 
-/// Every period-th layer sees all, the others a window (0 in the file: all of them).
+/// Every period-th layer has full attention, the others a window (0 in the file: all layers have the window).
 void add_pattern(const model::Family& family, GgufKeys& keys, int64_t layers, json::object& config) {
   constexpr const char* kPattern = "attention.sliding_window_pattern";
   if (!keys.has(kPattern)) return;
@@ -107,7 +107,7 @@ void add_gemma(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
                                          : config["head_dim"].as_int64();
 }
 
-/// Granite's, of which files leave out those of no effect.
+/// Granite's multipliers; files omit those without effect.
 void add_multipliers(GgufKeys& keys, json::object& config) {
   if (!keys.boolean_or("rope.scaling.finetuned", true)) {
     throw keys.error("rope.scaling.finetuned", "false, a model without RoPE, is not supported");
@@ -119,7 +119,7 @@ void add_multipliers(GgufKeys& keys, json::object& config) {
   config["logits_scaling"] = keys.factor_or("logit_scale", 1.0);
 }
 
-/// llama.cpp lets the weights of a token's experts sum to 1 in both families that quire has.
+/// llama.cpp normalizes the weights of a token's experts to sum 1 in both families that quire supports.
 void add_experts(const Gguf& file, const model::Family& family, GgufKeys& keys, json::object& config) {
   constexpr const char* kWidth = "expert_feed_forward_length";
   constexpr int64_t kSoftmax = 1;
@@ -150,7 +150,7 @@ void add_experts(const Gguf& file, const model::Family& family, GgufKeys& keys, 
   config["mlp_only_layers"] = std::move(dense);
 }
 
-/// What all families have.
+/// The keys of all families.
 json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& keys) {
   constexpr const char* kKvHeads = "attention.head_count_kv";
   constexpr const char* kEps = "attention.layer_norm_rms_epsilon";

@@ -53,7 +53,7 @@ class Writer {
     real("attention.layer_norm_rms_epsilon", config_.rms_norm_eps);
   }
 
-  /// Whether every period-th layer sees all and the others `window` tokens.
+  /// Whether every period-th layer has full attention and the others have the window.
   bool has_period(uint32_t period, uint32_t window) const {
     for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
       if (config_.windows[layer] != ((layer + 1) % period == 0 ? 0 : window)) return false;
@@ -70,7 +70,7 @@ class Writer {
     }
     if (window == 0) {
       if (gguf_.default_window > 0) throw refuse("layers without windows");
-      // llama.cpp takes the zero for what sets Phi-4 apart from Phi-3.
+      // For llama.cpp the zero distinguishes Phi-4 from Phi-3.
       if (family_.longrope) size("attention.sliding_window", 0);
       return;
     }

@@ -14,13 +14,13 @@
 namespace quire::formats {
 namespace {
 
-// Keys, below "ARCH.", that other programs want and that follow from the rest.
+// Keys below "ARCH." that other programs need and that follow from the other keys.
 constexpr std::array<std::string_view, 5> kIgnoredKeys = {"vocab_size", "tensor_data_layout",
                                                           "attention.value_length", "rope.scaling.finetuned",
                                                           "attention.layer_norm_epsilon"};
 
-/// A key that changes what a model computes, with the value that changes nothing: refused otherwise, unless
-/// the family honours it.
+/// A key that affects what a model computes, with its neutral value: any other value is refused unless the
+/// family supports the key.
 struct NeutralKey {
   std::string_view key;
   double neutral;
@@ -54,7 +54,7 @@ constexpr std::array kNeutralKeys = {
     NeutralKey{"use_parallel_residual", 0},
 };
 
-/// Refused where they are at all, unless the family honours them.
+/// Refused if present, unless the family supports them.
 constexpr std::array<std::string_view, 6> kForeignKeys = {
     "attention.key_length_swa", "attention.sliding_window_pattern", "attention.value_length_swa",
     "expert_gating_func",       "rope.dimension_count_swa",         "rope.freq_base_swa"};

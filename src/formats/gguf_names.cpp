@@ -19,7 +19,7 @@ constexpr std::array kFamilies = {
                .telling_key = "expert_count",
                .neighbour_rope = true,
                .windows = true},
-    // llama.cpp's converter leaves the window out; where it is, it is Mistral's.
+    // llama.cpp's converter omits the window; a file that has one is Mistral's.
     GgufFamily{.arch = "llama",
                .architecture = "MistralForCausalLM",
                .telling_key = "attention.sliding_window",

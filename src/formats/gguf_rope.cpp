@@ -45,8 +45,8 @@ std::vector<float> factors_in(const Gguf& file, const GgufTensor& tensor, uint32
   return out;
 }
 
-/// GGUF keeps the factors that follow from Llama 3's parameters and not these: they are found again by trying
-/// those that models have.
+/// GGUF has the factors that follow from Llama 3's parameters, but not the parameters: they are recovered by
+/// trying those of known models.
 json::value llama3_scaling(const Gguf& file, const GgufTensor& tensor, double theta, uint32_t rotary) {
   const std::vector<float> given = factors_in(file, tensor, rotary);
   if (std::all_of(given.begin(), given.end(), [](float f) { return f == 1.0F; })) return nullptr;
@@ -173,7 +173,7 @@ void read_gguf_rope(const Gguf& file, const GgufFamily& gguf, GgufKeys& keys, js
                        fmt::format("{} of {} dimensions are not supported", rotary, head_dim));
     }
     double part = static_cast<double>(rotary) / static_cast<double>(head_dim);
-    // Times head_dim and rounded down, it must be the dimensions again.
+    // The fraction times head_dim, rounded down, must give the dimensions again.
     if (static_cast<int64_t>(part * static_cast<double>(head_dim)) != rotary)
       part = std::nextafter(part, 1.0);
     config["partial_rotary_factor"] = part;
@@ -212,7 +212,7 @@ void add_gguf_rope(GgufMetadata& out, const GgufFamily& family, const model::Mod
   const auto original = static_cast<uint32_t>(rope.original_max_positions);
   switch (rope.scaling) {
     case model::RopeScaling::kNone:
-      // llama.cpp's loader wants to tell what it chooses factors by, even if there are none.
+      // llama.cpp's loader needs the key by which it chooses factors, even if there are none.
       if (family.family().longrope) out.add(name("scaling.original_context_length"), config.max_positions);
       break;
     case model::RopeScaling::kLinear:

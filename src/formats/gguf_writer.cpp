@@ -10,7 +10,7 @@
 namespace quire::formats {
 namespace {
 
-constexpr uint64_t kAlignment = 32;  // the format's default, so that no key needs to say it
+constexpr uint64_t kAlignment = 32;  // the format's default, so that no key is needed
 
 template <class T>
 void put(std::string& out, T value) {

@@ -103,7 +103,7 @@ FileReplacement::FileReplacement(std::filesystem::path path, mode_t mode)
       close(file);
       return;
     }
-    // The one that had it until now may have given it the other's name.
+    // The process that held the lock before may have renamed the file.
     struct stat locked {};
     struct stat named {};
     const bool same = fstat(file, &locked) == 0 && stat(beside_.c_str(), &named) == 0 &&

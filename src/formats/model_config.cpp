@@ -23,7 +23,8 @@ DType dtype_of_weights(const std::filesystem::path& dir) {
   return DType::kF32;
 }
 
-/// A directory of a GGUF file alone, or no directory at all: says what was to be given.
+/// For a directory with only a GGUF file, or a path that is not a directory: the error says what to give
+/// instead.
 void refuse_without_config(const std::filesystem::path& model, const std::filesystem::path& config) {
   std::error_code failed;
   if (std::filesystem::exists(config, failed)) return;
@@ -77,9 +78,9 @@ SamplingDefaults load_sampling_defaults(const std::filesystem::path& model) {
     // Some files say "all" with -1.
     out.top_k = static_cast<int32_t>(std::max<int64_t>(0, config.integer("top_k", -1, INT32_MAX)));
   }
-  // Greedy decoding is what a file without sampling asks for.
+  // A file without sampling requests greedy decoding.
   if (!config.boolean_or("do_sample", true)) out.temperature = 0.0F;
-  // One that asks for sampling and says no more means transformers' temperature.
+  // A file that requests sampling without a temperature means transformers' default.
   if (config.has("do_sample") && !out.temperature) out.temperature = 1.0F;
   return out;
 }

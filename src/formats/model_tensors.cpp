@@ -171,7 +171,7 @@ std::vector<ExpectedTensor> expected_tensors(const model::ModelConfig& config, c
 void warn_of_unused(const model::ModelConfig& config, const Checkpoint& file) {
   std::set<std::string, std::less<>> used;
   for (ExpectedTensor& tensor : expected_tensors(config, file)) used.insert(std::move(tensor.name));
-  const std::string head = names_of(config, &file).head(false);  // which is the embeddings' where it is tied
+  const std::string head = names_of(config, &file).head(false);  // the embeddings' if it is tied
   std::vector<std::string_view> unused;
   for (const auto& [name, tensor] : file.tensors()) {
     const bool known_copy = name.ends_with("rotary_emb.inv_freq") || name == head;

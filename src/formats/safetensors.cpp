@@ -37,7 +37,7 @@ struct Safetensors::Impl {
     uint64_t offset;
   };
   std::map<std::string, InFile, std::less<>> places;
-  std::vector<Buffer> copies;  // of tensors that do not lie aligned in their file
+  std::vector<Buffer> copies;  // of tensors that are not aligned in their file
   std::map<std::string, TensorView, std::less<>> tensors;
   std::map<std::string, std::string, std::less<>> unreadable;  // name to dtype
   uint64_t total_bytes = 0;
@@ -101,7 +101,7 @@ struct Safetensors::Impl {
 
 namespace {
 
-/// ", but 'x.bin'": weights of another form, or without their index.
+/// ", but 'x.bin'": weights in another form, or without their index.
 std::string others_in(const std::filesystem::path& dir) {
   std::error_code failed;
   std::string first;
@@ -181,7 +181,7 @@ std::span<const std::byte> Safetensors::header(size_t file) const {
 uint64_t Safetensors::total_bytes() const { return impl_->total_bytes; }
 
 void Safetensors::release(const TensorView& tensor) const {
-  // A misaligned tensor is a copy: dropping its pages would lose what is in them.
+  // A misaligned tensor is a copy: releasing its pages would lose their contents.
   for (const MappedFile& file : impl_->files) {
     const bool inside =
         !std::less<>()(tensor.data, file.data()) && std::less<>()(tensor.data, file.data() + file.size());

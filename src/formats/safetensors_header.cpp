@@ -28,7 +28,7 @@ struct KnownDType {
   std::optional<DType> dtype;
 };
 
-// Those without a DType are checked like the others and refused when asked for.
+// Those without a DType are checked like the others and refused when they are loaded.
 constexpr std::array kDTypes = {
     KnownDType{"F32", 32, DType::kF32},     KnownDType{"F16", 16, DType::kF16},
     KnownDType{"BF16", 16, DType::kBF16},   KnownDType{"I64", 64, DType::kI64},
@@ -98,7 +98,7 @@ class TwiceFinder {
   bool on_comment(json::string_view, Code&) { return true; }
 
  private:
-  /// What has no escapes lies in the text itself.
+  /// A string without escapes is in the text itself.
   void add(json::string_view part) {
     const std::less<> before;
     const bool inside = !before(part.data(), text.data()) && before(part.data(), text.data() + text.size());
@@ -112,7 +112,7 @@ class TwiceFinder {
   std::string tensor_;
 };
 
-/// Refuses what is no JSON and what has a key twice, by its place in the file.
+/// Refuses invalid JSON and duplicate keys, by their place in the file.
 void check_text(std::string_view text, uint64_t text_begin, const std::filesystem::path& path) {
   json::parse_options options;
   options.max_depth = kHeaderDepth;
@@ -220,10 +220,10 @@ TensorEntry parse_entry(const json::value& value, std::string_view name, uint64_
   return entry;
 }
 
-/// The format wants the data without holes: one tensor after the other, from the header to the end.
+/// The format requires data without gaps: one tensor after the other, from the header to the end.
 void check_layout(const std::vector<TensorEntry>& sorted, uint64_t data_begin, uint64_t file_size,
                   const std::filesystem::path& path) {
-  // Overlaps first: where a tensor lies on another, there may be a hole before both in its stead.
+  // Overlaps first: if a tensor overlaps another, there may be a gap before both.
   const TensorEntry* farthest = nullptr;
   for (const TensorEntry& entry : sorted) {
     if (farthest != nullptr && entry.begin < farthest->end) {

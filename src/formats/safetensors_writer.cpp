@@ -34,7 +34,7 @@ std::string_view file_dtype(DType dtype) {
   return "?";
 }
 
-/// Whether a file may be put in the place of what is at `path`. Not a link's: /dev/stdout is one.
+/// Whether a file may replace what is at `path`. Not for a link: /dev/stdout is one.
 bool may_replace(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto type = std::filesystem::symlink_status(path, ignored).type();

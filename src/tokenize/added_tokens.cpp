@@ -69,7 +69,7 @@ void AddedTokens::cut(std::string_view text, bool normalized, std::vector<Part>&
   const TextFinder& finder = finders_[normalized ? 1 : 0];
   size_t done = 0;
   size_t from = 0;
-  size_t spaces_end = 0;  // the white space before it is looked at once, however many tokens lie in it
+  size_t spaces_end = 0;  // the white space before it is scanned once, however many tokens are in it
   while (const auto found = finder.find(text, from)) {
     const AddedToken& token = tokens_[found->value];
     auto [begin, end] = found->span;
@@ -84,7 +84,7 @@ void AddedTokens::cut(std::string_view text, bool normalized, std::vector<Part>&
       if (!is_white_space(c.code)) break;
       begin -= c.size;
     }
-    // What the token before it took is gone; with nothing left to stand for, the reference library drops it.
+    // The previous token has taken its text; the reference library drops a token without text.
     if (token.lstrip && begin < done) begin = done;
     if (token.rstrip) {
       const size_t spaces_begin = end;

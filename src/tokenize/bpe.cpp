@@ -156,8 +156,8 @@ void Bpe::note_joint(TokenId left, TokenId right) {
 }
 
 bool Bpe::may_join(char32_t left, char32_t right) const {
-  // What is no entry becomes bytes or the unknown token, whose merges speak of other characters and which
-  // may be made one with its neighbours.
+  // A character that is not an entry becomes bytes or the unknown token, which has other merges and may be
+  // fused with its neighbours.
   if (!is_entry(character(left)) || !is_entry(character(right))) return true;
   if (left < 128 && right < 128) return joints_low_.test(left * 128 + right);
   return joints_high_.contains(pair_key(left, right));
@@ -183,7 +183,7 @@ RankedMerges merges_by_rank(const Vocabulary& vocabulary, std::span<const uint32
     if (added) out.extra_characters.push_back(code);
     return at->second;
   };
-  // An entry, or a character that is none; -1: neither.
+  // An entry, or a character that is not an entry; -1: neither.
   const auto symbol = [&](std::string_view text) {
     const TokenId id = vocabulary.find(text);
     return id < 0 && is_one_char(text) ? character(text) : id;

@@ -9,9 +9,9 @@
 namespace quire::tokenize {
 namespace {
 
-// Below this a piece is not worth cutting up.
+// Below this size a piece is not worth splitting.
 constexpr size_t kCutBytes = 24;
-// Up to here looking at all pairs for the best is faster than a heap.
+// Up to this many symbols, scanning all pairs for the best is faster than a heap.
 constexpr size_t kShortSymbols = 24;
 constexpr size_t kMaxBpeBytes = size_t{1} << 30;
 
@@ -99,7 +99,7 @@ void BpeRun::emit_symbol(TokenId id, std::vector<TokenId>& out) {
     id = options.unknown;
     unknown = true;
   }
-  // Of others than extra characters to_symbols has made one already, where that is wanted.
+  // For other characters, to_symbols has already added the unknown token if needed.
   const bool again = unknown && after_unknown_ && options.fuse_unknown && !options.extra_characters.empty();
   if (!again) out.push_back(id);
   after_unknown_ = unknown;
@@ -223,7 +223,7 @@ void BpeRun::merge_long() {
     if (symbol.next == kGone || symbol.next == kNone) continue;
     Symbol& right = symbols_[symbol.next];
     const Bpe::Merge* merge = model_.merge_of(symbol.id, right.id);
-    // The pair may have become another since it was queued; then that one has an entry of its own.
+    // The pair may have changed since it was queued; then the new pair has its own entry.
     if (merge == nullptr || merge->rank != top >> 32) continue;
     symbol.id = merge->result;
     symbol.next = right.next;

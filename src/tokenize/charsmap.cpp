@@ -17,8 +17,8 @@ uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); 
 bool has_leaf(uint32_t unit) { return (unit & 0x100) != 0; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 
-/// Whether no way from the root is longer than CharsMap::kMaxRuleBytes; one that goes in circles is. Each
-/// state (what the next byte is xored with) is looked at once.
+/// Whether no path from the root is longer than CharsMap::kMaxRuleBytes; a cycle is. Each state (the value
+/// that is xored with the next byte) is visited once.
 bool rules_are_short(const std::vector<uint32_t>& units) {
   struct Visit {
     uint32_t state;
@@ -103,7 +103,7 @@ void CharsMap::walk(std::string_view text, const Found& found) const {
 
 std::string_view CharsMap::replacement_at(size_t place) const {
   if (place >= replacements_.size()) return {};
-  // A place inside a character would give broken UTF-8.
+  // A place inside a character would give invalid UTF-8.
   if (continues_utf8(replacements_[place])) return {};
   return std::string_view(replacements_.c_str() + place);
 }
@@ -114,7 +114,7 @@ std::optional<CharsMap::Match> CharsMap::longest(std::string_view text) const {
     best = Match{size, replacement_at(place)};
     return true;
   });
-  // A rule that ends inside a character comes of a broken file.
+  // A rule that ends inside a character comes from a damaged file.
   if (best && best->size < text.size() && continues_utf8(text[best->size])) {
     return std::nullopt;
   }

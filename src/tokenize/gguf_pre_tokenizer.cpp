@@ -35,7 +35,7 @@ constexpr std::array kGpt4o = {Step{Kind::kSplit, kGpt4oRegex}, Step{Kind::kByte
 constexpr std::array kDigits = {Step{Kind::kDigits}, Step{Kind::kByteLevelSplit}};
 constexpr std::array kFalcon = {Step{Kind::kPunctuation}, Step{Kind::kByteLevelSplit}, Step{Kind::kDigitRuns},
                                 Step{Kind::kSplit, "[0-9][0-9][0-9]"}};
-// What llama.cpp does with files that name none.
+// llama.cpp's pre-tokenizer for files that name none.
 constexpr std::array kDefault = {Step{Kind::kSplit, R"([\p{P}\$\+<=>\^~\|]+)"},
                                  Step{Kind::kSplit, kGpt2Pattern}, Step{Kind::kSplit, R"(\p{N}+)"},
                                  Step{Kind::kSplit, "[0-9][0-9][0-9]"}, Step{Kind::kByteLevel}};

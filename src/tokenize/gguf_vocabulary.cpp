@@ -28,7 +28,8 @@ int32_t type_of(const GgufVocabulary& v, size_t id) {
   return v.types.empty() ? GgufVocabulary::kNormal : v.types[id];
 }
 
-/// What the rest relies on: as many types and scores as tokens, ids that are tokens, texts that are UTF-8.
+/// Checks what the other functions assume: as many types and scores as tokens, ids of existing tokens, texts
+/// in UTF-8.
 void check(const GgufVocabulary& v, const std::filesystem::path& where) {
   if (v.tokens.empty()) throw key_error(where, "tokens", "there are none");
   if (!v.types.empty() && v.types.size() != v.tokens.size()) {
@@ -64,7 +65,7 @@ Special special(const GgufVocabulary& v, const std::string& name) {
 
 bool adds_bos(const GgufVocabulary& v, bool otherwise) { return v.add_bos.value_or(otherwise); }
 
-/// Texts that are there before, or empty, cannot be found: the id stays and gets a text of its own.
+/// Duplicate or empty texts cannot be found: the id stays and gets a unique text.
 std::vector<std::string> unique_texts(const GgufVocabulary& v) {
   std::unordered_set<std::string_view> seen;
   std::vector<std::string> out;
@@ -85,8 +86,8 @@ bool is_added(int32_t type) {
          type == GgufVocabulary::kUnknown;
 }
 
-/// The post_processor that puts a token before or behind a text, with all that the `tokenizers` library asks
-/// for.
+/// The post_processor that adds a token before or after a text, with all fields that the `tokenizers` library
+/// requires.
 json::value template_processing(const Special& before, const Special& behind) {
   if (!before && !behind) return nullptr;
   json::object tokens;
@@ -174,7 +175,7 @@ json::object byte_level_json(const GgufVocabulary& v, const std::filesystem::pat
   return out;
 }
 
-/// The token for what no other is: other tools have marked it as control, or others like it.
+/// The unknown token: some tools have marked it as control, or have marked other tokens as unknown.
 size_t unknown_of(const GgufVocabulary& v) {
   if (const auto id = id_of(v, "unknown")) return static_cast<size_t>(*id);
   const auto first = std::find(v.types.begin(), v.types.end(), GgufVocabulary::kUnknown);

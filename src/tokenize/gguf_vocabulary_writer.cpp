@@ -1,4 +1,4 @@
-// The tokenizer of a Hugging Face directory as GGUF has it.
+// The tokenizer of a Hugging Face directory in GGUF's form.
 #include <algorithm>
 #include <limits>
 
@@ -53,7 +53,7 @@ void put_added(GgufVocabulary& v, const JsonObject& token, size_t id, size_t voc
       special ? GgufVocabulary::kControl : GgufVocabulary::kUserDefined, token, vocab_size);
 }
 
-/// Whether a text becomes bytes that are written as characters: then the entries are those of GPT-2.
+/// Whether a text becomes bytes that are written as characters; then the entries have GPT-2's form.
 bool is_byte_level(const JsonObject& root) {
   if (!root.has("decoder")) return false;
   const JsonObject decoder = root.object("decoder");
@@ -64,7 +64,7 @@ bool is_byte_level(const JsonObject& root) {
                      [](const JsonObject& step) { return step.string_or("type", "") == "ByteLevel"; });
 }
 
-/// What the post-processor puts before and behind a text.
+/// The tokens that the post-processor adds before and after a text.
 struct Surroundings {
   std::optional<TokenId> before;
   std::optional<TokenId> behind;
@@ -92,7 +92,7 @@ void read_surroundings(const JsonObject& processor, Surroundings& out) {
   }
 }
 
-/// The vocabulary, by id; nothing of it is more than `vocab_size` justifies.
+/// The vocabulary by id; its size is bounded by `vocab_size`.
 void read_vocab(const JsonObject& root, GgufVocabulary& v, size_t vocab_size) {
   const JsonObject vocab = root.object("model").object("vocab");
   for (const auto& member : vocab.raw()) {
@@ -158,8 +158,8 @@ bool prepends_space(const JsonObject& step) {
   return false;
 }
 
-/// Scores that rank the entries as the merges do: SentencePiece merges what makes the entry of the highest
-/// score, a tokenizer.json the pair that comes first.
+/// Scores that rank the entries like the merges: SentencePiece merges the pair whose entry has the highest
+/// score, a tokenizer.json the pair that is listed first.
 void read_byte_fallback(const JsonObject& root, GgufVocabulary& v, size_t vocab_size) {
   v.model = "llama";
   v.pre = "default";
@@ -251,7 +251,7 @@ void read_templates(const std::filesystem::path& dir, const json::object& config
   }
 }
 
-/// What tokenizer_config.json says besides.
+/// The additional settings of tokenizer_config.json.
 void read_config(const std::filesystem::path& dir, GgufVocabulary& v, size_t vocab_size) {
   const auto path = dir / "tokenizer_config.json";
   if (!std::filesystem::exists(path)) {
@@ -283,7 +283,8 @@ void read_config(const std::filesystem::path& dir, GgufVocabulary& v, size_t voc
     const auto found = std::find(v.tokens.begin(), v.tokens.end(), text);
     if (found == v.tokens.end()) continue;
     const auto id = static_cast<TokenId>(found - v.tokens.begin());
-    // What a tokenizer.json puts around a text counts more, what a tokenizer.model says less.
+    // The tokens that a tokenizer.json adds around a text take precedence; the settings of a tokenizer.model
+    // do not.
     if (!v.huggingface_json || !v.ids.contains(name)) v.ids[name] = id;
   }
 }
@@ -308,7 +309,7 @@ GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_si
     add_padding(v, vocab_size);
   }
   if (bos) v.ids.emplace("bos", *bos);
-  // Of several tokens that end an answer GGUF names three.
+  // GGUF has keys for three tokens that end an answer.
   std::vector<TokenId> others = eos;
   if (!others.empty()) v.ids.emplace("eos", others.front());
   std::erase_if(others, [&](TokenId id) { return v.ids.contains("eos") && v.ids.at("eos") == id; });

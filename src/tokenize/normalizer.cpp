@@ -74,7 +74,7 @@ class ReplaceNormalizer : public Normalizer {
     pattern_.find_all(text.text, matches);
     if (matches.empty()) return;
     if (matches[0].begin == 0 && matches[0].end > 0) {
-      // What replaces several characters counts as coming from the last of them.
+      // The replacement of several characters counts as coming from the last of them.
       const bool one_char = utf8_at(text.text, 0).size == matches[0].end;
       text.from_start = text.from_start && one_char && !content_.empty();
     }
@@ -164,7 +164,8 @@ class NmtNormalizer : public Normalizer {
 };
 
 /// SentencePiece's compiled rules, as the reference library reads them: a grapheme cluster of less than 6
-/// bytes that starts with a rule is replaced whole by the shortest such, else each character by itself.
+/// bytes that starts with a rule is replaced as a whole by the shortest such rule, else each character
+/// separately.
 class PrecompiledNormalizer : public Normalizer {
  public:
   explicit PrecompiledNormalizer(CharsMap map) : map_(std::move(map)) {}
@@ -220,8 +221,8 @@ class PrecompiledNormalizer : public Normalizer {
   CharsMap map_;
 };
 
-/// BERT's: what is no text is dropped, white space becomes spaces, Chinese characters stand alone, accents
-/// and capitals go; each of them if it is wanted.
+/// BERT's normalizer: control characters are dropped, white space becomes spaces, Chinese characters are
+/// separated, accents are removed, and text is lowercased; each step is optional.
 class BertNormalizer : public Normalizer {
  public:
   BertNormalizer(bool clean, bool chinese, bool accents, bool lowercase)

@@ -71,7 +71,8 @@ tl::expected<Regex, std::string> Regex::compile(std::string_view pattern) {
     return tl::unexpected(
         fmt::format("bad pattern: {} (at byte {} of '{}')", message_of(failed), offset, *rewritten));
   }
-  // Without the JIT (no memory that may be executed, say) PCRE2 interprets: slower, the same matches.
+  // Without the JIT (for example without executable memory) PCRE2 interprets, which is slower with the same
+  // matches.
   pcre2_jit_compile(code->compiled.get(), PCRE2_JIT_COMPLETE);
   code->limits = checked<MatchContextPtr>(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(code->limits.get(), kMatchLimit);
@@ -106,7 +107,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& out) const {
       throw Error(
           fmt::format("pattern '{}' at byte {} of a text: {}", code_->source, from, message_of(found)));
     }
-    // \K inside a lookahead may set a start behind the end, or before where the search began.
+    // \K inside a lookahead may set a start after the end, or before the beginning of the search.
     const Span match{std::max<size_t>(bounds[0], from), std::max<size_t>(bounds[1], from)};
     if (match.begin >= match.end && match.end == last_end) {
       if (from == text.size()) return;

@@ -19,7 +19,7 @@ bool is_plain(const CharClass& of) {
   return of.operands.size() == 1 && std::ranges::all_of(of.operands.front(), plain);
 }
 
-/// By (?i) upper-case letters, say, become all letters; those of PCRE2's \p{Lu} do not.
+/// With (?i), upper-case letters become all letters, but PCRE2's \p{Lu} does not.
 bool has_property(const CharClass& of) {
   return std::ranges::any_of(of.operands.front(), [](const auto& member) {
     return member.text.find("\\p") != std::string::npos || member.text.find("\\P") != std::string::npos;
@@ -65,7 +65,7 @@ CharSet ClassWriter::evaluate(const CharClass& of) {
   return out;
 }
 
-/// With a property for many characters, which is short, where all of them are in it.
+/// Uses a property, which is short, for many characters if all of them are in the set.
 std::string ClassWriter::members_of(const CharSet& whole, bool caseless) const {
   std::string out;
   CharSet rest = whole;

@@ -315,7 +315,7 @@ class Rewriter {
     } else if (c == '[') {
       posix_class();
     } else {
-      // What means something to PCRE2 alone: ^ and ] anywhere, "[.a.]", "[=a=]", "[:a:]".
+      // Special only in PCRE2: ^ and ] anywhere, "[.a.]", "[=a=]", "[:a:]".
       if (std::string_view("]^.=:").find(c) != std::string_view::npos) out_ += '\\';
       copy(utf8_at(in_, pos_).size);
     }
@@ -368,7 +368,7 @@ class Rewriter {
       copy(2);
       options();
       if (at(pos_) == ')' && out_.size() > start + 2) {
-        // As if all that follows in this group, alternatives too, were in a group of its own.
+        // As if everything that follows in this group, including alternatives, were in a separate group.
         ++pos_;
         out_ += ':';
         ++groups_.back().options;
@@ -431,7 +431,7 @@ class Rewriter {
   std::string_view in_;
   size_t pos_ = 0;
   std::string out_;
-  size_t atom_ = 0;                   // where in out_ the last thing starts that a quantifier would repeat
+  size_t atom_ = 0;                   // where in out_ the last atom starts, which a quantifier would repeat
   std::vector<Group> groups_ = {{}};  // those that are open, the whole pattern first
   bool caseless_ = false;
   bool negated_member_ = false;  // of a class: what escape() or posix_class() wrote is to be negated

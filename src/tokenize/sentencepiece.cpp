@@ -20,7 +20,7 @@ namespace {
 
 using Type = SentencePieceFile::Type;
 
-/// By id; merging makes only what is neither control, unknown nor byte.
+/// By id; merges produce only pieces that are neither control, unknown nor byte pieces.
 std::vector<uint32_t> ranks_of(const SentencePieceFile& file) {
   std::map<float, uint32_t, std::greater<>> rank_of_score;
   for (const auto& piece : file.pieces) rank_of_score.emplace(piece.score, 0);
@@ -108,7 +108,7 @@ std::unique_ptr<Normalizer> normalizer_of(const SentencePieceFile& file, const s
                                                    legacy ? Prefix::kAlways : Prefix::kFirst);
 }
 
-/// The tokens that are cut out of a text: what the model marks, then what the config adds.
+/// The tokens that are found in a text: those marked in the model, then those added by the config.
 json::array added_tokens(const SentencePieceFile& file, const TokenizerConfig& config) {
   json::array list;
   for (size_t i = 0; i < file.pieces.size(); ++i) {
@@ -123,7 +123,7 @@ json::array added_tokens(const SentencePieceFile& file, const TokenizerConfig& c
 
 using Surrounding = std::optional<std::pair<std::string, TokenId>>;
 
-/// The model's token `id`, unless `named`, what `key` says, is another: a piece or an added token.
+/// The model's token `id`, unless `named`, the value of `key`, is a different piece or an added token.
 Surrounding surrounding(const SentencePieceFile& file, const TokenizerConfig& config, std::string_view key,
                         std::string_view named, int32_t id) {
   if (!named.empty()) {
@@ -146,7 +146,7 @@ Surrounding surrounding(const SentencePieceFile& file, const TokenizerConfig& co
   return std::pair(file.pieces[static_cast<size_t>(id)].text, TokenId{id});
 }
 
-/// Spaces back, bytes joined, and the space that the normalizer put at the head (or end) taken away.
+/// Restores spaces, joins bytes, and removes the space that the normalizer added at the beginning (or end).
 json::object decoder_of(const SentencePieceFile& file) {
   json::array steps = {
       json::object{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},

@@ -20,7 +20,7 @@ class ProtoReader {
   ProtoReader(std::string_view bytes, uint64_t offset, const std::filesystem::path& where)
       : bytes_(bytes), offset_(offset), where_(where) {}
 
-  /// The next field's number; 0 at the end. What it holds is to be taken by one of the calls below.
+  /// The next field's number; 0 at the end. Its value must be read by one of the calls below.
   uint32_t next() {
     if (pos_ == bytes_.size()) return 0;
     start_ = pos_;

@@ -23,7 +23,7 @@ constexpr std::string_view kLlama3Pattern =
 constexpr std::string_view kQwenPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// As Llama 3.1 names them; 3.0 had more of the reserved ones at the same ids.
+/// The names of Llama 3.1; 3.0 had more reserved ones at the same ids.
 TiktokenFamily llama3() {
   TiktokenFamily family{kLlama3Pattern, false, "<|begin_of_text|>", {}};
   family.special_tokens = {"<|begin_of_text|>",
@@ -62,7 +62,7 @@ std::optional<Line> split_line(std::string_view line) {
   return Line{line.substr(0, space), line.substr(space + 1)};
 }
 
-/// The tokens in byte-level writing, by rank. Throws Error with file and line.
+/// The tokens in byte-level encoding, by rank. Throws Error with file and line.
 std::vector<std::string> read_ranks(std::string_view bytes, const std::filesystem::path& where) {
   std::vector<std::string> texts;
   std::string token;
@@ -84,8 +84,8 @@ std::vector<std::string> read_ranks(std::string_view bytes, const std::filesyste
     const char* last = line->rank.data() + line->rank.size();
     const auto [stopped, failed] = std::from_chars(line->rank.data(), last, rank);
     if (failed != std::errc() || stopped != last) refuse("the rank is no number");
-    // The merges are tried in the order of the ranks, which are the ids too: a file that leaves some out is
-    // not whole.
+    // The merges are tried in the order of the ranks, which are also the ids: a file with missing ranks is
+    // incomplete.
     if (rank != texts.size()) refuse(fmt::format("rank {} where {} was expected", rank, texts.size()));
     append_byte_level(texts.emplace_back(), token);
   }
@@ -122,7 +122,7 @@ json::array known_tokens(const TiktokenFamily& family, size_t ranks) {
   return list;
 }
 
-/// The id of `text` among `tokens`, which AddedTokens numbers on from the ranks.
+/// The id of `text` among `tokens`, which AddedTokens numbers after the ranks.
 std::optional<std::pair<std::string, TokenId>> find_token(const json::array& tokens, std::string_view text,
                                                           size_t ranks) {
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -95,7 +95,7 @@ int byte_of_token(std::string_view token) {
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/// A run of byte tokens becomes one token if it is UTF-8, else as many U+FFFD as it has bytes.
+/// A run of byte tokens becomes one token if it is valid UTF-8, else one U+FFFD per byte.
 class ByteFallbackStep : public DecodeStep {
  public:
   std::unique_ptr<TokenSink> start(TokenSink& next) const override { return std::make_unique<Sink>(next); }
@@ -125,7 +125,7 @@ class ByteFallbackStep : public DecodeStep {
       const Utf8Scan scan = scan_utf8(std::string_view(run_).substr(whole_));
       if (scan.status == Utf8Status::kValid) whole_ = run_.size();
       if (scan.status != Utf8Status::kInvalid) return;
-      // Nothing that follows can make it UTF-8 again.
+      // No later bytes can make it valid UTF-8.
       for (size_t i = 0; i < run_.size(); ++i) pass(kReplacementCharacter);
       run_.clear();
       broken_ = true;
@@ -143,7 +143,7 @@ class ByteFallbackStep : public DecodeStep {
 
     std::string run_;
     size_t whole_ = 0;     // bytes of the run that are whole characters
-    bool broken_ = false;  // the run is no UTF-8 and has been passed on as far as it goes
+    bool broken_ = false;  // the run is not valid UTF-8, and its part so far has been passed on
   };
 };
 

@@ -27,8 +27,7 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
   throw file_error(path, "neither tokenizer.json nor tokenizer.model is there");
 }
 
-/// As transformers does it: tokens that the files beside know and tokenizer.json does not are put behind its
-/// own.
+/// As in transformers: tokens that the files beside have and tokenizer.json lacks are appended to its own.
 void add_missing_tokens(const std::filesystem::path& folder, json::value& root) {
   if (!root.is_object()) return;
   TokenizerConfig config = TokenizerConfig::load_added_tokens(folder);

@@ -21,8 +21,8 @@ using Use = UnigramOptions::Use;
 
 }  // namespace
 
-/// Walks over a piece once. Wherever no entry reaches across a place, the best way to there is settled: its
-/// tokens are written and only its score is kept, so that the memory does not grow with the piece.
+/// Walks over a piece once. At a place that no entry crosses, the best path is settled: its tokens are
+/// written and only its score is kept, so that the memory does not grow with the piece.
 template <class Real>
 class Unigram::ViterbiRun : public TokenModel::Run {
  public:
@@ -51,14 +51,14 @@ class Unigram::ViterbiRun : public TokenModel::Run {
   }
 
  private:
-  /// The best way to a place.
+  /// The best path to a place.
   struct End {
     Real score = 0;
     uint32_t size = 0;  // of its last entry; 0: there is none yet
     TokenId id = -1;
   };
 
-  /// Offers all entries that start at `pos`; where the furthest of them ends.
+  /// Extends by all entries that start at `pos`; returns where the furthest of them ends.
   size_t extend(size_t pos, uint32_t character_size) {
     const Real here = ends_[pos - begin_].score;
     const TokenTrie& trie = model_.trie_;

@@ -35,7 +35,7 @@ class WordPieceStep : public DecodeStep {
     return out;
   }
 
-  /// What English wants, as the reference library does it: one replacement after the other.
+  /// The cleanup for English, as in the reference library: one replacement after the other.
   static void clean(std::string& text) {
     static constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kReplacements = {{
         {" .", "."},
