@@ -96,18 +96,30 @@ void SlotTable::apply(const control::StepPlan& plan) {
   for (const control::TableUpdate& one : plan.updates) update(one);
 }
 
+void SlotTable::check_sampling(const control::NewSeq& seq) const {
+  constexpr const char* kPart = "added";
+  const SamplingParams& sampling = seq.sampling;
+  for (const TokenId token : seq.history) check_token(seq.slot, token, kPart);
+  for (const auto& bias : sampling.logit_bias) check_token(seq.slot, bias.first, kPart);
+  for (const TokenId token : sampling.end_tokens) check_token(seq.slot, token, kPart);
+  for (const TokenId token : sampling.allowed_tokens) check_token(seq.slot, token, kPart);
+  for (const std::vector<TokenId>& word : sampling.bad_words) {
+    if (word.empty()) refuse(kPart, fmt::format("slot {}: a bad word without a token", seq.slot));
+    for (const TokenId token : word) check_token(seq.slot, token, kPart);
+  }
+  if (sampling.needs_history() && (seq.history.empty() || seq.history.size() < seq.prompt_length)) {
+    refuse(kPart, fmt::format("slot {}: penalties and bad words need the history: {} tokens, prompt of {}",
+                              seq.slot, seq.history.size(), seq.prompt_length));
+  }
+}
+
 void SlotTable::add(const control::NewSeq& seq) {
   constexpr const char* kPart = "added";
   if (seq.slot >= slots_.size()) refuse_slot(kPart, seq.slot, slots_.size());
   Slot& slot = slots_[seq.slot];
   if (slot.used) refuse(kPart, fmt::format("slot {} is taken", seq.slot));
   if (seq.prompt_length == 0) refuse(kPart, fmt::format("slot {}: a prompt of 0 tokens", seq.slot));
-  for (const TokenId token : seq.history) check_token(seq.slot, token, kPart);
-  for (const auto& bias : seq.sampling.logit_bias) check_token(seq.slot, bias.first, kPart);
-  if (seq.sampling.has_penalties() && (seq.history.empty() || seq.history.size() < seq.prompt_length)) {
-    refuse(kPart, fmt::format("slot {}: penalties need the history: {} tokens, prompt of {}", seq.slot,
-                              seq.history.size(), seq.prompt_length));
-  }
+  check_sampling(seq);
   slot.used = true;
   slot.generation = seq.generation;
   slot.prompt_length = seq.prompt_length;

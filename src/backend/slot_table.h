@@ -69,6 +69,7 @@ class SlotTable {
   void check_token(SlotId slot, TokenId token, const char* part) const;
   [[noreturn, gnu::noinline]] void refuse_start(const control::SeqStep& seq, const Slot& slot) const;
   [[noreturn, gnu::noinline]] void refuse_length(const control::SeqStep& seq, const Slot& slot) const;
+  void check_sampling(const control::NewSeq& seq) const;
   void add(const control::NewSeq& seq);
   void update(const control::TableUpdate& update);
   void append(Slot& slot, std::span<const BlockId> blocks, const char* part, bool may_lack);

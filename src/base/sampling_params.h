@@ -9,10 +9,14 @@
 
 namespace quire {
 
+/// Instead of the number of a mask source: none.
+inline constexpr uint32_t kNoMask = UINT32_MAX;
+
 /// How the next token of a sequence is chosen. Defaults leave the model's distribution as it is. Order of
-/// operations, as in vLLM: logit bias, penalties, temperature, min-p, top-k, top-p, draw. Logprobs are those
-/// of the model's own distribution (before any of these), as vLLM's default has it. Ranges are checked when a
-/// request arrives; an executor may rely on them.
+/// operations: logit bias, penalties, the parameters that forbid tokens, temperature, min-p, top-k, top-p,
+/// draw. If these parameters leave no token, the sequence ends with an error that names them. Logprobs are
+/// those of the model's own distribution (before any of these), as vLLM's default has it. Ranges are checked
+/// when a request arrives; an executor may rely on them.
 struct SamplingParams {
   float temperature = 1.0F;                           // >= 0; 0 is greedy (arg max, lowest id on a tie)
   int32_t top_k = 0;                                  // >= 1, or 0: all
@@ -23,6 +27,13 @@ struct SamplingParams {
   float frequency_penalty = 0.0F;                     // [-2, 2]; over the output
   std::vector<std::pair<TokenId, float>> logit_bias;  // ids in the vocabulary, sorted by id, no id twice
 
+  // These forbid tokens. All ids are in the vocabulary.
+  uint32_t min_tokens = 0;  // of output before any of end_tokens
+  std::vector<TokenId> end_tokens;
+  std::vector<std::vector<TokenId>> bad_words;  // not in the output; each has at least one token
+  std::vector<TokenId> allowed_tokens;          // no other token; sorted, no id twice; empty: any token
+  uint32_t mask = kNoMask;                      // the mask source whose masks apply to each token
+
   uint64_t seed = 0;
   uint32_t choice = 0;        // index among the n choices of the request
   int32_t num_logprobs = -1;  // -1: none; k >= 0: those of the sampled token and of the k best (k <= 20)
@@ -31,6 +42,8 @@ struct SamplingParams {
   bool has_penalties() const {
     return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
   }
+  /// The choice depends on earlier tokens.
+  bool needs_history() const { return has_penalties() || !bad_words.empty(); }
 };
 
 /// The values for parameters that a request omits (from a model's generation_config.json). Empty: the neutral

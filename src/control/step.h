@@ -41,7 +41,7 @@ struct NewSeq {
   /// Blocks that hold its first tokens (by a prefix hit, a fork, or after moves_in), in order; the same
   /// number for each K/V group, one group after the other. kNoBlock behind a group's window.
   std::vector<BlockId> blocks;
-  /// All its tokens so far if penalties need them; otherwise empty.
+  /// All its tokens so far if sampling.needs_history(); otherwise empty.
   std::vector<TokenId> history;
 };
 

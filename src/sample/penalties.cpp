@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "sample/processor.h"
+
 namespace quire::sample {
 namespace {
 
@@ -39,13 +41,6 @@ void TokenCounts::add(TokenId id) {
   }
 }
 
-void apply_logit_bias(std::span<const std::pair<TokenId, float>> bias, std::span<float> logits) {
-  for (const auto& [id, value] : bias) {
-    float& logit = logits[static_cast<size_t>(id)];
-    logit = finite(logit + value);
-  }
-}
-
 void apply_penalties(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits) {
   for (const TokenCounts::Entry& entry : counts.entries()) {
     float& logit = logits[static_cast<size_t>(entry.id)];
@@ -56,6 +51,27 @@ void apply_penalties(const SamplingParams& params, const TokenCounts& counts, st
     }
     logit = finite(x);
   }
+}
+
+namespace {
+
+class Penalties final : public LogitsProcessor {
+ public:
+  explicit Penalties(const ProcessorInputs& in) { counts_.reset(in.history, in.prompt_length); }
+  void apply(const SamplingParams& params, uint32_t /*position*/, std::span<const uint32_t> /*mask*/,
+             std::span<float> logits) const override {
+    apply_penalties(params, counts_, logits);
+  }
+  void add(TokenId token) override { counts_.add(token); }
+
+ private:
+  TokenCounts counts_;
+};
+
+}  // namespace
+
+std::unique_ptr<LogitsProcessor> make_penalties(const ProcessorInputs& in) {
+  return in.params.has_penalties() ? std::make_unique<Penalties>(in) : nullptr;
 }
 
 }  // namespace quire::sample

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -28,9 +27,6 @@ class TokenCounts {
  private:
   std::vector<Entry> entries_;
 };
-
-/// Adds each bias to its token's logit.
-void apply_logit_bias(std::span<const std::pair<TokenId, float>> bias, std::span<float> logits);
 
 /// The definitions of vLLM and Hugging Face, in this order:
 ///   repetition (Keskar et al. 2019), tokens of prompt and output: logit > 0 is divided by it, else

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,22 +24,28 @@ SamplerWorkspace::SamplerWorkspace(size_t vocab_size) {
 void SequenceSampler::reset(const SamplingParams& params, std::span<const TokenId> history,
                             size_t prompt_length) {
   params_ = params;
-  counts_.reset(params_.has_penalties() ? history : std::span<const TokenId>(), prompt_length);
+  processors_.clear();
+  for (const ProcessorRow& row : kProcessors) {
+    if (auto state = row.make({params_, history, prompt_length})) {
+      processors_.push_back({row.name, std::move(state)});
+    }
+  }
 }
 
 std::string SequenceSampler::sample(std::span<const float> logits, uint32_t position,
-                                    SamplerWorkspace& workspace, SampledToken& out) {
+                                    SamplerWorkspace& workspace, SampledToken& out,
+                                    std::span<const uint32_t> mask) {
   if (const size_t bad = first_not_finite(logits); bad < logits.size()) {
     return fmt::format("the logits for position {} are not finite: {} for token {}", position, logits[bad],
                        bad);
   }
   const LogitRow own(logits, workspace.maxima_);
   std::optional<LogitRow> changed;
-  if (params_.has_penalties() || !params_.logit_bias.empty()) {
+  if (!processors_.empty()) {
     workspace.processed_.assign(logits.begin(), logits.end());
-    apply_logit_bias(params_.logit_bias, workspace.processed_);
-    if (params_.has_penalties()) apply_penalties(params_, counts_, workspace.processed_);
+    for (const Processor& one : processors_) one.state->apply(params_, position, mask, workspace.processed_);
     changed.emplace(workspace.processed_, workspace.processed_maxima_);
+    if (changed->max() == kForbidden) return why_no_token(logits, position, mask, workspace.processed_);
   }
   const LogitRow& row = changed ? *changed : own;
   out.token = params_.greedy() ? row.arg_max() : draw(row, position, workspace);
@@ -46,8 +53,33 @@ std::string SequenceSampler::sample(std::span<const float> logits, uint32_t posi
   out.rank = 0;
   out.top.clear();
   if (params_.num_logprobs >= 0) add_logprobs(own, workspace, out);
-  if (params_.has_penalties()) counts_.add(out.token);
+  for (const Processor& one : processors_) one.state->add(out.token);
   return {};
+}
+
+/// Names processors that together leave no token, none of which can be omitted.
+std::string SequenceSampler::why_no_token(std::span<const float> logits, uint32_t position,
+                                          std::span<const uint32_t> mask, std::vector<float>& scratch) const {
+  std::vector<const Processor*> named;
+  for (const Processor& one : processors_) named.push_back(&one);
+  for (size_t i = 0; i < named.size();) {
+    scratch.assign(logits.begin(), logits.end());
+    for (size_t other = 0; other < named.size(); ++other) {
+      if (other != i) named[other]->state->apply(params_, position, mask, scratch);
+    }
+    const bool needed = std::ranges::any_of(scratch, [](float x) { return x != kForbidden; });
+    if (needed) {
+      ++i;
+    } else {
+      named.erase(named.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+  std::string names;
+  for (size_t i = 0; i < named.size(); ++i) {
+    names += fmt::format("{}{}", i == 0 ? "" : i + 1 == named.size() ? " and " : ", ", named[i]->name);
+  }
+  return fmt::format("{} {} no token for position {}", names, named.size() == 1 ? "leaves" : "leave",
+                     position);
 }
 
 // Weights are e^((logit - max) / temperature). Each filter keeps all tokens of at least some logit, so min-p

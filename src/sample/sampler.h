@@ -1,15 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/sampling_params.h"
 #include "sample/logits.h"
-#include "sample/penalties.h"
+#include "sample/processor.h"
 
 namespace quire::sample {
 
@@ -26,7 +28,7 @@ class SamplerWorkspace {
     float value = 0.0F;
     float weight = 0.0F;
   };
-  std::vector<float> processed_;         // logits after bias and penalties
+  std::vector<float> processed_;         // logits after the processors
   std::vector<float> maxima_;            // of the spans of the model's own logits
   std::vector<float> processed_maxima_;  // of the spans of processed_
   std::vector<double> block_sums_;
@@ -35,28 +37,37 @@ class SamplerWorkspace {
 };
 
 /// Chooses the next tokens of one sequence. A draw depends on the logits, the parameters, the tokens so far
-/// (only with penalties) and the position; on nothing else, so not on the batch or on earlier draws.
+/// (only if needs_history()), the position and the mask; on nothing else, so not on the batch or on earlier
+/// draws.
 class SequenceSampler {
  public:
   /// Starts a sequence. `history`: all its tokens so far, of which the first `prompt_length` are the prompt;
-  /// needed only with penalties. Ids in `params` and `history` are in the vocabulary.
+  /// needed only if params.needs_history(). Ids in `params` and `history` are in the vocabulary.
   void reset(const SamplingParams& params, std::span<const TokenId> history, size_t prompt_length);
 
   const SamplingParams& params() const { return params_; }
 
-  /// Chooses the token at `position` (its index in the sequence) into `out`, and counts it for the penalties.
+  /// Chooses the token at `position` (its index in the sequence) into `out`, and tells it to the processors.
   /// Reserve num_logprobs in the `top` of `out` to avoid allocations. Returns an empty string on success,
-  /// else why there is no token (a logit that is not finite); `out` is then invalid.
+  /// else why there is no token (a logit that is not finite, processors that forbid all tokens); `out` is
+  /// then invalid. `mask`: only if params().mask is set, as LogitsProcessor::apply takes it.
   std::string sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
-                     SampledToken& out);
+                     SampledToken& out, std::span<const uint32_t> mask = {});
 
  private:
+  struct Processor {
+    std::string_view name;
+    std::unique_ptr<LogitsProcessor> state;
+  };
+
+  std::string why_no_token(std::span<const float> logits, uint32_t position, std::span<const uint32_t> mask,
+                           std::vector<float>& scratch) const;
   TokenId draw(const LogitRow& row, uint32_t position, SamplerWorkspace& workspace) const;
   TokenId draw_from_candidates(double uniform, double mass, SamplerWorkspace& workspace) const;
   void add_logprobs(const LogitRow& row, SamplerWorkspace& workspace, SampledToken& out) const;
 
   SamplingParams params_;
-  TokenCounts counts_;
+  std::vector<Processor> processors_;  // that params_ ask for, in the order of kProcessors
 };
 
 }  // namespace quire::sample

@@ -49,6 +49,19 @@ std::vector<BadPlan> bad_plans() {
     p.added = {new_seq(1)};
     p.added[0].sampling.presence_penalty = 1.0F;
   });
+  add("adds bad words without history", [](control::StepPlan& p) {
+    p.added = {new_seq(1)};
+    p.added[0].sampling.bad_words = {{1}};
+  });
+  add("adds a bad word without a token", [](control::StepPlan& p) {
+    p.added = {new_seq(1)};
+    p.added[0].history = {1, 2, 3, 4};
+    p.added[0].sampling.bad_words = {{}};
+  });
+  add("allows a token above the vocabulary", [](control::StepPlan& p) {
+    p.added = {new_seq(1)};
+    p.added[0].sampling.allowed_tokens = {1'000'000};
+  });
   add("copies from a block that is none", [](control::StepPlan& p) { p.copies = {{8, 1}}; });
   add("copies to a block that is none", [](control::StepPlan& p) { p.copies = {{1, 8}}; });
   add("moves out a block that is none", [](control::StepPlan& p) { p.moves_out = {{8, 0}}; });

@@ -133,6 +133,31 @@ TEST_F(CpuExecutorTest, LogitsThatAreNotFiniteEndTheirSequenceOnly) {
   EXPECT_EQ(sound.seqs[1].error, "");
 }
 
+TEST_F(CpuExecutorTest, ASequenceWithoutAnAllowedTokenEndsAloneAndSaysWhy) {
+  auto specs = test::mixed_requests(rig_.decoder->config().vocab_size, 6, 5);
+  const auto sound = test::run_alone(rig_.make_executor(), specs);
+  specs[2].sampling = SamplingParams();
+  specs[2].sampling.allowed_tokens = {7};
+  specs[2].sampling.bad_words = {{7, 7, 7}};
+  const auto executor = make(64, 6);
+  control::SchedulerConfig config;
+  config.num_blocks = 64;
+  config.block_size = test::kBlockSize;
+  config.max_num_seqs = 6;
+  config.max_num_batched_tokens = 512;
+  config.max_model_len = 128;
+  control::Scheduler scheduler(config);
+  test::RunLog log;
+  auto found = test::run_to_end(scheduler, *executor, specs, log, 2);
+  const auto at = static_cast<uint32_t>(specs[2].prompt.size()) + 2;
+  EXPECT_EQ(found[2].error,
+            "bad_words and allowed_token_ids leave no token for position " + std::to_string(at));
+  EXPECT_EQ(found[2].finish, control::FinishReason::kError);
+  EXPECT_EQ(found[2].tokens.size(), 2U);
+  found[2] = sound[2];
+  EXPECT_EQ(test::difference(sound, found), "");
+}
+
 TEST_F(CpuExecutorTest, SeedAndChoiceMakeTheText) {
   auto specs = test::mixed_requests(rig_.decoder->config().vocab_size, 1, 20);
   specs[0].sampling = SamplingParams();

@@ -52,6 +52,12 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
   if (i % 6 == 2) params.presence_penalty = 0.7F;
   if (i % 6 == 4) params.frequency_penalty = 0.5F;
   if (i % 8 == 5) params.logit_bias = {{1, 2.0F}, {static_cast<TokenId>(vocab_size - 1), -3.0F}};
+  if (i % 8 == 6) {
+    params.min_tokens = 5;
+    params.end_tokens = {0, 1, 2};
+    for (TokenId id = 0; id < 40; ++id) params.bad_words.push_back({id + 10, id + 11});
+    for (uint32_t id = i; id < vocab_size; id += 3) params.allowed_tokens.push_back(static_cast<TokenId>(id));
+  }
   return params;
 }
 

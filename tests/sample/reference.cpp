@@ -14,6 +14,18 @@ void normalise(std::vector<double>& p) {
   for (double& x : p) x /= sum;
 }
 
+bool is_forbidden(TokenId id, const SamplingParams& params, std::span<const TokenId> output) {
+  if (output.size() < params.min_tokens && std::ranges::count(params.end_tokens, id) > 0) return true;
+  for (std::vector<TokenId> word : params.bad_words) {
+    std::vector<TokenId> said(output.begin(), output.end());
+    said.push_back(id);
+    if (said.size() < word.size()) continue;
+    said.erase(said.begin(), said.end() - static_cast<ptrdiff_t>(word.size()));
+    if (said == word) return true;
+  }
+  return !params.allowed_tokens.empty() && std::ranges::count(params.allowed_tokens, id) == 0;
+}
+
 }  // namespace
 
 std::vector<double> reference_logits(std::span<const float> logits, const SamplingParams& params,
@@ -32,6 +44,11 @@ std::vector<double> reference_logits(std::span<const float> logits, const Sampli
   }
   for (const TokenId id : in_output)
     x[static_cast<size_t>(id)] -= static_cast<double>(params.presence_penalty);
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (is_forbidden(static_cast<TokenId>(i), params, history.subspan(prompt_length))) {
+      x[i] = -std::numeric_limits<double>::infinity();
+    }
+  }
   return x;
 }
 

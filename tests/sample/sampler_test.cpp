@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "sample/penalties.h"
 #include "tests/sample/reference.h"
 
 namespace quire::sample {
@@ -33,15 +34,20 @@ SamplingParams at_temperature(float temperature) {
   return params;
 }
 
-/// Independent of each other through the position: without penalties nothing else changes.
+/// Independent of each other through the position; through the seed where the position says how long the
+/// output is.
 std::vector<TokenId> draw_many(std::span<const float> logits, const SamplingParams& params, size_t count,
                                std::span<const TokenId> history = {}, size_t prompt_length = 0) {
   SamplerWorkspace workspace(logits.size());
   SequenceSampler sampler;
+  SamplingParams own = params;
+  const bool by_seed = params.min_tokens > 0;
   std::vector<TokenId> out;
-  for (uint32_t position = 0; position < count; ++position) {
-    if (position == 0 || params.has_penalties()) sampler.reset(params, history, prompt_length);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (by_seed) own.seed = (params.seed << 32) + i;
+    if (i == 0 || by_seed || params.needs_history()) sampler.reset(own, history, prompt_length);
     SampledToken token;
+    const uint32_t position = by_seed ? static_cast<uint32_t>(history.size()) : i;
     EXPECT_EQ(sampler.sample(logits, position, workspace, token), "");
     out.push_back(token.token);
   }
@@ -140,6 +146,108 @@ TEST(Sampler, PenalisedLogitsAreExact) {
                                            -16,                 // prompt only
                                            8, -8,               // nowhere
                                            4 - 0.75F));
+}
+
+TEST(Sampler, WhatIsForbiddenIsNeverDrawn) {
+  const std::vector<float> logits = random_logits(kVocab, 15, 2.0F);
+  std::vector<TokenId> history;
+  SplitMix64 rng(6);
+  for (int i = 0; i < 60; ++i) history.push_back(static_cast<TokenId>(rng.below(80)));
+  for (int kind = 0; kind < 5; ++kind) {
+    SamplingParams params;
+    params.seed = static_cast<uint64_t>(kind);
+    if (kind == 0 || kind == 4) params.min_tokens = 11;  // ten are there
+    if (kind == 0 || kind == 4) params.end_tokens = {3, 120, 299};
+    if (kind == 1 || kind == 4) {
+      params.bad_words = {{7}, {history[59], 8}, {history[58], history[59], 9}, {history[58], 10}, history};
+      params.bad_words.back().push_back(11);  // begins in the prompt
+    }
+    if (kind == 2 || kind == 4) {
+      for (TokenId id = 0; id < 290; id += 1 + id % 7) params.allowed_tokens.push_back(id);
+    }
+    if (kind == 3 || kind == 4) params.logit_bias = {{3, 9.0F}, {7, 9.0F}, {8, 9.0F}, {9, 9.0F}};
+    if (kind >= 3) params.repetition_penalty = 1.5F;
+    params.top_p = 0.95F;
+    expect_distribution(logits, params, "kind " + std::to_string(kind), history, 50);
+    params.min_p = 0.01F;
+    params.top_k = 40;
+    expect_distribution(logits, params, "filtered kind " + std::to_string(kind), history, 50);
+    params.temperature = 0.0F;
+    expect_distribution(logits, params, "greedy kind " + std::to_string(kind), history, 50);
+  }
+}
+
+TEST(Sampler, AMaskAllowsTheTokensOfItsBits) {
+  const std::vector<float> logits = random_logits(kVocab, 16, 2.0F);
+  SamplingParams params;
+  params.mask = 0;
+  SamplerWorkspace workspace(kVocab);
+  SequenceSampler sampler;
+  sampler.reset(params, {}, 0);
+  std::set<TokenId> drawn;
+  std::vector<uint32_t> mask((kVocab + 31) / 32, 0);
+  for (const size_t id : {0U, 31U, 32U, 64U, 299U}) mask[id / 32] |= 1U << (id % 32);
+  mask.back() |= 1U << 12;  // behind the vocabulary: 300
+  for (uint32_t position = 0; position < 500; ++position) {
+    SampledToken token;
+    ASSERT_EQ(sampler.sample(logits, position, workspace, token, mask), "");
+    drawn.insert(token.token);
+  }
+  EXPECT_THAT(drawn, testing::ElementsAre(0, 31, 32, 64, 299));
+}
+
+TEST(Sampler, NamesTheProcessorsThatLeaveNoToken) {
+  const std::vector<float> logits = random_logits(kVocab, 17);
+  const std::vector<uint32_t> even((kVocab + 31) / 32, 0x55555555);
+  const auto error_of = [&](const SamplingParams& params, std::span<const uint32_t> mask = {}) {
+    SamplerWorkspace workspace(kVocab);
+    SequenceSampler sampler;
+    sampler.reset(params, std::vector<TokenId>{1, 2}, 1);
+    SampledToken token;
+    return sampler.sample(logits, 2, workspace, token, mask);
+  };
+  SamplingParams params;
+  params.logit_bias = {{5, 3.0F}};
+  params.presence_penalty = 1.0F;
+  params.bad_words = {{5}, {2, 6}, {3, 7}};
+  EXPECT_EQ(error_of(params), "");
+  params.allowed_tokens = {5, 6};
+  EXPECT_EQ(error_of(params), "bad_words and allowed_token_ids leave no token for position 2");
+  params.min_tokens = 3;
+  params.end_tokens = {6, 8};  // would do together with a part of bad_words; that all of it is enough
+  EXPECT_EQ(error_of(params), "bad_words and allowed_token_ids leave no token for position 2");
+  params.allowed_tokens = {5, 8};
+  EXPECT_EQ(error_of(params), "min_tokens, bad_words and allowed_token_ids leave no token for position 2");
+  params.min_tokens = 1;
+  EXPECT_EQ(error_of(params), "");
+  params.allowed_tokens = {7, 9};
+  params.mask = 3;
+  EXPECT_EQ(error_of(params, even), "allowed_token_ids and mask leave no token for position 2");
+  EXPECT_EQ(error_of(params, std::vector<uint32_t>(even.size(), 0)), "mask leaves no token for position 2");
+}
+
+TEST(Sampler, BadWordsFollowWhatIsSampled) {
+  std::vector<float> logits(8, -5.0F);
+  logits[3] = 2.0F;
+  logits[4] = 1.0F;
+  SamplingParams params;
+  params.temperature = 0.0F;
+  params.bad_words = {{3, 3}, {3, 4, 3, 4}};
+  SamplerWorkspace workspace(logits.size());
+  SequenceSampler sampler;
+  std::vector<TokenId> tokens = {3};  // the prompt does not count
+  sampler.reset(params, tokens, 1);
+  for (uint32_t position = 1; position < 9; ++position) {
+    SequenceSampler anew;  // as after a preemption
+    anew.reset(params, tokens, 1);
+    SampledToken token;
+    SampledToken again;
+    ASSERT_EQ(sampler.sample(logits, position, workspace, token), "");
+    ASSERT_EQ(anew.sample(logits, position, workspace, again), "");
+    ASSERT_EQ(token.token, again.token);
+    tokens.push_back(token.token);
+  }
+  EXPECT_THAT(tokens, testing::ElementsAre(3, 3, 4, 3, 0, 3, 4, 3, 0));
 }
 
 TEST(Sampler, PenaltiesCountWhatIsSampled) {

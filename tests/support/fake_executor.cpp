@@ -82,8 +82,8 @@ backend::Ticket FakeExecutor::submit(const control::StepPlan& plan) {
 control::StepResult FakeExecutor::wait(backend::Ticket ticket) { return open_.take(ticket); }
 
 void FakeExecutor::add(const control::NewSeq& seq) {
-  if (!seq.sampling.has_penalties() && !seq.history.empty()) {
-    refuse_plan(fmt::format("added: slot {} has a history of {} tokens and no penalties", seq.slot,
+  if (!seq.sampling.needs_history() && !seq.history.empty()) {
+    refuse_plan(fmt::format("added: slot {} has a history of {} tokens and no need of it", seq.slot,
                             seq.history.size()));
   }
   used_[seq.slot] = true;
@@ -137,7 +137,7 @@ void FakeExecutor::write(const Work& work) {
           fmt::format("slot {}: nothing was written at position {}, block {}", seq.slot, position, block));
     }
     slot.tokens.push_back(cell);
-    if (slot.sampling.has_penalties() && position < slot.history.size() && slot.history[position] != cell) {
+    if (slot.sampling.needs_history() && position < slot.history.size() && slot.history[position] != cell) {
       refuse_plan(fmt::format("slot {}: token {} at position {}, in its history {}", seq.slot, cell, position,
                               slot.history[position]));
     }
@@ -146,7 +146,7 @@ void FakeExecutor::write(const Work& work) {
 
 control::SeqResult FakeExecutor::sample(SlotId slot_id) {
   Slot& slot = states_[slot_id];
-  if (slot.sampling.has_penalties() && slot.history.size() != slot.tokens.size()) {
+  if (slot.sampling.needs_history() && slot.history.size() != slot.tokens.size()) {
     refuse_plan(
         fmt::format("{} tokens of history where {} are computed", slot.history.size(), slot.tokens.size()));
   }
@@ -157,7 +157,7 @@ control::SeqResult FakeExecutor::sample(SlotId slot_id) {
     return result;
   }
   slots_.sampled(slot_id, token);
-  if (slot.sampling.has_penalties()) slot.history.push_back(token);
+  if (slot.sampling.needs_history()) slot.history.push_back(token);
   SampledToken sampled;
   sampled.token = token;
   if (slot.sampling.num_logprobs >= 0) {

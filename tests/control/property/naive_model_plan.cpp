@@ -301,7 +301,7 @@ void NaiveModel::admit(Sequence& seq, const control::NewSeq& added, const contro
   if (added.prompt_length != seq.prompt) fail("sequence {} comes in with another prompt", seq.id());
   std::string history;
   for (const TokenId token : added.history) history += static_cast<char>('a' + token);
-  const bool needs_history = seq.spec.sampling.has_penalties();
+  const bool needs_history = seq.spec.sampling.needs_history();
   if (history != (needs_history ? seq.text.substr(0, seq.total) : "")) fail("a wrong history");
 }
 
