@@ -11,10 +11,12 @@ endfunction()
 # quire_library(control LINKS quire_base PkgConfig::XXHASH)
 # One library per folder of src/, made of all its sources. A folder links only
 # what the diagram in docs/architecture.md allows. UNITY: with QUIRE_UNITY its
-# sources are compiled together, so no name hidden in one is hidden in another.
+# sources are compiled together, so no name hidden in one is hidden in another. EXCEPT: sources of other targets.
 function(quire_library name)
-  cmake_parse_arguments(ARG "UNITY" "" "LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "UNITY" "" "LINKS;EXCEPT" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  list(TRANSFORM ARG_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  list(REMOVE_ITEM sources ${ARG_EXCEPT})
   if(sources)
     add_library(quire_${name} STATIC ${sources})
     target_include_directories(quire_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)

@@ -31,8 +31,9 @@ ALLOWED = {
     "sim": {"base", "control", "record", "backend", "backend/sim"},
     "engine": {"base", "control", "record", "tokenize", "backend", "formats/mapped_file.h", "formats/kept_file.h"},
     "serve": {"base", "engine", "tokenize", "chat", "control/request.h"},
+    "bench": {"base", "tensor", "kernels", "model", "formats", "sample", "backend", "backend/cpu", "backend/sim", "control", "record", "sim"},
     "cli": {"base", "tensor", "kernels", "model", "formats", "tokenize", "chat", "sample", "backend", "backend/cpu", "backend/sim", "control",
-            "record", "engine", "serve", "sim"},
+            "record", "engine", "serve", "sim", "bench"},
 }
 # The control plane decides as a pure function of its inputs.
 IMPURE = {"chrono", "thread", "mutex", "atomic", "condition_variable", "random", "fstream", "iostream", "cmath", "filesystem",

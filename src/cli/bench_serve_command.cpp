@@ -1,4 +1,4 @@
-// bench serve: requests over HTTP to a running server, quire or another with OpenAI's API.
+// bench serve: requests over HTTP to a running server, ours or another that speaks OpenAI's API.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -16,13 +16,13 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "bench/load_generator.h"
+#include "bench/load_page.h"
+#include "bench/load_report.h"
+#include "bench/load_table.h"
+#include "bench/machine.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
-#include "cli/load_generator.h"
-#include "cli/load_page.h"
-#include "cli/load_report.h"
-#include "cli/load_table.h"
-#include "cli/machine.h"
 #include "cli/open_files.h"
 #include "cli/output_file.h"
 #include "cli/sim_options.h"
@@ -40,22 +40,22 @@ constexpr uint32_t kTableWarmup = 4;  // requests
 
 struct Options {
   WorkloadOptions workload{.default_requests = 64, .default_prompt = "64", .default_output = "150"};
-  LoadTarget target;
+  bench::LoadTarget target;
   std::string endpoint = "completions";
-  std::vector<uint32_t> concurrency = {0};  // 0: requests at their arrival times; several: one row each
+  std::vector<uint32_t> concurrency = {0};  // 0: as they arrive; several: a row each
   std::optional<uint32_t> warmup;
   uint32_t vocab_size = 1000;
   std::optional<double> slo_ttft;
   std::optional<double> slo_tpot;
   bool as_json = false;
   std::string html;
-  LoadFacts given;  // the flags of the command line
+  bench::LoadFacts given;  // the flags of the command line
 
   bool is_table() const { return concurrency.size() > 1; }
   uint32_t warmup_requests() const { return warmup.value_or(is_table() ? kTableWarmup : 0); }
 };
 
-void print_report(const LoadReport& report) {
+void print_report(const bench::LoadReport& report) {
   fmt::print("{} requests in {:.2f} s ({} failed): {:.1f} output tokens/s, {:.2f} requests/s\n",
              report.finished, report.seconds(), report.failed, report.per_second(report.output_tokens),
              report.per_second(report.finished));
@@ -72,8 +72,8 @@ void print_report(const LoadReport& report) {
   print_times(times);
 }
 
-/// Prints the errors to standard error.
-void print_complaints(const LoadReport& report) {
+/// What went wrong, on standard error.
+void print_complaints(const bench::LoadReport& report) {
   if (report.unfinished > 0) {
     fmt::print(stderr, "quire: interrupted; {} of {} requests had not ended\n", report.unfinished,
                report.requests);
@@ -83,7 +83,7 @@ void print_complaints(const LoadReport& report) {
   }
   constexpr size_t kMost = 5;
   for (size_t i = 0; i < std::min(kMost, report.errors.size()); ++i) {
-    const LoadErrors& each = report.errors[i];
+    const bench::LoadErrors& each = report.errors[i];
     fmt::print(stderr, "quire: {} of {} requests failed: {}\n", each.count, report.requests, each.example);
   }
   if (report.errors.size() > kMost) {
@@ -91,8 +91,8 @@ void print_complaints(const LoadReport& report) {
   }
 }
 
-/// The lines of a page above its figures.
-LoadFacts facts_of(const Options& options, const std::string& model) {
+/// What a page says of the run above its figures.
+bench::LoadFacts facts_of(const Options& options, const std::string& model) {
   std::string sent = "when they were due, however many were open";
   if (options.is_table()) {
     sent = fmt::format("by {} clients that take turns, one after the other",
@@ -100,13 +100,13 @@ LoadFacts facts_of(const Options& options, const std::string& model) {
   } else if (options.concurrency.front() > 0) {
     sent = fmt::format("by {} clients that take turns", options.concurrency.front());
   }
-  LoadFacts facts{{"server", options.target.url},
-                  {"model", record::valid_utf8(model)},
-                  {"client's machine", machine_name()},
-                  {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
-                                          fmt::gmtime(std::chrono::system_clock::now()), version())},
-                  {"sent", sent},
-                  {"to warm up", fmt::format("{} requests", options.warmup_requests())}};
+  bench::LoadFacts facts{{"server", options.target.url},
+                         {"model", record::valid_utf8(model)},
+                         {"client's machine", bench::machine_name()},
+                         {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
+                                                 fmt::gmtime(std::chrono::system_clock::now()), version())},
+                         {"sent", sent},
+                         {"to warm up", fmt::format("{} requests", options.warmup_requests())}};
   const WorkloadOptions& workload = options.workload;
   const auto add_default = [&](const char* flag, const auto& given, const auto& value) {
     if (!given) facts.emplace_back(flag, fmt::format("{} (default)", value));
@@ -125,15 +125,21 @@ std::optional<Nanos> nanos(const std::optional<double>& milliseconds) {
   return static_cast<Nanos>(*milliseconds * 1e6);
 }
 
-LoadReport report_of(const Options& options, const sim::Workload& workload, const LoadGenerator& load) {
-  return report_load(load.samples(), workload.requests.size(), load.elapsed(),
-                     {nanos(options.slo_ttft), nanos(options.slo_tpot)});
+bench::LoadReport report_of(const Options& options, const sim::Workload& workload,
+                            const bench::LoadGenerator& load) {
+  return bench::report_load(load.samples(), workload.requests.size(), load.elapsed(),
+                            {nanos(options.slo_ttft), nanos(options.slo_tpot)});
 }
 
-/// The same lengths and times with other tokens, so that a server has none of them in its prefix cache.
+/// The same lengths and times with other tokens, so that a server finds nothing of them in its prefix cache.
 sim::Workload with_other_tokens(sim::Workload workload, uint64_t number) {
   workload.seed = mix64(workload.seed ^ mix64(number + 1));
   return workload;
+}
+
+void run_with_progress(bench::LoadGenerator& load, const sim::Workload& workload) {
+  Progress progress("requests", workload.requests.size());
+  load.run([&] { progress.advance(); });
 }
 
 /// Requests that are not counted. Returns the signal that ended them, or 0.
@@ -141,16 +147,16 @@ int warm_up(const Options& options, const sim::Workload& workload) {
   sim::Workload few = with_other_tokens(workload, 0);
   few.requests.resize(std::min<size_t>(few.requests.size(), options.warmup_requests()));
   if (few.requests.empty()) return 0;
-  LoadGenerator load(options.target, few, options.warmup_requests());
-  load.run();
+  bench::LoadGenerator load(options.target, few, options.warmup_requests());
+  run_with_progress(load, few);
   return load.signal();
 }
 
 int one_load(const Options& options, const sim::Workload& workload) {
   if (const int signal = warm_up(options, workload); signal != 0) return 128 + signal;
-  LoadGenerator load(options.target, workload, options.concurrency.front());
-  load.run();
-  const LoadReport report = report_of(options, workload, load);
+  bench::LoadGenerator load(options.target, workload, options.concurrency.front());
+  run_with_progress(load, workload);
+  const bench::LoadReport report = report_of(options, workload, load);
   if (options.as_json) {
     json::object root{{"model", load.model()}, {"url", options.target.url}};
     for (auto& [key, value] : to_json(report)) root[key] = value;
@@ -160,20 +166,20 @@ int one_load(const Options& options, const sim::Workload& workload) {
   }
   std::fflush(stdout);
   if (!options.html.empty()) {
-    write_output_file(options.html, load_page_kind(),
-                      load_page(facts_of(options, load.model()), report, load.samples()));
+    write_output_file(options.html, bench::load_page_kind(),
+                      bench::load_page(facts_of(options, load.model()), report, load.samples()));
   }
   print_complaints(report);
   if (load.signal() != 0) return 128 + load.signal();
   return report.failed == 0 ? 0 : 1;
 }
 
-/// Runs the workload with each number of clients in turn.
+/// The workload by so many clients, then by so many ...
 int table_of_loads(const Options& options, const sim::Workload& workload) {
   int signal = warm_up(options, workload);
   bool any_failed = false;
-  LoadTarget target = options.target;
-  std::vector<LoadRow> rows;
+  bench::LoadTarget target = options.target;
+  std::vector<bench::LoadRow> rows;
   if (!options.as_json) {
     fmt::print(
         "{} requests a row, of the same lengths and other tokens each time; {} before them to warm up.\n"
@@ -181,20 +187,21 @@ int table_of_loads(const Options& options, const sim::Workload& workload) {
         "end, "
         "at most\n\n",
         with_commas(workload.requests.size()), options.warmup_requests());
-    fmt::print("{}\n", paint(stdout, load_table_head(options.concurrency.front()), fmt::emphasis::bold));
+    fmt::print("{}\n",
+               paint(stdout, bench::load_table_head(options.concurrency.front()), fmt::emphasis::bold));
     std::fflush(stdout);
   }
   for (const uint32_t clients : options.concurrency) {
     if (signal != 0) break;
     const sim::Workload own = with_other_tokens(workload, clients);
-    LoadGenerator load(target, own, clients, true);
-    load.run();
+    bench::LoadGenerator load(target, own, clients, true);
+    run_with_progress(load, own);
     signal = load.signal();
     target.model = load.model();
     rows.push_back({clients, report_of(options, own, load), load.footprint()});
-    const LoadRow& row = rows.back();
+    const bench::LoadRow& row = rows.back();
     any_failed = any_failed || row.report.failed > 0;
-    if (!options.as_json) fmt::print("{}\n", load_table_line(row, rows.front()));
+    if (!options.as_json) fmt::print("{}\n", bench::load_table_line(row, rows.front()));
     std::fflush(stdout);
     print_complaints(row.report);
   }
@@ -208,21 +215,22 @@ int table_of_loads(const Options& options, const sim::Workload& workload) {
     std::fflush(stdout);
   }
   if (!options.html.empty() && !rows.empty()) {
-    write_output_file(options.html, load_page_kind(), load_table_page(facts_of(options, target.model), rows));
+    write_output_file(options.html, bench::load_page_kind(),
+                      bench::load_table_page(facts_of(options, target.model), rows));
   }
   if (signal != 0) return 128 + signal;
   return any_failed ? 1 : 0;
 }
 
 int bench_serve(const Options& options) {
-  check_output_file(options.html, load_page_kind());
+  check_output_file(options.html, bench::load_page_kind());
   const sim::Workload workload = make_workload(options.workload, options.vocab_size);
   if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
   raise_open_files();
   return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload);
 }
 
-/// Refuses flags that make no sense together. Throws Error naming the flag.
+/// What has no meaning together. Throws Error naming the flag.
 void settle(Options& options, const CLI::App& command) {
   check_workload_options(options.workload);
   options.target.is_chat = options.endpoint == "chat";
@@ -275,8 +283,8 @@ void add_server_options(CLI::App& command, Options& options) {
 }
 
 /// The flags as they were given, for the page; never the key.
-LoadFacts given_flags(const CLI::App& command) {
-  LoadFacts given;
+bench::LoadFacts given_flags(const CLI::App& command) {
+  bench::LoadFacts given;
   for (const CLI::Option* option : command.get_options()) {
     if (option->count() == 0 || option->check_lname("api-key") || option->check_lname("url") ||
         option->check_lname("json") || option->check_lname("html"))

@@ -20,13 +20,13 @@
 #include "backend/cpu/inspect.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/kv_windows.h"
 #include "base/machine_limits.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
 #include "cli/local_engine.h"
 #include "cli/model_files.h"
 #include "cli/terminal.h"
+#include "control/kv/windows.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf_names.h"
 #include "formats/model_config.h"
@@ -168,7 +168,7 @@ void print_fit(const InspectOptions& options, const ModelShape& shape, uint64_t 
   constexpr uint32_t kBlockSize = 16;
   const uint64_t per_token = shape.kv_bytes_per_token();
   const uint64_t seq_bytes =
-      blocks_held(shape.kv_windows, length, 1, kBlockSize) * shape.kv_block_bytes(kBlockSize);
+      control::blocks_held(shape.kv_windows, length, 1, kBlockSize) * shape.kv_block_bytes(kBlockSize);
   fmt::print("{} {} bytes a token, {} a sequence of {}\n", title("K/V"), with_commas(per_token),
              human_bytes(seq_bytes), with_commas(length));
   const uint64_t memory = options.memory ? parse_bytes(*options.memory, "--memory") : free_memory();

@@ -9,14 +9,13 @@
 #include "backend/cpu/inspect.h"
 #include "backend/sim/paced_executor.h"
 #include "base/error.h"
-#include "base/kv_windows.h"
 #include "base/log.h"
 #include "base/machine_limits.h"
-#include "cli/machine.h"
 #include "cli/model_files.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/warm_file.h"
+#include "control/kv/windows.h"
 #include "formats/model_config.h"
 #include "model/kv_groups.h"
 
@@ -105,7 +104,7 @@ uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, 
   if (options.kv_cache_memory.empty()) {
     // All sequences have the greatest length, and one of them computes a long prompt.
     const auto held = [&](uint64_t chunk) {
-      return blocks_held(shape.kv_windows, longest, chunk, options.block_size);
+      return control::blocks_held(shape.kv_windows, longest, chunk, options.block_size);
     };
     const uint64_t most = held(1) * (options.max_num_seqs - 1) + held(kMaxAutoBudget);
     memory = std::min(memory_limit, most * block_bytes);
@@ -201,15 +200,16 @@ uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConf
                             options.max_model_len, config.max_positions));
   }
   const uint32_t wanted = options.max_model_len > 0 ? options.max_model_len : config.max_positions;
-  const uint64_t fits = longest_sequence(shape.kv_windows, num_blocks, options.block_size, wanted);
+  const uint64_t fits = control::longest_sequence(shape.kv_windows, num_blocks, options.block_size, wanted);
   if (wanted <= fits) return wanted;
   const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
   if (options.max_model_len > 0) {
     throw Error(fmt::format(
         "--max-model-len: one sequence of {} tokens needs {} of K/V memory, and the pool holds {} "
         "tokens ({}); lower it or give more --kv-cache-memory",
-        wanted, human_bytes(blocks_held(shape.kv_windows, wanted, 1, options.block_size) * block_bytes), fits,
-        human_bytes(num_blocks * block_bytes)));
+        wanted,
+        human_bytes(control::blocks_held(shape.kv_windows, wanted, 1, options.block_size) * block_bytes),
+        fits, human_bytes(num_blocks * block_bytes)));
   }
   if (fits == 0) {
     throw Error(fmt::format("--num-blocks: {} blocks of K/V hold no token of a model with {} K/V groups",
@@ -231,7 +231,7 @@ model::ModelConfig config_of(const ModelOptions& options) {
 LoadedModel::LoadedModel(const ModelOptions& options, model::ModelConfig config, uint32_t longest)
     : dir(options.model),
       pool(pick_threads(options.threads)),
-      context{pick_isa(options.isa), pool},
+      context{kernels::pick_isa(options.isa, "--isa"), pool},
       decoder(backend::cpu::Decoder::load(dir, std::move(config),
                                           {.compute = pick_dtype(options.dtype, "--dtype"),
                                            .quantization = pick_quantization(options.quantization),

@@ -25,12 +25,12 @@
 #include "cli/number_range.h"
 #include "cli/open_files.h"
 #include "cli/process.h"
-#include "cli/process_metrics.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
 #include "serve/listen_address.h"
+#include "serve/process_metrics.h"
 #include "serve/server.h"
 #include "serve/server_memory.h"
 
@@ -148,7 +148,7 @@ int serve(Options& options) {
   fit_to_memory(config, local, options.connections_given);
   const serve::ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
   serve::Server server(config, *local.engine, model,
-                       [&metrics = local.metrics] { return metrics.text() + process_metrics(); });
+                       [&metrics = local.metrics] { return metrics.text() + serve::process_metrics(); });
   server.catch_signals();
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;

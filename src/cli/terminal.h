@@ -7,6 +7,8 @@
 
 #include <fmt/color.h>
 
+#include "base/number_text.h"
+
 // Output for users: colours and progress on a terminal, plain text in a pipe.
 namespace quire::cli {
 
@@ -22,14 +24,6 @@ void print_now(std::string_view text);
 /// `text`, which is UTF-8, without terminal control sequences: control characters other than ends of lines
 /// and tabs become U+FFFD.
 std::string terminal_text(std::string_view text);
-
-/// "12.3 MB", "1.2 GB" (powers of 1024: KiB, MiB, GiB).
-std::string human_bytes(uint64_t bytes);
-/// "1,234,567".
-std::string with_commas(uint64_t number);
-
-/// "16GiB", "512M", "1073741824" as bytes. Throws Error naming `flag`.
-uint64_t parse_bytes(std::string_view text, std::string_view flag);
 
 /// A progress bar on standard error; draws nothing if that is not a terminal.
 class Progress {

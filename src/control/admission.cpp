@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 #include "control/scheduler.h"
 
 // The part of Scheduler that admits waiting sequences: which is next, what it finds cached, whether it fits.

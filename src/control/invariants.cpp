@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 #include "control/scheduler.h"
 
 // Scheduler::check_invariants: recomputes from the sequences what the other parts count incrementally.

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 
 namespace quire::control {
 namespace {
@@ -47,8 +47,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       budget_(config.max_num_batched_tokens),
       watermark_(static_cast<uint32_t>(std::min<uint64_t>(
           (uint64_t{config.num_blocks} * config.watermark_bp + 9999) / 10000, config.num_blocks))),
-      longest_(
-          longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
+      most_tokens_(static_cast<uint32_t>(std::min<uint64_t>(
+          config.max_model_len, 1 + longest_sequence(config.kv_windows, config.num_blocks, config.block_size,
+                                                     config.max_model_len)))),
       windowed_(std::ranges::any_of(config.kv_windows, [](uint32_t window) { return window > 0; })),
       pool_(PrefixCache(config.num_blocks, config.block_size,
                         make_eviction(config.eviction, config.num_blocks), PrefixCache::xxh3,
@@ -65,19 +66,21 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   describe_state(stats_);
 }
 
+Expected<void> Scheduler::check_length(uint64_t prompt, uint64_t max_tokens) const {
+  if (prompt + max_tokens <= most_tokens_) return {};
+  return refuse(
+      RequestErrorCode::kTooLong,
+      fmt::format("{} {} tokens. However, you requested {} tokens ({} in the prompt, {} for the answer).",
+                  most_tokens_ < config_.max_model_len ? "The K/V memory of this server holds"
+                                                       : "This model's maximum context length is",
+                  most_tokens_, prompt + max_tokens, prompt, max_tokens));
+}
+
 Expected<void> Scheduler::add(SeqSpec spec) {
   if (spec.prompt.empty() || spec.max_tokens == 0) {
     return refuse(RequestErrorCode::kInternal, "a sequence needs a prompt and max_tokens of at least 1");
   }
-  const uint64_t length = uint64_t{spec.prompt.size()} + spec.max_tokens;
-  const bool beyond_model = length > config_.max_model_len;
-  if (beyond_model || length - 1 > longest_) {  // the last token is sampled, never computed
-    return refuse(
-        RequestErrorCode::kTooLong,
-        fmt::format("{} prompt tokens and {} to generate exceed the {} tokens of {}", spec.prompt.size(),
-                    spec.max_tokens, beyond_model ? config_.max_model_len : longest_,
-                    beyond_model ? "the model's length" : "the K/V pool"));
-  }
+  if (auto fits = check_length(spec.prompt.size(), spec.max_tokens); !fits) return fits;
   if (waiting_.size() >= config_.max_waiting) {
     return refuse(RequestErrorCode::kQueueFull, fmt::format("{} sequences wait already", waiting_.size()));
   }
@@ -99,7 +102,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   Sequence& seq = place->second;
   seq.tokens = std::move(spec.prompt);
   seq.prompt_length = seq.total();
-  seq.longest = static_cast<uint32_t>(length);
+  seq.longest = seq.prompt_length + spec.max_tokens;
   seq.arrival = arrivals_++;
   seq.table = std::move(table);
   seq.spec = std::move(spec);

@@ -83,6 +83,12 @@ class Scheduler {
   /// does not belong to it.
   std::vector<SeqEvent> commit(const StepPlan& plan, StepResult result);
 
+  /// The most tokens, those of the prompt included, of a sequence that runs alone: the model and the pool
+  /// hold no more. The last one is sampled and never computed, so it needs no K/V. Any thread.
+  uint32_t most_tokens() const { return most_tokens_; }
+  /// The error kTooLong of add() for a sequence of such lengths, if there is one. Any thread.
+  Expected<void> check_length(uint64_t prompt, uint64_t max_tokens) const;
+
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   /// The state after the last commit; the values that are states and not counts (running, waiting, blocks)
   /// are also updated by an abort.
@@ -154,8 +160,8 @@ class Scheduler {
   SchedulerConfig config_;
   uint32_t budget_ = 0;     // tokens
   uint32_t watermark_ = 0;  // blocks
-  uint64_t longest_ = 0;    // the most tokens of one sequence whose K/V the pool can hold
-  bool windowed_ = false;   // whether a K/V group has a window
+  uint32_t most_tokens_ = 0;
+  bool windowed_ = false;  // whether a K/V group has a window
   BlockPool pool_;
   DecisionLog& log_;
   std::unique_ptr<SchedulingPolicy> policy_;

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "base/describe.h"
-#include "base/kv_windows.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
 
@@ -45,21 +44,6 @@ void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
   } catch (...) {
     log_error("a request ended without a word, as its sink failed");
   }
-}
-
-std::optional<RequestError> Engine::Impl::too_long(const GenerationRequest& request) const {
-  const control::SchedulerConfig& limits = config.scheduler;
-  const uint64_t prompt = request.prompt.size();
-  const uint64_t wanted = request.max_tokens.value_or(1);
-  const uint64_t most = longest();
-  if (prompt + wanted <= most) return std::nullopt;
-  return RequestError{
-      RequestErrorCode::kTooLong,
-      fmt::format("{} {} tokens. However, you requested {} tokens ({} in the prompt, {} for the answer).",
-                  most < limits.max_model_len ? "The K/V memory of this server holds"
-                                              : "This model's maximum context length is",
-                  most, prompt + wanted, prompt, wanted),
-      {}};
 }
 
 std::optional<RequestError> Engine::Impl::unknown_token(const GenerationRequest& request) const {
@@ -100,7 +84,9 @@ std::optional<RequestError> Engine::Impl::no_room(const GenerationRequest& reque
 
 Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
   if (request.prompt.empty()) return refuse(RequestErrorCode::kInvalid, "The prompt is empty.", "prompt");
-  if (auto error = too_long(request)) return tl::unexpected(std::move(*error));
+  const control::Scheduler& limits = scheduler.scheduler();
+  if (auto fits = limits.check_length(request.prompt.size(), request.max_tokens.value_or(1)); !fits)
+    return fits;
   if (auto error = unknown_token(request)) return tl::unexpected(std::move(*error));
   const uint64_t most = config.max_sequences_per_tenant();
   if (request.sequences() <= most) return {};
@@ -163,7 +149,7 @@ void Engine::Impl::run() {
     busy = scheduler.has_work();
     send_news();
   }
-  if (trace != nullptr) trace->flush();
+  observer.end();
   scheduler.end_record();
   try {
     if (warm != nullptr && failure.empty()) warm->save(record::snapshot(scheduler.cache()));
@@ -216,13 +202,13 @@ void Engine::Impl::step() {
   if (!open.empty()) end_step();
 }
 
-/// False if all work depends on the results of open steps.
+/// False if there is nothing to do before open steps have ended.
 bool Engine::Impl::begin_step() {
   OpenStep& step = open.emplace_back();
-  step.started = clock.now();
+  observer.begins(step);
   step.plan = scheduler.plan(step.started);
   note_plan(step.started);
-  step.plan_time = clock.now() - step.started;
+  observer.planned(step);
   if (step.plan.empty()) {
     open.pop_back();
     return false;
@@ -232,27 +218,13 @@ bool Engine::Impl::begin_step() {
 }
 
 void Engine::Impl::end_step() {
-  const OpenStep step = std::move(open.front());
+  OpenStep step = std::move(open.front());
   open.pop_front();
   control::StepResult result = executor.wait(step.ticket);
-  const control::PhaseTimes times = result.times;
-  const Nanos computed = clock.now();
-  std::vector<control::SeqEvent> events = scheduler.commit(step.plan, std::move(result), computed);
-  const Nanos committed = clock.now();
-  if (budget) follow(budget->after(step.plan, times.compute + times.sample));
-  if (config.check_invariants) {
-    if (const std::string broken = scheduler.scheduler().check_invariants(); !broken.empty())
-      throw Error(broken);
-  }
-  if (trace != nullptr) {
-    trace->write(step.started, scheduler.stats(), times, step.plan_time, committed - computed);
-  }
-  deliver(std::move(events), committed);
+  observer.computed(step, result);
+  std::vector<control::SeqEvent> events = scheduler.commit(step.plan, std::move(result), step.computed);
+  deliver(std::move(events), observer.committed(step, scheduler));
   publish_stats();
-}
-
-void Engine::Impl::follow(uint32_t tokens) {
-  if (std::exchange(current_budget, tokens) != tokens) scheduler.set_budget(tokens);
 }
 
 /// The spec of its first sequence, without the id.
@@ -260,7 +232,8 @@ control::SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   const GenerationRequest& request = arrival.request;
   control::SeqSpec spec;
   spec.prompt = request.prompt;
-  spec.max_tokens = request.max_tokens.value_or(longest() - static_cast<uint32_t>(request.prompt.size()));
+  spec.max_tokens = request.max_tokens.value_or(scheduler.scheduler().most_tokens() -
+                                                static_cast<uint32_t>(request.prompt.size()));
   spec.sampling = request.sampling;
   if (request.best_of > request.n) spec.sampling.num_logprobs = std::max(0, request.sampling.num_logprobs);
   spec.salt = request.salt;

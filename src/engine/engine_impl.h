@@ -14,14 +14,12 @@
 #include <vector>
 
 #include "base/describe.h"
-#include "base/kv_windows.h"
 #include "engine/abort_queue.h"
 #include "engine/active_request.h"
 #include "engine/end_rate.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
-#include "engine/step_budget.h"
-#include "engine/step_trace.h"
+#include "engine/step_observer.h"
 #include "engine/tenant_queues.h"
 #include "record/recorded_scheduler.h"
 
@@ -49,11 +47,10 @@ struct Engine::Impl {
         tokenizer(the_tokenizer),
         executor(the_executor),
         clock(the_clock),
-        trace(the_trace),
         metrics(the_metrics),
         warm(the_warm),
-        scheduler(queue_in_front(the_config.scheduler), the_record) {
-    if (config.step_time > 0) budget.emplace(config.step_time, config.scheduler);
+        scheduler(queue_in_front(the_config.scheduler), the_record),
+        observer(the_config, the_clock, the_trace) {
     thread = std::thread([this] { run(); });
   }
 
@@ -66,17 +63,9 @@ struct Engine::Impl {
 
   bool bounds_tenants() const { return config.max_waiting_per_tenant < config.scheduler.max_waiting; }
 
-  /// The most tokens that one sequence can have, alone in the pool.
-  uint32_t longest() const {
-    const control::SchedulerConfig& limits = config.scheduler;
-    return static_cast<uint32_t>(
-        longest_sequence(limits.kv_windows, limits.num_blocks, limits.block_size, limits.max_model_len));
-  }
-
   // Any thread.
   Expected<RequestId> submit(GenerationRequest request, OutputSink sink);
   Expected<void> check(const GenerationRequest& request) const;
-  std::optional<RequestError> too_long(const GenerationRequest& request) const;
   std::optional<RequestError> unknown_token(const GenerationRequest& request) const;
   std::optional<RequestError> no_room(const GenerationRequest& request);
 
@@ -88,7 +77,6 @@ struct Engine::Impl {
   void step();
   bool begin_step();
   void end_step();
-  void follow(uint32_t tokens);
   control::SeqSpec make_spec(const Arrival& arrival) const;
   void take(Arrival arrival) noexcept;
   void start(ActiveRequest& request, const Arrival& arrival);
@@ -122,7 +110,6 @@ struct Engine::Impl {
   const tokenize::Tokenizer& tokenizer;
   backend::Executor& executor;
   const Clock& clock;
-  StepTrace* const trace;
   EngineMetrics* const metrics;
   WarmStart* const warm;
 
@@ -130,15 +117,8 @@ struct Engine::Impl {
 
   // Engine thread only.
   record::RecordedScheduler scheduler;
-  struct OpenStep {
-    control::StepPlan plan;
-    backend::Ticket ticket = 0;
-    Nanos started = 0;
-    Nanos plan_time = 0;
-  };
   std::deque<OpenStep> open;  // submitted and not waited for, the oldest first
-  std::optional<StepBudget> budget;
-  uint32_t current_budget = config.scheduler.max_num_batched_tokens;
+  StepObserver observer;
   std::unordered_map<RequestId, ActiveRequest> requests;
   std::unordered_map<SeqId, RequestId> request_of;
   std::vector<ActiveRequest*> touched;

@@ -1,5 +1,11 @@
 #include "kernels/context.h"
 
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "kernels/cpu/table.h"
 
 namespace quire::kernels {
@@ -37,6 +43,16 @@ const std::vector<IsaLevel>& available_isa_levels() {
     return found;
   }();
   return kLevels;
+}
+
+IsaLevel pick_isa(std::string_view name, std::string_view flag) {
+  if (name == "auto") return best_isa_level();
+  const std::optional<IsaLevel> level = parse_isa(name);
+  const std::vector<IsaLevel>& there = available_isa_levels();
+  if (level && std::find(there.begin(), there.end(), *level) != there.end()) return *level;
+  std::string names;
+  for (const IsaLevel each : there) names += fmt::format("{}{}", names.empty() ? "" : ", ", isa_name(each));
+  throw Error(fmt::format("{}: this machine has no '{}' (it has {})", flag, name, names));
 }
 
 }  // namespace quire::kernels

@@ -20,6 +20,8 @@ std::optional<IsaLevel> parse_isa(std::string_view name);
 /// The levels that this machine supports, slowest first; kReference is always included.
 const std::vector<IsaLevel>& available_isa_levels();
 inline IsaLevel best_isa_level() { return available_isa_levels().back(); }
+/// "auto" (the best) or a level by name. Throws Error that names `flag` and what the machine has.
+IsaLevel pick_isa(std::string_view name, std::string_view flag);
 
 /// Increased by every change of a kernel that may change a bit of its results: K/V files of earlier versions
 /// are then invalid.

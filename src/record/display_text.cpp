@@ -42,13 +42,6 @@ std::string valid_utf8(std::string_view text) { return shown(text, false); }
 
 std::string printable(std::string_view text) { return shown(text, true); }
 
-std::string with_commas(uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return digits;
-}
-
 std::string plural(uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", with_commas(count), noun, count == 1 ? "" : "s");
 }

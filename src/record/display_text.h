@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "base/number_text.h"
 
 // Formats numbers and untrusted text for display.
 namespace quire::record {
@@ -15,9 +16,6 @@ std::string valid_utf8(std::string_view text);
 /// For a terminal: valid UTF-8, in which control characters, invisible characters and those that change the
 /// direction of text are escaped as \u{1b}.
 std::string printable(std::string_view text);
-
-/// "1,234,567".
-std::string with_commas(uint64_t number);
 
 /// "1 step", "2 steps".
 std::string plural(uint64_t count, std::string_view noun);

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 
 namespace quire::test {
 namespace {
@@ -96,7 +96,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<contro
     // Half of what all of them want at once; less where they need no more than that.
     size_t wanted = 0;
     for (const control::SeqSpec& spec : specs) {
-      wanted += blocks_held(make.kv_windows, spec.prompt.size() + spec.max_tokens, 1, kBlockSize);
+      wanted += control::blocks_held(make.kv_windows, spec.prompt.size() + spec.max_tokens, 1, kBlockSize);
     }
     RunLog log;
     for (auto blocks = static_cast<uint32_t>(wanted / 2); log.preemptions == 0; blocks = blocks * 3 / 4) {

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 #include "tests/control/driver.h"
 
 namespace quire::test {
@@ -23,23 +23,23 @@ TEST(KvWindows, Geometry) {
     for (uint32_t count = 1; count <= 20; ++count) {
       uint32_t most = 0;
       for (uint32_t at = 0; at < size; ++at) most = std::max(most, (at + count - 1) / size - at / size + 1);
-      EXPECT_EQ(blocks_touched(count, size), most) << count << " of " << size;
+      EXPECT_EQ(control::blocks_touched(count, size), most) << count << " of " << size;
     }
     for (uint32_t window = 1; window <= 9; ++window) {
       for (uint32_t position = 0; position < 30; ++position) {
         const uint32_t key = position < window ? 0 : position - window + 1;
-        EXPECT_EQ(first_block(window, position, size), key / size);
+        EXPECT_EQ(control::first_block(window, position, size), key / size);
       }
     }
   }
-  EXPECT_EQ(first_block(0, 1000, 16), 0U);
+  EXPECT_EQ(control::first_block(0, 1000, 16), 0U);
   const std::vector<uint32_t> windows = {0, 6};
   for (uint32_t blocks = 0; blocks < 40; ++blocks) {
-    const uint64_t longest = longest_sequence(windows, blocks, 4, 1000);
-    EXPECT_TRUE(longest == 0 || blocks_held(windows, longest, 1, 4) <= blocks);
-    EXPECT_GT(blocks_held(windows, longest + 1, 1, 4), blocks);
+    const uint64_t longest = control::longest_sequence(windows, blocks, 4, 1000);
+    EXPECT_TRUE(longest == 0 || control::blocks_held(windows, longest, 1, 4) <= blocks);
+    EXPECT_GT(control::blocks_held(windows, longest + 1, 1, 4), blocks);
   }
-  EXPECT_EQ(longest_sequence(std::vector<uint32_t>{6}, 3, 4, 1'000'000), 1'000'000U);
+  EXPECT_EQ(control::longest_sequence(std::vector<uint32_t>{6}, 3, 4, 1'000'000), 1'000'000U);
 }
 
 TEST(SchedulerWindows, ALongSequenceHoldsNoMoreBlocksThanItsWindow) {
@@ -54,7 +54,7 @@ TEST(SchedulerWindows, ALongSequenceHoldsNoMoreBlocksThanItsWindow) {
       driver.step();
       most = std::max(most, driver.scheduler.stats().blocks_referenced);
     }
-    EXPECT_LE(most, blocks_held(12, 1000, 1, 4));
+    EXPECT_LE(most, control::blocks_held(12, 1000, 1, 4));
     EXPECT_EQ(driver.scheduler.stats().blocks_referenced, 0U);
     EXPECT_LT(steps, 500U + 500U / 8 + 60U);  // nearly all chunks were whole
     EXPECT_EQ(driver.scheduler.stats().total_preemptions, 0U);
@@ -81,7 +81,7 @@ TEST(SchedulerWindows, RefusesWhatCanNeverRun) {
   EXPECT_TRUE(driver.scheduler.add(Driver::spec(a, text(8), 1)));
   const auto refused = driver.scheduler.add(Driver::spec(b, text(9), 2));
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, testing::HasSubstr("exceed the 8 tokens of the K/V pool"));
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("K/V memory of this server holds 9 tokens"));
   EXPECT_THROW(control::Scheduler(windowed(5, {})), Error);
 }
 

@@ -184,13 +184,15 @@ TEST(Engine, RefusesWhatCannotRun) {
   FakeExecutorConfig small;
   small.num_blocks = 4;
   Rig tiny(small);
-  const auto too_large = tiny.engine->submit(request_of(1, 64, 1), inbox.sink(0));
+  const auto too_large = tiny.engine->submit(request_of(1, 64, 2), inbox.sink(0));
   ASSERT_FALSE(too_large);
-  EXPECT_THAT(too_large.error().message, testing::HasSubstr("64"));
+  EXPECT_THAT(too_large.error().message, testing::HasSubstr("holds 65 tokens"));
+  ASSERT_TRUE(tiny.engine->submit(request_of(1, 64, 1), inbox.sink(0)));
+  EXPECT_EQ(inbox.wait(0).tokens.at(0).size(), 1U);  // it is never computed, so it needs no K/V
   GenerationRequest open_ended = request_of(1, 10, 1);
   open_ended.max_tokens.reset();
   ASSERT_TRUE(tiny.engine->submit(open_ended, inbox.sink(1)));
-  EXPECT_EQ(inbox.wait(1).tokens.at(0).size(), 54U);  // as many as the pool holds
+  EXPECT_EQ(inbox.wait(1).tokens.at(0).size(), 55U);  // as many as the pool holds, and the last one
 }
 
 TEST(Engine, TheQueueIsBounded) {

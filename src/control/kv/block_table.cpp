@@ -1,6 +1,6 @@
 #include "control/kv/block_table.h"
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 
 namespace quire::control {
 

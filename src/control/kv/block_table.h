@@ -58,7 +58,7 @@ class BlockTable {
   void publish(BlockPool& pool, uint32_t index, std::span<const TokenId> tokens, uint64_t salt);
 
   /// Releases the blocks that neither the token before position `computed` nor any later token reads (see
-  /// kv_windows.h).
+  /// windows.h).
   void release_behind(BlockPool& pool, uint32_t computed);
 
   struct Entry {

@@ -39,7 +39,7 @@ class PrefixCache {
   /// XXH3, 64 bits, `parent_hash` as its seed.
   static uint64_t xxh3(std::span<const TokenId> tokens, uint64_t parent_hash);
 
-  /// `windows`: one per K/V group; 0: full attention (kv_windows.h).
+  /// `windows`: one per K/V group; 0: full attention (kv/windows.h).
   PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_ptr<EvictionPolicy> eviction,
               Hash hash = xxh3, std::vector<uint32_t> windows = {0});
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 
 namespace quire::test {
 NaiveModel::NaiveModel(const control::SchedulerConfig& config)

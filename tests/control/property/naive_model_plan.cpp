@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 #include "tests/control/property/naive_model.h"
 
 // The part of NaiveModel that follows a plan.
@@ -464,7 +464,7 @@ bool NaiveModel::may_come_in(const Sequence& seq, const Hit& hit) const {
   const uint32_t size = config_.block_size;
   const uint32_t first_new = hit.tokens / size * size;
   const uint32_t chunk = std::min(config_.max_num_batched_tokens, seq.total - hit.tokens);
-  uint64_t needed = blocks_held(config_.kv_windows, seq.total - first_new, chunk, size);
+  uint64_t needed = control::blocks_held(config_.kv_windows, seq.total - first_new, chunk, size);
   for (const Column& column : hit.blocks) {
     for (const BlockId block : column) needed += block != kNoBlock && !is_held(block) ? 1 : 0;
   }

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/kv_windows.h"
 #include "base/rng.h"
+#include "control/kv/windows.h"
 
 namespace quire::test {
 
@@ -54,8 +54,8 @@ class Author {
     story.config = config();
     story.depth = 1 + static_cast<uint32_t>(keyed_random(seed_, 3, 0) % kMostDepth);
     const auto longest =
-        static_cast<uint32_t>(longest_sequence(story.config.kv_windows, story.config.num_blocks,
-                                               story.config.block_size, story.config.max_model_len));
+        static_cast<uint32_t>(control::longest_sequence(story.config.kv_windows, story.config.num_blocks,
+                                                        story.config.block_size, story.config.max_model_len));
     longest_text_ = 1 + below(std::max(longest / 2, 1U));
     longest_own_ = 1 + below(std::max(longest / 4, 1U));
     longest_answer_ = 1 + below(std::max(longest / 2, 1U));

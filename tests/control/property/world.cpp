@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/kv_windows.h"
+#include "control/kv/windows.h"
 
 namespace quire::test {
 namespace {
@@ -103,8 +103,9 @@ void World::add(const Operation& operation) {
 
 void World::add(control::SeqSpec spec, uint32_t stop_after) {
   const uint64_t length = spec.prompt.size() + spec.max_tokens;
-  const bool fits = length <= config_.max_model_len &&
-                    blocks_held(config_.kv_windows, length - 1, 1, config_.block_size) <= config_.num_blocks;
+  const bool fits =
+      length <= config_.max_model_len &&
+      control::blocks_held(config_.kv_windows, length - 1, 1, config_.block_size) <= config_.num_blocks;
   const bool has_place = model_.num_waiting() < config_.max_waiting;
   const auto added = scheduler_.add(spec);
   if (added.has_value() != (fits && has_place)) return fail("a sequence is taken or refused wrongly");

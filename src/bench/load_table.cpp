@@ -1,13 +1,13 @@
-#include "cli/load_table.h"
+#include "bench/load_table.h"
 
 #include <optional>
 
 #include <fmt/format.h>
 
-#include "cli/plot.h"
-#include "cli/terminal.h"
+#include "base/number_text.h"
+#include "bench/plot.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 namespace json = boost::json;
@@ -136,4 +136,4 @@ std::string load_table_page(const LoadFacts& facts, std::span<const LoadRow> row
   return out + "</table></div>\n" + load_page_facts(facts);
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

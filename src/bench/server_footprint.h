@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-namespace quire::cli {
+namespace quire::bench {
 
 /// The value of a metric in Prometheus' text format: the maximum over its labels; nullopt if it has none.
 std::optional<double> metric_value(std::string_view text, std::string_view name);
@@ -21,4 +21,4 @@ struct ServerFootprint {
   void take(std::string_view metrics);
 };
 
-}  // namespace quire::cli
+}  // namespace quire::bench

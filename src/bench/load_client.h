@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 
-namespace quire::cli {
+namespace quire::bench {
 
 /// The parts of "http://host:port"; a final "/v1", which clients of OpenAI's API use, is omitted.
 struct ServerUrl {
@@ -103,4 +103,4 @@ class LoadClient {
   bool connected_ = false;
 };
 
-}  // namespace quire::cli
+}  // namespace quire::bench

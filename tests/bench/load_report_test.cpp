@@ -1,4 +1,4 @@
-#include "cli/load_report.h"
+#include "bench/load_report.h"
 
 #include <string>
 #include <vector>
@@ -7,10 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/load_page.h"
-#include "cli/plot.h"
+#include "bench/load_page.h"
+#include "bench/plot.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 using testing::HasSubstr;
@@ -131,4 +131,4 @@ TEST(Plot, DotsThatFallTogetherAreOne) {
 }
 
 }  // namespace
-}  // namespace quire::cli
+}  // namespace quire::bench

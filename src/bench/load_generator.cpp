@@ -1,4 +1,4 @@
-#include "cli/load_generator.h"
+#include "bench/load_generator.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 namespace asio = boost::asio;
@@ -58,8 +58,7 @@ LoadGenerator::LoadGenerator(const LoadTarget& target, const sim::Workload& work
       concurrency_(concurrency),
       watch_(watch),
       url_(ServerUrl::parse(target.url, "--url")),
-      model_(target.model),
-      progress_("requests", workload.requests.size()) {}
+      model_(target.model) {}
 
 LoadClient LoadGenerator::client(std::chrono::milliseconds patience) {
   return {io_, url_, target_.api_key, patience, clock_};
@@ -69,7 +68,8 @@ LoadClient LoadGenerator::client() {
   return client(std::chrono::milliseconds(static_cast<int64_t>(target_.timeout * 1000)));
 }
 
-void LoadGenerator::run() {
+void LoadGenerator::run(const std::function<void()>& ended) {
+  ended_ = ended;
   std::exception_ptr failed;
   start_ = last_end_ = clock_.now();
   signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
@@ -82,7 +82,6 @@ void LoadGenerator::run() {
     if (failed) io_.stop();
   });
   io_.run();
-  progress_.hide();
   if (failed) std::rethrow_exception(failed);
   if (signal_ != 0) last_end_ = clock_.now();
 }
@@ -164,7 +163,7 @@ asio::awaitable<void> LoadGenerator::request(LoadClient& own, size_t index, std:
                       .tokens_said = answer.has_usage,
                       .gaps = std::move(answer.gaps),
                       .error = std::move(answer.error)});
-  progress_.advance();
+  if (ended_) ended_();
   if (samples_.size() < workload_.requests.size()) co_return;
   all_ended_ = true;
   signals_.cancel();
@@ -192,4 +191,4 @@ asio::awaitable<void> LoadGenerator::watch_server() {
   }
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -1,4 +1,4 @@
-#include "cli/process_metrics.h"
+#include "serve/process_metrics.h"
 
 #include <fstream>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace quire::cli {
+namespace quire::serve {
 
 std::string process_metrics() {
   struct Field {
@@ -30,4 +30,4 @@ std::string process_metrics() {
   return out;
 }
 
-}  // namespace quire::cli
+}  // namespace quire::serve

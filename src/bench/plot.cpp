@@ -1,4 +1,4 @@
-#include "cli/plot.h"
+#include "bench/plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 // Units of the drawing: at 420 pixels of width about one pixel each.
@@ -177,4 +177,4 @@ std::string plot_figure(std::string_view title, const PlotAxis& x_axis, const Pl
   return out + "</svg></figure>\n";
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -1,4 +1,4 @@
-#include "cli/load_table.h"
+#include "bench/load_table.h"
 
 #include <string>
 #include <vector>
@@ -7,10 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/process_metrics.h"
-#include "cli/server_footprint.h"
+#include "bench/server_footprint.h"
+#include "serve/process_metrics.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 using testing::HasSubstr;
@@ -59,7 +59,7 @@ TEST(ServerFootprint, SaysNothingOfALoadThatItDidNotSee) {
 
 TEST(ServerFootprint, IsWhatThisProcessSaysOfItself) {
   ServerFootprint server;
-  server.take(process_metrics());
+  server.take(serve::process_metrics());
   ASSERT_TRUE(server.resident && server.resident_peak);
   EXPECT_GT(*server.resident, 1U << 20);
   EXPECT_GE(*server.resident_peak, *server.resident);
@@ -94,4 +94,4 @@ TEST(LoadTable, IsJsonAndAPage) {
 }
 
 }  // namespace
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "sim/report.h"
 
-namespace quire::cli {
+namespace quire::bench {
 
 /// One request of a load as measured by its client. Times count from the start of the load.
 struct LoadSample {
@@ -73,4 +73,4 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
 
 boost::json::object to_json(const LoadReport& report);
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -8,7 +8,7 @@
 
 // Plots for a self-contained page: an SVG element within a figure, drawn with the page's colours (the classes
 // s0, s1, s2 and the variables --quiet, --line).
-namespace quire::cli {
+namespace quire::bench {
 
 struct PlotAxis {
   std::string label;
@@ -31,4 +31,4 @@ std::string plot_figure(std::string_view title, const PlotAxis& x, const PlotAxi
 /// Text within HTML, or within an attribute in double quotes.
 std::string html_text(std::string_view text);
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -7,7 +7,7 @@
 // Sliding windows in blocks. The layers of a model form K/V groups (one for most models), each with its own
 // block table and window: a token at position p reads the keys in (p - window, p], or all keys up to p if the
 // window is 0 (full attention). Blocks behind the window of all future tokens are released.
-namespace quire {
+namespace quire::control {
 
 /// The first block that a token at `position` reads.
 constexpr uint32_t first_block(uint32_t window, uint32_t position, uint32_t block_size) {
@@ -46,4 +46,4 @@ constexpr uint64_t longest_sequence(std::span<const uint32_t> windows, uint64_t 
   return fits;
 }
 
-}  // namespace quire
+}  // namespace quire::control

@@ -1,4 +1,4 @@
-#include "cli/load_client.h"
+#include "bench/load_client.h"
 
 #include <charconv>
 #include <exception>
@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "record/display_text.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 namespace asio = boost::asio;
@@ -373,4 +373,4 @@ asio::awaitable<StreamedAnswer> LoadClient::stream(std::string path, std::string
   }
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

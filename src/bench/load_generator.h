@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,13 +14,12 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "base/clock.h"
-#include "cli/load_client.h"
-#include "cli/load_report.h"
-#include "cli/server_footprint.h"
-#include "cli/terminal.h"
+#include "bench/load_client.h"
+#include "bench/load_report.h"
+#include "bench/server_footprint.h"
 #include "sim/workload.h"
 
-namespace quire::cli {
+namespace quire::bench {
 
 /// The server to load, and the form of the requests.
 struct LoadTarget {
@@ -42,8 +42,8 @@ class LoadGenerator {
                 bool watch = false);
 
   /// Runs until all requests have ended, or until SIGINT or SIGTERM. Throws Error if the server cannot be
-  /// asked for its model.
-  void run();
+  /// asked for its model. Calls `ended` after each request.
+  void run(const std::function<void()>& ended = {});
 
   /// In the order in which they ended.
   const std::vector<LoadSample>& samples() const { return samples_; }
@@ -71,7 +71,7 @@ class LoadGenerator {
   bool watch_;
   ServerUrl url_;
   std::string model_;
-  Progress progress_;
+  std::function<void()> ended_;
   SteadyClock clock_;
   std::vector<LoadSample> samples_;
   ServerFootprint footprint_;
@@ -85,4 +85,4 @@ class LoadGenerator {
   boost::asio::steady_timer watch_timer_{io_};
 };
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/file_kind.h"
-#include "cli/load_report.h"
+#include "bench/load_report.h"
 
-namespace quire::cli {
+namespace quire::bench {
 
 /// The lines above the figures, in this order.
 using LoadFacts = std::vector<std::pair<std::string, std::string>>;
@@ -27,4 +27,4 @@ std::string load_page_head(std::string_view title);
 std::string load_page_failures(const LoadReport& report);
 std::string load_page_facts(const LoadFacts& facts);
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -1,11 +1,11 @@
-#include "cli/server_footprint.h"
+#include "bench/server_footprint.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 /// Of quire and vLLM, of older vLLM, SGLang and llama.cpp.
@@ -60,4 +60,4 @@ void ServerFootprint::take(std::string_view metrics) {
   }
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

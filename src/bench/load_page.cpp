@@ -1,14 +1,14 @@
-#include "cli/load_page.h"
+#include "bench/load_page.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include <fmt/format.h>
 
-#include "cli/plot.h"
-#include "cli/terminal.h"
+#include "base/number_text.h"
+#include "bench/plot.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 constexpr std::string_view kHead = R"html(<!doctype html>
@@ -246,4 +246,4 @@ std::string load_page(const LoadFacts& facts, const LoadReport& report, std::spa
   return out + times_table(report) + load_page_facts(facts);
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

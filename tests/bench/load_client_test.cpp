@@ -1,4 +1,4 @@
-#include "cli/load_client.h"
+#include "bench/load_client.h"
 
 #include <string>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 using testing::ElementsAre;
@@ -177,4 +177,4 @@ TEST(StreamedAnswer, KeepsTheFirstErrorFitForATerminal) {
 }
 
 }  // namespace
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -1,4 +1,4 @@
-#include "cli/load_report.h"
+#include "bench/load_report.h"
 
 #include <algorithm>
 #include <cctype>
@@ -8,7 +8,7 @@
 
 #include <boost/json/array.hpp>
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 namespace json = boost::json;
@@ -110,4 +110,4 @@ json::object to_json(const LoadReport& report) {
   return root;
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -7,12 +7,12 @@
 
 #include <boost/json/array.hpp>
 
-#include "cli/load_page.h"
-#include "cli/load_report.h"
-#include "cli/server_footprint.h"
+#include "bench/load_page.h"
+#include "bench/load_report.h"
+#include "bench/server_footprint.h"
 
 // The same load with increasing numbers of clients, one row each: throughput and latency by concurrency.
-namespace quire::cli {
+namespace quire::bench {
 
 struct LoadRow {
   uint32_t concurrency = 1;  // number of clients, each with one request at a time
@@ -38,4 +38,4 @@ boost::json::array to_json(std::span<const LoadRow> rows);
 /// at least one row.
 std::string load_table_page(const LoadFacts& facts, std::span<const LoadRow> rows);
 
-}  // namespace quire::cli
+}  // namespace quire::bench

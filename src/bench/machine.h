@@ -7,13 +7,10 @@
 #include "tensor/weight_format.h"
 
 // The machine that a command runs on.
-namespace quire::cli {
+namespace quire::bench {
 
 /// "2 cores of Intel(R) Xeon(R) ..., Linux": the machine of published figures.
 std::string machine_name();
-
-/// "auto" (the best) or a level by name. Throws Error naming --isa and the levels of the machine.
-kernels::IsaLevel pick_isa(const std::string& name);
 
 /// The peak rates of the machine at this moment with all threads of a pool.
 struct Peaks {
@@ -24,4 +21,4 @@ struct Peaks {
 /// caller's `pool` must be idle.
 Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format);
 
-}  // namespace quire::cli
+}  // namespace quire::bench

@@ -1,4 +1,4 @@
-#include "cli/machine.h"
+#include "bench/machine.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "tensor/buffer.h"
 
-namespace quire::cli {
+namespace quire::bench {
 namespace {
 
 constexpr int kChains = 10;  // independent, to cover the latency
@@ -122,19 +122,6 @@ std::string machine_name() {
   return fmt::format("{} cores of {}, {}", std::thread::hardware_concurrency(), processor, system.sysname);
 }
 
-kernels::IsaLevel pick_isa(const std::string& name) {
-  if (name == "auto") return kernels::best_isa_level();
-  const auto level = kernels::parse_isa(name);
-  const auto& there = kernels::available_isa_levels();
-  if (!level || std::find(there.begin(), there.end(), *level) == there.end()) {
-    std::string names;
-    for (const kernels::IsaLevel each : there)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", kernels::isa_name(each));
-    throw Error(fmt::format("--isa: this machine has no '{}' (it has {})", name, names));
-  }
-  return *level;
-}
-
 Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format) {
   static Buffer memory = [] {
     Buffer buffer(size_t{512} << 20);
@@ -170,4 +157,4 @@ Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format
   return peaks;
 }
 
-}  // namespace quire::cli
+}  // namespace quire::bench

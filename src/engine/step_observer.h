@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "backend/executor.h"
+#include "base/clock.h"
+#include "control/step.h"
+#include "engine/engine.h"
+#include "engine/step_budget.h"
+#include "engine/step_trace.h"
+#include "record/recorded_scheduler.h"
+
+namespace quire::engine {
+
+/// A step that is planned and not committed.
+struct OpenStep {
+  control::StepPlan plan;
+  backend::Ticket ticket = 0;
+  Nanos started = 0;    // when its planning began
+  Nanos plan_time = 0;  // time spent in the scheduler
+  Nanos computed = 0;   // when the executor had its result
+  control::PhaseTimes times;
+};
+
+/// Watches the steps of an engine: times them, writes the step trace, lets the token budget follow the speed,
+/// and checks the invariants if the configuration says so. The run's record takes the same times from it.
+/// Used only by the engine thread.
+class StepObserver {
+ public:
+  /// `clock` must outlive it, and `trace` too, which may be null.
+  StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace);
+
+  /// To be called in this order in the life of a step.
+  void begins(OpenStep& step) const { step.started = clock_.now(); }
+  void planned(OpenStep& step) const { step.plan_time = clock_.now() - step.started; }
+  void computed(OpenStep& step, const control::StepResult& result) const;
+  /// Returns when the commit was done. Throws Error naming an invariant that is broken.
+  Nanos committed(const OpenStep& step, record::RecordedScheduler& scheduler);
+
+  /// After the last step.
+  void end() const {
+    if (trace_ != nullptr) trace_->flush();
+  }
+
+ private:
+  const Clock& clock_;
+  StepTrace* trace_;
+  std::optional<StepBudget> budget_;
+  uint32_t tokens_;  // the scheduler's present budget
+  bool check_invariants_;
+};
+
+}  // namespace quire::engine
