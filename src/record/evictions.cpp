@@ -16,19 +16,32 @@ void EvictionBook::take(const RunEvent& event, const RunState& state) {
   added_.reset();
   resetting_ = std::holds_alternative<RunReset>(event);
   if (const auto* add = std::get_if<RunAdd>(&event)) {
-    added_.emplace(add->spec.id,
-                   Tracked{.index = num_added_++, .salt = add->spec.salt, .tokens = add->spec.prompt});
+    Tracked& seq =
+        added_.emplace(add->spec.id, Tracked{.index = num_added_++, .salt = add->spec.salt}).second;
+    append(seq, add->spec.prompt);
   } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
     take(*commit, state);
   }
 }
 
-void EvictionBook::add_keys(Tracked& seq) const {
-  for (size_t row = seq.keys.size(); (row + 1) * block_size_ <= seq.tokens.size(); ++row) {
-    const uint64_t before = row == 0 ? seq.salt : seq.keys.back();
-    seq.keys.push_back(
-        control::PrefixCache::xxh3(std::span(seq.tokens).subspan(row * block_size_, block_size_), before));
+void EvictionBook::append(Tracked& seq, std::span<const TokenId> tokens) const {
+  seq.length += tokens.size();
+  const auto add_key = [&](std::span<const TokenId> block) {
+    const uint64_t key = control::PrefixCache::xxh3(block, seq.keys.empty() ? seq.salt : seq.keys.back());
+    seq.keys.push_back(std::max<uint64_t>(key, 1));
+  };
+  if (!seq.tail.empty()) {
+    const size_t more = std::min<size_t>(tokens.size(), block_size_ - seq.tail.size());
+    seq.tail.insert(seq.tail.end(), tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(more));
+    tokens = tokens.subspan(more);
+    if (seq.tail.size() < block_size_) return;
+    add_key(seq.tail);
+    seq.tail.clear();
   }
+  for (; tokens.size() >= block_size_; tokens = tokens.subspan(block_size_)) {
+    add_key(tokens.first(block_size_));
+  }
+  seq.tail.assign(tokens.begin(), tokens.end());
 }
 
 void EvictionBook::publish(const Tracked& seq, size_t from, size_t to) {
@@ -41,27 +54,25 @@ void EvictionBook::publish(const Tracked& seq, size_t from, size_t to) {
 void EvictionBook::take(const RunCommit& commit, const RunState& state) {
   const std::vector<PlannedPart>& parts = state.parts_of(commit);
   for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
-    const auto found = sequences_.find(parts[i].id);
-    if (found == sequences_.end() || commit.results[i].failed) continue;
-    Tracked& seq = found->second;
+    Tracked* found = sequences_.find(parts[i].id);
+    if (found == nullptr || commit.results[i].failed) continue;
+    Tracked& seq = *found;
     if (state.runs_on(parts[i])) {
       const uint32_t before = seq.computed;
       seq.computed += parts[i].tokens;
       publish(seq, before / block_size_, seq.computed / block_size_);
     }
-    if (!commit.results[i].token) continue;
-    seq.tokens.push_back(*commit.results[i].token);
-    add_keys(seq);
+    if (commit.results[i].token) append(seq, std::span(&*commit.results[i].token, 1));
   }
 }
 
 /// Counts what the prefix index would have had without evictions.
 void EvictionBook::admit(Tracked& seq, uint32_t computed) {
   seq.running = true;
-  seq.computed = std::min(computed, static_cast<uint32_t>(seq.tokens.size()));
-  const size_t end = std::min(seq.keys.size(), (seq.tokens.size() - 1) / block_size_);
+  seq.computed = std::min(computed, static_cast<uint32_t>(seq.length));
+  const size_t end = std::min(seq.keys.size(), (seq.length - 1) / block_size_);
   for (size_t row = seq.computed / block_size_; row < end; ++row) {
-    if (evicted_.erase(seq.keys[row]) > 0) ++needed_by_[seq.index];
+    if (evicted_.erase(seq.keys[row])) ++needed_by_[seq.index];
   }
   publish(seq, 0, seq.computed / block_size_);  // blocks moved back from the host are new
 }
@@ -79,24 +90,23 @@ void EvictionBook::release(Tracked& seq, BlockId block) {
 
 void EvictionBook::take(const control::Decision& decision) {
   if (decision.kind == control::DecisionKind::kEvict) {
-    const auto found = contents_.find(decision.a);
-    if (found == contents_.end()) return;
-    if (!resetting_) evicted_.insert(found->second);
-    contents_.erase(found);
+    if (contents_.at(decision.a) == 0) return;
+    const uint64_t key = std::exchange(contents_[decision.a], 0);
+    if (!resetting_) evicted_.insert(key);
     return;
   }
   if (decision.kind == control::DecisionKind::kAdd && added_ && added_->first == decision.seq) {
-    const auto [place, is_new] = sequences_.try_emplace(decision.seq, std::move(added_->second));
-    if (is_new) add_keys(place->second);
+    sequences_.try_emplace(decision.seq, std::move(added_->second));
     added_.reset();
     return;
   }
-  const auto found = sequences_.find(decision.seq);
-  if (found == sequences_.end()) return;
-  Tracked& seq = found->second;
+  if (decision.kind == control::DecisionKind::kChunk || decision.kind == control::DecisionKind::kSkip) return;
+  Tracked* found = sequences_.find(decision.seq);
+  if (found == nullptr) return;
+  Tracked& seq = *found;
   switch (decision.kind) {
     case control::DecisionKind::kAllocate:
-      contents_.erase(decision.a);
+      if (contents_.at(decision.a) != 0) contents_[decision.a] = 0;
       seq.blocks.push_back(decision.a);
       break;
     case control::DecisionKind::kShare:
@@ -117,7 +127,7 @@ void EvictionBook::take(const control::Decision& decision) {
       seq.computed = 0;
       break;
     case control::DecisionKind::kFinish:
-      sequences_.erase(found);
+      sequences_.erase(decision.seq);
       break;
     default:
       break;

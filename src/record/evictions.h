@@ -5,12 +5,13 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "control/scheduler.h"
+#include "record/key_set.h"
 #include "record/run_state.h"
+#include "record/seq_map.h"
 
 namespace quire::record {
 
@@ -33,15 +34,16 @@ class EvictionBook {
     uint64_t salt = 0;
     uint32_t computed = 0;
     bool running = false;
-    std::vector<TokenId> tokens;
-    std::vector<uint64_t> keys;       // one per whole block: a hash of all tokens up to its end
+    size_t length = 0;                // tokens
+    std::vector<TokenId> tail;        // the tokens after the last whole block
+    std::vector<uint64_t> keys;       // one per whole block: a hash of all tokens up to its end, not 0
     std::vector<BlockId> blocks;      // its table
     std::optional<BlockId> stand_in;  // a block with the same contents replaces the next released one
   };
 
   void take(const control::Decision& decision);
   void take(const RunCommit& commit, const RunState& state);
-  void add_keys(Tracked& seq) const;
+  void append(Tracked& seq, std::span<const TokenId> tokens) const;
   void admit(Tracked& seq, uint32_t computed);
   void release(Tracked& seq, BlockId block);
   /// Records that the contents of its blocks [from, to) are computed.
@@ -51,10 +53,10 @@ class EvictionBook {
   uint32_t block_size_;
   size_t num_added_ = 0;
   std::optional<std::pair<SeqId, Tracked>> added_;  // until the decision kAdd
-  std::unordered_map<SeqId, Tracked> sequences_;
-  std::unordered_map<BlockId, uint64_t> contents_;  // key, by block
-  std::unordered_set<uint64_t> evicted_;  // keys of evicted blocks that have not been computed again
-  bool resetting_ = false;                // the prefix cache is being reset: these are not evictions
+  SeqMap<std::unordered_map<SeqId, Tracked>> sequences_;
+  BlockValues<uint64_t> contents_;  // key, by block; 0: not known
+  KeySet evicted_;                  // keys of evicted blocks that have not been computed again
+  bool resetting_ = false;          // the prefix cache is being reset: these are not evictions
   std::map<size_t, uint64_t> needed_by_;
 };
 

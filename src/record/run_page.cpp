@@ -15,6 +15,7 @@
 #include "record/page_source.h"
 #include "record/run_index.h"
 #include "record/run_summary.h"
+#include "record/teller.h"
 
 namespace quire::record {
 namespace {
@@ -184,10 +185,17 @@ FileKind run_page_kind() {
 Page make_page(const std::filesystem::path& log,
                const std::optional<tl::expected<Replay, std::string>>& again, const PageOptions& options) {
   const PagePlan plan = plan_page(log, options);
-  const RunStory story = tell_run(log, [&](SeqId id, std::string_view) { return plan.told.contains(id); });
+  RunReader reader(log);
+  RunStory story;
+  story.config = reader.config();
+  const WhoseLines whose = [&](SeqId id, std::string_view) { return plan.told.contains(id); };
+  Teller teller(story, whose);
+  const RunTimeline timeline =
+      read_timeline(reader, plan.first, plan.last, options.limits, plan.chosen, &teller);
+  teller.end();
+  story.truncated = reader.truncated();
   TenantNames tenants;
   for (const SequenceStory& s : story.sequences) tenants.add(s.tenant);
-  const RunTimeline timeline = read_timeline(log, plan.first, plan.last, options.limits, plan.chosen);
 
   json::array requests;
   for (size_t i = 0; i < timeline.sequences.size(); ++i) {
@@ -218,7 +226,7 @@ Page make_page(const std::filesystem::path& log,
   Page page;
   page.first = timeline.first;
   page.last = timeline.last;
-  page.run_steps = timeline.run_steps;
+  page.run_steps = story.steps;
   page.html = kPageBeforeData;
   // Within a script element only "<" can end it or begin a comment; in JSON it occurs within strings alone.
   for (const char c : json::serialize(data)) {

@@ -143,6 +143,7 @@ class RunReader {
   /// another version.
   explicit RunReader(const std::filesystem::path& path);
 
+  const std::filesystem::path& path() const { return path_; }
   const control::SchedulerConfig& config() const { return config_; }
   /// The size of the file; it cannot name more blocks, slots or tokens than that.
   uint64_t num_bytes() const { return blocks_.num_bytes(); }

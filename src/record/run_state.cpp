@@ -34,20 +34,6 @@ bool RunState::runs_on(const PlannedPart& part) const {
   return seq != nullptr && seq->running && seq->admissions == part.admissions;
 }
 
-const LiveSequence* RunState::find(SeqId id) const {
-  if (found_ != nullptr && found_->id == id) return found_;
-  const auto found = live_.find(id);
-  return found == live_.end() ? nullptr : &found->second;
-}
-
-/// Usually that of the previous decision.
-LiveSequence* RunState::find(SeqId id) {
-  if (found_ != nullptr && found_->id == id) return found_;
-  const auto found = live_.find(id);
-  if (found == live_.end()) return nullptr;
-  return found_ = &found->second;
-}
-
 const LiveSequence* RunState::first_in_line() const {
   const LiveSequence* seq = first_ ? find(*first_) : nullptr;
   return seq != nullptr && !seq->running && seq->waits == control::WaitReason::kBlocks ? seq : nullptr;
@@ -106,7 +92,7 @@ void RunState::begin_step(const RunPlan& plan) {
   if (!open_.empty() && open_.back().parts.empty()) open_.pop_back();  // it was not a step
   if (open_.size() > kMostOpen) open_.pop_front();                     // in a damaged record
   open_.push_back({plan.step, {}});
-  for (const SeqId id : running_) live_.at(id).planned = 0;
+  for (const SeqId id : running_) live_.find(id)->planned = 0;
 }
 
 void RunState::take(const RunCommit& commit) {
@@ -115,9 +101,9 @@ void RunState::take(const RunCommit& commit) {
   const std::vector<PlannedPart> parts = std::move(open->parts);
   open_.erase(open);
   for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
-    const auto found = live_.find(parts[i].id);
-    if (found == live_.end() || commit.results[i].failed) continue;
-    LiveSequence& seq = found->second;
+    LiveSequence* found = live_.find(parts[i].id);
+    if (found == nullptr || commit.results[i].failed) continue;
+    LiveSequence& seq = *found;
     if (runs_on(parts[i])) {
       seq.computed += parts[i].tokens;
       seq.in_flight -= std::min(seq.in_flight, parts[i].tokens);
@@ -172,7 +158,7 @@ void RunState::take(const control::Decision& decision) {
     added_.reset();
     return;
   }
-  LiveSequence* seq = find(decision.seq);
+  LiveSequence* seq = live_.find(decision.seq);
   if (decision.kind == control::DecisionKind::kAllocate || decision.kind == control::DecisionKind::kShare) {
     return hold(seq, decision.a, true);
   }
@@ -215,7 +201,6 @@ void RunState::take(const control::Decision& decision) {
     case control::DecisionKind::kFinish:
       stop(*seq);
       free_host(*seq);
-      found_ = nullptr;
       live_.erase(decision.seq);
       break;
     default:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "control/scheduler.h"
 #include "record/run_record.h"
+#include "record/seq_map.h"
 
 namespace quire::record {
 
@@ -53,23 +55,32 @@ struct LiveSequence {
   Phase phase() const;
 };
 
-/// A number for each block, initially 0; uses memory only for blocks that were named.
-class BlockNumbers {
+/// A value for each block, initially T(); uses memory only for blocks that were named, 256 bytes at a time.
+template <typename T>
+class BlockValues {
  public:
-  uint32_t& operator[](uint32_t block) {
+  T& operator[](uint32_t block) {
     const size_t page = block / kPage;
     if (page >= pages_.size()) pages_.resize(page + 1);
-    if (!pages_[page]) pages_[page] = std::make_unique<std::array<uint32_t, kPage>>();
+    if (!pages_[page]) pages_[page] = std::make_unique<std::array<T, kPage>>();
     return (*pages_[page])[block % kPage];
   }
-  uint32_t at(uint32_t block) const {
+  T at(uint32_t block) const {
     const size_t page = block / kPage;
-    return page < pages_.size() && pages_[page] ? (*pages_[page])[block % kPage] : 0;
+    return page < pages_.size() && pages_[page] ? (*pages_[page])[block % kPage] : T();
+  }
+  /// `each(block, value)` for all that have memory, in order.
+  template <typename Each>
+  void for_each(const Each& each) const {
+    for (size_t page = 0; page < pages_.size(); ++page) {
+      if (!pages_[page]) continue;
+      for (size_t i = 0; i < kPage; ++i) each(static_cast<uint32_t>(page * kPage + i), (*pages_[page])[i]);
+    }
   }
 
  private:
-  static constexpr size_t kPage = 64;
-  std::vector<std::unique_ptr<std::array<uint32_t, kPage>>> pages_;
+  static constexpr size_t kPage = std::bit_floor(256 / sizeof(T));
+  std::vector<std::unique_ptr<std::array<T, kPage>>> pages_;
 };
 
 /// A sequence's part in a plan.
@@ -91,8 +102,8 @@ class RunState {
   /// Plans so far.
   uint64_t step() const { return step_; }
   Nanos now() const { return now_; }  // of the last plan
-  const std::map<SeqId, LiveSequence>& live() const { return live_; }
-  const LiveSequence* find(SeqId id) const;
+  const std::map<SeqId, LiveSequence>& live() const { return live_.all(); }
+  const LiveSequence* find(SeqId id) const { return live_.find(id); }
   /// The sequences that compute in the step, in the order of the plan.
   const std::vector<SeqId>& planned() const { return planned_; }
   /// The parts of the plan to which these results belong, in the order of the plan; empty if the plan is not
@@ -103,7 +114,7 @@ class RunState {
   bool runs_on(const PlannedPart& part) const;
   /// The running sequences, in order of admission.
   const std::vector<SeqId>& running_ids() const { return running_; }
-  uint32_t waiting() const { return static_cast<uint32_t>(live_.size() - running_.size()); }
+  uint32_t waiting() const { return static_cast<uint32_t>(live().size() - running_.size()); }
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
 
   /// The sequence that is first in line and waits for blocks; all sequences with kOrder wait behind it.
@@ -125,7 +136,6 @@ class RunState {
   void take(const RunCommit& commit);
   void take(const control::Decision& decision);
   void begin_step(const RunPlan& plan);
-  LiveSequence* find(SeqId id);
   void hold(LiveSequence* seq, uint32_t block, bool more);
   void swap_out(LiveSequence& seq, uint32_t blocks);
   void free_host(LiveSequence& seq);
@@ -134,8 +144,7 @@ class RunState {
   control::SchedulerConfig config_;
   uint64_t step_ = 0;
   Nanos now_ = 0;
-  std::map<SeqId, LiveSequence> live_;
-  LiveSequence* found_ = nullptr;      // the last one found
+  SeqMap<std::map<SeqId, LiveSequence>> live_;
   std::optional<LiveSequence> added_;  // until the decision kAdd
   size_t num_added_ = 0;
   uint64_t num_admitted_ = 0;
@@ -147,8 +156,8 @@ class RunState {
   };
   std::deque<OpenPlan> open_;  // the oldest first; the last may be empty
   std::optional<SeqId> first_;
-  BlockNumbers holders_;
-  BlockNumbers published_;  // 1 or 0
+  BlockValues<uint32_t> holders_;
+  BlockValues<uint8_t> published_;  // 1 or 0
   uint64_t blocks_held_ = 0;
   std::vector<uint32_t> free_host_;  // released host blocks, a stack
   uint32_t host_used_ = 0;

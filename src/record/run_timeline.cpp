@@ -11,7 +11,7 @@
 
 #include "record/display_text.h"
 #include "record/leb128.h"
-#include "record/run_index.h"
+#include "record/seq_map.h"
 
 namespace quire::record {
 namespace {
@@ -71,6 +71,8 @@ class Recorder final : public RunListener {
   void planned(const RunState& state) override;
   /// Results of the last steps may come after the plans of the next ones.
   bool done() const override { return steps_ > last_ && steps_ - last_ > 3; }
+  size_t steps_shown() const { return columns_.began.size(); }
+  uint64_t steps_read() const { return steps_; }
   RunTimeline finish(std::optional<size_t> always);
 
  private:
@@ -79,6 +81,7 @@ class Recorder final : public RunListener {
   void decide(const control::Decision& decision, const RunState& state);
   void change_block(const control::Decision& decision, const RunState& state);
   void release(const control::Decision& decision, const RunState& state);
+  void set_cached(uint32_t block, bool cached);
   void free_host(const LiveSequence* seq);
   bool is_full() const;
   void count_cached(RunTimeline& out) const;
@@ -97,10 +100,10 @@ class Recorder final : public RunListener {
   uint32_t blocks_used_ = 0;
   uint32_t host_blocks_used_ = 0;
   size_t host_before_ = 0;  // blocks of the host pool that the decision's sequence had
-  std::unordered_map<SeqId, size_t> index_of_;
-  std::map<uint32_t, std::vector<size_t>> held_;  // before the range, by block: its holders
-  std::set<uint32_t> cached_;                     // before the range: blocks that no table holds
-  size_t whose_ = kNobody;                        // the sequence for which the next preemption is
+  SeqMap<std::unordered_map<SeqId, size_t>> index_of_;
+  BlockValues<std::vector<size_t>> held_;  // before the range, by block: its holders
+  BlockValues<uint8_t> cached_;            // before the range: 1: no table holds it
+  size_t whose_ = kNobody;                 // the sequence for which the next preemption is
   uint32_t shared_ = 0;
   Changes blocks_;
   Changes host_;
@@ -180,12 +183,14 @@ void Recorder::begin_step(const RunPlan& plan, const RunState& state) {
 
 /// The state of the pool before the first step.
 void Recorder::begin_range() {
-  for (const auto& [block, holders] : held_) {
+  held_.for_each([&](uint32_t block, const std::vector<size_t>& holders) {
     for (const size_t seq : holders) blocks_.list.push_back({block, RunTimeline::kTake, seq});
-  }
-  held_.clear();
-  for (const uint32_t block : cached_) blocks_.list.push_back({block, RunTimeline::kIsCached, kNobody});
-  cached_.clear();
+  });
+  held_ = {};
+  cached_.for_each([&](uint32_t block, uint8_t cached) {
+    if (cached != 0) blocks_.list.push_back({block, RunTimeline::kIsCached, kNobody});
+  });
+  cached_ = {};
 }
 
 void Recorder::decide(const control::Decision& decision, const RunState& state) {
@@ -222,12 +227,16 @@ void Recorder::free_host(const LiveSequence* seq) {
   for (const uint32_t block : seq->host) host_.list.push_back({block, RunTimeline::kDrop, seq->index});
 }
 
+void Recorder::set_cached(uint32_t block, bool cached) {
+  if (steps_ < first_ && (cached_.at(block) != 0) != cached) cached_[block] = cached ? 1 : 0;
+}
+
 void Recorder::change_block(const control::Decision& decision, const RunState& state) {
   const uint32_t block = decision.a;
   const uint32_t holders = state.holders(block);
   blocks_used_ = std::max(blocks_used_, block + 1);
   if (decision.kind == control::DecisionKind::kEvict) {
-    cached_.erase(block);
+    set_cached(block, false);
     if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, kNobody});
     return;
   }
@@ -235,14 +244,14 @@ void Recorder::change_block(const control::Decision& decision, const RunState& s
     if (holders > 0) release(decision, state);  // otherwise the record is damaged
     return;
   }
-  cached_.erase(block);
-  const auto found = index_of_.find(decision.seq);
-  if (found == index_of_.end()) return;
+  set_cached(block, false);
+  const size_t* found = index_of_.find(decision.seq);
+  if (found == nullptr) return;
   shared_ += holders == 1 ? 1 : 0;
   if (inside_) {
-    blocks_.list.push_back({block, RunTimeline::kTake, found->second});
+    blocks_.list.push_back({block, RunTimeline::kTake, *found});
   } else if (steps_ < first_) {
-    held_[block].push_back(found->second);
+    held_[block].push_back(*found);
   }
 }
 
@@ -250,19 +259,19 @@ void Recorder::change_block(const control::Decision& decision, const RunState& s
 void Recorder::release(const control::Decision& decision, const RunState& state) {
   const uint32_t block = decision.a;
   const uint32_t holders = state.holders(block);
-  const auto found = index_of_.find(decision.seq);
+  const size_t* found = index_of_.find(decision.seq);
   const bool stays = holders == 1 && state.published(block);
-  if (stays && steps_ < first_) cached_.insert(block);
-  if (found == index_of_.end()) {
+  if (stays) set_cached(block, true);
+  if (found == nullptr) {
     if (stays && inside_) blocks_.list.push_back({block, RunTimeline::kIsCached, kNobody});
     return;
   }
   shared_ -= holders == 2 ? 1 : 0;
   if (inside_) {
-    blocks_.list.push_back({block, stays ? RunTimeline::kDropToCache : RunTimeline::kDrop, found->second});
+    blocks_.list.push_back({block, stays ? RunTimeline::kDropToCache : RunTimeline::kDrop, *found});
   } else if (steps_ < first_) {
     auto& of_block = held_[block];
-    const auto own = std::ranges::find(of_block, found->second);
+    const auto own = std::ranges::find(of_block, *found);
     if (own != of_block.end()) of_block.erase(own);
   }
 }
@@ -397,7 +406,6 @@ RunTimeline Recorder::finish(std::optional<size_t> always) {
   RunTimeline out;
   out.first = first_;
   out.last = last_;
-  out.run_steps = steps_;
   out.limited = limited_;
   out.blocks_used = blocks_used_;
   out.host_blocks_used = host_blocks_used_;
@@ -411,21 +419,49 @@ RunTimeline Recorder::finish(std::optional<size_t> always) {
   return out;
 }
 
+/// Lets two listeners follow one run; the first may be done before its end.
+class Both final : public RunListener {
+ public:
+  Both(RunListener& first, RunListener& second) : first_(first), second_(second) {}
+
+  void before(const RunEvent& event, const RunState& state) override {
+    listens_ = !first_.done();
+    if (listens_) first_.before(event, state);
+    second_.before(event, state);
+  }
+  void after(const RunEvent& event, const RunState& state) override {
+    if (listens_) first_.after(event, state);
+    second_.after(event, state);
+  }
+  void planned(const RunState& state) override {
+    if (listens_) first_.planned(state);
+    second_.planned(state);
+  }
+
+ private:
+  RunListener& first_;
+  RunListener& second_;
+  bool listens_ = true;
+};
+
 }  // namespace
 
-RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uint64_t last,
-                          const TimelineLimits& limits, std::optional<size_t> always) {
-  RunReader reader(path);
+RunTimeline read_timeline(RunReader& reader, uint64_t first, uint64_t last, const TimelineLimits& limits,
+                          std::optional<size_t> always, RunListener* also) {
   Recorder recorder(std::max<uint64_t>(first, 1), last, limits);
-  follow_run(reader, recorder);
-  RunTimeline out = recorder.finish(always);
-  out.run_steps = std::max(out.run_steps, read_run_index(path).steps);
-  if (out.columns.began.empty()) {
-    throw file_error(path, out.run_steps == 0 ? std::string("the run has no step")
-                                              : fmt::format("the run has {}, so none from {} on",
-                                                            plural(out.run_steps, "step"), first));
+  if (also == nullptr) {
+    follow_run(reader, recorder);
+  } else {
+    Both both(recorder, *also);
+    follow_run(reader, both);
   }
-  return out;
+  if (recorder.steps_shown() == 0) {
+    const uint64_t steps = recorder.steps_read();  // all: it never came to the first
+    throw file_error(reader.path(), steps == 0 ? std::string("the run has no step")
+                                               : fmt::format("the run has {}, so none from {} on",
+                                                             plural(steps, "step"), first));
+  }
+  return recorder.finish(always);
 }
 
 }  // namespace quire::record

@@ -55,7 +55,6 @@ struct RunTimeline {
 
   uint64_t first = 1;             // step
   uint64_t last = 0;              // step, inclusive
-  uint64_t run_steps = 0;         // of the whole run
   bool limited = false;           // ended by the limits
   uint32_t blocks_used = 0;       // 1 + the highest block ever named
   uint32_t host_blocks_used = 0;  // the same for the host pool
@@ -68,10 +67,10 @@ struct RunTimeline {
   std::string host;
 };
 
-/// Reads steps [first, last] of a run up to the limits, and nothing of the log after them. The sequence with
-/// number `always` is included whether or not it is present in these steps. Throws Error as RunReader does,
-/// and if the run has no step in that range.
-RunTimeline read_timeline(const std::filesystem::path& path, uint64_t first, uint64_t last,
-                          const TimelineLimits& limits = {}, std::optional<size_t> always = {});
+/// Reads steps [first, last] of a run up to the limits, and nothing of the log after them, unless `also` is
+/// given, which follows the whole run meanwhile. The sequence with number `always` is included whether or not
+/// it is present in these steps. Throws Error as RunReader does, and if the run has no step in that range.
+RunTimeline read_timeline(RunReader& reader, uint64_t first, uint64_t last, const TimelineLimits& limits = {},
+                          std::optional<size_t> always = {}, RunListener* also = nullptr);
 
 }  // namespace quire::record

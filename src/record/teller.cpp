@@ -18,6 +18,12 @@ std::string ordinal(uint32_t n) {
   return fmt::format("{}{}", n, kEndings[n % 10]);
 }
 
+/// No line tells of these decisions, and most decisions of a log are such.
+bool moves_block(control::DecisionKind kind) {
+  return kind == control::DecisionKind::kAllocate || kind == control::DecisionKind::kShare ||
+         kind == control::DecisionKind::kRelease || kind == control::DecisionKind::kEvict;
+}
+
 std::string victim_text(const control::Cause& cause) {
   switch (cause.ground) {
     case control::Ground::kNothingLeft:
@@ -104,17 +110,17 @@ void Teller::tell_refusal(const RunRefusal& refusal) {
 
 void Teller::tell_cause(const control::Cause& cause) {
   if (cause.kind == control::CauseKind::kPublished) return;
-  const auto found = lives_.find(cause.seq);
+  Life* found = lives_.find(cause.seq);
   switch (cause.kind) {
     case control::CauseKind::kFirst:
       first_ = {cause.ground, cause.value};
-      if (found != lives_.end()) {
-        first_tenant_ = of(found->second).tenant;
-        found->second.precedence = {.own = first_};
+      if (found != nullptr) {
+        first_tenant_ = of(*found).tenant;
+        found->precedence = {.own = first_};
       }
       break;
     case control::CauseKind::kBehind:
-      if (found != lives_.end()) compare_with_first(found->second, cause);
+      if (found != nullptr) compare_with_first(*found, cause);
       break;
     case control::CauseKind::kShort:
       short_ = cause;
@@ -131,11 +137,11 @@ void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
   now_ = std::max(now_, commit.now);
   const std::vector<PlannedPart>& parts = state.parts_of(commit);
   for (size_t i = 0; i < std::min(commit.results.size(), parts.size()); ++i) {
-    const auto found = lives_.find(parts[i].id);
-    if (found == lives_.end() || !commit.results[i].token) continue;
-    SequenceStory& sequence = of(found->second);
+    Life* found = lives_.find(parts[i].id);
+    if (found == nullptr || !commit.results[i].token) continue;
+    Life& life = *found;
+    SequenceStory& sequence = of(life);
     ++sequence.generated;
-    Life& life = found->second;
     const bool of_these = life.since != 0 && life.since <= commit.step;  // of what it does still
     if (of_these) ++life.sampled;
     if (sequence.first_token) continue;
@@ -163,10 +169,11 @@ void Teller::tell_decision(const control::Decision& decision, const RunState& st
     lives_.insert_or_assign(decision.seq, *std::exchange(added_, std::nullopt));
   }
   story_.most_blocks_held = std::max(story_.most_blocks_held, state.blocks_held());
-  const auto found = lives_.find(decision.seq);
+  if (moves_block(decision.kind) || decision.kind == control::DecisionKind::kChunk) return;
+  Life* found = lives_.find(decision.seq);
   const LiveSequence* seq = state.find(decision.seq);
-  if (found == lives_.end() || seq == nullptr) return;
-  Life& life = found->second;
+  if (found == nullptr || seq == nullptr) return;
+  Life& life = *found;
   switch (decision.kind) {
     case control::DecisionKind::kHit:
       life.hit = decision.a;
@@ -191,7 +198,7 @@ void Teller::tell_decision(const control::Decision& decision, const RunState& st
     case control::DecisionKind::kFinish:
       tell_finish(life, decision);
       told_for_parent_.erase(decision.seq);
-      lives_.erase(found);
+      lives_.erase(decision.seq);
       break;
     default:
       break;
@@ -278,8 +285,8 @@ bool Teller::follow_victim(const RunEvent& event, const RunState& state) {
   const auto* decision = std::get_if<control::Decision>(&event);
   if (decision == nullptr || decision->seq != victim_->id) return false;
   if (decision->kind == control::DecisionKind::kSwapOut) {
-    const auto found = lives_.find(victim_->id);
-    if (found != lives_.end()) of(found->second).swapped_out += decision->a;
+    Life* found = lives_.find(victim_->id);
+    if (found != nullptr) of(*found).swapped_out += decision->a;
     victim_->swapped = true;
     return true;
   }
@@ -290,8 +297,8 @@ bool Teller::follow_victim(const RunEvent& event, const RunState& state) {
 
 void Teller::tell_victim() {
   const Victim victim = *std::exchange(victim_, std::nullopt);
-  const auto found = lives_.find(victim.id);
-  if (found == lives_.end() || !found->second.told) return;
+  const Life* found = lives_.find(victim.id);
+  if (found == nullptr || !found->told) return;
   std::string blocks = plural(victim.blocks, "block");
   if (victim.still_held > 0) blocks += fmt::format(", {} of them still held by others", victim.still_held);
   std::string text =
@@ -306,7 +313,7 @@ void Teller::tell_victim() {
                   : " (that is expected to be quicker than to move it to the host and back)";
     }
   }
-  say(found->second, std::move(text));
+  say(*found, std::move(text));
 }
 
 void Teller::keep_if_bad(const PreemptionStory& preemption) {
@@ -344,15 +351,15 @@ void Teller::planned(const RunState& state) {
   story_.line.note(state, told_waiting_ > 0);
   if (short_) note_short();
   for (const SeqId id : told_for_parent_) {
-    WaitSpan& span = lives_.at(id).waits;
+    WaitSpan& span = lives_.find(id)->waits;
     const LiveSequence* parent = span.parent ? state.find(*span.parent) : nullptr;
     span.parent_waited += parent != nullptr && !parent->running ? 1 : 0;
   }
   for (const SeqId id : told_running_) {
     const LiveSequence* seq = state.find(id);
-    const auto found = lives_.find(id);
-    if (found == lives_.end() || seq == nullptr || !seq->running) continue;
-    Life& life = found->second;
+    Life* found = lives_.find(id);
+    if (found == nullptr || seq == nullptr || !seq->running) continue;
+    Life& life = *found;
     const Phase phase = seq->phase();
     if (life.since != 0 && life.doing != phase) flush(life);
     if (life.since == 0) {
@@ -399,7 +406,7 @@ void Teller::flush(Life& life) {
 }
 
 void Teller::end() {
-  for (auto& [id, life] : lives_) {
+  for (auto& [id, life] : lives_.all()) {
     flush(life);
     const bool away = life.has_run && life.waits.begun();
     flush_wait(life, step_);

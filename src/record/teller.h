@@ -11,6 +11,7 @@
 #include "record/evictions.h"
 #include "record/run_state.h"
 #include "record/run_story.h"
+#include "record/seq_map.h"
 #include "record/wait_story.h"
 
 namespace quire::record {
@@ -97,7 +98,7 @@ class Teller final : public RunListener {
   uint64_t step_ = 0;
   Nanos now_ = 0;  // of the last plan or result
   std::optional<Nanos> started_;
-  std::unordered_map<SeqId, Life> lives_;
+  SeqMap<std::unordered_map<SeqId, Life>> lives_;
   std::optional<Life> added_;
   std::optional<Victim> victim_;
   bool stop_string_ = false;  // of the abort in progress

@@ -74,9 +74,9 @@ void Teller::compare_with_first(Life& life, const control::Cause& cause) {
 
 /// What the first in line lacks, in this step.
 void Teller::note_short() {
-  const auto found = lives_.find(short_->seq);
-  if (found == lives_.end() || !found->second.waits.begun()) return;
-  WaitSpan& span = found->second.waits;
+  Life* found = lives_.find(short_->seq);
+  if (found == nullptr || !found->waits.begun()) return;
+  WaitSpan& span = found->waits;
   span.needs = std::max(span.needs, short_->a);
   span.available_least = std::min<uint64_t>(span.available_least.value_or(UINT64_MAX), short_->b);
   span.available_most = std::max<uint64_t>(span.available_most, short_->b);
@@ -102,7 +102,7 @@ Overtaken Teller::overtaken(const Life& life) const {
 /// For each sequence: how many later arrivals were admitted before it was, or before it ended. A tree of sums
 /// over the order of arrival (Fenwick 1994).
 void Teller::count_overtaken() {
-  for (const auto& [id, life] : lives_) {
+  for (const auto& [id, life] : lives_.all()) {
     if (!life.has_run) admissions_.push_back({life.index, {}, false});
   }
   const size_t size = story_.sequences.size();
