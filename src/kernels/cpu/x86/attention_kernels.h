@@ -19,7 +19,7 @@ namespace quire::kernels::cpu {
 /// From this many rows on, K and V are converted to f32 once for all of them.
 inline constexpr size_t kWidenRows = 12;
 
-template <class V>
+template <VecType V>
 struct AttentionRows {
   float* q;        // [rows][padded_dim], scaled
   float* out;      // [rows][padded_dim]
@@ -31,7 +31,7 @@ struct AttentionRows {
 };
 
 /// The keys of a stretch that a token's rows read: [begin, end) of 0..kStretchKeys.
-template <class V>
+template <VecType V>
 struct KeyRange {
   int begin;
   int end;
@@ -40,12 +40,12 @@ struct KeyRange {
   }
 };
 
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) uint32_t first_key(const AttentionArgs& args, uint32_t position) {
   return args.window != 0 && position >= args.window ? position - args.window + 1 : 0;
 }
 
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& args, uint32_t token,
                                                           uint32_t base) {
   const uint32_t position = args.first_position + token;
@@ -62,7 +62,7 @@ inline __attribute__((always_inline)) KeyRange<V> visible(const AttentionArgs& a
 /// to a tile that some row reads. Tiles are too far apart for the hardware prefetcher: the next ones are
 /// prefetched line by line while the tiles of this stretch are processed, so that memory access and
 /// arithmetic overlap.
-template <class V, class Format>
+template <VecType V, class Format>
 struct Stretch {
   using Element = typename Format::Element;
   const Element* keys[kStretchTiles];      // [head_dim][kTileKeys]
@@ -81,7 +81,7 @@ struct Stretch {
 };
 
 /// K and V that were converted to f32 for many rows.
-template <class V, class Format>
+template <VecType V, class Format>
 struct Widened {
   using Element = float;
   static constexpr bool kScaled = Format::kScaled;
@@ -92,7 +92,7 @@ struct Widened {
 };
 
 /// Scores of kRows rows for V::kScoreTiles tiles.
-template <class V, class Format, size_t kRows>
+template <VecType V, class Format, size_t kRows>
 inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& rows, size_t row,
                                                       const typename Format::Element* const* keys,
                                                       const typename Format::Element* const* next,
@@ -130,7 +130,7 @@ inline __attribute__((always_inline)) void score_rows(const AttentionRows<V>& ro
   }
 }
 
-template <class V, class Format>
+template <VecType V, class Format>
 void score(const AttentionRows<V>& rows, size_t begin, size_t end, const Stretch<V, Format>& at,
            size_t head_dim) {
   constexpr size_t kMost = V::kAttentionRows;
@@ -150,7 +150,7 @@ void score(const AttentionRows<V>& rows, size_t begin, size_t end, const Stretch
 }
 
 /// Converts scores to weights (times the scale of the value) and updates the row's maximum and sum.
-template <class V, class Format>
+template <VecType V, class Format>
 void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float soft_cap,
             const Stretch<V, Format>& at) {
   constexpr size_t kOfTile = kTileKeys / V::kLanes;
@@ -191,7 +191,7 @@ void soften(const AttentionRows<V>& rows, size_t row, KeyRange<V> range, float s
 
 /// Adds the values for kRows rows that read the same keys, kVectors vectors of the head (the last one has
 /// `tail` lanes if that is not 0).
-template <class V, class Format, size_t kRows, size_t kVectors>
+template <VecType V, class Format, size_t kRows, size_t kVectors>
 inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V>& rows, size_t row, size_t d,
                                                            const Stretch<V, Format>& at, size_t head_dim,
                                                            KeyRange<V> range, size_t tail) {
@@ -240,7 +240,7 @@ inline __attribute__((always_inline)) void accumulate_part(const AttentionRows<V
   }
 }
 
-template <class V, class Format, size_t kRows>
+template <VecType V, class Format, size_t kRows>
 void accumulate(const AttentionRows<V>& rows, size_t row, const Stretch<V, Format>& at, size_t head_dim,
                 KeyRange<V> range) {
   size_t d = 0;
@@ -254,7 +254,7 @@ void accumulate(const AttentionRows<V>& rows, size_t row, const Stretch<V, Forma
 }
 
 /// The stretch from `base` on; only the tiles of the keys [first, end) may be read.
-template <class V, class Format>
+template <VecType V, class Format>
 inline __attribute__((always_inline)) Stretch<V, Format> find_stretch(const AttentionArgs& args,
                                                                       uint32_t base, uint32_t first,
                                                                       uint32_t end) {
@@ -280,7 +280,7 @@ inline __attribute__((always_inline)) Stretch<V, Format> find_stretch(const Atte
 }
 
 /// Converts tiles to f32, at `to`.
-template <class V, class Format>
+template <VecType V, class Format>
 inline __attribute__((always_inline)) float* widen(
     const typename Format::Element* const (&from)[kStretchTiles],
     const typename Format::Element* const (&next)[kStretchTiles], const float* (&tiles)[kStretchTiles],
@@ -297,7 +297,7 @@ inline __attribute__((always_inline)) float* widen(
 }
 
 /// One stretch for the tokens [begin, end), all of which read some of its keys.
-template <class V, class Format>
+template <VecType V, class Format>
 void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t begin, uint32_t end,
                     uint32_t base, const Stretch<V, Format>& at) {
   constexpr size_t kMost = V::kAttentionOutRows;
@@ -320,7 +320,7 @@ void attend_stretch(const AttentionArgs& args, const AttentionRows<V>& rows, uin
   }
 }
 
-template <class V>
+template <VecType V>
 void scale_queries(const AttentionArgs& args, const AttentionRows<V>& rows, size_t count) {
   for (size_t row = 0; row < count; ++row) {
     const float* q = args.q + row / args.group * args.ldq + row % args.group * args.head_dim;
@@ -329,7 +329,7 @@ void scale_queries(const AttentionArgs& args, const AttentionRows<V>& rows, size
   }
 }
 
-template <class V>
+template <VecType V>
 void start_rows(const AttentionRows<V>& rows, size_t count) {
   for (size_t row = 0; row < count; ++row) {
     for (size_t d = 0; d < rows.padded_dim; d += V::kLanes) {
@@ -341,25 +341,25 @@ void start_rows(const AttentionRows<V>& rows, size_t count) {
 }
 
 /// A row's result of one span, or of all spans so far. A sum of 0: it reads none of the keys.
-template <class V>
+template <VecType V>
 struct Partial {
   float* out;  // [padded_dim]
   float* max;
   float* sum;
 };
 
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) Partial<V> partial_of(const AttentionRows<V>& rows, size_t row) {
   return {rows.out + row * rows.padded_dim, rows.max + row, rows.sum + row};
 }
 /// As in AttentionArgs::partials.
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) Partial<V> partial_at(float* partials, size_t row, size_t padded_dim) {
   float* at = partials + row * partial_floats(padded_dim);
   return {at, at + padded_dim, at + padded_dim + 1};
 }
 
-template <class V>
+template <VecType V>
 void copy_partial(const Partial<V>& to, const Partial<V>& from, size_t padded_dim) {
   for (size_t d = 0; d < padded_dim; d += V::kLanes) V::store(to.out + d, V::load(from.out + d));
   *to.max = *from.max;
@@ -367,7 +367,7 @@ void copy_partial(const Partial<V>& to, const Partial<V>& from, size_t padded_di
 }
 
 /// Merges `span`, which comes after the spans in `total`, into `total`.
-template <class V>
+template <VecType V>
 void merge(const Partial<V>& total, const Partial<V>& span, size_t padded_dim) {
   if (*span.sum == 0.0F) return;
   if (*total.sum == 0.0F) return copy_partial(total, span, padded_dim);
@@ -381,7 +381,7 @@ void merge(const Partial<V>& total, const Partial<V>& span, size_t padded_dim) {
   }
 }
 
-template <class V>
+template <VecType V>
 void finish_row(const AttentionArgs& args, size_t row, const Partial<V>& total) {
   float* out = args.out + row / args.group * args.ldo + row % args.group * args.head_dim;
   const V sum = V::set1(*total.sum);
@@ -392,7 +392,7 @@ void finish_row(const AttentionArgs& args, size_t row, const Partial<V>& total) 
 }
 
 /// The keys [first, end), all in one span, for the rows that read them.
-template <class V, class Format>
+template <VecType V, class Format>
 void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32_t first, uint32_t end_key,
                  float* widened) {
   // Tokens before `begin` precede the stretch; for tokens from `end` on, it is behind their window.
@@ -425,7 +425,7 @@ void attend_span(const AttentionArgs& args, const AttentionRows<V>& rows, uint32
   }
 }
 
-template <class V, class Format>
+template <VecType V, class Format>
 void attention(const AttentionArgs& args) {
   const size_t count = size_t{args.num_tokens} * args.group;
   float* free = args.scratch;
@@ -477,7 +477,7 @@ void attention(const AttentionArgs& args) {
   for (size_t row = 0; row < count; ++row) finish_row(args, row, partial_at<V>(totals, row, args.padded_dim));
 }
 
-template <class V>
+template <VecType V>
 void merge_spans(const AttentionArgs& args, float* partials, size_t num_spans) {
   const size_t count = size_t{args.num_tokens} * args.group;
   for (size_t row = 0; row < count; ++row) {

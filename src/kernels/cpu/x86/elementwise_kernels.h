@@ -9,7 +9,7 @@
 // depends neither on its place in a row nor on the width of the row.
 namespace quire::kernels::cpu {
 
-template <class V, class From, class To>
+template <VecType V, class From, class To>
 void convert(const void* from, void* to, size_t count) {
   const auto* source = static_cast<const typename From::Element*>(from);
   auto* target = static_cast<typename To::Element*>(to);
@@ -18,18 +18,18 @@ void convert(const void* from, void* to, size_t count) {
   if (i < count) To::store(target + i, From::load(source + i, count - i), count - i);
 }
 
-template <class V, class F32, class Format>
+template <VecType V, class F32, class Format>
 void to_f32(const void* from, float* to, size_t count) {
   convert<V, Format, F32>(from, to, count);
 }
 
-template <class V, class F32, class Format>
+template <VecType V, class F32, class Format>
 void from_f32(const float* from, void* to, size_t count) {
   convert<V, F32, Format>(from, to, count);
 }
 
 /// Converts to int8 by the largest magnitude; the poison is 0 times each value: NaN if one is not finite.
-template <class V>
+template <VecType V>
 float quantize(const float* x, int8_t* to, size_t count) {
   V most = V::zero();
   V poison = V::zero();
@@ -53,7 +53,7 @@ float quantize(const float* x, int8_t* to, size_t count) {
   return largest / 127.0F + V::sum(poison);
 }
 
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) float sum_of_squares(const float* x, size_t width) {
   constexpr size_t kSums = 4;
   V sums[kSums] = {V::zero(), V::zero(), V::zero(), V::zero()};
@@ -76,7 +76,7 @@ inline __attribute__((always_inline)) float sum_of_squares(const float* x, size_
   return V::sum(V::add(V::add(sums[0], sums[1]), V::add(sums[2], sums[3])));
 }
 
-template <class V>
+template <VecType V>
 void rms_norm(const float* x, size_t ldx, const float* weight, float eps, float* y, size_t ldy, size_t rows,
               size_t width) {
   for (size_t row = 0; row < rows; ++row) {
@@ -95,7 +95,7 @@ void rms_norm(const float* x, size_t ldx, const float* weight, float eps, float*
   }
 }
 
-template <class V>
+template <VecType V>
 void add_in_place(float* y, const float* x, float factor, size_t count) {
   const V times = V::set1(factor);
   size_t i = 0;
@@ -108,7 +108,7 @@ void add_in_place(float* y, const float* x, float factor, size_t count) {
   }
 }
 
-template <class V>
+template <VecType V>
 void scale_in_place(float* x, float factor, size_t count) {
   const V times = V::set1(factor);
   size_t i = 0;
@@ -116,7 +116,7 @@ void scale_in_place(float* x, float factor, size_t count) {
   if (i < count) V::store(x + i, V::mul(V::load(x + i, count - i), times), count - i);
 }
 
-template <class V>
+template <VecType V>
 void soft_cap(float* x, float cap, size_t count) {
   const V most = V::set1(cap);
   size_t i = 0;
@@ -125,7 +125,7 @@ void soft_cap(float* x, float cap, size_t count) {
 }
 
 struct Silu {
-  template <class V>
+  template <VecType V>
   static inline __attribute__((always_inline)) V exponent(V gate) {
     return V::sub(V::zero(), gate);
   }
@@ -133,19 +133,19 @@ struct Silu {
 
 /// The tanh form of GELU (Hendrycks and Gimpel 2016): 0.5 (1 + tanh u) = 1 / (1 + exp(-2 u)).
 struct GeluTanh {
-  template <class V>
+  template <VecType V>
   static inline __attribute__((always_inline)) V exponent(V gate) {
     const V cubic = V::mul(V::mul(gate, gate), V::mul(gate, V::set1(0.044715F)));
     return V::mul(V::add(gate, cubic), V::set1(-2.0F * 0.7978845608F));  // sqrt(2 / pi)
   }
 };
 
-template <class Act, class V>
+template <class Act, VecType V>
 inline __attribute__((always_inline)) V gate_times(V gate, V up) {
   return V::mul(V::div(gate, V::add(V::set1(1.0F), vec_exp(Act::exponent(gate)))), up);
 }
 
-template <class V, class Act>
+template <VecType V, class Act>
 void gated(const float* gate_up, float* out, size_t rows, size_t width) {
   for (size_t row = 0; row < rows; ++row) {
     const float* gate = gate_up + row * 2 * width;
@@ -162,13 +162,13 @@ void gated(const float* gate_up, float* out, size_t rows, size_t width) {
   }
 }
 
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) void rotate(V a, V b, V cosine, V sine, V& low, V& high) {
   low = V::fnma(b, sine, V::mul(a, cosine));
   high = V::fma(a, sine, V::mul(b, cosine));
 }
 
-template <class V>
+template <VecType V>
 void rope(float* x, size_t ldx, size_t rows, uint32_t num_heads, uint32_t head_dim, uint32_t rotary,
           const float* cos_sin, const uint32_t* positions) {
   const size_t half = rotary / 2;

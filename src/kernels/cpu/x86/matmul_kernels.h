@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
 
 // Matmul over packed panels: register tiles of rows x vectors of outputs, K in sequence for every lane. If K
 // is divided into chunks, the accumulators are stored exactly in y between them; so a result depends neither
@@ -57,7 +58,7 @@ struct TileArgs {
 };
 
 /// f32 and f16 weights.
-template <class V, class Format>
+template <VecType V, class Format>
 struct PlainKernel {
   using Vec = V;
   using Sum = V;
@@ -76,7 +77,7 @@ struct PlainKernel {
 };
 
 /// bf16 weights without bf16 instructions: widened by shift and mask, multiplied in f32.
-template <class V, class Pairs>
+template <VecType V, class Pairs>
 struct WidenedKernel {
   using Vec = V;
   using Sum = V;

@@ -11,7 +11,7 @@
 namespace quire::kernels::cpu {
 
 /// In place; the sum adds kLanes partial sums, each over every kLanes-th element in ascending order.
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) void soften_row(float* p, size_t width) {
   float max = p[0];
   for (size_t i = 1; i < width; ++i) max = p[i] > max ? p[i] : max;
@@ -33,7 +33,7 @@ inline __attribute__((always_inline)) void soften_row(float* p, size_t width) {
   if (i < width) V::store(p + i, V::div(V::load(p + i, width - i), sum), width - i);
 }
 
-template <class V>
+template <VecType V>
 void route(float* logits, size_t rows, uint32_t num_experts, uint32_t top, bool normalize, uint32_t* experts,
            float* weights) {
   for (size_t row = 0; row < rows; ++row) {
@@ -43,7 +43,7 @@ void route(float* logits, size_t rows, uint32_t num_experts, uint32_t top, bool 
   }
 }
 
-template <class V>
+template <VecType V>
 void combine(const float* y, size_t ldy, const uint32_t* places, const float* weights, uint32_t top,
              float* out, size_t ldo, size_t rows, size_t width) {
   for (size_t row = 0; row < rows; ++row) {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/pack_table.h"
 #include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
 
 // Packing over a vector type P (avx2::PackVec, avx512::PackVec), whose lanes are adjacent outputs: every lane
 // processes its inputs in order, as quantize_int4 does for a row, so that the results have the same bits.
@@ -25,19 +26,19 @@ void interleave(const std::byte* const* rows, size_t num_rows, size_t units, std
 }
 
 /// See nearest() in kernels/quantize.cpp: NaN also gives `least`.
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) V nearest_integer(V value, V least, V most) {
   const V shift = V::set1(12582912.0F);  // 1.5 * 2^23
   return V::sub(V::add(V::min(V::max(value, least), most), shift), shift);
 }
 
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) V absolute(V a) {
   return V::max(V::sub(V::zero(), a), a);
 }
 
 /// The scale of a group as in quantize_int4, for V::kLanes outputs. `columns`: [32 inputs][32 outputs].
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) V best_group_scale(const float* columns) {
   constexpr size_t kInputs = 32;
   constexpr size_t kAtOnce = 3;

@@ -4,17 +4,17 @@
 #include <cstdint>
 #include <immintrin.h>
 
-#define QUIRE_INLINE inline __attribute__((always_inline))
+#include "kernels/cpu/x86/vec.h"
 
 namespace quire::kernels::cpu::avx2 {
 
-/// Eight f32 lanes. Lanes mix only in the two reductions, so a value does not depend on its lane.
+/// Eight f32 lanes.
 struct Vec {
   static constexpr size_t kLanes = 8;
   static constexpr size_t kRegisters = 16;
-  static constexpr size_t kAttentionRows = 4;  // query rows x kScoreTiles tiles of scores
+  static constexpr size_t kAttentionRows = 4;
   static constexpr size_t kScoreTiles = 1;
-  static constexpr size_t kAttentionOutRows = 2;  // query rows x 4 vectors of output
+  static constexpr size_t kAttentionOutRows = 2;
 
   __m256 v;
 
@@ -27,7 +27,6 @@ struct Vec {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane);
   }
-  /// Loads the first `count` < kLanes lanes, the others are zero; memory after them is not read.
   static QUIRE_INLINE Vec load(const float* p, size_t count) { return {_mm256_maskload_ps(p, mask(count))}; }
   static QUIRE_INLINE void store(float* p, Vec a, size_t count) { _mm256_maskstore_ps(p, mask(count), a.v); }
 
@@ -35,24 +34,19 @@ struct Vec {
   static QUIRE_INLINE Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
   static QUIRE_INLINE Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
   static QUIRE_INLINE Vec div(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
-  /// a * b + c, -a * b + c: rounded once.
   static QUIRE_INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
   static QUIRE_INLINE Vec fnma(Vec a, Vec b, Vec c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
-  /// The second operand if either is NaN.
   static QUIRE_INLINE Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
   static QUIRE_INLINE Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
   static QUIRE_INLINE Vec round(Vec a) {
     return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
-  /// `yes` where a < b, otherwise (also for NaN) `no`.
   static QUIRE_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
     return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
   }
-  /// a >= 0 or NaN.
   static QUIRE_INLINE Vec with_sign_of(Vec a, Vec sign) {
     return {_mm256_or_ps(a.v, _mm256_and_ps(sign.v, _mm256_set1_ps(-0.0F)))};
   }
-  /// a where lane + offset is in [begin, end), otherwise `other`.
   static QUIRE_INLINE Vec select_range(Vec a, Vec other, int offset, int begin, int end) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i from = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin - offset), lane);
@@ -69,7 +63,6 @@ struct Vec {
     const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return {_mm256_mul_ps(_mm256_mul_ps(a.v, first), second)};
   }
-  /// Stores lanes of -128..127 as bytes.
   static QUIRE_INLINE void store_int8(int8_t* p, Vec a) {
     const __m256i words = _mm256_cvtps_epi32(a.v);
     const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -105,7 +98,6 @@ struct IntVec {
   static QUIRE_INLINE void store(float* p, IntVec a, size_t count) {
     _mm256_maskstore_epi32(reinterpret_cast<int*>(p), Vec::mask(count), a.v);
   }
-  /// Four bytes in all lanes.
   static QUIRE_INLINE IntVec set4(const uint8_t* p) {
     int four = 0;
     __builtin_memcpy(&four, p, sizeof four);
@@ -251,5 +243,9 @@ struct Bf16Pairs {
     return {_mm256_castsi256_ps(_mm256_and_si256(bits(p), upper))};
   }
 };
+
+static_assert(VecType<Vec> && IntVecType<IntVec, Vec>);
+static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec> &&
+              ReadFormat<I8, Vec>);
 
 }  // namespace quire::kernels::cpu::avx2

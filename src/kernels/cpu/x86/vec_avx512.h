@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <immintrin.h>
 
-#define QUIRE_INLINE inline __attribute__((always_inline))
+#include "kernels/cpu/x86/vec.h"
 
 namespace quire::kernels::cpu::avx512 {
 
-/// Sixteen f32 lanes; see avx2::Vec.
+/// Sixteen f32 lanes.
 struct Vec {
   static constexpr size_t kLanes = 16;
   static constexpr size_t kRegisters = 32;
@@ -76,7 +76,7 @@ struct Vec {
   }
 };
 
-/// Sixteen i32 lanes; see avx2::IntVec.
+/// Sixteen i32 lanes.
 struct IntVec {
   __m512i v;
 
@@ -219,5 +219,9 @@ struct Bf16Pairs {
     return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaaaaaaU, p))};
   }
 };
+
+static_assert(VecType<Vec> && IntVecType<IntVec, Vec>);
+static_assert(StoredFormat<F32, Vec> && StoredFormat<F16, Vec> && StoredFormat<Bf16, Vec> &&
+              ReadFormat<I8, Vec>);
 
 }  // namespace quire::kernels::cpu::avx512

@@ -3,12 +3,13 @@
 #include <cstddef>
 
 #include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
 
 namespace quire::kernels::cpu {
 
 /// e^x within 2 ulp over the whole range (0 below, infinity above, NaN kept); exp(0) is exactly 1.
 /// Cody and Waite reduction to |r| <= ln(2) / 2, then the Taylor polynomial of degree 7.
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) V vec_exp(V x) {
   // max and min give their second operand for a NaN.
   x = V::min(V::set1(89.0F), V::max(V::set1(-104.5F), x));
@@ -28,7 +29,7 @@ inline __attribute__((always_inline)) V vec_exp(V x) {
 
 /// tanh x within 4 ulp, NaN kept. Near 0 an odd polynomial (the coefficients of Cephes' tanhf), elsewhere
 /// 1 - 2 / (e^2|x| + 1) with the sign of x.
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) V vec_tanh(V x) {
   const V size = V::max(V::sub(V::zero(), x), x);
   const V square = V::mul(x, x);
@@ -44,7 +45,7 @@ inline __attribute__((always_inline)) V vec_tanh(V x) {
 }
 
 /// cap * tanh(x / cap).
-template <class V>
+template <VecType V>
 inline __attribute__((always_inline)) V capped(V x, V cap) {
   return V::mul(vec_tanh(V::div(x, cap)), cap);
 }

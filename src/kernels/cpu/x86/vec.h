@@ -1,0 +1,93 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#define QUIRE_INLINE inline __attribute__((always_inline))
+
+// What the kernel templates of this folder need of an ISA's types. Every ISA has its own in a namespace of
+// its own, and asserts there that they are what is said here; a new ISA is one more such header.
+namespace quire::kernels::cpu {
+
+/// A vector of kLanes f32. All operations are static and by lane: lanes do not mix but in sum() and
+/// max_lane(), so a value does not depend on its lane.
+template <class V>
+concept VecType = requires(V a, float x, size_t count, int n, const float* from, float* to, int8_t* bytes) {
+  // Lanes, and how many registers there are: a tile of a kernel should fit them.
+  { V::kLanes } -> std::convertible_to<size_t>;
+  { V::kRegisters } -> std::convertible_to<size_t>;
+  { V::kAttentionRows } -> std::convertible_to<size_t>;  // query rows x kScoreTiles tiles of scores
+  { V::kScoreTiles } -> std::convertible_to<size_t>;
+  { V::kAttentionOutRows } -> std::convertible_to<size_t>;  // query rows x 4 vectors of output
+
+  { V::zero() } -> std::same_as<V>;
+  { V::set1(x) } -> std::same_as<V>;
+  { V::load(from) } -> std::same_as<V>;
+  { V::store(to, a) } -> std::same_as<void>;
+  // The first `count` < kLanes lanes; the others are zero, and the memory behind them is not accessed.
+  { V::load(from, count) } -> std::same_as<V>;
+  { V::store(to, a, count) } -> std::same_as<void>;
+  // Lanes of -128..127 as bytes.
+  { V::store_int8(bytes, a) } -> std::same_as<void>;
+
+  { V::add(a, a) } -> std::same_as<V>;
+  { V::sub(a, a) } -> std::same_as<V>;
+  { V::mul(a, a) } -> std::same_as<V>;
+  { V::div(a, a) } -> std::same_as<V>;
+  // a * b + c and -a * b + c, rounded once.
+  { V::fma(a, a, a) } -> std::same_as<V>;
+  { V::fnma(a, a, a) } -> std::same_as<V>;
+  // The second operand if either is NaN.
+  { V::max(a, a) } -> std::same_as<V>;
+  { V::min(a, a) } -> std::same_as<V>;
+  // To the nearest integer, halves to even.
+  { V::round(a) } -> std::same_as<V>;
+  // (a, b, yes, no): `yes` where a < b, `no` elsewhere, also where either is NaN.
+  { V::select_less(a, a, a, a) } -> std::same_as<V>;
+  // (a, sign): a, which is >= 0 or NaN, with the sign of `sign`.
+  { V::with_sign_of(a, a) } -> std::same_as<V>;
+  // (a, other, offset, begin, end): a where lane + offset is in [begin, end), elsewhere `other`.
+  { V::select_range(a, a, n, n, n) } -> std::same_as<V>;
+  // (a, n): a * 2^n for integral |n| <= 252, exact but for the last rounding to subnormals.
+  { V::scale_by_pow2(a, a) } -> std::same_as<V>;
+
+  { V::first_lane(a) } -> std::same_as<float>;
+  // Over all lanes, in an order that is fixed within an ISA.
+  { V::sum(a) } -> std::same_as<float>;
+  { V::max_lane(a) } -> std::same_as<float>;
+};
+
+/// A vector of as many i32 lanes, stored among f32 as their bits.
+template <class I, class V>
+concept IntVecType = requires(I a, size_t count, const float* from, float* to, const uint8_t* bytes) {
+  { I::zero() } -> std::same_as<I>;
+  { I::load(from) } -> std::same_as<I>;
+  { I::load(from, count) } -> std::same_as<I>;
+  { I::store(to, a) } -> std::same_as<void>;
+  { I::store(to, a, count) } -> std::same_as<void>;
+  { I::set4(bytes) } -> std::same_as<I>;  // four bytes, in every lane
+  { I::add(a, a) } -> std::same_as<I>;
+  { I::sub(a, a) } -> std::same_as<I>;
+  { I::mul(a, a) } -> std::same_as<I>;
+  { I::to_float(a) } -> std::same_as<V>;
+};
+
+/// A format in which elements are stored: how V::kLanes of them are read into a V.
+template <class F, class V>
+concept ReadFormat = requires(size_t count, const typename F::Element* from) {
+  {
+    F::kScaled
+  } -> std::convertible_to<bool>;  // whether the elements need scales, which are applied elsewhere
+  { F::load(from) } -> std::same_as<V>;
+  { F::load(from, count) } -> std::same_as<V>;
+};
+
+/// One to which a V can also be written.
+template <class F, class V>
+concept StoredFormat = ReadFormat<F, V> && requires(V a, size_t count, typename F::Element* to) {
+  { F::store(to, a) } -> std::same_as<void>;
+  { F::store(to, a, count) } -> std::same_as<void>;
+};
+
+}  // namespace quire::kernels::cpu
