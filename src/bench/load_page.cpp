@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "base/number_text.h"
+#include "base/amounts.h"
 #include "bench/plot.h"
 
 namespace quire::bench {

@@ -12,26 +12,27 @@
 
 #include "bench/latency.h"
 #include "cli/commands.h"
-#include "cli/local_engine.h"
+#include "cli/engine_options.h"
 #include "cli/terminal.h"
+#include "startup/model_options.h"
 
 namespace quire::cli {
 namespace {
 
 struct LatencyOptions {
-  ModelOptions model;
+  startup::ModelOptions model;
   std::string kv_cache_dtype = "auto";
   bench::LatencyPlan plan;
   bool as_json = false;
 };
 
 int latency(const LatencyOptions& options) {
-  const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
-  LoadedModel model(options.model);
+  const std::optional<DType> kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype);
+  const auto model = startup::load_model(options.model, startup::config_of(options.model));
   const bench::LatencyPlan& plan = options.plan;
   Progress progress("bench", plan.repeats * ((plan.prompt > 0 ? 1 : 0) + plan.batches.size()));
   const std::vector<bench::LatencyRow> rows =
-      bench::measure_latency(*model.decoder, model.context, plan, kv_dtype, [&] { progress.advance(); });
+      bench::measure_latency(*model->decoder, model->context, plan, kv_dtype, [&] { progress.advance(); });
   if (!options.as_json) fmt::print("{:<14} {:>10} {:>12}\n", "step", "ms", "tokens/s");
   for (const bench::LatencyRow& row : rows) {
     if (options.as_json) {

@@ -14,11 +14,11 @@
 
 #include "base/error.h"
 #include "base/machine_limits.h"
+#include "base/output_file.h"
 #include "bench/machine.h"
 #include "bench/ops.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
-#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
 

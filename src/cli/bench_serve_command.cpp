@@ -15,7 +15,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "bench/load_generator.h"
 #include "bench/load_page.h"
 #include "bench/load_report.h"
@@ -24,7 +26,6 @@
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
 #include "cli/open_files.h"
-#include "cli/output_file.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
 #include "cli/version.h"

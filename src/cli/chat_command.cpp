@@ -12,16 +12,17 @@
 #include "base/log.h"
 #include "cli/chat_session.h"
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/idle_flags.h"
-#include "cli/local_engine.h"
-#include "cli/model_files.h"
 #include "cli/terminal.h"
+#include "startup/local_engine.h"
+#include "startup/model_files.h"
 
 namespace quire::cli {
 namespace {
 
 struct Options {
-  EngineOptions engine;
+  startup::EngineOptions engine;
   SamplingOptions sampling;
   std::string system;
   std::string chat_template;
@@ -49,16 +50,16 @@ std::unique_ptr<MessageReader> make_reader(const Options& options) {
 int chat(Options& options) {
   set_log_level(options.verbose ? LogLevel::kInfo : LogLevel::kWarning);
   options.engine.max_num_seqs = 1;
-  const std::string& model = checked_model(options.engine.model.model);
-  const chat::ChatTemplates templates = load_chat_templates(model, options.chat_template);
+  const std::string& model = startup::checked_model(options.engine.model.model);
+  const chat::ChatTemplates templates = startup::load_chat_templates(model, options.chat_template);
   // Before the weights are read.
   if (const auto chosen = templates.choose({}); !chosen) {
     throw Error(fmt::format("{}: {}", model, chosen.error().message));
   }
-  LocalEngine local(options.engine, model_name(model));
+  startup::LocalEngine local(options.engine, startup::model_name(model));
   const auto reader = make_reader(options);
   ChatSession session(local, templates, *reader,
-                      {.model = model_name(model),
+                      {.model = startup::model_name(model),
                        .system = options.system,
                        .sampling = options.sampling,
                        .verbose = options.verbose});

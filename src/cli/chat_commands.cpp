@@ -6,15 +6,16 @@
 
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/trim.h"
 #include "cli/chat_session.h"
 #include "cli/did_you_mean.h"
-#include "cli/local_engine.h"
-#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "cli/usage_error.h"
 #include "record/display_text.h"
+#include "startup/local_engine.h"
 
 namespace quire::cli {
 

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/output_file.h"
+#include "base/output_file.h"
 
 namespace quire::cli {
 namespace {

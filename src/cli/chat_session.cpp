@@ -6,12 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/local_engine.h"
 #include "cli/terminal.h"
 #include "record/display_text.h"
 #include "serve/chat_messages.h"
+#include "startup/local_engine.h"
 
 namespace quire::cli {
 namespace {
@@ -31,8 +32,8 @@ void ChatTotals::add(const Generated& done) {
   decode_time += done.last_token - done.first_token;
 }
 
-ChatSession::ChatSession(LocalEngine& local, const chat::ChatTemplates& templates, MessageReader& reader,
-                         Options options)
+ChatSession::ChatSession(startup::LocalEngine& local, const chat::ChatTemplates& templates,
+                         MessageReader& reader, Options options)
     : local_(local),
       templates_(templates),
       reader_(reader),

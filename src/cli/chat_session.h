@@ -12,9 +12,11 @@
 #include "cli/generate.h"
 #include "cli/message_reader.h"
 
-namespace quire::cli {
-
+namespace quire::startup {
 struct LocalEngine;
+}
+
+namespace quire::cli {
 
 /// The totals of all answers so far.
 struct ChatTotals {
@@ -40,7 +42,7 @@ class ChatSession {
     bool verbose = false;
   };
   /// All but `options` must outlive the session.
-  ChatSession(LocalEngine& local, const chat::ChatTemplates& templates, MessageReader& reader,
+  ChatSession(startup::LocalEngine& local, const chat::ChatTemplates& templates, MessageReader& reader,
               Options options);
 
   /// Runs until the input ends. Returns the exit status: 1 if the input is not interactive and something was
@@ -84,7 +86,7 @@ class ChatSession {
   /// An error.
   void complain(std::string_view text);
 
-  LocalEngine& local_;
+  startup::LocalEngine& local_;
   const chat::ChatTemplates& templates_;
   MessageReader& reader_;
   const Options options_;

@@ -6,7 +6,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
-#include "cli/output_file.h"
+#include "base/output_file.h"
 #include "cli/terminal.h"
 #include "serve/chat_messages.h"
 #include "serve/fields.h"

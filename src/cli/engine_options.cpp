@@ -7,15 +7,43 @@
 
 #include "base/error.h"
 #include "cli/number_range.h"
+#include "cli/policy_options.h"
+#include "cli/sim_options.h"
 
 namespace quire::cli {
 namespace {
 
 constexpr const char* kMemoryGroup = "Memory and batching";
 
+/// "cpu: ..., or sim: ...", of those that this build can use.
+std::string device_help() {
+  std::string out;
+  for (const startup::Device& device : startup::devices()) {
+    if (!device.missing.empty()) continue;
+    out += fmt::format("{}{}: {}", out.empty() ? "" : "; or ", device.name, device.summary);
+  }
+  return out;
+}
+
+CLI::Validator device_name() {
+  std::vector<std::string_view> names;
+  for (const startup::Device& device : startup::devices()) {
+    if (device.missing.empty()) names.push_back(device.name);
+  }
+  const auto check = [](const std::string& name) {
+    try {
+      startup::find_device(name);
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  return CLI::Validator(fmt::format("{{{}}}", fmt::join(names, ","))).operation(check);
+}
+
 }  // namespace
 
-void add_model_options(CLI::App& command, ModelOptions& options) {
+void add_model_options(CLI::App& command, startup::ModelOptions& options) {
   command.add_option("model", options.model, "Model: a Hugging Face directory or a .gguf file")
       ->required()
       ->type_name("MODEL");
@@ -68,7 +96,7 @@ CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name) {
       ->type_name("TYPE");
 }
 
-void add_single_engine_options(CLI::App& command, EngineOptions& options) {
+void add_single_engine_options(CLI::App& command, startup::EngineOptions& options) {
   add_model_options(command, options.model);
   const char* group = kMemoryGroup;
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
@@ -105,7 +133,7 @@ void add_single_engine_options(CLI::App& command, EngineOptions& options) {
       "FILE");
 }
 
-void add_engine_options(CLI::App& command, EngineOptions& options) {
+void add_engine_options(CLI::App& command, startup::EngineOptions& options) {
   add_single_engine_options(command, options);
   const auto add = [&](const char* name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->group(kMemoryGroup)->type_name("N");
@@ -121,13 +149,14 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   add_policy_options(command, options.policies);
 }
 
-void add_device_options(CLI::App& command, EngineOptions& options) {
+void add_device_options(CLI::App& command, startup::EngineOptions& options) {
   command
-      .add_option("--device", options.device,
-                  "cpu; or sim: no weights are read, and answers are arbitrary words at the pace below")
+      .add_option_function<std::string>(
+          "--device", [&options](const std::string& name) { options.device = &startup::find_device(name); },
+          device_help())
       ->type_name("DEVICE")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "sim"}));
+      ->default_str(std::string(options.device->name))
+      ->check(device_name());
   add_cost_options(command, options.cost);
   const std::string group = command.get_option("--cost-step-us")->get_group();
   command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
@@ -135,21 +164,6 @@ void add_device_options(CLI::App& command, EngineOptions& options) {
       ->type_name("X")
       ->capture_default_str()
       ->check(number_range(0.01, 10000.0));
-}
-
-std::optional<DType> pick_kv_dtype(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  const auto dtype = parse_dtype(name);
-  if (dtype && (is_float(*dtype) || *dtype == DType::kI8)) return dtype;
-  throw Error(fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16, int8", name));
-}
-
-std::optional<WeightFormat> pick_quantization(const std::string& name) {
-  if (name == "auto" || name == "none") return std::nullopt;
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
-    if (name == weight_format_name(format)) return format;
-  }
-  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
 }
 
 }  // namespace quire::cli

@@ -12,10 +12,10 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/output_file.h"
-#include "cli/terminal.h"
 #include "record/display_text.h"
 #include "record/run_page.h"
 #include "record/run_story.h"

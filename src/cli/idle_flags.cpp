@@ -7,18 +7,20 @@
 
 #include "base/error.h"
 #include "cli/generate.h"
-#include "cli/local_engine.h"
-#include "cli/policy_options.h"
 #include "cli/workload_options.h"
+#include "startup/engine_options.h"
 
 namespace quire::cli {
 namespace {
 
-bool swaps(const PolicyOptions& options) { return options.preemption != control::PreemptionKind::kRecompute; }
+bool swaps(const startup::PolicyOptions& options) {
+  return options.preemption != control::PreemptionKind::kRecompute;
+}
 
 /// With one sequence at a time, no sequence is preempted or waits for another.
-void refuse_idle_in_turn(const CLI::App& command, const PolicyOptions& options, std::string_view why) {
-  const PolicyOptions usual;
+void refuse_idle_in_turn(const CLI::App& command, const startup::PolicyOptions& options,
+                         std::string_view why) {
+  const startup::PolicyOptions usual;
   const auto refuse = [&](const char* flag, bool differs) {
     if (differs) refuse_if_given(command, flag, why);
   };
@@ -32,7 +34,7 @@ void refuse_idle_in_turn(const CLI::App& command, const PolicyOptions& options, 
 
 /// Whether a preempted sequence may be behind a waiting one, or need less than it released. Otherwise it is
 /// the next to be admitted and finds no room, and no sequence is admitted before it.
-bool may_admit_while_preempting(const PolicyOptions& options, const PolicyField& field) {
+bool may_admit_while_preempting(const startup::PolicyOptions& options, const PolicyField& field) {
   return options.victim != control::VictimKind::kLastAdmitted ||
          options.scheduling == control::SchedulingKind::kSrpt ||
          options.scheduling == control::SchedulingKind::kSlo ||
@@ -41,7 +43,8 @@ bool may_admit_while_preempting(const PolicyOptions& options, const PolicyField&
 }
 
 /// Refuses flags that have no effect for a command with a single request.
-void refuse_idle_for_one_request(const CLI::App& command, const EngineOptions& options, uint32_t choices) {
+void refuse_idle_for_one_request(const CLI::App& command, const startup::EngineOptions& options,
+                                 uint32_t choices) {
   const char* one = "for one answer; -n asks for several";
   if (choices <= options.max_num_seqs) {
     refuse_if_given(command, "--max-waiting",
@@ -52,7 +55,7 @@ void refuse_idle_for_one_request(const CLI::App& command, const EngineOptions& o
   if (options.max_num_seqs > 1) refuse_if_given(command, "--max-num-seqs", one);
   // No later request could hit the cached blocks; but these files report them.
   if (!options.step_trace.empty() || !options.decision_log.empty()) return;
-  if (options.policies.eviction != PolicyOptions().eviction) {
+  if (options.policies.eviction != startup::PolicyOptions().eviction) {
     refuse_if_given(command, "--eviction-policy", one);
   }
   if (!options.enable_prefix_caching) refuse_if_given(command, "--no-enable-prefix-caching", one);
@@ -69,11 +72,12 @@ void refuse_if_given(const CLI::App& command, std::string_view flag, std::string
   if (is_given(command, flag)) throw Error(fmt::format("{}: changes nothing {}", flag, why));
 }
 
-void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options, const PolicyField& field) {
-  check_policy_options(options, field.prefix_caching);
+void refuse_idle_policies(const CLI::App& command, const startup::PolicyOptions& options,
+                          const PolicyField& field) {
+  startup::check_policy_options(options, field.prefix_caching);
   if (field.one_request && field.choices.value_or(1) == 1) {
     const char* why = "for one answer; -n asks for several";
-    if (options.scheduling != PolicyOptions().scheduling)
+    if (options.scheduling != startup::PolicyOptions().scheduling)
       refuse_if_given(command, "--scheduling-policy", why);
     refuse_idle_in_turn(command, options, why);
   } else if (field.max_num_seqs == 1) {
@@ -101,7 +105,7 @@ void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options,
 }
 
 void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
-                                const PolicyOptions& policies) {
+                                const startup::PolicyOptions& policies) {
   const bool fair = policies.scheduling == control::SchedulingKind::kFair;
   const bool by_priority = policies.scheduling == control::SchedulingKind::kPriority ||
                            policies.victim == control::VictimKind::kLowestPriority;
@@ -139,13 +143,14 @@ void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& option
   }
 }
 
-void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& options, PolicyField field) {
+void refuse_idle_engine_flags(const CLI::App& command, const startup::EngineOptions& options,
+                              PolicyField field) {
   const bool may_swap = swaps(options.policies);
   field.prefix_caching = options.enable_prefix_caching;
   field.max_num_seqs = options.max_num_seqs;
   refuse_idle_policies(command, options.policies, field);
   if (field.one_request) refuse_idle_for_one_request(command, options, field.choices.value_or(1));
-  if (options.device == "sim") {
+  if (options.device->is_simulated) {
     for (const char* flag : {"--threads", "--isa", "--quantization", "--pack-cache", "--no-mmap"}) {
       refuse_if_given(command, flag, "with --device sim, which computes nothing");
     }

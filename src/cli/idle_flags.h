@@ -9,12 +9,15 @@ namespace CLI {
 class App;
 }
 
+namespace quire::startup {
+struct EngineOptions;
+struct PolicyOptions;
+}  // namespace quire::startup
+
 // Refuses flags that change nothing, alone or with the other flags given, because the user expects an effect.
 // A limit that is not reached and an explicit default are accepted.
 namespace quire::cli {
 
-struct EngineOptions;
-struct PolicyOptions;
 struct SamplingOptions;
 struct WorkloadOptions;
 
@@ -36,13 +39,15 @@ struct PolicyField {
 };
 
 /// All functions below throw Error naming a flag of the command that changes nothing.
-void refuse_idle_policies(const CLI::App& command, const PolicyOptions& options, const PolicyField& field);
+void refuse_idle_policies(const CLI::App& command, const startup::PolicyOptions& options,
+                          const PolicyField& field);
 void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
-                                const PolicyOptions& policies);
+                                const startup::PolicyOptions& policies);
 /// `swaps`: whether blocks may be moved to the host.
 void refuse_idle_costs(const CLI::App& command, bool swaps, uint32_t max_num_seqs);
 void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& options, bool beam_search);
 /// For an engine: the flags of its device and of its policies.
-void refuse_idle_engine_flags(const CLI::App& command, const EngineOptions& options, PolicyField field);
+void refuse_idle_engine_flags(const CLI::App& command, const startup::EngineOptions& options,
+                              PolicyField field);
 
 }  // namespace quire::cli

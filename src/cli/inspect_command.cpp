@@ -18,13 +18,13 @@
 #include <fmt/ranges.h>
 
 #include "backend/cpu/inspect.h"
+#include "base/amounts.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/machine_limits.h"
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/idle_flags.h"
-#include "cli/local_engine.h"
-#include "cli/model_files.h"
 #include "cli/terminal.h"
 #include "control/kv/windows.h"
 #include "formats/checkpoint.h"
@@ -32,6 +32,8 @@
 #include "formats/model_config.h"
 #include "model/config_keys.h"
 #include "model/families.h"
+#include "startup/model_files.h"
+#include "startup/model_options.h"
 
 namespace quire::cli {
 namespace {
@@ -192,10 +194,10 @@ int inspect(const InspectOptions& options) {
   fs::path model = options.model;
   if (model.filename() == "config.json")
     model = model.has_parent_path() ? model.parent_path() : fs::path(".");
-  model::ModelConfig config = formats::load_model_config(checked_model(model));
-  std::optional<WeightFormat> format = pick_quantization(options.quantization);
+  model::ModelConfig config = formats::load_model_config(startup::checked_model(model));
+  std::optional<WeightFormat> format = startup::pick_quantization(options.quantization);
   if (options.quantization == "none") format = weight_format_of(config.dtype);
-  const auto kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
+  const auto kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype);
   const auto absent = absent_weights(model);
   ModelShape shape =
       absent ? backend::cpu::model_shape(config, config.dtype) : backend::cpu::inspect_model(model, config);
@@ -205,9 +207,9 @@ int inspect(const InspectOptions& options) {
     throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model", length,
                             shape.max_positions));
   }
-  fmt::print("{} {}\n", title("model"), model_name(model));
+  fmt::print("{} {}\n", title("model"), startup::model_name(model));
   print_shape(config, shape);
-  fmt::print("{} {}\n", title("templates"), list_of(find_chat_templates(model, {})));
+  fmt::print("{} {}\n", title("templates"), list_of(startup::find_chat_templates(model, {})));
   fmt::print("{} {} tokens\n", title("context"), with_commas(shape.max_positions));
   const std::string formats =
       absent ? std::string(dtype_name(config.dtype)) : formats_of(*formats::Checkpoint::open(model));

@@ -13,11 +13,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/local_engine.h"
-#include "cli/model_files.h"
+#include "cli/engine_options.h"
 #include "cli/number_range.h"
-#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "formats/convert_gguf.h"
 #include "formats/convert_llama2c.h"
@@ -27,6 +26,8 @@
 #include "formats/model_config.h"
 #include "formats/safetensors.h"
 #include "model/kv_groups.h"
+#include "startup/model_files.h"
+#include "startup/model_options.h"
 
 namespace quire::cli {
 namespace {
@@ -35,7 +36,7 @@ namespace {
 constexpr FileKind kLogits{"file of logits", "{\"logits\":{\"dtype\":\"F32\"", 8};
 
 struct LogitsOptions {
-  ModelOptions model;
+  startup::ModelOptions model;
   std::string ids_file;
   std::string output;
   uint32_t chunk = 0;
@@ -69,7 +70,7 @@ std::vector<std::vector<TokenId>> read_rows(const std::string& file, uint32_t vo
 
 int logits(const LogitsOptions& options) {
   check_output_file(options.output, kLogits);
-  const model::ModelConfig config = config_of(options.model);
+  const model::ModelConfig config = startup::config_of(options.model);
   const uint32_t vocab = config.vocab_size;
   const auto rows = read_rows(options.ids_file, vocab);
   const auto length = static_cast<uint32_t>(rows.front().size());
@@ -77,11 +78,11 @@ int logits(const LogitsOptions& options) {
     throw Error(fmt::format("{}: rows of {} tokens, and the model has {} positions", options.ids_file, length,
                             config.max_positions));
   }
-  LoadedModel model(options.model, config, length);
+  const auto model = startup::load_model(options.model, config, length);
   constexpr uint32_t kBlockSize = 16;
   const uint32_t blocks = (length + kBlockSize - 1) / kBlockSize;
   const auto num_groups = static_cast<uint32_t>(model::group_layers(config).windows.size());
-  backend::cpu::KvCache cache(config, model.decoder->compute_dtype(), num_groups * blocks, kBlockSize);
+  backend::cpu::KvCache cache(config, model->decoder->compute_dtype(), num_groups * blocks, kBlockSize);
   const auto tables = model::consecutive_tables(num_groups, blocks, 0);
   const uint32_t chunk = options.chunk > 0 ? options.chunk : length;
 
@@ -93,7 +94,7 @@ int logits(const LogitsOptions& options) {
       const uint32_t count = std::min(chunk, length - at);
       const backend::cpu::DecoderSeq seq{count, at, tables, count};
       const auto part =
-          model.decoder->forward(model.context, cache, std::span(row).subspan(at, count), {&seq, 1});
+          model->decoder->forward(model->context, cache, std::span(row).subspan(at, count), {&seq, 1});
       next = std::copy(part.begin(), part.end(), next);
       progress.advance(count);
     }
@@ -143,7 +144,7 @@ void convert_from_gguf(const ConvertOptions& options) {
   const std::filesystem::path out = options.out;
   // The tokenizer first: if it cannot be written, nothing is.
   const tokenize::TokenizerFiles files =
-      tokenize::huggingface_files(read_gguf_vocabulary(formats::Gguf::open(options.in)), options.in);
+      tokenize::huggingface_files(startup::read_gguf_vocabulary(formats::Gguf::open(options.in)), options.in);
   formats::gguf_to_directory(options.in, out, dtype);
   if (files.tokenizer_config)
     formats::write_json_file(out / "tokenizer_config.json", *files.tokenizer_config);
@@ -162,13 +163,14 @@ void convert_to_gguf(const ConvertOptions& options) {
   }
   const tokenize::GgufVocabulary vocabulary =
       tokenize::gguf_vocabulary(options.in, config.vocab_size, config.bos, config.eos);
-  formats::directory_to_gguf(options.in, config, options.out, *type, vocabulary_metadata(vocabulary));
+  formats::directory_to_gguf(options.in, config, options.out, *type,
+                             startup::vocabulary_metadata(vocabulary));
 }
 
 int convert(const ConvertOptions& options) {
   std::error_code ignored;
   const bool from_directory = std::filesystem::is_directory(options.in, ignored);
-  if (from_directory || !std::filesystem::exists(options.in, ignored)) checked_model(options.in);
+  if (from_directory || !std::filesystem::exists(options.in, ignored)) startup::checked_model(options.in);
   const bool from_checkpoint = !from_directory && !formats::is_gguf_file(options.in);
   if (!from_checkpoint && !options.tokenizer.empty()) {
     throw Error("--tokenizer: changes nothing for a model that has its own; it is for llama2.c checkpoints");

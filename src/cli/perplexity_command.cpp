@@ -13,10 +13,11 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "cli/local_engine.h"
-#include "cli/model_files.h"
+#include "cli/engine_options.h"
 #include "cli/terminal.h"
 #include "model/kv_groups.h"
+#include "startup/model_files.h"
+#include "startup/model_options.h"
 #include "tokenize/tokenizer.h"
 
 namespace quire::cli {
@@ -27,7 +28,7 @@ constexpr uint32_t kContext = 512;  // the default, limited by the model
 constexpr uint32_t kChunk = 64;     // tokens whose logits are in memory at once
 
 struct PerplexityOptions {
-  ModelOptions model;
+  startup::ModelOptions model;
   std::string kv_cache_dtype = "auto";
   std::string text_file;
   std::optional<uint32_t> context;
@@ -46,7 +47,7 @@ double surprise(std::span<const float> logits, TokenId token) {
 class Scorer {
  public:
   /// `kv_dtype`: of the K/V; nullopt: the compute type.
-  Scorer(LoadedModel& model, uint32_t context, std::optional<DType> kv_dtype)
+  Scorer(backend::cpu::LoadedModel& model, uint32_t context, std::optional<DType> kv_dtype)
       : model_(model),
         groups_(static_cast<uint32_t>(model::group_layers(model.decoder->config()).windows.size())),
         blocks_((context + kBlockSize - 1) / kBlockSize),
@@ -79,7 +80,7 @@ class Scorer {
   double mean() const { return total_ / static_cast<double>(scored_); }
 
  private:
-  LoadedModel& model_;
+  backend::cpu::LoadedModel& model_;
   uint32_t groups_;
   uint32_t blocks_;
   backend::cpu::KvCache cache_;
@@ -90,9 +91,9 @@ class Scorer {
 };
 
 int perplexity(const PerplexityOptions& options) {
-  const model::ModelConfig config = config_of(options.model);
-  const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
-  const auto tokenizer = load_tokenizer(options.model.model);
+  const model::ModelConfig config = startup::config_of(options.model);
+  const std::optional<DType> kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype);
+  const auto tokenizer = startup::load_tokenizer(options.model.model);
   const std::vector<TokenId> bos = tokenizer->encode("", true);
   std::vector<TokenId> ids = tokenizer->encode(read_file(options.text_file), false);
   if (options.max_tokens > 0 && ids.size() > options.max_tokens) ids.resize(options.max_tokens);
@@ -104,8 +105,8 @@ int perplexity(const PerplexityOptions& options) {
   if (context < bos.size() + 2) throw Error(fmt::format("--context: {} is too short", context));
   if (ids.size() + bos.size() < 2) throw file_error(options.text_file, "too short to be foreseen");
 
-  LoadedModel model(options.model, config, context);
-  Scorer scorer(model, context, kv_dtype);
+  const auto model = startup::load_model(options.model, config, context);
+  Scorer scorer(*model, context, kv_dtype);
   const size_t step = context - bos.size();
   Progress progress("perplexity", ids.size());
   for (size_t at = 0; at < ids.size(); at += step) {

@@ -1,7 +1,6 @@
 #include "cli/policy_options.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <vector>
 
@@ -11,9 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/error.h"
 #include "cli/number_range.h"
-#include "cli/terminal.h"
 
 namespace quire::cli {
 namespace {
@@ -39,7 +36,7 @@ void add_choice(CLI::App& command, const char* flag, Kind& value, std::span<cons
 
 }  // namespace
 
-void add_policy_options(CLI::App& command, PolicyOptions& options) {
+void add_policy_options(CLI::App& command, startup::PolicyOptions& options) {
   add_choice(command, "--scheduling-policy", options.scheduling, control::kSchedulingNames,
              "Who comes in first");
   add_choice(command, "--batching", options.batching, control::kBatchingNames, "When sequences come in");
@@ -76,46 +73,6 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
       .add_flag("--admit-while-preempting", options.admit_while_preempting,
                 "Let sequences come in even in a step that preempts (thrashes; to compare with)")
       ->group(kGroup);
-}
-
-void check_policy_options(const PolicyOptions& options, bool prefix_caching) {
-  if (options.swap_space && options.preemption == control::PreemptionKind::kRecompute) {
-    throw Error("--swap-space: nothing is swapped out without --preemption-mode swap or auto");
-  }
-  if (options.priority_aging && options.scheduling != control::SchedulingKind::kPriority) {
-    throw Error("--priority-aging: no priorities count without --scheduling-policy priority");
-  }
-  if (prefix_caching) return;
-  if (options.scheduling == control::SchedulingKind::kLpm) {
-    throw Error(
-        "--scheduling-policy: lpm looks for prefixes in the cache that --no-enable-prefix-caching turns off");
-  }
-  if (options.eviction != PolicyOptions().eviction) {
-    throw Error(fmt::format("--eviction-policy: {} has nothing to evict with --no-enable-prefix-caching",
-                            control::name(options.eviction)));
-  }
-}
-
-void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes,
-                          control::SchedulerConfig& config) {
-  config.scheduling = options.scheduling;
-  config.batching = options.batching;
-  config.victim = options.victim;
-  config.preemption = options.preemption;
-  config.eviction = options.eviction;
-  config.admit_eagerly = options.admit_eagerly;
-  config.admit_while_preempting = options.admit_while_preempting;
-  if (options.priority_aging) config.priority_aging = static_cast<Nanos>(*options.priority_aging * 1e9);
-  config.watermark_bp = static_cast<uint32_t>(std::lround(options.watermark * 100));
-  if (options.preemption == control::PreemptionKind::kRecompute) return;
-  std::string space = options.swap_space.value_or("1GiB");
-  if (space.find_first_not_of("0123456789.") == std::string::npos) space += "GiB";  // as vLLM has it
-  const uint64_t blocks = parse_bytes(space, "--swap-space") / block_bytes;
-  if (blocks == 0 || blocks > INT32_MAX) {
-    throw Error(
-        fmt::format("--swap-space: {} makes {} blocks of {}", space, blocks, human_bytes(block_bytes)));
-  }
-  config.num_host_blocks = static_cast<uint32_t>(blocks);
 }
 
 }  // namespace quire::cli

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <optional>
-#include <string>
-
-#include "control/scheduler.h"
+#include "startup/policy_options.h"
 
 namespace CLI {
 class App;
@@ -11,27 +8,6 @@ class App;
 
 namespace quire::cli {
 
-/// The scheduler's policies, as flags.
-struct PolicyOptions {
-  control::SchedulingKind scheduling = control::SchedulingKind::kFcfs;
-  control::BatchingKind batching = control::BatchingKind::kContinuous;
-  control::VictimKind victim = control::VictimKind::kLastAdmitted;
-  control::PreemptionKind preemption = control::PreemptionKind::kRecompute;
-  control::EvictionKind eviction = control::EvictionKind::kQueueLru;
-  std::optional<std::string> swap_space;
-  std::optional<double> priority_aging;  // seconds
-  double watermark = 1;                  // percent
-  bool admit_eagerly = false;
-  bool admit_while_preempting = false;
-};
-void add_policy_options(CLI::App& command, PolicyOptions& options);
-
-/// Throws Error naming a flag that has no effect without another one.
-void check_policy_options(const PolicyOptions& options, bool prefix_caching);
-
-/// Applies them, with a host pool for blocks of `block_bytes` bytes if there is swapping. Throws Error if the
-/// host pool has no block.
-void apply_policy_options(const PolicyOptions& options, uint64_t block_bytes,
-                          control::SchedulerConfig& config);
+void add_policy_options(CLI::App& command, startup::PolicyOptions& options);
 
 }  // namespace quire::cli

@@ -16,19 +16,20 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/generate.h"
 #include "cli/idle_flags.h"
-#include "cli/local_engine.h"
-#include "cli/model_files.h"
 #include "cli/number_range.h"
 #include "cli/terminal.h"
 #include "engine/beam_search.h"
+#include "startup/local_engine.h"
+#include "startup/model_files.h"
 
 namespace quire::cli {
 namespace {
 
 struct Options {
-  EngineOptions engine;
+  startup::EngineOptions engine;
   SamplingOptions sampling;
   std::optional<std::string> prompt;
   std::vector<std::string> words;  // the same, as words after the model
@@ -40,17 +41,6 @@ struct Options {
 
   uint32_t sequences() const { return std::max(n, best_of); }
 };
-
-/// The ids of a text to continue; only BOS if it is empty.
-std::vector<TokenId> prompt_ids(const LocalEngine& local, const std::string& text) {
-  std::vector<TokenId> ids = local.tokenizer->encode(text, true);
-  if (ids.empty()) {
-    const auto bos = local.facts.bos;
-    if (!bos) throw Error("the prompt is empty, and this model has no BOS token to begin with");
-    ids.push_back(*bos);
-  }
-  return ids;
-}
 
 void check_search(const Options& options) {
   if (options.best_of != 0 && options.best_of < options.n) {
@@ -82,9 +72,10 @@ int run_once(Options& options) {
   check_search(options);
   if (!options.words.empty()) options.prompt = fmt::format("{}", fmt::join(options.words, " "));
   if (!options.verbose) set_log_level(LogLevel::kWarning);
-  LocalEngine local(options.engine, model_name(options.engine.model.model));
+  startup::LocalEngine local(options.engine, startup::model_name(options.engine.model.model));
   const std::string text = options.prompt ? *options.prompt : read_text();
-  engine::GenerationRequest request = make_request(options.sampling, local.defaults, prompt_ids(local, text));
+  engine::GenerationRequest request =
+      make_request(options.sampling, local.defaults, local.prompt_tokens(text));
   request.n = options.n;
   request.best_of = options.best_of;
   request.beam_search = options.beam_search;

@@ -13,19 +13,18 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "base/machine_limits.h"
 #include "chat/chat_templates.h"
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/idle_flags.h"
-#include "cli/local_engine.h"
-#include "cli/model_files.h"
 #include "cli/number_range.h"
 #include "cli/open_files.h"
 #include "cli/process.h"
-#include "cli/terminal.h"
 #include "cli/version.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
@@ -33,12 +32,14 @@
 #include "serve/process_metrics.h"
 #include "serve/server.h"
 #include "serve/server_memory.h"
+#include "startup/local_engine.h"
+#include "startup/model_files.h"
 
 namespace quire::cli {
 namespace {
 
 struct Options {
-  EngineOptions engine;
+  startup::EngineOptions engine;
   serve::ServerConfig server;
   std::string chat_template;
   std::string api_key_file;
@@ -99,14 +100,10 @@ void fit_connections(serve::ServerConfig& config, bool given) {
 
 /// Half of the memory beside model and pool is for what clients can make the server hold; the other half is
 /// for the engine's work.
-void fit_to_memory(serve::ServerConfig& config, const LocalEngine& engine, bool connections_given) {
+void fit_to_memory(serve::ServerConfig& config, const startup::LocalEngine& engine, bool connections_given) {
   const auto available = available_memory();
   if (!available) return;
-  uint64_t held = 0;  // not counted as used while it is empty
-  for (const auto& cache : {engine.cache.get(), engine.host_cache.get()}) {
-    if (cache != nullptr) held += cache->num_blocks() * cache->whole_block_bytes();
-  }
-  if (engine.model) held += engine.model->decoder->mapped_weight_bytes();
+  const uint64_t held = engine.backend->untouched_bytes();
   const uint64_t spare = available->bytes - std::min(available->bytes, held);
   if (!serve::fit_memory(config, spare / 2, connections_given)) return;
   log_warning(
@@ -117,7 +114,7 @@ void fit_to_memory(serve::ServerConfig& config, const LocalEngine& engine, bool 
 }
 
 /// With several keys, no key may take the whole queue.
-void share_queue(EngineOptions& engine, size_t num_keys) {
+void share_queue(startup::EngineOptions& engine, size_t num_keys) {
   const uint32_t queue = engine.max_waiting.value_or(engine.default_max_waiting);
   if (!engine.max_waiting_per_tenant && num_keys > 1) engine.max_waiting_per_tenant = (queue + 3) / 4;
   if (engine.max_waiting_per_tenant.value_or(0) > queue) {
@@ -136,14 +133,14 @@ int serve(Options& options) {
   fit_connections(config, options.connections_given);
   config.api_keys = find_keys(options);
   share_queue(options.engine, config.api_keys.size());
-  if (config.served_names.empty()) config.served_names = {model_name(options.engine.model.model)};
+  if (config.served_names.empty()) config.served_names = {startup::model_name(options.engine.model.model)};
   config.version = version();
-  checked_model(options.engine.model.model);
+  startup::checked_model(options.engine.model.model);
   // Before the weights are loaded, so that an error is reported at once.
   serve::check_listen_address(config.host, config.port);
   const chat::ChatTemplates chat_templates =
-      find_chat_templates(options.engine.model.model, options.chat_template);
-  LocalEngine local(options.engine, config.served_names.front());
+      startup::find_chat_templates(options.engine.model.model, options.chat_template);
+  startup::LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
   fit_to_memory(config, local, options.connections_given);
   const serve::ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};

@@ -1,9 +1,5 @@
 #include "cli/sim_options.h"
 
-#include <algorithm>
-#include <string>
-#include <utility>
-
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -13,34 +9,7 @@
 #include "cli/terminal.h"
 
 namespace quire::cli {
-namespace {
-
-bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
-
-/// " word".
-bool is_word(const std::string& bytes) {
-  return bytes.size() > 1 && bytes[0] == ' ' && std::all_of(bytes.begin() + 1, bytes.end(), is_letter);
-}
-
-bool is_printable(const std::string& bytes) {
-  return !bytes.empty() &&
-         std::all_of(bytes.begin(), bytes.end(), [](char c) { return c >= ' ' && c <= '~'; });
-}
-
-}  // namespace
-
-backend::sim::CostModel CostOptions::model() const {
-  backend::sim::CostModel cost;
-  cost.step = static_cast<Nanos>(step_us * 1000);
-  cost.prefill_tokens_per_ms = prefill_tokens_per_ms;
-  cost.decode = static_cast<Nanos>(decode_us * 1000);
-  cost.decode_more = static_cast<Nanos>(decode_more_us * 1000);
-  cost.swap_block = static_cast<Nanos>(swap_block_us * 1000);
-  cost.check();
-  return cost;
-}
-
-void add_cost_options(CLI::App& command, CostOptions& options) {
+void add_cost_options(CLI::App& command, startup::CostOptions& options) {
   const char* group = "Simulated device (what a step takes is the sum of these)";
   const auto add = [&](const char* name, uint64_t& value, const char* help, int64_t least, const char* type) {
     command.add_option(name, value, help)
@@ -77,23 +46,6 @@ void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times
     }
     fmt::print("\n");
   }
-}
-
-std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size) {
-  std::vector<TokenId> words;
-  std::vector<TokenId> printable;
-  std::vector<TokenId> others;
-  const size_t size = std::min<size_t>(vocab_size, tokenizer.vocab_size());
-  for (size_t i = 0; i < size; ++i) {
-    const auto id = static_cast<TokenId>(i);
-    if (tokenizer.is_special(id)) continue;
-    const std::string bytes = tokenizer.token_bytes(id);
-    (is_word(bytes) ? words : is_printable(bytes) ? printable : others).push_back(id);
-  }
-  // A few words would repeat too often.
-  constexpr size_t kEnough = 100;
-  if (words.size() >= kEnough) return words;
-  return printable.empty() ? others : printable;
 }
 
 }  // namespace quire::cli

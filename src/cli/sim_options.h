@@ -1,13 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
-#include "backend/sim/cost_model.h"
 #include "sim/report.h"
-#include "tokenize/tokenizer.h"
+#include "startup/sim_options.h"
 
 namespace CLI {
 class App;
@@ -15,22 +12,7 @@ class App;
 
 namespace quire::cli {
 
-/// The cost model in the form of the flags.
-struct CostOptions {
-  uint64_t step_us = 1'000;
-  uint64_t prefill_tokens_per_ms = 10;
-  uint64_t decode_us = 10'000;
-  uint64_t decode_more_us = 100;
-  uint64_t swap_block_us = 100;
-  uint64_t steps_in_flight = 1;  // Executor::depth
-
-  /// Throws Error if it is invalid.
-  backend::sim::CostModel model() const;
-};
-void add_cost_options(CLI::App& command, CostOptions& options);
-
-/// Tokens below `vocab_size` that look like words, if the tokenizer has such tokens, and never special ones.
-std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size);
+void add_cost_options(CLI::App& command, startup::CostOptions& options);
 
 /// A table of times, in milliseconds, on standard output.
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times);

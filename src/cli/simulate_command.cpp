@@ -11,10 +11,11 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/idle_flags.h"
-#include "cli/output_file.h"
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
@@ -48,8 +49,8 @@ struct Options {
   bool enable_prefix_caching = true;
 
   WorkloadOptions workload;
-  PolicyOptions policies;
-  CostOptions cost;
+  startup::PolicyOptions policies;
+  startup::CostOptions cost;
   std::optional<uint32_t> every;
   std::string json_file;
   std::string decision_log;
@@ -70,7 +71,7 @@ control::SchedulerConfig scheduler_config(const Options& options) {
   config.max_waiting = options.max_waiting.value_or(UINT32_MAX);
   config.enable_prefix_caching = options.enable_prefix_caching;
   config.kv_windows = {options.sliding_window};
-  apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
+  startup::apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
   config.costs = options.cost.model().hints(config.max_num_seqs);
   return config;
 }
@@ -211,7 +212,7 @@ int simulate(Options& options) {
   check_output_file(options.json_file, kResult);
   check_output_file(options.decision_log);
   if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log);
-  const Output outputs[] = {{"--decision-log", options.decision_log}, {"--json", options.json_file}};
+  const OutputFile outputs[] = {{"--decision-log", options.decision_log}, {"--json", options.json_file}};
   refuse_same_file(outputs);
   const sim::Workload workload = make_workload(options.workload);
   const control::Scheduler checked(config.scheduler);  // before there is a log of it

@@ -7,8 +7,6 @@
 
 #include <fmt/color.h>
 
-#include "base/number_text.h"
-
 // Output for users: colours and progress on a terminal, plain text in a pipe.
 namespace quire::cli {
 

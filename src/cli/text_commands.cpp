@@ -18,9 +18,9 @@
 #include "base/json.h"
 #include "chat/chat_templates.h"
 #include "cli/commands.h"
-#include "cli/model_files.h"
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
+#include "startup/model_files.h"
 #include "tokenize/tokenizer.h"
 
 namespace quire::cli {
@@ -47,7 +47,7 @@ const json::array& array_of(const json::value& value, const std::filesystem::pat
 }
 
 int tokenize(const TextOptions& options) {
-  const auto tokenizer = load_tokenizer(options.path);
+  const auto tokenizer = startup::load_tokenizer(options.path);
   const auto print_ids = [&](std::string_view text) {
     fmt::print("[{}]\n", fmt::join(tokenizer->encode(text, !options.no_special), ", "));
   };
@@ -79,7 +79,7 @@ std::vector<TokenId> token_ids(const json::value& value, const std::filesystem::
 }
 
 int detokenize(const TextOptions& options) {
-  const auto tokenizer = load_tokenizer(options.path);
+  const auto tokenizer = startup::load_tokenizer(options.path);
   if (!options.lines.empty()) {
     const json::value lists = read_json_file(options.lines);
     for (const json::value& list : array_of(lists, options.lines)) {
@@ -107,7 +107,7 @@ json::value messages_of(const std::filesystem::path& file) {
 }
 
 int render(const TextOptions& options) {
-  const chat::ChatTemplates templates = load_chat_templates(options.path, options.template_name);
+  const chat::ChatTemplates templates = startup::load_chat_templates(options.path, options.template_name);
   json::object context;
   if (!options.context.empty()) {
     const json::value given = read_json_file(options.context);

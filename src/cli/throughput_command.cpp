@@ -12,15 +12,18 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/idle_flags.h"
-#include "cli/local_engine.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
 #include "cli/workload_options.h"
 #include "sim/report.h"
+#include "startup/local_engine.h"
+#include "startup/model_files.h"
 
 namespace quire::cli {
 namespace {
@@ -28,7 +31,8 @@ namespace {
 namespace json = boost::json;
 
 struct Options {
-  EngineOptions engine{.default_max_waiting = UINT32_MAX};  // the workload determines the number of requests
+  startup::EngineOptions engine{.default_max_waiting =
+                                    UINT32_MAX};  // the workload determines the number of requests
   WorkloadOptions workload{.default_requests = 64, .default_prompt = "128", .default_output = "64"};
   bool as_json = false;
 };
@@ -136,7 +140,7 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
 
 int throughput(Options& options) {
   set_log_level(options.as_json ? LogLevel::kWarning : LogLevel::kInfo);
-  LocalEngine local(options.engine, model_name(options.engine.model.model));
+  startup::LocalEngine local(options.engine, startup::model_name(options.engine.model.model));
   const sim::Workload workload = make_workload(options.workload, local.facts.vocab_size);
   const auto outcome = std::make_shared<Outcome>();
   Progress progress("bench", workload.requests.size());

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/utf8.h"
 
 namespace quire::record {

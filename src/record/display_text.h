@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/amounts.h"
 #include "base/ids.h"
-#include "base/number_text.h"
 
 // Formats numbers and untrusted text for display.
 namespace quire::record {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "record/display_text.h"
 
 namespace quire::record {

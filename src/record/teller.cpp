@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "record/display_text.h"
 
 namespace quire::record {

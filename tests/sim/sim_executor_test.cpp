@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -330,9 +331,10 @@ TEST(SimExecutor, RefusesALateTokenThatNobodySamplesOrOfAnotherGeneration) {
 }
 
 TEST(PacedExecutor, StepsLastAsLongAsTheModelSays) {
-  backend::sim::SimExecutor sim(four_slots(), {.step = 30'000'000}, {});
+  const backend::sim::CostModel cost = {.step = 30'000'000};
   for (const uint32_t speed : {100U, 200U}) {
-    backend::sim::PacedExecutor paced(sim, speed);
+    backend::sim::PacedExecutor paced(
+        std::make_unique<backend::sim::SimExecutor>(four_slots(), cost, backend::sim::SimTokens{}), speed);
     const auto start = std::chrono::steady_clock::now();
     control::StepPlan plan = prompt_plan();
     plan.added[0].slot = plan.seqs[0].slot = speed / 100;

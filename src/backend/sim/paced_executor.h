@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <utility>
 
 #include "backend/executor.h"
 
@@ -12,18 +14,19 @@ namespace quire::backend::sim {
 /// server that uses it answers at the pace of the simulated device.
 class PacedExecutor final : public Executor {
  public:
-  /// `inner` must outlive it. `speed_percent`: the speed in percent of the simulated one (100: real time).
+  /// `speed_percent`: the speed in percent of the simulated one (100: real time).
   /// REQUIRES: > 0.
-  PacedExecutor(Executor& inner, uint32_t speed_percent) : inner_(inner), speed_percent_(speed_percent) {}
+  PacedExecutor(std::unique_ptr<Executor> inner, uint32_t speed_percent)
+      : inner_(std::move(inner)), speed_percent_(speed_percent) {}
 
-  uint32_t depth() const override { return inner_.depth(); }
+  uint32_t depth() const override { return inner_->depth(); }
   Ticket submit(const control::StepPlan& plan) override;
   /// Sleeps until the step's time is over, counted from its submit or from the end of the previous step,
   /// whichever is later.
   control::StepResult wait(Ticket ticket) override;
 
  private:
-  Executor& inner_;
+  std::unique_ptr<Executor> inner_;
   uint32_t speed_percent_;
   std::deque<std::chrono::steady_clock::time_point> submitted_;  // of each step in flight
   std::chrono::steady_clock::time_point done_;                   // when the last step ended

@@ -1,7 +1,8 @@
-#include "base/number_text.h"
+#include "base/amounts.h"
 
 #include <array>
 #include <charconv>
+#include <system_error>
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/output_file.h"
+#include "base/output_file.h"
 
 #include <cerrno>
 #include <charconv>
@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-namespace quire::cli {
+namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
@@ -186,11 +186,11 @@ void check_output_directory(const fs::path& path) {
   check_folder(path, there);
 }
 
-void refuse_same_file(std::span<const Output> outputs) {
+void refuse_same_file(std::span<const OutputFile> outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      const Output& one = outputs[i];
-      const Output& other = outputs[j];
+      const OutputFile& one = outputs[i];
+      const OutputFile& other = outputs[j];
       if (one.flag == other.flag || one.path.empty() || other.path.empty()) continue;
       if (!is_same_file(one.path, other.path)) continue;
       throw Error(fmt::format("{}: {} is what {} writes: each needs a file of its own", one.flag,
@@ -223,4 +223,4 @@ void replace_file(const fs::path& path, std::string_view bytes, std::optional<mo
   throw cannot_be_written(path, std::strerror(why));
 }
 
-}  // namespace quire::cli
+}  // namespace quire

@@ -8,7 +8,7 @@
 
 #include "base/file_kind.h"
 
-namespace quire::cli {
+namespace quire {
 
 /// The target of a chain of symbolic links, whether it exists or not; one of the links if they form a cycle.
 std::filesystem::path followed(std::filesystem::path path);
@@ -24,13 +24,13 @@ void check_output_file(const std::filesystem::path& path, const FileKind& kind);
 void check_output_directory(const std::filesystem::path& path);
 
 /// A file that a run writes, and its flag. An empty path means that no file is wanted.
-struct Output {
+struct OutputFile {
   std::string_view flag;
   std::filesystem::path path;
 };
 /// Throws Error naming two flags for the same file, through any names and links, whether it exists or not.
 /// Several flags may name the same terminal or /dev/null.
-void refuse_same_file(std::span<const Output> outputs);
+void refuse_same_file(std::span<const OutputFile> outputs);
 
 /// Writes a file with these bytes under a temporary name and renames it at the end: a concurrent reader gets
 /// the old contents. A target that is not a regular file (a pipe) is written to directly, and /dev/stdout
@@ -41,4 +41,4 @@ void write_output_file(const std::filesystem::path& path, const FileKind& kind, 
 /// new files.
 void replace_file(const std::filesystem::path& path, std::string_view bytes, std::optional<mode_t> mode);
 
-}  // namespace quire::cli
+}  // namespace quire

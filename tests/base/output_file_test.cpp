@@ -1,4 +1,4 @@
-#include "cli/output_file.h"
+#include "base/output_file.h"
 
 #include <filesystem>
 #include <fstream>
@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-namespace quire::cli {
+namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
@@ -21,10 +21,10 @@ using testing::HasSubstr;
 constexpr FileKind kKind{"list", "{\"list\":"};
 constexpr FileKind kLater{"late list", "{\"list\":", 8};
 
-class OutputFile : public testing::Test {
+class OutputFileTest : public testing::Test {
  protected:
-  OutputFile() { fs::create_directories(dir_); }
-  ~OutputFile() override { fs::remove_all(dir_); }
+  OutputFileTest() { fs::create_directories(dir_); }
+  ~OutputFileTest() override { fs::remove_all(dir_); }
 
   static std::string contents(const fs::path& path) {
     std::ifstream in(path, std::ios::binary);
@@ -46,14 +46,14 @@ class OutputFile : public testing::Test {
     return error_of([&] { check_output_file(path); });
   }
   static std::string same(const fs::path& one, const fs::path& other) {
-    const Output outputs[] = {{"--one", one}, {"--other", other}};
+    const OutputFile outputs[] = {{"--one", one}, {"--other", other}};
     return error_of([&] { refuse_same_file(outputs); });
   }
 
   fs::path dir_ = fs::temp_directory_path() / ("quire-output-file-test-" + std::to_string(::getpid()));
 };
 
-TEST_F(OutputFile, IsCheckedWithoutATrace) {
+TEST_F(OutputFileTest, IsCheckedWithoutATrace) {
   EXPECT_EQ(refusal(dir_ / "new"), "");
   EXPECT_EQ(refusal(""), "");
   EXPECT_EQ(refusal("/dev/stdout"), "");
@@ -68,7 +68,7 @@ TEST_F(OutputFile, IsCheckedWithoutATrace) {
   EXPECT_THAT(refusal(dir_ / "link"), HasSubstr("there is no folder"));
 }
 
-TEST_F(OutputFile, LinksAreFollowedToWhatIsNotThere) {
+TEST_F(OutputFileTest, LinksAreFollowedToWhatIsNotThere) {
   fs::create_symlink("second", dir_ / "first");
   fs::create_symlink("absent/target", dir_ / "second");
   EXPECT_EQ(followed(dir_ / "first"), dir_ / "absent/target");
@@ -77,7 +77,7 @@ TEST_F(OutputFile, LinksAreFollowedToWhatIsNotThere) {
   EXPECT_TRUE(fs::is_symlink(followed(dir_ / "circle")));
 }
 
-TEST_F(OutputFile, TakesThePlaceOfAnother) {
+TEST_F(OutputFileTest, TakesThePlaceOfAnother) {
   const fs::path path = dir_ / "file";
   write_output_file(path, kKind, "{\"list\":1}");
   struct stat facts {};
@@ -95,13 +95,13 @@ TEST_F(OutputFile, TakesThePlaceOfAnother) {
   EXPECT_EQ(files(), 2U);
 }
 
-TEST_F(OutputFile, LeavesNothingWhereItFails) {
+TEST_F(OutputFileTest, LeavesNothingWhereItFails) {
   EXPECT_THROW(write_output_file("/dev/full", kKind, "x"), Error);
   EXPECT_THROW(write_output_file(dir_ / "absent" / "file", kKind, "x"), Error);
   EXPECT_EQ(files(), 0U);
 }
 
-TEST_F(OutputFile, TakesThePlaceOfItsOwnKindAlone) {
+TEST_F(OutputFileTest, TakesThePlaceOfItsOwnKindAlone) {
   const fs::path path = dir_ / "file";
   for (const std::string there : {"", "{\"li", "{\"list\":7}\nmore"}) {
     std::ofstream(path) << there;
@@ -122,7 +122,7 @@ TEST_F(OutputFile, TakesThePlaceOfItsOwnKindAlone) {
   EXPECT_NO_THROW(check_output_file("/dev/null", kKind));
 }
 
-TEST_F(OutputFile, AKindMayBeToldBehindItsFirstBytes) {
+TEST_F(OutputFileTest, AKindMayBeToldBehindItsFirstBytes) {
   const fs::path path = dir_ / "file";
   for (const std::string there : {"", "12345678{", "12345678{\"list\":7}"}) {
     std::ofstream(path) << there;
@@ -134,7 +134,7 @@ TEST_F(OutputFile, AKindMayBeToldBehindItsFirstBytes) {
   }
 }
 
-TEST_F(OutputFile, ReplacesAnythingWithTheModeThatIsGiven) {
+TEST_F(OutputFileTest, ReplacesAnythingWithTheModeThatIsGiven) {
   const fs::path path = dir_ / "file";
   std::ofstream(path) << "anything";
   replace_file(path, "private", 0600);
@@ -144,7 +144,7 @@ TEST_F(OutputFile, ReplacesAnythingWithTheModeThatIsGiven) {
   EXPECT_EQ(fs::status(dir_ / "new").permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
-TEST_F(OutputFile, IsOneWhateverItsNames) {
+TEST_F(OutputFileTest, IsOneWhateverItsNames) {
   fs::create_directory(dir_ / "folder");
   fs::create_symlink("folder", dir_ / "linked");
   fs::create_symlink("folder/new", dir_ / "first");
@@ -166,7 +166,7 @@ TEST_F(OutputFile, IsOneWhateverItsNames) {
   EXPECT_EQ(same("", ""), "");
 }
 
-TEST_F(OutputFile, DirectoriesMayBeMadeWithThoseAbove) {
+TEST_F(OutputFileTest, DirectoriesMayBeMadeWithThoseAbove) {
   EXPECT_NO_THROW(check_output_directory(dir_ / "a" / "b"));
   EXPECT_NO_THROW(check_output_directory("some-new-folder"));
   std::ofstream(dir_ / "file") << "x";
@@ -176,4 +176,4 @@ TEST_F(OutputFile, DirectoriesMayBeMadeWithThoseAbove) {
 }
 
 }  // namespace
-}  // namespace quire::cli
+}  // namespace quire

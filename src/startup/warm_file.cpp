@@ -1,4 +1,4 @@
-#include "cli/warm_file.h"
+#include "startup/warm_file.h"
 
 #include <algorithm>
 #include <fstream>
@@ -10,12 +10,12 @@
 
 #include <fmt/format.h>
 
+#include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/terminal.h"
 #include "formats/kept_file.h"
 
-namespace quire::cli {
+namespace quire::startup {
 namespace {
 
 struct FreeHash {
@@ -60,22 +60,17 @@ std::string fingerprint(const std::filesystem::path& model, Predicate is_part) {
 
 }  // namespace
 
-engine::PrefixFileKey kv_facts(const std::filesystem::path& model, const model::ModelConfig& config,
-                               const backend::cpu::Decoder& decoder, DType kv, kernels::IsaLevel isa,
-                               uint32_t max_positions) {
+engine::PrefixFileKey prefix_file_key(const backend::Backend& backend, const std::filesystem::path& model,
+                                      const model::ModelConfig& config, uint32_t max_positions) {
   const auto computes = [](const std::filesystem::path& path) {
     return path.extension() == ".safetensors" || path.filename() == "config.json";
   };
   const auto tokenizes = [](const std::filesystem::path& path) {
     return path.filename().string().starts_with("tokenizer");
   };
-  engine::PrefixFileKey key{{"model", fingerprint(model, computes)},
-                            {"tokenizer", fingerprint(model, tokenizes)},
-                            {"dtype", dtype_name(decoder.compute_dtype())},
-                            {"weights", decoder.weight_formats()},
-                            {"kv_cache_dtype", dtype_name(kv)},
-                            {"isa", kernels::isa_name(isa)},
-                            {"kernel_version", kernels::kKernelVersion}};
+  engine::PrefixFileKey key = backend.kv_facts();
+  key["model"] = fingerprint(model, computes);
+  key["tokenizer"] = fingerprint(model, tokenizes);
   // All windows, since --sliding-window changes them; and longrope chooses its factors by the length.
   std::string windows;
   for (const uint32_t window : config.windows) windows += fmt::format("{} ", window);
@@ -84,9 +79,13 @@ engine::PrefixFileKey kv_facts(const std::filesystem::path& model, const model::
   return key;
 }
 
-WarmFile::WarmFile(std::filesystem::path path, engine::PrefixFileKey key, backend::cpu::KvCache& cache,
-                   formats::FileAccess access)
-    : path_(std::move(path)), key_(std::move(key)), cache_(cache), access_(access) {}
+WarmFile::WarmFile(std::filesystem::path path, engine::PrefixFileKey key, uint32_t block_size,
+                   backend::Backend& backend, formats::FileAccess access)
+    : path_(std::move(path)),
+      key_(std::move(key)),
+      block_size_(block_size),
+      backend_(backend),
+      access_(access) {}
 
 std::vector<record::PrefixNode> WarmFile::load() {
   try {
@@ -98,8 +97,10 @@ std::vector<record::PrefixNode> WarmFile::load() {
     log_info(fmt::format("{} is not there yet: the prefix cache begins empty", path_.string()));
     return {};
   }
-  file_ = std::make_unique<engine::PrefixFile>(path_, key_, cache_.block_size(), cache_.num_groups(),
-                                               cache_.whole_block_bytes(), access_);
+  const ModelShape& shape = backend_.shape();
+  file_ = std::make_unique<engine::PrefixFile>(path_, key_, block_size_,
+                                               static_cast<uint32_t>(shape.kv_windows.size()),
+                                               shape.kv_block_bytes(block_size_), access_);
   return file_->nodes();
 }
 
@@ -109,7 +110,7 @@ void WarmFile::fill(const std::vector<record::PrefixNode>& nodes) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (size_t group = 0; group < nodes[i].blocks.size(); ++group) {
       if (nodes[i].blocks[group] == kNoBlock) continue;
-      cache_.write_block(nodes[i].blocks[group], file_->data(file_->nodes()[i].blocks[group]));
+      backend_.write_block(nodes[i].blocks[group], file_->data(file_->nodes()[i].blocks[group]));
       ++filled;
     }
   }
@@ -122,12 +123,12 @@ void WarmFile::fill(const std::vector<record::PrefixNode>& nodes) {
 }
 
 void WarmFile::save(const std::vector<record::PrefixNode>& nodes) {
-  std::vector<std::byte> block(cache_.whole_block_bytes());
-  engine::write_prefix_file(path_, key_, cache_.block_size(), block.size(), nodes, [&](BlockId id) {
-    cache_.read_block(id, block);
+  std::vector<std::byte> block(backend_.shape().kv_block_bytes(block_size_));
+  engine::write_prefix_file(path_, key_, block_size_, block.size(), nodes, [&](BlockId id) {
+    backend_.read_block(id, block);
     return std::span<const std::byte>(block);
   });
   log_info(fmt::format("the prefix cache is in {}", path_.string()));
 }
 
-}  // namespace quire::cli
+}  // namespace quire::startup

@@ -11,11 +11,14 @@
 #include "tokenize/tokenizer.h"
 
 // The tokenizer and chat templates of a model, from a directory or a GGUF file.
-namespace quire::cli {
+namespace quire::startup {
 
 /// Returns `path` if it is a model: a GGUF file or a directory with a config.json. Otherwise throws Error
 /// that says what a model is, and suggests the path that may be meant.
 const std::string& checked_model(const std::string& path);
+
+/// The last part of the path without ".gguf": the default name of a served model.
+std::string model_name(const std::filesystem::path& path);
 
 /// `path`: a directory, a tokenizer file, or a GGUF file. Throws Error with file and key.
 std::unique_ptr<tokenize::Tokenizer> load_tokenizer(const std::filesystem::path& path);
@@ -31,4 +34,4 @@ chat::ChatTemplates load_chat_templates(const std::filesystem::path& path, const
 tokenize::GgufVocabulary read_gguf_vocabulary(const formats::Gguf& file);
 formats::GgufMetadata vocabulary_metadata(const tokenize::GgufVocabulary& vocabulary);
 
-}  // namespace quire::cli
+}  // namespace quire::startup

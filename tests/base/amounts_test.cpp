@@ -1,4 +1,4 @@
-#include "base/number_text.h"
+#include "base/amounts.h"
 
 #include <gtest/gtest.h>
 

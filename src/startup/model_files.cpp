@@ -1,4 +1,4 @@
-#include "cli/model_files.h"
+#include "startup/model_files.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-namespace quire::cli {
+namespace quire::startup {
 namespace {
 
 constexpr std::string_view kPrefix = "tokenizer.ggml.";
@@ -113,6 +113,11 @@ const std::string& checked_model(const std::string& path) {
   throw file_error(file, fmt::format("is no model ({})", kModel));
 }
 
+std::string model_name(const std::filesystem::path& path) {
+  const auto clean = std::filesystem::weakly_canonical(path);
+  return (clean.extension() == ".gguf" ? clean.stem() : clean.filename()).string();
+}
+
 std::unique_ptr<tokenize::Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   if (!formats::is_gguf_file(path)) return tokenize::Tokenizer::load(path);
   return tokenize::load_gguf_tokenizer(read_gguf_vocabulary(formats::Gguf::open(path)), path);
@@ -133,4 +138,4 @@ chat::ChatTemplates load_chat_templates(const std::filesystem::path& path, const
   throw file_error(path, fmt::format("no chat template: there is no key '{}'", kTemplate));
 }
 
-}  // namespace quire::cli
+}  // namespace quire::startup

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cpu/decoder.h"
+#include "backend/cpu/loaded_model.h"
+#include "tensor/dtype.h"
+
+namespace quire::backend::cpu {
+
+/// The processor of this machine; both pools are in its memory.
+class CpuBackend final : public Backend {
+ public:
+  /// `kv_dtype`: f32, f16, bf16 or int8; nullopt: the compute type.
+  CpuBackend(std::unique_ptr<LoadedModel> model, std::optional<DType> kv_dtype);
+
+  std::string describe() const override;
+  const ModelShape& shape() const override { return shape_; }
+  /// By default K/V takes half of what is free.
+  std::optional<DeviceMemory> memory() const override;
+  void allocate(const PoolSize& size) override;
+  uint64_t untouched_bytes() const override;
+  StepSpeeds probe(Nanos step_time) override;
+  std::unique_ptr<Executor> make_executor() override;
+  json::object kv_facts() const override;
+  void read_block(BlockId block, std::span<std::byte> bytes) override;
+  void write_block(BlockId block, std::span<const std::byte> bytes) override;
+
+ private:
+  std::unique_ptr<LoadedModel> model_;
+  DType kv_dtype_;
+  ModelShape shape_;
+  PoolSize size_;
+  std::unique_ptr<KvCache> cache_;  // both nullptr until allocate(); without swap the second stays so
+  std::unique_ptr<KvCache> host_;
+};
+
+}  // namespace quire::backend::cpu

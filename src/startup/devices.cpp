@@ -1,0 +1,69 @@
+#include "startup/devices.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/inspect.h"
+#include "backend/sim/sim_backend.h"
+#include "base/error.h"
+#include "startup/engine_options.h"
+
+namespace quire::startup {
+namespace {
+
+std::unique_ptr<backend::Backend> make_cpu(const EngineOptions& options, const model::ModelConfig& config,
+                                           const tokenize::Tokenizer&) {
+  const std::optional<DType> kv_dtype = pick_kv_dtype(options.kv_cache_dtype);
+  return std::make_unique<backend::cpu::CpuBackend>(load_model(options.model, config, options.max_model_len),
+                                                    kv_dtype);
+}
+
+std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const model::ModelConfig& config,
+                                           const tokenize::Tokenizer& tokenizer) {
+  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
+  const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(dtype);
+  backend::sim::SimTokens tokens = {.vocab_size = config.vocab_size,
+                                    .sayable = sayable_tokens(tokenizer, config.vocab_size)};
+  return std::make_unique<backend::sim::SimBackend>(
+      backend::cpu::model_shape(config, kv_dtype), options.cost.model(), std::move(tokens),
+      static_cast<uint32_t>(options.cost.steps_in_flight), options.sim_speed);
+}
+
+constexpr Device kDevices[] = {
+    {.name = "cpu", .summary = "the processors of this machine", .make = make_cpu},
+    {.name = "sim",
+     .summary = "no weights are read, and answers are arbitrary words at the pace below",
+     .is_simulated = true,
+     .make = make_sim},
+    {.name = "cuda",
+     .summary = "an NVIDIA GPU",
+     .missing = "this build has no CUDA backend: there are no kernels and no executor for NVIDIA GPUs yet; "
+                "--device cpu computes on the processors of this machine"},
+};
+
+}  // namespace
+
+std::span<const Device> devices() { return kDevices; }
+
+const Device& default_device() { return kDevices[0]; }
+
+const Device& find_device(std::string_view name) {
+  const auto* found = std::ranges::find(kDevices, name, &Device::name);
+  if (found == std::end(kDevices)) {
+    std::vector<std::string_view> names;
+    for (const Device& device : kDevices) {
+      if (device.missing.empty()) names.push_back(device.name);
+    }
+    throw Error(fmt::format("'{}' is none of {}", name, fmt::join(names, ", ")));
+  }
+  if (!found->missing.empty()) throw Error(std::string(found->missing));
+  return *found;
+}
+
+}  // namespace quire::startup

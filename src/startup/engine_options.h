@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "startup/devices.h"
+#include "startup/model_options.h"
+#include "startup/policy_options.h"
+#include "startup/sim_options.h"
+
+namespace quire::startup {
+
+/// The options of the engine: how much runs at once, and in how much memory.
+struct EngineOptions {
+  ModelOptions model;
+  std::string kv_cache_dtype = "auto";
+  uint32_t max_model_len = 0;  // 0: that of the model, limited by the pool
+  uint32_t max_num_seqs = 64;
+  std::string max_num_batched_tokens = "auto";
+  uint32_t block_size = 16;
+  uint32_t num_blocks = 0;      // 0: from kv_cache_memory
+  std::string kv_cache_memory;  // empty: half of the free memory
+  bool enable_prefix_caching = true;
+  PolicyOptions policies;
+  std::optional<uint32_t> max_waiting;
+  uint32_t default_max_waiting = 1024;
+  std::optional<uint32_t> max_waiting_per_tenant;  // empty: no separate limit
+  std::string step_trace;
+  std::string decision_log;
+  std::string prefix_cache_file;
+  const Device* device = &default_device();
+  CostOptions cost;      // of a simulated device
+  double sim_speed = 1;  // factor of the simulated speed
+};
+
+}  // namespace quire::startup

@@ -1,0 +1,239 @@
+#include "startup/local_engine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/amounts.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/output_file.h"
+#include "control/kv/windows.h"
+#include "formats/model_config.h"
+#include "startup/model_files.h"
+#include "startup/warm_file.h"
+
+namespace quire::startup {
+namespace {
+
+constexpr Nanos kStepTime = 350'000'000;  // the target time of a step, see docs/architecture.md
+constexpr uint32_t kMaxAutoBudget = 8192;
+
+/// Checks the output files of a run: different files, and each of its own kind. Throws Error before any is
+/// opened.
+void check_outputs(const EngineOptions& options) {
+  const std::string beside = options.prefix_cache_file.empty() ? "" : options.prefix_cache_file + ".part";
+  const OutputFile outputs[] = {{"--prefix-cache-file", options.prefix_cache_file},
+                                {"--prefix-cache-file", beside},
+                                {"--step-trace", options.step_trace},
+                                {"--decision-log", options.decision_log}};
+  refuse_same_file(outputs);
+  check_output_file(options.step_trace);
+  check_output_file(options.decision_log);
+  if (!options.step_trace.empty()) engine::StepTrace::check_place(options.step_trace);
+  if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log);
+}
+
+/// Checks what does not depend on the model, before the weights are read, which may take minutes.
+void check_options(const EngineOptions& options) {
+  check_outputs(options);
+  if (options.block_size % 16 != 0) {
+    throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
+  }
+  const bool keeps_prefixes = options.enable_prefix_caching && !options.device->is_simulated;
+  if (!options.prefix_cache_file.empty() && !keeps_prefixes) {
+    throw Error("--prefix-cache-file: there is no prefix cache to keep");
+  }
+  if (!options.prefix_cache_file.empty()) engine::check_prefix_file_place(options.prefix_cache_file);
+  if (options.model.pack_cache && options.device->is_simulated) {
+    throw Error("--pack-cache: a simulated device packs no weights");
+  }
+}
+
+/// A given size is used unchanged, but if less memory is available, the user should know before the system
+/// kills the process.
+void warn_of_too_much(const EngineOptions& options, uint64_t bytes,
+                      const std::optional<backend::DeviceMemory>& memory) {
+  if (!memory || bytes <= memory->free_bytes) return;
+  const char* flag = options.num_blocks > 0             ? "--num-blocks"
+                     : !options.kv_cache_memory.empty() ? "--kv-cache-memory"
+                                                        : "--swap-space";
+  log_warning(
+      fmt::format("{}: K/V takes {}, and {} of memory can be had ({}): the system may end this process when "
+                  "the pool fills",
+                  flag, human_bytes(bytes), human_bytes(memory->free_bytes), memory->source));
+}
+
+uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest,
+                         uint64_t default_memory) {
+  if (options.num_blocks > 0) return options.num_blocks;
+  const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
+  uint64_t memory = 0;
+  if (options.kv_cache_memory.empty()) {
+    // All sequences have the greatest length, and one of them computes a long prompt.
+    const auto held = [&](uint64_t chunk) {
+      return control::blocks_held(shape.kv_windows, longest, chunk, options.block_size);
+    };
+    const uint64_t most = held(1) * (options.max_num_seqs - 1) + held(kMaxAutoBudget);
+    memory = std::min(default_memory, most * block_bytes);
+  } else {
+    memory = parse_bytes(options.kv_cache_memory, "--kv-cache-memory");
+  }
+  const uint64_t blocks = memory / block_bytes;
+  const uint64_t most = UINT32_MAX / options.block_size;
+  if (blocks == 0) {
+    throw Error(fmt::format("--kv-cache-memory: {} do not hold one K/V block of {}", human_bytes(memory),
+                            human_bytes(block_bytes)));
+  }
+  if (blocks > most) {
+    throw Error(fmt::format("--kv-cache-memory: {} are more than the {} K/V blocks of {} that there can be",
+                            human_bytes(memory), with_commas(most), human_bytes(block_bytes)));
+  }
+  return static_cast<uint32_t>(blocks);
+}
+
+/// Whether a decision depends on the cost of a token.
+bool weighs_costs(const PolicyOptions& options) {
+  return options.preemption == control::PreemptionKind::kAuto ||
+         options.scheduling == control::SchedulingKind::kSrpt ||
+         options.scheduling == control::SchedulingKind::kSlo;
+}
+
+/// The budget that is given; nullopt: "auto".
+std::optional<uint32_t> given_budget(const EngineOptions& options) {
+  const std::string& given = options.max_num_batched_tokens;
+  if (given == "auto") return std::nullopt;
+  uint32_t budget = 0;
+  const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), budget);
+  if (failed != std::errc() || *end != '\0' || budget < options.max_num_seqs) {
+    throw Error(fmt::format(
+        "--max-num-batched-tokens: '{}' is neither 'auto' nor a number from --max-num-seqs ({}) up", given,
+        options.max_num_seqs));
+  }
+  return budget;
+}
+
+/// The longest sequence that is served.
+uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConfig& config,
+                            const ModelShape& shape, uint32_t num_blocks) {
+  if (options.max_model_len > config.max_positions) {
+    throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model",
+                            options.max_model_len, config.max_positions));
+  }
+  const uint32_t wanted = options.max_model_len > 0 ? options.max_model_len : config.max_positions;
+  const uint64_t fits = control::longest_sequence(shape.kv_windows, num_blocks, options.block_size, wanted);
+  if (wanted <= fits) return wanted;
+  const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
+  if (options.max_model_len > 0) {
+    throw Error(fmt::format(
+        "--max-model-len: one sequence of {} tokens needs {} of K/V memory, and the pool holds {} "
+        "tokens ({}); lower it or give more --kv-cache-memory",
+        wanted,
+        human_bytes(control::blocks_held(shape.kv_windows, wanted, 1, options.block_size) * block_bytes),
+        fits, human_bytes(num_blocks * block_bytes)));
+  }
+  if (fits == 0) {
+    throw Error(fmt::format("--num-blocks: {} blocks of K/V hold no token of a model with {} K/V groups",
+                            num_blocks, shape.kv_windows.size()));
+  }
+  log_warning(
+      fmt::format("the model can take {} tokens, the K/V pool {}: sequences end there", wanted, fits));
+  return static_cast<uint32_t>(fits);
+}
+
+}  // namespace
+
+LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
+    : tokenizer(load_tokenizer(checked_model(options.model.model))),
+      defaults(formats::load_sampling_defaults(options.model.model)),
+      metrics(served_name) {
+  check_options(options);
+  facts = config_of(options.model);
+  config.eos = facts.eos;
+  config.vocab_size = facts.vocab_size;
+  backend = options.device->make(options, facts, *tokenizer);
+  size_pools(options);
+  set_budget(options);
+  executor = backend->make_executor();
+  if (!options.prefix_cache_file.empty()) {
+    const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
+    warm = std::make_unique<WarmFile>(options.prefix_cache_file,
+                                      prefix_file_key(*backend, options.model.model, facts, longest),
+                                      options.block_size, *backend, file_access(options.model));
+  }
+  log_sizes(served_name);
+  if (!options.step_trace.empty()) trace = std::make_unique<engine::StepTrace>(options.step_trace);
+  if (!options.decision_log.empty()) record = std::make_unique<record::RunWriter>(options.decision_log);
+  engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
+                                            record.get(), warm.get());
+}
+
+std::vector<TokenId> LocalEngine::prompt_tokens(const std::string& text) const {
+  std::vector<TokenId> ids = tokenizer->encode(text, true);
+  if (!ids.empty()) return ids;
+  if (!facts.bos) throw Error("the prompt is empty, and this model has no BOS token to begin with");
+  return {*facts.bos};
+}
+
+void LocalEngine::size_pools(const EngineOptions& options) {
+  const ModelShape& shape = backend->shape();
+  const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
+  const std::optional<backend::DeviceMemory> memory = backend->memory();
+  if (!memory && !memory_given) {
+    throw Error(
+        "how much memory is free is not to be found in /proc: give --kv-cache-memory or --num-blocks");
+  }
+  const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
+  control::SchedulerConfig& scheduler = config.scheduler;
+  scheduler.block_size = options.block_size;
+  scheduler.kv_windows = shape.kv_windows;
+  scheduler.num_blocks = pick_num_blocks(options, shape, longest, memory ? memory->kv_bytes : 0);
+  scheduler.max_num_seqs = options.max_num_seqs;
+  scheduler.max_waiting = options.max_waiting.value_or(options.default_max_waiting);
+  if (options.max_waiting_per_tenant) config.max_waiting_per_tenant = *options.max_waiting_per_tenant;
+  scheduler.enable_prefix_caching = options.enable_prefix_caching;
+  scheduler.max_model_len = pick_max_model_len(options, facts, shape, scheduler.num_blocks);
+  const uint64_t block_bytes = shape.kv_block_bytes(scheduler.block_size);
+  apply_policy_options(options.policies, block_bytes, scheduler);
+  if (memory_given || scheduler.num_host_blocks > 0) {
+    const uint64_t blocks = uint64_t{scheduler.num_blocks} + scheduler.num_host_blocks;
+    warn_of_too_much(options, blocks * block_bytes, memory);
+  }
+  backend->allocate({.num_blocks = scheduler.num_blocks,
+                     .num_host_blocks = scheduler.num_host_blocks,
+                     .block_size = scheduler.block_size,
+                     .num_slots = scheduler.max_num_seqs,
+                     .max_model_len = scheduler.max_model_len});
+}
+
+void LocalEngine::set_budget(const EngineOptions& options) {
+  control::SchedulerConfig& scheduler = config.scheduler;
+  const std::optional<uint32_t> given = given_budget(options);
+  // A measurement takes a moment.
+  const bool weighs = weighs_costs(options.policies);
+  const backend::StepSpeeds speeds = given && !weighs ? backend::StepSpeeds{} : backend->probe(kStepTime);
+  if (weighs) scheduler.costs = speeds.costs;
+  if (given) {  // it is used unchanged, whatever the context
+    scheduler.max_num_batched_tokens = *given;
+    return;
+  }
+  const auto fits = static_cast<uint32_t>(std::min<uint64_t>(speeds.tokens_a_step, kMaxAutoBudget));
+  scheduler.max_num_batched_tokens = std::max(fits, options.max_num_seqs);
+  scheduler.context_cost = speeds.context_cost;
+  if (speeds.varies) config.step_time = kStepTime;
+}
+
+void LocalEngine::log_sizes(const std::string& served_name) const {
+  const control::SchedulerConfig& scheduler = config.scheduler;
+  log_info(fmt::format("{}: {}", served_name, backend->describe()));
+  const uint64_t bytes = scheduler.num_blocks * backend->shape().kv_block_bytes(scheduler.block_size);
+  log_info(
+      fmt::format("K/V: {} blocks of {} tokens{}, sequences of up to {} tokens, {} at once, {} tokens a step",
+                  with_commas(scheduler.num_blocks), scheduler.block_size,
+                  backend->kv_facts().empty() ? "" : fmt::format(" ({})", human_bytes(bytes)),
+                  scheduler.max_model_len, scheduler.max_num_seqs, scheduler.max_num_batched_tokens));
+}
+
+}  // namespace quire::startup

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "base/sampling_params.h"
+#include "engine/engine.h"
+#include "engine/metrics.h"
+#include "engine/step_trace.h"
+#include "model/config.h"
+#include "record/run_record.h"
+#include "startup/engine_options.h"
+#include "tokenize/tokenizer.h"
+
+namespace quire::startup {
+
+/// A model with its tokenizer, device, scheduler and engine, running.
+struct LocalEngine {
+  /// `served_name`: the name of the model in logs and metrics. Throws Error naming the option, the file or
+  /// the key at fault.
+  LocalEngine(const EngineOptions& options, const std::string& served_name);
+
+  /// The tokens of a text to continue; only BOS if it is empty. Throws Error if there is no BOS then.
+  std::vector<TokenId> prompt_tokens(const std::string& text) const;
+
+  std::unique_ptr<tokenize::Tokenizer> tokenizer;
+  SamplingDefaults defaults;
+  model::ModelConfig facts;
+  std::unique_ptr<backend::Backend> backend;
+  engine::EngineConfig config;
+  std::unique_ptr<backend::Executor> executor;
+  SteadyClock clock;
+  std::unique_ptr<engine::StepTrace> trace;
+  std::unique_ptr<record::RunWriter> record;
+  std::unique_ptr<engine::WarmStart> warm;
+  engine::EngineMetrics metrics;
+  std::unique_ptr<engine::Engine> engine;  // the last member, because it uses all of the above
+
+ private:
+  /// The pools and the longest sequence.
+  void size_pools(const EngineOptions& options);
+  /// The token budget, and what the scheduler should know of costs.
+  void set_budget(const EngineOptions& options);
+  void log_sizes(const std::string& served_name) const;
+};
+
+}  // namespace quire::startup

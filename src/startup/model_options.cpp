@@ -1,0 +1,75 @@
+#include "startup/model_options.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/machine_limits.h"
+#include "formats/model_config.h"
+#include "startup/model_files.h"
+
+namespace quire::startup {
+namespace {
+
+uint32_t pick_threads(uint32_t given) {
+  const CpuLimit usable = usable_cpus();
+  if (given > usable.threads) {
+    log_warning(fmt::format("--threads: {} threads share {} CPUs ({}): they wait for one another", given,
+                            usable.threads, usable.source));
+  }
+  return given > 0 ? given : usable.threads;
+}
+
+}  // namespace
+
+std::optional<DType> pick_dtype(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  const auto dtype = parse_dtype(name);
+  if (dtype && is_float(*dtype)) return dtype;
+  throw Error(fmt::format("--dtype: '{}' is none of auto, f32, f16, bf16", name));
+}
+
+std::optional<DType> pick_kv_dtype(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  const auto dtype = parse_dtype(name);
+  if (dtype && (is_float(*dtype) || *dtype == DType::kI8)) return dtype;
+  throw Error(fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16, int8", name));
+}
+
+std::optional<WeightFormat> pick_quantization(const std::string& name) {
+  if (name == "auto" || name == "none") return std::nullopt;
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    if (name == weight_format_name(format)) return format;
+  }
+  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
+}
+
+formats::FileAccess file_access(const ModelOptions& options) {
+  return options.no_mmap ? formats::FileAccess::kRead : formats::FileAccess::kMap;
+}
+
+model::ModelConfig config_of(const ModelOptions& options) {
+  model::ModelConfig config = formats::load_model_config(checked_model(options.model));
+  model::limit_windows(config, options.sliding_window);
+  return config;
+}
+
+std::unique_ptr<backend::cpu::LoadedModel> load_model(const ModelOptions& options, model::ModelConfig config,
+                                                      uint32_t longest) {
+  const uint32_t threads = pick_threads(options.threads);
+  const kernels::IsaLevel isa = kernels::pick_isa(options.isa, "--isa");
+  const backend::cpu::DecoderOptions decoder = {.compute = pick_dtype(options.dtype),
+                                                .quantization = pick_quantization(options.quantization),
+                                                .own_blocks = options.quantization == "auto",
+                                                .max_positions = longest,
+                                                .pack_cache = options.pack_cache,
+                                                .access = file_access(options)};
+  return std::make_unique<backend::cpu::LoadedModel>(options.model, std::move(config), decoder, isa, threads);
+}
+
+}  // namespace quire::startup

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/sim/cost_model.h"
+#include "tokenize/tokenizer.h"
+
+namespace quire::startup {
+
+/// The cost model of a simulated device, in the form of the flags.
+struct CostOptions {
+  uint64_t step_us = 1'000;
+  uint64_t prefill_tokens_per_ms = 10;
+  uint64_t decode_us = 10'000;
+  uint64_t decode_more_us = 100;
+  uint64_t swap_block_us = 100;
+  uint64_t steps_in_flight = 1;  // Executor::depth
+
+  /// Throws Error if it is invalid.
+  backend::sim::CostModel model() const;
+};
+
+/// Tokens below `vocab_size` that look like words, if the tokenizer has such tokens, and never special ones.
+std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size);
+
+}  // namespace quire::startup

@@ -1,0 +1,99 @@
+// What the rest of quire knows of the CPU: sizes, speed, and the bytes of its blocks.
+#include "backend/cpu/cpu_backend.h"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/machine_limits.h"
+#include "formats/model_config.h"
+#include "tests/backend/bad_plans.h"
+#include "tests/support/data.h"
+
+namespace quire::backend::cpu {
+namespace {
+
+constexpr PoolSize kSize = {
+    .num_blocks = 12, .num_host_blocks = 2, .block_size = 16, .num_slots = 2, .max_model_len = 128};
+
+std::unique_ptr<CpuBackend> make(std::optional<DType> kv_dtype = std::nullopt) {
+  const auto dir = test::demo_model_dir();
+  return std::make_unique<CpuBackend>(
+      std::make_unique<LoadedModel>(dir, formats::load_model_config(dir),
+                                    DecoderOptions{.compute = DType::kF32}, kernels::best_isa_level(), 2),
+      kv_dtype);
+}
+
+TEST(CpuBackend, SaysHowMuchMemoryIsLeft) {
+  const auto memory = make()->memory();
+  const auto machine = available_memory();
+  ASSERT_EQ(memory.has_value(), machine.has_value());
+  if (!memory) return;
+  EXPECT_EQ(memory->kv_bytes, memory->free_bytes / 2);
+  EXPECT_EQ(memory->source, machine->source);
+}
+
+TEST(CpuBackend, CountsWhatItsPoolsWillTake) {
+  const auto backend = make(DType::kI8);
+  EXPECT_EQ(backend->untouched_bytes(), 0U);
+  backend->allocate(kSize);
+  EXPECT_EQ(backend->untouched_bytes(), 14 * backend->shape().kv_block_bytes(16));
+  EXPECT_LT(backend->shape().kv_block_bytes(16), make()->shape().kv_block_bytes(16));
+}
+
+TEST(CpuBackend, MeasuresHowFastItIs) {
+  const auto backend = make();
+  backend->allocate(kSize);
+  const StepSpeeds second = backend->probe(1'000'000'000);
+  EXPECT_GT(second.tokens_a_step, 0U);
+  EXPECT_EQ(second.tokens_a_step % 16, 0U);
+  EXPECT_TRUE(second.varies);
+  EXPECT_GT(second.costs.prefill_token, 0);
+  EXPECT_GT(second.costs.decode_token, second.costs.prefill_token);
+  EXPECT_EQ(backend->probe(0).tokens_a_step, 0U);
+}
+
+TEST(CpuBackend, BlocksAreReadAndWrittenWhole) {
+  const auto backend = make();
+  backend->allocate(kSize);
+  const auto executor = backend->make_executor();
+  executor->wait(executor->submit(test::first_plan()));
+  const size_t size = backend->shape().kv_block_bytes(16);
+  std::vector<std::byte> computed(size);
+  const BlockId block = test::first_plan().seqs[0].new_blocks[0];
+  backend->read_block(block, computed);
+  EXPECT_THAT(computed, testing::Contains(testing::Ne(std::byte{0})));
+  std::vector<std::byte> copied(size);
+  const BlockId other = block + 1;
+  backend->write_block(other, computed);
+  backend->read_block(other, copied);
+  EXPECT_EQ(copied, computed);
+  backend->read_block(block, copied);
+  EXPECT_EQ(copied, computed);
+}
+
+TEST(CpuBackend, NamesWhatTheBitsOfABlockDependOn) {
+  const json::object facts = make()->kv_facts();
+  const json::object other = make(DType::kI8)->kv_facts();
+  EXPECT_NE(facts, other);
+  EXPECT_EQ(facts.at("kv_cache_dtype"), "f32");
+  EXPECT_EQ(other.at("kv_cache_dtype"), "int8");
+  for (const char* name : {"dtype", "weights", "isa", "kernel_version"}) {
+    ASSERT_TRUE(facts.contains(name)) << name;
+    EXPECT_EQ(facts.at(name), other.at(name)) << name;
+  }
+}
+
+TEST(CpuBackend, DescribesItselfInALine) {
+  const std::string line = make()->describe();
+  EXPECT_THAT(line, testing::HasSubstr("f32 weights, K/V in f32, kernels "));
+  EXPECT_THAT(line, testing::EndsWith(" on 2 threads"));
+}
+
+}  // namespace
+}  // namespace quire::backend::cpu

@@ -1,0 +1,95 @@
+// The table of devices: what a name gives, and what those without weights say.
+#include "startup/devices.h"
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "startup/engine_options.h"
+#include "startup/model_files.h"
+#include "tests/support/data.h"
+
+namespace quire::startup {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal_of(const char* name) {
+  try {
+    find_device(name);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+EngineOptions options_of(const char* device) {
+  EngineOptions options;
+  options.model.model = test::demo_model_dir();
+  options.device = &find_device(device);
+  return options;
+}
+
+std::unique_ptr<backend::Backend> make(const EngineOptions& options) {
+  const auto tokenizer = load_tokenizer(options.model.model);
+  return options.device->make(options, config_of(options.model), *tokenizer);
+}
+
+TEST(Devices, AreFoundByName) {
+  EXPECT_EQ(&find_device("cpu"), &default_device());
+  EXPECT_FALSE(find_device("cpu").is_simulated);
+  EXPECT_TRUE(find_device("sim").is_simulated);
+  for (const Device& device : devices()) EXPECT_NE(device.make == nullptr, device.missing.empty());
+}
+
+TEST(Devices, ThatAreNotHereSayWhatIsMissing) {
+  EXPECT_EQ(refusal_of("tpu"), "'tpu' is none of cpu, sim");
+  EXPECT_THAT(refusal_of("cuda"), HasSubstr("this build has no CUDA backend"));
+  EXPECT_THAT(refusal_of("cuda"), HasSubstr("--device cpu"));
+}
+
+TEST(Devices, ASimulatedOneHasNoWeightsAndNoBlocks) {
+  EngineOptions options = options_of("sim");
+  options.sim_speed = 2;
+  const auto backend = make(options);
+  EXPECT_EQ(backend->describe(), "simulated, at 2 times the speed: the words are arbitrary");
+  EXPECT_TRUE(backend->kv_facts().empty());
+  EXPECT_EQ(backend->untouched_bytes(), 0U);
+  EXPECT_EQ(backend->memory()->kv_bytes, UINT64_MAX);
+  std::array<std::byte, 16> bytes = {};
+  EXPECT_THROW(backend->read_block(0, bytes), Error);
+  EXPECT_THROW(backend->write_block(0, bytes), Error);
+}
+
+TEST(Devices, ASimulatedOneIsAsFastAsItsCostsSay) {
+  EngineOptions options = options_of("sim");
+  options.cost.step_us = 1000;
+  options.cost.prefill_tokens_per_ms = 7;
+  options.cost.steps_in_flight = 2;
+  const auto backend = make(options);
+  backend->allocate({.num_blocks = 8, .num_slots = 4, .max_model_len = 64});
+  const backend::StepSpeeds speeds = backend->probe(11'000'000);
+  EXPECT_EQ(speeds.tokens_a_step, 70U);
+  EXPECT_FALSE(speeds.varies);
+  EXPECT_EQ(speeds.costs.decode_token, options.cost.model().hints(4).decode_token);
+  EXPECT_EQ(backend->make_executor()->depth(), 2U);
+}
+
+TEST(Devices, TheTypeOfKVDecidesTheSizeOfBlocks) {
+  for (const char* device : {"cpu", "sim"}) {
+    EngineOptions options = options_of(device);
+    options.model.dtype = "f32";
+    const uint64_t whole = make(options)->shape().kv_block_bytes(16);
+    options.kv_cache_dtype = "bf16";
+    EXPECT_EQ(make(options)->shape().kv_block_bytes(16), whole / 2) << device;
+    options.kv_cache_dtype = "bf15";
+    EXPECT_THROW(make(options), Error) << device;
+  }
+}
+
+}  // namespace
+}  // namespace quire::startup

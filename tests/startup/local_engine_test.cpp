@@ -1,0 +1,115 @@
+// An engine from a model's path and options, without a command line.
+#include "startup/local_engine.h"
+
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/data.h"
+
+namespace quire::startup {
+namespace {
+
+using testing::HasSubstr;
+
+EngineOptions demo(const char* device = "cpu") {
+  EngineOptions options;
+  options.model.model = test::demo_model_dir();
+  options.model.threads = 1;
+  options.num_blocks = 24;
+  options.max_num_batched_tokens = "64";
+  options.device = &find_device(device);
+  return options;
+}
+
+/// The answer of eight tokens to a prompt, and how many tokens of the prompt were cached.
+std::pair<std::string, uint32_t> answer(LocalEngine& local, const std::string& prompt) {
+  engine::GenerationRequest request;
+  request.prompt = local.tokenizer->encode(prompt, true);
+  request.max_tokens = 8;
+  request.sampling.temperature = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string text;
+  uint32_t cached = 0;
+  bool done = false;
+  const auto sink = [&](const engine::RequestOutput& output) {
+    const std::lock_guard lock(mutex);
+    for (const engine::ChoiceOutput& choice : output.choices) text += choice.text;
+    cached = output.cached_tokens;
+    done = output.done;
+    changed.notify_one();
+  };
+  EXPECT_TRUE(local.engine->submit(std::move(request), sink));
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return done; });
+  return {text, cached};
+}
+
+std::string refusal_of(const EngineOptions& options) {
+  try {
+    const LocalEngine local(options, "demo");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LocalEngine, AnswersOnEveryDeviceThatIsHere) {
+  for (const Device& device : devices()) {
+    if (!device.missing.empty()) continue;
+    EngineOptions options = demo();
+    options.device = &device;
+    options.sim_speed = 1000;
+    LocalEngine local(options, "demo");
+    EXPECT_EQ(local.config.scheduler.num_blocks, 24U);
+    EXPECT_EQ(local.config.scheduler.max_num_batched_tokens, 64U);
+    EXPECT_NE(answer(local, "Once upon a time").first, "") << device.name;
+  }
+}
+
+TEST(LocalEngine, BeginsWithThePrefixCacheThatItLeft) {
+  const std::string story =
+      "Once upon a time there was a little fox who lived in a big forest. Every day the fox went to the "
+      "river";
+  EngineOptions options = demo();
+  options.prefix_cache_file = test::temp_dir() / "prefixes";
+  std::pair<std::string, uint32_t> first;
+  {
+    LocalEngine local(options, "demo");
+    first = answer(local, story);
+    EXPECT_EQ(first.second, 0U);
+  }
+  LocalEngine again(options, "demo");
+  const auto second = answer(again, story);
+  EXPECT_EQ(second.first, first.first);
+  EXPECT_GE(second.second, 16U);
+}
+
+TEST(LocalEngine, NamesTheOptionAtFault) {
+  EngineOptions options = demo();
+  options.block_size = 24;
+  EXPECT_EQ(refusal_of(options), "--block-size: 24 is no multiple of 16");
+  options = demo();
+  options.max_num_batched_tokens = "few";
+  EXPECT_THAT(refusal_of(options), HasSubstr("--max-num-batched-tokens: 'few'"));
+  options = demo();
+  options.model.model = "/nowhere/model";
+  EXPECT_THAT(refusal_of(options), HasSubstr("no such file or directory"));
+  for (const char* device : {"cpu", "sim"}) {
+    options = demo(device);
+    options.max_model_len = 1'000'000;
+    EXPECT_THAT(refusal_of(options), HasSubstr("--max-model-len: 1000000")) << device;
+  }
+  options = demo("sim");
+  options.prefix_cache_file = test::temp_dir() / "prefixes of nothing";
+  EXPECT_EQ(refusal_of(options), "--prefix-cache-file: there is no prefix cache to keep");
+}
+
+}  // namespace
+}  // namespace quire::startup
