@@ -301,8 +301,8 @@ TEST(RunStory, SaysWhyARequestIsRefused) {
   recording.add(4, 3, 3);
   const RunStory run = recording.tell();
   EXPECT_THAT(run.sequences[0].refused,
-              HasSubstr("60 prompt tokens and 6 to generate exceed the 64 tokens of the model's length"));
-  EXPECT_THAT(run.sequences[1].refused, HasSubstr("exceed the 16 tokens of the K/V pool"));
+              HasSubstr("you requested 66 tokens (60 in the prompt, 6 for the answer)"));
+  EXPECT_THAT(run.sequences[1].refused, HasSubstr("K/V memory of this server holds 17 tokens"));
   EXPECT_EQ(run.sequences[2].refused, "");
   EXPECT_THAT(run.sequences[3].refused, HasSubstr("sequence 2 exists already"));
   EXPECT_EQ(run.sequences[4].refused, "");
