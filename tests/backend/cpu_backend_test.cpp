@@ -82,7 +82,7 @@ TEST(CpuBackend, NamesWhatTheBitsOfABlockDependOn) {
   const json::object other = make(DType::kI8)->kv_facts();
   EXPECT_NE(facts, other);
   EXPECT_EQ(facts.at("kv_cache_dtype"), "f32");
-  EXPECT_EQ(other.at("kv_cache_dtype"), "int8");
+  EXPECT_EQ(other.at("kv_cache_dtype"), "i8");
   for (const char* name : {"dtype", "weights", "isa", "kernel_version"}) {
     ASSERT_TRUE(facts.contains(name)) << name;
     EXPECT_EQ(facts.at(name), other.at(name)) << name;
