@@ -4,15 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "bench/latency.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/flags.h"
 #include "cli/terminal.h"
 #include "startup/model_options.h"
 
@@ -47,42 +45,42 @@ int latency(const LatencyOptions& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Command& run) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure how fast a model runs here");
-  bench->require_subcommand(1);
-  add_throughput(*bench, run);
-  add_bench_serve(*bench, run);
-  add_bench_ops(*bench, run);
+void add_bench(const Flags& app, Command& run) {
+  const Flags bench = app.add_command("bench", "Measure how fast a model runs here");
+  bench.require_command();
+  add_throughput(bench, run);
+  add_bench_serve(bench, run);
+  add_bench_ops(bench, run);
   auto options = std::make_shared<LatencyOptions>();
-  CLI::App* command = bench->add_subcommand(
+  const Flags command = bench.add_command(
       "latency", "Time of single steps: one prompt, and decoding of several sequences at once");
-  add_model_options(*command, options->model);
-  add_kv_dtype_option(*command, options->kv_cache_dtype);
-  command->add_option("--prompt", options->plan.prompt, "Tokens of the prompt; 0: none")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--batch", options->plan.batches, "Sequences that decode at once")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->default_str(fmt::format("{}", fmt::join(options->plan.batches, ",")))
-      ->check(CLI::Range(1, 4096))
-      ->type_name("N,N,...");
-  command->add_option("--context", options->plan.context, "Tokens that each has before")
-      ->capture_default_str()
-      ->check(CLI::Range(1, INT32_MAX))
-      ->type_name("N");
-  command->add_option("--steps", options->plan.steps, "Decode steps of one measurement")
-      ->capture_default_str()
-      ->check(CLI::Range(1, INT32_MAX))
-      ->type_name("N");
-  command->add_option("--repeats", options->plan.repeats, "Measurements; the median is shown")
-      ->capture_default_str()
-      ->check(CLI::Range(1, INT32_MAX))
-      ->type_name("N");
-  command->add_flag("--json", options->as_json, "One JSON object a line");
-  command->callback([options, &run] { run = [options] { return latency(*options); }; });
+  add_model_options(command, options->model);
+  add_kv_dtype_option(command, options->kv_cache_dtype);
+  command.add_option("--prompt", options->plan.prompt, "Tokens of the prompt; 0: none")
+      .show_default()
+      .value_name("N");
+  command.add_option("--batch", options->plan.batches, "Sequences that decode at once")
+      .comma_separated()
+      .one_value()
+      .show_default(fmt::format("{}", fmt::join(options->plan.batches, ",")))
+      .range(1, 4096)
+      .value_name("N,N,...");
+  command.add_option("--context", options->plan.context, "Tokens that each has before")
+      .show_default()
+      .range(1, INT32_MAX)
+      .value_name("N");
+  command.add_option("--steps", options->plan.steps, "Decode steps of one measurement")
+      .show_default()
+      .range(1, INT32_MAX)
+      .value_name("N");
+  command.add_option("--repeats", options->plan.repeats, "Measurements; the median is shown")
+      .show_default()
+      .range(1, INT32_MAX)
+      .value_name("N");
+  command.add_flag("--json", options->as_json, "One JSON object a line");
+  command.callback([options, &run] { run = [options] { return latency(*options); }; });
   // After its commands, which would have it below their own help, too.
-  bench->footer("\nquire bench COMMAND --help says more about each.");
+  bench.footer("\nquire bench COMMAND --help says more about each.");
 }
 
 }  // namespace quire::cli

@@ -6,9 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
@@ -18,6 +15,7 @@
 #include "bench/machine.h"
 #include "bench/ops.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
@@ -131,40 +129,40 @@ int bench_ops(const Options& options) {
 
 }  // namespace
 
-void add_bench_ops(CLI::App& bench, Command& run) {
+void add_bench_ops(const Flags& bench, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
+  const Flags command = bench.add_command(
       "ops", "Each kernel by itself, at the shapes of Llama-3.2-1B, beside what the machine can do");
-  command->footer(
+  command.footer(
       "\nRight before and after each op it measures what the machine can do: \"% peak\" is of the best\n"
       "multiply-add instruction of the level, \"% bandwidth\" of reading memory (an op whose data\n"
       "stay in the cache goes beyond it). Try\n"
       "  quire bench ops --filter 'matmul/.*/int8/' --isa auto");
   command
-      ->add_option("--filter", options->filter, "Only the ops in whose name this regular expression is found")
-      ->type_name("REGEX");
+      .add_option("--filter", options->filter, "Only the ops in whose name this regular expression is found")
+      .value_name("REGEX");
   command
-      ->add_option("--isa", options->isa,
-                   "all that this machine has, auto (the best), or one of reference, avx2, avx512, "
-                   "avx512-vnni, avx512-bf16, amx")
-      ->capture_default_str()
-      ->type_name("LEVEL");
-  command->add_option("--repeats", options->repeats, "Measurements of each; the median is shown")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 10000))
-      ->type_name("N");
+      .add_option("--isa", options->isa,
+                  "all that this machine has, auto (the best), or one of reference, avx2, avx512, "
+                  "avx512-vnni, avx512-bf16, amx")
+      .show_default()
+      .value_name("LEVEL");
+  command.add_option("--repeats", options->repeats, "Measurements of each; the median is shown")
+      .show_default()
+      .range(1, 10000)
+      .value_name("N");
   command
-      ->add_option("--threads", options->threads,
-                   "Threads that compute; 0: one for each CPU that this process may use")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024))
-      ->type_name("N");
-  command->add_option("--json", options->json_file, "Write the figures here too, with every repeat")
-      ->type_name("FILE");
-  command->add_flag("--list", options->list, "Name the ops and measure none");
-  command->callback([options, command, &run] {
+      .add_option("--threads", options->threads,
+                  "Threads that compute; 0: one for each CPU that this process may use")
+      .show_default()
+      .range(0, 1024)
+      .value_name("N");
+  command.add_option("--json", options->json_file, "Write the figures here too, with every repeat")
+      .value_name("FILE");
+  command.add_flag("--list", options->list, "Name the ops and measure none");
+  command.callback([options, command, &run] {
     for (const char* flag : {"--repeats", "--threads", "--json"}) {
-      if (options->list) refuse_if_given(*command, flag, "with --list, which measures nothing");
+      if (options->list) refuse_if_given(command, flag, "with --list, which measures nothing");
     }
     run = [options] { return bench_ops(*options); };
   });

@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <boost/json.hpp>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -24,6 +21,7 @@
 #include "bench/load_table.h"
 #include "bench/machine.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/open_files.h"
 #include "cli/sim_options.h"
@@ -232,7 +230,7 @@ int bench_serve(const Options& options) {
 }
 
 /// What has no meaning together. Throws Error naming the flag.
-void settle(Options& options, const CLI::App& command) {
+void settle(Options& options, const Flags& command) {
   check_workload_options(options.workload);
   options.target.is_chat = options.endpoint == "chat";
   if (options.target.is_chat) {
@@ -248,7 +246,7 @@ void settle(Options& options, const CLI::App& command) {
   if (clients.back() == 0) return;
   if (clients.front() == 0) throw Error("--concurrency: 0 is no number of clients, so no row of a table");
   for (const char* flag : {"--rate", "--burst", "--trace-speed"}) {
-    if (is_given(command, flag)) {
+    if (command.is_given(flag)) {
       throw Error(fmt::format(
           "--concurrency: cannot be combined with {}: clients that take turns wait for no time", flag));
     }
@@ -261,49 +259,45 @@ void settle(Options& options, const CLI::App& command) {
   }
 }
 
-void add_server_options(CLI::App& command, Options& options) {
+void add_server_options(const Flags& command, Options& options) {
   const char* group = "Server";
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help)->group(group)->type_name(type);
+    return command.add_option(name, value, help).group(group).value_name(type);
   };
-  add("--url", options.target.url, "http://HOST:PORT", "URL")->capture_default_str();
+  add("--url", options.target.url, "http://HOST:PORT", "URL").show_default();
   add("--model", options.target.model, "Default: the first that /v1/models names", "NAME");
   add("--api-key", options.target.api_key, "Sent as a bearer token", "KEY");
   add("--endpoint", options.endpoint, "completions, or chat: prompts as a user's message", "NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"completions", "chat"}));
+      .show_default()
+      .one_of({"completions", "chat"});
   add("--timeout", options.target.timeout,
       "A request is given up when the server is silent for so many seconds", "S")
-      ->capture_default_str()
-      ->check(CLI::Range(0.001, 1e6));
+      .show_default()
+      .number_range(0.001, 1e6);
   command
       .add_flag("--stop-at-eos", options.target.stop_at_eos,
                 "Let answers end where the model ends them; for servers that know neither ignore_eos nor "
                 "return_token_ids")
-      ->group(group);
+      .group(group);
 }
 
 /// The flags as they were given, for the page; never the key.
-bench::LoadFacts given_flags(const CLI::App& command) {
-  bench::LoadFacts given;
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->count() == 0 || option->check_lname("api-key") || option->check_lname("url") ||
-        option->check_lname("json") || option->check_lname("html"))
-      continue;
-    std::string values;
-    for (const std::string& value : option->results()) values += (values.empty() ? "" : " ") + value;
-    given.emplace_back(option->get_name(), values);
-  }
+bench::LoadFacts given_flags(const Flags& command) {
+  bench::LoadFacts given = command.given();
+  std::erase_if(given, [](const auto& flag) {
+    const std::string& name = flag.first;
+    return name == "--api-key" || name == "--url" || name == "--json" || name == "--html";
+  });
   return given;
 }
 
 }  // namespace
 
-void add_bench_serve(CLI::App& bench, Command& run) {
+void add_bench_serve(const Flags& bench, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
+  const Flags command = bench.add_command(
       "serve", "A running server under load over HTTP: quire's, or another with OpenAI's API");
-  command->footer(
+  command.footer(
       "\nPrompts are arbitrary tokens, sent as ids. A request is good if it keeps to all of --slo-ttft and\n"
       "--slo-tpot. Ctrl-C ends the load with the figures so far.\n\n"
       "Times, as their client sees them:\n"
@@ -319,47 +313,47 @@ void add_bench_serve(CLI::App& bench, Command& run) {
       "  quire bench serve --concurrency 1,4,16,64 --html table.html\n"
       "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6 --slo-ttft 2000\n"
       "  quire bench serve --trace trace.csv --trace-speed 4 --html load.html");
-  add_server_options(*command, *options);
+  add_server_options(command, *options);
   command
-      ->add_option("--concurrency,--max-concurrency", options->concurrency,
-                   "So many clients, each of which sends its next request when its last has ended, whenever "
-                   "they are due; several numbers: one after the other, and a table of tokens/s, times and "
-                   "the server's memory; 0: requests go when they are due, however many are open")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->default_str("0")
-      ->check(CLI::Range(0, 100000))
-      ->type_name("N,N,...");
+      .add_option("--concurrency,--max-concurrency", options->concurrency,
+                  "So many clients, each of which sends its next request when its last has ended, whenever "
+                  "they are due; several numbers: one after the other, and a table of tokens/s, times and "
+                  "the server's memory; 0: requests go when they are due, however many are open")
+      .comma_separated()
+      .one_value()
+      .show_default("0")
+      .range(0, 100000)
+      .value_name("N,N,...");
   command
-      ->add_option(
+      .add_option(
           "--warmup,--num-warmups", options->warmup,
           fmt::format("Requests at once before all others, which are not counted (default 0, for a table {})",
                       kTableWarmup))
-      ->check(CLI::Range(0, 100000))
-      ->type_name("N");
-  auto* vocab = command->add_option("--vocab-size", options->vocab_size, "Prompts have ids below N")
-                    ->capture_default_str()
-                    ->check(CLI::Range(2, 1 << 24))
-                    ->type_name("N");
+      .range(0, 100000)
+      .value_name("N");
+  const Flag vocab = command.add_option("--vocab-size", options->vocab_size, "Prompts have ids below N")
+                         .show_default()
+                         .range(2, 1 << 24)
+                         .value_name("N");
   command
-      ->add_flag("--words", options->target.words,
-                 "Prompts of so many short words instead of ids; the server says how many tokens they are")
-      ->excludes(vocab);
+      .add_flag("--words", options->target.words,
+                "Prompts of so many short words instead of ids; the server says how many tokens they are")
+      .excludes(vocab);
   command
-      ->add_option("--slo-ttft", options->slo_ttft, "Objective for the time to the first token, milliseconds")
-      ->check(CLI::Range(0.0, 1e9))
-      ->type_name("MS");
+      .add_option("--slo-ttft", options->slo_ttft, "Objective for the time to the first token, milliseconds")
+      .number_range(0.0, 1e9)
+      .value_name("MS");
   command
-      ->add_option("--slo-tpot", options->slo_tpot, "Objective for the time per further token, milliseconds")
-      ->check(CLI::Range(0.0, 1e9))
-      ->type_name("MS");
-  command->add_flag("--json", options->as_json, "One JSON object; times in nanoseconds");
-  command->add_option("--html", options->html, "Write a page with plots too, one file without a network")
-      ->type_name("FILE");
-  add_workload_options(*command, options->workload);
-  command->callback([options, command, &run] {
-    settle(*options, *command);
-    options->given = given_flags(*command);
+      .add_option("--slo-tpot", options->slo_tpot, "Objective for the time per further token, milliseconds")
+      .number_range(0.0, 1e9)
+      .value_name("MS");
+  command.add_flag("--json", options->as_json, "One JSON object; times in nanoseconds");
+  command.add_option("--html", options->html, "Write a page with plots too, one file without a network")
+      .value_name("FILE");
+  add_workload_options(command, options->workload);
+  command.callback([options, command, &run] {
+    settle(*options, command);
+    options->given = given_flags(command);
     run = [options] { return bench_serve(*options); };
   });
 }

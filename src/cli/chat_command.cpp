@@ -3,9 +3,6 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -13,6 +10,7 @@
 #include "cli/chat_session.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/terminal.h"
 #include "startup/local_engine.h"
@@ -68,23 +66,23 @@ int chat(Options& options) {
 
 }  // namespace
 
-void add_chat(CLI::App& app, Command& run) {
+void add_chat(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("chat", "Talk to a model in this terminal; /help there says what can be done");
-  command->add_option("--system", options->system, "System prompt")->type_name("TEXT");
+  const Flags command =
+      app.add_command("chat", "Talk to a model in this terminal; /help there says what can be done");
+  command.add_option("--system", options->system, "System prompt").value_name("TEXT");
   command
-      ->add_option("--chat-template", options->chat_template,
-                   "A template's file, or the name of one of the model's; default: its default")
-      ->type_name("FILE|NAME");
-  command->add_flag("--no-history", options->no_history,
-                    "Do not read or keep what is written here in $XDG_STATE_HOME/quire/chat_history "
-                    "(~/.local/state/quire/chat_history)");
-  command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
-  add_sampling_options(*command, options->sampling);
-  add_single_engine_options(*command, options->engine);
-  command->callback([options, command, &run] {
-    refuse_idle_sampling(*command, options->sampling, false);
+      .add_option("--chat-template", options->chat_template,
+                  "A template's file, or the name of one of the model's; default: its default")
+      .value_name("FILE|NAME");
+  command.add_flag("--no-history", options->no_history,
+                   "Do not read or keep what is written here in $XDG_STATE_HOME/quire/chat_history "
+                   "(~/.local/state/quire/chat_history)");
+  command.add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
+  add_sampling_options(command, options->sampling);
+  add_single_engine_options(command, options->engine);
+  command.callback([options, command, &run] {
+    refuse_idle_sampling(command, options->sampling, false);
     run = [options] { return chat(*options); };
   });
 }

@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
@@ -18,6 +15,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/did_you_mean.h"
+#include "cli/flags.h"
 #include "cli/terminal.h"
 #include "cli/usage_error.h"
 #include "record/display_text.h"
@@ -27,22 +25,17 @@ namespace {
 
 /// `options` with some flags changed. Throws Error.
 SamplingOptions with_flags(SamplingOptions options, const std::map<std::string, std::string>& flags) {
-  CLI::App app("", "/set");
-  add_sampling_options(app, options);
+  Program program("/set", "");
+  add_sampling_options(program.flags(), options);
   std::vector<std::string> args;
   for (const auto& [name, value] : flags) args.push_back(fmt::format("--{}={}", name, value));
-  std::reverse(args.begin(), args.end());  // as CLI11 wants them
-  try {
-    app.parse(std::move(args));
-  } catch (const CLI::ParseError& error) {
-    std::string what = usage_error(app, error.what());
-    if (what.starts_with("--")) what.erase(0, 2);
-    throw Error(what);
-  }
+  std::string what = program.parse(args).error;
+  if (what.starts_with("--")) what.erase(0, 2);
+  if (!what.empty()) throw Error(what);
   return options;
 }
 
-/// Whether CLI11 accepts the value for a flag without an argument.
+/// Whether the value is accepted for a flag without an argument.
 bool is_truth_value(const std::string& value) {
   constexpr std::array<std::string_view, 8> kValues = {"true", "false", "yes", "no", "on", "off", "1", "0"};
   return std::find(kValues.begin(), kValues.end(), value) != kValues.end();

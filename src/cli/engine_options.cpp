@@ -1,12 +1,10 @@
 #include "cli/engine_options.h"
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "cli/number_range.h"
+#include "cli/flags.h"
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
 
@@ -25,103 +23,105 @@ std::string device_help() {
   return out;
 }
 
-CLI::Validator device_name() {
+/// "{cpu,sim}".
+std::string device_names() {
   std::vector<std::string_view> names;
   for (const startup::Device& device : startup::devices()) {
     if (device.missing.empty()) names.push_back(device.name);
   }
-  const auto check = [](const std::string& name) {
-    try {
-      startup::find_device(name);
-      return std::string();
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-  };
-  return CLI::Validator(fmt::format("{{{}}}", fmt::join(names, ","))).operation(check);
+  return fmt::format("{{{}}}", fmt::join(names, ","));
+}
+
+std::string device_fault(const std::string& name) {
+  try {
+    startup::find_device(name);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 }  // namespace
 
-void add_model_options(CLI::App& command, startup::ModelOptions& options) {
+void add_model_options(const Flags& command, startup::ModelOptions& options) {
   command.add_option("model", options.model, "Model: a Hugging Face directory or a .gguf file")
-      ->required()
-      ->type_name("MODEL");
+      .required()
+      .value_name("MODEL");
   command.add_option("--dtype", options.dtype, "Compute type: auto (the checkpoint's), f32, f16, bf16")
-      ->capture_default_str()
-      ->type_name("TYPE");
+      .show_default()
+      .value_name("TYPE");
   command
       .add_option("--quantization", options.quantization,
                   "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
                   "compute type), none (all in the compute type), int8 or int4; integers have activations "
                   "in int8")
-      ->capture_default_str()
-      ->type_name("FORMAT");
+      .show_default()
+      .value_name("FORMAT");
   command
       .add_option("--threads", options.threads,
                   "Threads that compute; 0: one for each CPU that this process may use")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024))
-      ->type_name("N");
+      .show_default()
+      .range(0, 1024)
+      .value_name("N");
   command
       .add_option("--isa", options.isa,
                   "Kernels: auto, reference, avx2, avx512, avx512-vnni, avx512-bf16, amx")
-      ->capture_default_str()
-      ->type_name("LEVEL");
+      .show_default()
+      .value_name("LEVEL");
   command
       .add_option(
           "--sliding-window", options.sliding_window,
           "Let every token see the last N only, and give back the blocks behind them; a model that was "
           "not trained so gives other answers beyond N tokens. 0: as the model has it")
-      ->capture_default_str()
-      ->check(CLI::Range(0, INT32_MAX))
-      ->type_name("N");
+      .show_default()
+      .range(0, INT32_MAX)
+      .value_name("N");
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--pack-cache", [&options](const std::string& dir) { options.pack_cache = dir; },
           "Keep the packed weights in a file, in DIR or beside the model, and begin with them the next time; "
           "not where other users may write it")
-      ->expected(0, 1)
-      ->type_name("[DIR]");
+      .optional_value()
+      .value_name("[DIR]");
   command.add_flag(
       "--no-mmap", options.no_mmap,
       "Copy the model's files into memory instead of mapping them: takes more memory and time at the "
       "start, and what happens to the files later does no harm");
 }
 
-CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name) {
+Flag add_kv_dtype_option(const Flags& command, std::string& name) {
   return command
       .add_option("--kv-cache-dtype", name, "Type of K/V: auto (the compute type), f32, f16, bf16, int8")
-      ->capture_default_str()
-      ->type_name("TYPE");
+      .show_default()
+      .value_name("TYPE");
 }
 
-void add_single_engine_options(CLI::App& command, startup::EngineOptions& options) {
+void add_single_engine_options(const Flags& command, startup::EngineOptions& options) {
   add_model_options(command, options.model);
   const char* group = kMemoryGroup;
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help)->group(group)->type_name(type);
+    return command.add_option(name, value, help).group(group).value_name(type);
   };
   add("--max-model-len", options.max_model_len, "Longest sequence, prompt and answer; default: the model's",
       "N")
-      ->check(CLI::Range(1, INT32_MAX));
+      .range(1, INT32_MAX);
   add("--max-num-batched-tokens", options.max_num_batched_tokens,
       "Tokens of one step; auto: what takes 0.35 s", "N")
-      ->capture_default_str();
+      .show_default();
   add("--block-size", options.block_size, "Tokens of a K/V block: a multiple of 16", "N")
-      ->capture_default_str()
-      ->check(CLI::Range(16, 1024));
-  auto* blocks = add("--num-blocks,--num-gpu-blocks-override", options.num_blocks,
-                     "K/V blocks, instead of --kv-cache-memory", "N")
-                     ->check(CLI::Range(1, INT32_MAX));
+      .show_default()
+      .range(16, 1024);
+  const Flag blocks = add("--num-blocks,--num-gpu-blocks-override", options.num_blocks,
+                          "K/V blocks, instead of --kv-cache-memory", "N")
+                          .range(1, INT32_MAX);
   add("--kv-cache-memory,--kv-cache-memory-bytes", options.kv_cache_memory,
       "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
-      ->excludes(blocks);
-  add_kv_dtype_option(command, options.kv_cache_dtype)->group(group);
+      .excludes(blocks);
+  add_kv_dtype_option(command, options.kv_cache_dtype).group(group);
   command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal beginnings between requests (on by default)")
-      ->group(group);
+      .group(group);
   add("--prefix-cache-file", options.prefix_cache_file,
       "Begin with the prefix cache that a former run left here, and leave it here at the end; it holds "
       "prompts and answers, and only its user may read it",
@@ -133,37 +133,34 @@ void add_single_engine_options(CLI::App& command, startup::EngineOptions& option
       "FILE");
 }
 
-void add_engine_options(CLI::App& command, startup::EngineOptions& options) {
+void add_engine_options(const Flags& command, startup::EngineOptions& options) {
   add_single_engine_options(command, options);
   const auto add = [&](const char* name, auto& value, const std::string& help) {
-    return command.add_option(name, value, help)->group(kMemoryGroup)->type_name("N");
+    return command.add_option(name, value, help).group(kMemoryGroup).value_name("N");
   };
-  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
+  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once").show_default().range(1, 65536);
   add("--max-waiting", options.max_waiting,
       fmt::format("Sequences that may wait; more are refused (default {})",
                   options.default_max_waiting == UINT32_MAX ? "all may"
                                                             : std::to_string(options.default_max_waiting)))
-      ->check(CLI::Range(0, INT32_MAX));
+      .range(0, INT32_MAX);
   add_policy_options(command, options.policies);
 }
 
-void add_device_options(CLI::App& command, startup::EngineOptions& options) {
+void add_device_options(const Flags& command, startup::EngineOptions& options) {
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--device", [&options](const std::string& name) { options.device = &startup::find_device(name); },
           device_help())
-      ->type_name("DEVICE")
-      ->default_str(std::string(options.device->name))
-      ->check(device_name());
+      .value_name("DEVICE")
+      .show_default(std::string(options.device->name))
+      .check(device_fault, device_names());
   add_cost_options(command, options.cost);
-  const std::string group = command.get_option("--cost-step-us")->get_group();
   command.add_option("--sim-speed", options.sim_speed, "The simulated device is X times as fast")
-      ->group(group)
-      ->type_name("X")
-      ->capture_default_str()
-      ->check(number_range(0.01, 10000.0));
+      .group(kSimGroup)
+      .value_name("X")
+      .show_default()
+      .number_range(0.01, 10000.0);
 }
 
 }  // namespace quire::cli

@@ -2,26 +2,22 @@
 
 #include <string>
 
+#include "cli/flags.h"
 #include "startup/engine_options.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace quire::cli {
 
-void add_model_options(CLI::App& command, startup::ModelOptions& options);
+void add_model_options(const Flags& command, startup::ModelOptions& options);
 
 /// Adds --kv-cache-dtype.
-CLI::Option* add_kv_dtype_option(CLI::App& command, std::string& name);
+Flag add_kv_dtype_option(const Flags& command, std::string& name);
 
-void add_engine_options(CLI::App& command, startup::EngineOptions& options);
+void add_engine_options(const Flags& command, startup::EngineOptions& options);
 
 /// The engine options that matter for one sequence at a time.
-void add_single_engine_options(CLI::App& command, startup::EngineOptions& options);
+void add_single_engine_options(const Flags& command, startup::EngineOptions& options);
 
 /// --device and the flags of a simulated device.
-void add_device_options(CLI::App& command, startup::EngineOptions& options);
+void add_device_options(const Flags& command, startup::EngineOptions& options);
 
 }  // namespace quire::cli

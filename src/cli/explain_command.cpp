@@ -7,15 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/amounts.h"
 #include "base/error.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "record/display_text.h"
 #include "record/run_page.h"
 #include "record/run_story.h"
@@ -370,10 +368,10 @@ int explain(const Options& options) {
 
 }  // namespace
 
-void add_explain(CLI::App& app, Command& run) {
+void add_explain(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("explain", "Say what a run's scheduler decided, and why");
-  command->footer(
+  const Flags command = app.add_command("explain", "Say what a run's scheduler decided, and why");
+  command.footer(
       "Without options: a table of the requests, and the numbers of the run. Steps count from 1; a request\n"
       "\"waits\" in each step in which it has come and has no slot. #7 is request 7.\n"
       "\n"
@@ -381,53 +379,53 @@ void add_explain(CLI::App& app, Command& run) {
       "  quire explain run.log\n"
       "  quire explain run.log --request 7\n"
       "  quire explain run.log --html run.html\n");
-  command->add_option("log", options->log, "What --decision-log wrote")->required()->type_name("LOG");
-  auto* request =
+  command.add_option("log", options->log, "What --decision-log wrote").required().value_name("LOG");
+  const Flag request =
       command
-          ->add_option("--request", options->request,
-                       "The life of one request: why it waited and for whom, what was preempted and "
-                       "what it cost. Its number in the table, or the id of its answer")
-          ->type_name("ID");
-  auto* html =
+          .add_option("--request", options->request,
+                      "The life of one request: why it waited and for whom, what was preempted and "
+                      "what it cost. Its number in the table, or the id of its answer")
+          .value_name("ID");
+  const Flag html =
       command
-          ->add_option("--html", options->html,
-                       "Write a page for a browser, one file without a network: every step of the run, its "
-                       "blocks, requests and reasons; with --request it opens there")
-          ->type_name("FILE");
-  auto* steps = command
-                    ->add_option("--steps", options->steps,
-                                 "The steps on the page: FROM-TO. Without: all, or the first 20,000")
-                    ->type_name("RANGE")
-                    ->needs(html);
-  auto* replay =
+          .add_option("--html", options->html,
+                      "Write a page for a browser, one file without a network: every step of the run, its "
+                      "blocks, requests and reasons; with --request it opens there")
+          .value_name("FILE");
+  const Flag steps = command
+                         .add_option("--steps", options->steps,
+                                     "The steps on the page: FROM-TO. Without: all, or the first 20,000")
+                         .value_name("RANGE")
+                         .needs(html);
+  const Flag replay =
       command
-          ->add_flag(
+          .add_flag(
               "--replay", options->replay,
               "Make the run again from its inputs and compare every decision; exits with 1 if one differs")
-          ->excludes(request)
-          ->excludes(html)
-          ->excludes(steps);
+          .excludes(request)
+          .excludes(html)
+          .excludes(steps);
   command
-      ->add_option(
+      .add_option(
           "--sort", options->sort,
           "The table's rows by what is most: waited, preempted, again (tokens computed again), cached; or "
           "by id")
-      ->check(CLI::IsMember({"waited", "preempted", "again", "cached", "id"}))
-      ->type_name("BY")
-      ->excludes(request)
-      ->excludes(html)
-      ->excludes(replay);
+      .one_of({"waited", "preempted", "again", "cached", "id"})
+      .value_name("BY")
+      .excludes(request)
+      .excludes(html)
+      .excludes(replay);
   command
-      ->add_option("--top", options->top,
-                   "So many rows. Without: all, or of more than 50 those that waited longest")
-      ->check(CLI::Range(uint32_t{1}, UINT32_MAX))
-      ->type_name("N")
-      ->excludes(request)
-      ->excludes(html)
-      ->excludes(replay);
-  command->callback([options, request, steps, &run] {
-    options->has_request = request->count() > 0;
-    options->has_steps = steps->count() > 0;
+      .add_option("--top", options->top,
+                  "So many rows. Without: all, or of more than 50 those that waited longest")
+      .range(uint32_t{1}, UINT32_MAX)
+      .value_name("N")
+      .excludes(request)
+      .excludes(html)
+      .excludes(replay);
+  command.callback([options, request, steps, &run] {
+    options->has_request = request.is_given();
+    options->has_steps = steps.is_given();
     run = [options] { return explain(*options); };
   });
 }

@@ -6,13 +6,10 @@
 #include <mutex>
 #include <utility>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/number_range.h"
+#include "cli/flags.h"
 
 namespace quire::cli {
 namespace {
@@ -22,27 +19,25 @@ constexpr std::chrono::milliseconds kLookForStop(50);
 
 }  // namespace
 
-void add_sampling_options(CLI::App& command, SamplingOptions& options) {
+void add_sampling_options(const Flags& command, SamplingOptions& options) {
   const char* group = "Sampling (default: as the model's generation_config.json suggests)";
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help)->group(group)->type_name(type);
+    return command.add_option(name, value, help).group(group).value_name(type);
   };
-  add("--temperature", options.temperature, "0: always the likeliest token", "T")
-      ->check(number_range(0.0, 100.0));
-  add("--top-k", options.top_k, "Only the K likeliest tokens; 0: all", "K")->check(CLI::Range(0, INT32_MAX));
+  add("--temperature", options.temperature, "0: always the likeliest token", "T").number_range(0.0, 100.0);
+  add("--top-k", options.top_k, "Only the K likeliest tokens; 0: all", "K").range(0, INT32_MAX);
   add("--top-p", options.top_p, "Only the likeliest that make up this probability", "P")
-      ->check(number_range(1e-6, 1.0));
+      .number_range(1e-6, 1.0);
   add("--min-p", options.min_p, "Only those at least P times as likely as the likeliest", "P")
-      ->check(number_range(0.0, 1.0));
+      .number_range(0.0, 1.0);
   add("--repetition-penalty", options.repetition_penalty, "Over 1: what has occurred becomes less likely",
       "R")
-      ->check(number_range(0.01, 100.0));
-  add("--seed", options.seed, "Same seed, same text", "N")->capture_default_str()->check(whole_number());
+      .number_range(0.01, 100.0);
+  add("--seed", options.seed, "Same seed, same text", "N").show_default().whole_number();
   add("--max-tokens", options.max_tokens, "At most so many; default: what the model's length leaves", "N")
-      ->check(CLI::Range(1, INT32_MAX));
-  add("--stop", options.stop, "End before this text (may be given several times)", "TEXT")
-      ->allow_extra_args(false);
-  command.add_flag("--ignore-eos", options.ignore_eos, "Go on past the end of the text")->group(group);
+      .range(1, INT32_MAX);
+  add("--stop", options.stop, "End before this text (may be given several times)", "TEXT").one_value();
+  command.add_flag("--ignore-eos", options.ignore_eos, "Go on past the end of the text").group(group);
 }
 
 engine::GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,

@@ -12,11 +12,9 @@
 #include "engine/engine.h"
 #include "model/config.h"
 
-namespace CLI {
-class App;
-}
-
 namespace quire::cli {
+
+class Flags;
 
 /// The sampling options of the commands; defaults come from the model's generation_config.json.
 struct SamplingOptions {
@@ -30,7 +28,7 @@ struct SamplingOptions {
   bool ignore_eos = false;
   std::vector<std::string> stop;
 };
-void add_sampling_options(CLI::App& command, SamplingOptions& options);
+void add_sampling_options(const Flags& command, SamplingOptions& options);
 
 engine::GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,
                                        std::vector<TokenId> prompt);

@@ -5,6 +5,9 @@
 #include <set>
 #include <string_view>
 
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -68,6 +71,16 @@ std::string value_text(const std::string& type_name, const std::string& default_
   return type_name + value;
 }
 
+namespace {
+
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter();
+  std::string make_option_opts(const CLI::Option* option) const override;
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
+};
+
 HelpFormatter::HelpFormatter() {
   column_width(kColumn);
   label("Positionals", "Arguments");
@@ -106,5 +119,9 @@ std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positi
 std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
   return beside(command->get_display_name(true), command->get_description());
 }
+
+}  // namespace
+
+std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }
 
 }  // namespace quire::cli

@@ -1,21 +1,16 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
+namespace CLI {
+class FormatterBase;
+}
 
 namespace quire::cli {
 
 /// Help texts: lines of at most 100 columns, with readable descriptions of the values of flags.
-class HelpFormatter final : public CLI::Formatter {
- public:
-  HelpFormatter();
-  std::string make_option_opts(const CLI::Option* option) const override;
-  std::string make_option(const CLI::Option* option, bool is_positional) const override;
-  std::string make_subcommand(const CLI::App* command) const override;
-};
+std::shared_ptr<CLI::FormatterBase> help_formatter();
 
 /// The value of a flag for the help text, from an option's type name with the descriptions of its checks, and
 /// its default: "N:INT in [1 - 64]" and "8" as "N=8 (1 to 64)", "DEVICE:{cpu,sim}" and "cpu" as

@@ -1,11 +1,9 @@
 #include "cli/idle_flags.h"
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cli/flags.h"
 #include "cli/generate.h"
 #include "cli/workload_options.h"
 #include "startup/engine_options.h"
@@ -18,8 +16,7 @@ bool swaps(const startup::PolicyOptions& options) {
 }
 
 /// With one sequence at a time, no sequence is preempted or waits for another.
-void refuse_idle_in_turn(const CLI::App& command, const startup::PolicyOptions& options,
-                         std::string_view why) {
+void refuse_idle_in_turn(const Flags& command, const startup::PolicyOptions& options, std::string_view why) {
   const startup::PolicyOptions usual;
   const auto refuse = [&](const char* flag, bool differs) {
     if (differs) refuse_if_given(command, flag, why);
@@ -43,7 +40,7 @@ bool may_admit_while_preempting(const startup::PolicyOptions& options, const Pol
 }
 
 /// Refuses flags that have no effect for a command with a single request.
-void refuse_idle_for_one_request(const CLI::App& command, const startup::EngineOptions& options,
+void refuse_idle_for_one_request(const Flags& command, const startup::EngineOptions& options,
                                  uint32_t choices) {
   const char* one = "for one answer; -n asks for several";
   if (choices <= options.max_num_seqs) {
@@ -63,16 +60,11 @@ void refuse_idle_for_one_request(const CLI::App& command, const startup::EngineO
 
 }  // namespace
 
-bool is_given(const CLI::App& command, std::string_view flag) {
-  const CLI::Option* option = command.get_option_no_throw(std::string(flag));
-  return option != nullptr && option->count() > 0;
+void refuse_if_given(const Flags& command, std::string_view flag, std::string_view why) {
+  if (command.is_given(flag)) throw Error(fmt::format("{}: changes nothing {}", flag, why));
 }
 
-void refuse_if_given(const CLI::App& command, std::string_view flag, std::string_view why) {
-  if (is_given(command, flag)) throw Error(fmt::format("{}: changes nothing {}", flag, why));
-}
-
-void refuse_idle_policies(const CLI::App& command, const startup::PolicyOptions& options,
+void refuse_idle_policies(const Flags& command, const startup::PolicyOptions& options,
                           const PolicyField& field) {
   startup::check_policy_options(options, field.prefix_caching);
   if (field.one_request && field.choices.value_or(1) == 1) {
@@ -104,7 +96,7 @@ void refuse_idle_policies(const CLI::App& command, const startup::PolicyOptions&
          "priority, or --scheduling-policy srpt, slo, priority or fair");
 }
 
-void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
+void refuse_idle_workload_flags(const Flags& command, const WorkloadOptions& options,
                                 const startup::PolicyOptions& policies) {
   const bool fair = policies.scheduling == control::SchedulingKind::kFair;
   const bool by_priority = policies.scheduling == control::SchedulingKind::kPriority ||
@@ -122,14 +114,14 @@ void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& 
   }
 }
 
-void refuse_idle_costs(const CLI::App& command, bool swaps, uint32_t max_num_seqs) {
+void refuse_idle_costs(const Flags& command, bool swaps, uint32_t max_num_seqs) {
   if (!swaps) refuse_if_given(command, "--cost-swap-block-us", "without --preemption-mode swap or auto");
   if (max_num_seqs == 1) {
     refuse_if_given(command, "--cost-decode-more-us", "with one sequence at a time (--max-num-seqs 1)");
   }
 }
 
-void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& options, bool beam_search) {
+void refuse_idle_sampling(const Flags& command, const SamplingOptions& options, bool beam_search) {
   if (beam_search) {
     for (const char* flag :
          {"--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed"}) {
@@ -143,7 +135,7 @@ void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& option
   }
 }
 
-void refuse_idle_engine_flags(const CLI::App& command, const startup::EngineOptions& options,
+void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions& options,
                               PolicyField field) {
   const bool may_swap = swaps(options.policies);
   field.prefix_caching = options.enable_prefix_caching;

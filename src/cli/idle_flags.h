@@ -5,10 +5,6 @@
 #include <string>
 #include <string_view>
 
-namespace CLI {
-class App;
-}
-
 namespace quire::startup {
 struct EngineOptions;
 struct PolicyOptions;
@@ -18,14 +14,12 @@ struct PolicyOptions;
 // A limit that is not reached and an explicit default are accepted.
 namespace quire::cli {
 
+class Flags;
 struct SamplingOptions;
 struct WorkloadOptions;
 
-/// Whether a flag of the command was given; false if the command has no flag of that name.
-bool is_given(const CLI::App& command, std::string_view flag);
-
 /// If `flag` was given: throws Error "FLAG: changes nothing WHY".
-void refuse_if_given(const CLI::App& command, std::string_view flag, std::string_view why);
+void refuse_if_given(const Flags& command, std::string_view flag, std::string_view why);
 
 /// The differences between requests that policies can use, as far as a command knows them before it runs;
 /// nullopt: the requests decide.
@@ -39,15 +33,14 @@ struct PolicyField {
 };
 
 /// All functions below throw Error naming a flag of the command that changes nothing.
-void refuse_idle_policies(const CLI::App& command, const startup::PolicyOptions& options,
+void refuse_idle_policies(const Flags& command, const startup::PolicyOptions& options,
                           const PolicyField& field);
-void refuse_idle_workload_flags(const CLI::App& command, const WorkloadOptions& options,
+void refuse_idle_workload_flags(const Flags& command, const WorkloadOptions& options,
                                 const startup::PolicyOptions& policies);
 /// `swaps`: whether blocks may be moved to the host.
-void refuse_idle_costs(const CLI::App& command, bool swaps, uint32_t max_num_seqs);
-void refuse_idle_sampling(const CLI::App& command, const SamplingOptions& options, bool beam_search);
+void refuse_idle_costs(const Flags& command, bool swaps, uint32_t max_num_seqs);
+void refuse_idle_sampling(const Flags& command, const SamplingOptions& options, bool beam_search);
 /// For an engine: the flags of its device and of its policies.
-void refuse_idle_engine_flags(const CLI::App& command, const startup::EngineOptions& options,
-                              PolicyField field);
+void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions& options, PolicyField field);
 
 }  // namespace quire::cli

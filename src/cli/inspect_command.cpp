@@ -11,9 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,6 +21,7 @@
 #include "base/machine_limits.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/terminal.h"
 #include "control/kv/windows.h"
@@ -232,36 +230,36 @@ int inspect(const InspectOptions& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Command& run) {
+void add_inspect(const Flags& app, Command& run) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* command = app.add_subcommand(
-      "inspect", "Shape, parameters and memory of a model; loads no weights, and needs none");
+  const Flags command =
+      app.add_command("inspect", "Shape, parameters and memory of a model; loads no weights, and needs none");
   command
-      ->add_option("model", options->model,
-                   "Model directory or .gguf file; of a directory config.json is enough")
-      ->type_name("MODEL");
-  command->add_flag("--families", options->list_families,
-                    "List the model families and the keys of config.json that they honour");
+      .add_option("model", options->model,
+                  "Model directory or .gguf file; of a directory config.json is enough")
+      .value_name("MODEL");
+  command.add_flag("--families", options->list_families,
+                   "List the model families and the keys of config.json that they honour");
   command
-      ->add_option("--memory", options->memory,
-                   "How much fits in this much memory; default: what is free on this machine")
-      ->type_name("SIZE");
-  command->add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
-      ->check(CLI::Range(1, INT32_MAX))
-      ->type_name("N");
+      .add_option("--memory", options->memory,
+                  "How much fits in this much memory; default: what is free on this machine")
+      .value_name("SIZE");
+  command.add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
+      .range(1, INT32_MAX)
+      .value_name("N");
   command
-      ->add_option(
+      .add_option(
           "--quantization", options->quantization,
           "Weights in memory as quire serve --quantization has them: auto (as the file), none, int8, int4")
-      ->capture_default_str()
-      ->type_name("FORMAT");
-  add_kv_dtype_option(*command, options->kv_cache_dtype);
-  command->callback([options, command, &run] {
+      .show_default()
+      .value_name("FORMAT");
+  add_kv_dtype_option(command, options->kv_cache_dtype);
+  command.callback([options, command, &run] {
     if (!options->list_families && options->model.empty()) {
       throw Error("inspect: MODEL is missing (or --families); quire inspect --help says more");
     }
     for (const char* flag : {"--memory", "--max-model-len", "--quantization", "--kv-cache-dtype"}) {
-      if (options->list_families) refuse_if_given(*command, flag, "with --families, which is of no model");
+      if (options->list_families) refuse_if_given(command, flag, "with --families, which is of no model");
     }
     run = [options] { return inspect(*options); };
   });

@@ -6,9 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -16,7 +13,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
-#include "cli/number_range.h"
+#include "cli/flags.h"
 #include "cli/terminal.h"
 #include "formats/convert_gguf.h"
 #include "formats/convert_llama2c.h"
@@ -202,46 +199,44 @@ int convert(const ConvertOptions& options) {
 
 }  // namespace
 
-void add_logits(CLI::App& app, Command& run) {
+void add_logits(const Flags& app, Command& run) {
   auto options = std::make_shared<LogitsOptions>();
-  CLI::App* command = app.add_subcommand("logits", "Logits of token ids, as a safetensors file");
-  add_model_options(*command, options->model);
-  command->add_option("--ids-file", options->ids_file, "JSON file: {\"input_ids\": [[...], ...]}")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("-o,--output", options->output, "Written: logits [batch, length, vocab] f32")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--chunk", options->chunk, "Compute in chunks of N tokens; default: whole rows")
-      ->type_name("N");
-  command->callback([options, &run] { run = [options] { return logits(*options); }; });
+  const Flags command = app.add_command("logits", "Logits of token ids, as a safetensors file");
+  add_model_options(command, options->model);
+  command.add_option("--ids-file", options->ids_file, "JSON file: {\"input_ids\": [[...], ...]}")
+      .required()
+      .value_name("FILE");
+  command.add_option("-o,--output", options->output, "Written: logits [batch, length, vocab] f32")
+      .required()
+      .value_name("FILE");
+  command.add_option("--chunk", options->chunk, "Compute in chunks of N tokens; default: whole rows")
+      .value_name("N");
+  command.callback([options, &run] { run = [options] { return logits(*options); }; });
 }
 
-void add_convert(CLI::App& app, Command& run) {
+void add_convert(const Flags& app, Command& run) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Flags command = app.add_command(
       "convert",
       "A GGUF file or llama2.c checkpoint to a Hugging Face directory, a directory to a GGUF file");
-  command->add_option("in", options->in, "GGUF file, model directory, or llama2.c checkpoint (.bin)")
-      ->required()
-      ->type_name("IN");
-  command->add_option("out", options->out, "Directory, or .gguf file, to write")
-      ->required()
-      ->type_name("OUT");
+  command.add_option("in", options->in, "GGUF file, model directory, or llama2.c checkpoint (.bin)")
+      .required()
+      .value_name("IN");
+  command.add_option("out", options->out, "Directory, or .gguf file, to write").required().value_name("OUT");
   command
-      ->add_option("--outtype", options->outtype,
-                   fmt::format("Type of the matrices: {} (to GGUF only); auto: as they are", kOutTypes))
-      ->capture_default_str()
-      ->type_name("TYPE");
+      .add_option("--outtype", options->outtype,
+                  fmt::format("Type of the matrices: {} (to GGUF only); auto: as they are", kOutTypes))
+      .show_default()
+      .value_name("TYPE");
   command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "Of a llama2.c checkpoint; default: tokenizer.bin beside it")
-      ->type_name("FILE");
-  command->add_flag("--overwrite", options->overwrite, "Write over what is there");
-  command->callback([options, &run] { run = [options] { return convert(*options); }; });
+      .add_option("--tokenizer", options->tokenizer,
+                  "Of a llama2.c checkpoint; default: tokenizer.bin beside it")
+      .value_name("FILE");
+  command.add_flag("--overwrite", options->overwrite, "Write over what is there");
+  command.callback([options, &run] { run = [options] { return convert(*options); }; });
 }
 
-void add_make_model(CLI::App& app, Command& run) {
+void add_make_model(const Flags& app, Command& run) {
   struct Options {
     std::string shape;
     std::string out;
@@ -249,19 +244,16 @@ void add_make_model(CLI::App& app, Command& run) {
     bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("make-model", "A model of a known shape with random weights, for benchmarks");
+  const Flags command =
+      app.add_command("make-model", "A model of a known shape with random weights, for benchmarks");
   std::string names;
   for (const auto& name : formats::model_shape_names())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-  command->add_option("shape", options->shape, names)->required()->type_name("SHAPE");
-  command->add_option("out", options->out, "Directory to write")->required()->type_name("DIR");
-  command->add_option("--seed", options->seed, "Of the weights")
-      ->capture_default_str()
-      ->check(whole_number())
-      ->type_name("N");
-  command->add_flag("--overwrite", options->overwrite, "Write over what is there");
-  command->callback([options, &run] {
+  command.add_option("shape", options->shape, names).required().value_name("SHAPE");
+  command.add_option("out", options->out, "Directory to write").required().value_name("DIR");
+  command.add_option("--seed", options->seed, "Of the weights").show_default().whole_number().value_name("N");
+  command.add_flag("--overwrite", options->overwrite, "Write over what is there");
+  command.callback([options, &run] {
     run = [options] {
       check_output_directory(options->out);
       if (!options->overwrite) refuse_existing(options->out);

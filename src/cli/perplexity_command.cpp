@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "backend/cpu/decoder.h"
@@ -14,6 +13,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/flags.h"
 #include "cli/terminal.h"
 #include "model/kv_groups.h"
 #include "startup/model_files.h"
@@ -124,24 +124,24 @@ int perplexity(const PerplexityOptions& options) {
 
 }  // namespace
 
-void add_perplexity(CLI::App& app, Command& run) {
+void add_perplexity(const Flags& app, Command& run) {
   auto options = std::make_shared<PerplexityOptions>();
-  CLI::App* command = app.add_subcommand("perplexity", "How well a model foresees a text");
-  add_model_options(*command, options->model);
-  add_kv_dtype_option(*command, options->kv_cache_dtype);
-  command->add_option("text", options->text_file, "The text, a file")->required()->type_name("FILE");
+  const Flags command = app.add_command("perplexity", "How well a model foresees a text");
+  add_model_options(command, options->model);
+  add_kv_dtype_option(command, options->kv_cache_dtype);
+  command.add_option("text", options->text_file, "The text, a file").required().value_name("FILE");
   command
-      ->add_option(
+      .add_option(
           "--context", options->context,
           fmt::format("Tokens of a window; every window begins anew, with BOS where the model has it so "
                       "(default {}, or the model's if that is less)",
                       kContext))
-      ->check(CLI::Range(2, INT32_MAX))
-      ->type_name("N");
-  command->add_option("--max-tokens", options->max_tokens, "Only the first N tokens; 0: all")
-      ->capture_default_str()
-      ->type_name("N");
-  command->callback([options, &run] { run = [options] { return perplexity(*options); }; });
+      .range(2, INT32_MAX)
+      .value_name("N");
+  command.add_option("--max-tokens", options->max_tokens, "Only the first N tokens; 0: all")
+      .show_default()
+      .value_name("N");
+  command.callback([options, &run] { run = [options] { return perplexity(*options); }; });
 }
 
 }  // namespace quire::cli

@@ -4,13 +4,10 @@
 #include <span>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cli/number_range.h"
+#include "cli/flags.h"
 
 namespace quire::cli {
 namespace {
@@ -19,24 +16,24 @@ constexpr const char* kGroup = "Policies";
 
 /// A flag whose values are `names`, in the order of Kind's enumerators.
 template <typename Kind>
-void add_choice(CLI::App& command, const char* flag, Kind& value, std::span<const std::string_view> names,
+void add_choice(const Flags& command, const char* flag, Kind& value, std::span<const std::string_view> names,
                 const char* help) {
   const auto set = [&value, names](const std::string& name) {
     value = static_cast<Kind>(std::ranges::find(names, name) - names.begin());
   };
-  command.add_option_function<std::string>(flag, set, fmt::format("{}: {}", help, fmt::join(names, ", ")))
-      ->check([names](const std::string& name) {
+  command.add_option_function(flag, set, fmt::format("{}: {}", help, fmt::join(names, ", ")))
+      .check([names](const std::string& name) {
         if (std::ranges::find(names, name) != names.end()) return std::string();
         return fmt::format("'{}' is none of {}", name, fmt::join(names, ", "));
       })
-      ->default_str(std::string(names[static_cast<size_t>(value)]))
-      ->group(kGroup)
-      ->type_name("NAME");
+      .show_default(std::string(names[static_cast<size_t>(value)]))
+      .group(kGroup)
+      .value_name("NAME");
 }
 
 }  // namespace
 
-void add_policy_options(CLI::App& command, startup::PolicyOptions& options) {
+void add_policy_options(const Flags& command, startup::PolicyOptions& options) {
   add_choice(command, "--scheduling-policy", options.scheduling, control::kSchedulingNames,
              "Who comes in first");
   add_choice(command, "--batching", options.batching, control::kBatchingNames, "When sequences come in");
@@ -49,30 +46,30 @@ void add_policy_options(CLI::App& command, startup::PolicyOptions& options) {
   command
       .add_option("--swap-space", options.swap_space,
                   "Memory for K/V that is swapped out; a bare number: GiB (default 1GiB)")
-      ->group(kGroup)
-      ->type_name("SIZE");
+      .group(kGroup)
+      .value_name("SIZE");
   command
       .add_option("--priority-aging", options.priority_aging,
                   "Seconds of waiting that count as much as one level of priority (default 5)")
-      ->check(number_range(0.001, 9000.0))
-      ->group(kGroup)
-      ->type_name("S");
+      .number_range(0.001, 9000.0)
+      .group(kGroup)
+      .value_name("S");
 
   command
       .add_option("--watermark", options.watermark,
                   "Percent of the blocks that stay free when a sequence comes in, for those that grow")
-      ->capture_default_str()
-      ->check(number_range(0.0, 100.0))
-      ->group(kGroup)
-      ->type_name("P");
+      .show_default()
+      .number_range(0.0, 100.0)
+      .group(kGroup)
+      .value_name("P");
   command
       .add_flag("--admit-eagerly", options.admit_eagerly,
                 "Let a sequence come in as soon as there is a block for it (thrashes; to compare with)")
-      ->group(kGroup);
+      .group(kGroup);
   command
       .add_flag("--admit-while-preempting", options.admit_while_preempting,
                 "Let sequences come in even in a step that preempts (thrashes; to compare with)")
-      ->group(kGroup);
+      .group(kGroup);
 }
 
 }  // namespace quire::cli

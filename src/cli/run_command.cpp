@@ -7,9 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,9 +14,9 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/flags.h"
 #include "cli/generate.h"
 #include "cli/idle_flags.h"
-#include "cli/number_range.h"
 #include "cli/terminal.h"
 #include "engine/beam_search.h"
 #include "startup/local_engine.h"
@@ -100,41 +97,41 @@ int run_once(Options& options) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Command& run) {
+void add_run(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("run", "Continue a text, on standard output");
-  CLI::Option* prompt =
+  const Flags command = app.add_command("run", "Continue a text, on standard output");
+  const Flag prompt =
       command
-          ->add_option("-p,--prompt", options->prompt,
-                       "The text, if it is not given behind the model; empty: from BOS; without either: "
-                       "standard input")
-          ->type_name("TEXT");
-  command->add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
-  command->add_option("-n", options->n, "So many answers, one after the other on standard output")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  command->add_option("--best-of", options->best_of, "Sample so many, and show the -n likeliest per token")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  command->add_flag("--beam-search", options->beam_search,
-                    "Not by chance: the -n likeliest that a beam as wide as --best-of finds");
+          .add_option("-p,--prompt", options->prompt,
+                      "The text, if it is not given behind the model; empty: from BOS; without either: "
+                      "standard input")
+          .value_name("TEXT");
+  command.add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
+  command.add_option("-n", options->n, "So many answers, one after the other on standard output")
+      .show_default()
+      .range(1, 1024)
+      .value_name("N");
+  command.add_option("--best-of", options->best_of, "Sample so many, and show the -n likeliest per token")
+      .range(1, 1024)
+      .value_name("N");
+  command.add_flag("--beam-search", options->beam_search,
+                   "Not by chance: the -n likeliest that a beam as wide as --best-of finds");
   command
-      ->add_option("--length-penalty", options->length_penalty,
-                   "A beam's logprob is divided by its length to this power (default 1)")
-      ->check(number_range(-10, 10))
-      ->type_name("X");
-  add_sampling_options(*command, options->sampling);
-  add_engine_options(*command, options->engine);
-  command->add_option("text", options->words, "The text to continue; several words are joined by a space")
-      ->type_name("TEXT")
-      ->excludes(prompt);
-  CLI::Option* at_once = command->get_option("--max-num-seqs")->default_str("as many as -n or --best-of");
-  command->callback([options, command, at_once, &run] {
-    if (at_once->count() == 0) options->engine.max_num_seqs = options->sequences();
-    refuse_idle_engine_flags(*command, options->engine,
+      .add_option("--length-penalty", options->length_penalty,
+                  "A beam's logprob is divided by its length to this power (default 1)")
+      .number_range(-10, 10)
+      .value_name("X");
+  add_sampling_options(command, options->sampling);
+  add_engine_options(command, options->engine);
+  command.add_option("text", options->words, "The text to continue; several words are joined by a space")
+      .value_name("TEXT")
+      .excludes(prompt);
+  const Flag at_once = command.find("--max-num-seqs").show_default("as many as -n or --best-of");
+  command.callback([options, command, at_once, &run] {
+    if (!at_once.is_given()) options->engine.max_num_seqs = options->sequences();
+    refuse_idle_engine_flags(command, options->engine,
                              {.choices = options->sequences(), .one_request = true});
-    refuse_idle_sampling(*command, options->sampling, options->beam_search);
+    refuse_idle_sampling(command, options->sampling, options->beam_search);
     run = [options] { return run_once(*options); };
   });
 }

@@ -8,9 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/amounts.h"
@@ -21,8 +18,8 @@
 #include "chat/chat_templates.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/flags.h"
 #include "cli/idle_flags.h"
-#include "cli/number_range.h"
 #include "cli/open_files.h"
 #include "cli/process.h"
 #include "cli/version.h"
@@ -164,17 +161,17 @@ int serve(Options& options) {
 
 }  // namespace
 
-void add_serve(CLI::App& app, Command& run) {
+void add_serve(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's API has it");
+  const Flags command = app.add_command("serve", "Serve a model over HTTP, as OpenAI's API has it");
   const char* group = "Server";
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command->add_option(name, value, help)->group(group)->type_name(type);
+    return command.add_option(name, value, help).group(group).value_name(type);
   };
-  add("--host", options->server.host, "Address to listen on", "HOST")->capture_default_str();
+  add("--host", options->server.host, "Address to listen on", "HOST").show_default();
   add("--port", options->server.port, "Port to listen on; 0: any that is free", "PORT")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
+      .range(0, 65535)
+      .show_default();
   add("--served-model-name", options->server.served_names,
       "Names that requests may call the model; default: its file's or directory's", "NAME");
   add("--chat-template", options->chat_template,
@@ -188,23 +185,23 @@ void add_serve(CLI::App& app, Command& run) {
                   kKeyVariable),
       "KEY");
   command
-      ->add_flag("--isolate-users", options->server.isolate_users,
-                 "Requests that differ in `user` share no cached prefix; those of different keys never do")
-      ->group(group);
+      .add_flag("--isolate-users", options->server.isolate_users,
+                "Requests that differ in `user` share no cached prefix; those of different keys never do")
+      .group(group);
   add("--max-waiting-per-tenant", options->engine.max_waiting_per_tenant,
       "Of --max-waiting, what one key may take, or without keys one client address; more are refused; "
       "default: a quarter with two keys or more, else all",
       "N")
-      ->check(CLI::Range(0, INT32_MAX));
+      .range(0, INT32_MAX);
   add("--allowed-origins", options->server.allowed_origins,
       "Web pages that may use the server, SCHEME://HOST[:PORT] or *; default: those of its own host",
       "ORIGIN")
-      ->delimiter(',');
+      .comma_separated();
   add("--allowed-hosts", options->server.allowed_hosts,
       "Names that requests may call the server in Host, beside this machine's (localhost, 127.0.0.1); *: "
       "any; default: no others if --host is on loopback, else any",
       "NAME")
-      ->delimiter(',');
+      .comma_separated();
   const char* connections_help =
       "Connections at once, as far as the limit of open files allows. When all are taken, one that has not "
       "sent a request, is idle between two or sends one slowly ends for a new one; otherwise the new one is "
@@ -213,24 +210,23 @@ void add_serve(CLI::App& app, Command& run) {
       "Connections of one address at once. 0: any number; but when three quarters of all are taken, no "
       "address beside this machine's own gets more than a quarter (behind a proxy on another machine, give "
       "as many as --max-connections)";
-  const CLI::Option* connections =
-      add("--max-connections", options->server.max_connections, connections_help, "N")
-          ->check(CLI::Range(1, 1'000'000))
-          ->capture_default_str();
+  const Flag connections = add("--max-connections", options->server.max_connections, connections_help, "N")
+                               .range(1, 1'000'000)
+                               .show_default();
   add("--max-connections-per-client", options->server.max_connections_per_client, share_help, "N")
-      ->capture_default_str();
+      .show_default();
   add("--drain-timeout", options->drain_seconds, "Seconds that running requests get to finish after SIGTERM",
       "S")
-      ->capture_default_str()
-      ->check(number_range(0.0, 86400.0));
-  command->add_flag("-v,--verbose", options->verbose, "Log every request")->group(group);
-  add_engine_options(*command, options->engine);
-  add_device_options(*command, options->engine);
-  command->callback([options, command, connections, &run] {
-    options->connections_given = connections->count() > 0;
-    refuse_idle_engine_flags(*command, options->engine, {});
+      .show_default()
+      .number_range(0.0, 86400.0);
+  command.add_flag("-v,--verbose", options->verbose, "Log every request").group(group);
+  add_engine_options(command, options->engine);
+  add_device_options(command, options->engine);
+  command.callback([options, command, connections, &run] {
+    options->connections_given = connections.is_given();
+    refuse_idle_engine_flags(command, options->engine, {});
     if (!options->engine.enable_prefix_caching) {
-      refuse_if_given(*command, "--isolate-users", "with --no-enable-prefix-caching: nothing is shared");
+      refuse_if_given(command, "--isolate-users", "with --no-enable-prefix-caching: nothing is shared");
     }
     run = [options] { return serve(*options); };
   });

@@ -1,22 +1,20 @@
 #include "cli/sim_options.h"
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "backend/executor.h"
+#include "cli/flags.h"
 #include "cli/terminal.h"
 
 namespace quire::cli {
-void add_cost_options(CLI::App& command, startup::CostOptions& options) {
-  const char* group = "Simulated device (what a step takes is the sum of these)";
+
+void add_cost_options(const Flags& command, startup::CostOptions& options) {
   const auto add = [&](const char* name, uint64_t& value, const char* help, int64_t least, const char* type) {
     command.add_option(name, value, help)
-        ->group(group)
-        ->type_name(type)
-        ->capture_default_str()
-        ->check(CLI::Range(least, int64_t{1'000'000'000}));
+        .group(kSimGroup)
+        .value_name(type)
+        .show_default()
+        .range(least, int64_t{1'000'000'000});
   };
   add("--cost-step-us", options.step_us, "Every step", 0, "US");
   add("--cost-prefill-tokens-per-ms", options.prefill_tokens_per_ms,
@@ -29,9 +27,9 @@ void add_cost_options(CLI::App& command, startup::CostOptions& options) {
           "--steps-in-flight", options.steps_in_flight,
           "Steps that are planned before the first of them has ended, as for a device that computes while "
           "the next step is planned")
-      ->group(group)
-      ->capture_default_str()
-      ->check(CLI::Range(1, int{backend::kMostOpenSteps}));
+      .group(kSimGroup)
+      .show_default()
+      .range(1, int{backend::kMostOpenSteps});
 }
 
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times) {

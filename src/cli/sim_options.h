@@ -6,13 +6,14 @@
 #include "sim/report.h"
 #include "startup/sim_options.h"
 
-namespace CLI {
-class App;
-}
-
 namespace quire::cli {
 
-void add_cost_options(CLI::App& command, startup::CostOptions& options);
+class Flags;
+
+/// The heading of the flags of a simulated device.
+inline constexpr const char* kSimGroup = "Simulated device (what a step takes is the sum of these)";
+
+void add_cost_options(const Flags& command, startup::CostOptions& options);
 
 /// A table of times, in milliseconds, on standard output.
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times);

@@ -5,9 +5,6 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
@@ -15,6 +12,7 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
@@ -261,7 +259,7 @@ int simulate(Options& options) {
 }
 
 /// Throws Error naming a flag that makes no sense with the others.
-void settle(const Options& options, const CLI::App& command) {
+void settle(const Options& options, const Flags& command) {
   if (options.demo) refuse_if_given(command, "--trace", "with --demo, which has a workload of its own");
   const uint32_t at_once = options.max_num_seqs.value_or(0);  // 0: the default, which is several
   WorkloadOptions workload = options.workload;
@@ -280,10 +278,10 @@ void settle(const Options& options, const CLI::App& command) {
   }
 }
 
-void add_scheduler_options(CLI::App& command, Options& options) {
+void add_scheduler_options(const Flags& command, Options& options) {
   const char* group = "Memory and batching";
   const auto add = [&](const char* name, auto& value, const char* help, int64_t least, int64_t most) {
-    command.add_option(name, value, help)->group(group)->type_name("N")->check(CLI::Range(least, most));
+    command.add_option(name, value, help).group(group).value_name("N").range(least, most);
   };
   add("--num-blocks,--num-gpu-blocks-override", options.num_blocks, "K/V blocks of the pool (default 4096)",
       1, INT32_MAX);
@@ -302,16 +300,16 @@ void add_scheduler_options(CLI::App& command, Options& options) {
   command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal beginnings between requests (on by default)")
-      ->group(group);
+      .group(group);
 }
 
 }  // namespace
 
-void add_simulate(CLI::App& app, Command& run) {
+void add_simulate(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("simulate", "Run the scheduler on a workload, in virtual time and without a model");
-  command->footer(
+  const Flags command =
+      app.add_command("simulate", "Run the scheduler on a workload, in virtual time and without a model");
+  command.footer(
       "\nThe same flags give the same lines, times and digest on every machine. For --swap-space a token's "
       "K/V\n"
       "is taken to be 128 KiB (Llama 3 8B in bf16). Try\n"
@@ -319,25 +317,25 @@ void add_simulate(CLI::App& app, Command& run) {
       "  quire simulate --demo --preemption-mode swap --decision-log demo.log; quire explain demo.log\n"
       "  quire simulate --rate 12 --prompt-len lognormal:400:0.8 --output-len uniform:20:300 --every 200\n"
       "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json");
-  command->add_flag("--demo", options->demo,
-                    "A small pool, bursts, random arrivals and shared prefixes, step by step; other flags\n"
-                    "change it");
-  command->add_option("--every", options->every, "Print every N-th step; 0: none (default 0, demo 10)")
-      ->type_name("N");
-  command->add_option("--json", options->json_file, "Write all figures, and a record of each request")
-      ->type_name("FILE");
+  command.add_flag("--demo", options->demo,
+                   "A small pool, bursts, random arrivals and shared prefixes, step by step; other flags\n"
+                   "change it");
+  command.add_option("--every", options->every, "Print every N-th step; 0: none (default 0, demo 10)")
+      .value_name("N");
+  command.add_option("--json", options->json_file, "Write all figures, and a record of each request")
+      .value_name("FILE");
   command
-      ->add_option(
+      .add_option(
           "--decision-log", options->decision_log,
           "Write every decision and all that it came from; quire explain reads it, and only its user may")
-      ->type_name("FILE");
-  add_workload_options(*command, options->workload);
-  add_service_options(*command, options->workload);
-  add_scheduler_options(*command, *options);
-  add_policy_options(*command, options->policies);
-  add_cost_options(*command, options->cost);
-  command->callback([options, command, &run] {
-    settle(*options, *command);
+      .value_name("FILE");
+  add_workload_options(command, options->workload);
+  add_service_options(command, options->workload);
+  add_scheduler_options(command, *options);
+  add_policy_options(command, options->policies);
+  add_cost_options(command, options->cost);
+  command.callback([options, command, &run] {
+    settle(*options, command);
     run = [options] { return simulate(*options); };
   });
 }

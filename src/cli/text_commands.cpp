@@ -7,9 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,6 +15,7 @@
 #include "base/json.h"
 #include "chat/chat_templates.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
 #include "startup/model_files.h"
@@ -128,63 +126,63 @@ int render(const TextOptions& options) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, Command& run) {
+void add_tokenize(const Flags& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
-  CLI::App* command = app.add_subcommand("tokenize", "Text to token ids, one JSON array a line");
-  command->add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
-      ->required()
-      ->type_name("PATH");
-  auto* text =
-      command->add_option("-p,--text", options->text, "The text; default: standard input")->type_name("TEXT");
-  command->add_option("--lines", options->lines, "JSON file with an array of strings")
-      ->excludes(text)
-      ->type_name("FILE");
-  command->add_flag("--no-special", options->no_special,
-                    "Leave out the special tokens that the tokenizer adds");
-  command->callback([options, &run] { run = [options] { return tokenize(*options); }; });
+  const Flags command = app.add_command("tokenize", "Text to token ids, one JSON array a line");
+  command.add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
+      .required()
+      .value_name("PATH");
+  const Flag text =
+      command.add_option("-p,--text", options->text, "The text; default: standard input").value_name("TEXT");
+  command.add_option("--lines", options->lines, "JSON file with an array of strings")
+      .excludes(text)
+      .value_name("FILE");
+  command.add_flag("--no-special", options->no_special,
+                   "Leave out the special tokens that the tokenizer adds");
+  command.callback([options, &run] { run = [options] { return tokenize(*options); }; });
 }
 
-void add_detokenize(CLI::App& app, Command& run) {
+void add_detokenize(const Flags& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
-  CLI::App* command = app.add_subcommand("detokenize", "Token ids to text");
-  command->add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
-      ->required()
-      ->type_name("PATH");
-  auto* ids = command->add_option("-i,--ids", options->text, "JSON array of ids; default: standard input")
-                  ->type_name("IDS");
+  const Flags command = app.add_command("detokenize", "Token ids to text");
+  command.add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
+      .required()
+      .value_name("PATH");
+  const Flag ids = command.add_option("-i,--ids", options->text, "JSON array of ids; default: standard input")
+                       .value_name("IDS");
   command
-      ->add_option("--lines", options->lines,
-                   "JSON file with an array of arrays; prints one JSON string a line")
-      ->excludes(ids)
-      ->type_name("FILE");
-  command->add_flag("--skip-special", options->no_special, "Leave special tokens out of the text");
-  command->callback([options, &run] { run = [options] { return detokenize(*options); }; });
+      .add_option("--lines", options->lines,
+                  "JSON file with an array of arrays; prints one JSON string a line")
+      .excludes(ids)
+      .value_name("FILE");
+  command.add_flag("--skip-special", options->no_special, "Leave special tokens out of the text");
+  command.callback([options, &run] { run = [options] { return detokenize(*options); }; });
 }
 
-void add_render(CLI::App& app, Command& run) {
+void add_render(const Flags& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
-  CLI::App* command =
-      app.add_subcommand("render", "The prompt that a chat template makes of messages, as the server has it");
-  command->add_option("path", options->path, "Model directory, .gguf or .jinja file")
-      ->required()
-      ->type_name("PATH");
-  command->add_option("--messages", options->messages, "JSON file with an array of messages")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--context", options->context, "JSON file with an object: tools, bos_token, ...")
-      ->type_name("FILE");
+  const Flags command =
+      app.add_command("render", "The prompt that a chat template makes of messages, as the server has it");
+  command.add_option("path", options->path, "Model directory, .gguf or .jinja file")
+      .required()
+      .value_name("PATH");
+  command.add_option("--messages", options->messages, "JSON file with an array of messages")
+      .required()
+      .value_name("FILE");
+  command.add_option("--context", options->context, "JSON file with an object: tools, bos_token, ...")
+      .value_name("FILE");
   command
-      ->add_option(
+      .add_option(
           "--template", options->template_name,
           "Name of one of the model's templates, or a file; default: tool_use with tools, else default")
-      ->type_name("NAME");
-  command->add_flag("--no-generation-prompt", options->no_generation_prompt,
-                    "Do not begin the assistant's answer");
+      .value_name("NAME");
+  const Flag no_prompt = command.add_flag("--no-generation-prompt", options->no_generation_prompt,
+                                          "Do not begin the assistant's answer");
   command
-      ->add_flag("--continue-final-message", options->continue_final_message,
-                 "End with the content of the last message, for the model to go on with")
-      ->excludes("--no-generation-prompt");
-  command->callback([options, &run] { run = [options] { return render(*options); }; });
+      .add_flag("--continue-final-message", options->continue_final_message,
+                "End with the content of the last message, for the model to go on with")
+      .excludes(no_prompt);
+  command.callback([options, &run] { run = [options] { return render(*options); }; });
 }
 
 }  // namespace quire::cli

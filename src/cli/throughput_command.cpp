@@ -6,9 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
@@ -17,6 +14,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
@@ -183,27 +181,27 @@ int throughput(Options& options) {
 
 }  // namespace
 
-void add_throughput(CLI::App& bench, Command& run) {
+void add_throughput(const Flags& bench, Command& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
+  const Flags command = bench.add_command(
       "throughput", "The engine under load: requests as simulate draws them or from a trace, in real time");
-  command->footer(
+  command.footer(
       "\nPrompts are arbitrary tokens. quire simulate takes the same workload to the same scheduler in no "
       "time. Try\n"
       "  quire bench throughput MODEL --requests 64 --prompt-len uniform:16:128 --output-len 64\n"
       "  quire bench throughput MODEL --rate 2 --shared-prefix-len 128 --scheduling-policy lpm");
-  command->add_flag("--json", options->as_json, "One JSON object");
-  add_workload_options(*command, options->workload);
-  add_service_options(*command, options->workload);
-  add_engine_options(*command, options->engine);
-  add_device_options(*command, options->engine);
-  command->callback([options, command, &run] {
+  command.add_flag("--json", options->as_json, "One JSON object");
+  add_workload_options(command, options->workload);
+  add_service_options(command, options->workload);
+  add_engine_options(command, options->engine);
+  add_device_options(command, options->engine);
+  command.callback([options, command, &run] {
     const WorkloadOptions& workload = options->workload;
     refuse_idle_engine_flags(
-        *command, options->engine,
+        command, options->engine,
         {.tenants = workload.tenants, .priorities = workload.priorities, .choices = workload.choices});
     check_workload_options(workload);
-    refuse_idle_workload_flags(*command, workload, options->engine.policies);
+    refuse_idle_workload_flags(command, workload, options->engine.policies);
     run = [options] { return throughput(*options); };
   });
 }

@@ -363,6 +363,10 @@ std::string help_error(const CLI::App& app, const std::vector<std::string>& args
   return {};
 }
 
+bool is_command(const CLI::App& app, const std::string& name) {
+  return !app.get_subcommands([&](const CLI::App* each) { return each->get_name() == name; }).empty();
+}
+
 std::string unknown_command(const CLI::App& app, const std::string& name) {
   const std::string parent = full_name(app);
   std::vector<std::string> names;

@@ -20,6 +20,9 @@ std::string usage_error(const CLI::App& app, const std::string& why);
 /// with a subcommand, or "help". Empty if they are right.
 std::string help_error(const CLI::App& app, const std::vector<std::string>& args);
 
+/// Whether the program has a command of that name.
+bool is_command(const CLI::App& app, const std::string& name);
+
 /// The message for a first argument that names no command.
 std::string unknown_command(const CLI::App& app, const std::string& name);
 

@@ -1,12 +1,9 @@
 #include "cli/workload_options.h"
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/number_range.h"
+#include "cli/flags.h"
 #include "sim/trace.h"
 
 namespace quire::cli {
@@ -60,19 +57,19 @@ sim::Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
 
 }  // namespace
 
-void add_workload_options(CLI::App& command, WorkloadOptions& options) {
+void add_workload_options(const Flags& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command.add_option(name, value, help)->group(kGroup)->type_name(type);
+    return command.add_option(name, value, help).group(kGroup).value_name(type);
   };
-  auto* trace =
+  const Flag trace =
       add("--trace", options.trace,
           "Requests from a trace: Azure's (CSV) or Mooncake's (JSON lines), told apart by content", "FILE");
   const auto drawn = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return add(name, value, help, type)->excludes(trace);
+    return add(name, value, help, type).excludes(trace);
   };
   add("--trace-speed", options.trace_speed, "The trace's requests come X times as fast", "X")
-      ->capture_default_str()
-      ->needs(trace);
+      .show_default()
+      .needs(trace);
   add("--requests,--num-prompts", options.requests,
       fmt::format("How many; of a trace, the first so many (default {}, or all)", options.default_requests),
       "N");
@@ -89,35 +86,35 @@ void add_workload_options(CLI::App& command, WorkloadOptions& options) {
         "Tokens that prompts begin with in common (default 0)", "N");
   drawn("--shared-prefixes,--num-prefixes", options.shared_prefixes,
         "How many such prefixes there are (default 1)", "N")
-      ->check(CLI::Range(1, 10'000'000));
+      .range(1, 10'000'000);
   drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA (default 1)",
         "ALPHA");
   add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")
-      ->capture_default_str()
-      ->check(whole_number());
+      .show_default()
+      .whole_number();
 }
 
-void add_service_options(CLI::App& command, WorkloadOptions& options) {
+void add_service_options(const Flags& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command.add_option(name, value, help)->group(kGroup)->type_name(type);
+    return command.add_option(name, value, help).group(kGroup).value_name(type);
   };
   add("-n,--n,--best-of", options.choices, "So many answers are made to each prompt, which share its blocks",
       "N")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      .show_default()
+      .range(1, 1024);
   add("--tenants", options.tenants, "Whose requests they are, the k-th's in proportion to 1/k", "N")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
+      .show_default()
+      .range(1, 1'000'000);
   add("--priorities", options.priorities, "Their priorities: 0 to N-1, all alike", "N")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
+      .show_default()
+      .range(1, 1'000'000);
   add("--ttft-deadline-ms", options.ttft_deadline_ms, "When the first token is due, in milliseconds",
       "LENGTH")
-      ->capture_default_str();
+      .show_default();
   command
       .add_flag("--known-lengths", options.lengths_known,
                 "Tell the scheduler how long each answer will be; else it goes by the last answers")
-      ->group(kGroup);
+      .group(kGroup);
 }
 
 void use_demo_workload(WorkloadOptions& options) {

@@ -6,11 +6,9 @@
 
 #include "sim/workload.h"
 
-namespace CLI {
-class App;
-}
-
 namespace quire::cli {
+
+class Flags;
 
 /// The flags of a workload, drawn at random or read from a trace. Empty fields get their defaults.
 struct WorkloadOptions {
@@ -39,9 +37,9 @@ struct WorkloadOptions {
   const char* default_output = "128";
 };
 /// Adds the flags of requests and their arrival.
-void add_workload_options(CLI::App& command, WorkloadOptions& options);
+void add_workload_options(const Flags& command, WorkloadOptions& options);
 /// Adds the flags for the scheduler: answers per request, tenants, priorities and deadlines.
-void add_service_options(CLI::App& command, WorkloadOptions& options);
+void add_service_options(const Flags& command, WorkloadOptions& options);
 
 /// Sets empty fields to the values of simulate's demo.
 void use_demo_workload(WorkloadOptions& options);

@@ -1,0 +1,126 @@
+#include "cli/flags.h"
+
+#include <optional>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "base/error.h"
+#include "cli/help_formatter.h"
+#include "cli/number_range.h"
+#include "cli/usage_error.h"
+
+namespace quire::cli {
+
+Flag Flag::value_name(const std::string& name) const { return Flag(option_->type_name(name)); }
+Flag Flag::group(const std::string& name) const { return Flag(option_->group(name)); }
+Flag Flag::show_default() const { return Flag(option_->capture_default_str()); }
+Flag Flag::show_default(const std::string& text) const { return Flag(option_->default_str(text)); }
+
+Flag Flag::range(int64_t least, int64_t most) const { return Flag(option_->check(CLI::Range(least, most))); }
+
+Flag Flag::number_range(double least, double most) const {
+  return check([=](const std::string& text) { return number_fault(text, least, most); },
+               number_range_text(least, most));
+}
+
+Flag Flag::whole_number() const { return check(whole_number_fault); }
+
+Flag Flag::one_of(const std::vector<std::string>& names) const {
+  return Flag(option_->check(CLI::IsMember(names)));
+}
+
+Flag Flag::check(std::function<std::string(const std::string&)> fault, const std::string& shown) const {
+  return Flag(option_->check(std::move(fault), shown));
+}
+
+Flag Flag::required() const { return Flag(option_->required()); }
+Flag Flag::excludes(Flag other) const { return Flag(option_->excludes(other.option_)); }
+Flag Flag::needs(Flag other) const { return Flag(option_->needs(other.option_)); }
+Flag Flag::comma_separated() const { return Flag(option_->delimiter(',')); }
+Flag Flag::one_value() const { return Flag(option_->allow_extra_args(false)); }
+Flag Flag::optional_value() const { return Flag(option_->expected(0, 1)); }
+bool Flag::is_given() const { return option_->count() > 0; }
+
+Flags Flags::add_command(const std::string& name, const std::string& description) const {
+  return Flags(app_->add_subcommand(name, description));
+}
+
+void Flags::require_command() const { app_->require_subcommand(1); }
+void Flags::footer(const std::string& text) const { app_->footer(text); }
+void Flags::callback(std::function<void()> function) const { app_->callback(std::move(function)); }
+
+template <class T>
+Flag Flags::add_option(const std::string& names, T& value, const std::string& help) const {
+  return Flag(app_->add_option(names, value, help));
+}
+
+// All types of values.
+template Flag Flags::add_option(const std::string&, uint16_t&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::string&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, uint32_t&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, uint64_t&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, double&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::optional<std::string>&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::optional<int32_t>&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::optional<uint32_t>&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::optional<float>&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::optional<double>&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
+template Flag Flags::add_option(const std::string&, std::vector<uint32_t>&, const std::string&) const;
+
+Flag Flags::add_option_function(const std::string& names, const std::function<void(const std::string&)>& set,
+                                const std::string& help) const {
+  return Flag(app_->add_option_function<std::string>(names, set, help));
+}
+
+Flag Flags::add_flag(const std::string& names, bool& value, const std::string& help) const {
+  return Flag(app_->add_flag(names, value, help));
+}
+
+Flag Flags::find(const std::string& name) const { return Flag(app_->get_option(name)); }
+
+bool Flags::is_given(std::string_view name) const {
+  const CLI::Option* option = app_->get_option_no_throw(std::string(name));
+  return option != nullptr && option->count() > 0;
+}
+
+std::vector<std::pair<std::string, std::string>> Flags::given() const {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const CLI::Option* option : std::as_const(*app_).get_options()) {
+    if (option->count() == 0) continue;
+    std::string values;
+    for (const std::string& value : option->results()) values += (values.empty() ? "" : " ") + value;
+    given.emplace_back(option->get_name(), values);
+  }
+  return given;
+}
+
+Program::Program(const std::string& name, const std::string& description)
+    : app_(std::make_unique<CLI::App>(description, name)) {
+  app_->formatter(help_formatter());
+}
+
+Program::~Program() = default;
+
+Flags Program::flags() const { return Flags(app_.get()); }
+
+void Program::set_version(const std::string& text) { app_->set_version_flag("--version", text); }
+
+Program::Outcome Program::parse(const std::vector<std::string>& args) {
+  try {
+    app_->parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  } catch (const CLI::CallForVersion& version) {
+    return {.help = std::string(version.what()) + "\n", .error = {}};
+  } catch (const CLI::Success&) {
+    return {.help = app_->help(), .error = {}};
+  } catch (const CLI::ParseError& error) {
+    return {.help = {}, .error = usage_error(*app_, error.what())};
+  } catch (const Error& error) {
+    return {.help = {}, .error = usage_error(*app_, error.what())};
+  }
+  return {};
+}
+
+}  // namespace quire::cli
