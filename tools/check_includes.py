@@ -33,6 +33,7 @@ ALLOWED = {
     "engine": {"base", "control", "record", "tokenize", "backend", "formats/mapped_file.h", "formats/kept_file.h"},
     "startup": {"base", "tensor", "kernels", "model", "formats", "tokenize", "chat", "control", "record", "backend", "backend/cpu",
                 "backend/sim", "engine"},
+    "api": {"base", "startup", "engine", "chat", "control/request.h"},
     "serve": {"base", "engine", "tokenize", "chat", "control/request.h"},
     "bench": {"base", "tensor", "kernels", "model", "formats", "sample", "backend", "backend/cpu", "backend/sim", "control", "record", "sim"},
     "cli": {"base", "tensor", "kernels", "model", "formats", "tokenize", "chat", "sample", "backend", "backend/cpu", "backend/sim", "control",
@@ -49,6 +50,8 @@ CONTROL_TABLES = {"policy", "eviction"}
 
 # What every library speaks of stands in `quire` itself; any other library has a namespace of its own.
 COMMON = {"base", "tensor"}
+# Has a namespace of its own, and opens `quire` for what its installed header declares.
+FACADE = {"api"}
 
 
 def room_of(path):
@@ -67,7 +70,7 @@ def stray_namespaces(room, text):
     """The namespaces of quire that a file opens for more than forward declarations and that are not of its library."""
     own = "quire" if room in COMMON else "quire::" + room.replace("/", "::")
     for match in NAMESPACE.finditer(text):
-        inside = match[1] == own or room not in COMMON and match[1].startswith(own + "::")
+        inside = match[1] == own or room not in COMMON and match[1].startswith(own + "::") or room in FACADE and match[1] == "quire"
         if not inside and not FORWARD.fullmatch(match["body"].strip()):
             yield match[1], own
 

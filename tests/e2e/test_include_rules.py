@@ -21,6 +21,7 @@ def check(root, files):
     ("engine/a.h", "namespace quire {\nclass A {};\n}\n", "src/engine/a.h: namespace quire, where quire::engine is this library's"),
     ("engine/a.h", "namespace quire::serve {\nclass A {};\n}\n", "namespace quire::serve, where quire::engine"),
     ("backend/cpu/a.h", "namespace quire::backend {\nclass A {};\n}\n", "quire::backend::cpu is this library's"),
+    ("api/a.h", "namespace quire::engine {\nclass A {};\n}\n", "namespace quire::engine, where quire::api"),
     ("base/a.h", "namespace quire::base {\nclass A {};\n}\n", "where quire is this library's"),
     ("base/a.h", '#include "control/b.h"\n', "base may not include control/b.h"),
     ("control/a.cpp", "#include <chrono>\n", "<chrono> in the control plane"),
@@ -37,6 +38,7 @@ def test_what_is_allowed(tmp_path):
         "control/b.h": "#include <vector>\nnamespace quire::control {\nclass B {};\n}\n",
         "engine/a.h": '#include "control/b.h"\n' + forward + "namespace quire::engine {\nclass A {};\n}\n",
         "kernels/a.cpp": "namespace quire::kernels::cpu::avx2 {\nclass A {};\n}\n",
+        "api/quire/d.h": "namespace quire::api {\nclass D {};\n}\nnamespace quire {\nclass D {};\n}\n",
         "base/c.h": "namespace quire {\nclass C {};\n}\n",
     })
     assert code == 0, output

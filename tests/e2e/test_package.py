@@ -1,4 +1,4 @@
-"""The Debian package of the build that is there: installed into an empty root, it serves, and all it brings works."""
+"""The Debian packages of the build that is there: installed into an empty root, they serve, and all they bring works."""
 import ctypes
 import gzip
 import os
@@ -26,9 +26,22 @@ def run(*command, **options):
     return done.stdout
 
 
+NAMES = ["quire", "libquire0.1", "libquire-dev"]
+
+
+def packages_in(folder):
+    return [pathlib.Path(line) for line in run(sys.executable, ROOT / "tools/package.py", BUILD, folder).splitlines()]
+
+
 @pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    return pathlib.Path(run(sys.executable, ROOT / "tools/package.py", BUILD, tmp_path_factory.mktemp("package")).strip())
+def packages(tmp_path_factory):
+    return packages_in(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture
+def package(packages):
+    """That of the program."""
+    return packages[0]
 
 
 def dpkg(root, *args):
@@ -36,13 +49,13 @@ def dpkg(root, *args):
 
 
 @pytest.fixture(scope="module")
-def root(package, tmp_path_factory):
-    """A root with nothing in it but the package, whose dependencies dpkg has found among the packages of this machine."""
+def root(packages, tmp_path_factory):
+    """A root with nothing in it but the packages, whose dependencies dpkg has found among the packages of this machine."""
     root = tmp_path_factory.mktemp("root")
     for folder in ("info", "updates"):
         (root / "var/lib/dpkg" / folder).mkdir(parents=True)
     shutil.copy("/var/lib/dpkg/status", root / "var/lib/dpkg/status")
-    dpkg(root, "--install", package)
+    dpkg(root, "--install", *packages)
     return root
 
 
@@ -214,14 +227,37 @@ def test_the_licences_name_whatever_is_compiled_in(root):
     assert not unnamed, "packaging/copyright has no licence of what these packages' headers compile into the program"
 
 
-def test_the_same_build_makes_the_same_package(package, tmp_path):
-    again = pathlib.Path(run(sys.executable, ROOT / "tools/package.py", BUILD, tmp_path).strip())
-    assert again.name == package.name and again.read_bytes() == package.read_bytes()
+def test_the_same_build_makes_the_same_packages(packages, tmp_path):
+    again = packages_in(tmp_path)
+    assert [path.name.split("_")[0] for path in packages] == NAMES
+    assert [path.name for path in again] == [path.name for path in packages]
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in packages]
+
+
+def files_of(root, package):
+    listed = (root / f"var/lib/dpkg/info/{package}.list").read_text().splitlines()
+    return {path for path in listed if not (root / path.lstrip("/")).is_dir() or (root / path.lstrip("/")).is_symlink()}
+
+
+def test_the_library_is_apart_from_what_builds_with_it(packages, root):
+    """So that libraries of two versions can be installed. tests/e2e/test_library.py builds a program with the same files."""
+    def documents(name):
+        return {f"/usr/share/doc/{name}/{file}" for file in ("changelog.gz", "changelog.Debian.gz", "copyright")}
+    (library,) = {path.name for path in (root / "usr/lib").glob("libquire.so.*.*.*")}
+    assert files_of(root, "libquire0.1") == {f"/usr/lib/{library}", "/usr/lib/libquire.so.0.1", *documents("libquire0.1")}
+    dev = files_of(root, "libquire-dev")
+    assert {"/usr/include/quire/quire.h", "/usr/lib/libquire.so", "/usr/lib/pkgconfig/quire.pc",
+            "/usr/lib/cmake/quire/quireConfig.cmake", "/usr/share/doc/libquire-dev/examples/embed.cpp"} <= dev
+    assert not {path for path in dev if ".so." in path} and (root / "usr/lib/libquire.so").is_file()
+    version = run("dpkg-deb", "--field", packages[1], "Version").strip()
+    assert run("dpkg-deb", "--field", packages[2], "Depends").strip() == f"libquire0.1 (= {version})"
+    assert re.search(r"\blibstdc\+\+6 \(", run("dpkg-deb", "--field", packages[1], "Depends"))
+    assert "libssl" not in run("dpkg-deb", "--field", packages[1], "Depends")  # there is no server in it
 
 
 def test_a_purge_leaves_nothing(root):
-    """Last: it takes the package away."""
+    """Last: it takes the packages away."""
     (root / "var/lib/quire").mkdir()
-    dpkg(root, "--purge", "quire")
+    dpkg(root, "--purge", *NAMES)
     left = [path for path in root.rglob("*") if path.is_file() and not path.is_relative_to(root / "var/lib/dpkg")]
     assert left == [root / "dpkg.log"] and not (root / "var/lib/quire").exists()
