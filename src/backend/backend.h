@@ -8,9 +8,9 @@
 #include <string>
 
 #include "backend/executor.h"
+#include "backend/model_shape.h"
 #include "base/ids.h"
 #include "base/json.h"
-#include "base/model_shape.h"
 #include "control/costs.h"
 
 namespace quire::backend {

@@ -149,7 +149,7 @@ std::string title(const char* text) {
   return paint(stdout, fmt::format("{:<14}", text), fmt::emphasis::bold);
 }
 
-void print_shape(const model::ModelConfig& config, const ModelShape& shape) {
+void print_shape(const model::ModelConfig& config, const backend::ModelShape& shape) {
   fmt::print("{} {} ({})\n", title("architecture"), config.architecture, config.model_type);
   fmt::print("{} {} layers, width {}, {} query and {} K/V heads of {}, feed-forward {}\n", title("shape"),
              shape.num_layers, shape.hidden_size, shape.num_heads, shape.num_kv_heads, shape.head_dim,
@@ -164,7 +164,8 @@ void print_shape(const model::ModelConfig& config, const ModelShape& shape) {
 }
 
 /// How many sequences of so many tokens fit beside the weights.
-void print_fit(const InspectOptions& options, const ModelShape& shape, uint64_t weights, uint32_t length) {
+void print_fit(const InspectOptions& options, const backend::ModelShape& shape, uint64_t weights,
+               uint32_t length) {
   constexpr uint32_t kBlockSize = 16;
   const uint64_t per_token = shape.kv_bytes_per_token();
   const uint64_t seq_bytes =
@@ -197,7 +198,7 @@ int inspect(const InspectOptions& options) {
   if (options.quantization == "none") format = weight_format_of(config.dtype);
   const auto kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype);
   const auto absent = absent_weights(model);
-  ModelShape shape =
+  backend::ModelShape shape =
       absent ? backend::cpu::model_shape(config, config.dtype) : backend::cpu::inspect_model(model, config);
   if (kv_dtype) backend::cpu::set_kv_dtype(shape, *kv_dtype);
   const uint32_t length = options.max_model_len > 0 ? options.max_model_len : shape.max_positions;

@@ -9,7 +9,6 @@
 
 #include "base/ids.h"
 #include "base/json.h"
-#include "base/model_shape.h"
 #include "tensor/dtype.h"
 
 namespace quire::model {

@@ -66,7 +66,7 @@ void warn_of_too_much(const EngineOptions& options, uint64_t bytes,
                   flag, human_bytes(bytes), human_bytes(memory->free_bytes), memory->source));
 }
 
-uint32_t pick_num_blocks(const EngineOptions& options, const ModelShape& shape, uint32_t longest,
+uint32_t pick_num_blocks(const EngineOptions& options, const backend::ModelShape& shape, uint32_t longest,
                          uint64_t default_memory) {
   if (options.num_blocks > 0) return options.num_blocks;
   const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
@@ -117,7 +117,7 @@ std::optional<uint32_t> given_budget(const EngineOptions& options) {
 
 /// The longest sequence that is served.
 uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConfig& config,
-                            const ModelShape& shape, uint32_t num_blocks) {
+                            const backend::ModelShape& shape, uint32_t num_blocks) {
   if (options.max_model_len > config.max_positions) {
     throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model",
                             options.max_model_len, config.max_positions));
@@ -178,7 +178,7 @@ std::vector<TokenId> LocalEngine::prompt_tokens(const std::string& text) const {
 }
 
 void LocalEngine::size_pools(const EngineOptions& options) {
-  const ModelShape& shape = backend->shape();
+  const backend::ModelShape& shape = backend->shape();
   const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
   const std::optional<backend::DeviceMemory> memory = backend->memory();
   if (!memory && !memory_given) {

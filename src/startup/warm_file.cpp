@@ -97,7 +97,7 @@ std::vector<record::PrefixNode> WarmFile::load() {
     log_info(fmt::format("{} is not there yet: the prefix cache begins empty", path_.string()));
     return {};
   }
-  const ModelShape& shape = backend_.shape();
+  const backend::ModelShape& shape = backend_.shape();
   file_ = std::make_unique<engine::PrefixFile>(path_, key_, block_size_,
                                                static_cast<uint32_t>(shape.kv_windows.size()),
                                                shape.kv_block_bytes(block_size_), access_);

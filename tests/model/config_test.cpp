@@ -664,7 +664,7 @@ TEST_F(Config, WrongTensorsAreNamed) {
 }
 
 TEST(InspectModel, DemoModel) {
-  const ModelShape shape = backend::cpu::inspect_model(test::demo_model_dir());
+  const backend::ModelShape shape = backend::cpu::inspect_model(test::demo_model_dir());
   EXPECT_EQ(shape.num_parameters, 5475584U);
   EXPECT_EQ(shape.weight_bytes, 2 * 5475584U);
   EXPECT_EQ(shape.kv_bytes_per_token(), 3072U);

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/model_shape.h"
 #include "base/ids.h"
-#include "base/model_shape.h"
 #include "formats/mapped_file.h"
 #include "kernels/context.h"
 #include "model/config.h"

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "base/model_shape.h"
+#include "backend/model_shape.h"
 #include "model/config.h"
 #include "tensor/weight_format.h"
 

@@ -8,7 +8,6 @@
 
 #include "backend/cpu/linear.h"
 #include "backend/cpu/pack_cache.h"
-#include "base/model_shape.h"
 #include "formats/checkpoint.h"
 #include "kernels/context.h"
 #include "kernels/matmul.h"

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace quire {
+namespace quire::backend {
 
-/// The sizes of a model on which memory and time depend. `sim` uses it and so does not need `model`.
+/// The sizes of a model on which the memory and the time that a device needs depend.
 struct ModelShape {
   uint32_t num_layers = 0;
   uint32_t hidden_size = 0;
@@ -33,4 +33,4 @@ struct ModelShape {
   }
 };
 
-}  // namespace quire
+}  // namespace quire::backend
