@@ -54,6 +54,7 @@ void Engine::Impl::deliver(std::vector<control::SeqEvent> events, Nanos now) {
     }
     if (i < touched.size() && touched[i] == request) ++i;
   }
+  publish_stats();
 }
 
 /// The tokenizer may throw (a file's patterns have limits).

@@ -218,13 +218,10 @@ bool Engine::Impl::begin_step() {
 }
 
 void Engine::Impl::end_step() {
-  OpenStep step = std::move(open.front());
-  open.pop_front();
-  control::StepResult result = executor.wait(step.ticket);
-  observer.computed(step, result);
+  OpenStep step = take_oldest();
+  control::StepResult result = observer.computed(step, executor.wait(step.ticket));
   std::vector<control::SeqEvent> events = scheduler.commit(step.plan, std::move(result), step.computed);
   deliver(std::move(events), observer.committed(step, scheduler));
-  publish_stats();
 }
 
 /// The spec of its first sequence, without the id.

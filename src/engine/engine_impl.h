@@ -77,6 +77,11 @@ struct Engine::Impl {
   void step();
   bool begin_step();
   void end_step();
+  OpenStep take_oldest() {
+    OpenStep step = std::move(open.front());
+    open.pop_front();
+    return step;
+  }
   control::SeqSpec make_spec(const Arrival& arrival) const;
   void take(Arrival arrival) noexcept;
   void start(ActiveRequest& request, const Arrival& arrival);

@@ -15,9 +15,10 @@ StepObserver::StepObserver(const EngineConfig& config, const Clock& clock, StepT
   if (config.step_time > 0) budget_.emplace(config.step_time, config.scheduler);
 }
 
-void StepObserver::computed(OpenStep& step, const control::StepResult& result) const {
+control::StepResult StepObserver::computed(OpenStep& step, control::StepResult result) const {
   step.times = result.times;
   step.computed = clock_.now();
+  return result;
 }
 
 Nanos StepObserver::committed(const OpenStep& step, record::RecordedScheduler& scheduler) {

@@ -34,7 +34,7 @@ class StepObserver {
   /// To be called in this order in the life of a step.
   void begins(OpenStep& step) const { step.started = clock_.now(); }
   void planned(OpenStep& step) const { step.plan_time = clock_.now() - step.started; }
-  void computed(OpenStep& step, const control::StepResult& result) const;
+  control::StepResult computed(OpenStep& step, control::StepResult result) const;  // returns `result`
   /// Returns when the commit was done. Throws Error naming an invariant that is broken.
   Nanos committed(const OpenStep& step, record::RecordedScheduler& scheduler);
 
