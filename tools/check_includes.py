@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Refuses includes that the diagram in docs/architecture.md does not allow, names outside their library's namespace, and a
-control plane that has grown fat.
+"""Refuses includes that the diagram in docs/architecture.md does not allow, names outside their library's namespace, files
+that are too long, and a control plane that is impure, has grown fat or has a long function.
 
 --root DIR   looks there instead of in this repository.
 --write      writes the diagram into docs/architecture.md; without it, a diagram that differs from the rules is refused too.
@@ -39,13 +39,17 @@ ALLOWED = {
     "cli": {"base", "tensor", "kernels", "model", "formats", "tokenize", "chat", "sample", "backend", "backend/cpu", "backend/sim", "control",
             "record", "engine", "startup", "serve", "sim", "bench"},
 }
-# The control plane decides as a pure function of its inputs.
-IMPURE = {"chrono", "thread", "mutex", "atomic", "condition_variable", "random", "fstream", "iostream", "cmath", "filesystem",
-          "cstdlib", "cstdio"}
-# Non-blank lines: of all of src/control but the policies, which are a file each, and of any one file.
+# The control plane decides as a pure function of its inputs: neither it nor a header that it includes has these.
+IMPURE = {"chrono", "ctime", "thread", "mutex", "shared_mutex", "atomic", "condition_variable", "future", "semaphore", "latch",
+          "barrier", "stop_token", "random", "fstream", "sstream", "iostream", "istream", "ostream", "cmath", "filesystem",
+          "cstdlib", "cstdio", "unistd.h", "fcntl.h", "pthread.h", "time.h", "stdio.h", "stdlib.h", "math.h"}
+# Non-blank lines: of any file; of all of src/control but the policies, which are a file each, and of any one file there.
+FILE_LIMIT = 500
 CONTROL_LIMIT = 2200
 CONTROL_FILE_LIMIT = 400
 CONTROL_TABLES = {"policy", "eviction"}
+# Lines of a function in src/control, from its first to its last.
+CONTROL_FUNCTION_LIMIT = 60
 
 
 # What every library speaks of stands in `quire` itself; any other library has a namespace of its own.
@@ -73,6 +77,38 @@ def stray_namespaces(room, text):
         inside = match[1] == own or room not in COMMON and match[1].startswith(own + "::") or room in FACADE and match[1] == "quire"
         if not inside and not FORWARD.fullmatch(match["body"].strip()):
             yield match[1], own
+
+
+NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.M | re.S)
+SCOPE = re.compile(r"\b(?:namespace|class|struct|union|enum)\b(?![^{]*\()")
+
+
+def functions(text):
+    """(name, first line, lines) of each function that a file defines; lambdas and blocks are part of theirs."""
+    text = NOT_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    open_braces = []  # for each: the function that it opens, or None
+    head = 0  # where the text before a brace begins
+    for match in re.finditer(r"[{};]", text):
+        before = text[head:match.start()].strip()
+        if match[0] == "{":
+            inside = any(open_braces)
+            is_function = not inside and "(" in before and not SCOPE.match(before) and not before.endswith(("=", ","))
+            open_braces.append((before, text.count("\n", 0, match.start()) - before.count("\n")) if is_function else None)
+        elif match[0] == "}" and open_braces:
+            if (found := open_braces.pop()) is not None:
+                name = re.search(r"(operator\W+|[\w:~]+)\s*\(", found[0])
+                yield name[1] if name else found[0], found[1] + 1, text.count("\n", 0, match.start()) - found[1] + 1
+        head = match.end()
+
+
+def impure_includes(src, path, seen):
+    """(header, what) for each impure header that `path` includes, by itself or by headers of src/, which `seen` collects."""
+    for kind, target in INCLUDE.findall(path.read_text()):
+        if kind == "<" and target in IMPURE:
+            yield path.relative_to(src), target
+        elif kind == '"' and target not in seen and (src / target).exists():
+            seen.add(target)
+            yield from impure_includes(src, src / target, seen)
 
 
 BEGIN, END = "<!-- The rules of tools/check_includes.py, which writes this. -->\n", "<!-- End of the rules. -->"
@@ -119,6 +155,7 @@ def main():
     if document.exists():
         complaints += check_diagram(document, options.write)
     control_lines = 0
+    seen = set()  # headers that src/control includes
     for path in sorted((root / "src").rglob("*")):
         if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue
@@ -126,8 +163,15 @@ def main():
         folder = name.parts[0]
         room = room_of(name.as_posix())
         text = path.read_text()
+        lines = sum(1 for line in text.splitlines() if line.strip())
+        if lines > FILE_LIMIT:
+            complaints.append(f"src/{name} has {lines} non-blank lines, more than {FILE_LIMIT}")
         if folder == "control":
-            lines = sum(1 for line in text.splitlines() if line.strip())
+            if name.as_posix() not in seen:
+                complaints += [f"src/{where}: <{what}> in the control plane" + ("" if where == name else ", which includes it")
+                               for where, what in impure_includes(root / "src", path, seen)]
+            complaints += [f"src/{name}:{line}: {function} has {count} lines, more than {CONTROL_FUNCTION_LIMIT}"
+                           for function, line, count in functions(text) if count > CONTROL_FUNCTION_LIMIT]
             if name.parts[1] not in CONTROL_TABLES:
                 control_lines += lines
             if lines > CONTROL_FILE_LIMIT:
@@ -138,8 +182,6 @@ def main():
             complaints.append(f"src/{name}: namespace {found}, where {own} is this library's")
         for kind, target in INCLUDE.findall(text):
             if kind == "<":
-                if folder == "control" and target in IMPURE:
-                    complaints.append(f"src/{name}: <{target}> in the control plane")
                 continue
             if not (root / "src" / target).exists():
                 complaints.append(f"src/{name}: \"{target}\" is not relative to src/")

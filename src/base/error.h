@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <tl/expected.hpp>
@@ -17,15 +15,6 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-
-/// "PATH: WHAT".
-Error file_error(const std::filesystem::path& path, std::string_view what);
-/// "PATH: at byte OFFSET: WHAT".
-Error file_error(const std::filesystem::path& path, uint64_t offset, std::string_view what);
-
-/// Throws if `bytes`, the contents of `path`, are a Git LFS pointer, which a clone without Git LFS has
-/// instead of a large file.
-void refuse_lfs_pointer(const std::filesystem::path& path, std::string_view bytes);
 
 /// Why a request is refused. `serve` maps it to an HTTP status and an OpenAI error body.
 enum class RequestErrorCode : uint8_t {

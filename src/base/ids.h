@@ -8,7 +8,7 @@ namespace quire {
 /// except for kLateToken.
 using TokenId = int32_t;
 
-/// A physical K/V block in the device pool: [0, num_blocks).
+/// A block of the device pool: [0, num_blocks).
 using BlockId = uint32_t;
 
 /// A batch slot: [0, max_num_seqs). An executor keeps its per-sequence state under it.

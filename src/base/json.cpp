@@ -9,6 +9,7 @@
 #include <boost/json/stream_parser.hpp>
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/json_memory.h"
 #include "base/utf8.h"
 

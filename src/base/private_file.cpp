@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 
 namespace quire {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/utf8.h"
 #include "jinja/template.h"
 #include "jinja/text.h"

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/file_error.h"
+
 namespace quire::chat {
 namespace {
 

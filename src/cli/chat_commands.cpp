@@ -8,6 +8,7 @@
 
 #include "base/amounts.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/output_file.h"
 #include "base/trim.h"
 #include "cli/chat_session.h"

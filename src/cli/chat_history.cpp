@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/output_file.h"
 
 namespace quire::cli {

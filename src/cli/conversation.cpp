@@ -6,6 +6,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/output_file.h"
 #include "cli/terminal.h"
 #include "serve/chat_messages.h"

@@ -17,6 +17,7 @@
 #include "backend/cpu/inspect.h"
 #include "base/amounts.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "base/machine_limits.h"
 #include "cli/commands.h"

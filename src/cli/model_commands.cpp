@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "base/output_file.h"
 #include "cli/commands.h"

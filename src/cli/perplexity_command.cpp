@@ -10,6 +10,7 @@
 
 #include "backend/cpu/decoder.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"

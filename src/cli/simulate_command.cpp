@@ -10,6 +10,7 @@
 
 #include "base/amounts.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "chat/chat_templates.h"
 #include "cli/commands.h"

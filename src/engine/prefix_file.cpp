@@ -10,6 +10,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "formats/kept_file.h"
 
 namespace quire::engine {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "formats/gguf.h"
 #include "formats/gguf_checkpoint.h"
 #include "formats/kept_file.h"

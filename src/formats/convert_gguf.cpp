@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "base/file_error.h"
 #include "base/machine_limits.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf.h"

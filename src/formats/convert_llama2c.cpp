@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "formats/json_file.h"
 #include "formats/llama2c_tokenizer.h"
 #include "formats/mapped_file.h"

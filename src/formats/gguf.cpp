@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "formats/gguf_cursor.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors_header.h"

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "formats/gguf.h"
 #include "formats/gguf_config.h"
 #include "formats/gguf_names.h"

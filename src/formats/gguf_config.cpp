@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "base/file_error.h"
 #include "formats/gguf_keys.h"
 #include "formats/gguf_rope.h"
 #include "model/families.h"

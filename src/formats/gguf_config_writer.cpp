@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "formats/gguf_config.h"
 #include "formats/gguf_rope.h"
 #include "model/families.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "formats/gguf.h"
 #include "formats/mapped_file.h"
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "model/rope_table.h"
 
 namespace quire::formats {

@@ -4,7 +4,7 @@
 
 #include <boost/json/serialize.hpp>
 
-#include "base/error.h"
+#include "base/file_error.h"
 
 namespace quire::formats {
 

@@ -16,6 +16,8 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "base/file_error.h"
+
 namespace quire::formats {
 namespace {
 

@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "formats/mapping_registry.h"
 
 namespace quire::formats {

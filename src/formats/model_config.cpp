@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "formats/gguf.h"
 #include "formats/gguf_config.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors_header.h"

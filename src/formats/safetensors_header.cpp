@@ -11,6 +11,7 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/json.h"
 
 namespace quire::formats {

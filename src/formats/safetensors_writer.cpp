@@ -5,7 +5,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "base/file_error.h"
 #include "base/json.h"
 #include "formats/safetensors.h"
 

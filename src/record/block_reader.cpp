@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
+
 namespace quire::record {
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "base/error.h"
+#include "base/file_error.h"
 #include "record/block_reader.h"
 #include "record/leb128.h"
 

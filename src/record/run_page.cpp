@@ -9,6 +9,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "record/config_json.h"
 #include "record/display_text.h"
 #include "record/leb128.h"

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/json.h"
 #include "record/config_json.h"
 #include "record/leb128.h"

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "record/display_text.h"
 #include "record/leb128.h"
 #include "record/seq_map.h"

@@ -8,6 +8,7 @@
 
 #include "backend/sim/sim_executor.h"
 #include "base/error.h"
+#include "base/file_error.h"
 
 namespace quire::sim {
 namespace {

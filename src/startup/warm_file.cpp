@@ -12,6 +12,7 @@
 
 #include "base/amounts.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/log.h"
 #include "formats/kept_file.h"
 

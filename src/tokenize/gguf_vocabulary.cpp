@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "tokenize/gguf_pre_tokenizer.h"

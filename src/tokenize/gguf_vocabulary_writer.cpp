@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/log.h"
 #include "tokenize/gguf_pre_tokenizer.h"
 #include "tokenize/gguf_vocabulary.h"

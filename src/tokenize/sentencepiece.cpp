@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "tokenize/bpe.h"

@@ -7,7 +7,7 @@
 #include <boost/unordered/unordered_flat_set.hpp>
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "base/file_error.h"
 #include "base/utf8.h"
 
 namespace quire::tokenize {

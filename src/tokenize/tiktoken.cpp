@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/json.h"
 #include "tokenize/base64.h"
 #include "tokenize/bpe.h"

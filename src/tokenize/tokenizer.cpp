@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/file_error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "tokenize/doubled_keys.h"

@@ -10,6 +10,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "base/file_error.h"
 #include "base/log.h"
 
 namespace quire::backend::cpu {

@@ -1,4 +1,4 @@
-#include "base/error.h"
+#include "base/file_error.h"
 
 #include <fmt/format.h>
 
