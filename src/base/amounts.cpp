@@ -37,7 +37,7 @@ uint64_t parse_bytes(std::string_view text, std::string_view flag) {
   const std::string_view rest = factor > 1 ? unit.substr(1) : unit;
   const bool good_unit = rest.empty() || rest == "iB" || rest == "B";
   if (failed != std::errc() || !good_unit || !(value >= 0) || value * factor > 0x1p60) {
-    throw Error(fmt::format("{}: '{}' is no amount of memory (write 512MiB, 4GiB, ...)", flag, text));
+    throw Error(fmt::format("{}: '{}' is not an amount of memory (write 512MiB, 4GiB, ...)", flag, text));
   }
   return static_cast<uint64_t>(value * factor);
 }

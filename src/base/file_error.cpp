@@ -14,7 +14,7 @@ Error file_error(const std::filesystem::path& path, uint64_t offset, std::string
 
 void refuse_lfs_pointer(const std::filesystem::path& path, std::string_view bytes) {
   if (!bytes.starts_with("version https://git-lfs.github.com/spec/")) return;
-  throw file_error(path, "a pointer of Git LFS, not the file itself: 'git lfs pull' fetches it");
+  throw file_error(path, "a Git LFS pointer, not the file itself: 'git lfs pull' fetches it");
 }
 
 }  // namespace quire

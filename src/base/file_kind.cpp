@@ -20,9 +20,8 @@ void refuse_other_kinds(int file, const std::filesystem::path& path, const FileK
   found.resize(static_cast<size_t>(got));
   if (found.empty()) return;
   if (found.size() > kind.at && kind.begins.starts_with(std::string_view(found).substr(kind.at))) return;
-  throw file_error(path, fmt::format("is no {}, and is not to be overwritten by one (delete it, or choose "
-                                     "another name)",
-                                     kind.name));
+  throw file_error(
+      path, fmt::format("is not a {} and is not overwritten (delete it, or choose another name)", kind.name));
 }
 
 }  // namespace quire

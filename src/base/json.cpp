@@ -47,7 +47,7 @@ std::optional<TextFault> find_lone_surrogate(std::string_view text, size_t end) 
     if (leads && within(read_u_escape(text.substr(i + kEscapeSize)), 0xDC00, 0xDFFF)) {
       i += 2 * kEscapeSize;
     } else if (leads || within(code, 0xDC00, 0xDFFF)) {
-      return TextFault{i, fmt::format("a lone surrogate (\\u{:04x}), which is no character", *code)};
+      return TextFault{i, fmt::format("a lone surrogate (\\u{:04x}), which is not a character", *code)};
     } else {
       i += code ? kEscapeSize : 2;
     }
@@ -58,7 +58,7 @@ std::optional<TextFault> find_lone_surrogate(std::string_view text, size_t end) 
 std::optional<TextFault> find_byte_order_mark(std::string_view text) {
   if (text.starts_with("\xEF\xBB\xBF")) return TextFault{0, "a byte order mark, which JSON does not have"};
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
-    return TextFault{0, "the byte order mark of UTF-16; JSON is UTF-8"};
+    return TextFault{0, "a UTF-16 byte order mark; JSON must be UTF-8"};
   }
   return std::nullopt;
 }
@@ -108,8 +108,7 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
   const uint64_t size = std::filesystem::file_size(path, failed);
   if (failed) throw file_error(path, failed.message());
   if (size > max_bytes) {
-    throw file_error(path,
-                     fmt::format("{} bytes, more than the {} that such a file may have", size, max_bytes));
+    throw file_error(path, fmt::format("has {} bytes; such a file may have at most {}", size, max_bytes));
   }
   std::string text(size, '\0');
   std::ifstream in(path, std::ios::binary);

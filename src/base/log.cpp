@@ -50,7 +50,7 @@ void set_level(spdlog::level::level_enum level) {
 void log(spdlog::level::level_enum level, std::string_view message) noexcept {
   try {
     if (const size_t lost = lost_lines.exchange(0); lost > 0) {
-      logger().warn("lines of the log are lost, as memory was short: {}", lost);
+      logger().warn("log lines are lost because memory ran out: {}", lost);
     }
     logger().log(level, "{}", message);
   } catch (...) {

@@ -178,7 +178,7 @@ void check_output_directory(const fs::path& path) {
   std::error_code none;
   fs::path there = followed(path);
   if (fs::exists(there, none) && !fs::is_directory(there, none)) {
-    throw cannot_be_written(path, "there is a file of that name");
+    throw cannot_be_written(path, "a file of that name exists");
   }
   while (!fs::exists(there, none) && there.has_parent_path() && there.parent_path() != there) {
     there = there.parent_path();
@@ -194,7 +194,7 @@ void refuse_same_file(std::span<const OutputFile> outputs) {
       const OutputFile& other = outputs[j];
       if (one.flag == other.flag || one.path.empty() || other.path.empty()) continue;
       if (!is_same_file(one.path, other.path)) continue;
-      throw Error(fmt::format("{}: {} is what {} writes: each needs a file of its own", one.flag,
+      throw Error(fmt::format("{}: {} is also the file of {}: each needs its own file", one.flag,
                               one.path.string(), other.flag));
     }
   }

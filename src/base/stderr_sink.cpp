@@ -73,7 +73,7 @@ void StderrSink::tell_of_dropped() {
   const size_t dropped = dropped_();
   const size_t before = std::exchange(told_, dropped);
   if (dropped != before)
-    write(fmt::format("W {} lines of the log are lost: nobody read them in time\n", dropped - before));
+    write(fmt::format("W {} log lines are lost: standard error was not read in time\n", dropped - before));
 }
 
 bool StderrSink::wait_for_reader() const {

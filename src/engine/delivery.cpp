@@ -239,7 +239,7 @@ void Engine::Impl::send(ActiveRequest& request) noexcept {
     requests.erase(id);
     last_sink(std::move(news));
   } catch (...) {
-    log_error("a request ends, as its news could not be handed out");
+    log_error("a request was ended because its output could not be delivered");
     if (!ended) return end_surely(id, control::FinishReason::kError, current_error());
     if (requests.contains(id)) return drop(id);
     tell_of_loss(last_sink, id);

@@ -42,7 +42,7 @@ void tell_of_loss(const OutputSink& sink, RequestId id) noexcept {
     last.error = current_error();
     sink(std::move(last));
   } catch (...) {
-    log_error("a request ended without a word, as its sink failed");
+    log_error("a request was ended without a final message because its receiver failed");
   }
 }
 
@@ -51,7 +51,7 @@ std::optional<RequestError> Engine::Impl::unknown_token(const GenerationRequest&
   const auto found = std::find_if_not(request.prompt.begin(), request.prompt.end(), known);
   if (found == request.prompt.end()) return std::nullopt;
   return RequestError{RequestErrorCode::kInvalid,
-                      fmt::format("Token {} of the prompt is {}, and the model knows {} tokens.",
+                      fmt::format("Token {} of the prompt is {}, but the model's vocabulary has {} tokens.",
                                   found - request.prompt.begin(), *found, config.vocab_size),
                       "prompt"};
 }
@@ -70,7 +70,7 @@ std::optional<RequestError> Engine::Impl::no_room(const GenerationRequest& reque
     return RequestError{
         RequestErrorCode::kQueueFull,
         fmt::format("{} queue is full: {} of {} places are taken{}. Try again later.", whose, waits, most,
-                    sequences > 1 ? fmt::format(", and {} are asked for", sequences) : ""),
+                    sequences > 1 ? fmt::format(", and this request needs {}", sequences) : ""),
         {}};
   };
   if (const uint64_t waiting = uint64_t{now.waiting} + arriving; !fits(waiting, limits.max_waiting)) {
@@ -79,7 +79,7 @@ std::optional<RequestError> Engine::Impl::no_room(const GenerationRequest& reque
   if (!bounds_tenants()) return std::nullopt;
   const uint32_t waiting = tenants.count(request.waits_as);
   if (fits(waiting, config.max_waiting_per_tenant)) return std::nullopt;
-  return full("Your part of the", waiting, config.max_waiting_per_tenant);
+  return full("Your share of the", waiting, config.max_waiting_per_tenant);
 }
 
 Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
@@ -91,7 +91,7 @@ Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
   const uint64_t most = config.max_sequences_per_tenant();
   if (request.sequences() <= most) return {};
   return refuse(RequestErrorCode::kInvalid,
-                fmt::format("{} sequences are asked for, and no more than {} can run and wait here",
+                fmt::format("{} sequences were requested, but at most {} can run and wait here",
                             request.sequences(), most),
                 request.n > most ? "n" : "best_of");
 }
@@ -165,7 +165,7 @@ void Engine::Impl::begin_warm() {
     const std::vector<record::PrefixNode> given = scheduler.restore(std::move(nodes));
     warm->fill(given);
   } catch (...) {
-    warn_of_current("the prefix cache begins empty");
+    warn_of_current("the prefix cache starts empty");
   }
 }
 
@@ -180,9 +180,9 @@ void Engine::Impl::try_step() {
 /// The engine has failed: all requests end, and no more are accepted.
 void Engine::Impl::fail(const RequestError& error) noexcept {
   try {
-    log_error(fmt::format("the executor failed, all requests end: {}", error.message));
+    log_error(fmt::format("the executor failed, and all requests were ended: {}", error.message));
   } catch (...) {
-    log_error("the executor failed, all requests end");
+    log_error("the executor failed, and all requests were ended");
   }
   {
     const std::lock_guard lock(mutex);
@@ -317,7 +317,7 @@ void Engine::Impl::publish_stats(uint32_t taken) noexcept {
     counted.ended_per_second = end_rate.per_second(clock.now());
     if (metrics != nullptr) metrics->step(counted.step);
   } catch (...) {
-    log_error("the engine's figures are stale: they could not be gathered");
+    log_error("the engine's statistics are out of date: they could not be collected");
   }
   const std::lock_guard lock(mutex);
   arriving -= taken;
@@ -325,7 +325,7 @@ void Engine::Impl::publish_stats(uint32_t taken) noexcept {
     published = counted;
     tenants.settle();
   } catch (...) {
-    log_error("the engine's figures are stale: they could not be published");
+    log_error("the engine's statistics are out of date: they could not be published");
   }
 }
 

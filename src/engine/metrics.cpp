@@ -58,16 +58,18 @@ struct EngineMetrics::Impl {
   Labels labels;
 
   prometheus::Gauge& running = gauge("vllm:num_requests_running", "Sequences in the running batch");
-  prometheus::Gauge& waiting = gauge("vllm:num_requests_waiting", "Sequences that wait to run");
-  prometheus::Gauge& kv_usage = gauge(
-      "vllm:kv_cache_usage_perc", "Share of K/V blocks that requests hold, 1 = all; cached ones are free");
-  prometheus::Gauge& token_budget = gauge(
-      "quire:step_token_budget", "Tokens that the last step could have had; falls where steps take long");
+  prometheus::Gauge& waiting = gauge("vllm:num_requests_waiting", "Sequences in the queue");
+  prometheus::Gauge& kv_usage =
+      gauge("vllm:kv_cache_usage_perc",
+            "Share of the K/V blocks that requests hold (1 = all); cached blocks do not count");
+  prometheus::Gauge& token_budget =
+      gauge("quire:step_token_budget", "Token budget of the last step; it falls when steps take long");
   prometheus::Counter& preemptions = counter("vllm:num_preemptions_total", "Preemptions");
   prometheus::Counter& prefix_queries =
       counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
-  prometheus::Counter& prefix_hits = counter("vllm:prefix_cache_hits_total", "Prompt tokens found there");
-  prometheus::Counter& prompt = counter("vllm:prompt_tokens_total", "Tokens of prompts taken in");
+  prometheus::Counter& prefix_hits =
+      counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache");
+  prometheus::Counter& prompt = counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests");
   prometheus::Counter& generation = counter("vllm:generation_tokens_total", "Tokens generated");
   prometheus::Histogram& first_token = histogram(
       "vllm:time_to_first_token_seconds", "From arrival to the first token (TTFT)", kFirstTokenBuckets);
@@ -89,7 +91,7 @@ struct EngineMetrics::Impl {
                                                     "Tokens of a request's longest choice", kTokenBuckets);
   prometheus::Family<prometheus::Counter>& finished_family = prometheus::BuildCounter()
                                                                  .Name("vllm:request_success_total")
-                                                                 .Help("Ended choices, by reason")
+                                                                 .Help("Finished choices, by reason")
                                                                  .Register(registry);
   prometheus::Counter* by_reason[4] = {&finished("stop"), &finished("length"), &finished("abort"),
                                        &finished("error")};

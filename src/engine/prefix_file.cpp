@@ -133,7 +133,7 @@ void check_prefix_file_place(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!fs::is_directory(folder) || ::access(folder.c_str(), W_OK) != 0) {
-    throw file_error(path, "no file can be made in this folder");
+    throw file_error(path, "no file can be created in this folder");
   }
   if (!fs::exists(path)) return;
   if (!fs::is_regular_file(path)) throw file_error(path, "is no file");
@@ -141,8 +141,7 @@ void check_prefix_file_place(const std::filesystem::path& path) {
   if (!in) throw file_error(path, "cannot be read");
   if (!is_ours(in, fs::file_size(path))) {
     throw file_error(path,
-                     "is no prefix cache, and is not to be overwritten by one (delete it, or choose another "
-                     "name)");
+                     "is not a prefix cache and is not overwritten (delete it, or choose another name)");
   }
 }
 
@@ -151,7 +150,7 @@ PrefixFile::PrefixFile(const std::filesystem::path& path, const PrefixFileKey& k
     : file_(trusted(path), access), block_bytes_(block_bytes) {
   const std::string_view all(reinterpret_cast<const char*>(file_.data()), file_.size());
   const size_t line = all.substr(0, kMostHeader).find('\n');
-  if (line == std::string_view::npos) throw file_error(path, "no prefix cache: its first line has no end");
+  if (line == std::string_view::npos) throw file_error(path, "not a prefix cache: its first line has no end");
   const json::value header = parse_json(all.substr(0, line), path);
   const JsonObject object(header, path);
   object.integer(kFormatKey, kFormat, kFormat);

@@ -118,7 +118,7 @@ std::optional<HttpResponse> Api::refuse_page(HttpRequest& request) const {
   if (!web_.allows_host(request.host)) {
     return plain_error(
         403,
-        fmt::format("the host '{}' is not served here; --allowed-hosts of quire serve adds names",
+        fmt::format("the host '{}' is not accepted here; --allowed-hosts of quire serve adds names",
                     shortened(request.host)),
         "host_not_allowed");
   }
@@ -159,8 +159,8 @@ std::optional<HttpResponse> Api::settle_early(HttpRequest& request) const {
   if (route == nullptr) return not_found(request.path);
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   if (method != route->method) {
-    HttpResponse response =
-        plain_error(405, fmt::format("{} wants {}", request.path, route->method), "method_not_allowed");
+    HttpResponse response = plain_error(
+        405, fmt::format("{} requires method {}", request.path, route->method), "method_not_allowed");
     response.headers.emplace_back("Allow", route->method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
     return response;
   }
@@ -169,10 +169,10 @@ std::optional<HttpResponse> Api::settle_early(HttpRequest& request) const {
 
 /// For a client whose base URL lacks the /v1.
 HttpResponse Api::not_found(std::string_view path) {
-  std::string message = fmt::format("there is no {}", shortened(path));
+  std::string message = fmt::format("the path {} does not exist", shortened(path));
   const std::string below = fmt::format("/v1{}", path);
   if (path.starts_with('/') && find_route(below) != nullptr)
-    message += fmt::format("; {} is there", shortened(below));
+    message += fmt::format("; {} exists", shortened(below));
   return plain_error(404, message, "not_found");
 }
 
@@ -285,7 +285,7 @@ asio::awaitable<void> Api::show_model(Exchange& exchange) {
   if (auto known = check_model(name); known && !name.empty()) {
     body = model_entry(name);
   } else {
-    body = refuse(RequestErrorCode::kNotFound, fmt::format("there is no model '{}'", name), "model");
+    body = refuse(RequestErrorCode::kNotFound, fmt::format("the model '{}' does not exist", name), "model");
   }
   co_await respond_json(exchange, std::move(body));
 }

@@ -57,7 +57,7 @@ Expected<void> Api::check_model(std::string_view name) const {
   if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return {};
   return refuse(
       RequestErrorCode::kNotFound,
-      fmt::format("The model '{}' does not exist; here is '{}'.", name.substr(0, 200), names.front()),
+      fmt::format("The model '{}' does not exist; this server has '{}'.", name.substr(0, 200), names.front()),
       "model");
 }
 
@@ -65,11 +65,10 @@ Expected<void> Api::check_model(std::string_view name) const {
 Expected<void> Api::check_count(size_t num_prompts, uint32_t n) const {
   const uint64_t most = engine_.config().max_sequences();
   if (num_prompts * n <= most) return {};
-  return refuse(
-      RequestErrorCode::kInvalid,
-      fmt::format("{} prompts with n = {} are {} sequences, and no more than {} can run and wait here",
-                  num_prompts, n, num_prompts * n, most),
-      n > most ? "n" : "prompt");
+  return refuse(RequestErrorCode::kInvalid,
+                fmt::format("{} prompts with n = {} are {} sequences, but at most {} can run and wait here",
+                            num_prompts, n, num_prompts * n, most),
+                n > most ? "n" : "prompt");
 }
 
 /// A field that the scheduling policy would not use is refused, not ignored.
@@ -79,12 +78,11 @@ Expected<void> Api::check_policy(const engine::GenerationRequest& request) const
   const bool heeds_priority = policy == control::SchedulingKind::kPriority ||
                               scheduler.victim == control::VictimKind::kLowestPriority;
   const auto ignored = [&](const char* field, const char* wanted) {
-    return refuse(
-        RequestErrorCode::kInvalid,
-        fmt::format("{} has no effect with this server's scheduling policy, {}: quire serve takes it "
-                    "with --scheduling-policy {}",
-                    field, control::kSchedulingNames[static_cast<size_t>(policy)], wanted),
-        field);
+    return refuse(RequestErrorCode::kInvalid,
+                  fmt::format("{} has no effect with this server's scheduling policy, {}: it needs quire "
+                              "serve --scheduling-policy {}",
+                              field, control::kSchedulingNames[static_cast<size_t>(policy)], wanted),
+                  field);
   };
   if (request.priority != 0 && !heeds_priority) {
     return ignored("priority", "priority or --victim-policy priority");

@@ -24,7 +24,7 @@ uint64_t first_word(const Bytes& bytes) {
 }
 
 void fill_random(unsigned char* out, size_t bytes) {
-  if (RAND_bytes(out, static_cast<int>(bytes)) != 1) throw Error("the system gives no random numbers");
+  if (RAND_bytes(out, static_cast<int>(bytes)) != 1) throw Error("the system provides no random numbers");
 }
 
 KeyDigest digest(std::string_view text) {
@@ -41,7 +41,7 @@ ApiKey make_api_key(std::string name, std::string_view key) {
   const auto sendable = [](char c) { return c > ' ' && c <= '~'; };
   if (key.empty()) throw Error(fmt::format("{}: the key is empty", name));
   if (!std::all_of(key.begin(), key.end(), sendable)) {
-    throw Error(fmt::format("{}: a key is printable ASCII without spaces", name));
+    throw Error(fmt::format("{}: a key must be printable ASCII without spaces", name));
   }
   return {std::move(name), digest(key)};
 }

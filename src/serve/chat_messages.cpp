@@ -104,7 +104,7 @@ json::object read_message(Fields& message) {
     return out;
   }
   if (*role == "function") {
-    message.unsupported("role", "function is not supported: 'tool' with a tool_call_id is its successor");
+    message.unsupported("role", "function is not supported: use 'tool' with a tool_call_id");
     return out;
   }
   if (std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
@@ -186,7 +186,7 @@ ChatPrompt read_chat_prompt(Fields& fields) {
   const bool add_prompt = fields.boolean("add_generation_prompt", !go_on);
   prompt.add_special_tokens = fields.boolean("add_special_tokens", false);
   if (go_on && add_prompt) {
-    fields.fail("continue_final_message", "and add_generation_prompt exclude each other");
+    fields.fail("continue_final_message", "and add_generation_prompt cannot both be true");
   }
   prompt.continue_final_message = go_on;
 
@@ -311,19 +311,18 @@ Expected<std::string> render_chat(const chat::ChatTemplates& templates, ChatProm
                                             : templates.render(std::move(prompt.context));
   if (!text && system && !takes_system_messages(**chosen)) {
     std::string name = fmt::format("messages[{}].role", *system);
-    std::string what =
-        fmt::format("{} is not supported: this model's template takes no system or developer message", name);
+    std::string what = fmt::format(
+        "{} is not supported: this model's chat template accepts no system or developer message", name);
     return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
   }
   if (!text && text.error().param.empty()) text.error().param = "messages";
   // Some templates render a system message only at certain places.
   for (const std::string& instruction : instructions) {
     if (text && text->find(instruction) == std::string::npos) {
-      return refuse(
-          RequestErrorCode::kInvalid,
-          "a system or developer message is not supported where it stands: this model's chat template "
-          "leaves it out of this conversation",
-          "messages");
+      return refuse(RequestErrorCode::kInvalid,
+                    "a system or developer message is not supported at this place: this model's chat "
+                    "template omits it from this conversation",
+                    "messages");
     }
   }
   return text;

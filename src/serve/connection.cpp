@@ -233,7 +233,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   }
   clear_deadline();
   buffer_.commit(read);
-  if (failed && unborn && timed_out_) co_await refuse(408, "no request came in time");
+  if (failed && unborn && timed_out_) co_await refuse(408, "no request arrived in time");
   if (failed && unborn && making_way_) co_await refuse_for_place();
   if (!failed) enter(Stage::kHead);
   co_return !failed;
@@ -297,7 +297,7 @@ asio::awaitable<void> Connection::answer_request() {
     refusal = thrown;
   } catch (const std::exception& error) {
     failure = describe(error);
-    if (failure.empty()) failure = "an error without a name";
+    if (failure.empty()) failure = "an unknown error";
   }
   answering_ = false;
   gone_hook_ = nullptr;

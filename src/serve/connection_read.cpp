@@ -180,7 +180,7 @@ asio::awaitable<void> Connection::refuse_broken(error_code why) {
     message = fmt::format("the body is larger than {} bytes", config_.max_body_bytes);
   } else if (why == http::error::buffer_overflow) {
     status = 431;
-    message = fmt::format("the head of a chunk, or the trailers, are larger than {} bytes", kMaxFraming);
+    message = fmt::format("the header of a chunk, or the trailers, are larger than {} bytes", kMaxFraming);
   } else if (why == boost::system::errc::not_enough_memory) {
     status = 503;
     message = "the memory for request bodies is full";
@@ -195,7 +195,7 @@ asio::awaitable<void> Connection::refuse_broken(error_code why) {
     lose_client();
     co_return;
   } else {
-    message = fmt::format("this is no valid HTTP request: {}", why.message());
+    message = fmt::format("this is not a valid HTTP request: {}", why.message());
   }
   co_await refuse(status, std::move(message));
 }

@@ -60,8 +60,8 @@ Door::Door(asio::io_context& io, const ServerConfig& config, Factory factory)
       no_place_(acceptor_.get_executor(),
                 [this](uint64_t times) {
                   return fmt::format(
-                      "told 503 for want of a place: {} connections; --max-connections ({}) "
-                      "gives more places",
+                      "refused with status 503 because all connections were in use: {} connections; "
+                      "--max-connections ({}) allows more",
                       times, config_.max_connections);
                 }),
       no_share_(acceptor_.get_executor(), [this](uint64_t times) {
@@ -69,8 +69,8 @@ Door::Door(asio::io_context& io, const ServerConfig& config, Factory factory)
                                       ? "the default is a quarter of --max-connections"
                                       : fmt::format("{}", config_.max_connections_per_client);
         return fmt::format(
-            "told 503 for more than one address's share: {} connections; "
-            "--max-connections-per-client ({}) gives a larger one",
+            "refused with status 503 because one address had its share of connections: {} connections; "
+            "--max-connections-per-client ({}) allows more",
             times, share);
       }) {}
 
@@ -169,7 +169,7 @@ void Door::complain(const std::string& what) {
   complained_ = now;
   const uint64_t times = std::exchange(complaints_, 0);
   log_warning(fmt::format("accepting a connection: {}{}", what,
-                          times > 1 ? fmt::format(" ({} times since this was said last)", times) : ""));
+                          times > 1 ? fmt::format(" ({} times since the last such message)", times) : ""));
 }
 
 asio::awaitable<void> Door::pause(std::chrono::milliseconds time) {

@@ -82,7 +82,7 @@ std::string read_text(const std::filesystem::path& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) throw file_error(path, "cannot be read");
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) throw file_error(path, "a file of keys has no more than 1 MiB");
+  if (text.size() > kMaxFileBytes) throw file_error(path, "a file of keys may have at most 1 MiB");
   return text;
 }
 
@@ -92,16 +92,15 @@ void refuse_file_of_others(const std::filesystem::path& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) throw file_error(path, "cannot be read");
   if (facts.st_uid != geteuid() && facts.st_uid != 0) {
-    throw file_error(path,
-                     fmt::format("it belongs to another user (uid {}), who may give himself a key (chown, "
-                                 "or a copy with chmod 600, mends that)",
-                                 facts.st_uid));
+    throw file_error(path, fmt::format("it belongs to another user (uid {}), who could add a key (chown, or "
+                                       "a copy with chmod 600, fixes this)",
+                                       facts.st_uid));
   }
   if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    throw file_error(path,
-                     fmt::format("others may write it (mode {:o}), and so give themselves a key (chmod 600 "
-                                 "mends that)",
-                                 facts.st_mode & 07777));
+    throw file_error(
+        path,
+        fmt::format("other users have write access (mode {:o}) and could add a key (chmod 600 fixes this)",
+                    facts.st_mode & 07777));
   }
 }
 
@@ -128,20 +127,21 @@ std::vector<ApiKey> read_key_file(const std::filesystem::path& path) {
       ApiKey key = parse_key(line, hashed);
       has_plain = has_plain || !hashed;
       if (const auto [first, added] = names.emplace(key.name, number); !added) {
-        throw Error(fmt::format("the name {} is on line {} already", key.name, first->second));
+        throw Error(fmt::format("the name {} is already on line {}", key.name, first->second));
       }
       if (const auto [first, added] = digests.emplace(key.digest, number); !added) {
-        throw Error(fmt::format("this key is on line {} already", first->second));
+        throw Error(fmt::format("this key is already on line {}", first->second));
       }
       keys.push_back(std::move(key));
     } catch (const Error& error) {
       throw file_error(path, fmt::format("line {}: {}", number, error.what()));
     }
   }
-  if (keys.empty()) throw file_error(path, "there is no key in it");
+  if (keys.empty()) throw file_error(path, "it contains no key");
   if (has_plain && (mode & (perms::group_read | perms::others_read)) != perms::none) {
-    log_warning(fmt::format("{}: others may read the keys in it (chmod 600, or NAME:sha256:HEX, mends that)",
-                            path.string()));
+    log_warning(
+        fmt::format("{}: other users can read the keys in it (chmod 600, or NAME:sha256:HEX, fixes this)",
+                    path.string()));
   }
   return keys;
 }

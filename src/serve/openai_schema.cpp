@@ -264,9 +264,9 @@ std::vector<Prompt> read_prompts(Fields& fields, const SchemaContext& context) {
     } else if (!texts && item.is_array() && !item.get_array().empty()) {
       out.emplace_back(read_tokens(fields, name, item.get_array(), context.vocab_size));
     } else if (item.is_array()) {
-      fields.fail(name, texts ? "must be a string as the first one is" : "must not be empty");
+      fields.fail(name, texts ? "must be a string like the first one" : "must not be empty");
     } else {
-      fields.fail(texts ? name : "prompt", texts ? "must be a string as the first one is" : kForms);
+      fields.fail(texts ? name : "prompt", texts ? "must be a string like the first one" : kForms);
     }
   }
   return out;
@@ -299,8 +299,7 @@ void read_chat_max_tokens(Fields& fields, engine::GenerationRequest& out) {
 /// them.
 void settle_tools(Fields& fields, ChatPrompt& prompt) {
   constexpr std::string_view kWhy =
-      "is not supported: tool calls in an answer are not parsed. Leave it out, or set tool_choice to "
-      "\"none\"";
+      "is not supported: tool calls in an answer are not parsed. Omit it, or set tool_choice to \"none\"";
   json::value& tools = prompt.context["tools"];
   const json::value* choice = fields.get("tool_choice");
   if (choice != nullptr && *choice == "none") {
@@ -381,7 +380,7 @@ Expected<TokenizeRequest> parse_tokenize(const json::value& body) {
   out.model = fields.string("model").value_or("");
   out.return_token_strs = fields.boolean("return_token_strs", false);
   if (fields.get("messages") != nullptr) {
-    if (fields.get("prompt") != nullptr) fields.fail("prompt", "and messages exclude each other");
+    if (fields.get("prompt") != nullptr) fields.fail("prompt", "and messages cannot both be given");
     out.prompt = read_chat_prompt(fields);
   } else {
     auto text = fields.string("prompt");

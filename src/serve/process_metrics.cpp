@@ -16,7 +16,8 @@ std::string process_metrics() {
   };
   constexpr Field kFields[] = {
       {"VmRSS:", "process_resident_memory_bytes", "Resident memory size in bytes, mapped files included"},
-      {"VmHWM:", "quire:process_resident_memory_peak_bytes", "The most that it was since the start"}};
+      {"VmHWM:", "quire:process_resident_memory_peak_bytes",
+       "Largest resident memory size in bytes since the start"}};
   std::ifstream status("/proc/self/status");
   std::string out;
   for (std::string line; std::getline(status, line);) {

@@ -39,7 +39,7 @@ ServerConfig checked(ServerConfig config) {
   if (config.host.empty()) throw Error("--host: the address is empty");
   if (config.max_connections == 0) throw Error("at least one connection must be allowed");
   if (config.max_body_memory < 2 * config.max_body_bytes) {
-    throw Error("the memory for request bodies must hold two of the largest");
+    throw Error("the memory for request bodies must hold two bodies of the largest size");
   }
   return config;
 }
@@ -169,9 +169,9 @@ bool Server::run_until_signal(Nanos timeout) {
     if (failed) return;
     signals.async_wait(on_signal);
     if (number == SIGHUP && !at_terminal) {
-      log_info("SIGHUP is ignored: there is no terminal that could have hung up; SIGTERM ends the server");
+      log_info("SIGHUP is ignored: the server has no terminal; SIGTERM ends the server");
     } else if (!std::exchange(ending, true)) {
-      log_info("shutting down: running requests may finish; a second signal ends them");
+      log_info("shutting down: running requests may finish; a second signal aborts them");
       stopper = std::thread([&] {
         clean = stop(timeout);
         asio::post(io, [&] { signals.cancel(); });

@@ -81,7 +81,7 @@ WebAccess::WebAccess(const std::vector<std::string>& origins, const std::vector<
     const bool whole = scheme != std::string::npos && scheme > 0 && is_name(origin.substr(scheme + 3));
     if (!whole && origin != "null") {
       throw Error(fmt::format(
-          "--allowed-origins: '{}' is no origin: SCHEME://HOST[:PORT] without a path, or *", origin));
+          "--allowed-origins: '{}' is not an origin: SCHEME://HOST[:PORT] without a path, or *", origin));
     }
     origins_.push_back(normal_origin(origin));
   }
@@ -91,7 +91,7 @@ WebAccess::WebAccess(const std::vector<std::string>& origins, const std::vector<
       continue;
     }
     if (!is_name(host))
-      throw Error(fmt::format("--allowed-hosts: '{}' is no host: NAME, NAME:PORT or *", host));
+      throw Error(fmt::format("--allowed-hosts: '{}' is not a host: NAME, NAME:PORT or *", host));
     hosts_.push_back(lower(host));
   }
 }

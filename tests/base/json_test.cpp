@@ -49,14 +49,14 @@ TEST(ParseJson, TellsTextThatIsNoneFromJsonThatIsWrong) {
   EXPECT_EQ(told("{\"a\": \"bc\xff\"}"), "body: at byte 9: not valid UTF-8 (byte 0xff)");
   EXPECT_EQ(told("{\"a\": \"\xed\xa0\x80\"}"), "body: at byte 7: not valid UTF-8 (byte 0xed)");
   EXPECT_EQ(told("{\"a\": \xff}"), "body: at byte 6: not valid UTF-8 (byte 0xff)");
-  constexpr const char* kLone = "body: at byte 9: a lone surrogate (\\u{}), which is no character";
+  constexpr const char* kLone = "body: at byte 9: a lone surrogate (\\u{}), which is not a character";
   EXPECT_EQ(told(R"({"a": "bc\ud83d"})"), fmt::format(fmt::runtime(kLone), "d83d"));
   EXPECT_EQ(told(R"({"a": "bc\uD83Dx"})"), fmt::format(fmt::runtime(kLone), "d83d"));
   EXPECT_EQ(told(R"({"a": "bc\ude00"})"), fmt::format(fmt::runtime(kLone), "de00"));
   EXPECT_EQ(told(R"({"a": "bc\ud83d\ud83d\ude00"})"), fmt::format(fmt::runtime(kLone), "d83d"));
   EXPECT_EQ(told(R"({"a": "\\\ude00"})"), fmt::format(fmt::runtime(kLone), "de00"));
   EXPECT_EQ(told("\xEF\xBB\xBF{}"), "body: at byte 0: a byte order mark, which JSON does not have");
-  EXPECT_THAT(told("\xFF\xFE{"), HasSubstr("at byte 0: the byte order mark of UTF-16"));
+  EXPECT_THAT(told("\xFF\xFE{"), HasSubstr("at byte 0: a UTF-16 byte order mark"));
   EXPECT_EQ(told("{\"a\": \"b\nc\"}"),
             "body: at byte 8: a control character (0x0a) that a string has as \\u000a");
   // What is wrong with the JSON is told as that, whatever follows.

@@ -113,7 +113,7 @@ TEST_F(OutputFileTest, TakesThePlaceOfItsOwnKindAlone) {
   for (const std::string there : {"x", "{\"lisp\":7}", "\n{\"list\":7}"}) {
     std::ofstream(path) << there;
     const std::string said = error_of([&] { check_output_file(path, kKind); });
-    EXPECT_THAT(said, HasSubstr(path.string() + ": is no list, and is not to be overwritten by one"));
+    EXPECT_THAT(said, HasSubstr(path.string() + ": is not a list and is not overwritten"));
     EXPECT_EQ(error_of([&] { write_output_file(path, kKind, "{}"); }), said);
     EXPECT_EQ(contents(path), there);
   }
@@ -153,7 +153,7 @@ TEST_F(OutputFileTest, IsOneWhateverItsNames) {
   for (int exists = 0; exists < 2; ++exists) {
     for (const fs::path& name :
          {place, dir_ / "linked" / "new", dir_ / "first", dir_ / "second", dir_ / "folder/../folder/new"}) {
-      EXPECT_THAT(same(place, name), HasSubstr("--other: " + name.string() + " is what --one writes"));
+      EXPECT_THAT(same(place, name), HasSubstr("--other: " + name.string() + " is also the file of --one"));
     }
     EXPECT_EQ(same(place, dir_ / "new"), "");
     EXPECT_EQ(same(place, "/dev/null"), "");

@@ -93,7 +93,7 @@ TEST_F(PrivateFileTest, NothingElseIs) {
        {std::string("weights"), std::string("{\"lisp\":1}"), std::string("\0\0\0\0\0\0\0\0\0\0", 10)}) {
     write(there);
     chmod(path_.c_str(), 0644);
-    EXPECT_THAT(refusal(path_), HasSubstr(path_.string() + ": is no list")) << there;
+    EXPECT_THAT(refusal(path_), HasSubstr(path_.string() + ": is not a list")) << there;
     EXPECT_EQ(content(), there);
     EXPECT_EQ(mode(), 0644U);
   }

@@ -38,16 +38,16 @@ def test_keys_of_a_file(tmp_path):
         assert ask(server, "/health")[0] == 200
         said = server.output()
         assert "key ann" in said and "key bob" in said, "requests are logged by the name of their key"
-        assert "secret" not in said and "others may read" not in said
+        assert "secret" not in said and "other users can read" not in said
     keys.chmod(0o644)
     with QuireServer("--device", "sim", "--api-key-file", keys) as server:
-        assert "others may read the keys" in server.output()
+        assert "other users can read the keys" in server.output()
 
 
 def test_a_broken_file_of_keys(tmp_path):
     keys = tmp_path / "keys"
     for text, said in ("ann:k\nbob:k2:rpm=60\n", "line 2: an unknown column"), ("secret\n", "line 1: neither NAME:KEY"), \
-            ("", "there is no key in it"), ("ann:k\nbob:k\n", "line 2: this key is on line 1 already"):
+            ("", "it contains no key"), ("ann:k\nbob:k\n", "line 2: this key is already on line 1"):
         keys.write_text(text)
         keys.chmod(0o600)
         error = refusal("--api-key-file", keys)
@@ -75,7 +75,7 @@ def test_a_key_of_the_command_line_warns():
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_listening_beyond_loopback_without_a_key_warns(host):
-    warning = f"--host {host}: everybody who reaches this machine may use the server"
+    warning = f"--host {host}: anyone who can reach this machine may use the server"
     with QuireServer("--device", "sim", "--host", host) as server:
         assert warning in server.output()
         assert ask(server, "/health", Host="10.1.2.3:8000")[0] == 200
@@ -102,8 +102,8 @@ def test_web_pages_are_refused_unless_listed():
         code, headers, _ = ask(server, Origin="https://b.example", Host="llm.example")
         assert code == 200 and headers["access-control-allow-origin"] == "https://b.example"
         assert ask(server, Origin="https://c.example")[0] == 403
-    assert "--allowed-origins: 'a.example' is no origin" in refusal("--allowed-origins", "a.example")
-    assert "--allowed-hosts: 'http://a' is no host" in refusal("--allowed-hosts", "http://a")
+    assert "--allowed-origins: 'a.example' is not an origin" in refusal("--allowed-origins", "a.example")
+    assert "--allowed-hosts: 'http://a' is not a host" in refusal("--allowed-hosts", "http://a")
 
 
 def test_a_body_that_is_not_json_is_refused():

@@ -220,7 +220,7 @@ def test_slow_bodies_hold_no_place():
         for each in slow + idle:
             each.close()
         assert server.stop() == 0
-        assert "told 503 for want of a place" in server.output()
+        assert "refused with status 503 because all connections were in use" in server.output()
 
 
 def fates(server, count, patience=120):
@@ -303,7 +303,7 @@ def test_more_connections_than_files_are_refused():
             line = process.stderr.readline()
             assert line, said
             said += line
-        assert "no more than 116 connections" in said
+        assert "at most 116 connections" in said
         connection = http.client.HTTPConnection("127.0.0.1", int(re.search(r"http://[^ ]*:(\d+)", said)[1]), timeout=60)
         connection.request("GET", "/health")
         assert connection.getresponse().status == 200

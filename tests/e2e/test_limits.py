@@ -172,7 +172,7 @@ def test_bodies_that_grow_when_they_are_parsed_fit_too(group, long_model):
     with QuireServer(model=long_model, preexec_fn=group.enter) as server:
         print([line for line in server.output().splitlines() if "bodies" in line])
         # The largest that is taken; a server without such a limit of its own takes 16 MB.
-        said = re.search(r"bodies of up to ([\d.]+) ([KM]iB) are taken", server.output())
+        said = re.search(r"a request body may have ([\d.]+) ([KM]iB)", server.output())
         largest = int(float(said[1]) * {"KiB": 1 << 10, "MiB": MIB}[said[2]] * 0.95) if said else 16_000_000
         for size in (16_000_000, largest):
             with concurrent.futures.ThreadPoolExecutor(4) as clients:

@@ -371,7 +371,7 @@ def test_more_than_can_ever_wait():
         for prompt, n, field in (["a"] * 5, 1, "prompt"), ("a", 5, "n"):
             with pytest.raises(openai.BadRequestError) as caught:
                 complete(client, prompt, n=n)
-            assert caught.value.param == field and "no more than 4" in caught.value.message
+            assert caught.value.param == field and "at most 4" in caught.value.message
 
 
 def test_keys_and_names():

@@ -35,7 +35,7 @@ def kept(tmp_path):
     path = tmp_path / "prefixes"
     with serve(path) as server:
         answer = complete(server, STORY)
-        assert "is not there yet" in server.output()
+        assert "does not exist yet" in server.output()
     return path, answer.choices[0]
 
 
@@ -61,7 +61,7 @@ def test_the_next_server_goes_on(kept):
 def test_what_others_made_is_refused(kept, flags, fact):
     path, first = kept
     with serve(path, *flags) as server:
-        assert "the prefix cache begins empty" in server.output() and fact in server.output()
+        assert "the prefix cache starts empty" in server.output() and fact in server.output()
         assert cached(complete(server, STORY)) == 0
 
 
@@ -76,7 +76,7 @@ def test_another_model_or_tokenizer_does_not_take_it(kept, tmp_path, file, old, 
     assert old in text
     (model / file).write_bytes(text.replace(old, new, 1))
     with QuireServer("--prefix-cache-file", path, "--num-blocks", 64, model=model) as server:
-        assert "the prefix cache begins empty" in server.output() and fact in server.output()
+        assert "the prefix cache starts empty" in server.output() and fact in server.output()
         assert cached(complete(server, STORY)) == 0
 
 
@@ -87,13 +87,13 @@ def test_other_kernels_do_not_take_it(kept, version):
     path.write_bytes(re.sub(rb'"kernel_version":\d+', b'"kernel_version":%d' % version, whole, count=1))
     assert path.read_bytes() != whole
     with serve(path) as server:
-        assert "the prefix cache begins empty" in server.output() and "kernel_version" in server.output()
+        assert "the prefix cache starts empty" in server.output() and "kernel_version" in server.output()
 
 
 def test_nothing_but_a_prefix_cache_is_overwritten(tmp_path):
     text = tmp_path / "text"
     text.write_bytes(b"hello\n" * 100)
-    for place, said in ((text, "is no prefix cache"), (tmp_path, "is no file"), (tmp_path / "no" / "file", "no file can be made")):
+    for place, said in ((text, "is not a prefix cache"), (tmp_path, "is no file"), (tmp_path / "no" / "file", "no file can be created")):
         done = subprocess.run([QUIRE, "run", MODEL, "-p", "Once", "--max-tokens", "2", "--prefix-cache-file", place],
                               capture_output=True, timeout=60)
         assert done.returncode == 1 and said in done.stderr.decode() and str(place) in done.stderr.decode()
@@ -115,15 +115,15 @@ def test_damage_costs_only_what_it_hits(kept):
         return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
 
     cases = {
-        "without the mark at the end": (whole[:-1], prompt_blocks, "begins with"),
+        "without the mark at the end": (whole[:-1], prompt_blocks, "starts with"),
         "cut in the last block": (whole[:-len(END) - 1], prompt_blocks, "1 blocks are damaged"),
         "cut after the first": (whole[:blocks + size + 5], 1, "are damaged"),
         "a bit of the second block": (flipped(blocks + size + 100), 1, "1 blocks are damaged"),
         "a bit of the first block": (flipped(blocks), 0, "1 blocks are damaged"),
         "a bit of the index": (flipped(line + 30), 0, "the index is damaged"),
-        "cut in the index": (whole[:line + 20], 0, "begins empty"),
-        "cut in the header": (whole[:20], 0, "begins empty"),
-        "empty": (b"", 0, "begins empty"),
+        "cut in the index": (whole[:line + 20], 0, "starts empty"),
+        "cut in the header": (whole[:20], 0, "starts empty"),
+        "empty": (b"", 0, "starts empty"),
     }
     for name, (content, hits, message) in cases.items():
         path.write_bytes(content)
@@ -145,7 +145,7 @@ def test_a_damaged_beginning_costs_the_cache_only(kept, damage):
                       "another first byte": b"X" + whole[1:], "no first line": whole[line:]}[damage])
     with serve(path) as server:
         answer = complete(server, STORY)
-        assert "W " in server.output() and "the prefix cache begins empty" in server.output()
+        assert "W " in server.output() and "the prefix cache starts empty" in server.output()
         assert answer.choices[0].token_ids == first.token_ids and cached(answer) == 0
     with serve(path) as server:  # it is whole again
         assert cached(complete(server, STORY)) > 0
@@ -160,7 +160,7 @@ def test_what_has_neither_a_prefix_caches_beginning_nor_its_end_is_kept(kept, tm
         path.write_bytes(content)
         done = subprocess.run([QUIRE, "run", MODEL, "-p", "Once", "--max-tokens", "2", "--prefix-cache-file", path],
                               capture_output=True, timeout=60)
-        assert done.returncode == 1 and "is no prefix cache, and is not to be overwritten" in done.stderr.decode()
+        assert done.returncode == 1 and "is not a prefix cache and is not overwritten" in done.stderr.decode()
         assert path.read_bytes() == content
 
 
@@ -170,7 +170,7 @@ def test_what_takes_the_files_place_while_a_server_runs_is_kept(tmp_path):
         complete(server, STORY)
         path.write_text("somebody's notes")
         server.stop()
-        assert "is no prefix cache, and is not to be overwritten" in server.output()
+        assert "is not a prefix cache and is not overwritten" in server.output()
     assert path.read_text() == "somebody's notes" and sorted(tmp_path.iterdir()) == [path]
 
 

@@ -124,7 +124,7 @@ TEST(NoMemory, TheEngineEndsThoughNothingCanBeWritten) {
   while (rig.engine->stats().generation_tokens == 0) std::this_thread::sleep_for(1ms);
   rig.engine.reset();
   const std::string told = testing::internal::GetCapturedStderr();
-  EXPECT_NE(told.find("the prefix cache begins empty: out of memory"), std::string::npos) << told;
+  EXPECT_NE(told.find("the prefix cache starts empty: out of memory"), std::string::npos) << told;
   EXPECT_NE(told.find("/dev/full: cannot be written any more: the step trace is cut off"), std::string::npos)
       << told;
   EXPECT_NE(told.find("the prefix cache is not saved"), std::string::npos) << told;

@@ -103,7 +103,7 @@ TEST_F(PrefixFileTest, AnyOtherFileIsLeftAlone) {
                                 std::string(kEnd) + "and more"};
   for (const std::string& text : others) {
     put(text);
-    EXPECT_THAT(refusal(), HasSubstr(path_.string() + ": is no prefix cache, and is not to be overwritten"));
+    EXPECT_THAT(refusal(), HasSubstr(path_.string() + ": is not a prefix cache and is not overwritten"));
     EXPECT_THROW(write(), Error);
     EXPECT_EQ(content(), text);
   }

@@ -127,10 +127,10 @@ TEST_F(KeyFile, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(refusal("a:secret # of Ann\n"), HasSubstr("without spaces"));
   EXPECT_THAT(refusal(":k\n"), HasSubstr("a name is 1 to 64"));
   EXPECT_THAT(refusal("a b:k\n"), HasSubstr("a name is 1 to 64"));
-  EXPECT_THAT(refusal("a:k\n\na:l\n"), HasSubstr("line 3: the name a is on line 1 already"));
+  EXPECT_THAT(refusal("a:k\n\na:l\n"), HasSubstr("line 3: the name a is already on line 1"));
   EXPECT_THAT(refusal(fmt::format("a:beta\nb:sha256:{}\n", kBetaDigest)),
-              HasSubstr("line 2: this key is on line 1"));
-  EXPECT_EQ(refusal("# nobody\n"), path + ": there is no key in it") << "the server would be open to all";
+              HasSubstr("line 2: this key is already on line 1"));
+  EXPECT_EQ(refusal("# nobody\n"), path + ": it contains no key") << "the server would be open to all";
   EXPECT_THAT(refusal(std::string(1100000, '\n')), HasSubstr("1 MiB"));
   EXPECT_THAT(refusal("a:secret:x\na:secret y\n"), testing::Not(HasSubstr("secret")));
   EXPECT_THROW(read_key_file(test::temp_dir() / "none"), Error);
@@ -146,12 +146,12 @@ TEST_F(KeyFile, IsNobodyElsesToReadOrWrite) {
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(said("a:secret", own), "");
-  EXPECT_THAT(said("a:secret", own | perms::others_read), HasSubstr("others may read the keys"));
+  EXPECT_THAT(said("a:secret", own | perms::others_read), HasSubstr("other users can read the keys"));
   EXPECT_THAT(said("a:secret", own | perms::group_read), HasSubstr("chmod 600"));
   EXPECT_EQ(said(fmt::format("a:sha256:{}", kBetaDigest), own | perms::others_read), "") << "hashed";
   for (const unsigned mode : {0664U, 0620U, 0602U, 0666U}) {
     EXPECT_THAT(refusal("a:secret", static_cast<perms>(mode)),
-                testing::AllOf(HasSubstr(path_.string()), HasSubstr("give themselves a key (chmod 600")));
+                testing::AllOf(HasSubstr(path_.string()), HasSubstr("could add a key (chmod 600")));
   }
   std::filesystem::permissions(path_, own);
   if (geteuid() != 0 || chown(path_.c_str(), 65534, 65534) != 0) return;

@@ -191,7 +191,7 @@ TEST_F(ApiTest, TooLongAPromptIsRefusedWithBothNumbers) {
 
 TEST_F(ApiTest, PathsAndMethods) {
   EXPECT_EQ(service_.get("/nothing").status, 404);
-  EXPECT_THAT(service_.post("/chat/completions", "{}").body, HasSubstr("; /v1/chat/completions is there"));
+  EXPECT_THAT(service_.post("/chat/completions", "{}").body, HasSubstr("; /v1/chat/completions exists"));
   EXPECT_EQ(service_.get("/v1/models/").parsed(), service_.get("/v1/models").parsed());
   EXPECT_EQ(service_.get("/v1/models/letters/").parsed().at("id"), "letters");
   EXPECT_EQ(service_.post("/v1/completions/", R"({"prompt": "a"})").status, 200);

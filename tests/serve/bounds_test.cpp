@@ -406,9 +406,10 @@ TEST(Connections, ThoseToldThatThereIsNoPlaceAreCounted) {
     EXPECT_THAT(busy.read_until("data: "), HasSubstr("200 OK"));
     for (int i = 0; i < 3; ++i) EXPECT_EQ(service.get("/version").status, 503);
   }
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("told 503 for more than one address's share: 3 connections; "
-                        "--max-connections-per-client (1)"));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr("refused with status 503 because one address had its share of connections: 3 connections; "
+                "--max-connections-per-client (1)"));
   testing::internal::CaptureStderr();
   {
     Service service({.server = {.max_connections = 1}, .step_delay = 2 * kMillisecond});
@@ -419,7 +420,8 @@ TEST(Connections, ThoseToldThatThereIsNoPlaceAreCounted) {
     EXPECT_EQ(service.get("/health").status, 200) << "which is not counted";
   }
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("told 503 for want of a place: 4 connections; --max-connections (1)"));
+  EXPECT_THAT(said, HasSubstr("refused with status 503 because all connections were in use: 4 connections; "
+                              "--max-connections (1)"));
 }
 
 TEST(Connections, ThousandIdleOnesDoNotHideTheServersHealth) {

@@ -103,13 +103,13 @@ TEST_F(RealTemplates, ADevelopersMessageThatIsLeftOutIsRefused) {
                                   R"([{"role": "developer", "content": "Answer in rhymes."},
                                        {"role": "user", "content": "Hi"},
                                        {"role": "assistant", "content": "Hello"}])");
-  EXPECT_THAT(answered.error, HasSubstr("leaves it out of this conversation"));
+  EXPECT_THAT(answered.error, HasSubstr("omits it from this conversation"));
   // Only the last of several.
   const Rendered apart = serve("llama-cpp-deepseek-r1",
                                R"([{"role": "system", "content": "One."}, {"role": "user", "content": "Hi"},
                                     {"role": "assistant", "content": "Hello"},
                                     {"role": "developer", "content": "Two."}, {"role": "user", "content": "Hi"}])");
-  EXPECT_THAT(apart.error, HasSubstr("leaves it out of this conversation"));
+  EXPECT_THAT(apart.error, HasSubstr("omits it from this conversation"));
 }
 
 TEST_F(RealTemplates, AModelWithoutSystemMessagesSaysSoInAUsersWords) {
@@ -123,9 +123,9 @@ TEST_F(RealTemplates, AModelWithoutSystemMessagesSaysSoInAUsersWords) {
     const auto refused =
         ask(R"([{"role": ")" + role + R"(", "content": "Rhyme."}, {"role": "user", "content": "Hi"}])");
     ASSERT_FALSE(refused);
-    EXPECT_EQ(
-        refused.error().message,
-        "messages[0].role is not supported: this model's template takes no system or developer message");
+    EXPECT_EQ(refused.error().message,
+              "messages[0].role is not supported: this model's chat template accepts no system or developer "
+              "message");
     EXPECT_EQ(refused.error().param, "messages[0].role");
   }
   const auto other = ask(R"([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])");

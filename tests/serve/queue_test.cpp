@@ -48,7 +48,7 @@ TEST(Api, AFullQueueSaysTryAgain) {
   EXPECT_EQ(answer.parsed().at("error").at("message"),
             "The queue is full: 2 of 2 places are taken. Try again later.");
   const Answer wide = service.complete(R"({"prompt": "a", "max_tokens": 4, "n": 3})");
-  EXPECT_THAT(wide.body, HasSubstr("2 of 2 places are taken, and 3 are asked for."));
+  EXPECT_THAT(wide.body, HasSubstr("2 of 2 places are taken, and this request needs 3."));
   EXPECT_THAT(service.get("/metrics").body, HasSubstr("finished_reason=\"abort\",model_name=\"letters\"} 0"))
       << "what was refused never ran";
   running.close();
@@ -136,7 +136,7 @@ TEST(Api, MoreThanCanEverRunAndWaitIsNoMatterOfTime) {
   const auto refused_for = [&](const char* path, const char* body) {
     const Answer answer = service.post(path, body);
     EXPECT_EQ(answer.status, 400) << body;
-    EXPECT_THAT(answer.body, HasSubstr("no more than 3"));
+    EXPECT_THAT(answer.body, HasSubstr("at most 3"));
     return error_param(answer);
   };
   EXPECT_EQ(refused_for("/v1/completions", R"({"prompt": ["a", "b", "c", "d"]})"), "prompt");
@@ -159,7 +159,7 @@ TEST(Api, WhatThePolicyIgnoresIsRefused) {
   EXPECT_EQ(priority.status, 400);
   EXPECT_EQ(error_param(priority), "priority");
   EXPECT_THAT(priority.body,
-              HasSubstr("scheduling policy, fcfs: quire serve takes it with --scheduling-policy priority"));
+              HasSubstr("scheduling policy, fcfs: it needs quire serve --scheduling-policy priority"));
   const Answer deadline = fcfs.post(
       "/v1/chat/completions",
       R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "ttft_deadline_ms": 500})");
@@ -207,7 +207,7 @@ TEST(Api, ATenantHasItsPartOfTheQueueAlone) {
   send(third, "alpha", 2);
   const Answer refused = third.read_answer();
   EXPECT_EQ(refused.status, 429);
-  EXPECT_THAT(refused.body, HasSubstr("Your part of the queue is full: 2 of 2 places are taken."));
+  EXPECT_THAT(refused.body, HasSubstr("Your share of the queue is full: 2 of 2 places are taken."));
   HttpClient other(service.port());
   send(other, "beta", 2);
   ASSERT_TRUE(service.wait_for([](const control::StepStats& now) { return now.waiting == 3; }))

@@ -53,7 +53,7 @@ async def client(server, rng, rounds, counts):
 
 def largest_body(server):
     """What the server says it takes; without a word the limit that it has on a machine with much memory."""
-    said = re.search(r"bodies of up to ([\d.]+) ([KMG]iB) are taken", server.said())
+    said = re.search(r"a request body may have ([\d.]+) ([KMG]iB)", server.said())
     unit = {"KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
     return int(float(said[1]) * unit[said[2]] * 0.95) if said else 16_000_000
 

@@ -112,11 +112,12 @@ PackFile::PackFile(const std::filesystem::path& path, const json::object& facts,
 
 uint64_t PackFile::read_end() const {
   End end;
-  if (file_.size() < sizeof(end)) throw file_error(file_.path(), "no packed weights, or cut off");
+  if (file_.size() < sizeof(end))
+    throw file_error(file_.path(), "not a file of packed weights, or truncated");
   const uint64_t line_end = file_.size() - sizeof(end);
   std::memcpy(&end, file_.data() + line_end, sizeof(end));
   if (std::memcmp(end.magic, kMagic, sizeof(kMagic)) != 0) {
-    throw file_error(file_.path(), "no packed weights, or cut off");
+    throw file_error(file_.path(), "not a file of packed weights, or truncated");
   }
   if (end.line_bytes > std::min(line_end, kMostLine)) {
     throw file_error(file_.path(), line_end, "the line before it cannot be so long");
@@ -145,7 +146,7 @@ void PackFile::read_line(uint64_t begin, const json::object& facts) {
     entry.n = static_cast<size_t>(matrix.integer("n", 0, kMostDimension));
     entry.k = static_cast<size_t>(matrix.integer("k", 0, kMostDimension));
     const auto format = parse_weight_format(matrix.string("format"));
-    if (!format) throw matrix.error("format", "is no format of weights");
+    if (!format) throw matrix.error("format", "is not a format of weights");
     entry.format = *format;
     entry.finite = matrix.boolean("finite");
     entry.begin = at;
@@ -157,7 +158,7 @@ void PackFile::read_line(uint64_t begin, const json::object& facts) {
     if (at > begin) throw file_error(path, begin, "a matrix is cut off");
     matrices_.push_back(entry);
   }
-  if (at != begin) throw file_error(path, at, "there is more than the matrices");
+  if (at != begin) throw file_error(path, at, "there is data after the matrices");
 }
 
 void PackFile::compare_sums(kernels::KernelContext& context) const {
@@ -190,7 +191,7 @@ void PackFile::compare_sums(kernels::KernelContext& context) const {
 kernels::PackedMatrix PackFile::matrix(size_t index, size_t n, size_t k, WeightFormat format) const {
   if (index >= matrices_.size()) {
     throw OtherMatrices(
-        file_error(file_.path(), fmt::format("has {} matrices, and the model more", matrices_.size()))
+        file_error(file_.path(), fmt::format("has {} matrices, but the model has more", matrices_.size()))
             .what());
   }
   const Entry& entry = matrices_[index];
@@ -232,7 +233,7 @@ PackCache::PackCache(std::filesystem::path path, const std::filesystem::path& mo
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   std::error_code failed;
   if (!std::filesystem::is_directory(folder, failed)) {
-    throw Error(fmt::format("--pack-cache: {} cannot be written: its folder is not there", path_.string()));
+    throw Error(fmt::format("--pack-cache: {} cannot be written: its folder does not exist", path_.string()));
   }
   struct stat facts_of_model {};
   std::optional<uid_t> owner;
@@ -285,7 +286,8 @@ void PackCache::finish() {
   if (file_ != nullptr) {
     if (next_ != file_->size()) {
       throw OtherMatrices(
-          file_error(path_, fmt::format("has {} matrices, and the model {}", file_->size(), next_)).what());
+          file_error(path_, fmt::format("has {} matrices, but the model has {}", file_->size(), next_))
+              .what());
     }
     log_info(fmt::format("the packed weights are those of {}", path_.string()));
     return;
