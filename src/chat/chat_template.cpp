@@ -121,7 +121,7 @@ Expected<std::string> ChatTemplate::render_open(json::object context, std::time_
                   "continue_final_message");
   };
   json::value* text = last_text(context);
-  if (text == nullptr) return failed("the last message has no text to go on with");
+  if (text == nullptr) return failed("the last message has no text to continue");
   const std::string content(text->get_string());
   text->get_string() += kOpenEnd;
   auto rendered = render(context, now);
@@ -129,7 +129,7 @@ Expected<std::string> ChatTemplate::render_open(json::object context, std::time_
   const size_t mark = rendered->rfind(kOpenEnd.substr(0, kOpenEnd.size() - 1));
   if (mark == std::string::npos ||
       rendered->find(jinja::strip(content, nullptr, true, true)) == std::string::npos) {
-    return failed("the chat template does not show the last message as it is");
+    return failed("the chat template does not reproduce the last message unchanged");
   }
   const bool whole = std::string_view(*rendered).substr(mark).starts_with(kOpenEnd);
   rendered->resize(mark);

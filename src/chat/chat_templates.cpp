@@ -30,7 +30,7 @@ std::map<std::string, TemplateSource> sources_in_config(const json::object& conf
     const json::value* name = entry == nullptr ? nullptr : entry->if_contains("name");
     const json::value* text = entry == nullptr ? nullptr : entry->if_contains("template");
     if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) {
-      throw file_error(where, "key 'chat_template': every entry has a name and a template");
+      throw file_error(where, "key 'chat_template': every entry needs a name and a template");
     }
     add(name->get_string(), *text, fmt::format("chat_template[{}].template", i));
   }

@@ -42,7 +42,8 @@ class Checkpoint {
       lay_out_later();
     }
     if (end_ != file_.size()) {
-      throw file_error(path, fmt::format("{} bytes, but its header says {}", file_.size(), end_));
+      throw file_error(path,
+                       fmt::format("the file has {} bytes, but its header says {}", file_.size(), end_));
     }
   }
 
@@ -71,9 +72,10 @@ class Checkpoint {
   /// The error for an invalid header; without a magic number the file probably has no header at all.
   Error header_error(uint64_t offset, std::string_view what) const {
     if (version_ > 0) return file_error(file_.path(), offset, fmt::format("the header {}", what));
-    return file_error(file_.path(), fmt::format("is no model: neither a directory with a config.json, nor a "
-                                                "GGUF file, nor a llama2.c checkpoint (whose header {})",
-                                                what));
+    return file_error(file_.path(),
+                      fmt::format("is not a model: neither a directory with a config.json, nor a "
+                                  "GGUF file, nor a llama2.c checkpoint (whose header {})",
+                                  what));
   }
 
   int32_t integer_at(uint64_t offset) const {
@@ -140,12 +142,12 @@ class Checkpoint {
       if (quantized && elements % group_size_ != 0) {
         throw file_error(
             file_.path(), end_,
-            fmt::format("{} values are no multiple of the group size {}", elements, group_size_));
+            fmt::format("{} values are not a multiple of the group size {}", elements, group_size_));
       }
       end_ += quantized ? elements + elements / group_size_ * sizeof(float) : elements * sizeof(float);
       if (end_ > file_.size()) {
-        throw file_error(file_.path(),
-                         fmt::format("{} bytes, but its header says at least {}", file_.size(), end_));
+        throw file_error(file_.path(), fmt::format("the file has {} bytes, but its header says at least {}",
+                                                   file_.size(), end_));
       }
     }
   }

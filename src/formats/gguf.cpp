@@ -104,7 +104,7 @@ void Gguf::Impl::read_metadata(Cursor& in, uint64_t count) {
     if (key.empty()) throw in.error(begin, "an empty key");
     const GgufType type = in.type();
     if (!values.emplace(key, in.value(type, 0)).second) {
-      throw in.error(begin, fmt::format("key {} is there twice", quoted_name(key)));
+      throw in.error(begin, fmt::format("key {} occurs twice", quoted_name(key)));
     }
   }
 }
@@ -115,7 +115,7 @@ uint32_t Gguf::Impl::alignment() const {
   if (found->second.type != GgufType::kU32) throw error(kAlignmentKey, "u32 was expected");
   const auto given = load<uint32_t>(found->second.data);
   if (!std::has_single_bit(given) || given < kMinAlignment) {
-    throw error(kAlignmentKey, fmt::format("{} is no power of two from {} on", given, kMinAlignment));
+    throw error(kAlignmentKey, fmt::format("{} is not a power of two of at least {}", given, kMinAlignment));
   }
   return given;
 }
@@ -132,7 +132,7 @@ GgufTensor Gguf::Impl::read_tensor(Cursor& in) const {
   if (dims > kMaxGgufDims) throw refuse(fmt::format("{} dimensions, more than {}", dims, kMaxGgufDims));
   for (uint32_t i = 0; i < dims; ++i) {
     const uint64_t dim = in.longword("a tensor's dimension");
-    if (dim > INT64_MAX) throw refuse("a dimension is no size");
+    if (dim > INT64_MAX) throw refuse("a dimension is not a valid size");
     out.shape.insert(out.shape.begin(), static_cast<int64_t>(dim));
   }
   const uint32_t type = in.word("a tensor's type");
@@ -154,7 +154,7 @@ void Gguf::Impl::read_tensors(Cursor& in, uint64_t count) {
     std::string name = tensor.name;
     const auto [entry, is_new] = tensors.emplace(std::move(name), std::move(tensor));
     if (!is_new) {
-      throw in.error(begin, fmt::format("tensor {} is there twice", quoted_name(entry->first)));
+      throw in.error(begin, fmt::format("tensor {} occurs twice", quoted_name(entry->first)));
     }
   }
   if (count == 0) return;
@@ -185,13 +185,11 @@ void Gguf::Impl::read_tensors(Cursor& in, uint64_t count) {
       throw refuse("its dimensions are too large");
     }
     if (offset % align != 0) {
-      throw refuse(fmt::format("offset {} is no multiple of the alignment {}", offset, align));
+      throw refuse(fmt::format("offset {} is not a multiple of the alignment {}", offset, align));
     }
     if (offset > data_bytes || bytes > data_bytes - offset) {
-      throw refuse(
-          fmt::format("{} bytes at offset {} are not inside the {} bytes of data that the file has "
-                      "from byte {} on",
-                      bytes, offset, data_bytes, data_begin));
+      throw refuse(fmt::format("{} bytes at offset {} are not within the {} bytes of data from byte {} on",
+                               bytes, offset, data_bytes, data_begin));
     }
     tensor.bytes = bytes;
     if (bytes == 0) continue;

@@ -137,7 +137,7 @@ class GgufCheckpoint : public Checkpoint {
       // The inverse frequencies that old converters wrote follow from the keys.
       if (used.contains(name) || name.ends_with(".attn_rot_embd.weight")) continue;
       throw tensor_error(place.tensor,
-                         fmt::format("{} has none as its keys describe it", family_.architecture));
+                         fmt::format("{} has no such tensor according to its keys", family_.architecture));
     }
   }
 
@@ -173,7 +173,7 @@ class GgufCheckpoint : public Checkpoint {
     if (family_.neighbour_rope && role == GgufRole::kQuery) out.heads = heads.query;
     if (family_.neighbour_rope && role == GgufRole::kKey) out.heads = heads.kv;
     if (out.heads > 0 && rows_of(tensor).count % (2 * size_t{out.heads}) != 0) {
-      throw tensor_error(tensor, fmt::format("{} rows are no even number for each of {} heads",
+      throw tensor_error(tensor, fmt::format("{} rows are not an even number for each of {} heads",
                                              rows_of(tensor).count, out.heads));
     }
     out.plus_one = role == GgufRole::kNorm && family_.family().norm_adds_one;
@@ -188,7 +188,7 @@ class GgufCheckpoint : public Checkpoint {
     }
     // try_emplace moves nothing where it finds one.
     if (!places_.try_emplace(name, std::move(place)).second) {
-      throw tensor_error(tensor, "is there under two names");
+      throw tensor_error(tensor, "occurs under two names");
     }
   }
 

@@ -110,7 +110,7 @@ void add_gemma(const GgufFamily& gguf, GgufKeys& keys, json::object& config) {
 /// Granite's multipliers; files omit those without effect.
 void add_multipliers(GgufKeys& keys, json::object& config) {
   if (!keys.boolean_or("rope.scaling.finetuned", true)) {
-    throw keys.error("rope.scaling.finetuned", "false, a model without RoPE, is not supported");
+    throw keys.error("rope.scaling.finetuned", "false (a model without RoPE) is not supported");
   }
   const auto head_dim = static_cast<double>(config["head_dim"].as_int64());
   config["attention_multiplier"] = keys.factor_or("attention.scale", 1.0 / std::sqrt(head_dim));
@@ -135,7 +135,8 @@ void add_experts(const Gguf& file, const model::Family& family, GgufKeys& keys, 
   const int64_t width = config["intermediate_size"].as_int64();
   if (family.moe == model::MoeRule::kMixtral) {
     if (keys.size_or(kWidth, width) != width) {
-      throw keys.error(kWidth, fmt::format("another than feed_forward_length {} is not supported", width));
+      throw keys.error(kWidth,
+                       fmt::format("a value other than feed_forward_length {} is not supported", width));
     }
     return;
   }
@@ -157,7 +158,7 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
   const model::Family& family = gguf.family();
   const GgufTensor& embedding = file.at("token_embd.weight");
   const int64_t vocab_size = embedding.shape.size() == 2 ? embedding.shape.front() : 0;
-  if (vocab_size < 1) throw file_error(file.path(), "tensor 'token_embd.weight' is no matrix");
+  if (vocab_size < 1) throw file_error(file.path(), "tensor 'token_embd.weight' is not a matrix");
   const int64_t hidden = keys.size("embedding_length", 1, model::kMaxWidth);
   const int64_t heads = keys.size("attention.head_count", 1, model::kMaxHeads);
   const int64_t kv_heads = keys.size_or(kKvHeads, heads, 1, model::kMaxHeads);
@@ -168,7 +169,7 @@ json::object common_config(const Gguf& file, const GgufFamily& gguf, GgufKeys& k
   const int64_t head_dim = keys.size_or("attention.key_length", hidden / heads, 0);
   if (keys.size_or("attention.value_length", head_dim) != head_dim) {
     throw keys.error("attention.value_length",
-                     fmt::format("another than that of keys, {}, is not supported", head_dim));
+                     fmt::format("a value other than that of the keys, {}, is not supported", head_dim));
   }
   if (head_dim < 1 || head_dim > model::kMaxHeadDim || head_dim % 2 != 0) {
     throw keys.error(keys.has("attention.key_length") ? "attention.key_length" : "attention.head_count",

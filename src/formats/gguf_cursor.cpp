@@ -68,7 +68,8 @@ std::optional<int64_t> as_integer(GgufType type, const std::byte* from) {
 
 const std::byte* Cursor::take(uint64_t bytes, std::string_view what) {
   if (bytes > left()) {
-    throw error(at_, fmt::format("{} of {} bytes, but the file has {} more", what, bytes, left()));
+    throw error(at_,
+                fmt::format("{} of {} bytes, but only {} bytes of the file are left", what, bytes, left()));
   }
   const std::byte* begin = file_.data() + at_;
   at_ += bytes;
@@ -84,7 +85,7 @@ uint64_t Cursor::count(uint64_t least, std::string_view what) {
   const uint64_t begin = at_;
   const uint64_t count = longword(what);
   if (count > left() / least) {
-    throw error(begin, fmt::format("{} {}, more than the file has room for", count, what));
+    throw error(begin, fmt::format("{} {}, more than the rest of the file can hold", count, what));
   }
   return count;
 }
@@ -93,7 +94,7 @@ GgufType Cursor::type() {
   const uint64_t begin = at_;
   const uint32_t type = word("a value's type");
   if (type > static_cast<uint32_t>(GgufType::kF64)) {
-    throw error(begin, fmt::format("{} is no type of a value", type));
+    throw error(begin, fmt::format("{} is not a type of value", type));
   }
   return static_cast<GgufType>(type);
 }
@@ -117,7 +118,7 @@ Value Cursor::value(GgufType type, int depth) {
 
 void Cursor::array(Value& out, int depth) {
   const uint64_t begin = at_;
-  if (depth >= kMaxArrayDepth) throw error(begin, "arrays within arrays, too deep");
+  if (depth >= kMaxArrayDepth) throw error(begin, "arrays are nested too deeply");
   out.element = type();
   const size_t fixed = fixed_bytes(out.element);
   constexpr uint64_t kLeastString = 8;

@@ -107,8 +107,8 @@ void GgufKeys::check_others() {
     if (key.starts_with(prefix_) && !asked_.contains(key)) unknown.push_back(key);
   }
   if (unknown.empty()) return;
-  log_warning(fmt::format("{}: keys that are not known, and ignored: {}", file_.path().string(),
-                          fmt::join(unknown, ", ")));
+  log_warning(
+      fmt::format("{}: unknown keys are ignored: {}", file_.path().string(), fmt::join(unknown, ", ")));
 }
 
 }  // namespace quire::formats

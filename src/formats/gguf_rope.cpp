@@ -56,7 +56,7 @@ json::value llama3_scaling(const Gguf& file, const GgufTensor& tensor, double th
   rope.scaling = model::RopeScaling::kLlama3;
   rope.factor = *std::max_element(given.begin(), given.end());
   if (!(rope.factor > 1.0) || !std::isfinite(rope.factor)) {
-    throw tensor_error(file, tensor, "the factors are no stretching");
+    throw tensor_error(file, tensor, "the factors do not stretch");
   }
   for (const double high : {4.0, 2.0, 8.0, 16.0}) {
     for (double original = 16; original <= 1 << 20; original *= 2) {
@@ -144,7 +144,7 @@ json::value scaling(const Gguf& file, const model::Family& family, GgufKeys& key
   const double attention = keys.factor_or(kAttention, 1.0);
   if (type == "linear" && factor == 1.0) type = "none";
   if (attention != 1.0 && type != "yarn") {
-    throw keys.error(kAttention, fmt::format("is not supported without a scaling of type yarn"));
+    throw keys.error(kAttention, fmt::format("is not supported without yarn scaling"));
   }
   const GgufTensor* factors = family.longrope ? nullptr : file.find(kLlama3Tensor);
   if (type == "none") return factors == nullptr ? nullptr : llama3_scaling(file, *factors, theta, rotary);

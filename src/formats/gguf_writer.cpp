@@ -130,7 +130,7 @@ void GgufWriter::append(std::span<const std::byte> bytes) {
   }
   if (bytes.empty()) return;
   if (tensor_ == sizes_.size() || bytes.size() > sizes_[tensor_] - in_tensor_) {
-    throw file_error(path_, fmt::format("more data for tensor {} than was promised", tensor_));
+    throw file_error(path_, fmt::format("more data for tensor {} than announced", tensor_));
   }
   write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   in_tensor_ += bytes.size();

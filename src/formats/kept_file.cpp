@@ -58,8 +58,9 @@ void refuse_if_others_write(const std::filesystem::path& path, bool is_folder,
   if (is_folder && (facts.st_mode & S_ISVTX) != 0) return;
   const bool group_writes = (facts.st_mode & S_IWGRP) != 0 && !is_own_group(facts.st_gid);
   if (!group_writes && (facts.st_mode & S_IWOTH) == 0) return;
-  throw file_error(path, fmt::format("is not trusted: others may write it (mode {:o}; chmod go-w mends that)",
-                                     facts.st_mode & 07777));
+  throw file_error(path,
+                   fmt::format("is not trusted: other users may write it (mode {:o}; chmod go-w fixes this)",
+                               facts.st_mode & 07777));
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {

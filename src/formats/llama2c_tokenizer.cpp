@@ -80,12 +80,13 @@ std::vector<Piece> read_pieces(const std::filesystem::path& file, uint32_t vocab
     take(&piece.score, sizeof(piece.score), token);
     take(&length, sizeof(length), token);
     if (length > bytes.size() - at) {
-      throw file_error(file, start, fmt::format("token {} is given {} bytes, past the end", token, length));
+      throw file_error(file, start,
+                       fmt::format("token {} has {} bytes and goes past the end", token, length));
     }
     std::string text(length, '\0');
     take(text.data(), length, token);
     if (!is_utf8(text) || text.empty()) {
-      throw file_error(file, start, fmt::format("token {} is no UTF-8 text", token));
+      throw file_error(file, start, fmt::format("token {} is not UTF-8 text", token));
     }
     if (!std::isfinite(piece.score))
       throw file_error(file, start, fmt::format("token {} has no score", token));
@@ -93,7 +94,7 @@ std::vector<Piece> read_pieces(const std::filesystem::path& file, uint32_t vocab
     pieces.push_back(std::move(piece));
   }
   if (at != bytes.size()) {
-    throw file_error(file, at, fmt::format("the file goes on after the model's {} tokens", vocab_size));
+    throw file_error(file, at, fmt::format("the file continues after the model's {} tokens", vocab_size));
   }
   if (vocab_size < kFirstPiece) {
     throw file_error(
@@ -142,7 +143,7 @@ json::object llama2c_tokenizer_json(const std::filesystem::path& file, uint32_t 
   json::object vocab;
   for (uint32_t token = 0; token < pieces.size(); ++token) {
     if (!vocab.emplace(pieces[token].text, token).second) {
-      throw file_error(file, fmt::format("token {} has the text of another", token));
+      throw file_error(file, fmt::format("token {} has the same text as another", token));
     }
   }
   json::array merges = merges_of(pieces, vocab);

@@ -212,7 +212,7 @@ void make_model(std::string_view shape_name, const std::filesystem::path& out_di
   if (shape == kShapes.end()) {
     std::string known;
     for (const NamedShape& s : kShapes) known += fmt::format("{}{}", known.empty() ? "" : ", ", s.name);
-    throw Error(fmt::format("no shape of the name '{}' is known ({})", shape_name, known));
+    throw Error(fmt::format("unknown shape '{}' ({})", shape_name, known));
   }
   const Specials specials = specials_of(*shape);
   make_directory(out_dir);

@@ -57,7 +57,7 @@ void* read_all(int file, uint64_t size, const std::filesystem::path& path) {
       const int failed = errno;
       munmap(memory, size);
       throw got < 0 ? system_error(path, failed)
-                    : file_error(path, at, "the file became shorter while it was read");
+                    : file_error(path, at, "the file was truncated while it was read");
     }
     at += static_cast<uint64_t>(got);
   }
@@ -70,10 +70,9 @@ void* read_all(int file, uint64_t size, const std::filesystem::path& path) {
 struct sigaction former_sigbus;
 
 void write_line(const char* path) {
-  const char* parts[] = {
-      "quire: ", path,
-      ": a part of it cannot be read any more: the file was truncated while it was mapped, or its "
-      "disk fails (--no-mmap copies files into memory at the start)\n"};
+  const char* parts[] = {"quire: ", path,
+                         ": a part of it is no longer readable: the file was truncated while it was mapped, "
+                         "or its disk fails (--no-mmap copies files into memory at the start)\n"};
   iovec line[3];
   for (size_t i = 0; i < 3; ++i) line[i] = {const_cast<char*>(parts[i]), std::strlen(parts[i])};
   pollfd reader{STDERR_FILENO, POLLOUT, 0};

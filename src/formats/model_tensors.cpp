@@ -154,8 +154,8 @@ void settle_head(model::ModelConfig& config, const Checkpoint& file) {
   if (same_values(file.load(embedding, DType::kF32, pool).view(), file.load(head, DType::kF32, pool).view()))
     return;
   log_warning(
-      fmt::format("{}: the config ties the head to the embeddings, but tensor '{}' differs from '{}': it is "
-                  "used as the head",
+      fmt::format("{}: the config ties the head to the embeddings, but tensor '{}' differs from '{}', which "
+                  "is used as the head",
                   file.path().string(), head, embedding));
   config.tie_embeddings = false;
 }

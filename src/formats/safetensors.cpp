@@ -75,9 +75,10 @@ struct Safetensors::Impl {
     std::map<std::string, std::set<std::string, std::less<>>> by_shard;
     for (const auto& member : weight_map.raw()) {
       if (!member.value().is_string() || !is_bare_file_name(member.value().get_string())) {
-        throw file_error(index_path, fmt::format("tensor {}: a shard must be the name of a file beside the "
-                                                 "index",
-                                                 quoted_name(member.key())));
+        throw file_error(
+            index_path,
+            fmt::format("tensor {}: a shard must be the name of a file in the folder of the index",
+                        quoted_name(member.key())));
       }
       by_shard[std::string(member.value().get_string())].emplace(member.key());
     }
@@ -92,7 +93,7 @@ struct Safetensors::Impl {
       if (found == wanted.size()) continue;
       for (const std::string& name : wanted) {
         if (tensors.contains(name) || unreadable.contains(name)) continue;
-        throw file_error(shard_path, fmt::format("tensor {} is missing, though {} places it here",
+        throw file_error(shard_path, fmt::format("tensor {} is missing, although {} says that it is here",
                                                  quoted_name(name), index_path.filename().string()));
       }
     }
@@ -139,7 +140,7 @@ Safetensors Safetensors::open(const std::filesystem::path& path, FileAccess acce
     out.impl_->open_index(path / kIndexName);
   } else {
     throw file_error(path,
-                     fmt::format("neither {} nor {} is there{}", kSingleName, kIndexName, others_in(path)));
+                     fmt::format("neither {} nor {} exists{}", kSingleName, kIndexName, others_in(path)));
   }
   return out;
 }

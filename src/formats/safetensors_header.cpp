@@ -130,8 +130,8 @@ void check_text(std::string_view text, uint64_t text_begin, const std::filesyste
         failed ? fmt::format("not valid JSON: {}", failed.message()) : "text after the end of the header");
   }
   const std::string what = found->is_tensor
-                               ? fmt::format("tensor {} is there twice", quoted_name(found->tensor))
-                               : fmt::format("tensor {}: key {} is there twice", quoted_name(found->tensor),
+                               ? fmt::format("tensor {} occurs twice", quoted_name(found->tensor))
+                               : fmt::format("tensor {}: key {} occurs twice", quoted_name(found->tensor),
                                              quoted_name(found->key));
   throw file_error(path, text_begin + found->at.value_or(stopped), what);
 }
@@ -158,7 +158,8 @@ std::vector<int64_t> parse_shape(const json::object& fields, const std::filesyst
   std::vector<int64_t> shape;
   for (const json::value& dim : *dims) {
     const auto whole = whole_number(dim);
-    if (!whole || *whole > INT64_MAX) throw tensor_error(path, name, "'shape' has a value that is no size");
+    if (!whole || *whole > INT64_MAX)
+      throw tensor_error(path, name, "'shape' has a value that is not a valid size");
     shape.push_back(static_cast<int64_t>(*whole));
   }
   return shape;
@@ -173,7 +174,7 @@ uint64_t checked_bytes(const std::vector<int64_t>& shape, uint64_t bits, const s
       throw tensor_error(path, name, "'shape' is too large");
     }
   }
-  if (product % 8 != 0) throw tensor_error(path, name, "'shape' is no whole number of bytes");
+  if (product % 8 != 0) throw tensor_error(path, name, "'shape' does not give a whole number of bytes");
   return product / 8;
 }
 
@@ -205,10 +206,10 @@ TensorEntry parse_entry(const json::value& value, std::string_view name, uint64_
   if (!begin || !end) throw tensor_error(path, name, "'data_offsets' must be two numbers");
   const uint64_t data_bytes = file_size - data_begin;
   if (*begin > *end || *end > data_bytes) {
-    throw tensor_error(path, name,
-                       fmt::format("'data_offsets' [{}, {}] are not inside the {} bytes of data that the "
-                                   "file has from byte {} on",
-                                   *begin, *end, data_bytes, data_begin));
+    throw tensor_error(
+        path, name,
+        fmt::format("'data_offsets' [{}, {}] are not within the {} bytes of data from byte {} on", *begin,
+                    *end, data_bytes, data_begin));
   }
   const uint64_t expected = checked_bytes(entry.shape, known->bits, path, name);
   if (*end - *begin != expected) {
@@ -271,7 +272,7 @@ std::vector<TensorEntry> parse_safetensors_header(std::span<const std::byte> fil
   if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes) {
     throw file_error(
         path, uint64_t{0},
-        fmt::format("the header's length is given as {}, the file has {} bytes", length, file.size()));
+        fmt::format("the header claims a length of {}, but the file has {} bytes", length, file.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   if (text.empty() || text.front() != '{') {

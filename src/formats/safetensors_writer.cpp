@@ -91,7 +91,7 @@ void SafetensorsWriter::append(std::span<const std::byte> bytes) {
 
 void SafetensorsWriter::finish() {
   if (written_ != expected_) {
-    throw file_error(path_, fmt::format("{} bytes of data where {} were promised", written_, expected_));
+    throw file_error(path_, fmt::format("{} bytes of data where {} were announced", written_, expected_));
   }
   out_.flush();
   if (!out_) throw file_error(partial_, "cannot be written");

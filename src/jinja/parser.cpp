@@ -81,7 +81,7 @@ class Parser : private ExpressionParser {
       return;
     }
     if (tag == "include" || tag == "import" || tag == "from" || tag == "extends") {
-      fail_at(at, fmt::format("'{}' needs other templates; there are none", tag));
+      fail_at(at, fmt::format("'{}' needs other templates, which do not exist here", tag));
     }
     const auto found = kTags.find(tag);
     if (found == kTags.end()) {

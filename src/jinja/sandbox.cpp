@@ -13,12 +13,12 @@ constexpr size_t kLong = 1024;  // a string that concat gives room to grow
 
 void fail(std::string message) { throw Fault{.message = std::move(message)}; }
 
-void Sandbox::fail_steps() { fail("the template takes too many steps"); }
-void Sandbox::fail_string() { fail("the template makes a string that is too long"); }
+void Sandbox::fail_steps() { fail("the template needs too many steps"); }
+void Sandbox::fail_string() { fail("the template creates a string that is too long"); }
 void Sandbox::fail_depth() { fail("the template nests too deeply"); }
 
 std::unique_ptr<std::byte[]> Sandbox::block(size_t bytes) {
-  if (bytes > limits_.max_memory_bytes - bytes_) fail("the template takes too much memory");
+  if (bytes > limits_.max_memory_bytes - bytes_) fail("the template needs too much memory");
   bytes_ += bytes;
   return std::make_unique_for_overwrite<std::byte[]>(bytes);
 }

@@ -99,7 +99,7 @@ Args without_first(const Args& args, size_t count) {
 }
 
 std::string_view name_argument(const Value& value) {
-  if (!value.is_string()) fail(fmt::format("a name is wanted, not {}", type_name(value)));
+  if (!value.is_string()) fail(fmt::format("expected a name, not {}", type_name(value)));
   return value.as_string();
 }
 

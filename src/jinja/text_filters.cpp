@@ -184,7 +184,7 @@ std::span<const NamedFunction> text_filters() { return kTextFilters; }
 
 void fail_needs_text(const Value& value, std::string_view function) {
   if (value.is_undefined()) fail_undefined(value);
-  fail(fmt::format("{}: a string is wanted, not {}", function, type_name(value)));
+  fail(fmt::format("{}: expected a string, not {}", function, type_name(value)));
 }
 
 std::string replaced(Sandbox& sandbox, std::string_view text, std::string_view old, std::string_view with,

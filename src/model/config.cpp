@@ -79,9 +79,10 @@ void read_sizes(const JsonObject& config, const Family& family, ModelConfig& out
   } else if (out.hidden_size % out.num_heads == 0 && out.hidden_size / out.num_heads <= kMaxHeadDim) {
     out.head_dim = out.hidden_size / out.num_heads;
   } else {
-    throw config.error("num_attention_heads",
-                       fmt::format("{} heads in hidden_size {} give no head size, and there is no head_dim",
-                                   out.num_heads, out.hidden_size));
+    throw config.error(
+        "num_attention_heads",
+        fmt::format("{} heads in hidden_size {} give no valid head size, and there is no head_dim",
+                    out.num_heads, out.hidden_size));
   }
   if (out.head_dim % 2 != 0) {
     throw config.error("head_dim", fmt::format("{} is odd, but RoPE rotates pairs", out.head_dim));

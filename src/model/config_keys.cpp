@@ -162,8 +162,8 @@ constexpr std::array kDemands = {
     Demand{"alibi", Demand::kFalse, "is not supported"},
     Demand{"is_encoder_decoder", Demand::kFalse, "is not supported"},
     Demand{"add_cross_attention", Demand::kFalse, "is not supported"},
-    Demand{"use_bidirectional_attention", Demand::kFalse, "attention that looks ahead is not supported"},
-    Demand{"is_causal", Demand::kTrue, "attention that looks ahead is not supported"},
+    Demand{"use_bidirectional_attention", Demand::kFalse, "bidirectional attention is not supported"},
+    Demand{"is_causal", Demand::kTrue, "bidirectional attention is not supported"},
 };
 
 bool known(std::string_view key, const json::value& value, const Family& family) {

@@ -113,7 +113,7 @@ std::vector<bool> sliding_layers(const JsonObject& config, const Family& family,
   if (out != all) {
     log_warning(config
                     .error("layer_types",
-                           fmt::format("{} ignores it: all layers go by sliding_window", family.architecture))
+                           fmt::format("{} ignores it: all layers use sliding_window", family.architecture))
                     .what());
   }
   return all;

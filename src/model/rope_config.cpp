@@ -48,7 +48,7 @@ void read_llama3(const JsonObject& scaling, RopeConfig& rope) {
 void read_yarn(const JsonObject& scaling, RopeConfig& rope) {
   rope.beta_fast = positive(scaling, "beta_fast", 32.0);
   rope.beta_slow = positive(scaling, "beta_slow", 1.0);
-  if (rope.theta == 1.0) throw scaling.error("rope_theta", "yarn needs one that is not 1");
+  if (rope.theta == 1.0) throw scaling.error("rope_theta", "yarn needs a value other than 1");
   for (const auto& [key, place] :
        {std::pair("attention_factor", &rope.attention_factor), std::pair("mscale", &rope.mscale),
         std::pair("mscale_all_dim", &rope.mscale_all_dim)}) {
@@ -83,7 +83,7 @@ void read_longrope(const JsonObject& scaling, const JsonObject& config, const Mo
   rope.scaling = RopeScaling::kLongrope;
   const JsonObject& says = scaling.has(kOriginal) ? scaling : config;
   rope.original_max_positions = positive(says, kOriginal, kPhi3Positions);
-  if (rope.original_max_positions <= 1.0) throw says.error(kOriginal, "longrope needs more than 1");
+  if (rope.original_max_positions <= 1.0) throw says.error(kOriginal, "longrope needs a value above 1");
   rope.factor = positive(scaling, "factor", model.max_positions / rope.original_max_positions);
   if (scaling.has("attention_factor")) {
     rope.attention_factor = positive(scaling, "attention_factor", 1.0);
@@ -140,8 +140,7 @@ void read_rope_config(const JsonObject& config, const Family& family, ModelConfi
       // Transformers puts these keys beside a "rope_type": "default", and so reads no other name of the type.
       if (family.local_rope && !scaling.has("rope_type") &&
           scaling.string_or("type", "default") != "default") {
-        throw scaling.error("type",
-                            fmt::format("{} reads 'rope_type' only: which is meant?", family.architecture));
+        throw scaling.error("type", fmt::format("{} reads only 'rope_type'", family.architecture));
       }
       read_scaling(scaling, config, family, out, out.rope);
     } else if (family.local_rope) {
@@ -157,8 +156,9 @@ void read_rope_config(const JsonObject& config, const Family& family, ModelConfi
     }
   }
   if (out.rotary(out.rope) % 2 != 0 || out.rotary(out.rope) == 0) {
-    throw config.error("partial_rotary_factor",
-                       fmt::format("{} rotated elements of a head are no pairs", out.rotary(out.rope)));
+    throw config.error(
+        "partial_rotary_factor",
+        fmt::format("{} rotated elements of a head is not an even number", out.rotary(out.rope)));
   }
 }
 

@@ -18,7 +18,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 Buffer::Buffer(size_t bytes) {
   if (bytes == 0) return;
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) throw Error(fmt::format("out of memory: {} bytes cannot be had", bytes));
+  if (mapped == MAP_FAILED) throw Error(fmt::format("out of memory: {} bytes cannot be allocated", bytes));
   if (bytes >= kHugePage) madvise(mapped, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(mapped);
   size_ = bytes;

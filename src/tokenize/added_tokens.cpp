@@ -37,7 +37,7 @@ AddedTokens::AddedTokens(const JsonObject& parent, std::string_view key, const V
     token.id = known != by_content_.end() ? tokens_[known->second].id : vocabulary.find(token.content);
     if (token.id < 0) token.id = next_id++;
     if (token.id != id_in_file) {
-      log_warning(fmt::format("{}: added token '{}' has the id {} there, but the vocabulary makes it {}",
+      log_warning(fmt::format("{}: added token '{}' has the id {} in this file, but {} in the vocabulary",
                               parent.where().string(), token.content, id_in_file, token.id));
     }
     id_end_ = std::max(id_end_, static_cast<size_t>(token.id) + 1);

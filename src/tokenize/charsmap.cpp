@@ -58,10 +58,10 @@ tl::expected<CharsMap, std::string> CharsMap::parse(std::string_view bytes) {
   std::memcpy(&array_bytes, bytes.data(), sizeof array_bytes);
   bytes.remove_prefix(sizeof array_bytes);
   if (array_bytes > bytes.size()) {
-    return tl::unexpected<std::string>("the double array is longer than what is there");
+    return tl::unexpected<std::string>("the double array is longer than the data");
   }
   if (array_bytes % 4 != 0 || array_bytes == 0) {
-    return tl::unexpected<std::string>("the double array is no row of units of 4 bytes");
+    return tl::unexpected<std::string>("the size of the double array is not a multiple of 4 bytes");
   }
   CharsMap map;
   map.units_.resize(array_bytes / 4);
@@ -71,7 +71,7 @@ tl::expected<CharsMap, std::string> CharsMap::parse(std::string_view bytes) {
   }
   map.replacements_ = bytes.substr(array_bytes);
   if (!is_valid_utf8(map.replacements_)) {
-    return tl::unexpected<std::string>("the replacements are no UTF-8");
+    return tl::unexpected<std::string>("the replacements are not UTF-8");
   }
   for (uint32_t first = 0; first < 128; ++first) {
     const uint32_t at = offset_of(map.units_[0]) ^ first;

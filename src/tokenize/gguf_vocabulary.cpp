@@ -43,12 +43,12 @@ void check(const GgufVocabulary& v, const std::filesystem::path& where) {
   }
   for (size_t id = 0; id < v.tokens.size(); ++id) {
     if (!is_valid_utf8(v.tokens[id]))
-      throw key_error(where, "tokens", fmt::format("number {} is no UTF-8", id));
+      throw key_error(where, "tokens", fmt::format("number {} is not UTF-8", id));
   }
   for (const auto& [name, id] : v.ids) {
     if (id < 0 || static_cast<size_t>(id) >= v.tokens.size()) {
       throw key_error(where, name + "_token_id",
-                      fmt::format("{} is none of the {} tokens", id, v.tokens.size()));
+                      fmt::format("{} is not one of the {} tokens", id, v.tokens.size()));
     }
   }
 }
@@ -130,8 +130,8 @@ json::object byte_level_json(const GgufVocabulary& v, const std::filesystem::pat
   }
   if (v.pre.empty()) {
     log_warning(
-        fmt::format("{}: key 'tokenizer.ggml.pre' is missing: the text may be split in another way than the "
-                    "model was trained with",
+        fmt::format("{}: key 'tokenizer.ggml.pre' is missing: the text may be split differently than in the "
+                    "model's training",
                     where.string()));
   }
   const std::vector<std::string> texts = unique_texts(v);
@@ -194,10 +194,10 @@ SentencePieceFile sentencepiece_of(const GgufVocabulary& v, const std::filesyste
   for (size_t id = 0; id < texts.size(); ++id) {
     const int32_t type = type_of(v, id);
     if (type < GgufVocabulary::kNormal || type > GgufVocabulary::kByte) {
-      throw key_error(where, "token_type", fmt::format("{} is no type (token {})", type, id));
+      throw key_error(where, "token_type", fmt::format("{} is not a type (token {})", type, id));
     }
     if (!std::isfinite(v.scores[id])) {
-      throw key_error(where, "scores", fmt::format("that of token {} is no number", id));
+      throw key_error(where, "scores", fmt::format("that of token {} is not a number", id));
     }
     file.pieces.push_back({texts[id], v.scores[id], static_cast<Type>(type)});
     Type& own = file.pieces.back().type;
@@ -208,7 +208,7 @@ SentencePieceFile sentencepiece_of(const GgufVocabulary& v, const std::filesyste
   }
   constexpr size_t kAllBytes = 256;
   if (bytes != 0 && bytes != kAllBytes) {
-    throw key_error(where, "token_type", fmt::format("{} byte tokens, neither none nor all", bytes));
+    throw key_error(where, "token_type", fmt::format("{} byte tokens; there must be none or all", bytes));
   }
   file.byte_fallback = bytes != 0;
   file.bos = id_of(v, "bos").value_or(-1);

@@ -87,7 +87,7 @@ void read_surroundings(const JsonObject& processor, Surroundings& out) {
     const json::value* ids = token.find("ids");
     if (ids == nullptr || !ids->is_array() || ids->get_array().size() != 1 ||
         !ids->get_array()[0].is_int64()) {
-      throw token.error("ids", "GGUF has a form for one token only");
+      throw token.error("ids", "GGUF supports one token only");
     }
     (text_seen ? out.behind : out.before) = static_cast<TokenId>(ids->get_array()[0].get_int64());
   }
@@ -197,7 +197,7 @@ void read_tokenizer_json(const std::filesystem::path& path, GgufVocabulary& v, s
   const JsonObject root(value, path);
   const JsonObject model = root.object("model");
   if (model.string_or("type", "BPE") != "BPE") {
-    throw model.error("type", fmt::format("GGUF has no form for '{}'", model.string("type")));
+    throw model.error("type", fmt::format("GGUF has no equivalent of '{}'", model.string("type")));
   }
   read_vocab(root, v, vocab_size);
   read_added(root, v, vocab_size);
@@ -206,7 +206,7 @@ void read_tokenizer_json(const std::filesystem::path& path, GgufVocabulary& v, s
   } else if (model.boolean_or("byte_fallback", false)) {
     read_byte_fallback(root, v, vocab_size);
   } else {
-    throw root.error("decoder", "GGUF has a form for byte-level BPE and for BPE with byte fallback only");
+    throw root.error("decoder", "GGUF supports only byte-level BPE and BPE with byte fallback");
   }
   Surroundings around;
   if (root.has("post_processor")) read_surroundings(root.object("post_processor"), around);
@@ -219,11 +219,11 @@ void read_tokenizer_json(const std::filesystem::path& path, GgufVocabulary& v, s
 void read_tokenizer_model(const std::filesystem::path& path, GgufVocabulary& v, size_t vocab_size) {
   const std::string bytes = read_file(path);
   if (!looks_like_sentencepiece(bytes)) {
-    throw file_error(path, "GGUF has no form for a list of ranks; a tokenizer.json is needed");
+    throw file_error(path, "GGUF has no equivalent of a list of ranks; a tokenizer.json is needed");
   }
   const SentencePieceFile file = read_sentencepiece(bytes, path);
   if (file.model != SentencePieceFile::Model::kBpe) {
-    throw file_error(path, "GGUF has a form for SentencePiece's BPE only");
+    throw file_error(path, "GGUF supports only SentencePiece's BPE");
   }
   if (file.pieces.size() > vocab_size) {
     throw file_error(path,
@@ -302,7 +302,7 @@ GgufVocabulary gguf_vocabulary(const std::filesystem::path& dir, size_t vocab_si
   } else if (std::filesystem::exists(model_path)) {
     read_tokenizer_model(model_path, v, vocab_size);
   } else {
-    log_warning(fmt::format("{}: there is no tokenizer, the file is written without", dir.string()));
+    log_warning(fmt::format("{}: there is no tokenizer, so the file is written without one", dir.string()));
     v.model = kGgufNoVocabulary;
   }
   if (v.model != kGgufNoVocabulary) {

@@ -94,9 +94,9 @@ class Parser {
     for (const JsonObject& piece : json_objects(object, "single")) {
       if (piece.has("Sequence")) {
         if (piece.object("Sequence").string("id") != "A")
-          throw piece.error("Sequence", "a single text is only A");
+          throw piece.error("Sequence", "the template for a single text may use only A");
         // Twice would double the prompt, again with each step of a Sequence.
-        if (has_text) throw piece.error("Sequence", "the text may stand there once");
+        if (has_text) throw piece.error("Sequence", "the text may occur once");
         has_text = true;
         parts.emplace_back(std::nullopt);
         continue;

@@ -43,7 +43,7 @@ const CharSet& ClassWriter::characters(const std::string& members) {
   const auto [place, is_new] = kinds_.try_emplace(members);
   if (!is_new) return place->second;
   if (kinds_.size() > kMostKinds) {
-    throw std::invalid_argument("a pattern with so many kinds of characters in sets of sets");
+    throw std::invalid_argument("a pattern with this many kinds of characters in nested sets");
   }
   place->second = CharSet::of_class(members);
   return place->second;

@@ -134,7 +134,7 @@ class Rewriter {
 
   void code_point(uint32_t code) {
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
-      refuse(fmt::format("the code {:x}, which is no character,", code));
+      refuse(fmt::format("the code {:x}, which is not a character,", code));
     }
     out_ += fmt::format("\\x{{{:x}}}", code);
   }
@@ -168,7 +168,7 @@ class Rewriter {
       if (bytes.empty() && byte < 0x80) return code_point(byte);
       bytes += static_cast<char>(byte);
     } while (scan_utf8(bytes).status == Utf8Status::kIncomplete && next_is("\\x") && at(pos_ + 2) != '{');
-    if (scan_utf8(bytes).status != Utf8Status::kValid) refuse("\\x of bytes that are no character");
+    if (scan_utf8(bytes).status != Utf8Status::kValid) refuse("\\x of bytes that are not a character");
     code_point(utf8_at(bytes, 0).code);
   }
 
@@ -270,11 +270,11 @@ class Rewriter {
     } catch (const std::invalid_argument& wrong) {
       refuse(wrong.what());
     }
-    if (out_.size() > kMostBytes) refuse("a pattern of so many characters");
+    if (out_.size() > kMostBytes) refuse("a pattern of this many characters");
   }
 
   CharClass parse_class(size_t depth) {
-    if (depth > kMostDepth) refuse("a set so deep in sets");
+    if (depth > kMostDepth) refuse("a set nested this deeply");
     CharClass out;
     dash_ = false;
     ++pos_;

@@ -139,7 +139,7 @@ Surrounding surrounding(const SentencePieceFile& file, const TokenizerConfig& co
     if (piece != file.pieces.end()) {
       id = static_cast<int32_t>(piece - file.pieces.begin());
     } else {
-      log_warning(fmt::format("{}: '{}' is no token: the model's own is used", key, named));
+      log_warning(fmt::format("{}: '{}' is not a token: the model's own is used", key, named));
     }
   }
   if (id < 0 || static_cast<size_t>(id) >= file.pieces.size()) return std::nullopt;

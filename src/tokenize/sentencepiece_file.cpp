@@ -87,7 +87,7 @@ class ProtoReader {
     fail("a number of more than 64 bits");
   }
   std::string_view take(uint64_t size) {
-    if (size > bytes_.size() - pos_) fail("a field is longer than what is there");
+    if (size > bytes_.size() - pos_) fail("a field is longer than the rest of the file");
     const std::string_view taken = bytes_.substr(pos_, size);
     pos_ += size;
     return taken;
@@ -106,10 +106,10 @@ SentencePieceFile::Piece read_piece(ProtoReader message) {
   while (const uint32_t field = message.next()) {
     if (field == 1) {
       piece.text = message.bytes();
-      if (!is_valid_utf8(piece.text)) message.fail("a piece is no UTF-8");
+      if (!is_valid_utf8(piece.text)) message.fail("a piece is not UTF-8");
     } else if (field == 2) {
       piece.score = message.real();
-      if (!std::isfinite(piece.score)) message.fail("a piece's score is no number");
+      if (!std::isfinite(piece.score)) message.fail("a piece's score is not a number");
     } else if (field == 3) {
       const uint64_t type = message.integer();
       if (type < 1 || type > 6) message.fail(fmt::format("a piece of the unknown type {}", type));
@@ -180,7 +180,7 @@ void check_pieces(const SentencePieceFile& file, const std::filesystem::path& wh
       throw file_error(where, fmt::format("piece {} '{}': {}", i, file.pieces[i].text, what));
     };
     const std::string_view text = file.pieces[i].text;
-    if (!texts.insert(text).second) refuse("the same text as a former piece");
+    if (!texts.insert(text).second) refuse("the same text as an earlier piece");
     if (file.pieces[i].type == Type::kUnknown && ++unknown > 1) refuse("a second unknown piece");
     if (file.pieces[i].type != Type::kByte) continue;
     ++bytes;
@@ -188,13 +188,13 @@ void check_pieces(const SentencePieceFile& file, const std::filesystem::path& wh
     unsigned value = 0;
     if (text.size() != 6 || std::sscanf(std::string(text).c_str(), "<0x%2X>", &value) != 1 ||
         fmt::format("<0x{:02X}>", value) != text) {
-      refuse("not of the form of a byte piece");
+      refuse("not in the form of a byte piece");
     }
   }
   if (unknown == 0) throw file_error(where, "no piece is of the type UNKNOWN");
   if (file.byte_fallback && bytes != 256) {
     throw file_error(where,
-                     fmt::format("{} of the 256 byte pieces that trainer_spec.byte_fallback wants", bytes));
+                     fmt::format("{} of the 256 byte pieces that trainer_spec.byte_fallback needs", bytes));
   }
 }
 

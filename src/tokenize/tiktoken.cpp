@@ -80,11 +80,11 @@ std::vector<std::string> read_ranks(std::string_view bytes, const std::filesyste
     const auto line = split_line(whole);
     if (!line) refuse("a token in base64, a space and a rank were expected");
     token.clear();
-    if (!append_from_base64(token, line->base64) || token.empty()) refuse("the token is no base64");
+    if (!append_from_base64(token, line->base64) || token.empty()) refuse("the token is not base64");
     size_t rank = 0;
     const char* last = line->rank.data() + line->rank.size();
     const auto [stopped, failed] = std::from_chars(line->rank.data(), last, rank);
-    if (failed != std::errc() || stopped != last) refuse("the rank is no number");
+    if (failed != std::errc() || stopped != last) refuse("the rank is not a number");
     // The merges are tried in the order of the ranks, which are also the ids: a file with missing ranks is
     // incomplete.
     if (rank != texts.size()) refuse(fmt::format("rank {} where {} was expected", rank, texts.size()));
@@ -99,7 +99,7 @@ std::unique_ptr<TokenModel> model_of(std::vector<std::string> texts, const std::
   for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<uint32_t>(i);
   auto vocabulary = Vocabulary::from_list(std::move(texts));
   if (!vocabulary) {
-    throw file_error(where, fmt::format("rank {}: the same token as a former one", vocabulary.error()));
+    throw file_error(where, fmt::format("rank {}: the same token as an earlier one", vocabulary.error()));
   }
   std::string text;
   for (int byte = 0; byte < 256; ++byte) {
@@ -181,10 +181,9 @@ std::unique_ptr<Tokenizer> load_tiktoken(std::string_view bytes, const std::file
   }
   if (lines == kLlama3Ranks) return load_tiktoken(bytes, where, llama3());
   if (lines == kQwenRanks) return load_tiktoken(bytes, where, qwen());
-  throw file_error(where,
-                   fmt::format("{} ranks of tiktoken: no family is known that has so many, so neither are "
-                               "its pattern and special tokens (Llama 3 has {}, Qwen {})",
-                               lines, kLlama3Ranks, kQwenRanks));
+  throw file_error(where, fmt::format("{} tiktoken ranks: no known model family has this many, so the "
+                                      "pattern and special tokens are unknown (Llama 3 has {}, Qwen {})",
+                                      lines, kLlama3Ranks, kQwenRanks));
 }
 
 }  // namespace quire::tokenize

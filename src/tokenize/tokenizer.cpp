@@ -25,7 +25,7 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     if (std::filesystem::exists(path / name, ignored)) return path / name;
   }
-  throw file_error(path, "neither tokenizer.json nor tokenizer.model is there");
+  throw file_error(path, "neither tokenizer.json nor tokenizer.model exists");
 }
 
 /// As in transformers: tokens that the files beside have and tokenizer.json lacks are appended to its own.
@@ -67,12 +67,12 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
     if (looks_like_sentencepiece(bytes)) return load_sentencepiece(bytes, file);
     const size_t first = bytes.find_first_not_of(" \t\r\n");
     if (first == bytes.npos || bytes[first] != '{') {
-      throw file_error(file, "neither a SentencePiece model nor ranks of tiktoken nor JSON");
+      throw file_error(file, "neither a SentencePiece model nor tiktoken ranks nor JSON");
     }
   }
   json::value value = parse_json(bytes, file);
   if (const DoubledKeys doubled = find_doubled_keys(bytes); doubled.count > 0) {
-    log_warning(fmt::format("{}: key '{}': there twice; the last one counts{}", file.string(), doubled.first,
+    log_warning(fmt::format("{}: key '{}': occurs twice; the last one counts{}", file.string(), doubled.first,
                             doubled.count > 1 ? fmt::format(" ({} such keys)", doubled.count) : ""));
   }
   if (is_of_a_directory) add_missing_tokens(path, value);

@@ -203,7 +203,7 @@ std::unique_ptr<Unigram> Unigram::from_json(const JsonObject& object) {
   }
   auto vocabulary = Vocabulary::from_list(std::move(texts));
   if (!vocabulary) {
-    throw object.error(fmt::format("vocab[{}]", vocabulary.error()), "the same text as a former entry");
+    throw object.error(fmt::format("vocab[{}]", vocabulary.error()), "the same text as an earlier entry");
   }
   if (vocabulary->size() == 0) throw object.error("vocab", "empty");
   options.unknown =

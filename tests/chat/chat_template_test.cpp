@@ -217,10 +217,10 @@ TEST(ChatTemplate, GoesOnWithTheLastMessage) {
                  json::array{{{"text", "c"}}, {{"type", "image"}}}),
             "<><c");
   const std::string hidden =
-      "!continue_final_message: the chat template does not show the last message as it is";
+      "!continue_final_message: the chat template does not reproduce the last message unchanged";
   EXPECT_EQ(open("{{ messages[0].content }}", "b"), hidden);
   EXPECT_EQ(open("{{ messages[1].content|upper }}", "b"), hidden);
-  const std::string none = "!continue_final_message: the last message has no text to go on with";
+  const std::string none = "!continue_final_message: the last message has no text to continue";
   EXPECT_EQ(open(plain, nullptr), none);
   EXPECT_EQ(open(plain, json::array{{{"type", "image"}}}), none);
 }

@@ -46,7 +46,7 @@ def lost(model, name, flags, server):
         pass
     assert server.process.wait(60) == 1, server.output()
     last = server.output().strip().splitlines()[-1]
-    assert last.startswith(f"quire: {path}: a part of it cannot be read any more") and "--no-mmap" in last, last
+    assert last.startswith(f"quire: {path}: a part of it is no longer readable") and "--no-mmap" in last, last
 
 
 @pytest.mark.parametrize("name,flags", [("packed-*.quire", ["--pack-cache"]), ("model.safetensors", [])])
@@ -91,7 +91,7 @@ def test_a_prefix_cache_that_others_may_write_is_not_used(tmp_path):
     path.chmod(0o666)
     with QuireServer(*flags) as server:
         answer = complete(server, STORY)
-        assert f"{path}: is not trusted: others may write it" in server.output()
+        assert f"{path}: is not trusted: other users may write it" in server.output()
         assert cached(answer) == 0 and answer.choices[0].token_ids == first
     assert mode(path) == 0o600  # made anew
     with QuireServer(*flags) as server:
@@ -102,7 +102,7 @@ def test_a_prefix_cache_that_others_may_write_is_not_used(tmp_path):
         assert cached(complete(server, STORY)) == 0
         server.stop()
         output = server.output()
-        assert f"{tmp_path}: is not trusted: others may write it" in output and "will not be saved there" in output
+        assert f"{tmp_path}: is not trusted: other users may write it" in output and "will not be saved there" in output
         assert "the prefix cache is not saved" in server.output()
     assert path.read_bytes() == before
 
@@ -113,7 +113,7 @@ def test_a_pack_cache_that_others_may_write_is_packed_anew(model):
     assert mode(path) & 0o022 == 0
     path.chmod(0o666)
     text, said, _ = run(model, "--pack-cache")
-    assert text == expected and f"{path}: is not trusted: others may write it" in said and "packed anew" in said
+    assert text == expected and f"{path}: is not trusted: other users may write it" in said and "packed anew" in said
     assert mode(path) & 0o022 == 0
     model.chmod(0o777)
     text, said, _ = run(model, "--pack-cache")
@@ -122,7 +122,7 @@ def test_a_pack_cache_that_others_may_write_is_packed_anew(model):
 
 # What a run writes.
 
-WRITTEN = [("--decision-log", "is no decision log", b'{"quire_run":'), ("--step-trace", "is no step trace", b'{"step":')]
+WRITTEN = [("--decision-log", "is not a decision log", b'{"quire_run":'), ("--step-trace", "is not a step trace", b'{"step":')]
 
 
 @pytest.mark.parametrize("flag,said,begins", WRITTEN)
@@ -140,7 +140,7 @@ def test_no_other_file_is_overwritten(model, flag, said, begins):
     for name in ("model.safetensors", "config.json"):
         before = (model / name).read_bytes()
         _, output, status = run(model, flag, model / name, check=False)
-        assert status == 1 and f"{model / name}: {said}, and is not to be overwritten by one" in output
+        assert status == 1 and f"{model / name}: {said} and is not overwritten" in output
         assert (model / name).read_bytes() == before
     (model / "empty").touch()
     run(model, flag, model / "empty")
@@ -150,7 +150,7 @@ def test_no_other_file_is_overwritten(model, flag, said, begins):
 def test_simulate_overwrites_no_other_file(model):
     before = (model / "config.json").read_bytes()
     done = quire("simulate", "--demo", "--decision-log", model / "config.json", check=False)
-    assert done.returncode == 1 and "is no decision log" in done.stderr.decode()
+    assert done.returncode == 1 and "is not a decision log" in done.stderr.decode()
     assert (model / "config.json").read_bytes() == before
 
 
@@ -158,7 +158,7 @@ def test_the_help_says_what_holds_prompts():
     text = " ".join(quire("serve", "--help").stdout.decode().split())
     for flag in ("--prefix-cache-file FILE", "--decision-log FILE"):
         of_flag = text.split(flag, 1)[1].split(" --", 1)[0]
-        assert "prompts" in of_flag and "only its user may read it" in of_flag, of_flag
+        assert "prompts" in of_flag and "only its owner may read it" in of_flag, of_flag
 
 
 # Disks that are full, and files that are damaged.
@@ -208,6 +208,6 @@ def test_a_damaged_beginning_of_a_prefix_cache_is_begun_anew(tmp_path):
     for content in (bytes([whole[0] ^ 1]) + whole[1:], b"\0" * 20 + whole[20:], b"\0" * len(whole), whole[:5]):
         path.write_bytes(content)
         with QuireServer(*flags) as server:
-            assert "the prefix cache begins empty" in server.output()
+            assert "the prefix cache starts empty" in server.output()
             assert complete(server, STORY).choices[0].token_ids == first
         assert path.stat().st_size == len(whole)

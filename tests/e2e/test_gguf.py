@@ -123,7 +123,7 @@ def test_vocabularies_give_the_expected_ids(name, tmp_path):
 
 @pytest.mark.parametrize("args, said", [
     (["convert", DEMO, "out-without-suffix"], "a directory becomes a file whose name ends in .gguf"),
-    (["convert", DEMO, "x.gguf", "--outtype", "q4_0"], "--outtype: 'q4_0' is not to be had here"),
+    (["convert", DEMO, "x.gguf", "--outtype", "q4_0"], "--outtype: 'q4_0' is not supported here"),
     (["run", "broken.gguf"], "broken.gguf: at byte 0: no GGUF file"),
     (["tokenize", "broken.gguf", "-p", "x"], "broken.gguf: at byte 0: no GGUF file"),
 ])
@@ -158,7 +158,7 @@ def test_nothing_is_written_over_unasked(demo_gguf, tmp_path):
                               (llama2c, taken, "directory")):
         run = quire("convert", source, out, check=False)
         assert run.returncode == 1
-        assert f"{out}: there is such a {what} already" in run.stderr.decode() and b"--overwrite" in run.stderr
+        assert f"{out}: the {what} exists already" in run.stderr.decode() and b"--overwrite" in run.stderr
     assert [path.name for path in taken.iterdir()] == ["mine.txt"]
     assert (tmp_path / "taken.gguf").read_text() == "mine"
     quire("convert", demo_gguf, taken, "--overwrite")

@@ -172,7 +172,7 @@ TEST(Gguf, VersionTwoIsTheSame) {
   EXPECT_THAT(open_error(Bytes(0, 0, 0)), HasSubstr("version 0"));
   EXPECT_THAT(open_error(Bytes(0, 0, 3U << 24)), HasSubstr("big-endian"));
   EXPECT_THAT(open_error("GGML567890123456"), HasSubstr("at byte 0: no GGUF file"));
-  EXPECT_THAT(open_error("GG"), HasSubstr("the file has 2 more"));
+  EXPECT_THAT(open_error("GG"), HasSubstr("only 2 bytes of the file are left"));
   EXPECT_THAT(open_error(""), HasSubstr("empty"));
 }
 
@@ -183,19 +183,21 @@ TEST(Gguf, AlignmentIsTheFiles) {
   EXPECT_EQ(
       std::to_integer<int>(Gguf::open(stored(with_alignment(GgufType::kU32, 64).text())).at("a").data[1]), 1);
   for (const uint32_t bad : {0U, 1U, 4U, 33U, 100U, UINT32_MAX}) {
-    EXPECT_THAT(open_error(with_alignment(GgufType::kU32, bad)), HasSubstr("no power of two")) << bad;
+    EXPECT_THAT(open_error(with_alignment(GgufType::kU32, bad)), HasSubstr("not a power of two")) << bad;
   }
   EXPECT_THAT(open_error(with_alignment(GgufType::kI32, 64)), HasSubstr("u32 was expected"));
-  EXPECT_THAT(open_error(with_alignment(GgufType::kU32, 1U << 31)), HasSubstr("not inside the 0 bytes"));
+  EXPECT_THAT(open_error(with_alignment(GgufType::kU32, 1U << 31)), HasSubstr("not within the 0 bytes"));
   EXPECT_THAT(open_error(Bytes(1, 0).tensor("a", {2}, 0, 8).data(64)),
-              HasSubstr("tensor 'a': offset 8 is no multiple"));
+              HasSubstr("tensor 'a': offset 8 is not a multiple"));
 }
 
 TEST(Gguf, HostileCountsAndLengths) {
   constexpr uint64_t kHuge = uint64_t{1} << 60;
   for (const uint64_t count : {uint64_t{5}, kHuge, UINT64_MAX}) {
-    EXPECT_THAT(open_error(Bytes(count, 0)), HasSubstr("tensors, more than the file has room for")) << count;
-    EXPECT_THAT(open_error(Bytes(0, count)), HasSubstr("keys, more than the file has room for")) << count;
+    EXPECT_THAT(open_error(Bytes(count, 0)), HasSubstr("tensors, more than the rest of the file can hold"))
+        << count;
+    EXPECT_THAT(open_error(Bytes(0, count)), HasSubstr("keys, more than the rest of the file can hold"))
+        << count;
   }
   for (const uint64_t length : {uint64_t{100}, kHuge, UINT64_MAX, UINT64_MAX - 7}) {
     EXPECT_THAT(open_error(Bytes(0, 1).u64(length).raw("key...........")), HasSubstr("a key of")) << length;
@@ -216,18 +218,20 @@ TEST(Gguf, HostileCountsAndLengths) {
 }
 
 TEST(Gguf, BadValues) {
-  EXPECT_THAT(open_error(Bytes(0, 1).string("k").u32(13).u64(0)), HasSubstr("13 is no type of a value"));
-  EXPECT_THAT(open_error(Bytes(0, 1).string("k").u32(UINT32_MAX).u64(0)), HasSubstr("is no type of a value"));
-  EXPECT_THAT(open_error(Bytes(0, 1).key("k", GgufType::kArray).u32(99).u64(0)), HasSubstr("99 is no type"));
+  EXPECT_THAT(open_error(Bytes(0, 1).string("k").u32(13).u64(0)), HasSubstr("13 is not a type of value"));
+  EXPECT_THAT(open_error(Bytes(0, 1).string("k").u32(UINT32_MAX).u64(0)),
+              HasSubstr("is not a type of value"));
+  EXPECT_THAT(open_error(Bytes(0, 1).key("k", GgufType::kArray).u32(99).u64(0)),
+              HasSubstr("99 is not a type"));
   EXPECT_THAT(open_error(Bytes(0, 1).key("k", GgufType::kBool).number<uint8_t>(2)),
               HasSubstr("neither 0 nor 1"));
   EXPECT_THAT(open_error(Bytes(0, 1).key("", GgufType::kU32).u32(2)), HasSubstr("an empty key"));
   EXPECT_THAT(open_error(Bytes(0, 2).key("a\nb", GgufType::kU32).u32(2).key("a\nb", GgufType::kU32).u32(2)),
-              HasSubstr("at byte 43: key 'a?b' is there twice"));
+              HasSubstr("at byte 43: key 'a?b' occurs twice"));
   Bytes deep(0, 1);
   deep.key("k", GgufType::kArray);
   for (int i = 0; i < 1000; ++i) deep.array(GgufType::kArray, 1);
-  EXPECT_THAT(open_error(deep.array(GgufType::kU8, 0)), HasSubstr("arrays within arrays, too deep"));
+  EXPECT_THAT(open_error(deep.array(GgufType::kU8, 0)), HasSubstr("arrays are nested too deeply"));
 }
 
 TEST(Gguf, BadTensors) {
@@ -239,25 +243,25 @@ TEST(Gguf, BadTensors) {
   EXPECT_THAT(one({1, 1, 1, 1, 1}, 0, 0, 4), HasSubstr("tensor 't': 5 dimensions, more than 4"));
   EXPECT_THAT(open_error(Bytes(1, 0).string("t").u32(UINT32_MAX).u64(1).u64(1).u64(1)),
               HasSubstr("4294967295 dimensions"));
-  EXPECT_THAT(one({uint64_t{1} << 63}, 0, 0, 4), HasSubstr("a dimension is no size"));
+  EXPECT_THAT(one({uint64_t{1} << 63}, 0, 0, 4), HasSubstr("a dimension is not a valid size"));
   EXPECT_THAT(one({1U << 31, 1U << 31, 1U << 31}, 0, 0, 4), HasSubstr("too large"));
   EXPECT_THAT(one({uint64_t{1} << 62}, 0, 0, 4), HasSubstr("too large"));
-  EXPECT_THAT(one({uint64_t{1} << 62}, 24, 0, 4), HasSubstr("not inside"));
+  EXPECT_THAT(one({uint64_t{1} << 62}, 24, 0, 4), HasSubstr("not within"));
   EXPECT_THAT(one({33}, 8, 0, 68), HasSubstr("rows of 33 values, but Q8_0 has blocks of 32"));
   EXPECT_THAT(one({2, 32}, 8, 0, 68), HasSubstr("rows of 2 values"));
   EXPECT_THAT(one({}, 8, 0, 68), HasSubstr("rows of 1 values"));
   EXPECT_THAT(one({2}, 4, 0, 8), HasSubstr("type 4 is not known"));
   EXPECT_THAT(one({2}, 0xffffffff, 0, 8), HasSubstr("is not known"));
-  EXPECT_THAT(one({2}, 0, 0, 7), HasSubstr("8 bytes at offset 0 are not inside the 7 bytes of data"));
-  EXPECT_THAT(one({2}, 0, 32, 39), HasSubstr("not inside"));
-  EXPECT_THAT(one({2}, 0, uint64_t{1} << 62, 39), HasSubstr("not inside"));
-  EXPECT_THAT(one({2}, 0, UINT64_MAX - 31, 39), HasSubstr("not inside"));
+  EXPECT_THAT(one({2}, 0, 0, 7), HasSubstr("8 bytes at offset 0 are not within the 7 bytes of data"));
+  EXPECT_THAT(one({2}, 0, 32, 39), HasSubstr("not within"));
+  EXPECT_THAT(one({2}, 0, uint64_t{1} << 62, 39), HasSubstr("not within"));
+  EXPECT_THAT(one({2}, 0, UINT64_MAX - 31, 39), HasSubstr("not within"));
   EXPECT_THAT(open_error(Bytes(2, 0).tensor("a", {9}, 0, 0).tensor("b", {9}, 0, 32).data(68)),
               HasSubstr("at byte 128: tensors 'a' and 'b' overlap"));
   EXPECT_THAT(open_error(Bytes(2, 0).tensor("b", {9}, 0, 0).tensor("a", {2}, 0, 0).data(68)),
               HasSubstr("overlap"));
   EXPECT_THAT(open_error(Bytes(2, 0).tensor("a", {2}, 0, 0).tensor("a", {2}, 0, 32).data(68)),
-              HasSubstr("at byte 57: tensor 'a' is there twice"));
+              HasSubstr("at byte 57: tensor 'a' occurs twice"));
 }
 
 TEST(Gguf, EveryTruncationIsAnError) {

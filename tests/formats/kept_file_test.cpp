@@ -51,11 +51,12 @@ TEST_F(KeptFile, OnesOwnIsTrusted) {
 TEST_F(KeptFile, WhatOthersMayWriteIsNot) {
   for (const mode_t mode : {0646, 0666, 0602}) {
     chmod(path_.c_str(), mode);
-    EXPECT_THAT(refusal(path_), HasSubstr(path_.string() + ": is not trusted: others may write it"));
+    EXPECT_THAT(refusal(path_), HasSubstr(path_.string() + ": is not trusted: other users may write it"));
   }
   chmod(path_.c_str(), 0600);
   chmod(dir_.c_str(), 0777);
-  EXPECT_THAT(refusal(path_), HasSubstr(dir_.string() + ": is not trusted: others may write it (mode 777"));
+  EXPECT_THAT(refusal(path_),
+              HasSubstr(dir_.string() + ": is not trusted: other users may write it (mode 777"));
   EXPECT_THROW(refuse_folder_of_others(path_), Error);
   chmod(dir_.c_str(), 01777);  // there, only owners replace files
   EXPECT_EQ(refusal(path_), "");
@@ -81,7 +82,7 @@ TEST_F(KeptFile, AnotherUsersIsTrustedWhereThatUserIs) {
   EXPECT_EQ(refusal(path_, kStranger), "");  // root's group has no other member
   ASSERT_EQ(chown(path_.c_str(), kStranger, kStranger), 0);
   chmod(path_.c_str(), 0664);
-  EXPECT_THAT(refusal(path_, kStranger), HasSubstr("others may write it"));
+  EXPECT_THAT(refusal(path_, kStranger), HasSubstr("other users may write it"));
 }
 
 mode_t mode_of(const std::filesystem::path& path) {

@@ -80,7 +80,7 @@ TEST(MappedFileDeathTest, ALostPageEndsTheProgramWithTheFilesName) {
     static_cast<void>(seen);
   };
   EXPECT_EXIT(read_lost_page(), testing::ExitedWithCode(1),
-              "quire: .*/lost \"%s\" pages: a part of it cannot be read any more");
+              "quire: .*/lost \"%s\" pages: a part of it is no longer readable");
 }
 
 TEST(MappedFileDeathTest, AnotherBusErrorEndsItAsEver) {

@@ -103,7 +103,7 @@ TEST(Safetensors, WriterRefusesTheWrongNumberOfBytesAndLeavesNoFile) {
   {
     SafetensorsWriter writer(dir / "a", {{"x", DType::kF32, {2}}});
     writer.append(std::vector<std::byte>(4));
-    EXPECT_THAT(error_of([&] { writer.finish(); }), HasSubstr("4 bytes of data where 8 were promised"));
+    EXPECT_THAT(error_of([&] { writer.finish(); }), HasSubstr("4 bytes of data where 8 were announced"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir));
   EXPECT_THAT(error_of([&] { write_safetensors(dir / "no" / "file", {}); }), HasSubstr("cannot be written"));
@@ -113,9 +113,9 @@ TEST(Safetensors, HeaderErrorsSayWhereAndWhat) {
   EXPECT_THAT(open_error(""), HasSubstr("empty"));
   EXPECT_THAT(open_error("1234567"), HasSubstr("7 bytes, too short"));
   EXPECT_THAT(open_error(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10)),
-              HasSubstr("at byte 0: the header's length"));
+              HasSubstr("at byte 0: the header claims a length"));
   EXPECT_THAT(open_error(std::string("\x03\0\0\0\0\0\0\0{}", 10)),
-              HasSubstr("at byte 0: the header's length"));
+              HasSubstr("at byte 0: the header claims a length"));
   EXPECT_THAT(header_error("[]", 0), HasSubstr("at byte 8"));
   EXPECT_THAT(header_error("", 0), HasSubstr("at byte 8"));
   EXPECT_THAT(header_error("{\"a\": }", 0), HasSubstr("not valid JSON"));
@@ -124,22 +124,22 @@ TEST(Safetensors, HeaderErrorsSayWhereAndWhat) {
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4),
               HasSubstr("tensor 'a': unknown dtype 'F33'"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4),
-              HasSubstr("'shape' has a value that is no size"));
+              HasSubstr("'shape' has a value that is not a valid size"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
-              HasSubstr("'shape' has a value that is no size"));
+              HasSubstr("'shape' has a value that is not a valid size"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4),
               HasSubstr("'data_offsets' must be two numbers"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4),
-              HasSubstr("not inside the 4 bytes of data"));
+              HasSubstr("not within the 4 bytes of data"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4),
-              HasSubstr("not inside"));
+              HasSubstr("not within"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
               HasSubstr("are 4 bytes, but dtype and shape say 8"));
   EXPECT_THAT(
       header_error(R"({"a":{"dtype":"F32","shape":[4294967296,4294967297],"data_offsets":[0,4]}})", 4),
       HasSubstr("'shape' is too large"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,0]}})", 4),
-              HasSubstr("no whole number of bytes"));
+              HasSubstr("not give a whole number of bytes"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},
                                "b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
                            8),
@@ -147,10 +147,10 @@ TEST(Safetensors, HeaderErrorsSayWhereAndWhat) {
   EXPECT_THAT(header_error(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},
                                "a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
                            8),
-              HasSubstr(": at byte 94: tensor 'a' is there twice"));
+              HasSubstr(": at byte 94: tensor 'a' occurs twice"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"U8","dtype":"I8","shape":[4],"data_offsets":[0,4]}})", 8),
-              HasSubstr(": at byte 28: tensor 'a': key 'dtype' is there twice"));
-  EXPECT_THAT(header_error(R"({"\u0061":1,"a":2})", 8), HasSubstr("tensor 'a' is there twice"));
+              HasSubstr(": at byte 28: tensor 'a': key 'dtype' occurs twice"));
+  EXPECT_THAT(header_error(R"({"\u0061":1,"a":2})", 8), HasSubstr("tensor 'a' occurs twice"));
   EXPECT_THAT(header_error(R"({x)", 8), HasSubstr(": at byte 9: not valid JSON"));
   EXPECT_THAT(header_error(R"({} {})", 0), HasSubstr(": at byte 11: text after the end of the header"));
   EXPECT_THAT(header_error(R"({"a")", 0), HasSubstr("not valid JSON: incomplete"));

@@ -73,7 +73,7 @@ TEST(Jinja, TheSandboxForbidsChanges) {
             "access to attribute 'update' of 'dict' object is unsafe.");
   EXPECT_EQ(error_of("{{ ''.__class__.__mro__ }}"),
             "access to attribute '__class__' of 'str' object is unsafe.");
-  EXPECT_EQ(error_of("{% include 'x' %}"), "'include' needs other templates; there are none");
+  EXPECT_EQ(error_of("{% include 'x' %}"), "'include' needs other templates, which do not exist here");
 }
 
 TEST(Jinja, RaisedExceptionsAreVerbatim) {

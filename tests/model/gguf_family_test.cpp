@@ -291,7 +291,7 @@ TEST_F(GgufKeysOf, Granite) {
   EXPECT_EQ(config().embedding_scale, 1.0);
   EXPECT_EQ(config().logit_scale, 0.125);
   add("rope.scaling.finetuned", false);
-  EXPECT_THAT(error(), HasSubstr("key 'granite.rope.scaling.finetuned': false, a model without RoPE"));
+  EXPECT_THAT(error(), HasSubstr("key 'granite.rope.scaling.finetuned': false (a model without RoPE)"));
 }
 
 TEST_F(GgufKeysOf, Phi3) {

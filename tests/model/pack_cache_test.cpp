@@ -261,7 +261,7 @@ TEST_F(PackCacheTest, WhatOthersMayWriteIsNotUsed) {
   fs::permissions(path, fs::perms(0666));
   Loaded loaded = load_kept();
   EXPECT_EQ(loaded.logits, expected);
-  EXPECT_THAT(loaded.said, HasSubstr(path.string() + ": is not trusted: others may write it"));
+  EXPECT_THAT(loaded.said, HasSubstr(path.string() + ": is not trusted: other users may write it"));
   EXPECT_THAT(loaded.said, HasSubstr("the packed weights are in"));
   EXPECT_EQ(fs::status(path).permissions() & fs::perms(022), fs::perms::none);
   EXPECT_THAT(load_kept().said, HasSubstr("the packed weights are those of"));
@@ -269,7 +269,7 @@ TEST_F(PackCacheTest, WhatOthersMayWriteIsNotUsed) {
   fs::permissions(model_, fs::perms(0777));
   loaded = load_kept();
   EXPECT_EQ(loaded.logits, expected);
-  EXPECT_THAT(loaded.said, HasSubstr(model_.string() + ": is not trusted: others may write it"));
+  EXPECT_THAT(loaded.said, HasSubstr(model_.string() + ": is not trusted: other users may write it"));
   EXPECT_THAT(loaded.said, HasSubstr("are not kept"));
   fs::permissions(model_, fs::perms(0755));
 }

@@ -200,7 +200,7 @@ TEST(ConvertLlama2c, BrokenFilesAreErrors) {
   for (size_t size = 0; size < tokens.size(); size += 13) {
     EXPECT_THAT(convert_error(good, store("t.bin", tokens.substr(0, size))), testing::HasSubstr("t.bin"));
   }
-  EXPECT_THAT(convert_error(good, store("t.bin", tokens + "x")), testing::HasSubstr("goes on after"));
+  EXPECT_THAT(convert_error(good, store("t.bin", tokens + "x")), testing::HasSubstr("continues after"));
   EXPECT_THAT(convert_error(store("b.bin", read_file(good) + "x"), stories() / "tok512.bin"),
               testing::HasSubstr("b.bin: "));
 }

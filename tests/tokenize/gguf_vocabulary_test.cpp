@@ -280,9 +280,10 @@ TEST(GgufVocabulary, WhatIsWrongIsNamed) {
   EXPECT_THAT(load_error(v), HasSubstr("a.gguf: key 'tokenizer.ggml.token_type': 265 types for 266 tokens"));
   v = byte_level();
   v.ids["bos"] = 266;
-  EXPECT_THAT(load_error(v), HasSubstr("key 'tokenizer.ggml.bos_token_id': 266 is none of the 266 tokens"));
+  EXPECT_THAT(load_error(v),
+              HasSubstr("key 'tokenizer.ggml.bos_token_id': 266 is not one of the 266 tokens"));
   v.ids["bos"] = -1;
-  EXPECT_THAT(load_error(v), HasSubstr("-1 is none"));
+  EXPECT_THAT(load_error(v), HasSubstr("-1 is not one"));
   v = byte_level();
   v.pre = "kimi-k2";
   EXPECT_THAT(load_error(v), HasSubstr("key 'tokenizer.ggml.pre': 'kimi-k2' is not supported"));
@@ -293,7 +294,7 @@ TEST(GgufVocabulary, WhatIsWrongIsNamed) {
   EXPECT_THAT(load_error(v), HasSubstr("'not' is not in the vocabulary"));
   v = byte_level();
   v.tokens[7] = "\xff";
-  EXPECT_THAT(load_error(v), HasSubstr("key 'tokenizer.ggml.tokens': number 7 is no UTF-8"));
+  EXPECT_THAT(load_error(v), HasSubstr("key 'tokenizer.ggml.tokens': number 7 is not UTF-8"));
   v.tokens.clear();
   EXPECT_THAT(load_error(v), HasSubstr("there are none"));
   v = byte_level();
@@ -308,10 +309,10 @@ TEST(GgufVocabulary, WhatIsWrongIsNamed) {
   EXPECT_THAT(load_error(v), HasSubstr("key 'tokenizer.ggml.scores': missing"));
   v = sentencepiece();
   v.scores[260] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(load_error(v), HasSubstr("that of token 260 is no number"));
+  EXPECT_THAT(load_error(v), HasSubstr("that of token 260 is not a number"));
   v = sentencepiece();
   v.types[260] = 9;
-  EXPECT_THAT(load_error(v), HasSubstr("9 is no type (token 260)"));
+  EXPECT_THAT(load_error(v), HasSubstr("9 is not a type (token 260)"));
   v = sentencepiece();
   v.types[260] = GgufVocabulary::kByte;
   EXPECT_THAT(load_error(v), HasSubstr("257 byte tokens"));
@@ -325,7 +326,7 @@ TEST(GgufVocabulary, DirectoriesThatHaveNoForm) {
     return error_of([&] { gguf_vocabulary(dir, 10, std::nullopt, {}); });
   };
   EXPECT_THAT(with(R"({"model":{"type":"Unigram","vocab":[]}})"),
-              HasSubstr("key 'model.type': GGUF has no form for 'Unigram'"));
+              HasSubstr("key 'model.type': GGUF has no equivalent of 'Unigram'"));
   EXPECT_THAT(with(R"({"model":{"type":"BPE","vocab":{"a":10},"merges":[]}})"),
               HasSubstr("10 is beyond the model's 10 tokens"));
   EXPECT_THAT(with(R"({"model":{"type":"BPE","vocab":{"a":1},"merges":[]}})"), HasSubstr("key 'decoder'"));

@@ -152,7 +152,7 @@ TEST(TokenModels, BadVocabulariesAreNamed) {
     return test::load_error("{\"model\": " + std::string(model) + "}");
   };
   EXPECT_THAT(error(R"({"type": "Unigram", "vocab": [["a", 0], ["a", 1]], "unk_id": 0})"),
-              HasSubstr("key 'model.vocab[1]': the same text as a former entry"));
+              HasSubstr("key 'model.vocab[1]': the same text as an earlier entry"));
   EXPECT_THAT(error(R"({"type": "Unigram", "vocab": [["a", 0], ["b"]], "unk_id": 0})"),
               HasSubstr("key 'model.vocab[1]': a text and its score"));
   EXPECT_THAT(error(R"({"type": "Unigram", "vocab": [["a", "x"]], "unk_id": 0})"),

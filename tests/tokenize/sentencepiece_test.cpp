@@ -161,7 +161,7 @@ TEST(SentencePiece, AddedTokensBeginAndEnd) {
   write("tokenizer_config.json", R"({"bos_token": "<other>"})", dir);
   testing::internal::CaptureStderr();
   EXPECT_THAT(Tokenizer::load(dir)->encode("a", true), ElementsAre(1, 7));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("bos_token: '<other>' is no token"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("bos_token: '<other>' is not a token"));
 }
 
 TEST(SentencePiece, BrokenFilesAreNamed) {
@@ -171,14 +171,14 @@ TEST(SentencePiece, BrokenFilesAreNamed) {
     return error_of(model.bytes());
   };
   EXPECT_THAT(error([](Model& m) { m.pieces[5] = piece("a", 0); }),
-              HasSubstr("tokenizer.model: piece 5 'a': the same text as a former piece"));
+              HasSubstr("tokenizer.model: piece 5 'a': the same text as an earlier piece"));
   EXPECT_THAT(error([](Model& m) { m.pieces[0] = piece("?", 0); }), HasSubstr("type UNKNOWN"));
   EXPECT_THAT(error([](Model& m) { m.pieces[1] = piece("?", 0, kUnknown); }),
               HasSubstr("second unknown piece"));
   EXPECT_THAT(error([](Model& m) { m.pieces[4] = piece("", 0); }), HasSubstr("a piece is empty"));
-  EXPECT_THAT(error([](Model& m) { m.pieces[4] = piece("\xFF", 0); }), HasSubstr("no UTF-8"));
+  EXPECT_THAT(error([](Model& m) { m.pieces[4] = piece("\xFF", 0); }), HasSubstr("not UTF-8"));
   EXPECT_THAT(error([](Model& m) { m.pieces[4] = piece("a", std::numeric_limits<float>::quiet_NaN()); }),
-              HasSubstr("score is no number"));
+              HasSubstr("score is not a number"));
   EXPECT_THAT(error([](Model& m) { m.pieces[4] = piece("a", 0, static_cast<Type>(7)); }),
               HasSubstr("unknown type 7"));
   EXPECT_THAT(error([](Model& m) { m.pieces[4] = piece("<0x61>", 0, kByte); }),
@@ -187,7 +187,7 @@ TEST(SentencePiece, BrokenFilesAreNamed) {
                 m.trainer = Proto().number(3, 2).number(35, 1).out;
                 m.pieces[4] = piece("<0xG1>", 0, kByte);
               }),
-              HasSubstr("not of the form of a byte piece"));
+              HasSubstr("not in the form of a byte piece"));
   EXPECT_THAT(error([](Model& m) { m.trainer = Proto().number(3, 2).number(35, 1).out; }),
               HasSubstr("0 of the 256 byte pieces"));
   EXPECT_THAT(error([](Model& m) { m.trainer = Proto().number(3, 3).out; }),
@@ -198,7 +198,7 @@ TEST(SentencePiece, BrokenFilesAreNamed) {
   EXPECT_THAT(error([](Model& m) { m.normalizer = Proto().bytes(2, "abc").out; }),
               HasSubstr("normalizer_spec.precompiled_charsmap: too short"));
   EXPECT_THAT(error([](Model& m) { m.normalizer = Proto().bytes(2, std::string("\x7F\0\0\0abc", 7)).out; }),
-              HasSubstr("longer than what is there"));
+              HasSubstr("longer than the data"));
   EXPECT_THAT(error([](Model& m) { m.trainer += '\x0A'; }), HasSubstr("at byte"));
 }
 
@@ -287,17 +287,17 @@ TEST(Tiktoken, BrokenFilesAreNamed) {
     return "loaded";
   };
   EXPECT_THAT(error("YQ== 0\nYQ\n"), HasSubstr("ranks: line 2: a token in base64, a space and a rank"));
-  EXPECT_THAT(error("Y 0\n"), HasSubstr("line 1: the token is no base64"));
-  EXPECT_THAT(error("YQ== x\n"), HasSubstr("line 1: the rank is no number"));
+  EXPECT_THAT(error("Y 0\n"), HasSubstr("line 1: the token is not base64"));
+  EXPECT_THAT(error("YQ== x\n"), HasSubstr("line 1: the rank is not a number"));
   EXPECT_THAT(error("YQ== 0\nYg== 1000000000\n"), HasSubstr("line 2: rank 1000000000 where 1 was expected"));
-  EXPECT_THAT(error("YQ== 0\nYQ== 1\n"), HasSubstr("rank 1: the same token as a former one"));
+  EXPECT_THAT(error("YQ== 0\nYQ== 1\n"), HasSubstr("rank 1: the same token as an earlier one"));
   EXPECT_THAT(error("YQ== 0\n"), HasSubstr("no token for the byte 0"));
   const auto dir = test::temp_dir();
   try {
     Tokenizer::load(write("tokenizer.model", small_ranks(), dir));
     ADD_FAILURE() << "loaded";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("tokenizer.model: 259 ranks of tiktoken: no family is known"));
+    EXPECT_THAT(e.what(), HasSubstr("tokenizer.model: 259 tiktoken ranks: no known model family"));
   }
 }
 
@@ -322,8 +322,7 @@ TEST(Tokenizer, FindsItsFile) {
     Tokenizer::load(write("page", "<html></html>\n", dir));
     ADD_FAILURE() << "loaded";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("page: neither a SentencePiece model nor ranks of tiktoken nor JSON"));
+    EXPECT_THAT(error.what(), HasSubstr("page: neither a SentencePiece model nor tiktoken ranks nor JSON"));
   }
   // Whatever the name, what begins as JSON is.
   EXPECT_GT(Tokenizer::load(write("vocabulary", "\n\n " + json::serialize(test::small_byte_level()), dir))

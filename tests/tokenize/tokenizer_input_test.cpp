@@ -175,13 +175,13 @@ TEST(TokenizerInput, EntriesThatDoubleOthersAreNamed) {
   };
   EXPECT_EQ(warnings_of(file(R"("a": 0, "b": 1, "ab": 2)")), "");
   const std::string twice = file(R"("a": 0, "b": 1, "ab": 2, "\u0061" : 3)");
-  EXPECT_THAT(warnings_of(twice), HasSubstr("tokenizer.json: key 'model.vocab.a': there twice"));
+  EXPECT_THAT(warnings_of(twice), HasSubstr("tokenizer.json: key 'model.vocab.a': occurs twice"));
   EXPECT_EQ(load_tokenizer(twice)->encode("aab", false), (std::vector<TokenId>{3, 2}));
   EXPECT_THAT(warnings_of(file(R"("a": 0, "b": 1, "ab": 2)", R"("type": "BPE", "vocab": [],)")),
-              HasSubstr("key 'model.type': there twice; the last one counts (2 such keys)"));
+              HasSubstr("key 'model.type': occurs twice; the last one counts (2 such keys)"));
   EXPECT_THAT(warnings_of(R"({"added_tokens": [{"id": 1, "content": "x"}, {"id": 2, "content": "y", "id": 2}],
       "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})"),
-              HasSubstr("key 'added_tokens[1].id': there twice"));
+              HasSubstr("key 'added_tokens[1].id': occurs twice"));
   const std::string alias = file(R"("a": 0, "b": 1, "ab": 1, "c": 0)");
   EXPECT_THAT(warnings_of(alias), HasSubstr("tokenizer.json: key 'model.vocab.ab': has the id 1 of 'b', for "
                                             "which it is decoded (2 such entries)"));
