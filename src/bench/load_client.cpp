@@ -119,7 +119,7 @@ ServerUrl ServerUrl::parse(std::string_view url, std::string_view flag) {
   uint16_t number = 0;
   const auto [end, failed] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (failed != std::errc() || end != port.data() + port.size() || number == 0) {
-    throw refuse(" (a port is a number up to 65535)");
+    throw refuse("  (a port is a number up to 65535)");
   }
   out.host = rest;
   out.port = port;
@@ -174,7 +174,7 @@ void StreamedAnswer::take(std::string_view data) {
   boost::system::error_code bad;
   const json::value event = json::parse(data, bad);
   if (bad || !event.is_object()) {
-    if (error.empty()) error = "an event that is no JSON object: " + error_text(json::value(data));
+    if (error.empty()) error = "an event that is not a JSON object: " + error_text(json::value(data));
     return;
   }
   const json::object& root = event.get_object();
@@ -231,10 +231,10 @@ std::string LoadClient::explain(const boost::system::error_code& code, bool hear
                  : "the server closed the connection without an answer";
   }
   if (code == asio::error::connection_refused) {
-    return "nothing listens there: start a server, such as quire serve MODEL, or name another with --url";
+    return "no server listens there: start one, such as quire serve MODEL, or name another with --url";
   }
   if (code.category() == http::make_error_code(http::error::bad_version).category()) {
-    return fmt::format("the answer is no HTTP ({})", code.message());
+    return fmt::format("the answer is not HTTP ({})", code.message());
   }
   return code.message();
 }
@@ -337,7 +337,7 @@ asio::awaitable<void> LoadClient::follow(Exchange& exchange, StreamedAnswer& ans
   if (status != 200) {
     answer.error = refusal_text(status, refusal);
   } else if (!answer.done && answer.error.empty()) {
-    answer.error = any_event ? "the stream ended before [DONE]" : "the answer is no stream of events";
+    answer.error = any_event ? "the stream ended before [DONE]" : "the answer is not a stream of events";
   }
   // Reads the rest of the body, the end of the last chunk, which the server must still send.
   while (!parser.is_done() && answer.done) {

@@ -44,7 +44,7 @@ std::string first_model(const std::string& models, const std::string& url) {
   const json::value root = json::parse(models, bad);
   const json::value* id = bad ? nullptr : root.find_pointer("/data/0/id", bad);
   if (id == nullptr || !id->is_string()) {
-    throw Error(fmt::format("{}/v1/models names no model; --model says which to ask for", url));
+    throw Error(fmt::format("{}/v1/models lists no model; name one with --model", url));
   }
   return std::string(id->get_string());
 }

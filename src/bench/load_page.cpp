@@ -201,7 +201,7 @@ std::string figures(const LoadReport& report) {
   out += figure(fmt::format("{:.2f} s", report.seconds()), "from start to end");
   out += figure(with_commas(report.prompt_tokens), "prompt tokens");
   out += figure(with_commas(report.output_tokens),
-                report.tokens_said ? "output tokens" : "pieces of output (tokens were not told)");
+                report.tokens_said ? "output tokens" : "pieces of output (the server did not count tokens)");
   return out + "</div>\n";
 }
 
@@ -230,7 +230,7 @@ std::string load_page_head(std::string_view title) {
 }
 
 std::string load_page_facts(const LoadFacts& facts) {
-  std::string out = "<h2>What was asked</h2>\n<div class=\"panel\"><table class=\"asked\">\n";
+  std::string out = "<h2>Settings</h2>\n<div class=\"panel\"><table class=\"asked\">\n";
   for (const auto& [name, value] : facts) {
     out += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", html_text(name), html_text(value));
   }

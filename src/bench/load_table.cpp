@@ -88,7 +88,7 @@ std::string plots(std::span<const LoadRow> rows) {
   return plot_figure("Output tokens per second", clients, {"tokens/s"}, rate, PlotMark::kLine) +
          plot_figure("To the first token (TTFT)", clients, log_ms, first, PlotMark::kLine) +
          plot_figure("Per further token (TPOT)", clients, log_ms, each, PlotMark::kLine) +
-         plot_figure("K/V that requests held at most", clients, {"% of the pool"}, pool, PlotMark::kLine) +
+         plot_figure("Most K/V held by requests", clients, {"% of the pool"}, pool, PlotMark::kLine) +
          plot_figure("Resident memory of the server", clients, {"MiB"}, memory, PlotMark::kLine);
 }
 
@@ -124,7 +124,7 @@ json::array to_json(std::span<const LoadRow> rows) {
 }
 
 std::string load_table_page(const LoadFacts& facts, std::span<const LoadRow> rows) {
-  std::string out = load_page_head("A server under more and more load");
+  std::string out = load_page_head("A server under increasing load");
   for (const LoadRow& row : rows) {
     if (row.report.failed + row.report.unfinished + row.report.short_answers == 0) continue;
     out += fmt::format("<h2>{} clients</h2>\n{}", row.concurrency, load_page_failures(row.report));

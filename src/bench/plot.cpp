@@ -160,7 +160,7 @@ std::string plot_figure(std::string_view title, const PlotAxis& x_axis, const Pl
     }
   }
   std::string out = fmt::format("<figure><figcaption><b>{}</b>", html_text(title));
-  if (std::isinf(low_x)) return out + "</figcaption><p class=\"quiet\">nothing to draw</p></figure>\n";
+  if (std::isinf(low_x)) return out + "</figcaption><p class=\"quiet\">no data</p></figure>\n";
   for (size_t i = 0; i < series.size() && series.size() > 1; ++i) {
     out += fmt::format(" <span class=\"key s{}\"><i></i>{}</span>", i, html_text(series[i].name));
   }

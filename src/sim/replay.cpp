@@ -26,10 +26,9 @@ const control::SchedulerConfig& checked_sizes(const record::RunReader& reader,
   const auto require = [&](std::string_view what, uint64_t size, uint64_t of_any_log) {
     const uint64_t most = std::max(of_any_log, reader.num_bytes());
     if (size <= most) return;
-    throw file_error(path,
-                     fmt::format("is not made again: {} {} are more than a log of {} bytes accounts for "
-                                 "({})",
-                                 size, what, reader.num_bytes(), most));
+    throw file_error(
+        path, fmt::format("is not replayed: {} {} are more than a log of {} bytes can explain ({})", size,
+                          what, reader.num_bytes(), most));
   };
   require("blocks", config.num_blocks, kBlocksOfAnyLog);
   require("host blocks", config.num_host_blocks, kBlocksOfAnyLog);
@@ -101,7 +100,7 @@ class Player {
       if (recorded.failed) out.seqs[i].error = "recorded";
       if (!recorded.token) out.seqs[i].tokens.clear();
       if (recorded.token.has_value() == out.seqs[i].tokens.empty()) {
-        throw file_error(path, fmt::format("step {}: a token where none was asked for", plan.step));
+        throw file_error(path, fmt::format("step {}: a token where none was requested", plan.step));
       }
     }
     return out;

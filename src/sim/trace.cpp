@@ -183,7 +183,8 @@ Workload read_trace(const std::filesystem::path& path, const TraceOptions& optio
     }
     last = line.time;
     const int128 arrival = int128{line.time - *first} * 1000 / options.speed_thousandths;
-    if (arrival > kMaxArrival) throw Error(fmt::format("{}: at this speed it comes decades later", where()));
+    if (arrival > kMaxArrival)
+      throw Error(fmt::format("{}: at this speed it arrives decades later", where()));
     line.request.arrival = static_cast<Nanos>(arrival);
     workload.requests.push_back(std::move(line.request));
   }

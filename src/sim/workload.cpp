@@ -115,7 +115,7 @@ uint64_t parse_thousandths(std::string_view text, std::string_view flag) {
   const auto fraction = parse_whole(decimals, 999);
   if (parts.size() > 2 || decimals.size() > 3 || !whole || !fraction) {
     throw Error(
-        fmt::format("{}: '{}' is no number from 0 to 1000000000 with at most three decimals", flag, text));
+        fmt::format("{}: '{}' is not a number from 0 to 1000000000 with at most three decimals", flag, text));
   }
   uint64_t thousandths = *fraction;
   for (size_t i = decimals.size(); i < 3; ++i) thousandths *= 10;
@@ -126,7 +126,7 @@ Lengths Lengths::parse(std::string_view text, std::string_view flag) {
   const auto parts = split(text, ':');
   const auto fail = [&]() -> Error {
     return Error(
-        fmt::format("{}: '{}' is none of N, uniform:LOW:HIGH, lognormal:MEAN:SIGMA[:MOST], with "
+        fmt::format("{}: '{}' is not one of N, uniform:LOW:HIGH, lognormal:MEAN:SIGMA[:MOST], with "
                     "lengths from 1 to {} and SIGMA up to 10",
                     flag, text, kMaxLength));
   };

@@ -159,7 +159,7 @@ TEST(StreamedAnswer, OddEventsDoNoHarm) {
   for (const char* event : {"", "[1]", "{", "nonsense"}) {
     StreamedAnswer answer;
     come(answer, event, 1);
-    EXPECT_THAT(answer.error, HasSubstr("no JSON object")) << event;
+    EXPECT_THAT(answer.error, HasSubstr("not a JSON object")) << event;
   }
 }
 

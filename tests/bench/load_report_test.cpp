@@ -95,7 +95,7 @@ TEST(LoadReport, OfNothing) {
   EXPECT_EQ(report.unfinished, 7U);
   EXPECT_EQ(report.per_second(report.finished), 0);
   EXPECT_EQ(to_json(report).at("good_requests_per_second").as_double(), 0);
-  EXPECT_THAT(load_page({}, report, {}), HasSubstr("nothing to draw"));
+  EXPECT_THAT(load_page({}, report, {}), HasSubstr("no data"));
 }
 
 TEST(LoadPage, ShowsTextAsText) {

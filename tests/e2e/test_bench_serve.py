@@ -206,7 +206,7 @@ def test_a_table_over_the_number_of_clients(server, tmp_path):
     parsed = Page()
     parsed.feed(page)
     assert parsed.open == [] and [tag for tag, _ in parsed.tags].count("svg") == 5
-    assert "clients at once" in page and "by 1, 2, 8 clients that take turns" in page
+    assert "clients at once" in page and "by 1, 2, 8 clients, one number after the other" in page
 
 
 def test_a_table_for_programs(server):
@@ -318,15 +318,15 @@ def test_tokens_that_come_together_share_the_time_before_them(chunks):
 @pytest.mark.parametrize("answer, wait, said", [
     (whole(b"429 Too Many", b'{"error":{"message":"later"}}'), 0, "status 429: later"),
     (whole(b"500 Oh", b"<b>oops</b>"), 0, "status 500: <b>oops</b>"),
-    (whole(b"200 OK", b'{"choices":[{"text":"a"}]}'), 0, "the answer is no stream of events"),
+    (whole(b"200 OK", b'{"choices":[{"text":"a"}]}'), 0, "the answer is not a stream of events"),
     (streamed(EVENT), 0, "closed the connection in the middle of its answer"),
     (STREAM + b"\r\n" + EVENT, 0, "the stream ended before [DONE]"),
     (b"", 0, "closed the connection without an answer"),
-    (b"SSH-2.0-OpenSSH_9\r\n", 0, "the answer is no HTTP"),
+    (b"SSH-2.0-OpenSSH_9\r\n", 0, "the answer is not HTTP"),
     (streamed(EVENT), 3, "silent for 0.3 s (--timeout)"),
     (b"", 3, "silent for 0.3 s (--timeout)"),
     (streamed(EVENT, b'data: {"error":{"message":"lost"}}\n\n', DONE) + chunk(b""), 0, "lost"),
-    (streamed(EVENT, b"data: what\n\n"), 0, "no JSON object: what"),
+    (streamed(EVENT, b"data: what\n\n"), 0, "not a JSON object: what"),
     (streamed(DONE) + chunk(b""), 0, "an answer without a token"),
 ])
 def test_what_goes_wrong_is_said(answer, wait, said):
@@ -357,21 +357,21 @@ def test_servers_that_end_otherwise(answer):
     (["--url", "127.0.0.1:8000"], "--url: '127.0.0.1:8000' is not of the form http://HOST:PORT"),
     (["--url", "https://a"], "TLS is not spoken here"),
     (["--url", "http://a:70000"], "a port is a number up to 65535"),
-    (["--url", "http://127.0.0.1:1"], "quire: http://127.0.0.1:1/v1/models: nothing listens there: start a server"),
+    (["--url", "http://127.0.0.1:1"], "quire: http://127.0.0.1:1/v1/models: no server listens there: start one"),
     (["--concurrency", "2", "--rate", "1"], "--concurrency: cannot be combined with --rate"),
-    (["--endpoint", "embeddings"], "--endpoint: 'embeddings' is none of completions, chat"),
-    (["--timeout", "0"], "--timeout: 0 is no number from 0.001 to"),
-    (["--slo-ttft", "-1"], "--slo-ttft: -1 is no number from 0"),
+    (["--endpoint", "embeddings"], "--endpoint: 'embeddings' is not one of completions, chat"),
+    (["--timeout", "0"], "--timeout: 0 is not a number from 0.001 to"),
+    (["--slo-ttft", "-1"], "--slo-ttft: -1 is not a number from 0"),
     (["--words", "--vocab-size", "9"], "--vocab-size: cannot be combined with --words"),
     (["--requests", "0"], "the workload has no requests"),
-    (["--concurrency", "1,4,1"], "--concurrency: 1 is there twice"),
-    (["--concurrency", "0,4"], "--concurrency: 0 is no number of clients"),
-    (["--concurrency", "1,9", "--requests", "8"], "--concurrency: 9 clients have no more than 8 requests"),
-    (["--concurrency", "1,x"], "--concurrency: 'x' is no number from 0"),
+    (["--concurrency", "1,4,1"], "--concurrency: 1 is given twice"),
+    (["--concurrency", "0,4"], "--concurrency: 0 is not a number of clients"),
+    (["--concurrency", "1,9", "--requests", "8"], "--concurrency: 9 clients have only 8 requests"),
+    (["--concurrency", "1,x"], "--concurrency: 'x' is not a number from 0"),
     (["--concurrency", "2", "--trace", "/dev/null", "--trace-speed", "2"], "--concurrency: cannot be combined with --trace-speed"),
     (["--endpoint", "chat", "--words"], "--words: changes nothing with --endpoint chat"),
     (["--endpoint", "chat", "--vocab-size", "9"], "--vocab-size: changes nothing with --endpoint chat"),
-    (["--output-len", "0"], "--output-len: '0' is none of"),
+    (["--output-len", "0"], "--output-len: '0' is not one of"),
     (["--html", "/nowhere/x.html"], "/nowhere/x.html: cannot be written"),
     (["--trace", "/nowhere/x.csv"], "/nowhere/x.csv: no such file"),
 ])
@@ -402,7 +402,7 @@ def test_ops(tmp_path):
     norm = figures["ops"][1]
     assert norm["seconds"] in norm["repeats"] and len(norm["repeats"]) == 2
     assert norm["flops_per_second"] == pytest.approx(4 * 2048 / norm["seconds"]) and norm["peak_bytes_per_second"] > 1e8
-    for flags, said in [(["--filter", "("], "--filter: '(' is no regular"), (["--filter", "nothing"], "--filter: no op"),
+    for flags, said in [(["--filter", "("], "--filter: '(' is not a regular"), (["--filter", "nothing"], "--filter: no op"),
                         (["--isa", "mmx"], "--isa: this machine has no 'mmx'"), (["--json", "/nowhere/x"], "/nowhere/x: cannot")]:
         done = quire("bench", "ops", *flags, check=False)
         assert done.returncode == (1 if "/nowhere" in said else 2) and said in done.stderr.decode()

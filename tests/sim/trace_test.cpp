@@ -82,7 +82,7 @@ TEST(AzureTrace, WhatCannotBePlayedIsRefused) {
     read_trace(path, {.speed_thousandths = 1});
     FAIL() << "arrivals beyond what 64 bits of nanoseconds hold";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("line 3: at this speed it comes decades later"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("line 3: at this speed it arrives decades later"));
   }
   EXPECT_EQ(read_trace(path, {.speed_thousandths = 100}).requests.size(), 2U);
 }
