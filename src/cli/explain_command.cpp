@@ -186,13 +186,14 @@ void print_table(const record::RunStory& run, const Options& options) {
         with_commas(rows.size()), record::plural(run.sequences.size(), "request"), what);
   }
   notes +=
-      "Waits are in steps: before it started running, and in all (after preemptions too). Tokens again: "
+      "Waits are in steps: before the request started running, and in all (after preemptions too). Tokens "
+      "again: "
       "computed again after a preemption. \"Blocks, behind #7 (+2)\": #7 and two others came first and "
       "waited "
       "for blocks. \"A slot, 3 overtook it\": three that arrived later were admitted before it.";
   if (record::given_to_requests(run).deadlines) notes += " Deadline!: missed.";
   if (!left_out.empty()) {
-    notes += " Left out for want of width, see --request and --html:";
+    notes += " Left out because the lines are too narrow (see --request and --html):";
     for (size_t i = 0; i < left_out.size(); ++i) {
       std::string head = left_out[i];
       head.erase(0, head.find_first_not_of(' '));
@@ -219,7 +220,8 @@ void print_run(const record::RunStory& run, const Options& options) {
   print_table(run, options);
   fmt::print("\n");
   for (const record::SummaryLine& line : record::summarize(run)) print_item(line.what, line.text, 0);
-  print_item("checked", "each block's checksum; --replay makes the run again and compares every decision", 0);
+  print_item("checked",
+             "the checksum of each log block; --replay repeats the run and compares every decision", 0);
 }
 
 void print_story(const record::SequenceStory& s) {
@@ -313,7 +315,7 @@ int print_replay(const std::string& log) {
 void parse_steps(const std::string& text, record::PageOptions& page) {
   const auto wrong = [&] {
     return Error(
-        fmt::format("--steps: \"{}\" is no range of steps; expected FROM-TO, FROM-, -TO or one step, "
+        fmt::format("--steps: \"{}\" is not a range of steps; expected FROM-TO, FROM-, -TO or one step, "
                     "counted from 1",
                     record::printable(text)));
   };
@@ -327,7 +329,7 @@ void parse_steps(const std::string& text, record::PageOptions& page) {
   page.last = dash == std::string::npos ? page.first : number(std::string_view(text).substr(dash + 1));
   if ((!page.first && !page.last) || page.first == 0U || page.last == 0U) throw wrong();
   if (page.first && page.last && *page.first > *page.last) {
-    throw Error(fmt::format("--steps: {} ends before it begins", text));
+    throw Error(fmt::format("--steps: {} ends before it starts", text));
   }
 }
 
@@ -337,7 +339,7 @@ void write_page(const Options& options) {
   if (options.has_request) wanted.request = options.request;
   std::error_code none;
   if (std::filesystem::equivalent(options.log, options.html, none)) {
-    throw Error("--html: that is the log itself");
+    throw Error("--html: this is the log itself");
   }
   check_output_file(options.html, record::run_page_kind());
   std::optional<tl::expected<record::Replay, std::string>> again;
@@ -370,54 +372,53 @@ int explain(const Options& options) {
 
 void add_explain(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
-  const Flags command = app.add_command("explain", "Say what a run's scheduler decided, and why");
+  const Flags command =
+      app.add_command("explain", "Explain what the scheduler of a recorded run decided, and why");
   command.footer(
-      "Without options: a table of the requests, and the numbers of the run. Steps count from 1; a request\n"
-      "\"waits\" in each step in which it has come and has no slot. #7 is request 7.\n"
+      "Without options: a table of the requests and a summary of the run. Steps count from 1; a "
+      "request\n\"waits\" in each step in which it has arrived and has no slot. #7 is request 7.\n"
       "\n"
       "  quire serve MODEL --decision-log run.log ...     (end it with Ctrl-C)\n"
       "  quire explain run.log\n"
       "  quire explain run.log --request 7\n"
       "  quire explain run.log --html run.html\n");
-  command.add_option("log", options->log, "What --decision-log wrote").required().value_name("LOG");
+  command.add_option("log", options->log, "Decision log, as --decision-log writes it")
+      .required()
+      .value_name("LOG");
   const Flag request =
       command
           .add_option("--request", options->request,
-                      "The life of one request: why it waited and for whom, what was preempted and "
-                      "what it cost. Its number in the table, or the id of its answer")
+                      "Show one request: why it waited and behind which requests, what was preempted and "
+                      "what it cost. ID: its number in the table, or the id of its answer")
           .value_name("ID");
   const Flag html =
       command
           .add_option("--html", options->html,
-                      "Write a page for a browser, one file without a network: every step of the run, its "
-                      "blocks, requests and reasons; with --request it opens there")
+                      "Write an HTML page (one file, works offline): every step of the run with its blocks, "
+                      "requests and reasons; with --request it opens at that request")
           .value_name("FILE");
   const Flag steps = command
                          .add_option("--steps", options->steps,
-                                     "The steps on the page: FROM-TO. Without: all, or the first 20,000")
+                                     "Steps on the page: FROM-TO. Default: all, or the first 20,000")
                          .value_name("RANGE")
                          .needs(html);
   const Flag replay =
       command
-          .add_flag(
-              "--replay", options->replay,
-              "Make the run again from its inputs and compare every decision; exits with 1 if one differs")
+          .add_flag("--replay", options->replay,
+                    "Repeat the run from its inputs and compare every decision; exits with 1 if one differs")
           .excludes(request)
           .excludes(html)
           .excludes(steps);
   command
-      .add_option(
-          "--sort", options->sort,
-          "The table's rows by what is most: waited, preempted, again (tokens computed again), cached; or "
-          "by id")
+      .add_option("--sort", options->sort,
+                  "Order of the table's rows: waited, preempted, again (tokens computed again) and cached "
+                  "put the highest first; id")
       .one_of({"waited", "preempted", "again", "cached", "id"})
       .value_name("BY")
       .excludes(request)
       .excludes(html)
       .excludes(replay);
-  command
-      .add_option("--top", options->top,
-                  "So many rows. Without: all, or of more than 50 those that waited longest")
+  command.add_option("--top", options->top, "Rows of the table; default: all, or the 50 that waited longest")
       .range(uint32_t{1}, UINT32_MAX)
       .value_name("N")
       .excludes(request)

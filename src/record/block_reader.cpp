@@ -21,11 +21,11 @@ BlockReader::BlockReader(const std::filesystem::path& path) : path_(path), file_
   file_.seekg(0);
   const std::string start = fmt::format("{{\"{}\":", kFormatKey);
   if (size_ == 0)
-    throw file_error(path_, "empty: no decision log, or its server did not get to its first line");
+    throw file_error(path_, "empty: not a decision log, or the server stopped before its first line");
   read(line_, std::min<uint64_t>(size_, kLongestLine));
   const std::string_view head = std::string_view(line_).substr(0, start.size());
   if (head != std::string_view(start).substr(0, head.size())) {
-    throw file_error(path_, "no decision log (what --decision-log writes begins with " + start + ")");
+    throw file_error(path_, "not a decision log (what --decision-log writes begins with " + start + ")");
   }
   const size_t end = line_.find('\n');
   if (end == std::string::npos) throw file_error(path_, "a decision log that ends within its first line");
@@ -56,10 +56,10 @@ bool BlockReader::next(bool records_wanted) {
   read(head, BlockHead::kBytes);
   if (!read_block_head(head, seed_, head_)) {
     throw damaged(begin, number_ == 0 ? "the checksum of the first line, or of what follows it, is wrong"
-                                      : "the checksum of a block's head is wrong");
+                                      : "the checksum of a log block's header is wrong");
   }
   if (head_.number != number_) {
-    throw damaged(begin, fmt::format("block {} where block {} is due", head_.number, number_));
+    throw damaged(begin, fmt::format("log block {} where log block {} is due", head_.number, number_));
   }
   ++number_;
   cut_off_ = size_ - at_ < uint64_t{head_.index_bytes} + head_.record_bytes;

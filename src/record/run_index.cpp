@@ -16,7 +16,7 @@ RunIndex read_run_index(const std::filesystem::path& path) {
     out.steps = blocks.steps();
     std::string_view rest = blocks.index();
     const auto broken = [&] {
-      return file_error(path, blocks.records_at() - rest.size(), "no entry of an index");
+      return file_error(path, blocks.records_at() - rest.size(), "not an entry of an index");
     };
     const auto number = [&] {
       const std::optional<uint64_t> value = take_leb128(rest);

@@ -211,14 +211,14 @@ bool RunReader::next(RunEvent& event) {
   try {
     read_record(event);
   } catch (const EndOfBlock&) {
-    throw broken("a record that goes on behind its block");
+    throw broken("a record that continues past its log block");
   }
   return true;
 }
 
 void RunReader::read_record(RunEvent& event) {
   const char kind = data_[at_++];
-  if (ended_) throw broken("a record behind the end of the run");
+  if (ended_) throw broken("a record after the end of the run");
   const int decision = kind - kFirstDecision;
   if (decision >= 0 && static_cast<size_t>(decision) < std::size(kDecisionNames)) {
     event = this->decision(static_cast<control::DecisionKind>(decision));
@@ -261,7 +261,7 @@ void RunReader::read_record(RunEvent& event) {
       return;
     default:
       --at_;
-      throw broken(fmt::format("no record of kind {}", static_cast<int>(kind)));
+      throw broken(fmt::format("unknown kind of record: {}", static_cast<int>(kind)));
   }
 }
 

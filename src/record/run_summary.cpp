@@ -100,10 +100,11 @@ std::string pool_text(const RunStory& run) {
       fmt::format("{} held on average, at most {} of {}", percent(run.blocks_held_sum, places),
                   with_commas(run.most_blocks_held), plural(run.config.num_blocks, "block"));
   if (run.short_steps == 0) {
-    return "large enough: nobody waited for blocks first in line, and nobody was preempted; " + held;
+    return "large enough: no request first in line waited for blocks, and none was preempted; " + held;
   }
   return fmt::format(
-      "too small in {} of {} steps: first in line waited for blocks, or somebody was preempted; {}",
+      "too small in {} of {} steps: the request first in line waited for blocks, or a request was preempted; "
+      "{}",
       with_commas(run.short_steps), with_commas(run.steps), held);
 }
 
@@ -113,7 +114,7 @@ std::string load_text(const RunStory& run) {
   const auto mean = [&](uint64_t sum) { return static_cast<double>(sum) / static_cast<double>(run.steps); };
   const bool overloaded = run.queue_full > 0 || (run.waiting_sum > 0 && run.waiting_sum >= run.running_sum);
   std::string text = fmt::format(
-      "{}: {:.1f} ran and {:.1f} waited on average, at most {} waited; somebody waited in {} of the steps",
+      "{}: {:.1f} ran and {:.1f} waited on average, at most {} waited; requests waited in {} of the steps",
       overloaded ? "overloaded" : "not overloaded", mean(run.running_sum), mean(run.waiting_sum),
       with_commas(run.most_waiting), percent(run.waiting_steps, run.steps));
   if (run.queue_full > 0) {
@@ -198,10 +199,10 @@ std::string worst_preemptions_text(const RunStory& run) {
     const std::string whom = !p.needy               ? ""
                              : *p.needy == p.victim ? " for itself"
                                                     : fmt::format(" for #{}", *p.needy);
-    text +=
-        fmt::format("{}#{} at step {}{}: {} ({}){}", text.empty() ? "" : "; ", p.victim, with_commas(p.step),
-                    whom, plural(p.steps, "step"), duration_text(p.took),
-                    p.back ? fmt::format(", {} again", plural(p.again_tokens, "token")) : ", and not back");
+    text += fmt::format(
+        "{}#{} at step {}{}: {} ({}){}", text.empty() ? "" : "; ", p.victim, with_commas(p.step), whom,
+        plural(p.steps, "step"), duration_text(p.took),
+        p.back ? fmt::format(", {} again", plural(p.again_tokens, "token")) : ", and not admitted again");
   }
   return text;
 }
@@ -312,7 +313,7 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
 std::string early_end_text(const RunStory& run) {
   if (run.ended_well()) return "";
   return fmt::format("The log ends before the run did, after step {}: {}.", with_commas(run.steps),
-                     run.truncated ? "within a block, so its program was killed, or the file was cut off"
+                     run.truncated ? "within a log block, so its program was killed, or the file was cut off"
                                    : "its program still runs, or was killed");
 }
 

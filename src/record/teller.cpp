@@ -35,7 +35,7 @@ std::string victim_text(const control::Cause& cause) {
       return fmt::format("it had computed least ({})",
                          plural(static_cast<uint64_t>(std::max<int64_t>(0, cause.value)), "token"));
     default:
-      return "it came in last";
+      return "it was admitted last";
   }
 }
 
@@ -96,9 +96,9 @@ void Teller::tell_add(const RunAdd& add, const RunState& state) {
   say(life,
       fmt::format("arrives{}: {} of prompt, at most {} to generate; {} and {} of {} are taken",
                   step_ == 0 ? "" : " after this step", plural(made.prompt_tokens, "token"), made.max_tokens,
-                  state.waiting() == 0   ? "nobody waits"
-                  : state.waiting() == 1 ? "one waits"
-                                         : fmt::format("{} wait", with_commas(state.waiting())),
+                  state.waiting() == 0   ? "no request waits"
+                  : state.waiting() == 1 ? "one request waits"
+                                         : fmt::format("{} requests wait", with_commas(state.waiting())),
                   state.running(), plural(state.config().max_num_seqs, "slot")));
 }
 
@@ -151,7 +151,7 @@ void Teller::tell_commit(const RunCommit& commit, const RunState& state) {
     if (of_these) {
       life.first_token = true;
     } else {
-      say(life, fmt::format("its first token, which step {} sampled, is there, {} after it arrived",
+      say(life, fmt::format("its first token, which step {} sampled, is known, {} after it arrived",
                             commit.step, duration_text(*sequence.ttft)));
     }
   }
@@ -268,7 +268,7 @@ void Teller::tell_preempt(Life& life, const control::Decision& decision, const R
     text += cause->other == decision.seq
                 ? "no block was left for its own next token"
                 : fmt::format("no block was left for the next token of #{}", cause->other);
-    text += fmt::format(", and of those that could give way {}", victim_text(*cause));
+    text += fmt::format(", and of the possible victims {}", victim_text(*cause));
   }
   victim_ = Victim{.id = decision.seq,
                    .text = std::move(text),

@@ -36,7 +36,7 @@ std::string priority_text(const Precedence& of) {
     case Order::kAhead:
       return fmt::format("of higher priority ({}, its own is {})", of.first.value, of.own.value);
     case Order::kEqual:
-      return "of the same priority, which came earlier";
+      return "of the same priority, which arrived earlier";
     case Order::kBehind:
       break;
   }
@@ -45,7 +45,7 @@ std::string priority_text(const Precedence& of) {
 }
 
 std::string share_text(const Precedence& of, const WaitContext& context) {
-  if (of.first_tenant == of.own_tenant) return "of the same tenant, which came earlier";
+  if (of.first_tenant == of.own_tenant) return "of the same tenant, which arrived earlier";
   const auto served = [](int64_t tokens) {
     return with_commas(static_cast<uint64_t>(std::max<int64_t>(0, tokens)));
   };
@@ -55,7 +55,7 @@ std::string share_text(const Precedence& of, const WaitContext& context) {
                          context.tenant(of.first_tenant), served(of.first.value),
                          context.tenant(of.own_tenant), served(of.own.value));
     case Order::kEqual:
-      return "whose tenant had been served as much, which came earlier";
+      return "whose tenant had been served as much, which arrived earlier";
     case Order::kBehind:
       break;
   }
@@ -64,33 +64,33 @@ std::string share_text(const Precedence& of, const WaitContext& context) {
 
 /// Why the others are before it.
 std::string precedence_text(const Precedence& of, const WaitContext& context) {
-  if (!of.compared) return "which came earlier";
+  if (!of.compared) return "which arrived earlier";
   const bool equal = order_of(of) == Order::kEqual;
   switch (of.first.ground) {
     case control::Ground::kProtected:
       return of.own.ground == control::Ground::kProtected
-                 ? "preempted as often as is allowed, like itself, which came earlier"
+                 ? "preempted as often as is allowed, like itself, which arrived earlier"
                  : "preempted so often that it comes first under any policy";
     case control::Ground::kStarted:
       return of.own.ground == control::Ground::kStarted
-                 ? "which had started already like itself, and came earlier"
+                 ? "which had started already like itself, and arrived earlier"
                  : "which had started already";
     case control::Ground::kPassed:
-      return "passed by so many that it comes first";
+      return "overtaken so often that it comes first";
     case control::Ground::kWork:
-      return equal ? "with as much left to do, which came earlier" : "with less left to do";
+      return equal ? "with as much left to do, which arrived earlier" : "with less left to do";
     case control::Ground::kDeadline:
-      return equal ? "with as much time to the deadline, which came earlier"
+      return equal ? "with as much time to the deadline, which arrived earlier"
                    : "with less time to the deadline";
     case control::Ground::kPriority:
       return priority_text(of);
     case control::Ground::kShare:
       return share_text(of, context);
     case control::Ground::kCached:
-      return equal ? "which came earlier and had no less in the prefix cache"
+      return equal ? "which arrived earlier and had no less in the prefix cache"
                    : "with more in the prefix cache";
     default:
-      return "which came earlier";
+      return "which arrived earlier";
   }
 }
 
@@ -100,7 +100,7 @@ std::string overtaken_by(const Overtaken& of) {
     case control::Ground::kProtected:
       return "preempted so often that they come first under any policy";
     case control::Ground::kPassed:
-      return "passed by so many that they come first";
+      return "overtaken so often that they come first";
     case control::Ground::kWork:
       return "with less left to do";
     case control::Ground::kDeadline:
@@ -118,13 +118,13 @@ std::string overtaken_by(const Overtaken& of) {
     case control::Ground::kCached:
       return "with more in the prefix cache";
     default:
-      return "while it could not come in itself";
+      return "while it could not be admitted itself";
   }
 }
 
 std::string overtaken_text(const Overtaken& of) {
   if (of.count == 0) return "";
-  return fmt::format(". {} that arrived later came in before it ({}), {}{}", with_commas(of.count),
+  return fmt::format(". {} that arrived later overtook it ({}), {}{}", with_commas(of.count),
                      list_ids(of.ids, of.count), of.by_ground < of.count ? "most of them " : "",
                      overtaken_by(of));
 }
@@ -215,7 +215,7 @@ std::string reason_text(const Part& part, const WaitContext& context) {
                  ? std::string("because the only slot was taken")
                  : fmt::format("because all {} slots were taken", context.config.max_num_seqs);
     case control::WaitReason::kBudget:
-      return "because the tokens of a step went to others";
+      return "because other requests used up the token budget";
     case control::WaitReason::kBlocks:
       return bill_text(part);
     case control::WaitReason::kOrder:
@@ -223,7 +223,7 @@ std::string reason_text(const Part& part, const WaitContext& context) {
     case control::WaitReason::kParent:
       return fmt::format("for {} to compute the tokens that they share", parent_text(part));
     case control::WaitReason::kPreempt:
-      return "because admission paused (a step that preempts lets nobody in)";
+      return "because admission paused (a step that preempts admits no request)";
     case control::WaitReason::kToken:
       return "because the first in line waited for a token of an open step";
     case control::WaitReason::kBatch:
@@ -321,7 +321,7 @@ std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waite
   if (behind == 0) {
     blocks += ", first in line";
   } else if (first == 0) {
-    blocks += ", behind who was first in line";
+    blocks += ", behind the first in line";
   } else {
     blocks += fmt::format(" ({} first in line, {} behind it)", amount(first), amount(behind));
   }

@@ -105,7 +105,7 @@ struct WaitContext {
   std::function<std::string(uint64_t)> tenant;  // its name
 };
 
-/// "waits 14 steps (0.12 s): 9 first in line, for 2 blocks of K/V; 5 behind #8, which came earlier. The
+/// "waits 14 steps (0.12 s): 9 first in line, for 2 blocks of K/V; 5 behind #8, which arrived earlier. The
 /// blocks were held by ...". `spans` in order. It ends with the sequences that were admitted before it.
 std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overtaken,
                       const WaitContext& context);

@@ -201,7 +201,7 @@ def test_the_table_and_the_stories(served):
     assert re.search(r"^pool +too small in \d+ of \d+ steps", said, re.M)
     assert re.search(r"^waiting +[\d,]+ steps of all requests together \(.*\): ", said, re.M)
     assert re.search(r"^preempted +#\d+ at step \d+ for ", said, re.M)
-    assert re.search(r"\d+ blocks? to the host, \d+ back", said) and re.search(r"^checked +each block's checksum; --replay", said, re.M)
+    assert re.search(r"\d+ blocks? to the host, \d+ back", said) and re.search(r"^checked +the checksum of each log block; --replay", said, re.M)
     assert max(map(len, said.splitlines())) <= 110 and re.search(r"^load +(not )?overloaded: ", said, re.M)
     preempted = False
     for answer in answers:

@@ -142,7 +142,7 @@ TEST_F(RunRecord, BrokenRecordsAreRefusedByTheirBytes) {
   const test::LogParts parts = test::parts_of(path_);
   const size_t begin = parts.line.size() + 1 + BlockHead::kBytes;
   overwrite(test::log_of(parts.line, "?"));
-  EXPECT_THAT(error(), HasSubstr(fmt::format("at byte {}: no record of kind 63", begin)));
+  EXPECT_THAT(error(), HasSubstr(fmt::format("at byte {}: unknown kind of record: 63", begin)));
   overwrite(test::log_of(parts.line, "p" + std::string(12, '\xff')));
   EXPECT_THAT(error(), HasSubstr("a number of more than 64 bits"));
   overwrite(test::log_of(parts.line, std::string("c\1\0\0", 4)));
@@ -150,9 +150,9 @@ TEST_F(RunRecord, BrokenRecordsAreRefusedByTheirBytes) {
   overwrite(test::log_of(parts.line, std::string("p\2\0", 3)));
   EXPECT_THAT(error(), HasSubstr("step 2 where 1 is due"));
   overwrite(test::log_of(parts.line, "p"));
-  EXPECT_THAT(error(), HasSubstr("a record that goes on behind its block"));
+  EXPECT_THAT(error(), HasSubstr("a record that continues past its log block"));
   overwrite(test::log_of(parts.line, std::string("e\0e\0", 4)));
-  EXPECT_THAT(error(), HasSubstr("a record behind the end of the run"));
+  EXPECT_THAT(error(), HasSubstr("a record after the end of the run"));
   overwrite("{\"quire_run\": 3, \"scheduler\": {\"num_blocks\": -4}}\n");
   EXPECT_THAT(error(), HasSubstr("key 'scheduler.num_blocks'"));
 }
@@ -183,9 +183,9 @@ TEST_F(RunRecord, EveryDamageIsReported) {
   const size_t third = whole.find(mark, second + 1);
   ASSERT_NE(third, std::string::npos);
   overwrite(whole.substr(0, second) + whole.substr(third));
-  EXPECT_THAT(error(), HasSubstr("block 2 where block 1 is due"));
+  EXPECT_THAT(error(), HasSubstr("log block 2 where log block 1 is due"));
   overwrite(whole.substr(0, third) + whole.substr(second, third - second) + whole.substr(third));
-  EXPECT_THAT(error(), HasSubstr("block 1 where block 2 is due"));
+  EXPECT_THAT(error(), HasSubstr("log block 1 where log block 2 is due"));
 }
 
 TEST_F(RunRecord, IsInTheFileWithinASecondWithoutBeingAskedFor) {
@@ -251,7 +251,7 @@ TEST_F(RunRecord, FilesOfOthersAreRefusedByWhatTheyAre) {
                               "\x7f"
                               "ELF\n"}) {
     overwrite(foreign);
-    EXPECT_THAT(error(), HasSubstr("no decision log"));
+    EXPECT_THAT(error(), HasSubstr("not a decision log"));
   }
   overwrite("{\"quire_run\": 1}\n");
   EXPECT_THAT(error(), HasSubstr("of format 1, and this quire reads format 3: use the older quire"));

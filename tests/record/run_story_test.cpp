@@ -134,12 +134,12 @@ TEST(RunStory, TellsAnUndisturbedLife) {
   const RunStory run = recording.tell();
   EXPECT_THAT(
       lines_of(run, 0),
-      ElementsAre(
-          "0-0: arrives: 9 tokens of prompt, at most 3 to generate; nobody waits and 0 of 8 slots are taken",
-          "1-1: starts running (slot 0); 9 tokens to compute",
-          "1-1: computes 9 tokens, from position 0 on, and samples its first token, 10.0 ms after "
-          "it arrived",
-          "2-3: decodes 2 tokens", "3-3: ends after 3 generated tokens: max_tokens reached"));
+      ElementsAre("0-0: arrives: 9 tokens of prompt, at most 3 to generate; no request waits and 0 of 8 "
+                  "slots are taken",
+                  "1-1: starts running (slot 0); 9 tokens to compute",
+                  "1-1: computes 9 tokens, from position 0 on, and samples its first token, 10.0 ms after "
+                  "it arrived",
+                  "2-3: decodes 2 tokens", "3-3: ends after 3 generated tokens: max_tokens reached"));
   EXPECT_EQ(run.sequences[0].name, "name-7");
   EXPECT_EQ(*run.sequences[0].ttft, 10'000'000);
   EXPECT_EQ(*run.sequences[0].total, 30'000'000);
@@ -165,10 +165,10 @@ TEST(RunStory, NamesWhomARequestWaitsForAndBehind) {
       testing::Contains(AllOf(StartsWith("2-3: waits 2 steps (20.0 ms) first in line, for 5 blocks of K/V (1 "
                                          "available)"),
                               HasSubstr("The blocks were held by #0 and #1"))));
-  EXPECT_THAT(
-      lines_of(run, 3),
-      testing::Contains("2-3: waits 2 steps (20.0 ms) behind #2, which came earlier. Those waited for blocks "
-                        "that #0 and #1 held"));
+  EXPECT_THAT(lines_of(run, 3),
+              testing::Contains(
+                  "2-3: waits 2 steps (20.0 ms) behind #2, which arrived earlier. Those waited for blocks "
+                  "that #0 and #1 held"));
   const auto behind = run.behind(run.sequences[3]);
   ASSERT_TRUE(behind);
   EXPECT_EQ(behind->most, 2U);
@@ -197,7 +197,8 @@ TEST(RunStory, TellsOfSlotsBudgetAndParents) {
   recording.step(20);
   const RunStory run = recording.tell();
   EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("for #0 to compute the tokens that they share")));
-  EXPECT_THAT(lines_of(run, 2), testing::Contains(HasSubstr("because the tokens of a step went to others")));
+  EXPECT_THAT(lines_of(run, 2),
+              testing::Contains(HasSubstr("because other requests used up the token budget")));
   EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("because all 2 slots were taken")));
   EXPECT_THAT(lines_of(run, 1), testing::Contains(HasSubstr("writes to a copy of block")));
   // A fork's prompt is no hit of the prefix cache.
@@ -222,7 +223,7 @@ TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
     EXPECT_THAT(
         lines_of(run, 1),
         testing::Contains(HasSubstr("is preempted, for the 1st time: no block was left for the next token of "
-                                    "#0, and of those that could give way it came in last. The K/V of 7 "
+                                    "#0, and of the possible victims it was admitted last. The K/V of 7 "
                                     "tokens (2 blocks) is")));
     EXPECT_EQ(run.short_steps, 1U + victim.waited.at(control::WaitReason::kBlocks));
     ASSERT_EQ(run.worst_preemptions.size(), 1U);
@@ -339,19 +340,19 @@ TEST(RunStory, GivesTheReasonThatIsTrue) {
     EXPECT_THAT(lines_of(run, index), testing::Contains(HasSubstr(text)));
   };
   lines_contain(two_that_wait(config_of(control::SchedulingKind::kFair), plain, plain), 2,
-                "behind #1, of the same tenant, which came earlier");
+                "behind #1, of the same tenant, which arrived earlier");
   lines_contain(two_that_wait(config_of(control::SchedulingKind::kFair), plain, other), 1,
                 "behind #2, whose tenant had been served less (tenant B ");
   lines_contain(two_that_wait(config_of(control::SchedulingKind::kLpm), plain, plain), 2,
-                "behind #1, which came earlier and had no less in the prefix cache");
+                "behind #1, which arrived earlier and had no less in the prefix cache");
   lines_contain(two_that_wait(config_of(control::SchedulingKind::kPriority), plain, plain), 2,
-                "behind #1, of the same priority, which came earlier");
+                "behind #1, of the same priority, which arrived earlier");
   lines_contain(two_that_wait(config_of(control::SchedulingKind::kPriority), plain, urgent), 1,
                 "behind #2, of higher priority (-2, its own is 0)");
   lines_contain(two_that_wait(config_of(control::SchedulingKind::kSrpt), plain, plain), 1,
                 "behind #2, with less left to do");
   lines_contain(two_that_wait(config_of(control::SchedulingKind::kFcfs), plain, other), 2,
-                "behind #1, which came earlier");
+                "behind #1, which arrived earlier");
 }
 
 /// One slot, which #0 has; #1 waits for it, and 32 that arrive later are admitted before it.
@@ -395,9 +396,9 @@ TEST(RunStory, SaysWhoOvertookUnderEveryPolicy) {
     EXPECT_THAT(own.waited, ElementsAre(Pair(control::WaitReason::kSlots, own.queued)));
     EXPECT_EQ(own.overtaken, 32U);
     EXPECT_THAT(lines_of(run, 1),
-                testing::Contains(AllOf(
-                    HasSubstr("because the only slot was taken. 32 that arrived later came in before it (#"),
-                    HasSubstr("and 29 others"), HasSubstr(reason))));
+                testing::Contains(
+                    AllOf(HasSubstr("because the only slot was taken. 32 that arrived later overtook it (#"),
+                          HasSubstr("and 29 others"), HasSubstr(reason))));
     EXPECT_EQ(main_reason(run, own), "a slot, 32 overtook it");
     EXPECT_EQ(run.sequences[33].overtaken, 0U);
   }

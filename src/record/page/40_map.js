@@ -173,7 +173,7 @@ class BlockMap {
     const state = this.pool.stateOf(cell);
     const text = {
       free: "free.",
-      cached: "cached: nobody holds it, its contents stay for whoever needs them.",
+      cached: "cached: no request holds it, and its contents can still be hit.",
       owned: `held by #${requests[this.pool.ownerOf(cell)]?.id}.`,
       shared: "",
     }[state];

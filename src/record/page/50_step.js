@@ -16,28 +16,28 @@ function orderWords(before, index, frame) {
   const [first, own] = [requests[before], requests[index]];
   const earlier = before < index;
   const policy = run.config.scheduling;
-  if (policy === "fcfs") return "came earlier";
+  if (policy === "fcfs") return "arrived earlier";
   if (preemptedBy(before, frame) >= PROTECTED_FROM) return `was preempted ${PROTECTED_FROM} times and goes first`;
   if (policy === "priority") {
     if (first.priority < own.priority) return `has a higher priority (${first.priority}, not ${own.priority})`;
-    return first.priority === own.priority ? "has the same priority and came earlier"
+    return first.priority === own.priority ? "has the same priority and arrived earlier"
       : `has a lower priority (${first.priority}, not ${own.priority}) but waited longer`;
   }
   if (policy === "fair") {
-    if (first.tenant === own.tenant) return "is of the same tenant and came earlier";
+    if (first.tenant === own.tenant) return "is of the same tenant and arrived earlier";
     return `is of a tenant that had been served ${earlier ? "no more" : "less"} (${first.tenant}, not ${own.tenant})`;
   }
   const than = earlier ? "no more" : "less";
   if (policy === "srpt") return `had ${than} left to do`;
   if (policy === "slo") return `had started, or had ${than} time to its deadline`;
-  if (policy === "lpm") return earlier ? "came earlier and had no less in the prefix cache" : "had more in the prefix cache";
+  if (policy === "lpm") return earlier ? "arrived earlier and had no less in the prefix cache" : "had more in the prefix cache";
   return "comes first by the policy";
 }
 
 const VICTIM_WORDS = {
-  last: "of those that could give way it came in last",
-  priority: "of those that could give way it has the lowest priority",
-  "least-progress": "of those that could give way it had computed least",
+  last: "of the possible victims it was admitted last",
+  priority: "of the possible victims it has the lowest priority",
+  "least-progress": "of the possible victims it had computed least",
 };
 
 /** A request's number, to choose it. */
@@ -153,7 +153,7 @@ function preemptions(list) {
     const why = event.whose < 0 ? ["no block was left"]
       : event.whose === event.request ? ["no block was left for its own next token"]
         : ["no block was left for the next token of ", ref(event.whose)];
-    lines.push([ref(event.request), " gives way: ", ...why, `, and ${VICTIM_WORDS[run.config.victim]}. `,
+    lines.push([ref(event.request), " is preempted: ", ...why, `, and ${VICTIM_WORDS[run.config.victim]}. `,
       swapped ? `Its K/V (${plural(event.a, "token")}, ${plural(next.a, "block")}) moves to the host.`
         : `The K/V of ${plural(event.a, "token")} is given up.`]);
   });
@@ -190,7 +190,7 @@ function waiting(now, frame) {
     }
     const why = {
       [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken.`,
-      [Wait.budget]: "because the tokens of this step went to others.",
+      [Wait.budget]: "because other requests used up the token budget of this step.",
       [Wait.preempt]: "because admission pauses in a step that preempts.",
       [Wait.batch]: "because a static batch must end before the next begins.",
     }[reason] || "for the next step.";
@@ -213,12 +213,12 @@ function blockNews(frame, list) {
   const lines = [];
   const taken = of(Change.take).length;
   if (frame > 0 && taken + released > 0) {
-    lines.push([`Since the step before: ${count(taken)} taken, ${count(released)} let go`,
+    lines.push([`Since the step before: ${count(taken)} taken, ${count(released)} released`,
       of(Change.dropToCache).length > 0 ? `, of which ${count(of(Change.dropToCache).length)} stay cached.` : "."]);
   }
   if (evicted.length > 0) {
     const named = evicted.slice(0, 12).map((block) => count(block)).join(", ");
-    lines.push([`No block was free, so ${run.config.eviction} chose ${plural(evicted.length, "cached block")} to forget: ` +
+    lines.push([`No block was free, so ${run.config.eviction} chose ${plural(evicted.length, "cached block")} to evict: ` +
       `${named}${evicted.length > 12 ? ` and ${count(evicted.length - 12)} more` : ""}.`]);
   }
   for (const event of list) {
@@ -235,7 +235,7 @@ function showStep(frame) {
   if (frame === numSteps) {
     const end = run.last === run.run.steps ? "After the last step" : "After the last step shown";
     title.textContent = end;
-    body.replaceChildren(element("p", { class: "lead" }, "What is held now, what stays in the cache."),
+    body.replaceChildren(element("p", { class: "lead" }, "What is held now, and what stays cached."),
       group("Blocks", blockNews(frame, [])));
     return;
   }
@@ -247,12 +247,12 @@ function showStep(frame) {
   body.replaceChildren(
     element("p", { class: "lead" }, headline(frame, now)),
     group("Arrived before it", (arrivals.get(frame) || []).length === 0 ? [] : [refs(arrivals.get(frame))]),
-    group("Gives way", preemptions(list), "alarm"),
-    group("Comes in", admissions(list)),
-    group("Goes on with its prompt", continues.map((event) =>
+    group("Is preempted", preemptions(list), "alarm"),
+    group("Is admitted", admissions(list)),
+    group("Continues its prompt", continues.map((event) =>
       [ref(event.request), ` computes ${plural(event.b, "token")} from position ${count(event.a)} on.`])),
     group("Generates", now.decode.length === 0 ? [] : [refs(now.decode)]),
-    group("Stands still", now.stalled.map((index) => [ref(index), " has its slot, and no block for its next token."])),
+    group("Is stalled", now.stalled.map((index) => [ref(index), " has its slot, and no block for its next token."])),
     group("Waits", waiting(now, frame)),
     group("Blocks", blockNews(frame, list)),
     group("Ends with its results", finishes(list)));

@@ -23,7 +23,7 @@ function phaseText(request, index, frame) {
   const host = hostPool && hostPool.held[index] > 0 ? `, has ${count(hostPool.held[index])} in the host pool` : "";
   if (segment !== undefined) return PHASES[segment.phase] + held + host;
   if (request.refused !== "") return "refused";
-  return request.arrived >= stepOf(frame) ? "not yet there" : "ended";
+  return request.arrived >= stepOf(frame) ? "not yet arrived" : "ended";
 }
 
 function requestStory(index) {
@@ -66,7 +66,7 @@ function blockStory({ map, block }) {
   const history = map.pool.history(block);
   const words = {
     free: () => ["free"],
-    cached: () => ["cached: nobody holds it"],
+    cached: () => ["cached: no request holds it"],
     owned: (holders) => ["held by ", ...refs(holders)],
     shared: (holders) => ["shared by ", ...refs(holders, 8)],
   };

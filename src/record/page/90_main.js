@@ -180,7 +180,7 @@ function showHeader() {
   }
   if (all.early_end !== "") notices.push(all.early_end);
   if (run.check !== null && !run.check.same) {
-    notices.push(run.check.error !== undefined ? `The run could not be made again from the log: ${run.check.error}.`
+    notices.push(run.check.error !== undefined ? `The run could not be repeated from the log: ${run.check.error}.`
       : run.check.difference !== undefined
         ? `Replaying the log, ${run.check.difference}: another quire wrote this log, or it is damaged.`
         : "Replaying the log gives another digest: it is damaged.");
@@ -191,7 +191,7 @@ function showHeader() {
 }
 
 function checkText() {
-  if (run.check === null) return "Its checksums are right; quire explain --replay makes the run again.";
+  if (run.check === null) return "Its checksums are right; quire explain --replay repeats the run.";
   return run.check.same ? `Checked: replaying the log gives the same ${count(run.check.decisions)} decisions.` : "";
 }
 
@@ -208,7 +208,7 @@ function showLegends() {
       });
     }, "held by one request: its colour, its number"],
     [block("shared", 0), "shared, ×holders"],
-    [block("cached", 0), "cached, held by nobody"],
+    [block("cached", 0), "cached, held by no request"],
     [block("free", 0), "free"],
     [(context) => {
       drawBlock(context, "owned", 0, 0, 0, 18);
@@ -221,7 +221,7 @@ function showLegends() {
   fillLegend(document.getElementById("phases"), [
     [bar(Phase.prefill), "computes its prompt"],
     [bar(Phase.decode), "generates"],
-    [bar(Phase.stalled), "stands still"],
+    [bar(Phase.stalled), "stalled"],
     [bar(Phase.queued), "waits"],
     [bar(Phase.preempted), "preempted, K/V given up"],
     ...(hostPool ? [[bar(Phase.swapped), "swapped out"]] : []),
