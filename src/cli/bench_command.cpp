@@ -65,7 +65,7 @@ void add_bench(const Flags& app, Command& run) {
       .show_default(fmt::format("{}", fmt::join(options->plan.batches, ",")))
       .range(1, 4096)
       .value_name("N,N,...");
-  command.add_option("--context", options->plan.context, "Tokens that each has before")
+  command.add_option("--context", options->plan.context, "Tokens that each sequence already has")
       .show_default()
       .range(1, INT32_MAX)
       .value_name("N");

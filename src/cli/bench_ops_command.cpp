@@ -55,10 +55,10 @@ std::vector<bench::OpCase> chosen_cases(const Options& options) {
     const std::regex filter(options.filter);
     std::erase_if(cases, [&](const bench::OpCase& each) { return !std::regex_search(each.name, filter); });
   } catch (const std::regex_error&) {
-    throw Error(fmt::format("--filter: '{}' is no regular expression", options.filter));
+    throw Error(fmt::format("--filter: '{}' is not a regular expression", options.filter));
   }
   if (cases.empty()) {
-    throw Error(fmt::format("--filter: no op is called like '{}'; --list names them all", options.filter));
+    throw Error(fmt::format("--filter: no op's name matches '{}'; --list lists them all", options.filter));
   }
   return cases;
 }
@@ -132,34 +132,35 @@ int bench_ops(const Options& options) {
 void add_bench_ops(const Flags& bench, Command& run) {
   auto options = std::make_shared<Options>();
   const Flags command = bench.add_command(
-      "ops", "Each kernel by itself, at the shapes of Llama-3.2-1B, beside what the machine can do");
+      "ops", "Speed of each kernel at the shapes of Llama-3.2-1B, compared with the machine's limits");
   command.footer(
-      "\nRight before and after each op it measures what the machine can do: \"% peak\" is of the best\n"
-      "multiply-add instruction of the level, \"% bandwidth\" of reading memory (an op whose data\n"
-      "stay in the cache goes beyond it). Try\n"
+      "\nBefore and after each op the machine's limits are measured: \"% peak\" is relative to the "
+      "best\nmultiply-add instruction of the level, \"% bandwidth\" to reading memory (an op whose data stay "
+      "in\nthe cache exceeds it). Try\n"
       "  quire bench ops --filter 'matmul/.*/int8/' --isa auto");
   command
-      .add_option("--filter", options->filter, "Only the ops in whose name this regular expression is found")
+      .add_option("--filter", options->filter,
+                  "Measure only the ops whose name matches this regular expression")
       .value_name("REGEX");
   command
-      .add_option("--isa", options->isa,
-                  "all that this machine has, auto (the best), or one of reference, avx2, avx512, "
-                  "avx512-vnni, avx512-bf16, amx")
+      .add_option(
+          "--isa", options->isa,
+          "Instruction-set level: all (that this machine has), auto (the best), reference, avx2, avx512, "
+          "avx512-vnni, avx512-bf16, amx")
       .show_default()
       .value_name("LEVEL");
-  command.add_option("--repeats", options->repeats, "Measurements of each; the median is shown")
+  command.add_option("--repeats", options->repeats, "Measurements per op; the median is shown")
       .show_default()
       .range(1, 10000)
       .value_name("N");
   command
-      .add_option("--threads", options->threads,
-                  "Threads that compute; 0: one for each CPU that this process may use")
+      .add_option("--threads", options->threads, "Compute threads; 0: one per CPU that this process may use")
       .show_default()
       .range(0, 1024)
       .value_name("N");
-  command.add_option("--json", options->json_file, "Write the figures here too, with every repeat")
+  command.add_option("--json", options->json_file, "Also write the results to this file, with every repeat")
       .value_name("FILE");
-  command.add_flag("--list", options->list, "Name the ops and measure none");
+  command.add_flag("--list", options->list, "List the ops without measuring them");
   command.callback([options, command, &run] {
     for (const char* flag : {"--repeats", "--threads", "--json"}) {
       if (options->list) refuse_if_given(command, flag, "with --list, which measures nothing");

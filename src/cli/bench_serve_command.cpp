@@ -92,12 +92,11 @@ void print_complaints(const bench::LoadReport& report) {
 
 /// What a page says of the run above its figures.
 bench::LoadFacts facts_of(const Options& options, const std::string& model) {
-  std::string sent = "when they were due, however many were open";
+  std::string sent = "at their arrival times, however many were open";
   if (options.is_table()) {
-    sent = fmt::format("by {} clients that take turns, one after the other",
-                       fmt::join(options.concurrency, ", "));
+    sent = fmt::format("by {} clients, one number after the other", fmt::join(options.concurrency, ", "));
   } else if (options.concurrency.front() > 0) {
-    sent = fmt::format("by {} clients that take turns", options.concurrency.front());
+    sent = fmt::format("by {} clients, each with one open request", options.concurrency.front());
   }
   bench::LoadFacts facts{{"server", options.target.url},
                          {"model", record::valid_utf8(model)},
@@ -105,7 +104,7 @@ bench::LoadFacts facts_of(const Options& options, const std::string& model) {
                          {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
                                                  fmt::gmtime(std::chrono::system_clock::now()), version())},
                          {"sent", sent},
-                         {"to warm up", fmt::format("{} requests", options.warmup_requests())}};
+                         {"warm-up", fmt::format("{} requests", options.warmup_requests())}};
   const WorkloadOptions& workload = options.workload;
   const auto add_default = [&](const char* flag, const auto& given, const auto& value) {
     if (!given) facts.emplace_back(flag, fmt::format("{} (default)", value));
@@ -241,21 +240,22 @@ void settle(Options& options, const Flags& command) {
   std::vector<uint32_t>& clients = options.concurrency;
   std::sort(clients.begin(), clients.end());
   if (const auto twice = std::adjacent_find(clients.begin(), clients.end()); twice != clients.end()) {
-    throw Error(fmt::format("--concurrency: {} is there twice", *twice));
+    throw Error(fmt::format("--concurrency: {} is given twice", *twice));
   }
   if (clients.back() == 0) return;
-  if (clients.front() == 0) throw Error("--concurrency: 0 is no number of clients, so no row of a table");
+  if (clients.front() == 0)
+    throw Error("--concurrency: 0 is not a number of clients, so it has no row in a table");
   for (const char* flag : {"--rate", "--burst", "--trace-speed"}) {
     if (command.is_given(flag)) {
       throw Error(fmt::format(
-          "--concurrency: cannot be combined with {}: clients that take turns wait for no time", flag));
+          "--concurrency: cannot be combined with {}: clients do not wait for arrival times", flag));
     }
   }
   WorkloadOptions& workload = options.workload;
   workload.default_requests = std::max(workload.default_requests, clients.back());
   if (workload.requests.value_or(clients.back()) < clients.back()) {
-    throw Error(fmt::format("--concurrency: {} clients have no more than {} requests (--requests)",
-                            clients.back(), *workload.requests));
+    throw Error(fmt::format("--concurrency: {} clients have only {} requests (--requests)", clients.back(),
+                            *workload.requests));
   }
 }
 
@@ -265,19 +265,19 @@ void add_server_options(const Flags& command, Options& options) {
     return command.add_option(name, value, help).group(group).value_name(type);
   };
   add("--url", options.target.url, "http://HOST:PORT", "URL").show_default();
-  add("--model", options.target.model, "Default: the first that /v1/models names", "NAME");
-  add("--api-key", options.target.api_key, "Sent as a bearer token", "KEY");
-  add("--endpoint", options.endpoint, "completions, or chat: prompts as a user's message", "NAME")
+  add("--model", options.target.model, "Model to ask for; default: the first in /v1/models", "NAME");
+  add("--api-key", options.target.api_key, "API key, sent as a bearer token", "KEY");
+  add("--endpoint", options.endpoint, "completions, or chat: the prompt as a user message", "NAME")
       .show_default()
       .one_of({"completions", "chat"});
-  add("--timeout", options.target.timeout,
-      "A request is given up when the server is silent for so many seconds", "S")
+  add("--timeout", options.target.timeout, "Seconds of silence from the server after which a request fails",
+      "S")
       .show_default()
       .number_range(0.001, 1e6);
   command
-      .add_flag("--stop-at-eos", options.target.stop_at_eos,
-                "Let answers end where the model ends them; for servers that know neither ignore_eos nor "
-                "return_token_ids")
+      .add_flag(
+          "--stop-at-eos", options.target.stop_at_eos,
+          "Let the model end its answers; for servers that know neither ignore_eos nor return_token_ids")
       .group(group);
 }
 
@@ -296,13 +296,14 @@ bench::LoadFacts given_flags(const Flags& command) {
 void add_bench_serve(const Flags& bench, Command& run) {
   auto options = std::make_shared<Options>();
   const Flags command = bench.add_command(
-      "serve", "A running server under load over HTTP: quire's, or another with OpenAI's API");
+      "serve", "Load a running server over HTTP: quire's, or another with an OpenAI-compatible API");
   command.footer(
-      "\nPrompts are arbitrary tokens, sent as ids. A request is good if it keeps to all of --slo-ttft and\n"
-      "--slo-tpot. Ctrl-C ends the load with the figures so far.\n\n"
+      "\nPrompts are arbitrary tokens, sent as ids. A request is good if it meets both --slo-ttft "
+      "and\n--slo-tpot. Ctrl-C ends the load and shows the results so far.\n\n"
       "Times, as their client sees them:\n"
-      "  to the first token (TTFT)  from when the request is due, or sent where clients take turns\n"
-      "  per further token (TPOT)   from the first token to the end of the answer, divided by the others\n"
+      "  to the first token (TTFT)  from the request's arrival time, or with --concurrency from its sending\n"
+      "  per further token (TPOT)   from the first token to the end of the answer, per token after the "
+      "first\n"
       "  between two tokens (ITL)   tokens that arrive at once, in one event or one read, share the time "
       "since\n"
       "                             those before them; vLLM's benchmark has the time from event to event,\n"
@@ -315,10 +316,11 @@ void add_bench_serve(const Flags& bench, Command& run) {
       "  quire bench serve --trace trace.csv --trace-speed 4 --html load.html");
   add_server_options(command, *options);
   command
-      .add_option("--concurrency,--max-concurrency", options->concurrency,
-                  "So many clients, each of which sends its next request when its last has ended, whenever "
-                  "they are due; several numbers: one after the other, and a table of tokens/s, times and "
-                  "the server's memory; 0: requests go when they are due, however many are open")
+      .add_option(
+          "--concurrency,--max-concurrency", options->concurrency,
+          "Number of clients, each of which sends its next request when its previous one has ended, whatever "
+          "their arrival times. Several numbers: one load after the other, and a table of tokens/s, times "
+          "and the server's memory. 0: requests are sent at their arrival times, however many are open")
       .comma_separated()
       .one_value()
       .show_default("0")
@@ -327,17 +329,18 @@ void add_bench_serve(const Flags& bench, Command& run) {
   command
       .add_option(
           "--warmup,--num-warmups", options->warmup,
-          fmt::format("Requests at once before all others, which are not counted (default 0, for a table {})",
+          fmt::format("Requests sent at once before all others and not counted (default 0, for a table {})",
                       kTableWarmup))
       .range(0, 100000)
       .value_name("N");
-  const Flag vocab = command.add_option("--vocab-size", options->vocab_size, "Prompts have ids below N")
-                         .show_default()
-                         .range(2, 1 << 24)
-                         .value_name("N");
+  const Flag vocab =
+      command.add_option("--vocab-size", options->vocab_size, "Token ids of prompts are below N")
+          .show_default()
+          .range(2, 1 << 24)
+          .value_name("N");
   command
       .add_flag("--words", options->target.words,
-                "Prompts of so many short words instead of ids; the server says how many tokens they are")
+                "Prompts of short words instead of token ids; the server counts their tokens")
       .excludes(vocab);
   command
       .add_option("--slo-ttft", options->slo_ttft, "Objective for the time to the first token, milliseconds")
@@ -348,7 +351,7 @@ void add_bench_serve(const Flags& bench, Command& run) {
       .number_range(0.0, 1e9)
       .value_name("MS");
   command.add_flag("--json", options->as_json, "One JSON object; times in nanoseconds");
-  command.add_option("--html", options->html, "Write a page with plots too, one file without a network")
+  command.add_option("--html", options->html, "Also write an HTML page with plots (one file, works offline)")
       .value_name("FILE");
   add_workload_options(command, options->workload);
   command.callback([options, command, &run] {

@@ -69,16 +69,16 @@ int chat(Options& options) {
 void add_chat(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
   const Flags command =
-      app.add_command("chat", "Talk to a model in this terminal; /help there says what can be done");
+      app.add_command("chat", "Talk to a model in this terminal; /help there lists the commands");
   command.add_option("--system", options->system, "System prompt").value_name("TEXT");
   command
       .add_option("--chat-template", options->chat_template,
-                  "A template's file, or the name of one of the model's; default: its default")
+                  "Template file, or the name of one of the model's templates; default: its default template")
       .value_name("FILE|NAME");
   command.add_flag("--no-history", options->no_history,
-                   "Do not read or keep what is written here in $XDG_STATE_HOME/quire/chat_history "
+                   "Do not read or keep the history of messages in $XDG_STATE_HOME/quire/chat_history "
                    "(~/.local/state/quire/chat_history)");
-  command.add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
+  command.add_flag("-v,--verbose", options->verbose, "Log what is loaded and how fast it runs");
   add_sampling_options(command, options->sampling);
   add_single_engine_options(command, options->engine);
   command.callback([options, command, &run] {

@@ -36,13 +36,16 @@ const std::vector<ChatSession::Command>& ChatSession::all_commands() {
        "",
        "another answer to the last question",
        &ChatSession::regenerate},
-      {{"/undo"}, "", "takes the last question and its answer back", &ChatSession::undo},
-      {{"/forget"}, "", "drops the oldest question and its answer", &ChatSession::forget},
-      {{"/new", "/clear", "/reset"}, "", "begins anew; the system prompt stays", &ChatSession::begin_anew},
+      {{"/undo"}, "", "removes the last question and its answer", &ChatSession::undo},
+      {{"/forget"}, "", "removes the oldest question and its answer", &ChatSession::forget},
+      {{"/new", "/clear", "/reset"},
+       "",
+       "starts a new conversation; the system prompt stays",
+       &ChatSession::begin_anew},
       {{"/show", "/history"}, "", "the conversation so far", &ChatSession::show},
       {{"/save"}, "[FILE]", "writes it as JSON; alone: to the same file again", &ChatSession::save},
-      {{"/load"}, "FILE", "goes on with a saved conversation", &ChatSession::load},
-      {{"/stats"}, "", "tokens, speeds, and how full the K/V is", &ChatSession::stats},
+      {{"/load"}, "FILE", "continues a saved conversation", &ChatSession::load},
+      {{"/stats"}, "", "tokens, speeds, and how full the K/V pool is", &ChatSession::stats},
       {{"/quit", "/exit", "/bye"}, "", "ends, as Ctrl-D does", &ChatSession::quit},
   };
   return kCommands;
@@ -89,13 +92,13 @@ void ChatSession::obey(std::string_view text) {
     others.insert(others.end(), command.names.begin() + 1, command.names.end());
     if (std::find(command.names.begin(), command.names.end(), name) == command.names.end()) continue;
     if (command.argument.empty() && !argument.empty()) {
-      throw Error(fmt::format("{} takes nothing behind it", name));
+      throw Error(fmt::format("{} takes no argument", name));
     }
     return (this->*command.action)(argument);
   }
   std::string hint = did_you_mean(name, shown);
   if (hint.empty()) hint = did_you_mean(name, others);
-  throw Error(fmt::format("there is no command {}: {} (with a blank in front it is sent as a message)",
+  throw Error(fmt::format("there is no command {}: {} (with a space in front it is sent as a message)",
                           shortened(given), hint.empty() ? "/help lists them" : hint));
 }
 
@@ -151,14 +154,13 @@ void ChatSession::save(const std::string& argument) {
   if (std::filesystem::exists(file, none)) {
     const bool ours = !file_.empty() && std::filesystem::equivalent(file, file_, none);
     if (!ours || !is_saved_conversation(file)) {
-      throw file_error(
-          file, ours ? "is not as /save writes conversations, and is not written over: choose another name"
-                     : "is there already, and is not written over: choose another name");
+      throw file_error(file, ours ? "is not a saved conversation and is not overwritten: choose another name"
+                                  : "exists already and is not overwritten: choose another name");
     }
   }
   const std::filesystem::path place = followed(file);
   if (std::filesystem::is_symlink(place, none)) {
-    throw file_error(file, "cannot be written: its symbolic links lead in a circle");
+    throw file_error(file, "cannot be written: its symbolic links form a loop");
   }
   conversation_.save(place, options_.model);
   file_ = file;
@@ -177,8 +179,7 @@ void ChatSession::load(const std::string& argument) {
                    open ? ", /regen answers the last" : ""));
   if (conversation_.num_questions() == 0) return;
   if (const auto prompt = render(conversation_); !prompt) {
-    throw Error(
-        fmt::format("{}: this model cannot go on with it: {}", file.string(), prompt.error().message));
+    throw Error(fmt::format("{}: this model cannot continue it: {}", file.string(), prompt.error().message));
   }
 }
 

@@ -82,7 +82,7 @@ ChatHistory::ChatHistory(std::filesystem::path file) : file_(std::move(file)) {
   std::error_code failed;
   const auto status = std::filesystem::status(file_, failed);
   if (!std::filesystem::exists(status)) return;
-  if (!std::filesystem::is_regular_file(status)) throw file_error(file_, "the history is no regular file");
+  if (!std::filesystem::is_regular_file(status)) throw file_error(file_, "the history is not a regular file");
   const uint64_t size = std::filesystem::file_size(file_, failed);
   if (failed) throw file_error(file_, "the history cannot be read: " + failed.message());
   std::string text = read_end(file_, size);

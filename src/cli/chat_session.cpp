@@ -55,7 +55,7 @@ void ChatSession::complain(std::string_view text) {
 }
 
 void ChatSession::greet() const {
-  note(fmt::format("{}, up to {} tokens. /help says what can be done here; Ctrl-D ends.", options_.model,
+  note(fmt::format("{}, up to {} tokens. /help lists the commands; Ctrl-D ends.", options_.model,
                    with_commas(local_.config.scheduler.max_model_len)));
 }
 
@@ -113,7 +113,7 @@ engine::GenerationRequest ChatSession::next_request() {
   const uint32_t longest = local_.config.scheduler.max_model_len;
   if (request.prompt.size() >= longest) {
     const char* help = conversation_.num_questions() > 1
-                           ? "/forget drops the oldest question and its answer, /new begins anew"
+                           ? "/forget removes the oldest question and its answer, /new begins anew"
                            : "it must be shorter";
     throw Error(
         fmt::format("the conversation would have {} tokens, and {} reads {}: the message was not taken. {}",
@@ -156,8 +156,8 @@ void ChatSession::show_answer(const Generated& done) {
     const uint32_t longest = local_.config.scheduler.max_model_len;
     if (done.prompt_tokens + done.completion_tokens >= longest) {
       note(
-          fmt::format("(cut off: the conversation has the {} tokens that {} reads. /forget drops the oldest "
-                      "question and its answer, /new begins anew)",
+          fmt::format("(cut off: the conversation has the {} tokens that {} reads. /forget removes the "
+                      "oldest question and its answer, /new begins anew)",
                       with_commas(longest), options_.model));
     } else {
       note(fmt::format("(cut off after {}: max-tokens)", record::plural(done.completion_tokens, "token")));

@@ -48,7 +48,7 @@ std::string text_of(std::string_view name, const std::string& value) {
   const json::value parsed = json::parse(value, failed);
   if (failed || !parsed.is_string()) {
     throw Error(
-        fmt::format("{}: {} is no text in double quotes; as in JSON, \\\" is a quote and \\n ends a line",
+        fmt::format("{}: {} is not a text in double quotes; as in JSON, \\\" is a quote and \\n ends a line",
                     name, shortened(value)));
   }
   if (parsed.get_string().empty()) throw Error(fmt::format("{}: the text is empty", name));

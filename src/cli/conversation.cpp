@@ -35,7 +35,7 @@ json::array messages_of(const json::value& read, const std::filesystem::path& fi
   const json::value* inner = object == nullptr ? &read : object->if_contains("messages");
   if (inner == nullptr || !inner->is_array()) {
     throw file_error(file,
-                     "is no conversation: neither an array of messages nor an object with \"messages\"");
+                     "is not a conversation: neither an array of messages nor an object with \"messages\"");
   }
   return inner->get_array();
 }
@@ -117,7 +117,7 @@ json::object Conversation::template_context() const {
 Conversation Conversation::load(const std::filesystem::path& file) {
   Conversation read;
   read.messages_ = messages_of(read_conversation(file), file);
-  if (read.messages_.empty()) throw file_error(file, "is no conversation: it has no messages");
+  if (read.messages_.empty()) throw file_error(file, "is not a conversation: it has no messages");
   try {
     read.template_context();
   } catch (const Error& error) {

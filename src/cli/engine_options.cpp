@@ -51,42 +51,41 @@ void add_model_options(const Flags& command, startup::ModelOptions& options) {
       .show_default()
       .value_name("TYPE");
   command
-      .add_option("--quantization", options.quantization,
-                  "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
-                  "compute type), none (all in the compute type), int8 or int4; integers have activations "
-                  "in int8")
+      .add_option(
+          "--quantization", options.quantization,
+          "Weights: auto (a GGUF file's Q8_0, Q4_0, Q4_K and Q6_K as they are, all others in the "
+          "compute type), none (all in the compute type), int8 or int4; with these two, activations are int8")
       .show_default()
       .value_name("FORMAT");
   command
-      .add_option("--threads", options.threads,
-                  "Threads that compute; 0: one for each CPU that this process may use")
+      .add_option("--threads", options.threads, "Compute threads; 0: one per CPU that this process may use")
       .show_default()
       .range(0, 1024)
       .value_name("N");
   command
       .add_option("--isa", options.isa,
-                  "Kernels: auto, reference, avx2, avx512, avx512-vnni, avx512-bf16, amx")
+                  "Instruction-set level of the kernels: auto, reference, avx2, avx512, avx512-vnni, "
+                  "avx512-bf16, amx")
       .show_default()
       .value_name("LEVEL");
   command
       .add_option(
           "--sliding-window", options.sliding_window,
-          "Let every token see the last N only, and give back the blocks behind them; a model that was "
-          "not trained so gives other answers beyond N tokens. 0: as the model has it")
+          "Limit attention to the last N tokens, and free the blocks behind them; a model that was not "
+          "trained with this window gives other answers beyond N tokens. 0: the model's own window")
       .show_default()
       .range(0, INT32_MAX)
       .value_name("N");
   command
       .add_option_function(
           "--pack-cache", [&options](const std::string& dir) { options.pack_cache = dir; },
-          "Keep the packed weights in a file, in DIR or beside the model, and begin with them the next time; "
-          "not where other users may write it")
+          "Keep the packed weights in a file, in DIR or beside the model, so that the next start need not "
+          "pack them; other users must not be able to write there")
       .optional_value()
       .value_name("[DIR]");
-  command.add_flag(
-      "--no-mmap", options.no_mmap,
-      "Copy the model's files into memory instead of mapping them: takes more memory and time at the "
-      "start, and what happens to the files later does no harm");
+  command.add_flag("--no-mmap", options.no_mmap,
+                   "Copy the model's files into memory instead of mapping them: takes more memory and time "
+                   "at the start, but later changes to the files do no harm");
 }
 
 Flag add_kv_dtype_option(const Flags& command, std::string& name) {
@@ -102,34 +101,34 @@ void add_single_engine_options(const Flags& command, startup::EngineOptions& opt
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return command.add_option(name, value, help).group(group).value_name(type);
   };
-  add("--max-model-len", options.max_model_len, "Longest sequence, prompt and answer; default: the model's",
-      "N")
+  add("--max-model-len", options.max_model_len,
+      "Most tokens of a sequence, prompt and answer together; default: the model's limit", "N")
       .range(1, INT32_MAX);
   add("--max-num-batched-tokens", options.max_num_batched_tokens,
-      "Tokens of one step; auto: what takes 0.35 s", "N")
+      "Token budget of a step; auto: what takes 0.35 s", "N")
       .show_default();
-  add("--block-size", options.block_size, "Tokens of a K/V block: a multiple of 16", "N")
+  add("--block-size", options.block_size, "Tokens of a K/V block, a multiple of 16", "N")
       .show_default()
       .range(16, 1024);
   const Flag blocks = add("--num-blocks,--num-gpu-blocks-override", options.num_blocks,
-                          "K/V blocks, instead of --kv-cache-memory", "N")
+                          "Number of K/V blocks, instead of --kv-cache-memory", "N")
                           .range(1, INT32_MAX);
   add("--kv-cache-memory,--kv-cache-memory-bytes", options.kv_cache_memory,
-      "Memory for K/V (1GiB, 512MiB, ...); default: half of what is free", "SIZE")
+      "Memory for K/V (1GiB, 512MiB, ...); default: half of the free memory", "SIZE")
       .excludes(blocks);
   add_kv_dtype_option(command, options.kv_cache_dtype).group(group);
   command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
-                "Share the K/V of equal beginnings between requests (on by default)")
+                "Share the K/V of equal prefixes between requests (on by default)")
       .group(group);
   add("--prefix-cache-file", options.prefix_cache_file,
-      "Begin with the prefix cache that a former run left here, and leave it here at the end; it holds "
-      "prompts and answers, and only its user may read it",
+      "Load the prefix cache from this file at the start, and save it there at the end; it holds prompts and "
+      "answers, and only its owner may read it",
       "FILE");
-  add("--step-trace", options.step_trace, "Write one JSON line a step: numbers, no prompts", "FILE");
+  add("--step-trace", options.step_trace, "Write one JSON line per step: numbers, no prompts", "FILE");
   add("--decision-log", options.decision_log,
-      "Write every decision and all that it came from; quire explain reads it. It holds prompts and answers, "
-      "and only its user may read it",
+      "Record every decision of the scheduler and its inputs, for quire explain. The log holds prompts and "
+      "answers, and only its owner may read it",
       "FILE");
 }
 

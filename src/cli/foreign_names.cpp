@@ -41,10 +41,10 @@ constexpr ForeignName kFlags[] = {
     {"--enable-radix-cache --disable-radix-cache --no-cache-prompt --cache-prompt", "--enable-prefix-caching",
      "--enable-prefix-caching and --no-enable-prefix-caching"},
     {"--enable-auto-tool-choice --tool-call-parser --tool-parser-plugin", "--chat-template",
-     "nobody parses the calls in an answer: a request with tools is refused, unless its tool_choice is "
+     "tool calls in an answer are not parsed: a request with tools is refused, unless its tool_choice is "
      "\"none\""},
     {"--reasoning-parser --enable-reasoning --reasoning-format", "--chat-template",
-     "an answer's reasoning is not taken apart: it stays in the text"},
+     "reasoning is not separated from the answer: it stays in the text"},
     {"--schedule-policy", "--scheduling-policy", "--scheduling-policy NAME"},
     {"--enforce-eager --compilation-config --cuda-graph-sizes --trust-remote-code", "",
      "nothing here is compiled or run from a model's directory: leave it out"},
@@ -63,10 +63,10 @@ constexpr ForeignName kFlags[] = {
 constexpr ForeignName kCommands[] = {
     {"generate complete completion cli prompt main", "", "quire run MODEL -p TEXT continues a text"},
     {"server api api_server start up", "", "quire serve MODEL serves a model"},
-    {"show info ls list models ps", "", "quire inspect MODEL says what a model is"},
+    {"show info ls list models ps", "", "quire inspect MODEL describes a model"},
     {"pull download login", "", "quire downloads nothing: give the path of a model that is here"},
-    {"quantize", "", "quire serve MODEL --quantization int8 makes the weights small at load"},
-    {"benchmark load", "", "quire bench serve loads a server that runs"},
+    {"quantize", "", "quire serve MODEL --quantization int8 quantizes the weights as it loads them"},
+    {"benchmark load", "", "quire bench serve puts load on a running server"},
     {"throughput", "", "quire bench throughput MODEL"},
     {"latency", "", "quire bench latency MODEL"},
     {"ops", "", "quire bench ops"},

@@ -20,24 +20,28 @@ constexpr std::chrono::milliseconds kLookForStop(50);
 }  // namespace
 
 void add_sampling_options(const Flags& command, SamplingOptions& options) {
-  const char* group = "Sampling (default: as the model's generation_config.json suggests)";
+  const char* group = "Sampling (defaults: from the model's generation_config.json)";
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return command.add_option(name, value, help).group(group).value_name(type);
   };
-  add("--temperature", options.temperature, "0: always the likeliest token", "T").number_range(0.0, 100.0);
-  add("--top-k", options.top_k, "Only the K likeliest tokens; 0: all", "K").range(0, INT32_MAX);
-  add("--top-p", options.top_p, "Only the likeliest that make up this probability", "P")
+  add("--temperature", options.temperature, "0: always the most likely token", "T").number_range(0.0, 100.0);
+  add("--top-k", options.top_k, "Sample from the K most likely tokens; 0: from all", "K").range(0, INT32_MAX);
+  add("--top-p", options.top_p, "Sample from the most likely tokens that together have this probability", "P")
       .number_range(1e-6, 1.0);
-  add("--min-p", options.min_p, "Only those at least P times as likely as the likeliest", "P")
+  add("--min-p", options.min_p, "Sample from tokens at least P times as likely as the most likely one", "P")
       .number_range(0.0, 1.0);
-  add("--repetition-penalty", options.repetition_penalty, "Over 1: what has occurred becomes less likely",
-      "R")
+  add("--repetition-penalty", options.repetition_penalty,
+      "Above 1: tokens that have occurred become less likely", "R")
       .number_range(0.01, 100.0);
-  add("--seed", options.seed, "Same seed, same text", "N").show_default().whole_number();
-  add("--max-tokens", options.max_tokens, "At most so many; default: what the model's length leaves", "N")
+  add("--seed", options.seed, "Random seed; the same seed gives the same text", "N")
+      .show_default()
+      .whole_number();
+  add("--max-tokens", options.max_tokens, "Most tokens to generate; default: what the model's length leaves",
+      "N")
       .range(1, INT32_MAX);
-  add("--stop", options.stop, "End before this text (may be given several times)", "TEXT").one_value();
-  command.add_flag("--ignore-eos", options.ignore_eos, "Go on past the end of the text").group(group);
+  add("--stop", options.stop, "Stop before this text (may be given several times)", "TEXT").one_value();
+  command.add_flag("--ignore-eos", options.ignore_eos, "Do not stop at the end-of-sequence token")
+      .group(group);
 }
 
 engine::GenerationRequest make_request(const SamplingOptions& options, const SamplingDefaults& defaults,

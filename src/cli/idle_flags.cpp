@@ -87,12 +87,14 @@ void refuse_idle_policies(const Flags& command, const startup::PolicyOptions& op
     refuse(options.victim == control::VictimKind::kLowestPriority, "--victim-policy",
            "here: answers to one prompt have one priority");
   }
-  refuse(is_fair && field.tenants == 1U, "--scheduling-policy", "as fair with one tenant; --tenants N");
-  refuse(by_priority && field.priorities == 1U, "--scheduling-policy", "with one priority; --priorities N");
+  refuse(is_fair && field.tenants == 1U, "--scheduling-policy", "with fair and one tenant; give --tenants N");
+  refuse(by_priority && field.priorities == 1U, "--scheduling-policy",
+         "with one priority; give --priorities N");
   refuse(options.victim == control::VictimKind::kLowestPriority && field.priorities == 1U, "--victim-policy",
-         "with one priority; --priorities N");
+         "with one priority; give --priorities N");
   refuse(!may_admit_while_preempting(options, field), "--admit-while-preempting",
-         "where the preempted sequence is the next to come in; with --victim-policy least-progress or "
+         "where the preempted sequence is the next to be admitted; combine it with --victim-policy "
+         "least-progress or "
          "priority, or --scheduling-policy srpt, slo, priority or fair");
 }
 
@@ -102,7 +104,8 @@ void refuse_idle_workload_flags(const Flags& command, const WorkloadOptions& opt
   const bool by_priority = policies.scheduling == control::SchedulingKind::kPriority ||
                            policies.victim == control::VictimKind::kLowestPriority;
   if (!fair && options.tenants > 1) {
-    refuse_if_given(command, "--tenants", "without --scheduling-policy fair, which alone tells them apart");
+    refuse_if_given(command, "--tenants",
+                    "without --scheduling-policy fair, the only policy that uses tenants");
   }
   if (!by_priority && options.priorities > 1) {
     refuse_if_given(command, "--priorities",
@@ -110,7 +113,7 @@ void refuse_idle_workload_flags(const Flags& command, const WorkloadOptions& opt
   }
   if (policies.scheduling != control::SchedulingKind::kSrpt) {
     refuse_if_given(command, "--known-lengths",
-                    "without --scheduling-policy srpt, which alone asks for them");
+                    "without --scheduling-policy srpt, the only policy that uses them");
   }
 }
 
@@ -125,12 +128,12 @@ void refuse_idle_sampling(const Flags& command, const SamplingOptions& options, 
   if (beam_search) {
     for (const char* flag :
          {"--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed"}) {
-      refuse_if_given(command, flag, "with --beam-search, which draws nothing");
+      refuse_if_given(command, flag, "with --beam-search, which does not sample");
     }
   }
   if (options.temperature == 0.0F) {
     for (const char* flag : {"--top-k", "--top-p", "--min-p", "--seed"}) {
-      refuse_if_given(command, flag, "with --temperature 0, which always takes the likeliest token");
+      refuse_if_given(command, flag, "with --temperature 0, which always takes the most likely token");
     }
   }
 }

@@ -176,7 +176,7 @@ void print_fit(const InspectOptions& options, const backend::ModelShape& shape, 
   const uint64_t memory = options.memory ? parse_bytes(*options.memory, "--memory") : free_memory();
   const std::string where = human_bytes(memory) + (options.memory ? "" : ", what is free here");
   if (memory <= weights) {
-    fmt::print("{} {} do not hold the weights\n", title("fits"), where);
+    fmt::print("{} {} cannot hold the weights\n", title("fits"), where);
     return;
   }
   const uint64_t left = memory - weights;
@@ -234,17 +234,17 @@ int inspect(const InspectOptions& options) {
 
 void add_inspect(const Flags& app, Command& run) {
   auto options = std::make_shared<InspectOptions>();
-  const Flags command =
-      app.add_command("inspect", "Shape, parameters and memory of a model; loads no weights, and needs none");
+  const Flags command = app.add_command(
+      "inspect", "Shape, parameters and memory of a model; neither loads nor needs its weights");
   command
       .add_option("model", options->model,
                   "Model directory or .gguf file; of a directory config.json is enough")
       .value_name("MODEL");
   command.add_flag("--families", options->list_families,
-                   "List the model families and the keys of config.json that they honour");
+                   "List the model families and the keys of config.json that they use");
   command
       .add_option("--memory", options->memory,
-                  "How much fits in this much memory; default: what is free on this machine")
+                  "Memory for the weights and K/V; default: the free memory of this machine")
       .value_name("SIZE");
   command.add_option("--max-model-len", options->max_model_len, "Length of a sequence; default: the model's")
       .range(1, INT32_MAX)
@@ -252,7 +252,7 @@ void add_inspect(const Flags& app, Command& run) {
   command
       .add_option(
           "--quantization", options->quantization,
-          "Weights in memory as quire serve --quantization has them: auto (as the file), none, int8, int4")
+          "Weights in memory, as with quire serve --quantization: auto (as in the file), none, int8, int4")
       .show_default()
       .value_name("FORMAT");
   add_kv_dtype_option(command, options->kv_cache_dtype);
@@ -261,7 +261,7 @@ void add_inspect(const Flags& app, Command& run) {
       throw Error("inspect: MODEL is missing (or --families); quire inspect --help says more");
     }
     for (const char* flag : {"--memory", "--max-model-len", "--quantization", "--kv-cache-dtype"}) {
-      if (options->list_families) refuse_if_given(command, flag, "with --families, which is of no model");
+      if (options->list_families) refuse_if_given(command, flag, "with --families, which needs no model");
     }
     run = [options] { return inspect(*options); };
   });

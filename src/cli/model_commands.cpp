@@ -116,13 +116,13 @@ struct ConvertOptions {
 /// A file or a non-empty directory is not overwritten by default. Anything else, such as /dev/stdout, is
 /// written to.
 void refuse_existing(const std::filesystem::path& out) {
-  constexpr std::string_view kFlag = "--overwrite writes it all the same";
+  constexpr std::string_view kFlag = "--overwrite writes it anyway";
   std::error_code ignored;
   if (std::filesystem::is_regular_file(out, ignored)) {
-    throw file_error(out, fmt::format("there is such a file already; {}", kFlag));
+    throw file_error(out, fmt::format("the file exists already; {}", kFlag));
   }
   if (std::filesystem::is_directory(out, ignored) && !std::filesystem::is_empty(out, ignored)) {
-    throw file_error(out, fmt::format("there is such a directory already, and it is not empty; {}", kFlag));
+    throw file_error(out, fmt::format("the directory exists already and is not empty; {}", kFlag));
   }
 }
 
@@ -132,7 +132,7 @@ std::optional<DType> float_outtype(const std::string& name) {
   if (name == "auto") return std::nullopt;
   const auto dtype = parse_dtype(name);
   if (!dtype || !is_float(*dtype)) {
-    throw Error(fmt::format("--outtype: '{}' is not to be had here ({})", name, kOutTypes));
+    throw Error(fmt::format("--outtype: '{}' is not supported here ({})", name, kOutTypes));
   }
   return dtype;
 }
@@ -207,7 +207,7 @@ void add_logits(const Flags& app, Command& run) {
   command.add_option("--ids-file", options->ids_file, "JSON file: {\"input_ids\": [[...], ...]}")
       .required()
       .value_name("FILE");
-  command.add_option("-o,--output", options->output, "Written: logits [batch, length, vocab] f32")
+  command.add_option("-o,--output", options->output, "Output file: logits [batch, length, vocab] in f32")
       .required()
       .value_name("FILE");
   command.add_option("--chunk", options->chunk, "Compute in chunks of N tokens; default: whole rows")
@@ -219,7 +219,7 @@ void add_convert(const Flags& app, Command& run) {
   auto options = std::make_shared<ConvertOptions>();
   const Flags command = app.add_command(
       "convert",
-      "A GGUF file or llama2.c checkpoint to a Hugging Face directory, a directory to a GGUF file");
+      "Convert a GGUF file or llama2.c checkpoint to a Hugging Face directory, or a directory to GGUF");
   command.add_option("in", options->in, "GGUF file, model directory, or llama2.c checkpoint (.bin)")
       .required()
       .value_name("IN");
@@ -231,9 +231,9 @@ void add_convert(const Flags& app, Command& run) {
       .value_name("TYPE");
   command
       .add_option("--tokenizer", options->tokenizer,
-                  "Of a llama2.c checkpoint; default: tokenizer.bin beside it")
+                  "Tokenizer of a llama2.c checkpoint; default: tokenizer.bin beside it")
       .value_name("FILE");
-  command.add_flag("--overwrite", options->overwrite, "Write over what is there");
+  command.add_flag("--overwrite", options->overwrite, "Overwrite existing files");
   command.callback([options, &run] { run = [options] { return convert(*options); }; });
 }
 
@@ -246,14 +246,17 @@ void add_make_model(const Flags& app, Command& run) {
   };
   auto options = std::make_shared<Options>();
   const Flags command =
-      app.add_command("make-model", "A model of a known shape with random weights, for benchmarks");
+      app.add_command("make-model", "Write a model of a known shape with random weights, for benchmarks");
   std::string names;
   for (const auto& name : formats::model_shape_names())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
   command.add_option("shape", options->shape, names).required().value_name("SHAPE");
   command.add_option("out", options->out, "Directory to write").required().value_name("DIR");
-  command.add_option("--seed", options->seed, "Of the weights").show_default().whole_number().value_name("N");
-  command.add_flag("--overwrite", options->overwrite, "Write over what is there");
+  command.add_option("--seed", options->seed, "Seed of the weights")
+      .show_default()
+      .whole_number()
+      .value_name("N");
+  command.add_flag("--overwrite", options->overwrite, "Overwrite existing files");
   command.callback([options, &run] {
     run = [options] {
       check_output_directory(options->out);

@@ -22,7 +22,7 @@ std::string number_fault(const std::string& text, double least, double most) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   const bool is_number = !text.empty() && end == text.c_str() + text.size();
-  if (is_number && !std::isfinite(value)) return fmt::format("{} is no finite number", text);
+  if (is_number && !std::isfinite(value)) return fmt::format("{} is not a finite number", text);
   if (is_number && value >= least && value <= most) return {};
   // In CLI11's words, which usage_error.h turns into ours.
   return fmt::format("Value {} not in range {} to {}", text, decimal(least), decimal(most));
@@ -36,7 +36,7 @@ std::string whole_number_fault(const std::string& text) {
   uint64_t value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failed == std::errc() && end == text.data() + text.size()) return {};
-  return fmt::format("'{}' is no whole number from 0 up, or too large", shortened(text));
+  return fmt::format("'{}' is not a whole number from 0 up, or is too large", shortened(text));
 }
 
 }  // namespace quire::cli

@@ -104,7 +104,7 @@ int perplexity(const PerplexityOptions& options) {
                             config.max_positions));
   }
   if (context < bos.size() + 2) throw Error(fmt::format("--context: {} is too short", context));
-  if (ids.size() + bos.size() < 2) throw file_error(options.text_file, "too short to be foreseen");
+  if (ids.size() + bos.size() < 2) throw file_error(options.text_file, "has fewer than 2 tokens");
 
   const auto model = startup::load_model(options.model, config, context);
   Scorer scorer(*model, context, kv_dtype);
@@ -127,19 +127,18 @@ int perplexity(const PerplexityOptions& options) {
 
 void add_perplexity(const Flags& app, Command& run) {
   auto options = std::make_shared<PerplexityOptions>();
-  const Flags command = app.add_command("perplexity", "How well a model foresees a text");
+  const Flags command = app.add_command("perplexity", "Perplexity of a text under a model");
   add_model_options(command, options->model);
   add_kv_dtype_option(command, options->kv_cache_dtype);
-  command.add_option("text", options->text_file, "The text, a file").required().value_name("FILE");
+  command.add_option("text", options->text_file, "File with the text").required().value_name("FILE");
   command
-      .add_option(
-          "--context", options->context,
-          fmt::format("Tokens of a window; every window begins anew, with BOS where the model has it so "
-                      "(default {}, or the model's if that is less)",
-                      kContext))
+      .add_option("--context", options->context,
+                  fmt::format("Tokens of a window; windows are independent, and each begins with BOS if the "
+                              "model uses it (default {}, or the model's limit if that is less)",
+                              kContext))
       .range(2, INT32_MAX)
       .value_name("N");
-  command.add_option("--max-tokens", options->max_tokens, "Only the first N tokens; 0: all")
+  command.add_option("--max-tokens", options->max_tokens, "Use the first N tokens; 0: all")
       .show_default()
       .value_name("N");
   command.callback([options, &run] { run = [options] { return perplexity(*options); }; });

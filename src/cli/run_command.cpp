@@ -44,7 +44,7 @@ void check_search(const Options& options) {
     throw Error(fmt::format("--best-of: {} is less than -n ({})", options.best_of, options.n));
   }
   if (!options.beam_search) {
-    if (options.length_penalty) throw Error("--length-penalty: counts with --beam-search only");
+    if (options.length_penalty) throw Error("--length-penalty: needs --beam-search");
     return;
   }
   if (options.sequences() > engine::kMaxBeamWidth) {
@@ -59,8 +59,8 @@ void check_search(const Options& options) {
 std::string read_text() {
   if (is_terminal(stdin)) {
     fmt::print(stderr,
-               "quire: the text is read from this terminal: write it, and end it with Enter and Ctrl-D "
-               "(quire run MODEL TEXT takes it from the command line)\n");
+               "quire: reading the text from this terminal; end it with Enter and Ctrl-D (quire run MODEL "
+               "TEXT takes it from the command line)\n");
   }
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
@@ -102,20 +102,22 @@ void add_run(const Flags& app, Command& run) {
   const Flags command = app.add_command("run", "Continue a text, on standard output");
   const Flag prompt =
       command
-          .add_option("-p,--prompt", options->prompt,
-                      "The text, if it is not given behind the model; empty: from BOS; without either: "
-                      "standard input")
+          .add_option(
+              "-p,--prompt", options->prompt,
+              "The text, if it does not follow the model; empty: start from BOS. Default: standard input")
           .value_name("TEXT");
-  command.add_flag("-v,--verbose", options->verbose, "Say what is loaded and how fast it was");
-  command.add_option("-n", options->n, "So many answers, one after the other on standard output")
+  command.add_flag("-v,--verbose", options->verbose, "Log what is loaded and how fast it runs");
+  command.add_option("-n", options->n, "Number of answers, printed one after the other")
       .show_default()
       .range(1, 1024)
       .value_name("N");
-  command.add_option("--best-of", options->best_of, "Sample so many, and show the -n likeliest per token")
+  command
+      .add_option("--best-of", options->best_of,
+                  "Number of answers to sample; the -n most likely per token are shown")
       .range(1, 1024)
       .value_name("N");
   command.add_flag("--beam-search", options->beam_search,
-                   "Not by chance: the -n likeliest that a beam as wide as --best-of finds");
+                   "Beam search instead of sampling: the -n most likely of a beam of --best-of");
   command
       .add_option("--length-penalty", options->length_penalty,
                   "A beam's logprob is divided by its length to this power (default 1)")

@@ -56,7 +56,8 @@ void warn_of_templates(const chat::ChatTemplates& templates) {
     log_warning(fault + " (this chat template is broken, and chat requests that need it are refused)");
   }
   const auto usual = templates.choose({});
-  if (!usual && templates.faults().empty()) log_warning(usual.error().message + " --chat-template chooses.");
+  if (!usual && templates.faults().empty())
+    log_warning(usual.error().message + " --chat-template selects one.");
 }
 
 constexpr const char* kKeyVariable = "QUIRE_API_KEY";
@@ -73,8 +74,8 @@ std::vector<serve::ApiKey> find_keys(const Options& options) {
   }
   if (!options.api_keys.empty()) {
     log_warning(
-        fmt::format("--api-key: every user of this machine can see the key in its list of processes; "
-                    "--api-key-file and {} keep it from them",
+        fmt::format("--api-key: every user of this machine can see the key in the process list; "
+                    "--api-key-file and {} prevent that",
                     kKeyVariable));
   }
   return keys;
@@ -91,8 +92,9 @@ void fit_connections(serve::ServerConfig& config, bool given) {
                     config.max_connections, others + config.max_connections, files));
   }
   config.max_connections = static_cast<uint32_t>(files - others);
-  log_warning(fmt::format("this process may have {} files open (ulimit -n): no more than {} connections",
-                          files, config.max_connections));
+  log_warning(
+      fmt::format("this process may have {} files open (ulimit -n): at most {} connections are accepted",
+                  files, config.max_connections));
 }
 
 /// Half of the memory beside model and pool is for what clients can make the server hold; the other half is
@@ -104,8 +106,8 @@ void fit_to_memory(serve::ServerConfig& config, const startup::LocalEngine& engi
   const uint64_t spare = available->bytes - std::min(available->bytes, held);
   if (!serve::fit_memory(config, spare / 2, connections_given)) return;
   log_warning(
-      fmt::format("{} of memory are left beside model and K/V ({}): bodies of up to {} are taken, {} of them "
-                  "together, and {} connections at once",
+      fmt::format("{} of memory are left beside the model and K/V ({}): a request body may have {}, all "
+                  "bodies together {}, and there may be {} connections",
                   human_bytes(spare), available->source, human_bytes(config.max_body_bytes),
                   human_bytes(config.max_body_memory), config.max_connections));
 }
@@ -150,8 +152,8 @@ int serve(Options& options) {
                        is_ipv6 ? fmt::format("[{}]", config.host) : config.host, server.port()));
   if (!server.on_loopback() && config.api_keys.empty()) {
     log_warning(
-        fmt::format("--host {}: everybody who reaches this machine may use the server; --api-key-file "
-                    "makes it ask for a key",
+        fmt::format("--host {}: anyone who can reach this machine may use the server; with --api-key-file it "
+                    "requires a key",
                     config.host));
   }
   const bool all_done = server.run_until_signal(static_cast<Nanos>(options.drain_seconds * serve::kSecond));
@@ -163,53 +165,57 @@ int serve(Options& options) {
 
 void add_serve(const Flags& app, Command& run) {
   auto options = std::make_shared<Options>();
-  const Flags command = app.add_command("serve", "Serve a model over HTTP, as OpenAI's API has it");
+  const Flags command = app.add_command("serve", "Serve a model over HTTP with an OpenAI-compatible API");
   const char* group = "Server";
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command.add_option(name, value, help).group(group).value_name(type);
   };
   add("--host", options->server.host, "Address to listen on", "HOST").show_default();
-  add("--port", options->server.port, "Port to listen on; 0: any that is free", "PORT")
+  add("--port", options->server.port, "Port to listen on; 0: any free port", "PORT")
       .range(0, 65535)
       .show_default();
   add("--served-model-name", options->server.served_names,
-      "Names that requests may call the model; default: its file's or directory's", "NAME");
+      "Model names that requests may use; default: the name of its file or directory", "NAME");
   add("--chat-template", options->chat_template,
-      "A template's file, or the name of one of the model's; default: as the request asks", "FILE|NAME");
+      "Template file, or the name of one of the model's templates; default: chosen for each request",
+      "FILE|NAME");
   add("--api-key-file", options->api_key_file,
-      "Keys of which a request must bring one, NAME:KEY or NAME:sha256:HEX a line; only its owner may be "
-      "able to write it; default: none",
+      "File of API keys, one NAME:KEY or NAME:sha256:HEX per line; every request must send one of the keys. "
+      "Only the file's owner may have write access. Default: no keys",
       "FILE");
   add("--api-key", options->api_keys,
-      fmt::format("Keys too, but seen by every user of the machine; {} in the environment holds one unseen",
+      fmt::format("API key; every user of the machine can see it, unlike one in a file or in the environment "
+                  "variable {}",
                   kKeyVariable),
       "KEY");
   command
       .add_flag("--isolate-users", options->server.isolate_users,
-                "Requests that differ in `user` share no cached prefix; those of different keys never do")
+                "Share no cached prefixes between requests with different `user`; requests with different "
+                "API keys never share any")
       .group(group);
   add("--max-waiting-per-tenant", options->engine.max_waiting_per_tenant,
-      "Of --max-waiting, what one key may take, or without keys one client address; more are refused; "
-      "default: a quarter with two keys or more, else all",
+      "Part of --max-waiting that one API key may take (without keys: one client address); more are refused. "
+      "Default: a quarter with two or more keys, otherwise all",
       "N")
       .range(0, INT32_MAX);
   add("--allowed-origins", options->server.allowed_origins,
-      "Web pages that may use the server, SCHEME://HOST[:PORT] or *; default: those of its own host",
+      "Origins of web pages that may use the server, SCHEME://HOST[:PORT] or *; default: the server's own "
+      "host",
       "ORIGIN")
       .comma_separated();
   add("--allowed-hosts", options->server.allowed_hosts,
-      "Names that requests may call the server in Host, beside this machine's (localhost, 127.0.0.1); *: "
-      "any; default: no others if --host is on loopback, else any",
+      "Names accepted in the Host header, in addition to this machine's (localhost, 127.0.0.1); *: any. "
+      "Default: no others if --host is a loopback address, otherwise any",
       "NAME")
       .comma_separated();
   const char* connections_help =
-      "Connections at once, as far as the limit of open files allows. When all are taken, one that has not "
-      "sent a request, is idle between two or sends one slowly ends for a new one; otherwise the new one is "
-      "told 503 or waits. /health and /metrics are answered beyond the limit";
+      "Most simultaneous connections; the limit of open files may lower it. When all are in use, a "
+      "connection without a request, between two requests or with a slow request is closed for a new one; "
+      "otherwise the new one gets status 503 or waits. /health and /metrics are answered beyond the limit";
   const char* share_help =
-      "Connections of one address at once. 0: any number; but when three quarters of all are taken, no "
-      "address beside this machine's own gets more than a quarter (behind a proxy on another machine, give "
-      "as many as --max-connections)";
+      "Most simultaneous connections from one address. 0: no fixed number, but when three quarters of all "
+      "are in use, no address except this machine's own gets more than a quarter (behind a proxy on another "
+      "machine, use the value of --max-connections)";
   const Flag connections = add("--max-connections", options->server.max_connections, connections_help, "N")
                                .range(1, 1'000'000)
                                .show_default();

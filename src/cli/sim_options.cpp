@@ -16,17 +16,15 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
         .show_default()
         .range(least, int64_t{1'000'000'000});
   };
-  add("--cost-step-us", options.step_us, "Every step", 0, "US");
-  add("--cost-prefill-tokens-per-ms", options.prefill_tokens_per_ms,
-      "Prompt tokens computed in a millisecond", 1, "N");
-  add("--cost-decode-us", options.decode_us, "One sequence that decodes", 0, "US");
-  add("--cost-decode-more-us", options.decode_more_us, "Each further sequence that decodes with it", 0, "US");
-  add("--cost-swap-block-us", options.swap_block_us, "A block of K/V moved to the host, or back", 0, "US");
+  add("--cost-step-us", options.step_us, "Fixed time of a step", 0, "US");
+  add("--cost-prefill-tokens-per-ms", options.prefill_tokens_per_ms, "Prompt tokens computed per millisecond",
+      1, "N");
+  add("--cost-decode-us", options.decode_us, "The first sequence that decodes in a step", 0, "US");
+  add("--cost-decode-more-us", options.decode_more_us, "Each further sequence that decodes", 0, "US");
+  add("--cost-swap-block-us", options.swap_block_us, "Swap of one K/V block, out or in", 0, "US");
   command
-      .add_option(
-          "--steps-in-flight", options.steps_in_flight,
-          "Steps that are planned before the first of them has ended, as for a device that computes while "
-          "the next step is planned")
+      .add_option("--steps-in-flight", options.steps_in_flight,
+                  "Steps in flight at once, as for a device that computes while the next step is planned")
       .group(kSimGroup)
       .show_default()
       .range(1, int{backend::kMostOpenSteps});

@@ -11,7 +11,7 @@ namespace quire::cli {
 class Flags;
 
 /// The heading of the flags of a simulated device.
-inline constexpr const char* kSimGroup = "Simulated device (what a step takes is the sum of these)";
+inline constexpr const char* kSimGroup = "Simulated device (the time of a step is the sum of these)";
 
 void add_cost_options(const Flags& command, startup::CostOptions& options);
 

@@ -275,7 +275,7 @@ void settle(const Options& options, const Flags& command) {
   refuse_idle_workload_flags(command, workload, options.policies);
   refuse_idle_costs(command, options.policies.preemption != control::PreemptionKind::kRecompute, at_once);
   if (options.sliding_window > 0 && options.max_model_len.value_or(UINT32_MAX) <= options.sliding_window) {
-    refuse_if_given(command, "--sliding-window", "where it is no less than --max-model-len");
+    refuse_if_given(command, "--sliding-window", "unless it is less than --max-model-len");
   }
 }
 
@@ -288,19 +288,20 @@ void add_scheduler_options(const Flags& command, Options& options) {
       1, INT32_MAX);
   add("--block-size", options.block_size, "Tokens of a K/V block (default 16)", 1, 65536);
   add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once (default 64)", 1, 65536);
-  add("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of one step (default 2048)", 1,
+  add("--max-num-batched-tokens", options.max_num_batched_tokens, "Token budget of a step (default 2048)", 1,
       INT32_MAX);
   add("--max-model-len", options.max_model_len,
-      "Longest sequence, prompt and answer; longer ones are refused (default: what the pool holds)", 1,
-      INT32_MAX);
+      "Most tokens of a sequence, prompt and answer together; longer ones are refused (default: what the "
+      "pool holds)",
+      1, INT32_MAX);
   add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused (default: all may)", 0,
       INT32_MAX);
   add("--sliding-window", options.sliding_window,
-      "Every token sees the last N only, blocks behind them are given back (default 0: it sees all)", 0,
+      "Limit attention to the last N tokens, and free the blocks behind them (default 0: no window)", 0,
       INT32_MAX);
   command
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
-                "Share the K/V of equal beginnings between requests (on by default)")
+                "Share the K/V of equal prefixes between requests (on by default)")
       .group(group);
 }
 
@@ -319,16 +320,16 @@ void add_simulate(const Flags& app, Command& run) {
       "  quire simulate --rate 12 --prompt-len lognormal:400:0.8 --output-len uniform:20:300 --every 200\n"
       "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json");
   command.add_flag("--demo", options->demo,
-                   "A small pool, bursts, random arrivals and shared prefixes, step by step; other flags\n"
-                   "change it");
+                   "A demonstration: a small pool, bursts, random arrivals and shared prefixes, step by "
+                   "step; other flags change it");
   command.add_option("--every", options->every, "Print every N-th step; 0: none (default 0, demo 10)")
       .value_name("N");
-  command.add_option("--json", options->json_file, "Write all figures, and a record of each request")
+  command.add_option("--json", options->json_file, "Write all results, and a record of each request")
       .value_name("FILE");
   command
-      .add_option(
-          "--decision-log", options->decision_log,
-          "Write every decision and all that it came from; quire explain reads it, and only its user may")
+      .add_option("--decision-log", options->decision_log,
+                  "Record every decision of the scheduler and its inputs, for quire explain; only its owner "
+                  "may read the log")
       .value_name("FILE");
   add_workload_options(command, options->workload);
   add_service_options(command, options->workload);

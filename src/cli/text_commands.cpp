@@ -70,7 +70,7 @@ std::vector<TokenId> token_ids(const json::value& value, const std::filesystem::
     ids.push_back(each.to_number<TokenId>(failed));
     if (failed) throw file_error(where, "arrays of token ids were expected");
     if (ids.back() < 0 || static_cast<size_t>(ids.back()) >= tokenizer.vocab_size()) {
-      throw file_error(where, fmt::format("{} is no token id: they go from 0 to {}", ids.back(),
+      throw file_error(where, fmt::format("{} is not a token id; they go from 0 to {}", ids.back(),
                                           tokenizer.vocab_size() - 1));
     }
   }
@@ -129,7 +129,7 @@ int render(const TextOptions& options) {
 
 void add_tokenize(const Flags& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
-  const Flags command = app.add_command("tokenize", "Text to token ids, one JSON array a line");
+  const Flags command = app.add_command("tokenize", "Print the token ids of a text, one JSON array per line");
   command.add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
       .required()
       .value_name("PATH");
@@ -145,7 +145,7 @@ void add_tokenize(const Flags& app, Command& run) {
 
 void add_detokenize(const Flags& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
-  const Flags command = app.add_command("detokenize", "Token ids to text");
+  const Flags command = app.add_command("detokenize", "Print the text of token ids");
   command.add_option("path", options->path, "Model directory, .gguf file, tokenizer.json or tokenizer.model")
       .required()
       .value_name("PATH");
@@ -153,7 +153,7 @@ void add_detokenize(const Flags& app, Command& run) {
                        .value_name("IDS");
   command
       .add_option("--lines", options->lines,
-                  "JSON file with an array of arrays; prints one JSON string a line")
+                  "JSON file with an array of arrays; prints one JSON string per line")
       .excludes(ids)
       .value_name("FILE");
   command.add_flag("--skip-special", options->no_special, "Leave special tokens out of the text");
@@ -162,8 +162,8 @@ void add_detokenize(const Flags& app, Command& run) {
 
 void add_render(const Flags& app, Command& run) {
   auto options = std::make_shared<TextOptions>();
-  const Flags command =
-      app.add_command("render", "The prompt that a chat template makes of messages, as the server has it");
+  const Flags command = app.add_command(
+      "render", "Print the prompt that a chat template makes of messages, as the server does");
   command.add_option("path", options->path, "Model directory, .gguf or .jinja file")
       .required()
       .value_name("PATH");
@@ -181,7 +181,7 @@ void add_render(const Flags& app, Command& run) {
                                           "Do not begin the assistant's answer");
   command
       .add_flag("--continue-final-message", options->continue_final_message,
-                "End with the content of the last message, for the model to go on with")
+                "End with the content of the last message, for the model to continue")
       .excludes(no_prompt);
   command.callback([options, &run] { run = [options] { return render(*options); }; });
 }

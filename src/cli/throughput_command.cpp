@@ -184,10 +184,9 @@ int throughput(Options& options) {
 void add_throughput(const Flags& bench, Command& run) {
   auto options = std::make_shared<Options>();
   const Flags command = bench.add_command(
-      "throughput", "The engine under load: requests as simulate draws them or from a trace, in real time");
+      "throughput", "Load the engine in real time, with a workload as simulate draws it or from a trace");
   command.footer(
-      "\nPrompts are arbitrary tokens. quire simulate takes the same workload to the same scheduler in no "
-      "time. Try\n"
+      "\nPrompts are arbitrary tokens. quire simulate runs the same workload in virtual time. Try\n"
       "  quire bench throughput MODEL --requests 64 --prompt-len uniform:16:128 --output-len 64\n"
       "  quire bench throughput MODEL --rate 2 --shared-prefix-len 128 --scheduling-policy lpm");
   command.add_flag("--json", options->as_json, "One JSON object");

@@ -231,12 +231,12 @@ std::string out_of_range(const CLI::App& command, std::string_view flag, std::st
                                  : fmt::format("from {} to {}", decimal(*least), decimal(*most));
   const std::string value = shortened(parts->first);
   const auto number = number_of(parts->first);
-  if (!number) return fmt::format("{}: '{}' is no number {}", flag, value, bounds);
+  if (!number) return fmt::format("{}: '{}' is not a number {}", flag, value, bounds);
   const bool is_whole = *number == std::trunc(*number);
   const CLI::Option* option = find_option(command, flag);
   const bool takes_fractions =
       option != nullptr && option->get_type_name().find("FLOAT") != std::string::npos;
-  return fmt::format("{}: {} is no {} {}", flag, value,
+  return fmt::format("{}: {} is not a {} {}", flag, value,
                      is_whole || takes_fractions ? "number" : "whole number", bounds);
 }
 
@@ -250,7 +250,7 @@ std::string reworded_check(const CLI::App& command, std::string_view flag, std::
       choices += each;
       if (each == ',') choices += ' ';
     }
-    return fmt::format("{}: '{}' is none of {}", flag, shortened(member->first), choices);
+    return fmt::format("{}: '{}' is not one of {}", flag, shortened(member->first), choices);
   }
   const auto missing = split_first(why, " required ");
   if (missing && is_count(missing->first) && missing->second.ends_with("missing")) {
@@ -270,7 +270,7 @@ std::string not_converted(const CLI::App& command, std::string_view flag, std::s
   if (option != nullptr && option->get_items_expected_max() == 0) {
     return fmt::format("{}: takes no value ('{}')", flag, shortened(value));
   }
-  return fmt::format("{}: '{}' is no whole number from 0 up, or too large", flag, shortened(value));
+  return fmt::format("{}: '{}' is not a whole number from 0 up, or is too large", flag, shortened(value));
 }
 
 std::string is_missing(const CLI::App& command, std::string_view name) {

@@ -63,33 +63,34 @@ void add_workload_options(const Flags& command, WorkloadOptions& options) {
   };
   const Flag trace =
       add("--trace", options.trace,
-          "Requests from a trace: Azure's (CSV) or Mooncake's (JSON lines), told apart by content", "FILE");
+          "Requests from a trace: Azure's (CSV) or Mooncake's (JSON lines), recognized by content", "FILE");
   const auto drawn = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return add(name, value, help, type).excludes(trace);
   };
-  add("--trace-speed", options.trace_speed, "The trace's requests come X times as fast", "X")
+  add("--trace-speed", options.trace_speed, "The trace's requests arrive X times as fast", "X")
       .show_default()
       .needs(trace);
   add("--requests,--num-prompts", options.requests,
-      fmt::format("How many; of a trace, the first so many (default {}, or all)", options.default_requests),
+      fmt::format("Number of requests; with a trace, its first N (default {}, or all)",
+                  options.default_requests),
       "N");
   drawn("--rate,--request-rate", options.rate,
-        "A second, at random times (Poisson); without bursts 0: all at once (default 0)", "R");
-  drawn("--burst", options.burst, "So many more at once ... (default 0)", "N");
-  drawn("--burst-every", options.burst_every, "... every so many seconds (default 1)", "S");
+        "Requests per second, at random times (Poisson); 0 without bursts: all at once (default 0)", "R");
+  drawn("--burst", options.burst, "Further requests that arrive at once, in bursts (default 0)", "N");
+  drawn("--burst-every", options.burst_every, "Seconds from burst to burst (default 1)", "S");
   drawn("--prompt-len,--input-len", options.prompt,
         fmt::format("Tokens of a prompt, besides the shared prefix (default {})", options.default_prompt),
         "LENGTH");
   drawn("--output-len", options.output,
         fmt::format("Tokens of an answer (default {})", options.default_output), "LENGTH");
   drawn("--shared-prefix-len,--prefix-length", options.shared_prefix,
-        "Tokens that prompts begin with in common (default 0)", "N");
-  drawn("--shared-prefixes,--num-prefixes", options.shared_prefixes,
-        "How many such prefixes there are (default 1)", "N")
+        "Tokens of a prefix that prompts share (default 0)", "N");
+  drawn("--shared-prefixes,--num-prefixes", options.shared_prefixes, "Number of such prefixes (default 1)",
+        "N")
       .range(1, 10'000'000);
-  drawn("--zipf", options.zipf, "How unevenly they are used: the k-th in proportion to k^-ALPHA (default 1)",
-        "ALPHA");
-  add("--seed", options.seed, "Another seed, other arrivals, lengths and tokens", "N")
+  drawn("--zipf", options.zipf,
+        "How unevenly the prefixes are used: the k-th in proportion to k^-ALPHA (default 1)", "ALPHA");
+  add("--seed", options.seed, "Random seed of arrivals, lengths and tokens", "N")
       .show_default()
       .whole_number();
 }
@@ -98,22 +99,21 @@ void add_service_options(const Flags& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command.add_option(name, value, help).group(kGroup).value_name(type);
   };
-  add("-n,--n,--best-of", options.choices, "So many answers are made to each prompt, which share its blocks",
-      "N")
+  add("-n,--n,--best-of", options.choices, "Answers to each prompt, which share its blocks", "N")
       .show_default()
       .range(1, 1024);
-  add("--tenants", options.tenants, "Whose requests they are, the k-th's in proportion to 1/k", "N")
+  add("--tenants", options.tenants, "Number of tenants; the k-th sends requests in proportion to 1/k", "N")
       .show_default()
       .range(1, 1'000'000);
-  add("--priorities", options.priorities, "Their priorities: 0 to N-1, all alike", "N")
+  add("--priorities", options.priorities, "Number of priorities, 0 to N-1, equally frequent", "N")
       .show_default()
       .range(1, 1'000'000);
-  add("--ttft-deadline-ms", options.ttft_deadline_ms, "When the first token is due, in milliseconds",
+  add("--ttft-deadline-ms", options.ttft_deadline_ms, "Deadline of the first token, in milliseconds",
       "LENGTH")
       .show_default();
   command
       .add_flag("--known-lengths", options.lengths_known,
-                "Tell the scheduler how long each answer will be; else it goes by the last answers")
+                "Tell the scheduler how long each answer will be; otherwise it estimates from recent answers")
       .group(kGroup);
 }
 

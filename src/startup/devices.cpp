@@ -38,7 +38,7 @@ std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const m
 constexpr Device kDevices[] = {
     {.name = "cpu", .summary = "the processors of this machine", .make = make_cpu},
     {.name = "sim",
-     .summary = "no weights are read, and answers are arbitrary words at the pace below",
+     .summary = "reads no weights; answers are arbitrary words at the speed set below",
      .is_simulated = true,
      .make = make_sim},
     {.name = "cuda",
@@ -60,7 +60,7 @@ const Device& find_device(std::string_view name) {
     for (const Device& device : kDevices) {
       if (device.missing.empty()) names.push_back(device.name);
     }
-    throw Error(fmt::format("'{}' is none of {}", name, fmt::join(names, ", ")));
+    throw Error(fmt::format("'{}' is not one of {}", name, fmt::join(names, ", ")));
   }
   if (!found->missing.empty()) throw Error(std::string(found->missing));
   return *found;

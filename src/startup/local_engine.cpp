@@ -40,7 +40,7 @@ void check_outputs(const EngineOptions& options) {
 void check_options(const EngineOptions& options) {
   check_outputs(options);
   if (options.block_size % 16 != 0) {
-    throw Error(fmt::format("--block-size: {} is no multiple of 16", options.block_size));
+    throw Error(fmt::format("--block-size: {} is not a multiple of 16", options.block_size));
   }
   const bool keeps_prefixes = options.enable_prefix_caching && !options.device->is_simulated;
   if (!options.prefix_cache_file.empty() && !keeps_prefixes) {
@@ -61,8 +61,8 @@ void warn_of_too_much(const EngineOptions& options, uint64_t bytes,
                      : !options.kv_cache_memory.empty() ? "--kv-cache-memory"
                                                         : "--swap-space";
   log_warning(
-      fmt::format("{}: K/V takes {}, and {} of memory can be had ({}): the system may end this process when "
-                  "the pool fills",
+      fmt::format("{}: K/V takes {}, and {} of memory are available ({}): the system may kill this process "
+                  "when the pool fills",
                   flag, human_bytes(bytes), human_bytes(memory->free_bytes), memory->source));
 }
 
@@ -84,11 +84,11 @@ uint32_t pick_num_blocks(const EngineOptions& options, const backend::ModelShape
   const uint64_t blocks = memory / block_bytes;
   const uint64_t most = UINT32_MAX / options.block_size;
   if (blocks == 0) {
-    throw Error(fmt::format("--kv-cache-memory: {} do not hold one K/V block of {}", human_bytes(memory),
+    throw Error(fmt::format("--kv-cache-memory: {} cannot hold one K/V block of {}", human_bytes(memory),
                             human_bytes(block_bytes)));
   }
   if (blocks > most) {
-    throw Error(fmt::format("--kv-cache-memory: {} are more than the {} K/V blocks of {} that there can be",
+    throw Error(fmt::format("--kv-cache-memory: {} is more than the largest pool, {} K/V blocks of {}",
                             human_bytes(memory), with_commas(most), human_bytes(block_bytes)));
   }
   return static_cast<uint32_t>(blocks);
@@ -135,11 +135,12 @@ uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConf
         fits, human_bytes(num_blocks * block_bytes)));
   }
   if (fits == 0) {
-    throw Error(fmt::format("--num-blocks: {} blocks of K/V hold no token of a model with {} K/V groups",
+    throw Error(fmt::format("--num-blocks: {} K/V blocks cannot hold one token of a model with {} K/V groups",
                             num_blocks, shape.kv_windows.size()));
   }
   log_warning(
-      fmt::format("the model can take {} tokens, the K/V pool {}: sequences end there", wanted, fits));
+      fmt::format("the model takes sequences of {} tokens, but the K/V pool holds {}: sequences end there",
+                  wanted, fits));
   return static_cast<uint32_t>(fits);
 }
 
@@ -182,8 +183,7 @@ void LocalEngine::size_pools(const EngineOptions& options) {
   const bool memory_given = options.num_blocks > 0 || !options.kv_cache_memory.empty();
   const std::optional<backend::DeviceMemory> memory = backend->memory();
   if (!memory && !memory_given) {
-    throw Error(
-        "how much memory is free is not to be found in /proc: give --kv-cache-memory or --num-blocks");
+    throw Error("/proc does not say how much memory is free: give --kv-cache-memory or --num-blocks");
   }
   const uint32_t longest = options.max_model_len > 0 ? options.max_model_len : facts.max_positions;
   control::SchedulerConfig& scheduler = config.scheduler;

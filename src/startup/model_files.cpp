@@ -38,7 +38,7 @@ tokenize::GgufVocabulary read_gguf_vocabulary(const formats::Gguf& file) {
   }
   const bool needs_merges = out.model == "gpt2" && !file.has(kJson);
   if (needs_merges && !file.has(full("merges"))) {
-    throw file.error(full("merges"), "missing, which a vocabulary of the model 'gpt2' needs");
+    throw file.error(full("merges"), "missing; a vocabulary of the model 'gpt2' needs it");
   }
   if (file.has(full("merges"))) {
     for (const std::string_view merge : file.strings(full("merges"))) out.merges.emplace_back(merge);
@@ -50,7 +50,7 @@ tokenize::GgufVocabulary read_gguf_vocabulary(const formats::Gguf& file) {
       if (id >= 0 && static_cast<size_t>(id) < out.tokens.size()) {
         out.ids[name] = static_cast<TokenId>(id);
       } else {
-        log_warning(fmt::format("{}: key '{}': {} is none of the {} tokens, and ignored",
+        log_warning(fmt::format("{}: key '{}': {} is not one of the {} tokens, and is ignored",
                                 file.path().string(), key, id, out.tokens.size()));
       }
     } else if (key.starts_with(kTemplate) && key.size() > kTemplate.size() + 1 &&
@@ -104,13 +104,13 @@ const std::string& checked_model(const std::string& path) {
   }
   if (std::filesystem::is_directory(file, ignored)) {
     if (std::filesystem::exists(file / kConfig, ignored)) return path;
-    throw file_error(file, fmt::format("is no model: there is no {} in it ({})", kConfig, kModel));
+    throw file_error(file, fmt::format("is not a model: there is no {} in it ({})", kConfig, kModel));
   }
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   if (std::filesystem::exists(folder / kConfig, ignored)) {
     throw file_error(file, fmt::format("is a part of a model: give its directory, {}", folder.string()));
   }
-  throw file_error(file, fmt::format("is no model ({})", kModel));
+  throw file_error(file, fmt::format("is not a model ({})", kModel));
 }
 
 std::string model_name(const std::filesystem::path& path) {

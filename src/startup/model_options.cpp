@@ -19,7 +19,7 @@ namespace {
 uint32_t pick_threads(uint32_t given) {
   const CpuLimit usable = usable_cpus();
   if (given > usable.threads) {
-    log_warning(fmt::format("--threads: {} threads share {} CPUs ({}): they wait for one another", given,
+    log_warning(fmt::format("--threads: {} threads share {} CPUs ({}): they wait for each other", given,
                             usable.threads, usable.source));
   }
   return given > 0 ? given : usable.threads;
@@ -31,14 +31,14 @@ std::optional<DType> pick_dtype(const std::string& name) {
   if (name == "auto") return std::nullopt;
   const auto dtype = parse_dtype(name);
   if (dtype && is_float(*dtype)) return dtype;
-  throw Error(fmt::format("--dtype: '{}' is none of auto, f32, f16, bf16", name));
+  throw Error(fmt::format("--dtype: '{}' is not one of auto, f32, f16, bf16", name));
 }
 
 std::optional<DType> pick_kv_dtype(const std::string& name) {
   if (name == "auto") return std::nullopt;
   const auto dtype = parse_dtype(name);
   if (dtype && (is_float(*dtype) || *dtype == DType::kI8)) return dtype;
-  throw Error(fmt::format("--kv-cache-dtype: '{}' is none of auto, f32, f16, bf16, int8", name));
+  throw Error(fmt::format("--kv-cache-dtype: '{}' is not one of auto, f32, f16, bf16, int8", name));
 }
 
 std::optional<WeightFormat> pick_quantization(const std::string& name) {
@@ -46,7 +46,7 @@ std::optional<WeightFormat> pick_quantization(const std::string& name) {
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
     if (name == weight_format_name(format)) return format;
   }
-  throw Error(fmt::format("--quantization: '{}' is none of auto, none, int8, int4", name));
+  throw Error(fmt::format("--quantization: '{}' is not one of auto, none, int8, int4", name));
 }
 
 formats::FileAccess file_access(const ModelOptions& options) {

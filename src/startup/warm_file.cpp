@@ -95,7 +95,7 @@ std::vector<record::PrefixNode> WarmFile::load() {
     log_warning(fmt::format("{} (the prefix cache will not be saved there)", error.what()));
   }
   if (!std::filesystem::exists(path_)) {
-    log_info(fmt::format("{} is not there yet: the prefix cache begins empty", path_.string()));
+    log_info(fmt::format("{} does not exist yet: the prefix cache starts empty", path_.string()));
     return {};
   }
   const backend::ModelShape& shape = backend_.shape();
@@ -115,7 +115,7 @@ void WarmFile::fill(const std::vector<record::PrefixNode>& nodes) {
       ++filled;
     }
   }
-  log_info(fmt::format("the prefix cache begins with {} blocks of {}", with_commas(filled), path_.string()));
+  log_info(fmt::format("the prefix cache starts with {} blocks of {}", with_commas(filled), path_.string()));
   if (file_->num_damaged() > 0) {
     log_warning(fmt::format("{}: {} blocks are damaged or cut off, and left out", path_.string(),
                             with_commas(file_->num_damaged())));

@@ -112,7 +112,7 @@ TEST_F(Conversations, OfOthersAreReadInOpenAIsForm) {
     return error_of([this] { Conversation::load(dir / "wrong"); });
   };
   EXPECT_THAT(refused("{"), HasSubstr("wrong"));
-  EXPECT_THAT(refused("{\"a\":1}"), HasSubstr("is no conversation"));
+  EXPECT_THAT(refused("{\"a\":1}"), HasSubstr("is not a conversation"));
   EXPECT_THAT(refused("[]"), HasSubstr("it has no messages"));
   EXPECT_THAT(refused(R"([{"role":"king","content":"x"}])"), HasSubstr("messages[0].role"));
   EXPECT_THAT(refused(R"(["x"])"), HasSubstr("messages[0]"));
@@ -161,7 +161,7 @@ TEST(ChatSettings, StopTextsMayStandInQuotes) {
   settings.set("stop", R"("\n\n ")");
   EXPECT_THAT(settings.options().stop, ElementsAre("\n\n "));
   EXPECT_EQ(settings.describe("stop"), R"(stop: "\n\n ")");
-  EXPECT_THAT(error_of([&] { settings.set("stop", R"("a)"); }), HasSubstr("is no text in double quotes"));
+  EXPECT_THAT(error_of([&] { settings.set("stop", R"("a)"); }), HasSubstr("is not a text in double quotes"));
   EXPECT_THAT(error_of([&] { settings.set("stop", R"("")"); }), HasSubstr("empty"));
   settings.set("stop", R"(a "b)");
   EXPECT_THAT(settings.options().stop, ElementsAre(R"(a "b)"));
@@ -179,7 +179,7 @@ TEST(ChatSettings, StayAsTheyAreWhenOneIsWrong) {
   EXPECT_THAT(refused("max-tokens", "0"), HasSubstr("max-tokens: 0"));
   EXPECT_THAT(refused("temprature", "1"), HasSubstr("did you mean temperature"));
   for (const char* seed : {"-1", "18446744073709551616", "1.5", "x", "1 ", "0x1"}) {
-    EXPECT_THAT(refused("seed", seed), HasSubstr("is no whole number from 0 up")) << seed;
+    EXPECT_THAT(refused("seed", seed), HasSubstr("is not a whole number from 0 up")) << seed;
   }
   settings.set("seed", "18446744073709551615");
   EXPECT_EQ(settings.options().seed, UINT64_MAX);
@@ -248,7 +248,7 @@ TEST_F(ChatHistories, ThatCannotBeWrittenAreToldOnce) {
   EXPECT_THAT(error_of([&] { history.add("x"); }), HasSubstr("cannot be written"));
   history.add("y");
   EXPECT_THAT(history.entries(), ElementsAre("x", "y"));
-  EXPECT_THAT(error_of([this] { ChatHistory(dir / "."); }), HasSubstr("no regular file"));
+  EXPECT_THAT(error_of([this] { ChatHistory(dir / "."); }), HasSubstr("not a regular file"));
 }
 
 TEST(TerminalText, SteersNoTerminal) {

@@ -61,15 +61,15 @@ TEST(CommandLine, ErrorsNameTheCauseAndWhatHelps) {
       {"tokenize m x y", "tokenize: 'x' is one argument too many; quire tokenize --help says what it takes"},
       {"explain run.log --html", "--html: its value (FILE) is missing"},
       {"serve m --port", "--port: its value (PORT) is missing"},
-      {"serve m --port abc", "--port: 'abc' is no number from 0 to 65535"},
-      {"serve m --port 70000", "--port: 70000 is no number from 0 to 65535"},
-      {"serve m --port 8.5", "--port: 8.5 is no whole number from 0 to 65535"},
-      {"run m --num-blocks 0", "--num-blocks: 0 is no number from 1 up"},
-      {"run m --top-p 1.5", "--top-p: 1.5 is no number from 0.000001 to 1"},
+      {"serve m --port abc", "--port: 'abc' is not a number from 0 to 65535"},
+      {"serve m --port 70000", "--port: 70000 is not a number from 0 to 65535"},
+      {"serve m --port 8.5", "--port: 8.5 is not a whole number from 0 to 65535"},
+      {"run m --num-blocks 0", "--num-blocks: 0 is not a number from 1 up"},
+      {"run m --top-p 1.5", "--top-p: 1.5 is not a number from 0.000001 to 1"},
       {"serve m --port 1 --port 2", "--port: given 2 times, once is enough"},
-      {"simulate --requests x", "--requests: 'x' is no whole number from 0 up, or too large"},
+      {"simulate --requests x", "--requests: 'x' is not a whole number from 0 up, or is too large"},
       {"bench serve --json=x", "--json: takes no value ('x')"},
-      {"bench serve --endpoint emb", "--endpoint: 'emb' is none of completions, chat"},
+      {"bench serve --endpoint emb", "--endpoint: 'emb' is not one of completions, chat"},
       {"bench serve --words --vocab-size 9", "--vocab-size: cannot be combined with --words"},
       {"simulate --trace-speed 2", "--trace-speed: changes nothing without --trace"},
       {"bench", "bench: one of throughput, serve, ops, latency is missing"},
@@ -89,9 +89,11 @@ TEST(CommandLine, AnErrorIsShortHoweverLongTheValue) {
   const std::string letters(100'000, 'a');
   const std::string quoted = "'" + std::string(60, 'a') + "...'";
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"run", "m", "--seed", letters}, "--seed: " + quoted + " is no whole number from 0 up, or too large"},
-      {{"serve", "m", "--port", letters}, "--port: " + quoted + " is no number from 0 to 65535"},
-      {{"bench", "serve", "--endpoint", letters}, "--endpoint: " + quoted + " is none of completions, chat"},
+      {{"run", "m", "--seed", letters},
+       "--seed: " + quoted + " is not a whole number from 0 up, or is too large"},
+      {{"serve", "m", "--port", letters}, "--port: " + quoted + " is not a number from 0 to 65535"},
+      {{"bench", "serve", "--endpoint", letters},
+       "--endpoint: " + quoted + " is not one of completions, chat"},
       {{"bench", "serve", "--json=" + letters}, "--json: takes no value (" + quoted + ")"},
       {{"run", "m", "--top-p", letters}, "--top-p: '"},
       {{"run", "m", "--top-p", std::string(100'000, '9')}, "--top-p: 9999"},
@@ -114,7 +116,7 @@ TEST(CommandLine, AnErrorIsShortHoweverLongTheValue) {
 
 TEST(CommandLine, AValueIsShownWithoutItsControlCharacters) {
   EXPECT_EQ(parse_command_line({"serve", "m", "--port", "\033[2J"}).error,
-            "--port: '\\u{1b}[2J' is no number from 0 to 65535");
+            "--port: '\\u{1b}[2J' is not a number from 0 to 65535");
   for (const char* flag : {"--seed", "--top-p", "--max-tokens", "--device", "--bogus\033", "--num-blocks"}) {
     const std::string said = parse_command_line({"run", "m", flag, "\033\n"}).error;
     EXPECT_FALSE(said.empty()) << flag;
@@ -124,18 +126,18 @@ TEST(CommandLine, AValueIsShownWithoutItsControlCharacters) {
 
 TEST(CommandLine, AValueThatReadsLikeAnErrorIsOne) {
   EXPECT_EQ(parse_command_line({"serve", "m", "--port", "x not in range y to z"}).error,
-            "--port: 'x not in range y to z' is no number from 0 to 65535");
+            "--port: 'x not in range y to z' is not a number from 0 to 65535");
   EXPECT_EQ(parse_command_line({"bench", "serve", "--endpoint", "x not in {a,b}"}).error,
-            "--endpoint: 'x not in {a,b}' is none of completions, chat");
+            "--endpoint: 'x not in {a,b}' is not one of completions, chat");
   EXPECT_EQ(parse_command_line({"run", "m", "--seed", "--port: Value 1 not in range a to b"}).error,
-            "--seed: '--port: Value 1 not in range a to b' is no whole number from 0 up, or too large");
+            "--seed: '--port: Value 1 not in range a to b' is not a whole number from 0 up, or is too large");
 }
 
 TEST(CommandLine, ANumberOfAnySizeIsOutOfRange) {
   for (const char* number : {"1e300", "-1e300", "inf"}) {
     EXPECT_EQ(parse_command_line({"run", "m", "--temperature", number}).run, nullptr) << number;
     EXPECT_THAT(parse_command_line({"serve", "m", "--port", number}).error,
-                StartsWith("--port: " + std::string(number) + " is no number from 0 to 65535"));
+                StartsWith("--port: " + std::string(number) + " is not a number from 0 to 65535"));
   }
 }
 

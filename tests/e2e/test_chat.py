@@ -219,7 +219,7 @@ def test_what_is_typed_during_an_answer_is_the_next_message(tmp_path):
 
 def test_commands(tmp_path):
     with Chat(tmp_path, "--max-tokens", 8, "--system", "Be kind.") as chat:
-        assert "/help says what can be done here" in chat.greeting
+        assert "/help lists the commands" in chat.greeting
         said = chat.say("/help")
         for name in "/help /set /system /save /load /stats /regen /undo /forget /new /show /quit Alt-Enter".split():
             assert name in said
@@ -228,7 +228,7 @@ def test_commands(tmp_path):
         assert "there is no command /usr/bin/env" in chat.say("/usr/bin/env what is this?")
         assert "Be kind." in chat.say("/system")
         chat.say("/system Be short.")
-        assert "temperature: 300 is no number from 0 to 100" in chat.say("/set temperature 300")
+        assert "temperature: 300 is not a number from 0 to 100" in chat.say("/set temperature 300")
         chat.say("/set temperature 0.3")
         assert re.search(r"temperature +0.3\n", chat.say("/set"))
         assert "did you mean top-p;" in chat.say("/set topp 1")
@@ -260,8 +260,8 @@ def test_settings_are_confirmed_and_checked(tmp_path):
             ("/set top_k=7", "top-k: 7\n"),
             ("/set temperature default", "temperature: 0\n"),
             ("/set top-k 9", "top-k: 9, which changes nothing while the temperature is 0\n"),
-            ("/set seed -1", "seed: '-1' is no whole number from 0 up, or too large\n"),
-            ("/set seed 18446744073709551616", "seed: '18446744073709551616' is no whole number from 0 up, or too large\n"),
+            ("/set seed -1", "seed: '-1' is not a whole number from 0 up, or is too large\n"),
+            ("/set seed 18446744073709551616", "seed: '18446744073709551616' is not a whole number from 0 up, or is too large\n"),
             ("/set ignore-eos maybe", "ignore-eos: 'maybe' is neither true nor false\n"),
             ("/set ignore-eos on", "ignore-eos: true\n"),
             ('/set stop "the end"', 'stop: "the end"\n'),
@@ -318,7 +318,7 @@ def test_a_conversation_that_the_template_refuses_is_told_at_once(tmp_path):
     calls = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
     (tmp_path / "talk.json").write_text(json.dumps([{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": calls}]))
     with Chat(tmp_path) as chat:
-        assert "this model cannot go on with it: messages[1].tool_calls" in chat.say("/load talk.json")
+        assert "this model cannot continue it: messages[1].tool_calls" in chat.say("/load talk.json")
 
 
 def test_a_conversation_is_saved_and_loaded_and_overwrites_nothing_else(tmp_path):
@@ -328,7 +328,7 @@ def test_a_conversation_is_saved_and_loaded_and_overwrites_nothing_else(tmp_path
     with Chat(tmp_path, "--max-tokens", 8) as chat:
         chat.say("Tell me a story about a bridge.")
         for name in ("notes.txt", "other.json"):
-            assert "is there already, and is not written over" in chat.say(f"/save {name}")
+            assert "exists already and is not overwritten" in chat.say(f"/save {name}")
         assert "cannot be written" in chat.say("/save no/such/folder")
         chat.say("/save ~/talk.json")
         first = conversation(tmp_path)
@@ -336,7 +336,7 @@ def test_a_conversation_is_saved_and_loaded_and_overwrites_nothing_else(tmp_path
         chat.say("/load other.json")
         assert "> old" in chat.say("/show")
         chat.say("/load array.json")
-        assert "array.json: is not as /save writes conversations, and is not written over" in chat.say("/save")
+        assert "array.json: is not a saved conversation and is not overwritten" in chat.say("/save")
         chat.say("/load other.json")
         chat.say("/regen")
         chat.say("/save")

@@ -83,12 +83,12 @@ def test_quantized_weights_foresee_nearly_as_well():
 
 
 def test_number_formats_that_are_none():
-    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is none of auto, none, int8, int4"),
-                        (["--dtype", "int8"], "--dtype: 'int8' is none of auto, f32, f16, bf16")]:
+    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is not one of auto, none, int8, int4"),
+                        (["--dtype", "int8"], "--dtype: 'int8' is not one of auto, f32, f16, bf16")]:
         run = quire("run", DEMO, "-p", "x", *flags, check=False)
         assert run.returncode == 2 and said in run.stderr.decode()
     run = quire("inspect", DEMO, "--kv-cache-dtype", "i3", check=False)
-    assert run.returncode == 2 and "none of auto, f32, f16, bf16, int8" in run.stderr.decode()
+    assert run.returncode == 2 and "not one of auto, f32, f16, bf16, int8" in run.stderr.decode()
 
 
 def test_kv_cache_dtype_costs_something_that_shows():
@@ -101,7 +101,7 @@ def test_kv_cache_dtype_costs_something_that_shows():
     assert len(rows) == 4
     for command in (["perplexity", DEMO, ROOT / "LICENSE"], ["bench", "latency", DEMO]):
         wrong = quire(*command, "--kv-cache-dtype", "fp8", check=False)
-        assert wrong.returncode == 2 and "--kv-cache-dtype: 'fp8' is none of auto, f32, f16, bf16, int8" in wrong.stderr.decode()
+        assert wrong.returncode == 2 and "--kv-cache-dtype: 'fp8' is not one of auto, f32, f16, bf16, int8" in wrong.stderr.decode()
 
 
 def test_stories260k_continues_as_the_reference(stories260k):
@@ -216,7 +216,7 @@ def test_inspect_says_what_quantization_leaves(tmp_path):
 
 def test_inspect_takes_this_machines_free_memory():
     assert re.search(r"^fits +in [0-9.]+ \wiB, what is free here: ", quire("inspect", DEMO).stdout.decode(), re.M)
-    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is none of auto, none, int8, int4"),
+    for flags, said in [(["--quantization", "int3"], "--quantization: 'int3' is not one of auto, none, int8, int4"),
                         (["--max-model-len", "513"], "--max-model-len: 513 is more than the 512 positions"),
                         (["--families", "--memory", "1GiB"], "--memory: changes nothing with --families")]:
         done = quire("inspect", DEMO, *flags, check=False)
@@ -285,43 +285,43 @@ def test_make_model_runs(tmp_path):
     (["serve", DEMO, "--max-num-batched-tokens", "3"], "--max-num-batched-tokens"),
     (["tokenize", "/dev/null"], "/dev/null"),
     (["make-model", "gigantic", "out"], "gigantic"),
-    (["run", DEMO, "-p", "x", "--temperature", "nan"], "--temperature: nan is no finite number"),
-    (["run", DEMO, "-p", "x", "--top-p", "nan"], "--top-p: nan is no finite number"),
-    (["run", DEMO, "-p", "x", "--min-p", "nan"], "--min-p: nan is no finite number"),
-    (["run", DEMO, "-p", "x", "--repetition-penalty", "nan"], "--repetition-penalty: nan is no finite number"),
-    (["run", DEMO, "-p", "x", "--watermark", "nan"], "--watermark: nan is no finite number"),
-    (["serve", DEMO, "--device", "sim", "--sim-speed", "nan"], "--sim-speed: nan is no finite number"),
-    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "nan"], "--priority-aging: nan is no finite number"),
-    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "9001"], "--priority-aging: 9001 is no number from 0.001 to 9000"),
+    (["run", DEMO, "-p", "x", "--temperature", "nan"], "--temperature: nan is not a finite number"),
+    (["run", DEMO, "-p", "x", "--top-p", "nan"], "--top-p: nan is not a finite number"),
+    (["run", DEMO, "-p", "x", "--min-p", "nan"], "--min-p: nan is not a finite number"),
+    (["run", DEMO, "-p", "x", "--repetition-penalty", "nan"], "--repetition-penalty: nan is not a finite number"),
+    (["run", DEMO, "-p", "x", "--watermark", "nan"], "--watermark: nan is not a finite number"),
+    (["serve", DEMO, "--device", "sim", "--sim-speed", "nan"], "--sim-speed: nan is not a finite number"),
+    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "nan"], "--priority-aging: nan is not a finite number"),
+    (["simulate", "--scheduling-policy", "priority", "--priority-aging", "9001"], "--priority-aging: 9001 is not a number from 0.001 to 9000"),
     (["simulate", "--demo", "--decision-log", "/dev/full"], "/dev/full: cannot be written"),
     (["run", DEMO, "-p", "x", "-n", "3", "--best-of", "2"], "--best-of: 2 is less than -n (3)"),
-    (["run", DEMO, "-p", "x", "--length-penalty", "2"], "--length-penalty: counts with --beam-search only"),
+    (["run", DEMO, "-p", "x", "--length-penalty", "2"], "--length-penalty: needs --beam-search"),
     (["run", DEMO, "-p", "x", "--beam-search", "--best-of", "11"], "--best-of: 11 is more than 10, the widest beam"),
     (["run", DEMO, "-p", "x", "--beam-search", "--stop", "x"], "--stop: is not supported with --beam-search"),
-    (["run", DEMO, "-p", "x", "--max-tokens", "0"], "--max-tokens: 0 is no number from 1 up"),
-    (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: 0 is no number from 1 up"),
-    (["serve", DEMO, "--port", "99999"], "--port: 99999 is no number from 0 to 65535"),
+    (["run", DEMO, "-p", "x", "--max-tokens", "0"], "--max-tokens: 0 is not a number from 1 up"),
+    (["run", DEMO, "-p", "x", "--num-blocks", "0"], "--num-blocks: 0 is not a number from 1 up"),
+    (["serve", DEMO, "--port", "99999"], "--port: 99999 is not a number from 0 to 65535"),
     (["serve", DEMO, "--max-waiting", "4294967295"], "--max-waiting"),
     (["serve", DEMO, "--device", "tpu"], "--device"),
     (["serve", DEMO, "--device", "sim", "--cost-decode-us", "1"], "a further decode takes 100000 ns"),
-    (["simulate", "--prompt-len", "many"], "--prompt-len: 'many' is none of N, uniform:LOW:HIGH"),
-    (["simulate", "--rate", "fast"], "--rate: 'fast' is no number"),
+    (["simulate", "--prompt-len", "many"], "--prompt-len: 'many' is not one of N, uniform:LOW:HIGH"),
+    (["simulate", "--rate", "fast"], "--rate: 'fast' is not a number"),
     (["simulate", "--trace", "README.md"], "README.md: line 1: neither the header"),
     (["simulate", "--trace", "/dev/null"], "/dev/null: not a regular file"),
     (["simulate", "--trace", "no/such/trace"], "no/such/trace"),
     (["simulate", "--max-num-batched-tokens", "3"], "max_num_batched_tokens (3)"),
     (["simulate", "--num-blocks", "0"], "--num-blocks"),
-    (["simulate", "--scheduling-policy", "lifo"], "'lifo' is none of fcfs"),
+    (["simulate", "--scheduling-policy", "lifo"], "'lifo' is not one of fcfs"),
     (["simulate", "--preemption-mode", "swap", "--swap-space", "1KiB"], "--swap-space: 1KiB makes 0 blocks"),
     (["simulate", "--decision-log", "no/such/folder"], "no/such/folder"),
     (["simulate", "--watermark", "101"], "--watermark"),
     (["simulate", "--tenants", "0"], "--tenants"),
-    (["simulate", "--ttft-deadline-ms", "soon"], "--ttft-deadline-ms: 'soon' is none of N"),
+    (["simulate", "--ttft-deadline-ms", "soon"], "--ttft-deadline-ms: 'soon' is not one of N"),
     (["frobnicate", DEMO], "quire: there is no command 'frobnicate'; quire --help lists them"),
     (["run", DEMO, "--frobnicate"], "--frobnicate"),
     (["run", DEMO, "-p", "x", "--stop", ""], "--stop: the text is empty"),
-    (["detokenize", DEMO, "-i", "[1, 5000]"], "5000 is no token id: they go from 0 to 4095"),
-    (["detokenize", DEMO, "-i", "[-1]"], "-1 is no token id"),
+    (["detokenize", DEMO, "-i", "[1, 5000]"], "5000 is not a token id; they go from 0 to 4095"),
+    (["detokenize", DEMO, "-i", "[-1]"], "-1 is not a token id"),
 ])
 def test_errors_are_one_line_that_names_the_cause(args, said):
     done = quire(*args, check=False)

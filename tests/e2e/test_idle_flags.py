@@ -63,7 +63,7 @@ SIM = ["--device", "sim"]
 
 
 @pytest.mark.parametrize("args, flag, why", [
-    *[(command + ["--admit-while-preempting"], "--admit-while-preempting", "the next to come in")
+    *[(command + ["--admit-while-preempting"], "--admit-while-preempting", "the next to be admitted")
       for command in (SERVE, BENCH, SIMULATE)],
     *[(command + [*flags, "--max-num-seqs", "1"], flags[0], "--max-num-seqs 1")
       for command in (SERVE, BENCH, SIMULATE)
@@ -158,7 +158,7 @@ def test_what_a_file_tells_or_keeps_of_one_answer_may_be_chosen(tmp_path):
 def test_the_answers_of_one_request_may_be_too_many_to_wait(flags):
     """So --max-waiting counts where they do not all run at once."""
     done = quire(*RUN, "-n", 4, "--max-tokens", 4, *flags, check=False)
-    assert done.returncode == 1 and "no more than 3 can run and wait" in done.stderr.decode()
+    assert done.returncode == 1 and "at most 3 can run and wait" in done.stderr.decode()
 
 
 SMALL = ["simulate", "--requests", 9, "--seed", 1]

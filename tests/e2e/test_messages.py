@@ -21,13 +21,13 @@ def line_of(*args):
 ])
 def test_what_is_no_model_is_told_alike(args):
     status, message = line_of(*args, *([] if README in args else [README]))
-    assert status == 1 and message.startswith(f"quire: {README}: is no model"), message
+    assert status == 1 and message.startswith(f"quire: {README}: is not a model"), message
     assert "config.json" in message and "at byte" not in message
 
 
 def test_a_folder_without_a_config_is_no_model(tmp_path):
     for args in (["inspect", tmp_path], ["convert", tmp_path, tmp_path / "x.gguf"], ["bench", "latency", tmp_path]):
-        assert line_of(*args)[1].startswith(f"quire: {tmp_path}: is no model: there is no config.json in it")
+        assert line_of(*args)[1].startswith(f"quire: {tmp_path}: is not a model: there is no config.json in it")
     for args in (["inspect", tmp_path / "no"], ["convert", tmp_path / "no", "x"], ["perplexity", tmp_path / "no", README]):
         assert line_of(*args)[1].startswith(f"quire: {tmp_path / 'no'}: no such file or directory (a model is ")
 
@@ -66,10 +66,10 @@ def test_help_shows_numbers_and_flags_as_they_are_written():
 
 
 @pytest.mark.parametrize("args,said", [
-    (["run", DEMO, "--top-p", "1.5"], "--top-p: 1.5 is no number from 0.000001 to 1"),
-    (["bench", "serve", "--timeout", "1e9"], "--timeout: 1e9 is no number from 0.001 to 1000000"),
-    (["simulate", "--watermark", "100.5"], "--watermark: 100.5 is no number from 0 to 100"),
-    (["serve", DEMO, "--port", "8.5"], "--port: 8.5 is no whole number from 0 to 65535"),
+    (["run", DEMO, "--top-p", "1.5"], "--top-p: 1.5 is not a number from 0.000001 to 1"),
+    (["bench", "serve", "--timeout", "1e9"], "--timeout: 1e9 is not a number from 0.001 to 1000000"),
+    (["simulate", "--watermark", "100.5"], "--watermark: 100.5 is not a number from 0 to 100"),
+    (["serve", DEMO, "--port", "8.5"], "--port: 8.5 is not a whole number from 0 to 65535"),
 ])
 def test_limits_are_told_as_they_are_written(args, said):
     assert line_of(*args) == (2, f"quire: {said}\n")

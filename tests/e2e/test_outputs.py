@@ -51,20 +51,20 @@ def test_two_outputs_are_two_files(tmp_path, one, other, names):
     before = sorted(tmp_path.rglob("*"))
     done = quire(*RUN, one, first, other, second, check=False)
     message = done.stderr.decode()
-    assert done.returncode == 2 and message.count("\n") == 1 and "each needs a file of its own" in message, message
+    assert done.returncode == 2 and message.count("\n") == 1 and "each needs its own file" in message, message
     assert one in message and other in message and done.stdout == b""
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_file_that_a_prefix_cache_is_written_to_first_is_its_own(tmp_path):
     done = quire(*RUN, "--prefix-cache-file", tmp_path / "cache", "--decision-log", tmp_path / "cache.part", check=False)
-    assert done.returncode == 2 and "is what --prefix-cache-file writes" in done.stderr.decode()
+    assert done.returncode == 2 and "is also the file of --prefix-cache-file" in done.stderr.decode()
     assert not list(tmp_path.iterdir())
 
 
 def test_two_outputs_of_simulate_are_two_files(tmp_path):
     done = quire("simulate", "--requests", 3, "--json", tmp_path / "file", "--decision-log", tmp_path / "file", check=False)
-    assert done.returncode == 2 and "each needs a file of its own" in done.stderr.decode() and not list(tmp_path.iterdir())
+    assert done.returncode == 2 and "each needs its own file" in done.stderr.decode() and not list(tmp_path.iterdir())
 
 
 def test_outputs_that_differ_are_taken(tmp_path):
@@ -104,8 +104,8 @@ def test_an_output_takes_the_place_of_its_own_kind_alone(tmp_path, log, ids, nam
         path = shutil.copy(DEMO / file, tmp_path)
         done = quire(*command, path, check=False)
         message = done.stderr.decode()
-        assert done.returncode == 1 and message.startswith(f"quire: {path}: is no "), message
-        assert "and is not to be overwritten by one" in message and message.count("\n") == 1
+        assert done.returncode == 1 and message.startswith(f"quire: {path}: is not a "), message
+        assert "and is not overwritten" in message and message.count("\n") == 1
         assert pathlib.Path(path).read_bytes() == (DEMO / file).read_bytes()
         os.unlink(path)
     path, link, empty = tmp_path / "out", tmp_path / "link", tmp_path / "empty"
@@ -139,14 +139,14 @@ def test_bench_serve_overwrites_no_other_file(tmp_path, flags):
     path = tmp_path / "config.json"
     path.write_text("{}")
     done = quire("bench", "serve", "--url", "http://127.0.0.1:1", *flags, "--html", path, check=False)
-    assert done.returncode == 1 and "is no page of quire bench serve" in done.stderr.decode()
+    assert done.returncode == 1 and "is not a page of quire bench serve" in done.stderr.decode()
     assert path.read_text() == "{}"
 
 
 def test_make_model_writes_over_nothing(tmp_path):
     model = shutil.copytree(DEMO, tmp_path / "model")
     done = quire("make-model", "tiny", model, check=False)
-    assert done.returncode == 1 and "--overwrite writes it all the same" in done.stderr.decode()
+    assert done.returncode == 1 and "--overwrite writes it anyway" in done.stderr.decode()
     assert (model / "config.json").read_bytes() == (DEMO / "config.json").read_bytes()
     quire("make-model", "tiny", model, "--overwrite")
     assert (model / "config.json").read_bytes() != (DEMO / "config.json").read_bytes()

@@ -43,7 +43,7 @@ def test_a_terminal_is_told_that_it_is_read():
         while b"\n" not in said and time.monotonic() < end:
             if select.select([process.stderr], [], [], 1)[0]:
                 said += os.read(process.stderr.fileno(), 4096)
-        assert b"read from this terminal" in said and b"Ctrl-D" in said
+        assert b"reading the text from this terminal" in said and b"Ctrl-D" in said
         os.write(ours, b"Once upon\n\x04")
         out, _ = process.communicate(timeout=60)
         assert out and process.returncode == 0
@@ -87,8 +87,8 @@ def test_speeds_are_those_of_the_steps_however_late_they_are_read(tmp_path):
 def test_what_is_no_model_is_told_so(command, tmp_path):
     """In one line that says what a model is."""
     (tmp_path / "notes").mkdir()
-    for path, said in [(ROOT / "README.md", "README.md: is no model"),
-                       (tmp_path / "notes", "notes: is no model: there is no config.json in it"),
+    for path, said in [(ROOT / "README.md", "README.md: is not a model"),
+                       (tmp_path / "notes", "notes: is not a model: there is no config.json in it"),
                        (tmp_path / "nowhere", "nowhere: no such file or directory"),
                        (MODEL / "config.json", f"give its directory, {MODEL}")]:
         done = quire(command, path, stdin=subprocess.DEVNULL)

@@ -47,7 +47,7 @@ TEST(Devices, AreFoundByName) {
 }
 
 TEST(Devices, ThatAreNotHereSayWhatIsMissing) {
-  EXPECT_EQ(refusal_of("tpu"), "'tpu' is none of cpu, sim");
+  EXPECT_EQ(refusal_of("tpu"), "'tpu' is not one of cpu, sim");
   EXPECT_THAT(refusal_of("cuda"), HasSubstr("this build has no CUDA backend"));
   EXPECT_THAT(refusal_of("cuda"), HasSubstr("--device cpu"));
 }

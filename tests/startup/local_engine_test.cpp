@@ -94,7 +94,7 @@ TEST(LocalEngine, BeginsWithThePrefixCacheThatItLeft) {
 TEST(LocalEngine, NamesTheOptionAtFault) {
   EngineOptions options = demo();
   options.block_size = 24;
-  EXPECT_EQ(refusal_of(options), "--block-size: 24 is no multiple of 16");
+  EXPECT_EQ(refusal_of(options), "--block-size: 24 is not a multiple of 16");
   options = demo();
   options.max_num_batched_tokens = "few";
   EXPECT_THAT(refusal_of(options), HasSubstr("--max-num-batched-tokens: 'few'"));
