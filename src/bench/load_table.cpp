@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-double milliseconds(Nanos time) { return static_cast<double>(time) / 1e6; }
+double to_ms(Nanos time) { return static_cast<double>(time) / 1e6; }
 
 std::string percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f}", 100 * *share) : "-";
@@ -23,7 +23,7 @@ std::string bytes(const std::optional<uint64_t>& count) { return count ? human_b
 /// The cells of a row, in the order of the head.
 std::vector<std::string> cells(const LoadRow& row, const LoadRow& first) {
   const LoadReport& report = row.report;
-  const auto ms = [](Nanos time) { return fmt::format("{:.1f}", milliseconds(time)); };
+  const auto ms = [](Nanos time) { return fmt::format("{:.1f}", to_ms(time)); };
   return {std::to_string(row.concurrency),
           fmt::format("{:.1f}", row.tokens_per_second()),
           fmt::format("{:.2f}", ratio(row, first)),
@@ -65,7 +65,7 @@ PlotSeries series_of(std::string name, std::span<const LoadRow> rows, Value&& va
 std::string plots(std::span<const LoadRow> rows) {
   const PlotAxis clients{.label = "clients at once", .is_log = true, .least = 1};
   const PlotAxis log_ms{.label = "milliseconds", .is_log = true};
-  const auto ms = [](Nanos time) { return std::optional(milliseconds(time)); };
+  const auto ms = [](Nanos time) { return std::optional(to_ms(time)); };
   const PlotSeries rate[] = {
       series_of("tokens/s", rows, [](const LoadRow& row) { return std::optional(row.tokens_per_second()); })};
   const PlotSeries first[] = {

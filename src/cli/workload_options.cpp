@@ -9,7 +9,8 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kGroup = "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
+constexpr const char* kWorkloadGroup =
+    "Workload (a length is N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA[:MOST])";
 
 uint32_t trace_speed(const WorkloadOptions& options) {
   const uint64_t speed = sim::parse_thousandths(options.trace_speed, "--trace-speed");
@@ -59,7 +60,7 @@ sim::Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size) {
 
 void add_workload_options(const Flags& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command.add_option(name, value, help).group(kGroup).value_name(type);
+    return command.add_option(name, value, help).group(kWorkloadGroup).value_name(type);
   };
   const Flag trace =
       add("--trace", options.trace,
@@ -97,7 +98,7 @@ void add_workload_options(const Flags& command, WorkloadOptions& options) {
 
 void add_service_options(const Flags& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command.add_option(name, value, help).group(kGroup).value_name(type);
+    return command.add_option(name, value, help).group(kWorkloadGroup).value_name(type);
   };
   add("-n,--n,--best-of", options.choices, "Answers to each prompt, which share its blocks", "N")
       .show_default()
@@ -114,7 +115,7 @@ void add_service_options(const Flags& command, WorkloadOptions& options) {
   command
       .add_flag("--known-lengths", options.lengths_known,
                 "Tell the scheduler how long each answer will be; otherwise it estimates from recent answers")
-      .group(kGroup);
+      .group(kWorkloadGroup);
 }
 
 void use_demo_workload(WorkloadOptions& options) {

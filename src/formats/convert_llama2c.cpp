@@ -17,7 +17,7 @@
 namespace quire::formats {
 namespace {
 
-constexpr uint32_t kMagic = 0x616b3432;  // "ak42", from version 1 on
+constexpr uint32_t kVersionedMagic = 0x616b3432;  // "ak42", from version 1 on
 constexpr uint64_t kNewHeaderBytes = 256;
 
 /// The place of one tensor in the checkpoint.
@@ -32,9 +32,9 @@ struct Place {
 
 enum class Kind { kAttNorm, kFfnNorm, kFinalNorm, kEmbedding, kQ, kK, kV, kO, kGate, kUp, kDown, kHead };
 
-class Checkpoint {
+class Llama2cFile {
  public:
-  explicit Checkpoint(const std::filesystem::path& path) : file_(path) {
+  explicit Llama2cFile(const std::filesystem::path& path) : file_(path) {
     read_header();
     if (version_ == 0) {
       lay_out_version_0();
@@ -96,7 +96,7 @@ class Checkpoint {
 
   void read_header() {
     uint64_t at = 0;
-    if (static_cast<uint32_t>(integer_at(0)) == kMagic) {
+    if (static_cast<uint32_t>(integer_at(0)) == kVersionedMagic) {
       version_ = integer_at(4);
       if (version_ != 1 && version_ != 2) {
         throw file_error(file_.path(), uint64_t{4},
@@ -213,7 +213,7 @@ struct Output {
   uint32_t layer;
 };
 
-std::vector<Output> outputs(const Checkpoint& in) {
+std::vector<Output> outputs(const Llama2cFile& in) {
   std::vector<Output> out = {{"model.embed_tokens.weight", Kind::kEmbedding, 0}};
   for (uint32_t layer = 0; layer < in.layers; ++layer) {
     for (const auto& [name, kind] :
@@ -234,7 +234,7 @@ bool is_norm(Kind kind) {
   return kind == Kind::kAttNorm || kind == Kind::kFfnNorm || kind == Kind::kFinalNorm;
 }
 
-void write_weights(const Checkpoint& in, const std::filesystem::path& path) {
+void write_weights(const Llama2cFile& in, const std::filesystem::path& path) {
   const std::vector<Output> tensors = outputs(in);
   std::vector<TensorSpec> specs;
   for (const Output& tensor : tensors) {
@@ -259,7 +259,7 @@ void write_weights(const Checkpoint& in, const std::filesystem::path& path) {
 
 void convert_llama2c(const std::filesystem::path& checkpoint, const std::filesystem::path& tokenizer,
                      const std::filesystem::path& out_dir) {
-  const Checkpoint in(checkpoint);
+  const Llama2cFile in(checkpoint);
   const json::object tokenizer_json = llama2c_tokenizer_json(tokenizer, in.vocab);
   make_directory(out_dir);
   write_weights(in, out_dir / "model.safetensors");

@@ -105,15 +105,15 @@ namespace {
 /// ", but 'x.bin'": weights in another form, or without their index.
 std::string others_in(const std::filesystem::path& dir) {
   std::error_code failed;
-  std::string first;
+  std::string found;
   for (const auto& entry : std::filesystem::directory_iterator(dir, failed)) {
     const std::filesystem::path extension = entry.path().extension();
     if (extension != ".safetensors" && extension != ".bin" && extension != ".pth" && extension != ".gguf")
       continue;
     const std::string name = entry.path().filename().string();
-    if (first.empty() || name < first) first = name;
+    if (found.empty() || name < found) found = name;
   }
-  return first.empty() ? "" : fmt::format(", but {}", quoted_name(first));
+  return found.empty() ? "" : fmt::format(", but {}", quoted_name(found));
 }
 
 }  // namespace

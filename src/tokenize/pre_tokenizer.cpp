@@ -182,14 +182,14 @@ class WhitespacePreTokenizer : public PreTokenizer {
  public:
   void apply(PieceList& list) const override {
     split_pieces(list, true, SplitBehavior::kRemoved, [](std::string_view piece, std::vector<Span>& out) {
-      enum class Kind : uint8_t { kSpace, kWord, kOther };
-      Kind last = Kind::kSpace;
+      enum class CharKind : uint8_t { kSpace, kWord, kOther };
+      CharKind last = CharKind::kSpace;
       for (size_t pos = 0; pos < piece.size();) {
         const Utf8Char c = utf8_at(piece, pos);
-        const Kind kind = is_white_space(c.code) ? Kind::kSpace
-                          : is_word(c.code)      ? Kind::kWord
-                                                 : Kind::kOther;
-        if (kind != Kind::kSpace) {
+        const CharKind kind = is_white_space(c.code) ? CharKind::kSpace
+                              : is_word(c.code)      ? CharKind::kWord
+                                                     : CharKind::kOther;
+        if (kind != CharKind::kSpace) {
           if (kind == last) {
             out.back().end = pos + c.size;
           } else {

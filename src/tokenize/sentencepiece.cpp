@@ -19,7 +19,7 @@
 namespace quire::tokenize {
 namespace {
 
-using Type = SentencePieceFile::Type;
+using PieceType = SentencePieceFile::Type;
 
 /// By id; merges produce only pieces that are neither control, unknown nor byte pieces.
 std::vector<uint32_t> ranks_of(const SentencePieceFile& file) {
@@ -29,9 +29,9 @@ std::vector<uint32_t> ranks_of(const SentencePieceFile& file) {
   for (auto& [score, rank] : rank_of_score) rank = next++;
   std::vector<uint32_t> ranks;
   for (const auto& piece : file.pieces) {
-    const bool made =
-        file.model == SentencePieceFile::Model::kBpe &&
-        (piece.type == Type::kNormal || piece.type == Type::kUserDefined || piece.type == Type::kUnused);
+    const bool made = file.model == SentencePieceFile::Model::kBpe &&
+                      (piece.type == PieceType::kNormal || piece.type == PieceType::kUserDefined ||
+                       piece.type == PieceType::kUnused);
     ranks.push_back(made ? rank_of_score.at(piece.score) : kNoRank);
   }
   return ranks;
@@ -44,8 +44,8 @@ std::unique_ptr<TokenModel> bpe_model(const SentencePieceFile& file, Vocabulary 
   options.byte_fallback = file.byte_fallback;
   for (size_t i = 0; i < file.pieces.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
-    if (file.pieces[i].type == Type::kUserDefined) options.whole.push_back(id);
-    if (file.pieces[i].type == Type::kUnused) options.unused.push_back(id);
+    if (file.pieces[i].type == PieceType::kUserDefined) options.whole.push_back(id);
+    if (file.pieces[i].type == PieceType::kUnused) options.unused.push_back(id);
   }
   RankedMerges ranked = merges_by_rank(vocabulary, ranks_of(file));
   options.extra_characters = std::move(ranked.extra_characters);
@@ -61,9 +61,9 @@ std::unique_ptr<TokenModel> unigram_model(const SentencePieceFile& file, Vocabul
   for (const auto& piece : file.pieces) {
     using Use = UnigramOptions::Use;
     options.scores.push_back(static_cast<double>(piece.score));
-    options.uses.push_back(piece.type == Type::kNormal        ? Use::kNormal
-                           : piece.type == Type::kUserDefined ? Use::kAlways
-                                                              : Use::kNever);
+    options.uses.push_back(piece.type == PieceType::kNormal        ? Use::kNormal
+                           : piece.type == PieceType::kUserDefined ? Use::kAlways
+                                                                   : Use::kNever);
   }
   return std::make_unique<Unigram>(std::move(vocabulary), std::move(options));
 }
@@ -72,7 +72,7 @@ std::unique_ptr<TokenModel> model_of(const SentencePieceFile& file, const std::f
   std::vector<std::string> texts;
   TokenId unknown = -1;
   for (const auto& piece : file.pieces) {
-    if (piece.type == Type::kUnknown) unknown = static_cast<TokenId>(texts.size());
+    if (piece.type == PieceType::kUnknown) unknown = static_cast<TokenId>(texts.size());
     texts.push_back(piece.text);
   }
   // The reader has refused equal texts.
@@ -101,7 +101,7 @@ std::unique_ptr<Normalizer> normalizer_of(const SentencePieceFile& file, const s
   }
   std::vector<std::string_view> texts;
   for (const auto& piece : file.pieces) {
-    if (piece.type == Type::kUserDefined) texts.push_back(piece.text);
+    if (piece.type == PieceType::kUserDefined) texts.push_back(piece.text);
   }
   using Prefix = SentencePieceNormalizer::Prefix;
   return std::make_unique<SentencePieceNormalizer>(file, std::move(map),
@@ -113,8 +113,8 @@ std::unique_ptr<Normalizer> normalizer_of(const SentencePieceFile& file, const s
 json::array added_tokens(const SentencePieceFile& file, const TokenizerConfig& config) {
   json::array list;
   for (size_t i = 0; i < file.pieces.size(); ++i) {
-    const Type type = file.pieces[i].type;
-    if (type != Type::kControl && type != Type::kUnknown) continue;
+    const PieceType type = file.pieces[i].type;
+    if (type != PieceType::kControl && type != PieceType::kUnknown) continue;
     list.push_back(
         json::object{{"id", i}, {"content", file.pieces[i].text}, {"special", true}, {"normalized", false}});
   }
@@ -143,7 +143,7 @@ Surrounding surrounding(const SentencePieceFile& file, const TokenizerConfig& co
     }
   }
   if (id < 0 || static_cast<size_t>(id) >= file.pieces.size()) return std::nullopt;
-  if (named.empty() && file.pieces[static_cast<size_t>(id)].type != Type::kControl) return std::nullopt;
+  if (named.empty() && file.pieces[static_cast<size_t>(id)].type != PieceType::kControl) return std::nullopt;
   return std::pair(file.pieces[static_cast<size_t>(id)].text, TokenId{id});
 }
 

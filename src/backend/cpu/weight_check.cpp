@@ -13,7 +13,7 @@
 namespace quire::backend::cpu {
 namespace {
 
-constexpr size_t kPiece = size_t{1} << 16;  // elements
+constexpr size_t kAtOnce = size_t{1} << 16;  // elements
 
 /// A float is no number exactly if all bits of its exponent are set. Without a branch, so that it compiles
 /// into vector instructions.
@@ -31,10 +31,10 @@ void find_first(kernels::KernelContext& context, const TensorView& tensor, Bits 
                 std::atomic<size_t>& first) {
   const Bits* values = tensor.as<Bits>();
   const size_t count = tensor.num_elements();
-  context.pool.parallel_for((count + kPiece - 1) / kPiece, 1, [&](size_t begin, size_t end, uint32_t) {
+  context.pool.parallel_for((count + kAtOnce - 1) / kAtOnce, 1, [&](size_t begin, size_t end, uint32_t) {
     for (size_t piece = begin; piece < end; ++piece) {
-      const size_t from = piece * kPiece;
-      if (all_finite(values + from, std::min(kPiece, count - from), exponent)) continue;
+      const size_t from = piece * kAtOnce;
+      if (all_finite(values + from, std::min(kAtOnce, count - from), exponent)) continue;
       size_t at = from;
       while ((values[at] & exponent) != exponent) ++at;
       size_t known = first.load();
