@@ -34,7 +34,8 @@ namespace {
 
 }  // namespace
 
-SlotTable::SlotTable(Limits limits) : limits_(std::move(limits)), slots_(limits_.num_slots) {
+SlotTable::SlotTable(Limits limits)
+    : limits_(std::move(limits)), slots_(limits_.num_slots), wants_(limits_.num_slots) {
   for (Slot& slot : slots_) slot.tables.resize(limits_.windows.size());
 }
 
@@ -94,6 +95,36 @@ void SlotTable::apply(const control::StepPlan& plan) {
     check_block(copy.to, "copies");
   }
   for (const control::TableUpdate& one : plan.updates) update(one);
+  uint32_t next = 0;
+  for (const control::PromptStep& part : plan.prompts) {
+    check_prompt(plan, part, next);
+    next = part.seq + 1;
+  }
+}
+
+void SlotTable::check_prompt(const control::StepPlan& plan, const control::PromptStep& part,
+                             uint32_t first_seq) {
+  constexpr const char* kPart = "prompts";
+  if (part.seq < first_seq || part.seq >= plan.seqs.size()) {
+    refuse(kPart, fmt::format("sequence {} of {} where {} or a later one is due", part.seq, plan.seqs.size(),
+                              first_seq));
+  }
+  const control::SeqStep& seq = plan.seqs[part.seq];
+  const Slot& slot = used_slot(seq.slot, kPart);
+  const uint64_t end = uint64_t{seq.first_position} + seq.tokens.size();
+  const bool has_rows = part.first_row < part.end_row;
+  if (part.first_row > part.end_row ||
+      (has_rows && (part.first_row < seq.first_position || part.end_row > end ||
+                    part.end_row >= slot.prompt_length || wants(seq.slot).logprobs < 0))) {
+    refuse(kPart, fmt::format("slot {}: rows {} to {} of a prompt of {} in a chunk from {} to {}", seq.slot,
+                              part.first_row, part.end_row, slot.prompt_length, seq.first_position, end));
+  }
+  if (part.last != (end == slot.prompt_length)) {
+    refuse(kPart, fmt::format("slot {}: {} of {} tokens are {}the whole prompt", seq.slot, end,
+                              slot.prompt_length, part.last ? "not " : ""));
+  }
+  if (seq.is_late()) refuse(kPart, fmt::format("slot {}: a late token in a prompt", seq.slot));
+  if (has_rows) check_token(seq.slot, part.next, kPart);
 }
 
 void SlotTable::check_sampling(const control::NewSeq& seq) const {
@@ -119,10 +150,15 @@ void SlotTable::add(const control::NewSeq& seq) {
   Slot& slot = slots_[seq.slot];
   if (slot.used) refuse(kPart, fmt::format("slot {} is taken", seq.slot));
   if (seq.prompt_length == 0) refuse(kPart, fmt::format("slot {}: a prompt of 0 tokens", seq.slot));
+  if (seq.wants.pooling == Pooling::kMean && !seq.blocks.empty()) {
+    refuse(kPart, fmt::format("slot {}: the mean over a prompt of which {} blocks are computed", seq.slot,
+                              seq.blocks.size()));
+  }
   check_sampling(seq);
   slot.used = true;
   slot.generation = seq.generation;
   slot.prompt_length = seq.prompt_length;
+  wants_[seq.slot] = seq.wants;
   slot.computed = kUnknown;
   slot.sampled = control::kLateToken;
   slot.samples = false;

@@ -47,6 +47,8 @@ class SlotTable {
   /// for the slot.
   uint32_t computed(SlotId slot) const { return slots_[slot].computed; }
   uint32_t prompt_length(SlotId slot) const { return slots_[slot].prompt_length; }
+  /// What plans may ask for of the slot's prompt.
+  const PromptWants& wants(SlotId slot) const { return wants_[slot]; }
   uint32_t slots_in_use() const { return in_use_; }
 
  private:
@@ -70,12 +72,14 @@ class SlotTable {
   [[noreturn, gnu::noinline]] void refuse_start(const control::SeqStep& seq, const Slot& slot) const;
   [[noreturn, gnu::noinline]] void refuse_length(const control::SeqStep& seq, const Slot& slot) const;
   void check_sampling(const control::NewSeq& seq) const;
+  void check_prompt(const control::StepPlan& plan, const control::PromptStep& part, uint32_t first_seq);
   void add(const control::NewSeq& seq);
   void update(const control::TableUpdate& update);
   void append(Slot& slot, std::span<const BlockId> blocks, const char* part, bool may_lack);
 
   const Limits limits_;
   std::vector<Slot> slots_;
+  std::vector<PromptWants> wants_;  // by slot; apart, as few steps need them
   uint32_t in_use_ = 0;
   uint64_t plans_ = 0;
   TokenId late_ = 0;  // what advance() returns for a late token

@@ -17,15 +17,12 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
     Sequence* seq = next_waiting(index);
     if (seq == nullptr) return note_waiting(WaitReason::kParent, nullptr, 0);
     if (log_.wants_causes()) tell_order(*seq);
-    if (seq->pending > 0) return note_waiting(WaitReason::kToken, nullptr, 0);
+    if (seq->awaits()) return note_waiting(WaitReason::kToken, nullptr, 0);
     const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
     const uint64_t needed = blocks_to_admit(*seq, cached_tokens);
     if (!running_.empty() && needed + watermark_ > pool_.available()) {
-      log_.because({.kind = CauseKind::kShort,
-                    .seq = seq->spec.id,
-                    .a = static_cast<uint32_t>(needed),
-                    .b = pool_.available(),
-                    .value = watermark_});
+      const auto lacks = static_cast<uint32_t>(needed);
+      log_.because({CauseKind::kShort, {}, seq->spec.id, kNoSeq, lacks, pool_.available(), watermark_});
       return note_waiting(WaitReason::kBlocks, seq, needed);
     }
     for (size_t i = 0; i < index; ++i) ++waiting_[i]->passed;
@@ -97,11 +94,13 @@ void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t 
 /// If the parent still holds what the last prompt token reads: the prompt without that token; else what the
 /// index finds.
 uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
-  if (parent != nullptr && parent->table.prefix(pool_, seq.prompt_length - 1, prefix_)) {
-    return seq.prompt_length - 1;
-  }
+  const uint32_t last = seq.prompt_length - 1;
+  const uint32_t most = seq.sharable();
+  if (parent != nullptr && most >= last && parent->table.prefix(pool_, last, prefix_)) return last;
   prefix_ = {};
-  if (config_.enable_prefix_caching) pool_.cache().match(seq.tokens, seq.spec.salt, prefix_);
+  if (config_.enable_prefix_caching) {
+    pool_.cache().match(std::span(seq.tokens).first(most + 1), seq.spec.salt, prefix_);
+  }
   return prefix_.num_rows * config_.block_size;
 }
 
@@ -139,11 +138,9 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
   free_host_blocks(seq);
   log_.write(DecisionKind::kAdmit, seq.slot, seq.computed);
 
-  plan.added.push_back({.slot = seq.slot,
-                        .generation = seq.generation,
-                        .sampling = seq.spec.sampling,
-                        .prompt_length = seq.prompt_length});
-  NewSeq& added = plan.added.back();
+  const PromptWants wants = seq.next_row == Sequence::kNoRow ? PromptWants{} : seq.spec.wants;
+  NewSeq& added =
+      plan.added.emplace_back(seq.slot, seq.generation, seq.spec.sampling, wants, seq.prompt_length);
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
     const auto blocks = seq.table.blocks(group);
     added.blocks.insert(added.blocks.end(), blocks.begin(), blocks.end());

@@ -34,15 +34,12 @@ struct Standing {
 };
 
 enum class CauseKind : uint8_t {
-  kFirst,   // `seq` is first in line, by `ground` and `value`. Reported when the first in line changes
-  kBehind,  // `seq` was compared and comes after the first, by its own `ground` and `value`. Reported when
-            // the comparison changes: a ground, or which value is lower
-  kShort,   // `seq` is first in line and is not admitted: it needs `a` blocks, `b` are available, and `value`
-            // of these must stay available
-  kVictim,  // `seq` is preempted next, so that `other` (maybe `seq`) gets a block; it was chosen by `ground`
-            // and `value`
-  kNotMoved,   // The K/V of the victim `seq` is not moved to the host: it has `a` blocks, and `b` are free
-               // there; if `b` is enough, recomputation is expected to be quicker
+  kFirst,      // `seq` is first in line, by `ground` and `value`. Reported when the first in line changes
+  kBehind,     // `seq` comes after the first, by its own ground and value. Reported when that order changes
+  kShort,      // `seq`, first in line, needs `a` blocks; of the `b` available, `value` must stay available
+  kVictim,     // `seq` is preempted next, by `ground` and `value`: `other` (maybe `seq`) needs a block
+  kNotMoved,   // the K/V of the victim `seq` is not moved to the host: it has `a` blocks, `b` are free there,
+               // and if that is enough, recomputation is expected to be quicker
   kPublished,  // block `a` is published in the prefix index, until it is evicted
 };
 

@@ -8,11 +8,21 @@
 // The part of Scheduler that applies the result of a step.
 namespace quire::control {
 
+/// The sequence that had the slot in this generation, if it still has it or waits for results from then.
+[[gnu::noinline]] Sequence* Scheduler::find(const SeqStep& step) const {
+  Sequence* seq = by_slot_[step.slot];
+  if (seq != nullptr && seq->generation == step.generation) return seq;
+  for (Sequence* other : awaited_) {
+    if (other->last_slot == step.slot && other->generation == step.generation) return other;
+  }
+  return nullptr;
+}
+
 // This and the next function run once per token of every step, so they are inlined into commit().
 [[gnu::always_inline]] inline void Scheduler::take_token(Sequence& seq, SampledToken&& token,
                                                          SeqEvent& event) {
-  if (seq.total() == seq.prompt_length) event.cached_tokens = seq.cached_tokens.value_or(0);
   --seq.pending;
+  const uint32_t total = seq.total() + 1;
   if (seq.slot != kNoSlot) {
     seq.tokens.push_back(token.token);
   } else {
@@ -22,7 +32,7 @@ namespace quire::control {
   if (!stops.empty() && std::binary_search(stops.begin(), stops.end(), token.token)) {
     event.finish = FinishReason::kStop;
     event.stop_token = token.token;
-  } else if (seq.total() == seq.longest) {
+  } else if (total == seq.longest) {
     event.finish = FinishReason::kLength;
   }
   event.token.emplace(std::move(token));
@@ -31,13 +41,13 @@ namespace quire::control {
 [[gnu::always_inline]] inline void Scheduler::take_result(const SeqStep& step, SeqResult&& got,
                                                           std::vector<SeqEvent>& events) {
   Sequence* seq = by_slot_[step.slot];
-  const bool wants_token = step.rows == LogitRows::kLast;
   const bool runs_on = seq != nullptr && seq->generation == step.generation;
-  if (!runs_on) {  // it was preempted, and only a sampled token counts; or it has ended
-    seq = wants_token ? find_awaited(step.slot, step.generation) : nullptr;
+  if (!runs_on) {  // it was preempted, and its K/V is lost; or it has ended
+    seq = find(step);
     if (seq == nullptr) return;
   }
-  if (got.error.empty() && got.tokens.size() != (wants_token ? 1 : 0)) {
+  const bool samples = step.rows == LogitRows::kLast;
+  if (got.error.empty() && got.tokens.size() != (samples ? 1 : 0)) {
     got.error = fmt::format("the executor sampled {} tokens", got.tokens.size());
   }
   if (got.error.empty()) {
@@ -49,13 +59,14 @@ namespace quire::control {
       if (config_.enable_prefix_caching) publish_full_blocks(*seq, step.first_position);
       if (windowed_) seq->table.release_behind(pool_, seq->computed);
     }
-    if (!wants_token) return;
+    if (step.rows == LogitRows::kNone) return;
   }
   SeqEvent& event = events.emplace_back(seq->spec.id);
-  if (got.error.empty()) {
+  if (seq->total() == seq->prompt_length) event.cached_tokens = seq->cached_tokens.value_or(0);
+  if (samples && got.error.empty()) {
     take_token(*seq, std::move(got.tokens.front()), event);
   } else {
-    event.finish = FinishReason::kError;
+    event.finish = got.error.empty() ? FinishReason::kLength : FinishReason::kError;
     event.error = std::move(got.error);
   }
   if (!event.finish) return;
@@ -64,29 +75,38 @@ namespace quire::control {
 }
 
 std::vector<SeqEvent> Scheduler::commit(const StepPlan& plan, StepResult result) {
-  if (open_.empty() || open_.front().step != plan.step) {
-    throw Error(fmt::format("step {}: its results come where those of {} are due", plan.step,
-                            open_.empty() ? "none" : fmt::format("step {}", open_.front().step)));
+  if (open_.empty() || open_.front().step != plan.step || result.seqs.size() != plan.seqs.size() ||
+      result.prompts.size() != plan.prompts.size()) {
+    throw Error(fmt::format("step {}: results that are not those of the oldest open plan", plan.step));
   }
-  if (result.seqs.size() != plan.seqs.size()) {
-    throw Error(fmt::format("step {}: results for {} sequences instead of {}", plan.step, result.seqs.size(),
-                            plan.seqs.size()));
-  }
+  take_prompts(plan, result);
   std::vector<SeqEvent> events;
   events.reserve(plan.seqs.size());
   for (size_t i = 0; i < plan.seqs.size(); ++i) take_result(plan.seqs[i], std::move(result.seqs[i]), events);
+  if (!awaited_.empty()) std::erase_if(awaited_, [](const Sequence* seq) { return !seq->awaits(); });
   stats_ = open_.front();
   open_.pop_front();
   describe_state(stats_);
   return events;
 }
 
-/// The sequence that had the slot in this generation, if it waits for a token from then.
-Sequence* Scheduler::find_awaited(SlotId slot, uint32_t generation) const {
-  for (Sequence* seq : awaited_) {
-    if (seq->last_slot == slot && seq->generation == generation) return seq;
+/// Before the tokens of the same step: a sequence that they end has its rows.
+void Scheduler::take_prompts(const StepPlan& plan, StepResult& result) {
+  prompts_.clear();
+  for (size_t i = 0; i < plan.prompts.size(); ++i) {
+    const PromptStep& part = plan.prompts[i];
+    Sequence* seq = find(plan.seqs[part.seq]);
+    if (seq == nullptr) continue;
+    --seq->yields;
+    SeqResult& whole = result.seqs[part.seq];
+    PromptYield& got = result.prompts[i];
+    if (whole.error.empty() && got.rows.size() != part.end_row - part.first_row) {
+      whole.error = fmt::format("the executor gave {} rows of the prompt", got.rows.size());
+    }
+    if (!whole.error.empty()) continue;
+    seq->next_row = part.last ? Sequence::kNoRow : part.end_row;
+    if (!got.empty()) prompts_.push_back({seq->spec.id, std::move(got)});
   }
-  return nullptr;
 }
 
 /// The token of a sequence that has been preempted since.
@@ -94,7 +114,6 @@ void Scheduler::append_awaited(Sequence& seq, TokenId token) {
   pool_.want(seq.tokens, seq.spec.salt, -1);
   seq.tokens.push_back(token);
   pool_.want(seq.tokens, seq.spec.salt, 1);
-  if (seq.pending == 0) std::erase(awaited_, &seq);
 }
 
 /// Publishes the blocks that became full when the tokens from `first_position` on were computed.

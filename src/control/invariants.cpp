@@ -17,9 +17,9 @@ std::string Scheduler::check_sequence(const Sequence& seq) const {
   const PrefixCache& cache = pool_.cache();
   if (seq.next() > seq.total() + seq.pending) return wrong("computes more tokens than it has");
   if (seq.computed == seq.total()) return wrong("has nothing left to compute");
-  if (seq.pending > 0 && seq.planned == 0) return wrong("a token is pending that nobody samples");
+  if (seq.awaits() && seq.planned == 0) return wrong("something is pending that nobody computes");
   if (open_.empty() && seq.planned > 0) return wrong("is planned where no step is open");
-  if (seq.total() - seq.prompt_length >= seq.spec.max_tokens) return wrong("has all its tokens but goes on");
+  if (seq.total() >= seq.longest) return wrong("has all its tokens but goes on");
   if (seq.table.size() != (seq.next() + size - 1) / size) {
     return wrong("its table is not as long as its computed and planned tokens need");
   }

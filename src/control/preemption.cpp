@@ -11,45 +11,34 @@ namespace quire::control {
 /// for a protected one that was admitted before it. So a sequence that needs room gets it once it is alone,
 /// and a step that preempts also computes.
 Sequence* Scheduler::choose_victim(const Sequence& needy) const {
-  const auto worth = [&](const Sequence& seq) {
-    if (config_.victim == VictimKind::kLowestPriority) return -int64_t{seq.spec.priority};
-    return config_.victim == VictimKind::kLeastProgress ? int64_t{seq.next()} : 0;
-  };
   Sequence* victim = nullptr;
   for (size_t i = running_.size(); i-- > 0;) {
     Sequence& seq = *running_[i];
     if (seq.last_step == next_stats_.step) continue;
     if (seq.remaining() == 0) return &seq;
     if (seq.is_protected() && !(needy.is_protected() && needy.first_admitted < seq.first_admitted)) continue;
-    if (victim == nullptr || worth(seq) < worth(*victim)) victim = &seq;
+    const int64_t sign = config_.victim == VictimKind::kLowestPriority ? -1 : 1;  // the highest number
+    if (victim == nullptr || sign * worth(seq).value < sign * worth(*victim).value) victim = &seq;
   }
   return victim;
 }
 
-void Scheduler::tell_victim(const Sequence& victim, const Sequence& needy) {
-  Cause cause{.kind = CauseKind::kVictim, .ground = Ground::kLastAdmitted};
-  cause.seq = victim.spec.id;
-  cause.other = needy.spec.id;
-  if (victim.remaining() == 0) {
-    cause.ground = Ground::kNothingLeft;
-  } else if (config_.victim == VictimKind::kLowestPriority) {
-    cause.ground = Ground::kLowest;
-    cause.value = victim.spec.priority;
-  } else if (config_.victim == VictimKind::kLeastProgress) {
-    cause.ground = Ground::kLeastDone;
-    cause.value = victim.next();
-  }
-  log_.because(cause);
+Standing Scheduler::worth(const Sequence& victim) const {
+  if (victim.remaining() == 0) return {Ground::kNothingLeft};
+  if (config_.victim == VictimKind::kLowestPriority) return {Ground::kLowest, victim.spec.priority};
+  if (config_.victim == VictimKind::kLeastProgress) return {Ground::kLeastDone, victim.next()};
+  return {Ground::kLastAdmitted};
 }
 
 void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   ++seq.preemptions;
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kPreempt, seq.next(), seq.preemptions);
-  if (config_.preemption != PreemptionKind::kRecompute && seq.remaining() > 0) swap_out(plan, seq);
+  const bool moves = config_.preemption != PreemptionKind::kRecompute && !seq.adds_up();
+  if (moves && seq.remaining() > 0) swap_out(plan, seq);
   running_.erase(std::find(running_.begin(), running_.end(), &seq));
   release(seq);
-  if (seq.pending > 0) awaited_.push_back(&seq);
+  if (seq.awaits()) awaited_.push_back(&seq);
   const auto later = std::find_if(waiting_.begin(), waiting_.end(),
                                   [&](const Sequence* other) { return other->arrival > seq.arrival; });
   waiting_.insert(later, &seq);
@@ -71,10 +60,8 @@ void Scheduler::swap_out(StepPlan& plan, Sequence& seq) {
   const CostHints& costs = config_.costs;
   const bool quicker = 2 * static_cast<Nanos>(blocks) * costs.swap_block < seq.next() * costs.prefill_token;
   if (blocks > free_host_blocks_.size() || (config_.preemption == PreemptionKind::kAuto && !quicker)) {
-    log_.because({.kind = CauseKind::kNotMoved,
-                  .seq = seq.spec.id,
-                  .a = static_cast<uint32_t>(blocks),
-                  .b = static_cast<uint32_t>(free_host_blocks_.size())});
+    const auto free = static_cast<uint32_t>(free_host_blocks_.size());
+    log_.because({CauseKind::kNotMoved, {}, seq.spec.id, kNoSeq, static_cast<uint32_t>(blocks), free});
     return;
   }
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {

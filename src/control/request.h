@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/prompt_wants.h"
 #include "base/sampling_params.h"
 
 namespace quire::control {
@@ -22,8 +23,9 @@ enum class FinishReason : uint8_t {
 struct SeqSpec {
   SeqId id = 0;
   std::vector<TokenId> prompt;
-  uint32_t max_tokens = 0;  // >= 1
+  uint32_t max_tokens = 0;  // 0: no token; it ends with its prompt (kLength)
   SamplingParams sampling;
+  PromptWants wants;  // prefix hits and forks give it only what comes before the first row that it lacks
   std::vector<TokenId> stop_tokens;  // tokens that end the sequence when sampled (EOS ids included), sorted
   uint64_t salt = 0;                 // sequences with different salts share no block
   /// The parent: a sequence that was added before, has the same salt, and whose tokens begin with this
@@ -40,6 +42,12 @@ struct SeqSpec {
   std::optional<uint32_t> expected_tokens;  // length of the answer, if it is known
 };
 inline constexpr int32_t kMostPriority = 1'000'000;
+
+/// What a sequence gets of its prompt: each row that it wants comes once and in order.
+struct PromptEvent {
+  SeqId id = 0;
+  PromptYield yield;
+};
 
 /// A token of a sequence, or its end, as `commit` reports it.
 struct SeqEvent {

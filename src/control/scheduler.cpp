@@ -11,14 +11,14 @@ namespace quire::control {
 namespace {
 
 const SchedulerConfig& checked(const SchedulerConfig& config) {
-  const auto require_positive = [](uint32_t value, const char* name) {
-    if (value == 0) throw Error(fmt::format("scheduler: {} must be at least 1", name));
-  };
-  require_positive(config.num_blocks, "num_blocks");
-  require_positive(config.block_size, "block_size");
-  require_positive(config.max_num_seqs, "max_num_seqs");
-  require_positive(config.max_model_len, "max_model_len");
-  require_positive(config.priority_aging > 0 ? 1 : 0, "priority_aging");
+  const std::pair<const char*, int64_t> positive[] = {{"num_blocks", config.num_blocks},
+                                                      {"block_size", config.block_size},
+                                                      {"max_num_seqs", config.max_num_seqs},
+                                                      {"max_model_len", config.max_model_len},
+                                                      {"priority_aging", config.priority_aging}};
+  for (const auto& [name, value] : positive) {
+    if (value < 1) throw Error(fmt::format("scheduler: {} must be at least 1", name));
+  }
   if (config.kv_windows.empty()) throw Error("scheduler: kv_windows must have an entry a K/V group");
   if (config.num_blocks == kNoBlock || config.max_num_seqs == kNoSlot) {
     throw Error("scheduler: num_blocks and max_num_seqs must be less than 4294967295");
@@ -47,9 +47,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       budget_(config.max_num_batched_tokens),
       watermark_(static_cast<uint32_t>(std::min<uint64_t>(
           (uint64_t{config.num_blocks} * config.watermark_bp + 9999) / 10000, config.num_blocks))),
-      most_tokens_(static_cast<uint32_t>(std::min<uint64_t>(
-          config.max_model_len, 1 + longest_sequence(config.kv_windows, config.num_blocks, config.block_size,
-                                                     config.max_model_len)))),
+      pool_tokens_(
+          longest_sequence(config.kv_windows, config.num_blocks, config.block_size, config.max_model_len)),
       windowed_(std::ranges::any_of(config.kv_windows, [](uint32_t window) { return window > 0; })),
       pool_(PrefixCache(config.num_blocks, config.block_size,
                         make_eviction(config.eviction, config.num_blocks), PrefixCache::xxh3,
@@ -67,19 +66,19 @@ Scheduler::Scheduler(const SchedulerConfig& config)
 }
 
 Expected<void> Scheduler::check_length(uint64_t prompt, uint64_t max_tokens) const {
-  if (prompt + max_tokens <= most_tokens_) return {};
+  const uint64_t most = most_tokens(max_tokens);
+  if (prompt + max_tokens <= most) return {};
   return refuse(
       RequestErrorCode::kTooLong,
       fmt::format("{} {} tokens. However, you requested {} tokens ({} in the prompt, {} for the answer).",
-                  most_tokens_ < config_.max_model_len ? "The K/V memory of this server holds"
-                                                       : "This model's maximum context length is",
-                  most_tokens_, prompt + max_tokens, prompt, max_tokens));
+                  most < config_.max_model_len ? "The K/V memory of this server holds"
+                                               : "This model's maximum context length is",
+                  most, prompt + max_tokens, prompt, max_tokens));
 }
 
 Expected<void> Scheduler::add(SeqSpec spec) {
-  if (spec.prompt.empty() || spec.max_tokens == 0) {
-    return refuse(RequestErrorCode::kInternal, "a sequence needs a prompt and max_tokens of at least 1");
-  }
+  const auto invalid = [](std::string why) { return refuse(RequestErrorCode::kInternal, std::move(why)); };
+  if (spec.prompt.empty()) return invalid("a sequence needs a prompt");
   if (auto fits = check_length(spec.prompt.size(), spec.max_tokens); !fits) return fits;
   if (waiting_.size() >= config_.max_waiting) {
     return refuse(RequestErrorCode::kQueueFull, fmt::format("{} sequences wait already", waiting_.size()));
@@ -89,20 +88,20 @@ Expected<void> Scheduler::add(SeqSpec spec) {
     const Sequence& other = parent->second;
     if (other.spec.salt != spec.salt || other.total() + 1 < spec.prompt.size() ||
         !std::equal(spec.prompt.begin(), spec.prompt.end() - 1, other.tokens.begin())) {
-      return refuse(
-          RequestErrorCode::kInternal,
+      return invalid(
           fmt::format("sequence {} is no fork of {}: other tokens or salt", spec.id, other.spec.id));
     }
   }
   BlockTable table(pool_.cache().num_groups());
   const auto [place, is_new] = sequences_.try_emplace(spec.id);
-  if (!is_new) {
-    return refuse(RequestErrorCode::kInternal, fmt::format("sequence {} exists already", spec.id));
-  }
+  if (!is_new) return invalid(fmt::format("sequence {} exists already", spec.id));
   Sequence& seq = place->second;
   seq.tokens = std::move(spec.prompt);
   seq.prompt_length = seq.total();
-  seq.longest = seq.prompt_length + spec.max_tokens;
+  seq.longest = seq.prompt_length + std::max(spec.max_tokens, 1U);
+  if (spec.wants.any())
+    seq.next_row =
+        std::min(spec.wants.logprobs < 0 ? UINT32_MAX : spec.wants.first_row, seq.prompt_length - 1);
   seq.arrival = arrivals_++;
   seq.table = std::move(table);
   seq.spec = std::move(spec);
@@ -204,7 +203,8 @@ StepPlan Scheduler::plan() {
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   order_ = running_;
   const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
-  if (std::ranges::any_of(order_, &Sequence::is_protected)) std::ranges::stable_sort(order_, {}, rights);
+  const auto is_protected = [](const Sequence* s) { return s->is_protected(); };
+  if (std::ranges::any_of(order_, is_protected)) std::ranges::stable_sort(order_, {}, rights);
   for (Sequence* seq : order_) {
     if (seq->slot == kNoSlot || !seq->decoding()) continue;
     const bool ready = seq->table.is_ready(pool_, seq->next(), 1);
@@ -228,7 +228,8 @@ bool Scheduler::make_room(StepPlan& plan, Sequence& seq) {
   while (seq.slot != kNoSlot && room(seq, 1) == 0) {
     Sequence* victim = choose_victim(seq);
     if (victim == nullptr) return false;
-    if (log_.wants_causes()) tell_victim(*victim, seq);
+    const Standing why = worth(*victim);
+    log_.because({CauseKind::kVictim, why.ground, victim->spec.id, seq.spec.id, 0, 0, why.value});
     preempt(plan, *victim);
   }
   return seq.slot != kNoSlot;
@@ -246,7 +247,8 @@ void Scheduler::plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget) {
   const uint64_t most = std::min<uint64_t>(room(seq, seq.remaining()), seq.remaining());
   if (most == 0) return;
   constexpr uint64_t kOne = 1'000'000;
-  const uint64_t price = kOne + uint64_t{seq.next()} * config_.context_cost;  // of each of its tokens
+  const uint64_t head = seq.next_row < seq.prompt_length - 1 ? 2 : 1;  // of each token: 2 if it lacks rows
+  const uint64_t price = head * kOne + uint64_t{seq.next()} * config_.context_cost;
   const uint64_t count = std::min(most, std::max(budget * kOne / price, (uint64_t{budget} + 3) / 4));
   schedule(plan, seq, static_cast<uint32_t>(count), seq.remaining(), false);
   const uint64_t spent = std::min<uint64_t>(budget, count * price / kOne);
@@ -259,9 +261,15 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t
   log_.write(DecisionKind::kChunk, first, count);
   policy_->computes(seq, count);
   const bool samples = count == left;
-  (left == 1 && first >= seq.prompt_length ? next_stats_.decode_tokens : next_stats_.prefill_tokens) += count;
   SeqStep& step =
       plan.seqs.emplace_back(seq.slot, seq.generation, first, samples ? LogitRows::kLast : LogitRows::kNone);
+  if (left == 1 && first >= seq.prompt_length) {
+    ++next_stats_.decode_tokens;
+  } else {
+    next_stats_.prefill_tokens += count;
+    if (samples && seq.spec.max_tokens == 0) step.rows = LogitRows::kEnd;
+    if (seq.next_row != Sequence::kNoRow) plan_prompt(plan, seq, first + count);
+  }
   if (seq.pending == 0) {
     step.tokens.append(std::span(seq.tokens).subspan(first, count));
   } else {
@@ -272,6 +280,15 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t
   seq.last_step = plan.step;
 
   if (!ready) extend_table(plan, step, seq);
+}
+
+/// What is wanted of the prompt in the chunk that was planned last, which ends at `end`.
+void Scheduler::plan_prompt(StepPlan& plan, Sequence& seq, uint32_t end) {
+  const uint32_t first = std::max(seq.next(), seq.next_row);
+  const uint32_t end_row = std::max(first, std::min(end, seq.prompt_length - 1));
+  PromptStep& part = plan.prompts.emplace_back(plan.seqs.size() - 1, first, end_row, seq.tokens[end_row]);
+  part.last = end == seq.prompt_length;
+  ++seq.yields;
 }
 
 /// Prepares the table of a sequence for the tokens of its step.

@@ -75,8 +75,9 @@ class Scheduler {
   const std::vector<SeqId>& preempted() const { return preempted_; }
   /// The number of the next plan. While has_work(), plan() uses it up even for an empty plan.
   uint64_t next_step() const { return next_stats_.step + 1; }
-  /// The number of plans that are not committed.
-  uint32_t num_open() const { return static_cast<uint32_t>(open_.size()); }
+
+  /// What the last commit gave of prompts, before the events that it returned. May be moved from.
+  std::vector<PromptEvent>& prompts() { return prompts_; }
 
   /// Applies the executor's result of the oldest open plan. Returns events in plan order: one for every
   /// sampled token and every end (except ends by abort). Throws Error if it is another plan, or if the result
@@ -85,7 +86,10 @@ class Scheduler {
 
   /// The most tokens, those of the prompt included, of a sequence that runs alone: the model and the pool
   /// hold no more. The last one is sampled and never computed, so it needs no K/V. Any thread.
-  uint32_t most_tokens() const { return most_tokens_; }
+  uint32_t most_tokens(uint64_t max_tokens = 1) const {
+    return static_cast<uint32_t>(
+        std::min<uint64_t>(pool_tokens_ + (max_tokens > 0 ? 1 : 0), config_.max_model_len));
+  }
   /// The error kTooLong of add() for a sequence of such lengths, if there is one. Any thread.
   Expected<void> check_length(uint64_t prompt, uint64_t max_tokens) const;
 
@@ -100,9 +104,7 @@ class Scheduler {
   std::string check_invariants() const;
 
   void reset_prefix_cache() { pool_.drop_cached(); }  // frees all cached blocks
-  BlockPool& pool() {
-    return pool_;
-  }  // to save or restore the cache, before the first sequence or after the last
+  BlockPool& pool() { return pool_; }  // for its cache: before the first sequence or after the last
 
  private:
   // The three parts of a plan, in this order. Each subtracts what it uses from `budget`.
@@ -111,42 +113,38 @@ class Scheduler {
   void plan_admissions(StepPlan& plan, uint32_t& budget);
   void plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget);  // as blocks and budget allow
 
-  /// Puts `count` of the `left` tokens of `seq` into this step; `ready`: its block table needs no change.
-  /// REQUIRES: the pool has room for them.
+  /// Puts `count` of the `left` tokens of `seq`, for which there is room, into this step; `ready`: its table
+  /// is.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t left, bool ready);
+  void plan_prompt(StepPlan& plan, Sequence& seq, uint32_t end);
   void extend_table(StepPlan& plan, SeqStep& step, Sequence& seq);
   void admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens);  // REQUIRES: find_prefix() set prefix_
   /// Sets prefix_ to the K/V that a sequence may share when it is admitted. Returns how many tokens that is.
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
-  uint64_t blocks_to_admit(const Sequence& seq,
-                           uint32_t cached_tokens) const;  // blocks that must be available
-  /// The first sequence by rank that may be admitted, and its place in waiting_; nullptr if all wait for
-  /// their parents.
+  uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;  // that must be available
+  /// The first by rank that waits for no parent, nullptr if all do; and its place in waiting_.
   Sequence* next_waiting(size_t& index);
-  void tell_order(
-      const Sequence& first);  // reports which sequence is first in line, and why the others are not
+  void tell_order(const Sequence& first);  // reports which is first in line, and why the others are not
   Standing standing_of(const Sequence& seq) const;
-  void tell_victim(const Sequence& victim, const Sequence& needy);
+  Standing worth(const Sequence& victim) const;
   void note_waiting(WaitReason reason, const Sequence* first, uint64_t needed);
   uint64_t room(Sequence& seq, uint64_t wanted);  // tokens for which there is room
   /// Preempts sequences that have no part in this step yet, maybe `seq` itself, in the order of the victim
   /// policy. False if `seq` has no room after all.
   bool make_room(StepPlan& plan, Sequence& seq);
   Sequence* choose_victim(const Sequence& needy) const;
-  void preempt(StepPlan& plan, Sequence& seq);  // back to the queue. REQUIRES: it has no part in this step
-  void swap_out(StepPlan& plan,
-                Sequence& seq);  // unless the host pool is full or (kAuto) recomputation is quicker
-  void swap_in(StepPlan& plan, Sequence& seq);  // the host pool's rows, after those of the prefix index
+  void preempt(StepPlan& plan, Sequence& seq);   // back to the queue. REQUIRES: it has no part in this step
+  void swap_out(StepPlan& plan, Sequence& seq);  // unless the host pool is full, or recomputation quicker
+  void swap_in(StepPlan& plan, Sequence& seq);   // the host pool's rows, after those of the prefix index
   void free_host_blocks(Sequence& seq);
   void release(Sequence& seq);  // its slot and blocks; the caller removes it from running_
   void finish(Sequence& seq, FinishReason reason);
 
-  /// The sequence whose blocks `seq` may share once that one has computed the prompt; nullptr if there is
-  /// none.
-  const Sequence* fork_parent(const Sequence& seq) const;
-  bool waits_for_parent(const Sequence& seq) const;  // until the parent has computed the prompt
+  const Sequence* fork_parent(const Sequence& seq) const;  // whose blocks it may share; nullptr: none
+  bool waits_for_parent(const Sequence& seq) const;        // until the parent has computed the prompt
 
-  Sequence* find_awaited(SlotId slot, uint32_t generation) const;
+  Sequence* find(const SeqStep& step) const;
+  void take_prompts(const StepPlan& plan, StepResult& result);
   void take_result(const SeqStep& step, SeqResult&& got, std::vector<SeqEvent>& events);
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   void take_token(Sequence& seq, SampledToken&& token, SeqEvent& event);
@@ -158,10 +156,10 @@ class Scheduler {
   friend struct SchedulerVandal;  // a test corrupts the state to see that check_invariants() reports it
 
   SchedulerConfig config_;
-  uint32_t budget_ = 0;     // tokens
-  uint32_t watermark_ = 0;  // blocks
-  uint32_t most_tokens_ = 0;
-  bool windowed_ = false;  // whether a K/V group has a window
+  uint32_t budget_ = 0;       // tokens
+  uint32_t watermark_ = 0;    // blocks
+  uint64_t pool_tokens_ = 0;  // of a sequence that runs alone, as far as it needs K/V
+  bool windowed_ = false;     // whether a K/V group has a window
   BlockPool pool_;
   DecisionLog& log_;
   std::unique_ptr<SchedulingPolicy> policy_;
@@ -171,7 +169,8 @@ class Scheduler {
   std::vector<Sequence*> by_slot_;                 // nullptr: free
   std::vector<uint32_t> generations_;              // how often each slot was taken
   std::vector<SlotId> free_slots_;                 // a stack
-  std::vector<Sequence*> awaited_;                 // preempted while steps in flight sample a token for them
+  std::vector<Sequence*> awaited_;                 // preempted while steps in flight give them something
+  std::vector<PromptEvent> prompts_;               // by the last commit
   std::vector<SeqId> admitted_;                    // by the last plan
   std::vector<SeqId> preempted_;                   // likewise
   std::vector<SlotId> removed_;                    // freed since the last non-empty plan

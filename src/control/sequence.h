@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -20,10 +21,12 @@ namespace quire::control {
 /// pending. Preemption sets `computed` and `planned` back to 0 and keeps the tokens: recomputation is a
 /// prefill of all of them.
 struct Sequence {
+  static constexpr uint32_t kNoRow = UINT32_MAX;
   // What every step reads, in one cache line.
   std::vector<TokenId> tokens;  // prompt, then output
   uint32_t prompt_length = 0;
-  uint32_t longest = 0;  // prompt_length + spec.max_tokens
+  uint32_t longest =
+      0;  // prompt_length + spec.max_tokens, of which 0 counts as 1: it ends as if with a token
   uint32_t computed = 0;
   uint32_t planned = 0;  // tokens that steps in flight compute
   uint32_t pending = 0;  // tokens that steps in flight sample
@@ -34,6 +37,11 @@ struct Sequence {
 
   BlockTable table;
   SeqSpec spec;  // its prompt moved to `tokens`
+
+  // The first row of its prompt that it lacks; the last token if only a pooled state; kNoRow: it lacks
+  // nothing.
+  uint32_t next_row = kNoRow;
+  uint32_t yields = 0;  // steps in flight that compute a chunk of a prompt that lacks something
 
   SlotId last_slot = kNoSlot;  // while it waits: its previous slot
   uint64_t arrival = 0;
@@ -58,6 +66,11 @@ struct Sequence {
     return expected == longest ? 0 : expected - next();
   }
   bool prompt_computed() const { return computed >= prompt_length; }
+  bool awaits() const { return pending + yields > 0; }
+  /// It lacks the mean over its prompt, which an executor adds up from the first token on.
+  bool adds_up() const { return next_row != kNoRow && spec.wants.pooling == Pooling::kMean; }
+  /// Tokens whose K/V it may share instead of computing them.
+  uint32_t sharable() const { return adds_up() ? 0 : std::min(next_row, total() - 1); }
   /// Preempted so often that only sequences protected before it may preempt it again.
   bool is_protected() const { return preemptions >= 8; }
   /// Only its last token is left to compute, and that token was sampled.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/prompt_wants.h"
 #include "base/sampling_params.h"
 #include "base/short_vector.h"
 
@@ -22,7 +23,7 @@
 // - A token that a step computes may be one that a step in flight samples (kLateToken).
 // - A result belongs to the sequence that had the slot in that generation, not to the slot. A result for a
 //   sequence that has ended is dropped. A preempted sequence still takes the tokens that steps in flight
-//   sample for it, and is not admitted again before it has them.
+//   sample for it, and what they yield of its prompt, and is not admitted again before it has that.
 // - Full blocks are published when the result of their step arrives, but not if their sequence failed in that
 //   step.
 // - If a step fails as a whole, so do the steps after it (Scheduler::reset).
@@ -37,6 +38,7 @@ struct NewSeq {
   SlotId slot = kNoSlot;
   uint32_t generation = 0;  // how often the slot was taken: larger than before
   SamplingParams sampling;
+  PromptWants wants;  // what StepPlan::prompts may ask for
   uint32_t prompt_length = 0;
   /// Blocks that hold its first tokens (by a prefix hit, a fork, or after moves_in), in order; the same
   /// number for each K/V group, one group after the other. kNoBlock behind a group's window.
@@ -58,7 +60,6 @@ struct BlockCopy {
 struct BlockMove {
   BlockId device = kNoBlock;
   BlockId host = kNoBlock;  // in the host pool
-  friend bool operator==(const BlockMove&, const BlockMove&) = default;
 };
 
 /// In the block table of `slot` and K/V group `group`, entry `index` is now `block`: a copy made for this
@@ -75,6 +76,7 @@ struct TableUpdate {
 enum class LogitRows : uint8_t {
   kNone,  // none: a prefill chunk that does not reach the last token
   kLast,  // of the last token: sample the next one
+  kEnd,   // none: the sequence wants no token and ends with this step
 };
 
 /// Stands for a late token: the token that the sequence samples in its last sampling step before this one,
@@ -96,6 +98,16 @@ struct SeqStep {
   bool is_late() const { return tokens.front() == kLateToken; }
 };
 
+/// What a step yields of a prompt: rows [first_row, end_row), maybe none, and with the last chunk the pooled
+/// hidden state, if NewSeq::wants has one. There is one for each chunk of a prompt that lacks something.
+struct PromptStep {
+  uint32_t seq = 0;  // index in StepPlan::seqs; they rise
+  uint32_t first_row = 0;
+  uint32_t end_row = 0;
+  TokenId next = 0;   // the prompt's token at end_row
+  bool last = false;  // the chunk ends the prompt
+};
+
 struct StepPlan {
   uint64_t step = 0;
   std::vector<SlotId> removed;
@@ -105,6 +117,7 @@ struct StepPlan {
   std::vector<BlockCopy> copies;
   std::vector<TableUpdate> updates;  // applied with the copies
   std::vector<SeqStep> seqs;
+  std::vector<PromptStep> prompts;
 
   /// Nothing to compute: all lists are empty, and the plan is neither submitted nor committed.
   bool empty() const { return seqs.empty(); }
@@ -126,6 +139,7 @@ struct PhaseTimes {
 
 struct StepResult {
   std::vector<SeqResult> seqs;
+  std::vector<PromptYield> prompts;  // as StepPlan::prompts; of a sequence that failed, anything
   PhaseTimes times;
 };
 

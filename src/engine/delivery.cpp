@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -32,6 +33,7 @@ void Engine::Impl::note_plan(Nanos now) {
 }
 
 void Engine::Impl::deliver(std::vector<control::SeqEvent> events, Nanos now) {
+  for (control::PromptEvent& event : scheduler.prompts()) deliver(std::move(event));
   for (control::SeqEvent& event : events) {
     const auto owner = request_of.find(event.id);
     if (owner == request_of.end()) continue;  // ended by a stop string or an abort meanwhile
@@ -57,6 +59,21 @@ void Engine::Impl::deliver(std::vector<control::SeqEvent> events, Nanos now) {
   publish_stats();
 }
 
+void Engine::Impl::deliver(control::PromptEvent event) noexcept {
+  const auto owner = request_of.find(event.id);
+  if (owner == request_of.end()) return;  // ended by an abort meanwhile
+  const RequestId id = owner->second;
+  try {
+    ActiveRequest& request = requests.at(id);
+    touch(request);
+    PromptYield& news = request.news.prompt;
+    std::ranges::move(event.yield.rows, std::back_inserter(news.rows));
+    if (!event.yield.pooled.empty()) news.pooled = std::move(event.yield.pooled);
+  } catch (...) {
+    end_surely(id, control::FinishReason::kError, current_error());
+  }
+}
+
 /// The tokenizer may throw (a file's patterns have limits).
 void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, Nanos now) {
   request.executor_failed = request.executor_failed || !event.error.empty();
@@ -66,6 +83,9 @@ void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, N
   touch(request);
   ChoiceOutput& out = request.news_of(choice.index());
   if (event.token) take_token(request, choice, event, now);
+  if (!event.token && event.finish && choice.index() == 0 && choice.num_tokens() == 0) {
+    request.cached_tokens = event.cached_tokens;  // it wanted no token
+  }
   if (choice.take(event, out)) scheduler.abort(event.id, true);
   if (!event.error.empty()) {
     request.news.error = RequestError{RequestErrorCode::kInternal, std::move(event.error), {}};

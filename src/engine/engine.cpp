@@ -88,6 +88,10 @@ Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
   if (auto fits = limits.check_length(request.prompt.size(), request.max_tokens.value_or(1)); !fits)
     return fits;
   if (auto error = unknown_token(request)) return tl::unexpected(std::move(*error));
+  if (request.beam_search && (request.wants.any() || request.max_tokens == 0)) {
+    return refuse(RequestErrorCode::kInvalid,
+                  "A beam search yields only tokens: no logprobs of the prompt, no pooled state.", {});
+  }
   const uint64_t most = config.max_sequences_per_tenant();
   if (request.sequences() <= most) return {};
   return refuse(RequestErrorCode::kInvalid,
@@ -282,6 +286,7 @@ void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
     spec.id = next_seq++;
     spec.sampling.choice = index;
     if (index > 0) spec.fork_of = first;
+    spec.wants = index == 0 ? arrival.request.wants : PromptWants{};
     if (beams) {
       request.beams = std::make_unique<BeamRun>(arrival.request, spec);
     } else {

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/ids.h"
+#include "base/prompt_wants.h"
 #include "base/sampling_params.h"
 #include "control/request.h"
 #include "control/scheduler.h"
@@ -36,9 +37,12 @@ struct GenerationRequest {
   /// BeamSearch. With it, `stop` must be empty, and of `sampling` only num_logprobs is used.
   bool beam_search = false;
   double length_penalty = 1.0;  // for beam search
-  /// Empty: as many as the model's length allows.
+  /// Empty: as many as the model's length allows. 0: no token, so only `wants`.
   std::optional<uint32_t> max_tokens;
-  SamplingParams sampling;        // `choice` is set by the engine
+  SamplingParams sampling;  // `choice` is set by the engine
+  /// Logprobs of the prompt's tokens, a pooled hidden state. The first choice yields them; not with beam
+  /// search.
+  PromptWants wants;
   std::vector<std::string> stop;  // each non-empty; matched against the text and removed from it
   std::vector<TokenId> stop_token_ids;
   bool include_stop_str_in_output = false;
@@ -72,7 +76,10 @@ struct ChoiceOutput {
 struct RequestOutput {
   RequestId id = 0;
   std::vector<ChoiceOutput> choices;  // those with new output
-  bool done = false;                  // this is the last output
+  /// What is new of GenerationRequest::wants. Rows come in order, each once, all before the first token of
+  /// choice 0; the pooled state comes once, with or after the last row.
+  PromptYield prompt;
+  bool done = false;  // this is the last output
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;         // of the prompt, for choice 0
   uint32_t completion_tokens = 0;     // so far, of all choices, including those that best_of drops

@@ -60,6 +60,8 @@ class RecordedScheduler {
     settle();
     return events;
   }
+  /// See Scheduler.
+  std::vector<control::PromptEvent>& prompts() { return scheduler_.prompts(); }
   /// See prefix_snapshot.h. Returns the nodes with the blocks that they got.
   std::vector<PrefixNode> restore(std::vector<PrefixNode> nodes) {
     if (record_ != nullptr) record_->restore(nodes);

@@ -14,6 +14,7 @@ inline constexpr int kFormat = 3;
 // The kinds of records. The kind of a decision is kFirstDecision + its DecisionKind, that of a cause is
 // kFirstCause + its CauseKind.
 inline constexpr char kAddRecord = 'a';
+inline constexpr char kWantsRecord = 'q';    // what the sequence of the add behind it wants of its prompt
 inline constexpr char kRefusedRecord = 'f';  // the add before it was refused
 inline constexpr char kAbortRecord = 'x';
 inline constexpr char kStopRecord = 's';  // an abort by a stop string

@@ -99,6 +99,18 @@ RunAdd RunReader::add() {
   return out;
 }
 
+RunAdd RunReader::add_with_wants() {
+  PromptWants wants;
+  wants.logprobs = bounded<int32_t>(INT32_MAX) - 1;
+  wants.first_row = bounded<uint32_t>(UINT32_MAX);
+  wants.pooling = static_cast<Pooling>(bounded<uint8_t>(static_cast<uint64_t>(Pooling::kMean)));
+  if (at_ == data_.size()) throw EndOfBlock{};
+  if (data_[at_++] != kAddRecord) throw broken("what is wanted of a prompt, and no sequence behind it");
+  RunAdd out = add();
+  out.spec.wants = wants;
+  return out;
+}
+
 RunCommit RunReader::commit() {
   RunCommit out;
   out.step = number();
@@ -232,6 +244,9 @@ void RunReader::read_record(RunEvent& event) {
   switch (kind) {
     case kAddRecord:
       event = add();
+      return;
+    case kWantsRecord:
+      event = add_with_wants();
       return;
     case kRefusedRecord:
       event = refusal();

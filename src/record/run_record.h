@@ -60,6 +60,7 @@ struct RunPlan {
   Nanos now = 0;
 };
 /// The executor's result, in the order of StepPlan::seqs: a token, nothing, or that the sequence failed.
+/// What steps yield of prompts is not recorded.
 struct RunCommit {
   struct Result {
     std::optional<TokenId> token;
@@ -162,6 +163,7 @@ class RunReader {
   std::vector<TokenId> tokens();
   std::string text();
   RunAdd add();
+  RunAdd add_with_wants();
   RunRefusal refusal();
   RunPlan plan();
   RunCommit commit();

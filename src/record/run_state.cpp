@@ -82,7 +82,7 @@ void RunState::take(const RunAdd& add) {
   seq.parent = add.spec.fork_of;
   seq.prompt = static_cast<uint32_t>(add.spec.prompt.size());
   seq.total = seq.prompt;
-  seq.most = add.spec.max_tokens;
+  seq.most = std::max(add.spec.max_tokens, 1U);  // without any it ends as if with one
 }
 
 void RunState::begin_step(const RunPlan& plan) {

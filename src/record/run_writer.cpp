@@ -63,6 +63,12 @@ void RunWriter::add(const control::SeqSpec& spec, std::string_view name) noexcep
     };
     last_add_ = buffer_.size();
     last_entry_ = index_.size();
+    if (spec.wants.any()) {
+      buffer_.push_back(kWantsRecord);
+      number(static_cast<uint64_t>(spec.wants.logprobs + 1));
+      number(spec.wants.first_row);
+      number(static_cast<uint64_t>(spec.wants.pooling));
+    }
     buffer_.push_back(kAddRecord);
     number(spec.id);
     tokens(spec.prompt);

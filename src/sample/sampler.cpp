@@ -11,6 +11,38 @@
 #include "base/rng.h"
 
 namespace quire::sample {
+namespace {
+
+/// Empty if all logits are finite.
+std::string why_not_finite(std::span<const float> logits, uint32_t position) {
+  const size_t bad = first_not_finite(logits);
+  if (bad == logits.size()) return {};
+  return fmt::format("the logits for position {} are not finite: {} for token {}", position, logits[bad],
+                     bad);
+}
+
+/// Of out.token: its logprob and rank, and the `count` best.
+void add_logprobs(const LogitRow& row, int32_t count, std::vector<LogitRow::Entry>& best, SampledToken& out) {
+  const double log_sum = std::log(row.exp_sum());
+  const auto logprob = [&](float value) {
+    return static_cast<float>(static_cast<double>(value) - static_cast<double>(row.max()) - log_sum);
+  };
+  out.logprob = logprob(row.values()[static_cast<size_t>(out.token)]);
+  out.rank = row.num_better(out.token) + 1;
+  row.best(static_cast<size_t>(count), best);
+  for (const LogitRow::Entry& entry : best) out.top.push_back({entry.id, logprob(entry.value)});
+}
+
+}  // namespace
+
+std::string rate_token(std::span<const float> logits, uint32_t position, TokenId token, int32_t num_logprobs,
+                       SamplerWorkspace& workspace, SampledToken& out) {
+  if (std::string why = why_not_finite(logits, position); !why.empty()) return why;
+  out.token = token;
+  out.top.clear();
+  add_logprobs(LogitRow(logits, workspace.maxima_), num_logprobs, workspace.best_, out);
+  return {};
+}
 
 SamplerWorkspace::SamplerWorkspace(size_t vocab_size) {
   processed_.reserve(vocab_size);
@@ -35,10 +67,7 @@ void SequenceSampler::reset(const SamplingParams& params, std::span<const TokenI
 std::string SequenceSampler::sample(std::span<const float> logits, uint32_t position,
                                     SamplerWorkspace& workspace, SampledToken& out,
                                     std::span<const uint32_t> mask) {
-  if (const size_t bad = first_not_finite(logits); bad < logits.size()) {
-    return fmt::format("the logits for position {} are not finite: {} for token {}", position, logits[bad],
-                       bad);
-  }
+  if (std::string why = why_not_finite(logits, position); !why.empty()) return why;
   const LogitRow own(logits, workspace.maxima_);
   std::optional<LogitRow> changed;
   if (!processors_.empty()) {
@@ -52,7 +81,7 @@ std::string SequenceSampler::sample(std::span<const float> logits, uint32_t posi
   out.logprob = 0.0F;
   out.rank = 0;
   out.top.clear();
-  if (params_.num_logprobs >= 0) add_logprobs(own, workspace, out);
+  if (params_.num_logprobs >= 0) add_logprobs(own, params_.num_logprobs, workspace.best_, out);
   for (const Processor& one : processors_) one.state->add(out.token);
   return {};
 }
@@ -145,18 +174,6 @@ TokenId SequenceSampler::draw_from_candidates(double uniform, double mass,
     if (sum > target) return it->id;
   }
   return candidates.back().id;
-}
-
-void SequenceSampler::add_logprobs(const LogitRow& row, SamplerWorkspace& workspace,
-                                   SampledToken& out) const {
-  const double log_sum = std::log(row.exp_sum());
-  const auto logprob = [&](float value) {
-    return static_cast<float>(static_cast<double>(value) - static_cast<double>(row.max()) - log_sum);
-  };
-  out.logprob = logprob(row.values()[static_cast<size_t>(out.token)]);
-  out.rank = row.num_better(out.token) + 1;
-  row.best(static_cast<size_t>(params_.num_logprobs), workspace.best_);
-  for (const LogitRow::Entry& entry : workspace.best_) out.top.push_back({entry.id, logprob(entry.value)});
 }
 
 }  // namespace quire::sample

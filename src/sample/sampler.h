@@ -23,6 +23,8 @@ class SamplerWorkspace {
 
  private:
   friend class SequenceSampler;
+  friend std::string rate_token(std::span<const float>, uint32_t, TokenId, int32_t, SamplerWorkspace&,
+                                SampledToken&);
   struct Candidate {
     TokenId id = 0;
     float value = 0.0F;
@@ -35,6 +37,12 @@ class SamplerWorkspace {
   std::vector<LogitRow::Entry> best_;
   std::vector<Candidate> candidates_;
 };
+
+/// Rates a token that was not sampled: its logprob and rank at `position` and the `num_logprobs` best, as
+/// SequenceSampler reports them of a token that it chose. Returns an empty string on success, else that a
+/// logit is not finite; `out` is then invalid.
+std::string rate_token(std::span<const float> logits, uint32_t position, TokenId token, int32_t num_logprobs,
+                       SamplerWorkspace& workspace, SampledToken& out);
 
 /// Chooses the next tokens of one sequence. A draw depends on the logits, the parameters, the tokens so far
 /// (only if needs_history()), the position and the mask; on nothing else, so not on the batch or on earlier
@@ -64,7 +72,6 @@ class SequenceSampler {
                            std::vector<float>& scratch) const;
   TokenId draw(const LogitRow& row, uint32_t position, SamplerWorkspace& workspace) const;
   TokenId draw_from_candidates(double uniform, double mass, SamplerWorkspace& workspace) const;
-  void add_logprobs(const LogitRow& row, SamplerWorkspace& workspace, SampledToken& out) const;
 
   SamplingParams params_;
   std::vector<Processor> processors_;  // that params_ ask for, in the order of kProcessors

@@ -87,6 +87,30 @@ std::vector<BadPlan> bad_plans() {
   add("appends a block that is none", [](control::StepPlan& p) { p.seqs = {step(0, 5, {1}, {8})}; });
   add("has a token below the vocabulary", [](control::StepPlan& p) { p.seqs = {step(0, 5, {-1})}; });
   add("has a token above the vocabulary", [](control::StepPlan& p) { p.seqs = {step(0, 5, {1'000'000})}; });
+  const auto add_prompt = [&](std::string name, PromptWants wants, control::PromptStep part) {
+    add(std::move(name), [&](control::StepPlan& p) {
+      p.added = {new_seq(1)};
+      p.added[0].wants = wants;
+      p.seqs = {step(1, 0, {1, 2, 3}, {1})};
+      p.prompts = {part};
+    });
+  };
+  const PromptWants rows{.logprobs = 2};
+  add_prompt("yields of a sequence that is none", rows, {.seq = 1, .end_row = 1, .next = 1});
+  add_prompt("yields rows that nobody wants", {}, {.end_row = 1, .next = 1});
+  add_prompt("yields rows behind the chunk", rows, {.first_row = 2, .end_row = 4, .next = 1});
+  add_prompt("yields rows that end before they begin", rows, {.first_row = 2, .end_row = 1, .next = 1});
+  add_prompt("yields a row for a token above the vocabulary", rows, {.end_row = 1, .next = 1'000'000});
+  add_prompt("calls a part of a prompt its end", rows, {.end_row = 1, .next = 1, .last = true});
+  add("yields of one sequence twice", [](control::StepPlan& p) {
+    p.added = {new_seq(1)};
+    p.seqs = {step(1, 0, {1, 2, 3}, {1})};
+    p.prompts.resize(2);
+  });
+  add("adds up a prompt that is computed in part", [](control::StepPlan& p) {
+    p.added = {new_seq(1, {1})};
+    p.added[0].wants.pooling = Pooling::kMean;
+  });
   return out;
 }
 

@@ -1,5 +1,6 @@
-// A token and its logprobs do not depend on the batch, the chunking, prefix hits, preemption, forks or the
-// number of threads: equal to the bit, on every level of the kernels.
+// A token and its logprobs, rows of the prompt and pooled states do not depend on the batch, the chunking,
+// prefix hits, preemption, forks or the number of threads: equal to the bit, on every level of the kernels.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -34,10 +35,17 @@ void expect_bit_identity(const std::filesystem::path& dir, const cpu::DecoderOpt
   const auto specs = test::mixed_requests(one.decoder->config().vocab_size, requests, max_tokens);
   const auto alone = test::run_alone(one.make_executor(), specs);
   const auto alone_second = test::run_alone(one.make_executor(), test::second_choices(specs));
-  for (const auto& continuation : alone) {
-    ASSERT_EQ(continuation.error, "");
-    ASSERT_EQ(continuation.tokens.size(), max_tokens);
-    ASSERT_EQ(continuation.tokens[0].top.size(), 5U);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    ASSERT_EQ(alone[i].error, "");
+    ASSERT_EQ(alone[i].tokens.size(), specs[i].max_tokens);
+    if (specs[i].max_tokens > 0) {
+      ASSERT_EQ(alone[i].tokens[0].top.size(), 5U);
+    }
+    const PromptWants& wants = specs[i].wants;
+    const auto rows = static_cast<uint32_t>(specs[i].prompt.size()) - 1;
+    ASSERT_EQ(alone[i].prompt.rows.size(), wants.logprobs < 0 ? 0 : rows - std::min(rows, wants.first_row));
+    ASSERT_EQ(alone[i].prompt.pooled.size(),
+              wants.pooling == Pooling::kNone ? 0 : one.decoder->config().hidden_size);
   }
   for (const uint32_t count : threads) {
     SCOPED_TRACE("threads: " + std::to_string(count));

@@ -158,6 +158,33 @@ TEST_F(CpuExecutorTest, ASequenceWithoutAnAllowedTokenEndsAloneAndSaysWhy) {
   EXPECT_EQ(test::difference(sound, found), "");
 }
 
+/// The last states of all beginnings of a prompt, added up, are its mean.
+TEST_F(CpuExecutorTest, TheMeanIsThatOfTheStatesOfAllTokens) {
+  control::SeqSpec whole = test::mixed_requests(rig_.decoder->config().vocab_size, 1, 1)[0];
+  whole.sampling = {};
+  whole.max_tokens = 0;
+  whole.wants = {.pooling = Pooling::kMean};
+  std::vector<control::SeqSpec> specs = {whole};
+  for (size_t length = 1; length <= whole.prompt.size(); ++length) {
+    control::SeqSpec& part = specs.emplace_back(whole);
+    part.id = length;
+    part.prompt.resize(length);
+    part.wants.pooling = Pooling::kLast;
+  }
+  const auto found = test::run_alone(rig_.make_executor(), specs);
+  std::vector<double> sum(rig_.decoder->config().hidden_size);
+  for (size_t i = 1; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].prompt.pooled.size(), sum.size());
+    for (size_t k = 0; k < sum.size(); ++k) sum[k] += static_cast<double>(found[i].prompt.pooled[k]);
+  }
+  ASSERT_EQ(found[0].prompt.pooled.size(), sum.size());
+  for (size_t k = 0; k < sum.size(); ++k) {
+    const double mean = sum[k] / static_cast<double>(whole.prompt.size());
+    EXPECT_EQ(found[0].prompt.pooled[k], static_cast<float>(mean));
+  }
+  EXPECT_NE(found[0].prompt.pooled, found.back().prompt.pooled);
+}
+
 TEST_F(CpuExecutorTest, SeedAndChoiceMakeTheText) {
   auto specs = test::mixed_requests(rig_.decoder->config().vocab_size, 1, 20);
   specs[0].sampling = SamplingParams();

@@ -45,10 +45,13 @@ TEST(FakeExecutor, RefusesWritesToSharedBlocksAndReadsOfNothing) {
   plan.added[0].slot = 1;
   plan.added[0].prompt_length = 6;
   plan.added[0].blocks = {0};
-  plan.seqs.resize(1);
+  plan.seqs.resize(2);
   plan.seqs[0].slot = 1;
   plan.seqs[0].first_position = 5;
   plan.seqs[0].tokens = {9};
+  plan.seqs[1].slot = 0;  // goes on
+  plan.seqs[1].first_position = 5;
+  plan.seqs[1].tokens = {6};
   FakeExecutor shared(config_of(8, 2));
   shared.wait(shared.submit(first_plan()));
   EXPECT_THROW(shared.submit(plan), Error);

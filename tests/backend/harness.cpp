@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 
@@ -38,6 +39,21 @@ bool same(const SampledToken& a, const SampledToken& b) {
                     [](const TokenLogprob& x, const TokenLogprob& y) {
                       return x.token == y.token && same_bits(x.logprob, y.logprob);
                     });
+}
+
+bool same(const PromptYield& a, const PromptYield& b) {
+  const auto same_row = [](const PromptRow& x, const PromptRow& y) {
+    return x.row == y.row && same(x.next, y.next);
+  };
+  return std::ranges::equal(a.rows, b.rows, same_row) && std::ranges::equal(a.pooled, b.pooled, same_bits);
+}
+
+PromptWants mixed_wants(uint32_t i) {
+  PromptWants wants;
+  if (i % 4 == 1 || i % 8 == 7) wants = {.logprobs = static_cast<int32_t>(i % 3 * 2), .first_row = i % 5 * 9};
+  if (i % 4 == 2) wants.pooling = Pooling::kLast;
+  if (i % 4 == 3) wants.pooling = Pooling::kMean;
+  return wants;
 }
 
 SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
@@ -82,10 +98,17 @@ std::vector<Continuation> run_to_end(control::Scheduler& scheduler, backend::Exe
     if (open.empty()) throw std::runtime_error("the scheduler makes no progress");
     const auto [plan, ticket] = std::move(open.front());
     open.pop_front();
-    for (control::SeqEvent& event : scheduler.commit(plan, executor.wait(ticket))) {
+    std::vector<control::SeqEvent> events = scheduler.commit(plan, executor.wait(ticket));
+    for (control::PromptEvent& event : scheduler.prompts()) {
+      PromptYield& all = found.at(event.id).prompt;
+      if (!found.at(event.id).tokens.empty()) throw std::runtime_error("a part of a prompt after a token");
+      std::ranges::move(event.yield.rows, std::back_inserter(all.rows));
+      all.pooled.insert(all.pooled.end(), event.yield.pooled.begin(), event.yield.pooled.end());
+    }
+    for (control::SeqEvent& event : events) {
       Continuation& one = found.at(event.id);
       if (event.token) one.tokens.push_back(std::move(*event.token));
-      if (one.tokens.size() == 1) one.cached_tokens = event.cached_tokens;
+      if (one.tokens.size() <= 1) one.cached_tokens = event.cached_tokens;
       if (event.finish) one.finish = *event.finish;
       if (!event.error.empty()) one.error = event.error;
     }
@@ -104,7 +127,8 @@ std::vector<control::SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count
   for (uint32_t i = 0; i < count; ++i) {
     control::SeqSpec spec;
     spec.id = i;
-    spec.max_tokens = max_tokens;
+    spec.max_tokens = i % 8 == 7 ? 0 : max_tokens;
+    spec.wants = mixed_wants(i);
     spec.sampling = mixed_sampling(i, vocab_size);
     SplitMix64 beginning(i % 4);
     for (int t = 0; t < 18; ++t) spec.prompt.push_back(static_cast<TokenId>(beginning.below(vocab_size)));
@@ -124,6 +148,7 @@ std::string difference(const std::vector<Continuation>& a, const std::vector<Con
     if (a[i].tokens.size() != b[i].tokens.size()) {
       return fmt::format("sequence {}: {} tokens and {}", i, a[i].tokens.size(), b[i].tokens.size());
     }
+    if (!same(a[i].prompt, b[i].prompt)) return fmt::format("sequence {}: other rows of its prompt", i);
     for (size_t t = 0; t < a[i].tokens.size(); ++t) {
       const SampledToken& x = a[i].tokens[t];
       const SampledToken& y = b[i].tokens[t];

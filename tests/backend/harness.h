@@ -12,6 +12,7 @@ namespace quire::test {
 
 /// All that came of one sequence.
 struct Continuation {
+  PromptYield prompt;
   std::vector<SampledToken> tokens;
   control::FinishReason finish = control::FinishReason::kAbort;
   uint32_t cached_tokens = 0;
@@ -40,7 +41,8 @@ std::vector<Continuation> run_to_end(control::Scheduler& scheduler, backend::Exe
                                      uint32_t depth = 1);
 
 /// Thirty-two sequences (or `count`) with prompts of 20 to 59 tokens that share some of their beginnings:
-/// greedy and sampled, with all filters, penalties, biases, and the five best logprobs.
+/// greedy and sampled, with all filters, penalties, biases, and the five best logprobs. Of some prompts rows
+/// are wanted, of some a pooled state; one in eight wants no token.
 std::vector<control::SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_t max_tokens);
 
 /// Empty if both are the same to the bit, else what differs.

@@ -28,6 +28,13 @@ control::SchedulerConfig config_of(const MakeExecutor& make, uint32_t num_blocks
   return config;
 }
 
+/// The tokens of its prompt that may be shared instead of computed.
+size_t most_cached(const control::SeqSpec& spec) {
+  if (spec.wants.pooling == Pooling::kMean) return 0;
+  const size_t all = spec.prompt.size() - 1;
+  return spec.wants.logprobs < 0 ? all : std::min<size_t>(all, spec.wants.first_row);
+}
+
 std::vector<control::SeqSpec> with_ids_from(std::vector<control::SeqSpec> specs, SeqId first) {
   for (control::SeqSpec& spec : specs) spec.id = first++;
   return specs;
@@ -44,7 +51,7 @@ std::vector<Continuation> run_alone(const MakeExecutor& make, const std::vector<
   for (const control::SeqSpec& spec : specs) {
     out.push_back(std::move(run_to_end(scheduler, *executor, {spec}, log)[0]));
   }
-  EXPECT_EQ(log.most_decoding, 1U);
+  EXPECT_LE(log.most_decoding, 1U);
   EXPECT_EQ(log.chunked, 0U);
   EXPECT_EQ(log.preemptions + log.hit_tokens + log.copies + log.blocks_left, 0U);
   return out;
@@ -59,7 +66,8 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<contro
     const auto executor = make(kAmpleBlocks, count);
     control::Scheduler scheduler(config_of(make, kAmpleBlocks, count, count * kModelLength, false));
     EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log)), "");
-    EXPECT_EQ(log.most_decoding, count);
+    EXPECT_EQ(log.most_decoding,
+              std::ranges::count_if(specs, [](const auto& s) { return s.max_tokens > 0; }));
     EXPECT_EQ(log.preemptions + log.hit_tokens, 0U);
   }
   {
@@ -81,7 +89,7 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<contro
     const auto again = run_to_end(scheduler, *executor, with_ids_from(specs, 10'000), log, 2);
     EXPECT_EQ(difference(alone, again), "");
     for (size_t i = 0; i < again.size(); ++i) {
-      EXPECT_EQ(again[i].cached_tokens, (specs[i].prompt.size() - 1) / kBlockSize * kBlockSize);
+      EXPECT_EQ(again[i].cached_tokens, most_cached(specs[i]) / kBlockSize * kBlockSize);
     }
     EXPECT_GT(log.hit_tokens, before);
     EXPECT_GT(log.late_tokens, count);
@@ -98,8 +106,10 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<contro
     for (const control::SeqSpec& spec : specs) {
       wanted += control::blocks_held(make.kv_windows, spec.prompt.size() + spec.max_tokens, 1, kBlockSize);
     }
+    const bool swaps = preemption == control::PreemptionKind::kSwap;
     RunLog log;
-    for (auto blocks = static_cast<uint32_t>(wanted / 2); log.preemptions == 0; blocks = blocks * 3 / 4) {
+    for (auto blocks = static_cast<uint32_t>(wanted / 2);
+         log.preemptions == 0 || (swaps && log.swapped_out == 0); blocks = blocks * 3 / 4) {
       // A sequence that sees no further than a block hardly ever needs more than it has.
       const auto grows = [](uint32_t window) { return window == 0 || window > kBlockSize; };
       const bool some_grow = std::any_of(make.kv_windows.begin(), make.kv_windows.end(), grows);
@@ -113,9 +123,8 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<contro
       control::Scheduler scheduler(config);
       EXPECT_EQ(difference(alone, run_to_end(scheduler, *executor, specs, log, depth)), "");
       EXPECT_EQ(log.blocks_left, 0U);
-      if (preemption == control::PreemptionKind::kSwap && !caching) {
+      if (swaps && !caching) {
         EXPECT_EQ(log.swapped_in, log.swapped_out);
-        EXPECT_GE(log.swapped_out, log.preemptions);
       }
     }
   }
@@ -123,7 +132,10 @@ void expect_same_in_every_way(const MakeExecutor& make, const std::vector<contro
 
 std::vector<control::SeqSpec> second_choices(const std::vector<control::SeqSpec>& specs) {
   std::vector<control::SeqSpec> out = with_ids_from(specs, 20'000);
-  for (control::SeqSpec& spec : out) spec.sampling.choice = 1;
+  for (control::SeqSpec& spec : out) {
+    spec.sampling.choice = 1;
+    spec.wants = {};  // only the first choice yields what is wanted of the prompt
+  }
   return out;
 }
 

@@ -82,14 +82,15 @@ const Damage kDamages[] = {
     {"NothingLeft", [](auto& of) { ++of.first().computed; }, "has nothing left to compute"},
     {"ATableTooLong", [](auto& of) { of.running.back()->computed -= 8; }, "its table is not as long"},
     {"ATokenThatNobodySamples", [](auto& of) { ++of.running.back()->pending; },
-     "a token is pending that nobody samples"},
+     "something is pending that nobody computes"},
     {"APlanThatNobodyMade",
      [](auto& of) {
        --of.first().computed;
        ++of.first().planned;
      },
      "is planned where no step is open"},
-    {"MoreThanItMayHave", [](auto& of) { of.first().spec.max_tokens = 1; }, "has all its tokens but goes on"},
+    {"MoreThanItMayHave", [](auto& of) { of.first().longest = of.first().total(); },
+     "has all its tokens but goes on"},
     {"ALostSlot", [](auto& of) { of.by_slot.push_back(nullptr); }, "a slot is lost"},
     {"ASlotOfTwo", [](auto& of) { of.running.back()->slot = of.first().slot; }, "holds a sequence of slot"},
     {"ARunnerWithoutSlot", [](auto& of) { of.by_slot[of.first().slot] = nullptr; },

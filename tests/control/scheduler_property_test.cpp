@@ -49,6 +49,10 @@ void expect_that_all_happened(const Coverage& all) {
   EXPECT_GE(all.late_tokens, 100 * often);
   EXPECT_GE(all.late_results, 5 * often);
   EXPECT_GE(all.waits, often);
+  EXPECT_GE(all.rows, 50 * often);
+  EXPECT_GE(all.in_pieces, 10 * often);
+  EXPECT_GE(all.pooled, 10 * often);
+  EXPECT_GE(all.tokenless, 10 * often);
 }
 
 TEST(SchedulerProperty, NoStoryEndsBadly) {
@@ -61,10 +65,10 @@ TEST(SchedulerProperty, NoStoryEndsBadly) {
 }
 
 /// As they are, or with so many steps open at most.
-uint64_t digest_of_stories(uint32_t most_depth) {
+uint64_t digest_of_stories(uint32_t most_depth, bool prompts = false) {
   uint64_t digest = 0;
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    Story story = make_story(seed);
+    Story story = make_story(seed, prompts);
     story.depth = std::min(story.depth, most_depth);
     World world(story);
     EXPECT_EQ(world.run(), "");
@@ -81,6 +85,7 @@ TEST(SchedulerProperty, SameInputsSamePlans) {
   // do.
   EXPECT_EQ(first, 0x400315fadf611bcfU);
   EXPECT_EQ(digest_of_stories(kMostDepth), 0x9636abe4459ee7beU);
+  EXPECT_EQ(digest_of_stories(kMostDepth, true), 0x7a396f9a77e024f1U);
 }
 
 }  // namespace

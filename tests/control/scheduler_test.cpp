@@ -188,7 +188,8 @@ TEST(Scheduler, RefusesWhatCannotRun) {
   EXPECT_EQ(code(Driver::spec(a, text(18), 4)).code, RequestErrorCode::kTooLong);
   EXPECT_THAT(code(Driver::spec(a, text(18), 4)).message, HasSubstr("21 tokens"));
   EXPECT_EQ(code(Driver::spec(a, {}, 4)).code, RequestErrorCode::kInternal);
-  EXPECT_EQ(code(Driver::spec(a, text(4), 0)).code, RequestErrorCode::kInternal);
+  EXPECT_THAT(code(Driver::spec(a, text(21), 0)).message,
+              testing::AllOf(HasSubstr("holds 20 tokens"), HasSubstr("requested 21")));
   ASSERT_TRUE(scheduler.add(Driver::spec(a, text(18), 3)));  // the last token is never computed
   EXPECT_EQ(code(Driver::spec(b, text(1), 1)).code, RequestErrorCode::kQueueFull);
   scheduler.plan();
@@ -355,9 +356,7 @@ TEST(Scheduler, GoesOnAfterAnExecutorThatFailedAsAWhole) {
   driver.step();
   driver.plan();
   driver.plan();
-  EXPECT_EQ(driver.scheduler.num_open(), 2U);
   driver.scheduler.reset();
-  EXPECT_EQ(driver.scheduler.num_open(), 0U);
   EXPECT_FALSE(driver.scheduler.has_work());
   EXPECT_EQ(driver.scheduler.stats().blocks_cached, 0U);
   EXPECT_THROW(driver.commit(driver.execute()), Error);

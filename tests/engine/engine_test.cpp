@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include <fmt/format.h>
@@ -86,6 +87,57 @@ TEST(Engine, AnswersOneRequest) {
   EXPECT_EQ(answer.last.completion_tokens, 30U);
   EXPECT_GE(answer.pieces, 30);
   expect_baseline(*rig.engine);
+}
+
+TEST(Engine, YieldsWhatIsWantedOfAPrompt) {
+  FakeExecutorConfig fake;
+  fake.num_blocks = 24;  // few: preemptions
+  Rig rig(fake, {.max_num_seqs = 8, .max_num_batched_tokens = 16, .max_model_len = 200});
+  Inbox inbox;
+  for (int i = 0; i < 12; ++i) {
+    GenerationRequest request = request_of(static_cast<uint64_t>(i) % 4, 40, i % 3 == 0 ? 0 : 60);
+    request.n = i % 4 == 1 ? 2 : 1;
+    request.wants = {.logprobs = 3, .first_row = static_cast<uint32_t>(i % 2) * 17};
+    request.wants.pooling = Pooling{static_cast<uint8_t>(i % 3)};
+    ASSERT_TRUE(rig.engine->submit(request, inbox.sink(i)));
+  }
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const Inbox::Answer answer = inbox.wait(i);
+    const std::vector<TokenId> prompt = request_of(static_cast<uint64_t>(i) % 4, 40, 1).prompt;
+    const uint32_t first = static_cast<uint32_t>(i % 2) * 17;
+    ASSERT_EQ(answer.prompt.rows.size(), 39 - first);
+    for (uint32_t row = first; row < 39; ++row) {
+      EXPECT_EQ(answer.prompt.rows[row - first].row, row);
+      EXPECT_EQ(answer.prompt.rows[row - first].next.token, prompt[row + 1]);
+      EXPECT_EQ(answer.prompt.rows[row - first].next.top.size(), 3U);
+    }
+    EXPECT_FALSE(answer.rows_after_token);
+    const float sum = static_cast<float>(std::accumulate(prompt.begin(), prompt.end(), 0));
+    std::vector<float> pooled;
+    if (i % 3 == 1) pooled = {static_cast<float>(prompt.back())};
+    if (i % 3 == 2) pooled = {sum / 40.0F};
+    EXPECT_EQ(answer.prompt.pooled, pooled);
+    EXPECT_EQ(answer.finish.at(0), control::FinishReason::kLength);
+    EXPECT_EQ(answer.last.completion_tokens, (i % 3 == 0 ? 0U : 60U) * (i % 4 == 1 ? 2U : 1U));
+  }
+  EXPECT_GT(rig.engine->stats().step.total_preemptions, 0U);
+  expect_baseline(*rig.engine);
+}
+
+TEST(Engine, ABeamSearchYieldsOnlyTokens) {
+  Rig rig;
+  Inbox inbox;
+  GenerationRequest request = request_of(1, 20, 30);
+  request.beam_search = true;
+  request.wants.pooling = Pooling::kMean;
+  const auto pooled = rig.engine->submit(request, inbox.sink(0));
+  ASSERT_FALSE(pooled);
+  EXPECT_EQ(pooled.error().code, RequestErrorCode::kInvalid);
+  EXPECT_THAT(pooled.error().message, testing::HasSubstr("only tokens"));
+  request.wants = {};
+  request.max_tokens = 0;
+  EXPECT_FALSE(rig.engine->submit(request, inbox.sink(0)));
 }
 
 TEST(Engine, EosEndsUnlessIgnored) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,8 @@ class Inbox {
     std::map<uint32_t, std::string> text;
     std::map<uint32_t, std::vector<TokenId>> tokens;
     std::map<uint32_t, control::FinishReason> finish;
+    PromptYield prompt;
+    bool rows_after_token = false;  // of choice 0
     engine::RequestOutput last;
     bool done = false;
     int pieces = 0;
@@ -42,6 +45,9 @@ class Inbox {
       Answer& answer = answers_[name];
       EXPECT_FALSE(answer.done) << "news after the end of request " << name;
       ++answer.pieces;
+      if (!output.prompt.rows.empty() && !answer.tokens[0].empty()) answer.rows_after_token = true;
+      std::ranges::copy(output.prompt.rows, std::back_inserter(answer.prompt.rows));
+      std::ranges::copy(output.prompt.pooled, std::back_inserter(answer.prompt.pooled));
       for (const engine::ChoiceOutput& choice : output.choices) {
         EXPECT_FALSE(answer.finish.contains(choice.index)) << "news after the end of a choice";
         answer.text[choice.index] += choice.text;

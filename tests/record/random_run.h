@@ -24,6 +24,7 @@ struct RandomRun {
   uint64_t digest = 0;
   uint64_t steps = 0;
   uint64_t commits = 0;                    // steps that were not empty
+  uint64_t prompt_steps = 0;               // chunks of prompts that lacked something
   control::StepStats stats;                // at the end
   size_t depth = 1;                        // so many steps may be open
   std::vector<control::StepPlan> plans;    // by step; one may be empty while others are open
@@ -63,6 +64,12 @@ inline control::SeqSpec random_sequence(SplitMix64& random, SeqId id) {
   spec.priority = static_cast<int32_t>(random.below(5)) - 2;
   spec.tenant = random.below(3);
   if (random.below(2) == 0) spec.expected_tokens = static_cast<uint32_t>(random.below(20));
+  SplitMix64 wants(id);
+  if (wants.below(3) != 0) return spec;
+  spec.wants.logprobs = static_cast<int32_t>(wants.below(3)) - 1;
+  spec.wants.first_row = static_cast<uint32_t>(wants.below(10));
+  spec.wants.pooling = Pooling{static_cast<uint8_t>(wants.below(3))};
+  if (wants.below(3) == 0) spec.max_tokens = 0;
   return spec;
 }
 
@@ -147,6 +154,10 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
       if (random.below(60) == 0) seq.error = "failed";
       if (step.rows == control::LogitRows::kLast)
         seq.tokens.emplace_back().token = static_cast<TokenId>(random.below(9));
+    }
+    for (const control::PromptStep& part : plan.prompts) {
+      result.prompts.emplace_back().rows.resize(part.end_row - part.first_row);
+      ++run.prompt_steps;
     }
     open.emplace_back(run.plans.size() - 1, std::move(result));
     if (run.depth == 1) commit_oldest(now + 700'000);

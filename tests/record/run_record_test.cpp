@@ -94,15 +94,24 @@ class RunRecord : public testing::Test {
 
 TEST_F(RunRecord, ARunMadeAgainDecidesTheSame) {
   uint64_t preemptions = 0;
+  uint64_t prompt_steps = 0;
+  uint64_t adds_with_wants = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const test::RandomRun run = test::record_random_run(path_, seed);
     preemptions += run.stats.total_preemptions;
+    prompt_steps += run.prompt_steps;
+    RunReader reader(path_);
+    while (auto event = reader.next()) {
+      if (const auto* add = std::get_if<RunAdd>(&*event)) adds_with_wants += add->spec.wants.any() ? 1 : 0;
+    }
     const Replay again = sim::replay(path_);
     EXPECT_TRUE(again.same()) << "seed " << seed;
     EXPECT_EQ(again.digest, run.digest);
     EXPECT_GT(again.decisions, 200U);
   }
   EXPECT_GT(preemptions, 300U);
+  EXPECT_GT(prompt_steps, 300U);
+  EXPECT_GT(adds_with_wants, 300U);
 }
 
 TEST_F(RunRecord, AnotherTokenIsAnotherRun) {
@@ -149,6 +158,10 @@ TEST_F(RunRecord, BrokenRecordsAreRefusedByTheirBytes) {
   EXPECT_THAT(error(), HasSubstr("results of step 1, which is not the oldest that is open"));
   overwrite(test::log_of(parts.line, std::string("p\2\0", 3)));
   EXPECT_THAT(error(), HasSubstr("step 2 where 1 is due"));
+  overwrite(test::log_of(parts.line, std::string("q\1\0\3", 4)));
+  EXPECT_THAT(error(), HasSubstr("3 where at most 2 can be"));
+  overwrite(test::log_of(parts.line, std::string("q\1\0\0p", 5)));
+  EXPECT_THAT(error(), HasSubstr("what is wanted of a prompt, and no sequence behind it"));
   overwrite(test::log_of(parts.line, "p"));
   EXPECT_THAT(error(), HasSubstr("a record that continues past its log block"));
   overwrite(test::log_of(parts.line, std::string("e\0e\0", 4)));

@@ -1,8 +1,10 @@
 // An engine from a model's path and options, without a command line.
 #include "startup/local_engine.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <string>
 
@@ -51,6 +53,28 @@ std::pair<std::string, uint32_t> answer(LocalEngine& local, const std::string& p
   return {text, cached};
 }
 
+/// All that came of a request.
+engine::RequestOutput all_of(LocalEngine& local, engine::GenerationRequest request) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  engine::RequestOutput all;
+  const auto sink = [&](engine::RequestOutput output) {
+    const std::lock_guard lock(mutex);
+    std::ranges::move(output.prompt.rows, std::back_inserter(all.prompt.rows));
+    if (!output.prompt.pooled.empty()) all.prompt.pooled = output.prompt.pooled;
+    if (all.choices.empty()) all.choices.resize(1);
+    for (engine::ChoiceOutput& choice : output.choices) {
+      std::ranges::move(choice.tokens, std::back_inserter(all.choices[0].tokens));
+    }
+    all.done = output.done;
+    changed.notify_one();
+  };
+  EXPECT_TRUE(local.engine->submit(std::move(request), sink));
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return all.done; });
+  return all;
+}
+
 std::string refusal_of(const EngineOptions& options) {
   try {
     const LocalEngine local(options, "demo");
@@ -89,6 +113,35 @@ TEST(LocalEngine, BeginsWithThePrefixCacheThatItLeft) {
   const auto second = answer(again, story);
   EXPECT_EQ(second.first, first.first);
   EXPECT_GE(second.second, 16U);
+}
+
+/// What was sampled has the same figures, to the bit, as rows of a prompt that it continues.
+TEST(LocalEngine, RatesAPromptAsItRatedWhatItSampled) {
+  LocalEngine local(demo(), "demo");
+  engine::GenerationRequest request;
+  request.prompt = local.tokenizer->encode("Once upon a time there was a", true);
+  request.max_tokens = 20;
+  request.ignore_eos = true;
+  request.sampling.num_logprobs = 4;
+  const std::vector<SampledToken> said = all_of(local, request).choices[0].tokens;
+  ASSERT_EQ(said.size(), 20U);
+  const auto first = static_cast<uint32_t>(request.prompt.size()) - 1;
+  for (const SampledToken& token : said) request.prompt.push_back(token.token);
+  request.max_tokens = 0;
+  request.wants = {.logprobs = 4, .first_row = first, .pooling = Pooling::kLast};
+  const engine::RequestOutput rated = all_of(local, request);
+  EXPECT_TRUE(rated.choices[0].tokens.empty());
+  EXPECT_EQ(rated.prompt.pooled.size(), local.facts.hidden_size);
+  ASSERT_EQ(rated.prompt.rows.size(), 20U);
+  for (uint32_t i = 0; i < 20; ++i) {
+    const PromptRow& row = rated.prompt.rows[i];
+    EXPECT_EQ(row.row, first + i);
+    EXPECT_EQ(row.next.token, said[i].token);
+    EXPECT_EQ(row.next.logprob, said[i].logprob);
+    EXPECT_EQ(row.next.rank, said[i].rank);
+    ASSERT_EQ(row.next.top.size(), 4U);
+    for (uint32_t k = 0; k < 4; ++k) EXPECT_EQ(row.next.top[k].logprob, said[i].top[k].logprob);
+  }
 }
 
 TEST(LocalEngine, NamesTheOptionAtFault) {

@@ -42,7 +42,6 @@ FakeExecutor::FakeExecutor(FakeExecutorConfig config)
               .max_positions = UINT32_MAX,
               .vocab_size = config_.vocab_size}),
       states_(config_.max_slots),
-      used_(config_.max_slots),
       holders_(config_.num_blocks, 0),
       cells_(size_t{config_.num_blocks} * config_.block_size, -1),
       host_(size_t{config_.num_host_blocks} * config_.block_size, -1) {
@@ -52,7 +51,6 @@ FakeExecutor::FakeExecutor(FakeExecutorConfig config)
 backend::Ticket FakeExecutor::submit(const control::StepPlan& plan) {
   open_.check_room(plan);
   slots_.apply(plan);
-  for (const SlotId slot : plan.removed) used_[slot] = false;
   for (const control::NewSeq& seq : plan.added) add(seq);
   for (const control::BlockMove& out : plan.moves_out) move(out, true);
   for (const control::BlockMove& in : plan.moves_in) move(in, false);
@@ -66,13 +64,15 @@ backend::Ticket FakeExecutor::submit(const control::StepPlan& plan) {
       std::fill_n(cells_.begin() + int64_t{block} * config_.block_size, config_.block_size, -1);
     }
   }
+  // A table is only up to date where its sequence computes: it is told then of blocks that took the place of
+  // its own, which others may have by now.
   std::ranges::fill(holders_, 0);
-  for (SlotId slot = 0; slot < config_.max_slots; ++slot) {
-    if (!used_[slot]) continue;
-    for (const BlockId block : slots_.tables(slot).front()) ++holders_[block];
+  for (const Work& work : works) {
+    for (const BlockId block : slots_.tables(work.step->slot).front()) ++holders_[block];
   }
   control::StepResult result;
   for (const Work& work : works) result.seqs.push_back(step(work));
+  for (const control::PromptStep& part : plan.prompts) result.prompts.push_back(yield(works[part.seq], part));
   if (!plan.seqs.empty() && delay_ > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(delay_.load()));
   result.times.compute = plan.seqs.empty() ? 0 : delay_.load();
   ++steps_;
@@ -86,8 +86,7 @@ void FakeExecutor::add(const control::NewSeq& seq) {
     refuse_plan(fmt::format("added: slot {} has a history of {} tokens and no need of it", seq.slot,
                             seq.history.size()));
   }
-  used_[seq.slot] = true;
-  states_[seq.slot] = {.sampling = seq.sampling, .history = seq.history, .tokens = {}};
+  states_[seq.slot] = {.sampling = seq.sampling, .history = seq.history, .tokens = {}, .sum = 0};
 }
 
 void FakeExecutor::copy(const control::BlockCopy& copy) {
@@ -114,6 +113,27 @@ control::SeqResult FakeExecutor::step(const Work& work) {
   if (work.tokens.empty()) return lost;
   write(work);
   return work.step->rows == control::LogitRows::kLast ? sample(work.step->slot) : control::SeqResult{};
+}
+
+PromptYield FakeExecutor::yield(const Work& work, const control::PromptStep& part) {
+  Slot& slot = states_[work.step->slot];
+  const PromptWants& wants = slots_.wants(work.step->slot);
+  PromptYield out;
+  for (uint32_t row = part.first_row; row < part.end_row; ++row) {
+    SampledToken& next = out.rows.emplace_back(row).next;
+    next.token = row + 1 == part.end_row ? part.next : work.tokens[row + 1 - work.step->first_position];
+    next.logprob = -0.5F;
+    next.rank = 1;
+    for (int32_t i = 0; i < wants.logprobs; ++i) {
+      const auto id = static_cast<TokenId>(static_cast<uint32_t>(next.token + i) % config_.vocab_size);
+      next.top.push_back({id, -0.5F - static_cast<float>(i)});
+    }
+  }
+  for (const TokenId token : work.tokens) slot.sum += static_cast<uint64_t>(token);
+  if (!part.last || wants.pooling == Pooling::kNone) return out;
+  const float mean = static_cast<float>(slot.sum) / static_cast<float>(slots_.prompt_length(work.step->slot));
+  out.pooled = {wants.pooling == Pooling::kMean ? mean : static_cast<float>(work.tokens.back())};
+  return out;
 }
 
 /// Writes the tokens into the blocks, and reads the whole sequence back into slot.tokens.

@@ -40,6 +40,7 @@ struct FakeExecutorConfig {
 /// recycles blocks wrongly changes the text or is refused: every inconsistency of a plan throws Error.
 /// Logprobs, when asked for: the sampled token has rank 1, logprob -0.5, and the others of `top` are the ids
 /// after it (modulo the vocabulary) at -1.5, -2.5, ...
+/// Rows of a prompt have the same figures; its pooled state is its last token, or the mean of its tokens.
 /// Synchronous: submit computes, wait returns. One caller, except set_delay and steps.
 class FakeExecutor final : public backend::Executor {
  public:
@@ -59,6 +60,7 @@ class FakeExecutor final : public backend::Executor {
     SamplingParams sampling;
     std::vector<TokenId> history;  // as given, then what is computed; only with penalties
     std::vector<TokenId> tokens;   // scratch: read back through the table
+    uint64_t sum = 0;              // of the prompt's tokens in chunks of which something was wanted
   };
   struct Work {
     const control::SeqStep* step;
@@ -71,13 +73,13 @@ class FakeExecutor final : public backend::Executor {
   control::SeqResult step(const Work& work);
   void write(const Work& work);
   control::SeqResult sample(SlotId slot_id);
+  PromptYield yield(const Work& work, const control::PromptStep& part);
 
   FakeExecutorConfig config_;
   std::atomic<Nanos> delay_;
   std::atomic<uint64_t> steps_ = 0;
   backend::SlotTable slots_;
   std::vector<Slot> states_;       // by slot
-  std::vector<bool> used_;         // by slot
   std::vector<uint32_t> holders_;  // per block: tables that hold it
   std::vector<TokenId> cells_;     // [block][place], -1: nothing
   std::vector<TokenId> host_;      // the same, of the host pool

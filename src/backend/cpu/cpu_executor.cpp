@@ -27,7 +27,8 @@ CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, kernels::KernelContex
               .windows = cache.groups().windows,
               .max_positions = decoder.config().max_positions,
               .vocab_size = vocab_size_}),
-      samplers_(max_slots) {
+      samplers_(max_slots),
+      prompts_(decoder, context, max_slots) {
   for (uint32_t i = 0; i < context.pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
   seqs_.reserve(max_slots);
   rows_.reserve(max_slots);
@@ -37,17 +38,23 @@ Ticket CpuExecutor::submit(const control::StepPlan& plan) {
   open_.check_room(plan);
   const auto start = std::chrono::steady_clock::now();
   slots_.apply(plan);
-  for (const control::NewSeq& seq : plan.added)
+  for (const control::NewSeq& seq : plan.added) {
     samplers_[seq.slot].reset(seq.sampling, seq.history, seq.prompt_length);
+    prompts_.reset(seq.slot);
+  }
   move_blocks(plan);
   control::StepResult result;
   result.seqs.resize(plan.seqs.size());
   gather(plan, result);
   std::span<const float> logits;
-  if (!seqs_.empty()) logits = decoder_.forward(context_, cache_, tokens_, seqs_);
+  if (!seqs_.empty()) {
+    decoder_.compute(context_, cache_, tokens_, seqs_);
+    logits = decoder_.logits(context_, places_);
+  }
   result.times.compute = since(start);
   const auto sampling = std::chrono::steady_clock::now();
   sample(logits, result);
+  if (!plan.prompts.empty()) prompts_.take(plan, slots_, starts_, workspaces_, result);
   result.times.sample = since(sampling);
   return open_.push(std::move(result));
 }
@@ -64,20 +71,25 @@ void CpuExecutor::gather(const control::StepPlan& plan, control::StepResult& res
   tokens_.clear();
   seqs_.clear();
   rows_.clear();
+  places_.clear();
+  starts_.clear();
   for (size_t i = 0; i < plan.seqs.size(); ++i) {
     const control::SeqStep& seq = plan.seqs[i];
     const std::span<const TokenId> tokens = slots_.advance(seq);
+    starts_.push_back(static_cast<uint32_t>(tokens_.size()));
     if (tokens.empty()) {
       result.seqs[i].error = "its last token could not be sampled";
       continue;
     }
     const bool sampled = seq.rows == control::LogitRows::kLast;
-    if (sampled) rows_.push_back({static_cast<uint32_t>(i), seq.slot, slots_.computed(seq.slot)});
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    if (sampled) {
+      rows_.push_back({static_cast<uint32_t>(i), seq.slot, slots_.computed(seq.slot)});
+      places_.push_back(static_cast<uint32_t>(tokens_.size()) - 1);
+    }
     seqs_.push_back({.num_tokens = static_cast<uint32_t>(tokens.size()),
                      .first_position = seq.first_position,
-                     .block_tables = slots_.tables(seq.slot),
-                     .logit_rows = sampled ? 1U : 0U});
+                     .block_tables = slots_.tables(seq.slot)});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/decoder.h"
+#include "backend/cpu/prompt_yields.h"
 #include "backend/executor.h"
 #include "backend/open_results.h"
 #include "backend/slot_table.h"
@@ -41,7 +42,7 @@ class CpuExecutor final : public Executor {
   };
 
   void move_blocks(const control::StepPlan& plan);
-  /// Collects the batch into tokens_, seqs_ and rows_.
+  /// Collects the batch into tokens_, seqs_, rows_ and places_.
   void gather(const control::StepPlan& plan, control::StepResult& result);
   void sample(std::span<const float> logits, control::StepResult& result);
 
@@ -57,6 +58,9 @@ class CpuExecutor final : public Executor {
   std::vector<TokenId> tokens_;
   std::vector<DecoderSeq> seqs_;
   std::vector<Row> rows_;
+  std::vector<uint32_t> places_;  // of the tokens of rows_, in tokens_
+  std::vector<uint32_t> starts_;  // of each sequence of the plan: the place of its first token
+  PromptYields prompts_;
   OpenResults open_;
 };
 

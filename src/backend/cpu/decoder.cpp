@@ -68,7 +68,8 @@ struct Decoder::Impl {
   void rotate(kernels::KernelContext& context, uint32_t layer, float* qkv, size_t rows, uint32_t positions);
   void attention(kernels::KernelContext& context, KvCache& cache, uint32_t layer, size_t rows,
                  uint32_t positions);
-  std::span<const float> head(kernels::KernelContext& context);
+  const float* final_norm(kernels::KernelContext& context, std::span<const uint32_t> rows);
+  std::span<const float> head(kernels::KernelContext& context, std::span<const uint32_t> rows);
 };
 
 /// Every block that the sequence reads or writes is there.
@@ -221,20 +222,31 @@ void Decoder::Impl::attention(kernels::KernelContext& context, KvCache& cache, u
   add(context, layer.post_attention_norm, rows);
 }
 
-std::span<const float> Decoder::Impl::head(kernels::KernelContext& context) {
-  const size_t rows = act.logit_rows.size();
+/// The residual of these rows under the final norm, in act.normed.
+const float* Decoder::Impl::final_norm(kernels::KernelContext& context, std::span<const uint32_t> places) {
+  const size_t rows = places.size();
+  const size_t hidden = config.hidden_size;
+  const float* from = act.residual.as<float>() + places.front() * hidden;
+  float* normed = rows_of(act.normed, rows, hidden);
+  if (places.back() - places.front() + 1 != rows) {  // not consecutive: gathered first
+    for (size_t i = 0; i < rows; ++i) {
+      std::copy_n(act.residual.as<float>() + places[i] * hidden, hidden, normed + i * hidden);
+    }
+    from = normed;
+  }
+  kernels::rms_norm(context, from, hidden, weights.final_norm.as<float>(), eps(), normed, hidden, rows,
+                    hidden);
+  return normed;
+}
+
+std::span<const float> Decoder::Impl::head(kernels::KernelContext& context,
+                                           std::span<const uint32_t> places) {
+  const size_t rows = places.size();
   if (rows == 0) return {};
   const size_t hidden = config.hidden_size;
-  float* residual = act.residual.as<float>();
-  // Rows only ever move down, so they can be gathered in place.
-  for (size_t i = 0; i < rows; ++i) {
-    if (act.logit_rows[i] == i) continue;
-    std::copy_n(residual + act.logit_rows[i] * hidden, hidden, residual + i * hidden);
-  }
-  kernels::rms_norm(context, residual, hidden, weights.final_norm.as<float>(), eps(), residual, hidden, rows,
-                    hidden);
+  const float* normed = final_norm(context, places);
   float* logits = rows_of(act.logits, rows, config.vocab_size);
-  kernels::matmul(context, weights.head, residual, hidden, rows, logits, config.vocab_size);
+  kernels::matmul(context, weights.head, normed, hidden, rows, logits, config.vocab_size);
   const size_t count = rows * config.vocab_size;
   if (config.logit_scale != 1.0) {
     kernels::scale_in_place(context, logits, count, static_cast<float>(config.logit_scale));
@@ -300,11 +312,12 @@ uint64_t Decoder::mapped_weight_bytes() const {
 DType Decoder::compute_dtype() const { return impl_->compute; }
 std::string Decoder::weight_formats() const { return formats_in_use(impl_->weights); }
 
-std::span<const float> Decoder::forward(kernels::KernelContext& context, KvCache& cache,
-                                        std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) {
+void Decoder::compute(kernels::KernelContext& context, KvCache& cache, std::span<const TokenId> tokens,
+                      std::span<const DecoderSeq> seqs) {
   Impl& impl = *impl_;
+  impl.act.logit_rows.clear();
   impl.check(cache, tokens, seqs);
-  if (tokens.empty()) return {};
+  if (tokens.empty()) return;
   const uint32_t positions = impl.lay_out(seqs, cache.num_groups());
   const size_t rows = tokens.size();
   const size_t hidden = impl.config.hidden_size;
@@ -319,7 +332,21 @@ std::span<const float> Decoder::forward(kernels::KernelContext& context, KvCache
     impl.feed_forward.run(context, impl.config, layer, x, rows, rows_of(impl.act.added, rows, hidden));
     impl.add(context, layer.post_ffn_norm, rows);
   }
-  return impl.head(context);
+}
+
+std::span<const float> Decoder::logits(kernels::KernelContext& context, std::span<const uint32_t> rows) {
+  return impl_->head(context, rows);
+}
+
+std::span<const float> Decoder::hidden(kernels::KernelContext& context, std::span<const uint32_t> rows) {
+  if (rows.empty()) return {};
+  return {impl_->final_norm(context, rows), rows.size() * impl_->config.hidden_size};
+}
+
+std::span<const float> Decoder::forward(kernels::KernelContext& context, KvCache& cache,
+                                        std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs) {
+  compute(context, cache, tokens, seqs);
+  return impl_->head(context, impl_->act.logit_rows);
 }
 
 }  // namespace quire::backend::cpu

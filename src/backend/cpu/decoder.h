@@ -26,7 +26,7 @@ struct DecoderSeq {
   /// One per K/V group (KvCache::groups), each with the entries for [0, first_position + num_tokens). Entries
   /// behind a group's window are not read.
   std::span<const std::vector<BlockId>> block_tables;
-  uint32_t logit_rows = 0;  // how many tokens, counted from the last, give logits: 0, 1 or num_tokens
+  uint32_t logit_rows = 0;  // for forward(): how many tokens, counted from the last, give logits
 };
 
 /// The K/V of all layers in one pool of blocks; any block can serve any K/V group. A block has one part per
@@ -104,9 +104,16 @@ class Decoder {
   /// as free.
   uint64_t mapped_weight_bytes() const;
 
-  /// Computes `tokens` (those of seqs[0], then of seqs[1], ...), writes their K/V into `cache` and returns
-  /// the requested logits, [rows][vocab] f32, rows in the order of the tokens; valid until the next call. A
-  /// row's logits do not depend on the batch, the chunking or the threads.
+  /// Computes `tokens` (those of seqs[0], then of seqs[1], ...) and writes their K/V into `cache`. What comes
+  /// of a token does not depend on the batch, the chunking or the threads.
+  void compute(kernels::KernelContext& context, KvCache& cache, std::span<const TokenId> tokens,
+               std::span<const DecoderSeq> seqs);
+  /// The logits of some of these tokens, [rows][vocab] f32. `rows`: their places in `tokens`, rising. Valid
+  /// until the next call.
+  std::span<const float> logits(kernels::KernelContext& context, std::span<const uint32_t> rows);
+  /// Their hidden states after the final norm, [rows][hidden] f32. Valid until the next call.
+  std::span<const float> hidden(kernels::KernelContext& context, std::span<const uint32_t> rows);
+  /// compute(), then the logits that DecoderSeq::logit_rows asks for, in the order of the tokens.
   std::span<const float> forward(kernels::KernelContext& context, KvCache& cache,
                                  std::span<const TokenId> tokens, std::span<const DecoderSeq> seqs);
 

@@ -29,7 +29,8 @@ SimExecutor::SimExecutor(const control::SchedulerConfig& scheduler, const CostMo
               .windows = scheduler.kv_windows,
               .max_positions = scheduler.max_model_len,
               .vocab_size = tokens_.vocab_size}),
-      speakers_(scheduler.max_num_seqs) {
+      speakers_(scheduler.max_num_seqs),
+      sums_(scheduler.max_num_seqs) {
   cost_.check();
   if (depth_ < 1 || depth_ > kMostOpenSteps) {
     throw Error(fmt::format("simulated device: {} steps in flight, not 1 to {}", depth_, kMostOpenSteps));
@@ -49,6 +50,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   slots_.apply(plan);
   for (const control::NewSeq& seq : plan.added) {
     speakers_[seq.slot] = {keyed_random(tokens_.seed, seq.sampling.seed, seq.sampling.choice), seq.sampling};
+    sums_[seq.slot] = 0;
   }
   uint64_t prefill_tokens = 0;
   uint64_t decoding = 0;
@@ -62,6 +64,9 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     (decodes ? decoding : prefill_tokens) += tokens.size();
     control::SeqResult& said = result.seqs.emplace_back();
     if (sampled) say(plan, seq, said.tokens.emplace_back());
+  }
+  for (const control::PromptStep& part : plan.prompts) {
+    result.prompts.push_back(recite(plan.seqs[part.seq], part));
   }
   result.times.compute =
       cost_.duration(prefill_tokens, decoding, plan.moves_out.size() + plan.moves_in.size());
@@ -85,6 +90,23 @@ void SimExecutor::say(const control::StepPlan& plan, const control::SeqStep& seq
           : sayable(drawn);
   slots_.sampled(seq.slot, said.token);
   if (speaker.sampling.num_logprobs >= 0) list_others(drawn, speaker.sampling.num_logprobs, said);
+}
+
+PromptYield SimExecutor::recite(const control::SeqStep& seq, const control::PromptStep& part) {
+  uint64_t& sum = sums_[seq.slot];
+  const PromptWants& wants = slots_.wants(seq.slot);
+  PromptYield out;
+  for (uint32_t row = part.first_row; row < part.end_row; ++row) {
+    SampledToken& next = out.rows.emplace_back(row).next;
+    next.token = row + 1 == part.end_row ? part.next : seq.tokens[row + 1 - seq.first_position];
+    list_others(static_cast<uint32_t>(next.token), wants.logprobs, next);
+  }
+  for (const TokenId token : seq.tokens) sum += static_cast<uint64_t>(token);
+  if (!part.last || wants.pooling == Pooling::kNone) return out;
+  const double mean = static_cast<double>(sum) / slots_.prompt_length(seq.slot);
+  out.pooled = {wants.pooling == Pooling::kMean ? static_cast<float>(mean)
+                                                : static_cast<float>(seq.tokens.back())};
+  return out;
 }
 
 void SimExecutor::list_others(uint32_t drawn, int32_t count, SampledToken& said) const {

@@ -36,7 +36,8 @@ struct SimTokens {
 /// sequence's sampling seed, its choice and the position. So a sequence generates the same tokens whatever
 /// runs beside it, and after a preemption. Of the sampling parameters it uses only these and num_logprobs:
 /// the token has rank 1 and logprob -0.5, and the alternatives listed are the next ones in the vocabulary,
-/// each 1 lower.
+/// each 1 lower. Of a prompt it gives rows with the same figures, and as a pooled state one number: the
+/// prompt's last token, or the mean of its tokens.
 ///
 /// A plan that contradicts itself or the former ones (slots, lengths of tables, numbers of blocks, positions,
 /// tokens) throws Error. It does not know the contents of blocks; tests/control/property/oracle_executor
@@ -62,6 +63,7 @@ class SimExecutor final : public Executor {
 
   TokenId sayable(size_t index) const;
   void say(const control::StepPlan& plan, const control::SeqStep& seq, SampledToken& said);
+  PromptYield recite(const control::SeqStep& seq, const control::PromptStep& part);
   void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
 
   const uint32_t depth_;
@@ -70,6 +72,7 @@ class SimExecutor final : public Executor {
   size_t num_sayable_;
   SlotTable slots_;
   std::vector<Speaker> speakers_;  // by slot
+  std::vector<uint64_t> sums_;     // by slot: of the prompt's tokens, if their mean is wanted
   OpenResults open_;
 };
 

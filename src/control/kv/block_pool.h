@@ -26,9 +26,7 @@ class BlockPool {
   uint32_t num_shared() const { return num_shared_; }  // held by two or more tables
   uint64_t num_saved() const { return num_saved_; }    // sum of (references - 1): what sharing saves
   uint64_t num_evictions() const { return num_evictions_; }
-  uint32_t available() const {
-    return num_free() + num_cached();
-  }  // the blocks that allocate() can still hand out
+  uint32_t available() const { return num_free() + num_cached(); }  // what allocate() can still hand out
 
   /// Returns a block with one reference: the most recently freed one; if none is free, the one that the
   /// prefix cache evicts; kNoBlock if all are referenced.

@@ -23,8 +23,7 @@ PrefixCache::PrefixCache(uint32_t num_blocks, uint32_t block_size, std::unique_p
       hash_(hash),
       buckets_(std::bit_ceil(size_t{num_blocks} + 1), kNoNode),
       places_(num_blocks) {
-  nodes_.reserve(
-      num_blocks);  // reserves address space: moving the nodes later would take too long for one step
+  nodes_.reserve(num_blocks);  // address space: moving the nodes later would take too long for one step
   tokens_.reserve(size_t{num_blocks} * block_size);
 }
 

@@ -93,8 +93,7 @@ class PrefixCache {
 
   /// Whether the node stands for exactly these tokens, a whole number of blocks. O(tokens).
   bool spells(NodeId node, std::span<const TokenId> tokens, uint64_t salt) const;
-  std::string check_invariants()
-      const;  // empty if consistent, else the first inconsistency; O(nodes + blocks)
+  std::string check_invariants() const;  // empty, or the first inconsistency; O(nodes + blocks)
 
  private:
   struct alignas(64) Node {  // one cache line

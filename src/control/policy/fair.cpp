@@ -35,7 +35,7 @@ class Fair final : public SchedulingPolicy {
     // after a preemption.
     const bool is_first = seq.preemptions == 0 && seq.next() == seq.cached_tokens;
     if (is_first) served += seq.prompt_length - seq.computed;
-    if (tokens == seq.remaining()) served += 2;  // one token is generated
+    if (tokens == seq.remaining() && seq.spec.max_tokens > 0) served += 2;  // one token is generated
   }
   void ended(const Sequence& seq) override { --tenants_.at(seq.spec.tenant).known; }
 

@@ -12,7 +12,7 @@ class Lpm final : public SchedulingPolicy {
   explicit Lpm(const PrefixCache& cache) : cache_(cache) {}
   int64_t rank(const Sequence& seq) const override {
     if (seq.passed >= kMostPassed) return INT64_MIN;
-    cache_.match(seq.tokens, seq.spec.salt, found_);
+    cache_.match(std::span(seq.tokens).first(seq.sharable() + 1), seq.spec.salt, found_);
     return -int64_t{found_.num_rows};
   }
   Standing standing(const Sequence& /*seq*/, int64_t rank) const override {

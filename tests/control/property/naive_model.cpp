@@ -116,6 +116,8 @@ void NaiveModel::add(const control::SeqSpec& spec, std::span<const TokenId> toke
   seq.order = arrivals_++;
   for (const TokenId token : tokens) seq.text += static_cast<char>('a' + token);
   seq.prompt = seq.total = static_cast<uint32_t>(spec.prompt.size());
+  if (spec.wants.any()) seq.lacks = seq.prompt - 1;
+  if (spec.wants.logprobs >= 0) seq.lacks = std::min(seq.prompt - 1, spec.wants.first_row);
   seq.table.resize(groups_);
   join_queue(seq);
 }
@@ -177,14 +179,23 @@ void NaiveModel::commit(const control::StepPlan& plan, const std::vector<control
   for (const control::SeqEvent& event : events) {
     if (event.finish) ends.emplace(event.id, *event.finish);
   }
+  for (const control::PromptStep& part : plan.prompts) {
+    const control::SeqStep& step = plan.seqs[part.seq];
+    const auto found = sequences_.find(owners_.at({step.slot, step.generation}));
+    if (found == sequences_.end()) continue;
+    Sequence& seq = found->second;
+    --seq.yields;
+    seq.lacks = part.end_row;
+    if (step.first_position + step.tokens.size() == seq.prompt) seq.lacks.reset();
+  }
   for (const control::SeqStep& step : plan.seqs) {
     const auto found = sequences_.find(owners_.at({step.slot, step.generation}));
     if (found == sequences_.end()) continue;  // it has ended
     Sequence& seq = found->second;
-    const bool samples = step.rows == control::LogitRows::kLast;
+    const bool samples = step.rows != control::LogitRows::kNone;
     const bool runs_on = seq.slot && seq.generation == step.generation;
-    if (!runs_on && !samples) continue;  // it was preempted, and that was for nothing
     const auto ending = ends.find(seq.id());
+    if (!runs_on && !samples && ending == ends.end()) continue;  // it was preempted, and that was for nothing
     if (ending == ends.end() || ending->second != control::FinishReason::kError) {
       if (runs_on) {
         const auto count = static_cast<uint32_t>(step.tokens.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -77,10 +78,13 @@ class NaiveModel {
     uint32_t total = 0;  // so many of them it has now
     std::optional<SlotId> slot;
     std::optional<uint64_t> first_admitted;
-    uint32_t generation = 0;    // of the slot that it has or had
-    uint32_t computed = 0;      // by steps whose results are known
-    uint32_t in_flight = 0;     // tokens that open steps compute
-    uint32_t pending = 0;       // tokens that open steps sample
+    uint32_t generation = 0;  // of the slot that it has or had
+    uint32_t computed = 0;    // by steps whose results are known
+    uint32_t in_flight = 0;   // tokens that open steps compute
+    uint32_t pending = 0;     // tokens that open steps sample
+    std::optional<uint32_t>
+        lacks;                  // the first row of its prompt that is missing; nullopt: it wants nothing more
+    uint32_t yields = 0;        // open steps that compute a chunk of a prompt that lacks something
     bool planned = false;       // has a part in the plan that is followed
     std::vector<Column> table;  // by group
     std::set<Entry> changed;    // entries that the executor does not know yet
@@ -91,7 +95,9 @@ class NaiveModel {
 
     SeqId id() const { return spec.id; }
     uint32_t next() const { return computed + in_flight; }
-    bool samples_its_last() const { return total + pending == prompt + spec.max_tokens; }
+    bool samples_its_last() const { return total + pending == prompt + std::max(spec.max_tokens, 1U); }
+    bool adds_up() const { return lacks && spec.wants.pooling == Pooling::kMean; }
+    bool may_skip(uint32_t position) const { return !adds_up() && (!lacks || position < *lacks); }
     uint32_t remaining() const { return samples_its_last() ? 0 : total + pending - next(); }
     bool is_protected() const { return preemptions >= 8; }
     bool decoding() const { return next() >= prompt && remaining() == 1; }
@@ -140,6 +146,7 @@ class NaiveModel {
   void swap_in(Sequence& seq, const control::StepPlan& plan);
   /// The next step of the plan must be of so many tokens of that sequence.
   void compute(Sequence& seq, uint64_t tokens, const control::StepPlan& plan);
+  void compare_prompt(Sequence& seq, uint32_t begin, uint32_t end, const control::StepPlan& plan);
   void copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, const control::StepPlan& plan);
   /// So many tokens it can compute, given what can be allocated.
   uint64_t room(const Sequence& seq) const;
@@ -191,6 +198,7 @@ class NaiveModel {
   uint32_t wanted_budget_ = UINT32_MAX;
   uint64_t preempted_ = 0;
   size_t steps_ = 0;
+  size_t prompts_ = 0;
   size_t added_ = 0;
   size_t moved_out_ = 0;
   size_t moved_in_ = 0;

@@ -23,7 +23,7 @@ uint64_t count_blocks(const std::vector<std::vector<BlockId>>& table) {
 }  // namespace
 
 void NaiveModel::plan(const control::StepPlan& plan) {
-  preempted_ = steps_ = added_ = moved_out_ = moved_in_ = copied_ = 0;
+  preempted_ = steps_ = prompts_ = added_ = moved_out_ = moved_in_ = copied_ = 0;
   budget_ = std::max(std::min(wanted_budget_, config_.max_num_batched_tokens), config_.max_num_seqs);
   updates_.clear();
   for (Sequence* seq : running_) seq->planned = false;
@@ -40,6 +40,7 @@ void NaiveModel::plan(const control::StepPlan& plan) {
     return;  // the slots that were given back are told of by the next
   }
   if (steps_ != plan.seqs.size()) return fail("slot {} computes and should not", plan.seqs[steps_].slot);
+  if (prompts_ != plan.prompts.size()) fail("something of a prompt is asked for by nobody");
   if (added_ != plan.added.size()) fail("slot {} is given and should not be", plan.added[added_].slot);
   if (moved_out_ != plan.moves_out.size()) fail("a block is moved out for nobody");
   if (moved_in_ != plan.moves_in.size()) fail("a block is moved in for nobody");
@@ -93,7 +94,8 @@ void NaiveModel::compute_chunk(Sequence& seq, const control::StepPlan& plan) {
   if (room(seq) < seq.remaining()) leave_behind(seq, seq.next());
   const uint64_t wanted = std::min<uint64_t>(room(seq), seq.remaining());
   const auto millionths = [&](uint64_t tokens) {
-    return tokens * 1'000'000 + tokens * seq.next() * config_.context_cost;
+    const uint64_t rows = seq.lacks && *seq.lacks + 1 < seq.prompt ? tokens : 0;
+    return (tokens + rows) * 1'000'000 + tokens * seq.next() * config_.context_cost;
   };
   const auto allowed = [&](uint64_t tokens) {
     return millionths(tokens) <= budget_ * 1'000'000 || tokens * 4 < budget_ + 4;
@@ -148,7 +150,8 @@ void NaiveModel::preempt(Sequence& seq, const control::StepPlan& plan) {
   ++preempted_;
   ++counts_.preemptions;
   if (++seq.preemptions == 8) ++counts_.protections;
-  const bool may_swap = config_.preemption != control::PreemptionKind::kRecompute && seq.remaining() > 0;
+  const bool may_swap =
+      config_.preemption != control::PreemptionKind::kRecompute && seq.remaining() > 0 && !seq.adds_up();
   if (may_swap) leave_behind(seq, seq.next());
   const Nanos moving = 2 * static_cast<Nanos>(count_blocks(seq.table)) * config_.costs.swap_block;
   const bool quicker = moving < seq.next() * config_.costs.prefill_token;
@@ -198,11 +201,16 @@ void NaiveModel::compute(Sequence& seq, uint64_t tokens, const control::StepPlan
   }
   seq.planned = true;
   budget_ -= tokens;
-  if (tokens == seq.remaining()) tenants_.at(seq.spec.tenant).served += 2;
+  const bool wants_tokens = seq.spec.max_tokens > 0;
+  if (tokens == seq.remaining() && wants_tokens) tenants_.at(seq.spec.tenant).served += 2;
   const uint32_t begin = seq.next();
   const uint32_t end = begin + static_cast<uint32_t>(tokens);
   const bool samples = tokens == seq.remaining();
-  if ((step.rows == control::LogitRows::kLast) != samples) fail("sequence {} samples at {}", seq.id(), end);
+  const auto at_end = wants_tokens ? control::LogitRows::kLast : control::LogitRows::kEnd;
+  if (step.rows != (samples ? at_end : control::LogitRows::kNone)) {
+    fail("sequence {} samples at {}", seq.id(), end);
+  }
+  if (seq.lacks && begin < seq.prompt) compare_prompt(seq, begin, end, plan);
   seq.in_flight += static_cast<uint32_t>(tokens);
   seq.pending += samples ? 1 : 0;
   const size_t known = seq.table[0].size();
@@ -223,6 +231,22 @@ void NaiveModel::compute(Sequence& seq, uint64_t tokens, const control::StepPlan
     const BlockId block = seq.table[group][row];
     if (block != kNoBlock) updates_.emplace(*seq.slot, group, row, block);
   }
+}
+
+/// Every row that lies in the chunk and is missing, and no other.
+void NaiveModel::compare_prompt(Sequence& seq, uint32_t begin, uint32_t end, const control::StepPlan& plan) {
+  std::vector<uint32_t> rows;
+  for (uint32_t row = begin; row < end && row + 1 < seq.prompt; ++row) {
+    if (row >= *seq.lacks) rows.push_back(row);
+  }
+  if (prompts_ == plan.prompts.size() || plan.prompts[prompts_].seq + 1 != steps_) {
+    return fail("sequence {}: nothing of its prompt is asked for", seq.id());
+  }
+  const control::PromptStep& part = plan.prompts[prompts_++];
+  ++seq.yields;
+  const bool same = part.end_row - part.first_row == rows.size() &&
+                    (rows.empty() || part.first_row == rows.front()) && part.last == (end == seq.prompt);
+  if (!same) fail("sequence {}: rows {} to {} are asked for", seq.id(), part.first_row, part.end_row);
 }
 
 /// A block that is written to belongs to one sequence and is not published.
@@ -252,7 +276,7 @@ void NaiveModel::plan_admissions(const control::StepPlan& plan) {
       first = &chosen->second;
       if (waits_for_parent(*first)) return fail("fork {} comes in too early", first->id());
     }
-    if (first->pending > 0) break;  // its token first
+    if (first->pending + first->yields > 0) break;  // its token first, and its rows
     if (!may_come_in(*first, find(*first))) break;
     if (added_ == plan.added.size()) {
       return fail("sequence {} waits though there is room for it", first->id());
@@ -406,7 +430,7 @@ NaiveModel::Hit NaiveModel::find(const Sequence& seq) const {
 /// All of the prompt but its last token, if the parent still holds what that reads.
 std::optional<NaiveModel::Hit> NaiveModel::find_in_parent(const Sequence& seq) const {
   const Sequence* parent = parent_of(seq);
-  if (parent == nullptr) return std::nullopt;
+  if (parent == nullptr || (seq.prompt > 1 && !seq.may_skip(seq.prompt - 2))) return std::nullopt;
   Hit hit{.tokens = seq.prompt - 1, .blocks = {}, .of_parent = true};
   for (uint32_t group = 0; group < groups_; ++group) {
     Column& column = hit.blocks.emplace_back();
@@ -421,7 +445,8 @@ std::optional<NaiveModel::Hit> NaiveModel::find_in_parent(const Sequence& seq) c
 
 NaiveModel::Hit NaiveModel::find_in_index(const Sequence& seq) const {
   const uint32_t size = config_.block_size;
-  const uint32_t most = (seq.total - 1) / size;
+  uint32_t most = (seq.total - 1) / size;
+  while (most > 0 && !seq.may_skip(most * size - 1)) --most;
   std::vector<Column> there(groups_, Column(most, kNoBlock));
   for (uint32_t group = 0; group < groups_; ++group) {
     for (uint32_t row = 0; row < most; ++row) {

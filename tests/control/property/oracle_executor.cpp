@@ -73,7 +73,27 @@ control::StepResult OracleExecutor::execute(const control::StepPlan& plan, uint3
     result.seqs[i] = compute(plan.seqs[i]);
     if (error_every > 0 && random_.below(error_every) == 0) result.seqs[i].error = "NaN";
   }
+  for (const control::PromptStep& part : plan.prompts) result.prompts.push_back(yield(plan, part));
   return result;
+}
+
+/// Of what was written to the blocks, and of what this slot has added up.
+PromptYield OracleExecutor::yield(const control::StepPlan& plan, const control::PromptStep& part) {
+  const control::SeqStep& step = plan.seqs.at(part.seq);
+  Slot& slot = slots_.at(step.slot);
+  const auto at = [&](uint32_t position) { return rating(place(slot, 0, position).content); };
+  const auto end = step.first_position + static_cast<uint32_t>(step.tokens.size());
+  PromptYield out;
+  for (uint32_t row = part.first_row; row < part.end_row; ++row) {
+    SampledToken& next = out.rows.emplace_back(row).next;
+    next.token = row + 1 < end ? step.tokens[row + 1 - step.first_position] : part.next;
+    next.logprob = at(row);
+  }
+  for (uint32_t p = step.first_position; p < end; ++p) slot.sum += static_cast<uint64_t>(at(p));
+  if (part.last && slot.wants.pooling != Pooling::kNone) {
+    out.pooled = {slot.wants.pooling == Pooling::kMean ? static_cast<float>(slot.sum) : at(end - 1)};
+  }
+  return out;
 }
 
 void OracleExecutor::forget() {
@@ -91,7 +111,8 @@ void OracleExecutor::set_up(const control::StepPlan& plan) {
               .choice = added.sampling.choice,
               .tables = {},
               .computed = {},
-              .generation = added.generation};
+              .generation = added.generation,
+              .wants = added.wants};
     slot.tables.resize(windows_.size());
     append(slot, added.blocks);
     if (!slots_.emplace(added.slot, slot).second) fail(fmt::format("slot {} given twice", added.slot));
@@ -172,7 +193,7 @@ control::SeqResult OracleExecutor::compute(const control::SeqStep& step) {
   }
   slot.computed = end;
   slot.samples = false;
-  if (step.rows == control::LogitRows::kNone) return {};
+  if (step.rows != control::LogitRows::kLast) return {};
   control::SeqResult result;
   const uint64_t content = place(slot, 0, end - 1).content;
   slot.sampled = sample(content, slot.choice);
@@ -209,6 +230,11 @@ void OracleExecutor::add_to_digest(const control::StepPlan& plan) {
     add_all(step.tokens);
     add_all(step.new_blocks);
     add(static_cast<uint64_t>(step.rows));
+  }
+  for (const control::PromptStep& part : plan.prompts) {
+    add(part.seq);
+    add((uint64_t{part.first_row} << 32) | part.end_row);
+    add((static_cast<uint64_t>(part.next) << 1) | (part.last ? 1 : 0));
   }
 }
 

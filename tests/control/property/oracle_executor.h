@@ -23,6 +23,10 @@ struct Solo {
 };
 Solo run_alone(const control::SeqSpec& spec);
 
+/// The "logprob" of what follows this content, and its part in a pooled state: small and whole, so that sums
+/// are exact.
+inline float rating(uint64_t content) { return static_cast<float>(content % 1024); }
+
 /// An executor that knows where every token's K/V must lie. For each place of each physical block it keeps
 /// what was written there, and it keeps block tables of its own, made from the plans alone. Before a sequence
 /// computes, each earlier position that it sees must hold the K/V of exactly its own prefix, in every group.
@@ -60,11 +64,14 @@ class OracleExecutor {
     uint32_t generation = 0;
     bool samples = false;  // its last step did
     TokenId sampled = 0;   // what
+    PromptWants wants;
+    uint64_t sum = 0;  // of the ratings of its prompt's tokens
   };
 
   void fail(const std::string& what);
   void set_up(const control::StepPlan& plan);
   control::SeqResult compute(const control::SeqStep& step);
+  PromptYield yield(const control::StepPlan& plan, const control::PromptStep& part);
   void add_to_digest(const control::StepPlan& plan);
   Place& place(const Slot& slot, uint32_t group, uint32_t position);
   void append(Slot& slot, std::span<const BlockId> blocks) const;

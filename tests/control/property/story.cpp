@@ -46,7 +46,7 @@ namespace {
 
 class Author {
  public:
-  explicit Author(uint64_t seed) : seed_(seed), random_(seed) {}
+  Author(uint64_t seed, bool prompts) : seed_(seed), random_(seed), prompts_(prompts) {}
 
   Story write() {
     Story story;
@@ -139,7 +139,18 @@ class Author {
     made.tenant = below(3);
     made.deadline = below(200);
     made.expected = one_in(8) ? 0 : 1 + below(longest_answer_);
+    if (prompts_) wants(made, seed_);
     return made;
+  }
+
+  /// Something of its prompt, in one of four.
+  static void wants(Request& made, uint64_t seed) {
+    SplitMix64 random(keyed_random(seed, 4, made.id));
+    if (random.below(4) != 0) return;
+    made.rows = static_cast<uint32_t>(random.below(3));
+    made.first_row = static_cast<uint32_t>(random.below(2) * random.below(made.length + made.own + 1));
+    made.pooling = static_cast<uint32_t>(random.below(3));
+    if (random.below(3) == 0) made.max_tokens = 0;
   }
 
   /// One of the last, which may have ended.
@@ -164,6 +175,7 @@ class Author {
 
   uint64_t seed_;
   SplitMix64 random_;
+  bool prompts_;
   SeqId next_id_ = 0;
   bool crowded_ = false;
   uint32_t longest_text_ = 0;
@@ -176,7 +188,7 @@ class Author {
 
 }  // namespace
 
-Story make_story(uint64_t seed) { return Author(seed).write(); }
+Story make_story(uint64_t seed, bool prompts) { return Author(seed, prompts).write(); }
 
 // ---- as C++ ----
 
@@ -215,6 +227,9 @@ std::string to_string(const Request& request) {
   fields.add("choice", request.choice, usual.choice);
   fields.add("stop_token", request.stop_token, usual.stop_token);
   fields.add("stop_after", request.stop_after, usual.stop_after);
+  fields.add("rows", request.rows, usual.rows);
+  fields.add("first_row", request.first_row, usual.first_row);
+  fields.add("pooling", request.pooling, usual.pooling);
   fields.add("penalties", request.penalties, usual.penalties);
   fields.add("priority", request.priority, usual.priority);
   fields.add("tenant", request.tenant, usual.tenant);

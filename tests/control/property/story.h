@@ -23,7 +23,10 @@ struct Request {
   uint32_t choice = 0;      // others sample other tokens after the same prompt
   uint32_t stop_token = 0;  // ends by sampling this token - 1; 0: by none
   uint32_t stop_after = 0;  // ends from outside after so many tokens, as by a stop string; 0: does not
-  bool penalties = false;   // whoever samples needs all its tokens
+  uint32_t rows = 0;        // 1 + PromptWants::logprobs
+  uint32_t first_row = 0;   // and its other fields
+  uint32_t pooling = 0;
+  bool penalties = false;  // whoever samples needs all its tokens
   int32_t priority = 0;
   uint64_t tenant = 0;
   uint32_t deadline = 0;  // milliseconds
@@ -70,8 +73,9 @@ struct Story {
   std::vector<Operation> operations;
 };
 
-/// A random one; everything follows from the seed, on every machine.
-Story make_story(uint64_t seed);
+/// A random one; everything follows from the seed, on every machine. `prompts`: some requests want something
+/// of their prompts.
+Story make_story(uint64_t seed, bool prompts = true);
 
 /// The C++ that makes it.
 std::string to_string(const Operation& operation);

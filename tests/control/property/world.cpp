@@ -87,6 +87,9 @@ void World::add(const Operation& operation) {
     spec.salt = request.salt;
     if (spec.prompt.empty()) return;
   }
+  spec.wants.logprobs = static_cast<int32_t>(request.rows) - 1;
+  spec.wants.first_row = request.first_row;
+  spec.wants.pooling = static_cast<Pooling>(request.pooling);
   spec.id = request.id;
   spec.max_tokens = request.max_tokens;
   spec.sampling.seed = spec.id;
@@ -103,9 +106,10 @@ void World::add(const Operation& operation) {
 
 void World::add(control::SeqSpec spec, uint32_t stop_after) {
   const uint64_t length = spec.prompt.size() + spec.max_tokens;
+  const uint64_t computed = spec.max_tokens == 0 ? length : length - 1;
   const bool fits =
       length <= config_.max_model_len &&
-      control::blocks_held(config_.kv_windows, length - 1, 1, config_.block_size) <= config_.num_blocks;
+      control::blocks_held(config_.kv_windows, computed, 1, config_.block_size) <= config_.num_blocks;
   const bool has_place = model_.num_waiting() < config_.max_waiting;
   const auto added = scheduler_.add(spec);
   if (added.has_value() != (fits && has_place)) return fail("a sequence is taken or refused wrongly");
@@ -171,9 +175,10 @@ void World::close() {
   const uint64_t preempted = oldest.preempted;
   const control::StepStats before = scheduler_.stats();
   const std::vector<control::SeqEvent> events = scheduler_.commit(plan, std::move(oldest.result));
-  const auto samples = [](const control::SeqStep& step) { return step.rows == control::LogitRows::kLast; };
+  const auto samples = [](const control::SeqStep& step) { return step.rows != control::LogitRows::kNone; };
   coverage_.late_results += static_cast<uint64_t>(std::ranges::count_if(plan.seqs, samples)) - events.size();
   model_.commit(plan, events);
+  for (const control::PromptEvent& event : scheduler_.prompts()) take(event);
   std::vector<SeqId> stops;
   for (const control::SeqEvent& event : events) take(event, stops);
   check();
@@ -207,6 +212,45 @@ void World::lose_executor() {
   check();
 }
 
+/// Each row once and in order, for the right token, before the sequence's first token.
+void World::take(const control::PromptEvent& event) {
+  Record& record = records_.at(event.id);
+  const control::SeqSpec& spec = record.spec;
+  const Solo& solo = executor_.solo(event.id);
+  const auto wrong = [&](const char* what) { fail(fmt::format("sequence {}: {}", event.id, what)); };
+  if (record.ended || !record.output.empty())
+    wrong("something of its prompt after its first token or its end");
+  if (event.yield.empty()) wrong("nothing of its prompt, as an event");
+  coverage_.in_pieces += record.rows > 0 && !event.yield.rows.empty() ? 1 : 0;
+  for (const PromptRow& row : event.yield.rows) {
+    if (spec.wants.logprobs < 0 || row.row != spec.wants.first_row + record.rows++) {
+      return wrong("a row twice, too late or that nobody wants");
+    }
+    if (row.row + 1 >= spec.prompt.size() || row.next.token != spec.prompt[row.row + 1] ||
+        row.next.logprob != rating(solo.contents[row.row])) {
+      return wrong("a row for another token or of other K/V");
+    }
+    ++coverage_.rows;
+  }
+  if (event.yield.pooled.empty()) return;
+  float expected = 0;
+  for (size_t i = 0; i < spec.prompt.size(); ++i) {
+    expected = (spec.wants.pooling == Pooling::kMean ? expected : 0) + rating(solo.contents[i]);
+  }
+  if (spec.wants.pooling == Pooling::kNone || std::exchange(record.pooled, true) ||
+      event.yield.pooled != std::vector{expected}) {
+    wrong("another pooled state than alone, or twice");
+  }
+  ++coverage_.pooled;
+}
+
+bool World::has_its_prompt(const Record& record) const {
+  const PromptWants& wants = record.spec.wants;
+  const auto rows = static_cast<uint32_t>(record.spec.prompt.size()) - 1;
+  const uint32_t wanted = wants.logprobs < 0 ? 0 : rows - std::min(rows, wants.first_row);
+  return record.rows == wanted && record.pooled == (wants.pooling != Pooling::kNone);
+}
+
 void World::take(const control::SeqEvent& event, std::vector<SeqId>& stops) {
   Record& record = records_.at(event.id);
   const Solo& solo = executor_.solo(event.id);
@@ -216,6 +260,9 @@ void World::take(const control::SeqEvent& event, std::vector<SeqId>& stops) {
     wrong("more tokens cached than the prompt has, or said twice");
   }
   if (event.token) record.output.push_back(event.token->token);
+  if ((event.token || event.finish == control::FinishReason::kLength) && !has_its_prompt(record)) {
+    wrong("a token or an end before all that it wants of its prompt");
+  }
   const size_t length = record.spec.prompt.size() + record.output.size();
   if (length > solo.tokens.size() ||
       !std::equal(record.output.begin(), record.output.end(),
@@ -230,6 +277,7 @@ void World::take(const control::SeqEvent& event, std::vector<SeqId>& stops) {
     return;
   }
   record.ended = true;
+  coverage_.tokenless += record.spec.max_tokens == 0 ? 1 : 0;
   if (*event.finish == control::FinishReason::kError) {
     ++coverage_.failures;
     if (event.error != kFailure) wrong("an error without its reason");
@@ -305,6 +353,10 @@ void World::add_to(Coverage& sum) const {
   sum.late_tokens += coverage_.late_tokens;
   sum.late_results += coverage_.late_results;
   sum.waits += coverage_.waits;
+  sum.rows += coverage_.rows;
+  sum.pooled += coverage_.pooled;
+  sum.in_pieces += coverage_.in_pieces;
+  sum.tokenless += coverage_.tokenless;
   sum.model.admissions += own.admissions;
   sum.model.hits += own.hits;
   sum.model.forks += own.forks;
@@ -356,6 +408,9 @@ std::string to_string(const Coverage& c) {
   text += fmt::format(
       "{} tokens decoded before they were known, {} results that came too late, {} waits for results\n",
       c.late_tokens, c.late_results, c.waits);
+  text += fmt::format(
+      "prompts: {} rows, {} chunks of rows that go on, {} pooled states; {} ends without a token\n", c.rows,
+      c.in_pieces, c.pooled, c.tokenless);
   text += fmt::format(
       "blocks: {} swapped out, {} in, {} preempted without room on the host, {} copies, "
       "{} deduplicated, {} evicted, {} left behind, {} forgotten; {} forks that share, {} of them "

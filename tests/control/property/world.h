@@ -25,6 +25,10 @@ struct Coverage {
   uint64_t losses = 0;        // of the executor
   uint64_t late_tokens = 0;   // decoded before they were known
   uint64_t late_results = 0;  // of sequences that had been preempted or had ended
+  uint64_t rows = 0;          // of prompts
+  uint64_t pooled = 0;        // states
+  uint64_t in_pieces = 0;     // prompts whose rows came from more than one step
+  uint64_t tokenless = 0;     // ends of sequences that wanted no token
   uint64_t waits = 0;         // plans that were empty until an open step was committed
   NaiveModel::Counts model;
   uint64_t steps_by_batching[std::size(control::kBatchingNames)] = {};
@@ -56,6 +60,8 @@ class World {
     control::SeqSpec spec;
     uint32_t stop_after = 0;
     std::vector<TokenId> output;
+    uint32_t rows = 0;  // of its prompt, that came
+    bool pooled = false;
     bool ended = false;
   };
 
@@ -67,6 +73,8 @@ class World {
   void close();
   void lose_executor();
   void take(const control::SeqEvent& event, std::vector<SeqId>& stops);
+  void take(const control::PromptEvent& event);
+  bool has_its_prompt(const Record& record) const;
   void drain();
   void finish_all();
   void check();
