@@ -194,22 +194,24 @@ json::object sharing() {
   load.prefix_length = kShared;
   load.prompt = sim::Lengths::parse(fmt::format("{}", kOwn), "");
   load.output = sim::Lengths::parse("64", "");
-  fmt::print("\n{} requests at once: {} tokens in common, {} of their own, 512 tokens a step\n\n", kRequests,
-             kShared, kOwn);
+  fmt::print("\n{} requests at once: {} tokens in common, {} of their own\n\n", kRequests, kShared, kOwn);
   fmt::print(
-      "| prefix cache | blocks hit, of those in common % | prefill computed | saved % | TTFT p50 ms |\n");
-  fmt::print("|---|---|---|---|---|\n");
+      "| tokens a step | prefix cache | blocks hit, of those in common % | prefill computed | saved % | TTFT "
+      "p50 "
+      "ms |\n");
+  fmt::print("|---|---|---|---|---|---|\n");
   json::array rows;
-  for (const bool caching : {true, false}) {
+  for (const auto& [budget, caching] : {std::pair(512U, true), {2048U, true}, {512U, false}}) {
     control::SchedulerConfig config = roomy(kRequests);
-    config.max_num_batched_tokens = 512;
+    config.max_num_batched_tokens = budget;
     config.enable_prefix_caching = caching;
     const sim::SimulationReport report = simulate(config, sim::make_workload(load));
     const double hit = ratio(report.last.total_prefix_hit_tokens, uint64_t{kRequests} * kShared);
     const double saved = 1 - ratio(report.totals.prefill_tokens, uint64_t{kRequests} * (kShared + kOwn));
-    fmt::print("| {} | {:.1f} | {} | {:.1f} | {:.1f} |\n", caching ? "on" : "off", 100 * hit,
+    fmt::print("| {} | {} | {:.1f} | {} | {:.1f} | {:.1f} |\n", budget, caching ? "on" : "off", 100 * hit,
                report.totals.prefill_tokens, 100 * saved, static_cast<double>(report.ttft.p50) / 1e6);
-    rows.push_back({{"prefix_cache", caching},
+    rows.push_back({{"budget", budget},
+                    {"prefix_cache", caching},
                     {"hit_rate", hit},
                     {"prefill_tokens", report.totals.prefill_tokens},
                     {"prefill_saved", saved},

@@ -184,11 +184,12 @@ def plot_batching(results):
 def plot_sharing(results):
     rows = results["rows"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.8))
-    names = ["prefix cache", "without"]
-    bars = left.bar(names, [row["prefill_tokens"] for row in rows], color=[BLUE, ORANGE], width=0.55)
+    names = [f"{row['budget']:,} a step" if row["prefix_cache"] else "without cache" for row in rows]
+    colors = [BLUE if row["prefix_cache"] else ORANGE for row in rows]
+    bars = left.bar(names, [row["prefill_tokens"] for row in rows], color=colors, width=0.55)
     label_bars(left, bars, [f"{row['prefill_tokens']:,}" for row in rows])
     left.set_title("prompt tokens computed")
-    bars = right.bar(names, [1e3 * row["ttft_p50"] for row in rows], color=[BLUE, ORANGE], width=0.55)
+    bars = right.bar(names, [1e3 * row["ttft_p50"] for row in rows], color=colors, width=0.55)
     label_bars(right, bars, [f"{1e3 * row['ttft_p50']:,.0f} ms" for row in rows])
     right.set_title("median time to the first token (ms)")
     for axes in (left, right):
@@ -371,9 +372,9 @@ def tables(results):
               f"{c['ttft_p99']:.3f}", f"{s['ttft_p99']:.3f}", f"{s['ttft_p99'] / c['ttft_p99']:.0f}"] for c, s in loads])
     if "sharing" in results:
         out["sharing"] = table(
-            ["prefix cache", "hit rate of the shared tokens %", "prompt tokens computed", "prefill saved %", "TTFT p50 ms",
+            ["tokens a step", "prefix cache", "hit rate of the shared tokens %", "prompt tokens computed", "prefill saved %", "TTFT p50 ms",
              "TTFT p99 ms"],
-            [["on" if r["prefix_cache"] else "off", f"{100 * r['hit_rate']:.1f}", f"{r['prefill_tokens']:,}",
+            [[f"{r['budget']:,}", "on" if r["prefix_cache"] else "off", f"{100 * r['hit_rate']:.1f}", f"{r['prefill_tokens']:,}",
               f"{100 * r['prefill_saved']:.1f}", f"{1e3 * r['ttft_p50']:.1f}", f"{1e3 * r['ttft_p99']:.1f}"]
              for r in results["sharing"]["rows"]])
     if "thrashing" in results:

@@ -7,18 +7,27 @@
 // The part of Scheduler that admits waiting sequences: which is next, what it finds cached, whether it fits.
 namespace quire::control {
 
-/// In the order of the policy; only forks that wait for their parent are passed over. A sequence is admitted
-/// if the blocks for all its tokens and the watermark are available, or if it is alone.
+/// In the order of the policy. Passed over are forks that wait for their parent and followers: sequences that
+/// wait for another to compute their next block. A slot stays free for each follower, so that few sequences
+/// overtake it. A sequence is admitted if the blocks for all its tokens and the watermark are available, or
+/// if it is alone.
 void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
+  followers_ = 0;
   while (!waiting_.empty()) {
     if (free_slots_.empty()) return note_waiting(WaitReason::kSlots, nullptr, 0);
     if (budget == 0) return note_waiting(WaitReason::kBudget, nullptr, 0);
     size_t index = 0;
-    Sequence* seq = next_waiting(index);
-    if (seq == nullptr) return note_waiting(WaitReason::kParent, nullptr, 0);
+    Sequence* seq = free_slots_.size() > followers_ ? next_waiting(index) : nullptr;
+    if (seq == nullptr) return note_waiting(WaitReason::kSlots, nullptr, 0);
+    const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
+    if (const Sequence* other = find_leader(*seq, cached_tokens)) {
+      log_.because({.kind = CauseKind::kFollows, .seq = seq->spec.id, .other = other->spec.id});
+      seq->follows_in = plan.step;
+      ++followers_;
+      continue;
+    }
     if (log_.wants_causes()) tell_order(*seq);
     if (seq->awaits()) return note_waiting(WaitReason::kToken, nullptr, 0);
-    const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
     const uint64_t needed = blocks_to_admit(*seq, cached_tokens);
     if (!running_.empty() && needed + watermark_ > pool_.available()) {
       const auto lacks = static_cast<uint32_t>(needed);
@@ -38,7 +47,7 @@ Sequence* Scheduler::next_waiting(size_t& index) {
   size_t compared = 0;
   for (size_t i = 0; i < waiting_.size() && compared < policy_->horizon(); ++i) {
     Sequence* seq = waiting_[i];
-    if (waits_for_parent(*seq)) continue;
+    if (is_passed_over(*seq)) continue;
     ++compared;
     const int64_t rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
     seq->rank = rank;
@@ -65,7 +74,7 @@ void Scheduler::tell_order(const Sequence& first) {
   size_t compared = 0;
   for (Sequence* seq : waiting_) {
     if (compared == policy_->horizon()) break;
-    if (waits_for_parent(*seq)) continue;
+    if (is_passed_over(*seq)) continue;
     ++compared;
     if (seq == &first) continue;
     const Standing own = standing_of(*seq);
@@ -83,7 +92,7 @@ void Scheduler::tell_order(const Sequence& first) {
 void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t needed) {
   for (Sequence* seq : waiting_) {
     WaitReason own = first == nullptr || seq == first ? reason : WaitReason::kOrder;
-    if (waits_for_parent(*seq)) own = WaitReason::kParent;
+    if (is_passed_over(*seq)) own = waits_for_parent(*seq) ? WaitReason::kParent : WaitReason::kPrefix;
     if (std::exchange(seq->waits_for, own) == own) continue;
     log_.of(seq->spec.id);
     log_.write(DecisionKind::kSkip, static_cast<uint32_t>(own),
@@ -102,6 +111,21 @@ uint32_t Scheduler::find_prefix(const Sequence& seq, const Sequence* parent) {
     pool_.cache().match(std::span(seq.tokens).first(most + 1), seq.spec.salt, prefix_);
   }
   return prefix_.num_rows * config_.block_size;
+}
+
+/// The running sequence that computes the block after the `cached_tokens` of `seq`, which `seq` will then
+/// find in the prefix index instead of computing it too; nullptr if there is none.
+const Sequence* Scheduler::find_leader(const Sequence& seq, uint32_t cached_tokens) const {
+  const uint32_t end = cached_tokens + config_.block_size;
+  if (!config_.enable_prefix_caching || end > seq.sharable() || seq.swapped > cached_tokens) return nullptr;
+  for (const Sequence* other : running_) {
+    const bool computes_it = other->computed < end && other->next() > cached_tokens && other->total() >= end;
+    if (computes_it && other->spec.salt == seq.spec.salt &&
+        std::equal(seq.tokens.begin(), seq.tokens.begin() + end, other->tokens.begin())) {
+      return other;
+    }
+  }
+  return nullptr;
 }
 
 uint64_t Scheduler::blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const {
@@ -168,6 +192,10 @@ const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
 bool Scheduler::waits_for_parent(const Sequence& seq) const {
   const Sequence* parent = fork_parent(seq);
   return parent != nullptr && !(parent->prompt_computed() && parent->computed + 1 >= seq.prompt_length);
+}
+
+bool Scheduler::is_passed_over(const Sequence& seq) const {
+  return seq.follows_in == next_stats_.step || waits_for_parent(seq);
 }
 
 }  // namespace quire::control

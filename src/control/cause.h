@@ -41,6 +41,7 @@ enum class CauseKind : uint8_t {
   kNotMoved,   // the K/V of the victim `seq` is not moved to the host: it has `a` blocks, `b` are free there,
                // and if that is enough, recomputation is expected to be quicker
   kPublished,  // block `a` is published in the prefix index, until it is evicted
+  kFollows,    // `seq` is passed over, because `other` computes the next block of its tokens
 };
 
 struct Cause {

@@ -29,7 +29,7 @@ enum class DecisionKind : uint8_t {
 /// Why a waiting sequence was not admitted.
 enum class WaitReason : uint8_t {
   kNone,
-  kSlots,    // all slots are taken
+  kSlots,    // all slots are taken, or kept for sequences that are passed over
   kBudget,   // the token budget of the step is spent
   kBlocks,   // not enough blocks for it
   kOrder,    // another sequence is first and could not be admitted
@@ -37,6 +37,7 @@ enum class WaitReason : uint8_t {
   kPreempt,  // this step preempted, so it admits no sequence
   kBatch,    // static batching: the batch must end first
   kToken,    // the first in line was preempted, and a step in flight samples a token for it
+  kPrefix,   // a running sequence with the same first tokens computes its next block
 };
 
 /// One decision about `seq`; kNoSeq if it concerns no sequence.

@@ -183,7 +183,8 @@ StepPlan Scheduler::plan() {
     note_waiting(WaitReason::kBatch, nullptr, 0);
   } else {
     plan_admissions(plan, budget);
-    batch_open_ = budget == 0 && !free_slots_.empty() && !waiting_.empty();  // cut short only by the budget
+    // Cut short only by the budget, or to share blocks that are not computed yet.
+    batch_open_ = (budget == 0 || followers_ > 0) && !free_slots_.empty() && !waiting_.empty();
   }
 
   if (plan.empty()) return plan;  // the results of open steps must come first

@@ -122,7 +122,9 @@ class Scheduler {
   /// Sets prefix_ to the K/V that a sequence may share when it is admitted. Returns how many tokens that is.
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
   uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;  // that must be available
-  /// The first by rank that waits for no parent, nullptr if all do; and its place in waiting_.
+  const Sequence* find_leader(const Sequence& seq, uint32_t cached_tokens) const;
+  bool is_passed_over(const Sequence& seq) const;  // in the plan that is being made
+  /// The first by rank that is not passed over, nullptr if all are; and its place in waiting_.
   Sequence* next_waiting(size_t& index);
   void tell_order(const Sequence& first);  // reports which is first in line, and why the others are not
   Standing standing_of(const Sequence& seq) const;
@@ -178,6 +180,7 @@ class Scheduler {
   std::vector<BlockId> free_host_blocks_;          // a stack
   std::vector<Sequence*> order_;                   // scratch of plan_decodes
   SeqId told_first_ = kNoSeq;                      // the first in line, as last reported
+  uint32_t followers_ = 0;                         // passed over in this plan: another computes their prefix
   bool batch_open_ = true;                         // static batching: sequences are still admitted
   uint64_t arrivals_ = 0;
   uint64_t first_admissions_ = 0;

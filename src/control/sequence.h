@@ -48,9 +48,10 @@ struct Sequence {
   std::optional<uint32_t> cached_tokens;  // prompt tokens found cached at the first admission
 
   // While a swapped-out sequence waits: the K/V of its first tokens in blocks of the host pool.
-  uint32_t swapped = 0;                    // number of these tokens; 0: none
-  std::vector<BlockId> host;               // [group][row]; kNoBlock behind a group's window
-  uint32_t passed = 0;                     // by how many later arrivals
+  uint32_t swapped = 0;       // number of these tokens; 0: none
+  std::vector<BlockId> host;  // [group][row]; kNoBlock behind a group's window
+  uint32_t passed = 0;        // by how many later arrivals
+  uint64_t follows_in = 0;    // the last plan that passed over it because another computes its next block
   std::optional<uint64_t> first_admitted;  // number of its first admission
   WaitReason waits_for = WaitReason::kNone;
   int64_t rank = 0;          // the policy's rank at the last comparison

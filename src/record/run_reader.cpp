@@ -197,6 +197,9 @@ control::Cause RunReader::cause(control::CauseKind kind) {
       out.ground = static_cast<control::Ground>(bounded<uint8_t>(kNumGrounds - 1));
       out.value = signed_number();
       break;
+    case control::CauseKind::kFollows:
+      out.other = number();
+      break;
     case control::CauseKind::kShort:
       out.value = signed_number();
       [[fallthrough]];
@@ -237,7 +240,7 @@ void RunReader::read_record(RunEvent& event) {
     return;
   }
   const int cause = kind - kFirstCause;
-  if (cause >= 0 && cause <= static_cast<int>(control::CauseKind::kPublished)) {
+  if (cause >= 0 && cause <= static_cast<int>(control::CauseKind::kFollows)) {
     event = this->cause(static_cast<control::CauseKind>(cause));
     return;
   }

@@ -31,9 +31,9 @@ namespace quire::record {
 inline constexpr std::string_view kDecisionNames[] = {"add",      "admit",    "hit",     "skip",  "chunk",
                                                       "allocate", "share",    "release", "evict", "copy",
                                                       "preempt",  "swap out", "swap in", "finish"};
-inline constexpr std::string_view kWaitNames[] = {"none",       "slots",        "budget",
-                                                  "blocks",     "policy order", "parent's prompt",
-                                                  "preemption", "batch",        "open step"};
+inline constexpr std::string_view kWaitNames[] = {"none",         "slots",           "budget",     "blocks",
+                                                  "policy order", "parent's prompt", "preemption", "batch",
+                                                  "open step",    "prefix"};
 inline constexpr size_t kNumGrounds = static_cast<size_t>(control::Ground::kLeastDone) + 1;
 
 /// Inputs.

@@ -69,6 +69,8 @@ void RunState::take(const RunEvent& event) {
   if (const auto* cause = std::get_if<control::Cause>(&event)) {
     if (cause->kind == control::CauseKind::kFirst) first_ = cause->seq;
     if (cause->kind == control::CauseKind::kPublished) published_[cause->a] = 1;
+    LiveSequence* follower = cause->kind == control::CauseKind::kFollows ? live_.find(cause->seq) : nullptr;
+    if (follower != nullptr) follower->leader = cause->other;
     return;
   }
   added_.reset();

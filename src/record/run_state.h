@@ -31,6 +31,7 @@ struct LiveSequence {
   SeqId id = 0;
   size_t index = 0;             // how many were added before it, including refused ones
   std::optional<SeqId> parent;  // of a fork
+  std::optional<SeqId> leader;  // with kPrefix: computes its next block
   uint32_t prompt = 0;          // tokens
   uint32_t most = 0;            // the most tokens to generate
   uint32_t total = 0;           // tokens now

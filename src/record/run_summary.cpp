@@ -295,6 +295,8 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
     case control::WaitReason::kParent:
       return sequence.fork_of ? fmt::format("prompt of its parent, #{}", *sequence.fork_of)
                               : "prompt of its parent";
+    case control::WaitReason::kPrefix:
+      return "a prefix that another computes";
     case control::WaitReason::kPreempt:
       return "admission paused (a step preempts)";
     case control::WaitReason::kToken:

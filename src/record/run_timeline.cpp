@@ -293,6 +293,7 @@ void Recorder::planned(const RunState& state) {
     const LiveSequence* before = nullptr;
     if (now.waits == control::WaitReason::kOrder) before = first;
     if (now.waits == control::WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
+    if (now.waits == control::WaitReason::kPrefix && seq.leader) before = state.find(*seq.leader);
     if (before != nullptr) now.behind = static_cast<uint32_t>(before->index);
     if (seq.index >= segments_.size()) segments_.resize(std::max(seq.index + 1, 2 * segments_.size()));
     Segments& segments = segments_[seq.index];

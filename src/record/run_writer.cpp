@@ -183,6 +183,8 @@ void RunWriter::take(const control::Cause& cause) noexcept {
       case control::CauseKind::kBehind:
         number(static_cast<uint64_t>(cause.ground));
         return number(zigzag(cause.value));
+      case control::CauseKind::kFollows:
+        return number(cause.other);
       case control::CauseKind::kShort:
         number(zigzag(cause.value));
         [[fallthrough]];

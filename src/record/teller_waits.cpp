@@ -28,6 +28,7 @@ void Teller::begin_wait(Life& life, const control::Decision& decision, const Liv
   life.waits_since = now_;
   if (!life.told) return;
   ++told_waiting_;
+  if (reason == control::WaitReason::kPrefix) life.waits.parent = seq.leader;
   if (reason == control::WaitReason::kParent && seq.parent) {
     life.waits.parent = seq.parent;
     told_for_parent_.insert(seq.id);

@@ -222,6 +222,8 @@ std::string reason_text(const Part& part, const WaitContext& context) {
       return order_text(part, context);
     case control::WaitReason::kParent:
       return fmt::format("for {} to compute the tokens that they share", parent_text(part));
+    case control::WaitReason::kPrefix:
+      return fmt::format("for {} to compute the next block that they share", parent_text(part));
     case control::WaitReason::kPreempt:
       return "because admission paused (a step that preempts admits no request)";
     case control::WaitReason::kToken:
@@ -331,6 +333,7 @@ std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waite
       {steps_of(control::WaitReason::kSlots), "for a slot"},
       {steps_of(control::WaitReason::kBudget), "for token budget"},
       {steps_of(control::WaitReason::kParent), "for a parent's prompt"},
+      {steps_of(control::WaitReason::kPrefix), "for a prefix that another computes"},
       {steps_of(control::WaitReason::kToken), "for a token of an open step"},
       {steps_of(control::WaitReason::kBatch), "for a static batch to end"}};
   std::ranges::stable_sort(parts, std::ranges::greater{}, [](const auto& part) { return part.first; });

@@ -52,7 +52,7 @@ struct WaitSpan {
   uint64_t available_most = 0;
   int64_t reserve = 0;            //   and how many must stay available
   Precedence precedence;          // kOrder: why the first in line comes before it
-  std::optional<SeqId> parent{};  // kParent
+  std::optional<SeqId> parent{};  // kParent; kPrefix: the sequence that computes the prefix
   uint64_t parent_waited = 0;     // kParent: in how many of the steps the parent waited itself
 
   bool begun() const { return steps.from != 0; }

@@ -81,15 +81,14 @@ TEST(Scheduler, AResetForgetsWhatNobodyHolds) {
 
 TEST(Scheduler, EqualPromptsComputedAtOnceAreKeptOnce) {
   Driver driver(with_blocks(16));
-  driver.add(a, text(8), 4);
-  driver.add(b, text(8), 4);
-  EXPECT_EQ(driver.step(), "+a +b a:0+8! b:0+8!");
-  EXPECT_EQ(driver.scheduler.stats().blocks_referenced, 2U);
-  EXPECT_EQ(driver.scheduler.stats().blocks_shared, 2U);
-  EXPECT_EQ(driver.scheduler.stats().blocks_saved, 2U);
-  EXPECT_EQ(driver.step(), "a:8+1! b:8+1!");
-  EXPECT_THAT(driver.last().updates,
-              ElementsAre(control::TableUpdate{1, 0, 0}, control::TableUpdate{1, 1, 1}));
+  driver.add(a, text(4), 4);  // their last token is computed in any case, and so the block is
+  driver.add(b, text(4), 4);
+  EXPECT_EQ(driver.step(), "+a +b a:0+4! b:0+4!");
+  EXPECT_EQ(driver.scheduler.stats().blocks_referenced, 1U);
+  EXPECT_EQ(driver.scheduler.stats().blocks_shared, 1U);
+  EXPECT_EQ(driver.scheduler.stats().blocks_saved, 1U);
+  EXPECT_EQ(driver.step(), "a:4+1! b:4+1!");
+  EXPECT_THAT(driver.last().updates, ElementsAre(control::TableUpdate{1, 0, 0}));
   EXPECT_THAT(driver.last().copies, IsEmpty());
 }
 
@@ -105,6 +104,111 @@ TEST(Scheduler, BlocksThatAHitTakesAreNoLongerFree) {
   EXPECT_EQ(driver.step(), "b:12+1!");
   driver.scheduler.abort(b);
   EXPECT_EQ(driver.step(), "-b +c c:16+1!");
+}
+
+// ---- prompts that are equal, and arrive together ----
+
+TEST(Scheduler, EqualPromptsAreComputedOnce) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 3);
+  driver.add(b, text(10), 3);
+  driver.add(c, {0, 1, 2, 3, 99, 98}, 3);  // only the first block is the same
+  EXPECT_EQ(driver.step(), "+a a:0+10!");
+  EXPECT_EQ(driver.scheduler.stats().waiting, 2U);
+  EXPECT_EQ(driver.step(), "+b +c a:10+1! b:8+2! c:4+2!");
+  EXPECT_EQ(driver.scheduler.stats().total_prefix_hit_tokens, 12U);
+}
+
+TEST(Scheduler, AFollowerIsPassedOver) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 3);
+  driver.add(b, text(10), 3);
+  driver.add(c, text(6, 100), 3);
+  EXPECT_EQ(driver.step(), "+a +c a:0+10! c:0+6!");
+  EXPECT_EQ(driver.step(), "+b a:10+1! c:6+1! b:8+2!");
+}
+
+TEST(Scheduler, ASlotIsKeptForEachFollower) {
+  Driver driver(with_blocks(32));
+  for (const SeqId id : {a, b, c}) driver.add(id, text(10), 3);
+  driver.add(d, text(6, 100), 3);
+  EXPECT_EQ(driver.step(), "+a +d a:0+10! d:0+6!");
+  EXPECT_EQ(driver.step(), "+b +c a:10+1! d:6+1! b:8+2! c:8+2!");
+
+  control::SchedulerConfig config = with_blocks(32);
+  config.max_num_seqs = 3;
+  Driver full(config);
+  for (const SeqId id : {a, b, c}) full.add(id, text(10), 3);
+  full.add(d, text(6, 100), 3);
+  EXPECT_EQ(full.step(), "+a a:0+10!");
+  EXPECT_EQ(full.step(), "+b +c a:10+1! b:8+2! c:8+2!");
+}
+
+TEST(Scheduler, AFollowerWaitsUntilTheLastSharedBlockIsComputed) {
+  Driver driver(with_blocks(16, 8));
+  driver.add(a, text(18), 3);
+  driver.add(b, text(18), 3);
+  EXPECT_EQ(driver.step(), "+a a:0+8");
+  EXPECT_EQ(driver.step(), "a:8+8");
+  EXPECT_EQ(driver.step(), "+b a:16+2! b:16+2!");  // neither fills the next block
+}
+
+TEST(Scheduler, AFollowerWaitsForTheResultAndNotForThePlan) {
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 4);
+  driver.add(b, text(10), 4);
+  driver.plan();
+  const control::StepPlan first = driver.last();
+  control::StepResult result = driver.execute();
+  EXPECT_EQ(driver.plan(), "a:10+1!");  // the result of the first is open
+  driver.scheduler.commit(first, std::move(result));
+  driver.commit(driver.execute());
+  EXPECT_EQ(driver.step(), "+b a:11+1! b:8+2!");
+}
+
+TEST(Scheduler, NobodyFollowsWhatIsNotItsOwnPrefix) {
+  control::SchedulerConfig without = with_blocks(16);
+  without.enable_prefix_caching = false;
+  Driver off(without);
+  off.add(a, text(10), 1);
+  off.add(b, text(10), 1);
+  EXPECT_EQ(off.step(), "+a +b a:0+10! b:0+10!");
+
+  Driver driver(with_blocks(16));
+  driver.add(a, text(10), 1);
+  control::SeqSpec salted = Driver::spec(b, text(10), 1);
+  salted.salt = 1;
+  driver.add(salted);
+  driver.add(c, text(4), 1);  // its only block has its last token, which it computes in any case
+  EXPECT_EQ(driver.step(), "+a +b +c a:0+10! b:0+10! c:0+4!");
+}
+
+TEST(Scheduler, AFollowerComputesItselfWhatIsLost) {
+  Driver driver(with_blocks(16, 8));
+  driver.add(a, text(18), 3);
+  driver.add(b, text(18), 3);
+  EXPECT_EQ(driver.step(), "+a a:0+8");
+  driver.scheduler.abort(a);
+  EXPECT_EQ(driver.step(), "-a +b b:8+8");  // the first two blocks are cached
+  driver.plan();
+  control::StepResult failed;
+  failed.seqs.emplace_back().error = "a NaN";
+  driver.add(c, text(18), 3);
+  driver.commit(std::move(failed));
+  EXPECT_EQ(driver.step(), "-b +c c:16+2!");
+}
+
+TEST(Scheduler, AStaticBatchTakesItsFollowers) {
+  control::SchedulerConfig config = with_blocks(16);
+  config.batching = control::BatchingKind::kStatic;
+  Driver driver(config);
+  driver.add(a, text(10), 4);
+  driver.add(b, text(10), 4);
+  EXPECT_EQ(driver.step(), "+a a:0+10!");
+  driver.add(c, text(6, 100), 4);
+  EXPECT_EQ(driver.step(), "+b +c a:10+1! b:8+2! c:0+6!");
+  driver.add(d, text(6, 200), 4);
+  EXPECT_EQ(driver.step(), "a:11+1! b:10+1! c:6+1!");
 }
 
 // ---- forks ----

@@ -207,6 +207,19 @@ TEST(RunStory, TellsOfSlotsBudgetAndParents) {
       HasSubstr("(0 % found in the prefix cache, 41 % shared with another answer to the same prompt)"));
 }
 
+TEST(RunStory, SaysWhichRequestComputesASharedPrefix) {
+  Recording recording(Recording::small(64));
+  recording.add(0, 12, 4, 7);
+  recording.add(1, 12, 4, 7);
+  recording.add(2, 12, 4, 7);
+  recording.step(20);
+  const RunStory run = recording.tell();
+  EXPECT_THAT(lines_of(run, 2),
+              testing::Contains(HasSubstr("for #0 to compute the next block that they share")));
+  EXPECT_EQ(run.sequences[2].waited_most_for(), control::WaitReason::kPrefix);
+  EXPECT_THAT(summary_of(run, "waiting"), HasSubstr("for a prefix that another computes"));
+}
+
 TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
   for (const control::PreemptionKind kind :
        {control::PreemptionKind::kRecompute, control::PreemptionKind::kSwap}) {

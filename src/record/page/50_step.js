@@ -188,10 +188,15 @@ function waiting(now, frame) {
       return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
         " to compute the tokens that they share."];
     }
+    if (reason === Wait.prefix) {
+      return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
+        " to compute the next block that they share."];
+    }
     const why = {
       [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken.`,
       [Wait.budget]: "because other requests used up the token budget of this step.",
       [Wait.preempt]: "because admission pauses in a step that preempts.",
+      [Wait.token]: "because the first in line waits for a token of an open step.",
       [Wait.batch]: "because a static batch must end before the next begins.",
     }[reason] || "for the next step.";
     return [...refs(who), verb, why];

@@ -193,7 +193,7 @@ void NaiveModel::commit(const control::StepPlan& plan, const std::vector<control
     if (found == sequences_.end()) continue;  // it has ended
     Sequence& seq = found->second;
     const bool samples = step.rows != control::LogitRows::kNone;
-    const bool runs_on = seq.slot && seq.generation == step.generation;
+    const bool runs_on = seq.slot == step.slot && seq.generation == step.generation;
     const auto ending = ends.find(seq.id());
     if (!runs_on && !samples && ending == ends.end()) continue;  // it was preempted, and that was for nothing
     if (ending == ends.end() || ending->second != control::FinishReason::kError) {

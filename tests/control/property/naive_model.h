@@ -52,6 +52,7 @@ class NaiveModel {
     uint64_t forks = 0;       // admissions that took blocks of their parent
     uint64_t late_forks = 0;  // of these, with tokens that the parent generated
     uint64_t overtakes = 0;   // admissions before one that arrived earlier and could have come in
+    uint64_t followers = 0;   // passed over, since another computed what they would compute
     uint64_t preemptions = 0;
     uint64_t chosen_victims = 0;  // of these, of another than the last admitted would be
     uint64_t short_chunks = 0;    // shorter because of what lies before them
@@ -155,6 +156,7 @@ class NaiveModel {
   // Who comes in, and with what.
   const Sequence* parent_of(const Sequence& seq) const;
   bool waits_for_parent(const Sequence& seq) const;
+  bool computes_for(const Sequence& seq) const;
   /// Lower comes first; nullopt: only the scheduler knows.
   std::optional<int64_t> rank(const Sequence& seq) const;
   /// The first in the queue by rank; nullptr if nobody or only the scheduler knows.
@@ -191,12 +193,14 @@ class NaiveModel {
   std::set<SlotId> gone_;    // slots taken back that the executor was not told of
   uint64_t arrivals_ = 0;
   uint64_t first_admissions_ = 0;
-  bool batch_open_ = false;  // static batching: more come in
+  bool batch_open_ = false;         // static batching: more come in
+  bool batch_may_be_open_ = false;  // or only the scheduler knows whether
 
   // Of the plan under way: how much of it is accounted for.
   uint64_t budget_ = 0;
   uint32_t wanted_budget_ = UINT32_MAX;
   uint64_t preempted_ = 0;
+  std::set<SeqId> followers_;
   size_t steps_ = 0;
   size_t prompts_ = 0;
   size_t added_ = 0;

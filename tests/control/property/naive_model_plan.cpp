@@ -31,7 +31,8 @@ void NaiveModel::plan(const control::StepPlan& plan) {
 
   plan_decodes(plan);
   plan_prefill(plan);
-  const bool open = config_.batching == control::BatchingKind::kContinuous || batch_open_;
+  const bool continuous = config_.batching == control::BatchingKind::kContinuous;
+  const bool open = continuous || batch_open_ || (batch_may_be_open_ && !plan.added.empty());
   if (preempted_ == 0 && open) plan_admissions(plan);
   if (!error_.empty()) return;
 
@@ -267,14 +268,29 @@ void NaiveModel::copy_if_shared(Sequence& seq, uint32_t group, uint32_t row, con
 // ---- those that wait ----
 
 void NaiveModel::plan_admissions(const control::StepPlan& plan) {
-  while (error_.empty() && running_.size() < config_.max_num_seqs && budget_ > 0) {
+  followers_.clear();
+  bool can_follow = false;
+  bool unsure = false;  // only the scheduler knows which sequences it passed over
+  while (error_.empty() && running_.size() + followers_.size() < config_.max_num_seqs && budget_ > 0) {
     Sequence* first = first_by_rank();
-    if (first == nullptr) {  // nobody, or the plan must say who
-      if (added_ == plan.added.size()) break;
+    unsure = unsure || first == nullptr;
+    if (unsure && added_ == plan.added.size()) {
+      can_follow = std::ranges::any_of(waiting_, [&](const auto& place) {
+        return !waits_for_parent(*place.second) && computes_for(*place.second);
+      });
+      break;
+    }
+    if (first == nullptr) {  // the plan must say which
       const auto chosen = sequences_.find(plan.added[added_].sampling.seed);
       if (chosen == sequences_.end() || chosen->second.slot) return fail("who does not wait comes in");
       first = &chosen->second;
       if (waits_for_parent(*first)) return fail("fork {} comes in too early", first->id());
+      if (computes_for(*first)) return fail("sequence {} comes in before its prefix", first->id());
+    }
+    if (computes_for(*first)) {
+      followers_.insert(first->id());
+      ++counts_.followers;
+      continue;
     }
     if (first->pending + first->yields > 0) break;  // its token first, and its rows
     if (!may_come_in(*first, find(*first))) break;
@@ -287,7 +303,25 @@ void NaiveModel::plan_admissions(const control::StepPlan& plan) {
     if (first->preemptions == 0) tenants_.at(first->spec.tenant).served += first->prompt - first->computed;
     compute_chunk(*first, plan);
   }
-  batch_open_ = budget_ == 0 && running_.size() < config_.max_num_seqs && !waiting_.empty();
+  const bool goes_on = budget_ == 0 || !followers_.empty();
+  const bool has_more = running_.size() < config_.max_num_seqs && !waiting_.empty();
+  batch_open_ = goes_on && has_more;
+  batch_may_be_open_ = can_follow && has_more;
+}
+
+/// A running sequence with the same first tokens has begun the first block that this one does not find, and
+/// its result is not there.
+bool NaiveModel::computes_for(const Sequence& seq) const {
+  const Hit hit = find(seq);
+  if (!config_.enable_prefix_caching || hit.of_parent) return false;
+  const uint32_t size = config_.block_size;
+  const uint32_t found = hit.tokens;
+  const uint32_t end = found + size;
+  if (end > (seq.total - 1) / size * size || seq.swapped > found || !seq.may_skip(end - 1)) return false;
+  return std::ranges::any_of(running_, [&](const Sequence* other) {
+    return other->spec.salt == seq.spec.salt && other->total >= end && other->next() > found &&
+           other->computed < end && other->text.substr(0, end) == seq.text.substr(0, end);
+  });
 }
 
 void NaiveModel::admit(Sequence& seq, const control::NewSeq& added, const control::StepPlan& plan) {
@@ -394,7 +428,7 @@ NaiveModel::Sequence* NaiveModel::first_by_rank() {
   int64_t lowest = 0;
   uint32_t compared = 0;
   for (const auto& [order, seq] : waiting_) {
-    if (waits_for_parent(*seq)) continue;
+    if (waits_for_parent(*seq) || followers_.contains(seq->id())) continue;
     if (config_.scheduling == control::SchedulingKind::kLpm && ++compared > 64) break;
     const std::optional<int64_t> own = rank(*seq);
     if (!own) return nullptr;
@@ -411,7 +445,7 @@ void NaiveModel::note_overtaking(const Sequence& seq) {
   for (const auto& [order, other] : waiting_) {
     if (order >= seq.order) break;
     ++other->passed;
-    overtakes = overtakes || !waits_for_parent(*other);
+    overtakes = overtakes || !(waits_for_parent(*other) || followers_.contains(other->id()));
   }
   counts_.overtakes += overtakes ? 1 : 0;
 }

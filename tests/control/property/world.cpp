@@ -362,6 +362,7 @@ void World::add_to(Coverage& sum) const {
   sum.model.forks += own.forks;
   sum.model.late_forks += own.late_forks;
   sum.model.overtakes += own.overtakes;
+  sum.model.followers += own.followers;
   sum.model.preemptions += own.preemptions;
   sum.model.chosen_victims += own.chosen_victims;
   sum.model.short_chunks += own.short_chunks;
@@ -397,9 +398,11 @@ std::string to_string(const Coverage& c) {
     return text;
   };
   std::string text;
-  text += fmt::format("{} stories, {} steps, of these {} preempt; {} admissions, of these {} hit\n",
-                      c.stories, c.steps, percent(c.preempting_steps, c.steps), c.model.admissions,
-                      percent(c.model.hits, c.model.admissions));
+  text += fmt::format(
+      "{} stories, {} steps, of these {} preempt; {} admissions, of these {} hit; passed over {} times, "
+      "while another computed their prefix\n",
+      c.stories, c.steps, percent(c.preempting_steps, c.steps), c.model.admissions,
+      percent(c.model.hits, c.model.admissions), c.model.followers);
   text += fmt::format(
       "{} aborts, of these {} within a step; {} ends by a stop string, {} failures, {} losses of all, {} "
       "refusals, "
