@@ -120,8 +120,7 @@ void Scheduler::append_awaited(Sequence& seq, TokenId token) {
 void Scheduler::publish_full_blocks(Sequence& seq, uint32_t first_position) {
   const uint32_t size = config_.block_size;
   const uint64_t last_row = uint64_t{seq.table.size() - 1} * size;
-  if (first_position >= last_row && seq.computed < last_row + size)
-    return;  // the most frequent case, checked first
+  if (first_position >= last_row && seq.computed < last_row + size) return;  // the most frequent case
   for (uint32_t i = first_position / size; i < seq.computed / size; ++i) {
     seq.table.publish(pool_, i, std::span(seq.tokens).subspan(size_t{i} * size, size), seq.spec.salt);
   }

@@ -56,9 +56,8 @@ class DecisionSink {
   virtual void take(const Decision& decision) = 0;
 };
 
-/// Hashes the decisions of one control plane into a digest, and passes them on to a listener, if there is
-/// one. Two runs with the same digest made the same decisions. Causes are passed on too, but are not part of
-/// the digest.
+/// Hashes the decisions of one control plane into a digest, and passes them and their causes on to listeners.
+/// Two runs with the same digest made the same decisions; causes are not part of it.
 class DecisionLog {
  public:
   void listen(DecisionSink* sink, CauseSink* causes) {

@@ -15,6 +15,8 @@ std::string Scheduler::check_sequence(const Sequence& seq) const {
   const auto wrong = [&](const char* what) { return fmt::format("sequence {}: {}", seq.spec.id, what); };
   const uint32_t size = config_.block_size;
   const PrefixCache& cache = pool_.cache();
+  if (seq.slot == kNoSlot || by_slot_[seq.slot] != &seq) return wrong("runs without a slot of its own");
+  if (seq.remaining() > 1 && &seq != running_.back()) return wrong("partly computed, not the last admitted");
   if (seq.next() > seq.total() + seq.pending) return wrong("computes more tokens than it has");
   if (seq.computed == seq.total()) return wrong("has nothing left to compute");
   if (seq.awaits() && seq.planned == 0) return wrong("something is pending that nobody computes");
@@ -95,26 +97,19 @@ std::string Scheduler::check_invariants() const {
     }
   }
   for (const Sequence* seq : running_) {
-    if (seq->slot == kNoSlot || by_slot_[seq->slot] != seq) {
-      return fmt::format("sequence {} runs without a slot of its own", seq->spec.id);
-    }
-    if (seq->remaining() > 1 && seq != running_.back()) {
-      return fmt::format("sequence {} is partly computed and not the last admitted", seq->spec.id);
-    }
     if (std::string wrong = check_sequence(*seq); !wrong.empty()) return wrong;
   }
   const Sequence* before = nullptr;
   size_t host_blocks = free_host_blocks_.size();
   uint64_t wanted = 0;
   for (const Sequence* seq : waiting_) {
+    const auto wrong = [&](const char* what) { return fmt::format("sequence {} {}", seq->spec.id, what); };
     wanted += (seq->total() - 1) / config_.block_size;
-    if (seq->slot != kNoSlot || seq->computed != 0 || seq->table.size() != 0) {
-      return fmt::format("sequence {} waits and holds a slot or blocks", seq->spec.id);
-    }
+    const bool holds = seq->slot != kNoSlot || seq->computed != 0 || seq->table.size() != 0;
+    if (holds) return wrong("waits and holds a slot or blocks");
     if (before != nullptr && before->arrival >= seq->arrival) return "the queue is not in order of arrival";
     before = seq;
-    if (seq->swapped >= seq->total() + seq->pending)
-      return fmt::format("sequence {} swapped more than it has", seq->spec.id);
+    if (seq->swapped >= seq->total() + seq->pending) return wrong("swapped more than it has");
     host_blocks += seq->host.size() - static_cast<size_t>(std::ranges::count(seq->host, kNoBlock));
   }
   if (host_blocks != config_.num_host_blocks) return "a host block is lost";

@@ -32,6 +32,7 @@ Standing Scheduler::worth(const Sequence& victim) const {
 
 void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   ++seq.preemptions;
+  protects_ = protects_ || seq.is_protected();
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kPreempt, seq.next(), seq.preemptions);
   const bool moves = config_.preemption != PreemptionKind::kRecompute && !seq.adds_up();

@@ -36,9 +36,8 @@ namespace quire::control {
 /// no plan is open, no plan is empty.
 class Scheduler {
  public:
-  /// Throws Error if the configuration cannot work.
-  explicit Scheduler(const SchedulerConfig& config);
-  Scheduler(const Scheduler&) = delete;  // its parts refer to one another
+  explicit Scheduler(const SchedulerConfig& config);  // throws Error if the configuration cannot work
+  Scheduler(const Scheduler&) = delete;               // its parts refer to one another
 
   /// Queues a sequence. Errors: kTooLong (with both numbers) if it could never run alone in the pool or
   /// exceeds max_model_len; kQueueFull if max_waiting sequences wait already; kInternal if the id is taken or
@@ -54,14 +53,11 @@ class Scheduler {
   /// and every cached block. Later plans are for an executor without K/V.
   void reset();
 
-  /// Passes every decision from now on to `sink` (nullptr: to none), and its causes to `causes`, in the
-  /// thread of these calls.
+  /// Passes decisions from now on to `sink` and causes to `causes`, if not null, in the thread of the calls.
   void listen(DecisionSink* sink, CauseSink* causes = nullptr) { log_.listen(sink, causes); }
-  /// A hash of all decisions so far: equal after equal calls.
-  uint64_t digest() const { return log_.digest(); }
+  uint64_t digest() const { return log_.digest(); }  // of all decisions so far: equal after equal calls
 
-  /// Sets the token budget of the next steps, from max_num_seqs to max_num_batched_tokens (the initial
-  /// value).
+  /// The token budget of the next steps: from max_num_seqs to max_num_batched_tokens (the initial value).
   void set_budget(uint32_t n) {
     budget_ = std::clamp(n, config_.max_num_seqs, config_.max_num_batched_tokens);
   }
@@ -69,8 +65,7 @@ class Scheduler {
   /// Decides what the next step computes. The plan is open until it is committed, unless it is empty(): if
   /// nothing waits or runs, or if all remaining work depends on the results of open plans.
   StepPlan plan();
-  /// The sequences that the last plan admitted, for the first time or again, in that order; and those that it
-  /// preempted before that.
+  /// What the last plan admitted, for the first time or again, in that order; and what it preempted before.
   const std::vector<SeqId>& admitted() const { return admitted_; }
   const std::vector<SeqId>& preempted() const { return preempted_; }
   /// The number of the next plan. While has_work(), plan() uses it up even for an empty plan.
@@ -99,8 +94,7 @@ class Scheduler {
   const StepStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
 
-  /// Empty if every invariant of docs/control-plane.md holds, else the first one that is broken. O(blocks +
-  /// tokens).
+  /// Empty if the invariants of docs/control-plane.md hold, else the first broken one. O(blocks + tokens).
   std::string check_invariants() const;
 
   void reset_prefix_cache() { pool_.drop_cached(); }  // frees all cached blocks
@@ -113,8 +107,7 @@ class Scheduler {
   void plan_admissions(StepPlan& plan, uint32_t& budget);
   void plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget);  // as blocks and budget allow
 
-  /// Puts `count` of the `left` tokens of `seq`, for which there is room, into this step; `ready`: its table
-  /// is.
+  /// Puts `count` of its `left` tokens into this step. REQUIRES: room for them; `ready`: a table with room.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t left, bool ready);
   void plan_prompt(StepPlan& plan, Sequence& seq, uint32_t end);
   void extend_table(StepPlan& plan, SeqStep& step, Sequence& seq);
@@ -173,17 +166,16 @@ class Scheduler {
   std::vector<SlotId> free_slots_;                 // a stack
   std::vector<Sequence*> awaited_;                 // preempted while steps in flight give them something
   std::vector<PromptEvent> prompts_;               // by the last commit
-  std::vector<SeqId> admitted_;                    // by the last plan
-  std::vector<SeqId> preempted_;                   // likewise
+  std::vector<SeqId> admitted_, preempted_;        // by the last plan
   std::vector<SlotId> removed_;                    // freed since the last non-empty plan
   Prefix prefix_;                                  // scratch of plan_admissions
   std::vector<BlockId> free_host_blocks_;          // a stack
   std::vector<Sequence*> order_;                   // scratch of plan_decodes
   SeqId told_first_ = kNoSeq;                      // the first in line, as last reported
   uint32_t followers_ = 0;                         // passed over in this plan: another computes their prefix
+  bool protects_ = false;                          // whether any sequence was ever protected
   bool batch_open_ = true;                         // static batching: sequences are still admitted
-  uint64_t arrivals_ = 0;
-  uint64_t first_admissions_ = 0;
+  uint64_t arrivals_ = 0, first_admissions_ = 0;
   StepStats stats_;
   std::deque<StepStats> open_;  // of each open plan, the oldest first
   StepStats next_stats_;        // of the plan that is being made

@@ -25,8 +25,7 @@ struct Sequence {
   // What every step reads, in one cache line.
   std::vector<TokenId> tokens;  // prompt, then output
   uint32_t prompt_length = 0;
-  uint32_t longest =
-      0;  // prompt_length + spec.max_tokens, of which 0 counts as 1: it ends as if with a token
+  uint32_t longest = 0;  // prompt_length + spec.max_tokens; 0 counts as 1: it ends as if with a token
   uint32_t computed = 0;
   uint32_t planned = 0;  // tokens that steps in flight compute
   uint32_t pending = 0;  // tokens that steps in flight sample
@@ -38,8 +37,7 @@ struct Sequence {
   BlockTable table;
   SeqSpec spec;  // its prompt moved to `tokens`
 
-  // The first row of its prompt that it lacks; the last token if only a pooled state; kNoRow: it lacks
-  // nothing.
+  // The first row of its prompt that it lacks; its last token: only a pooled state; kNoRow: nothing.
   uint32_t next_row = kNoRow;
   uint32_t yields = 0;  // steps in flight that compute a chunk of a prompt that lacks something
 

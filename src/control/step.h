@@ -90,9 +90,8 @@ struct SeqStep {
   uint32_t first_position = 0;
   LogitRows rows = LogitRows::kNone;
   ShortVector<TokenId, 2> tokens;  // never empty; either one kLateToken or only known tokens
-  /// Appended to its block tables before it computes: the same number for each K/V group, one group after the
-  /// other. Blocks that no future token reads are released without notice; an executor no longer reads their
-  /// entries.
+  /// Appended to its block tables before it computes: so many for each K/V group, one group after the other.
+  /// Blocks that no future token reads are released without notice; their entries are no longer read.
   ShortVector<BlockId, 2> new_blocks;
 
   bool is_late() const { return tokens.front() == kLateToken; }

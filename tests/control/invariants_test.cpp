@@ -96,7 +96,7 @@ const Damage kDamages[] = {
     {"ARunnerWithoutSlot", [](auto& of) { of.by_slot[of.first().slot] = nullptr; },
      "runs without a slot of its own"},
     {"AnotherPartlyComputed", [](auto& of) { std::swap(of.running[0], of.running[1]); },
-     "is partly computed and not the last admitted"},
+     "partly computed, not the last admitted"},
     {"AQueueOutOfOrder", [](auto& of) { std::swap(of.waiting[0], of.waiting[1]); },
      "not in order of arrival"},
     {"AWaiterThatHolds", [](auto& of) { of.waiting[0]->computed = 1; }, "waits and holds a slot or blocks"},

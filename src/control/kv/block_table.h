@@ -30,12 +30,10 @@ class BlockTable {
   /// blocks that the token after them reads.
   bool prefix(const BlockPool& pool, uint32_t tokens, Prefix& found) const;
 
-  /// Takes its first rows from `prefix`; each block is referenced or cached, and gets one more reference.
-  /// REQUIRES: empty.
+  /// Takes its first rows from `prefix`, with one more reference to each block. REQUIRES: empty.
   void share(BlockPool& pool, const Prefix& prefix);
 
-  /// Appends a row of new blocks; kNoBlock in the groups for which `wanted` has kNoBlock. REQUIRES: the pool
-  /// has enough blocks.
+  /// Appends a row of new blocks; kNoBlock where `wanted` has it. REQUIRES: the pool has enough blocks.
   void append(BlockPool& pool, std::span<const BlockId> wanted);
 
   /// How many tokens could be written from `position` on (in the last row, or at the start of the next), with

@@ -42,10 +42,9 @@ std::string PrefixCache::check_node(NodeId node) const {
     const Node& parent = nodes_[known.parent];
     if (!parent.used) return fmt::format("node {} outlived its parent {}", node, known.parent);
     if (parent.salt != known.salt) return fmt::format("node {} has another salt than its parent", node);
-    if (parent.depth + 1 != known.depth) return fmt::format("node {} has a wrong depth", node);
-  } else if (known.depth != 0) {
-    return fmt::format("node {} is a root with a depth", node);
   }
+  const uint32_t depth = known.parent == kNoNode ? 0 : nodes_[known.parent].depth + 1;
+  if (known.depth != depth) return fmt::format("node {} has a wrong depth", node);
   const uint64_t parent_hash = known.parent == kNoNode ? known.salt : nodes_[known.parent].hash;
   if (hash_(tokens_of(node), parent_hash) != known.hash) return fmt::format("node {} has a wrong hash", node);
   if (find(known.hash, known.parent, tokens_of(node), known.salt) != node) {

@@ -78,7 +78,6 @@ NodeId PrefixCache::find(uint64_t hash, NodeId parent, std::span<const TokenId> 
 }
 
 NodeId PrefixCache::ancestor(NodeId node, uint32_t num_blocks) const {
-  if (num_blocks == 0) return kNoNode;
   while (node != kNoNode && nodes_[node].depth >= num_blocks) node = nodes_[node].parent;
   return node;
 }
@@ -201,17 +200,12 @@ BlockId PrefixCache::evict() {
       if (this->block(node, group) != kNoBlock) block = this->block(node, group);
     }
   }
-  forget(block);
-  erase_empty(node);
-  return block;
-}
-
-void PrefixCache::forget(BlockId block) {
-  Place& place = places_[block];
-  blocks_[size_t{place.node} * num_groups() + place.group] = kNoBlock;
-  place = {};
+  blocks_[size_t{node} * num_groups() + places_[block].group] = kNoBlock;
+  places_[block] = {};
   --num_idle_;
   eviction_->remove(block);
+  erase_empty(node);
+  return block;
 }
 
 /// Removes the node from the index, and then its ancestors, as far as nothing needs them.
@@ -220,26 +214,19 @@ void PrefixCache::erase_empty(NodeId node) {
     const auto own = std::span(blocks_).subspan(size_t{node} * num_groups(), num_groups());
     const bool empty = std::ranges::all_of(own, [](BlockId block) { return block == kNoBlock; });
     if (!empty || nodes_[node].pins > 0 || nodes_[node].first_child != kNoNode) return;
-    const NodeId parent = nodes_[node].parent;
-    erase(node);
-    node = parent;
+    const Node old = std::exchange(nodes_[node], {});
+    NodeId* link = &bucket(old.hash);
+    while (*link != node) link = &nodes_[*link].next_in_bucket;
+    *link = old.next_in_bucket;
+    if (old.next_sibling != kNoNode) nodes_[old.next_sibling].previous_sibling = old.previous_sibling;
+    if (old.previous_sibling != kNoNode) {
+      nodes_[old.previous_sibling].next_sibling = old.next_sibling;
+    } else if (old.parent != kNoNode) {
+      nodes_[old.parent].first_child = old.next_sibling;
+    }
+    free_nodes_.push_back(node);
+    node = old.parent;
   }
-}
-
-void PrefixCache::erase(NodeId node) {
-  Node& old = nodes_[node];
-  NodeId* link = &bucket(old.hash);
-  while (*link != node) link = &nodes_[*link].next_in_bucket;
-  *link = old.next_in_bucket;
-
-  if (old.next_sibling != kNoNode) nodes_[old.next_sibling].previous_sibling = old.previous_sibling;
-  if (old.previous_sibling != kNoNode) {
-    nodes_[old.previous_sibling].next_sibling = old.next_sibling;
-  } else if (old.parent != kNoNode) {
-    nodes_[old.parent].first_child = old.next_sibling;
-  }
-  old = {};
-  free_nodes_.push_back(node);
 }
 
 }  // namespace quire::control

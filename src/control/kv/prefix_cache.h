@@ -118,9 +118,7 @@ class PrefixCache {
   NodeId& bucket(uint64_t hash) { return buckets_[hash & (buckets_.size() - 1)]; }
   NodeId make_node();
   void widen_buckets();
-  void forget(BlockId block);
   void erase_empty(NodeId node);
-  void erase(NodeId node);
   std::string check_node(NodeId node) const;
 
   uint32_t block_size_;
