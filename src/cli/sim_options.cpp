@@ -27,7 +27,8 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
                   "Steps in flight at once, as for a device that computes while the next step is planned")
       .group(kSimGroup)
       .show_default()
-      .range(1, int{backend::kMostOpenSteps});
+      .range(1, int{backend::kMostOpenSteps})
+      .value_name("N");
 }
 
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times) {
