@@ -107,7 +107,7 @@ class Scheduler {
   void plan_admissions(StepPlan& plan, uint32_t& budget);
   void plan_chunk(StepPlan& plan, Sequence& seq, uint32_t& budget);  // as blocks and budget allow
 
-  /// Puts `count` of its `left` tokens into this step. REQUIRES: room for them; `ready`: a table with room.
+  /// Puts `count` of its `left` tokens into this step; `ready`: its table needs no change. REQUIRES: room.
   void schedule(StepPlan& plan, Sequence& seq, uint32_t count, uint32_t left, bool ready);
   void plan_prompt(StepPlan& plan, Sequence& seq, uint32_t end);
   void extend_table(StepPlan& plan, SeqStep& step, Sequence& seq);

@@ -88,7 +88,7 @@ struct Engine::Impl {
   bool add(ActiveRequest& request, const control::SeqSpec& spec);
   void forget(SeqId seq);
   void note_plan(Nanos now);  // records which sequences the last plan admitted and preempted
-  void deliver(std::vector<control::SeqEvent> events, Nanos now);
+  void deliver(std::vector<control::SeqEvent> events, Nanos now);  // what a commit gave; then the statistics
   void deliver(control::PromptEvent event) noexcept;
   void take_event(ActiveRequest& request, control::SeqEvent event, Nanos now);
   void take_beam(ActiveRequest& request, control::SeqEvent event, Nanos now);

@@ -118,7 +118,7 @@ NodeId PrefixCache::make_node() {
   }
   const auto node = static_cast<NodeId>(nodes_.size());
   nodes_.emplace_back();
-  free_nodes_.reserve(nodes_.capacity());  // erase() allocates nothing
+  free_nodes_.reserve(nodes_.capacity());  // erase_empty() allocates nothing
   tokens_.resize(tokens_.size() + block_size_);
   blocks_.resize(blocks_.size() + num_groups(), kNoBlock);
   if (nodes_.size() > buckets_.size()) widen_buckets();
