@@ -296,7 +296,7 @@ def whole_decision_log():
     huge = {"num_blocks": 1 << 26, "num_host_blocks": 1 << 26, "max_num_seqs": 1 << 16, "max_num_batched_tokens": 1 << 30,
             "scheduling": "fair", "eviction": "arc"}
     for changes in ({}, huge, {"block_size": 2**32 - 1}, {"kv_windows": [0] * 64, "eviction": "s3fifo"}):
-        yield compact({"quire_run": 3, "scheduler": scheduler | changes}) + b"\n"
+        yield compact({"quire_run": 4, "scheduler": scheduler | changes}) + b"\n"
 
 
 def decision_logs():

@@ -9,7 +9,7 @@
 namespace quire::record {
 
 inline constexpr std::string_view kFormatKey = "quire_run";
-inline constexpr int kFormat = 3;
+inline constexpr int kFormat = 4;
 
 // The kinds of records. The kind of a decision is kFirstDecision + its DecisionKind, that of a cause is
 // kFirstCause + its CauseKind.

@@ -99,7 +99,7 @@ def one_block(line, records, index=b""):
 def read_log(path):
     """The records: (kind, ...); decisions as ("decision", kind, seq, a, b)."""
     header, data = read_blocks(path)
-    assert json.loads(header)["quire_run"] == 3
+    assert json.loads(header)["quire_run"] == 4
     numbers = Numbers(data)
     while numbers.more():
         kind = numbers.byte()
@@ -120,8 +120,8 @@ def read_log(path):
         elif kind == ord("f"):
             numbers.next()
             yield "refused", bytes(numbers.byte() for _ in range(numbers.next()))
-        elif kind >= 0x20 and kind < 0x26:
-            fields = (numbers.next() for _ in range({0: 3, 1: 3, 2: 4, 3: 4, 4: 3, 5: 1}[kind - 0x20]))
+        elif kind >= 0x20 and kind < 0x27:
+            fields = (numbers.next() for _ in range({0: 3, 1: 3, 2: 4, 3: 4, 4: 3, 5: 1, 6: 2}[kind - 0x20]))
             yield "cause", kind - 0x20, tuple(fields)
         elif kind == ord("c"):
             numbers.next()
@@ -132,6 +132,7 @@ def read_log(path):
         elif kind == ord("e"):
             yield "end", numbers.next()
         else:
+            assert 0 < kind < 0x20, f"a record of kind {kind}"
             yield "decision", kind - 1, numbers.next(), numbers.next(), numbers.next()
 
 

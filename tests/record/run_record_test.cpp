@@ -166,7 +166,7 @@ TEST_F(RunRecord, BrokenRecordsAreRefusedByTheirBytes) {
   EXPECT_THAT(error(), HasSubstr("a record that continues past its log block"));
   overwrite(test::log_of(parts.line, std::string("e\0e\0", 4)));
   EXPECT_THAT(error(), HasSubstr("a record after the end of the run"));
-  overwrite("{\"quire_run\": 3, \"scheduler\": {\"num_blocks\": -4}}\n");
+  overwrite("{\"quire_run\": 4, \"scheduler\": {\"num_blocks\": -4}}\n");
   EXPECT_THAT(error(), HasSubstr("key 'scheduler.num_blocks'"));
 }
 
@@ -267,11 +267,11 @@ TEST_F(RunRecord, FilesOfOthersAreRefusedByWhatTheyAre) {
     EXPECT_THAT(error(), HasSubstr("not a decision log"));
   }
   overwrite("{\"quire_run\": 1}\n");
-  EXPECT_THAT(error(), HasSubstr("of format 1, and this quire reads format 3: use the older quire"));
+  EXPECT_THAT(error(), HasSubstr("of format 1, and this quire reads format 4: use the older quire"));
   overwrite("{\"quire_run\": 2}\n");
-  EXPECT_THAT(error(), HasSubstr("of format 2, and this quire reads format 3: use the older quire"));
-  overwrite("{\"quire_run\": 4}\n");
-  EXPECT_THAT(error(), HasSubstr("of format 4, and this quire reads format 3: use the newer quire"));
+  EXPECT_THAT(error(), HasSubstr("of format 2, and this quire reads format 4: use the older quire"));
+  overwrite("{\"quire_run\": 5}\n");
+  EXPECT_THAT(error(), HasSubstr("of format 5, and this quire reads format 4: use the newer quire"));
   overwrite("{\"quire_run\":x}\n");
   EXPECT_THAT(error(), HasSubstr("at byte 13"));
 }
