@@ -26,6 +26,9 @@
 //   sample for it, and what they yield of its prompt, and is not admitted again before it has that.
 // - Full blocks are published when the result of their step arrives, but not if their sequence failed in that
 //   step.
+// - Rows of a sequence with a mask source (SamplingParams::mask) are late: they are sampled once there are
+//   masks, which depend on the tokens of all steps before. The step gets them (Executor::provide) when those
+//   steps have been waited for, and before another step is submitted.
 // - If a step fails as a whole, so do the steps after it (Scheduler::reset).
 //
 // Not built yet: a draft of k tokens to verify would be a SeqStep of k late or known tokens that asks for the
@@ -47,8 +50,7 @@ struct NewSeq {
   std::vector<TokenId> history;
 };
 
-/// Copies all K/V of a block before the step computes (copy-on-write). Copies are made in the order of the
-/// list.
+/// Copies all K/V of a block before the step computes (copy-on-write), in the order of the list.
 struct BlockCopy {
   BlockId from = kNoBlock;
   BlockId to = kNoBlock;
@@ -79,8 +81,7 @@ enum class LogitRows : uint8_t {
   kEnd,   // none: the sequence wants no token and ends with this step
 };
 
-/// Stands for a late token: the token that the sequence samples in its last sampling step before this one,
-/// which is in flight.
+/// Stands for a late token: the one that the sequence samples in its last sampling step, which is in flight.
 inline constexpr TokenId kLateToken = -1;
 
 /// Tokens [first_position, first_position + tokens.size()) of a sequence are computed in this step.

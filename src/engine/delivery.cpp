@@ -82,7 +82,10 @@ void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, N
   if (choice.ended()) return;
   touch(request);
   ChoiceOutput& out = request.news_of(choice.index());
-  if (event.token) take_token(request, choice, event, now);
+  if (event.token) {
+    take_token(request, choice, event, now);
+    masks.accept(event.id, event.token->token);
+  }
   if (!event.token && event.finish && choice.index() == 0 && choice.num_tokens() == 0) {
     request.cached_tokens = event.cached_tokens;  // it wanted no token
   }

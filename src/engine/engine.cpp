@@ -92,6 +92,9 @@ Expected<void> Engine::Impl::check(const GenerationRequest& request) const {
     return refuse(RequestErrorCode::kInvalid,
                   "A beam search yields only tokens: no logprobs of the prompt, no pooled state.", {});
   }
+  if (request.beam_search && request.make_mask_source) {
+    return refuse(RequestErrorCode::kInvalid, "A beam search cannot follow a grammar.", {});
+  }
   const uint64_t most = config.max_sequences_per_tenant();
   if (request.sequences() <= most) return {};
   return refuse(RequestErrorCode::kInvalid,
@@ -201,8 +204,10 @@ void Engine::Impl::fail(const RequestError& error) noexcept {
 }
 
 void Engine::Impl::step() {
-  while (open.size() < executor.depth() && scheduler.has_work() && begin_step()) {
-  }
+  const auto may_begin = [&] {
+    return open.empty() || (open.size() < executor.depth() && !open.back().lacks_masks);
+  };
+  while (may_begin() && scheduler.has_work() && begin_step()) provide_masks();
   if (!open.empty()) end_step();
 }
 
@@ -217,8 +222,15 @@ bool Engine::Impl::begin_step() {
     open.pop_back();
     return false;
   }
+  step.lacks_masks = !masks.empty();
   step.ticket = executor.submit(step.plan);
   return true;
+}
+
+/// Masks depend on the tokens of all earlier steps, so these have been committed and delivered.
+void Engine::Impl::provide_masks() {
+  if (open.size() != 1 || !std::exchange(open.front().lacks_masks, false)) return;
+  executor.provide(open.front().ticket, masks);
 }
 
 void Engine::Impl::end_step() {
@@ -226,6 +238,7 @@ void Engine::Impl::end_step() {
   control::StepResult result = observer.computed(step, executor.wait(step.ticket));
   std::vector<control::SeqEvent> events = scheduler.commit(step.plan, std::move(result), step.computed);
   deliver(std::move(events), observer.committed(step, scheduler));
+  provide_masks();
 }
 
 /// The spec of its first sequence, without the id.
@@ -287,20 +300,27 @@ void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
     spec.sampling.choice = index;
     if (index > 0) spec.fork_of = first;
     spec.wants = index == 0 ? arrival.request.wants : PromptWants{};
+    std::unique_ptr<MaskSource> source;
+    if (arrival.request.make_mask_source) {
+      source = arrival.request.make_mask_source();
+      spec.sampling.mask = MaskSources::number(spec.id);
+    }
     if (beams) {
       request.beams = std::make_unique<BeamRun>(arrival.request, spec);
     } else {
       request.choices.emplace_back(spec.id, index, arrival.request, tokenizer);
     }
-    if (!add(request, spec)) return;
+    if (!add(request, spec, std::move(source))) return;
   }
   counted.prompt_tokens += request.prompt_tokens;
   if (metrics != nullptr) metrics->prompt_tokens(request.prompt_tokens);
 }
 
 /// False if it was refused; then the request has ended.
-bool Engine::Impl::add(ActiveRequest& request, const control::SeqSpec& spec) {
+bool Engine::Impl::add(ActiveRequest& request, const control::SeqSpec& spec,
+                       std::unique_ptr<MaskSource> source) {
   request_of[spec.id] = request.id;
+  if (source != nullptr) masks.add(spec.id, std::move(source));
   if (request.waits_as != nullptr) tenants.add(spec.id, *request.waits_as);
   auto added = scheduler.add(spec, request.name);
   if (!added) end_request(request, control::FinishReason::kError, added.error());
@@ -310,6 +330,7 @@ bool Engine::Impl::add(ActiveRequest& request, const control::SeqSpec& spec) {
 /// A sequence that has ended.
 void Engine::Impl::forget(SeqId seq) {
   if (request_of.erase(seq) == 0) return;
+  masks.remove(seq);
   end_rate.end(clock.now());
   if (bounds_tenants()) tenants.remove(seq);
 }

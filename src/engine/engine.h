@@ -16,6 +16,7 @@
 #include "base/sampling_params.h"
 #include "control/request.h"
 #include "control/scheduler.h"
+#include "engine/mask_source.h"
 #include "tokenize/tokenizer.h"
 
 namespace quire::record {
@@ -39,7 +40,10 @@ struct GenerationRequest {
   double length_penalty = 1.0;  // for beam search
   /// Empty: as many as the model's length allows. 0: no token, so only `wants`.
   std::optional<uint32_t> max_tokens;
-  SamplingParams sampling;  // `choice` is set by the engine
+  SamplingParams sampling;  // `choice` and `mask` are set by the engine
+  /// If set: called on the engine thread for each choice, whose tokens are then restricted by the source that
+  /// it returns. Not with beam search.
+  MakeMaskSource make_mask_source;
   /// Logprobs of the prompt's tokens, a pooled hidden state. The first choice yields them; not with beam
   /// search.
   PromptWants wants;

@@ -18,6 +18,7 @@
 #include "engine/active_request.h"
 #include "engine/end_rate.h"
 #include "engine/engine.h"
+#include "engine/mask_source.h"
 #include "engine/metrics.h"
 #include "engine/step_observer.h"
 #include "engine/tenant_queues.h"
@@ -77,6 +78,7 @@ struct Engine::Impl {
   void step();
   bool begin_step();
   void end_step();
+  void provide_masks();  // to the newest step, once it is the only open one
   OpenStep take_oldest() {
     OpenStep step = std::move(open.front());
     open.pop_front();
@@ -85,7 +87,7 @@ struct Engine::Impl {
   control::SeqSpec make_spec(const Arrival& arrival) const;
   void take(Arrival arrival) noexcept;
   void start(ActiveRequest& request, const Arrival& arrival);
-  bool add(ActiveRequest& request, const control::SeqSpec& spec);
+  bool add(ActiveRequest& request, const control::SeqSpec& spec, std::unique_ptr<MaskSource> source = {});
   void forget(SeqId seq);
   void note_plan(Nanos now);  // records which sequences the last plan admitted and preempted
   void deliver(std::vector<control::SeqEvent> events, Nanos now);  // what a commit gave; then the statistics
@@ -124,6 +126,7 @@ struct Engine::Impl {
   // Engine thread only.
   record::RecordedScheduler scheduler;
   std::deque<OpenStep> open;  // submitted and not waited for, the oldest first
+  MaskSources masks;
   StepObserver observer;
   std::unordered_map<RequestId, ActiveRequest> requests;
   std::unordered_map<SeqId, RequestId> request_of;

@@ -17,6 +17,7 @@ namespace quire::engine {
 struct OpenStep {
   control::StepPlan plan;
   backend::Ticket ticket = 0;
+  bool lacks_masks = false;
   Nanos started = 0;    // when its planning began
   Nanos plan_time = 0;  // time spent in the scheduler
   Nanos computed = 0;   // when the executor had its result

@@ -1,8 +1,13 @@
 #include "backend/cpu/cpu_executor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -156,6 +161,90 @@ TEST_F(CpuExecutorTest, ASequenceWithoutAnAllowedTokenEndsAloneAndSaysWhy) {
   EXPECT_EQ(found[2].tokens.size(), 2U);
   found[2] = sound[2];
   EXPECT_EQ(test::difference(sound, found), "");
+}
+
+/// Allows the same tokens at every call; fails for one source.
+class FixedMasks final : public TokenMasks {
+ public:
+  FixedMasks(std::vector<TokenId> allowed, uint32_t failing)
+      : allowed_(std::move(allowed)), failing_(failing) {}
+  void fill(uint32_t source, std::span<uint32_t> mask) override {
+    if (source == failing_) throw Error("this mask cannot be made");
+    std::ranges::fill(mask, 0U);
+    for (const TokenId token : allowed_) {
+      mask[static_cast<uint32_t>(token) / 32] |= 1U << (static_cast<uint32_t>(token) % 32);
+    }
+  }
+
+ private:
+  std::vector<TokenId> allowed_;
+  uint32_t failing_;
+};
+
+/// A plan for four sequences that sample, with what `sampling` says of each.
+control::StepPlan four_prompts(const std::function<SamplingParams(uint32_t)>& sampling) {
+  control::StepPlan plan;
+  for (uint32_t slot = 0; slot < 4; ++slot) {
+    control::NewSeq& added = plan.added.emplace_back();
+    added.slot = slot;
+    added.prompt_length = 3;
+    added.sampling = sampling(slot);
+    control::SeqStep& seq = plan.seqs.emplace_back();
+    seq.slot = slot;
+    seq.tokens = {7, 8, static_cast<TokenId>(9 + slot)};
+    seq.new_blocks = {slot};
+    seq.rows = control::LogitRows::kLast;
+  }
+  return plan;
+}
+
+TEST_F(CpuExecutorTest, LateRowsAreSampledWithTheirMasks) {
+  const std::vector<TokenId> allowed = {3, 64, 95, 700};
+  const auto sampling = [&](bool late) {
+    return [&, late](uint32_t slot) {
+      SamplingParams out;
+      out.seed = slot;
+      out.num_logprobs = 2;
+      if (slot % 2 == 1 && late) out.mask = slot;
+      if (slot % 2 == 1 && !late) out.allowed_tokens = allowed;
+      return out;
+    };
+  };
+  const auto executor = make(8, 4);
+  const Ticket ticket = executor->submit(four_prompts(sampling(true)));
+  FixedMasks masks(allowed, 3);
+  executor->provide(ticket, masks);
+  const control::StepResult late = executor->wait(ticket);
+  const auto second = make(8, 4);
+  const control::StepResult known = second->wait(second->submit(four_prompts(sampling(false))));
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(late.seqs[i].tokens.size(), 1U) << late.seqs[i].error;
+    EXPECT_EQ(late.seqs[i].tokens[0].token, known.seqs[i].tokens[0].token);
+    EXPECT_EQ(late.seqs[i].tokens[0].logprob, known.seqs[i].tokens[0].logprob);
+  }
+  EXPECT_EQ(late.seqs[3].error, "this mask cannot be made");
+  EXPECT_TRUE(late.seqs[3].tokens.empty());
+}
+
+TEST_F(CpuExecutorTest, MasksComeAfterTheStepsBeforeAndBeforeTheNext) {
+  const auto executor = make(8, 4);
+  FixedMasks masks({1}, kNoMask);
+  const Ticket first = executor->submit(control::StepPlan());
+  const Ticket late = executor->submit(four_prompts([](uint32_t slot) {
+    SamplingParams out;
+    if (slot == 2) out.mask = 0;
+    return out;
+  }));
+  EXPECT_THROW(executor->provide(late, masks), Error);
+  EXPECT_THROW(executor->submit(control::StepPlan()), Error);
+  EXPECT_TRUE(executor->wait(first).seqs.empty());
+  EXPECT_THROW(executor->wait(late), Error);
+  EXPECT_THROW(executor->provide(late + 1, masks), Error);
+  executor->provide(late, masks);
+  const Ticket next = executor->submit(control::StepPlan());
+  EXPECT_EQ(executor->wait(late).seqs[2].tokens[0].token, 1);
+  executor->provide(next, masks);  // has no late rows
+  EXPECT_TRUE(executor->wait(next).seqs.empty());
 }
 
 /// The last states of all beginnings of a prompt, added up, are its mean.

@@ -5,7 +5,9 @@
 #include <deque>
 #include <iterator>
 #include <map>
+#include <span>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -67,6 +69,7 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
   if (i % 6 == 0) params.repetition_penalty = 1.2F;
   if (i % 6 == 2) params.presence_penalty = 0.7F;
   if (i % 6 == 4) params.frequency_penalty = 0.5F;
+  if (i % 5 == 1 && i > 5) params.mask = 0;  // run_to_end numbers them
   if (i % 8 == 5) params.logit_bias = {{1, 2.0F}, {static_cast<TokenId>(vocab_size - 1), -3.0F}};
   if (i % 8 == 6) {
     params.min_tokens = 5;
@@ -77,23 +80,60 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
   return params;
 }
 
+/// Masks that depend on all the tokens before: about a third of the vocabulary may come.
+class HashMasks final : public backend::TokenMasks {
+ public:
+  /// The spec with the sequence's own number, if it has masks.
+  control::SeqSpec number(control::SeqSpec spec) {
+    if (spec.sampling.mask == kNoMask) return spec;
+    spec.sampling.mask = static_cast<uint32_t>(spec.id);
+    states_[spec.sampling.mask] = mix64(spec.sampling.seed ^ spec.sampling.choice);
+    return spec;
+  }
+  bool empty() const { return states_.empty(); }
+  void accept(SeqId id, TokenId token) {
+    const auto found = states_.find(static_cast<uint32_t>(id));
+    if (found != states_.end()) found->second = mix64(found->second ^ static_cast<uint32_t>(token));
+  }
+  void fill(uint32_t source, std::span<uint32_t> mask) override {
+    const uint64_t state = states_.at(source);
+    for (size_t word = 0; word < mask.size(); ++word) {
+      mask[word] = 0;
+      for (uint32_t bit = 0; bit < 32; ++bit) {
+        if (mix64(state ^ (word * 32 + bit)) % 3 == 0) mask[word] |= 1U << bit;
+      }
+    }
+  }
+
+ private:
+  std::map<uint32_t, uint64_t> states_;  // by source
+};
+
 }  // namespace
 
 std::vector<Continuation> run_to_end(control::Scheduler& scheduler, backend::Executor& executor,
                                      const std::vector<control::SeqSpec>& specs, RunLog& log,
                                      uint32_t depth) {
   std::map<SeqId, Continuation> found;
+  HashMasks masks;
   for (const control::SeqSpec& spec : specs) {
-    if (const auto added = scheduler.add(spec); !added) throw std::runtime_error(added.error().message);
+    if (const auto added = scheduler.add(masks.number(spec)); !added)
+      throw std::runtime_error(added.error().message);
     found[spec.id] = {};
   }
   std::deque<std::pair<control::StepPlan, backend::Ticket>> open;
+  bool owes_masks = false;
+  const auto provide = [&] {
+    if (open.size() == 1 && std::exchange(owes_masks, false)) executor.provide(open.front().second, masks);
+  };
   while (scheduler.has_work() || !open.empty()) {
-    while (open.size() < depth && scheduler.has_work()) {
+    while (open.size() < depth && !owes_masks && scheduler.has_work()) {
       control::StepPlan plan = scheduler.plan();
       if (plan.empty()) break;
       const backend::Ticket ticket = executor.submit(plan);
       open.emplace_back(std::move(plan), ticket);
+      owes_masks = !masks.empty();
+      provide();
     }
     if (open.empty()) throw std::runtime_error("the scheduler makes no progress");
     const auto [plan, ticket] = std::move(open.front());
@@ -107,11 +147,13 @@ std::vector<Continuation> run_to_end(control::Scheduler& scheduler, backend::Exe
     }
     for (control::SeqEvent& event : events) {
       Continuation& one = found.at(event.id);
+      if (event.token) masks.accept(event.id, event.token->token);
       if (event.token) one.tokens.push_back(std::move(*event.token));
       if (one.tokens.size() <= 1) one.cached_tokens = event.cached_tokens;
       if (event.finish) one.finish = *event.finish;
       if (!event.error.empty()) one.error = event.error;
     }
+    provide();
     record(scheduler, plan, log);
     if (const std::string broken = scheduler.check_invariants(); !broken.empty()) {
       throw std::runtime_error("broken invariant: " + broken);

@@ -41,7 +41,8 @@ std::vector<Continuation> run_to_end(control::Scheduler& scheduler, backend::Exe
                                      uint32_t depth = 1);
 
 /// Thirty-two sequences (or `count`) with prompts of 20 to 59 tokens that share some of their beginnings:
-/// greedy and sampled, with all filters, penalties, biases, and the five best logprobs. Of some prompts rows
+/// greedy and sampled, with all filters, penalties, biases, the five best logprobs, and masks that depend on
+/// all tokens before. Of some prompts rows
 /// are wanted, of some a pooled state; one in eight wants no token.
 std::vector<control::SeqSpec> mixed_requests(uint32_t vocab_size, uint32_t count, uint32_t max_tokens);
 

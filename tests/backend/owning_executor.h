@@ -17,6 +17,9 @@ class OwningExecutor final : public backend::Executor {
         host_(decoder.config(), decoder.compute_dtype(), num_host_blocks, kBlockSize),
         executor_(decoder, cache_, context, max_slots, &host_) {}
   backend::Ticket submit(const control::StepPlan& plan) override { return executor_.submit(plan); }
+  void provide(backend::Ticket ticket, backend::TokenMasks& masks) override {
+    executor_.provide(ticket, masks);
+  }
   control::StepResult wait(backend::Ticket ticket) override { return executor_.wait(ticket); }
   backend::cpu::KvCache& cache() { return cache_; }
 

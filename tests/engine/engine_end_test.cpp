@@ -145,6 +145,7 @@ class BreakingExecutor final : public backend::Executor {
     if (++steps_ > 5) throw Error("the device is gone");
     return inner_.submit(plan);
   }
+  void provide(backend::Ticket ticket, backend::TokenMasks& masks) override { inner_.provide(ticket, masks); }
   control::StepResult wait(backend::Ticket ticket) override { return inner_.wait(ticket); }
 
  private:

@@ -4,7 +4,11 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "backend/sim/paced_executor.h"
@@ -128,6 +132,42 @@ control::StepResult execute(backend::sim::SimExecutor& sim, const control::StepP
 }
 
 TokenId only_token(const control::StepResult& result) { return result.seqs.at(0).tokens.at(0).token; }
+
+/// Allows the multiples of a number; of 0, none.
+class Multiples final : public backend::TokenMasks {
+ public:
+  explicit Multiples(size_t of) : of_(of) {}
+  void fill(uint32_t source, std::span<uint32_t> mask) override {
+    EXPECT_EQ(source, 7U);
+    for (size_t id = 0; id < mask.size() * 32; ++id) {
+      if (of_ == 0 || id % of_ != 0) mask[id / 32] &= ~(1U << (id % 32));
+    }
+  }
+
+ private:
+  size_t of_;
+};
+
+TEST(SimExecutor, SaysOfALateRowTheNextTokenThatItsMaskAllows) {
+  const auto say = [](size_t multiples_of, std::vector<TokenId> sayable) {
+    backend::sim::SimExecutor sim(four_slots(), kCost,
+                                  {.vocab_size = 100, .seed = 3, .sayable = std::move(sayable)});
+    control::StepPlan plan = prompt_plan();
+    plan.added[0].sampling.mask = 7;
+    const backend::Ticket ticket = sim.submit(plan);
+    EXPECT_THROW(sim.wait(ticket), Error);
+    Multiples masks(multiples_of);
+    sim.provide(ticket, masks);
+    return sim.wait(ticket);
+  };
+  backend::sim::SimExecutor free = executor();
+  const TokenId unmasked = only_token(execute(free, prompt_plan()));
+  EXPECT_EQ(only_token(say(1, {})), unmasked);
+  EXPECT_EQ(only_token(say(40, {})), unmasked > 80 ? 0 : (unmasked + 39) / 40 * 40);
+  EXPECT_EQ(only_token(say(9, {4, 5, 9, 10})), 9);
+  EXPECT_THAT(say(0, {}).seqs.at(0).error, testing::HasSubstr("allowed by the mask"));
+  EXPECT_THAT(say(9, {4, 5}).seqs.at(0).error, testing::HasSubstr("allowed by the mask"));
+}
 
 TEST(SimExecutor, CountsPrefillAndDecodes) {
   backend::sim::SimExecutor sim = executor();

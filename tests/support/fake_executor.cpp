@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -71,12 +72,28 @@ backend::Ticket FakeExecutor::submit(const control::StepPlan& plan) {
     for (const BlockId block : slots_.tables(work.step->slot).front()) ++holders_[block];
   }
   control::StepResult result;
-  for (const Work& work : works) result.seqs.push_back(step(work));
+  late_rows_.clear();
+  for (const Work& work : works) result.seqs.push_back(step(work, result.seqs.size()));
   for (const control::PromptStep& part : plan.prompts) result.prompts.push_back(yield(works[part.seq], part));
   if (!plan.seqs.empty() && delay_ > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(delay_.load()));
   result.times.compute = plan.seqs.empty() ? 0 : delay_.load();
   ++steps_;
-  return open_.push(std::move(result));
+  return open_.push(std::move(result), !late_rows_.empty());
+}
+
+void FakeExecutor::provide(backend::Ticket ticket, backend::TokenMasks& masks) {
+  control::StepResult* const result = open_.provide(ticket);
+  if (result == nullptr) return;
+  std::vector<uint32_t> mask;
+  for (const auto& [seq, slot] : late_rows_) {
+    try {
+      mask.assign(backend::mask_words(config_.vocab_size), UINT32_MAX);
+      masks.fill(states_[slot].sampling.mask, mask);
+      result->seqs[seq] = sample(slot, mask);
+    } catch (...) {
+      result->seqs[seq].error = describe_current_exception();
+    }
+  }
 }
 
 control::StepResult FakeExecutor::wait(backend::Ticket ticket) { return open_.take(ticket); }
@@ -107,12 +124,15 @@ void FakeExecutor::move(const control::BlockMove& move, bool out) {
   std::copy_n(out ? device : host, config_.block_size, out ? host : device);
 }
 
-control::SeqResult FakeExecutor::step(const Work& work) {
+control::SeqResult FakeExecutor::step(const Work& work, size_t seq) {
   control::SeqResult lost;
   lost.error = "its last token could not be sampled";
   if (work.tokens.empty()) return lost;
   write(work);
-  return work.step->rows == control::LogitRows::kLast ? sample(work.step->slot) : control::SeqResult{};
+  if (work.step->rows != control::LogitRows::kLast) return {};
+  if (states_[work.step->slot].sampling.mask == kNoMask) return sample(work.step->slot, {});
+  late_rows_.emplace_back(seq, work.step->slot);
+  return {};
 }
 
 PromptYield FakeExecutor::yield(const Work& work, const control::PromptStep& part) {
@@ -164,13 +184,17 @@ void FakeExecutor::write(const Work& work) {
   }
 }
 
-control::SeqResult FakeExecutor::sample(SlotId slot_id) {
+control::SeqResult FakeExecutor::sample(SlotId slot_id, std::span<const uint32_t> mask) {
   Slot& slot = states_[slot_id];
   if (slot.sampling.needs_history() && slot.history.size() != slot.tokens.size()) {
     refuse_plan(
         fmt::format("{} tokens of history where {} are computed", slot.history.size(), slot.tokens.size()));
   }
-  const TokenId token = config_.next(slot.tokens, slots_.prompt_length(slot_id), slot.sampling);
+  TokenId token = config_.next(slot.tokens, slots_.prompt_length(slot_id), slot.sampling);
+  for (uint32_t i = 0; !mask.empty() && token >= 0 && !backend::allows(mask, token); ++i) {
+    if (i == config_.vocab_size) refuse_plan("a mask without a token");
+    token = static_cast<TokenId>(static_cast<uint32_t>(token + 1) % config_.vocab_size);
+  }
   control::SeqResult result;
   if (token < 0) {
     result.error = fmt::format("made to fail at position {}", slot.tokens.size());

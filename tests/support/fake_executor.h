@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/executor.h"
@@ -40,14 +41,16 @@ struct FakeExecutorConfig {
 /// recycles blocks wrongly changes the text or is refused: every inconsistency of a plan throws Error.
 /// Logprobs, when asked for: the sampled token has rank 1, logprob -0.5, and the others of `top` are the ids
 /// after it (modulo the vocabulary) at -1.5, -2.5, ...
-/// Rows of a prompt have the same figures; its pooled state is its last token, or the mean of its tokens.
-/// Synchronous: submit computes, wait returns. One caller, except set_delay and steps.
+/// Of a late row it samples the first token from there on that the mask allows. Rows of a prompt have the
+/// same figures; its pooled state is its last token, or the mean of its tokens. Synchronous: submit computes,
+/// wait returns. One caller, except set_delay and steps.
 class FakeExecutor final : public backend::Executor {
  public:
   explicit FakeExecutor(FakeExecutorConfig config);
 
   uint32_t depth() const override { return config_.depth; }
   backend::Ticket submit(const control::StepPlan& plan) override;
+  void provide(backend::Ticket ticket, backend::TokenMasks& masks) override;
   control::StepResult wait(backend::Ticket ticket) override;
 
   void set_delay(Nanos delay) { delay_ = delay; }
@@ -70,19 +73,21 @@ class FakeExecutor final : public backend::Executor {
   void add(const control::NewSeq& seq);
   void copy(const control::BlockCopy& copy);
   void move(const control::BlockMove& move, bool out);
-  control::SeqResult step(const Work& work);
+  control::SeqResult step(const Work& work, size_t seq);  // its index in StepPlan::seqs
   void write(const Work& work);
-  control::SeqResult sample(SlotId slot_id);
+  /// `mask`: empty if any token may come.
+  control::SeqResult sample(SlotId slot_id, std::span<const uint32_t> mask);
   PromptYield yield(const Work& work, const control::PromptStep& part);
 
   FakeExecutorConfig config_;
   std::atomic<Nanos> delay_;
   std::atomic<uint64_t> steps_ = 0;
   backend::SlotTable slots_;
-  std::vector<Slot> states_;       // by slot
-  std::vector<uint32_t> holders_;  // per block: tables that hold it
-  std::vector<TokenId> cells_;     // [block][place], -1: nothing
-  std::vector<TokenId> host_;      // the same, of the host pool
+  std::vector<Slot> states_;                          // by slot
+  std::vector<uint32_t> holders_;                     // per block: tables that hold it
+  std::vector<TokenId> cells_;                        // [block][place], -1: nothing
+  std::vector<TokenId> host_;                         // the same, of the host pool
+  std::vector<std::pair<size_t, SlotId>> late_rows_;  // of the newest plan: index in StepPlan::seqs, slot
   backend::OpenResults open_;
 };
 

@@ -1,7 +1,10 @@
 #include "backend/cpu/cpu_executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include "base/describe.h"
 
 namespace quire::backend::cpu {
 namespace {
@@ -30,6 +33,7 @@ CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, kernels::KernelContex
       samplers_(max_slots),
       prompts_(decoder, context, max_slots) {
   for (uint32_t i = 0; i < context.pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
+  masks_.resize(context.pool.num_threads());
   seqs_.reserve(max_slots);
   rows_.reserve(max_slots);
 }
@@ -46,17 +50,23 @@ Ticket CpuExecutor::submit(const control::StepPlan& plan) {
   control::StepResult result;
   result.seqs.resize(plan.seqs.size());
   gather(plan, result);
-  std::span<const float> logits;
-  if (!seqs_.empty()) {
-    decoder_.compute(context_, cache_, tokens_, seqs_);
-    logits = decoder_.logits(context_, places_);
-  }
+  if (!seqs_.empty()) decoder_.compute(context_, cache_, tokens_, seqs_);
+  if (!plan.prompts.empty()) prompts_.take(plan, slots_, starts_, workspaces_, result);
+  // The last use of the decoder in this step: late rows need their logits in provide().
+  if (!seqs_.empty()) logits_ = decoder_.logits(context_, places_);
   result.times.compute = since(start);
   const auto sampling = std::chrono::steady_clock::now();
-  sample(logits, result);
-  if (!plan.prompts.empty()) prompts_.take(plan, slots_, starts_, workspaces_, result);
+  sample(rows_, nullptr, result);
   result.times.sample = since(sampling);
-  return open_.push(std::move(result));
+  return open_.push(std::move(result), !late_rows_.empty());
+}
+
+void CpuExecutor::provide(Ticket ticket, TokenMasks& masks) {
+  const auto start = std::chrono::steady_clock::now();
+  control::StepResult* const result = open_.provide(ticket);
+  if (result == nullptr) return;
+  sample(late_rows_, &masks, *result);
+  result->times.sample += since(start);
 }
 
 control::StepResult CpuExecutor::wait(Ticket ticket) { return open_.take(ticket); }
@@ -71,6 +81,7 @@ void CpuExecutor::gather(const control::StepPlan& plan, control::StepResult& res
   tokens_.clear();
   seqs_.clear();
   rows_.clear();
+  late_rows_.clear();
   places_.clear();
   starts_.clear();
   for (size_t i = 0; i < plan.seqs.size(); ++i) {
@@ -84,7 +95,9 @@ void CpuExecutor::gather(const control::StepPlan& plan, control::StepResult& res
     const bool sampled = seq.rows == control::LogitRows::kLast;
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     if (sampled) {
-      rows_.push_back({static_cast<uint32_t>(i), seq.slot, slots_.computed(seq.slot)});
+      auto& rows = samplers_[seq.slot].params().mask == kNoMask ? rows_ : late_rows_;
+      rows.push_back({static_cast<uint32_t>(places_.size()), static_cast<uint32_t>(i), seq.slot,
+                      slots_.computed(seq.slot)});
       places_.push_back(static_cast<uint32_t>(tokens_.size()) - 1);
     }
     seqs_.push_back({.num_tokens = static_cast<uint32_t>(tokens.size()),
@@ -93,25 +106,42 @@ void CpuExecutor::gather(const control::StepPlan& plan, control::StepResult& res
   }
 }
 
-void CpuExecutor::sample(std::span<const float> logits, control::StepResult& result) {
+void CpuExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::StepResult& result) {
   // Room for the results first: the threads allocate nothing.
-  for (const Row& row : rows_) {
+  for (const Row& row : rows) {
     control::SeqResult& out = result.seqs[row.seq];
     out.tokens.resize(1);
     const int32_t num_logprobs = samplers_[row.slot].params().num_logprobs;
     if (num_logprobs > 0) out.tokens[0].top.reserve(static_cast<size_t>(num_logprobs));
   }
-  context_.pool.parallel_for(rows_.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
-    for (size_t i = begin; i < end; ++i) {
-      control::SeqResult& out = result.seqs[rows_[i].seq];
-      out.error = samplers_[rows_[i].slot].sample(logits.subspan(i * vocab_size_, vocab_size_),
-                                                  rows_[i].position, workspaces_[thread], out.tokens[0]);
+  context_.pool.parallel_for(rows.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
+    for (const Row& row : rows.subspan(begin, end - begin)) {
+      control::SeqResult& out = result.seqs[row.seq];
+      std::span<const uint32_t> mask;
+      if (masks != nullptr && out.error.empty()) mask = mask_of(row, thread, *masks, out.error);
+      if (out.error.empty()) {
+        out.error = samplers_[row.slot].sample(logits_.subspan(size_t{row.index} * vocab_size_, vocab_size_),
+                                               row.position, workspaces_[thread], out.tokens[0], mask);
+      }
       if (!out.error.empty()) out.tokens.clear();
     }
   });
-  for (const Row& row : rows_) {
+  for (const Row& row : rows) {
     const control::SeqResult& out = result.seqs[row.seq];
     if (out.error.empty()) slots_.sampled(row.slot, out.tokens[0].token);
+  }
+}
+
+std::span<const uint32_t> CpuExecutor::mask_of(const Row& row, uint32_t thread, TokenMasks& masks,
+                                               std::string& error) {
+  std::vector<uint32_t>& mask = masks_[thread];
+  try {
+    mask.assign(mask_words(vocab_size_), UINT32_MAX);
+    masks.fill(samplers_[row.slot].params().mask, mask);
+    return mask;
+  } catch (...) {
+    error = describe_current_exception();
+    return {};
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/cpu/decoder.h"
@@ -18,7 +19,8 @@ namespace quire::backend::cpu {
 
 /// Computes step plans with a decoder on the CPU: one forward pass over the whole batch, then sampling, with
 /// the rows distributed over the context's threads. A sequence's tokens and logprobs depend on its own tokens
-/// and parameters alone. Synchronous: submit computes, wait returns the result.
+/// and parameters (and masks) alone. Synchronous: submit computes and samples, provide samples late rows,
+/// wait returns the result.
 ///
 /// A plan that contradicts itself or earlier plans is a bug of the caller and throws Error; the executor must
 /// not be used afterwards. Logits that are not finite end only their own sequence (SeqResult::error).
@@ -31,20 +33,25 @@ class CpuExecutor final : public Executor {
               KvCache* host = nullptr);
 
   Ticket submit(const control::StepPlan& plan) override;
+  void provide(Ticket ticket, TokenMasks& masks) override;
   control::StepResult wait(Ticket ticket) override;
 
  private:
   /// A row of logits and the destination of its token.
   struct Row {
-    uint32_t seq = 0;  // index in StepPlan::seqs
+    uint32_t index = 0;  // in the logits
+    uint32_t seq = 0;    // index in StepPlan::seqs
     SlotId slot = kNoSlot;
     uint32_t position = 0;  // of the token to be sampled
   };
 
   void move_blocks(const control::StepPlan& plan);
-  /// Collects the batch into tokens_, seqs_, rows_ and places_.
+  /// Collects the batch into tokens_, seqs_, rows_, late_rows_ and places_.
   void gather(const control::StepPlan& plan, control::StepResult& result);
-  void sample(std::span<const float> logits, control::StepResult& result);
+  /// `masks`: null if the rows need none.
+  void sample(std::span<const Row> rows, TokenMasks* masks, control::StepResult& result);
+  /// The mask for a row; an empty one, and what failed in `error`, if there is none.
+  std::span<const uint32_t> mask_of(const Row& row, uint32_t thread, TokenMasks& masks, std::string& error);
 
   Decoder& decoder_;
   KvCache& cache_;
@@ -57,9 +64,12 @@ class CpuExecutor final : public Executor {
   // The batch, rebuilt by every step in the same memory.
   std::vector<TokenId> tokens_;
   std::vector<DecoderSeq> seqs_;
-  std::vector<Row> rows_;
-  std::vector<uint32_t> places_;  // of the tokens of rows_, in tokens_
-  std::vector<uint32_t> starts_;  // of each sequence of the plan: the place of its first token
+  std::vector<Row> rows_;         // to be sampled at once
+  std::vector<Row> late_rows_;    // to be sampled once there are masks
+  std::vector<uint32_t> places_;  // of the tokens of all these rows, in tokens_
+  std::span<const float> logits_;
+  std::vector<std::vector<uint32_t>> masks_;  // per thread
+  std::vector<uint32_t> starts_;              // of each sequence of the plan: the place of its first token
   PromptYields prompts_;
   OpenResults open_;
 };

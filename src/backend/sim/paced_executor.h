@@ -21,6 +21,7 @@ class PacedExecutor final : public Executor {
 
   uint32_t depth() const override { return inner_->depth(); }
   Ticket submit(const control::StepPlan& plan) override;
+  void provide(Ticket ticket, TokenMasks& masks) override { inner_->provide(ticket, masks); }
   /// Sleeps until the step's time is over, counted from its submit or from the end of the previous step,
   /// whichever is later.
   control::StepResult wait(Ticket ticket) override;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -56,6 +57,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   uint64_t decoding = 0;
   control::StepResult result;
   result.seqs.reserve(plan.seqs.size());
+  late_rows_.clear();
   for (const control::SeqStep& seq : plan.seqs) {
     const std::span<const TokenId> tokens = slots_.advance(seq);
     const bool sampled = seq.rows == control::LogitRows::kLast;
@@ -63,14 +65,35 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
         tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
     (decodes ? decoding : prefill_tokens) += tokens.size();
     control::SeqResult& said = result.seqs.emplace_back();
-    if (sampled) say(plan, seq, said.tokens.emplace_back());
+    if (!sampled) continue;
+    if (!tokens_.next && speakers_[seq.slot].sampling.mask != kNoMask) {
+      late_rows_.push_back({static_cast<uint32_t>(result.seqs.size()) - 1, seq.slot});
+    } else {
+      say(plan.step, seq.slot, {}, said.tokens.emplace_back());
+    }
   }
   for (const control::PromptStep& part : plan.prompts) {
     result.prompts.push_back(recite(plan.seqs[part.seq], part));
   }
   result.times.compute =
       cost_.duration(prefill_tokens, decoding, plan.moves_out.size() + plan.moves_in.size());
-  return open_.push(std::move(result));
+  return open_.push(std::move(result), !late_rows_.empty());
+}
+
+void SimExecutor::provide(Ticket ticket, TokenMasks& masks) {
+  control::StepResult* const result = open_.provide(ticket);
+  if (result == nullptr) return;
+  for (const LateRow& row : late_rows_) {
+    control::SeqResult& out = result->seqs[row.seq];
+    try {
+      mask_.assign(mask_words(tokens_.vocab_size), UINT32_MAX);
+      masks.fill(speakers_[row.slot].sampling.mask, mask_);
+      say(0, row.slot, mask_, out.tokens.emplace_back());
+    } catch (...) {
+      out.error = describe_current_exception();
+      out.tokens.clear();
+    }
+  }
 }
 
 control::StepResult SimExecutor::wait(Ticket ticket) { return open_.take(ticket); }
@@ -80,16 +103,27 @@ TokenId SimExecutor::sayable(size_t index) const {
   return tokens_.sayable.empty() ? static_cast<TokenId>(index) : tokens_.sayable[index];
 }
 
-void SimExecutor::say(const control::StepPlan& plan, const control::SeqStep& seq, SampledToken& said) {
-  const Speaker& speaker = speakers_[seq.slot];
-  const uint32_t position = slots_.computed(seq.slot);
-  const uint32_t drawn = scale(mix64(speaker.key ^ position), num_sayable_);
-  said.token =
-      tokens_.next
-          ? tokens_.next({plan.step, seq.slot, speaker.sampling, slots_.prompt_length(seq.slot), position})
-          : sayable(drawn);
-  slots_.sampled(seq.slot, said.token);
+/// `mask`: empty if any token may come.
+void SimExecutor::say(uint64_t step, SlotId slot, std::span<const uint32_t> mask, SampledToken& said) {
+  const Speaker& speaker = speakers_[slot];
+  const uint32_t position = slots_.computed(slot);
+  uint32_t drawn = scale(mix64(speaker.key ^ position), num_sayable_);
+  if (!mask.empty()) drawn = allowed_from(drawn, mask);
+  said.token = tokens_.next
+                   ? tokens_.next({step, slot, speaker.sampling, slots_.prompt_length(slot), position})
+                   : sayable(drawn);
+  slots_.sampled(slot, said.token);
   if (speaker.sampling.num_logprobs >= 0) list_others(drawn, speaker.sampling.num_logprobs, said);
+}
+
+/// The place, among the tokens that may be said, of the first from `drawn` on that the mask allows. Throws
+/// Error if there is none.
+uint32_t SimExecutor::allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const {
+  for (size_t i = 0; i < num_sayable_; ++i) {
+    const auto place = static_cast<uint32_t>((drawn + i) % num_sayable_);
+    if (allows(mask, sayable(place))) return place;
+  }
+  throw Error("no token that the simulated device may say is allowed by the mask");
 }
 
 PromptYield SimExecutor::recite(const control::SeqStep& seq, const control::PromptStep& part) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/executor.h"
@@ -36,8 +37,9 @@ struct SimTokens {
 /// sequence's sampling seed, its choice and the position. So a sequence generates the same tokens whatever
 /// runs beside it, and after a preemption. Of the sampling parameters it uses only these and num_logprobs:
 /// the token has rank 1 and logprob -0.5, and the alternatives listed are the next ones in the vocabulary,
-/// each 1 lower. Of a prompt it gives rows with the same figures, and as a pooled state one number: the
-/// prompt's last token, or the mean of its tokens.
+/// each 1 lower. Of a late row it says the first token from there on that the mask allows; a mask does not
+/// change what SimTokens::next gives. Of a prompt it gives rows with the same figures, and as a pooled state
+/// one number: the prompt's last token, or the mean of its tokens.
 ///
 /// A plan that contradicts itself or the former ones (slots, lengths of tables, numbers of blocks, positions,
 /// tokens) throws Error. It does not know the contents of blocks; tests/control/property/oracle_executor
@@ -50,6 +52,7 @@ class SimExecutor final : public Executor {
 
   uint32_t depth() const override { return depth_; }
   Ticket submit(const control::StepPlan& plan) override;
+  void provide(Ticket ticket, TokenMasks& masks) override;
   control::StepResult wait(Ticket ticket) override;
 
   const CostModel& cost() const { return cost_; }
@@ -61,8 +64,15 @@ class SimExecutor final : public Executor {
     SamplingParams sampling;
   };
 
+  /// A late row of the newest plan.
+  struct LateRow {
+    uint32_t seq = 0;  // index in StepPlan::seqs
+    SlotId slot = kNoSlot;
+  };
+
   TokenId sayable(size_t index) const;
-  void say(const control::StepPlan& plan, const control::SeqStep& seq, SampledToken& said);
+  void say(uint64_t step, SlotId slot, std::span<const uint32_t> mask, SampledToken& said);
+  uint32_t allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const;
   PromptYield recite(const control::SeqStep& seq, const control::PromptStep& part);
   void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
 
@@ -73,6 +83,8 @@ class SimExecutor final : public Executor {
   SlotTable slots_;
   std::vector<Speaker> speakers_;  // by slot
   std::vector<uint64_t> sums_;     // by slot: of the prompt's tokens, if their mean is wanted
+  std::vector<LateRow> late_rows_;
+  std::vector<uint32_t> mask_;
   OpenResults open_;
 };
 
