@@ -19,11 +19,11 @@ std::string Scheduler::check_sequence(const Sequence& seq) const {
   if (seq.remaining() > 1 && &seq != running_.back()) return wrong("partly computed, not the last admitted");
   if (seq.next() > seq.total() + seq.pending) return wrong("computes more tokens than it has");
   if (seq.computed == seq.total()) return wrong("has nothing left to compute");
-  if (seq.awaits() && seq.planned == 0) return wrong("something is pending that nobody computes");
-  if (open_.empty() && seq.planned > 0) return wrong("is planned where no step is open");
+  if (seq.awaits() && seq.planned == 0) return wrong("awaits a token that no open step computes");
+  if (open_.empty() && seq.planned > 0) return wrong("has planned tokens, but no step is open");
   if (seq.total() >= seq.longest) return wrong("has all its tokens but goes on");
   if (seq.table.size() != (seq.next() + size - 1) / size) {
-    return wrong("its table is not as long as its computed and planned tokens need");
+    return wrong("its table is not as long as its computed and planned tokens");
   }
   const uint32_t num_full = seq.computed / size;
   for (uint32_t group = 0; group < seq.table.num_groups(); ++group) {
@@ -83,9 +83,9 @@ std::string Scheduler::check_holders() const {
   uint64_t pinned = 0;
   for (const auto& [node, count] : pins) {
     pinned += count;
-    if (pool_.cache().pins(node) != count) return fmt::format("node {} is pinned wrongly", node);
+    if (pool_.cache().pins(node) != count) return fmt::format("node {} has a wrong number of pins", node);
   }
-  if (pinned != pool_.cache().num_pins()) return "a node is pinned by nobody";
+  if (pinned != pool_.cache().num_pins()) return "a node is pinned, but by no sequence";
   return {};
 }
 
@@ -113,7 +113,7 @@ std::string Scheduler::check_invariants() const {
     host_blocks += seq->host.size() - static_cast<size_t>(std::ranges::count(seq->host, kNoBlock));
   }
   if (host_blocks != config_.num_host_blocks) return "a host block is lost";
-  if (wanted != pool_.cache().num_wanted()) return "eviction was told another queue than there is";
+  if (wanted != pool_.cache().num_wanted()) return "the eviction policy knows another queue";
 
   if (std::string wrong = check_holders(); !wrong.empty()) return wrong;
   if (running_.size() + waiting_.size() != sequences_.size()) {

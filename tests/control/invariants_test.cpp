@@ -74,7 +74,7 @@ const Damage kDamages[] = {
     {"AReferenceTooFew", [](auto& of) { of.pool.release(of.block(1)); },
      "a block to write to is shared or published"},
     {"ABlockOfNobody", [](auto& of) { of.pool.allocate(); }, "is in 0 tables but has 1 references"},
-    {"APinTooMany", [](auto& of) { of.pool.pin(of.first().table.node()); }, "is pinned wrongly"},
+    {"APinTooMany", [](auto& of) { of.pool.pin(of.first().table.node()); }, "has a wrong number of pins"},
     {"AWishTooMany", [](auto& of) { of.pool.want(text(8, 0), 0, 1); }, "eviction was told another queue"},
     {"AnotherToken", [](auto& of) { ++of.first().tokens[0]; }, "the index does not know it by its tokens"},
     {"ATokenTooMany", [](auto& of) { of.running.back()->computed += 20; },
@@ -82,13 +82,13 @@ const Damage kDamages[] = {
     {"NothingLeft", [](auto& of) { ++of.first().computed; }, "has nothing left to compute"},
     {"ATableTooLong", [](auto& of) { of.running.back()->computed -= 8; }, "its table is not as long"},
     {"ATokenThatNobodySamples", [](auto& of) { ++of.running.back()->pending; },
-     "something is pending that nobody computes"},
+     "awaits a token that no open step computes"},
     {"APlanThatNobodyMade",
      [](auto& of) {
        --of.first().computed;
        ++of.first().planned;
      },
-     "is planned where no step is open"},
+     "has planned tokens, but no step is open"},
     {"MoreThanItMayHave", [](auto& of) { of.first().longest = of.first().total(); },
      "has all its tokens but goes on"},
     {"ALostSlot", [](auto& of) { of.by_slot.push_back(nullptr); }, "a slot is lost"},

@@ -179,7 +179,9 @@ TEST(Connection, ABodyThatNobodyReadsIsNotWaitedFor) {
     for (const auto& [request, status] : {std::pair("GET /health", 200), std::pair("POST /tokenize", 401)}) {
       HttpClient client(service.port());
       client.send(head(request, framing));
-      EXPECT_EQ(client.read_answer().status, status);
+      const Answer answer = client.read_answer();
+      EXPECT_EQ(answer.status, status);
+      EXPECT_EQ(answer.headers.at("connection"), "close");
       client.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
       EXPECT_EQ(client.read_rest(), "") << request << ": a body is not taken for a request";
     }
