@@ -193,9 +193,10 @@ TEST(Swap, AnAbortedSequenceGivesItsHostBlocksBack) {
 TEST(Protection, EndsTheStarvationOfAVictim) {
   // a is the least important, and important ones keep coming that need its blocks.
   control::SchedulerConfig config = tight(control::VictimKind::kLowestPriority);
+  config.num_blocks = 12;
   config.max_waiting = 1000;
   Driver driver(config);
-  control::SeqSpec victim = Driver::spec(a, text(4), 9);
+  control::SeqSpec victim = Driver::spec(a, text(4), 34);
   victim.priority = 9;
   driver.add(victim);
   uint32_t preemptions = 0;
@@ -212,14 +213,14 @@ TEST(Protection, EndsTheStarvationOfAVictim) {
   } count(preemptions);
   driver.scheduler.listen(&count);
   for (SeqId id = 1; id < 400 && !ended; ++id) {
-    driver.add(id, text(4, static_cast<TokenId>(10 * id)), 9);
-    for (int i = 0; i < 4 && !ended; ++i) {
+    driver.add(id, text(4, static_cast<TokenId>(10 * id)), 14);
+    for (int i = 0; i < 2 && !ended; ++i) {
       driver.step();
       for (const control::SeqEvent& event : driver.events) ended = ended || (event.id == a && event.finish);
     }
   }
   EXPECT_TRUE(ended);
-  EXPECT_LE(preemptions, 8U);
+  EXPECT_EQ(preemptions, 8U);
 }
 
 // ---- the log ----
