@@ -67,6 +67,14 @@ TEST(Connection, Http10EndsWithTheAnswer) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_FALSE(answer.headers.contains("transfer-encoding"));
   EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+  for (const char* more : {"", "Connection: keep-alive\r\n"}) {
+    HttpClient whole(service.port());
+    whole.send(fmt::format("GET /health HTTP/1.0\r\n{}\r\n", more));
+    const Answer health = whole.read_answer();
+    EXPECT_EQ(health.status, 200);
+    EXPECT_EQ(health.headers.at("connection"), "close");
+    EXPECT_TRUE(whole.closed_by_server());
+  }
 }
 
 TEST(Connection, ARequestNamesItsHost) {
