@@ -262,6 +262,11 @@ control::SeqSpec Engine::Impl::make_spec(const Arrival& arrival) const {
   std::sort(spec.stop_tokens.begin(), spec.stop_tokens.end());
   spec.stop_tokens.erase(std::unique(spec.stop_tokens.begin(), spec.stop_tokens.end()),
                          spec.stop_tokens.end());
+  if (spec.sampling.min_tokens > 0) {
+    // The end of the answer too, also where it is ignored: as in vLLM.
+    spec.sampling.end_tokens = spec.stop_tokens;
+    spec.sampling.end_tokens.insert(spec.sampling.end_tokens.end(), config.eos.begin(), config.eos.end());
+  }
   return spec;
 }
 

@@ -40,7 +40,7 @@ struct GenerationRequest {
   double length_penalty = 1.0;  // for beam search
   /// Empty: as many as the model's length allows. 0: no token, so only `wants`.
   std::optional<uint32_t> max_tokens;
-  SamplingParams sampling;  // `choice` and `mask` are set by the engine
+  SamplingParams sampling;  // `choice`, `mask` and `end_tokens` are set by the engine
   /// If set: called on the engine thread for each choice, whose tokens are then restricted by the source that
   /// it returns. Not with beam search.
   MakeMaskSource make_mask_source;

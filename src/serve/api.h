@@ -99,6 +99,8 @@ class Api final : public RequestHandler {
                                         std::string_view param) const;
   Expected<std::string> decode(const std::vector<TokenId>& ids, bool skip_special_tokens,
                                std::string_view param) const;
+  Expected<void> tokenize_bad_words(GenerationOptions& options) const;
+  bool truncate(const GenerationOptions& options, std::vector<TokenId>& prompt) const;
   AnswerStyle make_style(AnswerKind kind, const GenerationOptions& options) const;
   engine::GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,
                                          std::vector<TokenId> prompt) const;

@@ -41,6 +41,23 @@ Expected<void> check_client(const HttpRequest& request) {
   return refuse(RequestErrorCode::kInvalid, "the client has closed the connection");
 }
 
+/// Refuses an answer with too many log probabilities of prompts: each takes some 60 bytes of JSON, in every
+/// choice again.
+Expected<void> check_scores(const AnswerStyle& style,
+                            const std::vector<engine::GenerationRequest>& requests) {
+  const auto each =
+      static_cast<uint64_t>(1 + style.echo_logprobs) + static_cast<uint64_t>(1 + style.prompt_logprobs);
+  uint64_t scores = 0;
+  for (const engine::GenerationRequest& request : requests) scores += request.prompt.size() * each * style.n;
+  if (scores <= kMaxPromptLogprobs) return {};
+  return refuse(
+      RequestErrorCode::kInvalid,
+      fmt::format("The answer would have {} log probabilities of prompts, but at most {} are given: ask "
+                  "for fewer of each token, or send fewer prompts.",
+                  scores, kMaxPromptLogprobs),
+      style.prompt_logprobs >= 0 ? "prompt_logprobs" : "echo");
+}
+
 }  // namespace
 
 Expected<json::value> Api::parse_body(const HttpRequest& request) const {
@@ -113,6 +130,39 @@ Expected<std::string> Api::decode(const std::vector<TokenId>& ids, bool skip_spe
   }
 }
 
+/// As in vLLM: a word is forbidden at the beginning of a text, and after a space where that makes other
+/// tokens as many.
+Expected<void> Api::tokenize_bad_words(GenerationOptions& options) const {
+  for (const std::string& word : options.bad_words) {
+    const std::string_view bare = std::string_view(word).substr(word.find_first_not_of(' '));
+    auto first = encode(bare, false, "bad_words");
+    if (!first) return failed<void>(first);
+    auto spaced = encode(fmt::format(" {}", bare), false, "bad_words");
+    if (!spaced) return failed<void>(spaced);
+    auto& words = options.generation.sampling.bad_words;
+    const bool other =
+        spaced->size() == first->size() && !first->empty() && spaced->front() != first->front();
+    if (!first->empty()) words.push_back(std::move(*first));
+    if (other) words.push_back(std::move(*spaced));
+  }
+  return {};
+}
+
+/// Keeps the last tokens of a prompt. Returns whether there were more.
+bool Api::truncate(const GenerationOptions& options, std::vector<TokenId>& prompt) const {
+  if (options.truncate_prompt_tokens == 0) return false;
+  uint64_t most = static_cast<uint64_t>(options.truncate_prompt_tokens);
+  if (options.truncate_prompt_tokens < 0) {
+    const uint64_t answer = std::max(1U, options.generation.max_tokens.value_or(1));
+    const uint64_t longest = engine_.config().scheduler.max_model_len;
+    if (longest <= answer) return false;  // the engine refuses it
+    most = longest - answer;
+  }
+  if (prompt.size() <= most) return false;
+  prompt.erase(prompt.begin(), prompt.end() - static_cast<ptrdiff_t>(most));
+  return true;
+}
+
 AnswerStyle Api::make_style(AnswerKind kind, const GenerationOptions& options) const {
   AnswerStyle style;
   style.kind = kind;
@@ -123,6 +173,7 @@ AnswerStyle Api::make_style(AnswerKind kind, const GenerationOptions& options) c
   style.logprobs = options.generation.sampling.num_logprobs >= 0;
   style.include_usage = options.include_usage;
   style.continuous_usage = options.continuous_usage;
+  style.prompt_logprobs = options.prompt_logprobs;
   style.return_token_ids = options.return_token_ids;
   style.tokens_as_ids = options.return_tokens_as_token_ids;
   style.eos = engine_.config().eos;
@@ -153,30 +204,35 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   const auto fits = check_count(parsed->prompts.size(), parsed->options.generation.sequences());
   if (!fits) return failed<Job>(fits);
 
+  if (auto known = tokenize_bad_words(parsed->options); !known) return failed<Job>(known);
   Job job;
   job.style = make_style(AnswerKind::kCompletion, parsed->options);
+  if (parsed->echo) job.style.echo_logprobs = parsed->options.generation.sampling.num_logprobs;
   job.stream = parsed->options.stream;
   for (Prompt& prompt : parsed->prompts) {
     if (auto waits = check_client(request); !waits) return failed<Job>(waits);
     std::vector<TokenId> ids;
-    if (auto* given = std::get_if<std::vector<TokenId>>(&prompt)) {
-      if (parsed->echo) {
-        auto text = decode(*given, true, "prompt");
-        if (!text) return failed<Job>(text);
-        job.style.echo.push_back(std::move(*text));
-      }
-      ids = std::move(*given);
+    auto* text = std::get_if<std::string>(&prompt);
+    if (text == nullptr) {
+      ids = std::move(std::get<std::vector<TokenId>>(prompt));
     } else {
-      auto& text = std::get<std::string>(prompt);
-      auto encoded = encode(text, parsed->add_special_tokens, "prompt");
+      auto encoded = encode(*text, parsed->add_special_tokens, "prompt");
       if (!encoded) return failed<Job>(encoded);
       ids = std::move(*encoded);
-      if (parsed->echo) job.style.echo.push_back(std::move(text));
+    }
+    const bool cut = truncate(parsed->options, ids);
+    if (parsed->echo && text != nullptr && !cut) {
+      job.style.echo.push_back(std::move(*text));
+    } else if (parsed->echo) {
+      auto decoded = decode(ids, true, "prompt");
+      if (!decoded) return failed<Job>(decoded);
+      job.style.echo.push_back(std::move(*decoded));
     }
     job.requests.push_back(make_request(request, parsed->options, std::move(ids)));
     job.requests.back().name = job.style.id;
-    if (job.style.return_token_ids) job.style.prompt_ids.push_back(job.requests.back().prompt);
+    if (job.style.needs_prompt_ids()) job.style.prompt_ids.push_back(job.requests.back().prompt);
   }
+  if (auto fine = check_scores(job.style, job.requests); !fine) return failed<Job>(fine);
   return job;
 }
 
@@ -190,6 +246,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   auto text = render_chat(model_.chat_templates, parsed->prompt);
   if (!text) return failed<Job>(text);
   if (auto waits = check_client(request); !waits) return failed<Job>(waits);
+  if (auto known = tokenize_bad_words(parsed->options); !known) return failed<Job>(known);
 
   Job job;
   job.style = make_style(AnswerKind::kChat, parsed->options);
@@ -197,9 +254,11 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   // The template has written the special tokens.
   auto ids = encode(*text, parsed->prompt.add_special_tokens, "messages");
   if (!ids) return failed<Job>(ids);
+  truncate(parsed->options, *ids);
   job.requests.push_back(make_request(request, parsed->options, std::move(*ids)));
   job.requests.back().name = job.style.id;
-  if (job.style.return_token_ids) job.style.prompt_ids.push_back(job.requests.back().prompt);
+  if (job.style.needs_prompt_ids()) job.style.prompt_ids.push_back(job.requests.back().prompt);
+  if (auto fine = check_scores(job.style, job.requests); !fine) return failed<Job>(fine);
   return job;
 }
 

@@ -85,6 +85,18 @@ std::string_view echo_of(const AnswerStyle& style, size_t choice) {
   return style.echo.empty() ? std::string_view() : style.echo[choice / style.n];
 }
 
+LogprobWriter::Style logprob_style(const AnswerStyle& style) {
+  return {.chat = style.kind == AnswerKind::kChat, .tokens_as_ids = style.tokens_as_ids};
+}
+
+/// A prompt as its echo shows it.
+ScoredPrompt scored_prompt(const AnswerStyle& style, size_t prompt,
+                           const std::vector<std::vector<PromptRow>>& rows) {
+  return {style.prompt_ids[prompt], rows[prompt],
+          style.echo.empty() ? std::string_view() : style.echo[prompt],
+          static_cast<size_t>(std::max(style.echo_logprobs, 0))};
+}
+
 }  // namespace
 
 // ---- Usage ----
@@ -108,99 +120,6 @@ void UsageCounter::append(std::string& out) const {
                  prompt, completion, prompt + completion, cached);
 }
 
-// ---- Logprobs ----
-
-LogprobWriter::LogprobWriter(const tokenize::Tokenizer& tokenizer, const AnswerStyle& style,
-                             size_t first_offset)
-    : tokenizer_(&tokenizer),
-      chat_(style.kind == AnswerKind::kChat),
-      tokens_as_ids_(style.tokens_as_ids),
-      offset_(first_offset) {}
-
-void LogprobWriter::append(const std::vector<SampledToken>& tokens, std::string& out) {
-  if (chat_) {
-    append_chat(tokens, out);
-  } else {
-    append_completion(tokens, out);
-  }
-}
-
-std::string LogprobWriter::bytes_of(TokenId id) const {
-  std::string bytes = tokenizer_->token_bytes(id);
-  // What a special token stands for is itself.
-  return bytes.empty() && tokenizer_->is_special(id) ? std::string(tokenizer_->token_text(id)) : bytes;
-}
-
-std::string LogprobWriter::text_of(TokenId id) const {
-  return tokens_as_ids_ ? fmt::format("token_id:{}", id) : bytes_of(id);
-}
-
-/// `"token":"...","logprob":...,"bytes":[...]`
-void LogprobWriter::append_entry(const TokenLogprob& entry, std::string& out) const {
-  out += "\"token\":";
-  append_json_string(out, text_of(entry.token));
-  out += ",\"logprob\":";
-  append_json_logprob(out, entry.logprob);
-  out += ",\"bytes\":";
-  append_ids(
-      bytes_of(entry.token), [](char c) { return static_cast<uint8_t>(c); }, out);
-}
-
-void LogprobWriter::append_chat(const std::vector<SampledToken>& tokens, std::string& out) const {
-  out += "{\"content\":[";
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    out += i == 0 ? "{" : ",{";
-    append_entry({tokens[i].token, tokens[i].logprob}, out);
-    out += ",\"top_logprobs\":[";
-    for (size_t k = 0; k < tokens[i].top.size(); ++k) {
-      out += k == 0 ? "{" : ",{";
-      append_entry(tokens[i].top[k], out);
-      out += '}';
-    }
-    out += "]}";
-  }
-  out += "],\"refusal\":null}";
-}
-
-/// The best tokens and the sampled one as an object of token texts. Several tokens may have the same text
-/// (pieces of characters); the most likely of them is shown.
-void LogprobWriter::append_best(const SampledToken& token, std::string& out) const {
-  std::vector<std::string> written;
-  const auto add = [&](const TokenLogprob& entry) {
-    std::string name;
-    append_json_string(name, text_of(entry.token));
-    if (std::find(written.begin(), written.end(), name) != written.end()) return;
-    if (!written.empty()) out += ',';
-    out += name;
-    out += ':';
-    append_json_logprob(out, entry.logprob);
-    written.push_back(std::move(name));
-  };
-  out += '{';
-  for (const TokenLogprob& entry : token.top) add(entry);
-  add({token.token, token.logprob});
-  out += '}';
-}
-
-void LogprobWriter::append_completion(const std::vector<SampledToken>& tokens, std::string& out) {
-  const auto list = [&](std::string_view name, auto&& append_one) {
-    out += name;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (i > 0) out += ',';
-      append_one(tokens[i]);
-    }
-    out += ']';
-  };
-  list("{\"text_offset\":[", [&](const SampledToken& token) {
-    out += std::to_string(offset_);
-    offset_ += count_utf8(bytes_of(token.token));
-  });
-  list(",\"token_logprobs\":[", [&](const SampledToken& token) { append_json_logprob(out, token.logprob); });
-  list(",\"tokens\":[", [&](const SampledToken& token) { append_json_string(out, text_of(token.token)); });
-  list(",\"top_logprobs\":[", [&](const SampledToken& token) { append_best(token, out); });
-  out += '}';
-}
-
 // ---- An answer in one piece ----
 
 WholeAnswer::WholeAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts)
@@ -208,10 +127,12 @@ WholeAnswer::WholeAnswer(const AnswerStyle& style, const tokenize::Tokenizer& to
       tokenizer_(tokenizer),
       usage_(num_prompts),
       choices_(num_prompts * style.n),
+      rows_(num_prompts),
       open_prompts_(num_prompts) {}
 
 void WholeAnswer::add(size_t prompt, engine::RequestOutput output) {
   usage_.update(prompt, output, output.completion_tokens);
+  std::ranges::move(output.prompt.rows, std::back_inserter(rows_[prompt]));
   for (engine::ChoiceOutput& news : output.choices) {
     engine::ChoiceOutput& choice = choices_[prompt * style_.n + news.index];
     choice.text += news.text;
@@ -241,8 +162,11 @@ void WholeAnswer::append_choice(size_t index, std::string& out) const {
     append_json_string(out, echo.empty() ? choice.text : std::string(echo) + choice.text);
   }
   out += ",\"logprobs\":";
-  if (style_.logprobs) {
-    LogprobWriter(tokenizer_, style_, count_utf8(echo)).append(choice.tokens, out);
+  LogprobWriter logprobs(tokenizer_, logprob_style(style_), count_utf8(echo));
+  if (style_.echo_logprobs >= 0) {
+    logprobs.append(scored_prompt(style_, index / style_.n, rows_), choice.tokens, out);
+  } else if (style_.logprobs) {
+    logprobs.append(choice.tokens, out);
   } else {
     out += "null";
   }
@@ -252,7 +176,16 @@ void WholeAnswer::append_choice(size_t index, std::string& out) const {
     append_ids(choice.tokens, out);
     if (style_.kind == AnswerKind::kCompletion) append_prompt_ids(style_, index / style_.n, out);
   }
+  if (style_.kind == AnswerKind::kCompletion) append_prompt_logprobs(index / style_.n, out);
   out += '}';
+}
+
+void WholeAnswer::append_prompt_logprobs(size_t prompt, std::string& out) const {
+  if (style_.prompt_logprobs < 0) return;
+  ScoredPrompt scored = scored_prompt(style_, prompt, rows_);
+  scored.num_best = static_cast<size_t>(style_.prompt_logprobs);
+  out += ",\"prompt_logprobs\":";
+  LogprobWriter(tokenizer_, logprob_style(style_), 0).append_prompt(scored, out);
 }
 
 std::string WholeAnswer::body() const {
@@ -264,7 +197,10 @@ std::string WholeAnswer::body() const {
   }
   out += "],\"usage\":";
   usage_.append(out);
-  if (style_.return_token_ids && style_.kind == AnswerKind::kChat) append_prompt_ids(style_, 0, out);
+  if (style_.kind == AnswerKind::kChat) {
+    if (style_.return_token_ids) append_prompt_ids(style_, 0, out);
+    append_prompt_logprobs(0, out);
+  }
   out += '}';
   return out;
 }
@@ -277,10 +213,11 @@ StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const tokenize::Tokeniz
       head_("data: " + answer_head(style, style.kind == AnswerKind::kChat ? "chat.completion.chunk"
                                                                           : "text_completion")),
       usage_(num_prompts),
+      rows_(num_prompts),
       open_prompts_(num_prompts) {
   choices_.reserve(num_prompts * style.n);
   for (size_t i = 0; i < num_prompts * style.n; ++i) {
-    choices_.push_back({LogprobWriter(tokenizer, style, count_utf8(echo_of(style, i)))});
+    choices_.push_back({LogprobWriter(tokenizer, logprob_style(style), count_utf8(echo_of(style, i)))});
   }
 }
 
@@ -290,6 +227,7 @@ void StreamedAnswer::add(size_t prompt, engine::RequestOutput output, std::strin
   for (const engine::ChoiceOutput& news : output.choices) untold += news.tokens.size();
   auto told = output.completion_tokens - std::min(output.completion_tokens, static_cast<uint32_t>(untold));
   usage_.update(prompt, output, told);
+  std::ranges::move(output.prompt.rows, std::back_inserter(rows_[prompt]));
   for (engine::ChoiceOutput& news : output.choices) {
     const bool cut =
         news.finish == control::FinishReason::kAbort || news.finish == control::FinishReason::kError;
@@ -301,7 +239,10 @@ void StreamedAnswer::add(size_t prompt, engine::RequestOutput output, std::strin
     usage_.update(prompt, output, told);
     append_chunk(index, news, out);
   }
-  if (output.done) --open_prompts_;
+  if (output.done) {
+    --open_prompts_;
+    rows_[prompt] = {};
+  }
   if (output.error) {
     failed_ = true;
     out += "data: ";
@@ -338,7 +279,9 @@ void StreamedAnswer::append_chunk(size_t index, const engine::ChoiceOutput& news
     append_json_string(out, echo.empty() ? news.text : std::string(echo) + news.text);
   }
   out += ",\"logprobs\":";
-  if (style_.logprobs && !news.tokens.empty()) {
+  if (style_.echo_logprobs >= 0 && first) {
+    choices_[index].logprobs.append(scored_prompt(style_, index / style_.n, rows_), news.tokens, out);
+  } else if (style_.logprobs && !news.tokens.empty()) {
     choices_[index].logprobs.append(news.tokens, out);
   } else {
     out += "null";

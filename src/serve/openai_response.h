@@ -9,9 +9,10 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "engine/engine.h"
+#include "serve/logprob_writer.h"
 #include "tokenize/tokenizer.h"
 
-// The response bodies of OpenAI's API, with vLLM's additions (stop_reason, token_ids). Pure.
+// The response bodies of OpenAI's API, with vLLM's additions (stop_reason, token_ids, prompt_logprobs). Pure.
 namespace quire::serve {
 
 enum class AnswerKind : uint8_t { kCompletion, kChat };
@@ -27,12 +28,16 @@ struct AnswerStyle {
   bool include_usage = false;  // streamed: a last chunk has the usage
   bool continuous_usage = false;
   bool return_token_ids = false;
-  bool tokens_as_ids = false;  // "token_id:N" as the text of tokens
+  bool tokens_as_ids = false;    // "token_id:N" as the text of tokens
+  int32_t echo_logprobs = -1;    // of each token of the echo so many of the best; -1: no logprobs of it
+  int32_t prompt_logprobs = -1;  // the same for vLLM's prompt_logprobs
   /// One per prompt: the text before each of its answers. Empty without echo.
   std::vector<std::string> echo;
-  /// One per prompt, only with return_token_ids.
+  /// One per prompt, if needs_prompt_ids().
   std::vector<std::vector<TokenId>> prompt_ids;
   std::vector<TokenId> eos;  // these ids are not reported as stop_reason
+
+  bool needs_prompt_ids() const { return return_token_ids || echo_logprobs >= 0 || prompt_logprobs >= 0; }
 };
 
 /// Counts the tokens of all prompts of a request.
@@ -52,27 +57,6 @@ class UsageCounter {
   std::vector<Counts> prompts_;
 };
 
-/// Writes the tokens of one choice as OpenAI's logprobs object. `text_offset` counts characters of the
-/// choice's text: those that begin before the token.
-class LogprobWriter {
- public:
-  LogprobWriter(const tokenize::Tokenizer& tokenizer, const AnswerStyle& style, size_t first_offset);
-  void append(const std::vector<SampledToken>& tokens, std::string& out);
-
- private:
-  void append_chat(const std::vector<SampledToken>& tokens, std::string& out) const;
-  void append_completion(const std::vector<SampledToken>& tokens, std::string& out);
-  std::string bytes_of(TokenId id) const;
-  std::string text_of(TokenId id) const;
-  void append_entry(const TokenLogprob& entry, std::string& out) const;
-  void append_best(const SampledToken& token, std::string& out) const;
-
-  const tokenize::Tokenizer* tokenizer_;
-  bool chat_;
-  bool tokens_as_ids_;
-  size_t offset_;
-};
-
 /// A complete answer in one body. The references must outlive it.
 class WholeAnswer {
  public:
@@ -85,11 +69,13 @@ class WholeAnswer {
 
  private:
   void append_choice(size_t index, std::string& out) const;
+  void append_prompt_logprobs(size_t prompt, std::string& out) const;
 
   const AnswerStyle& style_;
   const tokenize::Tokenizer& tokenizer_;
   UsageCounter usage_;
   std::vector<engine::ChoiceOutput> choices_;  // prompts x n
+  std::vector<std::vector<PromptRow>> rows_;   // by prompt
   size_t open_prompts_;
   std::optional<RequestError> error_;
 };
@@ -100,7 +86,8 @@ class WholeAnswer {
 /// tokens. The text of a chunk may be empty (a part of a character, or the possible beginning of a stop
 /// string). A chat's choices begin with one more chunk, which has the role. As in vLLM, with return_token_ids
 /// the first chunk of a chat has the prompt's ids; for a completion, the first chunk of each choice has them,
-/// and the echo too. The usage in a chunk counts the tokens of all choices up to this chunk.
+/// and the echo too, with its logprobs. The usage in a chunk counts the tokens of all choices up to this
+/// chunk.
 class StreamedAnswer {
  public:
   StreamedAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts);
@@ -125,6 +112,7 @@ class StreamedAnswer {
   std::string head_;  // the text of every chunk up to its choices
   UsageCounter usage_;
   std::vector<Choice> choices_;
+  std::vector<std::vector<PromptRow>> rows_;  // by prompt, with echo_logprobs
   size_t open_prompts_;
   bool told_prompt_ = false;
   bool failed_ = false;

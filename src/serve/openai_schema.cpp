@@ -57,6 +57,55 @@ std::vector<TokenId> read_tokens(Fields& fields, std::string_view name, const js
   return out;
 }
 
+void read_bad_words(Fields& fields, GenerationOptions& out) {
+  const json::array* list = fields.array("bad_words");
+  if (list == nullptr) return;
+  if (list->size() > kMaxBadWords) {
+    return fields.fail("bad_words", fmt::format("must hold at most {} words", kMaxBadWords));
+  }
+  for (size_t i = 0; i < list->size(); ++i) {
+    const auto* word = (*list)[i].if_string();
+    if (word == nullptr || word->size() > kMaxBadWordBytes ||
+        word->find_first_not_of(' ') == json::string::npos) {
+      return fields.fail(
+          fmt::format("bad_words[{}]", i),
+          fmt::format("must be a string of 1 to {} bytes, not of spaces alone", kMaxBadWordBytes));
+    }
+    out.bad_words.emplace_back(*word);
+  }
+}
+
+void read_allowed_tokens(Fields& fields, const SchemaContext& context, SamplingParams& out) {
+  const json::array* list = fields.array("allowed_token_ids");
+  if (list == nullptr) return;
+  if (list->empty()) return fields.fail("allowed_token_ids", "must hold at least one id");
+  out.allowed_tokens = read_tokens(fields, "allowed_token_ids", *list, context.vocab_size);
+  std::ranges::sort(out.allowed_tokens);
+  const auto same = std::ranges::unique(out.allowed_tokens);
+  out.allowed_tokens.erase(same.begin(), same.end());
+}
+
+/// What forbids tokens, and what is said of the prompt.
+void read_limits(Fields& fields, const SchemaContext& context, GenerationOptions& out) {
+  out.generation.sampling.min_tokens =
+      static_cast<uint32_t>(fields.integer("min_tokens", 0, kInt32Max).value_or(0));
+  read_bad_words(fields, out);
+  read_allowed_tokens(fields, context, out.generation.sampling);
+  out.prompt_logprobs = static_cast<int32_t>(fields.integer("prompt_logprobs", 0, kMaxLogprobs).value_or(-1));
+  if (out.prompt_logprobs >= 0 && out.stream) {
+    fields.unsupported("prompt_logprobs", "is not supported with stream: true");
+  }
+  const auto most = fields.integer("truncate_prompt_tokens", -1, kInt32Max);
+  if (most && *most == 0) fields.fail("truncate_prompt_tokens", "must be -1 or at least 1");
+  out.truncate_prompt_tokens = static_cast<int32_t>(most.value_or(0));
+}
+
+/// Once max_tokens is known.
+void check_min_tokens(Fields& fields, const engine::GenerationRequest& request) {
+  if (!request.max_tokens || request.sampling.min_tokens <= *request.max_tokens) return;
+  fields.fail("min_tokens", fmt::format("must be at most max_tokens ({})", *request.max_tokens));
+}
+
 void read_stop_tokens(Fields& fields, const SchemaContext& context, engine::GenerationRequest& out) {
   const json::array* list = fields.array("stop_token_ids");
   if (list == nullptr) return;
@@ -163,8 +212,8 @@ void read_search(Fields& fields, GenerationOptions& out) {
                 fmt::format("must be at most {} with use_beam_search", engine::kMaxBeamWidth));
   }
   if (out.stream) fields.unsupported("stream", "is not supported with use_beam_search");
-  for (const char* name :
-       {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"}) {
+  for (const char* name : {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty",
+                           "logit_bias", "min_tokens", "bad_words", "allowed_token_ids", "prompt_logprobs"}) {
     if (fields.get(name) != nullptr) fields.unsupported(name, "is not supported with use_beam_search");
   }
 }
@@ -182,6 +231,7 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   request.ignore_eos = fields.boolean("ignore_eos", false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens", true);
   read_streaming(fields, out);
+  read_limits(fields, context, out);
   read_search(fields, out);
   out.return_token_ids = fields.boolean("return_token_ids", false);
   out.return_tokens_as_token_ids = fields.boolean("return_tokens_as_token_ids", false);
@@ -193,11 +243,7 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   if (const auto ms = fields.integer("ttft_deadline_ms", 1, kInt32Max))
     request.ttft_deadline = *ms * 1'000'000;
   fields.object("metadata");
-  want_neutral(fields, "min_tokens", {0});
   want_neutral(fields, "spaces_between_special_tokens", {true});
-  want_neutral(fields, "prompt_logprobs", {});
-  want_neutral(fields, "truncate_prompt_tokens", {});
-  want_neutral(fields, "bad_words", {json::array()});
   return out;
 }
 
@@ -348,12 +394,13 @@ Expected<CompletionRequest> parse_completion(const json::value& body, const Sche
   out.echo = fields.boolean("echo", false);
   out.add_special_tokens = fields.boolean("add_special_tokens", true);
   request.max_tokens =
-      static_cast<uint32_t>(fields.integer("max_tokens", 1, kInt32Max).value_or(kDefaultCompletionTokens));
+      static_cast<uint32_t>(fields.integer("max_tokens", 0, kInt32Max).value_or(kDefaultCompletionTokens));
   request.sampling.num_logprobs =
       static_cast<int32_t>(fields.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
-  if (out.echo && request.sampling.num_logprobs >= 0) {
-    fields.unsupported("echo", "with logprobs is not supported");
-  }
+  check_min_tokens(fields, request);
+  // One reading of the prompt serves both.
+  if (out.echo) request.wants.logprobs = request.sampling.num_logprobs;
+  request.wants.logprobs = std::max(request.wants.logprobs, out.options.prompt_logprobs);
   read_completion_extras(fields);
   return finished(fields, std::move(out));
 }
@@ -367,7 +414,9 @@ Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& c
   out.prompt = read_chat_prompt(fields);
   settle_tools(fields, out.prompt);
   read_chat_max_tokens(fields, out.options.generation);
+  check_min_tokens(fields, out.options.generation);
   read_chat_logprobs(fields, out.options.generation.sampling);
+  out.options.generation.wants.logprobs = out.options.prompt_logprobs;
   read_chat_extras(fields);
   return finished(fields, std::move(out));
 }

@@ -34,6 +34,10 @@ inline constexpr uint32_t kMaxStops = 16;
 inline constexpr uint32_t kMaxStopBytes = 1024;  // of each
 inline constexpr uint32_t kMaxStopTokens = 256;
 inline constexpr uint32_t kMaxLogitBias = 1024;
+inline constexpr uint32_t kMaxBadWords = 256;
+inline constexpr uint32_t kMaxBadWordBytes = 1024;  // of each
+/// Log probabilities of prompts in one answer, over all its choices.
+inline constexpr uint64_t kMaxPromptLogprobs = 1 << 20;
 inline constexpr float kMaxTemperature = 2.0F;
 /// Temperatures between 0 and this are raised to it, as in vLLM: below it, a draw is the arg max unless it
 /// overflows. The answer does not mention it.
@@ -48,7 +52,7 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | field                                   | range                                  | left out           |
 /// |-----------------------------------------|----------------------------------------|--------------------|
 /// | n                                       | 1 .. 128                               | 1                  |
-/// | max_tokens (chat: max_completion_tokens)| 1 ..                                   | 16 (chat: the rest)|
+/// | max_tokens (chat: max_completion_tokens)| 0 .. (chat: 1 ..)                      | 16 (chat: the rest)|
 /// | temperature                             | 0 .. 2; (0, 0.01) is raised to 0.01    | generation_config, 1|
 /// | top_p                                   | (0, 1]                                 | generation_config, 1|
 /// | top_k                                   | 1 .., or 0 or -1: all                  | generation_config, 0|
@@ -61,6 +65,11 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | seed                                    | any 64-bit integer                     | a random one       |
 /// | logprobs (completions)                  | 0 .. 20                                | none               |
 /// | logprobs, top_logprobs (chat)           | true, 0 .. 20                          | none               |
+/// | prompt_logprobs                         | 0 .. 20, without stream                | none               |
+/// | min_tokens                              | 0 .. max_tokens                        | 0                  |
+/// | bad_words                               | up to 256 strings of 1..1024 bytes     | none               |
+/// | allowed_token_ids                       | at least one id                        | any token          |
+/// | truncate_prompt_tokens                  | 1 .., or -1: as many as fit            | none is cut off    |
 /// | best_of                                 | n .. 128                               | n                  |
 /// | use_beam_search                         | true: with n, best_of <= 10            | false              |
 /// | length_penalty                          | -10 .. 10, with use_beam_search        | 1                  |
@@ -68,9 +77,10 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | ttft_deadline_ms                        | 1 .. 2^31-1                            | 10,000             |
 ///
 /// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed. Beam search uses no
-/// sampling fields: temperature, top_p, top_k, min_p and seed have no effect; penalties, logit_bias and stop
-/// are refused. `priority` and `ttft_deadline_ms` apply to one scheduling policy each; Api refuses them under
-/// other policies.
+/// sampling fields: temperature, top_p, top_k, min_p and seed have no effect; penalties, logit_bias, stop,
+/// and what forbids tokens or scores the prompt are refused. With truncate_prompt_tokens the last tokens of
+/// the prompt stay. `priority` and `ttft_deadline_ms` apply to one scheduling policy each; Api refuses them
+/// under other policies.
 struct GenerationOptions {
   std::string model;                     // empty: omitted
   engine::GenerationRequest generation;  // everything except prompt and salt; seed only if has_seed
@@ -80,6 +90,9 @@ struct GenerationOptions {
   bool continuous_usage = false;
   bool return_token_ids = false;            // vLLM: prompt_token_ids and token_ids in the answer
   bool return_tokens_as_token_ids = false;  // vLLM: "token_id:N" as the token text of logprobs
+  std::vector<std::string> bad_words;
+  int32_t prompt_logprobs = -1;        // -1: none
+  int32_t truncate_prompt_tokens = 0;  // 0: no; -1: to what fits
   std::string user;
   std::string cache_salt;  // requests with different salts share no cached block
 };
@@ -89,7 +102,7 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct CompletionRequest {
   GenerationOptions options;
   std::vector<Prompt> prompts;  // at least one
-  bool echo = false;            // the prompt before the answer; not with logprobs
+  bool echo = false;            // the prompt before the answer, with its logprobs if there are any
   bool add_special_tokens = true;
 };
 

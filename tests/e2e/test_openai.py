@@ -1,8 +1,11 @@
 """The server as the official OpenAI client sees it."""
+import array
 import concurrent.futures
 import json
+import math
 import re
 import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -11,7 +14,7 @@ import urllib.request
 import openai
 import pytest
 
-from server import MODEL, MODEL_NAME, ROOT, QuireServer
+from server import MODEL, MODEL_NAME, QUIRE, ROOT, QuireServer
 
 FOX = [{"role": "user", "content": "Tell me a story about a little fox named Finn."}]
 
@@ -153,6 +156,102 @@ def test_prompts_in_all_forms(client):
 def test_echo(client):
     answer = complete(client, "One day", temperature=0, max_tokens=5, echo=True)
     assert answer.choices[0].text.startswith("One day")
+
+
+@pytest.fixture(scope="module")
+def scored(client, tmp_path_factory):
+    """Three prompts, and of each the log probabilities of all tokens by `quire logits`."""
+    prompts = [json.loads(post(client, "/tokenize", {"prompt": text})[1])["tokens"]
+               for text in ("One day a fox", "Once upon a time, there was", "The moon and the sun and the sea were")]
+    folder = tmp_path_factory.mktemp("scored")
+    rows = []
+    for ids in prompts:
+        (folder / "ids.json").write_text(json.dumps({"input_ids": [ids]}))
+        subprocess.run([QUIRE, "logits", MODEL, "--ids-file", folder / "ids.json", "-o", folder / "out"], check=True)
+        rows.append([log_softmax(row) for row in logits_of(folder / "out")])
+    return prompts, rows
+
+
+def log_softmax(row):
+    best = max(row)
+    total = math.log(sum(math.exp(value - best) for value in row))
+    return [value - best - total for value in row]
+
+
+def logits_of(path):
+    """The rows of the one sequence in a file of `quire logits`."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    vocab_size = json.loads(data[8:8 + length])["logits"]["shape"][-1]
+    values = array.array("f", data[8 + length:])
+    return [values[i:i + vocab_size].tolist() for i in range(0, len(values), vocab_size)]
+
+
+def test_echo_with_logprobs(client, scored):
+    """As lm-eval asks for them."""
+    prompts, rows = scored
+    for more in ({"max_tokens": 1}, {"max_tokens": 0}, {"max_tokens": 3, "n": 2}):
+        answer = complete(client, prompts, temperature=0, logprobs=2, echo=True, **more)
+        n = more.get("n", 1)
+        for index, choice in enumerate(answer.choices):
+            ids, expected = prompts[index // n], rows[index // n]
+            found = choice.logprobs
+            assert len(found.tokens) == len(ids) + more["max_tokens"]
+            assert found.token_logprobs[0] is None and found.top_logprobs[0] is None
+            for i in range(1, len(ids)):
+                assert abs(found.token_logprobs[i] - expected[i - 1][ids[i]]) < 1e-4
+                assert abs(max(found.top_logprobs[i].values()) - max(expected[i - 1])) < 1e-4
+            assert found.tokens[0] == "<|begin_of_text|>" and found.text_offset[:2] == [0, 0]
+            for offset, token in list(zip(found.text_offset, found.tokens))[1:]:
+                assert choice.text[offset:].startswith(token)
+            assert choice.text.endswith("".join(found.tokens[len(ids):]))
+
+
+def test_streamed_echo_with_logprobs(client, scored):
+    prompts, _ = scored
+    options = {"temperature": 0, "max_tokens": 4, "logprobs": 3, "echo": True, "n": 2}
+    whole = complete(client, prompts, **options).choices
+    found = {}
+    for chunk in complete(client, prompts, stream=True, **options):
+        for choice in chunk.choices:
+            text, logprobs = found.setdefault(choice.index, ["", []])
+            found[choice.index][0] = text + choice.text
+            logprobs += choice.logprobs.token_logprobs
+    for choice in whole:
+        assert found[choice.index] == [choice.text, choice.logprobs.token_logprobs]
+
+
+def test_prompt_logprobs(client, scored):
+    prompts, rows = scored
+    answer = complete(client, prompts, max_tokens=2, extra_body={"prompt_logprobs": 3})
+    for choice, ids, expected in zip(answer.choices, prompts, rows):
+        assert choice.prompt_logprobs[0] is None and len(choice.prompt_logprobs) == len(ids)
+        for i in range(1, len(ids)):
+            entry = choice.prompt_logprobs[i][str(ids[i])]
+            assert abs(entry["logprob"] - expected[i - 1][ids[i]]) < 1e-4
+            assert entry["rank"] == 1 + sum(value > expected[i - 1][ids[i]] for value in expected[i - 1])
+            best = {int(key) for key, value in choice.prompt_logprobs[i].items() if value["rank"] <= 3}
+            assert best >= set(sorted(range(len(expected[i - 1])), key=lambda k: -expected[i - 1][k])[:3])
+    answer = chat(client, max_tokens=2, extra_body={"prompt_logprobs": 0})
+    assert len(answer.prompt_logprobs) == answer.usage.prompt_tokens
+
+
+def test_tokens_are_forbidden(client):
+    def ids(**more):
+        answer = complete(client, "One day", temperature=0, max_tokens=12,
+                          extra_body={"return_token_ids": True, "ignore_eos": True, **more})
+        return answer.choices[0].token_ids, answer.choices[0].text
+
+    free, text = ids()
+    allowed = [free[0], free[2]]
+    assert set(ids(allowed_token_ids=allowed)[0]) <= set(allowed)
+    word = text.split()[1]
+    assert word not in ids(bad_words=[word])[1].split()
+    chat_ids = chat(client, temperature=0, extra_body={"min_tokens": 300, "return_token_ids": True}).choices[0].token_ids
+    assert len(chat_ids) >= 300
+    assert len(chat(client, temperature=0, extra_body={"return_token_ids": True}).choices[0].token_ids) < 300
+    cut = complete(client, "One day the fox", max_tokens=1, echo=True, extra_body={"truncate_prompt_tokens": 1})
+    assert cut.usage.prompt_tokens == 1 and not cut.choices[0].text.startswith("One")
 
 
 def test_seed(client):

@@ -270,6 +270,41 @@ TEST(Api, WhatCannotBeTokenizedIsRefused) {
 }
 
 // Sooner or later the token without a text is among the best, if it is not sampled before.
+TEST_F(ApiTest, APromptIsScoredAndCut) {
+  const auto choice_of = [&](const std::string& more) {
+    return service_.complete(R"({"prompt": "abcdef", "temperature": 0, )" + more + "}")
+        .parsed()
+        .at("choices")
+        .at(0);
+  };
+  const auto param_of = [&](const std::string& refused) {
+    const Answer answer = service_.complete(refused);
+    EXPECT_EQ(answer.status, 400U);
+    return std::string(answer.parsed().at("error").at("param").as_string());
+  };
+  const json::value scored = choice_of(R"("max_tokens": 0, "echo": true, "logprobs": 2)");
+  EXPECT_EQ(scored.at("text"), "abcdef");
+  EXPECT_EQ(scored.at("finish_reason"), "length");
+  EXPECT_EQ(scored.at("logprobs").at("token_logprobs"),
+            parse_json("[null, -0.5, -0.5, -0.5, -0.5, -0.5]", "x"));
+  EXPECT_EQ(scored.at("logprobs").at("text_offset"), parse_json("[0, 1, 2, 3, 4, 5]", "x"));
+  const json::value cut =
+      choice_of(R"("max_tokens": 2, "echo": true, "truncate_prompt_tokens": 2, "prompt_logprobs": 1)");
+  EXPECT_TRUE(std::string(cut.at("text").as_string()).starts_with("ef"));
+  EXPECT_EQ(cut.at("prompt_logprobs").as_array().size(), 2U);
+  EXPECT_EQ(cut.at("prompt_logprobs").at(1).as_object().begin()->key(), "31");
+  const std::string all(1000, 'a');
+  EXPECT_EQ(param_of(fmt::format(R"({{"prompt": "{}", "n": 100, "logprobs": 20, "echo": true}})", all)),
+            "echo");
+  EXPECT_EQ(param_of(fmt::format(R"({{"prompt": "{}", "n": 100, "prompt_logprobs": 20}})", all)),
+            "prompt_logprobs");
+  EXPECT_EQ(service_
+                .complete(fmt::format(R"({{"prompt": "{}", "max_tokens": 3, "truncate_prompt_tokens": -1}})",
+                                      std::string(5000, 'a')))
+                .status,
+            200U);
+}
+
 TEST(Api, ATokenWithoutATextFailsItsRequestAlone) {
   Service service({.failing_tokenizer = true});
   const std::string body = R"({"prompt": "abc", "temperature": 0, "max_tokens": 400, "logprobs": 20)";

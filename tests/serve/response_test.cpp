@@ -263,6 +263,91 @@ TEST(StreamedAnswer, CompletionWithEchoAndLogprobs) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(found[i].at("usage").at("completion_tokens"), i + 1);
 }
 
+/// "<end>€a" as four tokens; what the model said of the last three.
+AnswerStyle scored_style() {
+  AnswerStyle style = completion_style();
+  style.logprobs = true;
+  style.echo = {"€a"};
+  style.echo_logprobs = 1;
+  style.prompt_ids = {{0, 200, 201, 26}};
+  return style;
+}
+PromptYield scores() {
+  return {.rows = {{0, sampled(200, -1.5F, {{26, -0.25F}, {200, -1.5F}})},
+                   {1, sampled(201, -0.125F, {{201, -0.125F}, {27, -3.5F}})},
+                   {2, {.token = 26, .logprob = -4.5F, .rank = 9, .top = {{27, -0.5F}, {28, -0.75F}}}}},
+          .pooled = {}};
+}
+
+TEST(WholeAnswer, AnEchoHasItsLogprobs) {
+  const ByteTokenizer tokenizer;
+  const AnswerStyle style = scored_style();
+  WholeAnswer answer(style, tokenizer, 1);
+  engine::RequestOutput part;
+  part.prompt = scores();
+  part.prompt.rows.resize(1);
+  answer.add(0, part);
+  part.prompt = scores();
+  part.prompt.rows.erase(part.prompt.rows.begin());
+  answer.add(0, part);
+  answer.add(0, news(0, "b", {sampled(27, -0.5F, {{27, -0.5F}})}, control::FinishReason::kLength));
+  const json::value choice = parse(answer.body()).at("choices").at(0);
+  EXPECT_EQ(choice.at("text"), "€ab");
+  EXPECT_EQ(choice.at("logprobs"), parse(R"({"text_offset": [0, 0, 1, 1, 2],
+      "token_logprobs": [null, -1.5, -0.125, -4.5, -0.5], "tokens": ["<end>", "\ufffd", "\ufffd", "a", "b"],
+      "top_logprobs": [null, {"a": -0.25, "\ufffd": -1.5}, {"\ufffd": -0.125}, {"b": -0.5, "a": -4.5},
+                       {"b": -0.5}]})"));
+}
+
+TEST(WholeAnswer, PromptLogprobsAreThoseOfVllm) {
+  const ByteTokenizer tokenizer;
+  AnswerStyle style = scored_style();
+  style.logprobs = false;
+  style.echo = {};
+  style.echo_logprobs = -1;
+  style.prompt_logprobs = 2;
+  const json::value expected = parse(R"([null,
+      {"200": {"logprob": -1.5, "rank": 1, "decoded_token": "\ufffd"},
+       "26": {"logprob": -0.25, "rank": 1, "decoded_token": "a"}},
+      {"201": {"logprob": -0.125, "rank": 1, "decoded_token": "\ufffd"},
+       "27": {"logprob": -3.5, "rank": 2, "decoded_token": "b"}},
+      {"26": {"logprob": -4.5, "rank": 9, "decoded_token": "a"},
+       "27": {"logprob": -0.5, "rank": 1, "decoded_token": "b"},
+       "28": {"logprob": -0.75, "rank": 2, "decoded_token": "c"}}])");
+  for (const AnswerKind kind : {AnswerKind::kCompletion, AnswerKind::kChat}) {
+    style.kind = kind;
+    WholeAnswer answer(style, tokenizer, 1);
+    engine::RequestOutput all = news(0, "b", {sampled(27)}, control::FinishReason::kLength);
+    all.prompt = scores();
+    answer.add(0, all);
+    const json::value body = parse(answer.body());
+    const json::value& where = kind == AnswerKind::kChat ? body : body.at("choices").at(0);
+    EXPECT_EQ(where.at("prompt_logprobs"), expected);
+    EXPECT_TRUE(body.at("choices").at(0).at("logprobs").is_null());
+  }
+}
+
+TEST(StreamedAnswer, AnEchoHasItsLogprobsInTheFirstChunkOfEachChoice) {
+  const ByteTokenizer tokenizer;
+  AnswerStyle style = scored_style();
+  style.n = 2;
+  StreamedAnswer answer(style, tokenizer, 1);
+  std::string out;
+  engine::RequestOutput prompt;
+  prompt.prompt = scores();
+  answer.add(0, prompt, out);
+  EXPECT_EQ(out, "");
+  answer.add(0, news(0, "b", {sampled(27)}), out);
+  answer.add(0, news(1, "", {}, control::FinishReason::kLength), out);
+  answer.add(0, news(0, "c", {sampled(28)}), out);
+  const auto found = events(out);
+  ASSERT_EQ(found.size(), 3U) << out;
+  EXPECT_EQ(found[0].at("choices").at(0).at("logprobs").at("text_offset"), parse("[0, 0, 1, 1, 2]"));
+  EXPECT_EQ(found[1].at("choices").at(0).at("logprobs").at("token_logprobs"),
+            parse("[null, -1.5, -0.125, -4.5]"));
+  EXPECT_EQ(found[2].at("choices").at(0).at("logprobs").at("text_offset"), parse("[3]"));
+}
+
 TEST(StreamedAnswer, ATokenWithoutATextHasItsChunk) {
   const test::LetterTokenizer tokenizer(256);
   for (const AnswerStyle& style : {completion_style(), chat_style()}) {

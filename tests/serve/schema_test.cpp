@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Fault{R"("model": 1)", "model"}, Fault{R"("n": 0)", "n"}, Fault{R"("n": 129)", "n"},
         Fault{R"("n": 1.5)", "n"}, Fault{R"("n": "2")", "n"}, Fault{R"("n": true)", "n"},
-        Fault{R"("n": -1)", "n"}, Fault{R"("n": 1e300)", "n"}, Fault{R"("max_tokens": 0)", "max_tokens"},
+        Fault{R"("n": -1)", "n"}, Fault{R"("n": 1e300)", "n"}, Fault{R"("max_tokens": -1)", "max_tokens"},
         Fault{R"("max_tokens": -1)", "max_tokens"}, Fault{R"("max_tokens": 2147483648)", "max_tokens"},
         Fault{R"("temperature": -0.1)", "temperature"}, Fault{R"("temperature": 2.1)", "temperature"},
         Fault{R"("temperature": "hot")", "temperature"}, Fault{R"("temperature": 1e999)", "temperature"},
@@ -176,8 +176,18 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{R"("priority": 0.5)", "priority"}, Fault{R"("priority": 2147483648)", "priority"},
         Fault{R"("ttft_deadline_ms": 0)", "ttft_deadline_ms"},
         Fault{R"("ttft_deadline_ms": -5)", "ttft_deadline_ms"}, Fault{R"("frobnicate": 1)", "frobnicate"},
-        Fault{R"("frobnicate": null)", "frobnicate"}, Fault{R"("min_tokens": 5)", "min_tokens"},
-        Fault{R"("prompt_logprobs": 1)", "prompt_logprobs"}, Fault{R"("metadata": 1)", "metadata"},
+        Fault{R"("frobnicate": null)", "frobnicate"}, Fault{R"("min_tokens": -1)", "min_tokens"},
+        Fault{R"("min_tokens": 5, "max_tokens": 4)", "min_tokens"},
+        Fault{R"("prompt_logprobs": 21)", "prompt_logprobs"},
+        Fault{R"("prompt_logprobs": -1)", "prompt_logprobs"},
+        Fault{R"("prompt_logprobs": 0, "stream": true)", "prompt_logprobs"},
+        Fault{R"("bad_words": "a")", "bad_words"}, Fault{R"("bad_words": ["a", ""])", "bad_words[1]"},
+        Fault{R"("bad_words": ["  "])", "bad_words[0]"}, Fault{R"("bad_words": [1])", "bad_words[0]"},
+        Fault{R"("allowed_token_ids": [])", "allowed_token_ids"},
+        Fault{R"("allowed_token_ids": [1, 100])", "allowed_token_ids[1]"},
+        Fault{R"("truncate_prompt_tokens": 0)", "truncate_prompt_tokens"},
+        Fault{R"("truncate_prompt_tokens": -2)", "truncate_prompt_tokens"},
+        Fault{R"("metadata": 1)", "metadata"},
         Fault{R"("response_format": {"type": "json_object"})", "response_format"},
         Fault{R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
         Fault{R"("return_token_ids": 1)", "return_token_ids"}));
@@ -192,6 +202,22 @@ TEST(SharedFields, NeutralValuesOfWhatIsNotBuiltAreTaken) {
     EXPECT_EQ(completion_fault(field), "") << field;
     EXPECT_EQ(chat_fault(field), "") << field;
   }
+}
+
+TEST(SharedFields, WhatForbidsTokensAndScoresThePrompt) {
+  const GenerationOptions options = completion_options(
+      R"("min_tokens": 3, "bad_words": ["no", " never"], "allowed_token_ids": [9, 2, 9], "prompt_logprobs": 2,
+         "echo": true, "logprobs": 5, "truncate_prompt_tokens": -1)");
+  EXPECT_EQ(options.generation.sampling.min_tokens, 3U);
+  EXPECT_THAT(options.bad_words, ElementsAre("no", " never"));
+  EXPECT_THAT(options.generation.sampling.allowed_tokens, ElementsAre(2, 9));
+  EXPECT_EQ(options.prompt_logprobs, 2);
+  EXPECT_EQ(options.generation.wants.logprobs, 5);
+  EXPECT_EQ(options.truncate_prompt_tokens, -1);
+  EXPECT_EQ(completion_options(R"("logprobs": 5)").generation.wants.logprobs, -1);
+  EXPECT_EQ(completion_options(R"("prompt_logprobs": 0)").generation.wants.logprobs, 0);
+  EXPECT_EQ(chat_fault(R"("max_tokens": 0)"), "max_tokens");
+  EXPECT_EQ(chat_fault(R"("min_tokens": 9)"), "") << "as many as the model's length allows";
 }
 
 TEST(CompletionSchema, FaultsOfItsOwn) {
@@ -212,7 +238,15 @@ TEST(CompletionSchema, FaultsOfItsOwn) {
   EXPECT_EQ(completion_fault(R"("use_beam_search": true, "stop": "a")"), "stop");
   EXPECT_EQ(completion_fault(R"("echo": 1)"), "echo");
   EXPECT_EQ(completion_fault(R"("echo": true)"), "");
-  EXPECT_EQ(completion_fault(R"("echo": true, "logprobs": 1)"), "echo");
+  EXPECT_EQ(completion_fault(R"("echo": true, "logprobs": 1)"), "");
+  EXPECT_EQ(completion_fault(R"("max_tokens": 0)"), "");
+  EXPECT_EQ(completion_fault(R"("min_tokens": 17)"), "min_tokens")
+      << "16 tokens are the most without max_tokens";
+  for (const char* name : {"min_tokens", "prompt_logprobs", "allowed_token_ids", "bad_words"}) {
+    const bool list = name[0] == 'a' || name[0] == 'b';
+    const std::string value = name[0] == 'b' ? R"(["a"])" : list ? "[1]" : "1";
+    EXPECT_EQ(completion_fault(fmt::format(R"("use_beam_search": true, "{}": {})", name, value)), name);
+  }
   EXPECT_EQ(completion_fault(R"("messages": [])"), "messages");
   EXPECT_EQ(completion_fault(R"("tools": [])"), "tools");
 }
