@@ -129,6 +129,9 @@ void Teller::tell_cause(const control::Cause& cause) {
     case control::CauseKind::kVictim:
       victim_cause_ = cause;
       break;
+    case control::CauseKind::kFollows:
+      if (followed_ != step_) followed_before_ = std::exchange(followed_, step_);
+      break;
     default:
       break;
   }

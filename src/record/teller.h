@@ -120,7 +120,9 @@ class Teller final : public RunListener {
     bool admitted = true;
   };
   std::vector<Admission> admissions_;
-  size_t told_waiting_ = 0;  // lives whose lines are written and that wait
+  uint64_t followed_ = 0;  // the last step in which a slot was kept for a sequence with reason kPrefix,
+  uint64_t followed_before_ = 0;  // and the one before
+  size_t told_waiting_ = 0;       // lives whose lines are written and that wait
   std::vector<SeqId> told_running_;
   size_t splits_ = 0;  // waits that were split because the ground of the first in line changed
   std::unordered_set<SeqId> told_for_parent_;  // sequences that wait for their parent

@@ -44,6 +44,8 @@ void Teller::end_wait(Life& life, uint64_t last) {
   if (last < span.steps.from) return;
   span.steps.to = last;
   span.took = std::max<Nanos>(0, now_ - life.waits_since);
+  const uint64_t kept = followed_ <= last ? followed_ : followed_before_;
+  span.slots_kept = span.reason == control::WaitReason::kSlots && kept >= span.steps.from;
   const uint64_t steps = last - span.steps.from + 1;
   story.waited[span.reason] += steps;
   story.waited_time += span.took;

@@ -140,6 +140,7 @@ struct Part {
   int64_t reserve = 0;
   std::optional<SeqId> parent;
   uint64_t parent_waited = 0;
+  bool slots_kept = false;
   std::vector<StepRange> ranges;
 };
 
@@ -161,6 +162,7 @@ std::vector<Part> parts_of(const std::vector<WaitSpan>& spans) {
       part->available_most = std::max(part->available_most, span.available_most);
     }
     part->parent = span.parent;
+    part->slots_kept = part->slots_kept || span.slots_kept;
     part->parent_waited += span.parent_waited;
     part->ranges.push_back(span.steps);
   }
@@ -211,9 +213,9 @@ std::string reason_text(const Part& part, const WaitContext& context) {
     case control::WaitReason::kNone:
       break;
     case control::WaitReason::kSlots:
-      return context.config.max_num_seqs == 1
-                 ? std::string("because the only slot was taken")
-                 : fmt::format("because all {} slots were taken", context.config.max_num_seqs);
+      if (context.config.max_num_seqs == 1) return "because the only slot was taken";
+      return fmt::format("because all {} slots were taken{}", context.config.max_num_seqs,
+                         part.slots_kept ? ", or kept for requests that wait for a prefix" : "");
     case control::WaitReason::kBudget:
       return "because other requests used up the token budget";
     case control::WaitReason::kBlocks:

@@ -54,6 +54,7 @@ struct WaitSpan {
   Precedence precedence;          // kOrder: why the first in line comes before it
   std::optional<SeqId> parent{};  // kParent; kPrefix: the sequence that computes the prefix
   uint64_t parent_waited = 0;     // kParent: in how many of the steps the parent waited itself
+  bool slots_kept = false;        // kSlots: in some steps, slots were kept for sequences with reason kPrefix
 
   bool begun() const { return steps.from != 0; }
 };

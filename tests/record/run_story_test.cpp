@@ -220,6 +220,22 @@ TEST(RunStory, SaysWhichRequestComputesASharedPrefix) {
   EXPECT_THAT(summary_of(run, "waiting"), HasSubstr("for a prefix that another computes"));
 }
 
+TEST(RunStory, SaysThatASlotWasKeptForOneThatWaitsForAPrefix) {
+  for (const bool kept : {true, false}) {
+    control::SchedulerConfig config = Recording::small(64);
+    config.max_num_seqs = 2;
+    Recording recording(config);
+    recording.add(0, 12, 4, 7);
+    recording.add(1, 12, 4, kept ? 7 : 8);
+    recording.add(2, 12, 4, 9);
+    recording.step(20);
+    const std::string text =
+        kept ? "because all 2 slots were taken, or kept for requests that wait for a prefix"
+             : "because all 2 slots were taken";
+    EXPECT_THAT(lines_of(recording.tell(), 2), testing::Contains(testing::EndsWith(text)));
+  }
+}
+
 TEST(RunStory, TellsForWhomOneGivesWayAndWhatItCosts) {
   for (const control::PreemptionKind kind :
        {control::PreemptionKind::kRecompute, control::PreemptionKind::kSwap}) {

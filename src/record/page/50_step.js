@@ -192,8 +192,9 @@ function waiting(now, frame) {
       return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
         " to compute the next block that they share."];
     }
+    const kept = sorted.some(group => group.reason === Wait.prefix) ? ", or kept for requests that wait for a prefix" : "";
     const why = {
-      [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken.`,
+      [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken${kept}.`,
       [Wait.budget]: "because other requests used up the token budget of this step.",
       [Wait.preempt]: "because admission pauses in a step that preempts.",
       [Wait.token]: "because the first in line waits for a token of an open step.",
