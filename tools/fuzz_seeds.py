@@ -282,6 +282,9 @@ def decision_log():
     yield add + decided + plan + commit + end
     yield b"b" + bytes([5]) + add + decided + plan + b"b" + bytes([100]) + commit + end
     yield add + decided + plan + b"x" + bytes([0]) + end + b"e" + bytes([1])
+    # A later part: two blocks are cached, one behind the other, and another part follows.
+    cached = b"i" + bytes([2]) + bytes([0, 0, 1, 2, 3, 4, 8, 0]) + bytes([1, 0, 5, 6, 7, 8, 3, 4])
+    yield cached + add + decided + plan + commit + end + b"n" + bytes([1])
 
 
 PARTS = b"\n--\n"  # tests/fuzz/parts.h
@@ -297,6 +300,7 @@ def whole_decision_log():
             "scheduling": "fair", "eviction": "arc"}
     for changes in ({}, huge, {"block_size": 2**32 - 1}, {"kv_windows": [0] * 64, "eviction": "s3fifo"}):
         yield compact({"quire_run": 4, "scheduler": scheduler | changes}) + b"\n"
+    yield compact({"quire_run": 4, "part": 3, "steps_before": 0, "scheduler": scheduler}) + b"\n"
 
 
 def decision_logs():

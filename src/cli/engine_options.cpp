@@ -11,8 +11,6 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kMemoryGroup = "Memory and batching";
-
 /// "cpu: ..., or sim: ...", of those that this build can use.
 std::string device_help() {
   std::string out;
@@ -127,9 +125,20 @@ void add_single_engine_options(const Flags& command, startup::EngineOptions& opt
       "FILE");
   add("--step-trace", options.step_trace, "Write one JSON line per step: numbers, no prompts", "FILE");
   add("--decision-log", options.decision_log,
-      "Record every decision of the scheduler and its inputs, for quire explain. The log holds prompts and "
-      "answers, and only its owner may read it",
+      "Record every decision of the scheduler and its inputs, for quire explain. The log holds "
+      "prompts and answers, and only its owner may read it",
       "FILE");
+}
+
+Flag add_log_limit_option(const Flags& command, std::string& limit) {
+  return command
+      .add_option(
+          "--decision-log-max", limit,
+          "Write the decision log in parts (FILE.1, FILE.2, ..., FILE), and delete the oldest when all "
+          "together exceed this size (64MiB, 2GiB, ...); default: no limit. A part can begin only while "
+          "no request runs or waits")
+      .value_name("SIZE")
+      .needs(command.find("--decision-log"));
 }
 
 void add_engine_options(const Flags& command, startup::EngineOptions& options) {

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "record/display_text.h"
+#include "record/log_files.h"
 #include "record/run_page.h"
 #include "record/run_story.h"
 #include "record/run_summary.h"
@@ -215,8 +216,13 @@ std::string when_text(const record::StoryLine& line) {
                               : fmt::format("steps {}-{}", line.from, line.to);
 }
 
-void print_run(const record::RunStory& run, const Options& options) {
+void print_what_is_missing(const record::RunStory& run) {
+  if (const std::string begins = record::late_begin_text(run); !begins.empty()) print_wrapped(begins);
   if (!run.ended_well()) print_wrapped(record::early_end_text(run) + " What follows is as far as it goes.");
+}
+
+void print_run(const record::RunStory& run, const Options& options) {
+  print_what_is_missing(run);
   print_table(run, options);
   fmt::print("\n");
   for (const record::SummaryLine& line : record::summarize(run)) print_item(line.what, line.text, 0);
@@ -280,7 +286,7 @@ void print_request(const Options& options) {
   const record::RunStory run = record::tell_run(options.log, [&](SeqId id, std::string_view name) {
     return record::is_called(id, name, options.request);
   });
-  if (!run.ended_well()) print_wrapped(record::early_end_text(run) + " What follows is as far as it goes.");
+  print_what_is_missing(run);
   bool found = false;
   for (const record::SequenceStory& s : run.sequences) {
     if (!record::is_called(s.id, s.name, options.request)) continue;
@@ -292,11 +298,18 @@ void print_request(const Options& options) {
 
 int print_replay(const std::string& log) {
   const record::Replay again = sim::replay(log);
+  if (!again.has_beginning) {
+    fmt::print(
+        "Not replayed: the log begins after step {}, and only a log with its beginning can be replayed.\n"
+        "Checked: the checksums and the form of what there is ({} decisions of {} steps)\n",
+        with_commas(again.steps_before), with_commas(again.decisions), with_commas(again.steps));
+    return 0;
+  }
   const std::string decisions =
       fmt::format("{} decisions of {} steps, digest {:016x}", with_commas(again.decisions),
                   with_commas(again.steps), again.digest);
-  if (again.first_difference) {
-    fmt::print("{}\n", record::difference_text(*again.first_difference));
+  if (again.differs()) {
+    fmt::print("{}\n", record::difference_text(again));
     fmt::print("The log is damaged before or there, or another quire wrote it.\n");
   } else if (!again.recorded) {
     fmt::print(
@@ -308,7 +321,7 @@ int print_replay(const std::string& log) {
     fmt::print("All {} are the same, but the log says digest {:016x}: it is damaged\n", decisions,
                *again.recorded);
   }
-  return again.first_difference || (again.recorded && !again.same()) ? 1 : 0;
+  return again.differs() || (again.recorded && !again.same()) ? 1 : 0;
 }
 
 /// "100-900", "100-", "-900" or "100".
@@ -337,13 +350,19 @@ void write_page(const Options& options) {
   record::PageOptions wanted;
   if (options.has_steps) parse_steps(options.steps, wanted);
   if (options.has_request) wanted.request = options.request;
-  std::error_code none;
-  if (std::filesystem::equivalent(options.log, options.html, none)) {
-    throw Error("--html: this is the log itself");
+  uint64_t log_bytes = 0;
+  const record::OpenLog log = record::open_log(options.log);
+  for (const record::OpenLog::Part& part : log.parts) {
+    log_bytes += part.blocks.num_bytes();
+    std::error_code none;
+    if (std::filesystem::equivalent(part.blocks.path(), options.html, none)) {
+      throw Error("--html: this is the log itself");
+    }
   }
   check_output_file(options.html, record::run_page_kind());
   std::optional<tl::expected<record::Replay, std::string>> again;
-  if (std::filesystem::file_size(options.log) <= kReplayedForPage) again = sim::try_replay(options.log);
+  if (log.parts.front().header.part == 1 && log_bytes <= kReplayedForPage)
+    again = sim::try_replay(options.log);
   const record::Page page = record::make_page(options.log, again, wanted);
   write_output_file(options.html, record::run_page_kind(), page.html);
   fmt::print("{}: {}, open it in a browser\n", options.html, human_bytes(page.html.size()));
@@ -382,7 +401,10 @@ void add_explain(const Flags& app, Command& run) {
       "  quire explain run.log\n"
       "  quire explain run.log --request 7\n"
       "  quire explain run.log --html run.html\n");
-  command.add_option("log", options->log, "Decision log, as --decision-log writes it")
+  command
+      .add_option("log", options->log,
+                  "Decision log, as --decision-log writes it: with all its parts, or one part by its own "
+                  "name (LOG.3)")
       .required()
       .value_name("LOG");
   const Flag request =

@@ -227,6 +227,7 @@ void add_serve(const Flags& app, Command& run) {
       .number_range(0.0, 86400.0);
   command.add_flag("-v,--verbose", options->verbose, "Log every request").group(group);
   add_engine_options(command, options->engine);
+  add_log_limit_option(command, options->engine.decision_log_max).group(kMemoryGroup);
   add_device_options(command, options->engine);
   command.callback([options, command, connections, &run] {
     options->connections_given = connections.is_given();

@@ -13,6 +13,7 @@
 #include "base/file_error.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/policy_options.h"
@@ -53,6 +54,7 @@ struct Options {
   std::optional<uint32_t> every;
   std::string json_file;
   std::string decision_log;
+  std::string decision_log_max;
 };
 
 control::SchedulerConfig scheduler_config(const Options& options) {
@@ -210,13 +212,15 @@ int simulate(Options& options) {
                                      static_cast<uint32_t>(options.cost.steps_in_flight)};
   check_output_file(options.json_file, kResult);
   check_output_file(options.decision_log);
-  if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log);
+  const uint64_t log_limit = record::parse_log_limit(options.decision_log_max);
+  if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log, log_limit);
   const OutputFile outputs[] = {{"--decision-log", options.decision_log}, {"--json", options.json_file}};
   refuse_same_file(outputs);
   const sim::Workload workload = make_workload(options.workload);
   const control::Scheduler checked(config.scheduler);  // before there is a log of it
   std::unique_ptr<record::RunWriter> record;
-  if (!options.decision_log.empty()) record = std::make_unique<record::RunWriter>(options.decision_log);
+  if (!options.decision_log.empty())
+    record = std::make_unique<record::RunWriter>(options.decision_log, log_limit);
   sim::Simulation simulation(config, workload, record.get());
   const auto start = std::chrono::steady_clock::now();
   const uint32_t every = options.every.value_or(options.demo ? 10 : 0);
@@ -328,9 +332,10 @@ void add_simulate(const Flags& app, Command& run) {
       .value_name("FILE");
   command
       .add_option("--decision-log", options->decision_log,
-                  "Record every decision of the scheduler and its inputs, for quire explain; only its owner "
-                  "may read the log")
+                  "Record every decision of the scheduler and its inputs, for quire explain; only its "
+                  "owner may read the log")
       .value_name("FILE");
+  add_log_limit_option(command, options->decision_log_max);
   add_workload_options(command, options->workload);
   add_service_options(command, options->workload);
   add_scheduler_options(command, *options);

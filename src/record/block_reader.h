@@ -18,6 +18,7 @@ class BlockReader {
   /// Reads the first line. Throws Error also if the file is not a decision log.
   explicit BlockReader(const std::filesystem::path& path);
 
+  const std::filesystem::path& path() const { return path_; }
   const std::string& first_line() const { return line_; }  // with its newline
   uint64_t num_bytes() const { return size_; }
   /// Reads the next log block, and its records only if `records_wanted`. False at the end, also if the file

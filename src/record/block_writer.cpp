@@ -17,8 +17,8 @@ constexpr auto kLatest = std::chrono::milliseconds(500);
 
 }  // namespace
 
-BlockWriter::BlockWriter(PrivateFile file, std::string warning)
-    : file_(std::move(file)), warning_(std::move(warning)) {
+BlockWriter::BlockWriter(PartWriter files, std::string warning)
+    : files_(std::move(files)), warning_(std::move(warning)) {
   // So that a few records can still be added when memory is short.
   records_.reserve(kWriteAbove);
   index_.reserve(kWriteAbove);
@@ -60,6 +60,18 @@ void BlockWriter::give(std::string_view records, std::string_view index, uint64_
   if (wakes) wake_.notify_one();
 }
 
+bool BlockWriter::begin_part(std::string_view last, std::string line, std::string_view first) {
+  std::unique_lock lock(mutex_);
+  if (cut_ || failed_) return false;
+  records_.reserve(records_.size() + last.size() + first.size());
+  records_.append(last);
+  cut_ = {records_.size(), index_.size(), steps_, std::move(line)};
+  records_.append(first);
+  lock.unlock();
+  wake_.notify_one();
+  return true;
+}
+
 void BlockWriter::flush() noexcept {
   std::unique_lock lock(mutex_);
   now_ = true;
@@ -72,7 +84,7 @@ void BlockWriter::cut_off() noexcept {
   written_.notify_all();
 }
 
-/// Waits for records, and then for half a second, for many of them, or for a flush.
+/// Waits for records, and then for half a second, for many of them, for the end of a part, or for a flush.
 void BlockWriter::run() noexcept {
   std::string records;
   std::string index;
@@ -83,7 +95,7 @@ void BlockWriter::run() noexcept {
     cut_off();
   }
   std::unique_lock lock(mutex_);
-  const auto urgent = [&] { return stop_ || now_ || records_.size() >= kWriteAbove; };
+  const auto urgent = [&] { return stop_ || now_ || cut_ || records_.size() >= kWriteAbove; };
   while (true) {
     wake_.wait(lock, [&] { return stop_ || now_ || !records_.empty(); });
     if (!urgent()) wake_.wait_for(lock, kLatest, urgent);
@@ -94,14 +106,15 @@ void BlockWriter::run() noexcept {
     std::swap(index, index_);
     const uint64_t steps = steps_;
     const std::string line = std::exchange(line_, {});
+    const std::optional<Cut> cut = std::exchange(cut_, std::nullopt);
     lock.unlock();
     if (!failed_) {
       try {
         if (!line.empty()) {
           seed_ = checksum(line, 0);
-          if (!file_.write(line)) cut_off();
+          if (!files_.write(line)) cut_off();
         }
-        if (!records.empty()) write_block(records, index, steps);
+        write(records, index, steps, cut);
       } catch (...) {  // out of memory
         cut_off();
       }
@@ -115,9 +128,23 @@ void BlockWriter::run() noexcept {
   }
 }
 
+void BlockWriter::write(std::string_view records, std::string_view index, uint64_t steps,
+                        const std::optional<Cut>& cut) {
+  if (cut) {
+    write_block(records.substr(0, cut->records), index.substr(0, cut->index), cut->steps);
+    if (failed_) return;
+    if (!files_.begin_next(cut->line)) return cut_off();
+    seed_ = checksum(cut->line, 0);
+    number_ = 0;
+    records.remove_prefix(cut->records);
+    index.remove_prefix(cut->index);
+  }
+  if (!records.empty()) write_block(records, index, steps);
+}
+
 void BlockWriter::write_block(std::string_view records, std::string_view index, uint64_t steps) {
   const std::string head = block_head(number_++, steps, index, records, seed_);
-  if (!file_.write(head) || !file_.write(index) || !file_.write(records)) cut_off();
+  if (!files_.write(head) || !files_.write(index) || !files_.write(records)) cut_off();
 }
 
 }  // namespace quire::record

@@ -4,6 +4,14 @@
 #include <utility>
 
 namespace quire::record {
+namespace {
+
+/// `before`: the key of the block before, or the salt.
+uint64_t key_of(std::span<const TokenId> block, uint64_t before) {
+  return std::max<uint64_t>(control::PrefixCache::xxh3(block, before), 1);
+}
+
+}  // namespace
 
 EvictionBook::EvictionBook(const control::SchedulerConfig& config)
     : knows_(config.enable_prefix_caching && config.kv_windows == std::vector<uint32_t>{0}),
@@ -21,14 +29,24 @@ void EvictionBook::take(const RunEvent& event, const RunState& state) {
     append(seq, add->spec.prompt);
   } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
     take(*commit, state);
+  } else if (const auto* cached = std::get_if<RunCached>(&event)) {
+    take(*cached);
+  }
+}
+
+void EvictionBook::take(const RunCached& cached) {
+  std::vector<uint64_t> keys;
+  for (const PrefixNode& node : cached.nodes) {
+    const uint64_t before = node.parent == PrefixNode::kRoot ? node.salt : keys[node.parent];
+    keys.push_back(key_of(node.tokens, before));
+    if (node.blocks.front() != kNoBlock) contents_[node.blocks.front()] = keys.back();
   }
 }
 
 void EvictionBook::append(Tracked& seq, std::span<const TokenId> tokens) const {
   seq.length += tokens.size();
   const auto add_key = [&](std::span<const TokenId> block) {
-    const uint64_t key = control::PrefixCache::xxh3(block, seq.keys.empty() ? seq.salt : seq.keys.back());
-    seq.keys.push_back(std::max<uint64_t>(key, 1));
+    seq.keys.push_back(key_of(block, seq.keys.empty() ? seq.salt : seq.keys.back()));
   };
   if (!seq.tail.empty()) {
     const size_t more = std::min<size_t>(tokens.size(), block_size_ - seq.tail.size());

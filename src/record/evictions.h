@@ -43,6 +43,7 @@ class EvictionBook {
 
   void take(const control::Decision& decision);
   void take(const RunCommit& commit, const RunState& state);
+  void take(const RunCached& cached);
   void append(Tracked& seq, std::span<const TokenId> tokens) const;
   void admit(Tracked& seq, uint32_t computed);
   void release(Tracked& seq, BlockId block);

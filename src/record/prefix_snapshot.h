@@ -15,6 +15,7 @@ struct PrefixNode {
   uint64_t salt = 0;
   std::vector<TokenId> tokens;
   std::vector<BlockId> blocks;  // one per K/V group; kNoBlock: not cached
+  friend bool operator==(const PrefixNode&, const PrefixNode&) = default;
 };
 
 /// The whole index, with cached and with held blocks.

@@ -23,6 +23,8 @@ class RecordedScheduler {
 
   /// `name` is only for readers of the record.
   Expected<void> add(control::SeqSpec spec, std::string_view name = {}) {
+    if (record_ != nullptr && record_->wants_part() && !has_work() && open_ == 0)
+      record_->begin_part(scheduler_);
     if (record_ != nullptr) record_->add(spec, name);
     try {
       auto added = scheduler_.add(std::move(spec));
@@ -46,6 +48,7 @@ class RecordedScheduler {
   control::StepPlan plan(Nanos now) {
     if (record_ != nullptr && scheduler_.has_work()) record_->plan(scheduler_.next_step(), now);
     control::StepPlan plan = scheduler_.plan();
+    if (!plan.empty()) ++open_;
     settle();
     return plan;
   }
@@ -57,6 +60,7 @@ class RecordedScheduler {
                                         Nanos now) {
     if (record_ != nullptr) record_->commit(plan.step, result, now);
     std::vector<control::SeqEvent> events = scheduler_.commit(plan, std::move(result));
+    --open_;
     settle();
     return events;
   }
@@ -84,6 +88,7 @@ class RecordedScheduler {
 
   control::Scheduler scheduler_;
   RunWriter* record_;
+  uint32_t open_ = 0;  // plans that are not committed
 };
 
 }  // namespace quire::record

@@ -52,6 +52,15 @@ std::string decision_text(const std::optional<control::Decision>& decision) {
 
 }  // namespace
 
+std::string difference_text(const Replay& replay) {
+  if (replay.first_difference) return difference_text(*replay.first_difference);
+  return fmt::format(
+      "after step {}, a part of the log begins with cached blocks or a digest to which replaying the log "
+      "does "
+      "not lead",
+      with_commas(*replay.other_cache));
+}
+
 std::string difference_text(const ReplayDifference& difference) {
   return fmt::format("decision {}, in step {}, differs: the log has {}, and replaying it gives {}",
                      with_commas(difference.number), with_commas(difference.step),

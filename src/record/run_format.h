@@ -10,6 +10,9 @@ namespace quire::record {
 
 inline constexpr std::string_view kFormatKey = "quire_run";
 inline constexpr int kFormat = 4;
+// In the first line, only of a log in parts: the number of the part, and how many steps were planned before.
+inline constexpr std::string_view kPartKey = "part";
+inline constexpr std::string_view kStepsKey = "steps_before";
 
 // The kinds of records. The kind of a decision is kFirstDecision + its DecisionKind, that of a cause is
 // kFirstCause + its CauseKind.
@@ -24,6 +27,8 @@ inline constexpr char kCommitRecord = 'c';
 inline constexpr char kResetRecord = 'r';
 inline constexpr char kRestoreRecord = 'w';
 inline constexpr char kEndRecord = 'e';
+inline constexpr char kCachedRecord = 'i';   // the cached blocks; the first of a part, except the first part
+inline constexpr char kPartEndRecord = 'n';  // the last of a part that another follows
 inline constexpr char kFirstDecision = 0x01;
 inline constexpr char kFirstCause = 0x20;
 

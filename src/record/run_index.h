@@ -21,10 +21,12 @@ struct IndexedSequence {
 /// The indexes of all log blocks of a decision log.
 struct RunIndex {
   std::vector<IndexedSequence> sequences;  // in order of arrival, including refused ones
-  uint64_t steps = 0;
+  uint64_t steps_before = 0;               // planned before the log begins
+  uint64_t steps = 0;                      // planned up to its end
 };
 
-/// Reads the file without its records. Throws Error as BlockReader does, and for an invalid index.
+/// Reads the files of a log (log_files.h) without their records. Throws Error as open_log does, and for an
+/// invalid index.
 RunIndex read_run_index(const std::filesystem::path& path);
 
 }  // namespace quire::record

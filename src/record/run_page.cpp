@@ -102,10 +102,10 @@ json::object to_json(const SequenceStory& story, const std::string& tenant, cons
 /// Whether the log's own inputs lead to its decisions.
 json::object to_json(const tl::expected<Replay, std::string>& again) {
   if (!again) return {{"same", false}, {"error", valid_utf8(again.error())}};
-  json::object out{{"same", !again->first_difference && (!again->recorded || again->same())},
+  json::object out{{"same", !again->differs() && (!again->recorded || again->same())},
                    {"decisions", again->decisions},
                    {"digest", fmt::format("{:016x}", again->digest)}};
-  if (again->first_difference) out["difference"] = difference_text(*again->first_difference);
+  if (again->differs()) out["difference"] = difference_text(*again);
   return out;
 }
 
@@ -115,11 +115,13 @@ json::object to_json(const RunStory& story) {
   const GivenToRequests given = given_to_requests(story);
   return {
       {"summary", std::move(summary)},
+      {"late_begin", late_begin_text(story)},
       {"early_end", early_end_text(story)},
       {"tenants", given.tenants},
       {"priorities", given.priorities},
       {"deadlines", given.deadlines},
       {"steps", story.steps},
+      {"last_step", story.last_step()},
       {"decisions", story.decisions},
       {"evictions", story.evictions},
       {"copies", story.copies},
@@ -157,15 +159,19 @@ struct PagePlan {
 PagePlan plan_page(const std::filesystem::path& log, const PageOptions& options) {
   const RunIndex index = read_run_index(log);
   PagePlan plan;
-  plan.first = options.first.value_or(1);
+  plan.first = std::max(options.first.value_or(1), index.steps_before + 1);
+  if (options.last && *options.last <= index.steps_before) {
+    throw file_error(log, fmt::format("the log begins with step {}, so it has none up to {}",
+                                      index.steps_before + 1, *options.last));
+  }
   if (options.request) {
     const auto found = std::ranges::find_if(
         index.sequences, [&](const auto& s) { return is_called(s.id, s.name, *options.request); });
     if (found == index.sequences.end()) throw file_error(log, no_such_request_text(index, *options.request));
     plan.chosen = static_cast<size_t>(found - index.sequences.begin());
-    const bool long_run = index.steps > options.limits.steps;
+    const bool long_run = index.steps - index.steps_before > options.limits.steps;
     if (!options.first && long_run)
-      plan.first = std::max<uint64_t>(1, found->added - std::min(found->added, kStepsBefore));
+      plan.first = std::max<uint64_t>(plan.first, found->added - std::min(found->added, kStepsBefore));
     plan.told.insert(found->id);
   }
   plan.last = options.last.value_or(UINT64_MAX);
@@ -187,8 +193,7 @@ Page make_page(const std::filesystem::path& log,
                const std::optional<tl::expected<Replay, std::string>>& again, const PageOptions& options) {
   const PagePlan plan = plan_page(log, options);
   RunReader reader(log);
-  RunStory story;
-  story.config = reader.config();
+  RunStory story = begin_story(reader);
   const WhoseLines whose = [&](SeqId id, std::string_view) { return plan.told.contains(id); };
   Teller teller(story, whose);
   const RunTimeline timeline =

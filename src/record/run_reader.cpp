@@ -13,39 +13,16 @@
 namespace quire::record {
 namespace {
 
-constexpr uint32_t kMostInPool = 1U << 26;  // of blocks and of slots
-constexpr size_t kMostGroups = 64;
 /// Thrown where a block ends within a record.
 struct EndOfBlock {};
 
 }  // namespace
 
-RunReader::RunReader(const std::filesystem::path& path) : path_(path), blocks_(path) {
-  const std::string_view line = blocks_.first_line();
-  const json::value header = parse_json(line.substr(0, line.size() - 1), path);
-  const JsonObject object(header, path);
-  const int64_t format = object.integer(kFormatKey, 1, INT32_MAX);
-  if (format != kFormat) {
-    throw file_error(path,
-                     fmt::format("a decision log of format {}, and this quire reads format {}: use the {} "
-                                 "quire that wrote it",
-                                 format, kFormat, format > kFormat ? "newer" : "older"));
-  }
-  const JsonObject scheduler = object.object("scheduler");
-  config_ = scheduler_config_from(scheduler);
-  for (const auto& [key, value] : {std::pair{"num_blocks", config_.num_blocks},
-                                   {"num_host_blocks", config_.num_host_blocks},
-                                   {"max_num_seqs", config_.max_num_seqs}}) {
-    if (value > kMostInPool) throw scheduler.error(key, "out of range");
-  }
-  if (config_.block_size == 0) throw scheduler.error("block_size", "out of range");
-  if (config_.kv_windows.empty() || config_.kv_windows.size() > kMostGroups) {
-    throw scheduler.error("kv_windows", fmt::format("expected 1 to {} K/V groups", kMostGroups));
-  }
-}
+RunReader::RunReader(const std::filesystem::path& path)
+    : path_(path), log_(open_log(path)), step_(steps_before()) {}
 
 Error RunReader::broken(std::string_view what) const {
-  return file_error(path_, blocks_.records_at() + at_, what);
+  return file_error(blocks().path(), blocks().records_at() + at_, what);
 }
 
 uint64_t RunReader::number() {
@@ -126,18 +103,29 @@ RunCommit RunReader::commit() {
   return out;
 }
 
+/// `before`: how many nodes came before it.
+PrefixNode RunReader::node(size_t before, bool names_blocks) {
+  PrefixNode out;
+  const auto parent = bounded<uint64_t>(before);  // one of those before, or 0
+  if (parent > 0) out.parent = static_cast<uint32_t>(parent - 1);
+  out.salt = number();
+  for (uint32_t i = 0; i < config().block_size; ++i) out.tokens.push_back(bounded<TokenId>(INT32_MAX));
+  for (size_t group = 0; group < config().kv_windows.size(); ++group) {
+    const auto block = bounded<uint32_t>(names_blocks ? config().num_blocks : 1);
+    out.blocks.push_back(block == 0 ? kNoBlock : block - 1);
+  }
+  return out;
+}
+
 RunRestore RunReader::restore() {
   RunRestore out;
-  for (uint64_t left = number(); left > 0; --left) {
-    PrefixNode& node = out.nodes.emplace_back();
-    const auto parent = bounded<uint64_t>(out.nodes.size() - 1);  // one of those before, or 0
-    if (parent > 0) node.parent = static_cast<uint32_t>(parent - 1);
-    node.salt = number();
-    for (uint32_t i = 0; i < config_.block_size; ++i) node.tokens.push_back(bounded<TokenId>(INT32_MAX));
-    for (size_t group = 0; group < config_.kv_windows.size(); ++group) {
-      node.blocks.push_back(bounded<uint32_t>(1) == 0 ? kNoBlock : 0);
-    }
-  }
+  for (uint64_t left = number(); left > 0; --left) out.nodes.push_back(node(out.nodes.size(), false));
+  return out;
+}
+
+RunCached RunReader::cached() {
+  RunCached out;
+  for (uint64_t left = number(); left > 0; --left) out.nodes.push_back(node(out.nodes.size(), true));
   return out;
 }
 
@@ -153,8 +141,8 @@ control::Decision RunReader::decision(control::DecisionKind kind) {
                            kind == control::DecisionKind::kShare || kind == control::DecisionKind::kRelease ||
                            kind == control::DecisionKind::kEvict;
   const uint32_t block = copies ? std::max(out.a, out.b) : out.a;
-  if (names_block && block >= config_.num_blocks) {
-    throw broken(fmt::format("block {} in a pool of {}", block, config_.num_blocks));
+  if (names_block && block >= config().num_blocks) {
+    throw broken(fmt::format("block {} in a pool of {}", block, config().num_blocks));
   }
   return out;
 }
@@ -184,7 +172,7 @@ control::Cause RunReader::cause(control::CauseKind kind) {
   control::Cause out;
   out.kind = kind;
   if (kind == control::CauseKind::kPublished) {
-    out.a = bounded<uint32_t>(config_.num_blocks - 1);
+    out.a = bounded<uint32_t>(config().num_blocks - 1);
     return out;
   }
   out.seq = number();
@@ -220,8 +208,11 @@ bool RunReader::next(RunEvent& event) {
   while (at_ == data_.size()) {
     at_ = 0;
     data_ = {};
-    if (!blocks_.next(true)) return false;
-    data_ = blocks_.records();
+    if (blocks().next(true)) {
+      data_ = blocks().records();
+    } else if (!next_part()) {
+      return false;
+    }
   }
   try {
     read_record(event);
@@ -231,9 +222,30 @@ bool RunReader::next(RunEvent& event) {
   return true;
 }
 
+/// False if the part that was read is the last.
+bool RunReader::next_part() {
+  if (part_ + 1 == log_.parts.size()) return false;
+  const OpenLog::Part& next = log_.parts[part_ + 1];
+  if (!part_ended_) {
+    throw file_error(blocks().path(),
+                     fmt::format("ends too early: {} follows it", next.blocks.path().string()));
+  }
+  if (next.header.steps_before != step_ || to_json(next.header.config) != to_json(config())) {
+    throw file_error(next.blocks.path(), fmt::format("does not follow {}", blocks().path().string()));
+  }
+  ++part_;
+  begun_ = part_ended_ = false;
+  return true;
+}
+
 void RunReader::read_record(RunEvent& event) {
   const char kind = data_[at_++];
   if (ended_) throw broken("a record after the end of the run");
+  if (part_ended_) throw broken("a record after the end of its part");
+  const bool first = !std::exchange(begun_, true);
+  if ((kind == kCachedRecord) != (first && log_.parts[part_].header.part > 1)) {
+    throw broken(first ? "a part that does not begin with the cached blocks" : "cached blocks within a part");
+  }
   const int decision = kind - kFirstDecision;
   if (decision >= 0 && static_cast<size_t>(decision) < std::size(kDecisionNames)) {
     event = this->decision(static_cast<control::DecisionKind>(decision));
@@ -276,6 +288,13 @@ void RunReader::read_record(RunEvent& event) {
     case kEndRecord:
       event = RunEnd{number()};
       ended_ = true;
+      return;
+    case kCachedRecord:
+      event = cached();
+      return;
+    case kPartEndRecord:
+      event = RunPartEnd{number()};
+      part_ended_ = true;
       return;
     default:
       --at_;

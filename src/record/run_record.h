@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "control/cause.h"
 #include "control/scheduler.h"
-#include "record/block_reader.h"
 #include "record/block_writer.h"
+#include "record/log_files.h"
 #include "record/prefix_snapshot.h"
 
 // The inputs and decisions of one run of a control plane, in a file: enough to explain every decision and to
@@ -25,6 +25,10 @@
 // reported in between; a run is replayed from its inputs alone. A plan and a result name their step, since
 // several steps may be in flight. Names and the times of results are there only for readers; they decide
 // nothing. The file contains prompts and sampled tokens, so only users who may read those may read it.
+//
+// A log with a limit is written in parts, each a file of this format (log_files.h), so that the oldest can be
+// deleted. A part begins while the scheduler has no work, with what is then in the prefix index; so a run can
+// be explained from any part on, but replayed only from its beginning.
 namespace quire::record {
 
 // Names for display, in the order of the enumerators.
@@ -79,8 +83,17 @@ struct RunRestore {
 struct RunEnd {
   uint64_t digest = 0;
 };
+/// The prefix index at the beginning of a part, with its blocks.
+struct RunCached {
+  std::vector<PrefixNode> nodes;
+};
+/// The end of a part that another follows, with the digest of all decisions up to here, those of former parts
+/// included.
+struct RunPartEnd {
+  uint64_t digest = 0;
+};
 using RunEvent = std::variant<control::Decision, control::Cause, RunAdd, RunRefusal, RunAbort, RunBudget,
-                              RunPlan, RunCommit, RunReset, RunRestore, RunEnd>;
+                              RunPlan, RunCommit, RunReset, RunRestore, RunEnd, RunCached, RunPartEnd>;
 inline bool is_input(const RunEvent& event) {
   return !std::holds_alternative<control::Decision>(event) &&
          !std::holds_alternative<control::Cause>(event) && !std::holds_alternative<RunRefusal>(event);
@@ -94,9 +107,11 @@ class RunWriter final : public control::DecisionSink, public control::CauseSink 
  public:
   /// Throws Error as PrivateFile does: only a decision log is overwritten, and only its user may read it; and
   /// as BlockWriter does.
-  explicit RunWriter(const std::filesystem::path& path);
+  /// `most_bytes`: the log is written in parts, so that they need no more together, if there are moments
+  /// without work; 0: it is one file.
+  explicit RunWriter(const std::filesystem::path& path, uint64_t most_bytes = 0);
   /// Throws if the constructor would. Changes nothing.
-  static void check_place(const std::filesystem::path& path);
+  static void check_place(const std::filesystem::path& path, uint64_t most_bytes = 0);
 
   /// Call first. May throw std::bad_alloc.
   void begin(const control::SchedulerConfig& config);
@@ -114,6 +129,12 @@ class RunWriter final : public control::DecisionSink, public control::CauseSink 
   void restore(const std::vector<PrefixNode>& nodes) noexcept;
   void take(const control::Decision& decision) noexcept override;
   void take(const control::Cause& cause) noexcept override;
+  /// Whether the present part is so long that the next one should begin, once the scheduler has no work and
+  /// no open plan.
+  bool wants_part() const { return most_bytes_ > 0 && part_bytes_ >= most_bytes_ / 4 && !failed(); }
+  /// Begins a part. REQUIRES: everything is settled, and `scheduler` has no work and no open plan. If memory
+  /// is short, or the part before has only just begun, no part begins.
+  void begin_part(control::Scheduler& scheduler) noexcept;
   /// The scheduler's call has returned: its records may be written.
   void settle() noexcept;
   /// The last call. Returns when everything is written.
@@ -129,15 +150,20 @@ class RunWriter final : public control::DecisionSink, public control::CauseSink 
   void index(char kind, SeqId id);
 
   BlockWriter blocks_;
-  std::string buffer_;     // records that are not settled
-  std::string index_;      // their index entries
-  uint64_t planned_ = 0;   // steps
+  std::string buffer_;    // records that are not settled
+  std::string index_;     // their index entries
+  uint64_t planned_ = 0;  // steps
+  uint64_t most_bytes_;
+  uint64_t part_bytes_ = 0;  // of the present part, without the state at its beginning
+  uint64_t part_ = 1;
+  std::string config_;     // as JSON
   size_t last_add_ = 0;    // where it begins in the buffer,
   size_t last_entry_ = 0;  // and in the index
 };
 
-/// Reads such a file, one log block at a time. No number in the file can cause an allocation larger than the
-/// file. A log block with a wrong checksum is an error. Every K/V block that a record names is in the pool.
+/// Reads such a log, one log block at a time: all parts that are there, or one part by its own name
+/// (log_files.h). No number in a file can cause an allocation larger than the file. A log block with a wrong
+/// checksum is an error. Every K/V block that a record names is in the pool.
 class RunReader {
  public:
   /// Throws Error, naming file and byte, as next() does; also for a file that is not a decision log, or has
@@ -145,15 +171,24 @@ class RunReader {
   explicit RunReader(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
-  const control::SchedulerConfig& config() const { return config_; }
-  /// The size of the file; it cannot name more blocks, slots or tokens than that.
-  uint64_t num_bytes() const { return blocks_.num_bytes(); }
+  const control::SchedulerConfig& config() const { return log_.parts.front().header.config; }
+  /// Where the log begins: with which part, after how many planned steps.
+  uint64_t first_part() const { return log_.parts.front().header.part; }
+  uint64_t steps_before() const { return log_.parts.front().header.steps_before; }
+  /// Whether it is one part of a log that has others.
+  bool is_single_part() const { return log_.is_single; }
+  /// The size of all files; they cannot name more blocks, slots or tokens than that.
+  uint64_t num_bytes() const { return log_.num_bytes(); }
   /// The next event; nullopt at the end. A file that was cut off within a log block (the program was killed)
   /// ends before it; then truncated() is true.
   std::optional<RunEvent> next();
   /// The same into `event`; false at the end.
   bool next(RunEvent& event);
-  bool truncated() const { return blocks_.was_cut_off(); }
+  /// The step of the last plan.
+  uint64_t step() const { return step_; }
+  bool truncated() const { return blocks().was_cut_off(); }
+  /// Whether the last event was the end of a part.
+  bool at_part_end() const { return part_ended_; }
 
  private:
   uint64_t number();
@@ -168,18 +203,25 @@ class RunReader {
   RunPlan plan();
   RunCommit commit();
   RunRestore restore();
+  RunCached cached();
+  PrefixNode node(size_t before, bool names_blocks);
   control::Decision decision(control::DecisionKind kind);
   control::Cause cause(control::CauseKind kind);
   void read_record(RunEvent& event);
+  bool next_part();
+  BlockReader& blocks() { return log_.parts[part_].blocks; }
+  const BlockReader& blocks() const { return log_.parts[part_].blocks; }
   Error broken(std::string_view what) const;
 
   std::filesystem::path path_;
-  BlockReader blocks_;
+  OpenLog log_;
+  size_t part_ = 0;        // its index in log_
   std::string_view data_;  // the records of the log block
   size_t at_ = 0;          // in data_
   uint64_t step_ = 0;      // of the last plan
+  bool begun_ = false;     // a record of this part was read
+  bool part_ended_ = false;
   bool ended_ = false;
-  control::SchedulerConfig config_;
 };
 
 }  // namespace quire::record

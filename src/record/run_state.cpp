@@ -74,6 +74,13 @@ void RunState::take(const RunEvent& event) {
     return;
   }
   added_.reset();
+  if (const auto* cached = std::get_if<RunCached>(&event)) {
+    for (const PrefixNode& node : cached->nodes) {
+      for (const BlockId block : node.blocks) {
+        if (block != kNoBlock) published_[block] = 1;
+      }
+    }
+  }
   if (const auto* plan = std::get_if<RunPlan>(&event)) begin_step(*plan);
 }
 
@@ -211,7 +218,7 @@ void RunState::take(const control::Decision& decision) {
 }
 
 void follow_run(RunReader& reader, RunListener& listener) {
-  RunState state(reader.config());
+  RunState state(reader.config(), reader.steps_before());
   bool open = false;  // a plan whose decisions may follow
   RunEvent event;
   while (!listener.done() && reader.next(event)) {

@@ -95,12 +95,14 @@ struct PlannedPart {
 /// each moment. An inconsistent record gives some arbitrary state, never a crash.
 class RunState {
  public:
-  explicit RunState(const control::SchedulerConfig& config) : config_(config) {}
+  /// `steps_before`: planned before the log begins.
+  explicit RunState(const control::SchedulerConfig& config, uint64_t steps_before = 0)
+      : config_(config), step_(steps_before) {}
 
   void take(const RunEvent& event);
 
   const control::SchedulerConfig& config() const { return config_; }
-  /// Plans so far.
+  /// Plans so far, those before the log included.
   uint64_t step() const { return step_; }
   Nanos now() const { return now_; }  // of the last plan
   const std::map<SeqId, LiveSequence>& live() const { return live_.all(); }

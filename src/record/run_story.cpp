@@ -38,13 +38,21 @@ std::optional<RunStory::Behind> RunStory::behind(const SequenceStory& sequence) 
 }
 
 RunStory tell_run(const std::filesystem::path& path, const WhoseLines& whose_lines) {
-  RunStory story;
   RunReader reader(path);
-  story.config = reader.config();
+  RunStory story = begin_story(reader);
   Teller teller(story, whose_lines);
   follow_run(reader, teller);
   teller.end();
   story.truncated = reader.truncated();
+  return story;
+}
+
+RunStory begin_story(const RunReader& reader) {
+  RunStory story;
+  story.config = reader.config();
+  story.first_part = reader.first_part();
+  story.steps_before = reader.steps_before();
+  story.is_single_part = reader.is_single_part();
   return story;
 }
 

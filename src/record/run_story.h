@@ -85,6 +85,9 @@ struct PreemptionStory {
 struct RunStory {
   control::SchedulerConfig config;
   std::vector<SequenceStory> sequences;  // in order of arrival
+  uint64_t first_part = 1;               // with which the log begins,
+  uint64_t steps_before = 0;             // and after how many steps
+  bool is_single_part = false;
   uint64_t steps = 0;
   uint64_t decisions = 0;
   uint64_t evictions = 0;
@@ -107,6 +110,7 @@ struct RunStory {
   std::optional<uint64_t> digest;
 
   bool ended_well() const { return digest.has_value(); }
+  uint64_t last_step() const { return steps_before + steps; }
   /// The sequences behind which it waited by policy order, and their total number; the steps behind the first
   /// of them.
   struct Behind {
@@ -123,6 +127,9 @@ using WhoseLines = std::function<bool(SeqId, std::string_view name)>;
 /// Reads a recorded run and writes its story. Throws Error as RunReader does. The time is proportional to the
 /// size of the record and to the waiting of the sequences whose lines are written.
 RunStory tell_run(const std::filesystem::path& path, const WhoseLines& whose_lines = {});
+
+/// The story of a run that nothing is read of yet.
+RunStory begin_story(const RunReader& reader);
 
 /// How it ended, in one word: "stop", "length", "aborted", "error", "refused", "runs on".
 std::string_view end_name(const SequenceStory& story);

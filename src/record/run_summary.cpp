@@ -312,9 +312,24 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
                      behind->count > 1 ? fmt::format(" (+{})", with_commas(behind->count - 1)) : "");
 }
 
+std::string late_begin_text(const RunStory& run) {
+  if (run.is_single_part) {
+    return fmt::format(
+        "This is part {} of a log, which begins after step {}. The name of the log without the number "
+        "stands for all its parts.",
+        with_commas(run.first_part), with_commas(run.steps_before));
+  }
+  if (run.first_part == 1) return "";
+  const uint64_t absent = run.first_part - 1;
+  return fmt::format(
+      "The log begins after step {}, at a moment without any request: {} (--decision-log-max).",
+      with_commas(run.steps_before),
+      absent == 1 ? "one earlier part was deleted" : plural(absent, "earlier part") + " were deleted");
+}
+
 std::string early_end_text(const RunStory& run) {
   if (run.ended_well()) return "";
-  return fmt::format("The log ends before the run did, after step {}: {}.", with_commas(run.steps),
+  return fmt::format("The log ends before the run did, after step {}: {}.", with_commas(run.last_step()),
                      run.truncated ? "within a log block, so its program was killed, or the file was cut off"
                                    : "its program still runs, or was killed");
 }

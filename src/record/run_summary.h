@@ -30,6 +30,9 @@ GivenToRequests given_to_requests(const RunStory& run);
 /// waited.
 std::string main_reason(const RunStory& run, const SequenceStory& sequence);
 
+/// "The log begins after step 1,234: ..."; "" if it has its beginning.
+std::string late_begin_text(const RunStory& run);
+
 /// "The log ends before the run did: ..."; "" if it does not.
 std::string early_end_text(const RunStory& run);
 

@@ -64,8 +64,8 @@ bool has_seq(RunTimeline::BlockChange kind) { return kind <= RunTimeline::kDropT
 /// Reads the run and keeps what is in the range of steps.
 class Recorder final : public RunListener {
  public:
-  Recorder(uint64_t first, uint64_t last, const TimelineLimits& limits)
-      : first_(first), last_(last), limits_(limits) {}
+  Recorder(uint64_t first, uint64_t last, const TimelineLimits& limits, uint64_t steps_before)
+      : first_(first), last_(last), limits_(limits), steps_(steps_before) {}
 
   void before(const RunEvent& event, const RunState& state) override;
   void after(const RunEvent& event, const RunState& state) override;
@@ -82,6 +82,7 @@ class Recorder final : public RunListener {
   void decide(const control::Decision& decision, const RunState& state);
   void change_block(const control::Decision& decision, const RunState& state);
   void release(const control::Decision& decision, const RunState& state);
+  void take_cached(BlockId block);
   void set_cached(uint32_t block, bool cached);
   void free_host(const LiveSequence* seq);
   bool is_full() const;
@@ -133,6 +134,10 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
     if (cause->kind != control::CauseKind::kVictim) return;
     const LiveSequence* needy = state.find(cause->other);
     whose_ = needy == nullptr ? kNobody : needy->index;
+  } else if (const auto* cached = std::get_if<RunCached>(&event)) {
+    for (const PrefixNode& node : cached->nodes) {
+      for (const BlockId block : node.blocks) take_cached(block);
+    }
   } else if (std::holds_alternative<RunAdd>(event)) {
     // Also sequences that arrive just before the first step; they may be refused or have ended by then.
     if (inside_ || steps_ + 1 == first_) seen_.insert(num_added_);
@@ -226,6 +231,13 @@ void Recorder::decide(const control::Decision& decision, const RunState& state) 
 void Recorder::free_host(const LiveSequence* seq) {
   if (seq == nullptr || !inside_) return;
   for (const uint32_t block : seq->host) host_.list.push_back({block, RunTimeline::kDrop, seq->index});
+}
+
+/// A block that is cached when a part begins.
+void Recorder::take_cached(BlockId block) {
+  if (block == kNoBlock) return;
+  blocks_used_ = std::max(blocks_used_, block + 1);
+  set_cached(block, true);
 }
 
 void Recorder::set_cached(uint32_t block, bool cached) {
@@ -450,7 +462,8 @@ class Both final : public RunListener {
 
 RunTimeline read_timeline(RunReader& reader, uint64_t first, uint64_t last, const TimelineLimits& limits,
                           std::optional<size_t> always, RunListener* also) {
-  Recorder recorder(std::max<uint64_t>(first, 1), last, limits);
+  const uint64_t before = reader.steps_before();
+  Recorder recorder(std::max<uint64_t>(first, before + 1), last, limits, before);
   if (also == nullptr) {
     follow_run(reader, recorder);
   } else {
@@ -459,9 +472,10 @@ RunTimeline read_timeline(RunReader& reader, uint64_t first, uint64_t last, cons
   }
   if (recorder.steps_shown() == 0) {
     const uint64_t steps = recorder.steps_read();  // all: it never came to the first
-    throw file_error(reader.path(), steps == 0 ? std::string("the run has no step")
-                                               : fmt::format("the run has {}, so none from {} on",
-                                                             plural(steps, "step"), first));
+    if (steps == before) throw file_error(reader.path(), "the run has no step");
+    throw file_error(reader.path(),
+                     fmt::format("the run has {}{}, so none from {} on", plural(steps - before, "step"),
+                                 before > 0 ? fmt::format(" here, the last is step {}", steps) : "", first));
   }
   return recorder.finish(always);
 }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <boost/json/serialize.hpp>
+#include <fmt/format.h>
 
 #include "record/config_json.h"
 #include "record/leb128.h"
@@ -12,22 +13,37 @@ namespace quire::record {
 namespace {
 
 constexpr size_t kReserved = size_t{1} << 16;  // bytes, for when memory is short
-constexpr FileKind kKind{"decision log", "{\"quire_run\":"};
-static_assert(kKind.begins.substr(2, kFormatKey.size()) == kFormatKey);
+
+/// The first line of a part; that of the first part of a log without parts does not say so.
+std::string first_line(const std::string& config, bool in_parts, uint64_t part, uint64_t steps) {
+  const std::string place =
+      in_parts ? fmt::format("\"{}\":{},\"{}\":{},", kPartKey, part, kStepsKey, steps) : std::string();
+  return fmt::format("{{\"{}\":{},{}\"scheduler\":{}}}\n", kFormatKey, kFormat, place, config);
+}
+
+void append_node(std::string& out, const PrefixNode& node) {
+  append_leb128(out, node.parent == PrefixNode::kRoot ? 0 : uint64_t{node.parent} + 1);
+  append_leb128(out, node.salt);
+  for (const TokenId token : node.tokens) append_leb128(out, static_cast<uint32_t>(token));
+}
 
 }  // namespace
 
-RunWriter::RunWriter(const std::filesystem::path& path)
-    : blocks_(PrivateFile(path, kKind),
-              path.string() + ": cannot be written any more: the decision log is cut off here") {
+RunWriter::RunWriter(const std::filesystem::path& path, uint64_t most_bytes)
+    : blocks_(PartWriter(path, most_bytes),
+              path.string() + ": cannot be written any more: the decision log is cut off here"),
+      most_bytes_(most_bytes) {
   buffer_.reserve(kReserved);
   index_.reserve(kReserved);
 }
 
-void RunWriter::check_place(const std::filesystem::path& path) { check_private_file(path, kKind); }
+void RunWriter::check_place(const std::filesystem::path& path, uint64_t most_bytes) {
+  PartWriter::check_place(path, most_bytes);
+}
 
 void RunWriter::begin(const control::SchedulerConfig& config) {
-  blocks_.begin(json::serialize(json::object{{kFormatKey, kFormat}, {"scheduler", to_json(config)}}) + "\n");
+  config_ = json::serialize(to_json(config));
+  blocks_.begin(first_line(config_, most_bytes_ > 0, part_, planned_));
   flush();
 }
 
@@ -152,9 +168,7 @@ void RunWriter::restore(const std::vector<PrefixNode>& nodes) noexcept {
     buffer_.push_back(kRestoreRecord);
     number(nodes.size());
     for (const PrefixNode& node : nodes) {
-      number(node.parent == PrefixNode::kRoot ? 0 : uint64_t{node.parent} + 1);
-      number(node.salt);
-      for (const TokenId token : node.tokens) number(static_cast<uint32_t>(token));
+      append_node(buffer_, node);
       for (const BlockId block : node.blocks) number(block == kNoBlock ? 0 : 1);
     }
   });
@@ -203,6 +217,29 @@ void RunWriter::end(uint64_t digest) noexcept {
   flush();
 }
 
+void RunWriter::begin_part(control::Scheduler& scheduler) noexcept {
+  if (!buffer_.empty() || failed()) return;
+  try {
+    const std::vector<PrefixNode> nodes = snapshot(scheduler.pool().cache());
+    const uint64_t planned = scheduler.next_step() - 1;
+    std::string last(1, kPartEndRecord);
+    append_leb128(last, scheduler.digest());
+    std::string first(1, kCachedRecord);
+    append_leb128(first, nodes.size());
+    for (const PrefixNode& node : nodes) {
+      append_node(first, node);
+      for (const BlockId block : node.blocks)
+        append_leb128(first, block == kNoBlock ? 0 : uint64_t{block} + 1);
+    }
+    if (!blocks_.begin_part(last, first_line(config_, true, part_ + 1, planned), first)) return;
+    ++part_;
+    part_bytes_ = 0;
+    planned_ = planned;
+  } catch (...) {
+    return;  // with more memory, next time
+  }
+}
+
 void RunWriter::settle() noexcept {
   if (buffer_.empty() || failed()) return;
   try {
@@ -210,6 +247,7 @@ void RunWriter::settle() noexcept {
   } catch (...) {
     return;  // with more memory, next time
   }
+  part_bytes_ += buffer_.size() + index_.size();
   buffer_.clear();
   index_.clear();
 }

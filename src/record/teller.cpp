@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -42,7 +43,7 @@ std::string victim_text(const control::Cause& cause) {
 }  // namespace
 
 Teller::Teller(RunStory& story, const WhoseLines& whose)
-    : story_(story), whose_(whose), evictions_(story.config) {}
+    : story_(story), whose_(whose), step_(story.steps_before), evictions_(story.config) {}
 
 void Teller::say(const Life& life, uint64_t from, uint64_t to, std::string text) {
   if (life.told) of(life).lines.push_back({from, to, std::move(text)});
@@ -72,6 +73,8 @@ void Teller::before(const RunEvent& event, const RunState& state) {
     tell_commit(*commit, state);
   } else if (const auto* end = std::get_if<RunEnd>(&event)) {
     story_.digest = end->digest;
+  } else if (const auto* part_end = std::get_if<RunPartEnd>(&event)) {
+    if (story_.is_single_part) story_.digest = part_end->digest;
   }
 }
 

@@ -114,61 +114,109 @@ class Player {
   std::vector<TokenId>::const_iterator next_;
 };
 
+/// Of a log without its beginning.
+record::Replay read_through(record::RunReader& reader) {
+  record::Replay out{.has_beginning = false, .steps_before = reader.steps_before()};
+  while (const auto event = reader.next()) {
+    if (std::holds_alternative<record::RunPlan>(*event)) ++out.steps;
+    if (std::holds_alternative<control::Decision>(*event)) ++out.decisions;
+    if (const auto* end = std::get_if<record::RunEnd>(&*event)) out.recorded = end->digest;
+  }
+  return out;
+}
+
+/// A recorded run that is made again.
+class SecondRun {
+ public:
+  explicit SecondRun(const std::filesystem::path& path)
+      : path_(path), reader_(path), scheduler_(checked_sizes(reader_, path)), player_(reader_.config()) {
+    scheduler_.listen(&comparison_);
+  }
+
+  record::Replay run() {
+    // Behind a difference the inputs belong to another run.
+    while (!comparison_.difference() && !out_.other_cache) {
+      auto event = reader_.next();
+      if (!event) break;
+      std::visit([this](auto& of) { take(of); }, *event);
+    }
+    out_.decisions = comparison_.made();
+    out_.digest = scheduler_.digest();
+    out_.first_difference = comparison_.difference();
+    return std::move(out_);
+  }
+
+ private:
+  /// Before each input. False behind a difference.
+  bool settle() {
+    comparison_.settle();
+    return !comparison_.difference();
+  }
+
+  void take(const control::Decision& decision) { comparison_.expect(decision); }
+  void take(const control::Cause& /*cause*/) {}
+  void take(const record::RunRefusal& /*refusal*/) {}  // what was refused then is refused again
+  void take(record::RunAdd& add) {
+    if (settle()) static_cast<void>(scheduler_.add(std::move(add.spec)));
+  }
+  void take(const record::RunAbort& abort) {
+    if (settle()) scheduler_.abort(abort.id);
+  }
+  void take(const record::RunBudget& budget) {
+    if (settle()) scheduler_.set_budget(budget.tokens);
+  }
+  void take(const record::RunPlan& /*plan*/) {
+    if (!settle()) return;
+    if (open_.size() == backend::kMostOpenSteps) {
+      throw file_error(path_, fmt::format("a step is planned while {} are open", open_.size()));
+    }
+    ++out_.steps;
+    control::StepPlan plan = scheduler_.plan();
+    if (!plan.empty()) open_.push_back(std::move(plan));
+  }
+  void take(const record::RunCommit& commit) {
+    if (!settle()) return;
+    if (open_.empty() || open_.front().step != commit.step) {
+      throw file_error(path_,
+                       fmt::format("results of step {}, which is not the oldest that is open", commit.step));
+    }
+    scheduler_.commit(open_.front(), player_.run(path_, open_.front(), commit));
+    open_.pop_front();
+  }
+  void take(const record::RunReset& /*reset*/) {
+    if (settle()) scheduler_.reset_prefix_cache();
+  }
+  void take(record::RunRestore& restored) {
+    if (settle()) record::restore(scheduler_.pool(), restored.nodes);
+  }
+  void take(const record::RunEnd& end) {
+    if (settle()) out_.recorded = end.digest;
+  }
+  void take(const record::RunPartEnd& end) {
+    if (settle() && end.digest != scheduler_.digest()) out_.other_cache = reader_.step();
+  }
+  void take(const record::RunCached& cached) {
+    if (scheduler_.has_work() || !open_.empty() ||
+        record::snapshot(scheduler_.pool().cache()) != cached.nodes) {
+      out_.other_cache = reader_.step();
+    }
+  }
+
+  std::filesystem::path path_;
+  record::RunReader reader_;
+  control::Scheduler scheduler_;
+  Player player_;
+  Comparison comparison_;
+  std::deque<control::StepPlan> open_;
+  record::Replay out_;
+};
+
 }  // namespace
 
 record::Replay replay(const std::filesystem::path& path) {
   record::RunReader reader(path);
-  control::Scheduler scheduler(checked_sizes(reader, path));
-  Player player(reader.config());
-  Comparison comparison;
-  scheduler.listen(&comparison);
-  record::Replay out;
-  std::deque<control::StepPlan> open;
-  // Behind a difference the inputs belong to another run.
-  while (!comparison.difference()) {
-    auto event = reader.next();
-    if (!event) break;
-    if (std::holds_alternative<control::Cause>(*event) || std::holds_alternative<record::RunRefusal>(*event))
-      continue;
-    if (const auto* decision = std::get_if<control::Decision>(&*event)) {
-      comparison.expect(*decision);
-      continue;
-    }
-    comparison.settle();
-    if (comparison.difference()) break;
-    if (auto* add = std::get_if<record::RunAdd>(&*event)) {
-      static_cast<void>(scheduler.add(std::move(add->spec)));  // what was refused then is refused again
-    } else if (const auto* abort = std::get_if<record::RunAbort>(&*event)) {
-      scheduler.abort(abort->id);
-    } else if (const auto* budget = std::get_if<record::RunBudget>(&*event)) {
-      scheduler.set_budget(budget->tokens);
-    } else if (std::holds_alternative<record::RunPlan>(*event)) {
-      if (open.size() == backend::kMostOpenSteps) {
-        throw file_error(path, fmt::format("a step is planned while {} are open", open.size()));
-      }
-      control::StepPlan plan = scheduler.plan();
-      if (plan.empty()) continue;
-      ++out.steps;
-      open.push_back(std::move(plan));
-    } else if (const auto* commit = std::get_if<record::RunCommit>(&*event)) {
-      if (open.empty() || open.front().step != commit->step) {
-        throw file_error(
-            path, fmt::format("results of step {}, which is not the oldest that is open", commit->step));
-      }
-      scheduler.commit(open.front(), player.run(path, open.front(), *commit));
-      open.pop_front();
-    } else if (std::holds_alternative<record::RunReset>(*event)) {
-      scheduler.reset_prefix_cache();
-    } else if (auto* restored = std::get_if<record::RunRestore>(&*event)) {
-      record::restore(scheduler.pool(), restored->nodes);
-    } else {
-      out.recorded = std::get<record::RunEnd>(*event).digest;
-    }
-  }
-  out.decisions = comparison.made();
-  out.digest = scheduler.digest();
-  out.first_difference = comparison.difference();
-  return out;
+  if (reader.first_part() > 1) return read_through(reader);
+  return SecondRun(path).run();
 }
 
 tl::expected<record::Replay, std::string> try_replay(const std::filesystem::path& path) {

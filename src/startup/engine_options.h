@@ -28,6 +28,7 @@ struct EngineOptions {
   std::optional<uint32_t> max_waiting_per_tenant;  // empty: no separate limit
   std::string step_trace;
   std::string decision_log;
+  std::string decision_log_max;  // empty: no limit
   std::string prefix_cache_file;
   const Device* device = &default_device();
   CostOptions cost;      // of a simulated device

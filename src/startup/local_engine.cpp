@@ -33,7 +33,8 @@ void check_outputs(const EngineOptions& options) {
   check_output_file(options.step_trace);
   check_output_file(options.decision_log);
   if (!options.step_trace.empty()) engine::StepTrace::check_place(options.step_trace);
-  if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log);
+  if (!options.decision_log.empty())
+    record::RunWriter::check_place(options.decision_log, record::parse_log_limit(options.decision_log_max));
 }
 
 /// Checks what does not depend on the model, before the weights are read, which may take minutes.
@@ -166,7 +167,10 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   }
   log_sizes(served_name);
   if (!options.step_trace.empty()) trace = std::make_unique<engine::StepTrace>(options.step_trace);
-  if (!options.decision_log.empty()) record = std::make_unique<record::RunWriter>(options.decision_log);
+  if (!options.decision_log.empty()) {
+    record = std::make_unique<record::RunWriter>(options.decision_log,
+                                                 record::parse_log_limit(options.decision_log_max));
+  }
   engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
                                             record.get(), warm.get());
 }

@@ -440,6 +440,88 @@ def test_a_live_log_and_one_after_a_kill(tmp_path):
     assert status == 0 and "as far as it goes" in said
 
 
+def sizes(log):
+    return {path.name: path.stat().st_size for path in log.parent.iterdir() if path.name.startswith(log.name)}
+
+
+def test_a_log_with_a_limit_keeps_its_end(tmp_path):
+    """Of a server that is killed: the parts need no more than the limit, and what is kept is told and made again."""
+    log, limit = tmp_path / "run.log", 64 << 10
+    (tmp_path / "run.log.9").write_bytes(b"")  # of a former log
+    with QuireServer("--device", "sim", "--sim-speed", 1000, "--num-blocks", NUM_BLOCKS, "--decision-log", log,
+                     "--decision-log-max", "64KiB") as server:
+        assert sizes(log).keys() == {"run.log"}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for burst in range(30):
+                answers = list(pool.map(lambda i: ask(server, i), range(8 * burst, 8 * burst + 8)))
+        time.sleep(1.5)
+        live = sizes(log)
+        assert len(live) > 2 and sum(live.values()) <= limit and "run.log.1" not in live, live
+        status, said, _ = explain(log)
+        assert status == 0 and said.startswith("The log begins after step ")
+        server.process.kill()
+        server.process.wait(30)
+    status, said, error = explain(log, "--replay")
+    assert status == 0, error
+    assert said.startswith("Not replayed: the log begins after step ") and "\nChecked: the checksums" in said
+    status, said, _ = explain(log)
+    assert re.search(r"earlier\s+parts\s+were\s+deleted\s+\(--decision-log-max\)", said), said
+    assert "The log ends before the run did" in said
+    status, said, _ = explain(log, "--request", answers[-1]["id"])
+    assert status == 0 and f"ends after {answers[-1]['usage']['completion_tokens']} generated tokens" in said
+    status, _, error = explain(log, "--html", tmp_path / "tail.html")
+    assert status == 0, error
+    data = json.loads(re.search(r'<script type="application/json" id="run">(.*?)</script>',
+                                (tmp_path / "tail.html").read_text(), re.S)[1])
+    assert data["first"] > 1 and data["check"] is None and "parts were deleted" in data["run"]["late_begin"]
+    first = next(changes(data, "blocks", data["last"] - data["first"] + 1))
+    assert [kind for kind, _, _ in first].count(IS_CACHED) > 3
+    single = min(path for path in tmp_path.glob("run.log.*"))
+    status, said, _ = explain(single)
+    assert status == 0 and said.startswith(f"This is part {single.suffix[1:]} of a log")
+    status, said, _ = explain(single, "--replay")
+    assert status == 0 and said.startswith("Not replayed")
+    damaged = bytearray(single.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    single.write_bytes(damaged)
+    status, _, error = explain(log, "--replay")
+    assert status == 1 and str(single) in error
+    status, _, error = explain(log, "--html", single)
+    assert status != 0 and "this is the log itself" in error
+
+
+def test_a_log_in_parts_with_its_beginning_is_replayed(tmp_path):
+    """Whether a run is written in parts changes nothing of it."""
+    flags = ["simulate", "--requests", "1500", "--rate", "2", "--num-blocks", "300", "--preemption-mode", "swap",
+             "--swap-space", "0.1", "--eviction-policy", "s3fifo", "--steps-in-flight", "2", "--shared-prefix-len", "32"]
+    digests = set()
+    for name, limit in (("whole.log", []), ("parts.log", ["--decision-log-max", "8MiB"])):
+        log = tmp_path / name
+        subprocess.run([QUIRE, *flags, "--decision-log", log, *limit], check=True, capture_output=True, cwd=ROOT)
+        status, said, error = explain(log, "--replay")
+        assert status == 0 and said.startswith("Checked: replaying the log gives the same"), said + error
+        digests.add(re.search(r"digest ([0-9a-f]{16})", said)[1])
+    assert len(digests) == 1
+    assert (tmp_path / "parts.log.1").exists()
+
+
+@pytest.mark.parametrize("flags,why", [
+    (["--decision-log-max", "1MiB"], "--decision-log"),
+    (["--decision-log", "LOG", "--decision-log-max", "1KiB"], "--decision-log-max: 1KiB is less than 64.0 KiB"),
+    (["--decision-log", "LOG", "--decision-log-max", "much"], "--decision-log-max"),
+    (["--decision-log", "/dev/null", "--decision-log-max", "1MiB"], "/dev/null: is not a regular file"),
+    (["--decision-log", "TAKEN", "--decision-log-max", "1MiB"], "taken.2: is not a part of a decision log"),
+])
+def test_limits_that_cannot_be_kept_are_refused(tmp_path, flags, why):
+    (tmp_path / "taken.2").write_text("mine")
+    names = {"LOG": tmp_path / "run.log", "TAKEN": tmp_path / "taken"}
+    done = subprocess.run([QUIRE, "simulate", "--requests", "3", *(str(names.get(flag, flag)) for flag in flags)],
+                          capture_output=True, cwd=ROOT)
+    message = done.stderr.decode()
+    assert done.returncode != 0 and why in message and message.count("\n") == 1, message
+    assert (tmp_path / "taken.2").read_text() == "mine"
+
+
 def test_a_part_of_the_run(served, tmp_path):
     out = tmp_path / "part.html"
     status, said, _ = explain(served[0], "--html", out, "--steps", "5-14")

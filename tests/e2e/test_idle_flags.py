@@ -8,7 +8,7 @@ from test_flags import flags_of
 
 # A value for each flag of simulate that differs from the demo's. What is refused needs the flags behind it.
 VALUES = {
-    "--help": None, "--demo": None, "--every": [3], "--json": None, "--decision-log": None,
+    "--help": None, "--demo": None, "--every": [3], "--json": None, "--decision-log": None, "--decision-log-max": None,
     "--trace": None, "--trace-speed": None, "--requests": [40], "--num-prompts": [41], "--rate": [5], "--request-rate": [6],
     "--burst": [3], "--burst-every": [1], "--prompt-len": [20], "--input-len": [21], "--output-len": [20],
     "--shared-prefix-len": [32], "--prefix-length": [33], "--shared-prefixes": [3], "--num-prefixes": [4], "--zipf": [3],

@@ -239,7 +239,7 @@ function showStep(frame) {
   const title = document.getElementById("step-title");
   const body = document.getElementById("step-body");
   if (frame === numSteps) {
-    const end = run.last === run.run.steps ? "After the last step" : "After the last step shown";
+    const end = run.last === run.run.last_step ? "After the last step" : "After the last step shown";
     title.textContent = end;
     body.replaceChildren(element("p", { class: "lead" }, "What is held now, and what stays cached."),
       group("Blocks", blockNews(frame, [])));

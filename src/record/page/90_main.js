@@ -61,7 +61,7 @@ function showWhen() {
   const slider = document.getElementById("slider");
   slider.value = frame;
   if (frame === numSteps) {
-    when.replaceChildren(run.last === run.run.steps ? "the end" : `after step ${count(run.last)}`);
+    when.replaceChildren(run.last === run.run.last_step ? "the end" : `after step ${count(run.last)}`);
     slider.setAttribute("aria-valuetext", "the end");
     return;
   }
@@ -178,6 +178,7 @@ function showHeader() {
     notices.push(`Steps ${count(run.first)} to ${count(run.last)} of ${count(all.steps)} are shown` +
       (run.limited ? ", as many as a page takes" : "") + ". quire explain --html FILE --steps FROM-TO chooses others.");
   }
+  if (all.late_begin !== "") notices.push(all.late_begin);
   if (all.early_end !== "") notices.push(all.early_end);
   if (run.check !== null && !run.check.same) {
     notices.push(run.check.error !== undefined ? `The run could not be repeated from the log: ${run.check.error}.`
