@@ -65,11 +65,12 @@ def fields():
     for name, more in {
         "no prompt": {"prompt": None}, "no prompts": {"prompt": []}, "ids above": {"prompt": [1, 2**31 - 1]}, "ids below": {"prompt": [-1]},
         "mixed prompts": {"prompt": ["a", [1]]}, "1,025 prompts": {"prompt": ["a"] * 1025}, "n 129": {"n": 129}, "n 0": {"n": 0},
-        "n 2^32+1": {"n": 2**32 + 1}, "tokens 0": {"max_tokens": 0}, "heat": {"temperature": 3}, "top_p 0": {"top_p": 0},
+        "n 2^32+1": {"n": 2**32 + 1}, "tokens -1": {"max_tokens": -1}, "heat": {"temperature": 3}, "top_p 0": {"top_p": 0},
         "logprobs 21": {"logprobs": 21}, "beams 11": {"use_beam_search": True, "best_of": 11}, "100,000 stops": {"stop": ["a"] * 100_000},
         "long stop": {"stop": "a" * 1025}, "empty stop": {"stop": ""}, "stop ids": {"stop_token_ids": [1] * 257},
         "bias storm": {"logit_bias": {str(i): 1 for i in range(4000)}}, "bias of a word": {"logit_bias": {"fox": 1}},
 "bias twice": {"logit_bias": {"7": 1, "07": 1}}, "bias 1e300": {"logit_bias": {"7": 1e300}},
+        "scores of 21": {"prompt_logprobs": 21}, "a bad id": {"allowed_token_ids": [2**31 - 1]},
         "another model": {"model": "gpt-4"}, "a long model": {"model": "m" * 100_000}, "a long user": {"user": "u" * 100_000},
         "a schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}, "suffix": {"suffix": "x"},
         "a stream's options": {"stream_options": {"include_usage": True}}, "regex": {"guided_regex": "(a+)+$"},
@@ -115,6 +116,8 @@ def loads():
         "stops": {"stop": ["x" * 1024] * 16, "max_tokens": 60, "n": 8}, "stop ids": {"stop_token_ids": list(range(2, 258)), "max_tokens": 8},
         "the longest": {"prompt": story, "max_tokens": 2**31 - 1, "ignore_eos": True}, "penalties": {
             "repetition_penalty": 10, "presence_penalty": 2, "frequency_penalty": -2, "n": 8, "max_tokens": 30},
+        "scores": {"prompt": story * 40, "echo": True, "logprobs": 20, "max_tokens": 0, "n": 4},
+        "bad words": {"bad_words": [f"word{i}" for i in range(200)], "max_tokens": 8},
         "salts": {"prompt": story * 40, "cache_salt": "s", "max_tokens": 1},
     }.items():
         body(f"load: {name}", {**ASK, **more}, HEAVY if "1,024" in name or "128" in name else COSTLY, ANY)
