@@ -256,7 +256,10 @@ void Engine::Impl::send(ActiveRequest& request) noexcept {
     news.prompt_tokens = request.prompt_tokens;
     news.cached_tokens = request.cached_tokens;
     news.completion_tokens = completion_tokens;
-    if (!ended) return request.sink(std::move(news));
+    if (!ended) {
+      std::swap(request.news.error, news.error);  // comes with the last output
+      return request.sink(std::move(news));
+    }
     note_outcome(request, news);
     last_sink = std::move(request.sink);
     requests.erase(id);
@@ -270,30 +273,33 @@ void Engine::Impl::send(ActiveRequest& request) noexcept {
   request_is_over(id);
 }
 
-/// A model whose every answer fails should be noticed from outside. Only failures of the executor count:
-/// clients control the prompts on which a tokenizer fails.
-void Engine::Impl::note_outcome(const ActiveRequest& request, const RequestOutput& last) {
+/// A model whose every answer fails should be noticed from outside, at the latest by who has the answer. Only
+/// failures of the executor count: clients control the prompts on which a tokenizer fails.
+void Engine::Impl::note_outcome(const ActiveRequest& request, const RequestOutput& last) noexcept {
+  const bool was_sick = failures_in_row >= kMostFailures;
   if (request.executor_failed) {
     ++failures_in_row;
-    if (last.error) last_failure = last.error->message;
   } else if (std::ranges::any_of(last.choices, [](const ChoiceOutput& choice) {
                return choice.finish == control::FinishReason::kStop ||
                       choice.finish == control::FinishReason::kLength;
              })) {
     failures_in_row = 0;
   }
-}
-
-void Engine::Impl::request_is_over(RequestId id) noexcept {
+  if (!was_sick && failures_in_row < kMostFailures) return;
   const std::lock_guard lock(mutex);
   try {
     sickness.clear();
     if (failures_in_row >= kMostFailures) {
+      if (last.error) last_failure = last.error->message;
       sickness = fmt::format("The last {} requests have failed: {}", failures_in_row, last_failure);
     }
   } catch (...) {
     sickness = kOutOfMemory;
   }
+}
+
+void Engine::Impl::request_is_over(RequestId id) noexcept {
+  const std::lock_guard lock(mutex);
   aborts.close(id);
   if (--active == 0) quiet.notify_all();
 }

@@ -109,7 +109,7 @@ struct Engine::Impl {
   void touch(ActiveRequest& request);
   void send_news() noexcept;
   void send(ActiveRequest& request) noexcept;
-  void note_outcome(const ActiveRequest& request, const RequestOutput& last);
+  void note_outcome(const ActiveRequest& request, const RequestOutput& last) noexcept;
   void request_is_over(RequestId id) noexcept;
   void publish_stats(
       uint32_t taken = 0) noexcept;  // `taken`: arrivals that the scheduler's counts now include

@@ -1,8 +1,12 @@
 #include "engine/engine.h"
 
+#include <algorithm>
+#include <future>
 #include <map>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -250,7 +254,7 @@ TEST(Engine, RefusesWhatCannotRun) {
 TEST(Engine, TheQueueIsBounded) {
   FakeExecutorConfig fake;
   fake.max_slots = 2;
-  fake.delay = 2'000'000;
+  fake.delay = 10'000'000;  // nothing ends while all are submitted
   control::SchedulerConfig scheduler;
   scheduler.max_num_seqs = 2;
   scheduler.max_waiting = 3;
@@ -275,6 +279,29 @@ TEST(Engine, TheQueueIsBounded) {
   EXPECT_THAT(never.error().message, testing::AllOf(testing::HasSubstr("6"), testing::HasSubstr("5")));
   for (int i = 0; i < accepted; ++i) EXPECT_EQ(inbox.wait(i).finish.at(0), control::FinishReason::kLength);
   expect_baseline(*rig.engine);
+}
+
+/// The error comes with the last output alone, by which time the engine's health knows it.
+TEST(Engine, AChoiceThatFailsBeforeTheOthersIsToldAtTheEnd) {
+  FakeExecutorConfig fake;
+  fake.next = [](std::span<const TokenId> /*tokens*/, uint32_t /*prompt_length*/,
+                 const SamplingParams& sampling) { return TokenId{sampling.choice == 0 ? -1 : 30}; };
+  Rig rig(fake);
+  for (uint32_t i = 1; i <= Engine::kMostFailures; ++i) {
+    GenerationRequest request = request_of(1, 8, 20);
+    request.n = 3;
+    std::promise<void> ended;
+    std::vector<bool> errors;
+    ASSERT_TRUE(rig.engine->submit(std::move(request), [&](RequestOutput output) {
+      errors.push_back(output.error.has_value());
+      if (output.done) ended.set_value();
+    }));
+    ended.get_future().wait();
+    ASSERT_GT(errors.size(), 10U);
+    EXPECT_TRUE(errors.back());
+    EXPECT_EQ(std::ranges::count(errors, true), 1);
+    EXPECT_EQ(rig.engine->health_fault().empty(), i < Engine::kMostFailures);
+  }
 }
 
 TEST(Engine, TokensThatTheModelDoesNotKnowAreRefused) {
