@@ -133,8 +133,8 @@ void Conversation::save(const std::filesystem::path& file, const std::string& mo
   for (size_t i = 0; i < messages_.size(); ++i) {
     text += fmt::format("{}\n    {}", i == 0 ? "" : ",", json::serialize(messages_[i]));
   }
-  constexpr mode_t kOwnerOnly = 0600;
-  replace_file(file, text + "\n  ]\n}\n", kOwnerOnly);
+  constexpr mode_t kOwnersFile = 0600;
+  replace_file(file, text + "\n  ]\n}\n", kOwnersFile);
 }
 
 bool is_saved_conversation(const std::filesystem::path& file) {

@@ -1,5 +1,9 @@
 #include "control/kv/block_table.h"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,25 +112,25 @@ TEST_F(BlockTableTest, ClearGivesAllBackAndLeavesTheChainsEndToBeEvictedFirst) {
 /// Keeps the order in which blocks become idle.
 class ListedEviction final : public EvictionPolicy {
  public:
-  explicit ListedEviction(std::vector<BlockId>& listed) : listed_(listed) {}
+  explicit ListedEviction(std::shared_ptr<std::vector<BlockId>> listed) : listed_(std::move(listed)) {}
   void use(const CachedBlock& /*block*/) override {}
-  void idle(BlockId block) override { listed_.push_back(block); }
-  void remove(BlockId block) override { std::erase(listed_, block); }
-  BlockId victim() override { return empty() ? kNoBlock : listed_.front(); }
-  bool empty() const override { return listed_.empty(); }
+  void idle(BlockId block) override { listed_->push_back(block); }
+  void remove(BlockId block) override { std::erase(*listed_, block); }
+  BlockId victim() override { return empty() ? kNoBlock : listed_->front(); }
+  bool empty() const override { return listed_->empty(); }
 
  private:
-  std::vector<BlockId>& listed_;
+  std::shared_ptr<std::vector<BlockId>> listed_;
 };
 
 TEST_F(BlockTableTest, ClearLetsGoOfTheChainsEndFirst) {
-  std::vector<BlockId> idle;
+  const auto idle = std::make_shared<std::vector<BlockId>>();
   pool_ = BlockPool(PrefixCache(4, 4, std::make_unique<ListedEviction>(idle)));
   const std::vector<TokenId> tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   a_.prepare_write(pool_, 0, 12, copies_);
   for (uint32_t i = 0; i < 3; ++i) a_.publish(pool_, i, std::span(tokens).subspan(4 * i, 4), 0);
   a_.clear(pool_);
-  EXPECT_THAT(idle, ElementsAre(2, 1, 0));
+  EXPECT_THAT(*idle, ElementsAre(2, 1, 0));
 }
 
 /// Two groups: one sees all, the other 6 tokens.

@@ -4,14 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tests/support/sanitized.h"
+
 // The allocator of a test program that links quire_failing_memory: it fails when it is told to.
 
 // The sanitizers have their own, and keep them.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define QUIRE_ALLOCATIONS_FAIL 0
-#else
-#define QUIRE_ALLOCATIONS_FAIL 1
-#endif
+#define QUIRE_ALLOCATIONS_FAIL (!QUIRE_SANITIZED)
 
 namespace quire::test {
 

@@ -12,16 +12,13 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/data.h"
+#include "tests/support/sanitized.h"
 #include "tests/tokenize/tokenizer_files.h"
 
 namespace quire::tokenize {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t kLineBytes = size_t{256} << 10;
-#else
-constexpr size_t kLineBytes = size_t{512} << 10;
-#endif
+constexpr size_t kLineBytes = size_t{test::kSanitized ? 256 : 512} << 10;
 constexpr double kHungSeconds = 10;  // of the thread's own time
 
 constexpr std::array<std::string_view, 15> kUnits = {

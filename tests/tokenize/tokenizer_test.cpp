@@ -10,6 +10,7 @@
 
 #include "base/utf8.h"
 #include "tests/support/data.h"
+#include "tests/support/sanitized.h"
 #include "tests/tokenize/tokenizer_files.h"
 
 namespace quire::tokenize {
@@ -21,11 +22,7 @@ using test::load_tokenizer;
 json::value parsed(std::string_view text) { return parse_json(text, "test"); }
 
 // Far above what the tests below take, far below what anything quadratic would.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSecondsAllowed = 60;
-#else
-constexpr double kSecondsAllowed = 5;
-#endif
+constexpr double kSecondsAllowed = test::kSanitized ? 60 : 5;
 
 /// Of this process; unlike the time on the wall it does not depend on what else the machine does.
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }

@@ -78,7 +78,8 @@ class Author {
       } else if (dice == newcomers_ + aborts_ + 1 && one_in(2)) {
         story.operations.push_back(set_budget(below(one_in(4) ? 100 : 20)));
       } else if (dice < (crowded_ ? 98 : 90)) {
-        story.operations.push_back(step(below(4), failure()));
+        const uint32_t fails = failure();  // apart: compilers order the arguments of a call as they like
+        story.operations.push_back(step(below(4), fails));
       } else {
         interrupted_step(story.operations);
       }
@@ -164,7 +165,8 @@ class Author {
   uint32_t failure() { return failing_ && one_in(12) ? 1 + below(12) : 0; }
 
   void interrupted_step(std::vector<Operation>& operations) {
-    operations.push_back(plan_only(below(4), failure()));
+    const uint32_t fails = failure();
+    operations.push_back(plan_only(below(4), fails));
     const uint32_t count = 1 + below(3);
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t dice = below(10);
