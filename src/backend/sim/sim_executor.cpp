@@ -58,6 +58,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   control::StepResult result;
   result.seqs.reserve(plan.seqs.size());
   late_rows_.clear();
+  const bool masks_count = !tokens_.next;
   for (const control::SeqStep& seq : plan.seqs) {
     const std::span<const TokenId> tokens = slots_.advance(seq);
     const bool sampled = seq.rows == control::LogitRows::kLast;
@@ -66,11 +67,15 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     (decodes ? decoding : prefill_tokens) += tokens.size();
     control::SeqResult& said = result.seqs.emplace_back();
     if (!sampled) continue;
-    if (!tokens_.next && speakers_[seq.slot].sampling.mask != kNoMask) {
+    const Speaker& speaker = speakers_[seq.slot];
+    if (masks_count && speaker.sampling.mask != kNoMask) {
       late_rows_.push_back({static_cast<uint32_t>(result.seqs.size()) - 1, seq.slot});
-    } else {
-      say(plan.step, seq.slot, {}, said.tokens.emplace_back());
+      continue;
     }
+    SampledToken& token = said.tokens.emplace_back();
+    const uint32_t drawn = draw(speaker, seq.slot);
+    token.token = masks_count ? sayable(drawn) : dictated(plan.step, seq.slot);
+    say(speaker, seq.slot, drawn, token);
   }
   for (const control::PromptStep& part : plan.prompts) {
     result.prompts.push_back(recite(plan.seqs[part.seq], part));
@@ -88,7 +93,11 @@ void SimExecutor::provide(Ticket ticket, TokenMasks& masks) {
     try {
       mask_.assign(mask_words(tokens_.vocab_size), UINT32_MAX);
       masks.fill(speakers_[row.slot].sampling.mask, mask_);
-      say(0, row.slot, mask_, out.tokens.emplace_back());
+      const Speaker& speaker = speakers_[row.slot];
+      const uint32_t drawn = allowed_from(draw(speaker, row.slot), mask_);
+      SampledToken& token = out.tokens.emplace_back();
+      token.token = sayable(drawn);
+      say(speaker, row.slot, drawn, token);
     } catch (...) {
       out.error = describe_current_exception();
       out.tokens.clear();
@@ -103,15 +112,17 @@ TokenId SimExecutor::sayable(size_t index) const {
   return tokens_.sayable.empty() ? static_cast<TokenId>(index) : tokens_.sayable[index];
 }
 
-/// `mask`: empty if any token may come.
-void SimExecutor::say(uint64_t step, SlotId slot, std::span<const uint32_t> mask, SampledToken& said) {
-  const Speaker& speaker = speakers_[slot];
-  const uint32_t position = slots_.computed(slot);
-  uint32_t drawn = scale(mix64(speaker.key ^ position), num_sayable_);
-  if (!mask.empty()) drawn = allowed_from(drawn, mask);
-  said.token = tokens_.next
-                   ? tokens_.next({step, slot, speaker.sampling, slots_.prompt_length(slot), position})
-                   : sayable(drawn);
+/// The place of the sequence's next token among those that may be said.
+uint32_t SimExecutor::draw(const Speaker& speaker, SlotId slot) const {
+  return scale(mix64(speaker.key ^ slots_.computed(slot)), num_sayable_);
+}
+
+TokenId SimExecutor::dictated(uint64_t step, SlotId slot) const {
+  return tokens_.next(
+      {step, slot, speakers_[slot].sampling, slots_.prompt_length(slot), slots_.computed(slot)});
+}
+
+void SimExecutor::say(const Speaker& speaker, SlotId slot, uint32_t drawn, SampledToken& said) {
   slots_.sampled(slot, said.token);
   if (speaker.sampling.num_logprobs >= 0) list_others(drawn, speaker.sampling.num_logprobs, said);
 }

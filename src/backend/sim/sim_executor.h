@@ -71,7 +71,9 @@ class SimExecutor final : public Executor {
   };
 
   TokenId sayable(size_t index) const;
-  void say(uint64_t step, SlotId slot, std::span<const uint32_t> mask, SampledToken& said);
+  uint32_t draw(const Speaker& speaker, SlotId slot) const;
+  TokenId dictated(uint64_t step, SlotId slot) const;
+  void say(const Speaker& speaker, SlotId slot, uint32_t drawn, SampledToken& said);
   uint32_t allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const;
   PromptYield recite(const control::SeqStep& seq, const control::PromptStep& part);
   void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
