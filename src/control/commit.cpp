@@ -23,11 +23,10 @@ namespace quire::control {
                                                          SeqEvent& event) {
   --seq.pending;
   const uint32_t total = seq.total() + 1;
-  if (seq.slot != kNoSlot) {
-    seq.tokens.push_back(token.token);
-  } else {
-    append_awaited(seq, token.token);
-  }
+  const bool waits = seq.slot == kNoSlot;  // it has been preempted since, so its blocks are wanted
+  if (waits) pool_.want(seq.tokens, seq.spec.salt, -1);
+  seq.tokens.push_back(token.token);
+  if (waits) pool_.want(seq.tokens, seq.spec.salt, 1);
   const std::vector<TokenId>& stops = seq.spec.stop_tokens;
   if (!stops.empty() && std::binary_search(stops.begin(), stops.end(), token.token)) {
     event.finish = FinishReason::kStop;
@@ -107,13 +106,6 @@ void Scheduler::take_prompts(const StepPlan& plan, StepResult& result) {
     seq->next_row = part.last ? Sequence::kNoRow : part.end_row;
     if (!got.empty()) prompts_.push_back({seq->spec.id, std::move(got)});
   }
-}
-
-/// The token of a sequence that has been preempted since.
-void Scheduler::append_awaited(Sequence& seq, TokenId token) {
-  pool_.want(seq.tokens, seq.spec.salt, -1);
-  seq.tokens.push_back(token);
-  pool_.want(seq.tokens, seq.spec.salt, 1);
 }
 
 /// Publishes the blocks that became full when the tokens from `first_position` on were computed.

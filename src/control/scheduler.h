@@ -143,7 +143,6 @@ class Scheduler {
   void take_result(const SeqStep& step, SeqResult&& got, std::vector<SeqEvent>& events);
   void publish_full_blocks(Sequence& seq, uint32_t first_position);
   void take_token(Sequence& seq, SampledToken&& token, SeqEvent& event);
-  void append_awaited(Sequence& seq, TokenId token);
   void describe_state(StepStats& stats) const;
   std::string check_sequence(const Sequence& seq) const;
   std::string check_holders() const;
