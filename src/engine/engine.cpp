@@ -130,6 +130,7 @@ void Engine::Impl::run() {
   std::vector<Arrival> arrivals;
   bool stop = false;
   begin_warm();
+  publish_stats();
   while (!stop) {
     bool end = false;
     uint32_t taken = 0;

@@ -52,6 +52,7 @@ struct Engine::Impl {
         warm(the_warm),
         scheduler(queue_in_front(the_config.scheduler), the_record),
         observer(the_config, the_clock, the_trace) {
+    publish_stats();
     thread = std::thread([this] { run(); });
   }
 
