@@ -316,9 +316,8 @@ void add_simulate(const Flags& app, Command& run) {
   const Flags command =
       app.add_command("simulate", "Run the scheduler on a workload, in virtual time and without a model");
   command.footer(
-      "\nThe same flags give the same lines, times and digest on every machine. For --swap-space a token's "
-      "K/V\n"
-      "is taken to be 128 KiB (Llama 3 8B in bf16). Try\n"
+      "\nThe same flags give the same lines, times and digest on every machine. For --swap-space a token's\n"
+      "K/V is taken to be 128 KiB (Llama 3 8B in bf16). Try\n"
       "  quire simulate --demo\n"
       "  quire simulate --demo --preemption-mode swap --decision-log demo.log; quire explain demo.log\n"
       "  quire simulate --rate 12 --prompt-len lognormal:400:0.8 --output-len uniform:20:300 --every 200\n"

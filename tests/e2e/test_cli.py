@@ -46,6 +46,16 @@ def stories260k(tmp_path_factory):
     return out
 
 
+def test_no_line_of_help_has_more_than_100_columns():
+    listed = re.findall(r"^  ([a-z-]+)  +", quire("--help").stdout.decode(), re.M)
+    assert {"serve", "simulate", "bench"} <= set(listed)
+    nested = [("bench", name) for name in re.findall(r"^  ([a-z-]+)  +", quire("bench", "--help").stdout.decode(), re.M)]
+    assert nested
+    for command in [(name,) for name in listed] + nested:
+        lines = quire(*command, "--help").stdout.decode().splitlines()
+        assert lines and [line for line in lines if len(line) > 100] == [], command
+
+
 def test_help_names_every_command():
     text = quire("--help").stdout.decode()
     for command in "serve run chat bench simulate inspect perplexity logits tokenize detokenize render convert make-model".split():
