@@ -27,10 +27,10 @@ control::WaitReason SequenceStory::waited_most_for() const {
 std::optional<RunStory::Behind> RunStory::behind(const SequenceStory& sequence) const {
   Tally tally;
   Behind out;
-  for (const StepRange& range : sequence.in_order) {
+  sequence.in_order.each([&](const StepRange& range) {
     line.add_first(range, tally);
     out.steps += range.to - range.from + 1;
-  }
+  });
   out.count = tally.count();
   if (out.count == 0) return std::nullopt;
   out.most = sequences.at(tally.take(1).front()).id;

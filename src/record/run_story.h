@@ -11,6 +11,7 @@
 
 #include "control/scheduler.h"
 #include "record/run_record.h"
+#include "record/step_ranges.h"
 #include "record/wait_story.h"
 
 namespace quire::record {
@@ -56,7 +57,7 @@ struct SequenceStory {
   Nanos queued_time = 0;                           // the time of these steps
   Nanos waited_time = 0;                           // the time of all its waiting
   std::map<control::WaitReason, uint64_t> waited;  // steps, before its first admission and after preemptions
-  std::vector<StepRange> in_order;                 // with kOrder: behind the first in line
+  StepRanges in_order;                             // with kOrder: behind the first in line
   uint64_t overtaken = 0;                          // how many later arrivals were admitted before it
   std::optional<Nanos> ttft;                       // from its arrival
   std::optional<Nanos> total;

@@ -53,7 +53,7 @@ void Teller::end_wait(Life& life, uint64_t last) {
     story.queued += steps;
     story.queued_time += span.took;
   }
-  if (span.reason == control::WaitReason::kOrder) story.in_order.push_back(span.steps);
+  if (span.reason == control::WaitReason::kOrder) story.in_order.add(span.steps);
   if (!life.told) return;
   life.spans.push_back(span);
 }
