@@ -64,8 +64,8 @@ constexpr uint32_t kRuns = 200;
 
 struct Fit {
   double sequences = 0;
-  double utilisation = 0;  // slots that hold a token, of all
-  double inside = 0;       // slots held and empty, of all; the rest is held by nobody
+  double utilisation = 0;  // token places that hold a token, of all
+  double inside = 0;       // token places held and empty, of all; the rest is free
 };
 
 /// Sequences come in with all their tokens until the next one does not fit; mean of kRuns draws. A contiguous
@@ -100,9 +100,9 @@ Fit fit(uint32_t longest, uint32_t block_size) {
 }
 
 json::object paging() {
-  fmt::print("\n{} slots, lengths log-normal with mean {} and sigma {}, cut at the maximum; {} draws\n\n",
+  fmt::print("\nK/V of {} tokens, lengths log-normal with mean {} and sigma {}, cut at the maximum; {} draws\n\n",
              kSlots, kMean, kSigma, kRuns);
-  fmt::print("| maximum length | cache | sequences | used % | empty in blocks % | held by nobody % |\n");
+  fmt::print("| maximum length | cache | sequences | used % | empty in blocks % | free % |\n");
   fmt::print("|---|---|---|---|---|---|\n");
   json::array rows;
   for (const uint32_t longest : {512U, 1024U, 2048U, 4096U, 8192U}) {

@@ -138,7 +138,7 @@ def plot_paging(results):
     plain(left.xaxis)
     left.set_ylim(0, 150)
     left.set_xlabel("maximum length (tokens)")
-    left.set_title("sequences that fit in 32,768 slots")
+    left.set_title("sequences that fit in K/V of 32,768 tokens")
     left.legend(loc="center right")
     for offset, cache in [(-0.2, "paged"), (0.2, "contiguous")]:
         of = select(rows, cache=cache)
@@ -155,7 +155,7 @@ def plot_paging(results):
     right.set_ylim(0, 140)
     right.set_yticks([0, 25, 50, 75, 100])
     right.set_xlabel("maximum length (tokens)")
-    right.set_title("where the slots go (%)")
+    right.set_title("where the K/V goes (%)")
     right.legend(loc="upper center", ncols=2, fontsize=8)
     save(figure, "paging")
 
@@ -352,7 +352,7 @@ def tables(results):
     if "paging" in results:
         rows = results["paging"]["fit"]
         out["paging"] = table(
-            ["maximum length", "cache", "sequences that fit", "slots used %", "reserved and empty %", "free, but too little %"],
+            ["maximum length", "cache", "sequences that fit", "K/V used %", "reserved and empty %", "free, but too little %"],
             [[f"{r['max_length']:,}", r["cache"], f"{r['sequences']:.1f}", f"{100 * r['utilisation']:.1f}",
               f"{100 * r['empty_in_blocks']:.1f}", f"{100 * (1 - r['utilisation'] - r['empty_in_blocks']):.1f}"] for r in rows])
         out["paging-run"] = table(["cache", "output tokens/s", "running on average"],
