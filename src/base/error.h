@@ -9,7 +9,7 @@
 
 namespace quire {
 
-/// An error that the operator must mend: a damaged file, a flag out of range, a machine without memory.
+/// An error that the operator must correct: a damaged file, a flag out of range, a machine without memory.
 /// Thrown while loading and starting; the message is one line and names file, offset, key or flag.
 class Error : public std::runtime_error {
  public:
@@ -26,7 +26,7 @@ enum class RequestErrorCode : uint8_t {
   kInternal,      // 500: the engine failed; the request did nothing wrong
 };
 
-/// An error that the client must mend. A value; it is never thrown across the boundary of a library.
+/// An error that the client must correct. A value; it is never thrown across the boundary of a library.
 struct RequestError {
   RequestErrorCode code = RequestErrorCode::kInvalid;
   std::string message;

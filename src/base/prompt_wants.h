@@ -17,7 +17,7 @@ enum class Pooling : uint8_t {
 /// What a request wants of its prompt, besides sampled tokens.
 ///
 /// Row r of a prompt is the model's own distribution after the tokens [0, r]. The prompt's token at r + 1 is
-/// the one that it foretells, so a prompt of n tokens has n - 1 rows.
+/// scored by row r, so a prompt of n tokens has n - 1 rows.
 struct PromptWants {
   int32_t logprobs = -1;   // -1: no rows; k >= 0: of each row the k best, and those of the token after it
   uint32_t first_row = 0;  // rows from this one on

@@ -44,9 +44,9 @@ class Flag {
   Flag required() const;
   Flag excludes(Flag other) const;
   Flag needs(Flag other) const;
-  /// Of a list: "1,2,3" is three values.
+  /// In a list, "1,2,3" is three values.
   Flag comma_separated() const;
-  /// Of a list: each mention of the flag takes one value.
+  /// Each mention of a list's flag takes one value.
   Flag one_value() const;
   /// The value may be left out.
   Flag optional_value() const;

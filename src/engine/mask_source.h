@@ -24,7 +24,7 @@ class MaskSource {
 
 using MakeMaskSource = std::function<std::unique_ptr<MaskSource>()>;
 
-/// The mask sources of the sequences that live. For the engine thread, but for fill().
+/// The mask sources of the sequences that live. For the engine thread, except fill().
 class MaskSources final : public backend::TokenMasks {
  public:
   /// The number of the source of a sequence, for SamplingParams::mask; never kNoMask.

@@ -31,7 +31,7 @@ struct Replay {
   bool differs() const { return first_difference || other_cache; }
 };
 
-/// What differs first. REQUIRES: something does.
+/// The first difference, as text. REQUIRES: there is one.
 std::string difference_text(const Replay& replay);
 /// "decision 1,234, in step 57, differs: the log has "allocate block 14 (request 12)", replayed it is ...".
 std::string difference_text(const ReplayDifference& difference);

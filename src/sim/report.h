@@ -7,7 +7,7 @@
 
 namespace quire::sim {
 
-/// Of a list of times, in nanoseconds: the lowest value that p percent of them do not exceed (nearest rank).
+/// The lowest value that p percent of a list of times, in nanoseconds, do not exceed (nearest rank).
 /// All 0 for an empty list.
 struct Percentiles {
   Nanos mean = 0;  // rounded down

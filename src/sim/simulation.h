@@ -82,7 +82,7 @@ class Simulation {
   const Workload& workload() const { return workload_; }
   /// One per request, in order of arrival.
   std::span<const RequestRecord> records() const { return records_; }
-  /// Of all decisions, tokens, times and refusals so far.
+  /// A hash over all decisions, tokens, times and refusals so far.
   uint64_t digest() const { return digest_.value(); }
 
  private:

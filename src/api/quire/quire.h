@@ -104,7 +104,7 @@ struct Usage {
 };
 
 /// One answer, while it is generated. It is computed whether it is read or not. It keeps its model in memory,
-/// also after the Model is destroyed. A Stream is used by one thread at a time, but for cancel(). A Stream
+/// also after the Model is destroyed. A Stream is used by one thread at a time, except cancel(). A Stream
 /// that was moved from may only be destroyed or assigned to.
 class QUIRE_API Stream {
  public:

@@ -49,7 +49,7 @@ concept VecType = requires(V a, float x, size_t count, int n, const float* from,
   { V::with_sign_of(a, a) } -> std::same_as<V>;
   // (a, other, offset, begin, end): a where lane + offset is in [begin, end), elsewhere `other`.
   { V::select_range(a, a, n, n, n) } -> std::same_as<V>;
-  // (a, n): a * 2^n for integral |n| <= 252, exact but for the last rounding to subnormals.
+  // (a, n): a * 2^n for integral |n| <= 252, exact except for the last rounding to subnormals.
   { V::scale_by_pow2(a, a) } -> std::same_as<V>;
 
   { V::first_lane(a) } -> std::same_as<float>;
