@@ -75,7 +75,8 @@ struct Column {
   const char* head;
   bool left;
   std::function<std::string(const record::SequenceStory&)> cell;
-  int dispensable = 0;  // the order in which columns are omitted if the terminal is too narrow; 0: never
+  int dispensable =
+      0;  // the order in which columns are omitted where all would be wider than kWidth; 0: never
 };
 
 /// A column and its text in each line.
@@ -122,7 +123,7 @@ std::vector<Column> columns_of(const record::RunStory& run, const record::Tenant
 
 constexpr size_t kWidth = 110;
 
-/// Prints text in lines that fit the terminal, the first after `first`, the others indented.
+/// Prints text in lines of at most kWidth columns, the first after `first`, the others indented.
 void print_wrapped(std::string_view text, std::string first = "", size_t column = 0) {
   const size_t width = kWidth - column;
   do {
@@ -157,7 +158,13 @@ std::vector<Cells> fitting_columns(const record::RunStory& run, const record::Te
       if (next == columns.end() || each->column.dispensable < next->column.dispensable) next = each;
     }
     if (next == columns.end()) break;
-    left_out.push_back(fmt::format("{} {}", next->column.above, next->column.head));
+    std::string name = next->column.above;
+    if (name.ends_with('-')) {
+      name.pop_back();  // a word in two lines
+    } else if (!name.empty()) {
+      name += ' ';
+    }
+    left_out.push_back(name + next->column.head);
     total -= next->width + 2;
     columns.erase(next);
   }

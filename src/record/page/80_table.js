@@ -2,10 +2,10 @@
 
 const ROWS_SHOWN = 1000;
 const NO_LIMIT = 2 ** 32 - 1;
-const WAIT_WORDS = ["", "a slot", "token budget", "blocks", "blocks", "parent's prompt", "admission paused", "static batch", "open step"];
+const WAIT_WORDS = ["", "a slot", "token budget", "blocks", "blocks", "parent's prompt", "admission paused", "static batch", "open step", "shared prefix"];
 
 const waitedSteps = (request) => request.waited.reduce((sum, [, steps]) => sum + steps, 0);
-/** Who waits behind one that waits for blocks waits for blocks. */
+/** A request behind one that waits for blocks waits for blocks. */
 function waitedMost(request) {
   const sums = new Map();
   for (const [reason, steps] of request.waited) sums.set(WAIT_WORDS[reason], (sums.get(WAIT_WORDS[reason]) || 0) + steps);
