@@ -71,30 +71,37 @@ CharSet CharSet::of_class(std::string_view members) {
                                            from, PCRE2_NO_UTF_CHECK, data.get(), nullptr) > 0) {
     const char32_t first = utf8_at(text, bounds[0]).code;
     const char32_t last = utf8_before(text, bounds[1]).code;
-    if (first < kFirstSurrogate && last > kLastSurrogate) {
-      out.add(first, kFirstSurrogate - 1);
-      out.add(kLastSurrogate + 1, last);
-    } else {
-      out.add(first, last);
-    }
+    out.add_valid(first, last);
     from = bounds[1];
   }
   return out;
 }
 
+void CharSet::add_valid(char32_t first, char32_t last) {
+  if (first > last) return;
+  if (first < kFirstSurrogate) add(first, std::min<char32_t>(last, kFirstSurrogate - 1));
+  if (last > kLastSurrogate) add(std::max<char32_t>(first, kLastSurrogate + 1), last);
+}
+
+CharSet CharSet::of_range(char32_t first, char32_t last) {
+  CharSet out;
+  out.add_valid(first, last);
+  return out;
+}
+
+bool CharSet::contains(char32_t code) const {
+  return std::ranges::any_of(ranges_,
+                             [&](const Range& range) { return range.first <= code && code <= range.last; });
+}
+
 CharSet CharSet::complement() const {
   CharSet out;
-  const auto add_gap = [&](char32_t first, char32_t last) {  // without the surrogates
-    if (first < kFirstSurrogate && first <= last)
-      out.add(first, std::min<char32_t>(last, kFirstSurrogate - 1));
-    if (last > kLastSurrogate && first <= last) out.add(std::max<char32_t>(first, kLastSurrogate + 1), last);
-  };
   char32_t next = 0;
   for (const Range& range : ranges_) {
-    if (range.first > next) add_gap(next, range.first - 1);
+    if (range.first > next) out.add_valid(next, range.first - 1);
     next = range.last + 1;
   }
-  if (next <= kLast) add_gap(next, kLast);
+  if (next <= kLast) out.add_valid(next, kLast);
   return out;
 }
 

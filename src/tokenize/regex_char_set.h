@@ -19,6 +19,11 @@ class CharSet {
   /// not a class.
   static CharSet of_class(std::string_view members);
 
+  /// From `first` to `last`, without the surrogates among them.
+  static CharSet of_range(char32_t first, char32_t last);
+
+  bool empty() const { return ranges_.empty(); }
+  bool contains(char32_t code) const;
   const std::vector<Range>& ranges() const { return ranges_; }
   CharSet complement() const;
   CharSet united(const CharSet& other) const;
@@ -29,6 +34,7 @@ class CharSet {
 
  private:
   void add(char32_t first, char32_t last);
+  void add_valid(char32_t first, char32_t last);  // without the surrogates
 
   std::vector<Range> ranges_;
 };

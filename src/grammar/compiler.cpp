@@ -1,0 +1,245 @@
+#include "grammar/compiler.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <dlpack/dlpack.h>
+#include <fstream>
+#include <list>
+#include <malloc.h>
+#include <mutex>
+#include <stdexcept>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <thread>
+#include <unistd.h>
+#include <unordered_map>
+#include <utility>
+#include <xgrammar/compiler.h>
+#include <xgrammar/matcher.h>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "grammar/trial.h"
+
+// XGrammar's log is ours (its option XGRAMMAR_LOG_CUSTOMIZE): what it says may quote a client's grammar, so
+// it goes into the error for that client and into no log.
+namespace xgrammar {
+[[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/, const std::string& message) {
+  throw std::runtime_error(message);
+}
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int /*level*/,
+                    const std::string& /*message*/) {}
+}  // namespace xgrammar
+
+namespace quire::grammar {
+namespace {
+
+constexpr int kNice = 10;
+constexpr uint64_t kMaxGreetingBytes = uint64_t{1} << 30;
+constexpr uint64_t kMaxGrammarBytes = uint64_t{64} << 20;
+constexpr size_t kMaxMessageBytes = 1000;
+
+xgrammar::TokenizerInfo info_of(const Vocabulary& vocabulary) {
+  return {vocabulary.tokens, xgrammar::VocabType::RAW, static_cast<int>(vocabulary.tokens.size()),
+          std::vector<int32_t>(vocabulary.ends.begin(), vocabulary.ends.end()), false};
+}
+
+/// One thread, and nothing kept: what is kept is decided here.
+xgrammar::GrammarCompiler compiler_of(const xgrammar::TokenizerInfo& info) {
+  return {info, 1, /*cache_enabled=*/false};
+}
+
+/// Compiled grammars that are kept or in use.
+using Bytes = std::atomic<uint64_t>;
+
+struct Compiled {
+  Compiled(xgrammar::CompiledGrammar of, std::shared_ptr<Bytes> counted)
+      : grammar(std::move(of)), bytes(grammar.MemorySizeBytes()), all(std::move(counted)) {
+    *all += bytes;
+  }
+  ~Compiled() { *all -= bytes; }
+  Compiled(const Compiled&) = delete;
+  Compiled& operator=(const Compiled&) = delete;
+
+  const xgrammar::CompiledGrammar grammar;
+  const uint64_t bytes;
+  const std::shared_ptr<Bytes> all;
+};
+
+class GrammarMask final : public engine::MaskSource {
+ public:
+  explicit GrammarMask(std::shared_ptr<const Compiled> of)
+      : compiled_(std::move(of)), matcher_(compiled_->grammar) {}
+
+  void fill(std::span<uint32_t> mask) override {
+    if (matcher_.IsTerminated()) return;
+    int64_t words = static_cast<int64_t>(mask.size());
+    DLTensor tensor{mask.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &words, nullptr, 0};
+    matcher_.FillNextTokenBitmask(&tensor);
+  }
+  void accept(TokenId token) override {
+    if (matcher_.IsTerminated() || matcher_.AcceptToken(token)) return;
+    throw Error(fmt::format("internal: token {} was sampled, which the grammar forbids", token));
+  }
+
+ private:
+  const std::shared_ptr<const Compiled> compiled_;
+  xgrammar::GrammarMatcher matcher_;
+};
+
+std::string shortened(std::string message) {
+  if (message.size() > kMaxMessageBytes) message.resize(kMaxMessageBytes);
+  return message;
+}
+
+void lower_priority() { setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice); }
+
+}  // namespace
+
+bool can_compile() { return true; }
+
+class Compiler::Impl {
+ public:
+  Impl(Vocabulary vocabulary, CompilerConfig config)
+      : config_(std::move(config)),
+        info_(info_of(vocabulary)),
+        compiler_(compiler_of(info_)),
+        trial_(config_, greeting_of(config_, vocabulary)) {}
+
+  tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar) {
+    const std::lock_guard lock(mutex_);
+    lower_priority();
+    std::shared_ptr<const Compiled> compiled = kept(grammar);
+    if (compiled == nullptr) {
+      if (auto failed = trial_.try_out(grammar)) return tl::unexpected(std::move(*failed));
+      if (auto failed = make(grammar, compiled)) return tl::unexpected(std::move(*failed));
+    }
+    return [compiled]() -> std::unique_ptr<engine::MaskSource> {
+      return std::make_unique<GrammarMask>(compiled);
+    };
+  }
+
+ private:
+  struct Kept {
+    std::string grammar;
+    std::shared_ptr<const Compiled> compiled;
+  };
+
+  /// The most recent first.
+  std::shared_ptr<const Compiled> kept(const std::string& grammar) {
+    const auto found = places_.find(grammar);
+    if (found == places_.end()) return nullptr;
+    kept_.splice(kept_.begin(), kept_, found->second);
+    return found->second->compiled;
+  }
+
+  std::optional<CompileError> make(const std::string& grammar, std::shared_ptr<const Compiled>& out) {
+    try {
+      out = std::make_shared<const Compiled>(compiler_.CompileGrammar(grammar), bytes_);
+    } catch (const std::exception& error) {
+      return CompileError{CompileFault::kInternal,
+                          fmt::format("the grammar compiled in a trial only: {}", shortened(error.what()))};
+    }
+    kept_.push_front({grammar, out});
+    places_[grammar] = kept_.begin();
+    kept_bytes_ += out->bytes + grammar.size();
+    while (kept_bytes_ > config_.kept_bytes && !kept_.empty()) forget_oldest();
+    if (*bytes_ <= config_.most_bytes) return std::nullopt;
+    out = nullptr;
+    return CompileError{CompileFault::kBusy,
+                        fmt::format("the grammars in use take more than {} MiB", config_.most_bytes >> 20)};
+  }
+
+  void forget_oldest() {
+    kept_bytes_ -= kept_.back().compiled->bytes + kept_.back().grammar.size();
+    places_.erase(kept_.back().grammar);
+    kept_.pop_back();
+  }
+
+  const CompilerConfig config_;
+  const std::shared_ptr<Bytes> bytes_ = std::make_shared<Bytes>(0);
+  std::mutex mutex_;  // guards the following members
+  xgrammar::TokenizerInfo info_;
+  xgrammar::GrammarCompiler compiler_;
+  TrialProcess trial_;
+  std::list<Kept> kept_;
+  std::unordered_map<std::string, std::list<Kept>::iterator> places_;
+  uint64_t kept_bytes_ = 0;
+};
+
+Compiler::Compiler(Vocabulary vocabulary, CompilerConfig config)
+    : impl_(std::make_unique<Impl>(std::move(vocabulary), std::move(config))) {}
+Compiler::~Compiler() = default;
+
+tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(const std::string& grammar) {
+  return impl_->compile(grammar);
+}
+
+namespace {
+
+/// Beyond what the process has now.
+void limit_memory(uint64_t bytes) {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t most = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + bytes;
+  const rlimit limit{most, most};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+/// The kernel ends the process once it has used as much CPU time; 0: no limit.
+void limit_cpu(double seconds) {
+  const auto whole = static_cast<time_t>(seconds);
+  const itimerval timer{{0, 0},
+                        {whole, static_cast<suseconds_t>((seconds - static_cast<double>(whole)) * 1e6)}};
+  setitimer(ITIMER_PROF, &timer, nullptr);
+}
+
+std::string trial_answer(xgrammar::GrammarCompiler& compiler, const std::string& grammar) {
+  try {
+    compiler.CompileGrammar(grammar);
+    return "";
+  } catch (const std::bad_alloc&) {
+    _exit(kNoMemory);  // the limit of memory: the other side says so
+  } catch (const std::exception& error) {
+    const std::string message = shortened(error.what());
+    return message.empty() ? "unknown error" : message;
+  }
+}
+
+void answer_trials() {
+  std::string message;
+  if (!read_message(STDIN_FILENO, message, kMaxGreetingBytes, -1)) return;
+  std::optional<Greeting> greeting = read_greeting(message);
+  if (!greeting) return;
+  xgrammar::TokenizerInfo info = info_of(greeting->vocabulary);
+  xgrammar::GrammarCompiler compiler = compiler_of(info);
+  greeting->vocabulary = {};
+  limit_memory(greeting->bytes);
+  while (read_message(STDIN_FILENO, message, kMaxGrammarBytes, -1)) {
+    limit_cpu(greeting->cpu_seconds);
+    const std::string answer = trial_answer(compiler, message);
+    limit_cpu(0);
+    if (!write_message(STDIN_FILENO, answer)) return;
+  }
+}
+
+}  // namespace
+
+int compile_trials() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  mallopt(M_ARENA_MAX, 1);  // an arena for the thread would reserve memory before the limit is set
+  setpriority(PRIO_PROCESS, 0, kNice);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  // A thread has the same stack as the one that compiles in the other process; what overflows it ends this
+  // one.
+  std::thread(answer_trials).join();
+  return 0;
+}
+
+}  // namespace quire::grammar

@@ -1,0 +1,20 @@
+// Instead of compiler.cpp and trial.cpp in a build without XGrammar.
+#include "grammar/compiler.h"
+
+namespace quire::grammar {
+
+class Compiler::Impl {};
+
+Compiler::Compiler(Vocabulary /*vocabulary*/, CompilerConfig /*config*/) {}
+Compiler::~Compiler() = default;
+
+tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(const std::string& /*grammar*/) {
+  return tl::unexpected(
+      CompileError{CompileFault::kRefused, "this build has no XGrammar (CMake option QUIRE_XGRAMMAR)"});
+}
+
+bool can_compile() { return false; }
+
+int compile_trials() { return 1; }
+
+}  // namespace quire::grammar

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenize/regex_char_set.h"
+
+namespace quire::grammar {
+
+using tokenize::CharSet;
+
+/// What a text may be: the right side of a grammar's rule, or a regular expression, which has no kRule.
+/// Plain data; the functions below are pure.
+struct Expression {
+  enum class Kind : uint8_t {
+    kSet,       // one character of `set`
+    kSequence,  // all parts, one after the other
+    kChoice,    // one of the parts
+    kRepeat,    // parts[0], from `min` to `max` times
+    kRule,      // the text of `rule`
+    kBegin,     // the anchor ^
+    kEnd,       // the anchor $
+  };
+  static constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
+
+  Kind kind = Kind::kSequence;
+  CharSet set;
+  std::vector<Expression> parts;
+  uint32_t min = 0;
+  uint32_t max = kUnbounded;
+  std::string rule;
+};
+
+Expression one_of(CharSet set);
+Expression sequence(std::vector<Expression> parts);
+Expression choice(std::vector<Expression> parts);
+Expression repeat(Expression part, uint32_t min, uint32_t max);
+/// The text itself; valid UTF-8.
+Expression text(std::string_view text);
+/// Every character but surrogates.
+CharSet any_character();
+
+/// The same without parts that match nothing, such as an empty set; empty if nothing is left.
+std::optional<Expression> without_dead_parts(const Expression& of);
+
+/// One character of a JSON string as JSON writes it: unescaped, or with any escape of RFC 8259, without lone
+/// surrogates.
+Expression json_character();
+/// A regular expression for the contents of a JSON string as JSON writes them: where a set holds a quotation
+/// mark, a backslash or a control character, its escape. A set of all characters permits every escape.
+Expression in_json_string(const Expression& of);
+
+/// The least and the most characters that a regular expression matches; kUnbounded: no limit.
+struct Lengths {
+  uint32_t min = 0;
+  uint32_t max = 0;
+};
+Lengths lengths(const Expression& of);
+
+/// The number of sets once every repetition is written out, as an automaton has them. Saturates.
+size_t unrolled_size(const Expression& of);
+
+/// Whether a regular expression without anchors matches all of `text` (valid UTF-8). Time: at most size times
+/// length squared.
+bool matches(const Expression& of, std::string_view text);
+
+/// Whether it has a part of this kind.
+bool has(const Expression& of, Expression::Kind kind);
+
+}  // namespace quire::grammar
