@@ -100,8 +100,9 @@ Fit fit(uint32_t longest, uint32_t block_size) {
 }
 
 json::object paging() {
-  fmt::print("\nK/V of {} tokens, lengths log-normal with mean {} and sigma {}, cut at the maximum; {} draws\n\n",
-             kSlots, kMean, kSigma, kRuns);
+  fmt::print(
+      "\nK/V of {} tokens, lengths log-normal with mean {} and sigma {}, cut at the maximum; {} draws\n\n",
+      kSlots, kMean, kSigma, kRuns);
   fmt::print("| maximum length | cache | sequences | used % | empty in blocks % | free % |\n");
   fmt::print("|---|---|---|---|---|---|\n");
   json::array rows;

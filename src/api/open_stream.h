@@ -13,7 +13,8 @@
 
 namespace quire::api {
 
-/// The part of one answer that the engine has delivered and that has not been read. Shared with the engine's sink.
+/// The part of one answer that the engine has delivered and that has not been read. Shared with the engine's
+/// sink.
 struct Inbox {
   /// Called on the engine thread.
   void take(engine::RequestOutput output);

@@ -13,10 +13,11 @@ namespace quire {
 inline constexpr uint32_t kNoMask = UINT32_MAX;
 
 /// How the next token of a sequence is chosen. Defaults leave the model's distribution as it is. Order of
-/// operations: logit bias, penalties, the parameters that forbid tokens, temperature, min-p and top-k (each on
-/// that whole distribution), top-p on what they leave, draw. If these parameters leave no token, the sequence
-/// ends with an error that names them. Logprobs are those of the model's own distribution (before any of
-/// these), as vLLM's default has it. Ranges are checked when a request arrives; an executor may rely on them.
+/// operations: logit bias, penalties, the parameters that forbid tokens, temperature, min-p and top-k (each
+/// on that whole distribution), top-p on what they leave, draw. If these parameters leave no token, the
+/// sequence ends with an error that names them. Logprobs are those of the model's own distribution (before
+/// any of these), as vLLM's default has it. Ranges are checked when a request arrives; an executor may rely
+/// on them.
 struct SamplingParams {
   float temperature = 1.0F;                           // >= 0; 0 is greedy (arg max, lowest id on a tie)
   int32_t top_k = 0;                                  // >= 1, or 0: all

@@ -8,11 +8,13 @@
 
 #include "cli/command_line.h"
 #include "cli/process.h"
+#include "grammar/compiler.h"
 
 int main(int argc, char** argv) {
   quire::cli::handle_file_signals();
   std::vector<std::string> args(argv + 1, argv + argc);
   if (args.empty()) args.emplace_back("--help");
+  if (args.size() == 1 && args[0] == quire::cli::kCompileGrammars) return quire::grammar::compile_trials();
   const quire::cli::CommandLine line = quire::cli::parse_command_line(std::move(args));
   if (!line.error.empty()) {
     quire::cli::complain(line.error);

@@ -7,6 +7,9 @@
 // Process-wide setup for every command.
 namespace quire::cli {
 
+/// The argument with which quire starts itself to try out grammars; not for users.
+inline constexpr std::string_view kCompileGrammars = "--compile-grammars";
+
 /// Handles the signals for a mapped file that was truncated (see report_lost_mappings) and for a file that
 /// exceeds the size limit (the write fails). Call before any thread starts.
 void handle_file_signals();

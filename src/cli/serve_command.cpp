@@ -134,6 +134,7 @@ int serve(Options& options) {
   share_queue(options.engine, config.api_keys.size());
   if (config.served_names.empty()) config.served_names = {startup::model_name(options.engine.model.model)};
   config.version = version();
+  config.grammar_command = {"/proc/self/exe", std::string(kCompileGrammars)};
   startup::checked_model(options.engine.model.model);
   // Before the weights are loaded, so that an error is reported at once.
   serve::check_listen_address(config.host, config.port);

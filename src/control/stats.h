@@ -7,9 +7,9 @@ namespace quire::control {
 /// The state of the control plane after a step, for the step trace, the metrics and the live page.
 struct StepStats {
   uint64_t step = 0;
-  uint32_t token_budget = 0;  // of this step
-  uint32_t running = 0;  // sequences with a slot
-  uint32_t waiting = 0;  // sequences in the queue
+  uint32_t token_budget = 0;    // of this step
+  uint32_t running = 0;         // sequences with a slot
+  uint32_t waiting = 0;         // sequences in the queue
   uint32_t prefill_tokens = 0;  // computed in this step for prompts, and again after a preemption
   uint32_t decode_tokens = 0;   // computed in this step for sequences that had only their last token left
   uint32_t admitted = 0;

@@ -80,8 +80,8 @@ struct ChoiceOutput {
 struct RequestOutput {
   RequestId id = 0;
   std::vector<ChoiceOutput> choices;  // those with new output
-  /// The new part of what GenerationRequest::wants asks for. Rows come in order, each once, all before the first token of
-  /// choice 0; the pooled state comes once, with or after the last row.
+  /// The new part of what GenerationRequest::wants asks for. Rows come in order, each once, all before the
+  /// first token of choice 0; the pooled state comes once, with or after the last row.
   PromptYield prompt;
   bool done = false;  // this is the last output
   uint32_t prompt_tokens = 0;
@@ -113,8 +113,8 @@ struct EngineConfig {
   }
 };
 
-/// A snapshot for metrics, the live page and `bench`: as of the last step or arrival; before the first, of the pool
-/// after the warm start.
+/// A snapshot for metrics, the live page and `bench`: as of the last step or arrival; before the first, of
+/// the pool after the warm start.
 struct EngineStats {
   control::StepStats step;
   uint64_t requests_finished[4] = {};  // by FinishReason

@@ -9,8 +9,8 @@
 
 namespace quire::record {
 
-/// Ranges of steps in ascending order, some two bytes each: a sequence in a long queue may have as many as it waits
-/// steps.
+/// Ranges of steps in ascending order, some two bytes each: a sequence in a long queue may have as many as it
+/// waits steps.
 class StepRanges {
  public:
   /// REQUIRES: `range` begins after the end of the last one.

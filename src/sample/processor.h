@@ -56,7 +56,7 @@ inline constexpr ProcessorRow kProcessors[] = {
     {"min_tokens", make_min_tokens},
     {"bad_words", make_bad_words},
     {"allowed_token_ids", make_allowed_tokens},
-    {"mask", make_token_mask},
+    {"the grammar", make_token_mask},
 };
 
 }  // namespace quire::sample

@@ -84,12 +84,15 @@ Api::Api(const ServerConfig& config, engine::Engine& engine, const ServedModel& 
       answers_(config.max_answer_memory),
       workers_(std::max(1U, config.worker_threads),
                [this](uint64_t client) { return answers_.may_begin(client, AnswerBudget::Job::kShort); }),
-      long_worker_(
-          1, [this](uint64_t client) { return answers_.may_begin(client, AnswerBudget::Job::kLong); }) {}
+      long_worker_(1,
+                   [this](uint64_t client) { return answers_.may_begin(client, AnswerBudget::Job::kLong); }),
+      grammars_(model.tokenizer, engine.config().vocab_size, engine.config().eos, config.grammar_command),
+      grammar_worker_(1) {}
 
 void Api::join() {
   workers_.join();
   long_worker_.join();
+  grammar_worker_.join();
 }
 
 // ---- Routing ----

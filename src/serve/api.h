@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "serve/answer_budget.h"
 #include "serve/auth.h"
+#include "serve/grammars.h"
 #include "serve/http.h"
 #include "serve/openai_response.h"
 #include "serve/openai_schema.h"
@@ -57,6 +58,7 @@ class Api final : public RequestHandler {
     AnswerStyle style;
     bool stream = false;
     std::vector<engine::GenerationRequest> requests;  // one per prompt
+    std::string grammar;                              // of every answer; empty: none
   };
 
   asio::awaitable<void> health(Exchange& exchange);
@@ -80,6 +82,7 @@ class Api final : public RequestHandler {
 
   class Running;
   asio::awaitable<void> generate(Exchange& exchange, Expected<Job> job);
+  asio::awaitable<Expected<void>> follow_grammar(Exchange& exchange, Job& job);
   asio::awaitable<std::optional<Expected<Body>>> run_job(Exchange& exchange, Job job);
   asio::awaitable<std::optional<Expected<Body>>> whole_answer(Exchange& exchange, Job& job,
                                                               size_t num_prompts, Running& running);
@@ -121,6 +124,8 @@ class Api final : public RequestHandler {
   AnswerBudget answers_;
   Workers workers_;
   Workers long_worker_;  // for long bodies, so that short ones never wait behind them
+  Grammars grammars_;    // used by grammar_worker_
+  Workers grammar_worker_;
 };
 
 }  // namespace quire::serve

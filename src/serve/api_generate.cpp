@@ -128,9 +128,27 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
     co_return;
   }
   // While the answer waits to be read, its inputs are not kept.
+  if (auto follows = co_await follow_grammar(exchange, *job); !follows) {
+    co_await respond_json(exchange, tl::unexpected(std::move(follows.error())));
+    co_return;
+  }
   auto body = co_await run_job(exchange, std::move(*job));
   *job = {};
   if (body) co_await respond_json(exchange, std::move(*body));
+}
+
+/// Compiles the grammar of a job, if it has one, for the mask sources of its sequences.
+asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job) {
+  if (job.grammar.empty()) co_return Expected<void>();
+  Expected<engine::MakeMaskSource> made;
+  const bool done = co_await grammar_worker_.run(exchange, [&] { made = grammars_.compile(job.grammar); });
+  if (!done) throw boost::system::system_error(asio::error::operation_aborted);
+  if (!made) co_return tl::unexpected(std::move(made.error()));
+  for (engine::GenerationRequest& request : job.requests) {
+    request.make_mask_source = *made;
+    request.ignore_eos = false;  // a complete answer has nothing else to say
+  }
+  co_return Expected<void>();
 }
 
 /// The answer to a job; empty if it was streamed or its client has disconnected.

@@ -209,6 +209,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   job.style = make_style(AnswerKind::kCompletion, parsed->options);
   if (parsed->echo) job.style.echo_logprobs = parsed->options.generation.sampling.num_logprobs;
   job.stream = parsed->options.stream;
+  job.grammar = std::move(parsed->options.grammar);
   for (Prompt& prompt : parsed->prompts) {
     if (auto waits = check_client(request); !waits) return failed<Job>(waits);
     std::vector<TokenId> ids;
@@ -251,6 +252,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   Job job;
   job.style = make_style(AnswerKind::kChat, parsed->options);
   job.stream = parsed->options.stream;
+  job.grammar = std::move(parsed->options.grammar);
   // The template has written the special tokens.
   auto ids = encode(*text, parsed->prompt.add_special_tokens, "messages");
   if (!ids) return failed<Job>(ids);

@@ -10,6 +10,7 @@
 
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
+#include "serve/grammar_fields.h"
 
 namespace quire::serve {
 namespace {
@@ -212,6 +213,7 @@ void read_search(Fields& fields, GenerationOptions& out) {
                 fmt::format("must be at most {} with use_beam_search", engine::kMaxBeamWidth));
   }
   if (out.stream) fields.unsupported("stream", "is not supported with use_beam_search");
+  if (!out.grammar.empty()) fields.unsupported("use_beam_search", "is not supported with a grammar");
   for (const char* name : {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty",
                            "logit_bias", "min_tokens", "bad_words", "allowed_token_ids", "prompt_logprobs"}) {
     if (fields.get(name) != nullptr) fields.unsupported(name, "is not supported with use_beam_search");
@@ -232,6 +234,7 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   request.skip_special_tokens = fields.boolean("skip_special_tokens", true);
   read_streaming(fields, out);
   read_limits(fields, context, out);
+  out.grammar = read_grammar(fields);
   read_search(fields, out);
   out.return_token_ids = fields.boolean("return_token_ids", false);
   out.return_tokens_as_token_ids = fields.boolean("return_tokens_as_token_ids", false);
@@ -245,18 +248,6 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   fields.object("metadata");
   want_neutral(fields, "spaces_between_special_tokens", {true});
   return out;
-}
-
-/// response_format of type "text" is the default.
-void read_response_format(Fields& fields) {
-  const json::object* format = fields.object("response_format");
-  if (format == nullptr) return;
-  Fields inner(*format, "response_format.");
-  const auto type = inner.string("type");
-  if (!type || *type != "text") {
-    return fields.unsupported("response_format", "is not supported, except {\"type\": \"text\"}");
-  }
-  if (auto error = inner.finish()) fields.fail(std::move(*error));
 }
 
 template <class T>
@@ -319,10 +310,7 @@ std::vector<Prompt> read_prompts(Fields& fields, const SchemaContext& context) {
 }
 
 /// `suffix` "" requests nothing.
-void read_completion_extras(Fields& fields) {
-  want_neutral(fields, "suffix", {""});
-  read_response_format(fields);
-}
+void read_completion_extras(Fields& fields) { want_neutral(fields, "suffix", {""}); }
 
 // ---- Chat ----
 
@@ -364,7 +352,6 @@ void settle_tools(Fields& fields, ChatPrompt& prompt) {
 
 void read_chat_extras(Fields& fields) {
   fields.boolean("parallel_tool_calls", true);
-  read_response_format(fields);
   want_neutral(fields, "store", {false});
   want_neutral(fields, "service_tier", {"auto", "default"});
   want_neutral(fields, "modalities", {json::array{"text"}});

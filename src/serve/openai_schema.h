@@ -17,8 +17,8 @@
 //
 // Every field is checked for type and range; an error is a RequestError whose `param` names the field.
 // Unknown fields are refused. An OpenAI field that this server does not support is accepted with a value that
-// requests nothing (store: false, response_format: {"type": "text"}, ...) and otherwise refused as not
-// supported. null is the same as omitting the field.
+// requests nothing (store: false, ...) and otherwise refused as not supported. null is the same as omitting
+// the field.
 namespace quire::serve {
 
 struct SchemaContext {
@@ -90,6 +90,7 @@ struct GenerationOptions {
   bool continuous_usage = false;
   bool return_token_ids = false;            // vLLM: prompt_token_ids and token_ids in the answer
   bool return_tokens_as_token_ids = false;  // vLLM: "token_id:N" as the token text of logprobs
+  std::string grammar;                      // that each answer must follow, in XGrammar's syntax; empty: none
   std::vector<std::string> bad_words;
   int32_t prompt_logprobs = -1;        // -1: none
   int32_t truncate_prompt_tokens = 0;  // 0: no; -1: to what fits

@@ -41,6 +41,9 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
   std::string version = "0";
+  /// The program that tries out grammars (grammar::CompilerConfig); empty: requests with a grammar are
+  /// refused.
+  std::vector<std::string> grammar_command;
 
   uint32_t http_threads = 1;  // they read, write and frame
   /// They parse, render and tokenize, so that prompts delay no stream; bodies over 128 KiB have one more

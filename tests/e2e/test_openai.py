@@ -375,7 +375,7 @@ def test_tokenize(client):
     ({"n": 0}, "n"), ({"temperature": -1}, "temperature"), ({"max_tokens": -1}, "max_tokens"),
     ({"top_p": 2}, "top_p"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"stop": [""]}, "stop[0]"), ({"extra_body": {"no_such_field": 1}}, "no_such_field"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
     ({"functions": [{"name": "f"}]}, "functions"),
 ])

@@ -222,7 +222,7 @@ TEST(Sampler, NamesTheProcessorsThatLeaveNoToken) {
   EXPECT_EQ(error_of(params), "");
   params.allowed_tokens = {7, 9};
   params.mask = 3;
-  EXPECT_EQ(error_of(params, even), "allowed_token_ids and mask leave no token for position 2");
+  EXPECT_EQ(error_of(params, even), "allowed_token_ids and the grammar leave no token for position 2");
   EXPECT_EQ(error_of(params, std::vector<uint32_t>(even.size(), 0)), "mask leaves no token for position 2");
 }
 

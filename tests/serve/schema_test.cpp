@@ -188,8 +188,19 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{R"("truncate_prompt_tokens": 0)", "truncate_prompt_tokens"},
         Fault{R"("truncate_prompt_tokens": -2)", "truncate_prompt_tokens"},
         Fault{R"("metadata": 1)", "metadata"},
-        Fault{R"("response_format": {"type": "json_object"})", "response_format"},
-        Fault{R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
+        Fault{R"("response_format": {"type": "xml"})", "response_format.type"},
+        Fault{R"("response_format": {"type": "json_object", "x": 1})", "response_format.x"},
+        Fault{R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
+        Fault{R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}})",
+              "response_format.json_schema.schema"},
+        Fault{R"("structured_outputs": {"structural_tag": "{}"})", "structured_outputs.structural_tag"},
+        Fault{R"("structured_outputs": {"json": "{"})", "structured_outputs.json"},
+        Fault{R"("structured_outputs": {"choice": []})", "structured_outputs.choice"},
+        Fault{R"("structured_outputs": {"choice": ["a"]}, "guided_regex": "a")", "guided_regex"},
+        Fault{R"("guided_choice": ["a", ""])", "guided_choice"},
+        Fault{R"j("guided_regex": "a(?=b)")j", "guided_regex"},
+        Fault{R"("grammar": "root ::= a")", "grammar"}, Fault{R"("json_schema": 3)", "json_schema"},
+        Fault{R"("guided_choice": ["a"], "use_beam_search": true)", "use_beam_search"},
         Fault{R"("return_token_ids": 1)", "return_token_ids"}));
 
 TEST(SharedFields, NeutralValuesOfWhatIsNotBuiltAreTaken) {

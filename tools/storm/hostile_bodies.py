@@ -1,4 +1,6 @@
 """Whole requests whose bodies are strange, wrong or costly."""
+import json
+
 from hostile import ANY, CHEAP, COSTLY, HEAVY, body
 
 CHAT, TOKENIZE, DETOKENIZE = "/v1/chat/completions", "/tokenize", "/detokenize"
@@ -12,7 +14,8 @@ cache_salt priority ttft_deadline_ms ignore_eos include_stop_str_in_output skip_
 use_beam_search length_penalty return_token_ids return_tokens_as_token_ids response_format metadata min_tokens bad_words
 prompt_logprobs truncate_prompt_tokens tools tool_choice functions function_call parallel_tool_calls store service_tier
 modalities audio prediction reasoning_effort verbosity chat_template chat_template_kwargs add_generation_prompt
-continue_final_message documents unknown_field""".split()
+continue_final_message documents structured_outputs guided_json guided_regex guided_choice guided_grammar grammar json_schema
+unknown_field""".split()
 VALUES = [True, False, 0, -1, 1.5, -0.0, 2**31, 2**53 + 1, 2**63, -2**63, 2**64, 1e308, "", "x", "1", "\0", "\U0001f98a", [], [[]], [None],
           [[1, "a"]], {}, {"a": 1}, {"": {}}, [1, 2, 3], ["a", 1], {"type": "json_object"}, "x" * 2000, [0] * 300, None]
 
@@ -72,10 +75,22 @@ def fields():
 "bias twice": {"logit_bias": {"7": 1, "07": 1}}, "bias 1e300": {"logit_bias": {"7": 1e300}},
         "scores of 21": {"prompt_logprobs": 21}, "a bad id": {"allowed_token_ids": [2**31 - 1]},
         "another model": {"model": "gpt-4"}, "a long model": {"model": "m" * 100_000}, "a long user": {"user": "u" * 100_000},
-        "a schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}, "suffix": {"suffix": "x"},
-        "a stream's options": {"stream_options": {"include_usage": True}}, "regex": {"guided_regex": "(a+)+$"},
+        "a schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"not": {}}}}}, "suffix": {"suffix": "x"},
+        "a stream's options": {"stream_options": {"include_usage": True}}, "regex": {"guided_regex": "a(?=b)"},
     }.items():
         body(f"field: {name}", {**ASK, **more})
+    schemas = {
+        "20,000 branches": {"anyOf": [{"type": "integer", "minimum": i} for i in range(20_000)]}, "a loop": {"$ref": "#"},
+        "elsewhere": {"$ref": "http://127.0.0.1:1/"}, "100,000 values": {"enum": list(range(100_000))},
+        "deep": json.loads('{"items":' * 60 + "{}" + "}" * 60), "doubling": {"$ref": "#/$defs/39", "$defs": {
+            str(i): {"anyOf": [{"$ref": f"#/$defs/{i - 1}"}] * 2} if i else {} for i in range(40)}},
+        "1,000 long strings": {"properties": {f"p{i}": {"type": "string", "minLength": 500 + i} for i in range(1000)}},
+    }
+    for name, schema in schemas.items():
+        body(f"schema: {name}", {**ASK, "guided_json": schema}, COSTLY, ANY)
+    for pattern in ("(a*)*b", "([a-z]{1,120}x){1,120}", "((a{0,99}){0,99}){0,99}", "(" * 5000, "\\p{L}" * 2000):
+        body(f"regex: {pattern[:30]}", {**ASK, "guided_regex": pattern}, COSTLY, ANY)
+    body("grammar: 3,000 rules", {**ASK, "grammar": "".join(f"r{i} ::= r{i + 1} | \"a\"\n" for i in range(3000))}, COSTLY, ANY)
     for name, more in {
         "no messages": {"messages": []}, "a text for messages": {"messages": "hi"}, "no role": {"messages": [{"content": "a"}]},
         "role of a king": {"messages": [{"role": "king", "content": "a"}]}, "an image": {"messages": [{"role": "user", "content": [

@@ -1,0 +1,143 @@
+"""Answers that follow a schema, a regular expression, a choice or a grammar, over HTTP."""
+import json
+import re
+import threading
+from typing import Literal
+
+import jsonschema
+import openai
+import pydantic
+import pytest
+
+from schemas import Generator
+from server import QuireServer
+
+
+@pytest.fixture(scope="module")
+def server():
+    with QuireServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none")
+
+
+MESSAGES = [{"role": "user", "content": "Tell me about a little fox named Finn."}]
+
+
+def ask(client, **more):
+    extra = {name: more.pop(name) for name in list(more) if name not in ("response_format", "max_tokens", "n", "stream", "logprobs")}
+    return client.chat.completions.create(model="", messages=MESSAGES, temperature=1.5, seed=more.pop("seed", 3),
+                                          max_tokens=more.pop("max_tokens", 300), extra_body=extra, **more)
+
+
+def schema_format(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+
+
+def error_of(client, **more):
+    with pytest.raises(openai.APIStatusError) as failed:
+        ask(client, **more)
+    return failed.value.status_code, failed.value.body
+
+
+class Home(pydantic.BaseModel):
+    place: str = pydantic.Field(pattern="^[a-z]{3,8}$")
+
+
+class Fox(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=12)
+    age: int = pydantic.Field(ge=0, le=20)
+    colours: list[Literal["red", "grey", "white"]] = pydantic.Field(max_length=3)
+    home: Home | None = None
+
+
+def test_the_client_parses_a_class(client):
+    answer = client.chat.completions.parse(model="", messages=MESSAGES, response_format=Fox, seed=5, temperature=1.0, max_tokens=400)
+    assert isinstance(answer.choices[0].message.parsed, Fox)
+
+
+def test_answers_validate_against_random_schemas(client):
+    finished = 0
+    for seed in range(60):
+        schema = Generator(seed).document()
+        try:
+            choice = ask(client, seed=seed, response_format=schema_format(schema)).choices[0]
+        except openai.BadRequestError as refused:
+            assert "is not supported" in refused.body["message"] or "no instance" in refused.body["message"] or "needs minimum" in refused.body["message"]
+            continue
+        if choice.finish_reason == "length":
+            continue
+        assert choice.finish_reason == "stop"
+        finished += 1
+        jsonschema.validate(json.loads(choice.message.content), schema)
+    assert finished >= 40
+
+
+def test_every_form_is_followed(client):
+    assert ask(client, structured_outputs={"choice": ["yes", "no way"]}).choices[0].message.content in ("yes", "no way")
+    assert ask(client, guided_choice=["a", "b"]).choices[0].message.content in "ab"
+    for more in ({"structured_outputs": {"regex": "[a-f]{3}-[0-9]{2}"}}, {"guided_regex": "[a-f]{3}-[0-9]{2}"}):
+        assert re.fullmatch("[a-f]{3}-[0-9]{2}", ask(client, **more).choices[0].message.content)
+    grammar = 'root ::= "<" ("fox" | "bear"){1,3} ">"'
+    for more in ({"structured_outputs": {"grammar": grammar}}, {"guided_grammar": grammar}, {"grammar": grammar}):
+        assert re.fullmatch("<(fox|bear){1,3}>", ask(client, **more).choices[0].message.content)
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 5}}, "required": ["n"]}
+    for more in ({"structured_outputs": {"json": schema}}, {"structured_outputs": {"json": json.dumps(schema)}}, {"guided_json": schema},
+                 {"json_schema": schema}, {"response_format": {"type": "json_object", "schema": schema}}):
+        assert json.loads(ask(client, **more).choices[0].message.content)["n"] in range(1, 6)
+    answer = ask(client, response_format={"type": "json_object"}, max_tokens=400).choices[0]
+    assert answer.finish_reason == "length" or isinstance(json.loads(answer.message.content), dict)
+
+
+def test_with_choices_logprobs_streams_and_ignored_ends(client):
+    wanted = {"structured_outputs": {"regex": "(ab|cd){2}"}}
+    answer = ask(client, n=3, logprobs=True, ignore_eos=True, **wanted)
+    for choice in answer.choices:
+        assert choice.finish_reason == "stop" and re.fullmatch("(ab|cd){2}", choice.message.content)
+        assert all(entry.logprob <= 0 for entry in choice.logprobs.content)
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in ask(client, stream=True, **wanted) if chunk.choices)
+    assert streamed == ask(client, **wanted).choices[0].message.content
+
+
+def test_completions_follow_too(client):
+    done = client.completions.create(model="", prompt="One, two,", max_tokens=30, seed=1, extra_body={"guided_regex": " [a-z]+!"})
+    assert done.choices[0].finish_reason == "length" or re.fullmatch("[ ]?[a-z]+!", done.choices[0].text)
+
+
+def test_what_cannot_be_followed_is_refused(client):
+    status, body = error_of(client, response_format=schema_format({"properties": {"a": {"not": {}}}}))
+    assert status == 400 and "'#/properties/a/not'" in body["message"] and body["param"] == "response_format.json_schema.schema"
+    assert error_of(client, guided_regex="a(?=b)")[0] == 400
+    assert error_of(client, grammar="root ::= a")[1]["param"] == "grammar"
+    assert error_of(client, guided_choice=[])[0] == 400
+    assert error_of(client, guided_regex="a", guided_choice=["b"])[0] == 400
+    assert error_of(client, response_format={"type": "xml"})[0] == 400
+    assert error_of(client, structured_outputs={"json": "{"})[0] == 400
+    assert error_of(client, guided_choice=["a"], use_beam_search=True)[0] == 400
+    status, body = error_of(client, guided_choice=["a"], allowed_token_ids=[1])
+    assert "allowed_token_ids" in body["message"] and "grammar" in body["message"]
+
+
+def test_a_hostile_grammar_disturbs_no_other_request(client):
+    alone = ask(client, seed=9, max_tokens=120).choices[0].message.content
+    failures = []
+
+    def attack():
+        for pattern in ("((a{1,100}){1,100}){1,2}", "([a-z]{1,120}x){1,120}"):
+            try:
+                ask(client, guided_regex=pattern, max_tokens=5)
+            except openai.BadRequestError as refused:
+                failures.append(refused.body["message"])
+
+    attackers = [threading.Thread(target=attack) for _ in range(3)]
+    for each in attackers:
+        each.start()
+    for _ in range(5):
+        assert ask(client, seed=9, max_tokens=120).choices[0].message.content == alone
+    for each in attackers:
+        each.join()
+    assert ask(client, guided_choice=["a"]).choices[0].message.content == "a"
+    assert client.models.list().data
