@@ -12,7 +12,6 @@ namespace quire::grammar {
 namespace {
 
 TEST(Gbnf, ReadsLlamaCppsFormat) {
-  QUIRE_NEEDS_XGRAMMAR();
   struct Case {
     const char* grammar;
     std::vector<std::string> yes;
@@ -40,6 +39,7 @@ TEST(Gbnf, ReadsLlamaCppsFormat) {
   for (const Case& each : cases) {
     const auto grammar = gbnf_grammar(each.grammar);
     ASSERT_TRUE(grammar) << each.grammar << ": " << grammar.error();
+    if (!can_compile()) continue;
     const Follower follower(*grammar);
     for (const std::string& text : each.yes)
       EXPECT_TRUE(follower.accepts(text)) << each.grammar << " on " << text << "\n" << *grammar;
