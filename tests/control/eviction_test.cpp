@@ -369,9 +369,7 @@ class Chains {
 class EvictionTest : public testing::TestWithParam<EvictionKind> {};
 
 INSTANTIATE_TEST_SUITE_P(Policies, EvictionTest,
-                         testing::Values(EvictionKind::kLru, EvictionKind::kLfu, EvictionKind::kCost,
-                                         EvictionKind::kGdf, EvictionKind::kArc, EvictionKind::kS3Fifo,
-                                         EvictionKind::kQueueLru),
+                         testing::ValuesIn(kEvictionKinds),
                          [](const auto& test) {
                            std::string text(name(test.param));
                            std::erase(text, '-');

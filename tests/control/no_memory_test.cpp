@@ -29,10 +29,7 @@ class NoMemory : public testing::TestWithParam<std::tuple<control::EvictionKind,
 };
 INSTANTIATE_TEST_SUITE_P(
     Scheduler, NoMemory,
-    testing::Combine(testing::Values(control::EvictionKind::kLru, control::EvictionKind::kLfu,
-                                     control::EvictionKind::kCost, control::EvictionKind::kGdf,
-                                     control::EvictionKind::kArc, control::EvictionKind::kS3Fifo,
-                                     control::EvictionKind::kQueueLru),
+    testing::Combine(testing::ValuesIn(control::kEvictionKinds),
                      testing::Values(control::SchedulingKind::kFcfs, control::SchedulingKind::kSrpt,
                                      control::SchedulingKind::kFair, control::SchedulingKind::kLpm)));
 

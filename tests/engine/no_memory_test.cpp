@@ -56,9 +56,7 @@ TEST(NoMemory, AnAbortNeedsNone) {
 class Drop : public testing::TestWithParam<std::tuple<control::EvictionKind, uint32_t, bool>> {};
 INSTANTIATE_TEST_SUITE_P(
     NoMemory, Drop,
-    testing::Combine(testing::Values(control::EvictionKind::kLru, control::EvictionKind::kLfu,
-                                     control::EvictionKind::kArc, control::EvictionKind::kS3Fifo,
-                                     control::EvictionKind::kQueueLru),
+    testing::Combine(testing::ValuesIn(control::kEvictionKinds),
                      testing::Values(1, 3), testing::Bool()));
 
 TEST_P(Drop, TakesItsSequencesOutOfEverything) {

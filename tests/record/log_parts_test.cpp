@@ -116,7 +116,14 @@ class LogParts : public testing::Test {
  protected:
   control::SchedulerConfig config(uint64_t seed = 1) const {
     SplitMix64 random(seed);
-    return test::random_config(random);
+    control::SchedulerConfig config = test::random_config(random);
+    if (seed > 1) return config;
+    // The log must have some parts, whichever policies there are to draw from.
+    config.scheduling = control::SchedulingKind::kSlo;
+    config.victim = control::VictimKind::kLeastProgress;
+    config.preemption = control::PreemptionKind::kAuto;
+    config.eviction = control::EvictionKind::kGdf;
+    return config;
   }
   fs::path part(uint64_t number) const { return part_path(log_, number); }
   uint64_t bytes_of_all() const {

@@ -268,7 +268,9 @@ std::string to_string(const control::SchedulerConfig& config) {
     fields.say("costs", fmt::format("{{.swap_block = {}}}", config.costs.swap_block));
   }
   fields.add("eviction", "EvictionKind", config.eviction, usual.eviction,
-             {"kLru", "kLfu", "kCost", "kGdf", "kArc", "kS3Fifo", "kQueueLru"});
+#define QUIRE_ROW(kind, name, make) #kind,
+             {QUIRE_EVICTION_POLICIES(QUIRE_ROW)});
+#undef QUIRE_ROW
   return fields.text();
 }
 
