@@ -197,7 +197,7 @@ std::string worst_preemptions_text(const RunStory& run) {
   std::string text;
   for (const PreemptionStory& p : run.worst_preemptions) {
     const std::string whom = !p.needy               ? ""
-                             : *p.needy == p.victim ? " for itself"
+                             : *p.needy == p.victim ? " for its own next token"
                                                     : fmt::format(" for #{}", *p.needy);
     text += fmt::format(
         "{}#{} at step {}{}: {} ({}){}", text.empty() ? "" : "; ", p.victim, with_commas(p.step), whom,
@@ -279,22 +279,19 @@ GivenToRequests given_to_requests(const RunStory& run) {
   return given;
 }
 
-std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
-  const control::WaitReason reason = sequence.waited_most_for();
+std::string_view wait_name(control::WaitReason reason) {
   switch (reason) {
     case control::WaitReason::kNone:
-    case control::WaitReason::kOrder:
-      return "";
+      break;
     case control::WaitReason::kSlots:
-      return sequence.overtaken == 0 ? "a slot"
-                                     : fmt::format("a slot, {} overtook it", with_commas(sequence.overtaken));
+      return "a slot";
     case control::WaitReason::kBudget:
       return "token budget";
     case control::WaitReason::kBlocks:
-      break;
+    case control::WaitReason::kOrder:  // behind one that waits for blocks
+      return "blocks";
     case control::WaitReason::kParent:
-      return sequence.fork_of ? fmt::format("prompt of its parent, #{}", *sequence.fork_of)
-                              : "prompt of its parent";
+      return "prompt of its parent";
     case control::WaitReason::kPrefix:
       return "a prefix that another computes";
     case control::WaitReason::kPreempt:
@@ -304,11 +301,24 @@ std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
     case control::WaitReason::kBatch:
       return "a static batch to end";
   }
+  return "";
+}
+
+std::string main_reason(const RunStory& run, const SequenceStory& sequence) {
+  const control::WaitReason reason = sequence.waited_most_for();
+  const std::string_view name = wait_name(reason);
+  if (reason == control::WaitReason::kSlots && sequence.overtaken > 0) {
+    return fmt::format("{}, {} overtook it", name, with_commas(sequence.overtaken));
+  }
+  if (reason == control::WaitReason::kParent && sequence.fork_of) {
+    return fmt::format("{}, #{}", name, *sequence.fork_of);
+  }
+  if (reason != control::WaitReason::kBlocks) return std::string(name);
   const auto behind = run.behind(sequence);
   const auto first = sequence.waited.find(control::WaitReason::kBlocks);
   const uint64_t first_in_line = first == sequence.waited.end() ? 0 : first->second;
-  if (!behind || behind->steps < first_in_line) return "blocks, first in line";
-  return fmt::format("blocks, behind #{}{}", behind->most,
+  if (!behind || behind->steps < first_in_line) return fmt::format("{}, first in line", name);
+  return fmt::format("{}, behind #{}{}", name, behind->most,
                      behind->count > 1 ? fmt::format(" (+{})", with_commas(behind->count - 1)) : "");
 }
 

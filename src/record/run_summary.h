@@ -26,6 +26,9 @@ struct GivenToRequests {
 };
 GivenToRequests given_to_requests(const RunStory& run);
 
+/// What a sequence waits for, in a word or some: "a slot"; "" for kNone.
+std::string_view wait_name(control::WaitReason reason);
+
 /// The reason for most of its waiting, and the sequences before it: "blocks, behind #71 (+6)"; "" if it never
 /// waited.
 std::string main_reason(const RunStory& run, const SequenceStory& sequence);

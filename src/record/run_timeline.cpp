@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/file_error.h"
+#include "record/cause_sentences.h"
 #include "record/display_text.h"
 #include "record/leb128.h"
 #include "record/seq_map.h"
@@ -17,8 +18,8 @@
 namespace quire::record {
 namespace {
 
-constexpr size_t kNobody = SIZE_MAX;
-constexpr uint32_t kNobodyAhead = UINT32_MAX;
+constexpr size_t kNoSequence = SIZE_MAX;
+constexpr uint32_t kNoneAhead = UINT32_MAX;
 
 /// A change of a pool; sequences by their number in the whole run, until it is encoded.
 struct Change {
@@ -38,19 +39,21 @@ struct Event {
   control::DecisionKind kind = control::DecisionKind::kAdd;
   uint32_t a = 0;
   uint32_t b = 0;
-  size_t seq = kNobody;
-  size_t whose = kNobody;
+  size_t seq = kNoSequence;
+  uint32_t cause = 0;  // of a preemption: the number of its sentence
 };
 
 /// Equal steps of a sequence. Small, because a run in which the first in line changes has as many of them as
 /// steps times waiting sequences.
 struct Segment {
   uint32_t steps = 0;
-  uint32_t behind = kNobodyAhead;
+  uint32_t behind = kNoneAhead;
+  uint32_t cause = 0;  // with kOrder: the number of its sentence
   Phase phase = Phase::kQueued;
   control::WaitReason waits = control::WaitReason::kNone;
   bool goes_on_as(const Segment& next) const {
-    return phase == next.phase && waits == next.waits && behind == next.behind && steps < UINT32_MAX;
+    return phase == next.phase && waits == next.waits && behind == next.behind && cause == next.cause &&
+           steps < UINT32_MAX;
   }
 };
 /// Those of one sequence, in order without gaps.
@@ -105,7 +108,8 @@ class Recorder final : public RunListener {
   SeqMap<std::unordered_map<SeqId, size_t>> index_of_;
   BlockValues<std::vector<size_t>> held_;  // before the range, by block: its holders
   BlockValues<uint8_t> cached_;            // before the range: 1: no table holds it
-  size_t whose_ = kNobody;                 // the sequence for which the next preemption is
+  CauseSentences causes_;
+  std::optional<control::Cause> victim_;  // of the next preemption
   uint32_t shared_ = 0;
   Changes blocks_;
   Changes host_;
@@ -131,17 +135,18 @@ void Recorder::before(const RunEvent& event, const RunState& state) {
       columns_.took[at] = std::max<Nanos>(0, commit->now - columns_.began[at]);
     }
   } else if (const auto* cause = std::get_if<control::Cause>(&event)) {
-    if (cause->kind != control::CauseKind::kVictim) return;
-    const LiveSequence* needy = state.find(cause->other);
-    whose_ = needy == nullptr ? kNobody : needy->index;
+    if (cause->kind == control::CauseKind::kVictim) victim_ = *cause;
+    const LiveSequence* seq = state.find(cause->seq);
+    if (seq != nullptr) causes_.take(*cause, seq->index);
   } else if (const auto* cached = std::get_if<RunCached>(&event)) {
     for (const PrefixNode& node : cached->nodes) {
       for (const BlockId block : node.blocks) take_cached(block);
     }
-  } else if (std::holds_alternative<RunAdd>(event)) {
+  } else if (const auto* add = std::get_if<RunAdd>(&event)) {
     // Also sequences that arrive just before the first step; they may be refused or have ended by then.
     if (inside_ || steps_ + 1 == first_) seen_.insert(num_added_);
     ++num_added_;
+    causes_.add(add->spec.tenant);
   }
 }
 
@@ -161,7 +166,7 @@ void Recorder::after(const RunEvent& event, const RunState& state) {
 bool Recorder::is_full() const {
   constexpr size_t kBytesEach = 5;
   const size_t entries = blocks_.list.size() + host_.list.size() + events_.size() + num_segments_;
-  return steps_ - first_ + 1 >= limits_.steps || entries * kBytesEach >= limits_.bytes ||
+  return steps_ - first_ + 1 >= limits_.steps || entries * kBytesEach + causes_.bytes() >= limits_.bytes ||
          seen_.size() >= limits_.sequences;
 }
 
@@ -194,7 +199,7 @@ void Recorder::begin_range() {
   });
   held_ = {};
   cached_.for_each([&](uint32_t block, uint8_t cached) {
-    if (cached != 0) blocks_.list.push_back({block, RunTimeline::kIsCached, kNobody});
+    if (cached != 0) blocks_.list.push_back({block, RunTimeline::kIsCached, kNoSequence});
   });
   cached_ = {};
 }
@@ -223,7 +228,8 @@ void Recorder::decide(const control::Decision& decision, const RunState& state) 
   Event event{decision.kind, decision.a, decision.b};
   if (seq != nullptr) event.seq = seq->index;
   if (decision.kind == control::DecisionKind::kPreempt) {
-    event.whose = std::exchange(whose_, kNobody);
+    const std::optional<control::Cause> cause = std::exchange(victim_, std::nullopt);
+    if (cause) event.cause = causes_.why_preempted(*cause);
   }
   events_.push_back(event);
 }
@@ -250,7 +256,7 @@ void Recorder::change_block(const control::Decision& decision, const RunState& s
   blocks_used_ = std::max(blocks_used_, block + 1);
   if (decision.kind == control::DecisionKind::kEvict) {
     set_cached(block, false);
-    if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, kNobody});
+    if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, kNoSequence});
     return;
   }
   if (decision.kind == control::DecisionKind::kRelease) {
@@ -276,7 +282,7 @@ void Recorder::release(const control::Decision& decision, const RunState& state)
   const bool stays = holders == 1 && state.published(block);
   if (stays) set_cached(block, true);
   if (found == nullptr) {
-    if (stays && inside_) blocks_.list.push_back({block, RunTimeline::kIsCached, kNobody});
+    if (stays && inside_) blocks_.list.push_back({block, RunTimeline::kIsCached, kNoSequence});
     return;
   }
   shared_ -= holders == 2 ? 1 : 0;
@@ -307,6 +313,8 @@ void Recorder::planned(const RunState& state) {
     if (now.waits == control::WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
     if (now.waits == control::WaitReason::kPrefix && seq.leader) before = state.find(*seq.leader);
     if (before != nullptr) now.behind = static_cast<uint32_t>(before->index);
+    if (before != nullptr && now.waits == control::WaitReason::kOrder)
+      now.cause = causes_.why_behind(seq.index);
     if (seq.index >= segments_.size()) segments_.resize(std::max(seq.index + 1, 2 * segments_.size()));
     Segments& segments = segments_[seq.index];
     if (segments.list.empty()) {
@@ -357,17 +365,16 @@ std::string Recorder::encode(const Changes& changes) const {
 
 std::string Recorder::encode_events() const {
   std::string out;
-  const auto whose = [&](size_t seq) { append_leb128(out, seq == kNobody ? 0 : number(seq) + 1); };
   size_t at = 0;
   for (const size_t end : event_ends_) {
     append_leb128(out, end - at);
     for (; at < end; ++at) {
       const Event& event = events_[at];
       append_leb128(out, static_cast<uint64_t>(event.kind));
-      whose(event.seq);
+      append_leb128(out, event.seq == kNoSequence ? 0 : number(event.seq) + 1);
       append_leb128(out, event.a);
       append_leb128(out, event.b);
-      whose(event.whose);
+      append_leb128(out, event.cause);
     }
   }
   return out;
@@ -379,7 +386,8 @@ std::string Recorder::encode_segments(const Segments& segments) const {
   append_leb128(out, segments.from);
   for (const Segment& each : segments.list) {
     append_leb128(out, static_cast<uint64_t>(each.phase) + 8 * static_cast<uint64_t>(each.waits));
-    append_leb128(out, each.behind == kNobodyAhead ? 0 : number(each.behind) + 1);
+    append_leb128(out, each.behind == kNoneAhead ? 0 : number(each.behind) + 1);
+    append_leb128(out, each.cause);
     append_leb128(out, each.steps);
   }
   return out;
@@ -411,7 +419,7 @@ RunTimeline Recorder::finish(std::optional<size_t> always) {
     if (has_seq(change.kind)) seen_.insert(change.seq);
   }
   for (const Event& event : events_) {
-    if (event.seq != kNobody) seen_.insert(event.seq);
+    if (event.seq != kNoSequence) seen_.insert(event.seq);
   }
   if (always) seen_.insert(*always);
   numbers_.assign(seen_.begin(), seen_.end());
@@ -427,6 +435,7 @@ RunTimeline Recorder::finish(std::optional<size_t> always) {
   for (const size_t seq : numbers_) out.segments.push_back(encode_segments(segments_[seq]));
   out.columns = std::move(columns_);
   count_cached(out);
+  out.causes = causes_.take_all();
   out.events = encode_events();
   out.blocks = encode(blocks_);
   out.host = encode(host_);

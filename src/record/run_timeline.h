@@ -35,9 +35,10 @@ struct StepColumns {
 /// is an index into `sequences`, + 1 where there may be none, and signed numbers (~) use zigzag.
 ///
 /// - segments[i]: the states of sequences[i]: first step, then for each run of equal steps: phase + 8 x
-///   WaitReason, the seq that it waits behind + 1, number of steps.
+///   WaitReason, the seq that it waits behind + 1, why that comes first (kOrder: index in `causes` + 1, else
+///   0), number of steps.
 /// - events: for each step: count, then for each event: DecisionKind, seq + 1, a, b, and c: for a preemption
-///   the seq for which it is, + 1, else 0. Block decisions (see below) and one-token decodes (see segments)
+///   why (index in `causes` + 1), else 0. Block decisions (see below) and one-token decodes (see segments)
 ///   are not included. The events of a step are in order: its plan, its results, and those between its
 ///   results and the next step.
 /// - blocks: the changes of the pool, for each step from the previous step (the first: from an empty pool)
@@ -62,6 +63,7 @@ struct RunTimeline {
                                   // numbers in the whole run, ascending
   std::vector<std::string> segments;
   StepColumns columns;
+  std::vector<std::string> causes;  // sentences, in the words of the stories
   std::string events;
   std::string blocks;
   std::string host;

@@ -26,20 +26,6 @@ bool moves_block(control::DecisionKind kind) {
          kind == control::DecisionKind::kRelease || kind == control::DecisionKind::kEvict;
 }
 
-std::string victim_text(const control::Cause& cause) {
-  switch (cause.ground) {
-    case control::Ground::kNothingLeft:
-      return "it has nothing left to compute";
-    case control::Ground::kLowest:
-      return fmt::format("it has the lowest priority ({})", cause.value);
-    case control::Ground::kLeastDone:
-      return fmt::format("it had computed least ({})",
-                         plural(static_cast<uint64_t>(std::max<int64_t>(0, cause.value)), "token"));
-    default:
-      return "it was admitted last";
-  }
-}
-
 }  // namespace
 
 Teller::Teller(RunStory& story, const WhoseLines& whose)
@@ -120,7 +106,7 @@ void Teller::tell_cause(const control::Cause& cause) {
       first_ = {cause.ground, cause.value};
       if (found != nullptr) {
         first_tenant_ = of(*found).tenant;
-        found->precedence = {.own = first_};
+        found->precedence.own = first_;  // it stays compared: the same relation is not reported again
       }
       break;
     case control::CauseKind::kBehind:
@@ -267,15 +253,8 @@ void Teller::tell_preempt(Life& life, const control::Decision& decision, const R
   std::erase(told_running_, story.id);
   const std::optional<control::Cause> cause = std::exchange(victim_cause_, std::nullopt);
   std::string text = fmt::format("is preempted, for the {} time: ", ordinal(decision.b));
-  if (!cause) {
-    text += "no block was left";
-  } else {
-    life.preempted.needy = cause->other;
-    text += cause->other == decision.seq
-                ? "no block was left for its own next token"
-                : fmt::format("no block was left for the next token of #{}", cause->other);
-    text += fmt::format(", and of the possible victims {}", victim_text(*cause));
-  }
+  if (cause) life.preempted.needy = cause->other;
+  text += cause ? preemption_text(*cause) : "no block was left";
   victim_ = Victim{.id = decision.seq,
                    .text = std::move(text),
                    .tokens = decision.a,

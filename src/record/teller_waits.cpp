@@ -59,9 +59,10 @@ void Teller::end_wait(Life& life, uint64_t last) {
 }
 
 void Teller::compare_with_first(Life& life, const control::Cause& cause) {
-  Precedence now{.compared = true, .first = first_, .own = {cause.ground, cause.value}};
+  Precedence now{.first = first_, .own = {cause.ground, cause.value}};
   now.first_tenant = first_tenant_;
   now.own_tenant = of(life).tenant;
+  now.compare();
   life.precedence = now;
   if (!life.told || life.waits.reason != control::WaitReason::kOrder || !life.waits.begun()) return;
   const bool differs = now.kind() != life.waits.precedence.kind();

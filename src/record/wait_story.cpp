@@ -19,81 +19,6 @@ bool for_blocks(const WaitSpan& span) {
   return span.reason == control::WaitReason::kBlocks || span.reason == control::WaitReason::kOrder;
 }
 
-/// How two sequences with the same ground compare.
-enum class Order : uint8_t { kAhead, kEqual, kBehind };
-
-Order order_of(const Precedence& of) {
-  // For the prefix cache, more is better.
-  const bool more = of.first.ground == control::Ground::kCached;
-  const int64_t first = more ? -of.first.value : of.first.value;
-  const int64_t own = more ? -of.own.value : of.own.value;
-  return first < own ? Order::kAhead : first == own ? Order::kEqual : Order::kBehind;
-}
-
-std::string priority_text(const Precedence& of) {
-  if (of.own.ground != control::Ground::kPriority) return "which had precedence";
-  switch (order_of(of)) {
-    case Order::kAhead:
-      return fmt::format("of higher priority ({}, its own is {})", of.first.value, of.own.value);
-    case Order::kEqual:
-      return "of the same priority, which arrived earlier";
-    case Order::kBehind:
-      break;
-  }
-  return fmt::format("of lower priority ({}, its own is {}), which had waited so long that it comes first",
-                     of.first.value, of.own.value);
-}
-
-std::string share_text(const Precedence& of, const WaitContext& context) {
-  if (of.first_tenant == of.own_tenant) return "of the same tenant, which arrived earlier";
-  const auto served = [](int64_t tokens) {
-    return with_commas(static_cast<uint64_t>(std::max<int64_t>(0, tokens)));
-  };
-  switch (order_of(of)) {
-    case Order::kAhead:
-      return fmt::format("whose tenant had been served less (tenant {} {}, its own {} {})",
-                         context.tenant(of.first_tenant), served(of.first.value),
-                         context.tenant(of.own_tenant), served(of.own.value));
-    case Order::kEqual:
-      return "whose tenant had been served as much, which arrived earlier";
-    case Order::kBehind:
-      break;
-  }
-  return "whose tenant had been served less";  // with the values of that time: its own was reported before
-}
-
-/// Why the others are before it.
-std::string precedence_text(const Precedence& of, const WaitContext& context) {
-  if (!of.compared) return "which arrived earlier";
-  const bool equal = order_of(of) == Order::kEqual;
-  switch (of.first.ground) {
-    case control::Ground::kProtected:
-      return of.own.ground == control::Ground::kProtected
-                 ? "preempted as often as is allowed, like itself, which arrived earlier"
-                 : "preempted so often that it comes first under any policy";
-    case control::Ground::kStarted:
-      return of.own.ground == control::Ground::kStarted
-                 ? "which had started already like itself, and arrived earlier"
-                 : "which had started already";
-    case control::Ground::kPassed:
-      return "overtaken so often that it comes first";
-    case control::Ground::kWork:
-      return equal ? "with as much left to do, which arrived earlier" : "with less left to do";
-    case control::Ground::kDeadline:
-      return equal ? "with as much time to the deadline, which arrived earlier"
-                   : "with less time to the deadline";
-    case control::Ground::kPriority:
-      return priority_text(of);
-    case control::Ground::kShare:
-      return share_text(of, context);
-    case control::Ground::kCached:
-      return equal ? "which arrived earlier and had no less in the prefix cache"
-                   : "with more in the prefix cache";
-    default:
-      return "which arrived earlier";
-  }
-}
-
 /// "of higher priority (-2 to 0, its own is 5)": why they were admitted before it.
 std::string overtaken_by(const Overtaken& of) {
   switch (of.least.ground) {
@@ -204,7 +129,7 @@ std::string order_text(const Part& part, const WaitContext& context) {
   for (const StepRange& range : part.ranges) context.line.add_first(range, context.tally);
   const size_t count = context.tally.count();
   const std::string behind = count == 0 ? "others" : list_of(context.tally, count, context);
-  return fmt::format("behind {}, {}", behind, precedence_text(part.precedence, context));
+  return fmt::format("behind {}, {}", behind, precedence_text(part.precedence, context.tenant));
 }
 
 /// The reason for waiting, without the holders of the blocks.
@@ -265,12 +190,6 @@ std::vector<size_t> Tally::take(size_t most) {
   for (const size_t sequence : touched_) weights_[sequence] = 0;
   touched_.clear();
   return out;
-}
-
-uint32_t Precedence::kind() const {
-  if (!compared) return 0;
-  return 1 + static_cast<uint32_t>(order_of(*this)) + 4 * static_cast<uint32_t>(own.ground) +
-         64 * static_cast<uint32_t>(first.ground) + (first_tenant == own_tenant ? 4096 : 0);
 }
 
 void LineHistory::note(const RunState& state, bool with_holders) {

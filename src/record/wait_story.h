@@ -10,6 +10,7 @@
 
 #include "control/cause.h"
 #include "control/scheduler.h"
+#include "record/precedence.h"
 #include "record/run_state.h"
 
 namespace quire::record {
@@ -18,18 +19,6 @@ namespace quire::record {
 struct StepRange {
   uint64_t from = 0;
   uint64_t to = 0;
-};
-
-/// Why the first in line comes before another sequence, by the causes that the scheduler reported.
-struct Precedence {
-  bool compared = false;  // if not, the policy did not compare this sequence, which arrived later
-  control::Standing first;
-  control::Standing own;
-  uint64_t first_tenant = 0;
-  uint64_t own_tenant = 0;
-
-  /// If two are equal, the same sentence applies to both.
-  uint32_t kind() const;
 };
 
 /// The sequences that arrived later than a sequence and were admitted before it.

@@ -301,9 +301,9 @@ def test_the_page_has_the_decisions_of_the_log(served, page):
     shown = []
     for step in range(1, data["last"] + 1):
         for _ in range(numbers.next()):
-            kind, request, a, b, whose = (numbers.next() for _ in range(5))
+            kind, request, a, b, cause = (numbers.next() for _ in range(5))
             shown.append((step, kind, ids[request - 1], a, b))
-            assert (kind == PREEMPT) == (whose > 0)
+            assert (kind == PREEMPT) == (cause > 0) and cause <= len(data["causes"])
     assert not numbers.more()
     step = 0
     logged = []
@@ -328,7 +328,7 @@ def test_the_phases_are_those_of_the_log(served, page):
         step = numbers.next()
         waited = 0
         while numbers.more():
-            phase, _, steps = numbers.next() % 8, numbers.next(), numbers.next()
+            phase, _, _, steps = numbers.next() % 8, numbers.next(), numbers.next(), numbers.next()
             waits = phase in (0, 4, 5)
             waited += steps * waits
             for at in range(step, step + steps):

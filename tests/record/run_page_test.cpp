@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "record/display_text.h"
 #include "record/leb128.h"
+#include "record/run_summary.h"
 #include "sim/replay.h"
 #include "tests/record/log_bytes.h"
 #include "tests/record/random_run.h"
@@ -224,6 +225,8 @@ TEST(RunTimeline, PhasesAreOneAfterTheOther) {
       const bool waits = phase == Phase::kQueued || phase == Phase::kPreempted || phase == Phase::kSwapped;
       EXPECT_EQ(waits, look / 8 != 0);
       EXPECT_LE(stream.number(), timeline.sequences.size());
+      EXPECT_LE(stream.number(),
+                look / 8 == static_cast<uint64_t>(control::WaitReason::kOrder) ? timeline.causes.size() : 0U);
       for (uint64_t left = stream.number(); left > 0; --left, ++step)
         ++(waits ? waiting : running).at(step - 1);
     }
@@ -349,6 +352,86 @@ TEST(RunPage, HasTheWholeLifeOfTheRequestAskedFor) {
     for (size_t i = 0; i < story.sequences[0].lines.size(); ++i) {
       EXPECT_EQ(chosen.at("lines").at(i).at(2).as_string(), story.sequences[0].lines[i].text);
     }
+  }
+}
+
+/// The story's lines about that step that have the text.
+bool tells(const SequenceStory& story, uint64_t step, const std::string& text) {
+  return std::ranges::any_of(story.lines, [&](const StoryLine& line) {
+    return line.from <= step && step <= line.to && line.text.find(text) != std::string::npos;
+  });
+}
+
+TEST(RunPage, GivesTheCausesThatTheStoriesGive) {
+  std::map<std::string, int> grounds = {
+      {"nothing left", 0}, {"admitted last", 0}, {"lowest", 0}, {"least", 0}};
+  int orders = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {  // at depths 1 to 3
+    SCOPED_TRACE(seed);
+    const test::RandomRun run = test::record_random_run(log_file(), seed);
+    if (run.steps == 0) continue;
+    const RunTimeline timeline = timeline_of();
+    const RunStory story = tell_run(log_file(), [](SeqId, std::string_view) { return true; });
+    Stream events(timeline.events);
+    for (uint64_t step = 1; step <= run.steps; ++step) {
+      for (uint64_t left = events.number(); left > 0; --left) {
+        const auto kind = static_cast<control::DecisionKind>(events.number());
+        const uint64_t seq = events.number();
+        events.number();
+        events.number();
+        const uint64_t cause = events.number();
+        if (kind != control::DecisionKind::kPreempt) continue;
+        const std::string& text = timeline.causes.at(cause - 1);
+        EXPECT_TRUE(
+            tells(story.sequences.at(timeline.sequences.at(seq - 1)), step, ": " + text + ". The K/V"))
+            << step << ": " << text;
+        for (auto& [words, count] : grounds) count += text.find(words) != std::string::npos ? 1 : 0;
+      }
+    }
+    EXPECT_TRUE(events.at_end());
+    // A line about a long wait has the numbers of its beginning.
+    if (run.config.scheduling == control::SchedulingKind::kPriority ||
+        run.config.scheduling == control::SchedulingKind::kFair) {
+      continue;
+    }
+    for (size_t i = 0; i < timeline.sequences.size(); ++i) {
+      Stream segments(timeline.segments[i]);
+      if (segments.at_end()) continue;
+      uint64_t step = segments.number();
+      while (!segments.at_end()) {
+        segments.number();
+        segments.number();
+        const uint64_t cause = segments.number();
+        if (cause != 0) {
+          ++orders;
+          EXPECT_TRUE(tells(story.sequences.at(timeline.sequences[i]), step, timeline.causes.at(cause - 1)))
+              << i << " in step " << step << ": " << timeline.causes.at(cause - 1);
+        }
+        step += segments.number();
+      }
+    }
+  }
+  for (const auto& [words, count] : grounds) EXPECT_GT(count, 3) << words;
+  EXPECT_GT(orders, 100);
+}
+
+/// wait_name() is a switch without a default, so the compiler asks for the name of a new reason; the script
+/// has the numbers.
+TEST(RunPage, KnowsEveryWaitReason) {
+  for (size_t i = 1; i < std::size(kWaitNames); ++i) {
+    EXPECT_NE(wait_name(static_cast<control::WaitReason>(i)), "") << kWaitNames[i];
+  }
+  test::record_random_run(log_file(), 3);
+  const std::string html = make_page(log_file(), std::nullopt).html;
+  const size_t from = html.find("const Wait = {");
+  ASSERT_NE(from, std::string::npos);
+  const std::string_view numbers = std::string_view(html).substr(from, html.find('}', from) - from);
+  EXPECT_EQ(std::ranges::count(numbers, ':'), static_cast<ptrdiff_t>(std::size(kWaitNames)));
+  const RunStory story = tell_run(log_file());
+  const json::object data = data_of(html);
+  for (size_t i = 0; i < story.sequences.size(); ++i) {
+    EXPECT_EQ(data.at("requests").at(i).at("waited_for").as_string(),
+              wait_name(story.sequences[i].waited_most_for()));
   }
 }
 

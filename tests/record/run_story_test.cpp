@@ -384,6 +384,27 @@ TEST(RunStory, GivesTheReasonThatIsTrue) {
                 "behind #1, which arrived earlier");
 }
 
+/// The scheduler reports an order only when it changes, and #1 comes after #3 as it came after #2.
+TEST(RunStory, KeepsTheOrderOfOneThatWasFirstInBetween) {
+  control::SchedulerConfig config = Recording::small(7);
+  config.scheduling = control::SchedulingKind::kPriority;
+  Recording recording(config);
+  recording.add(0, 17, 10);
+  recording.step();
+  control::SeqSpec urgent;
+  urgent.priority = -2;
+  recording.add(1, 18, 3);
+  recording.add(2, 14, 3, 0, urgent);
+  recording.step(2);
+  recording.abort(2, false);
+  recording.step(2);
+  recording.add(3, 14, 3, 0, urgent);
+  recording.step(20);
+  const RunStory run = recording.tell();
+  EXPECT_THAT(lines_of(run, 1),
+              testing::Contains(HasSubstr("behind #3 and #2, of higher priority (-2, its own is 0)")));
+}
+
 /// One slot, which #0 has; #1 waits for it, and 32 that arrive later are admitted before it.
 RunStory overtaken_run(control::SchedulingKind kind) {
   control::SchedulerConfig config = Recording::small(200);

@@ -57,10 +57,11 @@ for (const request of requests) {
   const stream = numbers(request.segments);
   request.segments = [];
   let from = stream.length > 0 ? stream[0] - run.first : 0;
-  for (let i = 1; i + 2 < stream.length; i += 3) {
-    const to = from + stream[i + 2];
+  for (let i = 1; i + 3 < stream.length; i += 4) {
+    const to = from + stream[i + 3];
     request.segments.push({
       from, to, phase: stream[i] % 8, reason: Math.floor(stream[i] / 8), behind: stream[i + 1] - 1,
+      cause: stream[i + 2] - 1,
     });
     from = to;
   }
@@ -81,7 +82,7 @@ function segmentAt(request, frame) {
 
 const isWaiting = (phase) => phase === Phase.queued || phase === Phase.preempted || phase === Phase.swapped;
 
-/** By frame: its events, [{kind, request, a, b, whose}], requests by index or -1. */
+/** By frame: its events, [{kind, request, a, b, cause}], requests and causes by index or -1. */
 const events = (() => {
   const stream = numbers(run.events);
   const out = [];
@@ -89,7 +90,7 @@ const events = (() => {
     const list = [];
     for (let n = stream[i++]; n > 0; --n, i += 5) {
       list.push({
-        kind: stream[i], request: stream[i + 1] - 1, a: stream[i + 2], b: stream[i + 3], whose: stream[i + 4] - 1,
+        kind: stream[i], request: stream[i + 1] - 1, a: stream[i + 2], b: stream[i + 3], cause: stream[i + 4] - 1,
       });
     }
     out.push(list);

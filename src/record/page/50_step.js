@@ -1,45 +1,5 @@
 // ---- what a step decided, in sentences ----
 
-const PROTECTED_FROM = 8;  // preemptions
-
-/** How often a request was preempted up to a frame. */
-const preemptedBy = (() => {
-  const frames = requests.map(() => []);
-  events.forEach((list, frame) => list.forEach((event) => {
-    if (event.kind === Decision.preempt && event.request >= 0) frames[event.request].push([frame, event.b]);
-  }));
-  return (index, frame) => frames[index].filter(([at]) => at <= frame).reduce((most, [, b]) => Math.max(most, b), 0);
-})();
-
-/** Why a request (`before`) comes in before another, no more than the page knows. */
-function orderWords(before, index, frame) {
-  const [first, own] = [requests[before], requests[index]];
-  const earlier = before < index;
-  const policy = run.config.scheduling;
-  if (policy === "fcfs") return "arrived earlier";
-  if (preemptedBy(before, frame) >= PROTECTED_FROM) return `was preempted ${PROTECTED_FROM} times and goes first`;
-  if (policy === "priority") {
-    if (first.priority < own.priority) return `has a higher priority (${first.priority}, not ${own.priority})`;
-    return first.priority === own.priority ? "has the same priority and arrived earlier"
-      : `has a lower priority (${first.priority}, not ${own.priority}) but waited longer`;
-  }
-  if (policy === "fair") {
-    if (first.tenant === own.tenant) return "is of the same tenant and arrived earlier";
-    return `is of a tenant that had been served ${earlier ? "no more" : "less"} (${first.tenant}, not ${own.tenant})`;
-  }
-  const than = earlier ? "no more" : "less";
-  if (policy === "srpt") return `had ${than} left to do`;
-  if (policy === "slo") return `had started, or had ${than} time to its deadline`;
-  if (policy === "lpm") return earlier ? "arrived earlier and had no less in the prefix cache" : "had more in the prefix cache";
-  return "comes first by the policy";
-}
-
-const VICTIM_WORDS = {
-  last: "of the possible victims it was admitted last",
-  priority: "of the possible victims it has the lowest priority",
-  "least-progress": "of the possible victims it had computed least",
-};
-
 /** A request's number, to choose it. */
 function ref(index, extra = "") {
   const button = element("button", {
@@ -150,10 +110,8 @@ function preemptions(list) {
     if (event.kind !== Decision.preempt) return;
     const next = list[i + 1];
     const swapped = next && next.kind === Decision.swapOut && next.request === event.request;
-    const why = event.whose < 0 ? ["no block was left"]
-      : event.whose === event.request ? ["no block was left for its own next token"]
-        : ["no block was left for the next token of ", ref(event.whose)];
-    lines.push([ref(event.request), " is preempted: ", ...why, `, and ${VICTIM_WORDS[run.config.victim]}. `,
+    const why = event.cause < 0 ? ["no block was left"] : withRefs(run.causes[event.cause]);
+    lines.push([ref(event.request), " is preempted: ", ...why, ". ",
       swapped ? `Its K/V (${plural(event.a, "token")}, ${plural(next.a, "block")}) moves to the host.`
         : `The K/V of ${plural(event.a, "token")} is given up.`]);
   });
@@ -163,15 +121,15 @@ function preemptions(list) {
 function waiting(now, frame) {
   const groups = new Map();
   for (const { index, segment } of now.waits) {
-    const words = segment.reason === Wait.order && segment.behind >= 0 ? orderWords(segment.behind, index, frame) : "";
-    const key = `${segment.reason}/${segment.behind}/${words}`;
-    if (!groups.has(key)) groups.set(key, { reason: segment.reason, behind: segment.behind, words, who: [] });
+    const { reason, behind, cause } = segment;
+    const key = `${reason}/${behind}/${cause}`;
+    if (!groups.has(key)) groups.set(key, { reason, behind, cause, who: [] });
     groups.get(key).who.push(index);
   }
   const free = run.config.num_blocks - columns.held[frame];
   const reserve = Math.min(Math.ceil(run.config.num_blocks * run.config.watermark_bp / 10000), run.config.num_blocks);
   const sorted = [...groups.values()].sort((a, b) => (a.reason === Wait.blocks ? -1 : b.reason === Wait.blocks ? 1 : 0));
-  return sorted.map(({ reason, behind, words, who }) => {
+  return sorted.map(({ reason, behind, cause, who }) => {
     const many = who.length > 1;
     const verb = many ? " wait " : " waits ";
     if (reason === Wait.blocks) {
@@ -181,8 +139,9 @@ function waiting(now, frame) {
         free === 1 ? "1 is available. Held by " : `${count(free)} are available. Held by `, ...largestHolders(4), "."];
     }
     if (reason === Wait.order) {
-      if (behind < 0) return [...refs(who), verb, "behind others."];
-      return [...refs(who), verb, "behind ", ref(behind), `, which ${words}.`];
+      if (behind < 0 || cause < 0) return [...refs(who), verb, "behind others."];
+      // The sentence is about one that waits ("its own is 5"), and applies to each of them.
+      return [...refs(who), many ? " each wait " : verb, "behind ", ref(behind), `, ${run.causes[cause]}.`];
     }
     if (reason === Wait.parent) {
       return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),

@@ -2,15 +2,8 @@
 
 const ROWS_SHOWN = 1000;
 const NO_LIMIT = 2 ** 32 - 1;
-const WAIT_WORDS = ["", "a slot", "token budget", "blocks", "blocks", "parent's prompt", "admission paused", "static batch", "open step", "shared prefix"];
 
 const waitedSteps = (request) => request.waited.reduce((sum, [, steps]) => sum + steps, 0);
-/** A request behind one that waits for blocks waits for blocks. */
-function waitedMost(request) {
-  const sums = new Map();
-  for (const [reason, steps] of request.waited) sums.set(WAIT_WORDS[reason], (sums.get(WAIT_WORDS[reason]) || 0) + steps);
-  return [...sums].sort((a, b) => b[1] - a[1]).map(([words]) => words)[0] || "";
-}
 
 const TABLE = [
   ["Request", (request, index) => index, (request, index) => ref(index)],
@@ -30,7 +23,7 @@ const TABLE = [
   ...(run.run.priorities ? [["Priority", (request) => request.priority, (request) => String(request.priority)]] : []),
   ...(run.run.deadlines ? [["Deadline", (request) => request.deadline_us, (request) => duration(request.deadline_us)]] : []),
   ["Ended by", (request) => request.end_text, (request) => request.end_text, "text"],
-  ["Waited most for", waitedMost, waitedMost, "text"],
+  ["Waited most for", (request) => request.waited_for, (request) => request.waited_for, "text"],
   ["Name", (request) => request.name, (request) => element("bdi", {}, request.name), "text"],
 ];
 const sorting = { by: 0, down: false };
