@@ -1,4 +1,4 @@
-// ---- over time: how full the pool is, who runs and waits, each request ----
+// ---- over time: how full the pool is, which requests run and wait, each request ----
 
 const GUTTER = 58;  // left of all three, for numbers and names
 const ROW = 18;
