@@ -368,13 +368,11 @@ class Chains {
 
 class EvictionTest : public testing::TestWithParam<EvictionKind> {};
 
-INSTANTIATE_TEST_SUITE_P(Policies, EvictionTest,
-                         testing::ValuesIn(kEvictionKinds),
-                         [](const auto& test) {
-                           std::string text(name(test.param));
-                           std::erase(text, '-');
-                           return text;
-                         });
+INSTANTIATE_TEST_SUITE_P(Policies, EvictionTest, testing::ValuesIn(kEvictionKinds), [](const auto& test) {
+  std::string text(name(test.param));
+  std::erase(text, '-');
+  return text;
+});
 
 TEST_P(EvictionTest, DecidesAsItsNaiveModel) {
   size_t evictions = 0;

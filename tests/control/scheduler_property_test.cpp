@@ -85,7 +85,8 @@ TEST(SchedulerProperty, SameInputsSamePlans) {
   // The same with every compiler and on every machine.
   const auto expect = [](uint64_t digest, uint64_t pinned) {
     EXPECT_EQ(digest, pinned) << fmt::format(
-        "{:#x} instead of {:#x}. Did the stories change, or a table of policies get a row? Then take this number. To see that the "
+        "{:#x} instead of {:#x}. Did the stories change, or a table of policies get a row? Then take this "
+        "number. To see that the "
         "rules are the same, draw among the former policies only and compare with the former number.",
         digest, pinned);
   };

@@ -54,10 +54,9 @@ TEST(NoMemory, AnAbortNeedsNone) {
 
 /// Forms of a request and of the engine: the bookkeeping of each is undone without memory.
 class Drop : public testing::TestWithParam<std::tuple<control::EvictionKind, uint32_t, bool>> {};
-INSTANTIATE_TEST_SUITE_P(
-    NoMemory, Drop,
-    testing::Combine(testing::ValuesIn(control::kEvictionKinds),
-                     testing::Values(1, 3), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(NoMemory, Drop,
+                         testing::Combine(testing::ValuesIn(control::kEvictionKinds), testing::Values(1, 3),
+                                          testing::Bool()));
 
 TEST_P(Drop, TakesItsSequencesOutOfEverything) {
   if (!QUIRE_ALLOCATIONS_FAIL) GTEST_SKIP() << "sanitizers keep their own allocator";

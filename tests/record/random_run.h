@@ -31,7 +31,8 @@ struct RandomRun {
   std::vector<control::StepStats> states;  // by step, when its results were in and before anything else
 };
 
-/// A new policy changes what every seed draws: a test that needs a property of one run sets its config itself.
+/// A new policy changes what every seed draws: a test that needs a property of one run sets its config
+/// itself.
 inline control::SchedulerConfig random_config(SplitMix64& random) {
   control::SchedulerConfig config;
   config.num_blocks = static_cast<uint32_t>(10 + random.below(12));

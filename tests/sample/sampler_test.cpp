@@ -223,7 +223,8 @@ TEST(Sampler, NamesTheProcessorsThatLeaveNoToken) {
   params.allowed_tokens = {7, 9};
   params.mask = 3;
   EXPECT_EQ(error_of(params, even), "allowed_token_ids and the grammar leave no token for position 2");
-  EXPECT_EQ(error_of(params, std::vector<uint32_t>(even.size(), 0)), "the grammar leaves no token for position 2");
+  EXPECT_EQ(error_of(params, std::vector<uint32_t>(even.size(), 0)),
+            "the grammar leaves no token for position 2");
 }
 
 TEST(Sampler, BadWordsFollowWhatIsSampled) {

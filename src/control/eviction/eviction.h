@@ -44,8 +44,8 @@ class EvictionPolicy {
 // One row per policy: its enumerator, its name on the command line, its factory function. A new policy is a
 // file in this folder that defines its factory function, and a row here; one that ranks blocks derives from
 // RankedEviction (ranked.h), which ranks ends of chains only. It also needs a naive model in
-// tests/control/eviction_test.cpp and a row in both tables of docs/control-plane.md, and it changes the digests in
-// tests/control/scheduler_property_test.cpp: random stories draw among one policy more.
+// tests/control/eviction_test.cpp and a row in both tables of docs/control-plane.md, and it changes the
+// digests in tests/control/scheduler_property_test.cpp: random stories draw among one policy more.
 #define QUIRE_EVICTION_POLICIES(ROW)  \
   ROW(kLru, "lru", make_lru)          \
   ROW(kLfu, "lfu", make_lfu)          \
