@@ -3,6 +3,8 @@
 
 mutants.py [NAME...]    for each of tests/mutants/NAME.patch (all of them): the named test passes without it and fails with it.
                         Renews their rows in tests/mutants/result.md.
+mutants.py --renew [NAME...]   writes patches anew whose surroundings have changed but whose changed lines are still there, once;
+                        the others it leaves and names
 mutants.py --check      only that every patch still applies and names a test that there is (seconds; ./dev check)
 
 A patch begins with two lines,
@@ -12,6 +14,7 @@ and goes on as `git diff` writes it. SUITE.TEST is a pattern of --gtest_filter. 
 the compiler cache with the release build.
 """
 import argparse
+import difflib
 import os
 import pathlib
 import re
@@ -70,6 +73,73 @@ def load(names):
     return mutants, wrong
 
 
+def changes_of(patch):
+    """Of a patch: for each hunk, its file, and its lines as they are without and with the defect, context left out."""
+    hunks, path, before, after = [], None, [], []
+    for line in [*patch.splitlines(), "@@"]:
+        if line.startswith(("@@", "diff ")):
+            if before or after:
+                hunks.append((path, before, after))
+            before, after = [], []
+        elif line.startswith("+++ b/"):
+            path = line.removeprefix("+++ b/")
+        elif line.startswith("---"):
+            continue
+        elif line.startswith("-"):
+            before.append(line[1:])
+        elif line.startswith("+"):
+            after.append(line[1:])
+        elif before or after:  # context between changes of one hunk belongs to both
+            before.append(line[1:])
+            after.append(line[1:])
+    return hunks
+
+
+def without_tail(before, after):
+    """Without the context after the last change."""
+    while before and after and before[-1] == after[-1]:
+        before, after = before[:-1], after[:-1]
+    return before, after
+
+
+def renewed(path):
+    """The patch for the sources as they are; an error if a hunk's lines are not there exactly once."""
+    text = path.read_text()
+    head = HEAD.match(text)
+    texts = {}
+    for file, before, after in changes_of(text[head.end():]):
+        before, after = without_tail(before, after)
+        source = texts.setdefault(file, (ROOT / file).read_text().splitlines())
+        if not before:
+            raise ValueError(f"a change of {file} only adds lines, and nothing says where")
+        found = [i for i in range(len(source)) if source[i:i + len(before)] == before]
+        if len(found) != 1:
+            raise ValueError(f"{file} has the changed lines {len(found)} times")
+        source[found[0]:found[0] + len(before)] = after
+    out = text[:head.end()]
+    for file, source in texts.items():
+        was = (ROOT / file).read_text().splitlines()
+        diff = difflib.unified_diff(was, source, f"a/{file}", f"b/{file}", lineterm="", n=2)
+        out += "\n" + "\n".join([f"diff --git a/{file} b/{file}", *diff]) + "\n"
+    return out
+
+
+def renew(names):
+    """Whether all could be renewed."""
+    paths = [PATCHES / f"{name}.patch" for name in names] or sorted(PATCHES.glob("*.patch"))
+    well = True
+    for path in paths:
+        if not names and Mutant(path).complaint() is None:
+            continue
+        try:
+            path.write_text(renewed(path))
+            print(f"{path.stem}: renewed")
+        except ValueError as error:
+            print(f"{path.stem}: {error}; write it anew", file=sys.stderr)
+            well = False
+    return well
+
+
 def refresh_copy():
     """The working tree as it is; what has not changed keeps its time, so that little is built."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
@@ -110,7 +180,8 @@ def run(mutant):
     if ran.returncode < 0:
         return False, f"ended by signal {-ran.returncode}"
     failed = re.search(r"^(\S+):(\d+): Failure$", ran.stdout, re.M)
-    return False, f"{pathlib.Path(failed[1]).name}:{failed[2]}" if failed else f"exit status {ran.returncode}"
+    # Without the line, which another change would make wrong.
+    return False, pathlib.Path(failed[1]).name if failed else f"exit status {ran.returncode}"
 
 
 def try_one(mutant):
@@ -161,7 +232,7 @@ def write_result(results):
     path.write_text("\n".join([
         "# Planted defects", "",
         f"Written by `./dev mutants`: {caught} of {len(rows)} were caught by the test that their patch names, which passes",
-        "without them. The last column says where that test failed first.", "",
+        "without them. The last column says in which file that test failed first.", "",
         "| defect | what is broken | caught by | outcome |", "|---|---|---|---|", *rows]) + "\n")
 
 
@@ -169,11 +240,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--renew", action="store_true")
     args = parser.parse_args()
+    if args.renew and not renew(args.names):
+        sys.exit(1)
     mutants, wrong = load(args.names)
     if wrong:
         sys.exit("\n".join(wrong))
-    if args.check:
+    if args.check or args.renew:
         print(f"{len(mutants)} planted defects apply, and their tests are there")
         return
     results = run_all(mutants)

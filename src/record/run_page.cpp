@@ -1,12 +1,13 @@
 #include "record/run_page.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 #include <utility>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
+#include <boost/json/serializer.hpp>
 #include <fmt/format.h>
 
 #include "base/file_error.h"
@@ -184,6 +185,23 @@ PagePlan plan_page(const std::filesystem::path& log, const PageOptions& options)
   return plan;
 }
 
+/// Piece by piece, since the text may have tens of megabytes. Within a script element only "<" can end it or
+/// begin a comment; in JSON it occurs within strings alone.
+void append_script_text(std::string& out, const json::object& data) {
+  std::array<char, 65536> piece{};
+  json::serializer serializer;
+  serializer.reset(&data);
+  while (!serializer.done()) {
+    for (const char c : serializer.read(piece.data(), piece.size())) {
+      if (c == '<') {
+        out += "\\u003c";
+      } else {
+        out += c;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 FileKind run_page_kind() {
@@ -197,8 +215,7 @@ Page make_page(const std::filesystem::path& log,
   RunStory story = begin_story(reader);
   const WhoseLines whose = [&](SeqId id, std::string_view) { return plan.told.contains(id); };
   Teller teller(story, whose);
-  const RunTimeline timeline =
-      read_timeline(reader, plan.first, plan.last, options.limits, plan.chosen, &teller);
+  RunTimeline timeline = read_timeline(reader, plan.first, plan.last, options.limits, plan.chosen, &teller);
   teller.end();
   story.truncated = reader.truncated();
   TenantNames tenants;
@@ -206,8 +223,10 @@ Page make_page(const std::filesystem::path& log,
 
   json::array requests;
   for (size_t i = 0; i < timeline.sequences.size(); ++i) {
-    const SequenceStory& sequence = story.sequences[timeline.sequences[i]];
+    SequenceStory& sequence = story.sequences[timeline.sequences[i]];
     requests.push_back(to_json(sequence, tenants.name(sequence.tenant), timeline.segments[i]));
+    sequence.lines = {};  // the page has them now, and of a long run they are most of its memory
+    timeline.segments[i] = {};
   }
   json::object data{
       {"log", valid_utf8(log.filename().string())},
@@ -236,14 +255,7 @@ Page make_page(const std::filesystem::path& log,
   page.last = timeline.last;
   page.run_steps = story.steps;
   page.html = kPageBeforeData;
-  // Within a script element only "<" can end it or begin a comment; in JSON it occurs within strings alone.
-  for (const char c : json::serialize(data)) {
-    if (c == '<') {
-      page.html += "\\u003c";
-    } else {
-      page.html += c;
-    }
-  }
+  append_script_text(page.html, data);
   page.html += kPageAfterData;
   return page;
 }

@@ -43,18 +43,26 @@ struct Event {
   uint32_t cause = 0;  // of a preemption: the number of its sentence
 };
 
+/// The state of a sequence in a step.
+struct Look {
+  Phase phase = Phase::kQueued;
+  control::WaitReason waits = control::WaitReason::kNone;
+  uint32_t behind = kNoneAhead;
+  uint32_t cause = 0;  // with kOrder: the number of its sentence
+  bool operator==(const Look&) const = default;
+};
+struct LookHash {
+  size_t operator()(const Look& look) const {
+    const uint64_t kind = static_cast<uint64_t>(look.phase) * 16 + static_cast<uint64_t>(look.waits);
+    return std::hash<uint64_t>{}((kind << 57U) ^ (uint64_t{look.behind} << 25U) ^ look.cause);
+  }
+};
+
 /// Equal steps of a sequence. Small, because a run in which the first in line changes has as many of them as
 /// steps times waiting sequences.
 struct Segment {
   uint32_t steps = 0;
-  uint32_t behind = kNoneAhead;
-  uint32_t cause = 0;  // with kOrder: the number of its sentence
-  Phase phase = Phase::kQueued;
-  control::WaitReason waits = control::WaitReason::kNone;
-  bool goes_on_as(const Segment& next) const {
-    return phase == next.phase && waits == next.waits && behind == next.behind && cause == next.cause &&
-           steps < UINT32_MAX;
-  }
+  uint32_t look = 0;  // in looks_
 };
 /// Those of one sequence, in order without gaps.
 struct Segments {
@@ -118,6 +126,8 @@ class Recorder final : public RunListener {
   std::vector<Segments> segments_;  // by sequence
   std::set<size_t> seen_;
   size_t num_segments_ = 0;
+  std::vector<Look> looks_;  // each once
+  std::unordered_map<Look, uint32_t, LookHash> look_numbers_;
   StepColumns columns_;
   std::vector<size_t> numbers_;  // of seen_, ascending
 };
@@ -304,7 +314,7 @@ void Recorder::planned(const RunState& state) {
   const uint32_t host = state.config().num_host_blocks - state.host_blocks_free();
   const LiveSequence* first = state.first_in_line();
   for (const auto& [id, seq] : state.live()) {
-    Segment now{.steps = 1, .phase = seq.phase()};
+    Look now{.phase = seq.phase()};
     if (now.phase == Phase::kPrefill) prefill += seq.planned;
     if (now.phase == Phase::kDecode) decode += seq.planned;
     if (!seq.running) now.waits = seq.waits;
@@ -321,12 +331,14 @@ void Recorder::planned(const RunState& state) {
       seen_.insert(seq.index);
       segments.from = steps_;
     }
-    if (!segments.list.empty() && segments.list.back().goes_on_as(now)) {
+    if (!segments.list.empty() && looks_[segments.list.back().look] == now) {
       ++segments.list.back().steps;
-    } else {
-      segments.list.push_back(now);
-      ++num_segments_;
+      continue;
     }
+    const auto [known, is_new] = look_numbers_.try_emplace(now, static_cast<uint32_t>(looks_.size()));
+    if (is_new) looks_.push_back(now);
+    segments.list.push_back({.steps = 1, .look = known->second});
+    ++num_segments_;
   }
   columns_.running.push_back(state.running());
   columns_.waiting.push_back(state.waiting());
@@ -385,9 +397,10 @@ std::string Recorder::encode_segments(const Segments& segments) const {
   if (segments.list.empty()) return out;
   append_leb128(out, segments.from);
   for (const Segment& each : segments.list) {
-    append_leb128(out, static_cast<uint64_t>(each.phase) + 8 * static_cast<uint64_t>(each.waits));
-    append_leb128(out, each.behind == kNoneAhead ? 0 : number(each.behind) + 1);
-    append_leb128(out, each.cause);
+    const Look& look = looks_[each.look];
+    append_leb128(out, static_cast<uint64_t>(look.phase) + 8 * static_cast<uint64_t>(look.waits));
+    append_leb128(out, look.behind == kNoneAhead ? 0 : number(look.behind) + 1);
+    append_leb128(out, look.cause);
     append_leb128(out, each.steps);
   }
   return out;
@@ -432,7 +445,10 @@ RunTimeline Recorder::finish(std::optional<size_t> always) {
   out.blocks_used = blocks_used_;
   out.host_blocks_used = host_blocks_used_;
   out.sequences = numbers_;
-  for (const size_t seq : numbers_) out.segments.push_back(encode_segments(segments_[seq]));
+  for (const size_t seq : numbers_) {
+    out.segments.push_back(encode_segments(segments_[seq]));
+    segments_[seq] = {};
+  }
   out.columns = std::move(columns_);
   count_cached(out);
   out.causes = causes_.take_all();

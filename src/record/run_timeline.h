@@ -13,7 +13,7 @@ namespace quire::record {
 /// How much of a run one page shows; it ends when one of these limits is reached.
 struct TimelineLimits {
   uint64_t steps = 20'000;
-  uint64_t bytes = uint64_t{24} << 20;  // of all streams
+  uint64_t bytes = uint64_t{20} << 20;  // of all streams
   uint64_t sequences = 50'000;          // that are present in these steps
 };
 

@@ -5,9 +5,14 @@
 #include <string_view>
 
 #include "record/leb128.h"
-#include "record/wait_story.h"
 
 namespace quire::record {
+
+/// Steps [from, to].
+struct StepRange {
+  uint64_t from = 0;
+  uint64_t to = 0;
+};
 
 /// Ranges of steps in ascending order, some two bytes each: a sequence in a long queue may have as many as it
 /// waits steps.

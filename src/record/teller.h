@@ -43,9 +43,9 @@ class Teller final : public RunListener {
     // While it waits: the reason, and since when.
     WaitSpan waits;
     Nanos waits_since = 0;
-    Precedence precedence;        // of the first in line, as last written
-    size_t admissions = 0;        // admissions of others before it arrived
-    std::vector<WaitSpan> spans;  // earlier waits, if its lines are written
+    Precedence precedence;  // of the first in line, as last written
+    size_t admissions = 0;  // admissions of others before it arrived
+    Waits waited;           // earlier waits, if its lines are written
     // Of the admission or preemption in progress.
     uint32_t hit = 0;       // tokens
     uint32_t moved_in = 0;  // blocks

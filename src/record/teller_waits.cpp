@@ -55,7 +55,7 @@ void Teller::end_wait(Life& life, uint64_t last) {
   }
   if (span.reason == control::WaitReason::kOrder) story.in_order.add(span.steps);
   if (!life.told) return;
-  life.spans.push_back(span);
+  life.waited.add(span);
 }
 
 void Teller::compare_with_first(Life& life, const control::Cause& cause) {
@@ -124,15 +124,15 @@ void Teller::count_overtaken() {
 
 void Teller::flush_wait(Life& life, uint64_t last) {
   end_wait(life, last);
-  if (life.spans.empty()) return;
+  if (life.waited.empty()) return;
   const WaitContext context{.config = story_.config,
                             .line = story_.line,
                             .tally = tally_,
                             .id_of = [&](size_t index) { return story_.sequences.at(index).id; },
                             .tenant = [&](uint64_t tenant) { return tenants_.name(tenant); }};
-  say(life, life.spans.front().steps.from, life.spans.back().steps.to,
-      wait_text(life.spans, life.has_run ? Overtaken{} : overtaken(life), context));
-  life.spans.clear();
+  say(life, life.waited.range().from, life.waited.range().to,
+      wait_text(life.waited, life.has_run ? Overtaken{} : overtaken(life), context));
+  life.waited = {};
 }
 
 }  // namespace quire::record

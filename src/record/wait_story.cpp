@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kIdsNamed = 3;
 
-uint64_t length(const StepRange& range) { return range.to - range.from + 1; }
-
 bool for_blocks(const WaitSpan& span) {
   return span.reason == control::WaitReason::kBlocks || span.reason == control::WaitReason::kOrder;
 }
@@ -54,69 +52,36 @@ std::string overtaken_text(const Overtaken& of) {
                      overtaken_by(of));
 }
 
-/// All waiting of one reason and one precedence.
-struct Part {
-  control::WaitReason reason = control::WaitReason::kNone;
-  Precedence precedence;
-  uint64_t steps = 0;
-  uint32_t needs = 0;
-  std::optional<uint64_t> available_least;
-  uint64_t available_most = 0;
-  int64_t reserve = 0;
-  std::optional<SeqId> parent;
-  uint64_t parent_waited = 0;
-  bool slots_kept = false;
-  std::vector<StepRange> ranges;
-};
-
-std::vector<Part> parts_of(const std::vector<WaitSpan>& spans) {
-  std::vector<Part> parts;
-  for (const WaitSpan& span : spans) {
-    auto part = std::ranges::find_if(parts, [&](const Part& other) {
-      return other.reason == span.reason && other.precedence.kind() == span.precedence.kind();
-    });
-    if (part == parts.end()) {
-      parts.push_back({span.reason, span.precedence});
-      part = parts.end() - 1;
-    }
-    part->steps += length(span.steps);
-    part->needs = std::max(part->needs, span.needs);
-    part->reserve = std::max(part->reserve, span.reserve);
-    if (span.available_least) {
-      part->available_least = std::min(part->available_least.value_or(UINT64_MAX), *span.available_least);
-      part->available_most = std::max(part->available_most, span.available_most);
-    }
-    part->parent = span.parent;
-    part->slots_kept = part->slots_kept || span.slots_kept;
-    part->parent_waited += span.parent_waited;
-    part->ranges.push_back(span.steps);
-  }
-  std::ranges::stable_sort(parts, std::ranges::greater{}, &Part::steps);
+/// The parts of the waits, those with the most steps first.
+std::vector<const Waits::Part*> most_first(const Waits& waits) {
+  std::vector<const Waits::Part*> parts;
+  for (const Waits::Part& part : waits.parts()) parts.push_back(&part);
+  std::ranges::stable_sort(parts, std::ranges::greater{}, &Waits::Part::steps);
   return parts;
 }
 
 /// "for 11 blocks of K/V (and 1 must stay free; 3 to 5 were available)"
-std::string bill_text(const Part& part) {
-  std::string text = fmt::format("first in line, for {} of K/V", plural(part.needs, "block"));
-  if (!part.available_least) return text;
+std::string bill_text(const WaitSpan& sum) {
+  std::string text = fmt::format("first in line, for {} of K/V", plural(sum.needs, "block"));
+  if (!sum.available_least) return text;
   text += " (";
-  if (part.reserve > 0) {
-    text += fmt::format("and {} must stay free; ", with_commas(static_cast<uint64_t>(part.reserve)));
+  if (sum.reserve > 0) {
+    text += fmt::format("and {} must stay free; ", with_commas(static_cast<uint64_t>(sum.reserve)));
   }
-  text += *part.available_least == part.available_most
-              ? fmt::format("{} available)", with_commas(part.available_most))
-              : fmt::format("{} to {} available)", with_commas(*part.available_least),
-                            with_commas(part.available_most));
+  text += *sum.available_least == sum.available_most
+              ? fmt::format("{} available)", with_commas(sum.available_most))
+              : fmt::format("{} to {} available)", with_commas(*sum.available_least),
+                            with_commas(sum.available_most));
   return text;
 }
 
 /// "#3, which waited itself for 4 of them,"
-std::string parent_text(const Part& part) {
-  if (!part.parent) return "another";
-  const std::string parent = fmt::format("#{}", *part.parent);
-  if (part.parent_waited == 0) return parent;
-  if (part.parent_waited == part.steps) return parent + ", which waited itself,";
-  return fmt::format("{}, which waited itself for {} of them,", parent, part.parent_waited);
+std::string parent_text(const Waits::Part& part) {
+  if (!part.sum.parent) return "another";
+  const std::string parent = fmt::format("#{}", *part.sum.parent);
+  if (part.sum.parent_waited == 0) return parent;
+  if (part.sum.parent_waited == part.steps) return parent + ", which waited itself,";
+  return fmt::format("{}, which waited itself for {} of them,", parent, part.sum.parent_waited);
 }
 
 std::string list_of(Tally& tally, size_t count, const WaitContext& context) {
@@ -125,26 +90,26 @@ std::string list_of(Tally& tally, size_t count, const WaitContext& context) {
   return list_ids(ids, std::max(count, ids.size()));
 }
 
-std::string order_text(const Part& part, const WaitContext& context) {
-  for (const StepRange& range : part.ranges) context.line.add_first(range, context.tally);
+std::string order_text(const Waits::Part& part, const WaitContext& context) {
+  part.ranges.each([&](const StepRange& range) { context.line.add_first(range, context.tally); });
   const size_t count = context.tally.count();
   const std::string behind = count == 0 ? "others" : list_of(context.tally, count, context);
-  return fmt::format("behind {}, {}", behind, precedence_text(part.precedence, context.tenant));
+  return fmt::format("behind {}, {}", behind, precedence_text(part.sum.precedence, context.tenant));
 }
 
 /// The reason for waiting, without the holders of the blocks.
-std::string reason_text(const Part& part, const WaitContext& context) {
-  switch (part.reason) {
+std::string reason_text(const Waits::Part& part, const WaitContext& context) {
+  switch (part.sum.reason) {
     case control::WaitReason::kNone:
       break;
     case control::WaitReason::kSlots:
       if (context.config.max_num_seqs == 1) return "because the only slot was taken";
       return fmt::format("because all {} slots were taken{}", context.config.max_num_seqs,
-                         part.slots_kept ? ", or kept for requests that wait for a prefix" : "");
+                         part.sum.slots_kept ? ", or kept for requests that wait for a prefix" : "");
     case control::WaitReason::kBudget:
       return "because other requests used up the token budget";
     case control::WaitReason::kBlocks:
-      return bill_text(part);
+      return bill_text(part.sum);
     case control::WaitReason::kOrder:
       return order_text(part, context);
     case control::WaitReason::kParent:
@@ -162,10 +127,13 @@ std::string reason_text(const Part& part, const WaitContext& context) {
 }
 
 /// "#3, #7 and 4 others": the largest holders in most of these steps.
-std::string holders_text(const std::vector<WaitSpan>& spans, const WaitContext& context) {
+std::string holders_text(const Waits& waits, const WaitContext& context) {
   uint32_t count = 0;
-  for (const WaitSpan& span : spans) {
-    if (for_blocks(span)) count = std::max(count, context.line.add_holders(span.steps, context.tally));
+  for (const Waits::Part& part : waits.parts()) {
+    if (!for_blocks(part.sum)) continue;
+    part.ranges.each([&](const StepRange& range) {
+      count = std::max(count, context.line.add_holders(range, context.tally));
+    });
   }
   std::vector<SeqId> ids;
   for (const size_t sequence : context.tally.take(LineHistory::kNamed))
@@ -265,25 +233,45 @@ std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waite
   return text;
 }
 
-std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overtaken,
-                      const WaitContext& context) {
-  uint64_t steps = 0;
-  Nanos took = 0;
-  bool first_in_line = false;
-  for (const WaitSpan& span : spans) {
-    steps += length(span.steps);
-    took += span.took;
-    first_in_line = first_in_line || span.reason == control::WaitReason::kBlocks;
+void Waits::add(const WaitSpan& span) {
+  auto part = std::ranges::find_if(parts_, [&](const Part& other) {
+    return other.sum.reason == span.reason && other.sum.precedence.kind() == span.precedence.kind();
+  });
+  if (part == parts_.end()) {
+    part = parts_.insert(parts_.end(), Part{.sum = span});
+  } else {
+    WaitSpan& sum = part->sum;
+    sum.needs = std::max(sum.needs, span.needs);
+    sum.reserve = std::max(sum.reserve, span.reserve);
+    if (span.available_least) {
+      sum.available_least = std::min(sum.available_least.value_or(UINT64_MAX), *span.available_least);
+      sum.available_most = std::max(sum.available_most, span.available_most);
+    }
+    sum.parent = span.parent;
+    sum.parent_waited += span.parent_waited;
+    sum.slots_kept = sum.slots_kept || span.slots_kept;
   }
-  std::string out = fmt::format("waits {} ({})", plural(steps, "step"), duration_text(took));
-  const std::vector<Part> parts = parts_of(spans);
+  const uint64_t length = span.steps.to - span.steps.from + 1;
+  part->steps += length;
+  part->ranges.add(span.steps);
+  if (steps_ == 0) range_.from = span.steps.from;
+  range_.to = span.steps.to;
+  steps_ += length;
+  took_ += span.took;
+}
+
+std::string wait_text(const Waits& waits, const Overtaken& overtaken, const WaitContext& context) {
+  std::string out = fmt::format("waits {} ({})", plural(waits.steps(), "step"), duration_text(waits.took()));
+  const std::vector<const Waits::Part*> parts = most_first(waits);
   for (size_t i = 0; i < parts.size(); ++i) {
-    out += parts.size() == 1 ? " " : fmt::format("{} {} ", i == 0 ? ":" : ";", parts[i].steps);
-    out += reason_text(parts[i], context);
+    out += parts.size() == 1 ? " " : fmt::format("{} {} ", i == 0 ? ":" : ";", parts[i]->steps);
+    out += reason_text(*parts[i], context);
   }
   out += overtaken_text(overtaken);
-  const std::string names = holders_text(spans, context);
+  const std::string names = holders_text(waits, context);
   if (names.empty()) return out;
+  const bool first_in_line = std::ranges::any_of(
+      parts, [](const auto* part) { return part->sum.reason == control::WaitReason::kBlocks; });
   out += first_in_line ? fmt::format(". The blocks were held by {}", names)
                        : fmt::format(". Those waited for blocks that {} held", names);
   return out;

@@ -12,14 +12,9 @@
 #include "control/scheduler.h"
 #include "record/precedence.h"
 #include "record/run_state.h"
+#include "record/step_ranges.h"
 
 namespace quire::record {
-
-/// Steps [from, to].
-struct StepRange {
-  uint64_t from = 0;
-  uint64_t to = 0;
-};
 
 /// The sequences that arrived later than a sequence and were admitted before it.
 struct Overtaken {
@@ -46,6 +41,33 @@ struct WaitSpan {
   bool slots_kept = false;        // kSlots: in some steps, slots were kept for sequences with reason kPrefix
 
   bool begun() const { return steps.from != 0; }
+};
+
+/// The waits of a sequence up to its admission or its end. What they have in common is kept once: where the
+/// first in line changes often, there are as many of them as steps.
+class Waits {
+ public:
+  /// All waiting of one reason and one precedence.
+  struct Part {
+    WaitSpan sum;  // `steps` is that of the first, and a number is the largest of all, if not said otherwise
+    uint64_t steps = 0;
+    StepRanges ranges;
+  };
+
+  /// REQUIRES: `span` begins after the end of the last one.
+  void add(const WaitSpan& span);
+
+  bool empty() const { return parts_.empty(); }
+  const StepRange& range() const { return range_; }  // from the first step of all to the last
+  uint64_t steps() const { return steps_; }
+  Nanos took() const { return took_; }
+  const std::vector<Part>& parts() const { return parts_; }
+
+ private:
+  std::vector<Part> parts_;
+  StepRange range_;
+  uint64_t steps_ = 0;
+  Nanos took_ = 0;
 };
 
 /// A weight per sequence, by its number in the run; created once and used for many sums.
@@ -96,9 +118,8 @@ struct WaitContext {
 };
 
 /// "waits 14 steps (0.12 s): 9 first in line, for 2 blocks of K/V; 5 behind #8, which arrived earlier. The
-/// blocks were held by ...". `spans` in order. It ends with the sequences that were admitted before it.
-std::string wait_text(const std::vector<WaitSpan>& spans, const Overtaken& overtaken,
-                      const WaitContext& context);
+/// blocks were held by ...". It ends with the sequences that were admitted before it.
+std::string wait_text(const Waits& waits, const Overtaken& overtaken, const WaitContext& context);
 
 /// The reasons of waiting steps, the most frequent first: "9 for blocks (4 first in line, 5 behind it), 2 for
 /// a slot"; `amount` formats the numbers.
