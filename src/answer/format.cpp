@@ -1,0 +1,91 @@
+#include "answer/format.h"
+
+#include <algorithm>
+
+namespace quire::answer {
+namespace {
+
+bool holds_all(std::string_view text, const std::vector<std::string_view>& words) {
+  return std::ranges::all_of(words, [&](std::string_view word) { return text.find(word) != text.npos; });
+}
+
+}  // namespace
+
+// The first whose words a template holds is its format: the more particular come first.
+std::span<const ToolFormat> tool_formats() {
+  static const std::vector<ToolFormat> formats = {
+      {.name = "qwen3_coder",
+       .syntax = CallSyntax::kXml,
+       .opens = {"<tool_call>"},
+       .call_open = "<function=",
+       .closes = {"</tool_call>"},
+       .words = {"<tool_call>", "<function=", "<parameter="}},
+      {.name = "deepseek",
+       .syntax = CallSyntax::kNamed,
+       .opens = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
+       .closes = {"<｜tool▁calls▁end｜>"},
+       .between = {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "```"},
+       .words = {"<｜tool▁call▁begin｜>"}},
+      {.name = "mistral",
+       .syntax = CallSyntax::kNamed,
+       .opens = {"[TOOL_CALLS]"},
+       .words = {"[TOOL_CALLS]"},
+       .id_length = 9},
+      {.name = "phi4",
+       .opens = {"<|tool_call|>", "functools"},
+       .closes = {"<|/tool_call|>"},
+       .words = {"<|tool|>"}},
+      {.name = "granite",
+       .opens = {"<|tool_call|>", "<tool_call>"},
+       .closes = {"</tool_call>"},
+       .words = {"<|tool_call|>"}},
+      {.name = "hermes", .opens = {"<tool_call>"}, .closes = {"</tool_call>"}, .words = {"<tool_call>"}},
+      {.name = "pythonic",
+       .syntax = CallSyntax::kPythonic,
+       .opens = {"<|python_start|>"},
+       .closes = {"<|python_end|>"},
+       .bare = '[',
+       .words = {"func_name1(params_name1=params_value1"},
+       .arguments_key = "parameters"},
+      {.name = "llama3_json",
+       .opens = {"<|python_tag|>"},
+       .bare = '{',
+       .words = {"<|start_header_id|>", "\"parameters\""},
+       .arguments_key = "parameters"},
+  };
+  return formats;
+}
+
+std::span<const ReasoningFormat> reasoning_formats() {
+  static const std::vector<ReasoningFormat> formats = {
+      {"think", "<think>", "</think>", {"</think>"}},
+      {"mistral", "[THINK]", "[/THINK]", {"[THINK]"}},
+      {"granite", "Here is my thought process:", "Here is my response:", {"Here is my thought process:"}},
+  };
+  return formats;
+}
+
+const ToolFormat* find_tool_format(std::string_view name) {
+  const auto found = std::ranges::find(tool_formats(), name, &ToolFormat::name);
+  return found == tool_formats().end() ? nullptr : &*found;
+}
+
+const ReasoningFormat* find_reasoning_format(std::string_view name) {
+  const auto found = std::ranges::find(reasoning_formats(), name, &ReasoningFormat::name);
+  return found == reasoning_formats().end() ? nullptr : &*found;
+}
+
+const ToolFormat* tool_format_of(std::string_view chat_template) {
+  const auto found = std::ranges::find_if(
+      tool_formats(), [&](const ToolFormat& format) { return holds_all(chat_template, format.words); });
+  return found == tool_formats().end() ? nullptr : &*found;
+}
+
+const ReasoningFormat* reasoning_format_of(std::string_view chat_template) {
+  const auto found = std::ranges::find_if(reasoning_formats(), [&](const ReasoningFormat& format) {
+    return holds_all(chat_template, format.words);
+  });
+  return found == reasoning_formats().end() ? nullptr : &*found;
+}
+
+}  // namespace quire::answer
