@@ -25,20 +25,32 @@ std::span<const ToolFormat> tool_formats() {
        .opens = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
        .closes = {"<｜tool▁calls▁end｜>"},
        .between = {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "```"},
-       .words = {"<｜tool▁call▁begin｜>"}},
+       .words = {"<｜tool▁call▁begin｜>"},
+       .before = "<｜tool▁calls▁begin｜>",
+       .separator = "\n",
+       .behind = "<｜tool▁calls▁end｜>"},
       {.name = "mistral",
        .syntax = CallSyntax::kNamed,
        .opens = {"[TOOL_CALLS]"},
        .words = {"[TOOL_CALLS]"},
-       .id_length = 9},
+       .id_length = 9,
+       .before = "[TOOL_CALLS] [",
+       .separator = ", ",
+       .behind = "]"},
       {.name = "phi4",
        .opens = {"<|tool_call|>", "functools"},
        .closes = {"<|/tool_call|>"},
-       .words = {"<|tool|>"}},
+       .words = {"<|tool|>"},
+       .before = "functools[",
+       .separator = ", ",
+       .behind = "]"},
       {.name = "granite",
        .opens = {"<|tool_call|>", "<tool_call>"},
        .closes = {"</tool_call>"},
-       .words = {"<|tool_call|>"}},
+       .words = {"<|tool_call|>"},
+       .before = "<tool_call>[",
+       .separator = ", ",
+       .behind = "]"},
       {.name = "hermes", .opens = {"<tool_call>"}, .closes = {"</tool_call>"}, .words = {"<tool_call>"}},
       {.name = "pythonic",
        .syntax = CallSyntax::kPythonic,
@@ -46,12 +58,18 @@ std::span<const ToolFormat> tool_formats() {
        .closes = {"<|python_end|>"},
        .bare = '[',
        .words = {"func_name1(params_name1=params_value1"},
-       .arguments_key = "parameters"},
+       .arguments_key = "parameters",
+       .before = "[",
+       .separator = ", ",
+       .behind = "]"},
       {.name = "llama3_json",
        .opens = {"<|python_tag|>"},
        .bare = '{',
        .words = {"<|start_header_id|>", "\"parameters\""},
-       .arguments_key = "parameters"},
+       .arguments_key = "parameters",
+       .before = "",
+       .separator = "; ",
+       .behind = ""},
   };
   return formats;
 }
@@ -63,6 +81,15 @@ std::span<const ReasoningFormat> reasoning_formats() {
       {"granite", "Here is my thought process:", "Here is my response:", {"Here is my thought process:"}},
   };
   return formats;
+}
+
+std::vector<std::string_view> ToolFormat::marks() const {
+  std::vector<std::string_view> out = opens;
+  out.insert(out.end(), closes.begin(), closes.end());
+  out.insert(out.end(), between.begin(), between.end());
+  // Parts of a call's head, see read_named_call().
+  if (syntax == CallSyntax::kNamed) out.insert(out.end(), {"<｜tool▁sep｜>", "[ARGS]", "[CALL_ID]"});
+  return out;
 }
 
 const ToolFormat* find_tool_format(std::string_view name) {

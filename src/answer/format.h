@@ -36,6 +36,13 @@ struct ToolFormat {
   size_t id_length = 0;
   /// The key of the arguments in a JSON call.
   std::string_view arguments_key = "arguments";
+  /// What stands before, between and behind JSON calls where an answer has to consist of them.
+  std::string_view before = "<tool_call>\n";
+  std::string_view separator = "\n</tool_call>\n<tool_call>\n";
+  std::string_view behind = "\n</tool_call>";
+
+  /// All marks, which a tokenizer may have as special tokens.
+  std::vector<std::string_view> marks() const;
 };
 
 /// How a family of models marks what it thinks before it answers.

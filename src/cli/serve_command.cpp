@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "answer/format.h"
 #include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -122,6 +123,18 @@ void share_queue(startup::EngineOptions& engine, size_t num_keys) {
   }
 }
 
+std::string names_of(const auto& formats) {
+  std::string out;
+  for (const auto& format : formats) out += fmt::format("{}{}", out.empty() ? "" : ", ", format.name);
+  return out;
+}
+
+void check_parser(const char* flag, const std::string& name, const auto& formats) {
+  const auto is_named = [&](const auto& format) { return format.name == name; };
+  if (name == "auto" || name == "none" || std::ranges::any_of(formats, is_named)) return;
+  throw Error(fmt::format("{}: there is no '{}'; it may be auto, none, {}", flag, name, names_of(formats)));
+}
+
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
   const LogThread log_thread;  // first, so that it outlives the threads that log
@@ -129,6 +142,8 @@ int serve(Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
   return_large_buffers();
   serve::ServerConfig& config = options.server;
+  check_parser("--tool-call-parser", config.tool_call_parser, answer::tool_formats());
+  check_parser("--reasoning-parser", config.reasoning_parser, answer::reasoning_formats());
   fit_connections(config, options.connections_given);
   config.api_keys = find_keys(options);
   share_queue(options.engine, config.api_keys.size());
@@ -180,6 +195,18 @@ void add_serve(const Flags& app, Command& run) {
   add("--chat-template", options->chat_template,
       "Template file, or the name of one of the model's templates; default: chosen for each request",
       "FILE|NAME");
+  add("--tool-call-parser", options->server.tool_call_parser,
+      fmt::format("How the model writes tool calls: {}; auto: as its chat template teaches; none: calls stay "
+                  "in the text, and requests with tools are refused",
+                  names_of(answer::tool_formats())),
+      "NAME")
+      .show_default();
+  add("--reasoning-parser", options->server.reasoning_parser,
+      fmt::format("How the model marks its reasoning: {}; auto: as its chat template shows; none: reasoning "
+                  "stays in the text",
+                  names_of(answer::reasoning_formats())),
+      "NAME")
+      .show_default();
   add("--api-key-file", options->api_key_file,
       "File of API keys, one NAME:KEY or NAME:sha256:HEX per line; every request must send one of the keys. "
       "Only the file's owner may have write access. Default: no keys",

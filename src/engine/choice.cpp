@@ -10,7 +10,7 @@ Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request,
     : seq_(seq),
       index_(index),
       show_stop_token_(request.include_stop_str_in_output),
-      detokenizer_(tokenizer, request.skip_special_tokens),
+      detokenizer_(tokenizer, request.skip_special_tokens, request.shown_special_tokens),
       stops_(request.stop, request.include_stop_str_in_output) {
   // A text that continues the prompt keeps the space between them, which a decoder would strip at the
   // beginning of a text.

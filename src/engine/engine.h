@@ -52,6 +52,7 @@ struct GenerationRequest {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  std::vector<TokenId> shown_special_tokens;  // that are not skipped nevertheless
   uint64_t salt = 0;
   // For the scheduling policies that use them; see SeqSpec.
   int32_t priority = 0;

@@ -8,6 +8,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "grammar/thought_mask.h"
 #include "serve/api.h"
 #include "serve/mailbox.h"
 
@@ -137,16 +138,29 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
   if (body) co_await respond_json(exchange, std::move(*body));
 }
 
-/// Compiles the grammar of a job, if it has one, for the mask sources of its sequences.
+/// Compiles the grammar of a job, if it has one, for the mask sources of its sequences. It begins after the
+/// reasoning.
 asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job) {
-  if (job.grammar.empty()) co_return Expected<void>();
+  const AnswerRules* const rules = job.style.rules.get();
+  const bool thinks = rules != nullptr && rules->format.reasoning != nullptr;
+  if (job.grammar.empty() && !(thinks && rules->thinking_budget)) co_return Expected<void>();
   Expected<engine::MakeMaskSource> made;
-  const bool done = co_await grammar_worker_.run(exchange, [&] { made = grammars_.compile(job.grammar); });
-  if (!done) throw boost::system::system_error(asio::error::operation_aborted);
-  if (!made) co_return tl::unexpected(std::move(made.error()));
+  if (!job.grammar.empty()) {
+    const bool done = co_await grammar_worker_.run(exchange, [&] { made = grammars_.compile(job.grammar); });
+    if (!done) throw boost::system::system_error(asio::error::operation_aborted);
+    if (!made) co_return tl::unexpected(std::move(made.error()));
+  }
+  if (thinks) {
+    const grammar::Thought thought{.open = std::string(rules->format.reasoning->open),
+                                   .close = std::string(rules->format.reasoning->close),
+                                   .begun = rules->format.begins_in_reasoning,
+                                   .budget = rules->thinking_budget,
+                                   .ends = engine_.config().eos};
+    made = grammar::think_first(thought, std::move(*made), model_.tokenizer);
+  }
   for (engine::GenerationRequest& request : job.requests) {
     request.make_mask_source = *made;
-    request.ignore_eos = false;  // a complete answer has nothing else to say
+    if (!job.grammar.empty()) request.ignore_eos = false;  // a complete answer has nothing else to say
   }
   co_return Expected<void>();
 }

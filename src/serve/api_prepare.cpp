@@ -8,10 +8,12 @@
 
 #include "base/json.h"
 #include "base/json_memory.h"
+#include "base/trim.h"
 #include "chat/chat_templates.h"
 #include "serve/api.h"
 #include "serve/chat_messages.h"
 #include "serve/json_text.h"
+#include "serve/tool_fields.h"
 
 namespace quire::serve {
 namespace {
@@ -56,6 +58,53 @@ Expected<void> check_scores(const AnswerStyle& style,
                   "for fewer of each token, or send fewer prompts.",
                   scores, kMaxPromptLogprobs),
       style.prompt_logprobs >= 0 ? "prompt_logprobs" : "echo");
+}
+
+/// Sets what a template reads of the effort: its own variable, or enable_thinking for "none".
+Expected<void> fit_reasoning(const std::string& effort, const chat::ChatTemplate& form,
+                             json::object& context) {
+  if (effort.empty()) return {};
+  if (form.has_variable("reasoning_effort")) {
+    context["reasoning_effort"] = effort;
+    return {};
+  }
+  if (form.has_variable("enable_thinking")) {
+    context["enable_thinking"] = effort != "none";
+    return {};
+  }
+  if (effort == "none") return {};  // as it does without
+  return refuse(RequestErrorCode::kInvalid,
+                "reasoning_effort is not supported: this model's chat template reads neither "
+                "reasoning_effort nor enable_thinking",
+                "reasoning_effort");
+}
+
+Expected<void> check_tools(const chat::ChatTemplate& form, const answer::ToolFormat* format) {
+  if (!form.has_variable("tools")) {
+    return refuse(RequestErrorCode::kInvalid,
+                  "tools is not supported: this model's chat template does not read tools, so the model "
+                  "would not know of them",
+                  "tools");
+  }
+  if (format != nullptr) return {};
+  return refuse(RequestErrorCode::kInvalid,
+                "tools is not supported: how this model writes calls is not known from its chat template, "
+                "and the server has not been told (quire serve --tool-call-parser)",
+                "tools");
+}
+
+/// The rules for an answer that follows this prompt: its end may have opened the reasoning, or closed it.
+std::shared_ptr<const AnswerRules> settled(const std::shared_ptr<const AnswerRules>& rules,
+                                           std::string_view prompt) {
+  if (rules == nullptr || rules->format.reasoning == nullptr) return rules;
+  const std::string_view text = trim(prompt);
+  auto out = std::make_shared<AnswerRules>(*rules);
+  if (text.ends_with(rules->format.reasoning->open)) {
+    out->format.begins_in_reasoning = true;
+  } else if (text.ends_with(rules->format.reasoning->close)) {
+    out->format.reasoning = nullptr;
+  }
+  return out;
 }
 
 }  // namespace
@@ -237,6 +286,70 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   return job;
 }
 
+/// How the answer will be divided; with a grammar in the options if it must consist of calls. Null if all of
+/// it is content. Sets the variables of the template that speak of reasoning.
+Expected<std::shared_ptr<const AnswerRules>> Api::make_rules(ChatRequest& chat) const {
+  using Result = Expected<std::shared_ptr<const AnswerRules>>;
+  const auto chosen = model_.chat_templates.choose(chat.prompt.context);
+  if (!chosen) return Result();  // render_chat says why
+  const chat::ChatTemplate& form = **chosen;
+  if (auto fits = fit_reasoning(chat.reasoning_effort, form, chat.prompt.context); !fits)
+    return tl::unexpected(std::move(fits.error()));
+  auto rules = std::make_shared<AnswerRules>();
+  rules->include_reasoning = chat.include_reasoning;
+  rules->thinking_budget = chat.thinking_token_budget;
+  answer::AnswerFormat& format = rules->format;
+  const std::string& reasoning = config_.reasoning_parser;
+  format.reasoning = reasoning == "auto" ? answer::reasoning_format_of(form.source())
+                                         : answer::find_reasoning_format(reasoning);
+  if (chat.thinking_token_budget && format.reasoning == nullptr) {
+    return refuse(RequestErrorCode::kInvalid,
+                  "thinking_token_budget is not supported: how this model marks its reasoning is not known",
+                  "thinking_token_budget");
+  }
+  if (!chat.tools.tools.empty()) {
+    const std::string& calls = config_.tool_call_parser;
+    format.tools = calls == "auto" ? answer::tool_format_of(form.source()) : answer::find_tool_format(calls);
+    if (auto fine = check_tools(form, format.tools); !fine) return tl::unexpected(std::move(fine.error()));
+    if (!chat.options.grammar.empty()) {
+      return refuse(RequestErrorCode::kInvalid,
+                    "tools and a grammar for the answer (response_format and the like) are not supported "
+                    "together: omit one, or set tool_choice to \"none\"",
+                    "tools");
+    }
+    if (chat.tools.needed && chat.options.generation.beam_search) {
+      return refuse(RequestErrorCode::kInvalid,
+                    "tool_choice is not supported with use_beam_search, if it demands a call", "tool_choice");
+    }
+    if (chat.tools.needed) {
+      auto grammar = tool_grammar(chat.tools, *format.tools);
+      if (!grammar) return tl::unexpected(std::move(grammar.error()));
+      chat.options.grammar = std::move(*grammar);
+    }
+    rules->tools = std::move(chat.tools.tools);
+    if (format.tools->syntax != answer::CallSyntax::kXml) {
+      for (auto& [name, parameters] : rules->tools) parameters = {};  // only their names are needed
+    }
+  }
+  if (format.tools == nullptr && format.reasoning == nullptr) return Result();
+  return Result(std::move(rules));
+}
+
+/// The special tokens whose text tells where reasoning and calls begin and end.
+std::vector<TokenId> Api::special_marks(const answer::AnswerFormat& format) const {
+  std::vector<std::string_view> marks;
+  if (format.tools != nullptr) marks = format.tools->marks();
+  if (format.reasoning != nullptr) {
+    marks.insert(marks.end(), {format.reasoning->open, format.reasoning->close});
+  }
+  std::vector<TokenId> out;
+  for (const std::string_view mark : marks) {
+    const auto id = model_.tokenizer.find_token(mark);
+    if (id && model_.tokenizer.is_special(*id)) out.push_back(*id);
+  }
+  return out;
+}
+
 Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   auto body = parse_body(request);
   if (!body) return failed<Job>(body);
@@ -244,6 +357,8 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
   if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
+  auto rules = make_rules(*parsed);
+  if (!rules) return failed<Job>(rules);
   auto text = render_chat(model_.chat_templates, parsed->prompt);
   if (!text) return failed<Job>(text);
   if (auto waits = check_client(request); !waits) return failed<Job>(waits);
@@ -251,6 +366,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
 
   Job job;
   job.style = make_style(AnswerKind::kChat, parsed->options);
+  job.style.rules = settled(*rules, *text);
   job.stream = parsed->options.stream;
   job.grammar = std::move(parsed->options.grammar);
   // The template has written the special tokens.
@@ -259,6 +375,9 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   truncate(parsed->options, *ids);
   job.requests.push_back(make_request(request, parsed->options, std::move(*ids)));
   job.requests.back().name = job.style.id;
+  if (job.style.rules != nullptr) {
+    job.requests.back().shown_special_tokens = special_marks(job.style.rules->format);
+  }
   if (job.style.needs_prompt_ids()) job.style.prompt_ids.push_back(job.requests.back().prompt);
   if (auto fine = check_scores(job.style, job.requests); !fine) return failed<Job>(fine);
   return job;

@@ -27,10 +27,12 @@ std::string_view reason_name(control::FinishReason reason) {
 }
 
 /// Appends `,"finish_reason":...,"stop_reason":...`.
-void append_reasons(const AnswerStyle& style, const engine::ChoiceOutput& choice, std::string& out) {
+void append_reasons(const AnswerStyle& style, const engine::ChoiceOutput& choice, bool with_calls,
+                    std::string& out) {
   out += ",\"finish_reason\":";
   if (choice.finish) {
-    append_json_string(out, reason_name(*choice.finish));
+    const bool calls = with_calls && *choice.finish == control::FinishReason::kStop;
+    append_json_string(out, calls ? "tool_calls" : reason_name(*choice.finish));
   } else {
     out += "null";
   }
@@ -128,14 +130,23 @@ WholeAnswer::WholeAnswer(const AnswerStyle& style, const tokenize::Tokenizer& to
       usage_(num_prompts),
       choices_(num_prompts * style.n),
       rows_(num_prompts),
-      open_prompts_(num_prompts) {}
+      open_prompts_(num_prompts) {
+  if (style.kind != AnswerKind::kChat) return;
+  chats_.reserve(choices_.size());
+  for (size_t i = 0; i < choices_.size(); ++i) chats_.push_back({ChatChoice(style.rules.get()), {}});
+}
 
 void WholeAnswer::add(size_t prompt, engine::RequestOutput output) {
   usage_.update(prompt, output, output.completion_tokens);
   std::ranges::move(output.prompt.rows, std::back_inserter(rows_[prompt]));
   for (engine::ChoiceOutput& news : output.choices) {
-    engine::ChoiceOutput& choice = choices_[prompt * style_.n + news.index];
-    choice.text += news.text;
+    const size_t index = prompt * style_.n + news.index;
+    engine::ChoiceOutput& choice = choices_[index];
+    if (style_.kind == AnswerKind::kChat) {
+      chats_[index].message.add(chats_[index].choice.take(news));
+    } else {
+      choice.text += news.text;
+    }
     if (style_.logprobs || style_.return_token_ids) {
       std::move(news.tokens.begin(), news.tokens.end(), std::back_inserter(choice.tokens));
     }
@@ -154,9 +165,8 @@ void WholeAnswer::append_choice(size_t index, std::string& out) const {
   const std::string_view echo = echo_of(style_, index);
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
   if (style_.kind == AnswerKind::kChat) {
-    out += "\"message\":{\"role\":\"assistant\",\"content\":";
-    append_json_string(out, choice.text);
-    out += ",\"refusal\":null}";
+    out += "\"message\":";
+    chats_[index].message.append(chats_[index].choice.id_length(), out);
   } else {
     out += "\"text\":";
     append_json_string(out, echo.empty() ? choice.text : std::string(echo) + choice.text);
@@ -170,7 +180,7 @@ void WholeAnswer::append_choice(size_t index, std::string& out) const {
   } else {
     out += "null";
   }
-  append_reasons(style_, choice, out);
+  append_reasons(style_, choice, !chats_.empty() && chats_[index].choice.ends_with_calls(), out);
   if (style_.return_token_ids) {
     out += ",\"token_ids\":";
     append_ids(choice.tokens, out);
@@ -217,7 +227,8 @@ StreamedAnswer::StreamedAnswer(const AnswerStyle& style, const tokenize::Tokeniz
       open_prompts_(num_prompts) {
   choices_.reserve(num_prompts * style.n);
   for (size_t i = 0; i < num_prompts * style.n; ++i) {
-    choices_.push_back({LogprobWriter(tokenizer, logprob_style(style), count_utf8(echo_of(style, i)))});
+    choices_.push_back({LogprobWriter(tokenizer, logprob_style(style), count_utf8(echo_of(style, i))),
+                        ChatChoice(style.rules.get()), false});
   }
 }
 
@@ -264,15 +275,20 @@ void StreamedAnswer::append_role(size_t index, std::string& out) {
 
 void StreamedAnswer::append_chunk(size_t index, const engine::ChoiceOutput& news, std::string& out) {
   const bool chat = style_.kind == AnswerKind::kChat;
+  answer::Piece piece;
+  if (chat) {
+    piece = choices_[index].chat.take(news);
+    const bool held = piece.empty() && !news.text.empty() && !news.finish;
+    if (held && !style_.logprobs && !style_.return_token_ids) return;
+  }
   const bool first = !std::exchange(choices_[index].begun, true);  // a chat's is that of its role
   out += head_;
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
-  if (chat && news.text.empty() && news.finish) {
+  if (chat && piece.empty() && news.finish) {
     out += "\"delta\":{}";
   } else if (chat) {
-    out += "\"delta\":{\"content\":";
-    append_json_string(out, news.text);
-    out += '}';
+    out += "\"delta\":";
+    append_delta(piece, choices_[index].chat.id_length(), out);
   } else {
     const std::string_view echo = first ? echo_of(style_, index) : std::string_view();
     out += "\"text\":";
@@ -286,7 +302,7 @@ void StreamedAnswer::append_chunk(size_t index, const engine::ChoiceOutput& news
   } else {
     out += "null";
   }
-  append_reasons(style_, news, out);
+  append_reasons(style_, news, choices_[index].chat.ends_with_calls(), out);
   if (style_.return_token_ids) {
     out += ",\"token_ids\":";
     append_ids(news.tokens, out);

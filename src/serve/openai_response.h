@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "engine/engine.h"
+#include "serve/chat_answer.h"
 #include "serve/logprob_writer.h"
 #include "tokenize/tokenizer.h"
 
@@ -35,7 +37,8 @@ struct AnswerStyle {
   std::vector<std::string> echo;
   /// One per prompt, if needs_prompt_ids().
   std::vector<std::vector<TokenId>> prompt_ids;
-  std::vector<TokenId> eos;  // these ids are not reported as stop_reason
+  std::vector<TokenId> eos;                  // these ids are not reported as stop_reason
+  std::shared_ptr<const AnswerRules> rules;  // of a chat; null: all of an answer is content
 
   bool needs_prompt_ids() const { return return_token_ids || echo_logprobs >= 0 || prompt_logprobs >= 0; }
 };
@@ -68,6 +71,11 @@ class WholeAnswer {
   std::string body() const;
 
  private:
+  /// A choice of a chat.
+  struct Chat {
+    ChatChoice choice;
+    ChatMessage message;
+  };
   void append_choice(size_t index, std::string& out) const;
   void append_prompt_logprobs(size_t prompt, std::string& out) const;
 
@@ -75,6 +83,7 @@ class WholeAnswer {
   const tokenize::Tokenizer& tokenizer_;
   UsageCounter usage_;
   std::vector<engine::ChoiceOutput> choices_;  // prompts x n
+  std::vector<Chat> chats_;                    // the same, of a chat
   std::vector<std::vector<PromptRow>> rows_;   // by prompt
   size_t open_prompts_;
   std::optional<RequestError> error_;
@@ -83,11 +92,11 @@ class WholeAnswer {
 /// An answer as server-sent events, written as it is generated. The references must outlive it.
 ///
 /// Each token has its own chunk, however many are written at once, so that a client that counts chunks counts
-/// tokens. The text of a chunk may be empty (a part of a character, or the possible beginning of a stop
-/// string). A chat's choices begin with one more chunk, which has the role. As in vLLM, with return_token_ids
-/// the first chunk of a chat has the prompt's ids; for a completion, the first chunk of each choice has them,
-/// and the echo too, with its logprobs. The usage in a chunk counts the tokens of all choices up to this
-/// chunk.
+/// tokens; but what is held back, since it may be a tool call or the end of reasoning, comes with a later
+/// one. The text of a chunk may be empty (a part of a character, or the possible beginning of a stop string).
+/// A chat's choices begin with one more chunk, which has the role. As in vLLM, with return_token_ids the
+/// first chunk of a chat has the prompt's ids; for a completion, the first chunk of each choice has them, and
+/// the echo too, with its logprobs. The usage in a chunk counts the tokens of all choices up to this chunk.
 class StreamedAnswer {
  public:
   StreamedAnswer(const AnswerStyle& style, const tokenize::Tokenizer& tokenizer, size_t num_prompts);
@@ -102,6 +111,7 @@ class StreamedAnswer {
  private:
   struct Choice {
     LogprobWriter logprobs;
+    ChatChoice chat;
     bool begun = false;
   };
   void append_role(size_t index, std::string& out);

@@ -215,7 +215,8 @@ void read_search(Fields& fields, GenerationOptions& out) {
   if (out.stream) fields.unsupported("stream", "is not supported with use_beam_search");
   if (!out.grammar.empty()) fields.unsupported("use_beam_search", "is not supported with a grammar");
   for (const char* name : {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty",
-                           "logit_bias", "min_tokens", "bad_words", "allowed_token_ids", "prompt_logprobs"}) {
+                           "logit_bias", "min_tokens", "bad_words", "allowed_token_ids", "prompt_logprobs",
+                           "thinking_token_budget"}) {
     if (fields.get(name) != nullptr) fields.unsupported(name, "is not supported with use_beam_search");
   }
 }
@@ -328,37 +329,13 @@ void read_chat_max_tokens(Fields& fields, engine::GenerationRequest& out) {
   if (older || newer) out.max_tokens = static_cast<uint32_t>(newer.value_or(older.value_or(0)));
 }
 
-/// Tool calls in an answer's text are not parsed, so a request that needs them would get none. With
-/// tool_choice "none" none are wanted, and a template that rendered the tools would only prompt the model for
-/// them.
-void settle_tools(Fields& fields, ChatPrompt& prompt) {
-  constexpr std::string_view kWhy =
-      "is not supported: tool calls in an answer are not parsed. Omit it, or set tool_choice to \"none\"";
-  json::value& tools = prompt.context["tools"];
-  const json::value* choice = fields.get("tool_choice");
-  if (choice != nullptr && *choice == "none") {
-    tools = nullptr;
-  } else if (tools.is_array()) {
-    fields.unsupported("tools", kWhy);
-  } else if (choice != nullptr && *choice != "auto") {
-    fields.unsupported("tool_choice", "is not supported, except \"none\" and, without tools, \"auto\"");
-  }
-  const json::array* functions = fields.array("functions");
-  if (functions != nullptr && !functions->empty()) {
-    fields.unsupported("functions", "is not supported: calls in an answer are not parsed");
-  }
-  want_neutral(fields, "function_call", {"none", "auto"});
-}
-
 void read_chat_extras(Fields& fields) {
-  fields.boolean("parallel_tool_calls", true);
   want_neutral(fields, "store", {false});
   want_neutral(fields, "service_tier", {"auto", "default"});
   want_neutral(fields, "modalities", {json::array{"text"}});
   want_neutral(fields, "audio", {});
   want_neutral(fields, "prediction", {});
   want_neutral(fields, "web_search_options", {});
-  want_neutral(fields, "reasoning_effort", {});
   want_neutral(fields, "verbosity", {"medium"});
   want_neutral(fields, "echo", {false});
   want_neutral(fields, "chat_template", {});
@@ -399,7 +376,11 @@ Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& c
   ChatRequest out;
   out.options = read_options(fields, context);
   out.prompt = read_chat_prompt(fields);
-  settle_tools(fields, out.prompt);
+  out.tools = read_tool_wishes(fields, out.prompt.context);
+  out.include_reasoning = fields.boolean("include_reasoning", true);
+  out.reasoning_effort = read_reasoning_effort(fields);
+  if (const auto most = fields.integer("thinking_token_budget", 0, kInt32Max))
+    out.thinking_token_budget = static_cast<uint32_t>(*most);
   read_chat_max_tokens(fields, out.options.generation);
   check_min_tokens(fields, out.options.generation);
   read_chat_logprobs(fields, out.options.generation.sampling);

@@ -12,6 +12,7 @@
 #include "base/sampling_params.h"
 #include "engine/beam_search.h"
 #include "engine/engine.h"
+#include "serve/tool_fields.h"
 
 // The bodies of OpenAI's API (and vLLM's additions to it) as plain structs. Pure: no model, no network.
 //
@@ -117,6 +118,10 @@ struct ChatPrompt {
 struct ChatRequest {
   GenerationOptions options;
   ChatPrompt prompt;
+  ToolWishes tools;
+  bool include_reasoning = true;
+  std::string reasoning_effort;  // empty: not given
+  std::optional<uint32_t> thinking_token_budget;
 };
 
 struct TokenizeRequest {

@@ -41,6 +41,10 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
   std::string version = "0";
+  /// The names of answer::tool_formats() and answer::reasoning_formats() by which answers of chats are
+  /// divided; "auto": as the chat template teaches; "none": tool calls and reasoning stay in the content.
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   /// The program that tries out grammars (grammar::CompilerConfig); empty: requests with a grammar are
   /// refused.
   std::vector<std::string> grammar_command;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "base/utf8.h"
 #include "tokenize/tokenizer.h"
 
@@ -31,10 +34,16 @@ std::unique_ptr<DecodeStream> Tokenizer::decode_stream(bool skip_special_tokens)
   return std::make_unique<ByteStream>(*this, skip_special_tokens);
 }
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : stream_(tokenizer.decode_stream(skip_special_tokens)) {}
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens, std::vector<TokenId> shown)
+    : tokenizer_(tokenizer),
+      skips_(skip_special_tokens && !shown.empty()),
+      shown_(std::move(shown)),
+      stream_(tokenizer.decode_stream(skip_special_tokens && !skips_)) {}
 
-std::string Detokenizer::push(TokenId id) { return stream_->push(id); }
+std::string Detokenizer::push(TokenId id) {
+  if (skips_ && tokenizer_.is_special(id) && std::ranges::find(shown_, id) == shown_.end()) return {};
+  return stream_->push(id);
+}
 
 std::string Detokenizer::flush() { return stream_->flush(); }
 

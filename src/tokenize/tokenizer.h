@@ -61,13 +61,17 @@ class Tokenizer {
 /// such tokens: one invalid byte in the run turns all of them into U+FFFD.
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+  /// `shown`: special tokens that are not skipped in any case.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens, std::vector<TokenId> shown = {});
   /// The text that has become final with this token; may be empty.
   std::string push(TokenId id);
   /// The text still held back, at the end of the sequence.
   std::string flush();
 
  private:
+  const Tokenizer& tokenizer_;
+  const bool skips_;  // special tokens, which the stream would show
+  const std::vector<TokenId> shown_;
   std::unique_ptr<DecodeStream> stream_;
 };
 

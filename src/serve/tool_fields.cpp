@@ -1,0 +1,187 @@
+#include "serve/tool_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "grammar/ebnf.h"
+#include "grammar/schema.h"
+
+namespace quire::serve {
+namespace {
+
+constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
+                                                      "high", "xhigh",   "max"};
+
+bool is_tool_name(std::string_view name) {
+  constexpr std::string_view kOthers = "_-.:/";
+  return !name.empty() && name.size() <= kMaxToolName && std::ranges::all_of(name, [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           kOthers.find(c) != std::string_view::npos;
+  });
+}
+
+/// The tools by name. read_chat_prompt has seen that each is an object with a function.
+answer::Tools read_list(Fields& fields, const json::array& list) {
+  answer::Tools out;
+  if (list.size() > kMaxTools) fields.fail("tools", fmt::format("must hold at most {} tools", kMaxTools));
+  for (size_t i = 0; i < list.size() && fields.ok(); ++i) {
+    const json::object& function = list[i].get_object().at("function").as_object();
+    const std::string path = fmt::format("tools[{}].function", i);
+    const json::value* name = function.if_contains("name");
+    if (name == nullptr || !name->is_string() || !is_tool_name(name->get_string())) {
+      fields.fail(path + ".name",
+                  fmt::format("must be a name of 1 to {} letters, digits and _ - . : /", kMaxToolName));
+      break;
+    }
+    const json::value* parameters = function.if_contains("parameters");
+    if (parameters != nullptr && !parameters->is_null() && !parameters->is_object()) {
+      fields.fail(path + ".parameters", "must be a JSON schema, as an object");
+      break;
+    }
+    const bool given = parameters != nullptr && parameters->is_object();
+    const bool is_new =
+        out.emplace(name->get_string(), given ? parameters->get_object() : json::object()).second;
+    if (!is_new) fields.fail(path + ".name", "must be another name than that of the tools before");
+  }
+  return out;
+}
+
+/// {"type": "function", "function": {"name": "f"}}: only that tool.
+void read_named_choice(Fields& fields, const json::object& choice, ToolWishes& out) {
+  Fields inner(choice, "tool_choice.");
+  const std::string type = inner.string("type").value_or("");
+  if (type != "function") inner.unsupported("type", "must be function");
+  const json::object* function = inner.object("function");
+  if (function == nullptr) {
+    inner.fail("function", "is missing");
+  } else {
+    Fields named(*function, "tool_choice.function.");
+    out.only = named.string("name").value_or("");
+    if (named.ok() && !out.tools.contains(out.only)) named.fail("name", "must be one of tools");
+    if (auto error = named.finish()) inner.fail(std::move(*error));
+  }
+  if (auto error = inner.finish()) fields.fail(std::move(*error));
+  out.needed = true;
+}
+
+/// Moves the references of a schema to where it stands as a part of another.
+void move_references(json::value& schema, std::string_view to, size_t depth = 0) {
+  constexpr size_t kMaxDepth = 64;
+  if (depth > kMaxDepth) return;  // the schema is refused for its depth
+  if (auto* list = schema.if_array()) {
+    for (json::value& each : *list) move_references(each, to, depth + 1);
+  } else if (auto* object = schema.if_object()) {
+    for (auto& [key, value] : *object) {
+      if (key == "$ref" && value.is_string() && value.get_string().starts_with('#')) {
+        value = fmt::format("#{}{}", to, std::string_view(value.get_string()).substr(1));
+      } else {
+        move_references(value, to, depth + 1);
+      }
+    }
+  }
+}
+
+/// The schema of one call as an object.
+json::object call_schema(const std::string& name, const json::object& parameters, std::string_view key,
+                         std::string_view path) {
+  json::value arguments = parameters;
+  if (parameters.empty()) arguments = {{"type", "object"}, {"additionalProperties", false}};
+  if (!arguments.get_object().contains("type")) arguments.get_object()["type"] = "object";
+  move_references(arguments, fmt::format("{}/properties/{}", path, key));
+  json::object properties{{"name", {{"const", name}}}};
+  properties[key] = std::move(arguments);
+  return {{"type", "object"},
+          {"properties", std::move(properties)},
+          {"required", json::array{"name", json::string(key)}},
+          {"additionalProperties", false}};
+}
+
+/// In the words of the request: the pointer is one into the schema of all calls.
+RequestError schema_error(const grammar::SchemaFault& fault, const std::vector<std::string>& names,
+                          std::string_view key) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string place = fmt::format("/anyOf/{}/properties/{}", i, key);
+    if (!fault.pointer.starts_with(place + "/") && fault.pointer != place) continue;
+    return {RequestErrorCode::kInvalid,
+            fmt::format("tools: calls of {} cannot be enforced: its parameters at '#{}': {}", names[i],
+                        std::string_view(fault.pointer).substr(place.size()), fault.message),
+            "tools"};
+  }
+  return {RequestErrorCode::kInvalid, fmt::format("tools: calls cannot be enforced: {}", fault.message),
+          "tools"};
+}
+
+}  // namespace
+
+ToolWishes read_tool_wishes(Fields& fields, json::object& context) {
+  ToolWishes out;
+  out.parallel = fields.boolean("parallel_tool_calls", true);
+  json::value& tools = context["tools"];
+  const json::value* choice = fields.get("tool_choice");
+  const bool none = choice != nullptr && *choice == "none";
+  if (tools.is_array() && fields.ok()) out.tools = read_list(fields, tools.get_array());
+  if (none) {
+    tools = nullptr;
+    out.tools.clear();
+  } else if (choice != nullptr && *choice != "auto") {
+    if (out.tools.empty()) {
+      fields.fail("tool_choice", "needs tools");
+    } else if (choice->is_object()) {
+      read_named_choice(fields, choice->get_object(), out);
+    } else if (*choice == "required") {
+      out.needed = true;
+    } else {
+      fields.fail("tool_choice",
+                  "must be none, auto, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+  }
+  const json::array* functions = fields.array("functions");
+  if (functions != nullptr && !functions->empty()) {
+    fields.unsupported("functions", "is not supported: use tools, which has taken its place");
+  }
+  const json::value* call = fields.get("function_call");
+  if (call != nullptr && *call != "none" && *call != "auto") {
+    fields.unsupported("function_call", "is not supported: use tool_choice, which has taken its place");
+  }
+  return out;
+}
+
+std::string read_reasoning_effort(Fields& fields) {
+  std::string effort = fields.string("reasoning_effort").value_or("");
+  if (!effort.empty() && std::ranges::find(kEfforts, effort) == kEfforts.end()) {
+    fields.fail("reasoning_effort", fmt::format("must be one of {}", fmt::join(kEfforts, ", ")));
+  }
+  return effort;
+}
+
+Expected<std::string> tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format) {
+  json::array calls;
+  std::vector<std::string> names;
+  for (const auto& [name, parameters] : wishes.tools) {
+    if (!wishes.only.empty() && name != wishes.only) continue;
+    calls.push_back(
+        call_schema(name, parameters, format.arguments_key, fmt::format("/anyOf/{}", calls.size())));
+    names.push_back(name);
+  }
+  auto written = grammar::schema_grammar(json::object{{"anyOf", std::move(calls)}});
+  if (!written) return tl::unexpected(schema_error(written.error(), names, format.arguments_key));
+  // Its first rule becomes one of ours.
+  constexpr std::string_view kRoot = "root ::=";
+  std::string text = "\n" + *written;
+  const size_t at = text.find("\n" + std::string(kRoot));
+  if (at == std::string::npos) throw Error("internal: a grammar without a root");
+  text.replace(at + 1, kRoot.size(), "toolcall ::=");
+  const auto quoted = [](std::string_view mark) {
+    return mark.empty() ? std::string() : grammar::literal(mark) + " ";
+  };
+  std::string root = quoted(format.before) + "toolcall ";
+  if (wishes.parallel && wishes.only.empty()) root += fmt::format("({}toolcall)* ", quoted(format.separator));
+  return fmt::format("root ::= {}{}{}", root, quoted(format.behind), text);
+}
+
+}  // namespace quire::serve

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+
+#include "answer/call_reader.h"
+#include "answer/format.h"
+#include "base/json.h"
+#include "serve/fields.h"
+
+namespace quire::serve {
+
+inline constexpr size_t kMaxTools = 1024;
+inline constexpr size_t kMaxToolName = 128;  // bytes
+
+/// What a chat request says of tools.
+struct ToolWishes {
+  answer::Tools tools;   // that may be called; empty: none
+  std::string only;      // with needed: the tool to call; empty: any
+  bool needed = false;   // the answer must consist of calls
+  bool parallel = true;  // of several, if the model wants
+};
+
+/// Reads tool_choice and parallel_tool_calls, and the tools in a template's `context` (read_chat_prompt).
+/// With tool_choice "none" it removes them there, so that the model is not told of them. `functions`, the
+/// older form, is refused.
+ToolWishes read_tool_wishes(Fields& fields, json::object& context);
+
+/// One of OpenAI's values of reasoning_effort; empty if not given.
+std::string read_reasoning_effort(Fields& fields);
+
+/// The grammar of answers that consist of calls of these tools in this format. An error (kInvalid) names the
+/// place in the parameters' schema that a grammar cannot enforce.
+Expected<std::string> tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format);
+
+}  // namespace quire::serve
