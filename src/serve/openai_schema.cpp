@@ -214,9 +214,9 @@ void read_search(Fields& fields, GenerationOptions& out) {
   }
   if (out.stream) fields.unsupported("stream", "is not supported with use_beam_search");
   if (!out.grammar.empty()) fields.unsupported("use_beam_search", "is not supported with a grammar");
-  for (const char* name : {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty",
-                           "logit_bias", "min_tokens", "bad_words", "allowed_token_ids", "prompt_logprobs",
-                           "thinking_token_budget"}) {
+  for (const char* name :
+       {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "min_tokens",
+        "bad_words", "allowed_token_ids", "prompt_logprobs", "thinking_token_budget"}) {
     if (fields.get(name) != nullptr) fields.unsupported(name, "is not supported with use_beam_search");
   }
 }

@@ -153,8 +153,7 @@ TEST(CommandLine, NamesOfOtherProgramsGetAHint) {
       {"serve m --gpu-memory-utilization 0.9", "--kv-cache-memory SIZE"},
       {"serve m --gpu_memory_utilization=0.9", "--kv-cache-memory SIZE"},
       {"serve m --tensor-parallel-size 2", "--threads"},
-      {"serve m --enable-auto-tool-choice", "a request with tools is refused"},
-      {"serve m --tool-call-parser hermes", "a request with tools is refused"},
+      {"serve m --enable-auto-tool-choice", "--tool-call-parser NAME"},
       {"pull llama", "downloads nothing"},
       {"generate m", "quire run MODEL"},
       {"quantize m", "--quantization int8"}};

@@ -458,5 +458,125 @@ TEST(ResponseHead, SaysHowTheBodyEnds) {
               testing::Not(HasSubstr("Content-Length")));
 }
 
+/// A chat whose model writes calls as Hermes does, after a thought.
+AnswerStyle tool_style() {
+  AnswerStyle style = chat_style();
+  auto rules = std::make_shared<AnswerRules>();
+  rules->format.tools = answer::find_tool_format("hermes");
+  rules->format.reasoning = answer::find_reasoning_format("think");
+  rules->tools = {{"f", {}}, {"g", {}}};
+  style.rules = std::move(rules);
+  return style;
+}
+
+/// The message that the deltas of a stream make, as a client joins them; its ids left out.
+json::object joined(const std::vector<json::value>& chunks, std::string& finish) {
+  json::object message;
+  json::array calls;
+  const auto append = [](json::value& to, const json::value& more) {
+    to = std::string(to.is_string() ? to.as_string() : "") + std::string(more.as_string());
+  };
+  for (const json::value& chunk : chunks) {
+    if (chunk.is_string()) continue;
+    const json::object& choice = chunk.at("choices").at(0).as_object();
+    if (choice.at("finish_reason").is_string()) finish = choice.at("finish_reason").as_string();
+    for (const auto& [key, value] : choice.at("delta").as_object()) {
+      if (key != "tool_calls") {
+        append(message[key], value);
+        continue;
+      }
+      for (const json::value& call : value.as_array()) {
+        const size_t index = call.at("index").to_number<size_t>();
+        EXPECT_EQ(call.as_object().contains("id"), index == calls.size());
+        if (index == calls.size()) calls.push_back({{"name", ""}, {"arguments", ""}});
+        for (const auto& [name, text] : call.at("function").as_object()) append(calls[index].at(name), text);
+      }
+    }
+  }
+  if (!calls.empty()) message["calls"] = std::move(calls);
+  return message;
+}
+
+TEST(ToolAnswer, StreamedIsWholeWhereverItIsCut) {
+  const AnswerStyle style = tool_style();
+  const ByteTokenizer tokenizer;
+  const std::string text =
+      "<think>\nWhich?\n</think>\n\nI call.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"e\"}}\n"
+      "</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
+  for (size_t step = 1; step < 12; ++step) {
+    WholeAnswer whole(style, tokenizer, 1);
+    StreamedAnswer stream(style, tokenizer, 1);
+    std::string out;
+    for (size_t at = 0; at < text.size(); at += step) {
+      const bool last = at + step >= text.size();
+      const auto reason = last ? std::optional(control::FinishReason::kStop) : std::nullopt;
+      whole.add(0, news(0, text.substr(at, step), {sampled(65)}, reason));
+      stream.add(0, news(0, text.substr(at, step), {sampled(65)}, reason), out);
+    }
+    stream.finish(out);
+    const json::value choice = parse(whole.body()).at("choices").at(0);
+    const json::object& message = choice.at("message").as_object();
+    EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+    EXPECT_EQ(message.at("reasoning_content"), "Which?");
+    EXPECT_EQ(message.at("reasoning"), "Which?");
+    EXPECT_EQ(message.at("content"), "I call.");
+    ASSERT_EQ(message.at("tool_calls").as_array().size(), 2U);
+    EXPECT_EQ(message.at("tool_calls").at(0).at("type"), "function");
+    EXPECT_THAT(std::string(message.at("tool_calls").at(0).at("id").as_string()), StartsWith("call_"));
+    EXPECT_EQ(message.at("tool_calls").at(0).at("function"),
+              parse(R"({"name": "f", "arguments": "{\"a\": \"e\"}"})"));
+    std::string finish;
+    const json::object made = joined(events(out), finish);
+    EXPECT_EQ(finish, "tool_calls");
+    EXPECT_EQ(made.at("reasoning_content"), "Which?");
+    EXPECT_EQ(made.at("content"), "I call.");
+    EXPECT_EQ(made.at("calls"), parse(R"([{"name": "f", "arguments": "{\"a\": \"e\"}"},
+                                          {"name": "g", "arguments": "{}"}])"));
+  }
+}
+
+TEST(ToolAnswer, EndsAsItIsIfACallIsCutOff) {
+  const AnswerStyle style = tool_style();
+  const ByteTokenizer tokenizer;
+  const auto answer = [&](std::string text, control::FinishReason reason) {
+    WholeAnswer whole(style, tokenizer, 1);
+    whole.add(0, news(0, std::move(text), {sampled(65)}, reason));
+    return parse(whole.body()).at("choices").at(0);
+  };
+  const json::value cut =
+      answer("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"", control::FinishReason::kLength);
+  EXPECT_EQ(cut.at("finish_reason"), "length");
+  EXPECT_EQ(cut.at("message").at("tool_calls").at(0).at("function").at("arguments"), "{\"a\"");
+  EXPECT_TRUE(cut.at("message").at("content").is_null());
+  const json::value before = answer("<tool_call>{\"name\": \"f", control::FinishReason::kLength);
+  EXPECT_EQ(before.at("message").at("content"), "<tool_call>{\"name\": \"f");
+  EXPECT_FALSE(before.at("message").as_object().contains("tool_calls"));
+  const json::value stopped =
+      answer("<tool_call>{\"name\": \"f\", \"arguments\": {", control::FinishReason::kStop);
+  EXPECT_EQ(stopped.at("finish_reason"), "stop");
+  const json::value whole =
+      answer("<tool_call>{\"name\": \"f\", \"arguments\": {}}", control::FinishReason::kLength);
+  EXPECT_EQ(whole.at("finish_reason"), "length");
+}
+
+TEST(ToolAnswer, ReasoningThatIsNotWantedIsLeftOut) {
+  AnswerStyle style = tool_style();
+  auto rules = std::make_shared<AnswerRules>(*style.rules);
+  rules->include_reasoning = false;
+  style.rules = std::move(rules);
+  const ByteTokenizer tokenizer;
+  WholeAnswer whole(style, tokenizer, 1);
+  StreamedAnswer stream(style, tokenizer, 1);
+  std::string out;
+  for (const char* text : {"<think>", "Hm", "</think>", "Yes"}) {
+    const auto reason = text[0] == 'Y' ? std::optional(control::FinishReason::kStop) : std::nullopt;
+    whole.add(0, news(0, text, {sampled(65)}, reason));
+    stream.add(0, news(0, text, {sampled(65)}, reason), out);
+  }
+  EXPECT_THAT(out, testing::Not(HasSubstr("Hm")));
+  EXPECT_THAT(whole.body(), testing::Not(HasSubstr("Hm")));
+  EXPECT_THAT(whole.body(), HasSubstr("\"content\":\"Yes\""));
+}
+
 }  // namespace
 }  // namespace quire::serve

@@ -335,20 +335,51 @@ TEST(ChatSchema, MessagesReachTheTemplate) {
   EXPECT_EQ(request->options.generation.max_tokens, std::nullopt);
 }
 
-// An answer's calls are not parsed: who gives tools would wait for calls that never come.
-TEST(ChatSchema, ToolsAreRefusedUnlessNoCallIsWanted) {
-  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
-  const auto refused = [](const std::string& fields) {
-    const auto request = parse_chat(parse(chat_with(fields)), kContext);
-    return request ? "" : request.error().message;
+TEST(ChatSchema, ToolsAndTheirChoice) {
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f",
+      "parameters": {"type": "object"}}}, {"type": "function", "function": {"name": "g-2.x"}}])";
+  const auto read = [&](const std::string& choice) {
+    auto request = parse_chat(parse(chat_with(tools + choice)), kContext);
+    EXPECT_TRUE(request) << request.error().message;
+    return request ? request->tools : ToolWishes{};
   };
-  for (const std::string& field :
-       {tools, tools + R"(, "tool_choice": "auto")", tools + R"(, "tool_choice": "required")",
-        tools + R"(, "tool_choice": {"type": "function", "function": {"name": "f"}})",
-        tools + R"(, "tool_choice": null)"}) {
-    EXPECT_EQ(chat_fault(field), "tools") << field;
-    EXPECT_THAT(refused(field), HasSubstr("tool calls in an answer are not parsed")) << field;
+  const ToolWishes either = read("");
+  EXPECT_EQ(either.tools.size(), 2U);
+  EXPECT_EQ(either.tools.at("f"), parse(R"({"type": "object"})").as_object());
+  EXPECT_FALSE(either.needed);
+  EXPECT_TRUE(either.parallel);
+  EXPECT_FALSE(read(R"(, "tool_choice": "auto")").needed);
+  EXPECT_FALSE(read(R"(, "tool_choice": null)").needed);
+  EXPECT_TRUE(read(R"(, "tool_choice": "required")").needed);
+  EXPECT_FALSE(read(R"(, "parallel_tool_calls": false)").parallel);
+  const ToolWishes named = read(R"(, "tool_choice": {"type": "function", "function": {"name": "f"}})");
+  EXPECT_TRUE(named.needed);
+  EXPECT_EQ(named.only, "f");
+  EXPECT_TRUE(read(R"(, "tool_choice": "none")").tools.empty());
+
+  EXPECT_EQ(chat_fault(tools + R"(, "tool_choice": "maybe")"), "tool_choice");
+  EXPECT_EQ(chat_fault(tools + R"(, "tool_choice": {"type": "custom"})"), "tool_choice.type");
+  EXPECT_EQ(chat_fault(tools + R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})"),
+            "tool_choice.function.name");
+  const auto fault_of = [](const std::string& function) {
+    return chat_fault(R"("tools": [{"type": "function", "function": )" + function + "}]");
+  };
+  for (const char* name : {R"("a\"b")", R"("a\nb")", R"("")", R"("é")", "7", "null"}) {
+    EXPECT_EQ(fault_of(fmt::format(R"({{"name": {}}})", name)), "tools[0].function.name") << name;
   }
+  EXPECT_EQ(fault_of("{}"), "tools[0].function.name");
+  EXPECT_EQ(fault_of(R"({"name": "f", "parameters": 3})"), "tools[0].function.parameters");
+  EXPECT_EQ(chat_fault(R"("tools": [{"type": "function", "function": {"name": "f"}},
+                                    {"type": "function", "function": {"name": "f"}}])"),
+            "tools[1].function.name");
+  std::string many;
+  for (size_t i = 0; i <= kMaxTools; ++i)
+    many += fmt::format(R"({}{{"type": "function", "function": {{"name": "f{}"}}}})", i == 0 ? "" : ",", i);
+  EXPECT_EQ(chat_fault(R"("tools": [)" + many + "]"), "tools");
+}
+
+TEST(ChatSchema, OlderFormsAndNone) {
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
   EXPECT_EQ(chat_fault(R"("functions": [{"name": "f"}])"), "functions");
   EXPECT_EQ(chat_fault(R"("functions": {})"), "functions");
   EXPECT_EQ(chat_fault(R"("function_call": {"name": "f"})"), "function_call");
@@ -417,6 +448,9 @@ TEST(ChatSchema, FaultsOfItsOwn) {
   EXPECT_EQ(chat_fault(R"("add_generation_prompt": true, "continue_final_message": true)"),
             "continue_final_message");
   EXPECT_EQ(chat_fault(R"("prompt": "x")"), "prompt");
+  EXPECT_EQ(chat_fault(R"("reasoning_effort": "much")"), "reasoning_effort");
+  EXPECT_EQ(chat_fault(R"("thinking_token_budget": -1)"), "thinking_token_budget");
+  EXPECT_EQ(chat_fault(R"("include_reasoning": 1)"), "include_reasoning");
   for (const char* good :
        {R"("store": false)", R"("service_tier": "auto")", R"("modalities": ["text"])",
         R"("tool_choice": "none")", R"("parallel_tool_calls": false)", R"("safety_identifier": "x")",
