@@ -185,21 +185,31 @@ PagePlan plan_page(const std::filesystem::path& log, const PageOptions& options)
   return plan;
 }
 
-/// Piece by piece, since the text may have tens of megabytes. Within a script element only "<" can end it or
-/// begin a comment; in JSON it occurs within strings alone.
-void append_script_text(std::string& out, const json::object& data) {
+/// Calls `take` with the JSON text, piece by piece, since it may have tens of megabytes.
+void serialize(const json::object& data, const auto& take) {
   std::array<char, 65536> piece{};
   json::serializer serializer;
   serializer.reset(&data);
-  while (!serializer.done()) {
-    for (const char c : serializer.read(piece.data(), piece.size())) {
+  while (!serializer.done()) take(std::string_view(serializer.read(piece.data(), piece.size())));
+}
+
+/// Within a script element only "<" can end it or begin a comment; in JSON it occurs within strings alone.
+void append_script_text(std::string& out, const json::object& data) {
+  constexpr std::string_view kEscaped = "\\u003c";
+  size_t size = out.size() + kPageAfterData.size();
+  serialize(data, [&](std::string_view piece) {
+    size += piece.size() + static_cast<size_t>(std::ranges::count(piece, '<')) * kEscaped.size();
+  });
+  out.reserve(size);  // a text that grows would be there twice
+  serialize(data, [&](std::string_view piece) {
+    for (const char c : piece) {
       if (c == '<') {
-        out += "\\u003c";
+        out += kEscaped;
       } else {
         out += c;
       }
     }
-  }
+  });
 }
 
 }  // namespace
