@@ -14,7 +14,7 @@ cache_salt priority ttft_deadline_ms ignore_eos include_stop_str_in_output skip_
 use_beam_search length_penalty return_token_ids return_tokens_as_token_ids response_format metadata min_tokens bad_words
 prompt_logprobs truncate_prompt_tokens tools tool_choice functions function_call parallel_tool_calls store service_tier
 modalities audio prediction reasoning_effort verbosity chat_template chat_template_kwargs add_generation_prompt
-continue_final_message documents structured_outputs guided_json guided_regex guided_choice guided_grammar grammar json_schema
+include_reasoning thinking_token_budget continue_final_message documents structured_outputs guided_json guided_regex guided_choice guided_grammar grammar json_schema
 unknown_field""".split()
 VALUES = [True, False, 0, -1, 1.5, -0.0, 2**31, 2**53 + 1, 2**63, -2**63, 2**64, 1e308, "", "x", "1", "\0", "\U0001f98a", [], [[]], [None],
           [[1, "a"]], {}, {"a": 1}, {"": {}}, [1, 2, 3], ["a", 1], {"type": "json_object"}, "x" * 2000, [0] * 300, None]
@@ -61,6 +61,10 @@ def broken_json():
     body("json: 1 MiB of spaces", b" " * MIB + b'{"prompt":"a","max_tokens":1}', COSTLY, expect=ANY)
 
 
+def tool(name, parameters=None):
+    return {"type": "function", "function": {"name": name, "parameters": parameters or {}}}
+
+
 def fields():
     for path, base in (("/v1/completions", ASK), (CHAT, TALK), (TOKENIZE, {"prompt": "Once"}), (DETOKENIZE, {"tokens": [1, 2]})):
         for part in range(3):
@@ -101,6 +105,17 @@ def fields():
     body("chat: template's arguments", {**TALK, "chat_template_kwargs": {f"a{i}": "x" * 100 for i in range(1000)}}, COSTLY, ANY, CHAT)
     body("chat: deep tools", {**TALK, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": [[[[]]]] * 1000}}}]},
          COSTLY, ANY, CHAT)
+    for name, more in {
+        "a quoted name": {"tools": [tool('a"b\n')]}, "10,000 tools": {"tools": [tool(f"f{i}") for i in range(10_000)]},
+        "twice a tool": {"tools": [tool("f"), tool("f")]}, "a tool that is not there": {"tools": [tool("f")], "tool_choice": {
+            "type": "function", "function": {"name": "g"}}}, "much effort": {"reasoning_effort": "x" * 100_000},
+    }.items():
+        body(f"chat: {name}", {**TALK, **more}, COSTLY, path=CHAT)
+    # The server's template reads no tools, or the grammars of these calls are tried.
+    for name, schema in schemas.items():
+        body(f"chat: calls, {name}", {**TALK, "tools": [tool("f", schema)], "tool_choice": "required"}, COSTLY, ANY, CHAT)
+    body("chat: calls of 1,000 tools", {**TALK, "tools": [tool(f"f{i}", {"properties": {"a": {"type": "string"}}}) for i in range(1000)],
+                                        "tool_choice": "required"}, COSTLY, ANY, CHAT)
     body("chat: 2,000 messages", {**TALK, "messages": TALK["messages"] * 2000}, COSTLY, ANY, CHAT)
     body("chat: 1 MiB of content", {**TALK, "messages": [{"role": "user", "content": "word " * (MIB // 5)}]}, COSTLY, ANY, CHAT)
     body("chat: parts", {**TALK, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 20_000}]}, HEAVY, ANY, CHAT)

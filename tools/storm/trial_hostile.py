@@ -145,11 +145,22 @@ async def hold_answers(server, context, trial):
     good.verdict(trial, "beside unread answers")
 
 
+# The demo model's own template reads no tools.
+TEMPLATE = """{% if tools %}{{ tools | length }} tools <tool_call>
+{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+"""
+
+
 async def run(context):
     trial = Trial("hostile", "hostile requests, good ones between them")
     amount = context.amounts.hostile
     rng = context.rng("hostile")
-    async with Served(context, *context.keys(), "--num-blocks", 2048, ("--max-waiting-per-tenant", 512), name="hostile") as server:
+    template = context.folder / "tools.jinja"
+    template.write_text(TEMPLATE)
+    async with Served(context, *context.keys(), "--num-blocks", 2048, ("--max-waiting-per-tenant", 512), "--chat-template", template,
+                      name="hostile") as server:
         await fill_pool(server, rng)
         good = await Good(server, GOOD_KEY).learn()
         storm = Storm(server)
