@@ -86,12 +86,25 @@ void move_references(json::value& schema, std::string_view to, size_t depth = 0)
   }
 }
 
+/// Whether a function takes no arguments: its parameters speak of no member.
+bool has_no_members(const json::object& parameters) {
+  constexpr std::array<std::string_view, 5> kSilent = {"type", "title", "description", "$schema", "$id"};
+  return std::ranges::all_of(parameters, [&](const auto& member) {
+    const bool is_list = member.key() == "properties" || member.key() == "required";
+    const json::value& value = member.value();
+    const bool is_empty =
+        (value.is_object() && value.get_object().empty()) || (value.is_array() && value.get_array().empty());
+    return (is_list && is_empty) ||
+           std::ranges::find(kSilent, std::string_view(member.key())) != kSilent.end();
+  });
+}
+
 /// The schema of one call as an object.
 json::object call_schema(const std::string& name, const json::object& parameters, std::string_view key,
                          std::string_view path) {
   json::value arguments = parameters;
-  if (parameters.empty()) arguments = {{"type", "object"}, {"additionalProperties", false}};
-  if (!arguments.get_object().contains("type")) arguments.get_object()["type"] = "object";
+  if (!parameters.contains("type")) arguments.get_object()["type"] = "object";
+  if (has_no_members(parameters)) arguments.get_object()["additionalProperties"] = false;
   move_references(arguments, fmt::format("{}/properties/{}", path, key));
   json::object properties{{"name", {{"const", name}}}};
   properties[key] = std::move(arguments);

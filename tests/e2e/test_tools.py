@@ -16,7 +16,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "get_weather", "parameters": {
         "type": "object", "properties": {"city": {"$ref": "#/$defs/city"}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
         "required": ["city", "days"], "additionalProperties": False, "$defs": {"city": {"enum": ["Paris", "Oslo"]}}}}},
-    {"type": "function", "function": {"name": "now"}},
+    {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}},
 ]
 MESSAGES = [{"role": "user", "content": "What is the weather?"}]
 
