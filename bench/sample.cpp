@@ -35,7 +35,7 @@ void sample(benchmark::State& state, void (*ask)(SamplingParams&)) {
   out.top.reserve(20);
   uint32_t position = 1000;
   for (auto _ : state) {
-    if (!sampler.sample(logits, position++, workspace, out).empty()) state.SkipWithError("no token");
+    if (!sampler.sample(logits, position++, workspace, out).why.empty()) state.SkipWithError("no token");
     benchmark::DoNotOptimize(out.token);
   }
 }

@@ -67,6 +67,7 @@ namespace quire::control {
   } else {
     event.finish = got.error.empty() ? FinishReason::kLength : FinishReason::kError;
     event.error = std::move(got.error);
+    event.refused = got.refused;
   }
   if (!event.finish) return;
   ++open_.front().finished;

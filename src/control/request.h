@@ -58,6 +58,7 @@ struct SeqEvent {
   std::optional<TokenId> stop_token;  // which one, when a stop token ended it
   uint32_t cached_tokens = 0;         // with the first token: prompt tokens from a prefix hit or a fork
   std::string error;                  // with FinishReason::kError
+  bool refused = false;               // with `error`: SeqResult::refused
 };
 
 }  // namespace quire::control

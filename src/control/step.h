@@ -129,6 +129,7 @@ struct SeqResult {
   ShortVector<SampledToken, 1> tokens;  // one if LogitRows::kLast was asked for, else none
   /// The sequence failed in the executor (a NaN in its logits, say): it ends with FinishReason::kError.
   std::string error;
+  bool refused = false;  // with `error`: the request is at fault, as no token is what it asks for
 };
 
 /// Nanoseconds spent in the phases of a step, for the trace; all 0 if the executor does not measure them.

@@ -27,7 +27,7 @@ struct ActiveRequest {
   Nanos arrived = 0;
   std::vector<SequenceTimes> times;  // by choice; one entry for all beams
   bool beams_over = false;
-  bool executor_failed = false;  // for one of its sequences
+  bool executor_failed = false;  // for one of its sequences, other than by its own fault
   bool touched = false;          // has output in this step
   RequestOutput news;
 

@@ -9,6 +9,14 @@
 #include "engine/engine_impl.h"
 
 namespace quire::engine {
+namespace {
+
+RequestError error_of(control::SeqEvent&& event) {
+  return {
+      event.refused ? RequestErrorCode::kInvalid : RequestErrorCode::kInternal, std::move(event.error), {}};
+}
+
+}  // namespace
 
 void Engine::Impl::touch(ActiveRequest& request) {
   if (request.touched) return;
@@ -76,7 +84,7 @@ void Engine::Impl::deliver(control::PromptEvent event) noexcept {
 
 /// The tokenizer may throw (a file's patterns have limits).
 void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, Nanos now) {
-  request.executor_failed = request.executor_failed || !event.error.empty();
+  request.executor_failed = request.executor_failed || (!event.error.empty() && !event.refused);
   if (request.beams != nullptr) return take_beam(request, std::move(event), now);
   Choice& choice = request.choices[event.id - request.choices.front().seq()];
   if (choice.ended()) return;
@@ -91,7 +99,7 @@ void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, N
   }
   if (choice.take(event, out)) scheduler.abort(event.id, true);
   if (!event.error.empty()) {
-    request.news.error = RequestError{RequestErrorCode::kInternal, std::move(event.error), {}};
+    request.news.error = error_of(std::move(event));
   }
   if (!choice.ended()) return;
   forget(event.id);
@@ -101,8 +109,7 @@ void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, N
 void Engine::Impl::take_beam(ActiveRequest& request, control::SeqEvent event, Nanos now) {
   touch(request);
   if (!event.error.empty()) {
-    return end_request(request, control::FinishReason::kError,
-                       RequestError{RequestErrorCode::kInternal, std::move(event.error), {}});
+    return end_request(request, control::FinishReason::kError, error_of(std::move(event)));
   }
   if (!event.token) return;
   ++counted.generation_tokens;

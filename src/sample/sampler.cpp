@@ -64,17 +64,18 @@ void SequenceSampler::reset(const SamplingParams& params, std::span<const TokenI
   }
 }
 
-std::string SequenceSampler::sample(std::span<const float> logits, uint32_t position,
-                                    SamplerWorkspace& workspace, SampledToken& out,
-                                    std::span<const uint32_t> mask) {
-  if (std::string why = why_not_finite(logits, position); !why.empty()) return why;
+NoToken SequenceSampler::sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
+                                SampledToken& out, std::span<const uint32_t> mask) {
+  if (std::string why = why_not_finite(logits, position); !why.empty()) return {std::move(why), false};
   const LogitRow own(logits, workspace.maxima_);
   std::optional<LogitRow> changed;
   if (!processors_.empty()) {
     workspace.processed_.assign(logits.begin(), logits.end());
     for (const Processor& one : processors_) one.state->apply(params_, position, mask, workspace.processed_);
     changed.emplace(workspace.processed_, workspace.processed_maxima_);
-    if (changed->max() == kForbidden) return why_no_token(logits, position, mask, workspace.processed_);
+    if (changed->max() == kForbidden) {
+      return {why_no_token(logits, position, mask, workspace.processed_), true};
+    }
   }
   const LogitRow& row = changed ? *changed : own;
   out.token = params_.greedy() ? row.arg_max() : draw(row, position, workspace);

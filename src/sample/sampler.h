@@ -44,6 +44,12 @@ class SamplerWorkspace {
 std::string rate_token(std::span<const float> logits, uint32_t position, TokenId token, int32_t num_logprobs,
                        SamplerWorkspace& workspace, SampledToken& out);
 
+/// Why there is no token; `why` is empty if there is one.
+struct NoToken {
+  std::string why;       // a logit is not finite; or names the processors that forbid all tokens
+  bool refused = false;  // the processors do: the request is at fault, not the model
+};
+
 /// Chooses the next tokens of one sequence. A draw depends on the logits, the parameters, the tokens so far
 /// (only if needs_history()), the position and the mask; on nothing else, so not on the batch or on earlier
 /// draws.
@@ -56,11 +62,10 @@ class SequenceSampler {
   const SamplingParams& params() const { return params_; }
 
   /// Chooses the token at `position` (its index in the sequence) into `out`, and tells it to the processors.
-  /// Reserve num_logprobs in the `top` of `out` to avoid allocations. Returns an empty string on success,
-  /// else why there is no token (a logit that is not finite, processors that forbid all tokens); `out` is
-  /// then invalid. `mask`: only if params().mask is set, as LogitsProcessor::apply takes it.
-  std::string sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
-                     SampledToken& out, std::span<const uint32_t> mask = {});
+  /// Reserve num_logprobs in the `top` of `out` to avoid allocations. If there is no token, `out` is invalid.
+  /// `mask`: only if params().mask is set, as LogitsProcessor::apply takes it.
+  NoToken sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
+                 SampledToken& out, std::span<const uint32_t> mask = {});
 
  private:
   struct Processor {

@@ -48,7 +48,7 @@ std::vector<TokenId> draw_many(std::span<const float> logits, const SamplingPara
     if (i == 0 || by_seed || params.needs_history()) sampler.reset(own, history, prompt_length);
     SampledToken token;
     const uint32_t position = by_seed ? static_cast<uint32_t>(history.size()) : i;
-    EXPECT_EQ(sampler.sample(logits, position, workspace, token), "");
+    EXPECT_EQ(sampler.sample(logits, position, workspace, token).why, "");
     out.push_back(token.token);
   }
   return out;
@@ -190,7 +190,7 @@ TEST(Sampler, AMaskAllowsTheTokensOfItsBits) {
   mask.back() |= 1U << 12;  // behind the vocabulary: 300
   for (uint32_t position = 0; position < 500; ++position) {
     SampledToken token;
-    ASSERT_EQ(sampler.sample(logits, position, workspace, token, mask), "");
+    ASSERT_EQ(sampler.sample(logits, position, workspace, token, mask).why, "");
     drawn.insert(token.token);
   }
   EXPECT_THAT(drawn, testing::ElementsAre(0, 31, 32, 64, 299));
@@ -204,7 +204,9 @@ TEST(Sampler, NamesTheProcessorsThatLeaveNoToken) {
     SequenceSampler sampler;
     sampler.reset(params, std::vector<TokenId>{1, 2}, 1);
     SampledToken token;
-    return sampler.sample(logits, 2, workspace, token, mask);
+    const NoToken none = sampler.sample(logits, 2, workspace, token, mask);
+    EXPECT_EQ(none.refused, !none.why.empty());
+    return none.why;
   };
   SamplingParams params;
   params.logit_bias = {{5, 3.0F}};
@@ -243,8 +245,8 @@ TEST(Sampler, BadWordsFollowWhatIsSampled) {
     anew.reset(params, tokens, 1);
     SampledToken token;
     SampledToken again;
-    ASSERT_EQ(sampler.sample(logits, position, workspace, token), "");
-    ASSERT_EQ(anew.sample(logits, position, workspace, again), "");
+    ASSERT_EQ(sampler.sample(logits, position, workspace, token).why, "");
+    ASSERT_EQ(anew.sample(logits, position, workspace, again).why, "");
     ASSERT_EQ(token.token, again.token);
     tokens.push_back(token.token);
   }
@@ -271,8 +273,8 @@ TEST(Sampler, PenaltiesCountWhatIsSampled) {
       anew.reset(params, tokens, prompt.size());
       SampledToken token;
       SampledToken again;
-      ASSERT_EQ(sampler.sample(logits, position, workspace, token), "");
-      ASSERT_EQ(anew.sample(logits, position, workspace, again), "");
+      ASSERT_EQ(sampler.sample(logits, position, workspace, token).why, "");
+      ASSERT_EQ(anew.sample(logits, position, workspace, again).why, "");
       ASSERT_EQ(token.token, again.token);
       const std::vector<double> p = reference_distribution(logits, params, tokens, prompt.size());
       ASSERT_GT(p[static_cast<size_t>(token.token)], 0.0);
@@ -302,7 +304,7 @@ TEST(Sampler, ExtremeParametersStayDefined) {
           SequenceSampler sampler;
           sampler.reset(params, history, 2);
           SampledToken token;
-          EXPECT_EQ(sampler.sample(logits, 0, workspace, token), "");
+          EXPECT_EQ(sampler.sample(logits, 0, workspace, token).why, "");
           EXPECT_LT(static_cast<size_t>(token.token), kVocab);
         }
       }
@@ -379,9 +381,9 @@ TEST(Sampler, SeedChoiceAndPositionKeyTheDraw) {
   sampler.reset(params, {}, 0);
   for (uint32_t position = 100; position-- > 0;) {
     SampledToken token;
-    ASSERT_EQ(busy.sample(logits, position, workspace, token), "");
+    ASSERT_EQ(busy.sample(logits, position, workspace, token).why, "");
     SampledToken mine;
-    ASSERT_EQ(sampler.sample(logits, position, workspace, mine), "");
+    ASSERT_EQ(sampler.sample(logits, position, workspace, mine).why, "");
     ASSERT_EQ(mine.token, first[position]);
   }
 }
@@ -404,7 +406,7 @@ TEST(Sampler, LogprobsAreThoseOfTheModel) {
     sampler.reset(params, {}, 0);
     for (uint32_t position = 0; position < 50; ++position) {
       SampledToken token;
-      ASSERT_EQ(sampler.sample(logits, position, workspace, token), "");
+      ASSERT_EQ(sampler.sample(logits, position, workspace, token).why, "");
       ASSERT_EQ(token.top.size(), num < 0 ? 0U : static_cast<size_t>(num));
       if (num < 0) {
         ASSERT_EQ(token.rank, 0U);
@@ -431,11 +433,12 @@ TEST(Sampler, BadLogitsAreAnErrorThatNamesThePosition) {
       sampler.reset(at_temperature(temperature), {}, 0);
       SampledToken token;
       logits[123] = bad;
-      const std::string error = sampler.sample(logits, 77, workspace, token);
+      const auto [error, refused] = sampler.sample(logits, 77, workspace, token);
+      EXPECT_FALSE(refused);
       EXPECT_THAT(error, testing::HasSubstr("position 77"));
       EXPECT_THAT(error, testing::HasSubstr("token 123"));
       logits[123] = 0.0F;
-      EXPECT_EQ(sampler.sample(logits, 77, workspace, token), "");
+      EXPECT_EQ(sampler.sample(logits, 77, workspace, token).why, "");
     }
   }
 }

@@ -368,6 +368,23 @@ TEST(Api, AModelThatFailsEveryRequestIsNotHealthy) {
   EXPECT_EQ(service.get("/health").status, 200);
 }
 
+// A client could take the server down with such requests.
+TEST(Api, ARequestThatAllowsNoTokenIsAtFaultItselfAndNoIllness) {
+  Service service({.next = [](std::span<const TokenId> tokens, uint32_t, const SamplingParams&) -> TokenId {
+    return tokens.front() == 7 && tokens.size() > 3 ? -2 : 30;
+  }});
+  for (uint32_t i = 0; i < 2 * engine::Engine::kMostFailures; ++i) {
+    const Answer whole = service.complete(R"({"prompt": [7], "n": 2})");
+    EXPECT_EQ(whole.status, 400);
+    EXPECT_THAT(whole.body, HasSubstr(R"("type":"invalid_request_error")"));
+  }
+  const Answer stream = service.complete(R"({"prompt": [7], "stream": true})");
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_THAT(stream.body, HasSubstr(R"("type":"invalid_request_error")"));
+  EXPECT_EQ(service.get("/health").status, 200);
+  EXPECT_EQ(service.complete(R"({"prompt": [8]})").status, 200);
+}
+
 // They come with the prompt, so that a client could take the server down with them.
 TEST(Api, FailuresOfTheTokenizerAreNoIllness) {
   Service service({.failing_tokenizer = true});

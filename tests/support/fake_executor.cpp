@@ -198,6 +198,7 @@ control::SeqResult FakeExecutor::sample(SlotId slot_id, std::span<const uint32_t
   control::SeqResult result;
   if (token < 0) {
     result.error = fmt::format("made to fail at position {}", slot.tokens.size());
+    result.refused = token == -2;
     return result;
   }
   slots_.sampled(slot_id, token);

@@ -15,7 +15,7 @@
 namespace quire::test {
 
 /// The token after `tokens` (prompt and output so far; the first `prompt_length` are the prompt). A negative
-/// value makes the sequence fail.
+/// value makes the sequence fail; -2 by the request's own fault.
 using NextToken = std::function<TokenId(std::span<const TokenId> tokens, uint32_t prompt_length,
                                         const SamplingParams& sampling)>;
 

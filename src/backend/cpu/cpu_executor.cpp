@@ -120,8 +120,11 @@ void CpuExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::
       std::span<const uint32_t> mask;
       if (masks != nullptr && out.error.empty()) mask = mask_of(row, thread, *masks, out.error);
       if (out.error.empty()) {
-        out.error = samplers_[row.slot].sample(logits_.subspan(size_t{row.index} * vocab_size_, vocab_size_),
-                                               row.position, workspaces_[thread], out.tokens[0], mask);
+        sample::NoToken none =
+            samplers_[row.slot].sample(logits_.subspan(size_t{row.index} * vocab_size_, vocab_size_),
+                                       row.position, workspaces_[thread], out.tokens[0], mask);
+        out.error = std::move(none.why);
+        out.refused = none.refused;
       }
       if (!out.error.empty()) out.tokens.clear();
     }
