@@ -117,8 +117,32 @@ def test_what_cannot_be_followed_is_refused(client):
     assert error_of(client, response_format={"type": "xml"})[0] == 400
     assert error_of(client, structured_outputs={"json": "{"})[0] == 400
     assert error_of(client, guided_choice=["a"], use_beam_search=True)[0] == 400
-    status, body = error_of(client, guided_choice=["a"], allowed_token_ids=[1])
-    assert "allowed_token_ids" in body["message"] and "grammar" in body["message"]
+
+
+def test_a_request_that_contradicts_itself_is_at_fault(client):
+    contradicting = {"guided_regex": "x{40}", "allowed_token_ids": [1]}
+    wanted = {"max_tokens": 60, "seed": 4}
+    alone = ask(client, **wanted).choices[0].message.content
+    for more in (contradicting, {"guided_choice": ["a"], "min_tokens": 40}, {**contradicting, "n": 3}):
+        status, body = error_of(client, **more)
+        assert status == 400 and body["type"] == "invalid_request_error"
+        assert "the grammar" in body["message"] and "leave no token for position" in body["message"]
+    with pytest.raises(openai.APIError) as ended:
+        list(ask(client, stream=True, **contradicting))
+    assert ended.value.body["type"] == "invalid_request_error" and "allowed_token_ids and the grammar" in ended.value.body["message"]
+    assert ask(client, **wanted).choices[0].message.content == alone
+
+
+def test_a_simulated_device_follows_too():
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99}},
+              "required": ["a", "n"], "additionalProperties": False}
+    with QuireServer("--device", "sim") as server:
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none")
+        for seed in range(5):
+            answer = ask(client, seed=seed, response_format=schema_format(schema), logprobs=True).choices[0]
+            assert answer.finish_reason == "stop"
+            jsonschema.validate(json.loads(answer.message.content), schema)
+        assert ask(client, guided_choice=["yes", "no"], n=2).choices[1].message.content in ("yes", "no")
 
 
 def test_a_hostile_grammar_disturbs_no_other_request(client):

@@ -1,5 +1,6 @@
 #include "backend/sim/sim_executor.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -94,9 +95,15 @@ void SimExecutor::provide(Ticket ticket, TokenMasks& masks) {
       mask_.assign(mask_words(tokens_.vocab_size), UINT32_MAX);
       masks.fill(speakers_[row.slot].sampling.mask, mask_);
       const Speaker& speaker = speakers_[row.slot];
-      const uint32_t drawn = allowed_from(draw(speaker, row.slot), mask_);
+      const uint32_t drawn = draw(speaker, row.slot);
+      const std::optional<TokenId> allowed = allowed_from(drawn, mask_);
+      if (!allowed) {
+        out.error = fmt::format("the grammar leaves no token for position {}", slots_.computed(row.slot));
+        out.refused = true;
+        continue;
+      }
       SampledToken& token = out.tokens.emplace_back();
-      token.token = sayable(drawn);
+      token.token = *allowed;
       say(speaker, row.slot, drawn, token);
     } catch (...) {
       out.error = describe_current_exception();
@@ -127,14 +134,18 @@ void SimExecutor::say(const Speaker& speaker, SlotId slot, uint32_t drawn, Sampl
   if (speaker.sampling.num_logprobs >= 0) list_others(drawn, speaker.sampling.num_logprobs, said);
 }
 
-/// The place, among the tokens that may be said, of the first from `drawn` on that the mask allows. Throws
-/// Error if there is none.
-uint32_t SimExecutor::allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const {
+/// The first token from the `drawn`-th on that the mask allows, of those that may be said. If it allows none
+/// of them, as where a grammar wants a brace or the end, of the whole vocabulary.
+std::optional<TokenId> SimExecutor::allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const {
   for (size_t i = 0; i < num_sayable_; ++i) {
-    const auto place = static_cast<uint32_t>((drawn + i) % num_sayable_);
-    if (allows(mask, sayable(place))) return place;
+    const TokenId token = sayable((drawn + i) % num_sayable_);
+    if (allows(mask, token)) return token;
   }
-  throw Error("no token that the simulated device may say is allowed by the mask");
+  for (size_t i = 0; i < tokens_.vocab_size; ++i) {
+    const auto token = static_cast<TokenId>((drawn + i) % tokens_.vocab_size);
+    if (allows(mask, token)) return token;
+  }
+  return {};
 }
 
 PromptYield SimExecutor::recite(const control::SeqStep& seq, const control::PromptStep& part) {

@@ -37,9 +37,9 @@ struct SimTokens {
 /// sequence's sampling seed, its choice and the position. So a sequence generates the same tokens whatever
 /// runs beside it, and after a preemption. Of the sampling parameters it uses only these and num_logprobs:
 /// the token has rank 1 and logprob -0.5, and the alternatives listed are the next ones in the vocabulary,
-/// each 1 lower. Of a late row it says the first token from there on that the mask allows; a mask does not
-/// change what SimTokens::next gives. Of a prompt it gives rows with the same figures, and as a pooled state
-/// one number: the prompt's last token, or the mean of its tokens.
+/// each 1 lower. Of a late row it says the first token from there on that the mask allows, one that is not
+/// sayable only if it must; a mask does not change what SimTokens::next gives. Of a prompt it gives rows with
+/// the same figures, and as a pooled state one number: the prompt's last token, or the mean of its tokens.
 ///
 /// A plan that contradicts itself or the former ones (slots, lengths of tables, numbers of blocks, positions,
 /// tokens) throws Error. It does not know the contents of blocks; tests/control/property/oracle_executor
@@ -74,7 +74,7 @@ class SimExecutor final : public Executor {
   uint32_t draw(const Speaker& speaker, SlotId slot) const;
   TokenId dictated(uint64_t step, SlotId slot) const;
   void say(const Speaker& speaker, SlotId slot, uint32_t drawn, SampledToken& said);
-  uint32_t allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const;
+  std::optional<TokenId> allowed_from(uint32_t drawn, std::span<const uint32_t> mask) const;
   PromptYield recite(const control::SeqStep& seq, const control::PromptStep& part);
   void list_others(uint32_t drawn, int32_t count, SampledToken& said) const;
 
