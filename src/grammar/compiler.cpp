@@ -9,7 +9,6 @@
 #include <malloc.h>
 #include <mutex>
 #include <stdexcept>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -231,7 +230,8 @@ void answer_trials() {
 }  // namespace
 
 int compile_trials() {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // No signal tells it that the other process has ended: PR_SET_PDEATHSIG would when the thread that started
+  // this one ends. The socket is closed then, and a trial at work has its limit of CPU time.
   mallopt(M_ARENA_MAX, 1);  // an arena for the thread would reserve memory before the limit is set
   setpriority(PRIO_PROCESS, 0, kNice);
   const rlimit no_core{0, 0};

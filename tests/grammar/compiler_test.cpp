@@ -2,7 +2,9 @@
 
 #include <csignal>
 #include <string>
+#include <thread>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "grammar/gbnf.h"
@@ -67,6 +69,17 @@ TEST(Compiler, GrammarsInUseAreBounded) {
   const auto made = compiler.compile(kGood);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().fault, CompileFault::kBusy);
+}
+
+TEST(Compiler, TheTrialsGoOnWhenTheThreadThatAskedFirstHasEnded) {
+  QUIRE_NEEDS_XGRAMMAR();
+  Compiler compiler(byte_vocabulary(), test_config());
+  for (int i = 0; i < 20; ++i) {
+    std::thread([&] {
+      const auto made = compiler.compile(fmt::format("root ::= \"{}\"\n", i));
+      EXPECT_TRUE(made) << made.error().message;
+    }).join();
+  }
 }
 
 TEST(Compiler, AMaskSourceOutlivesItsCompiler) {
