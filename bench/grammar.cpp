@@ -1,0 +1,238 @@
+// How long grammars take, for a vocabulary of a real size:
+//   bench_grammar QUIRE TOKENIZER [VOCAB_SIZE [PER_KIND]]
+// QUIRE: the program, which tries grammars out in a process of its own. TOKENIZER: what `quire tokenize`
+// takes. The vocabulary is padded to VOCAB_SIZE (default 128256) with ids that have no text. It compiles
+// PER_KIND (default 10) seeded schemas of each kind and follows random answers to their end or 300 tokens.
+// Two tables, in milliseconds and in microseconds: the median, the 90th percentile and the largest.
+//   compile  Compiler::compile of a grammar that is new: the trial, and again here
+//   again    of one that is kept
+//   mask     MaskSource::fill of one token's mask
+//   accept   MaskSource::accept of one token
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <boost/json/parse.hpp>
+#include <fmt/format.h>
+
+#include "backend/token_masks.h"
+#include "base/json.h"
+#include "grammar/compiler.h"
+#include "grammar/schema.h"
+#include "tokenize/tokenizer.h"
+
+namespace quire {
+namespace {
+
+using Random = std::mt19937;
+using Clock = std::chrono::steady_clock;
+
+double micros_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+std::string word(Random& rng) {
+  std::string out;
+  for (size_t size = 3 + rng() % 6; size > 0; --size) out += static_cast<char>('a' + rng() % 26);
+  return out;
+}
+
+std::string scalar(Random& rng) {
+  switch (rng() % 5) {
+    case 0:
+      return fmt::format(R"({{"type": "string", "maxLength": {}}})", 4 + rng() % 60);
+    case 1:
+      return fmt::format(R"({{"type": "integer", "minimum": {}, "maximum": {}}})", rng() % 50,
+                         50 + rng() % 5000);
+    case 2:
+      return R"({"type": "number"})";
+    case 3:
+      return R"({"type": "boolean"})";
+    default:
+      return R"({"type": "string"})";
+  }
+}
+
+std::string object_of(Random& rng, size_t members, const std::function<std::string(Random&)>& member) {
+  std::string properties;
+  std::string required;
+  for (size_t i = 0; i < members; ++i) {
+    const std::string name = fmt::format("{}_{}", word(rng), i);
+    properties += fmt::format(R"({}"{}": {})", i == 0 ? "" : ", ", name, member(rng));
+    if (rng() % 3 != 0) required += fmt::format(R"({}"{}")", required.empty() ? "" : ", ", name);
+  }
+  return fmt::format(
+      R"({{"type": "object", "properties": {{{}}}, "required": [{}], "additionalProperties": false}})",
+      properties, required);
+}
+
+std::string flat(Random& rng) { return object_of(rng, 3 + rng() % 8, scalar); }
+
+std::string nested(Random& rng) {
+  return object_of(rng, 2 + rng() % 3, [](Random& of) {
+    const std::string inner = object_of(of, 2 + of() % 4, scalar);
+    return of() % 2 == 0
+               ? inner
+               : fmt::format(R"({{"type": "array", "items": {}, "maxItems": {}}})", inner, 2 + of() % 8);
+  });
+}
+
+std::string enumerated(Random& rng) {
+  return object_of(rng, 2 + rng() % 4, [](Random& of) {
+    std::string values;
+    for (size_t i = 0, count = 3 + of() % 80; i < count; ++i) {
+      values += fmt::format(R"({}"{} {}")", i == 0 ? "" : ", ", word(of), i);
+    }
+    return fmt::format(R"({{"enum": [{}]}})", values);
+  });
+}
+
+std::string patterned(Random& rng) {
+  return object_of(rng, 2 + rng() % 3, [](Random& of) -> std::string {
+    static constexpr const char* kKinds[] = {R"("pattern": "^[A-Z][a-z]{1,20}( [A-Z][a-z]{1,20}){0,3}$")",
+                                             R"("pattern": "^\\+?[0-9]{2,4}([ -][0-9]{2,4}){2,3}$")",
+                                             R"("pattern": "^(\\w+\\.)*\\w+@\\w+\\.[a-z]{2,6}$")",
+                                             R"("format": "date-time")",
+                                             R"("format": "uuid")",
+                                             R"("pattern": "fox")"};
+    return fmt::format(R"({{"type": "string", {}}})", kKinds[of() % std::size(kKinds)]);
+  });
+}
+
+std::string recursive(Random& rng) {
+  return fmt::format(
+      R"({{"$defs": {{"node": {{"type": "object", "properties": {{"{}": {}, "next": {{"anyOf": [{{"$ref": "#/$defs/node"}},
+      {{"type": "null"}}]}}, "more": {{"type": "array", "items": {{"$ref": "#/$defs/node"}}}}}}, "required": ["next"],
+      "additionalProperties": {}}}}}, "$ref": "#/$defs/node"}})",
+      word(rng), scalar(rng), rng() % 2 == 0 ? "true" : "false");
+}
+
+struct Times {
+  std::vector<double> all;
+
+  void add(double time) { all.push_back(time); }
+  std::string row(double unit) {
+    if (all.empty()) return "- | - | -";
+    std::ranges::sort(all);
+    return fmt::format("{:.1f} | {:.1f} | {:.1f}", all[all.size() / 2] / unit,
+                       all[all.size() * 9 / 10] / unit, all.back() / unit);
+  }
+};
+
+struct Measured {
+  Times compile;
+  Times again;
+  Times mask;
+  Times accept;
+  int refused = 0;
+};
+
+/// A random answer: any token that the mask allows, with equal chances.
+void follow(engine::MaskSource& source, const grammar::Vocabulary& vocabulary, Random& rng, Measured& out) {
+  const auto size = static_cast<uint32_t>(vocabulary.tokens.size());
+  std::vector<uint32_t> mask;
+  std::vector<TokenId> allowed;
+  for (int i = 0; i < 300; ++i) {
+    mask.assign(backend::mask_words(size), UINT32_MAX);
+    const auto begin = Clock::now();
+    source.fill(mask);
+    out.mask.add(micros_since(begin));
+    if (backend::allows(mask, vocabulary.ends.front())) return;
+    allowed.clear();
+    for (uint32_t id = 0; id < size; ++id) {
+      if (backend::allows(mask, static_cast<TokenId>(id))) allowed.push_back(static_cast<TokenId>(id));
+    }
+    if (allowed.empty()) return;
+    const TokenId token = allowed[rng() % allowed.size()];
+    const auto accepts = Clock::now();
+    source.accept(token);
+    out.accept.add(micros_since(accepts));
+  }
+}
+
+Measured measure(grammar::Compiler& compiler, const grammar::Vocabulary& vocabulary,
+                 std::string (*draw)(Random&), uint32_t count) {
+  Measured out;
+  // In another thread: the one that compiles keeps a low priority.
+  const auto compile = [&](const std::string& text, Times& times) {
+    return std::async(std::launch::async,
+                      [&] {
+                        const auto begin = Clock::now();
+                        auto made = compiler.compile(text);
+                        times.add(micros_since(begin));
+                        return made;
+                      })
+        .get();
+  };
+  for (uint32_t seed = 0; seed < count; ++seed) {
+    Random rng(seed);
+    const auto text = grammar::schema_grammar(json::parse(draw(rng)));
+    if (!text) {
+      fmt::print(stderr, "{}: {}\n", text.error().pointer, text.error().message);
+      ++out.refused;
+      continue;
+    }
+    const auto made = compile(*text, out.compile);
+    if (!made) {
+      fmt::print(stderr, "{}\n", made.error().message);
+      ++out.refused;
+      continue;
+    }
+    const auto kept = compile(*text, out.again);
+    for (int i = 0; kept && i < 3; ++i) follow(*(*kept)(), vocabulary, rng, out);
+  }
+  return out;
+}
+
+int run(int argc, char** argv) {
+  if (argc < 3) {
+    fmt::print(stderr, "bench_grammar QUIRE TOKENIZER [VOCAB_SIZE [PER_KIND]]\n");
+    return 2;
+  }
+  const auto tokenizer = tokenize::Tokenizer::load(argv[2]);
+  const auto size = static_cast<uint32_t>(argc > 3 ? std::atoi(argv[3]) : 128'256);
+  const auto per_kind = static_cast<uint32_t>(argc > 4 ? std::atoi(argv[4]) : 10);
+  const auto vocabulary =
+      grammar::vocabulary_of(*tokenizer, size, std::vector<TokenId>{static_cast<TokenId>(size) - 1});
+  if (!vocabulary) {
+    fmt::print(stderr, "{}\n", vocabulary.error());
+    return 1;
+  }
+  grammar::CompilerConfig config;
+  config.trial_command = {argv[1], "--compile-grammars"};
+  grammar::Compiler compiler(*vocabulary, config);
+  const auto begin = Clock::now();
+  if (!compiler.compile("root ::= \"a\"\n")) return 1;
+  fmt::print("{} ids; the first grammar, with the start of the process: {:.0f} ms\n\n", size,
+             micros_since(begin) / 1000);
+  fmt::print(
+      "| kind | schemas | refused | compile, ms | p90 | max | again, ms | p90 | max "
+      "|\n|---|---|---|---|---|---|---|---|---|\n");
+  std::string masks =
+      "\n| kind | masks | mask, us | p90 | max | accept, us | p90 | max "
+      "|\n|---|---|---|---|---|---|---|---|\n";
+  const std::pair<const char*, std::string (*)(Random&)> kinds[] = {{"flat", flat},
+                                                                    {"nested", nested},
+                                                                    {"enum", enumerated},
+                                                                    {"pattern", patterned},
+                                                                    {"recursive", recursive}};
+  for (const auto& [name, draw] : kinds) {
+    Measured found = measure(compiler, *vocabulary, draw, per_kind);
+    fmt::print("| {} | {} | {} | {} | {} |\n", name, per_kind, found.refused, found.compile.row(1000),
+               found.again.row(1000));
+    masks += fmt::format("| {} | {} | {} | {} |\n", name, found.mask.all.size(), found.mask.row(1),
+                         found.accept.row(1));
+  }
+  fmt::print("{}", masks);
+  return 0;
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) { return quire::run(argc, argv); }
