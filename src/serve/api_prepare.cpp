@@ -197,7 +197,7 @@ Expected<void> Api::tokenize_bad_words(GenerationOptions& options) const {
   return {};
 }
 
-/// Keeps the last tokens of a prompt. Returns whether there were more.
+/// Keeps the last tokens of a prompt, or the first. Returns whether there were more.
 bool Api::truncate(const GenerationOptions& options, std::vector<TokenId>& prompt) const {
   if (options.truncate_prompt_tokens == 0) return false;
   uint64_t most = static_cast<uint64_t>(options.truncate_prompt_tokens);
@@ -208,14 +208,19 @@ bool Api::truncate(const GenerationOptions& options, std::vector<TokenId>& promp
     most = longest - answer;
   }
   if (prompt.size() <= most) return false;
-  prompt.erase(prompt.begin(), prompt.end() - static_cast<ptrdiff_t>(most));
+  if (options.truncate_right) {
+    prompt.resize(most);
+  } else {
+    prompt.erase(prompt.begin(), prompt.end() - static_cast<ptrdiff_t>(most));
+  }
   return true;
 }
 
 AnswerStyle Api::make_style(AnswerKind kind, const GenerationOptions& options) const {
   AnswerStyle style;
   style.kind = kind;
-  style.id = (kind == AnswerKind::kChat ? "chatcmpl-" : "cmpl-") + random_hex(16);
+  style.id = (kind == AnswerKind::kChat ? "chatcmpl-" : "cmpl-") +
+             (options.request_id.empty() ? random_hex(16) : options.request_id);
   style.created = std::time(nullptr);
   style.model = options.model.empty() ? config_.served_names.front() : options.model;
   style.n = options.generation.n;
@@ -367,6 +372,8 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   Job job;
   job.style = make_style(AnswerKind::kChat, parsed->options);
   job.style.rules = settled(*rules, *text);
+  if (parsed->echo) job.style.echo.push_back(std::move(*parsed->echo));
+  if (parsed->return_prompt_text) job.style.prompt_text = *text;
   job.stream = parsed->options.stream;
   job.grammar = std::move(parsed->options.grammar);
   // The template has written the special tokens.

@@ -106,14 +106,14 @@ void ChatMessage::add(answer::Piece piece) {
   }
 }
 
-void ChatMessage::append(size_t id_length, std::string& out) const {
+void ChatMessage::append(size_t id_length, std::string_view echo, std::string& out) const {
   out += "{\"role\":\"assistant\",";
   append_reasoning(reasoning_, out);
   out += "\"content\":";
-  if (content_.empty() && !calls_.empty()) {
+  if (content_.empty() && echo.empty() && !calls_.empty()) {
     out += "null";
   } else {
-    append_json_string(out, content_);
+    append_json_string(out, echo.empty() ? content_ : std::string(echo) + content_);
   }
   out += ",\"refusal\":null";
   if (!calls_.empty()) {

@@ -48,8 +48,8 @@ void append_delta(const answer::Piece& piece, size_t id_length, std::string& out
 class ChatMessage {
  public:
   void add(answer::Piece piece);
-  /// Appends {"role": "assistant", "content": ...}.
-  void append(size_t id_length, std::string& out) const;
+  /// Appends {"role": "assistant", "content": ...}. `echo` comes before the content.
+  void append(size_t id_length, std::string_view echo, std::string& out) const;
 
  private:
   std::string reasoning_;

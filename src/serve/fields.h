@@ -41,6 +41,8 @@ class Fields {
   void unsupported(std::string_view name, std::string_view what = "is not supported");
 
   bool ok() const { return !error_; }
+  /// The names of all calls so far, some more than once.
+  const std::vector<std::string_view>& known() const { return known_; }
   /// The first error; else the first field that no call has marked as known.
   std::optional<RequestError> finish() const;
 

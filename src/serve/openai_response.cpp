@@ -83,6 +83,14 @@ std::string answer_head(const AnswerStyle& style, std::string_view object) {
   return out;
 }
 
+/// What an answer to a chat says of its prompt.
+void append_chat_prompt(const AnswerStyle& style, std::string& out) {
+  if (style.return_token_ids) append_prompt_ids(style, 0, out);
+  if (!style.prompt_text) return;
+  out += ",\"prompt_text\":";
+  append_json_string(out, *style.prompt_text);
+}
+
 std::string_view echo_of(const AnswerStyle& style, size_t choice) {
   return style.echo.empty() ? std::string_view() : style.echo[choice / style.n];
 }
@@ -166,7 +174,7 @@ void WholeAnswer::append_choice(size_t index, std::string& out) const {
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},", index);
   if (style_.kind == AnswerKind::kChat) {
     out += "\"message\":";
-    chats_[index].message.append(chats_[index].choice.id_length(), out);
+    chats_[index].message.append(chats_[index].choice.id_length(), echo, out);
   } else {
     out += "\"text\":";
     append_json_string(out, echo.empty() ? choice.text : std::string(echo) + choice.text);
@@ -208,7 +216,7 @@ std::string WholeAnswer::body() const {
   out += "],\"usage\":";
   usage_.append(out);
   if (style_.kind == AnswerKind::kChat) {
-    if (style_.return_token_ids) append_prompt_ids(style_, 0, out);
+    append_chat_prompt(style_, out);
     append_prompt_logprobs(0, out);
   }
   out += '}';
@@ -266,10 +274,10 @@ void StreamedAnswer::append_role(size_t index, std::string& out) {
   if (std::exchange(choices_[index].begun, true)) return;
   out += head_;
   fmt::format_to(std::back_inserter(out),
-                 "{{\"index\":{},\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,"
-                 "\"finish_reason\":null}}]",
-                 index);
-  if (style_.return_token_ids && !std::exchange(told_prompt_, true)) append_prompt_ids(style_, 0, out);
+                 "{{\"index\":{},\"delta\":{{\"role\":\"assistant\",\"content\":", index);
+  append_json_string(out, echo_of(style_, index));
+  out += "},\"logprobs\":null,\"finish_reason\":null}]";
+  if (!std::exchange(told_prompt_, true)) append_chat_prompt(style_, out);
   end_chunk(out);
 }
 

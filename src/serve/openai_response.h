@@ -35,6 +35,7 @@ struct AnswerStyle {
   int32_t prompt_logprobs = -1;  // the same for vLLM's prompt_logprobs
   /// One per prompt: the text before each of its answers. Empty without echo.
   std::vector<std::string> echo;
+  std::optional<std::string> prompt_text;  // of a chat, as vLLM's prompt_text
   /// One per prompt, if needs_prompt_ids().
   std::vector<std::vector<TokenId>> prompt_ids;
   std::vector<TokenId> eos;                  // these ids are not reported as stop_reason

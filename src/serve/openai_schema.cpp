@@ -99,6 +99,9 @@ void read_limits(Fields& fields, const SchemaContext& context, GenerationOptions
   const auto most = fields.integer("truncate_prompt_tokens", -1, kInt32Max);
   if (most && *most == 0) fields.fail("truncate_prompt_tokens", "must be -1 or at least 1");
   out.truncate_prompt_tokens = static_cast<int32_t>(most.value_or(0));
+  const std::string side = fields.string("truncation_side").value_or("left");
+  if (side != "left" && side != "right") fields.fail("truncation_side", "must be \"left\" or \"right\"");
+  out.truncate_right = side == "right";
 }
 
 /// Once max_tokens is known.
@@ -187,13 +190,6 @@ void read_streaming(Fields& fields, GenerationOptions& out) {
   if (auto error = inner.finish()) fields.fail(std::move(*error));
 }
 
-/// A field of the API that is not supported, with a value that requests nothing.
-void want_neutral(Fields& fields, std::string_view name, std::initializer_list<json::value> neutral) {
-  const json::value* value = fields.get(name);
-  if (value == nullptr) return;
-  if (std::find(neutral.begin(), neutral.end(), *value) == neutral.end()) fields.unsupported(name);
-}
-
 /// best_of and beam search: a result that is known only at the end is not streamed.
 void read_search(Fields& fields, GenerationOptions& out) {
   engine::GenerationRequest& request = out.generation;
@@ -221,6 +217,22 @@ void read_search(Fields& fields, GenerationOptions& out) {
   }
 }
 
+/// It stands in logs and may be repeated in headers by proxies, so it has no character that would need
+/// quotes.
+void read_request_id(Fields& fields, GenerationOptions& out) {
+  const auto id = fields.string("request_id");
+  if (!id) return;
+  const bool plain = std::ranges::all_of(*id, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.' || c == ':';
+  });
+  if (!plain || id->empty() || id->size() > kMaxRequestIdBytes) {
+    return fields.fail("request_id",
+                       fmt::format("must have 1 to {} letters, digits and -_.:", kMaxRequestIdBytes));
+  }
+  out.request_id = *id;
+}
+
 GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
   GenerationOptions out;
   engine::GenerationRequest& request = out.generation;
@@ -246,8 +258,7 @@ GenerationOptions read_options(Fields& fields, const SchemaContext& context) {
       fields.integer("priority", -control::kMostPriority, control::kMostPriority).value_or(0));
   if (const auto ms = fields.integer("ttft_deadline_ms", 1, kInt32Max))
     request.ttft_deadline = *ms * 1'000'000;
-  fields.object("metadata");
-  want_neutral(fields, "spaces_between_special_tokens", {true});
+  read_request_id(fields, out);
   return out;
 }
 
@@ -310,9 +321,6 @@ std::vector<Prompt> read_prompts(Fields& fields, const SchemaContext& context) {
   return out;
 }
 
-/// `suffix` "" requests nothing.
-void read_completion_extras(Fields& fields) { want_neutral(fields, "suffix", {""}); }
-
 // ---- Chat ----
 
 void read_chat_logprobs(Fields& fields, SamplingParams& out) {
@@ -329,28 +337,16 @@ void read_chat_max_tokens(Fields& fields, engine::GenerationRequest& out) {
   if (older || newer) out.max_tokens = static_cast<uint32_t>(newer.value_or(older.value_or(0)));
 }
 
-void read_chat_extras(Fields& fields) {
-  want_neutral(fields, "store", {false});
-  want_neutral(fields, "service_tier", {"auto", "default"});
-  want_neutral(fields, "modalities", {json::array{"text"}});
-  want_neutral(fields, "audio", {});
-  want_neutral(fields, "prediction", {});
-  want_neutral(fields, "web_search_options", {});
-  want_neutral(fields, "verbosity", {"medium"});
-  want_neutral(fields, "echo", {false});
-  want_neutral(fields, "chat_template", {});
-  // Hints for caches and abuse detection elsewhere; the prefix cache here needs none.
-  fields.string("prompt_cache_key");
-  fields.string("prompt_cache_retention");
-  fields.string("safety_identifier");
+/// As in vLLM: the answer's role is that of the last message where no message is begun for the assistant.
+void read_chat_echo(Fields& fields, ChatRequest& out) {
+  if (!fields.boolean("echo", false) || !fields.ok()) return;
+  const json::object& last = out.prompt.context.at("messages").as_array().back().as_object();
+  const bool same = out.prompt.context.at("add_generation_prompt") == false || last.at("role") == "assistant";
+  const json::value* content = last.if_contains("content");
+  if (same && content != nullptr && content->is_string()) out.echo.emplace(content->get_string());
 }
 
-}  // namespace
-
-Expected<CompletionRequest> parse_completion(const json::value& body, const SchemaContext& context) {
-  const auto object = as_object(body);
-  if (!object) return tl::unexpected(object.error());
-  Fields fields(**object);
+CompletionRequest read_completion(Fields& fields, const SchemaContext& context) {
   CompletionRequest out;
   out.options = read_options(fields, context);
   engine::GenerationRequest& request = out.options.generation;
@@ -365,14 +361,11 @@ Expected<CompletionRequest> parse_completion(const json::value& body, const Sche
   // One reading of the prompt serves both.
   if (out.echo) request.wants.logprobs = request.sampling.num_logprobs;
   request.wants.logprobs = std::max(request.wants.logprobs, out.options.prompt_logprobs);
-  read_completion_extras(fields);
-  return finished(fields, std::move(out));
+  read_unused_fields(fields, ApiEndpoint::kCompletions);
+  return out;
 }
 
-Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& context) {
-  const auto object = as_object(body);
-  if (!object) return tl::unexpected(object.error());
-  Fields fields(**object);
+ChatRequest read_chat(Fields& fields, const SchemaContext& context) {
   ChatRequest out;
   out.options = read_options(fields, context);
   out.prompt = read_chat_prompt(fields);
@@ -385,8 +378,39 @@ Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& c
   check_min_tokens(fields, out.options.generation);
   read_chat_logprobs(fields, out.options.generation.sampling);
   out.options.generation.wants.logprobs = out.options.prompt_logprobs;
-  read_chat_extras(fields);
+  read_chat_echo(fields, out);
+  out.return_prompt_text = fields.boolean("return_prompt_text", false);
+  read_unused_fields(fields, ApiEndpoint::kChat);
+  return out;
+}
+
+}  // namespace
+
+Expected<CompletionRequest> parse_completion(const json::value& body, const SchemaContext& context) {
+  const auto object = as_object(body);
+  if (!object) return tl::unexpected(object.error());
+  Fields fields(**object);
+  CompletionRequest out = read_completion(fields, context);
   return finished(fields, std::move(out));
+}
+
+Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& context) {
+  const auto object = as_object(body);
+  if (!object) return tl::unexpected(object.error());
+  Fields fields(**object);
+  ChatRequest out = read_chat(fields, context);
+  return finished(fields, std::move(out));
+}
+
+std::vector<std::string_view> known_fields(ApiEndpoint endpoint) {
+  const json::object body;
+  Fields fields(body);
+  if (endpoint == ApiEndpoint::kChat) {
+    static_cast<void>(read_chat(fields, {}));
+  } else {
+    static_cast<void>(read_completion(fields, {}));
+  }
+  return fields.known();
 }
 
 Expected<TokenizeRequest> parse_tokenize(const json::value& body) {

@@ -12,14 +12,14 @@
 #include "base/sampling_params.h"
 #include "engine/beam_search.h"
 #include "engine/engine.h"
+#include "serve/api_fields.h"
 #include "serve/tool_fields.h"
 
 // The bodies of OpenAI's API (and vLLM's additions to it) as plain structs. Pure: no model, no network.
 //
 // Every field is checked for type and range; an error is a RequestError whose `param` names the field.
-// Unknown fields are refused. An OpenAI field that this server does not support is accepted with a value that
-// requests nothing (store: false, ...) and otherwise refused as not supported. null is the same as omitting
-// the field.
+// Unknown fields are refused. What becomes of the fields that this server does not honour is in
+// serve/api_fields.h. null is the same as omitting the field.
 namespace quire::serve {
 
 struct SchemaContext {
@@ -37,6 +37,7 @@ inline constexpr uint32_t kMaxStopTokens = 256;
 inline constexpr uint32_t kMaxLogitBias = 1024;
 inline constexpr uint32_t kMaxBadWords = 256;
 inline constexpr uint32_t kMaxBadWordBytes = 1024;  // of each
+inline constexpr uint32_t kMaxRequestIdBytes = 128;
 /// Log probabilities of prompts in one answer, over all its choices.
 inline constexpr uint64_t kMaxPromptLogprobs = 1 << 20;
 inline constexpr float kMaxTemperature = 2.0F;
@@ -71,6 +72,8 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | bad_words                               | up to 256 strings of 1..1024 bytes     | none               |
 /// | allowed_token_ids                       | at least one id                        | any token          |
 /// | truncate_prompt_tokens                  | 1 .., or -1: as many as fit            | none is cut off    |
+/// | truncation_side                         | "left", "right": the end that is cut   | left               |
+/// | request_id                              | 1..128 of A-Z a-z 0-9 - _ . :          | a random one       |
 /// | best_of                                 | n .. 128                               | n                  |
 /// | use_beam_search                         | true: with n, best_of <= 10            | false              |
 /// | length_penalty                          | -10 .. 10, with use_beam_search        | 1                  |
@@ -79,9 +82,8 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 ///
 /// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed. Beam search uses no
 /// sampling fields: temperature, top_p, top_k, min_p and seed have no effect; penalties, logit_bias, stop,
-/// and what forbids tokens or scores the prompt are refused. With truncate_prompt_tokens the last tokens of
-/// the prompt stay. `priority` and `ttft_deadline_ms` apply to one scheduling policy each; Api refuses them
-/// under other policies.
+/// and what forbids tokens or scores the prompt are refused. `priority` and `ttft_deadline_ms` apply to one
+/// scheduling policy each; Api refuses them under other policies.
 struct GenerationOptions {
   std::string model;                     // empty: omitted
   engine::GenerationRequest generation;  // everything except prompt and salt; seed only if has_seed
@@ -95,6 +97,8 @@ struct GenerationOptions {
   std::vector<std::string> bad_words;
   int32_t prompt_logprobs = -1;        // -1: none
   int32_t truncate_prompt_tokens = 0;  // 0: no; -1: to what fits
+  bool truncate_right = false;         // the last tokens of the prompt are cut off, not the first
+  std::string request_id;              // a part of the answer's id; empty: a random one
   std::string user;
   std::string cache_salt;  // requests with different salts share no cached block
 };
@@ -122,6 +126,8 @@ struct ChatRequest {
   bool include_reasoning = true;
   std::string reasoning_effort;  // empty: not given
   std::optional<uint32_t> thinking_token_budget;
+  std::optional<std::string> echo;  // the text before the answer
+  bool return_prompt_text = false;  // vLLM: the text that the chat template wrote, in the answer
 };
 
 struct TokenizeRequest {
@@ -138,6 +144,8 @@ struct DetokenizeRequest {
 
 Expected<CompletionRequest> parse_completion(const json::value& body, const SchemaContext& context);
 Expected<ChatRequest> parse_chat(const json::value& body, const SchemaContext& context);
+/// The fields that the parser of `endpoint` reads, whether honoured or not.
+std::vector<std::string_view> known_fields(ApiEndpoint endpoint);
 Expected<TokenizeRequest> parse_tokenize(const json::value& body);
 Expected<DetokenizeRequest> parse_detokenize(const json::value& body, const SchemaContext& context);
 

@@ -153,14 +153,6 @@ ToolWishes read_tool_wishes(Fields& fields, json::object& context) {
                   "must be none, auto, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     }
   }
-  const json::array* functions = fields.array("functions");
-  if (functions != nullptr && !functions->empty()) {
-    fields.unsupported("functions", "is not supported: use tools, which has taken its place");
-  }
-  const json::value* call = fields.get("function_call");
-  if (call != nullptr && *call != "none" && *call != "auto") {
-    fields.unsupported("function_call", "is not supported: use tool_choice, which has taken its place");
-  }
   return out;
 }
 

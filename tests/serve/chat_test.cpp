@@ -49,6 +49,30 @@ TEST_F(ChatApi, TokenIdsOfAChatStandWhereVllmHasThem) {
   }
 }
 
+TEST_F(ChatApi, AnAnswerShowsItsMessageAndItsPromptOnRequest) {
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "So,"}],
+          "continue_final_message": true, "max_tokens": 3, "seed": 1, "request_id": "mine")";
+  const std::string more = R"(, "echo": true, "return_prompt_text": true)";
+  const auto content = [](const json::value& answer) {
+    return std::string(answer.at("choices").at(0).at("message").at("content").as_string());
+  };
+  const json::value bare = service_.post("/v1/chat/completions", body + "}").parsed();
+  const json::value whole = service_.post("/v1/chat/completions", body + more + "}").parsed();
+  EXPECT_EQ(bare.at("id"), "chatcmpl-mine");
+  EXPECT_EQ(content(whole), "So," + content(bare));
+  EXPECT_FALSE(bare.as_object().contains("prompt_text"));
+  const std::string prompt(whole.at("prompt_text").as_string());
+  EXPECT_TRUE(prompt.ends_with("So,")) << prompt;
+  const Stream stream =
+      read_stream(service_.post("/v1/chat/completions", body + more + R"(, "stream": true})"));
+  EXPECT_EQ(stream.text.at(0), content(whole));
+  for (size_t i = 0; i < stream.chunks.size(); ++i) {
+    EXPECT_EQ(stream.chunks[i].as_object().contains("prompt_text"), i == 0);
+  }
+  EXPECT_EQ(stream.chunks.front().at("prompt_text"), whole.at("prompt_text"));
+}
+
 TEST_F(ChatApi, Chat) {
   const std::string body =
       R"({"messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_completion_tokens": 9)";

@@ -45,6 +45,36 @@ std::string chat_fault(const std::string& field) {
   return request ? "" : request.error().param;
 }
 
+TEST(CompletionSchema, ARequestMayBringItsId) {
+  EXPECT_EQ(completion_options(R"("request_id": "a-1_b.c:d")").request_id, "a-1_b.c:d");
+  for (const char* bad : {"\"\"", "\"a b\"", "\"a\\n\"", "\"\u00e4\"", "7"}) {
+    EXPECT_EQ(completion_fault(fmt::format("\"request_id\": {}", bad)), "request_id") << bad;
+  }
+  EXPECT_EQ(completion_fault(fmt::format("\"request_id\": \"{}\"", std::string(128, 'a'))), "");
+  EXPECT_EQ(completion_fault(fmt::format("\"request_id\": \"{}\"", std::string(129, 'a'))), "request_id");
+}
+
+TEST(CompletionSchema, APromptIsCutAtEitherSide) {
+  EXPECT_FALSE(completion_options(R"("truncation_side": "left")").truncate_right);
+  EXPECT_TRUE(completion_options(R"("truncation_side": "right")").truncate_right);
+  EXPECT_EQ(completion_fault(R"("truncation_side": "middle")"), "truncation_side");
+}
+
+TEST(ChatSchema, OnlyAMessageOfTheAnswersRoleIsEchoed) {
+  const auto echo = [](const char* role, const char* more) {
+    const auto request =
+        parse_chat(parse(fmt::format(R"({{"messages": [{{"role": "{}", "content": "a"}}], "echo": true{}}})",
+                                     role, more)),
+                   kContext);
+    EXPECT_TRUE(request.has_value());
+    return request ? request->echo : std::nullopt;
+  };
+  EXPECT_EQ(echo("user", ""), std::nullopt);
+  EXPECT_EQ(echo("assistant", ""), "a");
+  EXPECT_EQ(echo("user", R"(, "add_generation_prompt": false)"), "a");
+  EXPECT_EQ(echo("assistant", R"(, "continue_final_message": true)"), "a");
+}
+
 TEST(CompletionSchema, DefaultsAreOpenAIs) {
   const auto request = parse_completion(parse(R"({"prompt": "hello"})"), kContext);
   ASSERT_TRUE(request);

@@ -12,7 +12,8 @@ FIELDS = """model prompt messages n best_of max_tokens max_completion_tokens tem
 presence_penalty frequency_penalty logit_bias stop stop_token_ids seed logprobs top_logprobs echo stream stream_options user
 cache_salt priority ttft_deadline_ms ignore_eos include_stop_str_in_output skip_special_tokens add_special_tokens suffix
 use_beam_search length_penalty return_token_ids return_tokens_as_token_ids response_format metadata min_tokens bad_words
-prompt_logprobs truncate_prompt_tokens tools tool_choice functions function_call parallel_tool_calls store service_tier
+prompt_logprobs truncate_prompt_tokens truncation_side request_id return_prompt_text tools tool_choice functions function_call
+parallel_tool_calls store service_tier
 modalities audio prediction reasoning_effort verbosity chat_template chat_template_kwargs add_generation_prompt
 include_reasoning thinking_token_budget continue_final_message documents structured_outputs guided_json guided_regex guided_choice guided_grammar grammar json_schema
 unknown_field""".split()
