@@ -97,10 +97,12 @@ TEST(ApiFields, EachFieldOfTheParserHasOneRowAndEachHonouredRowIsRead) {
   }
 }
 
+/// Of the current version: its older names of structured_outputs do not count.
 TEST(ApiFields, MostOfVllmsFieldsAreTaken) {
   const auto taken = [](ApiEndpoint endpoint, std::set<FieldUse> uses) {
     return std::ranges::count_if(api_fields(), [&](const ApiField& field) {
-      return field.is_for(endpoint) && (field.owners & kVllm) != 0 && uses.contains(field.use);
+      return field.is_for(endpoint) && (field.owners & kVllm) != 0 && uses.contains(field.use) &&
+             !field.name.starts_with("guided_");
     });
   };
   const std::set<FieldUse> any = {FieldUse::kHonoured, FieldUse::kNeutral, FieldUse::kIgnored};

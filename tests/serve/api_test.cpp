@@ -293,6 +293,9 @@ TEST_F(ApiTest, APromptIsScoredAndCut) {
   EXPECT_TRUE(std::string(cut.at("text").as_string()).starts_with("ef"));
   EXPECT_EQ(cut.at("prompt_logprobs").as_array().size(), 2U);
   EXPECT_EQ(cut.at("prompt_logprobs").at(1).as_object().begin()->key(), "31");
+  const json::value head =
+      choice_of(R"("max_tokens": 2, "echo": true, "truncate_prompt_tokens": 2, "truncation_side": "right")");
+  EXPECT_TRUE(std::string(head.at("text").as_string()).starts_with("ab"));
   const std::string all(1000, 'a');
   EXPECT_EQ(param_of(fmt::format(R"({{"prompt": "{}", "n": 100, "logprobs": 20, "echo": true}})", all)),
             "echo");
