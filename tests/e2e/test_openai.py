@@ -252,6 +252,18 @@ def test_tokens_are_forbidden(client):
     assert len(chat(client, temperature=0, extra_body={"return_token_ids": True}).choices[0].token_ids) < 300
     cut = complete(client, "One day the fox", max_tokens=1, echo=True, extra_body={"truncate_prompt_tokens": 1})
     assert cut.usage.prompt_tokens == 1 and not cut.choices[0].text.startswith("One")
+    head = complete(client, "One day the fox", max_tokens=1, echo=True,
+                    extra_body={"truncate_prompt_tokens": 3, "truncation_side": "right"})
+    assert head.usage.prompt_tokens == 3 and head.choices[0].text.startswith("One")
+
+
+def test_fields_of_vllm(client):
+    own = chat(client, max_tokens=1, extra_body={"request_id": "mine-1", "return_prompt_text": True})
+    assert own.id == "chatcmpl-mine-1" and own.prompt_text
+    for name, value in {"logprob_token_ids": [1], "chat_template": "x", "repetition_detection": {}}.items():
+        with pytest.raises(openai.BadRequestError) as refused:
+            chat(client, max_tokens=1, extra_body={name: value})
+        assert refused.value.param == name and f"{name} is not supported: " in refused.value.message
 
 
 def test_seed(client):
