@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 
 #include "backend/token_masks.h"
@@ -20,6 +21,12 @@ class MaskSource {
   virtual void fill(std::span<uint32_t> mask) = 0;
   /// The sequence's next token; each once, a stop token too.
   virtual void accept(TokenId token) = 0;
+
+  // For sources that consist of others.
+  /// The same for a text instead of a token; false if it is not allowed.
+  virtual bool accept_text(std::string_view /*text*/) { return false; }
+  /// Whether the answer may end here.
+  virtual bool complete() const { return true; }
 };
 
 using MakeMaskSource = std::function<std::unique_ptr<MaskSource>()>;

@@ -85,6 +85,8 @@ class GrammarMask final : public engine::MaskSource {
     if (matcher_.IsTerminated() || matcher_.AcceptToken(token)) return;
     throw Error(fmt::format("internal: token {} was sampled, which the grammar forbids", token));
   }
+  bool accept_text(std::string_view text) override { return matcher_.AcceptString(std::string(text)); }
+  bool complete() const override { return matcher_.IsCompleted(); }
 
  private:
   const std::shared_ptr<const Compiled> compiled_;

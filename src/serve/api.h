@@ -59,6 +59,7 @@ class Api final : public RequestHandler {
     bool stream = false;
     std::vector<engine::GenerationRequest> requests;  // one per prompt
     std::string grammar;                              // of every answer; empty: none
+    std::string grammar_mark;                         // see GenerationOptions
   };
 
   asio::awaitable<void> health(Exchange& exchange);

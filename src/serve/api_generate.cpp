@@ -8,6 +8,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "grammar/marked_mask.h"
 #include "grammar/thought_mask.h"
 #include "serve/api.h"
 #include "serve/mailbox.h"
@@ -149,6 +150,9 @@ asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job
     const bool done = co_await grammar_worker_.run(exchange, [&] { made = grammars_.compile(job.grammar); });
     if (!done) throw boost::system::system_error(asio::error::operation_aborted);
     if (!made) co_return tl::unexpected(std::move(made.error()));
+    if (!job.grammar_mark.empty()) {
+      made = grammar::restrict_after(job.grammar_mark, std::move(*made), model_.tokenizer);
+    }
   }
   if (thinks) {
     const grammar::Thought thought{.open = std::string(rules->format.reasoning->open),
@@ -160,7 +164,8 @@ asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job
   }
   for (engine::GenerationRequest& request : job.requests) {
     request.make_mask_source = *made;
-    if (!job.grammar.empty()) request.ignore_eos = false;  // a complete answer has nothing else to say
+    // A complete answer has nothing else to say.
+    if (!job.grammar.empty() && job.grammar_mark.empty()) request.ignore_eos = false;
   }
   co_return Expected<void>();
 }

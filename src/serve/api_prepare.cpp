@@ -330,6 +330,11 @@ Expected<std::shared_ptr<const AnswerRules>> Api::make_rules(ChatRequest& chat) 
       auto grammar = tool_grammar(chat.tools, *format.tools);
       if (!grammar) return tl::unexpected(std::move(grammar.error()));
       chat.options.grammar = std::move(*grammar);
+    } else if (!chat.tools.strict.empty()) {
+      auto grammar = strict_tool_grammar(chat.tools, *format.tools);
+      if (!grammar) return tl::unexpected(std::move(grammar.error()));
+      chat.options.grammar = std::move(*grammar);
+      if (!chat.options.grammar.empty()) chat.options.grammar_mark = format.tools->opens.front();
     }
     rules->tools = std::move(chat.tools.tools);
     if (format.tools->syntax != answer::CallSyntax::kXml) {
@@ -376,6 +381,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   if (parsed->return_prompt_text) job.style.prompt_text = *text;
   job.stream = parsed->options.stream;
   job.grammar = std::move(parsed->options.grammar);
+  job.grammar_mark = std::move(parsed->options.grammar_mark);
   // The template has written the special tokens.
   auto ids = encode(*text, parsed->prompt.add_special_tokens, "messages");
   if (!ids) return failed<Job>(ids);

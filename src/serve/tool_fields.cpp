@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/trim.h"
 #include "grammar/ebnf.h"
 #include "grammar/schema.h"
 
@@ -26,8 +27,8 @@ bool is_tool_name(std::string_view name) {
 }
 
 /// The tools by name. read_chat_prompt has seen that each is an object with a function.
-answer::Tools read_list(Fields& fields, const json::array& list) {
-  answer::Tools out;
+void read_list(Fields& fields, const json::array& list, ToolWishes& wishes) {
+  answer::Tools& out = wishes.tools;
   if (list.size() > kMaxTools) fields.fail("tools", fmt::format("must hold at most {} tools", kMaxTools));
   for (size_t i = 0; i < list.size() && fields.ok(); ++i) {
     const json::object& function = list[i].get_object().at("function").as_object();
@@ -47,8 +48,13 @@ answer::Tools read_list(Fields& fields, const json::array& list) {
     const bool is_new =
         out.emplace(name->get_string(), given ? parameters->get_object() : json::object()).second;
     if (!is_new) fields.fail(path + ".name", "must be another name than that of the tools before");
+    const json::value* strict = function.if_contains("strict");
+    if (strict != nullptr && !strict->is_null() && !strict->is_bool()) {
+      fields.fail(path + ".strict", "must be true or false");
+    } else if (strict != nullptr && *strict == true) {
+      wishes.strict.emplace(name->get_string());
+    }
   }
-  return out;
 }
 
 /// {"type": "function", "function": {"name": "f"}}: only that tool.
@@ -137,10 +143,11 @@ ToolWishes read_tool_wishes(Fields& fields, json::object& context) {
   json::value& tools = context["tools"];
   const json::value* choice = fields.get("tool_choice");
   const bool none = choice != nullptr && *choice == "none";
-  if (tools.is_array() && fields.ok()) out.tools = read_list(fields, tools.get_array());
+  if (tools.is_array() && fields.ok()) read_list(fields, tools.get_array(), out);
   if (none) {
     tools = nullptr;
     out.tools.clear();
+    out.strict.clear();
   } else if (choice != nullptr && *choice != "auto") {
     if (out.tools.empty()) {
       fields.fail("tool_choice", "needs tools");
@@ -164,29 +171,57 @@ std::string read_reasoning_effort(Fields& fields) {
   return effort;
 }
 
-Expected<std::string> tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format) {
+namespace {
+
+/// The rules of one call as a JSON object, the first of them called "toolcall".
+Expected<std::string> call_rules(const ToolWishes& wishes, const answer::ToolFormat& format,
+                                 bool only_strict) {
   json::array calls;
   std::vector<std::string> names;
   for (const auto& [name, parameters] : wishes.tools) {
     if (!wishes.only.empty() && name != wishes.only) continue;
-    calls.push_back(
-        call_schema(name, parameters, format.arguments_key, fmt::format("/anyOf/{}", calls.size())));
+    const bool free = only_strict && !wishes.strict.contains(name);
+    const std::string path = fmt::format("/anyOf/{}", calls.size());
+    // An object that may have any members.
+    const json::object any{{"type", "object"}, {"additionalProperties", true}};
+    calls.push_back(call_schema(name, free ? any : parameters, format.arguments_key, path));
     names.push_back(name);
   }
   auto written = grammar::schema_grammar(json::object{{"anyOf", std::move(calls)}});
   if (!written) return tl::unexpected(schema_error(written.error(), names, format.arguments_key));
-  // Its first rule becomes one of ours.
   constexpr std::string_view kRoot = "root ::=";
   std::string text = "\n" + *written;
   const size_t at = text.find("\n" + std::string(kRoot));
   if (at == std::string::npos) throw Error("internal: a grammar without a root");
   text.replace(at + 1, kRoot.size(), "toolcall ::=");
-  const auto quoted = [](std::string_view mark) {
-    return mark.empty() ? std::string() : grammar::literal(mark) + " ";
-  };
+  return text;
+}
+
+std::string quoted(std::string_view mark) {
+  return mark.empty() ? std::string() : grammar::literal(mark) + " ";
+}
+
+}  // namespace
+
+Expected<std::string> tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format) {
+  auto rules = call_rules(wishes, format, false);
+  if (!rules) return rules;
   std::string root = quoted(format.before) + "toolcall ";
   if (wishes.parallel && wishes.only.empty()) root += fmt::format("({}toolcall)* ", quoted(format.separator));
-  return fmt::format("root ::= {}{}{}", root, quoted(format.behind), text);
+  return fmt::format("root ::= {}{}{}", root, quoted(format.behind), *rules);
+}
+
+Expected<std::string> strict_tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format) {
+  if (format.opens.empty() || !format.before.starts_with(format.opens.front())) return std::string();
+  auto rules = call_rules(wishes, format, true);
+  if (!rules) return rules;
+  const std::string_view begin = trim(format.before.substr(format.opens.front().size()));
+  const std::string_view end = trim(format.behind);
+  // One call up to its end; a list goes on with commas.
+  const bool is_list = begin.ends_with('[');
+  std::string root = "toolspace " + quoted(begin) + "toolspace toolcall toolspace ";
+  if (is_list) root += "(\",\" toolspace toolcall toolspace)* ";
+  return fmt::format("root ::= {}{}\ntoolspace ::= [ \\n]? {}", root, quoted(end), *rules);
 }
 
 }  // namespace quire::serve

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "answer/call_reader.h"
@@ -14,9 +15,11 @@ inline constexpr size_t kMaxToolName = 128;  // bytes
 
 /// What a chat request says of tools.
 struct ToolWishes {
-  answer::Tools tools;   // that may be called; empty: none
-  std::string only;      // with needed: the tool to call; empty: any
-  bool needed = false;   // the answer must consist of calls
+  answer::Tools tools;  // that may be called; empty: none
+  std::string only;     // with needed: the tool to call; empty: any
+  bool needed = false;  // the answer must consist of calls
+  std::set<std::string, std::less<>>
+      strict;            // those whose arguments have to be instances of their parameters
   bool parallel = true;  // of several, if the model wants
 };
 
@@ -31,5 +34,8 @@ std::string read_reasoning_effort(Fields& fields);
 /// The grammar of answers that consist of calls of these tools in this format. An error (kInvalid) names the
 /// place in the parameters' schema that a grammar cannot enforce.
 Expected<std::string> tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format);
+/// The grammar of what follows the mark that opens calls, up to their end; the arguments of tools that are
+/// not strict are any object. Empty if no one text opens the format's calls.
+Expected<std::string> strict_tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format);
 
 }  // namespace quire::serve

@@ -71,6 +71,6 @@ class Follower {
 };
 
 #define QUIRE_NEEDS_XGRAMMAR() \
-  if (!can_compile()) GTEST_SKIP() << "built without XGrammar (QUIRE_XGRAMMAR)"
+  if (!quire::grammar::can_compile()) GTEST_SKIP() << "built without XGrammar (QUIRE_XGRAMMAR)"
 
 }  // namespace quire::grammar

@@ -386,6 +386,11 @@ TEST(ChatSchema, ToolsAndTheirChoice) {
   EXPECT_TRUE(named.needed);
   EXPECT_EQ(named.only, "f");
   EXPECT_TRUE(read(R"(, "tool_choice": "none")").tools.empty());
+  const auto strict = parse_chat(parse(chat_with(R"("tools": [{"type": "function", "function": {
+      "name": "f", "strict": true}}, {"type": "function", "function": {"name": "g", "strict": false}}])")),
+                                 kContext);
+  ASSERT_TRUE(strict);
+  EXPECT_THAT(strict->tools.strict, testing::ElementsAre("f"));
 
   EXPECT_EQ(chat_fault(tools + R"(, "tool_choice": "maybe")"), "tool_choice");
   EXPECT_EQ(chat_fault(tools + R"(, "tool_choice": {"type": "custom"})"), "tool_choice.type");
@@ -399,6 +404,7 @@ TEST(ChatSchema, ToolsAndTheirChoice) {
   }
   EXPECT_EQ(fault_of("{}"), "tools[0].function.name");
   EXPECT_EQ(fault_of(R"({"name": "f", "parameters": 3})"), "tools[0].function.parameters");
+  EXPECT_EQ(fault_of(R"({"name": "f", "strict": "yes"})"), "tools[0].function.strict");
   EXPECT_EQ(chat_fault(R"("tools": [{"type": "function", "function": {"name": "f"}},
                                     {"type": "function", "function": {"name": "f"}}])"),
             "tools[1].function.name");
