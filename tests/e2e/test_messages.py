@@ -75,7 +75,11 @@ def test_limits_are_told_as_they_are_written(args, said):
     assert line_of(*args) == (2, f"quire: {said}\n")
 
 
-@pytest.mark.parametrize("flag", ["--enable-auto-tool-choice", "--tool-call-parser=hermes"])
-def test_who_wants_tools_is_told_what_becomes_of_them(flag):
-    status, message = line_of("serve", DEMO, flag)
-    assert status == 2 and "a request with tools is refused, unless its tool_choice is" in message, message
+@pytest.mark.parametrize("args,said", [
+    (["--enable-auto-tool-choice"], "tool calls are parsed as the chat template teaches them; --tool-call-parser NAME chooses another way"),
+    (["--tool-call-parser", "hermit"], "--tool-call-parser: there is no 'hermit'; it may be auto, none, qwen3_coder"),
+    (["--reasoning-parser", "deepseek_r1"], "--reasoning-parser: there is no 'deepseek_r1'; it may be auto, none, think"),
+])
+def test_who_chooses_a_parser_is_told_which_there_are(args, said):
+    status, message = line_of("serve", DEMO, *args)
+    assert status == 2 and said in message, message
