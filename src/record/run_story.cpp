@@ -27,10 +27,8 @@ control::WaitReason SequenceStory::waited_most_for() const {
 std::optional<RunStory::Behind> RunStory::behind(const SequenceStory& sequence) const {
   Tally tally;
   Behind out;
-  sequence.in_order.each([&](const StepRange& range) {
-    line.add_first(range, tally);
-    out.steps += range.to - range.from + 1;
-  });
+  line.add_first(sequence.in_order, tally);
+  sequence.in_order.each([&](const StepRange& range) { out.steps += range.to - range.from + 1; });
   out.count = tally.count();
   if (out.count == 0) return std::nullopt;
   out.most = sequences.at(tally.take(1).front()).id;

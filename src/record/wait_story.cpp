@@ -91,7 +91,7 @@ std::string list_of(Tally& tally, size_t count, const WaitContext& context) {
 }
 
 std::string order_text(const Waits::Part& part, const WaitContext& context) {
-  part.ranges.each([&](const StepRange& range) { context.line.add_first(range, context.tally); });
+  context.line.add_first(part.ranges, context.tally);
   const size_t count = context.tally.count();
   const std::string behind = count == 0 ? "others" : list_of(context.tally, count, context);
   return fmt::format("behind {}, {}", behind, precedence_text(part.sum.precedence, context.tenant));
@@ -131,9 +131,7 @@ std::string holders_text(const Waits& waits, const WaitContext& context) {
   uint32_t count = 0;
   for (const Waits::Part& part : waits.parts()) {
     if (!for_blocks(part.sum)) continue;
-    part.ranges.each([&](const StepRange& range) {
-      count = std::max(count, context.line.add_holders(range, context.tally));
-    });
+    count = std::max(count, context.line.add_holders(part.ranges, context.tally));
   }
   std::vector<SeqId> ids;
   for (const size_t sequence : context.tally.take(LineHistory::kNamed))
@@ -172,18 +170,29 @@ void LineHistory::note(const RunState& state, bool with_holders) {
   for (size_t i = 0; i < largest.size(); ++i) step.largest[i] = largest[i]->index;
 }
 
-void LineHistory::add_first(const StepRange& range, Tally& tally) const {
-  auto step = std::ranges::lower_bound(steps_, range.from, {}, &Step::step);
-  for (; step != steps_.end() && step->step <= range.to; ++step) tally.add(step->first, 1);
+/// Calls `visit` with each step of these ranges.
+void LineHistory::each(const StepRanges& ranges, const auto& visit) const {
+  auto step = steps_.begin();
+  bool found = false;
+  ranges.each([&](const StepRange& range) {
+    // A long wait has a range for almost each of its steps, so the next one is near.
+    if (!found) step = std::ranges::lower_bound(steps_, range.from, {}, &Step::step);
+    found = true;
+    while (step != steps_.end() && step->step < range.from) ++step;
+    for (; step != steps_.end() && step->step <= range.to; ++step) visit(*step);
+  });
 }
 
-uint32_t LineHistory::add_holders(const StepRange& range, Tally& tally) const {
+void LineHistory::add_first(const StepRanges& ranges, Tally& tally) const {
+  each(ranges, [&](const Step& step) { tally.add(step.first, 1); });
+}
+
+uint32_t LineHistory::add_holders(const StepRanges& ranges, Tally& tally) const {
   uint32_t most = 0;
-  auto step = std::ranges::lower_bound(steps_, range.from, {}, &Step::step);
-  for (; step != steps_.end() && step->step <= range.to; ++step) {
-    most = std::max(most, step->count);
-    for (size_t i = 0; i < std::min<size_t>(step->count, kNamed); ++i) tally.add(step->largest[i], 1);
-  }
+  each(ranges, [&](const Step& step) {
+    most = std::max(most, step.count);
+    for (size_t i = 0; i < std::min<size_t>(step.count, kNamed); ++i) tally.add(step.largest[i], 1);
+  });
   return most;
 }
 

@@ -92,9 +92,9 @@ class LineHistory {
   /// The number of steps in which a sequence was first in line.
   uint64_t steps() const { return steps_.size(); }
   /// Adds, for each of these steps, 1 to the first in line.
-  void add_first(const StepRange& range, Tally& tally) const;
+  void add_first(const StepRanges& ranges, Tally& tally) const;
   /// Adds the largest holders; returns the highest number of holders in a step.
-  uint32_t add_holders(const StepRange& range, Tally& tally) const;
+  uint32_t add_holders(const StepRanges& ranges, Tally& tally) const;
 
   static constexpr size_t kNamed = 3;
 
@@ -105,6 +105,8 @@ class LineHistory {
     uint32_t count = 0;                    // of all holders
     std::array<size_t, kNamed> largest{};  // the first min(count, kNamed) of them
   };
+  void each(const StepRanges& ranges, const auto& visit) const;
+
   std::vector<Step> steps_;  // ascending
 };
 
