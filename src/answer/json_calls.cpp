@@ -3,6 +3,7 @@
 
 #include "answer/call_reader.h"
 #include "base/error.h"
+#include "base/trim.h"
 
 namespace quire::answer {
 namespace {
@@ -185,22 +186,17 @@ Head read_head(std::string_view text) {
   constexpr std::string_view kSeparator = "<｜tool▁sep｜>";
   constexpr std::string_view kId = "[CALL_ID]";
   constexpr std::string_view kArguments = "[ARGS]";
-  const auto trimmed = [](std::string_view of) {
-    while (!of.empty() && is_space(of.front())) of.remove_prefix(1);
-    while (!of.empty() && is_space(of.back())) of.remove_suffix(1);
-    return of;
-  };
   Head out;
   if (const size_t at = text.find(kSeparator); at != text.npos) {
-    const std::string_view behind = trimmed(text.substr(at + kSeparator.size()));
+    const std::string_view behind = trim(text.substr(at + kSeparator.size()));
     out.name = behind.empty() ? text.substr(0, at) : behind.substr(0, behind.find('\n'));
   } else {
     if (const size_t end = text.find(kArguments); end != text.npos) text = text.substr(0, end);
     const size_t id = text.find(kId);
-    if (id != text.npos) out.id = trimmed(text.substr(id + kId.size()));
+    if (id != text.npos) out.id = trim(text.substr(id + kId.size()));
     out.name = text.substr(0, id);
   }
-  out.name = trimmed(out.name);
+  out.name = trim(out.name);
   return out;
 }
 

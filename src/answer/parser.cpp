@@ -239,7 +239,6 @@ std::unique_ptr<CallReader> Parser::reader_for(char first) const {
 
 bool Parser::take_section(Piece& out, bool last) {
   constexpr std::string_view kSeparators = " \t\r\n,;[]";
-  if (pending_.empty()) return false;
   bool undecided = false;
   if (take_mark(out, last, undecided)) return true;
   if (undecided) return false;

@@ -42,7 +42,7 @@ class Rules {
   size_t size() const { return rules_.size(); }
   /// A rule without a finite text, such as one that needs itself; "" if each has one.
   std::string endless() const;
-  /// All rules, the one called "root" among them.
+  /// All rules.
   std::string text() const;
 
  private:

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "grammar/mark_finder.h"
+
 namespace quire::grammar {
 namespace {
 
@@ -15,7 +17,8 @@ struct Shared {
 
 class MarkedMask final : public engine::MaskSource {
  public:
-  explicit MarkedMask(std::shared_ptr<const Shared> shared) : shared_(std::move(shared)) {}
+  explicit MarkedMask(std::shared_ptr<const Shared> shared)
+      : shared_(std::move(shared)), mark_(shared_->mark) {}
 
   void fill(std::span<uint32_t> mask) override {
     if (inside_ != nullptr) inside_->fill(mask);
@@ -27,18 +30,11 @@ class MarkedMask final : public engine::MaskSource {
       if (inside_->complete()) inside_ = nullptr;
       return;
     }
-    const std::string& mark = shared_->mark;
-    tail_ += shared_->tokenizer->token_bytes(token);
-    const size_t at = tail_.find(mark);
-    if (at == std::string::npos) {
-      if (tail_.size() >= mark.size()) tail_.erase(0, tail_.size() - mark.size() + 1);
-      return;
-    }
-    // The token may have more than the end of the mark. What may not follow it is no call, and stays free.
-    const std::string rest = tail_.substr(at + mark.size());
-    tail_.clear();
+    const auto rest = mark_.take(shared_->tokenizer->token_bytes(token));
+    if (!rest) return;
     inside_ = shared_->inside();
-    if (!rest.empty() && !inside_->accept_text(rest)) inside_ = nullptr;
+    // The token may have more than the end of the mark. What may not follow it is no call, and stays free.
+    if (!rest->empty() && !inside_->accept_text(*rest)) inside_ = nullptr;
   }
 
   bool complete() const override { return inside_ == nullptr; }
@@ -46,7 +42,7 @@ class MarkedMask final : public engine::MaskSource {
  private:
   const std::shared_ptr<const Shared> shared_;
   std::unique_ptr<engine::MaskSource> inside_;  // null: outside
-  std::string tail_;                            // the end of the text outside, shorter than the mark
+  MarkFinder mark_;
 };
 
 }  // namespace

@@ -78,9 +78,9 @@ CharSet unescaped_of(const CharSet& set) {
 
 SchemaWriter::SchemaWriter(const json::value& root) : terms_(root) {}
 
-std::string SchemaWriter::write() {
-  const std::string root = rule_of({terms_.root()});
-  rules_.define("root", {{root, {root}}});
+std::string SchemaWriter::write(const std::string& root) {
+  const std::string instance = rule_of({terms_.root()});
+  rules_.define(root, {{instance, {instance}}});
   while (!waiting_.empty()) {
     const Nodes next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -269,11 +269,12 @@ void SchemaWriter::write_array(const Term& term, std::vector<Rules::Alternative>
   out.push_back({fmt::format("\"[\" {0} {1} {0} \"]\"", ws, rest), std::move(needs)});
 }
 
-tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema) {
+tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema,
+                                                      const std::string& root) {
   if (!schema.is_object() && !schema.is_bool())
     return tl::unexpected(SchemaFault{"", "must be an object or a boolean"});
   try {
-    return SchemaWriter(schema).write();
+    return SchemaWriter(schema).write(root);
   } catch (const Refused& refused) {
     return tl::unexpected(refused.fault);
   }

@@ -35,8 +35,11 @@ inline constexpr size_t kMaxEnumBytes = 64 << 10;
 /// `examples` and the like say nothing, and so does a `format` that is not one of date, time, date-time,
 /// uuid, ipv4, email.
 ///
+/// `root`: the name of the rule of instances. The other rules have names that end with "_" and digits.
+///
 /// Pure. Time and memory are bounded by the constants above.
-tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema);
+tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema,
+                                                      const std::string& root = "root");
 
 /// The grammar of any JSON object.
 std::string any_object_grammar();

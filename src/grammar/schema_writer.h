@@ -16,8 +16,8 @@ class SchemaWriter {
  public:
   explicit SchemaWriter(const json::value& root);
 
-  /// All rules. Throws Refused.
-  std::string write();
+  /// All rules; that of instances has the name `root`. Throws Refused.
+  std::string write(const std::string& root);
 
   // For write_object().
   Rules& rules() { return rules_; }

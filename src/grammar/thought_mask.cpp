@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "grammar/mark_finder.h"
 
 namespace quire::grammar {
 namespace {
@@ -30,7 +31,8 @@ class ThoughtMask final : public engine::MaskSource {
   ThoughtMask(std::shared_ptr<const Shared> shared, std::unique_ptr<engine::MaskSource> then)
       : shared_(std::move(shared)),
         then_(std::move(then)),
-        at_(shared_->thought.begun ? At::kThought : At::kStart) {}
+        at_(shared_->thought.begun ? At::kThought : At::kStart),
+        close_(shared_->thought.close) {}
 
   void fill(std::span<uint32_t> mask) override {
     if (at_ != At::kThought) {
@@ -66,13 +68,7 @@ class ThoughtMask final : public engine::MaskSource {
       return;
     }
     ++spent_;
-    const std::string& close = shared_->thought.close;
-    tail_ += shared_->tokenizer->token_bytes(token);
-    if (tail_.find(close) != std::string::npos) {
-      at_ = At::kAnswer;
-    } else if (tail_.size() >= close.size()) {
-      tail_.erase(0, tail_.size() - close.size() + 1);
-    }
+    if (close_.take(shared_->tokenizer->token_bytes(token))) at_ = At::kAnswer;
   }
 
   const std::shared_ptr<const Shared> shared_;
@@ -80,7 +76,7 @@ class ThoughtMask final : public engine::MaskSource {
   At at_;
   uint32_t spent_ = 0;  // tokens of the thought
   size_t closing_ = 0;  // tokens of the mark that the model had to write
-  std::string tail_;    // the end of the thought, shorter than the mark
+  MarkFinder close_;
 };
 
 }  // namespace

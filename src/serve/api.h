@@ -105,7 +105,7 @@ class Api final : public RequestHandler {
                                std::string_view param) const;
   Expected<void> tokenize_bad_words(GenerationOptions& options) const;
   bool truncate(const GenerationOptions& options, std::vector<TokenId>& prompt) const;
-  Expected<std::shared_ptr<const AnswerRules>> make_rules(ChatRequest& chat) const;
+  Expected<std::shared_ptr<AnswerRules>> make_rules(ChatRequest& chat) const;
   std::vector<TokenId> special_marks(const answer::AnswerFormat& format) const;
   AnswerStyle make_style(AnswerKind kind, const GenerationOptions& options) const;
   engine::GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,

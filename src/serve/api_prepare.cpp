@@ -93,18 +93,15 @@ Expected<void> check_tools(const chat::ChatTemplate& form, const answer::ToolFor
                 "tools");
 }
 
-/// The rules for an answer that follows this prompt: its end may have opened the reasoning, or closed it.
-std::shared_ptr<const AnswerRules> settled(const std::shared_ptr<const AnswerRules>& rules,
-                                           std::string_view prompt) {
-  if (rules == nullptr || rules->format.reasoning == nullptr) return rules;
+/// Fits the format to the prompt, whose end may have opened the reasoning, or closed it.
+void fit_to_prompt(answer::AnswerFormat& format, std::string_view prompt) {
+  if (format.reasoning == nullptr) return;
   const std::string_view text = trim(prompt);
-  auto out = std::make_shared<AnswerRules>(*rules);
-  if (text.ends_with(rules->format.reasoning->open)) {
-    out->format.begins_in_reasoning = true;
-  } else if (text.ends_with(rules->format.reasoning->close)) {
-    out->format.reasoning = nullptr;
+  if (text.ends_with(format.reasoning->open)) {
+    format.begins_in_reasoning = true;
+  } else if (text.ends_with(format.reasoning->close)) {
+    format.reasoning = nullptr;
   }
-  return out;
 }
 
 }  // namespace
@@ -293,8 +290,8 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
 
 /// How the answer will be divided; with a grammar in the options if it must consist of calls. Null if all of
 /// it is content. Sets the variables of the template that speak of reasoning.
-Expected<std::shared_ptr<const AnswerRules>> Api::make_rules(ChatRequest& chat) const {
-  using Result = Expected<std::shared_ptr<const AnswerRules>>;
+Expected<std::shared_ptr<AnswerRules>> Api::make_rules(ChatRequest& chat) const {
+  using Result = Expected<std::shared_ptr<AnswerRules>>;
   const auto chosen = model_.chat_templates.choose(chat.prompt.context);
   if (!chosen) return Result();  // render_chat says why
   const chat::ChatTemplate& form = **chosen;
@@ -376,7 +373,8 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
 
   Job job;
   job.style = make_style(AnswerKind::kChat, parsed->options);
-  job.style.rules = settled(*rules, *text);
+  if (*rules != nullptr) fit_to_prompt((*rules)->format, *text);
+  job.style.rules = std::move(*rules);
   if (parsed->echo) job.style.echo.push_back(std::move(*parsed->echo));
   if (parsed->return_prompt_text) job.style.prompt_text = *text;
   job.stream = parsed->options.stream;

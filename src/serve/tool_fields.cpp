@@ -173,7 +173,7 @@ std::string read_reasoning_effort(Fields& fields) {
 
 namespace {
 
-/// The rules of one call as a JSON object, the first of them called "toolcall".
+/// The rules of one call as a JSON object, which is the rule "toolcall".
 Expected<std::string> call_rules(const ToolWishes& wishes, const answer::ToolFormat& format,
                                  bool only_strict) {
   json::array calls;
@@ -187,14 +187,9 @@ Expected<std::string> call_rules(const ToolWishes& wishes, const answer::ToolFor
     calls.push_back(call_schema(name, free ? any : parameters, format.arguments_key, path));
     names.push_back(name);
   }
-  auto written = grammar::schema_grammar(json::object{{"anyOf", std::move(calls)}});
-  if (!written) return tl::unexpected(schema_error(written.error(), names, format.arguments_key));
-  constexpr std::string_view kRoot = "root ::=";
-  std::string text = "\n" + *written;
-  const size_t at = text.find("\n" + std::string(kRoot));
-  if (at == std::string::npos) throw Error("internal: a grammar without a root");
-  text.replace(at + 1, kRoot.size(), "toolcall ::=");
-  return text;
+  auto rules = grammar::schema_grammar(json::object{{"anyOf", std::move(calls)}}, "toolcall");
+  if (!rules) return tl::unexpected(schema_error(rules.error(), names, format.arguments_key));
+  return "\n" + *rules;
 }
 
 std::string quoted(std::string_view mark) {

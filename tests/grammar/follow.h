@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/token_masks.h"
 #include "grammar/compiler.h"
 
 // Whether texts follow a grammar, by the masks that a sequence gets: a vocabulary of all bytes, and an end.
@@ -41,9 +42,7 @@ inline std::vector<uint32_t> mask_of(engine::MaskSource& source) {
   return mask;
 }
 
-inline bool allows(std::span<const uint32_t> mask, TokenId token) {
-  return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0;
-}
+using backend::allows;
 
 /// A compiled grammar. It fails the test if it does not compile.
 class Follower {
@@ -69,6 +68,14 @@ class Follower {
  private:
   engine::MakeMaskSource make_;
 };
+
+/// Expects of a grammar that it accepts the texts `yes` and none of `no`.
+inline void expect_texts(const std::string& grammar, const std::vector<std::string>& yes,
+                         const std::vector<std::string>& no) {
+  const Follower follower(grammar);
+  for (const std::string& text : yes) EXPECT_TRUE(follower.accepts(text)) << text << "\n" << grammar;
+  for (const std::string& text : no) EXPECT_FALSE(follower.accepts(text)) << text << "\n" << grammar;
+}
 
 #define QUIRE_NEEDS_XGRAMMAR() \
   if (!quire::grammar::can_compile()) GTEST_SKIP() << "built without XGrammar (QUIRE_XGRAMMAR)"

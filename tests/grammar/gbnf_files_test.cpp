@@ -25,11 +25,7 @@ TEST_P(GbnfFiles, PermitsItsTextsAndNoOthers) {
   const auto grammar = gbnf_grammar(GetParam().text);
   ASSERT_TRUE(grammar) << grammar.error();
   QUIRE_NEEDS_XGRAMMAR();
-  const Follower follower(*grammar);
-  for (const std::string& text : GetParam().yes)
-    EXPECT_TRUE(follower.accepts(text)) << text << "\n" << *grammar;
-  for (const std::string& text : GetParam().no)
-    EXPECT_FALSE(follower.accepts(text)) << text << "\n" << *grammar;
+  expect_texts(*grammar, GetParam().yes, GetParam().no);
 }
 
 // Line breaks inside parentheses, comments between symbols, a class of characters that are operators outside.

@@ -39,12 +39,7 @@ TEST(Gbnf, ReadsLlamaCppsFormat) {
   for (const Case& each : cases) {
     const auto grammar = gbnf_grammar(each.grammar);
     ASSERT_TRUE(grammar) << each.grammar << ": " << grammar.error();
-    if (!can_compile()) continue;
-    const Follower follower(*grammar);
-    for (const std::string& text : each.yes)
-      EXPECT_TRUE(follower.accepts(text)) << each.grammar << " on " << text << "\n" << *grammar;
-    for (const std::string& text : each.no)
-      EXPECT_FALSE(follower.accepts(text)) << each.grammar << " on " << text << "\n" << *grammar;
+    if (can_compile()) expect_texts(*grammar, each.yes, each.no);
   }
 }
 

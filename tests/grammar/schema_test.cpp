@@ -26,11 +26,7 @@ TEST_P(Enforced, AcceptsInstancesAndNothingElse) {
   const auto grammar = schema_grammar(boost::json::parse(GetParam().schema));
   ASSERT_TRUE(grammar) << grammar.error().pointer << ": " << grammar.error().message;
   QUIRE_NEEDS_XGRAMMAR();
-  const Follower follower(*grammar);
-  for (const std::string& text : GetParam().yes)
-    EXPECT_TRUE(follower.accepts(text)) << text << "\n" << *grammar;
-  for (const std::string& text : GetParam().no)
-    EXPECT_FALSE(follower.accepts(text)) << text << "\n" << *grammar;
+  expect_texts(*grammar, GetParam().yes, GetParam().no);
 }
 
 const Case kCases[] = {
