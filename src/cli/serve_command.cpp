@@ -23,6 +23,7 @@
 #include "cli/idle_flags.h"
 #include "cli/open_files.h"
 #include "cli/process.h"
+#include "cli/sim_options.h"
 #include "cli/version.h"
 #include "serve/auth.h"
 #include "serve/key_file.h"
@@ -158,7 +159,8 @@ int serve(Options& options) {
   startup::LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
   fit_to_memory(config, local, options.connections_given);
-  const serve::ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos};
+  const serve::ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos,
+                                 local.answers.get()};
   serve::Server server(config, *local.engine, model,
                        [&metrics = local.metrics] { return metrics.text() + serve::process_metrics(); });
   server.catch_signals();
@@ -257,9 +259,18 @@ void add_serve(const Flags& app, Command& run) {
   add_engine_options(command, options->engine);
   add_log_limit_option(command, options->engine.decision_log_max).group(kMemoryGroup);
   add_device_options(command, options->engine);
+  command
+      .add_option(
+          "--sim-answers", options->engine.sim_answers,
+          "The simulated device says these answers, in the order in which requests arrive, and then from "
+          "the first again: a JSON string on each line. Default: arbitrary words")
+      .group(kSimGroup)
+      .value_name("FILE");
   command.callback([options, command, connections, &run] {
     options->connections_given = connections.is_given();
     refuse_idle_engine_flags(command, options->engine, {});
+    if (!options->engine.device->is_simulated)
+      refuse_if_given(command, "--sim-answers", "without --device sim");
     if (!options->engine.enable_prefix_caching) {
       refuse_if_given(command, "--isolate-users", "with --no-enable-prefix-caching: nothing is shared");
     }

@@ -8,6 +8,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "engine/answer_script.h"
 #include "grammar/marked_mask.h"
 #include "grammar/thought_mask.h"
 #include "serve/api.h"
@@ -179,7 +180,8 @@ asio::awaitable<std::optional<Expected<Api::Body>>> Api::run_job(Exchange& excha
                                            job.stream ? config_.max_stream_backlog_bytes : 0,
                                            [&exchange] { exchange.cut(); });
   std::optional<RequestError> refused;
-  for (const engine::GenerationRequest& request : job.requests) {
+  for (engine::GenerationRequest& request : job.requests) {
+    if (model_.answers != nullptr) model_.answers->dictate(request);
     if (auto fine = engine_.check(request); !fine && !refused) refused = std::move(fine.error());
   }
   Running running(engine_, exchange, std::move(mailbox), std::exchange(job.requests, {}));

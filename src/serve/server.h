@@ -16,6 +16,9 @@
 namespace quire::chat {
 class ChatTemplates;
 }
+namespace quire::engine {
+class AnswerScript;
+}
 
 namespace quire::serve {
 
@@ -93,6 +96,8 @@ struct ServedModel {
   SamplingDefaults defaults;
   /// The token that an empty prompt starts with.
   std::optional<TokenId> bos;
+  /// What is said instead of the model's own words, or null.
+  const engine::AnswerScript* answers = nullptr;
 };
 
 /// The text of /metrics, in Prometheus' exposition format. Called from several threads.

@@ -31,8 +31,9 @@ struct EngineOptions {
   std::string decision_log_max;  // empty: no limit
   std::string prefix_cache_file;
   const Device* device = &default_device();
-  CostOptions cost;      // of a simulated device
-  double sim_speed = 1;  // factor of the simulated speed
+  CostOptions cost;         // of a simulated device
+  double sim_speed = 1;     // factor of the simulated speed
+  std::string sim_answers;  // a file (engine::AnswerScript); empty: arbitrary words
 };
 
 }  // namespace quire::startup

@@ -153,6 +153,8 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
       metrics(served_name) {
   check_options(options);
   facts = config_of(options.model);
+  if (!options.sim_answers.empty())
+    answers = std::make_unique<engine::AnswerScript>(options.sim_answers, *tokenizer, facts.eos);
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
   backend = options.device->make(options, facts, *tokenizer);

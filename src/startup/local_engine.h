@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/sampling_params.h"
+#include "engine/answer_script.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/step_trace.h"
@@ -29,6 +30,7 @@ struct LocalEngine {
   std::unique_ptr<tokenize::Tokenizer> tokenizer;
   SamplingDefaults defaults;
   model::ModelConfig facts;
+  std::unique_ptr<engine::AnswerScript> answers;  // that EngineOptions::sim_answers names, or null
   std::unique_ptr<backend::Backend> backend;
   engine::EngineConfig config;
   std::unique_ptr<backend::Executor> executor;

@@ -106,6 +106,7 @@ SIM = ["--device", "sim"]
       for command in (SERVE, BENCH, SERVE + ["--device", "cpu"])
       for flags in (["--sim-speed", "2"], ["--cost-step-us", "5"], ["--cost-swap-block-us", "5"],
                     ["--steps-in-flight", "2"])],
+    (SERVE + ["--sim-answers", "f"], "--sim-answers", "--device sim"),
     (SERVE + SIM + ["--cost-swap-block-us", "5"], "--cost-swap-block-us", "--preemption-mode swap"),
     (SERVE + ["--isolate-users", "--no-enable-prefix-caching"], "--isolate-users", "--no-enable-prefix-caching"),
     *[(["bench", "ops", "--list", *flags], flags[0], "--list")
