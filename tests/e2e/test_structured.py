@@ -9,7 +9,7 @@ import openai
 import pydantic
 import pytest
 
-from schemas import Generator
+import random_answers
 from server import QuireServer
 
 
@@ -59,21 +59,11 @@ def test_the_client_parses_a_class(client):
     assert isinstance(answer.choices[0].message.parsed, Fox)
 
 
-def test_answers_validate_against_random_schemas(client):
-    finished = 0
-    for seed in range(60):
-        schema = Generator(seed).document()
-        try:
-            choice = ask(client, seed=seed, response_format=schema_format(schema)).choices[0]
-        except openai.BadRequestError as refused:
-            assert "is not supported" in refused.body["message"] or "no instance" in refused.body["message"] or "needs minimum" in refused.body["message"]
-            continue
-        if choice.finish_reason == "length":
-            continue
-        assert choice.finish_reason == "stop"
-        finished += 1
-        jsonschema.validate(json.loads(choice.message.content), schema)
-    assert finished >= 40
+def test_answers_to_random_schemas_expressions_and_grammars_are_valid(client):
+    """random_answers.py, run as a program, asks for more."""
+    assert random_answers.schemas(client, range(60))["finished"] >= 40
+    assert random_answers.regexes(client, range(30))["finished"] >= 15
+    assert random_answers.grammars(client, range(15))["finished"] >= 8
 
 
 def test_every_form_is_followed(client):
