@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +17,15 @@ enum class CallSyntax : uint8_t {
   kNamed,     // a name and then the arguments as a JSON object: f{"a": 1}
   kXml,       // <function=f><parameter=a>1</parameter></function>
   kPythonic,  // f(a=1, b="x")
+};
+
+/// A text after which calls follow.
+struct CallMark {
+  std::string text;
+  size_t kept = 0;  // bytes at its end that belong to the calls
+  /// It counts only at the beginning of an answer, whatever white space it holds there, and all of it belongs
+  /// to the calls.
+  bool at_start = false;
 };
 
 /// How a family of models writes tool calls.
@@ -36,10 +48,18 @@ struct ToolFormat {
   size_t id_length = 0;
   /// The key of the arguments in a JSON call.
   std::string_view arguments_key = "arguments";
-  /// What stands before, between and behind JSON calls where an answer has to consist of them.
+
+  // How calls are written where a grammar enforces them.
+
+  /// What stands before, between and behind the calls of an answer that consists of them.
   std::string_view before = "<tool_call>\n";
   std::string_view separator = "\n</tool_call>\n<tool_call>\n";
   std::string_view behind = "\n</tool_call>";
+  /// A call of kNamed: what stands before the name, between it and the arguments, and behind them. Empty:
+  /// such a call is written as JSON.
+  std::array<std::string_view, 3> named = {};
+  /// What an answer has only where it calls.
+  std::vector<CallMark> certain = {{"<tool_call>"}};
 
   /// All marks, which a tokenizer may have as special tokens.
   std::vector<std::string_view> marks() const;

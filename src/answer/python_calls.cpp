@@ -190,13 +190,22 @@ class PythonCall final : public CallReader {
     return is_name(c) && text_.size() <= kMaxCallName ? Step::kMore : Step::kBroken;
   }
 
+  /// What is JSON is taken as JSON, which differs from Python in escapes.
+  static json::value value_of(std::string_view text) {
+    try {
+      return parse_json(text, "a literal", kMaxDepth);
+    } catch (const Error&) {
+      return Literal(text).whole().value_or(json::value(json::string(text)));
+    }
+  }
+
   /// name=value. What is no literal is passed on as a string.
   void write(CallSink& sink) {
     const size_t equals = text_.find('=');
     const std::string_view key = trim(std::string_view(text_).substr(0, equals));
     const std::string_view value =
         equals == text_.npos ? std::string_view() : trim(std::string_view(text_).substr(equals + 1));
-    json::value made = Literal(value).whole().value_or(json::value(json::string(value)));
+    json::value made = value_of(value);
     sink.arguments((empty_ ? "{" : ", ") + json::serialize(json::string(key)) + ": " + json::serialize(made));
     empty_ = false;
   }

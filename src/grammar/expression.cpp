@@ -1,6 +1,7 @@
 #include "grammar/expression.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -184,6 +185,46 @@ Expression in_json_string(const Expression& of) {
   Expression out = of;
   for (Expression& part : out.parts) part = in_json_string(part);
   return out;
+}
+
+namespace {
+
+/// What may follow the beginning of a mark.
+struct Beginnings {
+  Expression begun;   // more of a mark, but not all of it
+  Expression broken;  // the same, and then a character that no mark goes on with, nor begins with
+};
+
+/// `rests`: what the marks still need.
+Beginnings after(const std::vector<std::string_view>& rests, const CharSet& first) {
+  std::map<char, std::vector<std::string_view>> next;
+  for (const std::string_view rest : rests) next[rest.front()].push_back(rest.substr(1));
+  CharSet others = any_character().intersected(first.complement());
+  std::vector<Expression> begun = {sequence({})};
+  std::vector<Expression> broken;
+  for (const auto& [c, longer] : next) {
+    const CharSet one = characters({&c, 1});
+    others = others.intersected(one.complement());
+    if (std::ranges::any_of(longer, [](std::string_view rest) { return rest.empty(); })) continue;
+    Beginnings inner = after(longer, first);
+    begun.push_back(sequence({one_of(one), std::move(inner.begun)}));
+    broken.push_back(sequence({one_of(one), std::move(inner.broken)}));
+  }
+  broken.push_back(one_of(others));
+  return {choice(std::move(begun)), choice(std::move(broken))};
+}
+
+}  // namespace
+
+Expression text_without(std::span<const std::string_view> marks) {
+  const CharSet first = characters(marks.front().substr(0, 1));
+  std::vector<std::string_view> rests;
+  for (const std::string_view mark : marks) rests.push_back(mark.substr(1));
+  const Beginnings beginnings = after(rests, first);
+  const Expression begun = repeat(sequence({one_of(first), beginnings.begun}), 0, Expression::kUnbounded);
+  const Expression other = one_of(any_character().intersected(first.complement()));
+  const Expression broken = sequence({begun, one_of(first), beginnings.broken});
+  return sequence({repeat(choice({other, broken}), 0, Expression::kUnbounded), begun});
 }
 
 Lengths lengths(const Expression& of) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,10 @@ Expression json_character();
 /// A regular expression for the contents of a JSON string as JSON writes them: where a set holds a quotation
 /// mark, a backslash or a control character, its escape. A set of all characters permits every escape.
 Expression in_json_string(const Expression& of);
+
+/// A text that holds none of `marks`, which all begin with the same character and have it nowhere else;
+/// ASCII.
+Expression text_without(std::span<const std::string_view> marks);
 
 /// The least and the most characters that a regular expression matches; kUnbounded: no limit.
 struct Lengths {

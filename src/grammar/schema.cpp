@@ -76,11 +76,13 @@ CharSet unescaped_of(const CharSet& set) {
 
 }  // namespace
 
-SchemaWriter::SchemaWriter(const json::value& root) : terms_(root) {}
+SchemaWriter::SchemaWriter(const json::value& document) : terms_(document) {}
 
-std::string SchemaWriter::write(const std::string& root) {
-  const std::string instance = rule_of({terms_.root()});
-  rules_.define(root, {{instance, {instance}}});
+std::string SchemaWriter::write(const std::vector<SchemaRule>& wanted) {
+  for (const SchemaRule& rule : wanted) {
+    const std::string instance = rule_of({terms_.at(rule.pointer)});
+    rules_.define(rule.name, {{instance, {instance}}});
+  }
   while (!waiting_.empty()) {
     const Nodes next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -269,15 +271,19 @@ void SchemaWriter::write_array(const Term& term, std::vector<Rules::Alternative>
   out.push_back({fmt::format("\"[\" {0} {1} {0} \"]\"", ws, rest), std::move(needs)});
 }
 
-tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema,
-                                                      const std::string& root) {
-  if (!schema.is_object() && !schema.is_bool())
-    return tl::unexpected(SchemaFault{"", "must be an object or a boolean"});
+tl::expected<std::string, SchemaFault> schema_rules(const boost::json::value& document,
+                                                    const std::vector<SchemaRule>& wanted) {
   try {
-    return SchemaWriter(schema).write(root);
+    return SchemaWriter(document).write(wanted);
   } catch (const Refused& refused) {
     return tl::unexpected(refused.fault);
   }
+}
+
+tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema) {
+  if (!schema.is_object() && !schema.is_bool())
+    return tl::unexpected(SchemaFault{"", "must be an object or a boolean"});
+  return schema_rules(schema, {{"root", ""}});
 }
 
 std::string any_object_grammar() {

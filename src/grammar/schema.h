@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <boost/json/fwd.hpp>
 #include <tl/expected.hpp>
@@ -35,11 +37,21 @@ inline constexpr size_t kMaxEnumBytes = 64 << 10;
 /// `examples` and the like say nothing, and so does a `format` that is not one of date, time, date-time,
 /// uuid, ipv4, email.
 ///
-/// `root`: the name of the rule of instances. The other rules have names that end with "_" and digits.
-///
 /// Pure. Time and memory are bounded by the constants above.
-tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema,
-                                                      const std::string& root = "root");
+tl::expected<std::string, SchemaFault> schema_grammar(const boost::json::value& schema);
+
+/// A rule for the instances of one schema of a document.
+struct SchemaRule {
+  std::string name;     // does not end with "_" and digits, as the names of the other rules do
+  std::string pointer;  // JSON pointer to the schema
+};
+/// The same for several schemas of one document, which share what they can: the rules `wanted` and those that
+/// they need, without a rule "root". References are within the document.
+tl::expected<std::string, SchemaFault> schema_rules(const boost::json::value& document,
+                                                    const std::vector<SchemaRule>& wanted);
+
+/// JSON pointer (RFC 6901) of a member of what `parent` points to.
+std::string pointer_to(const std::string& parent, std::string_view key);
 
 /// The grammar of any JSON object.
 std::string any_object_grammar();

@@ -164,6 +164,12 @@ Node SchemaTerms::subschema(const json::value& value, const std::string& place) 
   return &value;
 }
 
+Node SchemaTerms::at(const std::string& pointer) {
+  std::string reference = "#";
+  for (const char c : pointer) reference += c == '%' ? "%25" : std::string(1, c);
+  return resolve(reference, pointer);
+}
+
 Node SchemaTerms::resolve(const std::string& reference, const std::string& place) {
   if (reference == "#") return &root_;
   if (!reference.starts_with("#/"))

@@ -88,7 +88,8 @@ class SchemaTerms {
   /// The terms of which an instance must satisfy one; empty: none can. Throws Refused.
   std::vector<Term> of(const Nodes& nodes);
   const std::string& place(Node node) const { return places_.at(node); }
-  Node root() const { return &root_; }
+  /// The subschema at a JSON pointer. Throws Refused if there is none.
+  Node at(const std::string& pointer);
 
  private:
   std::vector<Term> expand(Node node);
@@ -118,8 +119,5 @@ void mean_types(Term& term);
 /// Whether a term permits a value of an enum. Throws Refused for an object or array beside keywords about its
 /// parts.
 bool permits(const Term& term, const json::value& value);
-
-/// JSON pointer (RFC 6901) of a member.
-std::string pointer_to(const std::string& parent, std::string_view key);
 
 }  // namespace quire::grammar

@@ -11,13 +11,15 @@
 
 namespace quire::grammar {
 
-/// Writes the rules of one schema: one for each set of subschemas that hold for the same instance.
+/// Writes the rules of schemas of one document: one for each set of subschemas that hold for the same
+/// instance.
 class SchemaWriter {
  public:
-  explicit SchemaWriter(const json::value& root);
+  /// `document` must outlive it.
+  explicit SchemaWriter(const json::value& document);
 
-  /// All rules; that of instances has the name `root`. Throws Refused.
-  std::string write(const std::string& root);
+  /// The rules `wanted`, and those that they need. Throws Refused.
+  std::string write(const std::vector<SchemaRule>& wanted);
 
   // For write_object().
   Rules& rules() { return rules_; }

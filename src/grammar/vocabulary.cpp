@@ -44,7 +44,7 @@ tl::expected<Vocabulary, std::string> vocabulary_of(const tokenize::Tokenizer& t
   const size_t known = std::min<size_t>(size, tokenizer.vocab_size());
   for (size_t id = 0; id < known; ++id) {
     const auto token = static_cast<TokenId>(id);
-    if (!tokenizer.is_special(token)) out.tokens[id] = tokenizer.token_bytes(token);
+    out.tokens[id] = tokenizer.is_special(token) ? std::string(kSpecialBytes) : tokenizer.token_bytes(token);
   }
   for (const TokenId id : out.ends) out.tokens[static_cast<size_t>(id)].clear();
   if (!joins(tokenizer, out.tokens)) {

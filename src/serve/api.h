@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "chat/chat_template.h"
 #include "serve/answer_budget.h"
 #include "serve/auth.h"
 #include "serve/grammars.h"
@@ -17,6 +18,7 @@
 #include "serve/openai_response.h"
 #include "serve/openai_schema.h"
 #include "serve/server.h"
+#include "serve/tool_grammar.h"
 #include "serve/web_access.h"
 #include "serve/workers.h"
 
@@ -58,8 +60,7 @@ class Api final : public RequestHandler {
     AnswerStyle style;
     bool stream = false;
     std::vector<engine::GenerationRequest> requests;  // one per prompt
-    std::string grammar;                              // of every answer; empty: none
-    std::string grammar_mark;                         // see GenerationOptions
+    AnswerGrammar grammar;                            // of every answer
   };
 
   asio::awaitable<void> health(Exchange& exchange);
@@ -83,6 +84,7 @@ class Api final : public RequestHandler {
 
   class Running;
   asio::awaitable<void> generate(Exchange& exchange, Expected<Job> job);
+  Expected<engine::MakeMaskSource> compile(const AnswerGrammar& grammar);
   asio::awaitable<Expected<void>> follow_grammar(Exchange& exchange, Job& job);
   asio::awaitable<std::optional<Expected<Body>>> run_job(Exchange& exchange, Job job);
   asio::awaitable<std::optional<Expected<Body>>> whole_answer(Exchange& exchange, Job& job,
@@ -105,8 +107,10 @@ class Api final : public RequestHandler {
                                std::string_view param) const;
   Expected<void> tokenize_bad_words(GenerationOptions& options) const;
   bool truncate(const GenerationOptions& options, std::vector<TokenId>& prompt) const;
-  Expected<std::shared_ptr<AnswerRules>> make_rules(ChatRequest& chat) const;
-  std::vector<TokenId> special_marks(const answer::AnswerFormat& format) const;
+  Expected<std::shared_ptr<AnswerRules>> make_rules(ChatRequest& chat, AnswerGrammar& grammar) const;
+  Expected<void> offer_tools(ChatRequest& chat, const chat::ChatTemplate& form, AnswerRules& rules,
+                             AnswerGrammar& grammar) const;
+  MarkTokens special_marks(const answer::AnswerFormat& format) const;
   AnswerStyle make_style(AnswerKind kind, const GenerationOptions& options) const;
   engine::GenerationRequest make_request(const HttpRequest& request, const GenerationOptions& options,
                                          std::vector<TokenId> prompt) const;

@@ -9,6 +9,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "engine/answer_script.h"
+#include "grammar/either_mask.h"
 #include "grammar/marked_mask.h"
 #include "grammar/thought_mask.h"
 #include "serve/api.h"
@@ -140,6 +141,18 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
   if (body) co_await respond_json(exchange, std::move(*body));
 }
 
+/// On grammar_worker_'s thread.
+Expected<engine::MakeMaskSource> Api::compile(const AnswerGrammar& grammar) {
+  Expected<engine::MakeMaskSource> content;
+  if (!grammar.content.empty()) content = grammars_.compile(grammar.content);
+  if (!content || grammar.calls.empty()) return content;
+  auto calls = grammars_.compile(grammar.calls);
+  if (!calls) return calls;
+  if (!grammar.content.empty()) return grammar::either(std::move(*content), std::move(*calls));
+  if (grammar.marks.empty()) return calls;
+  return grammar::restrict_after(grammar.marks, std::move(*calls), model_.tokenizer);
+}
+
 /// Compiles the grammar of a job, if it has one, for the mask sources of its sequences. It begins after the
 /// reasoning.
 asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job) {
@@ -148,12 +161,9 @@ asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job
   if (job.grammar.empty() && !(thinks && rules->thinking_budget)) co_return Expected<void>();
   Expected<engine::MakeMaskSource> made;
   if (!job.grammar.empty()) {
-    const bool done = co_await grammar_worker_.run(exchange, [&] { made = grammars_.compile(job.grammar); });
+    const bool done = co_await grammar_worker_.run(exchange, [&] { made = compile(job.grammar); });
     if (!done) throw boost::system::system_error(asio::error::operation_aborted);
     if (!made) co_return tl::unexpected(std::move(made.error()));
-    if (!job.grammar_mark.empty()) {
-      made = grammar::restrict_after(job.grammar_mark, std::move(*made), model_.tokenizer);
-    }
   }
   if (thinks) {
     const grammar::Thought thought{.open = std::string(rules->format.reasoning->open),
@@ -165,8 +175,7 @@ asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job
   }
   for (engine::GenerationRequest& request : job.requests) {
     request.make_mask_source = *made;
-    // A complete answer has nothing else to say.
-    if (!job.grammar.empty() && job.grammar_mark.empty()) request.ignore_eos = false;
+    if (job.grammar.ends_answer()) request.ignore_eos = false;
   }
   co_return Expected<void>();
 }

@@ -60,16 +60,17 @@ Expected<void> check_scores(const AnswerStyle& style,
       style.prompt_logprobs >= 0 ? "prompt_logprobs" : "echo");
 }
 
-/// Sets what a template reads of the effort: its own variable, or enable_thinking for "none".
+/// Sets what a template reads of the effort, unless the request has set it itself: its own variable, or
+/// enable_thinking for "none".
 Expected<void> fit_reasoning(const std::string& effort, const chat::ChatTemplate& form,
                              json::object& context) {
   if (effort.empty()) return {};
   if (form.has_variable("reasoning_effort")) {
-    context["reasoning_effort"] = effort;
+    context.emplace("reasoning_effort", effort);
     return {};
   }
   if (form.has_variable("enable_thinking")) {
-    context["enable_thinking"] = effort != "none";
+    context.emplace("enable_thinking", effort != "none");
     return {};
   }
   if (effort == "none") return {};  // as it does without
@@ -260,7 +261,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   job.style = make_style(AnswerKind::kCompletion, parsed->options);
   if (parsed->echo) job.style.echo_logprobs = parsed->options.generation.sampling.num_logprobs;
   job.stream = parsed->options.stream;
-  job.grammar = std::move(parsed->options.grammar);
+  job.grammar.content = std::move(parsed->options.grammar);
   for (Prompt& prompt : parsed->prompts) {
     if (auto waits = check_client(request); !waits) return failed<Job>(waits);
     std::vector<TokenId> ids;
@@ -288,9 +289,41 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   return job;
 }
 
-/// How the answer will be divided; with a grammar in the options if it must consist of calls. Null if all of
-/// it is content. Sets the variables of the template that speak of reasoning.
-Expected<std::shared_ptr<AnswerRules>> Api::make_rules(ChatRequest& chat) const {
+/// Makes the answer's rules look for calls, and writes the grammars that enforce them.
+Expected<void> Api::offer_tools(ChatRequest& chat, const chat::ChatTemplate& form, AnswerRules& rules,
+                                AnswerGrammar& grammar) const {
+  ToolWishes& wishes = chat.tools;
+  const std::string& calls = config_.tool_call_parser;
+  rules.format.tools =
+      calls == "auto" ? answer::tool_format_of(form.source()) : answer::find_tool_format(calls);
+  if (auto fine = check_tools(form, rules.format.tools); !fine) return fine;
+  const answer::ToolFormat& format = *rules.format.tools;
+  const bool beside_content = !grammar.content.empty() && !wishes.needed;
+  if (wishes.needed || beside_content || !wishes.strict.empty()) {
+    if (chat.options.generation.beam_search) {
+      return refuse(RequestErrorCode::kInvalid,
+                    "tools whose calls are enforced (tool_choice, strict) are not supported with "
+                    "use_beam_search",
+                    "tools");
+    }
+    const MarkTokens tokens = special_marks(rules.format);
+    auto written = wishes.needed || beside_content ? tool_grammar(wishes, format, tokens, beside_content)
+                                                   : strict_tool_grammar(wishes, format, tokens);
+    if (!written) return failed<void>(written);
+    grammar.calls = std::move(*written);
+    if (wishes.needed) grammar.content.clear();  // the answer has none
+    if (!wishes.needed && !beside_content) grammar.marks = certain_marks(wishes, format);
+  }
+  rules.tools = std::move(wishes.tools);
+  if (format.syntax != answer::CallSyntax::kXml) {
+    for (auto& [name, parameters] : rules.tools) parameters = {};  // only their names are needed
+  }
+  return {};
+}
+
+/// How the answer will be divided; null if all of it is content. Sets the variables of the template that
+/// speak of reasoning, and adds to the grammar what enforces calls.
+Expected<std::shared_ptr<AnswerRules>> Api::make_rules(ChatRequest& chat, AnswerGrammar& grammar) const {
   using Result = Expected<std::shared_ptr<AnswerRules>>;
   const auto chosen = model_.chat_templates.choose(chat.prompt.context);
   if (!chosen) return Result();  // render_chat says why
@@ -310,49 +343,25 @@ Expected<std::shared_ptr<AnswerRules>> Api::make_rules(ChatRequest& chat) const 
                   "thinking_token_budget");
   }
   if (!chat.tools.tools.empty()) {
-    const std::string& calls = config_.tool_call_parser;
-    format.tools = calls == "auto" ? answer::tool_format_of(form.source()) : answer::find_tool_format(calls);
-    if (auto fine = check_tools(form, format.tools); !fine) return tl::unexpected(std::move(fine.error()));
-    if (!chat.options.grammar.empty()) {
-      return refuse(RequestErrorCode::kInvalid,
-                    "tools and a grammar for the answer (response_format and the like) are not supported "
-                    "together: omit one, or set tool_choice to \"none\"",
-                    "tools");
-    }
-    if (chat.tools.needed && chat.options.generation.beam_search) {
-      return refuse(RequestErrorCode::kInvalid,
-                    "tool_choice is not supported with use_beam_search, if it demands a call", "tool_choice");
-    }
-    if (chat.tools.needed) {
-      auto grammar = tool_grammar(chat.tools, *format.tools);
-      if (!grammar) return tl::unexpected(std::move(grammar.error()));
-      chat.options.grammar = std::move(*grammar);
-    } else if (!chat.tools.strict.empty()) {
-      auto grammar = strict_tool_grammar(chat.tools, *format.tools);
-      if (!grammar) return tl::unexpected(std::move(grammar.error()));
-      chat.options.grammar = std::move(*grammar);
-      if (!chat.options.grammar.empty()) chat.options.grammar_mark = format.tools->opens.front();
-    }
-    rules->tools = std::move(chat.tools.tools);
-    if (format.tools->syntax != answer::CallSyntax::kXml) {
-      for (auto& [name, parameters] : rules->tools) parameters = {};  // only their names are needed
-    }
+    if (auto fine = offer_tools(chat, form, *rules, grammar); !fine)
+      return tl::unexpected(std::move(fine.error()));
   }
   if (format.tools == nullptr && format.reasoning == nullptr) return Result();
   return Result(std::move(rules));
 }
 
 /// The special tokens whose text tells where reasoning and calls begin and end.
-std::vector<TokenId> Api::special_marks(const answer::AnswerFormat& format) const {
+MarkTokens Api::special_marks(const answer::AnswerFormat& format) const {
   std::vector<std::string_view> marks;
   if (format.tools != nullptr) marks = format.tools->marks();
   if (format.reasoning != nullptr) {
     marks.insert(marks.end(), {format.reasoning->open, format.reasoning->close});
   }
-  std::vector<TokenId> out;
+  MarkTokens out;
   for (const std::string_view mark : marks) {
     const auto id = model_.tokenizer.find_token(mark);
-    if (id && model_.tokenizer.is_special(*id)) out.push_back(*id);
+    const bool exists = id && static_cast<uint32_t>(*id) < engine_.config().vocab_size;
+    if (exists && model_.tokenizer.is_special(*id)) out.emplace(mark, *id);
   }
   return out;
 }
@@ -364,7 +373,8 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
   if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
-  auto rules = make_rules(*parsed);
+  AnswerGrammar grammar{.content = std::move(parsed->options.grammar), .calls = {}, .marks = {}};
+  auto rules = make_rules(*parsed, grammar);
   if (!rules) return failed<Job>(rules);
   auto text = render_chat(model_.chat_templates, parsed->prompt);
   if (!text) return failed<Job>(text);
@@ -372,14 +382,13 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   if (auto known = tokenize_bad_words(parsed->options); !known) return failed<Job>(known);
 
   Job job;
+  job.grammar = std::move(grammar);
   job.style = make_style(AnswerKind::kChat, parsed->options);
   if (*rules != nullptr) fit_to_prompt((*rules)->format, *text);
   job.style.rules = std::move(*rules);
   if (parsed->echo) job.style.echo.push_back(std::move(*parsed->echo));
   if (parsed->return_prompt_text) job.style.prompt_text = *text;
   job.stream = parsed->options.stream;
-  job.grammar = std::move(parsed->options.grammar);
-  job.grammar_mark = std::move(parsed->options.grammar_mark);
   // The template has written the special tokens.
   auto ids = encode(*text, parsed->prompt.add_special_tokens, "messages");
   if (!ids) return failed<Job>(ids);
@@ -387,7 +396,8 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   job.requests.push_back(make_request(request, parsed->options, std::move(*ids)));
   job.requests.back().name = job.style.id;
   if (job.style.rules != nullptr) {
-    job.requests.back().shown_special_tokens = special_marks(job.style.rules->format);
+    for (const auto& [mark, id] : special_marks(job.style.rules->format))
+      job.requests.back().shown_special_tokens.push_back(id);
   }
   if (job.style.needs_prompt_ids()) job.style.prompt_ids.push_back(job.requests.back().prompt);
   if (auto fine = check_scores(job.style, job.requests); !fine) return failed<Job>(fine);

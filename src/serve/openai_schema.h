@@ -94,8 +94,6 @@ struct GenerationOptions {
   bool return_token_ids = false;            // vLLM: prompt_token_ids and token_ids in the answer
   bool return_tokens_as_token_ids = false;  // vLLM: "token_id:N" as the token text of logprobs
   std::string grammar;                      // that each answer must follow, in XGrammar's syntax; empty: none
-  std::string
-      grammar_mark;  // if not empty, the grammar is of what follows this text, each time that it occurs
   std::vector<std::string> bad_words;
   int32_t prompt_logprobs = -1;        // -1: none
   int32_t truncate_prompt_tokens = 0;  // 0: no; -1: to what fits

@@ -8,9 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/trim.h"
-#include "grammar/ebnf.h"
-#include "grammar/schema.h"
 
 namespace quire::serve {
 namespace {
@@ -75,66 +72,6 @@ void read_named_choice(Fields& fields, const json::object& choice, ToolWishes& o
   out.needed = true;
 }
 
-/// Moves the references of a schema to where it stands as a part of another.
-void move_references(json::value& schema, std::string_view to, size_t depth = 0) {
-  constexpr size_t kMaxDepth = 64;
-  if (depth > kMaxDepth) return;  // the schema is refused for its depth
-  if (auto* list = schema.if_array()) {
-    for (json::value& each : *list) move_references(each, to, depth + 1);
-  } else if (auto* object = schema.if_object()) {
-    for (auto& [key, value] : *object) {
-      if (key == "$ref" && value.is_string() && value.get_string().starts_with('#')) {
-        value = fmt::format("#{}{}", to, std::string_view(value.get_string()).substr(1));
-      } else {
-        move_references(value, to, depth + 1);
-      }
-    }
-  }
-}
-
-/// Whether a function takes no arguments: its parameters speak of no member.
-bool has_no_members(const json::object& parameters) {
-  constexpr std::array<std::string_view, 5> kSilent = {"type", "title", "description", "$schema", "$id"};
-  return std::ranges::all_of(parameters, [&](const auto& member) {
-    const bool is_list = member.key() == "properties" || member.key() == "required";
-    const json::value& value = member.value();
-    const bool is_empty =
-        (value.is_object() && value.get_object().empty()) || (value.is_array() && value.get_array().empty());
-    return (is_list && is_empty) ||
-           std::ranges::find(kSilent, std::string_view(member.key())) != kSilent.end();
-  });
-}
-
-/// The schema of one call as an object.
-json::object call_schema(const std::string& name, const json::object& parameters, std::string_view key,
-                         std::string_view path) {
-  json::value arguments = parameters;
-  if (!parameters.contains("type")) arguments.get_object()["type"] = "object";
-  if (has_no_members(parameters)) arguments.get_object()["additionalProperties"] = false;
-  move_references(arguments, fmt::format("{}/properties/{}", path, key));
-  json::object properties{{"name", {{"const", name}}}};
-  properties[key] = std::move(arguments);
-  return {{"type", "object"},
-          {"properties", std::move(properties)},
-          {"required", json::array{"name", json::string(key)}},
-          {"additionalProperties", false}};
-}
-
-/// In the words of the request: the pointer is one into the schema of all calls.
-RequestError schema_error(const grammar::SchemaFault& fault, const std::vector<std::string>& names,
-                          std::string_view key) {
-  for (size_t i = 0; i < names.size(); ++i) {
-    const std::string place = fmt::format("/anyOf/{}/properties/{}", i, key);
-    if (!fault.pointer.starts_with(place + "/") && fault.pointer != place) continue;
-    return {RequestErrorCode::kInvalid,
-            fmt::format("tools: calls of {} cannot be enforced: its parameters at '#{}': {}", names[i],
-                        std::string_view(fault.pointer).substr(place.size()), fault.message),
-            "tools"};
-  }
-  return {RequestErrorCode::kInvalid, fmt::format("tools: calls cannot be enforced: {}", fault.message),
-          "tools"};
-}
-
 }  // namespace
 
 ToolWishes read_tool_wishes(Fields& fields, json::object& context) {
@@ -169,54 +106,6 @@ std::string read_reasoning_effort(Fields& fields) {
     fields.fail("reasoning_effort", fmt::format("must be one of {}", fmt::join(kEfforts, ", ")));
   }
   return effort;
-}
-
-namespace {
-
-/// The rules of one call as a JSON object, which is the rule "toolcall".
-Expected<std::string> call_rules(const ToolWishes& wishes, const answer::ToolFormat& format,
-                                 bool only_strict) {
-  json::array calls;
-  std::vector<std::string> names;
-  for (const auto& [name, parameters] : wishes.tools) {
-    if (!wishes.only.empty() && name != wishes.only) continue;
-    const bool free = only_strict && !wishes.strict.contains(name);
-    const std::string path = fmt::format("/anyOf/{}", calls.size());
-    // An object that may have any members.
-    const json::object any{{"type", "object"}, {"additionalProperties", true}};
-    calls.push_back(call_schema(name, free ? any : parameters, format.arguments_key, path));
-    names.push_back(name);
-  }
-  auto rules = grammar::schema_grammar(json::object{{"anyOf", std::move(calls)}}, "toolcall");
-  if (!rules) return tl::unexpected(schema_error(rules.error(), names, format.arguments_key));
-  return "\n" + *rules;
-}
-
-std::string quoted(std::string_view mark) {
-  return mark.empty() ? std::string() : grammar::literal(mark) + " ";
-}
-
-}  // namespace
-
-Expected<std::string> tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format) {
-  auto rules = call_rules(wishes, format, false);
-  if (!rules) return rules;
-  std::string root = quoted(format.before) + "toolcall ";
-  if (wishes.parallel && wishes.only.empty()) root += fmt::format("({}toolcall)* ", quoted(format.separator));
-  return fmt::format("root ::= {}{}{}", root, quoted(format.behind), *rules);
-}
-
-Expected<std::string> strict_tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format) {
-  if (format.opens.empty() || !format.before.starts_with(format.opens.front())) return std::string();
-  auto rules = call_rules(wishes, format, true);
-  if (!rules) return rules;
-  const std::string_view begin = trim(format.before.substr(format.opens.front().size()));
-  const std::string_view end = trim(format.behind);
-  // One call up to its end; a list goes on with commas.
-  const bool is_list = begin.ends_with('[');
-  std::string root = "toolspace " + quoted(begin) + "toolspace toolcall toolspace ";
-  if (is_list) root += "(\",\" toolspace toolcall toolspace)* ";
-  return fmt::format("root ::= {}{}\ntoolspace ::= [ \\n]? {}", root, quoted(end), *rules);
 }
 
 }  // namespace quire::serve

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "answer/call_reader.h"
-#include "answer/format.h"
 #include "base/json.h"
 #include "serve/fields.h"
 
@@ -29,12 +28,5 @@ ToolWishes read_tool_wishes(Fields& fields, json::object& context);
 
 /// One of OpenAI's values of reasoning_effort; empty if not given.
 std::string read_reasoning_effort(Fields& fields);
-
-/// The grammar of answers that consist of calls of these tools in this format. An error (kInvalid) names the
-/// place in the parameters' schema that a grammar cannot enforce.
-Expected<std::string> tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format);
-/// The grammar of what follows the mark that opens calls, up to their end; the arguments of tools that are
-/// not strict are any object. Empty if no one text opens the format's calls.
-Expected<std::string> strict_tool_grammar(const ToolWishes& wishes, const answer::ToolFormat& format);
 
 }  // namespace quire::serve

@@ -273,6 +273,9 @@ TEST(Formats, AreKnownByTheirTemplates) {
   EXPECT_EQ(tool_format_of("within <tool_call></tool_call> XML tags")->name, "hermes");
   EXPECT_EQ(tool_format_of("<|start_header_id|> {\"name\": f, \"parameters\": d}")->name, "llama3_json");
   EXPECT_EQ(tool_format_of("'[TOOL_CALLS] ['")->name, "mistral");
+  EXPECT_EQ(tool_format_of("'[TOOL_CALLS]' + name + '[ARGS]'")->name, "mistral_args");
+  EXPECT_EQ(tool_format_of("<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json")->name, "deepseek");
+  EXPECT_EQ(tool_format_of("<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}")->name, "deepseek_v31");
   EXPECT_EQ(reasoning_format_of("a </think> b")->name, "think");
   EXPECT_EQ(reasoning_format_of("none"), nullptr);
   EXPECT_EQ(find_tool_format("nope"), nullptr);

@@ -104,6 +104,8 @@ def test_reasoning_is_told_apart_and_bounded(client):
     assert hidden.content == answer.content and not hasattr(hidden, "reasoning_content")
     effort = ask(client, tools=[], reasoning_effort="none", extra_body={"thinking_token_budget": 8}, max_tokens=10)
     assert not hasattr(effort.choices[0].message, "reasoning_content")
+    both = ask(client, tools=[], reasoning_effort="none", extra_body=extra, max_tokens=40).choices[0].message
+    assert both.reasoning_content == answer.reasoning_content, "the template's variable goes before the effort"
     reasoning, content = "", ""
     for chunk in ask(client, tools=[], extra_body=extra, max_tokens=40, stream=True):
         reasoning += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
@@ -122,9 +124,30 @@ def test_a_schema_and_calls_hold_after_the_thought(client):
     check_arguments(called.message.tool_calls[0])
 
 
+def test_an_answer_follows_its_schema_or_calls(client):
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {
+        "type": "object", "properties": {"rain": {"type": "boolean"}}, "required": ["rain"], "additionalProperties": False}}}
+    kinds = {"stop": 0, "tool_calls": 0}
+    for seed in range(12):
+        answer = ask(client, seed=seed, response_format=schema, parallel_tool_calls=False).choices[0]
+        if answer.finish_reason == "length":
+            continue
+        kinds[answer.finish_reason] += 1
+        if answer.finish_reason == "stop":
+            assert set(json.loads(answer.message.content)) == {"rain"} and not answer.message.tool_calls
+        else:
+            assert answer.message.content is None and json.loads(answer.message.tool_calls[0].function.arguments) is not None
+    assert kinds["stop"] + kinds["tool_calls"] >= 6
+    called = ask(client, response_format=schema, tool_choice="required", parallel_tool_calls=False).choices[0]
+    assert called.message.content is None
+    check_arguments(called.message.tool_calls[0])
+    biased = ask(client, response_format=schema, tool_choice="none").choices[0].message
+    assert set(json.loads(biased.content)) == {"rain"}
+
+
 @pytest.mark.parametrize("more, param, words", [
     ({"tools": [], "tool_choice": "required"}, "tool_choice", "needs tools"),
-    ({"response_format": {"type": "json_object"}}, "tools", "are not supported together"),
+    ({"tool_choice": "required", "extra_body": {"use_beam_search": True}, "max_tokens": 9}, "tools", "use_beam_search"),
     ({"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": {
         "properties": {"a": {"not": {}}}}}}]}, "tools", "calls of f cannot be enforced: its parameters at '#/properties/a/not'"),
     ({"tools": [{"type": "function", "function": {"name": 'a"b'}}]}, "tools[0].function.name", "letters, digits"),

@@ -1,7 +1,12 @@
 // What the grammars of tool calls permit, and what stays free around strict ones.
-#include <string>
+#include "serve/tool_grammar.h"
 
+#include <string>
+#include <vector>
+
+#include <boost/json/serialize.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +14,6 @@
 #include "answer/parser.h"
 #include "base/json.h"
 #include "grammar/marked_mask.h"
-#include "serve/tool_fields.h"
 #include "tests/grammar/follow.h"
 #include "tests/support/letter_tokenizer.h"
 
@@ -22,67 +26,163 @@ json::object schema(std::string_view text) { return parse_json(text, "schema").a
 
 ToolWishes wishes() {
   ToolWishes out;
-  out.tools = {{"add", schema(R"({"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}},
-                    "required": ["a"], "$defs": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}})")},
-               {"now", schema(R"({"type": "object", "properties": {}})")}};
+  out.tools = {
+      {"add", schema(R"({"type": "object", "properties": {"a": {"type": "integer", "$ref": "#/$defs/n"}},
+                         "required": ["a"], "$defs": {"n": {"minimum": 0, "maximum": 9}}})")},
+      {"now", schema(R"({"type": "object", "properties": {}})")},
+      {"say", schema(R"({"type": "object", "properties": {
+          "text": {"type": "string"}, "tone": {"type": "string", "enum": ["low", "high"]},
+          "loud": {"type": "boolean"}, "to": {"type": "array", "items": {"type": "string", "maxLength": 3}}},
+          "required": ["text"]})")}};
   return out;
 }
 
-std::string call(std::string_view name, std::string_view arguments, std::string_view key) {
-  return fmt::format(R"({{"name": "{}", "{}": {}}})", name, key, arguments);
+/// A call as the format's models write it; the arguments are JSON.
+std::string call(const answer::ToolFormat& format, std::string_view name, std::string_view arguments) {
+  if (!format.named[1].empty())
+    return fmt::format("{}{}{}{}{}", format.named[0], name, format.named[1], arguments, format.named[2]);
+  std::string out;
+  switch (format.syntax) {
+    case answer::CallSyntax::kXml:
+      for (const auto& [key, value] : schema(arguments)) {
+        const std::string text = value.is_string() ? std::string(value.get_string()) : json::serialize(value);
+        out += fmt::format("<parameter={}>\n{}\n</parameter>\n", std::string_view(key), text);
+      }
+      return fmt::format("<function={}>\n{}</function>", name, out);
+    case answer::CallSyntax::kPythonic:
+      for (const auto& [key, value] : schema(arguments)) {
+        out += fmt::format("{}{}={}", out.empty() ? "" : ", ", std::string_view(key), json::serialize(value));
+      }
+      return fmt::format("{}({})", name, out);
+    default:
+      return fmt::format(R"({{"name": "{}", "{}": {}}})", name, format.arguments_key, arguments);
+  }
+}
+
+/// An answer that consists of these calls.
+std::string answer_of(const answer::ToolFormat& format, const std::vector<std::string>& calls) {
+  return fmt::format("{}{}{}", format.before, fmt::join(calls, format.separator), format.behind);
+}
+
+std::vector<answer::CallPiece> calls_in(const answer::ToolFormat& format, const std::string& text) {
+  answer::AnswerFormat answers;
+  answers.tools = &format;
+  const answer::Tools tools = wishes().tools;
+  answer::Parser parser(answers, tools);
+  answer::Piece piece;
+  parser.add(text, piece);
+  parser.end(piece);
+  EXPECT_EQ(piece.content, "");
+  EXPECT_FALSE(parser.inside_call());
+  return piece.calls;
 }
 
 TEST(ToolGrammar, PermitsTheCallsOfEveryFormatAndTheParserReadsThem) {
   QUIRE_NEEDS_XGRAMMAR();
   for (const answer::ToolFormat& format : answer::tool_formats()) {
     SCOPED_TRACE(format.name);
-    const auto text_of = [&](const std::vector<std::string>& calls) {
-      std::string text(format.before);
-      for (size_t i = 0; i < calls.size(); ++i)
-        text += std::string(i == 0 ? "" : format.separator) + calls[i];
-      return text + std::string(format.behind);
-    };
-    const std::string add = call("add", R"({"a": 7})", format.arguments_key);
-    const std::string now = call("now", "{}", format.arguments_key);
-    const auto grammar = tool_grammar(wishes(), format);
+    const std::string add = call(format, "add", R"({"a": 7})");
+    const std::string now = call(format, "now", "{}");
+    const std::string say =
+        call(format, "say", R"({"text": "<b>\"1\"</b>", "tone": "low", "loud": true, "to": ["a"]})");
+    const std::string said = R"({"text":"<b>\"1\"</b>","tone":"low","loud":true,"to":["a"]})";
+    const auto grammar = tool_grammar(wishes(), format, {}, false);
     ASSERT_TRUE(grammar) << grammar.error().message;
     const grammar::Follower follower(*grammar);
-    EXPECT_TRUE(follower.accepts(text_of({add})));
-    EXPECT_TRUE(follower.accepts(text_of({now, add, now})));
-    EXPECT_FALSE(follower.accepts(text_of({})));
+    const auto accepts = [&](const std::vector<std::string>& calls) {
+      return follower.accepts(answer_of(format, calls));
+    };
+    EXPECT_TRUE(accepts({add})) << *grammar;
+    EXPECT_TRUE(accepts({now, add, now})) << *grammar;
+    EXPECT_TRUE(accepts({say})) << say << *grammar;
+    EXPECT_TRUE(accepts({call(format, "say", R"({"text": "", "to": []})")})) << *grammar;
+    EXPECT_FALSE(accepts({}));
     EXPECT_FALSE(follower.accepts("Hello"));
-    EXPECT_FALSE(follower.accepts(text_of({call("add", R"({"a": 12})", format.arguments_key)})));
-    EXPECT_FALSE(follower.accepts(text_of({call("add", "{}", format.arguments_key)})));
-    EXPECT_FALSE(follower.accepts(text_of({call("now", R"({"a": 1})", format.arguments_key)})));
-    EXPECT_FALSE(follower.accepts(text_of({call("sub", "{}", format.arguments_key)})));
+    EXPECT_FALSE(accepts({call(format, "add", R"({"a": 12})")}));
+    EXPECT_FALSE(accepts({call(format, "add", "{}")}));
+    EXPECT_FALSE(accepts({call(format, "now", R"({"a": 1})")}));
+    EXPECT_FALSE(accepts({call(format, "sub", "{}")}));
+    EXPECT_FALSE(accepts({call(format, "say", R"({"loud": true})")}));
+    EXPECT_FALSE(accepts({call(format, "say", R"({"text": "", "tone": "loud"})")}));
+    EXPECT_FALSE(accepts({call(format, "say", R"({"text": "", "to": ["long"]})")}));
 
     ToolWishes one = wishes();
     one.parallel = false;
-    EXPECT_FALSE(grammar::Follower(*tool_grammar(one, format)).accepts(text_of({now, now})));
+    EXPECT_FALSE(
+        grammar::Follower(*tool_grammar(one, format, {}, false)).accepts(answer_of(format, {now, now})));
     one.only = "now";
-    EXPECT_FALSE(grammar::Follower(*tool_grammar(one, format)).accepts(text_of({add})));
-    EXPECT_TRUE(grammar::Follower(*tool_grammar(one, format)).accepts(text_of({now})));
+    const grammar::Follower only(*tool_grammar(one, format, {}, false));
+    EXPECT_FALSE(only.accepts(answer_of(format, {add})));
+    EXPECT_TRUE(only.accepts(answer_of(format, {now})));
 
-    answer::AnswerFormat answers;
-    answers.tools = &format;
-    const answer::Tools tools = wishes().tools;
-    answer::Parser parser(answers, tools);
-    answer::Piece piece;
-    parser.add(text_of({add, now}), piece);
-    parser.end(piece);
-    ASSERT_EQ(piece.calls.size(), 2U);
-    EXPECT_EQ(piece.calls[0].name, "add");
-    EXPECT_EQ(piece.calls[0].arguments, R"({"a": 7})");
-    EXPECT_EQ(piece.calls[1].name, "now");
-    EXPECT_EQ(piece.content, "");
-    EXPECT_FALSE(parser.inside_call());
+    const auto calls = calls_in(format, answer_of(format, {add, say, now}));
+    ASSERT_EQ(calls.size(), 3U);
+    EXPECT_EQ(calls[0].name, "add");
+    EXPECT_EQ(schema(calls[0].arguments), schema(R"({"a": 7})"));
+    EXPECT_EQ(schema(calls[1].arguments), schema(said));
+    EXPECT_EQ(calls[2].name, "now");
   }
+}
+
+TEST(ToolGrammar, LeavesTheArgumentsOfToolsFreeThatAreNotStrict) {
+  QUIRE_NEEDS_XGRAMMAR();
+  ToolWishes some = wishes();
+  some.strict = {"add"};
+  for (const answer::ToolFormat& format : answer::tool_formats()) {
+    SCOPED_TRACE(format.name);
+    const auto grammar = tool_grammar(some, format, {}, true);
+    ASSERT_TRUE(grammar);
+    const grammar::Follower follower(*grammar);
+    const auto accepts = [&](std::string_view name, std::string_view arguments) {
+      return follower.accepts(answer_of(format, {call(format, name, arguments)}));
+    };
+    EXPECT_TRUE(accepts("say", R"({"x": 1, "y": ["a", {"b": null}], "z": "it's"})")) << *grammar;
+    EXPECT_TRUE(accepts("now", "{}"));
+    EXPECT_TRUE(accepts("add", R"({"a": 7})"));
+    EXPECT_FALSE(accepts("add", R"({"a": 12})"));
+    EXPECT_FALSE(accepts("add", "{}"));
+    EXPECT_FALSE(accepts("other", "{}"));
+  }
+  const auto& pythonic = *answer::find_tool_format("pythonic");
+  EXPECT_TRUE(grammar::Follower(*tool_grammar(some, pythonic, {}, true))
+                  .accepts("[say(a='it\\'s', b={'c': [True, None, -1.5e3]}), now()]"));
+}
+
+TEST(ToolGrammar, WritesAsJsonWhatAFormatCannotWriteOtherwise) {
+  QUIRE_NEEDS_XGRAMMAR();
+  ToolWishes odd;
+  odd.tools["f"] = schema(R"({"properties": {"a b": {"type": "integer"}, "c>": {"const": "x"}},
+                              "anyOf": [{"required": ["a b"]}, {"required": ["c>"]}]})");
+  for (const char* name : {"qwen3_coder", "pythonic"}) {
+    const answer::ToolFormat& format = *answer::find_tool_format(name);
+    const std::string key(format.arguments_key);
+    const grammar::Follower follower(*tool_grammar(odd, format, {}, false));
+    EXPECT_TRUE(follower.accepts(answer_of(format, {R"({"name": "f", ")" + key + R"(": {"a b": 1}})"})));
+    EXPECT_FALSE(follower.accepts(answer_of(format, {R"({"name": "f", ")" + key + R"(": {}})"})));
+  }
+}
+
+TEST(ToolGrammar, NamesMarksThatAreTokens) {
+  QUIRE_NEEDS_XGRAMMAR();
+  grammar::Vocabulary vocabulary = grammar::byte_vocabulary();
+  vocabulary.tokens.emplace_back(grammar::kSpecialBytes);
+  constexpr TokenId kMark = 257;
+  grammar::Compiler compiler(vocabulary, grammar::test_config());
+  const answer::ToolFormat& format = *answer::find_tool_format("mistral");
+  const auto made = compiler.compile(*tool_grammar(wishes(), format, {{"[TOOL_CALLS]", kMark}}, false));
+  ASSERT_TRUE(made) << made.error().message;
+  const auto source = (*made)();
+  EXPECT_FALSE(grammar::allows(grammar::mask_of(*source), '['));
+  EXPECT_TRUE(grammar::allows(grammar::mask_of(*source), kMark));
+  source->accept(kMark);
+  EXPECT_TRUE(source->accept_text(R"( [{"name": "say", "arguments": {"text": "a)"));
+  EXPECT_FALSE(grammar::allows(grammar::mask_of(*source), kMark)) << "inside a text";
 }
 
 TEST(ToolGrammar, AnErrorHasThePlaceInTheToolsOwnSchema) {
   ToolWishes bad = wishes();
   bad.tools["zoo"] = schema(R"({"properties": {"a": {"items": {"not": {}}}}})");
-  const auto grammar = tool_grammar(bad, *answer::find_tool_format("hermes"));
+  const auto grammar = tool_grammar(bad, *answer::find_tool_format("hermes"), {}, false);
   ASSERT_FALSE(grammar);
   EXPECT_EQ(grammar.error().param, "tools");
   EXPECT_THAT(grammar.error().message, HasSubstr("calls of zoo"));
@@ -109,37 +209,39 @@ bool permits(const engine::MakeMaskSource& make, std::string_view text) {
   return grammar::allows(grammar::mask_of(*source), grammar::kEnd);
 }
 
-TEST(StrictTools, AreEnforcedFromTheMarkOnAndNothingElseIs) {
+TEST(StrictTools, AreEnforcedFromTheirMarksOnAndNothingElseIs) {
   QUIRE_NEEDS_XGRAMMAR();
   ToolWishes some = wishes();
   some.strict = {"add"};
-  some.tools["free"] = schema(R"({"type": "object", "properties": {"x": {"type": "integer"}}})");
   const ByteTokenizer tokenizer;
-  for (const char* name : {"hermes", "qwen3_coder", "mistral", "deepseek"}) {
-    SCOPED_TRACE(name);
-    const answer::ToolFormat& format = *answer::find_tool_format(name);
-    const auto grammar = strict_tool_grammar(some, format);
-    ASSERT_TRUE(grammar && !grammar->empty());
+  for (const answer::ToolFormat& format : answer::tool_formats()) {
+    SCOPED_TRACE(format.name);
+    const auto grammar = strict_tool_grammar(some, format, {});
+    ASSERT_TRUE(grammar);
     auto inside = grammar::byte_compiler().compile(*grammar);
     ASSERT_TRUE(inside) << inside.error().message << *grammar;
-    const auto make = grammar::restrict_after(std::string(format.opens.front()), *inside, tokenizer);
-    const auto calls = [&](std::string_view text) {
-      return std::string(format.before) + std::string(text) + std::string(format.behind);
-    };
-    EXPECT_TRUE(permits(make, "Hello <tool <<tool_ {\"name\": 3}"));
-    EXPECT_TRUE(permits(make, "So: " + calls(R"({"name": "add", "arguments": {"a": 7}})")));
-    EXPECT_TRUE(
-        permits(make, calls(R"({"name": "free", "arguments": {"x": "any", "y": []}})") + " and so on"));
-    EXPECT_TRUE(permits(make, calls(R"({"name": "now", "arguments": {}})") +
-                                  calls(R"({"name": "add", "arguments": {"a": 1}})")));
-    EXPECT_FALSE(permits(make, calls(R"({"name": "add", "arguments": {"a": 12}})")));
-    EXPECT_FALSE(permits(make, calls(R"({"name": "other", "arguments": {}})")));
-    EXPECT_FALSE(permits(make, std::string(format.before))) << "it cannot end inside";
-    EXPECT_FALSE(permits(
-        make, calls(R"({"name": "now", "arguments": {}})") + calls(R"({"name": "add", "arguments": {}})")));
-  }
-  for (const char* name : {"llama3_json", "pythonic", "granite", "phi4"}) {
-    EXPECT_EQ(strict_tool_grammar(some, *answer::find_tool_format(name)), std::string()) << name;
+    const auto make = grammar::restrict_after(certain_marks(some, format), *inside, tokenizer);
+    const std::string add = call(format, "add", R"({"a": 7})");
+    const std::string free = call(format, "say", R"({"x": "any", "y": []})");
+    const std::string now = call(format, "now", "{}");
+    const bool bare = format.bare != 0;
+    const std::string before = bare ? " \n" : "So: ";
+    EXPECT_TRUE(permits(make, "Hello <tool <<tool_ {\"name\": 3} [add(a=12)] {"));
+    EXPECT_TRUE(permits(make, before + answer_of(format, {add}))) << *grammar;
+    EXPECT_TRUE(permits(make, before + answer_of(format, {free}) + " and so on"));
+    EXPECT_TRUE(permits(make, answer_of(format, {now, add})));
+    EXPECT_FALSE(permits(make, before + answer_of(format, {call(format, "add", R"({"a": 12})")})));
+    EXPECT_FALSE(permits(make, answer_of(format, {call(format, "add", "{}")})));
+    for (const answer::CallMark& mark : format.certain) {
+      if (mark.at_start || mark.kept > 0) continue;
+      std::string calls = answer_of(format, {add});
+      for (const std::string_view open : format.opens) {
+        if (format.before.starts_with(open)) calls.erase(0, open.size());
+      }
+      EXPECT_TRUE(permits(make, "Then " + mark.text + calls));
+      EXPECT_FALSE(permits(make, "Then " + mark.text)) << "it cannot end inside";
+      EXPECT_FALSE(permits(make, "Then " + mark.text + "Hello"));
+    }
   }
 }
 
