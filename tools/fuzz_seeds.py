@@ -249,6 +249,24 @@ def bodies():
                    "logprobs": True, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "presence_penalty": 1})
     yield compact({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "tools": [],
                    "response_format": {"type": "text"}, "chat_template_kwargs": {"a": 1}})
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}, "c": {"anyOf": [{"enum": ["x", 1, None]}, {"type": "string", "pattern": "^a+$",
+              "maxLength": 20}]}}, "required": ["a"], "additionalProperties": False, "$defs": {"b": {"type": "integer", "minimum": 1, "multipleOf": 5}}}
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 5}"}}
+    tool = {"type": "function", "function": {"name": "f", "description": "d", "strict": True, "parameters": schema}}
+    for choice in ("auto", "none", "required", {"type": "function", "function": {"name": "f"}}):
+        yield compact({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                                    {"role": "tool", "tool_call_id": "call_1", "content": "5"}],
+                       "tools": [tool], "tool_choice": choice, "parallel_tool_calls": False, "prompt_logprobs": 1})
+    yield compact({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "reasoning_content": "b", "content": "c"}], "reasoning_effort": "low",
+                   "include_reasoning": False, "thinking_token_budget": 3, "chat_template_kwargs": {"enable_thinking": True},
+                   "response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}})
+    grammar = "root ::= \"a\" b{1,3} # c\nb ::= [^x-z\\n] | (root)?\n"
+    for wanted in ({"json": schema}, {"json": json.dumps(schema)}, {"regex": "^(?:a|[b-d]{2,})+\\.\\u{1f98a}?$"}, {"choice": ["a", "b c"]}, {"grammar": grammar},
+                   {"json_object": True}):
+        yield compact({"prompt": "a", "structured_outputs": wanted, "min_tokens": 1, "bad_words": ["x"], "allowed_token_ids": [1, 2]})
+    yield compact({"prompt": "a", "guided_regex": "[a-z]{2,3}", "truncate_prompt_tokens": 4, "prompt_logprobs": 2, "max_tokens": 0})
+    yield compact({"prompt": "a", "grammar": grammar, "echo": True, "logprobs": 1})
+    yield compact({"prompt": "a", "json_schema": schema, "logprob_token_ids": [1, 2]})
     yield compact({"tokens": [1, 2, 3]})
     yield compact({"prompt": "a b", "add_special_tokens": False, "return_token_strs": True})
 

@@ -1,5 +1,6 @@
 #include "engine/mask_source.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -132,6 +133,50 @@ TEST_P(Masks, ASourceThatFailsEndsItsRequestAlone) {
     EXPECT_EQ(answer.tokens, inbox.wait(1000 + i).tokens);
   }
   EXPECT_EQ(together->engine->failure(), "");
+  expect_baseline(*together->engine);
+}
+
+/// Leaves no token after some.
+class EmptySource final : public MaskSource {
+ public:
+  void fill(std::span<uint32_t> mask) override {
+    if (accepted_ == 4) std::ranges::fill(mask, 0U);
+  }
+  void accept(TokenId) override { ++accepted_; }
+
+ private:
+  uint32_t accepted_ = 0;
+};
+
+TEST_P(Masks, ARequestThatLeavesItselfNoTokenIsAtFaultAlone) {
+  const auto together = rig();
+  Rig alone;
+  Inbox inbox;
+  for (int i = 0; i < 40; ++i) {
+    GenerationRequest one = request(i);
+    if (i % 2 == 1) one.make_mask_source = [] { return std::make_unique<EmptySource>(); };
+    ASSERT_TRUE(together->engine->submit(std::move(one), inbox.sink(i)));
+  }
+  for (int i = 0; i < 40; ++i) {
+    SCOPED_TRACE(i);
+    const Inbox::Answer answer = inbox.wait(i);
+    if (i % 2 == 1) {
+      ASSERT_TRUE(answer.last.error);
+      EXPECT_EQ(answer.last.error->code, RequestErrorCode::kInvalid);
+      EXPECT_THAT(answer.last.error->message, testing::HasSubstr("no token is left for position"));
+      continue;
+    }
+    ASSERT_TRUE(alone.engine->submit(request(i), inbox.sink(1000 + i)));
+    EXPECT_EQ(answer.tokens, inbox.wait(1000 + i).tokens);
+  }
+  // However many of them there are, the engine is well.
+  for (int i = 0; i < 30; ++i) {
+    GenerationRequest one = request(i);
+    one.make_mask_source = [] { return std::make_unique<EmptySource>(); };
+    ASSERT_TRUE(together->engine->submit(std::move(one), inbox.sink(2000 + i)));
+    EXPECT_TRUE(inbox.wait(2000 + i).last.error);
+  }
+  EXPECT_EQ(together->engine->health_fault(), "");
   expect_baseline(*together->engine);
 }
 

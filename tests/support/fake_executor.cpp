@@ -190,12 +190,16 @@ control::SeqResult FakeExecutor::sample(SlotId slot_id, std::span<const uint32_t
     refuse_plan(
         fmt::format("{} tokens of history where {} are computed", slot.history.size(), slot.tokens.size()));
   }
+  control::SeqResult result;
   TokenId token = config_.next(slot.tokens, slots_.prompt_length(slot_id), slot.sampling);
   for (uint32_t i = 0; !mask.empty() && token >= 0 && !backend::allows(mask, token); ++i) {
-    if (i == config_.vocab_size) refuse_plan("a mask without a token");
+    if (i == config_.vocab_size) {
+      result.error = fmt::format("no token is left for position {}", slot.tokens.size());
+      result.refused = true;
+      return result;
+    }
     token = static_cast<TokenId>(static_cast<uint32_t>(token + 1) % config_.vocab_size);
   }
-  control::SeqResult result;
   if (token < 0) {
     result.error = fmt::format("made to fail at position {}", slot.tokens.size());
     result.refused = token == -2;
