@@ -57,8 +57,11 @@ xgrammar::GrammarCompiler compiler_of(const xgrammar::TokenizerInfo& info) {
 using Bytes = std::atomic<uint64_t>;
 
 struct Compiled {
-  Compiled(xgrammar::CompiledGrammar of, std::shared_ptr<Bytes> counted)
-      : grammar(std::move(of)), bytes(grammar.MemorySizeBytes()), all(std::move(counted)) {
+  Compiled(xgrammar::CompiledGrammar of, std::shared_ptr<Bytes> counted, std::vector<TokenId> to_forbid)
+      : grammar(std::move(of)),
+        bytes(grammar.MemorySizeBytes()),
+        all(std::move(counted)),
+        forbidden(std::move(to_forbid)) {
     *all += bytes;
   }
   ~Compiled() { *all -= bytes; }
@@ -68,7 +71,13 @@ struct Compiled {
   const xgrammar::CompiledGrammar grammar;
   const uint64_t bytes;
   const std::shared_ptr<Bytes> all;
+  const std::vector<TokenId> forbidden;  // everywhere
 };
+
+/// XGrammar 0.2.8 takes any byte for free text (TagDispatch), also kSpecialBytes.
+std::vector<TokenId> forbidden_in(const std::string& grammar, const std::vector<TokenId>& special) {
+  return grammar.find("TagDispatch(") == std::string::npos ? std::vector<TokenId>() : special;
+}
 
 class GrammarMask final : public engine::MaskSource {
  public:
@@ -80,6 +89,9 @@ class GrammarMask final : public engine::MaskSource {
     int64_t words = static_cast<int64_t>(mask.size());
     DLTensor tensor{mask.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &words, nullptr, 0};
     matcher_.FillNextTokenBitmask(&tensor);
+    for (const TokenId id : compiled_->forbidden) {
+      mask[static_cast<size_t>(id) / 32] &= ~(1U << (static_cast<size_t>(id) % 32));
+    }
   }
   void accept(TokenId token) override {
     if (matcher_.IsTerminated() || matcher_.AcceptToken(token)) return;
@@ -110,7 +122,11 @@ class Compiler::Impl {
       : config_(std::move(config)),
         info_(info_of(vocabulary)),
         compiler_(compiler_of(info_)),
-        trial_(config_, greeting_of(config_, vocabulary)) {}
+        trial_(config_, greeting_of(config_, vocabulary)) {
+    for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+      if (vocabulary.tokens[id] == kSpecialBytes) special_.push_back(static_cast<TokenId>(id));
+    }
+  }
 
   tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar) {
     const std::lock_guard lock(mutex_);
@@ -141,7 +157,8 @@ class Compiler::Impl {
 
   std::optional<CompileError> make(const std::string& grammar, std::shared_ptr<const Compiled>& out) {
     try {
-      out = std::make_shared<const Compiled>(compiler_.CompileGrammar(grammar), bytes_);
+      out = std::make_shared<const Compiled>(compiler_.CompileGrammar(grammar), bytes_,
+                                             forbidden_in(grammar, special_));
     } catch (const std::exception& error) {
       return CompileError{CompileFault::kInternal,
                           fmt::format("the grammar compiled in a trial only: {}", shortened(error.what()))};
@@ -163,6 +180,7 @@ class Compiler::Impl {
   }
 
   const CompilerConfig config_;
+  std::vector<TokenId> special_;
   const std::shared_ptr<Bytes> bytes_ = std::make_shared<Bytes>(0);
   std::mutex mutex_;  // guards the following members
   xgrammar::TokenizerInfo info_;

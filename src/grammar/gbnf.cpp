@@ -311,14 +311,15 @@ class Inliner {
   std::map<std::string, std::optional<Expression>> known_;
 };
 
-std::string written(const RuleMap& rules) {
+std::string written(const RuleMap& rules, const std::string& root) {
   Inliner inliner(rules);
-  std::map<std::string, std::string> names = {{"root", "root"}};
+  std::map<std::string, std::string> names = {{"root", root}};
+  const std::string prefix = root == "root" ? "" : root;
   std::vector<std::string> wanted = {"root"};
   std::string out;
   const auto renamed = [&](Expression& of, const auto& self) -> void {
     if (of.kind == Kind::kRule) {
-      const auto [found, is_new] = names.try_emplace(of.rule, fmt::format("r{}", names.size()));
+      const auto [found, is_new] = names.try_emplace(of.rule, fmt::format("{}r{}", prefix, names.size()));
       if (is_new) wanted.push_back(of.rule);
       of.rule = found->second;
     }
@@ -334,13 +335,13 @@ std::string written(const RuleMap& rules) {
 
 }  // namespace
 
-tl::expected<std::string, std::string> gbnf_grammar(std::string_view text) {
+tl::expected<std::string, std::string> gbnf_grammar(std::string_view text, const std::string& root) {
   if (text.size() > kMaxGbnfBytes)
     return tl::unexpected(fmt::format("it has {} bytes, more than {}", text.size(), kMaxGbnfBytes));
   try {
     const RuleMap rules = Reader(text).read();
     check(rules);
-    return written(rules);
+    return written(rules, root);
   } catch (const Wrong& wrong) {
     return tl::unexpected(wrong.message);
   }

@@ -50,6 +50,10 @@ struct SchemaRule {
 tl::expected<std::string, SchemaFault> schema_rules(const boost::json::value& document,
                                                     const std::vector<SchemaRule>& wanted);
 
+/// Changes the references of a schema (`"$ref": "#..."`) to what they are where the schema stands in a
+/// document: at the JSON pointer `to`.
+void move_references(boost::json::value& schema, std::string_view to);
+
 /// JSON pointer (RFC 6901) of a member of what `parent` points to.
 std::string pointer_to(const std::string& parent, std::string_view key);
 

@@ -122,6 +122,28 @@ std::string pointer_to(const std::string& parent, std::string_view key) {
   return out;
 }
 
+namespace {
+
+void move_references(json::value& schema, std::string_view to, size_t depth) {
+  constexpr size_t kMaxDepth = 128;
+  if (depth > kMaxDepth) return;  // the schema is refused for its depth
+  if (auto* list = schema.if_array()) {
+    for (json::value& each : *list) move_references(each, to, depth + 1);
+  } else if (auto* object = schema.if_object()) {
+    for (auto& [key, value] : *object) {
+      if (key == "$ref" && value.is_string() && value.get_string().starts_with('#')) {
+        value = fmt::format("#{}{}", to, std::string_view(value.get_string()).substr(1));
+      } else {
+        move_references(value, to, depth + 1);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void move_references(json::value& schema, std::string_view to) { move_references(schema, to, 0); }
+
 void mean_types(Term& term) {
   if (term.types_given || term.values || term.types_meant == 0) return;
   term.types &= term.types_meant;

@@ -76,7 +76,7 @@ constexpr ApiField kApiFields[] = {
      R"("response_format": {"type": "json_object"})",
      "text, json_object and json_schema; see structured-output.md"},
     {"structured_outputs", kB, kVllm, kHonoured, R"("structured_outputs": {"choice": ["a"]})",
-     "all but structural_tag and wishes about white space"},
+     "all but wishes about white space"},
     {"guided_json", kB, kVllm, kHonoured, R"("guided_json": {})",
      "vLLM's older name of a member of structured_outputs"},
     {"guided_regex", kB, kVllm, kHonoured, R"("guided_regex": "a")",

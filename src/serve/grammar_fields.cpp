@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "grammar/gbnf.h"
 #include "grammar/schema.h"
+#include "grammar/structural_tag.h"
 
 namespace quire::serve {
 namespace {
@@ -28,20 +29,25 @@ class Reader {
 
   void schema(const std::string& name, const json::value& value) {
     json::value parsed;
-    const json::value* schema = &value;
-    if (const json::string* const text = value.if_string()) {  // as vLLM's clients may send it
-      try {
-        parsed = parse_json(*text, name, kMaxSchemaDepth);
-      } catch (const Error& error) {
-        return fields_.fail(RequestError{RequestErrorCode::kInvalid, error.what(), name});
-      }
-      schema = &parsed;
-    }
+    const json::value* const schema = parse_text(name, value, parsed);
+    if (schema == nullptr) return;
     auto grammar = grammar::schema_grammar(*schema);
     if (grammar) return take(name, std::move(*grammar));
     fields_.fail(RequestError{
         RequestErrorCode::kInvalid,
         fmt::format("{}: the schema at '#{}': {}", name, grammar.error().pointer, grammar.error().message),
+        name});
+  }
+
+  void structural_tag(const std::string& name, const json::value& value) {
+    json::value parsed;
+    const json::value* tag = parse_text(name, value, parsed);
+    if (tag == nullptr) return;
+    auto grammar = grammar::structural_tag_grammar(*tag);
+    if (grammar) return take(name, std::move(*grammar));
+    fields_.fail(RequestError{
+        RequestErrorCode::kInvalid,
+        fmt::format("{}: the tag at '{}': {}", name, grammar.error().pointer, grammar.error().message),
         name});
   }
 
@@ -71,6 +77,19 @@ class Reader {
   }
 
  private:
+  /// The value, or if it is a text, as vLLM's clients may send it, what that says in JSON; null: an error.
+  const json::value* parse_text(const std::string& name, const json::value& value, json::value& parsed) {
+    const json::string* const text = value.if_string();
+    if (text == nullptr) return &value;
+    try {
+      parsed = parse_json(*text, name, kMaxSchemaDepth);
+    } catch (const Error& error) {
+      fields_.fail(RequestError{RequestErrorCode::kInvalid, error.what(), name});
+      return nullptr;
+    }
+    return &parsed;
+  }
+
   void take(const std::string& name, std::string grammar) {
     if (!source_.empty()) return fields_.fail(name, fmt::format("and {} cannot both be given", source_));
     source_ = name;
@@ -115,8 +134,11 @@ void read_response_format(Fields& fields, Reader& reader) {
                         : reader.schema("response_format.json_schema.schema", *schema);
       finish(fields, described);
     }
+  } else if (type == "structural_tag") {
+    for (const char* name : {"format", "structures", "triggers"}) inner.get(name);
+    reader.structural_tag("response_format", *format);
   } else if (type != "text") {
-    inner.fail("type", "must be text, json_object or json_schema");
+    inner.fail("type", "must be text, json_object, json_schema or structural_tag");
   }
   finish(fields, inner);
 }
@@ -131,7 +153,8 @@ void read_structured_outputs(Fields& fields, Reader& reader) {
     reader.choice("structured_outputs.choice", *list);
   if (const auto text = inner.string("grammar")) reader.gbnf("structured_outputs.grammar", *text);
   if (inner.boolean("json_object", false)) reader.any_object("structured_outputs.json_object");
-  if (inner.get("structural_tag") != nullptr) inner.unsupported("structural_tag");
+  if (const json::value* const tag = inner.get("structural_tag"))
+    reader.structural_tag("structured_outputs.structural_tag", *tag);
   // Wishes about how the grammar is written; this server has one way.
   for (const char* name : {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"}) {
     if (inner.boolean(name, false)) inner.unsupported(name);

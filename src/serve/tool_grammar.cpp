@@ -18,23 +18,6 @@ namespace {
 
 using answer::CallSyntax;
 
-/// Moves the references of a schema to where it stands as a part of another.
-void move_references(json::value& schema, std::string_view to, size_t depth = 0) {
-  constexpr size_t kMaxDepth = 64;
-  if (depth > kMaxDepth) return;  // the schema is refused for its depth
-  if (auto* list = schema.if_array()) {
-    for (json::value& each : *list) move_references(each, to, depth + 1);
-  } else if (auto* object = schema.if_object()) {
-    for (auto& [key, value] : *object) {
-      if (key == "$ref" && value.is_string() && value.get_string().starts_with('#')) {
-        value = fmt::format("#{}{}", to, std::string_view(value.get_string()).substr(1));
-      } else {
-        move_references(value, to, depth + 1);
-      }
-    }
-  }
-}
-
 /// Whether a function takes no arguments: its parameters speak of no member.
 bool has_no_members(const json::object& parameters) {
   constexpr std::array<std::string_view, 5> kSilent = {"type", "title", "description", "$schema", "$id"};
@@ -251,7 +234,7 @@ class CallRules {
     json::value out = parameters;
     if (!parameters.contains("type")) out.get_object()["type"] = "object";
     if (has_no_members(parameters)) out.get_object()["additionalProperties"] = false;
-    move_references(out, places_.back());
+    grammar::move_references(out, places_.back());
     return out;
   }
 

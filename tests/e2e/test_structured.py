@@ -78,6 +78,15 @@ def test_every_form_is_followed(client):
     for more in ({"structured_outputs": {"json": schema}}, {"structured_outputs": {"json": json.dumps(schema)}}, {"guided_json": schema},
                  {"json_schema": schema}, {"response_format": {"type": "json_object", "schema": schema}}):
         assert json.loads(ask(client, **more).choices[0].message.content)["n"] in range(1, 6)
+    tag = {"type": "structural_tag", "format": {"type": "tag", "begin": "<n>", "end": "</n>",
+                                                "content": {"type": "json_schema", "json_schema": schema}}}
+    for more in ({"structured_outputs": {"structural_tag": tag}}, {"structured_outputs": {"structural_tag": json.dumps(tag)}},
+                 {"response_format": tag}):
+        inside = re.fullmatch("<n>(.*)</n>", ask(client, **more).choices[0].message.content, re.DOTALL)
+        assert json.loads(inside[1])["n"] in range(1, 6)
+    triggered = {"type": "structural_tag", "triggers": [" "], "structures": [{"begin": " ", "schema": {"const": [7]}, "end": "|"}]}
+    text = ask(client, response_format=triggered, max_tokens=60).choices[0].message.content
+    assert re.fullmatch(r"[^ ]*( \[\s*7\s*\]\|[^ ]*)*( [^|]*)?", text), text
     answer = ask(client, response_format={"type": "json_object"}, max_tokens=400).choices[0]
     assert answer.finish_reason == "length" or isinstance(json.loads(answer.message.content), dict)
 
