@@ -125,6 +125,8 @@ constexpr ApiField kApiFields[] = {
     {"prompt_cache_key", kH, kOpenAi, kIgnored, R"("a")", "a hint for routing; the prefix cache needs none"},
     {"prompt_cache_retention", kH, kOpenAi, kIgnored, R"("a")",
      "cached blocks stay as long as there is room"},
+    {"prompt_cache_options", kH, kOpenAi, kIgnored, "{}", "the prefix cache needs no breakpoints"},
+    {"moderation", kH, kOpenAi, kRefused, "", "no other model looks at prompts and answers"},
     {"safety_identifier", kH, kOpenAi, kIgnored, R"("a")", "nothing is reported about users"},
     {"echo", kH, kVllm, kHonoured, R"("echo": true)",
      "the content of the last message before the answer, if add_generation_prompt is false or it is the "

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+import typing
 import urllib.error
 import urllib.request
 
@@ -23,6 +24,17 @@ FOX = [{"role": "user", "content": "Tell me a story about a little fox named Fin
 def server():
     with QuireServer("--max-num-seqs", 64) as running:
         yield running
+
+
+def test_every_field_that_the_client_knows_stands_in_the_docs():
+    from openai.types import completion_create_params as completions
+    from openai.types.chat import completion_create_params as chat
+    page = (ROOT / "docs" / "api.md").read_text()
+    parts = {chat: page[page.index("## POST /v1/chat/completions"):],
+             completions: page[page.index("## POST /v1/completions"):page.index("## POST /v1/chat/completions")]}
+    for module, part in parts.items():
+        fields = set(typing.get_type_hints(module.CompletionCreateParamsBase)) | {"stream"}
+        assert len(fields) > 15 and [name for name in sorted(fields) if f"`{name}`" not in part] == []
 
 
 def make_client(server, key="none"):
