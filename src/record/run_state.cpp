@@ -217,21 +217,4 @@ void RunState::take(const control::Decision& decision) {
   }
 }
 
-void follow_run(RunReader& reader, RunListener& listener) {
-  RunState state(reader.config(), reader.steps_before());
-  bool open = false;  // a plan whose decisions may follow
-  RunEvent event;
-  while (!listener.done() && reader.next(event)) {
-    if (open && is_input(event)) {
-      listener.planned(state);
-      open = false;
-    }
-    listener.before(event, state);
-    state.take(event);
-    listener.after(event, state);
-    open = open || std::holds_alternative<RunPlan>(event);
-  }
-  if (open) listener.planned(state);
-}
-
 }  // namespace quire::record

@@ -167,21 +167,4 @@ class RunState {
   uint32_t host_fresh_ = 0;  // this and all later ones were never used
 };
 
-/// Receives the events of a run as it is read.
-class RunListener {
- public:
-  virtual ~RunListener() = default;
-  /// `state` does not include the event yet.
-  virtual void before(const RunEvent& event, const RunState& state) = 0;
-  /// `state` includes the event.
-  virtual void after(const RunEvent& /*event*/, const RunState& /*state*/) {}
-  /// Called when `state` includes all decisions of a plan.
-  virtual void planned(const RunState& state) = 0;
-  /// Whether reading may stop.
-  virtual bool done() const { return false; }
-};
-
-/// Reads a run to its end, or until the listener is done.
-void follow_run(RunReader& reader, RunListener& listener);
-
 }  // namespace quire::record

@@ -53,13 +53,13 @@ struct SequenceStory {
   uint64_t swapped_in = 0;
   uint64_t needed_evicted = 0;  // blocks that it would have found, had they not been evicted
 
-  uint64_t queued = 0;                             // steps before its first admission
-  Nanos queued_time = 0;                           // the time of these steps
-  Nanos waited_time = 0;                           // the time of all its waiting
-  std::map<control::WaitReason, uint64_t> waited;  // steps, before its first admission and after preemptions
-  StepRanges in_order;                             // with kOrder: behind the first in line
-  uint64_t overtaken = 0;                          // how many later arrivals were admitted before it
-  std::optional<Nanos> ttft;                       // from its arrival
+  uint64_t queued = 0;        // steps before its first admission
+  Nanos queued_time = 0;      // the time of these steps
+  Nanos waited_time = 0;      // the time of all its waiting
+  StepsByReason waited;       // steps, before its first admission and after preemptions
+  StepRanges in_order;        // with kOrder: behind the first in line
+  uint64_t overtaken = 0;     // how many later arrivals were admitted before it
+  std::optional<Nanos> ttft;  // from its arrival
   std::optional<Nanos> total;
   std::vector<StoryLine> lines;  // its life, in order
 

@@ -39,7 +39,7 @@ struct Totals {
   uint64_t coming_back = 0;
   uint64_t in_time = 0;
   Nanos waited_time = 0;
-  std::map<control::WaitReason, uint64_t> waited;
+  StepsByReason waited;
   std::vector<Nanos> first_tokens;
 
   uint64_t steps_waited() const {

@@ -12,65 +12,11 @@
 #include "base/file_error.h"
 #include "record/cause_sentences.h"
 #include "record/display_text.h"
-#include "record/leb128.h"
 #include "record/seq_map.h"
+#include "record/timeline_encoder.h"
 
 namespace quire::record {
 namespace {
-
-constexpr size_t kNoSequence = SIZE_MAX;
-constexpr uint32_t kNoneAhead = UINT32_MAX;
-
-/// A change of a pool; sequences by their number in the whole run, until it is encoded.
-struct Change {
-  uint32_t block = 0;
-  RunTimeline::BlockChange kind = RunTimeline::kTake;
-  size_t seq = 0;
-};
-
-/// The changes of a pool, cut into steps.
-struct Changes {
-  std::vector<Change> list;
-  std::vector<size_t> ends;  // of each step, in the list
-  void end_step() { ends.push_back(list.size()); }
-};
-
-struct Event {
-  control::DecisionKind kind = control::DecisionKind::kAdd;
-  uint32_t a = 0;
-  uint32_t b = 0;
-  size_t seq = kNoSequence;
-  uint32_t cause = 0;  // of a preemption: the number of its sentence
-};
-
-/// The state of a sequence in a step.
-struct Look {
-  Phase phase = Phase::kQueued;
-  control::WaitReason waits = control::WaitReason::kNone;
-  uint32_t behind = kNoneAhead;
-  uint32_t cause = 0;  // with kOrder: the number of its sentence
-  bool operator==(const Look&) const = default;
-};
-struct LookHash {
-  size_t operator()(const Look& look) const {
-    const uint64_t kind = static_cast<uint64_t>(look.phase) * 16 + static_cast<uint64_t>(look.waits);
-    return std::hash<uint64_t>{}((kind << 57U) ^ (uint64_t{look.behind} << 25U) ^ look.cause);
-  }
-};
-
-/// Equal steps of a sequence. Small, because a run in which the first in line changes has as many of them as
-/// steps times waiting sequences.
-struct Segment {
-  uint32_t steps = 0;
-  uint32_t look = 0;  // in looks_
-};
-/// Those of one sequence, in order without gaps.
-struct Segments {
-  uint64_t from = 0;  // step
-  std::vector<Segment> list;
-};
-
-bool has_seq(RunTimeline::BlockChange kind) { return kind <= RunTimeline::kDropToCache; }
 
 /// Reads the run and keeps what is in the range of steps.
 class Recorder final : public RunListener {
@@ -97,11 +43,6 @@ class Recorder final : public RunListener {
   void set_cached(uint32_t block, bool cached);
   void free_host(const LiveSequence* seq);
   bool is_full() const;
-  void count_cached(RunTimeline& out) const;
-  std::string encode(const Changes& changes) const;
-  std::string encode_events() const;
-  std::string encode_segments(const Segments& segments) const;
-  uint64_t number(size_t seq) const;
 
   uint64_t first_;
   uint64_t last_;
@@ -121,15 +62,13 @@ class Recorder final : public RunListener {
   uint32_t shared_ = 0;
   Changes blocks_;
   Changes host_;
-  std::vector<Event> events_;
-  std::vector<size_t> event_ends_;  // of each step
+  Events events_;
   std::vector<Segments> segments_;  // by sequence
   std::set<size_t> seen_;
   size_t num_segments_ = 0;
   std::vector<Look> looks_;  // each once
   std::unordered_map<Look, uint32_t, LookHash> look_numbers_;
   StepColumns columns_;
-  std::vector<size_t> numbers_;  // of seen_, ascending
 };
 
 void Recorder::before(const RunEvent& event, const RunState& state) {
@@ -175,13 +114,13 @@ void Recorder::after(const RunEvent& event, const RunState& state) {
 
 bool Recorder::is_full() const {
   constexpr size_t kBytesEach = 5;
-  const size_t entries = blocks_.list.size() + host_.list.size() + events_.size() + num_segments_;
+  const size_t entries = blocks_.list.size() + host_.list.size() + events_.list.size() + num_segments_;
   return steps_ - first_ + 1 >= limits_.steps || entries * kBytesEach + causes_.bytes() >= limits_.bytes ||
          seen_.size() >= limits_.sequences;
 }
 
 void Recorder::begin_step(const RunPlan& plan, const RunState& state) {
-  if (inside_) event_ends_.push_back(events_.size());
+  if (inside_) events_.end_step();
   if (inside_ && (steps_ == last_ || is_full())) {
     inside_ = false;
     limited_ = steps_ != last_;
@@ -241,7 +180,7 @@ void Recorder::decide(const control::Decision& decision, const RunState& state) 
     const std::optional<control::Cause> cause = std::exchange(victim_, std::nullopt);
     if (cause) event.cause = causes_.why_preempted(*cause);
   }
-  events_.push_back(event);
+  events_.list.push_back(event);
 }
 
 void Recorder::free_host(const LiveSequence* seq) {
@@ -349,81 +288,9 @@ void Recorder::planned(const RunState& state) {
   columns_.host.push_back(host);
 }
 
-// ---- encoding ----
-
-uint64_t Recorder::number(size_t seq) const {
-  return static_cast<uint64_t>(std::ranges::lower_bound(numbers_, seq) - numbers_.begin());
-}
-
-std::string Recorder::encode(const Changes& changes) const {
-  std::string out;
-  size_t at = 0;
-  for (const size_t end : changes.ends) {
-    const auto step = std::span(changes.list).subspan(at, end - at);
-    append_leb128(out, step.size());
-    int64_t block = 0;
-    int64_t seq = 0;
-    for (const Change& change : step) {
-      append_leb128(out, change.kind);
-      append_leb128(out, zigzag(int64_t{change.block} - std::exchange(block, change.block)));
-      if (!has_seq(change.kind)) continue;
-      const auto own = static_cast<int64_t>(number(change.seq));
-      append_leb128(out, zigzag(own - std::exchange(seq, own)));
-    }
-    at = end;
-  }
-  return out;
-}
-
-std::string Recorder::encode_events() const {
-  std::string out;
-  size_t at = 0;
-  for (const size_t end : event_ends_) {
-    append_leb128(out, end - at);
-    for (; at < end; ++at) {
-      const Event& event = events_[at];
-      append_leb128(out, static_cast<uint64_t>(event.kind));
-      append_leb128(out, event.seq == kNoSequence ? 0 : number(event.seq) + 1);
-      append_leb128(out, event.a);
-      append_leb128(out, event.b);
-      append_leb128(out, event.cause);
-    }
-  }
-  return out;
-}
-
-std::string Recorder::encode_segments(const Segments& segments) const {
-  std::string out;
-  if (segments.list.empty()) return out;
-  append_leb128(out, segments.from);
-  for (const Segment& each : segments.list) {
-    const Look& look = looks_[each.look];
-    append_leb128(out, static_cast<uint64_t>(look.phase) + 8 * static_cast<uint64_t>(look.waits));
-    append_leb128(out, look.behind == kNoneAhead ? 0 : number(look.behind) + 1);
-    append_leb128(out, look.cause);
-    append_leb128(out, each.steps);
-  }
-  return out;
-}
-
-void Recorder::count_cached(RunTimeline& out) const {
-  int64_t cached = 0;
-  std::unordered_map<uint32_t, bool> is_cached;
-  size_t at = 0;
-  for (size_t step = 0; step < out.columns.began.size() && step < blocks_.ends.size(); ++step) {
-    for (; at < blocks_.ends[step]; ++at) {
-      const Change& change = blocks_.list[at];
-      const bool now = change.kind == RunTimeline::kDropToCache || change.kind == RunTimeline::kIsCached;
-      const bool was = std::exchange(is_cached[change.block], now);
-      cached += (now ? 1 : 0) - (was ? 1 : 0);
-    }
-    out.columns.cached.push_back(static_cast<uint32_t>(cached));
-  }
-}
-
 RunTimeline Recorder::finish(std::optional<size_t> always) {
   if (inside_) {
-    event_ends_.push_back(events_.size());
+    events_.end_step();
     blocks_.end_step();
     host_.end_step();
     last_ = steps_;
@@ -431,12 +298,12 @@ RunTimeline Recorder::finish(std::optional<size_t> always) {
   for (const Change& change : blocks_.list) {
     if (has_seq(change.kind)) seen_.insert(change.seq);
   }
-  for (const Event& event : events_) {
+  for (const Event& event : events_.list) {
     if (event.seq != kNoSequence) seen_.insert(event.seq);
   }
   if (always) seen_.insert(*always);
-  numbers_.assign(seen_.begin(), seen_.end());
-  if (!numbers_.empty()) segments_.resize(std::max(segments_.size(), numbers_.back() + 1));
+  const TimelineEncoder encoder({seen_.begin(), seen_.end()});
+  if (!seen_.empty()) segments_.resize(std::max(segments_.size(), *seen_.rbegin() + 1));
 
   RunTimeline out;
   out.first = first_;
@@ -444,44 +311,20 @@ RunTimeline Recorder::finish(std::optional<size_t> always) {
   out.limited = limited_;
   out.blocks_used = blocks_used_;
   out.host_blocks_used = host_blocks_used_;
-  out.sequences = numbers_;
-  for (const size_t seq : numbers_) {
-    out.segments.push_back(encode_segments(segments_[seq]));
+  out.sequences = encoder.sequences();
+  for (const size_t seq : out.sequences) {
+    out.segments.push_back(encoder.encode(segments_[seq], looks_));
     segments_[seq] = {};
   }
   out.columns = std::move(columns_);
-  count_cached(out);
+  out.columns.cached = count_cached(blocks_);
+  out.columns.cached.resize(std::min(out.columns.cached.size(), out.columns.began.size()));
   out.causes = causes_.take_all();
-  out.events = encode_events();
-  out.blocks = encode(blocks_);
-  out.host = encode(host_);
+  out.events = encoder.encode(events_);
+  out.blocks = encoder.encode(blocks_);
+  out.host = encoder.encode(host_);
   return out;
 }
-
-/// Lets two listeners follow one run; the first may be done before its end.
-class Both final : public RunListener {
- public:
-  Both(RunListener& first, RunListener& second) : first_(first), second_(second) {}
-
-  void before(const RunEvent& event, const RunState& state) override {
-    listens_ = !first_.done();
-    if (listens_) first_.before(event, state);
-    second_.before(event, state);
-  }
-  void after(const RunEvent& event, const RunState& state) override {
-    if (listens_) first_.after(event, state);
-    second_.after(event, state);
-  }
-  void planned(const RunState& state) override {
-    if (listens_) first_.planned(state);
-    second_.planned(state);
-  }
-
- private:
-  RunListener& first_;
-  RunListener& second_;
-  bool listens_ = true;
-};
 
 }  // namespace
 
@@ -492,8 +335,7 @@ RunTimeline read_timeline(RunReader& reader, uint64_t first, uint64_t last, cons
   if (also == nullptr) {
     follow_run(reader, recorder);
   } else {
-    Both both(recorder, *also);
-    follow_run(reader, both);
+    follow_run(reader, recorder, *also);
   }
   if (recorder.steps_shown() == 0) {
     const uint64_t steps = recorder.steps_read();  // all: it never came to the first

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "record/run_state.h"
+#include "record/follow_run.h"
 
 namespace quire::record {
 
@@ -70,8 +70,9 @@ struct RunTimeline {
 };
 
 /// Reads steps [first, last] of a run up to the limits, and nothing of the log after them, unless `also` is
-/// given, which follows the whole run meanwhile. The sequence with number `always` is included whether or not
-/// it is present in these steps. Throws Error as RunReader does, and if the run has no step in that range.
+/// given, which follows the whole run meanwhile, in another thread. The sequence with number `always` is
+/// included whether or not it is present in these steps. Throws Error as RunReader does, and if the run has
+/// no step in that range.
 RunTimeline read_timeline(RunReader& reader, uint64_t first, uint64_t last, const TimelineLimits& limits = {},
                           std::optional<size_t> always = {}, RunListener* also = nullptr);
 

@@ -42,7 +42,7 @@ class SeqMap {
   };
 
   Map all_;
-  mutable std::array<Recent, 1024> recent_{};
+  mutable std::array<Recent, 8192> recent_{};
 };
 
 }  // namespace quire::record

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "record/evictions.h"
-#include "record/run_state.h"
+#include "record/follow_run.h"
 #include "record/run_story.h"
 #include "record/seq_map.h"
 #include "record/wait_story.h"

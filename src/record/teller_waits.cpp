@@ -39,7 +39,7 @@ void Teller::end_wait(Life& life, uint64_t last) {
   if (!life.waits.begun()) return;
   WaitSpan span = std::exchange(life.waits, {});
   SequenceStory& story = of(life);
-  told_for_parent_.erase(story.id);
+  if (span.reason == control::WaitReason::kParent) told_for_parent_.erase(story.id);
   if (life.told) --told_waiting_;
   if (last < span.steps.from) return;
   span.steps.to = last;

@@ -209,8 +209,7 @@ std::string list_ids(const std::vector<SeqId>& ids, size_t count) {
   return out;
 }
 
-std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waited,
-                            const std::function<std::string(uint64_t)>& amount) {
+std::string waited_for_text(const StepsByReason& waited, const std::function<std::string(uint64_t)>& amount) {
   const auto steps_of = [&](control::WaitReason reason) {
     const auto found = waited.find(reason);
     return found == waited.end() ? uint64_t{0} : found->second;
@@ -243,11 +242,11 @@ std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waite
 }
 
 void Waits::add(const WaitSpan& span) {
-  auto part = std::ranges::find_if(parts_, [&](const Part& other) {
-    return other.sum.reason == span.reason && other.sum.precedence.kind() == span.precedence.kind();
-  });
+  const uint32_t kind = span.precedence.kind();
+  auto part = std::ranges::find_if(
+      parts_, [&](const Part& other) { return other.sum.reason == span.reason && other.kind == kind; });
   if (part == parts_.end()) {
-    part = parts_.insert(parts_.end(), Part{.sum = span});
+    part = parts_.insert(parts_.end(), Part{.sum = span, .kind = kind});
   } else {
     WaitSpan& sum = part->sum;
     sum.needs = std::max(sum.needs, span.needs);

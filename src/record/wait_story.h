@@ -3,10 +3,11 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <boost/container/flat_map.hpp>
 
 #include "control/cause.h"
 #include "control/scheduler.h"
@@ -25,6 +26,9 @@ struct Overtaken {
   size_t by_ground = 0;   // how many were admitted by the same ground as the first of them
   control::Standing own;  // when it was last compared
 };
+
+/// How many steps were waited for each reason that occurred.
+using StepsByReason = boost::container::flat_map<control::WaitReason, uint64_t>;
 
 /// Steps in which a sequence waited for one reason.
 struct WaitSpan {
@@ -50,6 +54,7 @@ class Waits {
   /// All waiting of one reason and one precedence.
   struct Part {
     WaitSpan sum;  // `steps` is that of the first, and a number is the largest of all, if not said otherwise
+    uint32_t kind = 0;  // of the precedence
     uint64_t steps = 0;
     StepRanges ranges;
   };
@@ -125,8 +130,7 @@ std::string wait_text(const Waits& waits, const Overtaken& overtaken, const Wait
 
 /// The reasons of waiting steps, the most frequent first: "9 for blocks (4 first in line, 5 behind it), 2 for
 /// a slot"; `amount` formats the numbers.
-std::string waited_for_text(const std::map<control::WaitReason, uint64_t>& waited,
-                            const std::function<std::string(uint64_t)>& amount);
+std::string waited_for_text(const StepsByReason& waited, const std::function<std::string(uint64_t)>& amount);
 
 /// "#3, #7, #9 and 2 others": lists the first of `count` ids; `ids` has at least the first few.
 std::string list_ids(const std::vector<SeqId>& ids, size_t count);

@@ -1,11 +1,10 @@
 // What is read of a recorded run, against the scheduler that made it.
-#include "record/run_state.h"
-
 #include <algorithm>
 #include <optional>
 
 #include <gtest/gtest.h>
 
+#include "record/follow_run.h"
 #include "record/run_story.h"
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
