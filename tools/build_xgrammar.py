@@ -5,9 +5,11 @@ build_xgrammar.py PREFIX [--cxx COMPILER] [--sanitize LIST]    into PREFIX/inclu
 
 pip fetches its source distribution, by the version and the hash in tools/xgrammar.txt (a network, or an index or folder of
 packages as pip takes it: PIP_INDEX_URL, PIP_FIND_LINKS). It is built by its own CMake file in a build folder of its own, so
-that none of its flags reaches quire. Does nothing where PREFIX was built from the same version with the same flags.
+that none of its flags reaches quire. tools/xgrammar.patch changes it before. Does nothing where PREFIX was built from the same version
+with the same patch and flags.
 """
 import argparse
+import os
 import pathlib
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ import sys
 import tarfile
 
 REQUIREMENT = pathlib.Path(__file__).resolve().parent / "xgrammar.txt"
+PATCH = REQUIREMENT.with_suffix(".patch")
 # Warnings of a newer compiler do not stop the build. Link-time optimization would not link with another compiler.
 FLAGS = ["-Wno-error", "-fno-lto", "-fPIC", "-fvisibility=hidden", "-g1", "-DXGRAMMAR_LOG_CUSTOMIZE=1"]
 # XGrammar's own and those of what it contains and compiles.
@@ -31,6 +34,12 @@ def fetch(folder):
     with tarfile.open(next(folder.glob("xgrammar-*.tar.gz"))) as archive:
         archive.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(folder)
     return next(path for path in folder.glob("xgrammar-*") if path.is_dir())
+
+
+def change(source):
+    # Else git would take the patch for one of quire's repository, around the folder.
+    env = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
+    subprocess.run(["git", "apply", PATCH], cwd=source, check=True, env={**env, "GIT_CEILING_DIRECTORIES": str(source.parent)})
 
 
 def build(source, folder, prefix, cxx, flags):
@@ -57,7 +66,7 @@ def main():
     flags = FLAGS + ([f"-fsanitize={args.sanitize}"] if args.sanitize else [])
     prefix = args.prefix.resolve()
     made = prefix / "made-of.txt"
-    made_of = "\n".join([REQUIREMENT.read_text(), args.cxx, *flags])
+    made_of = "\n".join([REQUIREMENT.read_text(), PATCH.read_text(), args.cxx, *flags])
     if made.exists() and made.read_text() == made_of:
         return
     shutil.rmtree(prefix, ignore_errors=True)
@@ -69,6 +78,7 @@ def main():
     folder.mkdir()
     try:
         source = fetch(folder)
+        change(source)
         build(source, folder / "build", prefix, args.cxx, flags)
         documents = prefix / "share/doc/xgrammar"
         documents.mkdir(parents=True)

@@ -128,7 +128,9 @@ struct Model {
     EXPECT_TRUE(made) << path << ": " << (made ? "" : made.error());
     if (!made) return;
     vocabulary = std::move(*made);
-    compiler = std::make_unique<Compiler>(vocabulary, test_config());
+    CompilerConfig config = test_config();
+    config.trial_cpu_seconds = 60;
+    compiler = std::make_unique<Compiler>(vocabulary, config);
   }
   /// In another thread: the one that compiles keeps a low priority.
   auto compile(const std::string& grammar) {
@@ -241,6 +243,52 @@ TEST_P(Tokenizers, AMaskHasTheTokensThatBeginWhatMayComeAndNoOther) {
       }
       source->accept(next);
       so_far += tokens[static_cast<size_t>(next)];
+    }
+  }
+}
+
+/// Strings that are counted as they are matched have the masks of an automaton with a state for each length.
+TEST(Tokenizers, CountedStringsHaveTheMasksOfAnAutomaton) {
+  QUIRE_NEEDS_XGRAMMAR();
+  const std::string counted = *schema_grammar(json::parse(R"({"type": "array", "prefixItems": [
+      {"type": "string", "maxLength": 17},
+      {"anyOf": [{"type": "string", "maxLength": 17}, {"type": "string", "minLength": 5, "maxLength": 19}]}],
+      "minItems": 2, "maxItems": 2})"));
+  const std::string ws = R"((?: |\n{1,2}[ \t]{0,20}|))";
+  const std::string character = R"([^"\\\x00-\x1f])";
+  const std::string automaton = *regex_grammar("\\[" + ws + "\"" + character + "{0,17}\"," + ws + "\"" +
+                                               character + "{0,19}\"" + ws + "\\]");
+  for (const char* path :
+       {"tokenizer-llama3/tokenizer.model", "tokenizer-hf-json/tinystories_bpe4096_tokenizer.json"}) {
+    QUIRE_NEEDS_DATA(path);
+    Model model(test::data_dir() / path);
+    const auto make = model.compile(counted);
+    const auto make_other = model.compile(automaton);
+    ASSERT_TRUE(make && make_other) << (make ? make_other.error().message : make.error().message);
+    std::mt19937 rng(3);
+    std::vector<TokenId> allowed;
+    for (int walk = 0; walk < 10; ++walk) {
+      const auto source = (*make)();
+      const auto other = (*make_other)();
+      std::string so_far;
+      do {
+        const size_t size = model.vocabulary.tokens.size();
+        std::vector<uint32_t> mask(backend::mask_words(static_cast<uint32_t>(size)), ~0U);
+        std::vector<uint32_t> expected = mask;
+        source->fill(mask);
+        other->fill(expected);
+        allowed.clear();
+        for (TokenId id = 0; static_cast<size_t>(id) < size; ++id) {
+          ASSERT_EQ(allows(mask, id), allows(expected, id))
+              << "'" << model.vocabulary.tokens[static_cast<size_t>(id)] << "' after '" << so_far << "'";
+          if (allows(mask, id)) allowed.push_back(id);
+        }
+        ASSERT_FALSE(allowed.empty()) << so_far;
+        const TokenId next = allowed[rng() % allowed.size()];
+        source->accept(next);
+        other->accept(next);
+        so_far += model.vocabulary.tokens[static_cast<size_t>(next)];
+      } while (!other->complete());
     }
   }
 }
