@@ -159,6 +159,9 @@ asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job
   const AnswerRules* const rules = job.style.rules.get();
   const bool thinks = rules != nullptr && rules->format.reasoning != nullptr;
   if (job.grammar.empty() && !(thinks && rules->thinking_budget)) co_return Expected<void>();
+  for (const engine::GenerationRequest& request : job.requests) {  // before the work of a grammar
+    if (auto fine = engine_.check(request); !fine) co_return fine;
+  }
   Expected<engine::MakeMaskSource> made;
   if (!job.grammar.empty()) {
     const bool done = co_await grammar_worker_.run(exchange, [&] { made = compile(job.grammar); });

@@ -116,6 +116,9 @@ def test_what_cannot_be_followed_is_refused(client):
     assert error_of(client, response_format={"type": "xml"})[0] == 400
     assert error_of(client, structured_outputs={"json": "{"})[0] == 400
     assert error_of(client, guided_choice=["a"], use_beam_search=True)[0] == 400
+    # Nothing is compiled for a request that is refused anyway.
+    too_long = error_of(client, guided_regex="([a-z]{1,120}x){1,120}", max_tokens=100_000)
+    assert too_long[0] == 400 and "maximum context length" in too_long[1]["message"]
 
 
 def test_a_request_that_contradicts_itself_is_at_fault(client):
