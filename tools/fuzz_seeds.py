@@ -265,7 +265,7 @@ def bodies():
                    {"json_object": True}):
         yield compact({"prompt": "a", "structured_outputs": wanted, "min_tokens": 1, "bad_words": ["x"], "allowed_token_ids": [1, 2]})
     yield compact({"prompt": "a", "guided_regex": "[a-z]{2,3}", "truncate_prompt_tokens": 4, "prompt_logprobs": 2, "max_tokens": 0})
-    yield compact({"prompt": "a", "grammar": grammar, "echo": True, "logprobs": 1})
+    yield compact({"prompt": "a", "grammar": grammar, "echo": True, "logprobs": 1, "logprob_token_ids": [3, 1, 3]})
     yield compact({"prompt": "a", "json_schema": schema, "logprob_token_ids": [1, 2]})
     yield compact({"tokens": [1, 2, 3]})
     yield compact({"prompt": "a b", "add_special_tokens": False, "return_token_strs": True})

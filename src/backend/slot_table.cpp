@@ -134,6 +134,7 @@ void SlotTable::check_sampling(const control::NewSeq& seq) const {
   for (const auto& bias : sampling.logit_bias) check_token(seq.slot, bias.first, kPart);
   for (const TokenId token : sampling.end_tokens) check_token(seq.slot, token, kPart);
   for (const TokenId token : sampling.allowed_tokens) check_token(seq.slot, token, kPart);
+  for (const TokenId token : sampling.logprob_tokens) check_token(seq.slot, token, kPart);
   for (const std::vector<TokenId>& word : sampling.bad_words) {
     if (word.empty()) refuse(kPart, fmt::format("slot {}: a bad word without a token", seq.slot));
     for (const TokenId token : word) check_token(seq.slot, token, kPart);

@@ -41,6 +41,9 @@ struct ProcessorRow {
   std::unique_ptr<LogitsProcessor> (*make)(const ProcessorInputs& in);
 };
 
+/// Forbids the tokens whose bits are 0 in a mask as LogitsProcessor::apply takes it.
+void forbid_unset(std::span<const uint32_t> mask, std::span<float> logits);
+
 // One file each.
 std::unique_ptr<LogitsProcessor> make_logit_bias(const ProcessorInputs& in);
 std::unique_ptr<LogitsProcessor> make_penalties(const ProcessorInputs& in);

@@ -21,16 +21,28 @@ std::string why_not_finite(std::span<const float> logits, uint32_t position) {
                      bad);
 }
 
-/// Of out.token: its logprob and rank, and the `count` best.
-void add_logprobs(const LogitRow& row, int32_t count, std::vector<LogitRow::Entry>& best, SampledToken& out) {
+/// Of out.token: its logprob and rank, and the `count` best or, if there are any, `tokens`. No forbidden
+/// token is among the best.
+void add_logprobs(const LogitRow& row, int32_t count, std::span<const TokenId> tokens,
+                  std::vector<LogitRow::Entry>& best, SampledToken& out) {
   const double log_sum = std::log(row.exp_sum());
   const auto logprob = [&](float value) {
     return static_cast<float>(static_cast<double>(value) - static_cast<double>(row.max()) - log_sum);
   };
   out.logprob = logprob(row.values()[static_cast<size_t>(out.token)]);
   out.rank = row.num_better(out.token) + 1;
+  if (!tokens.empty()) {
+    out.top.push_back({out.token, out.logprob});
+    for (const TokenId id : tokens) {
+      if (id != out.token) out.top.push_back({id, logprob(row.values()[static_cast<size_t>(id)])});
+    }
+    return;
+  }
   row.best(static_cast<size_t>(count), best);
-  for (const LogitRow::Entry& entry : best) out.top.push_back({entry.id, logprob(entry.value)});
+  for (const LogitRow::Entry& entry : best) {
+    if (entry.value == kForbidden) break;
+    out.top.push_back({entry.id, logprob(entry.value)});
+  }
 }
 
 }  // namespace
@@ -40,7 +52,7 @@ std::string rate_token(std::span<const float> logits, uint32_t position, TokenId
   if (std::string why = why_not_finite(logits, position); !why.empty()) return why;
   out.token = token;
   out.top.clear();
-  add_logprobs(LogitRow(logits, workspace.maxima_), num_logprobs, workspace.best_, out);
+  add_logprobs(LogitRow(logits, workspace.maxima_), num_logprobs, {}, workspace.best_, out);
   return {};
 }
 
@@ -82,7 +94,15 @@ NoToken SequenceSampler::sample(std::span<const float> logits, uint32_t position
   out.logprob = 0.0F;
   out.rank = 0;
   out.top.clear();
-  if (params_.num_logprobs >= 0) add_logprobs(own, params_.num_logprobs, workspace.best_, out);
+  if (params_.num_logprobs >= 0) {
+    const bool masked = params_.mask != kNoMask;
+    if (masked && processors_.size() > 1) {  // not the mask alone has changed the row
+      workspace.processed_.assign(logits.begin(), logits.end());
+      forbid_unset(mask, workspace.processed_);
+      changed.emplace(workspace.processed_, workspace.processed_maxima_);
+    }
+    add_logprobs(masked ? *changed : own, params_.num_logprobs, params_.logprob_tokens, workspace.best_, out);
+  }
   for (const Processor& one : processors_) one.state->add(out.token);
   return {};
 }

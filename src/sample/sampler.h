@@ -39,8 +39,8 @@ class SamplerWorkspace {
 };
 
 /// Rates a token that was not sampled: its logprob and rank at `position` and the `num_logprobs` best, as
-/// SequenceSampler reports them of a token that it chose. Returns an empty string on success, else that a
-/// logit is not finite; `out` is then invalid.
+/// SequenceSampler reports them of a token that it chose without a mask. Returns an empty string on success,
+/// else that a logit is not finite; `out` is then invalid.
 std::string rate_token(std::span<const float> logits, uint32_t position, TokenId token, int32_t num_logprobs,
                        SamplerWorkspace& workspace, SampledToken& out);
 
@@ -62,8 +62,9 @@ class SequenceSampler {
   const SamplingParams& params() const { return params_; }
 
   /// Chooses the token at `position` (its index in the sequence) into `out`, and tells it to the processors.
-  /// Reserve num_logprobs in the `top` of `out` to avoid allocations. If there is no token, `out` is invalid.
-  /// `mask`: only if params().mask is set, as LogitsProcessor::apply takes it.
+  /// Its logprobs are the model's own, or with a mask those of the model among the tokens of the mask.
+  /// Reserve params().most_logprobs() in the `top` of `out` to avoid allocations. If there is no token, `out`
+  /// is invalid. `mask`: only if params().mask is set, as LogitsProcessor::apply takes it.
   NoToken sample(std::span<const float> logits, uint32_t position, SamplerWorkspace& workspace,
                  SampledToken& out, std::span<const uint32_t> mask = {});
 

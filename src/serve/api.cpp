@@ -99,11 +99,17 @@ void Api::join() {
 
 std::span<const Api::Route> Api::routes() {
   static constexpr Route kRoutes[] = {
-      {"/health", "GET", false, &Api::health},           {"/ping", "GET", false, &Api::health},
-      {"/version", "GET", false, &Api::version},         {"/metrics", "GET", false, &Api::metrics},
-      {"/v1/models", "GET", true, &Api::list_models},    {"/v1/models/", "GET", true, &Api::show_model},
-      {"/v1/completions", "POST", true, &Api::complete}, {"/v1/chat/completions", "POST", true, &Api::chat},
-      {"/tokenize", "POST", true, &Api::tokenize},       {"/detokenize", "POST", true, &Api::detokenize},
+      {"/health", "GET", false, &Api::health},
+      {"/ping", "GET", false, &Api::health},
+      {"/version", "GET", false, &Api::version},
+      {"/metrics", "GET", false, &Api::metrics},
+      {"/v1/models", "GET", true, &Api::list_models},
+      {"/v1/models/", "GET", true, &Api::show_model},
+      {"/v1/completions", "POST", true, &Api::complete},
+      {"/v1/chat/completions", "POST", true, &Api::chat},
+      {"/tokenize", "POST", true, &Api::tokenize},
+      {"/detokenize", "POST", true, &Api::detokenize},
+      {"/tokenizer_info", "GET", true, &Api::describe_tokenizer},
   };
   return kRoutes;
 }
@@ -294,6 +300,25 @@ asio::awaitable<void> Api::show_model(Exchange& exchange) {
 }
 
 // ---- Tokenizer ----
+
+/// The tokens at the beginning and at the end of a text, under the names of a tokenizer_config.json; null
+/// where there is none.
+asio::awaitable<void> Api::describe_tokenizer(Exchange& exchange) {
+  std::string body;
+  const auto add = [&](std::string_view name, std::optional<TokenId> id) {
+    body += name;
+    if (id) {
+      append_json_string(body, model_.tokenizer.token_text(*id));
+    } else {
+      body += "null";
+    }
+  };
+  const std::vector<TokenId>& ends = engine_.config().eos;
+  add("{\"bos_token\":", model_.bos);
+  add(",\"eos_token\":", ends.empty() ? std::nullopt : std::optional(ends.front()));
+  body += '}';
+  co_await respond_json(exchange, std::move(body));
+}
 
 asio::awaitable<void> Api::tokenize(Exchange& exchange) {
   // Counted on the worker's thread, before that takes the next job.

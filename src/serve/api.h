@@ -70,6 +70,7 @@ class Api final : public RequestHandler {
   asio::awaitable<void> show_model(Exchange& exchange);
   asio::awaitable<void> complete(Exchange& exchange);
   asio::awaitable<void> chat(Exchange& exchange);
+  asio::awaitable<void> describe_tokenizer(Exchange& exchange);
   asio::awaitable<void> tokenize(Exchange& exchange);
   asio::awaitable<void> detokenize(Exchange& exchange);
 

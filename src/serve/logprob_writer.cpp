@@ -90,8 +90,9 @@ void LogprobWriter::append_chat(const std::vector<SampledToken>& tokens, std::st
   out += "],\"refusal\":null}";
 }
 
-/// The best tokens and the sampled one as an object of token texts. Several tokens may have the same text
-/// (pieces of characters); the most likely of them is shown.
+/// The tokens of the top and the sampled one as an object of token texts. Several tokens may have the same
+/// text (pieces of characters); the first of them is shown, which is the most likely where the best are
+/// listed.
 void LogprobWriter::append_best(const SampledToken& token, std::string& out) const {
   std::vector<std::string> written;
   const auto add = [&](const TokenLogprob& entry) {

@@ -86,6 +86,22 @@ void read_allowed_tokens(Fields& fields, const SchemaContext& context, SamplingP
   out.allowed_tokens.erase(same.begin(), same.end());
 }
 
+/// Once it is known whether logprobs are wanted, and how many tokens.
+void read_logprob_tokens(Fields& fields, const SchemaContext& context, engine::GenerationRequest& out) {
+  constexpr const char* kName = "logprob_token_ids";
+  const json::array* list = fields.array(kName);
+  if (list == nullptr) return;
+  if (list->empty() || list->size() > kMaxLogprobTokens) {
+    return fields.fail(kName, fmt::format("must hold 1 to {} ids", kMaxLogprobTokens));
+  }
+  if (out.sampling.num_logprobs < 0) return fields.fail(kName, "needs logprobs");
+  if (out.max_tokens == 0) return fields.fail(kName, "needs max_tokens of at least 1");
+  std::vector<TokenId>& kept = out.sampling.logprob_tokens;
+  for (const TokenId id : read_tokens(fields, kName, *list, context.vocab_size)) {
+    if (std::ranges::find(kept, id) == kept.end()) kept.push_back(id);
+  }
+}
+
 /// What forbids tokens, and what is said of the prompt.
 void read_limits(Fields& fields, const SchemaContext& context, GenerationOptions& out) {
   out.generation.sampling.min_tokens =
@@ -212,7 +228,7 @@ void read_search(Fields& fields, GenerationOptions& out) {
   if (!out.grammar.empty()) fields.unsupported("use_beam_search", "is not supported with a grammar");
   for (const char* name :
        {"stop", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "min_tokens",
-        "bad_words", "allowed_token_ids", "prompt_logprobs", "thinking_token_budget"}) {
+        "bad_words", "allowed_token_ids", "prompt_logprobs", "logprob_token_ids", "thinking_token_budget"}) {
     if (fields.get(name) != nullptr) fields.unsupported(name, "is not supported with use_beam_search");
   }
 }
@@ -357,6 +373,7 @@ CompletionRequest read_completion(Fields& fields, const SchemaContext& context) 
       static_cast<uint32_t>(fields.integer("max_tokens", 0, kInt32Max).value_or(kDefaultCompletionTokens));
   request.sampling.num_logprobs =
       static_cast<int32_t>(fields.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
+  read_logprob_tokens(fields, context, request);
   check_min_tokens(fields, request);
   // One reading of the prompt serves both.
   if (out.echo) request.wants.logprobs = request.sampling.num_logprobs;
@@ -377,6 +394,7 @@ ChatRequest read_chat(Fields& fields, const SchemaContext& context) {
   read_chat_max_tokens(fields, out.options.generation);
   check_min_tokens(fields, out.options.generation);
   read_chat_logprobs(fields, out.options.generation.sampling);
+  read_logprob_tokens(fields, context, out.options.generation);
   out.options.generation.wants.logprobs = out.options.prompt_logprobs;
   read_chat_echo(fields, out);
   out.return_prompt_text = fields.boolean("return_prompt_text", false);

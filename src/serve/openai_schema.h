@@ -67,6 +67,7 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// | seed                                    | any 64-bit integer                     | a random one       |
 /// | logprobs (completions)                  | 0 .. 20                                | none               |
 /// | logprobs, top_logprobs (chat)           | true, 0 .. 20                          | none               |
+/// | logprob_token_ids                       | 1 .. 128 ids, with logprobs            | none               |
 /// | prompt_logprobs                         | 0 .. 20, without stream                | none               |
 /// | min_tokens                              | 0 .. max_tokens                        | 0                  |
 /// | bad_words                               | up to 256 strings of 1..1024 bytes     | none               |
@@ -82,8 +83,8 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 ///
 /// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed. Beam search uses no
 /// sampling fields: temperature, top_p, top_k, min_p and seed have no effect; penalties, logit_bias, stop,
-/// and what forbids tokens or scores the prompt are refused. `priority` and `ttft_deadline_ms` apply to one
-/// scheduling policy each; Api refuses them under other policies.
+/// logprob_token_ids, and what forbids tokens or scores the prompt are refused. `priority` and
+/// `ttft_deadline_ms` apply to one scheduling policy each; Api refuses them under other policies.
 struct GenerationOptions {
   std::string model;                     // empty: omitted
   engine::GenerationRequest generation;  // everything except prompt and salt; seed only if has_seed

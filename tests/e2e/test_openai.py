@@ -248,6 +248,36 @@ def test_prompt_logprobs(client, scored):
     assert len(answer.prompt_logprobs) == answer.usage.prompt_tokens
 
 
+def test_logprobs_of_tokens_that_are_named(client, scored):
+    prompts, rows = scored
+    wanted = [4095, 7, 260, 0]
+    extra = {"logprob_token_ids": wanted, "return_tokens_as_token_ids": True, "return_token_ids": True}
+    answer = complete(client, prompts, temperature=0, max_tokens=1, logprobs=2, extra_body=extra)
+    for choice, row in zip(answer.choices, rows, strict=True):
+        (top,), (sampled,) = choice.logprobs.top_logprobs, choice.token_ids
+        assert set(top) == {f"token_id:{id}" for id in [sampled, *wanted]}
+        for id in [sampled, *wanted]:
+            assert abs(top[f"token_id:{id}"] - row[-1][id]) < 1e-4
+    # Of the echo the best are listed, as without the field.
+    echo = complete(client, prompts[0], max_tokens=1, logprobs=1, echo=True, extra_body=extra).choices[0].logprobs.top_logprobs
+    assert len(echo[1]) <= 2 and len(echo[-1]) >= 4
+    options = {"max_tokens": 4, "temperature": 0, "logprobs": True, "top_logprobs": 2, "extra_body": extra}
+    whole = chat(client, **options).choices[0]
+    entries = whole.logprobs.content
+    for id, entry in zip(whole.token_ids, entries, strict=True):
+        named = [f"token_id:{each}" for each in dict.fromkeys([id, *wanted])]
+        assert [best.token for best in entry.top_logprobs] == named and entry.top_logprobs[0].logprob == entry.logprob
+    streamed = [entry for chunk in chat(client, stream=True, **options) for choice in chunk.choices if choice.logprobs
+                for entry in choice.logprobs.content]
+    assert streamed == entries
+    for more, said in (({"logprobs": True, "extra_body": {"logprob_token_ids": [4096]}}, "must be a token id from 0 to 4095"),
+                       ({"logprobs": True, "extra_body": {"logprob_token_ids": [1] * 129}}, "must hold 1 to 128 ids"),
+                       ({"extra_body": {"logprob_token_ids": [1]}}, "needs logprobs")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            chat(client, max_tokens=1, **more)
+        assert refused.value.param.startswith("logprob_token_ids") and said in refused.value.message
+
+
 def test_tokens_are_forbidden(client):
     def ids(**more):
         answer = complete(client, "One day", temperature=0, max_tokens=12,
@@ -272,7 +302,7 @@ def test_tokens_are_forbidden(client):
 def test_fields_of_vllm(client):
     own = chat(client, max_tokens=1, extra_body={"request_id": "mine-1", "return_prompt_text": True})
     assert own.id == "chatcmpl-mine-1" and own.prompt_text
-    for name, value in {"logprob_token_ids": [1], "chat_template": "x", "repetition_detection": {}}.items():
+    for name, value in {"samplers": ["top_k"], "chat_template": "x", "repetition_detection": {}}.items():
         with pytest.raises(openai.BadRequestError) as refused:
             chat(client, max_tokens=1, extra_body={name: value})
         assert refused.value.param == name and f"{name} is not supported: " in refused.value.message
@@ -388,6 +418,8 @@ def test_tokenize(client):
     assert told["max_model_len"] == 512
     status, body = post(client, "/detokenize", {"tokens": told["tokens"]})
     assert json.loads(body)["prompt"].endswith("Once upon a time")
+    info = json.loads(post(client, "/tokenizer_info", None, "GET")[1])
+    assert info == {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"}
     status, body = post(client, "/tokenize", {"messages": FOX})
     expected = json.loads((MODEL / "expected_greedy_f32.json").read_text())[0]["prompt_ids"]
     assert json.loads(body)["tokens"] == expected

@@ -1,5 +1,6 @@
 """Answers that follow a schema, a regular expression, a choice or a grammar, over HTTP."""
 import json
+import math
 import re
 import threading
 from typing import Literal
@@ -89,6 +90,26 @@ def test_every_form_is_followed(client):
     assert re.fullmatch(r"[^ ]*( \[\s*7\s*\]\|[^ ]*)*( [^|]*)?", text), text
     answer = ask(client, response_format={"type": "json_object"}, max_tokens=400).choices[0]
     assert answer.finish_reason == "length" or isinstance(json.loads(answer.message.content), dict)
+
+
+def test_logprobs_are_of_what_the_grammar_permits(client):
+    words = ["a", "b", "c"]
+    ids = [client.post("/../tokenize", body={"prompt": word, "add_special_tokens": False}, cast_to=object)["tokens"] for word in words]
+    assert all(len(each) == 1 for each in ids)
+    body = {"model": "", "prompt": "One day", "max_tokens": 1, "temperature": 0}
+    labels = {"logprob_token_ids": [each[0] for each in ids]}
+    for more in ({}, {"logit_bias": {str(ids[2][0]): 50}}):
+        answer = client.completions.create(**body, logprobs=20, **more, extra_body={"structured_outputs": {"choice": words}}).choices[0]
+        (top,) = answer.logprobs.top_logprobs
+        assert set(top) == set(words) and abs(sum(map(math.exp, top.values())) - 1) < 1e-5
+        assert answer.text == ("c" if more else max(top, key=top.get)) and answer.logprobs.token_logprobs == [top[answer.text]]
+        # They differ from the model's own by what is missing.
+        free = client.completions.create(**body, logprobs=0, extra_body=labels).choices[0].logprobs.top_logprobs[0]
+        for word in words:
+            assert abs(top[word] - free[word] - (top["a"] - free["a"])) < 1e-4 and free[word] < top[word]
+    # A token that the grammar forbids has none, where it is asked for.
+    forbidden = client.completions.create(**body, logprobs=0, extra_body={"structured_outputs": {"choice": ["a"]}, **labels})
+    assert forbidden.choices[0].logprobs.top_logprobs[0] == {"a": 0, "b": -9999, "c": -9999}
 
 
 def test_with_choices_logprobs_streams_and_ignored_ends(client):

@@ -423,6 +423,77 @@ TEST(Sampler, LogprobsAreThoseOfTheModel) {
   }
 }
 
+TEST(Sampler, LogprobsOfTokensThatAreAskedFor) {
+  const std::vector<float> logits = random_logits(5000, 18);
+  const std::vector<double> expected = test::reference_logprobs(logits);
+  SamplingParams params;
+  params.num_logprobs = 2;
+  params.logprob_tokens = {4999, 7, 0};
+  SamplerWorkspace workspace(logits.size());
+  SequenceSampler sampler;
+  for (const int32_t chosen : {-1, 7}) {  // any, and one of them
+    if (chosen >= 0) params.allowed_tokens = {chosen};
+    sampler.reset(params, {}, 0);
+    SampledToken token;
+    ASSERT_EQ(sampler.sample(logits, 3, workspace, token).why, "");
+    std::vector<TokenId> ids = {token.token};
+    for (const TokenId id : params.logprob_tokens) {
+      if (id != token.token) ids.push_back(id);
+    }
+    ASSERT_EQ(ids.size(), chosen >= 0 ? 3U : 4U);
+    EXPECT_LE(token.top.size(), params.most_logprobs());
+    ASSERT_EQ(token.top.size(), ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(token.top[i].token, ids[i]);
+      EXPECT_NEAR(token.top[i].logprob, expected[static_cast<size_t>(ids[i])], 2e-6);
+    }
+  }
+}
+
+TEST(Sampler, UnderAMaskLogprobsAreThoseAmongItsTokens) {
+  const std::vector<float> logits = random_logits(kVocab, 19);
+  const std::vector<TokenId> permitted = {2, 40, 41, 150, 299};
+  std::vector<uint32_t> mask((kVocab + 31) / 32, 0);
+  std::vector<float> theirs;
+  for (const TokenId id : permitted) {
+    mask[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+    theirs.push_back(logits[static_cast<size_t>(id)]);
+  }
+  const std::vector<double> expected = test::reference_logprobs(theirs);
+  SamplerWorkspace workspace(kVocab);
+  for (const bool biased : {false, true}) {  // which changes what is drawn, not what is said of it
+    for (const bool asked : {false, true}) {
+      SamplingParams params;
+      params.mask = 0;
+      params.num_logprobs = 20;
+      if (biased) params.logit_bias = {{40, 30.0F}, {41, -3.0F}};
+      if (asked) params.logprob_tokens = {3, 299, 150, 41, 40, 2};
+      SequenceSampler sampler;
+      sampler.reset(params, {}, 0);
+      SampledToken token;
+      ASSERT_EQ(sampler.sample(logits, 9, workspace, token, mask).why, "");
+      ASSERT_EQ(token.top.size(), asked ? 6U : 5U);
+      double sum = 0.0;
+      for (const TokenLogprob& entry : token.top) {
+        const auto at = std::ranges::find(permitted, entry.token);
+        if (at == permitted.end()) {
+          EXPECT_TRUE(asked && entry.token == 3 && std::isinf(entry.logprob)) << entry.token;
+          continue;
+        }
+        EXPECT_NEAR(entry.logprob, expected[static_cast<size_t>(at - permitted.begin())], 2e-6);
+        sum += std::exp(static_cast<double>(entry.logprob));
+        EXPECT_TRUE(entry.token != token.token || entry.logprob == token.logprob);
+      }
+      EXPECT_NEAR(sum, 1.0, 1e-6);
+      const auto better = std::ranges::count_if(
+          theirs, [&](float x) { return x > logits[static_cast<size_t>(token.token)]; });
+      EXPECT_EQ(token.rank, static_cast<uint32_t>(better) + 1);
+      EXPECT_TRUE(!biased || token.token == 40);
+      EXPECT_TRUE(asked || std::ranges::is_sorted(token.top, std::greater<>(), &TokenLogprob::logprob));
+    }
+  }
+}
+
 TEST(Sampler, BadLogitsAreAnErrorThatNamesThePosition) {
   for (const float bad :
        {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {

@@ -143,6 +143,8 @@ TEST_F(ApiTest, TokenizeAndDetokenize) {
                              "x"));
   EXPECT_EQ(service_.post("/detokenize", R"({"tokens": [26, 27, 28]})").parsed(),
             parse_json(R"({"prompt": "abc"})", "x"));
+  EXPECT_EQ(service_.get("/tokenizer_info").parsed(),
+            parse_json(R"({"bos_token": "letter", "eos_token": null})", "x"));
   EXPECT_EQ(service_.post("/detokenize", R"({"tokens": [256]})").status, 400);
   EXPECT_EQ(service_.post("/tokenize", R"({"prompt": "x", "model": "nope"})").status, 404);
 }

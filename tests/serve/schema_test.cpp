@@ -210,6 +210,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{R"("min_tokens": 5, "max_tokens": 4)", "min_tokens"},
         Fault{R"("prompt_logprobs": 21)", "prompt_logprobs"},
         Fault{R"("prompt_logprobs": -1)", "prompt_logprobs"},
+        Fault{R"("logprob_token_ids": [1])", "logprob_token_ids"},
+        Fault{R"("logprob_token_ids": [])", "logprob_token_ids"},
+        Fault{R"("logprob_token_ids": 1)", "logprob_token_ids"},
         Fault{R"("prompt_logprobs": 0, "stream": true)", "prompt_logprobs"},
         Fault{R"("bad_words": "a")", "bad_words"}, Fault{R"("bad_words": ["a", ""])", "bad_words[1]"},
         Fault{R"("bad_words": ["  "])", "bad_words[0]"}, Fault{R"("bad_words": [1])", "bad_words[0]"},
@@ -259,6 +262,26 @@ TEST(SharedFields, WhatForbidsTokensAndScoresThePrompt) {
   EXPECT_EQ(completion_options(R"("prompt_logprobs": 0)").generation.wants.logprobs, 0);
   EXPECT_EQ(chat_fault(R"("max_tokens": 0)"), "max_tokens");
   EXPECT_EQ(chat_fault(R"("min_tokens": 9)"), "") << "as many as the model's length allows";
+}
+
+TEST(SharedFields, LogprobsOfTokensThatAreNamed) {
+  const std::string ids = R"("logprob_token_ids": [9, 2, 9])";
+  EXPECT_THAT(completion_options(R"("logprobs": 0, )" + ids).generation.sampling.logprob_tokens,
+              ElementsAre(9, 2));
+  EXPECT_EQ(chat_fault(R"("logprobs": true, )" + ids), "");
+  EXPECT_EQ(chat_fault(R"("logprobs": false, )" + ids), "logprob_token_ids");
+  EXPECT_EQ(completion_fault(R"("logprobs": 0, "max_tokens": 0, )" + ids), "logprob_token_ids");
+  EXPECT_EQ(completion_fault(R"("logprobs": 0, "use_beam_search": true, )" + ids), "logprob_token_ids");
+  const std::string last = fmt::format("{}", kContext.vocab_size - 1);
+  EXPECT_EQ(completion_fault(R"("logprobs": 0, "logprob_token_ids": [0, )" + last + "]"), "");
+  EXPECT_EQ(
+      completion_fault(fmt::format(R"("logprobs": 0, "logprob_token_ids": [0, {}])", kContext.vocab_size)),
+      "logprob_token_ids[1]");
+  std::string many = "0";
+  for (uint32_t i = 1; i < kMaxLogprobTokens; ++i) many += ", 0";
+  EXPECT_EQ(completion_fault(fmt::format(R"("logprobs": 0, "logprob_token_ids": [{}])", many)), "");
+  EXPECT_EQ(completion_fault(fmt::format(R"("logprobs": 0, "logprob_token_ids": [{}, 0])", many)),
+            "logprob_token_ids");
 }
 
 TEST(CompletionSchema, FaultsOfItsOwn) {

@@ -247,6 +247,17 @@ TEST(SimExecutor, GivesAsManyLogprobsAsAskedFor) {
   EXPECT_EQ(sampled.top[0].logprob, sampled.logprob);
   EXPECT_EQ(std::set<TokenId>({sampled.top[0].token, sampled.top[1].token, sampled.top[2].token}).size(), 3U);
   EXPECT_GT(sampled.top[1].logprob, sampled.top[2].logprob);
+
+  plan.added[0].sampling.logprob_tokens = {sampled.token, 2, 1};
+  backend::sim::SimExecutor other = executor();
+  std::vector<TokenId> named;
+  const SampledToken again = execute(other, plan).seqs[0].tokens[0];
+  for (const TokenLogprob& entry : again.top) named.push_back(entry.token);
+  std::vector<TokenId> expected = {sampled.token};
+  for (const TokenId id : {2, 1}) {
+    if (id != sampled.token) expected.push_back(id);
+  }
+  EXPECT_EQ(named, expected);
 }
 
 TEST(SimExecutor, RefusesPlansThatContradictThemselvesOrTheFormer) {

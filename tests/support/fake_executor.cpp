@@ -212,9 +212,13 @@ control::SeqResult FakeExecutor::sample(SlotId slot_id, std::span<const uint32_t
   if (slot.sampling.num_logprobs >= 0) {
     sampled.logprob = -0.5F;
     sampled.rank = 1;
-    for (int32_t i = 0; i < slot.sampling.num_logprobs; ++i) {
+    const std::vector<TokenId>& wanted = slot.sampling.logprob_tokens;
+    for (int32_t i = 0; i < (wanted.empty() ? slot.sampling.num_logprobs : 1); ++i) {
       const auto id = static_cast<TokenId>(static_cast<uint32_t>(token + i) % config_.vocab_size);
       sampled.top.push_back({id, -0.5F - static_cast<float>(i)});
+    }
+    for (const TokenId id : wanted) {
+      if (id != token) sampled.top.push_back({id, -0.5F - static_cast<float>(sampled.top.size())});
     }
   }
   result.tokens.push_back(std::move(sampled));

@@ -12,7 +12,7 @@ FIELDS = """model prompt messages n best_of max_tokens max_completion_tokens tem
 presence_penalty frequency_penalty logit_bias stop stop_token_ids seed logprobs top_logprobs echo stream stream_options user
 cache_salt priority ttft_deadline_ms ignore_eos include_stop_str_in_output skip_special_tokens add_special_tokens suffix
 use_beam_search length_penalty return_token_ids return_tokens_as_token_ids response_format metadata min_tokens bad_words
-prompt_logprobs truncate_prompt_tokens truncation_side request_id return_prompt_text tools tool_choice functions function_call
+prompt_logprobs logprob_token_ids truncate_prompt_tokens truncation_side request_id return_prompt_text tools tool_choice functions function_call
 parallel_tool_calls store service_tier
 modalities audio prediction reasoning_effort verbosity chat_template chat_template_kwargs add_generation_prompt
 include_reasoning thinking_token_budget continue_final_message documents structured_outputs guided_json guided_regex guided_choice guided_grammar grammar json_schema
@@ -78,7 +78,7 @@ def fields():
         "long stop": {"stop": "a" * 1025}, "empty stop": {"stop": ""}, "stop ids": {"stop_token_ids": [1] * 257},
         "bias storm": {"logit_bias": {str(i): 1 for i in range(4000)}}, "bias of a word": {"logit_bias": {"fox": 1}},
 "bias twice": {"logit_bias": {"7": 1, "07": 1}}, "bias 1e300": {"logit_bias": {"7": 1e300}},
-        "scores of 21": {"prompt_logprobs": 21}, "a bad id": {"allowed_token_ids": [2**31 - 1]},
+        "scores of 21": {"prompt_logprobs": 21}, "129 scores": {"logprobs": 0, "logprob_token_ids": [1] * 129}, "a bad id": {"allowed_token_ids": [2**31 - 1]},
         "another model": {"model": "gpt-4"}, "a long model": {"model": "m" * 100_000}, "a long user": {"user": "u" * 100_000},
         "a schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"not": {}}}}}, "suffix": {"suffix": "x"},
         "a stream's options": {"stream_options": {"include_usage": True}}, "regex": {"guided_regex": "a(?=b)"},

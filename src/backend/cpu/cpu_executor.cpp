@@ -111,8 +111,7 @@ void CpuExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::
   for (const Row& row : rows) {
     control::SeqResult& out = result.seqs[row.seq];
     out.tokens.resize(1);
-    const int32_t num_logprobs = samplers_[row.slot].params().num_logprobs;
-    if (num_logprobs > 0) out.tokens[0].top.reserve(static_cast<size_t>(num_logprobs));
+    out.tokens[0].top.reserve(samplers_[row.slot].params().most_logprobs());
   }
   context_.pool.parallel_for(rows.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
     for (const Row& row : rows.subspan(begin, end - begin)) {

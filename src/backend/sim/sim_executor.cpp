@@ -131,7 +131,12 @@ TokenId SimExecutor::dictated(uint64_t step, SlotId slot) const {
 
 void SimExecutor::say(const Speaker& speaker, SlotId slot, uint32_t drawn, SampledToken& said) {
   slots_.sampled(slot, said.token);
-  if (speaker.sampling.num_logprobs >= 0) list_others(drawn, speaker.sampling.num_logprobs, said);
+  if (speaker.sampling.num_logprobs < 0) return;
+  const std::vector<TokenId>& wanted = speaker.sampling.logprob_tokens;
+  list_others(drawn, wanted.empty() ? speaker.sampling.num_logprobs : 1, said);
+  for (const TokenId token : wanted) {
+    if (token != said.token) said.top.push_back({token, -0.5F - static_cast<float>(said.top.size())});
+  }
 }
 
 /// The first token from the `drawn`-th on that the mask allows, of those that may be said. If it allows none
