@@ -3,7 +3,7 @@
 string(JOIN "-" name xgrammar ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${QUIRE_SANITIZE})
 string(REPLACE "," "-" name ${name})
 set(QUIRE_XGRAMMAR_PREFIX "${PROJECT_SOURCE_DIR}/build/deps/${name}" CACHE PATH "Where XGrammar is, or is to be, installed")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tools/xgrammar.txt tools/xgrammar.patch)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tools/xgrammar.txt tools/xgrammar.ed)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/build_xgrammar.py ${QUIRE_XGRAMMAR_PREFIX}
                         --cxx ${CMAKE_CXX_COMPILER} --sanitize "${QUIRE_SANITIZE}"

@@ -5,19 +5,19 @@ build_xgrammar.py PREFIX [--cxx COMPILER] [--sanitize LIST]    into PREFIX/inclu
 
 pip fetches its source distribution, by the version and the hash in tools/xgrammar.txt (a network, or an index or folder of
 packages as pip takes it: PIP_INDEX_URL, PIP_FIND_LINKS). It is built by its own CMake file in a build folder of its own, so
-that none of its flags reaches quire. tools/xgrammar.patch changes it before. Does nothing where PREFIX was built from the same version
-with the same patch and flags.
+that none of its flags reaches quire. tools/xgrammar.ed changes it before. Does nothing where PREFIX was built from the same version
+with the same edits and flags.
 """
 import argparse
-import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 
 REQUIREMENT = pathlib.Path(__file__).resolve().parent / "xgrammar.txt"
-PATCH = REQUIREMENT.with_suffix(".patch")
+EDITS = REQUIREMENT.with_suffix(".ed")
 # Warnings of a newer compiler do not stop the build. Link-time optimization would not link with another compiler.
 FLAGS = ["-Wno-error", "-fno-lto", "-fPIC", "-fvisibility=hidden", "-g1", "-DXGRAMMAR_LOG_CUSTOMIZE=1"]
 # XGrammar's own and those of what it contains and compiles.
@@ -37,9 +37,17 @@ def fetch(folder):
 
 
 def change(source):
-    # Else git would take the patch for one of quire's repository, around the folder.
-    env = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
-    subprocess.run(["git", "apply", PATCH], cwd=source, check=True, env={**env, "GIT_CEILING_DIRECTORIES": str(source.parent)})
+    """Applies the edits; the version is pinned, so lines are known by their numbers."""
+    for part in EDITS.read_text().split("\nfile ")[1:]:
+        name, *script = part.splitlines()
+        lines = (source / name).read_text().splitlines()
+        script = iter(script)
+        for command in filter(None, script):
+            first, last, action = re.fullmatch(r"(\d+)(?:,(\d+))?([acd])", command).groups()
+            begin = int(first) - (action != "a")
+            end = begin if action == "a" else int(last or first)
+            lines[begin:end] = [] if action == "d" else iter(script.__next__, ".")
+        (source / name).write_text("\n".join(lines) + "\n")
 
 
 def build(source, folder, prefix, cxx, flags):
@@ -66,7 +74,7 @@ def main():
     flags = FLAGS + ([f"-fsanitize={args.sanitize}"] if args.sanitize else [])
     prefix = args.prefix.resolve()
     made = prefix / "made-of.txt"
-    made_of = "\n".join([REQUIREMENT.read_text(), PATCH.read_text(), args.cxx, *flags])
+    made_of = "\n".join([REQUIREMENT.read_text(), EDITS.read_text(), args.cxx, *flags])
     if made.exists() and made.read_text() == made_of:
         return
     shutil.rmtree(prefix, ignore_errors=True)
