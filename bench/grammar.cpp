@@ -11,11 +11,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <future>
 #include <initializer_list>
-#include <iterator>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +22,7 @@
 
 #include "backend/token_masks.h"
 #include "base/json.h"
+#include "bench/random_schemas.h"
 #include "grammar/compiler.h"
 #include "grammar/schema.h"
 #include "tokenize/tokenizer.h"
@@ -32,93 +30,12 @@
 namespace quire {
 namespace {
 
-using Random = std::mt19937;
+using bench::Random;
+
 using Clock = std::chrono::steady_clock;
 
 double micros_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-std::string word(Random& rng) {
-  std::string out;
-  for (size_t size = 3 + rng() % 6; size > 0; --size) out += static_cast<char>('a' + rng() % 26);
-  return out;
-}
-
-std::string scalar(Random& rng) {
-  switch (rng() % 5) {
-    case 0:
-      return fmt::format(R"({{"type": "string", "maxLength": {}}})", 4 + rng() % 60);
-    case 1:
-      return fmt::format(R"({{"type": "integer", "minimum": {}, "maximum": {}}})", rng() % 50,
-                         50 + rng() % 5000);
-    case 2:
-      return R"({"type": "number"})";
-    case 3:
-      return R"({"type": "boolean"})";
-    default:
-      return R"({"type": "string"})";
-  }
-}
-
-std::string object_of(Random& rng, size_t members, const std::function<std::string(Random&)>& member) {
-  std::string properties;
-  std::string required;
-  for (size_t i = 0; i < members; ++i) {
-    const std::string name = fmt::format("{}_{}", word(rng), i);
-    properties += fmt::format(R"({}"{}": {})", i == 0 ? "" : ", ", name, member(rng));
-    if (rng() % 3 != 0) required += fmt::format(R"({}"{}")", required.empty() ? "" : ", ", name);
-  }
-  return fmt::format(
-      R"({{"type": "object", "properties": {{{}}}, "required": [{}], "additionalProperties": false}})",
-      properties, required);
-}
-
-std::string flat(Random& rng) { return object_of(rng, 3 + rng() % 8, scalar); }
-
-std::string bounded(Random& rng) {
-  return object_of(rng, 2 + rng() % 4, [](Random& of) {
-    return fmt::format(R"({{"type": "string", "maxLength": {}}})", 17 + of() % 60);
-  });
-}
-
-std::string nested(Random& rng) {
-  return object_of(rng, 2 + rng() % 3, [](Random& of) {
-    const std::string inner = object_of(of, 2 + of() % 4, scalar);
-    return of() % 2 == 0
-               ? inner
-               : fmt::format(R"({{"type": "array", "items": {}, "maxItems": {}}})", inner, 2 + of() % 8);
-  });
-}
-
-std::string enumerated(Random& rng) {
-  return object_of(rng, 2 + rng() % 4, [](Random& of) {
-    std::string values;
-    for (size_t i = 0, count = 3 + of() % 80; i < count; ++i) {
-      values += fmt::format(R"({}"{} {}")", i == 0 ? "" : ", ", word(of), i);
-    }
-    return fmt::format(R"({{"enum": [{}]}})", values);
-  });
-}
-
-std::string patterned(Random& rng) {
-  return object_of(rng, 2 + rng() % 3, [](Random& of) -> std::string {
-    static constexpr const char* kKinds[] = {R"("pattern": "^[A-Z][a-z]{1,20}( [A-Z][a-z]{1,20}){0,3}$")",
-                                             R"("pattern": "^\\+?[0-9]{2,4}([ -][0-9]{2,4}){2,3}$")",
-                                             R"("pattern": "^(\\w+\\.)*\\w+@\\w+\\.[a-z]{2,6}$")",
-                                             R"("format": "date-time")",
-                                             R"("format": "uuid")",
-                                             R"("pattern": "fox")"};
-    return fmt::format(R"({{"type": "string", {}}})", kKinds[of() % std::size(kKinds)]);
-  });
-}
-
-std::string recursive(Random& rng) {
-  return fmt::format(
-      R"({{"$defs": {{"node": {{"type": "object", "properties": {{"{}": {}, "next": {{"anyOf": [{{"$ref": "#/$defs/node"}},
-      {{"type": "null"}}]}}, "more": {{"type": "array", "items": {{"$ref": "#/$defs/node"}}}}}}, "required": ["next"],
-      "additionalProperties": {}}}}}, "$ref": "#/$defs/node"}})",
-      word(rng), scalar(rng), rng() % 2 == 0 ? "true" : "false");
 }
 
 struct Times {
@@ -230,8 +147,8 @@ int run(int argc, char** argv) {
       "\n| kind | masks | mask, us | p90 | p99 | max | accept, us | p99 | max "
       "|\n|---|---|---|---|---|---|---|---|---|\n";
   const std::pair<const char*, std::string (*)(Random&)> kinds[] = {
-      {"flat", flat},       {"bounded", bounded},   {"nested", nested},
-      {"enum", enumerated}, {"pattern", patterned}, {"recursive", recursive}};
+      {"flat", bench::flat},       {"bounded", bench::bounded},   {"nested", bench::nested},
+      {"enum", bench::enumerated}, {"pattern", bench::patterned}, {"recursive", bench::recursive}};
   for (const auto& [name, draw] : kinds) {
     Measured found = measure(compiler, *vocabulary, draw, per_kind);
     fmt::print("| {} | {} | {} |{}{}\n", name, per_kind, found.refused,
