@@ -70,7 +70,7 @@ SamplingParams mixed_sampling(uint32_t i, uint32_t vocab_size) {
   if (i % 6 == 2) params.presence_penalty = 0.7F;
   if (i % 6 == 4) params.frequency_penalty = 0.5F;
   if (i % 5 == 1 && i > 5) params.mask = 0;  // run_to_end numbers them
-  if (i % 9 == 4) params.logprob_tokens = {static_cast<TokenId>(i), 0, static_cast<TokenId>(vocab_size - 1)};
+  if (i % 9 == 7) params.logprob_tokens = {static_cast<TokenId>(i), 0, static_cast<TokenId>(vocab_size - 1)};
   if (i % 8 == 5) params.logit_bias = {{1, 2.0F}, {static_cast<TokenId>(vocab_size - 1), -3.0F}};
   if (i % 8 == 6) {
     params.min_tokens = 5;
