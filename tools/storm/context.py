@@ -29,7 +29,7 @@ class Amounts:
 
 
 QUICK = Amounts(hostile=800, flood_bytes=32 << 20, held_bodies=8, held_answers=12, aborts=500, connections=2_600, idle_seconds=1, cgroup_rounds=1,
-                kills=4, terms=1, soak_seconds=10)
+                kills=4, terms=1, soak_seconds=20)
 
 
 class Context:
