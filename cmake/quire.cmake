@@ -1,10 +1,10 @@
-# With QUIRE_UNITY, puts files in the place of the sources in a list that include six of them each. Those that CMake
+# With QUIRE_UNITY, puts files in the place of the sources in a list that include ten of them each. Those that CMake
 # would write name its folder, so that a compiler cache would not find what was compiled in another.
 function(quire_unity list)
   if(NOT QUIRE_UNITY)
     return()
   endif()
-  set(batch 6)
+  set(batch 10)
   set(units)
   set(text)
   set(count 0)

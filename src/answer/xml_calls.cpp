@@ -11,7 +11,7 @@
 namespace quire::answer {
 namespace {
 
-constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxParameterDepth = 64;
 
 /// Whether a property's schema permits nothing but strings, as far as its type says.
 bool is_string(const json::object& schema, std::string_view property) {
@@ -30,7 +30,7 @@ std::optional<json::value> literal_of(std::string_view text) {
   if (text == "False") return false;
   if (text == "None") return nullptr;
   try {
-    return parse_json(text, "a parameter", kMaxDepth);
+    return parse_json(text, "a parameter", kMaxParameterDepth);
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -128,18 +128,25 @@ class Compiler::Impl {
     }
   }
 
-  tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar) {
-    const std::lock_guard lock(mutex_);
-    lower_priority();
-    std::shared_ptr<const Compiled> compiled = kept(grammar);
-    if (compiled == nullptr) {
-      if (auto failed = trial_.try_out(grammar)) return tl::unexpected(std::move(*failed));
-      if (auto failed = make(grammar, compiled)) return tl::unexpected(std::move(*failed));
-    }
-    return [compiled]() -> std::unique_ptr<engine::MaskSource> {
-      return std::make_unique<GrammarMask>(compiled);
-    };
+  engine::MakeMaskSource find(const std::string& grammar) {
+    const std::lock_guard lock(kept_mutex_);
+    const auto found = places_.find(grammar);
+    if (found == places_.end()) return {};
+    kept_.splice(kept_.begin(), kept_, found->second);
+    return masks_of(found->second->compiled);
   }
+
+  tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar) {
+    const std::lock_guard turn(turn_);
+    lower_priority();
+    if (auto kept = find(grammar)) return kept;  // those before may have compiled it
+    if (auto failed = trial_.try_out(grammar)) return tl::unexpected(std::move(*failed));
+    std::shared_ptr<const Compiled> compiled;
+    if (auto failed = make(grammar, compiled)) return tl::unexpected(std::move(*failed));
+    return masks_of(std::move(compiled));
+  }
+
+  void interrupt() { trial_.interrupt(); }
 
  private:
   struct Kept {
@@ -147,12 +154,10 @@ class Compiler::Impl {
     std::shared_ptr<const Compiled> compiled;
   };
 
-  /// The most recent first.
-  std::shared_ptr<const Compiled> kept(const std::string& grammar) {
-    const auto found = places_.find(grammar);
-    if (found == places_.end()) return nullptr;
-    kept_.splice(kept_.begin(), kept_, found->second);
-    return found->second->compiled;
+  static engine::MakeMaskSource masks_of(std::shared_ptr<const Compiled> compiled) {
+    return [compiled = std::move(compiled)]() -> std::unique_ptr<engine::MaskSource> {
+      return std::make_unique<GrammarMask>(compiled);
+    };
   }
 
   std::optional<CompileError> make(const std::string& grammar, std::shared_ptr<const Compiled>& out) {
@@ -163,6 +168,7 @@ class Compiler::Impl {
       return CompileError{CompileFault::kInternal,
                           fmt::format("the grammar compiled in a trial only: {}", shortened(error.what()))};
     }
+    const std::lock_guard lock(kept_mutex_);
     kept_.push_front({grammar, out});
     places_[grammar] = kept_.begin();
     kept_bytes_ += out->bytes + grammar.size();
@@ -182,11 +188,12 @@ class Compiler::Impl {
   const CompilerConfig config_;
   std::vector<TokenId> special_;
   const std::shared_ptr<Bytes> bytes_ = std::make_shared<Bytes>(0);
-  std::mutex mutex_;  // guards the following members
+  std::mutex turn_;  // guards the following three members; taken before kept_mutex_
   xgrammar::TokenizerInfo info_;
   xgrammar::GrammarCompiler compiler_;
   TrialProcess trial_;
-  std::list<Kept> kept_;
+  std::mutex kept_mutex_;  // guards the following members
+  std::list<Kept> kept_;   // the most recent first
   std::unordered_map<std::string, std::list<Kept>::iterator> places_;
   uint64_t kept_bytes_ = 0;
 };
@@ -195,9 +202,13 @@ Compiler::Compiler(Vocabulary vocabulary, CompilerConfig config)
     : impl_(std::make_unique<Impl>(std::move(vocabulary), std::move(config))) {}
 Compiler::~Compiler() = default;
 
+engine::MakeMaskSource Compiler::find(const std::string& grammar) { return impl_->find(grammar); }
+
 tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(const std::string& grammar) {
   return impl_->compile(grammar);
 }
+
+void Compiler::interrupt() { impl_->interrupt(); }
 
 namespace {
 

@@ -25,6 +25,7 @@ struct CompilerConfig {
 enum class CompileFault : uint8_t {
   kRefused,  // this grammar is not supported, or costs too much
   kBusy,     // too many grammars are in use; later it may work
+  kInterrupted,
   kInternal,
 };
 
@@ -43,9 +44,16 @@ class Compiler {
   Compiler(Vocabulary vocabulary, CompilerConfig config);
   ~Compiler();
 
-  /// Waits for its turn and for the result, up to a minute. Lowers the priority of the calling thread
-  /// meanwhile and afterwards. The result may be called in any thread and outlives this object.
+  /// What makes mask sources of a grammar that is kept; empty: it is not. Never waits for a compilation. The
+  /// result may be called in any thread and outlives this object.
+  engine::MakeMaskSource find(const std::string& grammar);
+
+  /// The same for any grammar. Waits for its turn and for the result, up to a minute. Lowers the priority of
+  /// the calling thread meanwhile and afterwards.
   tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar);
+
+  /// Ends the compilation at work with kInterrupted, and all later ones.
+  void interrupt();
 
  private:
   class Impl;

@@ -8,6 +8,10 @@ class Compiler::Impl {};
 Compiler::Compiler(Vocabulary /*vocabulary*/, CompilerConfig /*config*/) {}
 Compiler::~Compiler() = default;
 
+engine::MakeMaskSource Compiler::find(const std::string& /*grammar*/) { return {}; }
+
+void Compiler::interrupt() {}
+
 tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(const std::string& /*grammar*/) {
   return tl::unexpected(
       CompileError{CompileFault::kRefused, "this build has no XGrammar (CMake option QUIRE_XGRAMMAR)"});

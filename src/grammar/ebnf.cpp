@@ -168,6 +168,7 @@ std::string body(const Expression& of) {
 std::string Rules::declare(std::string_view hint) { return fmt::format("{}_{}", hint, names_++); }
 
 void Rules::define(const std::string& name, std::vector<Alternative> alternatives, uint32_t max_chars) {
+  for (const Alternative& alternative : alternatives) bytes_ += alternative.body.size();
   rules_[name] = {std::move(alternatives), max_chars};
 }
 
@@ -181,18 +182,31 @@ std::string Rules::shared(std::string_view hint, const std::string& body, uint32
 }
 
 std::string Rules::endless() const {
-  std::set<std::string> finite;
-  for (size_t before = SIZE_MAX; before != finite.size();) {
-    before = finite.size();
-    for (const auto& [name, rule] : rules_) {
-      if (finite.contains(name)) continue;
-      const auto is_finite = [&](const Alternative& alternative) {
-        return std::ranges::all_of(alternative.needs,
-                                   [&](const std::string& need) { return finite.contains(need); });
-      };
-      if (std::ranges::any_of(rule.alternatives, is_finite)) finite.insert(name);
+  // Each alternative by the number of its needs that are not known to be finite.
+  struct Open {
+    std::string_view rule;
+    size_t needs;
+  };
+  std::vector<Open> open;
+  std::map<std::string_view, std::vector<size_t>> needed_by;
+  std::set<std::string_view> finite;
+  std::vector<std::string_view> news;
+  const auto end = [&](std::string_view name) {
+    if (finite.insert(name).second) news.push_back(name);
+  };
+  for (const auto& [name, rule] : rules_) {
+    for (const Alternative& alternative : rule.alternatives) {
+      for (const std::string& need : alternative.needs) needed_by[need].push_back(open.size());
+      open.push_back({name, alternative.needs.size()});
+      if (alternative.needs.empty()) end(name);
     }
-    if (before == finite.size()) break;
+  }
+  while (!news.empty()) {
+    const std::string_view name = news.back();
+    news.pop_back();
+    for (const size_t number : needed_by[name]) {
+      if (--open[number].needs == 0) end(open[number].rule);
+    }
   }
   for (const auto& [name, rule] : rules_) {
     if (!finite.contains(name)) return name;

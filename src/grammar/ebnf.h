@@ -40,6 +40,7 @@ class Rules {
 
   bool defined(const std::string& name) const { return rules_.contains(name); }
   size_t size() const { return rules_.size(); }
+  size_t bytes() const { return bytes_; }  // of all bodies
   /// A rule without a finite text, such as one that needs itself; "" if each has one.
   std::string endless() const;
   /// All rules.
@@ -53,6 +54,7 @@ class Rules {
   std::map<std::string, Rule> rules_;
   std::map<std::string, std::string> by_body_;
   size_t names_ = 0;
+  size_t bytes_ = 0;
 };
 
 }  // namespace quire::grammar

@@ -47,8 +47,9 @@ const CharSet& unescaped() {
 using Positions = std::set<size_t>;
 
 /// Where a match may end that begins at one of `from`.
-Positions ends(const Expression& of, std::string_view text, const Positions& from) {
+Positions ends(const Expression& of, std::string_view text, const Positions& from, WorkLeft& work) {
   Positions out;
+  work.spend(1 + from.size());
   switch (of.kind) {
     case Kind::kSet:
       for (const size_t at : from) {
@@ -59,10 +60,10 @@ Positions ends(const Expression& of, std::string_view text, const Positions& fro
       return out;
     case Kind::kSequence:
       out = from;
-      for (const Expression& part : of.parts) out = ends(part, text, out);
+      for (const Expression& part : of.parts) out = ends(part, text, out, work);
       return out;
     case Kind::kChoice:
-      for (const Expression& part : of.parts) out.merge(ends(part, text, from));
+      for (const Expression& part : of.parts) out.merge(ends(part, text, from, work));
       return out;
     case Kind::kRepeat: {
       Positions now = from;
@@ -73,7 +74,7 @@ Positions ends(const Expression& of, std::string_view text, const Positions& fro
           seen.insert(now.begin(), now.end());
           if (seen.size() == before) return seen;
         }
-        now = ends(of.parts[0], text, now);
+        now = ends(of.parts[0], text, now, work);
       }
       seen.merge(now);
       return seen;
@@ -268,8 +269,8 @@ size_t unrolled_size(const Expression& of) {
   return std::min(out, kMost);
 }
 
-bool matches(const Expression& of, std::string_view text) {
-  return ends(of, text, {0}).contains(text.size());
+bool matches(const Expression& of, std::string_view text, WorkLeft& work) {
+  return ends(of, text, {0}, work).contains(text.size());
 }
 
 bool has(const Expression& of, Expression::Kind kind) {

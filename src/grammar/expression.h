@@ -37,6 +37,9 @@ struct Expression {
   std::string rule;
 };
 
+/// The set of one character.
+inline CharSet character(char32_t code) { return CharSet::of_range(code, code); }
+
 Expression one_of(CharSet set);
 Expression sequence(std::vector<Expression> parts);
 Expression choice(std::vector<Expression> parts);
@@ -70,9 +73,24 @@ Lengths lengths(const Expression& of);
 /// The number of sets once every repetition is written out, as an automaton has them. Saturates.
 size_t unrolled_size(const Expression& of);
 
-/// Whether a regular expression without anchors matches all of `text` (valid UTF-8). Time: at most size times
-/// length squared.
-bool matches(const Expression& of, std::string_view text);
+/// The work that may still be done. What a request may ask of this process is bounded by it: a unit takes up
+/// to about 0.1 us.
+class WorkLeft {
+ public:
+  struct Spent {};  // thrown when nothing is left
+  explicit WorkLeft(uint64_t units) : units_(units) {}
+  void spend(uint64_t units) {
+    if (units > units_) throw Spent{};
+    units_ -= units;
+  }
+
+ private:
+  uint64_t units_;
+};
+
+/// Whether a regular expression without anchors matches all of `text` (valid UTF-8). Takes at most size times
+/// length squared of the work; throws WorkLeft::Spent.
+bool matches(const Expression& of, std::string_view text, WorkLeft& work);
 
 /// Whether it has a part of this kind.
 bool has(const Expression& of, Expression::Kind kind);

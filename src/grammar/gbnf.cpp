@@ -20,13 +20,11 @@ namespace {
 using Kind = Expression::Kind;
 using RuleMap = std::map<std::string, Expression, std::less<>>;
 
-struct Wrong {
+struct BadRule {
   std::string message;
 };
 
 constexpr size_t kMaxInlinedSize = 2'000;  // sets of a rule that becomes part of the automaton of another
-
-CharSet character(char32_t code) { return CharSet::of_range(code, code); }
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -58,7 +56,7 @@ class Reader {
     return true;
   }
   [[noreturn]] void wrong(std::string_view what) const {
-    throw Wrong{fmt::format("{}, in line {}", what, 1 + std::ranges::count(text_.substr(0, at_), '\n'))};
+    throw BadRule{fmt::format("{}, in line {}", what, 1 + std::ranges::count(text_.substr(0, at_), '\n'))};
   }
 
   void skip_space() {
@@ -262,7 +260,7 @@ bool is_finite(const Expression& of, const std::set<std::string, std::less<>>& f
 }
 
 void check(const RuleMap& rules) {
-  if (!rules.contains("root")) throw Wrong{"the rule 'root' is missing"};
+  if (!rules.contains("root")) throw BadRule{"the rule 'root' is missing"};
   std::set<std::string, std::less<>> finite;
   for (bool grows = true; grows;) {
     grows = false;
@@ -275,9 +273,9 @@ void check(const RuleMap& rules) {
     collect_names(expression, used);
     for (const std::string& other : used) {
       if (!rules.contains(other))
-        throw Wrong{fmt::format("the rule '{}' uses '{}', which is not defined", name, other)};
+        throw BadRule{fmt::format("the rule '{}' uses '{}', which is not defined", name, other)};
     }
-    if (!finite.contains(name)) throw Wrong{fmt::format("no text of the rule '{}' has an end", name)};
+    if (!finite.contains(name)) throw BadRule{fmt::format("no text of the rule '{}' has an end", name)};
   }
 }
 
@@ -342,7 +340,7 @@ tl::expected<std::string, std::string> gbnf_grammar(std::string_view text, const
     const RuleMap rules = Reader(text).read();
     check(rules);
     return written(rules, root);
-  } catch (const Wrong& wrong) {
+  } catch (const BadRule& wrong) {
     return tl::unexpected(wrong.message);
   }
 }

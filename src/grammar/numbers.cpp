@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,39 +124,46 @@ std::optional<Expression> signed_between(Wide low, Wide high, const Between& bet
   return choice(std::move(ways));
 }
 
-uint32_t decimals_of(double value) {
-  const std::string shortest = fmt::format("{}", value);
-  const size_t point = shortest.find('.');
-  if (shortest.find('e') != std::string::npos) return std::fabs(value) < 1 ? 15 : 0;
-  return point == std::string::npos
-             ? 0
-             : static_cast<uint32_t>(std::min<size_t>(shortest.size() - point - 1, 15));
+/// The shortest decimal that has this value: that of a double, or an integer.
+std::string shortest(Number value) {
+  const auto narrow = static_cast<double>(value);
+  return static_cast<Number>(narrow) == value ? fmt::format("{}", narrow) : fmt::format("{:.0f}", value);
 }
 
-/// `value` in units of 10^-width, rounded up or down where it has more decimals.
-Wide scaled(double value, uint32_t width, bool up) {
-  const double magnitude = std::fabs(value);
-  const std::string digits =
-      decimals_of(value) <= width && fmt::format("{}", value).find('e') == std::string::npos
-          ? fmt::format("{}", magnitude)
-          : fmt::format("{:.{}f}", magnitude, width);
+uint32_t decimals_of(Number value) {
+  const std::string written = shortest(value);
+  const size_t point = written.find('.');
+  if (written.find('e') != std::string::npos) return std::fabs(value) < 1 ? 15 : 0;
+  return point == std::string::npos ? 0
+                                    : static_cast<uint32_t>(std::min<size_t>(written.size() - point - 1, 15));
+}
+
+/// As a reader of JSON takes `value` in units of 10^-width, not negative.
+double as_read(Wide value, uint32_t width) {
+  std::string digits = padded(value, width + 1);
+  digits.insert(digits.size() - width, ".");
+  return std::strtod(digits.c_str(), nullptr);
+}
+
+/// The least value in units of 10^-width that satisfies `bound` (>= 0) as a lower one, or the largest that
+/// satisfies it as an upper one, for readers that take numbers as doubles.
+Wide within(Number bound, bool exclusive, uint32_t width, bool lower) {
   Wide out = 0;
-  uint32_t decimals = 0;
-  bool behind = false;
-  for (const char c : digits) {
-    if (c == '.') {
-      behind = true;
-    } else {
-      out = out * 10 + (c - '0');
-      decimals += behind ? 1 : 0;
-    }
+  for (const char c : fmt::format("{:.{}f}", static_cast<double>(bound), width)) {
+    if (c != '.') out = out * 10 + (c - '0');
   }
-  out *= power_of_ten(width - decimals);
-  if (value < 0) out = -out;
-  const double back = static_cast<double>(out) / static_cast<double>(power_of_ten(width));
-  if (up && back < value) ++out;
-  if (!up && back > value) --out;
+  const auto satisfies = [&](Wide value) {
+    const double number = as_read(value, width);
+    return lower ? (exclusive ? number > bound : number >= bound)
+                 : (exclusive ? number < bound : number <= bound);
+  };
+  for (Wide step = 1; !satisfies(out) && out >= 0; step *= 2) out += lower ? step : -step;
   return out;
+}
+
+/// The same for any bound.
+Wide scaled(Number bound, bool exclusive, uint32_t width, bool lower) {
+  return bound < 0 ? -within(-bound, exclusive, width, !lower) : within(bound, exclusive, width, lower);
 }
 
 Expression signed_digits(Expression magnitude) {
@@ -177,14 +185,14 @@ struct IntegerBounds {
 IntegerBounds integer_bounds(const NumberBounds& bounds) {
   const Wide most = power_of_ten(kIntegerDigits) - 1;
   IntegerBounds out{-most, most, false, false};
-  const double limit = 9e18;  // beyond it, a bound forbids nothing or all
+  const Number limit = 1e19L;  // beyond what is written
   if (bounds.min && *bounds.min > -limit) {
-    const double value = std::ceil(std::min(*bounds.min, 2 * limit));
+    const Number value = std::ceil(std::min(*bounds.min, limit));
     out.low = static_cast<Wide>(value) + (bounds.min_exclusive && value == *bounds.min ? 1 : 0);
     out.has_low = true;
   }
   if (bounds.max && *bounds.max < limit) {
-    const double value = std::floor(std::max(*bounds.max, -2 * limit));
+    const Number value = std::floor(std::max(*bounds.max, -limit));
     out.high = static_cast<Wide>(value) - (bounds.max_exclusive && value == *bounds.max ? 1 : 0);
     out.has_high = true;
   }
@@ -206,7 +214,7 @@ Expression any_number() {
 }
 
 std::optional<Expression> numbers_within(const NumberBounds& bounds) {
-  const double limit = 1e15;
+  const Number limit = 1e15L;
   uint32_t width = 1;
   if (bounds.min && std::fabs(*bounds.min) < limit)
     width = std::max(width, decimals_of(*bounds.min) + (bounds.min_exclusive ? 2 : 0));
@@ -217,10 +225,8 @@ std::optional<Expression> numbers_within(const NumberBounds& bounds) {
   Wide high = most;
   if (bounds.min && *bounds.min >= limit) return std::nullopt;
   if (bounds.max && *bounds.max <= -limit) return std::nullopt;
-  if (bounds.min && *bounds.min > -limit)
-    low = scaled(*bounds.min, width, true) + (bounds.min_exclusive ? 1 : 0);
-  if (bounds.max && *bounds.max < limit)
-    high = scaled(*bounds.max, width, false) - (bounds.max_exclusive ? 1 : 0);
+  if (bounds.min && *bounds.min > -limit) low = scaled(*bounds.min, bounds.min_exclusive, width, true);
+  if (bounds.max && *bounds.max < limit) high = scaled(*bounds.max, bounds.max_exclusive, width, false);
   return signed_between(low, high, [&](Wide from, Wide to) { return numbers_between(from, to, width); });
 }
 

@@ -1,16 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "grammar/expression.h"
 
 namespace quire::grammar {
 
+/// The value of a JSON number: exactly that of any int64_t, uint64_t or double.
+using Number = long double;
+static_assert(std::numeric_limits<Number>::digits >= 64);
+
 /// Bounds of a JSON number.
 struct NumberBounds {
-  std::optional<double> min;
-  std::optional<double> max;
+  std::optional<Number> min;
+  std::optional<Number> max;
   bool min_exclusive = false;
   bool max_exclusive = false;
   bool none() const { return !min && !max; }

@@ -1,7 +1,9 @@
 #include "grammar/regex.h"
 
 #include <map>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -15,11 +17,9 @@ namespace {
 
 using Kind = Expression::Kind;
 
-struct Wrong {
+struct BadPattern {
   std::string message;
 };
-
-CharSet character(char32_t code) { return CharSet::of_range(code, code); }
 
 CharSet word_characters() {
   return CharSet::of_range('0', '9')
@@ -39,6 +39,17 @@ CharSet white_space() {
 
 CharSet line_ends() {
   return character('\n').united(character('\r')).united(CharSet::of_range(0x2028, 0x2029));
+}
+
+/// The characters of \p{name}. Each takes some milliseconds, so they are kept; there are a few hundred names.
+/// Throws std::invalid_argument for others.
+const CharSet& known_property(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, CharSet> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(name);
+  if (found != known.end()) return found->second;
+  return known.emplace(name, CharSet::of_class("\\p{" + name + "}")).first->second;
 }
 
 class Parser {
@@ -66,7 +77,7 @@ class Parser {
     return next.code;
   }
   [[noreturn]] void wrong(std::string_view what) const {
-    throw Wrong{fmt::format("{}, at character {}", what, count_utf8(text_.substr(0, at_)))};
+    throw BadPattern{fmt::format("{}, at character {}", what, count_utf8(text_.substr(0, at_)))};
   }
 
   Expression alternatives() {
@@ -284,22 +295,19 @@ class Parser {
                                 std::string::npos) {
       wrong("an unknown property");
     }
-    auto known = properties_.find(name);
-    if (known == properties_.end()) {
-      if (properties_.size() == 8) wrong("more than 8 different properties");
-      try {
-        known = properties_.emplace(name, CharSet::of_class("\\p{" + name + "}")).first;
-      } catch (const std::invalid_argument&) {
-        wrong("an unknown property");
-      }
+    if (properties_.insert(name).second && properties_.size() > 8) wrong("more than 8 different properties");
+    try {
+      const CharSet& set = known_property(name);
+      return negated ? set.complement() : set;
+    } catch (const std::invalid_argument&) {
+      wrong("an unknown property");
     }
-    return negated ? known->second.complement() : known->second;
   }
 
   std::string_view text_;
   size_t at_ = 0;
   size_t depth_ = 0;
-  std::map<std::string, CharSet> properties_;  // those met: each takes some milliseconds
+  std::set<std::string> properties_;  // those met
 };
 
 bool has_anchor(const Expression& of) { return has(of, Kind::kBegin) || has(of, Kind::kEnd); }
@@ -326,16 +334,19 @@ Expression resolved(const Expression& of, bool before, bool after) {
   if (parts.size() == 1 && has_anchor(parts[0]) && parts[0].kind != Kind::kRepeat) {
     return resolved(parts[0], before, after);
   }
+  const BadPattern misplaced{"^ and $ may only stand at the ends of the expression"};
   if (has_anchor(parts.front()) && parts.front().kind == Kind::kChoice) {
+    if (has(parts.front(), Kind::kEnd)) throw misplaced;
     parts.front() = resolved(parts.front(), before, false);
     before = false;
   }
   if (has_anchor(parts.back()) && parts.back().kind == Kind::kChoice) {
+    if (has(parts.back(), Kind::kBegin)) throw misplaced;
     parts.back() = resolved(parts.back(), false, after);
     after = false;
   }
   for (const Expression& part : parts) {
-    if (has_anchor(part)) throw Wrong{"^ and $ may only stand at the ends of the expression"};
+    if (has_anchor(part)) throw misplaced;
   }
   if (before) parts.insert(parts.begin(), anything());
   if (after) parts.push_back(anything());
@@ -353,7 +364,7 @@ tl::expected<Expression, std::string> parsed(std::string_view text, bool searche
     std::optional<Expression> left = without_dead_parts(all);
     if (!left) return tl::unexpected(std::string("no text matches it"));
     return std::move(*left);
-  } catch (const Wrong& wrong) {
+  } catch (const BadPattern& wrong) {
     return tl::unexpected(wrong.message);
   }
 }

@@ -22,32 +22,6 @@ namespace {
 /// matched (max_chars), which can count no escape, for none may be cut.
 constexpr uint32_t kUnrolledLength = 16;
 
-struct Format {
-  std::string_view name;
-  std::string_view pattern;
-};
-constexpr std::string_view kDate =
-    "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
-    "02-(?:0[1-9]|1[0-9]|2[0-8]))";
-constexpr std::string_view kTime =
-    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-constexpr std::string_view kLabel = "[A-Za-z0-9]+(?:-[A-Za-z0-9]+){0,3}";
-
-/// The pattern of a format, which permits no other text than RFC 3339, 4122, 2673 or 5321 do; "" for others.
-std::string format_pattern(std::string_view name) {
-  if (name == "date") return std::string(kDate);
-  if (name == "time") return std::string(kTime);
-  if (name == "date-time") return fmt::format("{}T{}", kDate, kTime);
-  if (name == "uuid") return "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
-  if (name == "ipv4") {
-    constexpr std::string_view kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
-    return fmt::format("{0}\\.{0}\\.{0}\\.{0}", kByte);
-  }
-  if (name == "email")
-    return fmt::format("[A-Za-z0-9_+]+(?:[.-][A-Za-z0-9_+]+){{0,4}}@{0}(?:\\.{0}){{1,4}}", kLabel);
-  return "";
-}
-
 std::string json_text(const json::value& value) {
   if (value.is_double()) return fmt::format("{}", value.get_double());
   std::string out;
@@ -90,6 +64,10 @@ std::string SchemaWriter::write(const std::vector<SchemaRule>& wanted) {
     if (rules_.size() > kMaxSchemaRules) {
       throw Refused{{"", fmt::format("the grammar of the schema has more than {} rules", kMaxSchemaRules)}};
     }
+    if (rules_.bytes() > kMaxSchemaGrammarBytes) {
+      throw Refused{
+          {"", fmt::format("the grammar of the schema has more than {} MiB", kMaxSchemaGrammarBytes >> 20)}};
+    }
   }
   if (const std::string endless = rules_.endless(); !endless.empty()) {
     const auto found = std::ranges::find(names_, endless, [](const auto& named) { return named.second; });
@@ -111,7 +89,11 @@ const std::vector<Term>& SchemaWriter::terms(const Nodes& nodes) {
   const auto found = known_.find(nodes);
   if (found != known_.end()) return found->second;
   std::vector<Term> out = terms_.of(nodes);
-  std::ranges::for_each(out, mean_types);
+  for (Term& term : out) {
+    mean_types(term);
+    term.types &= term.types_written;
+  }
+  std::erase_if(out, [](const Term& term) { return term.types == 0; });
   return known_.emplace(nodes, std::move(out)).first->second;
 }
 
@@ -126,7 +108,7 @@ void SchemaWriter::write_rule(const Nodes& nodes) {
 void SchemaWriter::write_term(const Term& term, std::vector<Rules::Alternative>& out) {
   if (term.values) {
     for (const json::value& value : *term.values) {
-      if (permits(term, value)) out.push_back({literal(json_text(value)), {}});
+      if (permits(term, value, terms_.work())) out.push_back({literal(json_text(value)), {}});
     }
     return;
   }
@@ -160,19 +142,14 @@ void SchemaWriter::write_numbers(const Term& term, std::vector<Rules::Alternativ
 }
 
 std::optional<std::string> SchemaWriter::string_rule(const Term& term) {
-  std::vector<Pattern> patterns = term.patterns;
-  const bool any_length = term.min_length == 0 && term.max_length == UINT64_MAX;
-  if (patterns.empty() && any_length) {
-    if (const std::string known = format_pattern(term.format); !known.empty()) {
-      patterns.push_back({*parse_whole(known), known, term.place});
-    }
-  }
+  const std::vector<Pattern>& patterns = term.patterns;
   const auto same = [&](const Pattern& pattern) { return pattern.source == patterns[0].source; };
   if (!std::ranges::all_of(patterns, same)) {
-    throw Refused{{patterns[1].place, "two different patterns for one string are not supported"}};
+    throw Refused{{patterns[1].place,
+                   "two different patterns for one string are not supported, nor a pattern beside a format"}};
   }
   Expression contents =
-      patterns.empty() ? repeat(one_of(any_character()), 0, Expression::kUnbounded) : patterns[0].expression;
+      patterns.empty() ? repeat(one_of(any_character()), 0, Expression::kUnbounded) : *patterns[0].expression;
   const Lengths of = lengths(contents);
   const auto at_least = static_cast<uint32_t>(std::min<uint64_t>(term.min_length, 1'000'000'000));
   const auto at_most = static_cast<uint32_t>(std::min<uint64_t>(term.max_length, Expression::kUnbounded));
@@ -181,8 +158,8 @@ std::optional<std::string> SchemaWriter::string_rule(const Term& term) {
   if (contents.kind == Expression::Kind::kSet) contents = repeat(contents, 1, 1);
   if (contents.kind != Expression::Kind::kRepeat || contents.parts[0].kind != Expression::Kind::kSet) {
     throw Refused{{patterns[0].place,
-                   "minLength or maxLength beside a pattern that does not imply it is only supported where "
-                   "the pattern is one class, repeated"}};
+                   "minLength or maxLength beside a pattern or format that does not imply it is only "
+                   "supported where the pattern is one class, repeated"}};
   }
   return counted_string(contents.parts[0].set, std::max(at_least, contents.min),
                         std::min(at_most, contents.max));
@@ -277,6 +254,9 @@ tl::expected<std::string, SchemaFault> schema_rules(const boost::json::value& do
     return SchemaWriter(document).write(wanted);
   } catch (const Refused& refused) {
     return tl::unexpected(refused.fault);
+  } catch (const WorkLeft::Spent&) {
+    return tl::unexpected(SchemaFault{
+        "", "it takes too much work: use fewer or smaller values, properties, patterns or references"});
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,10 @@ inline constexpr size_t kMaxSchemaRules = 5'000;
 inline constexpr size_t kMaxProperties = 1'000;  // of one object
 inline constexpr size_t kMaxEnumValues = 2'000;
 inline constexpr size_t kMaxEnumBytes = 64 << 10;
+inline constexpr uint64_t kMaxSchemaWork = 5'000'000;  // WorkLeft
+inline constexpr size_t kMaxSchemaGrammarBytes = 8 << 20;
+/// Of a property's name, where other properties are permitted.
+inline constexpr size_t kMaxNameCharacters = 256;
 
 /// Writes the grammar, in XGrammar's syntax (ebnf.h), of texts that are instances of a JSON Schema (draft
 /// 2020-12). No text of it is forbidden by the schema. It may forbid more than the schema does: members come

@@ -10,21 +10,52 @@
 #include "grammar/schema_terms.h"
 
 namespace quire::grammar {
+namespace {
+
+/// Of a larger integer, a double may be another one, and of a number beyond all doubles it is none.
+void check_number(const json::value& value, const std::string& place) {
+  constexpr double kExact = 0x1p64;
+  constexpr int kDigits = 15;  // that any double keeps
+  if (!value.is_double() || std::fabs(value.get_double()) < kExact) return;
+  const double number = value.get_double();
+  if (!std::isfinite(number)) refuse(place, "holds a number that is too large");
+  if (fmt::format("{}", number) != fmt::format("{:.{}g}", number, kDigits))
+    refuse(place, fmt::format("holds a number of more than {} digits, which is not supported", kDigits));
+}
+
+void check_numbers(const json::value& value, const std::string& place) {
+  check_number(value, place);
+  if (const auto* list = value.if_array()) {
+    for (const json::value& each : *list) check_numbers(each, place);
+  } else if (const auto* object = value.if_object()) {
+    for (const auto& member : *object) check_numbers(member.value(), place);
+  }
+}
+
+}  // namespace
+
 [[noreturn]] void refuse(std::string place, std::string message) {
   throw Refused{{std::move(place), std::move(message)}};
 }
 
 uint64_t count_at(const json::value& value, const std::string& place) {
-  const double number = value.is_number() ? value.to_number<double>() : -1;
+  const Number number = value.is_number() ? number_of(value) : -1;
   if (number < 0 || number != std::floor(number) || number > 1e9) {
     refuse(place, "must be an integer from 0 to 1,000,000,000");
   }
   return static_cast<uint64_t>(number);
 }
 
-double number_at(const json::value& value, const std::string& place) {
+Number number_of(const json::value& value) {
+  if (value.is_int64()) return static_cast<Number>(value.get_int64());
+  if (value.is_uint64()) return static_cast<Number>(value.get_uint64());
+  return static_cast<Number>(value.get_double());
+}
+
+Number number_at(const json::value& value, const std::string& place) {
   if (!value.is_number()) refuse(place, "must be a number");
-  return value.to_number<double>();
+  check_number(value, place);
+  return number_of(value);
 }
 
 std::string string_at(const json::value& value, const std::string& place) {
@@ -44,9 +75,7 @@ const json::object& object_at(const json::value& value, const std::string& place
 
 /// As in JSON Schema: 1 and 1.0 are equal.
 bool equal(const json::value& a, const json::value& b) {
-  if (a.is_double() && b.is_number()) return a.get_double() == b.to_number<double>();
-  if (b.is_double() && a.is_number()) return b.get_double() == a.to_number<double>();
-  if (a.is_number() && b.is_number()) return a == b;
+  if (a.is_number() && b.is_number()) return number_of(a) == number_of(b);
   if (a.kind() != b.kind()) return false;
   if (a.is_array()) return std::ranges::equal(a.get_array(), b.get_array(), equal);
   if (!a.is_object()) return a == b;
@@ -58,7 +87,7 @@ bool equal(const json::value& a, const json::value& b) {
          });
 }
 
-void tighten(std::optional<double>& bound, bool& exclusive, double value, bool value_exclusive, double sign) {
+void tighten(std::optional<Number>& bound, bool& exclusive, Number value, bool value_exclusive, int sign) {
   if (!bound || value * sign > *bound * sign) {
     bound = value;
     exclusive = value_exclusive;
@@ -96,12 +125,17 @@ uint8_t types_at(const json::value& value, const std::string& place) {
   return out;
 }
 
-void check_values(const std::vector<json::value>& values, const std::string& place) {
+/// Returns the bytes of all.
+size_t check_values(const std::vector<json::value>& values, const std::string& place) {
   if (values.empty()) refuse(place, "must hold at least one value");
   if (values.size() > kMaxEnumValues) refuse(place, fmt::format("holds more than {} values", kMaxEnumValues));
   size_t bytes = 0;
-  for (const json::value& value : values) bytes += json::serialize(value).size();
+  for (const json::value& value : values) {
+    check_numbers(value, place);
+    bytes += json::serialize(value).size();
+  }
   if (bytes > kMaxEnumBytes) refuse(place, fmt::format("holds more than {} bytes", kMaxEnumBytes));
+  return bytes;
 }
 
 // Says nothing about an instance by itself.
@@ -154,7 +188,7 @@ bool add_number_keyword(Term& term, std::string_view key, const json::value& val
   if (key == "maximum") tighten(bounds.max, bounds.max_exclusive, number_at(value, place), false, -1);
   if (key == "exclusiveMaximum") tighten(bounds.max, bounds.max_exclusive, number_at(value, place), true, -1);
   if (key != "multipleOf") return true;
-  const double multiple = number_at(value, place);
+  const Number multiple = number_at(value, place);
   if (multiple < 1 || multiple != std::floor(multiple) || multiple > 1e9) {
     refuse(place, "must be an integer from 1 to 1,000,000,000: others are not supported");
   }
@@ -166,7 +200,29 @@ Pattern pattern_at(std::string source, const std::string& place) {
   tl::expected<Expression, std::string> parsed = parse_searched(source);
   if (!parsed)
     refuse(place, fmt::format("is a regular expression that is not supported: {}", parsed.error()));
-  return {std::move(*parsed), std::move(source), place};
+  return {std::make_shared<const Expression>(std::move(*parsed)), std::move(source), place};
+}
+
+constexpr std::string_view kDate =
+    "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
+    "02-(?:0[1-9]|1[0-9]|2[0-8]))";
+constexpr std::string_view kTime =
+    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+constexpr std::string_view kLabel = "[A-Za-z0-9]{1,15}(?:-[A-Za-z0-9]{1,15})?";
+constexpr std::string_view kLocalPart = "[A-Za-z0-9_+]{1,30}(?:[.-][A-Za-z0-9_+]{1,30})?";
+
+/// The pattern of a format, which permits no other text than RFC 3339, 4122, 2673 or 5321 do; "" for others.
+std::string format_pattern(std::string_view name) {
+  if (name == "date") return std::string(kDate);
+  if (name == "time") return std::string(kTime);
+  if (name == "date-time") return fmt::format("{}T{}", kDate, kTime);
+  if (name == "uuid") return "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
+  if (name == "ipv4") {
+    constexpr std::string_view kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+    return fmt::format("{0}\\.{0}\\.{0}\\.{0}", kByte);
+  }
+  if (name == "email") return fmt::format("{0}@{1}(?:\\.{1}){{1,4}}", kLocalPart, kLabel);
+  return "";
 }
 
 /// Values: type, const, enum, and what is said of numbers and strings.
@@ -176,12 +232,14 @@ bool read_value_keyword(Term& term, const json::object& object, std::string_view
     term.types = types_at(value, where);
     term.types_given = true;
   } else if (key == "const") {
-    check_values({value}, where);
-    if (!object.contains("enum")) term.values = std::vector<json::value>{value};
+    const size_t bytes = check_values({value}, where);
+    if (object.contains("enum")) return true;
+    term.values = std::vector<json::value>{value};
+    term.value_bytes = bytes;
   } else if (key == "enum") {
     const json::array& values = array_at(value, where);
     term.values = std::vector<json::value>{values.begin(), values.end()};
-    check_values(*term.values, where);
+    term.value_bytes = check_values(*term.values, where);
     if (const json::value* const only = object.if_contains("const")) {
       std::erase_if(*term.values, [&](const json::value& each) { return !equal(each, *only); });
     }
@@ -192,7 +250,9 @@ bool read_value_keyword(Term& term, const json::object& object, std::string_view
     term.types_meant |= kString;
     term.patterns.push_back(pattern_at(string_at(value, where), where));
   } else if (key == "format") {
-    term.format = string_at(value, where);
+    const std::string known = format_pattern(string_at(value, where));
+    if (!known.empty())
+      term.patterns.push_back({std::make_shared<const Expression>(*parse_whole(known)), known, where});
   } else {
     return add_number_keyword(term, key, value, where);
   }
@@ -272,6 +332,21 @@ bool SchemaTerms::read_object_keyword(Term& term, const json::object& object, st
   return true;
 }
 
+namespace {
+
+/// Of reading a keyword, as work; its subschemas are read by themselves.
+uint64_t cost_of(const json::value& value) {
+  if (value.is_string()) return 4 + value.get_string().size();  // it may be a pattern
+  if (value.is_array()) return 4 + value.get_array().size();
+  uint64_t out = 4;
+  if (const auto* object = value.if_object()) {
+    for (const auto& member : *object) out += 8 + member.key().size();
+  }
+  return out;
+}
+
+}  // namespace
+
 Term SchemaTerms::own_keywords(Node node, const json::object& object) {
   const std::string here = place(node);
   Term term;
@@ -282,6 +357,7 @@ Term SchemaTerms::own_keywords(Node node, const json::object& object) {
     const std::string_view key = member.key();
     const json::value& value = member.value();
     const std::string where = pointer_to(here, key);
+    work_.spend(cost_of(value));
     if (read_value_keyword(term, object, key, value, where) ||
         read_array_keyword(term, object, key, value, where) ||
         read_object_keyword(term, object, key, value, where) || says_nothing(object, key)) {
@@ -294,6 +370,7 @@ Term SchemaTerms::own_keywords(Node node, const json::object& object) {
       refuse(where, fmt::format("the keyword '{}' is not supported", key));
     }
   }
+  if (object.contains("multipleOf")) term.types &= static_cast<uint8_t>(~kNumber);  // of an integer
   if (!term.arrays[0].items && term.arrays[0].prefix.empty()) term.arrays.clear();
   if (term.objects[0].named.empty() && term.objects[0].by_pattern.empty() && !term.objects[0].additional) {
     term.objects.clear();

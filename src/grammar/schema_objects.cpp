@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -25,25 +26,22 @@ CharSet unescaped() {
       .complement();
 }
 
-/// Texts without escapes that are none of `names`, of which all share the first `depth` characters.
-Expression other_than(const std::vector<std::u32string>& names, size_t depth) {
-  std::map<char32_t, std::vector<std::u32string>> next;
-  bool is_name = false;
-  for (const std::u32string& name : names) {
-    if (name.size() == depth) {
-      is_name = true;
-    } else {
-      next[name[depth]].push_back(name);
-    }
-  }
+/// Texts without escapes that are none of `names`, which are sorted, each once, and share their first `depth`
+/// characters.
+Expression other_than(std::span<const std::u32string> names, size_t depth) {
   CharSet others = unescaped();
   std::vector<Expression> ways;
-  if (!is_name) ways.push_back(sequence({}));
-  for (const auto& [code, longer] : next) {
-    const CharSet one = CharSet::of_range(code, code);
-    if (others.intersected(one).empty()) continue;  // it could only be written with an escape
-    others = others.intersected(one.complement());
-    ways.push_back(sequence({one_of(one), other_than(longer, depth + 1)}));
+  if (names.front().size() > depth) ways.push_back(sequence({}));
+  for (size_t i = names.front().size() == depth ? 1 : 0; i < names.size();) {
+    const char32_t code = names[i][depth];
+    size_t end = i;
+    while (end < names.size() && names[end][depth] == code) ++end;
+    const CharSet one = character(code);
+    if (!others.intersected(one).empty()) {  // otherwise it could only be written with an escape
+      others = others.intersected(one.complement());
+      ways.push_back(sequence({one_of(one), other_than(names.subspan(i, end - i), depth + 1)}));
+    }
+    i = end;
   }
   ways.push_back(sequence({one_of(others), repeat(one_of(unescaped()), 0, Expression::kUnbounded)}));
   return choice(std::move(ways));
@@ -86,24 +84,23 @@ class ObjectWriter {
 
   /// False: no object can satisfy the term.
   bool collect_members() {
-    std::vector<std::string> names;
     std::set<std::string, std::less<>> seen;
     for (const ObjectLayer& layer : term_.objects) {
       for (const auto& [name, node] : layer.named) {
-        if (seen.insert(name).second) names.push_back(name);
+        if (seen.insert(name).second) names_.push_back(name);
       }
     }
     for (const std::string& name : term_.required) {
-      if (seen.insert(name).second) names.push_back(name);
+      if (seen.insert(name).second) names_.push_back(name);
     }
-    for (std::string& name : names) {
+    for (const std::string& name : names_) {
       const bool required = std::ranges::find(term_.required, name) != term_.required.end();
       Nodes nodes = nodes_of(name);
       if (writer_.terms(nodes).empty() || !is_name(name)) {
         if (required) return false;
         continue;
       }
-      members_.push_back({std::move(name), std::move(nodes), required});
+      members_.push_back({name, std::move(nodes), required});
     }
     return true;
   }
@@ -111,6 +108,7 @@ class ObjectWriter {
   Nodes nodes_of(const std::string& name) const {
     std::vector<Node> out;
     for (const ObjectLayer& layer : term_.objects) {
+      writer_.work().spend(1 + layer.named.size() / 8);
       bool known = false;
       for (const auto& [property, node] : layer.named) {
         if (property != name) continue;
@@ -118,7 +116,7 @@ class ObjectWriter {
         known = true;
       }
       for (const auto& [pattern, node] : layer.by_pattern) {
-        if (!matches(pattern, name)) continue;
+        if (!matches(*pattern, name, writer_.work())) continue;
         out.push_back(node);
         known = true;
       }
@@ -133,14 +131,14 @@ class ObjectWriter {
     return std::ranges::any_of(ways, [&](const Term& way) {
       const json::value value(name);
       const bool listed = !way.values || std::ranges::find(*way.values, value) != way.values->end();
-      return listed && permits(way, value);
+      return listed && permits(way, value, writer_.work());
     });
   }
 
   /// Members that are not named: the rule of their names, and what holds for their values.
   void collect_others() {
     std::vector<Node> nodes;
-    const std::pair<Expression, Node>* pattern = nullptr;
+    const std::pair<std::shared_ptr<const Expression>, Node>* pattern = nullptr;
     bool given = false;
     for (const ObjectLayer& layer : term_.objects) {
       if (layer.by_pattern.size() > 1 || (pattern != nullptr && !layer.by_pattern.empty())) {
@@ -153,10 +151,10 @@ class ObjectWriter {
       }
       pattern = &layer.by_pattern[0];
       nodes.push_back(pattern->second);
-      for (const Member& member : members_) {
-        if (matches(pattern->first, member.name)) {
+      for (const std::string& name : names_) {
+        if (matches(*pattern->first, name, writer_.work())) {
           refuse(layer.pattern_place,
-                 fmt::format("matches the property '{}' too, which is not supported", member.name));
+                 fmt::format("matches the property '{}' too, which is not supported", name));
         }
       }
       if (!term_.names.empty())
@@ -166,40 +164,43 @@ class ObjectWriter {
     if (!open || (!members_.empty() && !term_.names.empty())) return;
     others_ = SchemaWriter::joined(nodes);
     if (writer_.terms(others_).empty()) return;
-    other_name_ = pattern == nullptr ? name_rule() : pattern_rule(pattern->first);
+    other_name_ = pattern == nullptr ? name_rule() : pattern_rule(*pattern->first);
   }
 
   std::string pattern_rule(const Expression& pattern) {
     return writer_.rules().shared("s", body(sequence({text("\""), in_json_string(pattern), text("\"")})));
   }
 
+  /// Names that are none of `names_`.
+  std::string unnamed_rule() {
+    std::vector<std::u32string> names;
+    for (const std::string& name : names_) {
+      names.push_back(characters(name));
+      if (names.back().size() > kMaxNameCharacters) {
+        refuse(
+            term_.place,
+            fmt::format("the name of a property has more than {} characters, which is not supported beside "
+                        "additionalProperties",
+                        kMaxNameCharacters));
+      }
+      // An expression is nested as deep as a name is long, and each level is copied when it is written.
+      writer_.work().spend(8 * names.back().size() + names.back().size() * names.back().size() / 2);
+    }
+    std::ranges::sort(names);
+    return writer_.rules().shared("s", body(sequence({text("\""), other_than(names, 0), text("\"")})));
+  }
+
   /// "" if no name is possible.
   std::string name_rule() {
-    if (!members_.empty()) {
-      std::vector<std::u32string> names;
-      for (const Member& member : members_) names.push_back(characters(member.name));
-      for (const ObjectLayer& layer : term_.objects) {  // and those that may not be there at all
-        for (const auto& [name, node] : layer.named) names.push_back(characters(name));
-      }
-      return writer_.rules().shared("s", body(sequence({text("\""), other_than(names, 0), text("\"")})));
-    }
-    if (term_.names.empty() && term_.objects.empty()) return *writer_.string_rule(Term());
-    std::vector<std::u32string> forbidden;  // named, but no member of that name is possible
-    for (const ObjectLayer& layer : term_.objects) {
-      for (const auto& [name, node] : layer.named) forbidden.push_back(characters(name));
-    }
-    if (!forbidden.empty()) {
-      if (!term_.names.empty()) return "";
-      return writer_.rules().shared("s", body(sequence({text("\""), other_than(forbidden, 0), text("\"")})));
-    }
-    if (term_.names.empty()) return *writer_.string_rule(Term());
+    if (term_.names.empty()) return names_.empty() ? *writer_.string_rule(Term()) : unnamed_rule();
+    if (!names_.empty()) return "";
     std::string out;
     for (const Term& way : writer_.terms(term_.names)) {
       if ((way.types & kString) == 0) continue;
       std::string name;
       if (way.values) {
         for (const json::value& value : *way.values) {
-          if (value.is_string() && permits(way, value))
+          if (value.is_string() && permits(way, value, writer_.work()))
             name += (name.empty() ? "" : " | ") + literal(json::serialize(value));
         }
       } else {
@@ -286,7 +287,8 @@ class ObjectWriter {
   SchemaWriter& writer_;
   const Term& term_;
   const std::string ws_;
-  std::vector<Member> members_;
+  std::vector<std::string> names_;  // of all layers
+  std::vector<Member> members_;     // those of them that there may be
   Nodes others_;
   std::string other_name_;  // the rule of the names of other members; "": there may be none
   std::string other_value_;

@@ -39,8 +39,26 @@ uint8_t type_of(const json::value& value) {
   }
 }
 
+/// What it takes to copy a term, as work.
+uint64_t weight(const Term& term) {
+  uint64_t out =
+      4 + term.patterns.size() * 4 + term.required.size() + term.names.size() + term.arrays.size() * 2;
+  if (term.values) out += term.values->size() + term.value_bytes / 32;
+  for (const ObjectLayer& layer : term.objects) out += 2 + layer.named.size() + layer.by_pattern.size();
+  for (const ArrayLayer& layer : term.arrays) out += layer.prefix.size() / 8;
+  return out;
+}
+
+/// What it takes to merge one term into another.
+uint64_t merging(const Term& into, const Term& from) {
+  const uint64_t values = into.values && from.values ? into.values->size() * from.values->size() : 0;
+  const uint64_t bytes = values > 0 ? into.value_bytes / 32 * from.values->size() : 0;
+  return weight(into) + weight(from) + values + bytes + into.required.size() * from.required.size();
+}
+
 void merge(Term& into, const Term& from) {
   into.types &= from.types;
+  into.types_written &= from.types_written;
   into.types_given = into.types_given || from.types_given;
   into.types_meant |= from.types_meant;
   if (from.values && into.values) {
@@ -50,6 +68,7 @@ void merge(Term& into, const Term& from) {
     });
   } else if (from.values) {
     into.values = from.values;
+    into.value_bytes = from.value_bytes;
   }
   if (from.bounds.min)
     tighten(into.bounds.min, into.bounds.min_exclusive, *from.bounds.min, from.bounds.min_exclusive, 1);
@@ -62,7 +81,6 @@ void merge(Term& into, const Term& from) {
   into.min_properties = std::max(into.min_properties, from.min_properties);
   into.max_properties = std::min(into.max_properties, from.max_properties);
   into.patterns.insert(into.patterns.end(), from.patterns.begin(), from.patterns.end());
-  if (!from.format.empty()) into.format = from.format;
   into.arrays.insert(into.arrays.end(), from.arrays.begin(), from.arrays.end());
   into.objects.insert(into.objects.end(), from.objects.begin(), from.objects.end());
   for (const std::string& name : from.required) {
@@ -124,17 +142,24 @@ std::string pointer_to(const std::string& parent, std::string_view key) {
 
 namespace {
 
-void move_references(json::value& schema, std::string_view to, size_t depth) {
+constexpr std::array kValues = {"const", "enum", "default", "example", "examples"};
+constexpr std::array kSchemasByName = {"properties", "patternProperties", "$defs", "definitions",
+                                       "dependentSchemas"};
+
+/// `by_name`: not a schema, but an object whose members are schemas.
+void move_references_below(json::value& schema, std::string_view to, size_t depth, bool by_name) {
   constexpr size_t kMaxDepth = 128;
   if (depth > kMaxDepth) return;  // the schema is refused for its depth
   if (auto* list = schema.if_array()) {
-    for (json::value& each : *list) move_references(each, to, depth + 1);
+    for (json::value& each : *list) move_references_below(each, to, depth + 1, false);
   } else if (auto* object = schema.if_object()) {
     for (auto& [key, value] : *object) {
-      if (key == "$ref" && value.is_string() && value.get_string().starts_with('#')) {
+      if (!by_name && std::ranges::find(kValues, key) != kValues.end()) continue;
+      if (!by_name && key == "$ref" && value.is_string() && value.get_string().starts_with('#')) {
         value = fmt::format("#{}{}", to, std::string_view(value.get_string()).substr(1));
       } else {
-        move_references(value, to, depth + 1);
+        const bool names = !by_name && std::ranges::find(kSchemasByName, key) != kSchemasByName.end();
+        move_references_below(value, to, depth + 1, names);
       }
     }
   }
@@ -142,30 +167,38 @@ void move_references(json::value& schema, std::string_view to, size_t depth) {
 
 }  // namespace
 
-void move_references(json::value& schema, std::string_view to) { move_references(schema, to, 0); }
-
-void mean_types(Term& term) {
-  if (term.types_given || term.values || term.types_meant == 0) return;
-  term.types &= term.types_meant;
-  term.types_given = true;
+void move_references(json::value& schema, std::string_view to) {
+  move_references_below(schema, to, 0, false);
 }
 
-bool permits(const Term& term, const json::value& value) {
+namespace {
+
+/// The types of the instances that are written for a term.
+uint8_t written_types(const Term& term) {
+  const bool meant = !term.types_given && !term.values && term.types_meant != 0;
+  return meant ? term.types_written & term.types_meant : term.types_written;
+}
+
+}  // namespace
+
+void mean_types(Term& term) { term.types_written = written_types(term); }
+
+bool permits(const Term& term, const json::value& value, WorkLeft& work) {
   const uint8_t type = type_of(value);
   if ((term.types & type) == 0) return false;
   if (type == kInteger || type == kNumber) {
-    const double number = value.to_number<double>();
+    const Number number = number_of(value);
     const NumberBounds& bounds = term.bounds;
     if (bounds.min && (number < *bounds.min || (bounds.min_exclusive && number == *bounds.min))) return false;
     if (bounds.max && (number > *bounds.max || (bounds.max_exclusive && number == *bounds.max))) return false;
-    return term.multiple == 1 || std::fmod(number, static_cast<double>(term.multiple)) == 0;
+    return term.multiple == 1 || std::fmod(number, static_cast<Number>(term.multiple)) == 0;
   }
   if (type == kString) {
     const std::string_view text = value.get_string();
     const size_t length = count_utf8(text);
     if (length < term.min_length || length > term.max_length) return false;
-    return std::ranges::all_of(term.patterns,
-                               [&](const Pattern& pattern) { return matches(pattern.expression, text); });
+    return std::ranges::all_of(
+        term.patterns, [&](const Pattern& pattern) { return matches(*pattern.expression, text, work); });
   }
   const bool constrained =
       type == kArray
@@ -233,6 +266,7 @@ std::vector<Term> SchemaTerms::both(const std::vector<Term>& a, const std::vecto
   std::vector<Term> out;
   for (const Term& left : a) {
     for (const Term& right : b) {
+      work_.spend(merging(left, right));
       Term merged = left;
       merge(merged, right);
       if (merged.types != 0 && (!merged.values || !merged.values->empty())) out.push_back(std::move(merged));
@@ -285,8 +319,11 @@ std::vector<Term> SchemaTerms::expand_branches(Node node, const json::object& ob
   std::vector<Term> out;
   for (size_t i = 0; i < branches.size(); ++i) {
     each.push_back(expand(subschema(branches[i], pointer_to(where, std::to_string(i)))));
-    if (keyword == "oneOf") std::ranges::for_each(each.back(), mean_types);
-    out.insert(out.end(), each.back().begin(), each.back().end());
+    for (const Term& term : each.back()) {
+      work_.spend(weight(term));
+      out.push_back(term);
+      if (keyword == "oneOf") mean_types(out.back());
+    }
     if (out.size() > kMaxSchemaTerms)
       refuse(where, fmt::format("makes more than {} alternatives", kMaxSchemaTerms));
   }
@@ -294,17 +331,21 @@ std::vector<Term> SchemaTerms::expand_branches(Node node, const json::object& ob
   return out;
 }
 
+/// Of a branch only instances of the types that it means are written; they must satisfy no other branch,
+/// whatever types that means.
 void SchemaTerms::check_disjoint(const std::vector<std::vector<Term>>& branches, const std::string& place) {
   for (size_t i = 0; i < branches.size(); ++i) {
-    for (size_t j = i + 1; j < branches.size(); ++j) {
+    for (size_t j = 0; j < branches.size(); ++j) {
+      if (i == j) continue;
       for (const Term& a : branches[i]) {
         for (const Term& b : branches[j]) {
           if (!disjoint(a, b)) {
             refuse(
                 place,
                 fmt::format("branches {} and {} may both hold for one instance, which oneOf forbids and the "
-                            "grammar cannot; use anyOf, or a required property with a const in each",
-                            i, j));
+                            "grammar cannot; use anyOf, or give each a type, and objects a required "
+                            "property with a const",
+                            std::min(i, j), std::max(i, j)));
           }
         }
       }
@@ -312,17 +353,29 @@ void SchemaTerms::check_disjoint(const std::vector<std::vector<Term>>& branches,
   }
 }
 
-/// Whether it is certain that no instance satisfies both.
+/// Whether it is certain that no instance that is written for `a` satisfies `b`.
 bool SchemaTerms::disjoint(const Term& a, const Term& b) {
-  if ((a.types & b.types) == 0) return true;
-  const auto share_none = [](const std::vector<json::value>& left, const std::vector<json::value>& right) {
+  const uint8_t types = a.types & written_types(a) & b.types;
+  work_.spend(weight(a) + a.required.size() * b.required.size());
+  if (types == 0) return true;
+  const auto share_none = [this](const std::vector<json::value>& left,
+                                 const std::vector<json::value>& right) {
+    work_.spend(left.size() * right.size());
     return std::ranges::none_of(left, [&](const json::value& value) {
       return std::ranges::any_of(right, [&](const json::value& other) { return equal(value, other); });
     });
   };
   if (a.values && b.values) return share_none(*a.values, *b.values);
+  const auto permits_none = [this](const Term& term, const std::vector<json::value>& values) {
+    return std::ranges::none_of(values, [&](const json::value& value) {
+      if ((type_of(value) & term.types) == 0) return false;
+      return value.is_structured() || permits(term, value, work_);
+    });
+  };
+  if (a.values) return permits_none(b, *a.values);
+  if (b.values) return permits_none(a, *b.values);
   // Only where both must be objects does a property that both require tell them apart.
-  if ((a.types & b.types) != kObject) return false;
+  if (types != kObject) return false;
   return std::ranges::any_of(a.required, [&](const std::string& name) {
     if (std::ranges::find(b.required, name) == b.required.end()) return false;
     const std::optional<std::vector<json::value>> left = values_of(a, name);
@@ -339,6 +392,7 @@ std::optional<std::vector<json::value>> SchemaTerms::values_of(const Term& term,
       std::vector<json::value> out;
       for (const Term& way : expand(node)) {
         if (!way.values) return std::nullopt;
+        work_.spend(weight(way));
         out.insert(out.end(), way.values->begin(), way.values->end());
       }
       return out;

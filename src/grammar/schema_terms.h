@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,7 +38,7 @@ inline constexpr uint8_t kAllTypes = 127;  // kNumber: those that are no integer
 /// `properties`, `patternProperties` and `additionalProperties` of one schema object.
 struct ObjectLayer {
   std::vector<std::pair<std::string, Node>> named;
-  std::vector<std::pair<Expression, Node>> by_pattern;
+  std::vector<std::pair<std::shared_ptr<const Expression>, Node>> by_pattern;
   std::string pattern_place;  // JSON pointer, for errors
   Node additional = nullptr;  // nullptr: left out
 };
@@ -47,7 +48,7 @@ struct ArrayLayer {
   Node items = nullptr;  // nullptr: left out
 };
 struct Pattern {
-  Expression expression;
+  std::shared_ptr<const Expression> expression;
   std::string source;
   std::string place;  // JSON pointer, for errors
 };
@@ -56,14 +57,15 @@ struct Pattern {
 struct Term {
   uint8_t types = kAllTypes;
   bool types_given = false;
-  uint8_t types_meant = 0;  // those of which keywords speak
+  uint8_t types_meant = 0;            // those of which keywords speak
+  uint8_t types_written = kAllTypes;  // an instance of another type may satisfy it, but none is written
   std::optional<std::vector<json::value>> values;
+  size_t value_bytes = 0;  // of `values`, as JSON; at least
   NumberBounds bounds;
   uint64_t multiple = 1;
   uint64_t min_length = 0;
   uint64_t max_length = UINT64_MAX;
   std::vector<Pattern> patterns;
-  std::string format;
   std::vector<ArrayLayer> arrays;
   uint64_t min_items = 0;
   uint64_t max_items = UINT64_MAX;
@@ -84,12 +86,15 @@ class SchemaTerms {
  public:
   /// `root` must outlive it.
   explicit SchemaTerms(const json::value& root);
+  SchemaTerms(const SchemaTerms&) = delete;
 
   /// The terms of which an instance must satisfy one; empty: none can. Throws Refused.
   std::vector<Term> of(const Nodes& nodes);
   const std::string& place(Node node) const { return places_.at(node); }
   /// The subschema at a JSON pointer. Throws Refused if there is none.
   Node at(const std::string& pointer);
+  /// What may still be done for this schema.
+  WorkLeft& work() { return work_; }
 
  private:
   std::vector<Term> expand(Node node);
@@ -112,12 +117,13 @@ class SchemaTerms {
   std::unordered_map<Node, std::string> places_;
   std::vector<Node> expanding_;
   size_t steps_ = 0;
+  WorkLeft work_{kMaxSchemaWork};
 };
 
-/// Takes a term without `type` to be about the types of which its keywords speak. Says less is permitted.
+/// Takes a term without `type` to be about the types of which its keywords speak: of others, none is written.
 void mean_types(Term& term);
 /// Whether a term permits a value of an enum. Throws Refused for an object or array beside keywords about its
 /// parts.
-bool permits(const Term& term, const json::value& value);
+bool permits(const Term& term, const json::value& value, WorkLeft& work);
 
 }  // namespace quire::grammar

@@ -23,6 +23,7 @@ class SchemaWriter {
 
   // For write_object().
   Rules& rules() { return rules_; }
+  WorkLeft& work() { return terms_.work(); }
   /// The rule of instances for which all hold; written later.
   std::string rule_of(const Nodes& nodes);
   /// The ways to satisfy all; empty: there is none.

@@ -52,7 +52,7 @@ bool write_all(int socket, std::string_view bytes) {
 }
 
 bool read_all(int socket, std::string& out, size_t size, std::chrono::steady_clock::time_point until,
-              bool forever) {
+              bool forever, bool* timed_out) {
   out.clear();
   while (out.size() < size) {
     const auto left =
@@ -60,6 +60,7 @@ bool read_all(int socket, std::string& out, size_t size, std::chrono::steady_clo
     pollfd waiting{socket, POLLIN, 0};
     const int ready = poll(&waiting, 1, forever ? -1 : static_cast<int>(std::max<int64_t>(0, left.count())));
     if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 && timed_out != nullptr) *timed_out = true;
     if (ready <= 0) return false;
     char buffer[64 << 10];
     const ssize_t got = recv(socket, buffer, std::min(sizeof(buffer), size - out.size()), 0);
@@ -78,11 +79,11 @@ bool write_message(int socket, std::string_view message) {
   return write_all(socket, head) && write_all(socket, message);
 }
 
-bool read_message(int socket, std::string& message, uint64_t max_bytes, int timeout_ms) {
+bool read_message(int socket, std::string& message, uint64_t max_bytes, int timeout_ms, bool* timed_out) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::max(0, timeout_ms));
-  if (!read_all(socket, message, sizeof(uint64_t), until, timeout_ms < 0)) return false;
+  if (!read_all(socket, message, sizeof(uint64_t), until, timeout_ms < 0, timed_out)) return false;
   const uint64_t size = number_of(message);
-  return size <= max_bytes && read_all(socket, message, size, until, timeout_ms < 0);
+  return size <= max_bytes && read_all(socket, message, size, until, timeout_ms < 0, timed_out);
 }
 
 std::string greeting_of(const CompilerConfig& config, const Vocabulary& vocabulary) {
@@ -147,18 +148,26 @@ bool TrialProcess::start() {
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   close(ends[1]);
-  socket_ = ends[0];
+  bool interrupted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    socket_ = ends[0];
+    interrupted = interrupted_;
+  }
   if (failed != 0) {
     log_error(fmt::format("the process that tries out grammars cannot start: {}", std::strerror(failed)));
     pid_ = -1;
     stop();
     return false;
   }
-  return write_message(socket_, greeting_);
+  return !interrupted && write_message(socket_, greeting_);
 }
 
 int TrialProcess::stop() {
-  if (socket_ >= 0) close(std::exchange(socket_, -1));
+  {
+    const std::lock_guard lock(mutex_);
+    if (socket_ >= 0) close(std::exchange(socket_, -1));
+  }
   if (pid_ < 0) return 0;
   int status = 0;
   kill(pid_, SIGKILL);  // says nothing to one that has ended by itself
@@ -184,29 +193,52 @@ CompileError TrialProcess::why_it_ended(int status) const {
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) return too_much("too deep a recursion");
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
     return {CompileFault::kBusy,
-            "the grammar has not been compiled within a minute, on a machine that is busy"};
+            "the process that tries out grammars was killed twice, maybe for lack of memory"};
   }
   return {CompileFault::kInternal,
           fmt::format("the process that tries out grammars has ended with status {}", status)};
 }
 
+bool TrialProcess::send(std::string_view grammar) {
+  // It may have died since the last grammar.
+  if (pid_ >= 0 && write_message(socket_, grammar)) return true;
+  stop();
+  if (start() && write_message(socket_, grammar)) return true;
+  stop();
+  return false;
+}
+
 std::optional<CompileError> TrialProcess::try_out(std::string_view grammar) {
-  // It may have died since the last grammar, killed by an operator or for memory.
+  int status = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (pid_ >= 0 && write_message(socket_, grammar)) break;
-    stop();
-    if (attempt == 1 || !start()) {
-      stop();
-      return CompileError{CompileFault::kInternal, "the process that tries out grammars cannot start"};
+    const bool sent = send(grammar);
+    std::string answer;
+    bool timed_out = false;
+    if (sent && read_message(socket_, answer, kMaxAnswerBytes, kTimeoutMs, &timed_out)) {
+      if (answer.empty()) return std::nullopt;
+      return CompileError{CompileFault::kRefused, fmt::format("the grammar does not compile: {}", answer)};
     }
-    if (write_message(socket_, grammar)) break;
+    status = stop();
+    {
+      const std::lock_guard lock(mutex_);
+      if (interrupted_) return CompileError{CompileFault::kInterrupted, "the server is shutting down"};
+    }
+    if (timed_out) {
+      return CompileError{CompileFault::kBusy,
+                          "the grammar has not been compiled within a minute, on a machine that is busy"};
+    }
+    if (!sent)
+      return CompileError{CompileFault::kInternal, "the process that tries out grammars cannot start"};
+    // Killed, by an operator or for memory: another one may do it.
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) break;
   }
-  std::string answer;
-  if (read_message(socket_, answer, kMaxAnswerBytes, kTimeoutMs)) {
-    if (answer.empty()) return std::nullopt;
-    return CompileError{CompileFault::kRefused, fmt::format("the grammar does not compile: {}", answer)};
-  }
-  return why_it_ended(stop());
+  return why_it_ended(status);
+}
+
+void TrialProcess::interrupt() {
+  const std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);
 }
 
 }  // namespace quire::grammar

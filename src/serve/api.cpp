@@ -92,6 +92,7 @@ Api::Api(const ServerConfig& config, engine::Engine& engine, const ServedModel& 
 void Api::join() {
   workers_.join();
   long_worker_.join();
+  interrupt();
   grammar_worker_.join();
 }
 

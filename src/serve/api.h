@@ -38,6 +38,9 @@ class Api final : public RequestHandler {
   bool is_vital(const HttpRequest& request) const override;
   asio::awaitable<void> handle(Exchange& exchange) override;
 
+  /// Ends the waiting of requests for what takes long and would come too late: the engine takes no more.
+  void interrupt() { grammars_.interrupt(); }
+
   /// Waits for the jobs that the workers have started. No request may be handled afterwards.
   void join();
 
@@ -85,7 +88,8 @@ class Api final : public RequestHandler {
 
   class Running;
   asio::awaitable<void> generate(Exchange& exchange, Expected<Job> job);
-  Expected<engine::MakeMaskSource> compile(const AnswerGrammar& grammar);
+  template <class Get>
+  Expected<engine::MakeMaskSource> masks_of(const AnswerGrammar& grammar, const Get& get) const;
   asio::awaitable<Expected<void>> follow_grammar(Exchange& exchange, Job& job);
   asio::awaitable<std::optional<Expected<Body>>> run_job(Exchange& exchange, Job job);
   asio::awaitable<std::optional<Expected<Body>>> whole_answer(Exchange& exchange, Job& job,
@@ -132,7 +136,7 @@ class Api final : public RequestHandler {
   AnswerBudget answers_;
   Workers workers_;
   Workers long_worker_;  // for long bodies, so that short ones never wait behind them
-  Grammars grammars_;    // used by grammar_worker_
+  Grammars grammars_;
   Workers grammar_worker_;
 };
 

@@ -141,12 +141,13 @@ asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
   if (body) co_await respond_json(exchange, std::move(*body));
 }
 
-/// On grammar_worker_'s thread.
-Expected<engine::MakeMaskSource> Api::compile(const AnswerGrammar& grammar) {
+/// The masks of a grammar; `get` gives those of each of its parts.
+template <class Get>
+Expected<engine::MakeMaskSource> Api::masks_of(const AnswerGrammar& grammar, const Get& get) const {
   Expected<engine::MakeMaskSource> content;
-  if (!grammar.content.empty()) content = grammars_.compile(grammar.content);
+  if (!grammar.content.empty()) content = get(grammar.content);
   if (!content || grammar.calls.empty()) return content;
-  auto calls = grammars_.compile(grammar.calls);
+  Expected<engine::MakeMaskSource> calls = get(grammar.calls);
   if (!calls) return calls;
   if (!grammar.content.empty()) return grammar::either(std::move(*content), std::move(*calls));
   if (grammar.marks.empty()) return calls;
@@ -164,8 +165,18 @@ asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job
   }
   Expected<engine::MakeMaskSource> made;
   if (!job.grammar.empty()) {
-    const bool done = co_await grammar_worker_.run(exchange, [&] { made = compile(job.grammar); });
-    if (!done) throw boost::system::system_error(asio::error::operation_aborted);
+    bool kept = true;
+    made = masks_of(job.grammar, [&](const std::string& part) -> Expected<engine::MakeMaskSource> {
+      engine::MakeMaskSource found = grammars_.find(part);
+      kept = kept && found;
+      return found;
+    });
+    if (!kept) {
+      const bool done = co_await grammar_worker_.run(exchange, [&] {
+        made = masks_of(job.grammar, [&](const std::string& part) { return grammars_.compile(part); });
+      });
+      if (!done) throw boost::system::system_error(asio::error::operation_aborted);
+    }
     if (!made) co_return tl::unexpected(std::move(made.error()));
   }
   if (thinks) {

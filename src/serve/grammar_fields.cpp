@@ -161,6 +161,9 @@ void read_structured_outputs(Fields& fields, Reader& reader) {
   }
   if (inner.get("whitespace_pattern") != nullptr) inner.unsupported("whitespace_pattern");
   finish(fields, inner);
+  if (fields.ok() && reader.grammar().empty())
+    fields.fail("structured_outputs",
+                "must hold json, regex, choice, grammar, structural_tag or json_object: true");
 }
 
 }  // namespace

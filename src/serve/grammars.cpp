@@ -11,6 +11,8 @@ RequestErrorCode code_of(grammar::CompileFault fault) {
   switch (fault) {
     case grammar::CompileFault::kBusy:
       return RequestErrorCode::kQueueFull;
+    case grammar::CompileFault::kInterrupted:
+      return RequestErrorCode::kShuttingDown;
     case grammar::CompileFault::kInternal:
       return RequestErrorCode::kInternal;
     default:
@@ -20,26 +22,38 @@ RequestErrorCode code_of(grammar::CompileFault fault) {
 
 }  // namespace
 
+engine::MakeMaskSource Grammars::find(const std::string& grammar) {
+  grammar::Compiler* const compiler = compiler_;
+  return compiler == nullptr ? engine::MakeMaskSource() : compiler->find(grammar);
+}
+
+void Grammars::interrupt() {
+  interrupted_ = true;
+  if (grammar::Compiler* const compiler = compiler_) compiler->interrupt();
+}
+
 Expected<engine::MakeMaskSource> Grammars::compile(const std::string& grammar) {
-  if (!compiler_ && unsupported_.empty()) {
+  if (!owner_ && unsupported_.empty()) {
     if (!grammar::can_compile()) unsupported_ = "it was built without XGrammar";
     if (trial_command_.empty()) unsupported_ = "it has no program to compile grammars with";
   }
-  if (!compiler_ && unsupported_.empty()) {
+  if (!owner_ && unsupported_.empty()) {
     auto vocabulary = grammar::vocabulary_of(tokenizer_, vocab_size_, ends_);
     if (!vocabulary) {
       unsupported_ = vocabulary.error();
     } else {
       grammar::CompilerConfig config;
       config.trial_command = trial_command_;
-      compiler_.emplace(std::move(*vocabulary), std::move(config));
+      owner_ = std::make_unique<grammar::Compiler>(std::move(*vocabulary), std::move(config));
+      compiler_ = owner_.get();
+      if (interrupted_) owner_->interrupt();
     }
   }
-  if (!compiler_) {
+  if (!owner_) {
     return refuse(RequestErrorCode::kInvalid,
                   fmt::format("this server cannot make an answer follow a grammar: {}", unsupported_));
   }
-  auto made = compiler_->compile(grammar);
+  auto made = owner_->compile(grammar);
   if (!made) return refuse(code_of(made.error().fault), std::move(made.error().message));
   return std::move(*made);
 }

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,7 @@
 
 namespace quire::serve {
 
-/// The grammars of requests for one model. What it takes is made with the first one. For one thread at a
-/// time.
+/// The grammars of requests for one model. What it takes is made with the first one.
 class Grammars {
  public:
   /// `tokenizer` must outlive it. `trial_command`: see grammar::CompilerConfig; empty: grammars are refused.
@@ -25,16 +25,25 @@ class Grammars {
         ends_(std::move(ends)),
         trial_command_(std::move(trial_command)) {}
 
-  /// Takes as long as to compile the grammar, if it is a new one; see grammar::Compiler.
+  /// What makes the mask sources of a grammar that is kept; empty: it is not. Any thread; waits for nothing.
+  engine::MakeMaskSource find(const std::string& grammar);
+
+  /// Takes as long as to compile the grammar, if it is a new one; see grammar::Compiler. For one thread at a
+  /// time.
   Expected<engine::MakeMaskSource> compile(const std::string& grammar);
+
+  /// Ends the compilation at work, and refuses all later ones. Any thread.
+  void interrupt();
 
  private:
   const tokenize::Tokenizer& tokenizer_;
   const uint32_t vocab_size_;
   const std::vector<TokenId> ends_;
   const std::vector<std::string> trial_command_;
-  std::optional<grammar::Compiler> compiler_;
-  std::string unsupported_;  // why no grammar can be compiled, once known
+  std::unique_ptr<grammar::Compiler> owner_;
+  std::atomic<grammar::Compiler*> compiler_ = nullptr;  // the same, once it is there
+  std::atomic<bool> interrupted_ = false;
+  std::string unsupported_;  // why no grammar can be compiled, once known; of the thread that compiles
 };
 
 }  // namespace quire::serve

@@ -116,6 +116,7 @@ bool Server::Impl::stop(Nanos timeout) {
   door.close();  // nothing is entered from now on
   door.finish_all();
   const bool clean = engine.drain(timeout);
+  api.interrupt();
   door.wait_until_empty(kFlushTime);
   door.cut_all();
   door.wait_until_empty();

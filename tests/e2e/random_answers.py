@@ -20,7 +20,7 @@ from schemas import Generator
 from server import QuireServer
 
 MESSAGES = [{"role": "user", "content": "Tell me about a little fox named Finn."}]
-CANNOT = ("is not supported", "no instance", "needs minimum")  # what a schema is refused for
+CANNOT = ("is not supported", "are not supported", "no instance", "needs minimum", "does not imply", "may both hold")  # what a schema is refused for
 
 
 def ask(client, seed, **more):

@@ -47,6 +47,11 @@ class Generator:
             out["pattern"] = self.random.choice(PATTERNS)
         elif way == 1:
             out["format"] = self.random.choice(["date", "time", "date-time", "uuid", "ipv4", "email"])
+            if self.chance(0.3):
+                out.update(self.random.choice([{"minLength": 3}, {"maxLength": 254}]))
+            elif self.chance(0.05):  # refused, unless the format implies it or a value has it
+                out.update(self.random.choice([{"maxLength": 9}, {"pattern": "^[0-9-]+$"},
+                                               {"enum": ["zz", "2026-11-30", "127.0.0.1", "a@b.org"]}]))
         elif way == 2:
             out["enum"] = self.random.sample(WORDS, 3) + ["", "q\"uote", "back\\slash", "line\nbreak"][:self.random.randrange(5)]
         else:
@@ -64,10 +69,14 @@ class Generator:
         return out
 
     def number(self, depth):
-        return self.bounds({"type": "number"}, [-1000, -2.5, -0.125, 0, 0.1, 0.75, 3, 17.25, 99.99, 5000])
+        out = self.bounds({"type": "number"}, [-1000, -2.5, -0.125, 0, 0.1, 0.75, 3, 17.25, 99.99, 5000, 123456789.12345679, 1e-7])
+        if self.chance(0.1):
+            out["multipleOf"] = 1
+        return out
 
     def integer(self, depth):
-        out = self.bounds({"type": "integer"}, [-1000, -99, -7, 0, 3, 12, 100, 255, 99999])
+        large = [-2**63, -2**53 - 1, 2**53, 2**53 + 1, 2**53 + 3, 9223372036854770000, 2**63 - 1]
+        out = self.bounds({"type": "integer"}, large if self.chance(0.2) else [-1000, -99, -7, 0, 3, 12, 100, 255, 99999])
         if self.chance(0.2) and len([key for key in out if "inimum" in key or "aximum" in key]) == 2:
             out["multipleOf"] = self.random.choice([2, 3])
         return out
@@ -99,6 +108,10 @@ class Generator:
             out["maxProperties"] = self.random.randrange(out["minProperties"], len(names) + 1)
             if len(out["required"]) > out["maxProperties"]:
                 del out["maxProperties"]
+        if names and self.chance(0.02):  # refused where the pattern matches the name
+            out["properties"][names[0]] = False
+            out["patternProperties"] = {self.random.choice(["^[a-z ]+$", "^k_"]): {"type": "integer"}}
+            out["required"] = []
         return out
 
     def array(self, depth):
@@ -129,6 +142,9 @@ class Generator:
         return {"allOf": [{"type": "string", "minLength": 2}, {"maxLength": 9}]}
 
     def one_of(self, depth):
+        if self.chance(0.1):  # refused, unless the branches drawn exclude each other
+            return {"oneOf": self.random.sample([{"type": "integer"}, {"minLength": 2}, {"minimum": 1}, {"type": "null"}, {"type": "object"},
+                                                 {"properties": {"a": {"type": "integer"}}}, {"items": {"type": "null"}}], 2)}
         if self.chance(0.5):
             return {"oneOf": [{"type": "integer", "minimum": 0, "maximum": 9}, {"type": "string", "maxLength": 5}, {"type": "null"}]}
         return {"oneOf": [{"type": "object", "properties": {"kind": {"const": kind}, kind: self.schema(depth + 1)},

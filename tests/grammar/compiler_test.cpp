@@ -1,8 +1,12 @@
 #include "grammar/compiler.h"
 
+#include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -80,6 +84,58 @@ TEST(Compiler, TheTrialsGoOnWhenTheThreadThatAskedFirstHasEnded) {
       EXPECT_TRUE(made) << made.error().message;
     }).join();
   }
+}
+
+/// The process that tries out grammars for this one.
+pid_t trial_process() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string pid, name, state, parent;
+    // A name may hold spaces, that of quire does not.
+    if (file >> pid >> name >> state >> parent && parent == std::to_string(getpid()) && name == "(quire)" &&
+        state != "Z")
+      return static_cast<pid_t>(std::stol(pid));
+  }
+  return 0;
+}
+
+const std::string kLong = "root ::= Regex(\"(?:[a-z]{0,120}b){0,120}\")\n";
+
+TEST(Compiler, AKeptGrammarWaitsForNoOther) {
+  QUIRE_NEEDS_XGRAMMAR();
+  Compiler compiler(byte_vocabulary(), test_config());
+  EXPECT_FALSE(compiler.find(kGood));
+  ASSERT_TRUE(compiler.compile(kGood));
+  const pid_t trial = trial_process();
+  ASSERT_GT(trial, 0);
+  kill(trial, SIGSTOP);  // so the next one takes for ever
+  std::thread other([&] {
+    const auto made = compiler.compile(kLong);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().fault, CompileFault::kInterrupted);
+    EXPECT_NE(made.error().message.find("shutting down"), std::string::npos) << made.error().message;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(compiler.find(kGood));
+  compiler.interrupt();
+  other.join();
+  EXPECT_FALSE(compiler.compile("root ::= \"c\"\n"));
+}
+
+TEST(Compiler, AProcessThatIsKilledOnceIsReplaced) {
+  QUIRE_NEEDS_XGRAMMAR();
+  Compiler compiler(byte_vocabulary(), test_config());
+  ASSERT_TRUE(compiler.compile(kGood));
+  const pid_t trial = trial_process();
+  ASSERT_GT(trial, 0);
+  kill(trial, SIGSTOP);
+  std::thread other([&] {
+    const auto made = compiler.compile("root ::= \"c\"\n");
+    EXPECT_TRUE(made) << made.error().message;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  kill(trial, SIGKILL);
+  other.join();
 }
 
 TEST(Compiler, AMaskSourceOutlivesItsCompiler) {

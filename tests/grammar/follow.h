@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "backend/token_masks.h"
 #include "grammar/compiler.h"
+#include "grammar/expression.h"
 
 // Whether texts follow a grammar, by the masks that a sequence gets: a vocabulary of all bytes, and an end.
 namespace quire::grammar {
@@ -34,6 +36,12 @@ inline CompilerConfig test_config() {
 inline Compiler& byte_compiler() {
   static Compiler compiler(byte_vocabulary(), test_config());
   return compiler;
+}
+
+/// However much work it takes.
+inline bool matches(const Expression& of, std::string_view text) {
+  WorkLeft work(UINT64_MAX);
+  return matches(of, text, work);
 }
 
 inline std::vector<uint32_t> mask_of(engine::MaskSource& source) {

@@ -1,10 +1,14 @@
 #include "grammar/numbers.h"
 
+#include <cmath>
 #include <random>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "tests/grammar/follow.h"
 
 namespace quire::grammar {
 namespace {
@@ -86,6 +90,64 @@ TEST(Numbers, DecimalsWithinBounds) {
     }
   }
   EXPECT_FALSE(numbers_within({.min = 3, .max = 2}));
+}
+
+TEST(Numbers, IntegersAreExactBeyondWhatADoubleHolds) {
+  struct Case {
+    NumberBounds bounds;
+    std::vector<const char*> yes;
+    std::vector<const char*> no;
+  };
+  const Number most = 9223372036854775807;
+  const Case cases[] = {
+      {{.min = 9223372036854770000, .max = most},
+       {"9223372036854770000", "9223372036854775807"},
+       {"9223372036854775808", "9223372036854769999", "9502010312140344600", "5"}},
+      {{.min = -most - 1, .max = -most},
+       {"-9223372036854775808", "-9223372036854775807"},
+       {"-9223372036854775809", "-9223372036854775806"}},
+      {{.min = 9007199254740992, .max = 9007199254740995, .min_exclusive = true},
+       {"9007199254740993", "9007199254740995"},
+       {"9007199254740992", "9007199254740996"}},
+      {{.min = 9999999999999999998ULL}, {"9999999999999999998"}, {"9999999999999999997"}},
+      {{.max = 1e300}, {"9999999999999999999"}, {"99999999999999999999"}},
+  };
+  for (const Case& each : cases) {
+    bool unsupported = false;
+    const auto expression = integers_within(each.bounds, 1, unsupported);
+    ASSERT_TRUE(expression);
+    for (const char* text : each.yes) EXPECT_TRUE(matches(*expression, text)) << text;
+    for (const char* text : each.no) EXPECT_FALSE(matches(*expression, text)) << text;
+  }
+}
+
+// As a reader takes them that has doubles only.
+TEST(Numbers, DecimalsKeepWithinBoundsOfManyDigits) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 400; ++round) {
+    const double scale = std::pow(10.0, static_cast<double>(random() % 12) - 3);
+    const double low = (static_cast<double>(random() % 1'000'000'007) / 1e9 - 0.5) * scale;
+    const double high = random() % 4 == 0 ? low : low + static_cast<double>(random() % 97) * scale / 1e7;
+    const NumberBounds bounds{
+        .min = low, .max = high, .min_exclusive = random() % 3 == 0, .max_exclusive = random() % 3 == 0};
+    const auto expression = numbers_within(bounds);
+    if (!expression) continue;
+    for (int i = 0; i < 60; ++i) {
+      const double near = random() % 2 == 0 ? low : high;
+      const std::string text = fmt::format(
+          "{:.{}f}", near + (static_cast<double>(random() % 9) - 4) * scale / 1e12, random() % 18);
+      if (!matches(*expression, text)) continue;
+      const double value = std::stod(text);
+      EXPECT_TRUE(bounds.min_exclusive ? value > low : value >= low)
+          << text << fmt::format(" {} {}", low, high);
+      EXPECT_TRUE(bounds.max_exclusive ? value < high : value <= high)
+          << text << fmt::format(" {} {}", low, high);
+    }
+  }
+  const auto only = numbers_within({.min = 123456789.12345679, .max = 123456789.12345679});
+  ASSERT_TRUE(only);
+  EXPECT_TRUE(matches(*only, "123456789.12345679"));
+  EXPECT_FALSE(matches(*only, "123456789.1234568"));
 }
 
 }  // namespace

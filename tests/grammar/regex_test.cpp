@@ -57,6 +57,8 @@ TEST(Regex, RefusesWhatItCannotEnforceByName) {
                                                        {"\\bword", "word boundaries"},
                                                        {"a^b", "only stand at the ends"},
                                                        {"(a$)+", "only stand at the ends"},
+                                                       {"^(a$|b)c$", "only stand at the ends"},
+                                                       {"^a(^b|c)$", "only stand at the ends"},
                                                        {"(?i)a", "flags"},
                                                        {"a**", "two quantifiers"},
                                                        {"*a", "after nothing"},

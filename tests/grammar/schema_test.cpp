@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <boost/json/parse.hpp>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/grammar/follow.h"
@@ -77,6 +78,44 @@ const Case kCases[] = {
      R"({"type": "string", "format": "email"})",
      {"\"a.b@x-y.org\""},
      {"\"a@b\"", "\"@x.org\"", "\"a..b@x.org\""}},
+    {"FormatAndLength",
+     R"({"type": "string", "format": "date", "minLength": 3, "maxLength": 10})",
+     {"\"2026-11-30\""},
+     {"\"I talked,\""}},
+    {"EmailAndLength",
+     R"({"type": "string", "format": "email", "maxLength": 254})",
+     {"\"a.b@x-y.org\""},
+     {"\"a\""}},
+    {"FormatAndEnum",
+     R"({"format": "date", "enum": ["zz", "2026-11-30", 3]})",
+     {"\"2026-11-30\"", "3"},
+     {"\"zz\""}},
+    {"FormatOfNames",
+     R"({"properties": {"xx": {}, "2026-11-30": {}}, "propertyNames": {"format": "date"}})",
+     {"{}", "{\"2026-11-30\": 1}"},
+     {"{\"xx\": 1}"}},
+    {"MultipleOfOne", R"({"type": "number", "multipleOf": 1})", {"3", "-20"}, {"1.5", "0.25"}},
+    {"MultipleOfOneAndEnum", R"({"enum": [1.5, 2, "a"], "multipleOf": 1})", {"2", "\"a\""}, {"1.5"}},
+    {"LargeIntegers",
+     R"({"type": "integer", "minimum": 9223372036854770000, "maximum": 9223372036854775807})",
+     {"9223372036854775807"},
+     {"9502010312140344600", "9223372036854775808"}},
+    {"LargeConst",
+     R"({"enum": [9007199254740993, 9007199254740992], "maximum": 9007199254740992})",
+     {"9007199254740992"},
+     {"9007199254740993"}},
+    {"OneOfMeant",
+     R"({"oneOf": [{"type": "integer", "minimum": 1}, {"type": "string", "minLength": 1}]})",
+     {"1", "\"a\""},
+     {"0", "\"\"", "null"}},
+    {"OneOfListed",
+     R"({"oneOf": [{"type": "null"}, {"const": 3}, {"enum": ["a", 4]}, {"type": "string", "minLength": 2}]})",
+     {"null", "3", "\"a\"", "4", "\"ab\""},
+     {"\"b\"", "5"}},
+    {"OneOfInside",
+     R"({"oneOf": [{"oneOf": [{"type": "null"}, {"type": "integer"}]}, {"type": "object"}]})",
+     {"1", "null", "{}"},
+     {"true", "\"\""}},
     {"OtherFormat", R"({"type": "string", "format": "colour"})", {"\"x\""}, {"1"}},
     {"Minimum",
      R"({"type": "integer", "minimum": -3, "exclusiveMaximum": 12})",
@@ -238,6 +277,27 @@ TEST(Schema, RefusesWhatItCannotEnforceAndSaysWhere) {
       {R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})", "/oneOf", "may both hold"},
       {R"({"type": "string", "oneOf": [{"properties": {"k": {"const": 1}}, "required": ["k"]}, {"properties": {"k": {"const": 2}}, "required": ["k"]}]})",
        "", "no instance"},
+      // An instance of a type of which neither branch speaks satisfies both.
+      {R"({"oneOf": [{"minLength": 1}, {"minimum": 1}]})", "/oneOf", "may both hold"},
+      {R"({"oneOf": [{"type": "null"}, {"properties": {"a": {"type": "integer"}}}]})", "/oneOf",
+       "may both hold"},
+      {R"({"oneOf": [{"type": "integer"}, {"minLength": 2}]})", "/oneOf", "may both hold"},
+      {R"({"properties": {"a": {"oneOf": [{"type": "string", "maxLength": 5}, {"items": {"type": "integer"}}]}}})",
+       "/properties/a/oneOf", "may both hold"},
+      {R"({"oneOf": [{"enum": ["ab"]}, {"type": "string", "minLength": 2}]})", "/oneOf", "may both hold"},
+      {R"({"oneOf": [{"oneOf": [{"type": "null"}, {"required": ["a"], "type": "object"}]}, {"properties": {"b": {}}}]})",
+       "/oneOf", "may both hold"},
+      {R"({"properties": {"foo": false}, "patternProperties": {"^foo$": {}}})", "/patternProperties",
+       "matches the property"},
+      {R"({"allOf": [{"properties": {"a": false}}, {"patternProperties": {"^a$": {}}}]})",
+       "/allOf/1/patternProperties", "matches the property"},
+      {R"({"format": "date", "pattern": "^[0-9-]+$"})", "/pattern", "beside a format"},
+      {R"({"format": "date", "maxLength": 9})", "/format", "does not imply"},
+      {R"({"allOf": [{"format": "date"}, {"format": "time"}]})", "/allOf/1/format", "two different"},
+      {R"({"const": 1e400})", "/const", "too large"},
+      {R"({"enum": [{"a": [-1e999]}]})", "/enum", "too large"},
+      {R"({"const": 123456789012345678901})", "/const", "more than 15 digits"},
+      {R"({"maximum": 123456789012345678901})", "/maximum", "more than 15 digits"},
       {R"({"type": "integer", "minimum": 3, "maximum": 2})", "", "no instance"},
       {R"({"properties": {"a": false}, "required": ["a"]})", "", "no instance"},
       {R"(false)", "", "no instance"},
@@ -287,6 +347,64 @@ TEST(Schema, IsBoundedAgainstHostileOnes) {
   std::string twice =
       all + "," + all.substr(all.find("{\"anyOf\"")) + "," + all.substr(all.find("{\"anyOf\"")) + "]}";
   EXPECT_FALSE(schema_grammar(boost::json::parse(twice)));
+}
+
+void expect_too_much(const std::string& schema, const char* why) {
+  const auto grammar = schema_grammar(boost::json::parse(schema));
+  ASSERT_FALSE(grammar) << schema.substr(0, 200);
+  EXPECT_NE(grammar.error().message.find(why), std::string::npos)
+      << schema.substr(0, 200) << ": " << grammar.error().message;
+}
+
+std::string repeated(size_t times, const std::string& part) {
+  std::string out;
+  for (size_t i = 0; i < times; ++i) out += (i == 0 ? "" : ",") + part;
+  return out;
+}
+
+// Each takes minutes, gigabytes or the whole stack where nothing counts the work.
+TEST(Schema, WorkIsBounded) {
+  const std::string long_name(16'000, 'a');
+  expect_too_much(R"({"properties": {")" + long_name + R"(": {}}, "additionalProperties": true})",
+                  "more than 256 characters");
+  std::string names;
+  for (int i = 0; i < 1000; ++i)
+    names += fmt::format("{}\"{}{}\": {{}}", i == 0 ? "" : ",", i, std::string(250, 'a'));
+  expect_too_much(R"({"additionalProperties": true, "properties": {)" + names +
+                      R"(}, "allOf": [{"required": ["b"]}, {"properties": {)" + names + "}}]}",
+                  "too much work");
+  std::string values;
+  for (int i = 0; i < 2000; ++i) values += fmt::format("{}\"value {}\"", i == 0 ? "" : ",", i);
+  expect_too_much(R"({"$defs": {"e": {"enum": [)" + values + R"(]}}, "allOf": [)" +
+                      repeated(4000, R"({"$ref": "#/$defs/e"})") + "]}",
+                  "too much work");
+  std::string properties;
+  for (int i = 0; i < 1000; ++i) properties += fmt::format("{}\"p{}\": {{}}", i == 0 ? "" : ",", i);
+  expect_too_much(R"({"$defs": {"o": {"properties": {)" + properties + R"(}}}, "allOf": [)" +
+                      repeated(1500, R"({"$ref": "#/$defs/o"})") + "]}",
+                  "too much work");
+  expect_too_much(R"({"const": ")" + std::string(60'000, 'a') + R"(", "pattern": "^(a|aa){0,5000}b$"})",
+                  "too much work");
+  expect_too_much(R"({"oneOf": [)" + repeated(150, R"({"enum": [)" + values + "]}") + "]}", "");
+  std::string chain;
+  for (int i = 0; i < 4000; ++i)
+    chain += fmt::format(
+        "{}\"d{}\": {{\"type\": \"array\", \"items\": {{\"$ref\": \"#/$defs/d{}\"}}, \"minItems\": 1}}",
+        i == 0 ? "" : ",", i, i + 1);
+  EXPECT_TRUE(schema_grammar(
+      boost::json::parse(R"({"$defs": {)" + chain + R"(, "d4000": {}}, "$ref": "#/$defs/d0"})")));
+}
+
+TEST(Schema, LargeOnesOfEverydayUseAreFarFromTheBound) {
+  std::string properties;
+  for (int i = 0; i < 300; ++i) {
+    properties += fmt::format(
+        R"({}"property_number_{}": {{"type": "string", "enum": ["first", "second", "third"], "description": "one of three"}})",
+        i == 0 ? "" : ",", i);
+  }
+  EXPECT_TRUE(schema_grammar(boost::json::parse(
+      R"({"type": "object", "additionalProperties": {"type": "integer"}, "properties": {)" + properties +
+      "}}")));
 }
 
 }  // namespace
