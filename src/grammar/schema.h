@@ -21,7 +21,7 @@ struct SchemaFault {
 inline constexpr size_t kMaxSchemaTerms =
     200;  // alternatives of one place, once anyOf and allOf are put together
 inline constexpr size_t kMaxSchemaSteps = 20'000;  // subschemas looked at, each time that one is
-inline constexpr size_t kMaxSchemaRules = 5'000;
+inline constexpr size_t kMaxSchemaRules = 20'000;
 inline constexpr size_t kMaxProperties = 1'000;  // of one object
 inline constexpr size_t kMaxEnumValues = 2'000;
 inline constexpr size_t kMaxEnumBytes = 64 << 10;
