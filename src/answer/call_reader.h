@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -50,5 +51,10 @@ std::unique_ptr<CallReader> read_xml_call(const Tools& tools);
 std::unique_ptr<CallReader> read_python_call();
 
 inline constexpr size_t kMaxCallName = 256;  // bytes
+
+/// A value as JSON or Python writes it; empty if the text is neither, or JSON has no such value (1e400).
+std::optional<json::value> read_literal(std::string_view text);
+/// Whether it is an integer in decimal digits that 64 bits may not hold: it is kept as it is written.
+bool is_long_integer(std::string_view text);
 
 }  // namespace quire::answer

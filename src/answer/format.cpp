@@ -84,7 +84,7 @@ std::span<const ToolFormat> tool_formats() {
        .opens = {"<|python_start|>"},
        .closes = {"<|python_end|>"},
        .bare = '[',
-       .words = {"func_name1(params_name1=params_value1"},
+       .words = {"func_name1(param"},
        .arguments_key = "parameters",
        .before = "[",
        .separator = ", ",

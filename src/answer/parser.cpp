@@ -79,6 +79,9 @@ void Parser::run(Piece& out, bool last) {
       case At::kCall:
         goes_on = take_call(out);
         break;
+      case At::kEnd:
+        pending_.clear();
+        break;
     }
   }
   out_ = nullptr;
@@ -273,7 +276,7 @@ bool Parser::take_call(Piece& out) {
       pending_.erase(0, i + 1);
       section_.clear();
       section_has_call_ = true;
-      at_ = At::kSection;
+      at_ = format_.one_call ? At::kEnd : At::kSection;
       return true;
     }
     pending_.erase(0, i);

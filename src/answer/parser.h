@@ -33,6 +33,7 @@ struct AnswerFormat {
   const ToolFormat* tools = nullptr;  // null: calls are not looked for
   const ReasoningFormat* reasoning = nullptr;
   bool begins_in_reasoning = false;  // the prompt ends with the mark that opens it
+  bool one_call = false;             // what follows the first call is left out
 };
 
 /// Divides the text of one answer, as it is generated, into reasoning, content and tool calls. However the
@@ -60,6 +61,7 @@ class Parser final : private CallSink {
     kContent,
     kSection,  // of calls, between two
     kCall,
+    kEnd,  // all that follows is left out
   };
 
   // Each takes what it can of pending_; false if it needs more text.

@@ -1,5 +1,7 @@
 // Calls written as in Python.
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -18,6 +20,15 @@ constexpr size_t kMaxDepth = 64;
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
          c == '.';
+}
+
+/// Whether all numbers in it are.
+bool is_finite(const json::value& value) {
+  if (value.is_double()) return std::isfinite(value.get_double());
+  if (const auto* list = value.if_array()) return std::ranges::all_of(*list, is_finite);
+  const auto* object = value.if_object();
+  return object == nullptr ||
+         std::ranges::all_of(*object, [](const auto& member) { return is_finite(member.value()); });
 }
 
 /// Reads one literal of Python: a string, number, True, False, None, list, tuple or dictionary. Every
@@ -52,8 +63,13 @@ class Literal {
     if (rest_.empty() || depth > kMaxDepth) return std::nullopt;
     const char c = rest_.front();
     if (c == '"' || c == '\'') {
-      if (auto text = string()) return json::value(json::string(*text));
-      return std::nullopt;
+      auto text = string();
+      // Python joins strings that stand beside each other.
+      for (skip_space(); text && (rest_.starts_with('"') || rest_.starts_with('\'')); skip_space()) {
+        const auto more = string();
+        text = more ? std::optional(*text + *more) : std::nullopt;
+      }
+      return text ? std::optional(json::value(json::string(*text))) : std::nullopt;
     }
     if (c == '[' || c == '(') return list(c == '[' ? ']' : ')', depth);
     if (c == '{') return dictionary(depth);
@@ -63,12 +79,15 @@ class Literal {
   std::optional<json::value> list(char end, size_t depth) {
     rest_.remove_prefix(1);
     json::array out;
+    bool comma = false;
     while (!take(end)) {
       auto item = value(depth + 1);
       if (!item) return std::nullopt;
       out.push_back(std::move(*item));
-      if (!take(',') && !rest_.starts_with(end)) return std::nullopt;
+      comma = take(',');
+      if (!comma && !rest_.starts_with(end)) return std::nullopt;
     }
+    if (end == ')' && out.size() == 1 && !comma) return std::move(out.front());  // in brackets, no tuple
     return out;
   }
 
@@ -97,7 +116,7 @@ class Literal {
     if (word == "None" || word == "null") return nullptr;
     try {
       json::value number = parse_json(word, "a literal");
-      if (number.is_number()) return number;
+      if (number.is_number() && is_finite(number)) return number;
     } catch (const Error&) {
     }
     return std::nullopt;
@@ -190,23 +209,17 @@ class PythonCall final : public CallReader {
     return is_name(c) && text_.size() <= kMaxCallName ? Step::kMore : Step::kBroken;
   }
 
-  /// What is JSON is taken as JSON, which differs from Python in escapes.
-  static json::value value_of(std::string_view text) {
-    try {
-      return parse_json(text, "a literal", kMaxDepth);
-    } catch (const Error&) {
-      return Literal(text).whole().value_or(json::value(json::string(text)));
-    }
-  }
-
   /// name=value. What is no literal is passed on as a string.
   void write(CallSink& sink) {
     const size_t equals = text_.find('=');
     const std::string_view key = trim(std::string_view(text_).substr(0, equals));
     const std::string_view value =
         equals == text_.npos ? std::string_view() : trim(std::string_view(text_).substr(equals + 1));
-    json::value made = value_of(value);
-    sink.arguments((empty_ ? "{" : ", ") + json::serialize(json::string(key)) + ": " + json::serialize(made));
+    const std::string made =
+        is_long_integer(value)
+            ? std::string(value)
+            : json::serialize(read_literal(value).value_or(json::value(json::string(value))));
+    sink.arguments((empty_ ? "{" : ", ") + json::serialize(json::string(key)) + ": " + made);
     empty_ = false;
   }
 
@@ -219,6 +232,23 @@ class PythonCall final : public CallReader {
 };
 
 }  // namespace
+
+/// What is JSON is taken as JSON, which differs from Python in escapes.
+std::optional<json::value> read_literal(std::string_view text) {
+  try {
+    json::value out = parse_json(text, "a literal", kMaxDepth);
+    if (is_finite(out)) return out;
+    return std::nullopt;
+  } catch (const Error&) {
+    return Literal(text).whole();
+  }
+}
+
+bool is_long_integer(std::string_view text) {
+  constexpr size_t kShort = 18;  // digits, which 64 bits always hold
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return text.size() > kShort && text.front() != '0' && text.find_first_not_of("0123456789") == text.npos;
+}
 
 std::unique_ptr<CallReader> read_python_call() { return std::make_unique<PythonCall>(); }
 

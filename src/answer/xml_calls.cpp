@@ -1,39 +1,115 @@
 // Qwen3-Coder's calls.
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include <boost/json/serialize.hpp>
 
 #include "answer/call_reader.h"
-#include "base/error.h"
 #include "base/trim.h"
 
 namespace quire::answer {
 namespace {
 
-constexpr size_t kMaxParameterDepth = 64;
+enum Kind : uint8_t {
+  kNull = 1,
+  kBoolean = 2,
+  kInteger = 4,
+  kNumber = 8,
+  kString = 16,
+  kArray = 32,
+  kObject = 64
+};
+constexpr uint8_t kUnknown = 0;
 
-/// Whether a property's schema permits nothing but strings, as far as its type says.
-bool is_string(const json::object& schema, std::string_view property) {
-  const json::value* properties = schema.if_contains("properties");
-  const json::value* own = properties != nullptr && properties->is_object()
-                               ? properties->get_object().if_contains(property)
-                               : nullptr;
-  const json::value* type =
-      own != nullptr && own->is_object() ? own->get_object().if_contains("type") : nullptr;
-  if (type != nullptr) return *type == "string";
-  return own == nullptr || !own->is_object() || !own->get_object().contains("anyOf");
+uint8_t kind_named(std::string_view name) {
+  constexpr std::pair<std::string_view, uint8_t> kNames[] = {
+      {"null", kNull},     {"boolean", kBoolean}, {"integer", kInteger}, {"number", kInteger | kNumber},
+      {"string", kString}, {"array", kArray},     {"object", kObject}};
+  const auto* const found = std::ranges::find(kNames, name, &std::pair<std::string_view, uint8_t>::first);
+  return found == std::end(kNames) ? kUnknown : found->second;
 }
 
-std::optional<json::value> literal_of(std::string_view text) {
-  if (text == "True") return true;
-  if (text == "False") return false;
-  if (text == "None") return nullptr;
-  try {
-    return parse_json(text, "a parameter", kMaxParameterDepth);
-  } catch (const Error&) {
-    return std::nullopt;
+uint8_t kind_of(const json::value& value) {
+  if (value.is_null()) return kNull;
+  if (value.is_bool()) return kBoolean;
+  if (value.is_double()) return kNumber;
+  if (value.is_number()) return kInteger;
+  if (value.is_string()) return kString;
+  return value.is_array() ? kArray : kObject;
+}
+
+/// What "#/$defs/NAME" or "#/definitions/NAME" refers to; null for others.
+const json::value* definition(const json::object& root, std::string_view reference) {
+  for (const std::string_view place : {"$defs", "definitions"}) {
+    const std::string begin = "#/" + std::string(place) + "/";
+    if (!reference.starts_with(begin)) continue;
+    const json::value* const all = root.if_contains(place);
+    const json::object* const list = all == nullptr ? nullptr : all->if_object();
+    return list == nullptr ? nullptr : list->if_contains(reference.substr(begin.size()));
   }
+  return nullptr;
+}
+
+/// The kinds of values that a schema permits, as far as it says; kUnknown: it does not.
+uint8_t kinds_of(const json::value& schema, const json::object& root, size_t depth) {
+  constexpr size_t kMostDepth = 8;
+  const json::object* const object = schema.if_object();
+  if (object == nullptr || depth > kMostDepth) return kUnknown;
+  uint8_t out = kUnknown;
+  if (const json::value* const type = object->if_contains("type")) {
+    if (type->is_string()) return kind_named(type->get_string());
+    if (type->is_array()) {
+      for (const json::value& each : type->get_array())
+        out |= each.is_string() ? kind_named(each.get_string()) : 0;
+      return out;
+    }
+  }
+  if (const json::value* const only = object->if_contains("const")) return kind_of(*only);
+  if (const json::value* const values = object->if_contains("enum");
+      values != nullptr && values->is_array()) {
+    for (const json::value& each : values->get_array()) out |= kind_of(each);
+    return out;
+  }
+  if (const json::value* const reference = object->if_contains("$ref");
+      reference != nullptr && reference->is_string()) {
+    const std::string_view text = reference->get_string();
+    const json::value* const found = definition(root, text);
+    return found == nullptr ? kUnknown : kinds_of(*found, root, depth + 1);
+  }
+  for (const char* const keyword : {"anyOf", "oneOf"}) {
+    const json::value* const branches = object->if_contains(keyword);
+    if (branches == nullptr || !branches->is_array()) continue;
+    for (const json::value& branch : branches->get_array()) {
+      const uint8_t own = kinds_of(branch, root, depth + 1);
+      if (own == kUnknown) return kUnknown;
+      out |= own;
+    }
+  }
+  return out;
+}
+
+/// The kinds of a parameter; kUnknown: the tool's schema does not say.
+uint8_t kinds_of_parameter(const json::object& schema, std::string_view name) {
+  const json::value* const properties = schema.if_contains("properties");
+  const json::object* const list = properties == nullptr ? nullptr : properties->if_object();
+  const json::value* const own = list == nullptr ? nullptr : list->if_contains(name);
+  return own == nullptr ? kUnknown : kinds_of(*own, schema, 0);
+}
+
+/// The text of a value as JSON: of one of `kinds` if it reads as that, else a string.
+std::string value_text(std::string_view text, uint8_t kinds) {
+  const std::string as_string = json::serialize(json::string(text));
+  if (kinds == kUnknown || kinds == kString) return as_string;
+  const std::string_view trimmed = trim(text);
+  if ((kinds & (kInteger | kNumber)) != 0 && is_long_integer(trimmed)) return std::string(trimmed);
+  const std::optional<json::value> literal = read_literal(trimmed);
+  if (!literal) return as_string;
+  const uint8_t kind = kind_of(*literal);
+  const bool permitted = (kinds & kind) != 0 || (kind == kInteger && (kinds & kNumber) != 0);
+  if (!permitted && (kinds & kString) != 0) return as_string;
+  return literal->is_number() ? std::string(trimmed) : json::serialize(*literal);
 }
 
 class XmlCall final : public CallReader {
@@ -46,16 +122,16 @@ class XmlCall final : public CallReader {
     if (!begun_) return take_name(sink);
     for (;;) {
       if (!in_value_) {
-        const std::string_view rest = trim(text_);
-        if (rest.ends_with(kEnd)) {
+        if (text_.ends_with(kEnd)) {
           sink.arguments(empty_ ? "{}" : "}");
           return Step::kDone;
         }
-        const size_t at = rest.find(kParameter);
-        if (at == rest.npos) return Step::kMore;
-        key_ = std::string(rest.substr(at + kParameter.size()));
+        // No mark goes on behind a '>', so what stands before one is never looked at again.
+        const std::string text = std::exchange(text_, {});
+        const size_t at = text.find(kParameter);
+        if (at == text.npos) return Step::kMore;
+        key_ = text.substr(at + kParameter.size());
         key_.pop_back();
-        text_.clear();
         in_value_ = true;
         return Step::kMore;
       }
@@ -106,12 +182,10 @@ class XmlCall final : public CallReader {
   }
 
   void write(std::string_view value, CallSink& sink) {
-    std::optional<json::value> made;
     const auto tool = tools_.find(name_);
-    if (tool != tools_.end() && !is_string(tool->second, key_)) made = literal_of(trim(value));
-    if (!made) made = json::string(value);
+    const uint8_t kinds = tool == tools_.end() ? kUnknown : kinds_of_parameter(tool->second, key_);
     sink.arguments((empty_ ? "{" : ", ") + json::serialize(json::string(key_)) + ": " +
-                   json::serialize(*made));
+                   value_text(value, kinds));
     empty_ = false;
   }
 

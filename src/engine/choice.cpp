@@ -9,6 +9,7 @@ Choice::Choice(SeqId seq, uint32_t index, const GenerationRequest& request,
                const tokenize::Tokenizer& tokenizer)
     : seq_(seq),
       index_(index),
+      min_tokens_(request.sampling.min_tokens),
       show_stop_token_(request.include_stop_str_in_output),
       detokenizer_(tokenizer, request.skip_special_tokens, request.shown_special_tokens),
       stops_(request.stop, request.include_stop_str_in_output) {
@@ -34,7 +35,12 @@ bool Choice::take(const control::SeqEvent& event, ChoiceOutput& out) {
   if (event.token) {
     ++num_tokens_;
     out.tokens.push_back(*event.token);
-    if (!event.stop_token || show_stop_token_) append(detokenizer_.push(event.token->token), out, stopped);
+    const bool shown = !event.stop_token || show_stop_token_;
+    if (shown && num_tokens_ <= min_tokens_) {
+      out.text += detokenizer_.push(event.token->token);
+    } else if (shown) {
+      append(detokenizer_.push(event.token->token), out, stopped);
+    }
   }
   if (event.finish && !stopped) append(detokenizer_.flush(), out, stopped);
   if (stopped) {

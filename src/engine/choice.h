@@ -32,6 +32,7 @@ class Choice {
 
   SeqId seq_;
   uint32_t index_;
+  uint32_t min_tokens_;  // stop strings are looked for behind them
   bool show_stop_token_;
   bool ended_ = false;
   uint32_t num_tokens_ = 0;

@@ -94,11 +94,21 @@ Expected<void> check_tools(const chat::ChatTemplate& form, const answer::ToolFor
                 "tools");
 }
 
-/// Fits the format to the prompt, whose end may have opened the reasoning, or closed it.
-void fit_to_prompt(answer::AnswerFormat& format, std::string_view prompt) {
+/// What the answer is to continue; empty: nothing.
+std::string continued_text(const ChatPrompt& prompt) {
+  if (!prompt.continue_final_message) return {};
+  return std::string(prompt.context.at("messages").as_array().back().at("content").as_string());
+}
+
+/// Fits the format to the prompt, whose end may have opened the reasoning, or closed it. `continued`: the
+/// content with which it ends and which the answer continues.
+void fit_to_prompt(answer::AnswerFormat& format, std::string_view prompt, std::string_view continued) {
   if (format.reasoning == nullptr) return;
   const std::string_view text = trim(prompt);
-  if (text.ends_with(format.reasoning->open)) {
+  const size_t opened = continued.rfind(format.reasoning->open);
+  const bool inside =
+      opened != continued.npos && continued.find(format.reasoning->close, opened) == continued.npos;
+  if (inside || text.ends_with(format.reasoning->open)) {
     format.begins_in_reasoning = true;
   } else if (text.ends_with(format.reasoning->close)) {
     format.reasoning = nullptr;
@@ -314,6 +324,7 @@ Expected<void> Api::offer_tools(ChatRequest& chat, const chat::ChatTemplate& for
     if (wishes.needed) grammar.content.clear();  // the answer has none
     if (!wishes.needed && !beside_content) grammar.marks = certain_marks(wishes, format);
   }
+  rules.format.one_call = !wishes.parallel;
   rules.tools = std::move(wishes.tools);
   if (format.syntax != answer::CallSyntax::kXml) {
     for (auto& [name, parameters] : rules.tools) parameters = {};  // only their names are needed
@@ -376,6 +387,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   AnswerGrammar grammar{.content = std::move(parsed->options.grammar), .calls = {}, .marks = {}};
   auto rules = make_rules(*parsed, grammar);
   if (!rules) return failed<Job>(rules);
+  const std::string continued = continued_text(parsed->prompt);
   auto text = render_chat(model_.chat_templates, parsed->prompt);
   if (!text) return failed<Job>(text);
   if (auto waits = check_client(request); !waits) return failed<Job>(waits);
@@ -384,7 +396,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   Job job;
   job.grammar = std::move(grammar);
   job.style = make_style(AnswerKind::kChat, parsed->options);
-  if (*rules != nullptr) fit_to_prompt((*rules)->format, *text);
+  if (*rules != nullptr) fit_to_prompt((*rules)->format, *text, continued);
   job.style.rules = std::move(*rules);
   if (parsed->echo) job.style.echo.push_back(std::move(*parsed->echo));
   if (parsed->return_prompt_text) job.style.prompt_text = *text;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -70,6 +71,7 @@ json::array read_tool_calls(Fields& message, const json::array& calls) {
     }
     json::object copy = *call;
     json::object& called = copy["function"].as_object();
+    called.erase("parsed_arguments");  // OpenAI's client adds them
     if (const json::value* arguments = called.if_contains("arguments")) {
       if (const auto* text = arguments->if_string()) {
         try {
@@ -78,8 +80,7 @@ json::array read_tool_calls(Fields& message, const json::array& calls) {
               text->empty() ? json::object() : parse_json(*text, name, kMaxArgumentsDepth, calls.storage());
           called["arguments"] = std::move(parsed);
         } catch (const Error&) {
-          message.fail(name + ".function.arguments", "must be a JSON object, written as a string");
-          return {};
+          // A model may have written it, or its answer was cut: the template gets it as it is.
         }
       }
     }
@@ -122,6 +123,7 @@ json::object read_message(Fields& message) {
   for (const std::string_view name : {"refusal", "audio", "annotations", "function_call"}) {
     ignore_empty(message, name);
   }
+  message.get("parsed");  // OpenAI's client adds what the content says as a value
   return out;
 }
 
@@ -144,6 +146,9 @@ json::array read_messages(Fields& fields) {
       return out;
     }
     Fields inner(*message, name + ".");
+    for (const auto& member : *message) {
+      if (member.value().is_null()) inner.get(member.key());  // whatever a client's type has more
+    }
     out.push_back(read_message(inner));
     if (auto error = inner.finish()) {
       fields.fail(std::move(*error));
@@ -296,6 +301,54 @@ Expected<void> fit_messages(json::object& context, const chat::ChatTemplate& cho
   return {};
 }
 
+namespace {
+
+/// How a template wants the calls in messages.
+struct CallForm {
+  bool null_content = false;    // the missing content of a message with calls is null, not ""
+  bool text_arguments = false;  // as JSON text, not as an object
+};
+
+bool has_calls(const json::object& message) { return message.contains("tool_calls"); }
+
+void apply(const CallForm& form, json::array& messages) {
+  for (json::value& each : messages) {
+    json::object& message = each.as_object();
+    if (!has_calls(message)) continue;
+    if (form.null_content && message.at("content").as_string().empty()) message["content"] = nullptr;
+    if (!form.text_arguments) continue;
+    for (json::value& call : message.at("tool_calls").as_array()) {
+      json::value* arguments = call.at("function").as_object().if_contains("arguments");
+      if (arguments != nullptr && !arguments->is_string()) *arguments = json::serialize(*arguments);
+    }
+  }
+}
+
+/// Tried out with a call of a name that nothing else has. Templates differ: some look for a content of null
+/// to find calls, some join the arguments to a text.
+CallForm call_form_of(const chat::ChatTemplate& chosen, const json::object& context) {
+  constexpr std::string_view kName = "quire_tries_a_call";
+  const json::value call = {{"id", "call00001"},
+                            {"type", "function"},
+                            {"function", {{"name", kName}, {"arguments", json::object{{"a", "b"}}}}}};
+  const json::array conversation = {
+      {{"role", "user"}, {"content", "a"}},
+      {{"role", "assistant"}, {"content", ""}, {"tool_calls", json::array{call}}},
+      {{"role", "tool"}, {"content", "c"}, {"tool_call_id", "call00001"}}};
+  for (const CallForm form : {CallForm{}, CallForm{.null_content = true}, CallForm{.text_arguments = true},
+                              CallForm{.null_content = true, .text_arguments = true}}) {
+    json::object tried = context;
+    json::array messages = conversation;
+    apply(form, messages);
+    tried["messages"] = std::move(messages);
+    const auto text = chosen.render(tried);
+    if (text && text->find(kName) != std::string::npos) return form;
+  }
+  return {};
+}
+
+}  // namespace
+
 Expected<std::string> render_chat(const chat::ChatTemplates& templates, ChatPrompt& prompt) {
   const auto chosen = templates.choose(prompt.context);
   std::optional<size_t> system;
@@ -305,6 +358,10 @@ Expected<std::string> render_chat(const chat::ChatTemplates& templates, ChatProm
     if (auto fits = fit_messages(prompt.context, **chosen); !fits)
       return tl::make_unexpected(std::move(fits.error()));
     system = first_system_message(prompt.context);
+    json::array& messages = prompt.context.at("messages").as_array();
+    if (std::ranges::any_of(messages, [](const json::value& each) { return has_calls(each.as_object()); })) {
+      apply(call_form_of(**chosen, prompt.context), messages);
+    }
     if (developer) instructions = system_texts(prompt.context.at("messages").as_array());
   }
   auto text = prompt.continue_final_message ? templates.render_open(std::move(prompt.context))

@@ -12,8 +12,8 @@ namespace quire::serve {
 
 /// Reads messages, tools, documents, chat_template_kwargs, add_generation_prompt, continue_final_message and
 /// add_special_tokens. The template gets them as in vLLM: text parts of a content are joined by newlines, a
-/// missing content is "", the arguments of tool calls are objects, tools and documents are null if there are
-/// none.
+/// missing content is "", the arguments of tool calls are objects, unless they are no JSON, tools and
+/// documents are null if there are none.
 ChatPrompt read_chat_prompt(Fields& fields);
 
 /// Changes the messages in `context` (from read_chat_prompt) to those that the template `chosen` supports: if
@@ -23,9 +23,9 @@ ChatPrompt read_chat_prompt(Fields& fields);
 Expected<void> fit_messages(json::object& context, const chat::ChatTemplate& chosen);
 
 /// Returns the model's input text for `prompt`, and moves its context: the messages, fitted to the template
-/// that is chosen for them. The error (kInvalid) is that of fit_messages or of ChatTemplates, or names a
-/// system message that the template does not accept, or a developer message that it leaves out of this
-/// conversation.
+/// that is chosen for them, calls in the form that it wants. The error (kInvalid) is that of fit_messages or
+/// of ChatTemplates, or names a system message that the template does not accept, or a developer message that
+/// it leaves out of this conversation.
 Expected<std::string> render_chat(const chat::ChatTemplates& templates, ChatPrompt& prompt);
 
 }  // namespace quire::serve

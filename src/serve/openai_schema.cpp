@@ -389,8 +389,8 @@ ChatRequest read_chat(Fields& fields, const SchemaContext& context) {
   out.tools = read_tool_wishes(fields, out.prompt.context);
   out.include_reasoning = fields.boolean("include_reasoning", true);
   out.reasoning_effort = read_reasoning_effort(fields);
-  if (const auto most = fields.integer("thinking_token_budget", 0, kInt32Max))
-    out.thinking_token_budget = static_cast<uint32_t>(*most);
+  const auto most = fields.integer("thinking_token_budget", -1, kInt32Max);
+  if (most && *most >= 0) out.thinking_token_budget = static_cast<uint32_t>(*most);
   read_chat_max_tokens(fields, out.options.generation);
   check_min_tokens(fields, out.options.generation);
   read_chat_logprobs(fields, out.options.generation.sampling);

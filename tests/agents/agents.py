@@ -70,9 +70,7 @@ def with_openai(url, stream):
         if not stream:
             return client.chat.completions.create(model="", messages=messages, tools=TOOLS).choices[0].message.model_dump(exclude_none=True)
         with client.chat.completions.stream(model="", messages=messages, tools=TOOLS) as events:
-            message = events.get_final_completion().choices[0].message.to_dict()
-            message.pop("parsed", None)
-            return message
+            return events.get_final_completion().choices[0].message.to_dict()
 
     return converse(ask)
 

@@ -286,5 +286,103 @@ TEST(Formats, AreKnownByTheirTemplates) {
   }
 }
 
+TEST(Parser, WithOneCallWhatFollowsItIsLeftOut) {
+  AnswerFormat format = format_of("hermes");
+  format.one_call = true;
+  EXPECT_EQ(
+      parse_cut(
+          format,
+          R"(I look. <tool_call>{"name":"now"}</tool_call><tool_call>{"name":"now"}</tool_call> Done.)"),
+      (Said{"", "I look.", {{"now", "{}"}}}));
+  EXPECT_EQ(parse_cut(format, "No call."), (Said{"", "No call.", {}}));
+  format = format_of("pythonic");
+  format.one_call = true;
+  EXPECT_EQ(parse_cut(format, "[now(), now()]"), (Said{"", "", {{"now", "{}"}}}));
+}
+
+std::string arguments_of(const AnswerFormat& format, const Tools& tools, std::string_view text) {
+  Parser parser(format, tools);
+  Piece piece;
+  parser.add(text, piece);
+  parser.end(piece);
+  std::string out;
+  for (const CallPiece& call : piece.calls) out += call.arguments;
+  return out;
+}
+
+TEST(Parser, LiteralsOfPythonBecomeJson) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"(1)", "1"},
+      {"(1,)", "[1]"},
+      {"(1, 'a')", R"([1,"a"])"},
+      {R"("a" 'b')", R"("ab")"},
+      {R"(["a" "b", "c"])", R"(["ab","c"])"},
+      {"1e400", R"("1e400")"},
+      {"[1, 1e999]", R"("[1, 1e999]")"},
+      {"12345678901234567890123", "12345678901234567890123"},
+      {"-9223372036854775809", "-9223372036854775809"},
+      {"9223372036854775807", "9223372036854775807"},
+      {"True", "true"},
+      {"{'k': None}", R"({"k":null})"},
+  };
+  for (const auto& [literal, json] : cases) {
+    EXPECT_EQ(arguments_of(format_of("pythonic"), tools(), "[add(a=" + std::string(literal) + ")]"),
+              "{\"a\": " + std::string(json) + "}")
+        << literal;
+  }
+}
+
+TEST(Parser, XmlValuesAreOfATypeThatTheSchemaPermits) {
+  const Tools own = {{"f", parse_json(R"({"$defs": {"o": {"type": "object"}}, "properties": {
+      "optional": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "list": {"type": ["string", "null"]},
+      "ref": {"$ref": "#/$defs/o"}, "loop": {"$ref": "#/$defs/no"}, "enum": {"enum": [1, 2]}, "const": {"const": "1"},
+      "either": {"oneOf": [{"type": "integer"}, {"type": "boolean"}]}, "object": {"type": "object"},
+      "number": {"type": "number"}, "free": {}, "mixed": {"enum": [1, "a"]}}})",
+                                      "tool")
+                               .as_object()}};
+  struct Case {
+    const char* name;
+    const char* value;
+    const char* json;
+  };
+  const Case cases[] = {
+      {"optional", "12345", R"("12345")"},
+      {"optional", "null", "null"},
+      {"optional", "None", "null"},
+      {"list", "12345", R"("12345")"},
+      {"list", "true", R"("true")"},
+      {"ref", R"({"s": "x"})", R"({"s":"x"})"},
+      {"loop", "1", R"("1")"},
+      {"enum", "1", "1"},
+      {"const", "1", R"("1")"},
+      {"either", "1", "1"},
+      {"either", "True", "true"},
+      {"object", "{'a': 'b'}", R"({"a":"b"})"},
+      {"number", "3", "3"},
+      {"number", "2.5", "2.5"},
+      {"number", "12345678901234567890123", "12345678901234567890123"},
+      {"free", "1", R"("1")"},
+      {"mixed", "1", "1"},
+      {"mixed", "a", R"("a")"},
+      {"none such", "1", R"("1")"},
+      {"number", "about 3", R"("about 3")"},
+  };
+  for (const Case& each : cases) {
+    const std::string text = "<tool_call>\n<function=f>\n<parameter=" + std::string(each.name) + ">\n" +
+                             each.value + "\n</parameter>\n</function>\n</tool_call>";
+    EXPECT_EQ(arguments_of(format_of("qwen3_coder"), own, text),
+              "{\"" + std::string(each.name) + "\": " + each.json + "}")
+        << each.name << " " << each.value;
+  }
+}
+
+// Took a minute for each megabyte when all was looked at again for every mark.
+TEST(Parser, MarksBetweenXmlParametersTakeLinearTime) {
+  std::string text = "<tool_call>\n<function=now>\n";
+  for (int i = 0; i < 2'000'000; ++i) text += "<>";
+  text += "<parameter=a>1</parameter></function></tool_call>";
+  EXPECT_EQ(arguments_of(format_of("qwen3_coder"), tools(), text), R"({"a": "1"})");
+}
+
 }  // namespace
 }  // namespace quire::answer

@@ -150,3 +150,45 @@ def test_a_file_without_answers_is_refused(tmp_path, text, said):
         (tmp_path / "answers").write_text(text)
     done = subprocess.run([QUIRE, "serve", MODEL, "--port", "0", "--device", "sim", "--sim-answers", tmp_path / "answers"], capture_output=True, text=True)
     assert done.returncode == 1 and str(tmp_path / "answers") in done.stderr and said in done.stderr
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_message_of_the_client_comes_back_as_it_is(folder, stream):
+    """With `parsed` and `parsed_arguments`, which the client adds."""
+    with serve(folder, CONVERSATION) as server:
+        client = connect(server)
+        messages = [{"role": "user", "content": "How warm is it?"}]
+        for _ in range(3):
+            if stream:
+                with client.chat.completions.stream(model="", messages=messages, tools=TOOLS) as events:
+                    message = events.get_final_completion().choices[0].message
+            else:
+                message = client.chat.completions.create(model="", messages=messages, tools=TOOLS).choices[0].message
+            messages.append(message.model_dump())
+            messages += [{"role": "tool", "tool_call_id": each.id, "content": "3"} for each in message.tool_calls or []]
+        assert message.content == CONVERSATION[2]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_parallel_calls_there_is_one(folder, stream):
+    with serve(folder, CONVERSATION) as server:
+        message, finish = over_http(server, stream=stream, messages=[{"role": "user", "content": "u"}], tools=TOOLS, parallel_tool_calls=False)
+    assert finish == "tool_calls" and [each["function"]["name"] for each in message["tool_calls"]] == ["get_weather"]
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Zürich \"HB\""}
+
+
+def test_a_stop_string_waits_for_min_tokens(folder):
+    with serve(folder, ["One. Two. Three. Four."]) as server:
+        def ask(**more):
+            return connect(server).chat.completions.create(model="", messages=[{"role": "user", "content": "u"}], stop=["."], **more)
+        assert ask().choices[0].message.content == "One"
+        answer = ask(max_tokens=60, extra_body={"min_tokens": 8})
+        assert answer.usage.completion_tokens >= 8 and answer.choices[0].message.content.startswith("One. ")
+
+
+def test_an_answer_goes_on_in_an_open_thought(folder):
+    with serve(folder, ["more of it</think>\n\nDone."], "--reasoning-parser", "think") as server:
+        message = connect(server).chat.completions.create(
+            model="", messages=[{"role": "user", "content": "u"}, {"role": "assistant", "content": "<think>\nI am"}],
+            extra_body={"continue_final_message": True, "add_generation_prompt": False}).choices[0].message
+    assert message.reasoning_content == "more of it" and message.content == "Done."

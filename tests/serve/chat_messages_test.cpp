@@ -1,8 +1,13 @@
 // What a model's own chat template makes of messages that it may not know.
 #include "serve/chat_messages.h"
 
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <unistd.h>
 
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -198,6 +203,46 @@ TEST(FitMessages, ATemplateThatNamesDevelopersGetsThem) {
   json::object context = {{"messages", {{{"role", "developer"}, {"content", "a"}}}}};
   ASSERT_TRUE(fit_messages(context, knows));
   EXPECT_EQ(context.at("messages").at(0).at("role"), "developer");
+}
+
+/// What a template written here makes of a conversation with a call.
+std::string with_call(const std::string& source, const std::string& arguments, const std::string& content) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("quire_template_{}.jinja", getpid());
+  std::ofstream(path) << source;
+  const std::string messages =
+      R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": )" + content +
+      R"(, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "add", "arguments": )" +
+      json::serialize(json::string(arguments)) +
+      R"(}}]}, {"role": "tool", "tool_call_id": "c", "content": "3"}])";
+  auto request = parse_chat(parse_json(R"({"messages": )" + messages + "}", "body"), {.vocab_size = 100});
+  if (!request) return request.error().message;
+  auto text = render_chat(chat::ChatTemplates::load(path.string()), request->prompt);
+  std::filesystem::remove(path);
+  return text ? *text : text.error().message;
+}
+
+TEST(Calls, ComeInTheFormThatTheTemplateWants) {
+  const std::string plain =
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}"
+      "({{ c.function.arguments | tojson }}){% endfor %};{% endfor %}";
+  EXPECT_EQ(with_call(plain, R"({"a": 1})", "null"), R"(u;add({"a": 1});3;)");
+  const std::string looks_for_none =
+      "{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.name }}{% else %}{{ "
+      "m.content }}"
+      "{% endif %};{% endfor %}";
+  EXPECT_EQ(with_call(looks_for_none, R"({"a": 1})", "null"), "u;add;3;");
+  EXPECT_EQ(with_call(looks_for_none, R"({"a": 1})", "\"\""), "u;add;3;");
+  const std::string joins =
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name + "
+      "c.function.arguments }}"
+      "{% endfor %};{% endfor %}";
+  EXPECT_EQ(with_call(joins, R"({"a": 1})", "null"), R"(u;add{"a":1};3;)");
+  const std::string both =
+      "{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.name + "
+      "m.tool_calls[0].function.arguments }}{% else %}{{ m.content }}{% endif %};{% endfor %}";
+  EXPECT_EQ(with_call(both, R"({"a": 1})", "null"), R"(u;add{"a":1};3;)");
+  // Of an answer that was cut.
+  EXPECT_EQ(with_call(plain, R"({"a": 1)", "null"), R"(u;add("{\"a\": 1");3;)");
 }
 
 }  // namespace

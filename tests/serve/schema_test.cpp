@@ -481,7 +481,9 @@ TEST(ChatSchema, WrongMessagesAreNamed) {
             "messages[0].content[0].text");
   EXPECT_EQ(messages_fault(R"([{"role": "user", "content": ["x"]}])"), "messages[0].content[0]");
   EXPECT_EQ(messages_fault(R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}])"),
-            "messages[0].tool_calls[0].function.arguments");
+            "");
+  EXPECT_EQ(messages_fault(R"([{"role": "user", "content": "a", "parsed": {}, "whatever": null}])"), "");
+  EXPECT_EQ(messages_fault(R"([{"role": "user", "content": "a", "whatever": 1}])"), "messages[0].whatever");
   EXPECT_EQ(messages_fault(R"([{"role": "assistant", "tool_calls": [1]}])"), "messages[0].tool_calls[0]");
   EXPECT_EQ(messages_fault(R"([{"role": "assistant", "content": "x", "audio": {"id": "y"}}])"),
             "messages[0].audio");
@@ -508,7 +510,7 @@ TEST(ChatSchema, FaultsOfItsOwn) {
             "continue_final_message");
   EXPECT_EQ(chat_fault(R"("prompt": "x")"), "prompt");
   EXPECT_EQ(chat_fault(R"("reasoning_effort": "much")"), "reasoning_effort");
-  EXPECT_EQ(chat_fault(R"("thinking_token_budget": -1)"), "thinking_token_budget");
+  EXPECT_EQ(chat_fault(R"("thinking_token_budget": -2)"), "thinking_token_budget");
   EXPECT_EQ(chat_fault(R"("include_reasoning": 1)"), "include_reasoning");
   for (const char* good :
        {R"("store": false)", R"("service_tier": "auto")", R"("modalities": ["text"])",
