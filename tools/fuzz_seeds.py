@@ -411,6 +411,22 @@ def trace():
         {"timestamp": 3052, "input_length": 5, "output_length": 26, "hash_ids": [46]}))
 
 
+def schemas():
+    from schemas import Generator
+    for seed in range(100):
+        yield compact(Generator(seed).document())
+    yield compact({"format": {"type": "triggered_tags", "triggers": ["<a"], "at_least_one": True, "tags": [
+        {"begin": "<a>", "content": {"type": "json_schema", "json_schema": {"$ref": "#/$defs/x", "$defs": {"x": {"type": "null"}}}}, "end": "</a>"}]}})
+
+
+def grammar_texts():
+    from regexes import Regexes
+    from grammars import grammar
+    for seed in range(60):
+        yield Regexes(seed).document().encode()
+        yield grammar(seed).text().encode()
+
+
 SEEDS = {
     "safetensors": safetensors,
     "gguf": gguf,
@@ -421,6 +437,8 @@ SEEDS = {
     "template-render": template_render,
     "http": http,
     "json-body": bodies,
+    "schema": schemas,
+    "grammar-text": grammar_texts,
     "decision-log": decision_logs,
     "safetensors-index": safetensors_index,
     "llama2c": llama2c,
@@ -432,6 +450,7 @@ SEEDS = {
 
 
 def main():
+    sys.path.insert(0, str(ROOT / "tests/e2e"))
     name, out = sys.argv[1], Path(sys.argv[2])
     count = 0
     for seed in SEEDS[name]():

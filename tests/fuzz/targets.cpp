@@ -16,6 +16,8 @@ constexpr std::array kTargets = {
     Target{"template-render", template_render, 8192},
     Target{"http", http_request, 256 << 10},  // chunks, extensions and trailers beyond every limit
     Target{"json-body", json_body, 4096},
+    Target{"schema", schema, 64 << 10},  // what is small may be large once it is put together
+    Target{"grammar-text", grammar_text, 8192},
     Target{"decision-log", decision_log, 8192},
     Target{"safetensors-index", safetensors_index, 8192},
     Target{"llama2c", llama2c, 16384},

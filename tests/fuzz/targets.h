@@ -37,6 +37,10 @@ void template_render(std::string_view input);
 void http_request(std::string_view input);
 /// The body of a request: as a completion, as a chat, and to /tokenize and /detokenize.
 void json_body(std::string_view input);
+/// A JSON Schema, and a structural tag.
+void schema(std::string_view input);
+/// A regular expression, and a grammar of llama.cpp's.
+void grammar_text(std::string_view input);
 /// A decision log, or what follows its first line: told, made again, and shown as a page.
 void decision_log(std::string_view input);
 // Several files in one, see parts.h.
