@@ -81,7 +81,7 @@ Expected<void> fit_reasoning(const std::string& effort, const chat::ChatTemplate
 }
 
 Expected<void> check_tools(const chat::ChatTemplate& form, const answer::ToolFormat* format) {
-  if (!form.has_variable("tools")) {
+  if (!reads_tools(form)) {
     return refuse(RequestErrorCode::kInvalid,
                   "tools is not supported: this model's chat template does not read tools, so the model "
                   "would not know of them",
@@ -307,6 +307,7 @@ Expected<void> Api::offer_tools(ChatRequest& chat, const chat::ChatTemplate& for
   rules.format.tools =
       calls == "auto" ? answer::tool_format_of(form.source()) : answer::find_tool_format(calls);
   if (auto fine = check_tools(form, rules.format.tools); !fine) return fine;
+  give_tools(chat.prompt.context, form);
   const answer::ToolFormat& format = *rules.format.tools;
   const bool beside_content = !grammar.content.empty() && !wishes.needed;
   if (wishes.needed || beside_content || !wishes.strict.empty()) {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "answer/format.h"
 #include "base/json_memory.h"
 #include "base/trim.h"
 
@@ -262,6 +263,29 @@ std::optional<size_t> first_system_message(const json::object& context) {
   return static_cast<size_t>(found - messages.begin());
 }
 
+/// Writes the calls of a message into its content, as models of the format write them, for a template that
+/// does not show calls. False: it is not known how.
+bool write_calls(json::object& message, const answer::ToolFormat* format) {
+  if (format == nullptr || format->syntax != answer::CallSyntax::kJson) return false;
+  std::string text;
+  for (const json::value& call : message.at("tool_calls").as_array()) {
+    const json::object& function = call.at("function").as_object();
+    const json::value* const name = function.if_contains("name");
+    const json::value* const arguments = function.if_contains("arguments");
+    const json::object written = {
+        {"name", name == nullptr ? json::value("") : *name},
+        {format->arguments_key, arguments == nullptr ? json::object() : *arguments}};
+    text += text.empty() ? format->before : format->separator;
+    text += json::serialize(written);
+  }
+  json::string& content = message.at("content").as_string();
+  if (!content.empty()) content += '\n';
+  content += text;
+  content += format->behind;
+  message.erase("tool_calls");
+  return true;
+}
+
 /// Some templates raise an exception for a system message, whatever else is there.
 bool takes_system_messages(const chat::ChatTemplate& chosen) {
   const json::object user = {{"role", "user"}, {"content", "a"}};
@@ -287,15 +311,15 @@ Expected<void> fit_messages(json::object& context, const chat::ChatTemplate& cho
                   "documents is not supported: this model's chat template does not read documents",
                   "documents");
   }
-  const bool has_calls = chosen.mentions("tool_calls");
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const json::object& message = messages[i].as_object();
-    if (!has_calls && message.contains("tool_calls")) {
-      std::string name = fmt::format("messages[{}].tool_calls", i);
-      std::string what =
-          fmt::format("{} is not supported: this model's chat template does not show tool calls", name);
-      return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
-    }
+  const bool shows_calls = chosen.mentions("tool_calls");
+  for (size_t i = 0; i < messages.size() && !shows_calls; ++i) {
+    json::object& message = messages[i].as_object();
+    if (!message.contains("tool_calls") || write_calls(message, answer::tool_format_of(chosen.source())))
+      continue;
+    std::string name = fmt::format("messages[{}].tool_calls", i);
+    std::string what =
+        fmt::format("{} is not supported: this model's chat template does not show tool calls", name);
+    return refuse(RequestErrorCode::kInvalid, std::move(what), std::move(name));
   }
   if (!chosen.mentions("developer")) merge_instructions(messages);
   return {};
@@ -348,6 +372,25 @@ CallForm call_form_of(const chat::ChatTemplate& chosen, const json::object& cont
 }
 
 }  // namespace
+
+void give_tools(json::object& context, const chat::ChatTemplate& chosen) {
+  const json::value& tools = context.at("tools");
+  if (chosen.has_variable("tools") || !tools.is_array()) return;
+  if (chosen.has_variable("xml_tools")) {
+    context.emplace("xml_tools", tools);
+    return;
+  }
+  json::array functions;
+  for (const json::value& tool : tools.get_array()) functions.push_back(tool.at("function"));
+  json::array& messages = context.at("messages").as_array();
+  if (!is_systems(messages.front()))
+    messages.insert(messages.begin(), json::object{{"role", "system"}, {"content", ""}});
+  messages.front().as_object()["tools"] = json::serialize(functions);
+}
+
+bool reads_tools(const chat::ChatTemplate& chosen) {
+  return chosen.has_variable("tools") || chosen.has_variable("xml_tools") || chosen.mentions("tools");
+}
 
 Expected<std::string> render_chat(const chat::ChatTemplates& templates, ChatPrompt& prompt) {
   const auto chosen = templates.choose(prompt.context);

@@ -18,9 +18,17 @@ ChatPrompt read_chat_prompt(Fields& fields);
 
 /// Changes the messages in `context` (from read_chat_prompt) to those that the template `chosen` supports: if
 /// the template does not mention the role `developer`, it becomes `system`, its older name, in one message
-/// with the adjacent system and developer messages. The error (kInvalid) names a message with tool calls, or
-/// documents, that the template would leave out.
+/// with the adjacent system and developer messages; calls that it does not show become text, as the models
+/// write them, if that is JSON. The error (kInvalid) names a message with tool calls, or documents, that the
+/// template would leave out.
 Expected<void> fit_messages(json::object& context, const chat::ChatTemplate& chosen);
+
+/// Whether a template reads tools: as the variable `tools` or `xml_tools` (SmolLM3), or of a system message
+/// (Phi-4-mini).
+bool reads_tools(const chat::ChatTemplate& chosen);
+
+/// Puts the tools of `context` where the template reads them. REQUIRES: reads_tools().
+void give_tools(json::object& context, const chat::ChatTemplate& chosen);
 
 /// Returns the model's input text for `prompt`, and moves its context: the messages, fitted to the template
 /// that is chosen for them, calls in the form that it wants. The error (kInvalid) is that of fit_messages or

@@ -245,5 +245,50 @@ TEST(Calls, ComeInTheFormThatTheTemplateWants) {
   EXPECT_EQ(with_call(plain, R"({"a": 1)", "null"), R"(u;add("{\"a\": 1");3;)");
 }
 
+/// What such a template makes of a conversation with tools and a call.
+std::string with_tools(const std::string& source, const std::string& system) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("quire_template_{}.jinja", getpid());
+  std::ofstream(path) << source;
+  const chat::ChatTemplates templates = chat::ChatTemplates::load(path.string());
+  std::filesystem::remove(path);
+  auto request = parse_chat(
+      parse_json(
+          R"({"tools": [{"type": "function", "function": {"name": "add"}}], "messages": [)" + system +
+              R"({"role": "user", "content": "u"}, {"role": "assistant", "content": "I add.", "tool_calls": [
+                       {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 1}"}},
+                       {"id": "2", "type": "function", "function": {"name": "add", "arguments": ""}}]},
+                       {"role": "tool", "tool_call_id": "1", "content": "3"}]})",
+          "body"),
+      {.vocab_size = 100});
+  if (!request) return request.error().message;
+  const chat::ChatTemplate& chosen = **templates.choose(request->prompt.context);
+  EXPECT_TRUE(reads_tools(chosen));
+  give_tools(request->prompt.context, chosen);
+  auto text = render_chat(templates, request->prompt);
+  return text ? *text : text.error().message;
+}
+
+TEST(Calls, AreTextWhereTheTemplateDoesNotShowThem) {
+  const std::string smol =
+      "{% if xml_tools %}{% for t in xml_tools %}{{ t.function.name }} {% endfor %}in <tool_call>{% endif %}"
+      "{% for m in messages %}|{{ m.role }} {{ m.content }}{% endfor %}";
+  EXPECT_EQ(with_tools(smol, ""),
+            "add in <tool_call>|user u|assistant I "
+            "add.\n<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n</tool_call>"
+            "\n<tool_call>\n{\"name\":\"add\",\"arguments\":{}}\n</tool_call>|tool 3");
+  const std::string phi =
+      "{% for m in messages %}|{{ m.role }} {{ m.content }}{% if 'tools' in m %}<|tool|>{{ m['tools'] "
+      "}}<|/tool|>{% endif %}"
+      "{% endfor %}";
+  const std::string rest =
+      R"(|user u|assistant I add.
+functools[{"name":"add","arguments":{"a":1}}, {"name":"add","arguments":{}}]|tool 3)";
+  EXPECT_EQ(with_tools(phi, ""), R"(|system <|tool|>[{"name":"add"}]<|/tool|>)" + rest);
+  EXPECT_EQ(with_tools(phi, R"({"role": "system", "content": "s"}, )"),
+            R"(|system s<|tool|>[{"name":"add"}]<|/tool|>)" + rest);
+  EXPECT_THAT(with_tools("{{ xml_tools }}{% for m in messages %}{{ m.content }}{% endfor %}", ""),
+              HasSubstr("does not show tool calls"));
+}
+
 }  // namespace
 }  // namespace quire::serve
