@@ -361,7 +361,11 @@ CallForm call_form_of(const chat::ChatTemplate& chosen, const json::object& cont
       {{"role", "tool"}, {"content", "c"}, {"tool_call_id", "call00001"}}};
   for (const CallForm form : {CallForm{}, CallForm{.null_content = true}, CallForm{.text_arguments = true},
                               CallForm{.null_content = true, .text_arguments = true}}) {
-    json::object tried = context;
+    json::object tried;
+    for (const auto& [name, value] : context) {  // what may be long is left out
+      const bool is_list = name == "messages" || name == "tools" || name == "documents";
+      tried[name] = is_list ? json::value(nullptr) : value;
+    }
     json::array messages = conversation;
     apply(form, messages);
     tried["messages"] = std::move(messages);
