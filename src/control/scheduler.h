@@ -53,8 +53,12 @@ class Scheduler {
   /// and every cached block. Later plans are for an executor without K/V.
   void reset();
 
-  /// Passes decisions from now on to `sink` and causes to `causes`, if not null, in the thread of the calls.
-  void listen(DecisionSink* sink, CauseSink* causes = nullptr) { log_.listen(sink, causes); }
+  /// Passes on decisions, and causes if not null, in the thread of the calls; first the queue's whole order.
+  void listen(DecisionSink* sink, CauseSink* causes = nullptr) {
+    log_.listen(sink, causes);
+    told_first_ = kNoSeq;
+    for (Sequence* seq : waiting_) seq->told_behind = 0;
+  }
   uint64_t digest() const { return log_.digest(); }  // of all decisions so far: equal after equal calls
 
   /// The token budget of the next steps: from max_num_seqs to max_num_batched_tokens (the initial value).
@@ -88,17 +92,17 @@ class Scheduler {
   /// The error kTooLong of add() for a sequence of such lengths, if there is one. Any thread.
   Expected<void> check_length(uint64_t prompt, uint64_t max_tokens) const;
 
+  const std::vector<Sequence*>& running() const { return running_; }  // in order of admission
+  const std::deque<Sequence*>& waiting() const { return waiting_; }   // in order of arrival
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
-  /// The state after the last commit; the values that are states and not counts (running, waiting, blocks)
-  /// are also updated by an abort.
+  /// After the last commit; an abort too updates what is a state and not a count (running, waiting, blocks).
   const StepStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
 
   /// Empty if the invariants of docs/control-plane.md hold, else the first broken one. O(blocks + tokens).
   std::string check_invariants() const;
 
-  void reset_prefix_cache() { pool_.drop_cached(); }  // frees all cached blocks
-  BlockPool& pool() { return pool_; }  // for its cache: before the first sequence or after the last
+  BlockPool& pool() { return pool_; }  // its cache is restored before the first sequence
 
  private:
   // The three parts of a plan, in this order. Each subtracts what it uses from `budget`.

@@ -11,6 +11,7 @@
 #include "base/describe.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
+#include "record/run_tap.h"
 
 namespace quire::engine {
 namespace {
@@ -137,14 +138,17 @@ void Engine::Impl::run() {
     std::list<RequestId> aborted;
     {
       std::unique_lock lock(mutex);
-      wake.wait(lock,
-                [this] { return stopping || abort_all || !inbox.empty() || !aborts.empty() || has_work(); });
+      wake.wait(lock, [this] {
+        return stopping || abort_all || !inbox.empty() || !aborts.empty() || wanted_tap || has_work();
+      });
       stop = stopping;
       end = std::exchange(abort_all, false) || stop;
       arrivals.swap(inbox);
       aborted = aborts.take();
       taken = arriving;
+      if (wanted_tap) watches_next = std::exchange(wanted_tap, std::nullopt);
     }
+    if (may_watch()) begin_watch();
     const bool changed = !arrivals.empty() || !aborted.empty();
     for (Arrival& arrival : arrivals) take(std::move(arrival));
     arrivals.clear();
@@ -177,6 +181,24 @@ void Engine::Impl::begin_warm() {
   }
 }
 
+/// REQUIRES: may_watch().
+void Engine::Impl::begin_watch() noexcept {
+  const auto name_of = [this](SeqId seq) {
+    const auto owner = request_of.find(seq);
+    const auto found = owner == request_of.end() ? requests.end() : requests.find(owner->second);
+    return found == requests.end() ? std::string() : found->second.name;
+  };
+  std::shared_ptr<record::RunTap> next = *std::exchange(watches_next, std::nullopt);
+  try {
+    scheduler.watch(next.get(), name_of);
+    tap = std::move(next);
+  } catch (...) {
+    scheduler.unwatch();
+    tap.reset();
+    warn_of_current("the run cannot be watched");
+  }
+}
+
 void Engine::Impl::try_step() {
   try {
     step();
@@ -206,7 +228,8 @@ void Engine::Impl::fail(const RequestError& error) noexcept {
 
 void Engine::Impl::step() {
   const auto may_begin = [&] {
-    return open.empty() || (open.size() < executor.depth() && !open.back().lacks_masks);
+    if (open.empty()) return true;
+    return open.size() < executor.depth() && !open.back().lacks_masks && !watches_next;
   };
   while (may_begin() && scheduler.has_work() && begin_step()) provide_masks();
   if (!open.empty()) end_step();
@@ -408,6 +431,12 @@ bool Engine::drain(Nanos timeout) {
     impl_->quiet.wait(lock, idle);
   }
   return !impl_->cut_short;
+}
+
+void Engine::watch(std::shared_ptr<record::RunTap> tap) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->wanted_tap = std::move(tap);
+  impl_->wake.notify_one();
 }
 
 EngineStats Engine::stats() const {

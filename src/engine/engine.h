@@ -21,6 +21,7 @@
 
 namespace quire::record {
 struct PrefixNode;
+class RunTap;
 class RunWriter;
 }  // namespace quire::record
 
@@ -175,6 +176,11 @@ class Engine {
   /// with kAbort and the error kShuttingDown. True if nothing was aborted, by this call or by a concurrent
   /// one that timed out.
   bool drain(Nanos timeout);
+
+  /// From the next moment without an open step on, the tap gets the state of the run and all that follows,
+  /// until the next call; null: no tap gets any more. Also for a tap that has lost its place. The engine may
+  /// hold it until its thread has seen the next call.
+  void watch(std::shared_ptr<record::RunTap> tap);
 
   EngineStats stats() const;
   /// Why the executor failed as a whole; empty while it works. An engine that has failed refuses all

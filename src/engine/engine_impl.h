@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -74,8 +75,10 @@ struct Engine::Impl {
   // Engine thread.
   void run();
   void begin_warm();
+  void begin_watch() noexcept;
   void try_step();
   bool has_work() const { return scheduler.has_work() || !open.empty(); }
+  bool may_watch() const { return watches_next && open.empty(); }
   void step();
   bool begin_step();
   void end_step();
@@ -139,13 +142,16 @@ struct Engine::Impl {
   uint32_t failures_in_row = 0;  // requests that the executor failed
   std::string last_failure;
   EngineStats counted;
+  std::shared_ptr<record::RunTap> tap;                          // that watches
+  std::optional<std::shared_ptr<record::RunTap>> watches_next;  // instead, once no step is open
 
   mutable std::mutex mutex;       // guards all following members
   std::condition_variable wake;   // the engine thread waits on it for work
   std::condition_variable quiet;  // drain waits on it for the end of the last request
   std::vector<Arrival> inbox;
   AbortQueue aborts;
-  bool abort_all = false;  // the drain's timeout has passed
+  bool abort_all = false;                                     // the drain's timeout has passed
+  std::optional<std::shared_ptr<record::RunTap>> wanted_tap;  // watch() was called
   RequestId next_request = 0;
   uint32_t arriving = 0;  // sequences in the inbox, or taken from it and not yet counted in `published`
   size_t active = 0;      // requests submitted and not done

@@ -31,6 +31,7 @@ class CauseSentences {
   uint32_t why_preempted(const control::Cause& victim) { return number_of(preemption_text(victim)); }
 
   uint64_t bytes() const { return bytes_; }
+  const std::vector<std::string>& all() const { return sentences_; }
   std::vector<std::string> take_all() { return std::move(sentences_); }
 
  private:

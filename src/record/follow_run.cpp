@@ -11,31 +11,9 @@
 namespace quire::record {
 namespace {
 
-/// Tells a listener of events, with the state of the run.
-class Follower {
- public:
-  Follower(const RunReader& reader, RunListener& listener)
-      : state_(reader.config(), reader.steps_before()), listener_(listener) {}
-
-  void take(const RunEvent& event) {
-    if (open_ && is_input(event)) {
-      listener_.planned(state_);
-      open_ = false;
-    }
-    listener_.before(event, state_);
-    state_.take(event);
-    listener_.after(event, state_);
-    open_ = open_ || std::holds_alternative<RunPlan>(event);
-  }
-  void end() {
-    if (open_) listener_.planned(state_);
-  }
-
- private:
-  RunState state_;
-  RunListener& listener_;
-  bool open_ = false;  // a plan whose decisions may follow
-};
+RunFollower follower_of(const RunReader& reader, RunListener& listener) {
+  return {RunState(reader.config(), reader.steps_before()), listener};
+}
 
 /// Events on their way from one thread to another, in a ring of batches that keep their memory. Each function
 /// is for the thread that it names.
@@ -85,7 +63,7 @@ class EventRing {
 };
 
 /// The second listener's thread.
-void follow(EventRing& ring, Follower& follower, std::exception_ptr& failure) {
+void follow(EventRing& ring, RunFollower& follower, std::exception_ptr& failure) {
   try {
     while (const EventRing::Batch* batch = ring.to_read()) {
       for (const RunEvent& event : std::span(batch->events).first(batch->size)) follower.take(event);
@@ -99,7 +77,7 @@ void follow(EventRing& ring, Follower& follower, std::exception_ptr& failure) {
 }
 
 /// Fills the ring up to the end of the run, and tells the first listener of the same events.
-void read_all(RunReader& reader, EventRing& ring, Follower& follower, const RunListener& first) {
+void read_all(RunReader& reader, EventRing& ring, RunFollower& follower, const RunListener& first) {
   bool more = true;
   while (EventRing::Batch* batch = more ? ring.to_fill() : nullptr) {
     batch->size = 0;
@@ -115,16 +93,28 @@ void read_all(RunReader& reader, EventRing& ring, Follower& follower, const RunL
 
 }  // namespace
 
+void RunFollower::take(const RunEvent& event) {
+  if (open_ && is_input(event)) end();
+  listener_.before(event, state_);
+  state_.take(event);
+  listener_.after(event, state_);
+  open_ = open_ || std::holds_alternative<RunPlan>(event);
+}
+
+void RunFollower::end() {
+  if (std::exchange(open_, false)) listener_.planned(state_);
+}
+
 void follow_run(RunReader& reader, RunListener& listener) {
-  Follower follower(reader, listener);
+  RunFollower follower = follower_of(reader, listener);
   RunEvent event;
   while (!listener.done() && reader.next(event)) follower.take(event);
   follower.end();
 }
 
 void follow_run(RunReader& reader, RunListener& first, RunListener& second) {
-  Follower own(reader, first);
-  Follower other(reader, second);
+  RunFollower own = follower_of(reader, first);
+  RunFollower other = follower_of(reader, second);
   EventRing ring;
   std::exception_ptr failure;
   {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "record/run_state.h"
 
 namespace quire::record {
@@ -16,6 +18,23 @@ class RunListener {
   virtual void planned(const RunState& state) = 0;
   /// Whether reading may stop.
   virtual bool done() const { return false; }
+};
+
+/// Tells a listener of events, with the state of the run.
+class RunFollower {
+ public:
+  /// `listener` must outlive it.
+  RunFollower(RunState state, RunListener& listener) : state_(std::move(state)), listener_(listener) {}
+
+  void take(const RunEvent& event);
+  /// All decisions of the last plan have been taken.
+  void end();
+  const RunState& state() const { return state_; }
+
+ private:
+  RunState state_;
+  RunListener& listener_;
+  bool open_ = false;  // a plan whose decisions may follow
 };
 
 /// Reads a run to its end, or until the listener is done. Throws what RunReader and the listener throw.

@@ -23,6 +23,47 @@ uint32_t LiveSequence::left() const {
   return known >= uint64_t{prompt} + most || known <= next() ? 0 : static_cast<uint32_t>(known) - next();
 }
 
+RunState::RunState(control::Scheduler& scheduler)
+    : config_(scheduler.config()), step_(scheduler.next_step() - 1) {
+  std::vector<const control::Sequence*> all(scheduler.running().begin(), scheduler.running().end());
+  all.insert(all.end(), scheduler.waiting().begin(), scheduler.waiting().end());
+  std::ranges::sort(all, {}, &control::Sequence::arrival);
+  for (const control::Sequence* seq : all) add_as_it_is(*seq);
+  for (const control::Sequence* seq : scheduler.running()) running_.push_back(seq->spec.id);
+  const control::PrefixCache& cache = scheduler.pool().cache();
+  for (uint32_t block = 0; block < cache.num_blocks(); ++block) {
+    if (cache.contains(block)) published_[block] = 1;
+  }
+}
+
+void RunState::add_as_it_is(const control::Sequence& from) {
+  LiveSequence seq;
+  seq.id = from.spec.id;
+  seq.index = num_added_++;
+  seq.parent = from.spec.fork_of;
+  seq.prompt = from.prompt_length;
+  seq.most = from.longest - from.prompt_length;
+  seq.total = from.total();
+  seq.computed = from.computed;
+  seq.preemptions = from.preemptions;
+  seq.admitted = from.first_admitted;
+  if (from.first_admitted) num_admitted_ = std::max(num_admitted_, *from.first_admitted + 1);
+  seq.running = from.slot != kNoSlot;
+  seq.waits = seq.running ? control::WaitReason::kNone : from.waits_for;
+  if (seq.waits == control::WaitReason::kBlocks) first_ = seq.id;
+  for (uint32_t group = 0; group < from.table.num_groups(); ++group) {
+    for (const BlockId block : from.table.blocks(group)) {
+      if (block != kNoBlock) hold(&seq, block, true);
+    }
+  }
+  for (const BlockId block : from.host) {
+    if (block == kNoBlock) continue;
+    seq.host.push_back(host_fresh_++);
+    ++host_used_;
+  }
+  live_.try_emplace(seq.id, std::move(seq));
+}
+
 const std::vector<PlannedPart>& RunState::parts_of(const RunCommit& commit) const {
   static const std::vector<PlannedPart> kNone;
   const auto open = std::ranges::find(open_, commit.step, &OpenPlan::step);
@@ -68,6 +109,8 @@ void RunState::take(const RunEvent& event) {
   if (const auto* decision = std::get_if<control::Decision>(&event)) return take(*decision);
   if (const auto* cause = std::get_if<control::Cause>(&event)) {
     if (cause->kind == control::CauseKind::kFirst) first_ = cause->seq;
+    LiveSequence* first = cause->kind == control::CauseKind::kShort ? live_.find(cause->seq) : nullptr;
+    if (first != nullptr) first->needs = cause->a;
     if (cause->kind == control::CauseKind::kPublished) published_[cause->a] = 1;
     LiveSequence* follower = cause->kind == control::CauseKind::kFollows ? live_.find(cause->seq) : nullptr;
     if (follower != nullptr) follower->leader = cause->other;

@@ -98,6 +98,9 @@ class RunState {
   /// `steps_before`: planned before the log begins.
   explicit RunState(const control::SchedulerConfig& config, uint64_t steps_before = 0)
       : config_(config), step_(steps_before) {}
+  /// The state of a scheduler now; the sequences are numbered in the order of their arrival. Host blocks are
+  /// numbered anew. REQUIRES: no plan is open.
+  explicit RunState(control::Scheduler& scheduler);
 
   void take(const RunEvent& event);
 
@@ -139,6 +142,7 @@ class RunState {
   void take(const RunCommit& commit);
   void take(const control::Decision& decision);
   void begin_step(const RunPlan& plan);
+  void add_as_it_is(const control::Sequence& seq);
   void hold(LiveSequence* seq, uint32_t block, bool more);
   void swap_out(LiveSequence& seq, uint32_t blocks);
   void free_host(LiveSequence& seq);

@@ -3,30 +3,25 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <span>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/file_error.h"
-#include "record/cause_sentences.h"
 #include "record/display_text.h"
-#include "record/seq_map.h"
+#include "record/step_changes.h"
 #include "record/timeline_encoder.h"
 
 namespace quire::record {
 namespace {
 
 /// Reads the run and keeps what is in the range of steps.
-class Recorder final : public RunListener {
+class Recorder final : public StepChanges {
  public:
   Recorder(uint64_t first, uint64_t last, const TimelineLimits& limits, uint64_t steps_before)
       : first_(first), last_(last), limits_(limits), steps_(steps_before) {}
 
-  void before(const RunEvent& event, const RunState& state) override;
-  void after(const RunEvent& event, const RunState& state) override;
-  void planned(const RunState& state) override;
   /// Results of the last steps may come after the plans of the next ones.
   bool done() const override { return steps_ > last_ && steps_ - last_ > 3; }
   size_t steps_shown() const { return columns_.began.size(); }
@@ -34,14 +29,18 @@ class Recorder final : public RunListener {
   RunTimeline finish(std::optional<size_t> always);
 
  private:
-  void begin_step(const RunPlan& plan, const RunState& state);
+  bool watches() const override { return inside_; }
+  void added(const RunAdd& add, size_t index) override;
+  void begins(const RunPlan& plan, const RunState& state) override;
+  void ended(const RunCommit& commit) override;
+  void changes(const Change& change) override;
+  void changes_host(const Change& change) override;
+  void cached_before(uint32_t block) override;
+  void decided(const Event& event, const LiveSequence* seq) override;
+  void looks(const LiveSequence& seq, const Look& look) override;
+  void plan_is_told(const RunState& state, const StepNumbers& numbers) override;
   void begin_range();
-  void decide(const control::Decision& decision, const RunState& state);
-  void change_block(const control::Decision& decision, const RunState& state);
-  void release(const control::Decision& decision, const RunState& state);
-  void take_cached(BlockId block);
   void set_cached(uint32_t block, bool cached);
-  void free_host(const LiveSequence* seq);
   bool is_full() const;
 
   uint64_t first_;
@@ -50,16 +49,10 @@ class Recorder final : public RunListener {
   bool inside_ = false;  // the range
   bool limited_ = false;
   uint64_t steps_ = 0;
-  size_t num_added_ = 0;
   uint32_t blocks_used_ = 0;
   uint32_t host_blocks_used_ = 0;
-  size_t host_before_ = 0;  // blocks of the host pool that the decision's sequence had
-  SeqMap<std::unordered_map<SeqId, size_t>> index_of_;
   BlockValues<std::vector<size_t>> held_;  // before the range, by block: its holders
   BlockValues<uint8_t> cached_;            // before the range: 1: no table holds it
-  CauseSentences causes_;
-  std::optional<control::Cause> victim_;  // of the next preemption
-  uint32_t shared_ = 0;
   Changes blocks_;
   Changes host_;
   Events events_;
@@ -71,44 +64,15 @@ class Recorder final : public RunListener {
   StepColumns columns_;
 };
 
-void Recorder::before(const RunEvent& event, const RunState& state) {
-  if (const auto* plan = std::get_if<RunPlan>(&event)) {
-    begin_step(*plan, state);
-  } else if (const auto* decision = std::get_if<control::Decision>(&event)) {
-    const LiveSequence* seq = state.find(decision->seq);
-    host_before_ = seq == nullptr ? 0 : seq->host.size();
-    decide(*decision, state);
-  } else if (const auto* commit = std::get_if<RunCommit>(&event)) {
-    const uint64_t at = commit->step - first_;  // later steps may have been planned since
-    if (commit->step >= first_ && at < columns_.took.size()) {
-      columns_.took[at] = std::max<Nanos>(0, commit->now - columns_.began[at]);
-    }
-  } else if (const auto* cause = std::get_if<control::Cause>(&event)) {
-    if (cause->kind == control::CauseKind::kVictim) victim_ = *cause;
-    const LiveSequence* seq = state.find(cause->seq);
-    if (seq != nullptr) causes_.take(*cause, seq->index);
-  } else if (const auto* cached = std::get_if<RunCached>(&event)) {
-    for (const PrefixNode& node : cached->nodes) {
-      for (const BlockId block : node.blocks) take_cached(block);
-    }
-  } else if (const auto* add = std::get_if<RunAdd>(&event)) {
-    // Also sequences that arrive just before the first step; they may be refused or have ended by then.
-    if (inside_ || steps_ + 1 == first_) seen_.insert(num_added_);
-    ++num_added_;
-    causes_.add(add->spec.tenant);
-  }
+/// Also sequences that arrive just before the first step; they may be refused or have ended by then.
+void Recorder::added(const RunAdd& /*add*/, size_t index) {
+  if (inside_ || steps_ + 1 == first_) seen_.insert(index);
 }
 
-void Recorder::after(const RunEvent& event, const RunState& state) {
-  const auto* decision = std::get_if<control::Decision>(&event);
-  if (decision == nullptr) return;
-  const LiveSequence* seq = state.find(decision->seq);
-  if (seq == nullptr) return;
-  if (decision->kind == control::DecisionKind::kAdd) index_of_.insert_or_assign(seq->id, seq->index);
-  if (decision->kind != control::DecisionKind::kSwapOut) return;
-  for (const uint32_t block : std::span(seq->host).subspan(host_before_)) {
-    host_blocks_used_ = std::max(host_blocks_used_, block + 1);
-    if (inside_) host_.list.push_back({block, RunTimeline::kTake, seq->index});
+void Recorder::ended(const RunCommit& commit) {
+  const uint64_t at = commit.step - first_;  // later steps may have been planned since
+  if (commit.step >= first_ && at < columns_.took.size()) {
+    columns_.took[at] = std::max<Nanos>(0, commit.now - columns_.began[at]);
   }
 }
 
@@ -119,7 +83,7 @@ bool Recorder::is_full() const {
          seen_.size() >= limits_.sequences;
 }
 
-void Recorder::begin_step(const RunPlan& plan, const RunState& state) {
+void Recorder::begins(const RunPlan& plan, const RunState& state) {
   if (inside_) events_.end_step();
   if (inside_ && (steps_ == last_ || is_full())) {
     inside_ = false;
@@ -153,139 +117,66 @@ void Recorder::begin_range() {
   cached_ = {};
 }
 
-void Recorder::decide(const control::Decision& decision, const RunState& state) {
-  const LiveSequence* seq = state.find(decision.seq);
-  switch (decision.kind) {
-    case control::DecisionKind::kAdd:
-      return;
-    case control::DecisionKind::kAllocate:
-    case control::DecisionKind::kShare:
-    case control::DecisionKind::kRelease:
-    case control::DecisionKind::kEvict:
-      return change_block(decision, state);
-    case control::DecisionKind::kChunk:
-      if (seq != nullptr && seq->decodes()) return;
-      break;
-    case control::DecisionKind::kAdmit:
-    case control::DecisionKind::kFinish:
-      free_host(seq);
-      break;
-    default:
-      break;
-  }
-  if (!inside_) return;
-  Event event{decision.kind, decision.a, decision.b};
-  if (seq != nullptr) event.seq = seq->index;
-  if (decision.kind == control::DecisionKind::kPreempt) {
-    const std::optional<control::Cause> cause = std::exchange(victim_, std::nullopt);
-    if (cause) event.cause = causes_.why_preempted(*cause);
-  }
-  events_.list.push_back(event);
-}
+void Recorder::decided(const Event& event, const LiveSequence* /*seq*/) { events_.list.push_back(event); }
 
-void Recorder::free_host(const LiveSequence* seq) {
-  if (seq == nullptr || !inside_) return;
-  for (const uint32_t block : seq->host) host_.list.push_back({block, RunTimeline::kDrop, seq->index});
-}
-
-/// A block that is cached when a part begins.
-void Recorder::take_cached(BlockId block) {
-  if (block == kNoBlock) return;
+void Recorder::cached_before(uint32_t block) {
   blocks_used_ = std::max(blocks_used_, block + 1);
-  set_cached(block, true);
+  if (steps_ < first_) set_cached(block, true);
 }
 
 void Recorder::set_cached(uint32_t block, bool cached) {
-  if (steps_ < first_ && (cached_.at(block) != 0) != cached) cached_[block] = cached ? 1 : 0;
+  if ((cached_.at(block) != 0) != cached) cached_[block] = cached ? 1 : 0;
 }
 
-void Recorder::change_block(const control::Decision& decision, const RunState& state) {
-  const uint32_t block = decision.a;
-  const uint32_t holders = state.holders(block);
-  blocks_used_ = std::max(blocks_used_, block + 1);
-  if (decision.kind == control::DecisionKind::kEvict) {
-    set_cached(block, false);
-    if (inside_) blocks_.list.push_back({block, RunTimeline::kEvict, kNoSequence});
-    return;
+void Recorder::changes(const Change& change) {
+  blocks_used_ = std::max(blocks_used_, change.block + 1);
+  if (inside_) blocks_.list.push_back(change);
+  if (steps_ >= first_) return;
+  if (change.kind != RunTimeline::kDrop) {
+    set_cached(change.block,
+               change.kind == RunTimeline::kDropToCache || change.kind == RunTimeline::kIsCached);
   }
-  if (decision.kind == control::DecisionKind::kRelease) {
-    if (holders > 0) release(decision, state);  // otherwise the record is damaged
-    return;
-  }
-  set_cached(block, false);
-  const size_t* found = index_of_.find(decision.seq);
-  if (found == nullptr) return;
-  shared_ += holders == 1 ? 1 : 0;
-  if (inside_) {
-    blocks_.list.push_back({block, RunTimeline::kTake, *found});
-  } else if (steps_ < first_) {
-    held_[block].push_back(*found);
+  if (!has_seq(change.kind)) return;
+  auto& holders = held_[change.block];
+  if (change.kind == RunTimeline::kTake) {
+    holders.push_back(change.seq);
+  } else if (const auto own = std::ranges::find(holders, change.seq); own != holders.end()) {
+    holders.erase(own);
   }
 }
 
-/// By no sequence when the prefix cache is restored: its blocks are allocated, published and released.
-void Recorder::release(const control::Decision& decision, const RunState& state) {
-  const uint32_t block = decision.a;
-  const uint32_t holders = state.holders(block);
-  const size_t* found = index_of_.find(decision.seq);
-  const bool stays = holders == 1 && state.published(block);
-  if (stays) set_cached(block, true);
-  if (found == nullptr) {
-    if (stays && inside_) blocks_.list.push_back({block, RunTimeline::kIsCached, kNoSequence});
-    return;
-  }
-  shared_ -= holders == 2 ? 1 : 0;
-  if (inside_) {
-    blocks_.list.push_back({block, stays ? RunTimeline::kDropToCache : RunTimeline::kDrop, *found});
-  } else if (steps_ < first_) {
-    auto& of_block = held_[block];
-    const auto own = std::ranges::find(of_block, *found);
-    if (own != of_block.end()) of_block.erase(own);
-  }
+void Recorder::changes_host(const Change& change) {
+  if (change.kind == RunTimeline::kTake) host_blocks_used_ = std::max(host_blocks_used_, change.block + 1);
+  if (inside_) host_.list.push_back(change);
 }
 
-void Recorder::planned(const RunState& state) {
-  if (!inside_) return;
+void Recorder::looks(const LiveSequence& seq, const Look& look) {
+  if (seq.index >= segments_.size()) segments_.resize(std::max(seq.index + 1, 2 * segments_.size()));
+  Segments& segments = segments_[seq.index];
+  if (segments.list.empty()) {
+    seen_.insert(seq.index);
+    segments.from = steps_;
+  }
+  if (!segments.list.empty() && looks_[segments.list.back().look] == look) {
+    ++segments.list.back().steps;
+    return;
+  }
+  const auto [known, is_new] = look_numbers_.try_emplace(look, static_cast<uint32_t>(looks_.size()));
+  if (is_new) looks_.push_back(look);
+  segments.list.push_back({.steps = 1, .look = known->second});
+  ++num_segments_;
+}
+
+void Recorder::plan_is_told(const RunState& /*state*/, const StepNumbers& numbers) {
   blocks_.end_step();
   host_.end_step();
-  uint32_t prefill = 0;
-  uint32_t decode = 0;
-  const uint32_t host = state.config().num_host_blocks - state.host_blocks_free();
-  const LiveSequence* first = state.first_in_line();
-  for (const auto& [id, seq] : state.live()) {
-    Look now{.phase = seq.phase()};
-    if (now.phase == Phase::kPrefill) prefill += seq.planned;
-    if (now.phase == Phase::kDecode) decode += seq.planned;
-    if (!seq.running) now.waits = seq.waits;
-    const LiveSequence* before = nullptr;
-    if (now.waits == control::WaitReason::kOrder) before = first;
-    if (now.waits == control::WaitReason::kParent && seq.parent) before = state.find(*seq.parent);
-    if (now.waits == control::WaitReason::kPrefix && seq.leader) before = state.find(*seq.leader);
-    if (before != nullptr) now.behind = static_cast<uint32_t>(before->index);
-    if (before != nullptr && now.waits == control::WaitReason::kOrder)
-      now.cause = causes_.why_behind(seq.index);
-    if (seq.index >= segments_.size()) segments_.resize(std::max(seq.index + 1, 2 * segments_.size()));
-    Segments& segments = segments_[seq.index];
-    if (segments.list.empty()) {
-      seen_.insert(seq.index);
-      segments.from = steps_;
-    }
-    if (!segments.list.empty() && looks_[segments.list.back().look] == now) {
-      ++segments.list.back().steps;
-      continue;
-    }
-    const auto [known, is_new] = look_numbers_.try_emplace(now, static_cast<uint32_t>(looks_.size()));
-    if (is_new) looks_.push_back(now);
-    segments.list.push_back({.steps = 1, .look = known->second});
-    ++num_segments_;
-  }
-  columns_.running.push_back(state.running());
-  columns_.waiting.push_back(state.waiting());
-  columns_.prefill_tokens.push_back(prefill);
-  columns_.decode_tokens.push_back(decode);
-  columns_.held.push_back(static_cast<uint32_t>(state.blocks_held()));
-  columns_.shared.push_back(shared_);
-  columns_.host.push_back(host);
+  columns_.running.push_back(numbers.running);
+  columns_.waiting.push_back(numbers.waiting);
+  columns_.prefill_tokens.push_back(numbers.prefill_tokens);
+  columns_.decode_tokens.push_back(numbers.decode_tokens);
+  columns_.held.push_back(numbers.held);
+  columns_.shared.push_back(numbers.shared);
+  columns_.host.push_back(numbers.host);
 }
 
 RunTimeline Recorder::finish(std::optional<size_t> always) {

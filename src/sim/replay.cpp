@@ -184,7 +184,7 @@ class SecondRun {
     open_.pop_front();
   }
   void take(const record::RunReset& /*reset*/) {
-    if (settle()) scheduler_.reset_prefix_cache();
+    if (settle()) scheduler_.pool().drop_cached();
   }
   void take(record::RunRestore& restored) {
     if (settle()) record::restore(scheduler_.pool(), restored.nodes);

@@ -74,7 +74,7 @@ TEST(Scheduler, AResetForgetsWhatNobodyHolds) {
   driver.add(a, text(10), 1);
   driver.step();
   EXPECT_EQ(driver.scheduler.stats().blocks_cached, 2U);
-  driver.scheduler.reset_prefix_cache();
+  driver.scheduler.pool().drop_cached();
   driver.add(b, text(10), 1);
   EXPECT_EQ(driver.step(), "-a +b b:0+10!");
 }

@@ -132,7 +132,7 @@ inline RandomRun record_random_run(const std::filesystem::path& path, uint64_t s
     }
     if (random.below(100) == 0) {
       writer.reset();
-      scheduler.reset_prefix_cache();
+      scheduler.pool().drop_cached();
     }
     if (random.below(10) == 0) {
       const auto budget = static_cast<uint32_t>(random.below(40));

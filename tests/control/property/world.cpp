@@ -47,7 +47,7 @@ void World::operate(const Operation& operation) {
     case Operation::Kind::kAbort:
       return abort(operation.other);
     case Operation::Kind::kReset:
-      scheduler_.reset_prefix_cache();
+      scheduler_.pool().drop_cached();
       model_.reset();
       return check();
     case Operation::Kind::kStep:
@@ -306,7 +306,7 @@ void World::drain() {
   for (const auto& [id, record] : records_) {
     if (!record.ended) fail(fmt::format("sequence {} never ended", id));
   }
-  scheduler_.reset_prefix_cache();
+  scheduler_.pool().drop_cached();
   model_.reset();
   control::SeqSpec last;  // alone in an empty house; with it the executor hears of all ends before
   last.id = records_.empty() ? 0 : records_.rbegin()->first + 1;
