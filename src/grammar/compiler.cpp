@@ -1,5 +1,6 @@
 #include "grammar/compiler.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <thread>
+#include <time.h>
 #include <unistd.h>
 #include <unordered_map>
 #include <utility>
@@ -42,6 +44,15 @@ constexpr int kNice = 10;
 constexpr uint64_t kMaxGreetingBytes = uint64_t{1} << 30;
 constexpr uint64_t kMaxGrammarBytes = uint64_t{64} << 20;
 constexpr size_t kMaxMessageBytes = 1000;
+// In seconds of CPU time. Steps wait for masks, so an answer whose masks are slow has to end.
+constexpr double kFairMask = 0.005;      // what a mask may take at any time
+constexpr double kMaxUnfairMasks = 0.5;  // what the masks of an answer may take beyond that
+
+double cpu_of_thread() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
 
 xgrammar::TokenizerInfo info_of(const Vocabulary& vocabulary) {
   return {vocabulary.tokens, xgrammar::VocabType::RAW, static_cast<int>(vocabulary.tokens.size()),
@@ -71,7 +82,8 @@ struct Compiled {
   const xgrammar::CompiledGrammar grammar;
   const uint64_t bytes;
   const std::shared_ptr<Bytes> all;
-  const std::vector<TokenId> forbidden;  // everywhere
+  const std::vector<TokenId> forbidden;        // everywhere
+  mutable std::atomic<bool> too_slow = false;  // an answer had to end because of its masks; no other begins
 };
 
 /// XGrammar 0.2.8 takes any byte for free text (TagDispatch), also kSpecialBytes.
@@ -79,6 +91,7 @@ std::vector<TokenId> forbidden_in(const std::string& grammar, const std::vector<
   return grammar.find("TagDispatch(") == std::string::npos ? std::vector<TokenId>() : special;
 }
 
+/// Of an ambiguous or deeply recursive grammar, what a mask costs grows with the answer, to seconds and more.
 class GrammarMask final : public engine::MaskSource {
  public:
   explicit GrammarMask(std::shared_ptr<const Compiled> of)
@@ -86,23 +99,39 @@ class GrammarMask final : public engine::MaskSource {
 
   void fill(std::span<uint32_t> mask) override {
     if (matcher_.IsTerminated()) return;
+    if (compiled_->too_slow) {
+      std::ranges::fill(mask, 0U);  // no token: the request is at fault
+      return;
+    }
+    const double begin = cpu_of_thread();
     int64_t words = static_cast<int64_t>(mask.size());
     DLTensor tensor{mask.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &words, nullptr, 0};
     matcher_.FillNextTokenBitmask(&tensor);
     for (const TokenId id : compiled_->forbidden) {
       mask[static_cast<size_t>(id) / 32] &= ~(1U << (static_cast<size_t>(id) % 32));
     }
+    spend(cpu_of_thread() - begin);
   }
   void accept(TokenId token) override {
-    if (matcher_.IsTerminated() || matcher_.AcceptToken(token)) return;
+    if (matcher_.IsTerminated()) return;
+    const double begin = cpu_of_thread();
+    const bool accepted = matcher_.AcceptToken(token);
+    spend(cpu_of_thread() - begin);
+    if (accepted) return;
     throw Error(fmt::format("internal: token {} was sampled, which the grammar forbids", token));
   }
   bool accept_text(std::string_view text) override { return matcher_.AcceptString(std::string(text)); }
   bool complete() const override { return matcher_.IsCompleted(); }
 
  private:
+  void spend(double seconds) {
+    unfair_ += std::max(0.0, seconds - kFairMask);
+    if (unfair_ > kMaxUnfairMasks) compiled_->too_slow = true;
+  }
+
   const std::shared_ptr<const Compiled> compiled_;
   xgrammar::GrammarMatcher matcher_;
+  double unfair_ = 0;
 };
 
 std::string shortened(std::string message) {
@@ -131,7 +160,7 @@ class Compiler::Impl {
   engine::MakeMaskSource find(const std::string& grammar) {
     const std::lock_guard lock(kept_mutex_);
     const auto found = places_.find(grammar);
-    if (found == places_.end()) return {};
+    if (found == places_.end() || found->second->compiled->too_slow) return {};
     kept_.splice(kept_.begin(), kept_, found->second);
     return masks_of(found->second->compiled);
   }
@@ -140,6 +169,11 @@ class Compiler::Impl {
     const std::lock_guard turn(turn_);
     lower_priority();
     if (auto kept = find(grammar)) return kept;  // those before may have compiled it
+    if (is_too_slow(grammar)) {
+      return tl::unexpected(CompileError{
+          CompileFault::kRefused,
+          "it is too ambiguous or recursive: to find the tokens that it permits took an answer too long"});
+    }
     if (auto failed = trial_.try_out(grammar)) return tl::unexpected(std::move(*failed));
     std::shared_ptr<const Compiled> compiled;
     if (auto failed = make(grammar, compiled)) return tl::unexpected(std::move(*failed));
@@ -153,6 +187,12 @@ class Compiler::Impl {
     std::string grammar;
     std::shared_ptr<const Compiled> compiled;
   };
+
+  bool is_too_slow(const std::string& grammar) {
+    const std::lock_guard lock(kept_mutex_);
+    const auto found = places_.find(grammar);
+    return found != places_.end() && found->second->compiled->too_slow;
+  }
 
   static engine::MakeMaskSource masks_of(std::shared_ptr<const Compiled> compiled) {
     return [compiled = std::move(compiled)]() -> std::unique_ptr<engine::MaskSource> {

@@ -83,13 +83,26 @@ class Grammar:
         return {"\n": "\\n", "\t": "\\t", "\\": "\\\\", '"': '\\"'}.get(c, c)
 
     def has(self, text):
+        return self.read(text)[0]
+
+    def begins(self, text):
+        """Whether more may follow `text`."""
+        return self.read(text)[1]
+
+    def read(self, text):
+        open_ended = False
+
         @functools.cache
         def rule_ends(number, at):
             return frozenset(ends(self.rules[number], at))
 
         def ends(what, at):
             """Where a match that begins at `at` may end."""
+            nonlocal open_ended
             kind = what[0]
+            if kind in ("text", "set", "any"):
+                rest = text[at:]
+                open_ended = open_ended or not rest or (kind == "text" and len(rest) < len(what[1]) and what[1].startswith(rest))
             if kind == "text":
                 return {at + len(what[1])} if text.startswith(what[1], at) else set()
             if kind in ("set", "any"):
@@ -109,11 +122,11 @@ class Grammar:
             while places and (high is None or done <= high):
                 new = places - out if done >= low else places
                 out |= places if done >= low else set()
-                places = set().union(*(ends(one, place) for place in new))
+                places = set().union(*(ends(one, place) for place in new)) if done != high else set()
                 done += 1
             return out
 
-        return len(text) in rule_ends(0, 0)
+        return len(text) in rule_ends(0, 0), open_ended
 
 
 def grammar(seed):

@@ -10,7 +10,9 @@ import openai
 import pydantic
 import pytest
 
+import grammar_files
 import random_answers
+from grammars import grammar
 from server import QuireServer
 
 
@@ -65,6 +67,23 @@ def test_answers_to_random_schemas_expressions_and_grammars_are_valid(client):
     assert random_answers.schemas(client, range(60))["finished"] >= 40
     assert random_answers.regexes(client, range(30))["finished"] >= 15
     assert random_answers.grammars(client, range(15))["finished"] >= 8
+
+
+def test_grammar_files_are_followed(tmp_path, capsys):
+    """grammar_files.py, run as a program, takes those of llama.cpp."""
+    (tmp_path / "a.gbnf").write_text(grammar(3).text())
+    assert grammar_files.try_files(tmp_path), capsys.readouterr().out
+    (tmp_path / "b.gbnf").write_text('root ::= "a" missing')
+    assert not grammar_files.try_files(tmp_path)
+    assert "'missing', which is not defined" in capsys.readouterr().out
+
+
+def test_plain_grammars_are_read_as_they_were_written():
+    for seed in range(50):
+        one = grammar(seed)
+        read = grammar_files.Gbnf(one.text())
+        for text in ("", "fox", "a", "fox(", "bear, a", "1é🦊", "[]", "a a \n"):
+            assert read.read(text) == one.read(text), (seed, text)
 
 
 def test_every_form_is_followed(client):

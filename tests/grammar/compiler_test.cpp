@@ -152,5 +152,26 @@ TEST(Compiler, AMaskSourceOutlivesItsCompiler) {
   EXPECT_THROW(source->accept('x'), std::exception);
 }
 
+// What a mask costs grows with an answer to it, and steps wait for masks.
+TEST(Compiler, AnAnswerUnderAnAmbiguousGrammarEnds) {
+  QUIRE_NEEDS_XGRAMMAR();
+  Compiler compiler(byte_vocabulary(), test_config());
+  const std::string grammar = "root ::= s\ns ::= s s s | s s | [a-z]\n";
+  auto made = compiler.compile(grammar);
+  ASSERT_TRUE(made);
+  const auto source = (*made)();
+  const auto other = (*made)();
+  size_t tokens = 0;
+  for (; tokens < 5'000 && allows(mask_of(*source), 'a'); ++tokens) source->accept('a');
+  EXPECT_LT(tokens, 5'000U);
+  EXPECT_FALSE(allows(mask_of(*source), kEnd));
+  EXPECT_FALSE(allows(mask_of(*other), 'a'));
+  EXPECT_FALSE(compiler.find(grammar));
+  made = compiler.compile(grammar);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().fault, CompileFault::kRefused);
+  EXPECT_NE(made.error().message.find("too ambiguous"), std::string::npos) << made.error().message;
+}
+
 }  // namespace
 }  // namespace quire::grammar
