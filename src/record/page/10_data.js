@@ -2,14 +2,6 @@
 
 const run = JSON.parse(document.getElementById("run").textContent);
 
-const Phase = { queued: 0, prefill: 1, decode: 2, stalled: 3, preempted: 4, swapped: 5 };
-const PHASES = ["queued", "prefill", "decode", "stalled", "preempted", "swapped out"];
-const Wait = { none: 0, slots: 1, budget: 2, blocks: 3, order: 4, parent: 5, preempt: 6, batch: 7, token: 8, prefix: 9 };
-const Decision = {
-  add: 0, admit: 1, hit: 2, skip: 3, chunk: 4, allocate: 5, share: 6, release: 7, evict: 8, copy: 9, preempt: 10,
-  swapOut: 11, swapIn: 12, finish: 13,
-};
-
 /** LEB128 numbers of a base64 text. */
 function numbers(text) {
   const bytes = atob(text);
@@ -107,13 +99,3 @@ requests.forEach((request, index) => {
   if (!arrivals.has(frame)) arrivals.set(frame, []);
   arrivals.get(frame).push(index);
 });
-
-const counted = new Intl.NumberFormat("en");
-const count = (number) => counted.format(number);
-const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
-
-function duration(micros) {
-  const fixed = (value, unit) => `${value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)} ${unit}`;
-  if (micros < 1000) return `${micros.toFixed(0)} µs`;
-  return micros < 1e6 ? fixed(micros / 1e3, "ms") : fixed(micros / 1e6, "s");
-}

@@ -1,6 +1,5 @@
 // ---- which request holds which block, at any frame ----
 
-const Change = { take: 0, drop: 1, dropToCache: 2, evict: 3, isCached: 4 };
 const KEYFRAME_BYTES = 48e6;  // of all keyframes together
 
 /** A pool of blocks over time. Between keyframes the changes are applied one by one. */

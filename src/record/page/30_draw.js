@@ -1,9 +1,11 @@
 // ---- colours, patterns, canvases ----
 
-const OWNERS = 8;
-let theme = {};
+import { Phase } from "./05_words.js";
 
-function readTheme() {
+export const OWNERS = 8;
+export let theme = {};
+
+export function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(`--${name}`).trim();
   theme = {};
@@ -21,11 +23,11 @@ function readTheme() {
   });
 }
 
-const ownerColour = (index) => theme.owners[index % OWNERS];
-const onOwner = (index) => theme.onOwners[index % OWNERS];
+export const ownerColour = (index) => theme.owners[index % OWNERS];
+export const onOwner = (index) => theme.onOwners[index % OWNERS];
 
 /** Sets a canvas to its size on the page and clears it; its context, in CSS pixels. */
-function prepare(canvas, width, height) {
+export function prepare(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.max(1, Math.round(width * scale));
   canvas.height = Math.max(1, Math.round(height * scale));
@@ -37,7 +39,7 @@ function prepare(canvas, width, height) {
 }
 
 /** Slanted lines over a rectangle. */
-function stripes(context, x, y, width, height, colour, gap, thick = 1.5) {
+export function stripes(context, x, y, width, height, colour, gap, thick = 1.5) {
   context.save();
   context.beginPath();
   context.rect(x, y, width, height);
@@ -54,7 +56,7 @@ function stripes(context, x, y, width, height, colour, gap, thick = 1.5) {
   context.restore();
 }
 
-function dots(context, x, y, width, height, colour, gap, radius = 1) {
+export function dots(context, x, y, width, height, colour, gap, radius = 1) {
   context.fillStyle = colour;
   const across = Math.max(1, Math.floor(width / gap));
   const down = Math.max(1, Math.floor(height / gap));
@@ -68,7 +70,7 @@ function dots(context, x, y, width, height, colour, gap, radius = 1) {
 }
 
 /** A block of a map. Small ones do without patterns: their shades still differ. */
-function drawBlock(context, state, owner, x, y, size) {
+export function drawBlock(context, state, owner, x, y, size) {
   const fine = size >= 9;
   if (state === "owned") {
     context.fillStyle = ownerColour(owner);
@@ -82,6 +84,9 @@ function drawBlock(context, state, owner, x, y, size) {
     context.fillStyle = theme.cachedBack;
     context.fillRect(x, y, size, size);
     if (size > 3) dots(context, x, y, size, size, theme.cached, fine ? Math.max(5, size / 3) : size, size > 20 ? 1.5 : 1);
+  } else if (state === "other") {
+    context.fillStyle = theme.line;
+    context.fillRect(x, y, size, size);
   } else if (size > 3) {
     context.strokeStyle = theme.free;
     context.lineWidth = 1;
@@ -90,7 +95,7 @@ function drawBlock(context, state, owner, x, y, size) {
 }
 
 /** A request's bar in a frame or more of one phase. */
-function drawPhase(context, phase, owner, x, y, width, height) {
+export function drawPhase(context, phase, owner, x, y, width, height) {
   const middle = y + height / 2;
   context.fillStyle = ownerColour(owner);
   if (phase === Phase.prefill) {
@@ -115,7 +120,7 @@ function drawPhase(context, phase, owner, x, y, width, height) {
 }
 
 /** Legends are small canvases: [[draw, text]...]. */
-function fillLegend(list, entries, width, height) {
+export function fillLegend(list, entries, width, height) {
   list.replaceChildren(...entries.map(([draw, text]) => {
     const canvas = document.createElement("canvas");
     canvas.setAttribute("aria-hidden", "true");
@@ -125,7 +130,7 @@ function fillLegend(list, entries, width, height) {
 }
 
 /** A DOM element. Text is only ever set as text. */
-function element(tag, attributes, ...children) {
+export function element(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);

@@ -111,9 +111,7 @@ function preemptions(list) {
     const next = list[i + 1];
     const swapped = next && next.kind === Decision.swapOut && next.request === event.request;
     const why = event.cause < 0 ? ["no block was left"] : withRefs(run.causes[event.cause]);
-    lines.push([ref(event.request), " is preempted: ", ...why, ". ",
-      swapped ? `Its K/V (${plural(event.a, "token")}, ${plural(next.a, "block")}) moves to the host.`
-        : `The K/V of ${plural(event.a, "token")} is given up.`]);
+    lines.push([ref(event.request), ...preemptionSentence(why, event.a, swapped ? next.a : undefined)]);
   });
   return lines;
 }
@@ -129,38 +127,14 @@ function waiting(now, frame) {
   const free = run.config.num_blocks - columns.held[frame];
   const reserve = Math.min(Math.ceil(run.config.num_blocks * run.config.watermark_bp / 10000), run.config.num_blocks);
   const sorted = [...groups.values()].sort((a, b) => (a.reason === Wait.blocks ? -1 : b.reason === Wait.blocks ? 1 : 0));
-  return sorted.map(({ reason, behind, cause, who }) => {
-    const many = who.length > 1;
-    const verb = many ? " wait " : " waits ";
-    if (reason === Wait.blocks) {
-      const needed = needs(who[0], frame);
-      return [...refs(who), verb, "first in line, for blocks: ",
-        needed === undefined ? "" : `it needs ${count(needed)}${reserve > 0 ? `, and ${count(reserve)} must stay free` : ""}; `,
-        free === 1 ? "1 is available. Held by " : `${count(free)} are available. Held by `, ...largestHolders(4), "."];
-    }
-    if (reason === Wait.order) {
-      if (behind < 0 || cause < 0) return [...refs(who), verb, "behind others."];
-      // The sentence is about one that waits ("its own is 5"), and applies to each of them.
-      return [...refs(who), many ? " each wait " : verb, "behind ", ref(behind), `, ${run.causes[cause]}.`];
-    }
-    if (reason === Wait.parent) {
-      return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
-        " to compute the tokens that they share."];
-    }
-    if (reason === Wait.prefix) {
-      return [...refs(who), verb, "for ", ...(behind < 0 ? ["another"] : [ref(behind)]),
-        " to compute the next block that they share."];
-    }
-    const kept = sorted.some(group => group.reason === Wait.prefix) ? ", or kept for requests that wait for a prefix" : "";
-    const why = {
-      [Wait.slots]: `because all ${count(run.config.max_num_seqs)} slots are taken${kept}.`,
-      [Wait.budget]: "because other requests used up the token budget of this step.",
-      [Wait.preempt]: "because admission pauses in a step that preempts.",
-      [Wait.token]: "because the first in line waits for a token of an open step.",
-      [Wait.batch]: "because a static batch must end before the next begins.",
-    }[reason] || "for the next step.";
-    return [...refs(who), verb, why];
-  });
+  return sorted.map((group) => waitSentence(group, {
+    ref, refs, reserve, free,
+    slots: run.config.max_num_seqs,
+    keepsSlots: sorted.some((other) => other.reason === Wait.prefix),
+    needed: needs(group.who[0], frame),
+    holders: group.reason === Wait.blocks ? largestHolders(4) : [],
+    why: (cause) => run.causes[cause],
+  }));
 }
 
 function finishes(list) {

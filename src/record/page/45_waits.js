@@ -1,0 +1,46 @@
+// ---- why a request waits, and why one gives way, in sentences ----
+
+import { Wait, count, plural } from "./05_words.js";
+
+/**
+ * Why those of a group wait; a list of texts and elements. `world` has how requests are shown (`ref`, `refs`), `why(cause)`,
+ * the sentence of a cause, and `slots`. With reason `blocks` also: how many blocks are `needed`, how many are `free`, how
+ * many must stay free (`reserve`), and `holders`, what is shown of those that hold most. A reader to whom the pool is not
+ * shown has no `free`.
+ */
+export function waitSentence({ reason, behind, cause, who }, world) {
+  const many = who.length > 1;
+  const verb = many ? " wait " : " waits ";
+  const before = behind < 0 ? ["another"] : [world.ref(behind)];
+  if (reason === Wait.blocks) return [...world.refs(who), verb, ...forBlocks(world)];
+  if (reason === Wait.order) {
+    const why = cause < 0 ? undefined : world.why(cause);
+    if (behind < 0 || why === undefined) return [...world.refs(who), verb, "behind others."];
+    // The sentence is about one that waits ("its own is 5"), and applies to each of them.
+    return [...world.refs(who), many ? " each wait " : verb, "behind ", world.ref(behind), `, ${why}.`];
+  }
+  if (reason === Wait.parent) return [...world.refs(who), verb, "for ", ...before, " to compute the tokens that they share."];
+  if (reason === Wait.prefix) return [...world.refs(who), verb, "for ", ...before, " to compute the next block that they share."];
+  const why = {
+    [Wait.slots]: `because all ${count(world.slots)} slots are taken${world.keepsSlots ? ", or kept for requests that wait for a prefix" : ""}.`,
+    [Wait.budget]: "because other requests used up the token budget of this step.",
+    [Wait.preempt]: "because admission pauses in a step that preempts.",
+    [Wait.token]: "because the first in line waits for a token of an open step.",
+    [Wait.batch]: "because a static batch must end before the next begins.",
+  }[reason] || "for the next step.";
+  return [...world.refs(who), verb, why];
+}
+
+function forBlocks({ needed, free, reserve, holders }) {
+  const needs = needed === undefined ? ""
+    : `it needs ${count(needed)}${reserve > 0 ? `, and ${count(reserve)} must stay free` : ""}; `;
+  if (free === undefined) return ["first in line, for blocks", needed === undefined ? "." : `: it needs ${count(needed)}.`];
+  return ["first in line, for blocks: ", needs,
+    free === 1 ? "1 is available. Held by " : `${count(free)} are available. Held by `, ...holders, "."];
+}
+
+/** What is said behind the name of a victim: `why` it, and what becomes of its tokens; undefined: not swapped out. */
+export function preemptionSentence(why, tokens, swappedBlocks) {
+  return [" is preempted: ", ...why, ". ", swappedBlocks === undefined ? `The K/V of ${plural(tokens, "token")} is given up.`
+    : `Its K/V (${plural(tokens, "token")}, ${plural(swappedBlocks, "block")}) moves to the host.`];
+}
