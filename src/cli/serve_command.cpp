@@ -45,6 +45,7 @@ struct Options {
   std::vector<std::string> api_keys;  // of the command line
   double drain_seconds = 30;
   bool connections_given = false;
+  bool no_page = false;
   bool verbose = false;
 };
 
@@ -136,6 +137,14 @@ void check_parser(const char* flag, const std::string& name, const auto& formats
   throw Error(fmt::format("{}: there is no '{}'; it may be auto, none, {}", flag, name, names_of(formats)));
 }
 
+void check_operators(const serve::ServerConfig& config) {
+  for (const std::string& name : config.operators) {
+    const bool known =
+        std::ranges::find(config.api_keys, name, &serve::ApiKey::name) != config.api_keys.end();
+    if (!known) throw Error(fmt::format("--operators: there is no API key named '{}'", name));
+  }
+}
+
 int serve(Options& options) {
   if (options.verbose) set_log_level(LogLevel::kDebug);
   const LogThread log_thread;  // first, so that it outlives the threads that log
@@ -147,9 +156,11 @@ int serve(Options& options) {
   check_parser("--reasoning-parser", config.reasoning_parser, answer::reasoning_formats());
   fit_connections(config, options.connections_given);
   config.api_keys = find_keys(options);
+  check_operators(config);
   share_queue(options.engine, config.api_keys.size());
   if (config.served_names.empty()) config.served_names = {startup::model_name(options.engine.model.model)};
   config.version = version();
+  config.page = !options.no_page;
   config.grammar_command = {"/proc/self/exe", std::string(kCompileGrammars)};
   startup::checked_model(options.engine.model.model);
   // Before the weights are loaded, so that an error is reported at once.
@@ -228,6 +239,15 @@ void add_serve(const Flags& app, Command& run) {
       "Default: a quarter with two or more keys, otherwise all",
       "N")
       .range(0, INT32_MAX);
+  command
+      .add_flag(
+          "--live", options->server.live,
+          "Show at /debug/live and on the page what the scheduler does, to everybody who reaches the "
+          "server. With API keys this is not needed: each key sees its own requests, and --operators all")
+      .group(group);
+  add("--operators", options->server.operators,
+      "Names of API keys that see the requests of all keys in the live view", "NAME")
+      .comma_separated();
   add("--allowed-origins", options->server.allowed_origins,
       "Origins of web pages that may use the server, SCHEME://HOST[:PORT] or *; default: the server's own "
       "host",
@@ -246,6 +266,10 @@ void add_serve(const Flags& app, Command& run) {
       "Most simultaneous connections from one address. 0: no fixed number, but when three quarters of all "
       "are in use, no address except this machine's own gets more than a quarter (behind a proxy on another "
       "machine, use the value of --max-connections)";
+  command
+      .add_flag("--no-page", options->no_page,
+                "Do not serve the page at /, on which people can talk to the model in a browser")
+      .group(group);
   const Flag connections = add("--max-connections", options->server.max_connections, connections_help, "N")
                                .range(1, 1'000'000)
                                .show_default();

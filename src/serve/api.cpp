@@ -13,6 +13,8 @@
 #include <fmt/format.h>
 
 #include "base/json_memory.h"
+#include "page/files.h"
+#include "serve/file_answer.h"
 #include "serve/json_text.h"
 
 namespace quire::serve {
@@ -86,6 +88,7 @@ Api::Api(const ServerConfig& config, engine::Engine& engine, const ServedModel& 
                [this](uint64_t client) { return answers_.may_begin(client, AnswerBudget::Job::kShort); }),
       long_worker_(1,
                    [this](uint64_t client) { return answers_.may_begin(client, AnswerBudget::Job::kLong); }),
+      live_(engine, clock_),
       grammars_(model.tokenizer, engine.config().vocab_size, engine.config().eos, config.grammar_command),
       grammar_worker_(1) {}
 
@@ -100,10 +103,14 @@ void Api::join() {
 
 std::span<const Api::Route> Api::routes() {
   static constexpr Route kRoutes[] = {
+      {"/", "GET", false, &Api::show_file},
+      {"/page/", "GET", false, &Api::show_file},
+      {"/favicon.ico", "GET", false, &Api::show_file},
       {"/health", "GET", false, &Api::health},
       {"/ping", "GET", false, &Api::health},
       {"/version", "GET", false, &Api::version},
       {"/metrics", "GET", false, &Api::metrics},
+      {"/debug/live", "GET", true, &Api::show_live},
       {"/v1/models", "GET", true, &Api::list_models},
       {"/v1/models/", "GET", true, &Api::show_model},
       {"/v1/completions", "POST", true, &Api::complete},
@@ -118,7 +125,7 @@ std::span<const Api::Route> Api::routes() {
 const Api::Route* Api::find_route(std::string_view path) {
   for (const Route& route : routes()) {
     if (path == route.path) return &route;
-    if (route.path.ends_with('/') && path.starts_with(route.path)) return &route;
+    if (route.path.size() > 1 && route.path.ends_with('/') && path.starts_with(route.path)) return &route;
   }
   return nullptr;
 }
@@ -238,6 +245,24 @@ asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<Body> body)
     response = error_response(body.error(), full ? engine_.retry_after() : 1);
   }
   co_await exchange.respond(std::move(response));
+}
+
+// ---- The page ----
+
+asio::awaitable<void> Api::show_file(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  const std::string_view path = request.path;
+  if (!config_.page) {
+    co_await exchange.respond(
+        plain_error(404, "this server was started without its page (--no-page)", "no_page"));
+  } else if (page::files().empty()) {
+    co_await exchange.respond(
+        plain_error(404, "this server was built without its page (QUIRE_PAGE=OFF)", "no_page"));
+  } else if (const page::File* file = page::find_file(path)) {
+    co_await exchange.respond(file_answer(*file, request));
+  } else {
+    co_await exchange.respond(not_found(path));
+  }
 }
 
 // ---- Small answers ----

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "chat/chat_template.h"
+#include "engine/live_feed.h"
 #include "serve/answer_budget.h"
 #include "serve/auth.h"
 #include "serve/grammars.h"
@@ -39,7 +40,10 @@ class Api final : public RequestHandler {
   asio::awaitable<void> handle(Exchange& exchange) override;
 
   /// Ends the waiting of requests for what takes long and would come too late: the engine takes no more.
-  void interrupt() { grammars_.interrupt(); }
+  void interrupt() {
+    grammars_.interrupt();
+    live_.close();
+  }
 
   /// Waits for the jobs that the workers have started. No request may be handled afterwards.
   void join();
@@ -66,6 +70,8 @@ class Api final : public RequestHandler {
     AnswerGrammar grammar;                            // of every answer
   };
 
+  asio::awaitable<void> show_file(Exchange& exchange);
+  asio::awaitable<void> show_live(Exchange& exchange);
   asio::awaitable<void> health(Exchange& exchange);
   asio::awaitable<void> version(Exchange& exchange);
   asio::awaitable<void> metrics(Exchange& exchange);
@@ -135,7 +141,9 @@ class Api final : public RequestHandler {
   const int64_t started_;  // seconds since 1970
   AnswerBudget answers_;
   Workers workers_;
-  Workers long_worker_;  // for long bodies, so that short ones never wait behind them
+  Workers long_worker_;      // for long bodies, so that short ones never wait behind them
+  const SteadyClock clock_;  // as the engine's
+  engine::LiveFeed live_;
   Grammars grammars_;
   Workers grammar_worker_;
 };

@@ -37,6 +37,17 @@ std::string find_head_fault(const http::request_header<>& head, const HttpReques
   return {};
 }
 
+/// A field that is a list: several lines of it are one (RFC 9110, section 5.3).
+std::string joined(const http::request_header<>& head, http::field name) {
+  std::string out;
+  const auto [begin, end] = head.equal_range(name);
+  for (auto field = begin; field != end; ++field) {
+    if (field != begin) out += ", ";
+    out += view(field->value());
+  }
+  return out;
+}
+
 HttpRequest read_head(const http::request_header<>& head) {
   HttpRequest out;
   out.method = view(head.method_string());
@@ -55,6 +66,8 @@ HttpRequest read_head(const http::request_header<>& head) {
   out.authorization = view(head[http::field::authorization]);
   out.content_type = view(head[http::field::content_type]);
   out.content_encoding = view(head[http::field::content_encoding]);
+  out.accept_encoding = joined(head, http::field::accept_encoding);
+  out.if_none_match = joined(head, http::field::if_none_match);
   out.requested_headers = view(head[http::field::access_control_request_headers]);
   return out;
 }

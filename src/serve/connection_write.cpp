@@ -64,7 +64,7 @@ asio::awaitable<void> Connection::write_held(std::string_view head, const HttpRe
   check_reader();
   set_deadline(config_.write_timeout);
   co_await write_within_deadline(asio::buffer(head));
-  for (std::string_view rest = response.body; !rest.empty();) {
+  for (std::string_view rest = response.text(); !rest.empty();) {
     const std::string_view piece = rest.substr(0, kPiece);
     co_await write_within_deadline(asio::buffer(piece));
     rest.remove_prefix(piece.size());
@@ -98,12 +98,15 @@ asio::awaitable<void> Connection::respond(HttpResponse response) {
   keep_alive_ = keep_alive_ && !finish_;
   for (const auto& header : request_.answer_headers) response.headers.push_back(header);
   const std::string head = response_head(response, Framing::kLength, keep_alive_);
-  if (request_.method == "HEAD" || response.status == 204) response.body.clear();
+  if (request_.method == "HEAD" || has_no_body(response.status)) {
+    response.body.clear();
+    response.lasting = {};
+  }
   if (response.claim.holds()) {
     co_await write_held(head, response);
     co_return;
   }
-  const std::array<asio::const_buffer, 2> both = {asio::buffer(head), asio::buffer(response.body)};
+  const std::array<asio::const_buffer, 2> both = {asio::buffer(head), asio::buffer(response.text())};
   co_await write(both);
 }
 

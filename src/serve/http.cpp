@@ -26,10 +26,9 @@ std::string response_head(const HttpResponse& response, Framing framing, bool ke
   auto end = std::back_inserter(out);
   fmt::format_to(end, "Date: {:%a, %d %b %Y %H:%M:%S} GMT\r\n", fmt::gmtime(std::time(nullptr)));
   out += "Server: quire\r\n";
-  // 204 has neither a body nor its description.
-  if (response.status != 204) {
+  if (!has_no_body(response.status)) {
     fmt::format_to(end, "Content-Type: {}\r\n", response.content_type);
-    if (framing == Framing::kLength) fmt::format_to(end, "Content-Length: {}\r\n", response.body.size());
+    if (framing == Framing::kLength) fmt::format_to(end, "Content-Length: {}\r\n", response.text().size());
     if (framing == Framing::kChunked) out += "Transfer-Encoding: chunked\r\n";
   }
   for (const auto& [name, value] : response.headers) fmt::format_to(end, "{}: {}\r\n", name, value);

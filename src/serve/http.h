@@ -27,6 +27,8 @@ struct HttpRequest {
   std::string authorization;
   std::string content_type;
   std::string content_encoding;
+  std::string accept_encoding;
+  std::string if_none_match;
   std::string requested_headers;  // a preflight's Access-Control-Request-Headers
   uint64_t client = 0;            // the client for shares: the tenant, or else the address
   std::stop_token abandoned;      // says, on any thread, whether the client has disconnected
@@ -44,6 +46,9 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
   AnswerBudget::Claim claim;  // for a large body, until it is written
+  std::string_view lasting;   // the body, if it is of bytes that outlive the server
+
+  std::string_view text() const { return lasting.empty() ? std::string_view(body) : lasting; }
 };
 
 /// How the end of a body is marked.
@@ -58,6 +63,9 @@ struct HttpRefusal final : std::exception {
   unsigned status;
   std::string message;
 };
+
+/// Whether a status has neither a body nor what describes one: 204, and 304, whose body the client has.
+inline bool has_no_body(unsigned status) { return status == 204 || status == 304; }
 
 /// The header of a response, with its empty line.
 std::string response_head(const HttpResponse& response, Framing framing, bool keep_alive);

@@ -43,6 +43,12 @@ struct ServerConfig {
   // The web pages that may use it; see WebAccess. Others get a 403.
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
+  /// Whether /debug/live may be read without keys. With keys each reader is told of its own requests,
+  /// whatever this says; the operators, by the names of their keys, of all.
+  bool live = false;
+  std::vector<std::string> operators;
+  /// Whether / shows the page for people, if quire is built with it.
+  bool page = true;
   std::string version = "0";
   /// The names of answer::tool_formats() and answer::reasoning_formats() by which answers of chats are
   /// divided; "auto": as the chat template teaches; "none": tool calls and reasoning stay in the content.
@@ -104,7 +110,8 @@ struct ServedModel {
 using MetricsText = std::function<std::string()>;
 
 /// The HTTP server of OpenAI's API over one engine: /v1/models, /v1/completions, /v1/chat/completions,
-/// /tokenize, /detokenize, /health, /ping, /version, /metrics. Owns its threads.
+/// /tokenize, /detokenize, /health, /ping, /version, /metrics; and of a page for people, at /. Owns its
+/// threads.
 class Server {
  public:
   /// `engine` and what `model` refers to must outlive the server. Throws Error if the configuration is

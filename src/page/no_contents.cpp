@@ -1,0 +1,7 @@
+#include "page/files.h"
+
+namespace quire::page {
+
+std::span<const File> files() { return {}; }
+
+}  // namespace quire::page

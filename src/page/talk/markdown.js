@@ -1,0 +1,140 @@
+// Markdown through marked, then DOMPurify: the only way by which HTML enters the page.
+import { button, copyText, el } from "./dom.js";
+import { nameBidi, renderPlain, visible } from "./text.js";
+import { fillMath, mathExtensions } from "./math.js";
+
+const harmlessTags = /^<\/?(?:br|sub|sup|kbd|b|i|em|strong|u|s|mark)\s*\/?>$/i;
+const linkTargets = /^(?:https?:\/\/|mailto:)/i;
+const purifyRules = {
+  ALLOWED_TAGS: ["a", "b", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "i", "kbd", "li", "mark",
+    "ol", "p", "pre", "s", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul"],
+  ALLOWED_ATTR: ["align", "class", "data-display", "data-tex", "href", "start", "title"],
+  ALLOW_DATA_ATTR: false,
+  // Without this their values would have to look like link targets.
+  ADD_URI_SAFE_ATTR: ["align", "data-display", "data-tex", "start"],
+  ALLOWED_URI_REGEXP: linkTargets,
+  RETURN_DOM_FRAGMENT: true,
+};
+
+const escapeHtml = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+
+let ready;
+
+// A broken library must not take the chat with it, and must not let anything through.
+function purifies(library) {
+  try {
+    const fragment = library.sanitize("<p>a<img></p>", purifyRules);
+    return fragment.childNodes.length === 1 && !fragment.querySelector("img");
+  } catch {
+    return false;
+  }
+}
+
+function prepare() {
+  if (ready !== undefined) return ready;
+  const { marked, DOMPurify } = globalThis;
+  ready = Boolean(marked?.use && DOMPurify?.sanitize && purifies(DOMPurify));
+  if (!ready) return ready;
+  marked.use({ gfm: true, mangle: false, headerIds: false, extensions: mathExtensions(escapeHtml), renderer });
+  return ready;
+}
+
+const renderer = {
+  html: (html) => (harmlessTags.test(html.trim()) ? html : escapeHtml(html)),
+  heading: (text, level) => {
+    const tag = `h${Math.min(6, level + 2)}`;
+    return `<${tag}>${text}</${tag}>\n`;
+  },
+  image: (href, title, text) => {
+    const words = escapeHtml(text || "image");
+    return linkTargets.test(href ?? "") ? `<a href="${escapeHtml(href)}">${words}</a>` : words;
+  },
+  link: (href, title, text) => (linkTargets.test(href ?? "") ? `<a href="${escapeHtml(href)}">${text}</a>` : text),
+  checkbox: (checked) => (checked ? "☑ " : "☐ "),
+};
+
+// Blocks whose source has not changed keep their elements, so a selection above the growing end stays.
+export function renderMarkdown(container, text) {
+  if (!prepare() || container.failed) return renderPlain(container, text);
+  try {
+    return renderBlocks(container, text);
+  } catch (error) {
+    console.warn("Markdown is shown as plain text:", error);
+    Object.assign(container, { failed: true, blocks: undefined, plain: undefined });
+    return renderPlain(container, text);
+  }
+}
+
+function renderBlocks(container, text) {
+  container.plain = undefined;
+  const tokens = globalThis.marked.lexer(visible(text)).filter((token) => token.type !== "space" && token.type !== "def");
+  const old = container.blocks ?? [];
+  if (old.length === 0) container.replaceChildren();
+  container.blocks = tokens.map((token, index) => {
+    const before = old[index];
+    if (before?.raw === token.raw) return before;
+    const block = { raw: token.raw, node: renderBlock(token) };
+    if (before) before.node.replaceWith(block.node);
+    else container.append(block.node);
+    return block;
+  });
+  for (const extra of old.slice(tokens.length)) extra.node.remove();
+  return undefined;
+}
+
+function renderBlock(token) {
+  const block = el("div", { class: "block", dir: "auto" });
+  const html = globalThis.marked.parser([token]);
+  block.append(globalThis.DOMPurify.sanitize(html, purifyRules));
+  for (const link of block.querySelectorAll("a")) finishLink(link);
+  for (const table of block.querySelectorAll("table")) wrapTable(table);
+  for (const code of block.querySelectorAll("pre > code")) finishCode(code);
+  fillMath(block);
+  return block;
+}
+
+function finishLink(link) {
+  const target = link.getAttribute("href");
+  if (!target || !linkTargets.test(target)) {
+    link.replaceWith(...link.childNodes);
+    return;
+  }
+  link.rel = "noopener noreferrer";
+  link.target = "_blank";
+  link.title = target;
+}
+
+function wrapTable(table) {
+  const box = el("div", { class: "wide-box", tabindex: 0, role: "group", "aria-label": "Table" });
+  table.replaceWith(box);
+  box.append(table);
+}
+
+const mostHighlighted = 50000;
+
+function finishCode(code) {
+  const source = code.textContent.replace(/\n$/, "");
+  const language = /language-([\w+#.-]+)/.exec(code.className)?.[1] ?? "";
+  const pre = code.parentElement;
+  const shown = nameBidi(source);
+  const colored = highlight(shown, language);
+  if (colored) code.replaceChildren(colored);
+  else code.textContent = shown;
+  code.className = "hljs";
+  pre.setAttribute("tabindex", "0");
+  pre.setAttribute("role", "group");
+  pre.setAttribute("aria-label", language ? `Code, ${language}` : "Code");
+  pre.dir = "ltr";
+  const copy = button("Copy code", () => copyText(source, copy));
+  const box = el("div", { class: "code-box", dir: "ltr" }, el("div", { class: "code-head" }, el("span", { text: language }), copy));
+  pre.replaceWith(box);
+  box.append(pre);
+}
+
+function highlight(source, language) {
+  const { hljs, DOMPurify } = globalThis;
+  if (!hljs || !language || source.length > mostHighlighted || !hljs.getLanguage(language)) return undefined;
+  const old = Number.parseInt(hljs.versionString ?? "9", 10) < 11;
+  const result = old ? hljs.highlight(language, source, true) : hljs.highlight(source, { language, ignoreIllegals: true });
+  return DOMPurify.sanitize(result.value, { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], RETURN_DOM_FRAGMENT: true });
+}

@@ -1,0 +1,167 @@
+"""The live view of the page at /, in a headless Chromium, against what /metrics says."""
+import json
+import re
+import threading
+import time
+import urllib.request
+
+import pytest
+from server import QuireServer
+from test_page_talk import KEY, Keys, Page, pytestmark  # noqa: F401  (skips where there is no browser)
+
+# K/V for about six stories, so that requests wait, give way and are swapped.
+TIGHT = ["--num-blocks", "96", "--max-num-seqs", "16", "--preemption-mode", "swap", "--swap-space", "4MiB"]
+
+
+@pytest.fixture(scope="module")
+def tight():
+    with QuireServer("--live", *TIGHT) as server:
+        yield server
+
+
+@pytest.fixture
+def page(tight, tmp_path):
+    made = Page(tight, tmp_path)
+    try:
+        yield made
+    finally:
+        made.driver.quit()
+
+
+class Clients:
+    """They ask for stories without end."""
+
+    def __init__(self, server, number, key=None):
+        self.stopping = False
+        self.failed = []
+        self.threads = [threading.Thread(target=self.run, args=(server, i, key)) for i in range(number)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, server, number, key):
+        turn = 0
+        while not self.stopping:
+            turn += 1
+            body = {"prompt": "Once upon a time there was a little fox. " * 4 + f"Story {number % 3}", "max_tokens": 200,
+                    "seed": 1000 * number + turn, "temperature": 1.0, "ignore_eos": True}
+            headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+            request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(), headers)
+            try:
+                urllib.request.urlopen(request, timeout=120).read()
+            except OSError as error:
+                self.failed.append(error)
+                return
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stopping = True
+        for thread in self.threads:
+            thread.join()
+
+
+def look(page):
+    page.open()
+    page.one("#views [data-view=look]").click()
+    page.until(lambda: page.all("#look canvas"))
+
+
+def lists(page):
+    return page.js("return [...document.querySelectorAll('#look .look-lists section')].map((one) => one.innerText)")
+
+
+def numbers(page):
+    return dict(page.js("return [...document.querySelectorAll('#look .numbers div')].map((one) => "
+                        "[one.firstChild.textContent, one.lastChild.textContent])"))
+
+
+def test_a_wait_is_explained_and_a_preemption_and_an_eviction_are_seen(page, tight):
+    before = tight.metrics()["vllm:num_preemptions_total"]
+    look(page)
+    page.until(lambda: "Waiting for the first step" in page.one("#look .when").text)
+    seen = {"wait": False, "preempted": False, "evicted": False, "swapped": False}
+    with Clients(tight, 16) as clients:
+        def all_seen():
+            waits, _, news = lists(page)
+            seen["wait"] |= bool(re.search(r"#\d+.* first in line, for blocks: it needs \d+.*Held by #\d+: \d+", waits, re.S))
+            seen["preempted"] |= "is preempted: " in news
+            seen["swapped"] |= "moves to the host." in news or "back from the host." in news
+            seen["evicted"] |= bool(re.search(r"chose \d+ cached blocks? to evict", news))
+            return all(seen.values())
+        try:
+            page.until(all_seen)
+        finally:
+            print(seen)
+    assert not clients.failed
+    page.until(lambda: numbers(page).get("Running") == "0")
+    page.until(lambda: "Nobody runs." in lists(page)[1])
+    now = numbers(page)
+    assert now["Blocks held"].startswith("0 of 96")
+    assert int(now["Cached"]) + int(now["Free"]) == 96
+    said = tight.metrics()
+    assert int(now["Preemptions seen"].replace(",", "")) == said["vllm:num_preemptions_total"] - before > 0
+    assert said["vllm:kv_cache_usage_perc"] == said["vllm:num_requests_running"] == said["vllm:num_requests_waiting"] == 0
+    assert page.complaints() == []
+    assert page.hosts() <= {tight.url, "data:", "blob:", "chrome:"}
+
+
+def test_the_past_is_shown_as_it_was_and_a_request_has_a_life(page, tight):
+    look(page)
+    with Clients(tight, 8):
+        page.until(lambda: re.search(r"#\d+", lists(page)[1]))
+        page.until(lambda: page.js("return Number(document.querySelector('#look input').max)") > 200)
+        page.one("#look [aria-label='Pause the view']").click()
+        paused = page.one("#look .when").text
+        before = page.js("return document.querySelector('#look canvas').toDataURL()")
+        held = numbers(page)["Blocks held"]
+        time.sleep(0.5)
+        assert page.one("#look .when").text == paused, "it stands still"
+        for _ in range(20):
+            page.one("#look [aria-label='One step back']").click()
+        assert page.one("#look .when").text != paused
+        for _ in range(20):
+            page.one("#look [aria-label='One step forward']").click()
+        assert page.one("#look .when").text == paused
+        assert numbers(page)["Blocks held"] == held
+        page.js("document.querySelector('#look canvas').dispatchEvent(new PointerEvent('pointerleave'))")
+        assert page.js("return document.querySelector('#look canvas').toDataURL()") == before, "backwards and forwards again"
+        page.js("document.querySelector('#look .runs .ref').click()")
+        story = page.js("return document.querySelector('#look .life').innerText")
+        assert "prefill" in story and "decode" in story
+        page.one("#look [aria-label='Go back to the newest step']").click()
+        page.until(lambda: page.one("#look .when").text != paused)
+
+
+def test_a_key_sees_its_own_alone(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(f"one:{KEY}\ntwo:another-key-of-the-page\n")
+    keys.chmod(0o600)
+    with QuireServer("--api-key-file", str(keys), *TIGHT) as server:
+        page = Page(server, tmp_path)
+        try:
+            page.open()
+            page.until(lambda: page.all("#ask[open]"))
+            page.one("#ask-input").send_keys(KEY, Keys.ENTER)
+            page.until(lambda: page.one("#model").is_enabled())
+            page.one("#views [data-view=look]").click()
+            page.until(lambda: page.all("#look canvas"))
+            with Clients(server, 4, "another-key-of-the-page"), Clients(server, 1, KEY):
+                page.until(lambda: len(re.findall(r"#\d+", lists(page)[1])) == 1)
+                for _ in range(10):
+                    assert len(re.findall(r"#\d+", lists(page)[1])) <= 1
+                    assert not {"Blocks held", "Cached", "Free", "Budget"} & numbers(page).keys()
+                    time.sleep(0.1)
+                assert "not yours" in page.one("#look .legend").text
+        finally:
+            page.driver.quit()
+
+
+def test_without_the_flag_it_says_so(tmp_path):
+    with QuireServer() as server:
+        page = Page(server, tmp_path)
+        try:
+            look(page)
+            page.until(lambda: "--live" in page.one("#look .notice").text)
+        finally:
+            page.driver.quit()
