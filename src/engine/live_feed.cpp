@@ -59,9 +59,15 @@ void LiveFeed::run() {
     });
     const Readers readers = readers_;
     lock.unlock();
-    part(left);
+    for (const auto& reader : left) {
+      if (run_ != nullptr) run_->remove(reader->view_);
+    }
     try {
-      if (!readers.empty()) follow(readers);
+      if (readers.empty()) {
+        stop_watching();
+      } else {
+        follow(readers);
+      }
     } catch (...) {
       log_warning(fmt::format("the live view begins anew: {}", describe_current_exception()));
       run_.reset();
@@ -78,15 +84,11 @@ void LiveFeed::run() {
   engine_.watch(nullptr);
 }
 
-/// After the last reader the engine is left alone.
-void LiveFeed::part(const Readers& left) {
-  for (const auto& reader : left) {
-    if (run_ != nullptr) run_->remove(reader->view_);
-  }
-  if (left.empty() || run_ == nullptr || run_->is_viewed()) return;
-  engine_.watch(nullptr);
+void LiveFeed::stop_watching() {
+  if (tap_ != nullptr) engine_.watch(nullptr);
   tap_.reset();
   run_.reset();
+  asked_ = false;
 }
 
 void LiveFeed::begin_anew() {

@@ -68,8 +68,8 @@ class LiveFeed {
   void run();
   void follow(const Readers& readers);
   void tell(Reader& reader, Nanos now);
-  void part(const Readers& left);
   void begin_anew();
+  void stop_watching();
 
   Engine& engine_;
   const Clock& clock_;

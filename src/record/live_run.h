@@ -25,7 +25,6 @@ class LiveRun final : private StepChanges {
   /// The view begins with the present state, and is told of all that follows.
   void add(LiveView& view);
   void remove(LiveView& view) { std::erase(views_, &view); }
-  bool is_viewed() const { return !views_.empty(); }
   /// It remembers so many sequences or sentences that a new one should begin.
   bool is_full() const { return num_sequences_ > kMostSequences || causes_.bytes() > kMostBytes; }
 
