@@ -15,11 +15,11 @@ MODEL_NAME = MODEL.name
 
 
 class QuireServer:
-    def __init__(self, *flags, model=MODEL, **popen):
+    def __init__(self, *flags, model=MODEL, port=0, **popen):
         """`popen`: what else subprocess.Popen is given."""
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [QUIRE, "serve", str(model), "--port", "0", *map(str, flags)],
+            [QUIRE, "serve", str(model), "--port", str(port), *map(str, flags)],
             cwd=ROOT, stdout=self.log, stderr=self.log, **popen)
         try:
             self.port = self._wait_until_ready()

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 from server import QuireServer
-from test_page_talk import KEY, Keys, Page, pytestmark  # noqa: F401  (skips where there is no browser)
+from test_page_talk import KEY, Keys, Page, answer, pytestmark  # noqa: F401  (skips where there is no browser)
 
 # K/V for about six stories, so that requests wait, give way and are swapped.
 TIGHT = ["--num-blocks", "96", "--max-num-seqs", "16", "--preemption-mode", "swap", "--swap-space", "4MiB"]
@@ -165,3 +165,23 @@ def test_without_the_flag_it_says_so(tmp_path):
             page.until(lambda: "--live" in page.one("#look .notice").text)
         finally:
             page.driver.quit()
+
+
+def test_the_server_may_come_back(tmp_path):
+    with QuireServer("--live", *TIGHT) as server:
+        page = Page(server, tmp_path)
+        port = server.port
+        page.open()
+        page.script(answer("kept"))
+        page.say("Say something.")
+        page.one("#views [data-view=both]").click()
+        page.until(lambda: page.all("#look canvas"))
+    try:
+        page.until(lambda: "Trying again" in page.one("#look .notice").text)
+        with QuireServer("--live", *TIGHT, port=port) as again:
+            page.until(lambda: not page.one("#look .notice").is_displayed())
+            assert page.texts() == ["kept"]
+            with Clients(again, 2):
+                page.until(lambda: re.search(r"#\d+", lists(page)[1]))
+    finally:
+        page.driver.quit()

@@ -1,111 +1,86 @@
 // What the messages say: requests, and the pools step by step, forwards and backwards.
-import { Change, Decision, Phase } from "../draw/05_words.js";
+import { Change, Decision, Wait, isWaiting } from "../draw/05_words.js";
+import { LivePool } from "./pool.js";
 
 const GONE = 255;
 const MOST_FRAMES = 20000;
 const MOST_MICROS = 5 * 60e6;  // of steps kept
-
-/** A pool of blocks at the frame shown. */
-class Pool {
-  constructor(numBlocks) {
-    this.numBlocks = numBlocks;
-    this.holders = new Uint16Array(numBlocks);
-    this.sum = new Float64Array(numBlocks);  // of the holders' numbers: the holder, where there is one
-    this.cached = new Uint8Array(numBlocks);
-    this.dirty = new Set();
-  }
-
-  /** Applies changes, flat: kind, block, request; returns which blocks were cached before each. */
-  apply(changes) {
-    const before = new Uint8Array(changes.length / 3);
-    for (let i = 0; i < changes.length; i += 3) {
-      const [kind, block, whose] = [changes[i], changes[i + 1], changes[i + 2]];
-      before[i / 3] = this.cached[block];
-      if (kind <= Change.dropToCache) this.hold(block, whose, kind === Change.take ? 1 : -1);
-      if (kind !== Change.drop) this.cached[block] = kind === Change.dropToCache || kind === Change.isCached ? 1 : 0;
-      this.dirty.add(block);
-    }
-    return before;
-  }
-
-  undo(changes, before) {
-    for (let i = changes.length - 3; i >= 0; i -= 3) {
-      const [kind, block, whose] = [changes[i], changes[i + 1], changes[i + 2]];
-      if (kind <= Change.dropToCache) this.hold(block, whose, kind === Change.take ? -1 : 1);
-      this.cached[block] = before[i / 3];
-      this.dirty.add(block);
-    }
-  }
-
-  hold(block, whose, more) {
-    this.holders[block] += more;
-    this.sum[block] += more * whose;
-  }
-
-  stateOf(block) {
-    if (this.holders[block] > 1) return "shared";
-    if (this.holders[block] === 1) return "owned";
-    return this.cached[block] ? "cached" : "free";
-  }
-}
+const MOST_LOOKS = 500;        // of a request's life
 
 export class House {
   constructor(start) {
     this.config = start.config;
     this.own = start.own;  // the reader's own requests alone
     this.groups = start.groups;
-    this.requests = [];
+    this.requests = [];    // undefined: forgotten
+    this.byId = new Map();
     this.causes = [];
     this.frames = [];
     this.at = -1;  // the frame shown, in `frames`; what the pools and looks are at
-    this.pool = new Pool(start.config.num_blocks);
-    this.host = start.config.num_host_blocks > 0 && !start.own ? new Pool(start.config.num_host_blocks) : undefined;
+    this.pool = new LivePool(start.config.num_blocks, start.own);
+    this.host = start.config.num_host_blocks > 0 && !start.own ? new LivePool(start.config.num_host_blocks) : undefined;
     this.present = new Set();  // requests that are there at the frame shown
     this.hits = [0, 0];        // tokens found, and looked for
     this.preemptions = 0;
     this.evictions = 0;        // blocks
+    this.ended = { requests: 0, tokens: 0 };
   }
 
   /** Takes a message; follows to its last frame if `follow`. */
   append(message, follow) {
     for (const request of message.requests ?? []) {
-      this.requests[request.i] = { ...request, life: [], held: 0, computed: 0, total: request.prompt };
+      this.requests[request.i] = { ...request, life: [], needs: [], computed: 0, total: request.prompt };
+      this.byId.set(request.id, request.i);
     }
     this.causes.push(...message.causes ?? []);
     for (const step of message.steps ?? []) this.addFrame(step);
     this.noteTimes(message.took ?? []);
-    for (const { i, tokens, text } of message.ended ?? []) Object.assign(this.requests[i], { tokens, end: text });
+    for (const { i, tokens, text } of message.ended ?? []) {
+      const request = this.requests[i];
+      if (request === undefined) continue;
+      Object.assign(request, { tokens, end: text });
+      this.ended.requests += 1;
+      this.ended.tokens += request.prompt + tokens;
+    }
     this.noteProgress(message.progress ?? [], message.clock_us);
     if (follow) this.seek(this.frames.length - 1);
     this.dropOld();
   }
 
   addFrame(step) {
-    const frame = {
-      ...step, took: 0, blocks: step.blocks ?? [], host_blocks: step.host_blocks ?? [], looks: step.looks ?? [], events: [],
-    };
+    const frame = { ...step, took: 0, evicted: 0, events: [] };
+    for (const name of ["blocks", "host_blocks", "looks"]) frame[name] ??= [];
     const flat = step.events ?? [];
     for (let i = 0; i < flat.length; i += 5) {
-      const event = { kind: flat[i], i: flat[i + 1], a: flat[i + 2], b: flat[i + 3], cause: flat[i + 4] };
+      const event = { kind: flat[i], request: flat[i + 1], a: flat[i + 2], b: flat[i + 3], cause: flat[i + 4] - 1 };
       frame.events.push(event);
-      if (event.kind === Decision.hit) {
-        this.hits[0] += event.a;
-        this.hits[1] += event.b;
-      }
-      if (event.kind === Decision.preempt) ++this.preemptions;
-      if (event.kind === Decision.skip && this.requests[event.i]) this.requests[event.i].needs = event.b;
+      this.noteEvent(event, frame);
     }
-    for (let k = 0; k < frame.blocks.length; k += 3) this.evictions += frame.blocks[k] === Change.evict ? 1 : 0;
+    for (let k = 0; k < frame.blocks.length; k += 3) frame.evicted += frame.blocks[k] === Change.evict ? 1 : 0;
+    this.evictions += frame.evicted;
     for (let k = 0; k < frame.looks.length; k += 4) {
-      const look = lookOf(frame.looks, k);
-      this.requests[frame.looks[k]].life.push({ n: step.n, us: step.began_us, look });
+      const { life } = this.requests[frame.looks[k]];
+      if (life.length >= MOST_LOOKS) life.splice(0, MOST_LOOKS / 2);
+      life.push({ n: step.n, us: step.began_us, look: lookOf(frame.looks, k) });
     }
     this.frames.push(frame);
   }
 
+  noteEvent(event, frame) {
+    const request = this.requests[event.request];
+    if (event.kind === Decision.hit) {
+      this.hits[0] += event.a;
+      this.hits[1] += event.b;
+    }
+    if (event.kind === Decision.preempt) ++this.preemptions;
+    if (event.kind !== Decision.skip || event.a !== Wait.blocks || request === undefined) return;
+    if (request.needs.length >= MOST_LOOKS) request.needs.splice(0, MOST_LOOKS / 2);
+    if (request.needs.at(-1)?.blocks !== event.b) request.needs.push({ n: frame.n, blocks: event.b });
+  }
+
   noteTimes(took) {
     for (let k = 0; k < took.length; k += 2) {
-      const frame = this.frames[this.frames.length - 1 - Math.min(this.lastStep() - took[k], this.frames.length - 1)];
+      const frame = this.frames[this.indexOf(took[k])];
       if (frame?.n === took[k]) frame.took = took[k + 1];
     }
   }
@@ -123,18 +98,42 @@ export class House {
     }
   }
 
+  /** Whoever looks at the oldest frames is moved on when they go. */
   dropOld() {
-    const newest = this.frames[this.frames.length - 1]?.began_us ?? 0;
+    const newest = this.frames.at(-1)?.began_us ?? 0;
     let drop = 0;
-    while (drop < this.at && (this.frames.length - drop > MOST_FRAMES || newest - this.frames[drop].began_us > MOST_MICROS)) ++drop;
+    while (drop + 1 < this.frames.length &&
+           (this.frames.length - drop > MOST_FRAMES || newest - this.frames[drop].began_us > MOST_MICROS)) ++drop;
     if (drop < 200) return;  // not one by one
+    if (this.at < drop) this.seek(drop);
+    for (const { looks } of this.frames.slice(0, drop)) {
+      for (let k = 0; k < looks.length; k += 4) if (looks[k + 1] === GONE) this.forget(looks[k]);
+    }
     this.frames.splice(0, drop);
     this.at -= drop;
   }
 
-  lastStep() {
-    return this.frames[this.frames.length - 1]?.n ?? 0;
+  /** Its end is no longer shown; blocks may be named after it for a little longer. */
+  forget(i) {
+    const request = this.requests[i];
+    if (request === undefined || this.pool.of.has(i) || this.host?.of.has(i)) return;
+    if (this.byId.get(request.id) === i) this.byId.delete(request.id);
+    this.requests[i] = undefined;
   }
+
+  /** Of the last frame whose step is not after `n`; 0 if there is none. */
+  indexOf(n) {
+    let low = 0;
+    let high = this.frames.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.frames[middle].n <= n) low = middle; else high = middle - 1;
+    }
+    // What is told after a last step has the number of that step.
+    while (low > 0 && this.frames[low].after) --low;
+    return low;
+  }
+
   get frame() {
     return this.frames[this.at];
   }
@@ -148,7 +147,6 @@ export class House {
 
   enter(frame) {
     frame.blocksBefore = this.pool.apply(frame.blocks);
-    this.countHeld(frame.blocks, 1);
     if (this.host) frame.hostBefore = this.host.apply(frame.host_blocks);
     frame.looksBefore = [];
     for (let k = 0; k < frame.looks.length; k += 4) {
@@ -163,15 +161,7 @@ export class House {
       this.setLook(this.requests[frame.looks[k]], frame.looksBefore[k / 4]);
     }
     if (this.host) this.host.undo(frame.host_blocks, frame.hostBefore);
-    this.countHeld(frame.blocks, -1);
     this.pool.undo(frame.blocks, frame.blocksBefore);
-  }
-
-  countHeld(changes, sign) {
-    for (let i = 0; i < changes.length; i += 3) {
-      if (changes[i] > Change.dropToCache) continue;
-      this.requests[changes[i + 2]].held += changes[i] === Change.take ? sign : -sign;
-    }
   }
 
   setLook(request, look) {
@@ -188,12 +178,15 @@ export class House {
     }
     return out;
   }
-}
 
-export const isWaiting = (phase) => phase === Phase.queued || phase === Phase.preempted || phase === Phase.swapped;
+  /** The blocks that a request was said to need when it was the first in line, at the frame shown. */
+  neededBy(request) {
+    return request.needs.findLast(({ n }) => n <= this.frame.n)?.blocks;
+  }
+}
 
 function lookOf(flat, k) {
   const code = flat[k + 1];
   if (code === GONE) return undefined;
-  return { phase: code % 8, reason: Math.floor(code / 8), behind: flat[k + 2], cause: flat[k + 3] };
+  return { phase: code % 8, reason: Math.floor(code / 8), behind: flat[k + 2], cause: flat[k + 3] - 1 };
 }

@@ -1,12 +1,14 @@
 // The live view: what the scheduler of this server does, while it does it.
-import { count, duration, plural } from "../draw/05_words.js";
-import { drawBlock, element, fillLegend, readTheme } from "../draw/30_draw.js";
+import { Change, count, duration, plural } from "../draw/05_words.js";
+import { drawBlock, element, fillLegend, ownerColour, readTheme, theme } from "../draw/30_draw.js";
 import { House } from "./house.js";
-import { Teller, lifeList } from "./lists.js";
 import { Load } from "./load.js";
 import { LiveMap } from "./map.js";
+import { groupsText, numbersOf } from "./numbers.js";
+import { WORDS, fillList, layout } from "./parts.js";
+import { blockStory, requestStory } from "./stories.js";
 import { LiveStream } from "./stream.js";
-import { WORDS, layout } from "./parts.js";
+import { Teller } from "./teller.js";
 
 const DRAW_EVERY = 100;   // ms
 const LISTS_EVERY = 300;  // ms; they are read, not watched
@@ -16,12 +18,17 @@ class Look {
     this.root = root;
     this.parts = layout(root);
     this.live = true;  // shows the newest step
-    this.chosen = -1;
+    this.forget();
     this.lastDraw = 0;
     this.lastLists = 0;
-    const say = (text) => { this.parts.info.textContent = text; };
-    this.map = new LiveMap(this.parts.map, "Block", say, (i) => this.choose(i));
-    this.hostMap = new LiveMap(this.parts.hostMap, "Host block", say, (i) => this.choose(i));
+    const world = {
+      id: (i) => this.house.requests[i]?.id ?? "?",
+      marks: (map) => this.marks(map),
+      say: (text) => { this.parts.info.textContent = text; },
+      choose: (map, block) => this.choose({ block, host: map === this.hostMap }),
+    };
+    this.map = new LiveMap(this.parts.map, "Block", world);
+    this.hostMap = new LiveMap(this.parts.hostMap, "Host block", world, this.map);
     this.stream = new LiveStream(key, (message) => this.take(message), (text) => this.say(text));
     this.load = new Load(key, (done) => { this.parts.tightState.textContent = `${plural(done, "answer")} so far`; });
     this.listen();
@@ -30,7 +37,7 @@ class Look {
   }
 
   listen() {
-    const { pause, back, forward, slider, tight } = this.parts;
+    const { pause, back, forward, slider, tight, forget } = this.parts;
     this.ends = new AbortController();
     const on = (target, what, act) => target.addEventListener(what, act, { signal: this.ends.signal });
     on(pause, "click", () => this.goLive(!this.live));
@@ -38,11 +45,14 @@ class Look {
     on(forward, "click", () => this.goTo(this.house?.at + 1));
     on(slider, "input", () => this.goTo(Number(slider.value)));
     on(tight, "click", () => this.toggleLoad());
-    on(this.parts.forget, "click", () => this.choose(-1));
+    on(forget, "click", () => this.choose({}));
     on(this.root, "keydown", (event) => this.key(event));
+    // A button that is replaced between press and release is never clicked.
+    on(this.root, "pointerdown", () => { this.pressed = true; });
+    for (const what of ["pointerup", "pointercancel"]) on(window, what, () => { this.pressed = false; });
     on(window.matchMedia("(prefers-color-scheme: dark)"), "change", () => this.onTheme());
-    on(document, "visibilitychange", () => this.plan());
-    this.resize = new ResizeObserver(() => this.plan());
+    on(document, "visibilitychange", () => this.plan(true));
+    this.resize = new ResizeObserver(() => this.plan(true));
     this.resize.observe(this.root);
   }
 
@@ -52,6 +62,7 @@ class Look {
     this.ends.abort();
     this.resize.disconnect();
     cancelAnimationFrame(this.request);
+    clearTimeout(this.later);
     this.stopped = true;
   }
 
@@ -60,107 +71,129 @@ class Look {
     this.parts.state.hidden = text === "";
   }
 
+  forget() {
+    this.chosen = { request: -1, block: -1, host: false };
+  }
+
   take(message) {
     if (message.start) {
       this.house = new House(message.start);
-      this.teller = new Teller(this.house, (i) => this.choose(i));
-      this.chosen = -1;
+      this.teller = new Teller(this.house, (request) => this.choose({ request }), (n) => this.goTo(this.house.indexOf(n)));
+      this.forget();
       this.live = true;
+      this.showPause();
       this.parts.hostFigure.hidden = this.house.host === undefined;
+      this.parts.groups.textContent = groupsText(this.house);
+      this.parts.groups.hidden = this.house.groups < 2;
       this.showLegend();
     } else if (this.house) {
+      const shown = this.house.frame;
       this.house.append(message, this.live);
+      if (!this.live && this.house.frame === shown) return this.showSlider();
     }
     this.plan();
+    return undefined;
   }
 
   /** Draws soon, at most ten times a second, and nothing that nobody sees. */
-  plan() {
+  plan(lists) {
+    if (lists) this.lastLists = 0;
     if (this.request !== undefined || this.stopped) return;
     this.request = requestAnimationFrame((now) => {
       this.request = undefined;
       if (document.hidden || this.root.hidden || !this.house?.frame) return;
-      if (now - this.lastDraw < DRAW_EVERY) return this.plan();
-      this.lastDraw = now;
-      this.draw(now);
+      if (now - this.lastDraw < DRAW_EVERY) this.plan();
+      else this.draw(now);
     });
   }
 
   draw(now) {
     const { house, parts } = this;
-    this.map.show(house, house.pool, this.chosen);
-    if (house.host) this.hostMap.show(house, house.host, this.chosen);
-    parts.slider.max = house.frames.length - 1;
-    parts.slider.value = house.at;
+    this.lastDraw = now;
+    this.map.update(house.pool);
+    if (house.host) this.hostMap.update(house.host);
+    this.showSlider();
     this.showNumbers();
-    if (this.live && now - this.lastLists < LISTS_EVERY) {
-      clearTimeout(this.later);
+    clearTimeout(this.later);
+    if (this.live && (this.pressed || now - this.lastLists < LISTS_EVERY)) {
       this.later = setTimeout(() => this.plan(), LISTS_EVERY);
       return;
     }
     this.lastLists = now;
-    if (!this.root.contains(document.activeElement?.closest?.(".ref") ?? null)) this.showLists();
+    const { runs, waits } = house.census();
+    fillList(parts.waits, this.teller.waiting(waits), "Nobody waits.");
+    fillList(parts.runs, runs.map((request) => this.teller.running(request, this.isNewest())), "Nobody runs.");
+    fillList(parts.news, this.teller.news(), "Nothing yet.");
+    this.showStory();
+  }
+
+  isNewest() {
+    return this.house.at === this.house.frames.length - 1;
+  }
+
+  /** What stands out in a map. Blocks just taken do where time stands still. */
+  marks(map) {
+    const { house, chosen } = this;
+    const host = map === this.hostMap;
+    const holds = house.pool.blocksOf(chosen.request).size > 0 || house.host?.blocksOf(chosen.request).size > 0;
+    const changes = this.live ? [] : host ? house.frame.host_blocks : house.frame.blocks;
+    const fresh = [];
+    for (let k = 0; k < changes.length; k += 3) if (changes[k] === Change.take) fresh.push(changes[k + 1]);
+    return { request: holds ? chosen.request : -1, block: chosen.host === host ? chosen.block : -1, fresh };
+  }
+
+  showSlider() {
+    const { house, parts } = this;
+    if (!house.frame) return;
+    parts.slider.max = house.frames.length - 1;
+    parts.slider.value = house.at;
+    const { frame } = house;
+    const ago = house.frames.at(-1).began_us - frame.began_us;
+    parts.ago.textContent = this.live || ago <= 0 ? "" : `${duration(ago)} before the newest`;
+    const text = frame.after ? "Nothing runs" : `Step ${count(frame.n)}`;
+    if (parts.when.textContent === text) return;
+    parts.when.textContent = text;
+    parts.slider.setAttribute("aria-valuetext", text);
   }
 
   showNumbers() {
-    const { house, parts } = this;
-    const frame = house.frame;
-    const took = frame.took > 0 ? `, ${duration(frame.took)}` : "";
-    parts.when.textContent = frame.after ? "Nothing runs." : `Step ${count(frame.n)}${took}`;
-    parts.slider.setAttribute("aria-valuetext", parts.when.textContent);
-    const total = house.config.num_blocks;
-    const pairs = [["Running", count(frame.running)], ["Waiting", count(frame.waiting)],
-      ["This step", `${count(frame.prefill)} prompt + ${count(frame.decode)} new tokens`]];
-    if (!house.own) {
-      const free = total - frame.held;
-      pairs.push(["Budget", plural(frame.budget, "token")],
-        ["Blocks held", `${count(frame.held)} of ${count(total)}${frame.shared > 0 ? `, ${count(frame.shared)} shared` : ""}`],
-        ["Cached", count(frame.cached)], ["Free", count(total - frame.held - frame.cached)],
-        ["Room for", `${plural(free * house.config.block_size, "token")}`]);
-      if (house.host) pairs.push(["Host blocks", `${count(frame.host)} of ${count(house.config.num_host_blocks)}`]);
+    const pairs = numbersOf(this.house);
+    const values = this.parts.numbers.querySelectorAll("dd");
+    const names = pairs.map(([name]) => name).join();
+    if (names === this.numbers) {
+      pairs.forEach(([, text], i) => { if (values[i].textContent !== text) values[i].textContent = text; });
+      return;
     }
-    const [found, asked] = house.hits;
-    if (asked > 0) pairs.push(["Prefix hits", `${Math.round(100 * found / asked)} % of looked-up tokens`]);
-    pairs.push(["Preemptions seen", count(house.preemptions)]);
-    if (!house.own) pairs.push(["Evictions seen", plural(house.evictions, "block")]);
-    const text = pairs.flat().join("\n");
-    if (text === this.numbers) return;
-    this.numbers = text;
-    parts.numbers.replaceChildren(...pairs.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    this.numbers = names;
+    this.parts.numbers.replaceChildren(...pairs.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   }
 
-  showLists() {
-    const { house, parts, teller } = this;
-    const { runs, waits } = house.census();
-    const fill = (list, lines, none) => list.replaceChildren(
-      ...(lines.length === 0 ? [element("li", { class: "quiet" }, none)] : lines.map((line) => element("li", {}, ...line))));
-    fill(parts.waits, teller.waiting(waits), "Nobody waits.");
-    fill(parts.runs, runs.map((request) => teller.running(request, this.live)), "Nobody runs.");
-    fill(parts.news, teller.latest(house.frames, house.at), "Nothing yet.");
-    const request = house.requests[this.chosen];
-    parts.story.hidden = request === undefined;
-    if (request === undefined) return;
-    parts.storyTitle.textContent = `The life of #${request.id}`;
-    parts.storyBody.replaceChildren(
-      element("p", { class: "quiet" }, element("bdi", {}, request.name),
-        ` · prompt of ${plural(request.prompt, "token")}, at most ${plural(request.max, "token")}${house.own ? "" : ` · tenant ${request.tenant}`}`),
-      lifeList(teller, request));
+  showStory() {
+    const { parts, chosen } = this;
+    const request = this.house.requests[chosen.request];
+    parts.story.hidden = request === undefined && chosen.block < 0;
+    if (parts.story.hidden) return;
+    const [title, body] = request ? requestStory(this.teller, request, this.isNewest())
+      : blockStory(this.teller, chosen.block, chosen.host);
+    if (parts.storyTitle.textContent !== title) parts.storyTitle.textContent = title;
+    const top = parts.storyBody.querySelector("ol")?.scrollTop ?? 0;
+    fillList(parts.storyBody, body.map((one) => [one]), "", true);
+    if (parts.storyBody.querySelector("ol")) parts.storyBody.querySelector("ol").scrollTop = top;
   }
 
-  choose(i) {
-    this.chosen = i;
+  choose({ request = -1, block = -1, host = false }) {
+    this.chosen = { request, block, host };
     this.refresh();
   }
 
   refresh() {
-    this.lastDraw = this.lastLists = 0;
-    if (!this.house?.frame) return;
-    document.activeElement?.closest?.(".ref")?.blur();
-    this.draw(performance.now());
+    this.pressed = false;
+    this.lastLists = 0;
+    if (this.house?.frame) this.draw(performance.now());
   }
 
   goTo(at) {
-    if (!(at >= 0) || !this.house) return;
+    if (!this.house?.frame || Number.isNaN(at)) return;
     this.live = false;
     this.house.seek(at);
     this.showPause();
@@ -183,8 +216,9 @@ class Look {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
     const far = event.shiftKey ? 10 : 1;
     const act = {
-      ArrowLeft: () => this.goTo(Math.max(0, this.house?.at - far)), ArrowRight: () => this.goTo(this.house?.at + far),
-      End: () => this.goLive(true), Escape: () => this.choose(-1),
+      ArrowLeft: () => this.goTo(this.house?.at - far), ArrowRight: () => this.goTo(this.house?.at + far),
+      Home: () => this.goTo(0), End: () => this.goLive(true), Escape: () => this.choose({}),
+      " ": event.target.closest("button, summary") ? undefined : () => this.goLive(!this.live),
     }[event.key];
     if (act === undefined) return;
     event.preventDefault();
@@ -206,11 +240,21 @@ class Look {
 
   showLegend() {
     const block = (state) => (context) => drawBlock(context, state, 0, 0, 0, 18);
-    const own = [[block("owned"), "yours, in the colour of a request"], [block("shared"), "shared by several of yours"],
-      [block("other"), "not yours: others', cached or free, which is not shown"]];
-    const all = [[block("owned"), "held by one request, in its colour"], [block("shared"), "shared"],
+    const colours = (context) => [0, 1, 2].forEach((owner) => {
+      context.fillStyle = ownerColour(owner);
+      context.fillRect(owner * 6, 0, 6, 18);
+    });
+    const taken = (context) => {
+      drawBlock(context, "owned", 0, 0, 0, 18);
+      context.strokeStyle = theme.ink;
+      context.lineWidth = 2;
+      context.strokeRect(1, 1, 16, 16);
+    };
+    const own = [[colours, "yours: the colour and number of a request"], [block("shared"), "shared by several of yours"],
+      [block("other"), "not yours (others', cached or free: not shown)"]];
+    const all = [[colours, "held by one request: its colour, its number"], [block("shared"), "shared, ×holders"],
       [block("cached"), "cached, held by no request"], [block("free"), "free"]];
-    fillLegend(this.parts.legend, this.house?.own ? own : all, 18, 18);
+    fillLegend(this.parts.legend, [...this.house?.own ? own : all, [taken, "just taken, while paused"]], 18, 18);
   }
 }
 

@@ -1,126 +1,93 @@
-// The block map of the live view: only blocks that changed are drawn again.
-import { count } from "../draw/05_words.js";
-import { drawBlock, onOwner, prepare, theme } from "../draw/30_draw.js";
+// The block map of the live view: between two drawings, only what changed is drawn again.
+import { drawBlock, prepare } from "../draw/30_draw.js";
+import { BlockMap } from "../draw/40_map.js";
+import { LivePool } from "./pool.js";
 
-const GUTTER = 44;
+const PLAIN = ["shared", "cached", "free", "other"];  // look the same wherever they are
 
-export class LiveMap {
-  /** `say(text)`: about the block under the pointer; `choose(request number or -1)`. */
-  constructor(canvas, name, say, choose) {
-    this.canvas = canvas;
-    this.name = name;
-    this.say = say;
-    this.choose = choose;
-    this.pointed = -1;
-    canvas.addEventListener("pointermove", (event) => this.point(this.blockAt(event)));
-    canvas.addEventListener("pointerleave", () => this.point(-1));
-    canvas.addEventListener("click", (event) => this.pick(this.blockAt(event)));
-    canvas.addEventListener("keydown", (event) => this.key(event));
+export class LiveMap extends BlockMap {
+  constructor(canvas, name, world, beside) {
+    super(canvas, new LivePool(1), name, world, beside);
+    this.stamps = new Map();
   }
 
-  show(house, pool, chosen) {
-    const width = this.canvas.parentElement.clientWidth;
-    const anew = house !== this.house || width !== this.width || chosen !== this.chosen || this.stale;
-    Object.assign(this, { house, pool, chosen, stale: false });
-    if (anew) this.layout(width);
-    const blocks = anew ? Array.from({ length: pool.numBlocks }, (unused, block) => block) : pool.dirty;
-    for (const block of blocks) this.draw(block);
-    pool.dirty.clear();
-  }
-
-  /** The largest squares with which everything fits into a bit less than half of the window. */
-  layout(width) {
-    this.width = width;
-    const most = Math.max(140, Math.min(window.innerHeight * 0.42, 420));
-    const fits = (size) => Math.ceil(this.pool.numBlocks / Math.max(1, Math.floor((width - GUTTER) / size))) * size <= most;
-    this.size = 26;
-    while (this.size > 4 && !fits(this.size)) --this.size;
-    const rounds = [400, 320, 250, 200, 160, 128, 100, 80, 64, 50, 40, 32, 25, 20, 16, 10, 8, 5, 4];
-    const across = Math.max(1, Math.floor((width - GUTTER) / this.size));
-    this.across = rounds.find((round) => round <= across) ?? across;
-    this.inner = this.size - (this.size >= 16 ? 3 : this.size >= 8 ? 2 : 1);
-    const rows = Math.ceil(this.pool.numBlocks / this.across);
-    this.context = prepare(this.canvas, width, rows * this.size);
-    this.context.fillStyle = theme.quiet;
-    this.context.font = "11px system-ui, sans-serif";
-    this.context.textAlign = "right";
-    const every = Math.ceil(14 / this.size);
-    for (let row = 0; row < rows; row += every) {
-      this.context.fillText(count(row * this.across), GUTTER - 6, row * this.size + Math.min(this.inner, 11));
+  update(pool) {
+    const { request = -1, block = -1 } = this.marks ?? {};
+    const freshBefore = this.fresh ?? [];
+    const [pointed, dirty] = [this.pointed, pool.dirty];
+    if (pool !== this.pool) {
+      this.show(pool);
+      this.stale = true;
     }
+    const now = this.world.marks(this);
+    const size = `${this.canvas.parentElement.clientWidth} ${window.innerHeight} ${window.devicePixelRatio}`;
+    if (this.stale || size !== this.drawnSize || request !== now.request) {
+      this.drawnSize = size;
+      this.draw();
+    } else if (dirty.size > 0 || block !== now.block || freshBefore.size > 0 || now.fresh.length > 0) {
+      const cells = new Set(freshBefore);
+      for (const one of [...dirty, ...now.fresh]) cells.add(Math.floor(one / this.perCell));
+      this.drawSome(cells, [block, now.block]);
+    }
+    if (pointed >= 0 && dirty.has(pointed)) this.world.say(this.describe(pointed));
+    dirty.clear();
   }
 
-  draw(block) {
-    const context = this.context;
-    const x = GUTTER + (block % this.across) * this.size;
-    const y = Math.floor(block / this.across) * this.size;
-    const [state, owner] = this.look(block);
-    context.clearRect(x - 1, y - 1, this.size, this.size);
-    context.globalAlpha = this.chosen >= 0 && !(state === "owned" && owner === this.chosen) && state !== "shared" ? 0.28 : 1;
-    drawBlock(context, state, owner, x, y, this.inner);
-    context.globalAlpha = 1;
-    if (state === "owned" && this.inner >= 20) this.label(String(this.house.requests[owner].id), owner, x, y);
-    if (block !== this.pointed) return;
-    context.strokeStyle = theme.ink;
-    context.lineWidth = 1.5;
-    context.strokeRect(x + 0.75, y + 0.75, this.inner - 1.5, this.inner - 1.5);
+  draw() {
+    this.stale = false;
+    this.stamps.clear();
+    super.draw();
   }
 
-  label(text, owner, x, y) {
-    const context = this.context;
-    context.font = "10px system-ui, sans-serif";
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    if (context.measureText(text).width > this.inner - 2) return;
-    context.fillStyle = onOwner(owner);
-    context.fillText(text, x + this.inner / 2, y + this.inner / 2 + 0.5);
+  /** `cells`, and those where a ring is or was. */
+  drawSome(cells, ringed) {
+    this.readMarks();
+    this.setFont();
+    const all = new Set(cells);
+    const rings = [this.pointed, ...[...ringed, this.marks.block].map((block) => Math.floor(block / this.perCell))];
+    for (const cell of rings) if (cell >= 0) for (const near of this.around(cell)) all.add(near);
+    for (const cell of all) this.clear(cell);
+    for (const cell of all) this.drawCell(cell);
+    this.drawRings();
   }
 
-  look(block) {
-    const state = this.pool.stateOf(block);
-    if (this.house.own && state !== "owned" && state !== "shared") return ["other", -1];
-    return [state, this.pool.sum[block]];
+  redraw(before, now) {
+    const cells = [before, now].filter((cell) => cell >= 0).flatMap((cell) => this.around(cell));
+    if (this.context) this.drawSome(cells, []);
   }
 
-  blockAt(event) {
-    const column = Math.floor((event.offsetX - GUTTER) / this.size);
-    const block = Math.floor(event.offsetY / this.size) * this.across + column;
-    return column >= 0 && column < this.across && block >= 0 && block < this.pool.numBlocks ? block : -1;
+  /** A ring reaches into the neighbours of its cell. */
+  around(cell) {
+    const column = cell % this.across;
+    const out = [];
+    for (let at = cell - this.across; at <= cell + this.across; at += this.across) {
+      for (let move = -1; move <= 1; ++move) {
+        const inRow = column + move >= 0 && column + move < this.across;
+        if (inRow && at + move >= 0 && at + move < this.cells) out.push(at + move);
+      }
+    }
+    return out;
   }
 
-  describe(block) {
-    const [state, owner] = this.look(block);
-    const text = {
-      free: "free.",
-      cached: "cached: no request holds it, and its contents can still be hit.",
-      owned: `held by #${this.house.requests[owner]?.id}.`,
-      shared: `shared by ${this.pool.holders[block]} requests.`,
-      other: "not yours; whether others hold it is not shown.",
-    }[state];
-    return `${this.name} ${count(block)}: ${text}`;
+  clear(cell) {
+    const [x, y] = this.place(cell);
+    const last = cell % this.across === this.across - 1 || cell === this.cells - 1;
+    // A number's background may reach one pixel into the gap before it; in the margins nothing else is but rings.
+    const before = this.gap >= 2 ? 1 : 0;
+    const left = cell % this.across === 0 ? 3 : before;
+    const below = cell + this.across >= this.cells ? 3 : 0;
+    this.context.clearRect(x - left, y - before, left + this.size - before + (last ? 3 : 0), this.size + below);
   }
 
-  point(block) {
-    if (this.pool === undefined || block === this.pointed) return;
-    const before = this.pointed;
-    this.pointed = block;
-    if (before >= 0) this.draw(before);
-    if (block >= 0) this.draw(block);
-    this.say(block < 0 ? "" : this.describe(block));
-  }
-
-  pick(block) {
-    if (block < 0) return;
-    const [state, owner] = this.look(block);
-    this.choose(state === "owned" ? owner : -1);
-  }
-
-  key(event) {
-    const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.across, ArrowDown: this.across }[event.key];
-    if (move !== undefined) this.point(Math.min(Math.max(this.pointed + move, 0), this.pool.numBlocks - 1));
-    else if (event.key === "Enter") this.pick(this.pointed);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+  fill(state, owner, x, y, inner) {
+    if (!PLAIN.includes(state) || inner < 2) return super.fill(state, owner, x, y, inner);
+    let stamp = this.stamps.get(state);
+    if (stamp === undefined) {
+      stamp = document.createElement("canvas");
+      drawBlock(prepare(stamp, inner, inner), state, 0, 0, 0, inner);
+      this.stamps.set(state, stamp);
+    }
+    this.context.drawImage(stamp, x, y, inner, inner);
+    return undefined;
   }
 }

@@ -4,15 +4,18 @@ import { element } from "../draw/30_draw.js";
 export const WORDS = { tight: "Make it tight" };
 
 const SEEN = [
-  ["Block", "the keys and values (K/V) of 16 or so tokens, the unit in which memory is given to requests (docs/control-plane.md)."],
-  ["Colour", "names the request that holds a block; eight colours repeat."],
+  ["Block", "the keys and values (K/V) of some tokens, 16 if nothing else is chosen: the unit in which requests get memory (docs/control-plane.md)."],
+  ["Colour", "names the request that holds a block; eight colours repeat, the number counts."],
   ["Shared", "several requests hold the block, because their prompts begin alike; it is stored once."],
   ["Cached", "nobody holds the block, and a request whose prompt begins like it will find it, until it is evicted."],
-  ["Waiting", "requests that are not computed yet, and why; the sentences are those of quire explain."],
+  ["Waiting", "requests that are not computed now, and why; the sentences are those of quire explain (docs/control-plane.md)."],
   ["Running", "requests that are in the batch: each step computes a part of a prompt or one new token of each."],
   ["Preempted", "a request gave its blocks to others and went back to the queue; its tokens are kept."],
-  ["Budget", "the most tokens that one step may compute, so that steps stay short."],
-  ["Room for", "how many tokens free and cached blocks can still hold."],
+  ["Host pool", "where the K/V of a preempted request goes if it is swapped out, and from where it comes back."],
+  ["This step", "the tokens of prompts and the new ones that it computes; the budget is the most, so that steps stay short."],
+  ["Room for", "how many tokens the free and the cached blocks can still hold; and how many requests, if they are as long as those that ended here."],
+  ["Prefix hits", "of the tokens that were looked up in the prefix cache, the part that was there."],
+  ["Not yours", "with API keys you see your own requests alone; what others do is not told to this page (docs/live.md)."],
 ];
 
 function stylesheet() {
@@ -31,6 +34,7 @@ export function layout(root) {
     element("div", { class: "look-top" },
       element("h2", {}, "The live house"),
       named("when", element("output", { class: "when" }, "Waiting for the first step")),
+      named("ago", element("span", { class: "quiet" })),
       element("div", { class: "look-time", role: "group", "aria-label": "Time" },
         button("back", "◀", "One step back"), button("pause", "Pause", "Pause the view"), button("forward", "▶", "One step forward"),
         named("slider", element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" })))),
@@ -41,9 +45,10 @@ export function layout(root) {
       named("hostFigure", element("figure", { hidden: "" }, element("figcaption", {}, "Host pool (swapped out)"),
         named("hostMap", canvas("Blocks of the host pool")))),
       named("info", element("p", { class: "info", "aria-live": "polite" })),
-      named("legend", element("ul", { class: "legend" }))),
+      named("legend", element("ul", { class: "legend" })),
+      named("groups", element("p", { class: "info" }))),
     named("story", element("section", { hidden: "" },
-      element("div", { class: "row" }, named("storyTitle", element("h3", {})), button("forget", "Close", "Close the life of this request")),
+      element("div", { class: "row" }, named("storyTitle", element("h3", { "aria-live": "polite" })), button("forget", "×", "Clear the selection")),
       named("storyBody", element("div", {})))),
     element("div", { class: "look-lists" },
       section("Waiting, and why", named("waits", element("ul", { class: "lines" }))),
@@ -51,7 +56,8 @@ export function layout(root) {
       section("What just happened", named("news", element("ul", { class: "lines" })))),
     element("details", {}, element("summary", {}, "What am I seeing?"),
       element("dl", { class: "seen" }, ...SEEN.flatMap(([what, text]) => [element("dt", {}, what), element("dd", {}, text)])),
-      element("p", { class: "quiet" }, "Keys: ← → a step, with Shift ten; End: live; Esc forgets the choice; in the blocks, arrows move and Enter chooses.")),
+      element("p", { class: "quiet" }, "Keys: ← → a step, with Shift ten; Home: the oldest step kept; End: live; " +
+        "Space: pause; Esc forgets the choice; in the blocks, arrows move and Enter chooses.")),
     element("p", { class: "tight" }, button("tight", WORDS.tight, undefined),
       element("span", { class: "quiet" }, " asks for 24 answers at a time from this page, so that blocks run short if the pool is small. "),
       named("tightState", element("span", { role: "status" }))));
@@ -60,4 +66,13 @@ export function layout(root) {
 
 function canvas(label) {
   return element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "block map", "aria-label": label });
+}
+
+/** Fills a list, each line a list of texts and elements; what had the focus has it again. `plain`: the lines are no items. */
+export function fillList(list, lines, none, plain = false) {
+  const focused = list.contains(document.activeElement) ? document.activeElement.dataset.ref : undefined;
+  if (plain) list.replaceChildren(...lines.flat());
+  else if (lines.length === 0) list.replaceChildren(element("li", { class: "quiet" }, none));
+  else list.replaceChildren(...lines.map((line) => element("li", {}, ...line)));
+  if (focused !== undefined) list.querySelector(`[data-ref="${focused}"]`)?.focus({ preventScroll: true });
 }

@@ -2,6 +2,7 @@
 
 export const Phase = { queued: 0, prefill: 1, decode: 2, stalled: 3, preempted: 4, swapped: 5 };
 export const PHASES = ["queued", "prefill", "decode", "stalled", "preempted", "swapped out"];
+export const isWaiting = (phase) => phase === Phase.queued || phase === Phase.preempted || phase === Phase.swapped;
 export const Wait = { none: 0, slots: 1, budget: 2, blocks: 3, order: 4, parent: 5, preempt: 6, batch: 7, token: 8, prefix: 9 };
 export const Decision = {
   add: 0, admit: 1, hit: 2, skip: 3, chunk: 4, allocate: 5, share: 6, release: 7, evict: 8, copy: 9, preempt: 10,

@@ -72,8 +72,6 @@ function segmentAt(request, frame) {
   return segments[low];
 }
 
-const isWaiting = (phase) => phase === Phase.queued || phase === Phase.preempted || phase === Phase.swapped;
-
 /** By frame: its events, [{kind, request, a, b, cause}], requests and causes by index or -1. */
 const events = (() => {
   const stream = numbers(run.events);

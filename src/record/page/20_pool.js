@@ -1,16 +1,16 @@
 // ---- which request holds which block, at any frame ----
 
+import { Change } from "./05_words.js";
+import { Blocks } from "./15_blocks.js";
+
 const KEYFRAME_BYTES = 48e6;  // of all keyframes together
 
 /** A pool of blocks over time. Between keyframes the changes are applied one by one. */
-class Pool {
+class Pool extends Blocks {
   constructor(stream, numBlocks) {
-    this.numBlocks = numBlocks;
+    super(numBlocks);
     this.readChanges(numbers(stream));
     this.frame = -1;
-    this.holders = new Uint32Array(numBlocks);
-    this.sum = new Float64Array(numBlocks);  // of the holders' indices: the holder, where there is one
-    this.cached = new Uint8Array(numBlocks);
     this.held = new Uint32Array(requests.length);  // blocks by request
     const bytes = numBlocks * 13 + requests.length * 4;
     this.interval = Math.max(32, Math.ceil(numFrames * bytes / KEYFRAME_BYTES));
@@ -60,16 +60,9 @@ class Pool {
 
   apply(frame) {
     for (let i = frame === 0 ? 0 : this.ends[frame - 1]; i < this.ends[frame]; ++i) {
-      const block = this.blocks[i];
       const kind = this.kinds[i];
-      if (kind === Change.evict) this.cached[block] = 0;
-      if (kind === Change.isCached) this.cached[block] = 1;
-      if (kind > Change.dropToCache) continue;
-      const more = kind === Change.take ? 1 : -1;
-      this.holders[block] += more;
-      this.sum[block] += more * this.whose[i];
-      this.held[this.whose[i]] += more;
-      this.cached[block] = kind === Change.dropToCache ? 1 : 0;
+      this.change(kind, this.blocks[i], this.whose[i]);
+      if (kind <= Change.dropToCache) this.held[this.whose[i]] += kind === Change.take ? 1 : -1;
     }
     this.frame = frame;
   }
@@ -85,14 +78,15 @@ class Pool {
     while (this.frame < frame) this.apply(this.frame + 1);
   }
 
-  /** "free", "cached", "owned" (by ownerOf) or "shared". */
-  stateOf(block) {
-    if (this.holders[block] > 1) return "shared";
-    if (this.holders[block] === 1) return "owned";
-    return this.cached[block] ? "cached" : "free";
-  }
-  ownerOf(block) {
-    return this.sum[block];
+  /** The blocks that a request holds, alone or with others, at the frame sought. */
+  blocksOf(request) {
+    const own = new Set();
+    if (this.held[request] === 0) return own;
+    for (let i = 0; i < this.ends[this.frame]; ++i) {
+      if (this.whose[i] !== request) continue;
+      if (this.kinds[i] === Change.take) own.add(this.blocks[i]); else own.delete(this.blocks[i]);
+    }
+    return own;
   }
 
   /** The requests that hold a block at the frame sought. */

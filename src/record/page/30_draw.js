@@ -139,3 +139,9 @@ export function element(tag, attributes, ...children) {
   made.append(...children);
   return made;
 }
+
+/** [[name, text or list]...]; undefined: leave it out. */
+export function facts(pairs) {
+  return element("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== undefined)
+    .flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, ...[value].flat())]));
+}

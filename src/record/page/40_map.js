@@ -1,24 +1,36 @@
 // ---- the block map ----
 
+import { count, plural } from "./05_words.js";
+import { drawBlock, onOwner, prepare, theme } from "./30_draw.js";
+
 const MOST_CELLS = 40000;  // beyond, a cell stands for several blocks
 const SMALLEST = 3;  // cells, in pixels
 const LARGEST = 48;
 
-class BlockMap {
-  /** `beside`: the squares need not be much larger than that map's. */
-  constructor(canvas, of, name, beside) {
+export class BlockMap {
+  /**
+   * `of`: Blocks that also know blocksOf(request) and holdersOf(block). `world`: `id(request)`, what is written on its blocks;
+   * `marks(map)`, what stands out: {request, block, fresh}, -1 for none, and the blocks just taken; `say(text)` and
+   * `choose(map, block)`, when a block is pointed at or chosen. `beside`: the squares need not be much larger than that map's.
+   */
+  constructor(canvas, of, name, world, beside) {
     this.canvas = canvas;
-    this.pool = of;
     this.name = name;
+    this.world = world;
     this.beside = beside;
-    this.perCell = Math.ceil(of.numBlocks / MOST_CELLS);
-    this.cells = Math.ceil(of.numBlocks / this.perCell);
     this.pointed = -1;
+    this.show(of);
     canvas.addEventListener("pointermove", (event) => this.point(this.cellAt(event)));
     canvas.addEventListener("pointerleave", () => this.point(-1));
     canvas.addEventListener("blur", () => this.point(-1));
     canvas.addEventListener("click", (event) => this.choose(this.cellAt(event)));
     canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  show(of) {
+    this.pool = of;
+    this.perCell = Math.ceil(of.numBlocks / MOST_CELLS);
+    this.cells = Math.ceil(of.numBlocks / this.perCell);
   }
 
   /** The largest squares that fit, in rows of a round number. */
@@ -69,39 +81,52 @@ class BlockMap {
 
   draw() {
     this.layout();
-    const context = prepare(this.canvas, this.width, this.height);
+    this.context = prepare(this.canvas, this.width, this.height);
+    this.readMarks();
+    this.setFont();
+    for (let cell = 0; cell < this.cells; ++cell) this.drawCell(cell);
+    this.drawRows(this.context);
+    this.drawRings();
+  }
+
+  readMarks() {
+    this.marks = this.world.marks(this);
+    const cell = (block) => Math.floor(block / this.perCell);
+    this.fresh = new Set([...this.marks.fresh].map(cell));
+    this.chosen = this.marks.request < 0 ? undefined : new Set([...this.pool.blocksOf(this.marks.request)].map(cell));
+  }
+
+  setFont() {
+    this.context.font = `${Math.min(12, (this.size - this.gap) * 0.45)}px system-ui, sans-serif`;
+    this.context.textAlign = "center";
+    this.context.textBaseline = "middle";
+  }
+
+  drawCell(cell) {
+    const context = this.context;
     const inner = this.size - this.gap;
-    const fresh = new Set(this.pool.changesOf(view.frame).filter((change) => change.kind === Change.take)
-      .map((change) => Math.floor(change.block / this.perCell)));
-    // Of a request that holds nothing now, nothing stands out.
-    const holds = view.request >= 0 && (pool.held[view.request] > 0 || (hostPool && hostPool.held[view.request] > 0));
-    const chosen = holds ? this.cellsOf(view.request) : undefined;
-    context.font = `${Math.min(12, inner * 0.45)}px system-ui, sans-serif`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    for (let cell = 0; cell < this.cells; ++cell) {
-      const [x, y] = this.place(cell);
-      const [state, owner] = this.look(cell);
-      context.globalAlpha = chosen && !chosen.has(cell) ? 0.28 : 1;
-      drawBlock(context, state, owner, x, y, inner);
-      const faint = context.globalAlpha < 1;
-      context.globalAlpha = 1;  // the number stays legible
-      if (inner >= 20) this.label(context, cell, state, owner, x + inner / 2, y + inner / 2 + 0.5, inner, faint);
-      context.globalAlpha = faint ? 0.28 : 1;
-      if (fresh.has(cell) && inner > 3 && state !== "free" && view.frame > 0) {
-        const thick = inner >= 16 ? 2 : 1;
-        context.strokeStyle = theme.ink;
-        context.lineWidth = thick;
-        context.strokeRect(x + thick / 2, y + thick / 2, inner - thick, inner - thick);
-      }
-    }
+    const [x, y] = this.place(cell);
+    const [state, owner] = this.look(cell);
+    const alpha = this.chosen && !this.chosen.has(cell) ? 0.28 : 1;
+    context.globalAlpha = alpha;
+    this.fill(state, owner, x, y, inner);
+    context.globalAlpha = 1;  // the number stays legible
+    if (inner >= 20) this.label(context, cell, state, owner, x + inner / 2, y + inner / 2 + 0.5, inner, alpha < 1);
+    if (!this.fresh.has(cell) || inner <= 3 || state === "free") return;
+    const thick = inner >= 16 ? 2 : 1;
+    context.globalAlpha = alpha;
+    context.strokeStyle = theme.ink;
+    context.lineWidth = thick;
+    context.strokeRect(x + thick / 2, y + thick / 2, inner - thick, inner - thick);
     context.globalAlpha = 1;
-    this.drawRows(context);
-    this.drawMarks(context, inner);
+  }
+
+  fill(state, owner, x, y, inner) {
+    drawBlock(this.context, state, owner, x, y, inner);
   }
 
   label(context, cell, state, owner, x, y, inner, faint) {
-    const text = state === "owned" ? requests[owner].id : state === "shared" ? `×${this.pool.holders[cell]}` : "";
+    const text = state === "owned" ? this.world.id(owner) : state === "shared" ? `×${this.pool.holders[cell]}` : "";
     if (text === "" || context.measureText(text).width > inner - 2) return;
     if (state === "shared") {
       const half = context.measureText(text).width / 2 + 2;
@@ -110,33 +135,6 @@ class BlockMap {
     }
     context.fillStyle = state === "owned" && !faint ? onOwner(owner) : theme.ink;
     context.fillText(text, x, y);
-  }
-
-  cellsOf(request) {
-    const cells = new Set();
-    if (this.pool.held[request] === 0) return cells;
-    for (let block = 0; block < this.pool.numBlocks; ++block) {
-      const state = this.pool.stateOf(block);
-      const own = state === "owned" ? this.pool.ownerOf(block) === request
-        : state === "shared" && this.sharedBy(request, block);
-      if (own) cells.add(Math.floor(block / this.perCell));
-    }
-    return cells;
-  }
-
-  /** The blocks that a request holds with others, found once a frame. */
-  sharedBy(request, block) {
-    if (this.sharedFrame !== this.pool.frame || this.sharedRequest !== request) {
-      this.sharedFrame = this.pool.frame;
-      this.sharedRequest = request;
-      this.sharedBlocks = new Set();
-      for (let i = 0; i < this.pool.ends[this.pool.frame]; ++i) {
-        if (this.pool.whose[i] !== request) continue;
-        if (this.pool.kinds[i] === Change.take) this.sharedBlocks.add(this.pool.blocks[i]);
-        else this.sharedBlocks.delete(this.pool.blocks[i]);
-      }
-    }
-    return this.sharedBlocks.has(block);
   }
 
   drawRows(context) {
@@ -151,15 +149,15 @@ class BlockMap {
     }
   }
 
-  drawMarks(context, inner) {
+  drawRings() {
+    const inner = this.size - this.gap;
     const ring = (cell, colour, thick) => {
       const [x, y] = this.place(cell);
-      context.strokeStyle = colour;
-      context.lineWidth = thick;
-      context.strokeRect(x - 1, y - 1, inner + 2, inner + 2);
+      this.context.strokeStyle = colour;
+      this.context.lineWidth = thick;
+      this.context.strokeRect(x - 1, y - 1, inner + 2, inner + 2);
     };
-    const chosen = view.block && view.block.map === this ? Math.floor(view.block.block / this.perCell) : -1;
-    if (chosen >= 0) ring(chosen, theme.accent, 3);
+    if (this.marks.block >= 0) ring(Math.floor(this.marks.block / this.perCell), theme.accent, 3);
     if (this.pointed >= 0 && this.pointed < this.cells) ring(this.pointed, theme.ink, 1.5);
   }
 
@@ -167,30 +165,37 @@ class BlockMap {
     if (this.perCell > 1) {
       const [state, owner] = this.look(cell);
       const end = Math.min((cell + 1) * this.perCell, this.pool.numBlocks);
-      const most = state === "owned" ? `held by #${requests[owner].id}` : state;
+      const most = state === "owned" ? `held by #${this.world.id(owner)}` : state;
       return `${this.name}s ${count(cell * this.perCell)} to ${count(end - 1)}: most are ${most}.`;
     }
-    const state = this.pool.stateOf(cell);
+    const [state, owner] = this.look(cell);
     const text = {
       free: "free.",
       cached: "cached: no request holds it, and its contents can still be hit.",
-      owned: `held by #${requests[this.pool.ownerOf(cell)]?.id}.`,
+      owned: `held by #${this.world.id(owner)}.`,
+      other: "not yours; whether others hold it is not shown.",
       shared: "",
     }[state];
     if (state !== "shared") return `${this.name} ${count(cell)}: ${text}`;
-    return `${this.name} ${count(cell)}: shared by ${idList(this.pool.holdersOf(cell))}.`;
+    return `${this.name} ${count(cell)}: shared by ${idList(this.pool.holdersOf(cell).map(this.world.id))}.`;
   }
 
   point(cell) {
     if (cell === this.pointed) return;
+    const before = this.pointed;
     this.pointed = cell;
-    showPointed(cell < 0 ? "" : this.describe(cell));
+    this.world.say(cell < 0 ? "" : this.describe(cell));
+    this.redraw(before, cell);
+  }
+
+  /** The pointer went from one cell to another. */
+  redraw() {
     this.draw();
   }
 
   choose(cell) {
     if (cell < 0) return;
-    choose({ block: { map: this, block: cell * this.perCell } });
+    this.world.choose(this, cell * this.perCell);
   }
 
   key(event) {
@@ -209,9 +214,9 @@ class BlockMap {
 }
 
 /** "#3, #7 and 2 others" */
-function idList(indices, most = 8) {
-  const ids = indices.slice(0, most).map((index) => `#${requests[index].id}`);
-  const left = indices.length - ids.length;
+function idList(all, most = 8) {
+  const ids = all.slice(0, most).map((id) => `#${id}`);
+  const left = all.length - ids.length;
   if (left > 0) return `${ids.join(", ")} and ${plural(left, "other")}`;
   return ids.length < 2 ? ids.join("") : `${ids.slice(0, -1).join(", ")} and ${ids[ids.length - 1]}`;
 }

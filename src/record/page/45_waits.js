@@ -1,21 +1,32 @@
-// ---- why a request waits, and why one gives way, in sentences ----
+// ---- why a request waits, in a sentence ----
 
-import { Wait, count, plural } from "./05_words.js";
+import { Wait, count } from "./05_words.js";
+
+/** Those that wait, [{index, look}], by why they do: [{reason, behind, cause, who}]; the one that waits for blocks first. */
+export function waitGroups(waits) {
+  const groups = new Map();
+  for (const { index, look: { reason, behind, cause } } of waits) {
+    const key = `${reason}/${behind}/${cause}`;
+    if (!groups.has(key)) groups.set(key, { reason, behind, cause, who: [] });
+    groups.get(key).who.push(index);
+  }
+  return [...groups.values()].sort((a, b) => (a.reason === Wait.blocks ? -1 : b.reason === Wait.blocks ? 1 : 0));
+}
 
 /**
  * Why those of a group wait; a list of texts and elements. `world` has how requests are shown (`ref`, `refs`), `why(cause)`,
  * the sentence of a cause, and `slots`. With reason `blocks` also: how many blocks are `needed`, how many are `free`, how
  * many must stay free (`reserve`), and `holders`, what is shown of those that hold most. A reader to whom the pool is not
- * shown has no `free`.
+ * shown has no `free`, and its `others` are the words for those that are not shown: "another client's".
  */
 export function waitSentence({ reason, behind, cause, who }, world) {
   const many = who.length > 1;
   const verb = many ? " wait " : " waits ";
-  const before = behind < 0 ? ["another"] : [world.ref(behind)];
+  const before = behind < 0 ? [world.others ?? "another"] : [world.ref(behind)];
   if (reason === Wait.blocks) return [...world.refs(who), verb, ...forBlocks(world)];
   if (reason === Wait.order) {
     const why = cause < 0 ? undefined : world.why(cause);
-    if (behind < 0 || why === undefined) return [...world.refs(who), verb, "behind others."];
+    if (behind < 0 || why === undefined) return [...world.refs(who), verb, `behind ${world.others ?? "others"}.`];
     // The sentence is about one that waits ("its own is 5"), and applies to each of them.
     return [...world.refs(who), many ? " each wait " : verb, "behind ", world.ref(behind), `, ${why}.`];
   }
@@ -37,10 +48,4 @@ function forBlocks({ needed, free, reserve, holders }) {
   if (free === undefined) return ["first in line, for blocks", needed === undefined ? "." : `: it needs ${count(needed)}.`];
   return ["first in line, for blocks: ", needs,
     free === 1 ? "1 is available. Held by " : `${count(free)} are available. Held by `, ...holders, "."];
-}
-
-/** What is said behind the name of a victim: `why` it, and what becomes of its tokens; undefined: not swapped out. */
-export function preemptionSentence(why, tokens, swappedBlocks) {
-  return [" is preempted: ", ...why, ". ", swappedBlocks === undefined ? `The K/V of ${plural(tokens, "token")} is given up.`
-    : `Its K/V (${plural(tokens, "token")}, ${plural(swappedBlocks, "block")}) moves to the host.`];
 }

@@ -88,45 +88,27 @@ function headline(frame, now) {
 
 function admissions(list) {
   const lines = [];
-  list.forEach((event, i) => {
+  list.forEach((event, at) => {
     if (event.kind !== Decision.admit) return;
-    const before = list.slice(0, i).filter((other) => other.request === event.request);
-    const hit = before.find((other) => other.kind === Decision.hit);
-    const moved = before.find((other) => other.kind === Decision.swapIn);
-    const chunk = list.slice(i).find((other) => other.kind === Decision.chunk && other.request === event.request);
-    const cached = hit ? hit.a : 0;
-    const parts = [`starts running (slot ${event.a})`];
-    if (hit) parts.push(`${cached} of its ${hit.b} tokens ${requests[event.request]?.fork_of === undefined ? "found" : "shared, or found,"} in the prefix cache`);
-    if (moved) parts.push(`${plural(moved.a, "block")} back from the host (${plural(event.b - cached, "token")})`);
-    if (chunk) parts.push(`computes ${plural(chunk.b, "token")} from position ${count(chunk.a)} on`);
-    lines.push([ref(event.request), " ", parts.join("; ")]);
+    const forked = requests[event.request]?.fork_of !== undefined;
+    lines.push([ref(event.request), ...admissionSentence(list, at, forked)]);
   });
   return lines;
 }
 
 function preemptions(list) {
   const lines = [];
-  list.forEach((event, i) => {
+  list.forEach((event, at) => {
     if (event.kind !== Decision.preempt) return;
-    const next = list[i + 1];
-    const swapped = next && next.kind === Decision.swapOut && next.request === event.request;
-    const why = event.cause < 0 ? ["no block was left"] : withRefs(run.causes[event.cause]);
-    lines.push([ref(event.request), ...preemptionSentence(why, event.a, swapped ? next.a : undefined)]);
+    lines.push([ref(event.request), ...preemptionSentence(list, at, (cause) => withRefs(run.causes[cause]))]);
   });
   return lines;
 }
 
 function waiting(now, frame) {
-  const groups = new Map();
-  for (const { index, segment } of now.waits) {
-    const { reason, behind, cause } = segment;
-    const key = `${reason}/${behind}/${cause}`;
-    if (!groups.has(key)) groups.set(key, { reason, behind, cause, who: [] });
-    groups.get(key).who.push(index);
-  }
   const free = run.config.num_blocks - columns.held[frame];
   const reserve = Math.min(Math.ceil(run.config.num_blocks * run.config.watermark_bp / 10000), run.config.num_blocks);
-  const sorted = [...groups.values()].sort((a, b) => (a.reason === Wait.blocks ? -1 : b.reason === Wait.blocks ? 1 : 0));
+  const sorted = waitGroups(now.waits.map(({ index, segment }) => ({ index, look: segment })));
   return sorted.map((group) => waitSentence(group, {
     ref, refs, reserve, free,
     slots: run.config.max_num_seqs,
@@ -157,13 +139,12 @@ function blockNews(frame, list) {
   }
   if (evicted.length > 0) {
     const named = evicted.slice(0, 12).map((block) => count(block)).join(", ");
-    lines.push([`No block was free, so ${run.config.eviction} chose ${plural(evicted.length, "cached block")} to evict: ` +
-      `${named}${evicted.length > 12 ? ` and ${count(evicted.length - 12)} more` : ""}.`]);
+    lines.push([evictionSentence(run.config.eviction, evicted.length,
+      `: ${named}${evicted.length > 12 ? ` and ${count(evicted.length - 12)} more` : ""}`)]);
   }
   for (const event of list) {
     if (event.kind !== Decision.copy) continue;
-    lines.push([...(event.request < 0 ? [] : [ref(event.request), " "]),
-      `writes to block ${count(event.a)}, which others hold too: to a copy of it, block ${count(event.b)}.`]);
+    lines.push([...(event.request < 0 ? [] : [ref(event.request), " "]), copySentence(event)]);
   }
   return lines;
 }

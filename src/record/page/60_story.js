@@ -2,11 +2,6 @@
 
 const HISTORY_SHOWN = 300;
 
-function facts(pairs) {
-  return element("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== undefined)
-    .flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, ...[value].flat())]));
-}
-
 /** Our own sentences, their "#7" made into buttons. */
 function withRefs(text) {
   return text.split(/(#\d+)/).map((part) => {
@@ -52,7 +47,7 @@ function requestStory(index) {
   if (request.refused !== "") body.push(element("p", { class: "lead" }, `Refused: ${request.refused}.`));
   const step = stepOf(frame);
   body.push(element("ol", { class: "lines" }, ...request.lines.map(([from, to, text]) => {
-    const when = to === 0 ? "at the start" : from === to ? `step ${count(from)}` : `steps ${count(from)}–${count(to)}`;
+    const when = to === 0 ? "at the start" : spanText(from, to);
     const inside = to >= run.first && from <= run.last;
     const now = from <= step && step <= to;
     return element("li", now ? { class: "now", "aria-current": "step" } : {},
@@ -64,12 +59,6 @@ function requestStory(index) {
 
 function blockStory({ map, block }) {
   const history = map.pool.history(block);
-  const words = {
-    free: () => ["free"],
-    cached: () => ["cached: no request holds it"],
-    owned: (holders) => ["held by ", ...refs(holders)],
-    shared: (holders) => ["shared by ", ...refs(holders, 8)],
-  };
   const shown = history.slice(0, HISTORY_SHOWN);
   const near = history.findIndex(({ to }) => view.frame < to);
   if (near >= HISTORY_SHOWN) shown.splice(0, shown.length, ...history.slice(near - HISTORY_SHOWN / 2, near + HISTORY_SHOWN / 2));
@@ -77,11 +66,11 @@ function blockStory({ map, block }) {
     const last = stepOf(to) - 1;
     const ends = to >= numSteps;
     const when = ends ? `from step ${count(stepOf(from))}`
-      : last === stepOf(from) ? `step ${count(last)}` : `steps ${count(stepOf(from))}–${count(last)}`;
+      : spanText(stepOf(from), last);
     const now = from <= view.frame && view.frame < to;
     return element("li", now ? { class: "now", "aria-current": "step" } : {},
       from === numSteps ? element("span", { class: "quiet" }, "at the end") : stepRef(stepOf(from), when),
-      element("span", {}, ...words[state](holders)));
+      element("span", {}, ...blockWords(state, holders, refs)));
   });
   const owners = new Set(history.flatMap(({ holders }) => holders)).size;
   const body = [element("p", { class: "lead" },

@@ -3,8 +3,24 @@
 /** The frame; what is chosen: a request (index) or a block ({map, block}). */
 const view = { frame: 0, request: -1, block: undefined };
 
-const map = new BlockMap(document.getElementById("map"), pool, hostPool ? "Device block" : "Block");
-const hostMap = hostPool ? new BlockMap(document.getElementById("host-map"), hostPool, "Host block", map) : undefined;
+const world = {
+  id: (request) => requests[request].id,
+  marks: (map) => {
+    // Of a request that holds nothing now, nothing stands out.
+    const holds = view.request >= 0 && (pool.held[view.request] > 0 || (hostPool && hostPool.held[view.request] > 0));
+    const taken = view.frame > 0 ? map.pool.changesOf(view.frame).filter(({ kind }) => kind === Change.take) : [];
+    return {
+      request: holds ? view.request : -1,
+      block: view.block && view.block.map === map ? view.block.block : -1,
+      fresh: taken.map(({ block }) => block),
+    };
+  },
+  say: showPointed,
+  choose: (map, block) => choose({ block: { map, block } }),
+};
+const map = new BlockMap(document.getElementById("map"), pool, hostPool ? "Device block" : "Block", world);
+const hostMap = hostPool
+  ? new BlockMap(document.getElementById("host-map"), hostPool, "Host block", world, map) : undefined;
 
 /** By kind: the frames in which there is one, ascending. */
 const eventFrames = (() => {
