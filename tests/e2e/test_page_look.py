@@ -133,6 +133,40 @@ def test_the_past_is_shown_as_it_was_and_a_request_has_a_life(page, tight):
         page.until(lambda: page.one("#look .when").text != paused)
 
 
+def test_blocks_are_read_by_keyboard(page, tight):
+    look(page)
+    with Clients(tight, 4):
+        page.until(lambda: re.search(r"#\d+", lists(page)[1]))
+        canvas = page.one("#look canvas")
+        canvas.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ENTER)
+        page.until(lambda: page.one("#look .info").text.startswith("Block 1: "))
+        page.until(lambda: "Block 1" in [one.text for one in page.all("#look h3")])
+        page.until(lambda: re.search(r"(from|up to) step [\d,]+|all the time", page.one("#look .life").text, re.S))
+        canvas.send_keys(Keys.ESCAPE)
+        page.until(lambda: not page.all("#look .life") or not page.one("#look .life").is_displayed())
+        page.until(lambda: page.js("return Number(document.querySelector('#look input').max)") > 50)
+        canvas.send_keys(Keys.HOME)
+        page.until(lambda: page.js("return document.querySelector('#look input').value") == "0")
+        page.one("#look [aria-label='One step back']").send_keys(Keys.END)
+        page.until(lambda: page.all("#look [aria-label='Pause the view']"))
+
+
+def test_what_is_drawn_piece_by_piece_is_what_is_drawn_at_once(page, tight):
+    look(page)
+    with Clients(tight, 8):
+        page.until(lambda: page.js("return Number(document.querySelector('#look input').max)") > 300)
+        page.one("#look [aria-label='Pause the view']").click()
+        drawn = "return [...document.querySelectorAll('#look figure canvas')].map((one) => one.toDataURL())"
+        page.js("for (const one of document.querySelectorAll('#look canvas')) one.dispatchEvent(new PointerEvent('pointerleave'))")
+        pieces = page.js(drawn)
+        theme = "return getComputedStyle(document.body).backgroundColor"
+        light = page.js(theme)
+        for scheme in ["dark", "light"]:
+            page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            page.until(lambda: (page.js(theme) == light) == (scheme == "light"))
+            page.until(lambda: (page.js(drawn) == pieces) == (scheme == "light"))
+
+
 def test_a_key_sees_its_own_alone(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"one:{KEY}\ntwo:another-key-of-the-page\n")

@@ -11,12 +11,14 @@ import { LiveStream } from "./stream.js";
 import { Teller } from "./teller.js";
 
 const DRAW_EVERY = 100;   // ms
-const LISTS_EVERY = 300;  // ms; they are read, not watched
+const FRAME = 20;         // ms, about what passes before a frame is drawn
+const LISTS_EVERY = 500;  // ms; they are read, not watched
 
 class Look {
   constructor(root, key) {
     this.root = root;
     this.parts = layout(root);
+    root.classList.add("nothing-yet");
     this.live = true;  // shows the newest step
     this.forget();
     this.lastDraw = 0;
@@ -62,6 +64,7 @@ class Look {
     this.ends.abort();
     this.resize.disconnect();
     cancelAnimationFrame(this.request);
+    clearTimeout(this.soon);
     clearTimeout(this.later);
     this.stopped = true;
   }
@@ -98,18 +101,20 @@ class Look {
   /** Draws soon, at most ten times a second, and nothing that nobody sees. */
   plan(lists) {
     if (lists) this.lastLists = 0;
-    if (this.request !== undefined || this.stopped) return;
-    this.request = requestAnimationFrame((now) => {
-      this.request = undefined;
-      if (document.hidden || this.root.hidden || !this.house?.frame) return;
-      if (now - this.lastDraw < DRAW_EVERY) this.plan();
-      else this.draw(now);
-    });
+    if (this.planned || this.stopped) return;
+    this.planned = true;
+    this.soon = setTimeout(() => {
+      this.request = requestAnimationFrame((now) => {
+        this.planned = false;
+        if (!document.hidden && !this.root.hidden && this.house?.frame) this.draw(now);
+      });
+    }, Math.max(0, this.lastDraw + DRAW_EVERY - performance.now() - FRAME));
   }
 
   draw(now) {
     const { house, parts } = this;
     this.lastDraw = now;
+    this.root.classList.remove("nothing-yet");
     this.map.update(house.pool);
     if (house.host) this.hostMap.update(house.host);
     this.showSlider();
@@ -122,7 +127,7 @@ class Look {
     this.lastLists = now;
     const { runs, waits } = house.census();
     fillList(parts.waits, this.teller.waiting(waits), "Nobody waits.");
-    fillList(parts.runs, runs.map((request) => this.teller.running(request, this.isNewest())), "Nobody runs.");
+    parts.runs.show(runs, this.teller, this.isNewest());
     fillList(parts.news, this.teller.news(), "Nothing yet.");
     this.showStory();
   }
@@ -165,7 +170,8 @@ class Look {
       return;
     }
     this.numbers = names;
-    this.parts.numbers.replaceChildren(...pairs.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    this.parts.numbers.replaceChildren(...pairs.map(([name, value]) =>
+      element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   }
 
   showStory() {

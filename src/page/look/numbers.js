@@ -7,11 +7,12 @@ const SPEED_OVER = 2e6;  // µs
 export function numbersOf(house) {
   const { frame, config } = house;
   const total = config.num_blocks;
-  const pairs = [["Running", count(frame.running)], ["Waiting", count(frame.waiting)], ["This step", `${count(frame.prefill)} prompt + ${count(frame.decode)} new`],
-    ["Step time", frame.took > 0 ? duration(frame.took) : "–"],
-    ["New tokens", `${count(speed(house))}/s`]];
+  const shared = frame.shared > 0 ? `, ${count(frame.shared)} shared` : "";
+  const pairs = [["Running", count(frame.running)], ["Waiting", count(frame.waiting)],
+    ["This step", `${count(frame.prefill)} prompt + ${count(frame.decode)} new`],
+    ["Step time", frame.took > 0 ? duration(frame.took) : "–"], ["New tokens", `${count(speed(house))}/s`]];
   if (!house.own) {
-    pairs.push(["Blocks held", `${count(frame.held)} of ${count(total)}${frame.shared > 0 ? `, ${count(frame.shared)} shared` : ""}`],
+    pairs.push(["Blocks held", `${count(frame.held)} of ${count(total)}${shared}`],
       ["Cached", count(frame.cached)], ["Free", count(total - frame.held - frame.cached)],
       ["Budget", plural(frame.budget, "token")], ...room(house));
     if (house.host) pairs.push(["Host blocks", `${count(frame.host)} of ${count(config.num_host_blocks)}`]);

@@ -1,10 +1,12 @@
 // The elements of the live view, and what each of them is, in a sentence.
 import { element } from "../draw/30_draw.js";
+import { RunList } from "./runs.js";
 
 export const WORDS = { tight: "Make it tight" };
 
 const SEEN = [
-  ["Block", "the keys and values (K/V) of some tokens, 16 if nothing else is chosen: the unit in which requests get memory (docs/control-plane.md)."],
+  ["Block", "the keys and values (K/V) of some tokens, 16 if nothing else is chosen: the unit in which requests get memory " +
+    "(docs/control-plane.md)."],
   ["Colour", "names the request that holds a block; eight colours repeat, the number counts."],
   ["Shared", "several requests hold the block, because their prompts begin alike; it is stored once."],
   ["Cached", "nobody holds the block, and a request whose prompt begins like it will find it, until it is evicted."],
@@ -13,7 +15,8 @@ const SEEN = [
   ["Preempted", "a request gave its blocks to others and went back to the queue; its tokens are kept."],
   ["Host pool", "where the K/V of a preempted request goes if it is swapped out, and from where it comes back."],
   ["This step", "the tokens of prompts and the new ones that it computes; the budget is the most, so that steps stay short."],
-  ["Room for", "how many tokens the free and the cached blocks can still hold; and how many requests, if they are as long as those that ended here."],
+  ["Room for", "how many tokens the free and the cached blocks can still hold; and how many requests, if they are as long as " +
+    "those that ended while this page was open."],
   ["Prefix hits", "of the tokens that were looked up in the prefix cache, the part that was there."],
   ["Not yours", "with API keys you see your own requests alone; what others do is not told to this page (docs/live.md)."],
 ];
@@ -48,12 +51,13 @@ export function layout(root) {
       named("legend", element("ul", { class: "legend" })),
       named("groups", element("p", { class: "info" }))),
     named("story", element("section", { hidden: "" },
-      element("div", { class: "row" }, named("storyTitle", element("h3", { "aria-live": "polite" })), button("forget", "×", "Clear the selection")),
+      element("div", { class: "row" }, named("storyTitle", element("h3", { "aria-live": "polite" })),
+        button("forget", "×", "Clear the selection")),
       named("storyBody", element("div", {})))),
     element("div", { class: "look-lists" },
-      section("Waiting, and why", named("waits", element("ul", { class: "lines" }))),
-      section("Running", named("runs", element("ul", { class: "lines runs" }))),
-      section("What just happened", named("news", element("ul", { class: "lines" })))),
+      section("Waiting, and why", named("waits", element("ul", { class: "lines", tabindex: 0, "aria-label": "Waiting, and why" }))),
+      section("Running", named("runs", new RunList()).list),
+      section("What just happened", named("news", element("ul", { class: "lines", tabindex: 0, "aria-label": "What just happened" })))),
     element("details", {}, element("summary", {}, "What am I seeing?"),
       element("dl", { class: "seen" }, ...SEEN.flatMap(([what, text]) => [element("dt", {}, what), element("dd", {}, text)])),
       element("p", { class: "quiet" }, "Keys: ← → a step, with Shift ten; Home: the oldest step kept; End: live; " +
@@ -70,9 +74,11 @@ function canvas(label) {
 
 /** Fills a list, each line a list of texts and elements; what had the focus has it again. `plain`: the lines are no items. */
 export function fillList(list, lines, none, plain = false) {
-  const focused = list.contains(document.activeElement) ? document.activeElement.dataset.ref : undefined;
-  if (plain) list.replaceChildren(...lines.flat());
-  else if (lines.length === 0) list.replaceChildren(element("li", { class: "quiet" }, none));
-  else list.replaceChildren(...lines.map((line) => element("li", {}, ...line)));
-  if (focused !== undefined) list.querySelector(`[data-ref="${focused}"]`)?.focus({ preventScroll: true });
+  const made = plain ? lines.flat() : lines.map((line) => element("li", {}, ...line));
+  if (made.length === 0) made.push(element("li", { class: "quiet" }, none));
+  if (made.length === list.children.length && made.every((one, i) => one.isEqualNode(list.children[i]))) return;
+  const inside = list.contains(document.activeElement);
+  const focused = inside ? document.activeElement.dataset.ref : undefined;
+  list.replaceChildren(...made);
+  if (inside) (list.querySelector(`[data-ref="${focused}"]`) ?? list).focus({ preventScroll: true });
 }

@@ -67,7 +67,8 @@ function history(house, block, host) {
   const pool = host ? house.host : house.pool;
   const holders = new Set(pool.holdersOf(block));
   let cached = pool.cached[block];
-  const word = () => (holders.size > 1 ? "shared" : holders.size === 1 ? "owned" : house.own ? "other" : cached ? "cached" : "free");
+  const unheld = () => (house.own ? "other" : cached ? "cached" : "free");
+  const word = () => (holders.size > 1 ? "shared" : holders.size === 1 ? "owned" : unheld());
   const out = [];
   let state = { to: undefined, state: word(), holders: [...holders].sort((a, b) => a - b) };
   for (let at = house.at; at >= 0 && out.length < MOST_HISTORY; --at) {

@@ -74,21 +74,22 @@ export class Teller {
     };
   }
 
-  /** `now`: whether the frame shown is the newest, of which alone the progress is known. */
+  /**
+   * [part done or undefined, text] of one that runs. `now`: whether the frame shown is the newest, of which alone the progress
+   * is known.
+   */
   running(request, now) {
     const { phase } = request.look;
     const blocks = plural(this.house.pool.blocksOf(request.i).size, "block");
     const stalled = phase === Phase.stalled ? "stalled: no block for its next token · " : "";
-    if (!now) {
-      return [this.ref(request.i), "", element("span", {}, `${stalled}${phase === Phase.prefill ? "computes its prompt" : "generates"} · ${blocks}`)];
-    }
+    if (!now) return [undefined, `${stalled}${phase === Phase.prefill ? "computes its prompt" : "generates"} · ${blocks}`];
     const generated = Math.max(0, request.total - request.prompt);
     const part = phase === Phase.prefill ? request.computed / request.prompt : generated / request.max;
     const what = phase === Phase.prefill ? `prompt ${count(Math.min(request.computed, request.prompt))} of ${count(request.prompt)}`
       : `${count(generated)} of at most ${count(request.max)}`;
-    const speed = request.speed && phase === Phase.decode ? ` · ${request.speed.toFixed(request.speed < 10 ? 1 : 0)} tokens/s` : "";
-    const bar = element("progress", { max: 1, value: Math.min(Math.max(part, 0), 1), "aria-label": `Progress of #${request.id}` });
-    return [this.ref(request.i), bar, element("span", {}, `${stalled}${what}${speed} · ${blocks}`)];
+    const { speed } = request;
+    const fast = speed && phase === Phase.decode ? ` · ${speed.toFixed(speed < 10 ? 1 : 0)} tokens/s` : "";
+    return [Math.min(Math.max(part, 0), 1), `${stalled}${what}${fast} · ${blocks}`];
   }
 
   /** What happened up to the frame shown, the latest first. Evictions of steps in a row are one line. */
