@@ -1,0 +1,139 @@
+"""Talk and Look of the page at / at once, while others load the server: the same answers as the API gives."""
+import json
+import re
+import time
+import urllib.request
+
+import pytest
+from server import QuireServer
+from test_page_look import TIGHT, Clients, lists
+from test_page_talk import Keys, Page, pytestmark  # noqa: F401  (skips where there is no browser)
+
+CLIENTS = 16
+SETTINGS = {"temperature": "0", "max_tokens": "48"}
+
+# All messages that the browser keeps, in order.
+KEPT = """
+const done = arguments[0], open = indexedDB.open('quire', 1);
+open.onsuccess = () => {
+  const all = open.result.transaction('messages').objectStore('messages').getAll();
+  all.onsuccess = () => { open.result.close(); done(all.result.sort((a, b) => a.order - b.order)); };
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def tight():
+    with QuireServer("--live", *TIGHT) as server:
+        yield server
+
+
+@pytest.fixture
+def page(tight, tmp_path):
+    made = Page(tight, tmp_path)
+    try:
+        made.open()
+        for name, value in SETTINGS.items():
+            made.set(name, value)
+        made.one("#close-settings").click()
+        yield made
+    finally:
+        made.driver.quit()
+
+
+def kept(page):
+    return page.driver.execute_async_script(KEPT)
+
+
+def answer_of_the_api(server, messages, max_tokens=48):
+    body = {"messages": messages, "temperature": 0, "max_tokens": max_tokens}
+    request = urllib.request.Request(server.url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as found:
+        data = json.load(found)
+    choice = data["choices"][0]
+    return choice["message"]["content"], choice["finish_reason"], data["usage"]["completion_tokens"]
+
+
+def check_the_last_answer(page, server):
+    """It is complete, shown, and what the API gives for the messages before it."""
+    *before, last = [one for one in kept(page) if one["state"] == "done"]
+    said = [{"role": one["role"], "content": one["content"]} for one in before]
+    assert (last["content"], last["finish"], last["tokens"]) == answer_of_the_api(server, said)
+    assert page.texts()[-1].split() == last["content"].split()
+    return last
+
+
+def test_three_turns_under_load_are_those_of_the_api(page, tight):
+    page.one("#views [data-view=both]").click()
+    page.until(lambda: page.all("#look canvas"))
+    with Clients(tight, CLIENTS) as clients:
+        page.until(lambda: tight.metrics()["vllm:num_requests_running"] > 4)
+        for turn in range(3):
+            page.say(f"Tell me of an owl, part {turn}.")
+            assert len(page.texts("user")) == len(page.texts()) == turn + 1
+            assert check_the_last_answer(page, tight)["tokens"] > 10
+            now = tight.metrics()
+            assert now["vllm:num_requests_running"] + now["vllm:num_requests_waiting"] > 4, "the others are still there"
+            assert re.search(r"#\d+", lists(page)[1])
+    assert not clients.failed
+    assert page.complaints() == []
+
+
+def test_stop_and_regenerate_under_load(page, tight):
+    aborted = "vllm:request_success_total:abort"
+    page.set("max_tokens", "200")
+    page.one("#close-settings").click()
+    with Clients(tight, CLIENTS) as clients:
+        page.until(lambda: tight.metrics()["vllm:num_requests_running"] > 4)
+        before = tight.metrics().get(aborted, 0)
+        page.say("Tell me a long story of a fox.", wait=False)
+        page.until(lambda: page.texts() and len(page.texts()[0]) > 20)
+        page.one("#entry").send_keys(Keys.ESCAPE)
+        page.idle()
+        whole, *_ = answer_of_the_api(tight, [{"role": "user", "content": "Tell me a long story of a fox."}], 200)
+        [stopped] = [one for one in kept(page) if one["state"] == "stopped"]
+        assert whole.startswith(stopped["content"]) and 20 < len(stopped["content"]) < len(whole)
+        page.until(lambda: tight.metrics().get(aborted, 0) == before + 1)
+        page.press(".message.assistant", "Regenerate")
+        page.idle()
+        [again] = [one for one in kept(page) if one["role"] == "assistant" and one["state"] == "done"]
+        assert again["content"] == whole
+        assert page.one(".branches").text.split() == ["‹", "2", "/", "2", "›"]
+        page.one("button[aria-label='Previous branch']").click()
+        assert page.texts()[0].split() == stopped["content"].split()
+    assert not clients.failed
+    assert page.complaints() == []
+
+
+def test_the_server_is_killed_in_an_answer_and_comes_back(tmp_path):
+    """The text stays, the answer is continued where it was cut, and it ends as the API ends it."""
+    ask = [{"role": "user", "content": "Tell me a long story of a bear."}]
+    with QuireServer("--live", *TIGHT) as server:
+        port = server.port
+        page = Page(server, tmp_path)
+        try:
+            page.open()
+            page.set("temperature", "0")
+            page.set("max_tokens", "250")
+            page.one("#close-settings").click()
+            with Clients(server, CLIENTS):
+                page.say(ask[0]["content"], wait=False)
+                page.until(lambda: page.texts() and len(page.texts()[0]) > 20)
+                page.one("#entry").send_keys("typed meanwhile")
+                server.process.kill()
+                page.idle()
+            so_far = kept(page)[-1]
+            assert so_far["state"] == "cut" and len(so_far["content"]) > 20
+            assert "looks for the server" in page.one("#notices").text
+            time.sleep(1)
+            with QuireServer("--live", *TIGHT, port=port) as back:
+                page.until(lambda: "server is back" in page.one("#notices").text)
+                assert page.one("#entry").get_attribute("value") == "typed meanwhile"
+                assert page.texts()[0].split() == so_far["content"].split()
+                page.press(".message.assistant", "Continue")
+                page.idle()
+                whole = kept(page)[-1]
+                assert whole["state"] == "done" and whole["content"].startswith(so_far["content"])
+                assert whole["content"] == answer_of_the_api(back, ask, 250)[0]
+        finally:
+            page.driver.quit()
