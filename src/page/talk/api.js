@@ -1,6 +1,7 @@
 // The server's HTTP interface, and its errors in words.
 
 const keyName = "quire-api-key";
+let keyInMemory;  // where the browser keeps nothing
 let askForKey = async () => undefined;
 
 export function setKeyAsker(asker) {
@@ -9,13 +10,14 @@ export function setKeyAsker(asker) {
 
 export function apiKey() {
   try {
-    return sessionStorage.getItem(keyName) ?? undefined;
+    return sessionStorage.getItem(keyName) ?? keyInMemory;
   } catch {
-    return undefined;
+    return keyInMemory;
   }
 }
 
 function keepKey(key) {
+  keyInMemory = key;
   try {
     sessionStorage.setItem(keyName, key);
   } catch {

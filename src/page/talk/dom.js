@@ -20,6 +20,17 @@ export function button(text, onclick, props = {}) {
   return el("button", { type: "button", class: "small", text, onclick, ...props });
 }
 
+const keyOf = (control) => control.dataset.key ?? control.textContent;
+
+// Redraws what may have the focus: then the button with the same data-key, or text, has it again, or else `other`.
+export function keepFocus(container, redraw, other) {
+  const focused = container.contains(document.activeElement) ? document.activeElement : undefined;
+  redraw();
+  if (!focused || focused.isConnected) return;
+  const again = [...container.querySelectorAll("button:not(:disabled)")].find((one) => keyOf(one) === keyOf(focused));
+  (again ?? other)?.focus({ preventScroll: true });
+}
+
 let announced = 0;
 
 // Said once by screen readers. The same text twice in a row needs a change, or nothing is said.

@@ -1,19 +1,21 @@
 // The conversations that the browser keeps: opening, saving, renaming, deleting, export and import.
 import { announce, byId, download } from "./dom.js";
 import { ask } from "./dialogs.js";
+import { Keeper } from "./keeper.js";
 import { notice } from "./notices.js";
 import { Sidebar } from "./sidebar.js";
-import { Store } from "./store.js";
 import { exported, imported } from "./transfer.js";
 import { Conversation } from "./tree.js";
+
+const unreadable = (error) =>
+  `The browser did not read the conversation that it keeps (${error?.message || error?.name}). Reload the page and try again.`;
 
 export class Library {
   constructor(talk) {
     this.talk = talk;
     this.metas = new Map();
-    this.store = new Store((text) => notice("store", text));
-    this.sidebar = new Sidebar({ store: this.store, onopen: (id) => this.open(id) });
-    this.cache = new Map();
+    this.keeper = new Keeper({ onchange: () => this.talk.drawList(), exportAll: () => this.#exportAll() });
+    this.sidebar = new Sidebar({ find: (term, current) => this.keeper.find(term, current), onopen: (id) => this.open(id) });
   }
 
   async start() {
@@ -24,21 +26,23 @@ export class Library {
     byId("export-all").onclick = () => this.#exportAll();
     byId("import").onclick = () => byId("import-file").click();
     byId("import-file").onchange = () => this.#import();
-    await this.store.open();
-    for (const meta of await this.store.list()) this.metas.set(meta.id, meta);
-    this.lastSettings = [...this.metas.values()][0]?.settings;
+    const metas = await this.keeper.open();
+    for (const meta of metas.sort((a, b) => b.updated - a.updated)) this.metas.set(meta.id, meta);
+    this.lastSettings = metas[0]?.settings;
     this.talk.drawList();
   }
 
+  // `busy`: the ids of those in which an answer runs.
   draw(current, busy) {
-    this.sidebar.draw([...this.metas.values()].sort((a, b) => b.updated - a.updated), current, busy);
+    const states = new Map([...this.keeper.unsaved.keys()].map((id) => [id, "not saved"]));
+    for (const id of busy) states.set(id, "answering…");
+    this.sidebar.draw([...this.metas.values()].sort((a, b) => b.updated - a.updated), current, states);
   }
 
-  save(conversation, messages = []) {
-    if (this.gone?.has(conversation.id)) return Promise.resolve(false);
+  async save(conversation, messages = []) {
+    if (conversation.deleted) return;
     this.metas.set(conversation.id, conversation.meta);
-    this.cache.set(conversation.id, conversation);
-    return this.store.save(conversation.meta, messages);
+    await this.keeper.save(conversation, messages);
   }
 
   saveSoon(conversation) {
@@ -54,13 +58,9 @@ export class Library {
     byId("entry").focus();
   }
 
-  // From the cache while an answer runs in it: the messages of a copy would not grow.
+  // Itself while an answer runs in it: the messages of a copy would not grow.
   async #load(id) {
-    const running = this.talk.runs.get(id)?.conversation ?? (this.store.database ? undefined : this.cache.get(id));
-    if (running) return running;
-    const messages = await this.store.messages(id);
-    for (const message of messages) if (message.state === "streaming") message.state = "cut";
-    return new Conversation(this.metas.get(id), messages);
+    return this.talk.runs.get(id)?.conversation ?? this.keeper.load(this.metas.get(id));
   }
 
   async open(id) {
@@ -73,7 +73,7 @@ export class Library {
       this.talk.show(conversation);
       byId("entry").focus();
     } catch (error) {
-      notice("store", `The conversation could not be read from the browser's memory (${error.message}). Reload the page and try again.`);
+      notice("read", unreadable(error));
     }
   }
 
@@ -89,11 +89,9 @@ export class Library {
   async #delete() {
     const { conversation } = this.talk;
     if (!(await this.talk.confirmDelete(conversation.meta.title))) return;
-    (this.gone ??= new Set()).add(conversation.id);
     this.talk.runs.get(conversation.id)?.stop();
     this.metas.delete(conversation.id);
-    this.cache.delete(conversation.id);
-    await this.store.remove(conversation.id);
+    await this.keeper.remove(conversation);
     this.begin();
     announce("The conversation was deleted.");
   }
@@ -104,8 +102,14 @@ export class Library {
   }
 
   async #exportAll() {
+    const { conversation } = this.talk;
     const all = [];
-    for (const id of this.metas.keys()) all.push(id === this.talk.conversation.id ? this.talk.conversation : await this.#load(id));
+    try {
+      for (const id of this.metas.keys()) all.push(id === conversation.id ? conversation : await this.#load(id));
+    } catch (error) {
+      notice("read", unreadable(error));
+      return;
+    }
     if (all.length === 0) notice("transfer", "There are no conversations to export.");
     else this.#export(all);
   }

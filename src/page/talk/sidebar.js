@@ -1,9 +1,11 @@
 // The list of conversations, with its search.
-import { byId, el } from "./dom.js";
+import { byId, el, keepFocus } from "./dom.js";
+import { notice } from "./notices.js";
 
 export class Sidebar {
-  constructor({ store, onopen }) {
-    Object.assign(this, { store, onopen });
+  // `find(term, current)` gives the ids of conversations with a text, or throws; `onopen(id)`.
+  constructor({ find, onopen }) {
+    Object.assign(this, { find, onopen });
     this.metas = [];
     this.term = "";
     this.found = undefined;
@@ -23,20 +25,22 @@ export class Sidebar {
     byId("open-side").setAttribute("aria-expanded", "false");
   }
 
-  draw(metas, current, busy) {
-    Object.assign(this, { metas, current, busy });
+  // `states`: by id, what is said in place of the date.
+  draw(metas, current, states) {
+    Object.assign(this, { metas, current, states });
     const term = this.term.toLowerCase();
     const shown = metas.filter((meta) => !term || meta.title.toLowerCase().includes(term) || this.found?.has(meta.id));
-    byId("conversations").replaceChildren(...shown.slice(0, 500).map((meta) => this.#row(meta)));
+    const list = byId("conversations");
+    keepFocus(list, () => list.replaceChildren(...shown.slice(0, 500).map((meta) => this.#row(meta))), byId("search"));
     const count = shown.length === 1 ? "1 conversation" : `${shown.length} conversations`;
     byId("search-state").textContent = term ? (this.searching ? "Searching…" : count) : metas.length === 0 ? "No conversations yet." : "";
   }
 
   #row(meta) {
-    const open = el("button", { type: "button", class: "conversation", "aria-current": meta.id === this.current ? "true" : undefined,
+    const open = el("button", { type: "button", class: "conversation", "data-key": meta.id, "aria-current": meta.id === this.current ? "true" : undefined,
       onclick: () => this.onopen(meta.id) },
     el("bdi", { text: meta.title || "New conversation" }),
-    el("small", { text: this.busy.has(meta.id) ? "answering…" : new Date(meta.updated).toLocaleDateString() }));
+    el("small", { text: this.states.get(meta.id) ?? new Date(meta.updated).toLocaleDateString() }));
     return el("li", {}, open);
   }
 
@@ -44,12 +48,17 @@ export class Sidebar {
     this.term = term;
     this.found = undefined;
     this.searching = term !== "";
-    this.draw(this.metas, this.current, this.busy);
+    this.draw(this.metas, this.current, this.states);
     if (!term) return;
-    const found = await this.store.find(term, () => this.term === term);
+    let found;
+    try {
+      found = await this.find(term, () => this.term === term);
+    } catch (error) {
+      notice("read", `The texts could not be searched (${error?.message || error?.name}): only titles are. Reload the page and try again.`);
+    }
     if (this.term !== term) return;
     this.found = found;
     this.searching = false;
-    this.draw(this.metas, this.current, this.busy);
+    this.draw(this.metas, this.current, this.states);
   }
 }
