@@ -1,6 +1,7 @@
 # cmake -DFOLDER=src/record/page -DOUTPUT=page_source.cpp -P embed_page.cmake
-# Puts the style and the scripts into page.html, and the whole into C++, cut in two where the data goes.
+# Puts the styles and the scripts into page.html, and the whole into C++, cut in two where the data goes.
 file(READ ${FOLDER}/page.html page)
+file(READ ${FOLDER}/colours.css colours)
 file(READ ${FOLDER}/page.css style)
 file(GLOB scripts ${FOLDER}/*.js)
 list(SORT scripts)
@@ -12,7 +13,7 @@ foreach(file IN LISTS scripts)
   string(REGEX REPLACE "(^|\n)export " "\\1" text "${text}")
   string(APPEND script "${text}")
 endforeach()
-string(REPLACE "@STYLE@" "${style}" page "${page}")
+string(REPLACE "@STYLE@" "${colours}${style}" page "${page}")
 string(REPLACE "@SCRIPT@" "${script}" page "${page}")
 
 set(marker "@DATA@")

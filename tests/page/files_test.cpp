@@ -151,6 +151,16 @@ TEST_F(PageFiles, AreAllReachedFromThePage) {
   }
 }
 
+// The one that it shares with the page of quire explain.
+TEST_F(PageFiles, HaveTheirColoursInOneFile) {
+  const char* colours = "(--owner-0|--ink|--page):";
+  for (const File& file : files()) {
+    if (is_library(file)) continue;
+    const bool has_colours = !matches(plain(file), colours).empty();
+    EXPECT_EQ(has_colours, file.path == "/page/draw/colours.css") << file.path;
+  }
+}
+
 // The page's Content-Security-Policy would ignore them without a word.
 TEST_F(PageFiles, HaveNoScriptsOrStylesWithinThePage) {
   const std::string page(plain(*find_file("/")));
