@@ -1,5 +1,5 @@
 // One message as an element that keeps up with its message.
-import { button, copyText, el, grow } from "./dom.js";
+import { button, copyText, el, grow, keepFocus } from "./dom.js";
 import { renderMarkdown } from "./markdown.js";
 import { renderProbabilities } from "./probabilities.js";
 import { longText, renderPlain, visible } from "./text.js";
@@ -59,11 +59,13 @@ export class MessageView {
   }
 
   update() {
-    this.name.textContent = visible(speaker(this.message));
-    this.grow();
-    this.#drawCalls();
-    this.#drawProblem();
-    this.#drawFoot();
+    keepFocus(this.element, () => {
+      this.name.textContent = visible(speaker(this.message));
+      this.grow();
+      this.#drawCalls();
+      this.#drawProblem();
+      this.#drawFoot();
+    }, this.element);
   }
 
   #drawThought() {
@@ -106,7 +108,10 @@ export class MessageView {
   #drawProblem() {
     const { message, host } = this;
     this.problem.hidden = !["cut", "error"].includes(message.state);
-    if (this.problem.hidden) return;
+    if (this.problem.hidden) {
+      this.problem.replaceChildren();
+      return;
+    }
     const text = message.problem ?? "This answer was cut off: the page or the server ended before it was complete.";
     const actions = [button(message.content ? "Regenerate" : "Try again", () => host.regenerate(message), { disabled: host.busy() })];
     if (message.content && !message.calls) actions.unshift(button("Continue", () => host.goOn(message), { disabled: host.busy() }));
