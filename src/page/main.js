@@ -30,6 +30,9 @@ function show(view) {
   document.body.dataset.view = shown;
   byId("talk").hidden = shown === "look";
   byId("look").hidden = shown === "talk";
+  const skip = document.querySelector(".skip");
+  skip.hash = shown === "look" ? "#look" : "#entry";
+  skip.textContent = shown === "look" ? "Skip to the live view" : "Skip to the message box";
   for (const one of byId("views").children) one.setAttribute("aria-pressed", String(one.dataset.view === shown));
   runLook(shown !== "talk");
 }

@@ -31,6 +31,13 @@ export function keepFocus(container, redraw, other) {
   (again ?? other)?.focus({ preventScroll: true });
 }
 
+// Calls `close` when the focus leaves a panel that lies over others, which would hide what has the focus then.
+export function closeBehindFocus(panel, close) {
+  panel.addEventListener("focusout", ({ relatedTarget: next }) => {
+    if (next && !panel.contains(next) && getComputedStyle(panel).position === "absolute" && !document.querySelector("dialog[open]")) close();
+  });
+}
+
 let announced = 0;
 
 // Said once by screen readers. The same text twice in a row needs a change, or nothing is said.

@@ -1,5 +1,5 @@
 // The settings of the conversation that is shown.
-import { byId, el } from "./dom.js";
+import { byId, closeBehindFocus, el } from "./dom.js";
 import { BadSetting, fieldsOf, settingNames } from "./request.js";
 
 const field = (name) => byId(`set-${name}`);
@@ -11,17 +11,28 @@ export class Settings {
     byId("settings-form").addEventListener("input", () => this.#changed());
     byId("settings-form").addEventListener("reset", () => setTimeout(() => this.#changed()));
     byId("settings-form").addEventListener("submit", (event) => event.preventDefault());
-    byId("open-settings").onclick = () => this.show(byId("settings").hidden);
+    byId("open-settings").onclick = () => (byId("settings").hidden ? this.show() : this.#hide());
     byId("close-settings").onclick = () => {
-      this.show(false);
+      this.#hide();
       byId("open-settings").focus();
     };
+    byId("settings").addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      byId("close-settings").click();
+    });
+    closeBehindFocus(byId("settings"), () => this.#hide());
   }
 
-  show(open) {
-    byId("settings").hidden = !open;
-    byId("open-settings").setAttribute("aria-expanded", String(open));
-    if (open) field("system").focus();
+  show() {
+    byId("settings").hidden = false;
+    byId("open-settings").setAttribute("aria-expanded", "true");
+    field("system").focus();
+  }
+
+  #hide() {
+    byId("settings").hidden = true;
+    byId("open-settings").setAttribute("aria-expanded", "false");
   }
 
   set(settings) {
@@ -68,7 +79,7 @@ export class Settings {
 
   // Opens the panel at the field that keeps a message from being sent.
   point(error) {
-    this.show(true);
+    this.show();
     this.check();
     this.#complain(error);
     field(error.field).focus();

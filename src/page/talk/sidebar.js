@@ -1,5 +1,5 @@
 // The list of conversations, with its search.
-import { byId, el, keepFocus } from "./dom.js";
+import { byId, closeBehindFocus, el, keepFocus } from "./dom.js";
 import { notice } from "./notices.js";
 
 export class Sidebar {
@@ -12,6 +12,7 @@ export class Sidebar {
     byId("search").addEventListener("input", () => this.#search(byId("search").value.trim()));
     byId("open-side").onclick = () => this.show(!document.body.classList.contains("side-open"));
     byId("close-side").onclick = () => this.show(false);
+    closeBehindFocus(byId("side"), () => this.hide());
   }
 
   show(open) {

@@ -216,6 +216,7 @@ export class Talk {
   #answer(parent, going) {
     const { conversation } = this;
     if (this.runs.has(conversation.id) || !this.#sendable()) return;
+    const inMessages = byId("items").contains(document.activeElement);
     const body = bodyOf(conversation.meta.settings, conversation.upTo(going?.id ?? parent), byId("model").value, going);
     // A failure without a word of answer leaves nothing to keep as a branch.
     const empty = (conversation.children.get(parent) ?? []).map((id) => conversation.get(id)).find((one) => one.role === "assistant" && one.state === "error" && !one.content);
@@ -233,6 +234,8 @@ export class Talk {
     this.refresh();
     this.list.toEnd();
     this.drawList();
+    // The button that was pressed is gone.
+    if (inMessages) this.views.get(message.id)?.element.focus({ preventScroll: true });
   }
 
   #grown(run) {

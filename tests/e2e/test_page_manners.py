@@ -1,0 +1,264 @@
+"""The page at / is legible in light and dark, and can be used by keyboard alone."""
+import json
+import pathlib
+
+import pytest
+from server import QuireServer
+from test_page_look import TIGHT, Clients, lists
+from test_page_talk import Keys, Page, answer, delta, end, pytestmark, webdriver  # noqa: F401  (skips where there is no browser)
+
+CONTRAST = (pathlib.Path(__file__).parent / "page_contrast.js").read_text()
+
+RICH = """# A heading
+
+Some *text* with `code`, a [link](https://example.org/), $x^2$, $\\broken{$ and ~~what~~ is <kbd>struck</kbd>.
+
+> quoted
+
+- [x] one
+- two
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```python
+# a comment
+def f(x: int) -> str:
+    return "text" + str(12) if x else None
+```
+
+```diff
+- old
++ new
+```
+
+```html
+<a href="x">text</a>
+```
+
+---
+"""
+
+
+@pytest.fixture(scope="module")
+def tight():
+    with QuireServer("--live", *TIGHT) as server:
+        yield server
+
+
+@pytest.fixture
+def page(tight, tmp_path):
+    made = Page(tight, tmp_path)
+    try:
+        yield made.open()
+    finally:
+        made.driver.quit()
+
+
+def in_both_themes(page):
+    """What is hard to see, in light and in dark, a line for each."""
+    out = []
+    for scheme in ["light", "dark"]:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        page.until(lambda scheme=scheme: page.js("return matchMedia(`(prefers-color-scheme: ${arguments[0]})`).matches", scheme))
+        found = page.js(CONTRAST)
+        assert found["texts"] > 2 and found["controls"] > 0
+        out += [f"{scheme}: {one}" for one in found["bad"]]
+    return "\n".join(out)
+
+
+def probabilities():
+    values = [0, -0.3, -0.9, -2, -3, -8]
+    tokens = [{"token": f"token{at} ", "logprob": value, "top_logprobs": [{"token": "other", "logprob": -2}]}
+              for at, value in enumerate(values)]
+    return [{"choices": [{"index": 0, "delta": {"content": one["token"]}, "logprobs": {"content": [one]}}]} for one in tokens] + end()
+
+
+def fill_talk(page):
+    """All that a conversation may show."""
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    page.script(answer(RICH), {"events": probabilities()}, answer("second"),
+                {"events": [delta(reasoning_content="I think."), delta(tool_calls=[call])] + end("tool_calls")})
+    page.say("Show all that you have.")
+    page.say("How sure are you?")
+    page.press(".message.assistant", "Probabilities")
+    page.press(".message.assistant", "Regenerate")
+    page.idle()
+    page.one("button[aria-label='Previous branch']").click()
+    page.say("Weather?")
+    page.js("document.querySelectorAll('.thought').forEach((one) => { one.open = true; })")
+    page.script({"events": [delta(content="half")], "cut": True}, {"status": 400, "body": json.dumps({"error": {"message": "no"}})})
+    page.one(".call textarea").send_keys("12 C")
+    page.press(".calls", "Send the result")
+    page.idle()
+    page.say("And now?")
+
+
+def test_all_of_talk_is_legible(page):
+    fill_talk(page)
+    page.one("#open-settings").click()
+    page.set("temperature", "9")
+    page.press(".message.user", "Edit")
+    page.js("document.querySelector('.token').focus()")
+    assert page.all(".token") and page.all(".bad") and page.all(".problem") and page.one("#alternatives").is_displayed()
+    assert in_both_themes(page) == ""
+    page.js("document.getElementById('scroller').scrollTop = 0")
+    page.until(lambda: page.one("#to-end").is_displayed())
+    assert in_both_themes(page) == ""
+
+
+@pytest.mark.parametrize("opens", ["#open-help", "#delete", "#rename"])
+def test_dialogs_are_legible_and_give_the_focus_back(page, opens):
+    page.script(answer("hello"))
+    page.say("Hello.")
+    page.one(opens).send_keys(Keys.ENTER)
+    page.until(lambda: page.all("dialog[open]"))
+    assert page.js("return document.activeElement.closest('dialog[open]') !== null")
+    assert in_both_themes(page) == ""
+    for _ in range(8):  # the focus stays inside, or goes to the browser's own controls
+        page.driver.switch_to.active_element.send_keys(Keys.TAB)
+        assert page.js("const at = document.activeElement; return at === document.body || at.closest('dialog[open]') !== null")
+    page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    page.until(lambda: not page.all("dialog[open]"))
+    assert page.js("return '#' + document.activeElement.id") == opens
+
+
+def test_all_of_look_is_legible(page, tight):
+    page.one("#views [data-view=look]").click()
+    page.until(lambda: page.all("#look canvas"))
+    page.one("#look summary").click()
+    assert in_both_themes(page) == ""
+    with Clients(tight, 16):
+        page.until(lambda: "#" in lists(page)[0] and "#" in lists(page)[1])
+        page.one("#look [aria-label='Pause the view']").click()
+        assert page.all("#look .runs progress")
+        page.js("document.querySelector('#look .runs .ref').click()")
+        page.until(lambda: page.all("#look .life"))
+        assert in_both_themes(page) == ""
+        page.one("#look canvas").send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
+        page.until(lambda: "Block" in page.one("#look .life").find_element("xpath", "../..").text)
+        assert in_both_themes(page) == ""
+
+
+def test_the_numbers_in_the_block_map_are_legible(page):
+    for scheme in ["light", "dark"]:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        pairs = page.driver.execute_async_script("""
+          const done = arguments[0];
+          import('/page/draw/30_draw.js').then((draw) => {
+            draw.readTheme();
+            done(draw.theme.owners.map((owner, i) => [draw.onOwner(i), owner]).concat([[draw.theme.ink, draw.theme.panel]]));
+          }, (error) => done(String(error)));""")
+        assert len(pairs) == 9
+        for ink, back in pairs:
+            box = page.js("""
+              const box = document.createElement('p');
+              box.textContent = '12'; box.id = 'trial'; box.style.cssText = `color: ${arguments[0]}; background: ${arguments[1]}`;
+              document.getElementById('desk').prepend(box); return box.id""", ink, back)
+            assert [one for one in page.js(CONTRAST)["bad"] if box in one] == [], (scheme, ink, back)
+            page.js("document.getElementById('trial').remove()")
+
+
+# Marks each control that the Tab key should reach; their number.
+MARK = """
+const controls = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter((one) =>
+  one.tabIndex >= 0 && !one.matches(':disabled') && one.checkVisibility({checkVisibilityCSS: true}));
+controls.forEach((one, at) => { one.dataset.stop = at; });
+window.nextStop = controls.length;
+return controls.map((one) => one.outerHTML.slice(0, 100));
+"""
+# Of the element with the focus, where `before` was the stop before it: [its stop, what is wrong with its place].
+STOP = """
+const [before] = arguments, now = document.activeElement, last = document.querySelector(`[data-stop="${before}"]`);
+const box = now.getBoundingClientRect(), was = last?.getBoundingClientRect();
+const wrong = [];
+const at = document.elementFromPoint(Math.min(innerWidth - 1, box.left + box.width / 2), Math.min(innerHeight - 1, box.top + box.height / 2));
+if (!at || !(now.contains(at) || at.contains(now))) wrong.push('it is covered or out of sight');
+const inside = last && (last.contains(now) || now.contains(last));
+if (was && !inside && box.bottom <= was.top + 1 && box.left < was.right && box.right > was.left) wrong.push('it is above the one before');
+if (was && !inside && box.right <= was.left + 1 && box.top < was.bottom && box.bottom > was.top) wrong.push('it is left of the one before');
+// What came into the list of messages since the controls were marked.
+if (now.dataset.stop === undefined && now !== document.body) now.dataset.stop = window.nextStop++;
+return [now === document.body ? null : Number(now.dataset.stop), wrong.map((one) => one + ': ' + now.outerHTML.slice(0, 100))];
+"""
+
+
+def walk(page):
+    """Presses Tab from the start of the page until it is left; all that is wrong, a line for each."""
+    controls = page.js(MARK)
+    page.js("document.querySelector('[data-stop=\"1\"]').focus()")
+    page.driver.switch_to.active_element.send_keys(Keys.SHIFT, Keys.TAB)
+    seen, wrong = [], []
+    while True:
+        stop, faults = page.js(STOP, seen[-1] if seen else -1)
+        if stop is None or stop in seen:
+            break
+        seen.append(stop)
+        wrong += faults + page.js(CONTRAST, f'[data-stop="{stop}"]')["bad"]
+        webdriver.ActionChains(page.driver).send_keys(Keys.TAB).perform()
+    there = set(page.js("return [...document.querySelectorAll('[data-stop]')].map((one) => Number(one.dataset.stop))"))
+    missed = [f"it is not reached: {controls[at]}" for at in sorted((set(range(len(controls))) - set(seen)) & there)]
+    assert len(seen) > 5
+    return "\n".join(wrong + missed)
+
+
+def size(page, width):
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 860, "deviceScaleFactor": 1, "mobile": False})
+    page.until(lambda: page.js("return innerWidth") == width)
+
+
+@pytest.mark.parametrize("width", [420, 1400])
+def test_tab_reaches_all_of_talk_in_order_and_the_focus_is_seen(page, width):
+    size(page, width)
+    fill_talk(page)
+    assert walk(page) == ""
+    page.one("#open-settings").click()
+    page.set("temperature", "9")
+    if width > 1000:  # else the settings lie over the messages, and close when the focus leaves them
+        assert walk(page) == ""
+
+
+@pytest.mark.parametrize("view, width", [("look", 420), ("look", 1400), ("both", 1400)])
+def test_tab_reaches_all_of_look_in_order_and_the_focus_is_seen(page, tight, view, width):
+    size(page, width)
+    page.one(f"#views [data-view={view}]").click()
+    page.until(lambda: page.all("#look canvas"))
+    with Clients(tight, 16):
+        page.until(lambda: "#" in lists(page)[0] and "#" in lists(page)[1])
+        page.one("#look [aria-label='Pause the view']").click()
+        page.js("document.querySelector('#look .runs .ref').click()")
+        page.until(lambda: page.all("#look .life"))
+    assert walk(page) == ""
+
+
+def test_drawers_close_when_the_focus_leaves_them(page):
+    size(page, 420)
+    for opens, drawer, first in [("#open-side", "#side", "#new-conversation"), ("#open-settings", "#settings", "#set-system")]:
+        page.one(opens).send_keys(Keys.ENTER)
+        page.until(lambda drawer=drawer: page.one(drawer).is_displayed())
+        assert page.driver.switch_to.active_element == page.one(first)
+        page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+        assert not page.one(drawer).is_displayed() and page.driver.switch_to.active_element == page.one(opens)
+        page.one(opens).send_keys(Keys.ENTER)
+        webdriver.ActionChains(page.driver).send_keys(Keys.TAB).perform()
+        assert page.one(drawer).is_displayed()
+        page.js("document.getElementById('entry').focus()")
+        assert not page.one(drawer).is_displayed() and page.one(opens).get_attribute("aria-expanded") == "false"
+
+
+def test_the_focus_stays_when_an_answer_is_drawn(page):
+    def focused():
+        return page.js("const at = document.activeElement; return [at.textContent, at.closest('.message')?.ariaLabel ?? '']")
+    page.script(answer("first"), answer("second"))
+    page.say("Which?")
+    page.js("[...document.querySelectorAll('.assistant button')].find((one) => one.textContent === 'Regenerate').focus()")
+    webdriver.ActionChains(page.driver).send_keys(Keys.ENTER).perform()
+    page.until(lambda: page.texts() == ["second"])
+    assert focused()[1].endswith("message 2 of 2")
+    # While another answer comes, somebody copies an earlier one.
+    page.script(answer(*["word "] * 30, every=30))
+    page.say("More?", wait=False)
+    page.js("[...document.querySelectorAll('.assistant button')].find((one) => one.textContent === 'Copy').focus()")
+    page.idle()
+    assert focused()[0] == "Copy" and "message 2 of 4" in focused()[1]
