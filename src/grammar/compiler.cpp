@@ -14,7 +14,6 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <thread>
-#include <time.h>
 #include <unistd.h>
 #include <unordered_map>
 #include <utility>
@@ -35,6 +34,8 @@ namespace xgrammar {
 }
 void LogMessageImpl(const std::string& /*file*/, int /*line*/, int /*level*/,
                     const std::string& /*message*/) {}
+// Of each thread (tools/xgrammar.ed).
+__thread int64_t work_left = INT64_MAX;
 }  // namespace xgrammar
 
 namespace quire::grammar {
@@ -44,15 +45,10 @@ constexpr int kNice = 10;
 constexpr uint64_t kMaxGreetingBytes = uint64_t{1} << 30;
 constexpr uint64_t kMaxGrammarBytes = uint64_t{64} << 20;
 constexpr size_t kMaxMessageBytes = 1000;
-// In seconds of CPU time. Steps wait for masks, so an answer whose masks are slow has to end.
-constexpr double kFairMask = 0.005;      // what a mask may take at any time
-constexpr double kMaxUnfairMasks = 0.5;  // what the masks of an answer may take beyond that
-
-double cpu_of_thread() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
+constexpr std::string_view kTooAmbiguous = "the grammar is too ambiguous or recursive for so long an answer";
+// In states of a parser, of 5 to 10 ns each, so that it does not depend on the machine where an answer ends.
+constexpr int64_t kCommonMask = 40'000;  // what a mask may take at any time; those of schemas take a third
+constexpr int64_t kMostBeyond = 20'000'000;  // what the masks of an answer may take beyond that
 
 xgrammar::TokenizerInfo info_of(const Vocabulary& vocabulary) {
   return {vocabulary.tokens, xgrammar::VocabType::RAW, static_cast<int>(vocabulary.tokens.size()),
@@ -82,8 +78,7 @@ struct Compiled {
   const xgrammar::CompiledGrammar grammar;
   const uint64_t bytes;
   const std::shared_ptr<Bytes> all;
-  const std::vector<TokenId> forbidden;        // everywhere
-  mutable std::atomic<bool> too_slow = false;  // an answer had to end because of its masks; no other begins
+  const std::vector<TokenId> forbidden;  // everywhere
 };
 
 /// XGrammar 0.2.8 takes any byte for free text (TagDispatch), also kSpecialBytes.
@@ -91,47 +86,67 @@ std::vector<TokenId> forbidden_in(const std::string& grammar, const std::vector<
   return grammar.find("TagDispatch(") == std::string::npos ? std::vector<TokenId>() : special;
 }
 
-/// Of an ambiguous or deeply recursive grammar, what a mask costs grows with the answer, to seconds and more.
+/// What a mask takes grows with the answer under a grammar that is ambiguous or recursive without marks
+/// between. Steps wait for it, so such an answer ends.
 class GrammarMask final : public engine::MaskSource {
  public:
-  explicit GrammarMask(std::shared_ptr<const Compiled> of)
-      : compiled_(std::move(of)), matcher_(compiled_->grammar) {}
+  GrammarMask(std::shared_ptr<const Compiled> of, std::shared_ptr<MaskAllowance> allowance)
+      : compiled_(std::move(of)), allowance_(std::move(allowance)), matcher_(compiled_->grammar) {}
 
   void fill(std::span<uint32_t> mask) override {
     if (matcher_.IsTerminated()) return;
-    if (compiled_->too_slow) {
-      std::ranges::fill(mask, 0U);  // no token: the request is at fault
-      return;
+    if (refused_.empty()) {
+      work([&] {
+        int64_t words = static_cast<int64_t>(mask.size());
+        DLTensor tensor{mask.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &words, nullptr, 0};
+        matcher_.FillNextTokenBitmask(&tensor);
+      });
     }
-    const double begin = cpu_of_thread();
-    int64_t words = static_cast<int64_t>(mask.size());
-    DLTensor tensor{mask.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &words, nullptr, 0};
-    matcher_.FillNextTokenBitmask(&tensor);
+    if (!refused_.empty()) throw backend::MaskRefused(refused_);
     for (const TokenId id : compiled_->forbidden) {
       mask[static_cast<size_t>(id) / 32] &= ~(1U << (static_cast<size_t>(id) % 32));
     }
-    spend(cpu_of_thread() - begin);
   }
   void accept(TokenId token) override {
-    if (matcher_.IsTerminated()) return;
-    const double begin = cpu_of_thread();
-    const bool accepted = matcher_.AcceptToken(token);
-    spend(cpu_of_thread() - begin);
-    if (accepted) return;
+    if (matcher_.IsTerminated() || !refused_.empty()) return;
+    bool accepted = false;
+    work([&] { accepted = matcher_.AcceptToken(token); });
+    if (accepted || !refused_.empty()) return;
     throw Error(fmt::format("internal: token {} was sampled, which the grammar forbids", token));
   }
-  bool accept_text(std::string_view text) override { return matcher_.AcceptString(std::string(text)); }
+  bool accept_text(std::string_view text) override {
+    bool accepted = false;
+    if (refused_.empty()) work([&] { accepted = matcher_.AcceptString(std::string(text)); });
+    return accepted || !refused_.empty();
+  }
   bool complete() const override { return matcher_.IsCompleted(); }
 
  private:
-  void spend(double seconds) {
-    unfair_ += std::max(0.0, seconds - kFairMask);
-    if (unfair_ > kMaxUnfairMasks) compiled_->too_slow = true;
+  /// Runs `parse`. If it takes too much, the parser is of no use any more and `refused_` says why.
+  template <class Parse>
+  void work(const Parse& parse) {
+    const int64_t most = kCommonMask + beyond_;
+    xgrammar::work_left = most;
+    try {
+      parse();
+    } catch (...) {
+      if (xgrammar::work_left >= 0) throw;
+      refused_ = fmt::format("{}: to find the tokens that it permits takes too long", kTooAmbiguous);
+    }
+    const int64_t beyond = most - std::exchange(xgrammar::work_left, INT64_MAX) - kCommonMask;
+    if (beyond <= 0) return;
+    beyond_ -= beyond;
+    if (allowance_ != nullptr && !allowance_->spend(beyond) && refused_.empty()) {
+      refused_ =
+          fmt::format("{}, and the answers of this client have taken too long together", kTooAmbiguous);
+    }
   }
 
   const std::shared_ptr<const Compiled> compiled_;
+  const std::shared_ptr<MaskAllowance> allowance_;  // of the client; may be null
   xgrammar::GrammarMatcher matcher_;
-  double unfair_ = 0;
+  int64_t beyond_ = kMostBeyond;  // what is left
+  std::string refused_;           // why there are no masks any more
 };
 
 std::string shortened(std::string message) {
@@ -157,27 +172,23 @@ class Compiler::Impl {
     }
   }
 
-  engine::MakeMaskSource find(const std::string& grammar) {
+  engine::MakeMaskSource find(const std::string& grammar, std::shared_ptr<MaskAllowance> allowance) {
     const std::lock_guard lock(kept_mutex_);
     const auto found = places_.find(grammar);
-    if (found == places_.end() || found->second->compiled->too_slow) return {};
+    if (found == places_.end()) return {};
     kept_.splice(kept_.begin(), kept_, found->second);
-    return masks_of(found->second->compiled);
+    return masks_of(found->second->compiled, std::move(allowance));
   }
 
-  tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar) {
+  tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar,
+                                                             std::shared_ptr<MaskAllowance> allowance) {
     const std::lock_guard turn(turn_);
     lower_priority();
-    if (auto kept = find(grammar)) return kept;  // those before may have compiled it
-    if (is_too_slow(grammar)) {
-      return tl::unexpected(CompileError{
-          CompileFault::kRefused,
-          "it is too ambiguous or recursive: to find the tokens that it permits took an answer too long"});
-    }
+    if (auto kept = find(grammar, allowance)) return kept;  // those before may have compiled it
     if (auto failed = trial_.try_out(grammar)) return tl::unexpected(std::move(*failed));
     std::shared_ptr<const Compiled> compiled;
     if (auto failed = make(grammar, compiled)) return tl::unexpected(std::move(*failed));
-    return masks_of(std::move(compiled));
+    return masks_of(std::move(compiled), std::move(allowance));
   }
 
   void interrupt() { trial_.interrupt(); }
@@ -188,15 +199,11 @@ class Compiler::Impl {
     std::shared_ptr<const Compiled> compiled;
   };
 
-  bool is_too_slow(const std::string& grammar) {
-    const std::lock_guard lock(kept_mutex_);
-    const auto found = places_.find(grammar);
-    return found != places_.end() && found->second->compiled->too_slow;
-  }
-
-  static engine::MakeMaskSource masks_of(std::shared_ptr<const Compiled> compiled) {
-    return [compiled = std::move(compiled)]() -> std::unique_ptr<engine::MaskSource> {
-      return std::make_unique<GrammarMask>(compiled);
+  static engine::MakeMaskSource masks_of(std::shared_ptr<const Compiled> compiled,
+                                         std::shared_ptr<MaskAllowance> allowance) {
+    return [compiled = std::move(compiled),
+            allowance = std::move(allowance)]() -> std::unique_ptr<engine::MaskSource> {
+      return std::make_unique<GrammarMask>(compiled, allowance);
     };
   }
 
@@ -242,10 +249,13 @@ Compiler::Compiler(Vocabulary vocabulary, CompilerConfig config)
     : impl_(std::make_unique<Impl>(std::move(vocabulary), std::move(config))) {}
 Compiler::~Compiler() = default;
 
-engine::MakeMaskSource Compiler::find(const std::string& grammar) { return impl_->find(grammar); }
+engine::MakeMaskSource Compiler::find(const std::string& grammar, std::shared_ptr<MaskAllowance> allowance) {
+  return impl_->find(grammar, std::move(allowance));
+}
 
-tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(const std::string& grammar) {
-  return impl_->compile(grammar);
+tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(
+    const std::string& grammar, std::shared_ptr<MaskAllowance> allowance) {
+  return impl_->compile(grammar, std::move(allowance));
 }
 
 void Compiler::interrupt() { impl_->interrupt(); }

@@ -8,6 +8,7 @@
 #include <tl/expected.hpp>
 
 #include "engine/mask_source.h"
+#include "grammar/mask_allowance.h"
 #include "grammar/vocabulary.h"
 
 namespace quire::grammar {
@@ -45,12 +46,15 @@ class Compiler {
   ~Compiler();
 
   /// What makes mask sources of a grammar that is kept; empty: it is not. Never waits for a compilation. The
-  /// result may be called in any thread and outlives this object.
-  engine::MakeMaskSource find(const std::string& grammar);
+  /// result may be called in any thread and outlives this object. `allowance`: of the client; null: none. An
+  /// answer whose masks take more than is common ends with backend::MaskRefused, once they have taken too
+  /// much for one answer, or the allowance is used up.
+  engine::MakeMaskSource find(const std::string& grammar, std::shared_ptr<MaskAllowance> allowance = nullptr);
 
   /// The same for any grammar. Waits for its turn and for the result, up to a minute. Lowers the priority of
   /// the calling thread meanwhile and afterwards.
-  tl::expected<engine::MakeMaskSource, CompileError> compile(const std::string& grammar);
+  tl::expected<engine::MakeMaskSource, CompileError> compile(
+      const std::string& grammar, std::shared_ptr<MaskAllowance> allowance = nullptr);
 
   /// Ends the compilation at work with kInterrupted, and all later ones.
   void interrupt();

@@ -8,11 +8,15 @@ class Compiler::Impl {};
 Compiler::Compiler(Vocabulary /*vocabulary*/, CompilerConfig /*config*/) {}
 Compiler::~Compiler() = default;
 
-engine::MakeMaskSource Compiler::find(const std::string& /*grammar*/) { return {}; }
+engine::MakeMaskSource Compiler::find(const std::string& /*grammar*/,
+                                      std::shared_ptr<MaskAllowance> /*allowance*/) {
+  return {};
+}
 
 void Compiler::interrupt() {}
 
-tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(const std::string& /*grammar*/) {
+tl::expected<engine::MakeMaskSource, CompileError> Compiler::compile(
+    const std::string& /*grammar*/, std::shared_ptr<MaskAllowance> /*allowance*/) {
   return tl::unexpected(
       CompileError{CompileFault::kRefused, "this build has no XGrammar (CMake option QUIRE_XGRAMMAR)"});
 }

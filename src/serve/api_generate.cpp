@@ -165,15 +165,18 @@ asio::awaitable<Expected<void>> Api::follow_grammar(Exchange& exchange, Job& job
   }
   Expected<engine::MakeMaskSource> made;
   if (!job.grammar.empty()) {
+    const auto allowance = grammars_.allowance_of(exchange.request().client);
+    if (!allowance) co_return tl::unexpected(allowance.error());
     bool kept = true;
     made = masks_of(job.grammar, [&](const std::string& part) -> Expected<engine::MakeMaskSource> {
-      engine::MakeMaskSource found = grammars_.find(part);
+      engine::MakeMaskSource found = grammars_.find(part, *allowance);
       kept = kept && found;
       return found;
     });
     if (!kept) {
       const bool done = co_await grammar_worker_.run(exchange, [&] {
-        made = masks_of(job.grammar, [&](const std::string& part) { return grammars_.compile(part); });
+        made = masks_of(job.grammar,
+                        [&](const std::string& part) { return grammars_.compile(part, *allowance); });
       });
       if (!done) throw boost::system::system_error(asio::error::operation_aborted);
     }

@@ -78,6 +78,28 @@ def test_grammar_files_are_followed(tmp_path, capsys):
     assert "'missing', which is not defined" in capsys.readouterr().out
 
 
+def test_ambiguous_grammars_end_their_own_client_only(tmp_path):
+    """Masks that take ever longer: an answer ends, then the client has to wait; a client with another key does not."""
+    keys = tmp_path / "keys"
+    keys.write_text("one:first-key-0123456789\ntwo:second-key-0123456789\n")
+    keys.chmod(0o600)
+    with QuireServer("--api-key-file", keys) as running:
+        first, second = (openai.OpenAI(base_url=running.url + "/v1", api_key=key, max_retries=0)
+                         for key in ("first-key-0123456789", "second-key-0123456789"))
+        codes = []
+        for number in range(20):
+            code, body = error_of(first, max_tokens=400, ignore_eos=True,
+                                  grammar=f'root ::= "{number}"? s\ns ::= s s s | s s | [a-z ]')
+            codes.append(code)
+            if code == 429:
+                break
+            assert "too ambiguous or recursive" in body["message"]
+        assert codes[0] == 400 and codes[-1] == 429, codes
+        assert re.search(r"may use grammars again in [1-9][0-9]* s", body["message"]), body
+        assert ask(first, max_tokens=5).choices[0].message.content
+        assert ask(second, guided_choice=["a fox", "a bear"]).choices[0].message.content in ("a fox", "a bear")
+
+
 def test_plain_grammars_are_read_as_they_were_written():
     for seed in range(50):
         one = grammar(seed)

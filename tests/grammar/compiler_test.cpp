@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "backend/token_masks.h"
 #include "grammar/gbnf.h"
+#include "grammar/mask_allowance.h"
 #include "tests/grammar/follow.h"
 
 namespace quire::grammar {
@@ -152,25 +154,67 @@ TEST(Compiler, AMaskSourceOutlivesItsCompiler) {
   EXPECT_THROW(source->accept('x'), std::exception);
 }
 
-// What a mask costs grows with an answer to it, and steps wait for masks.
-TEST(Compiler, AnAnswerUnderAnAmbiguousGrammarEnds) {
+const std::string kAmbiguous = "root ::= s\ns ::= s s s | s s | [a-z]\n";
+
+/// The tokens of the answer before it is refused.
+size_t length_until_refused(engine::MaskSource& source, std::string& why) {
+  for (size_t tokens = 0; tokens < 5'000; ++tokens) {
+    try {
+      if (!allows(mask_of(source), 'a')) return 5'000;
+    } catch (const backend::MaskRefused& refused) {
+      why = refused.what();
+      return tokens;
+    }
+    source.accept('a');
+  }
+  return 5'000;
+}
+
+// What a mask takes grows with an answer to it, and steps wait for masks.
+TEST(Compiler, AnAnswerUnderAnAmbiguousGrammarEndsAtTheSameToken) {
   QUIRE_NEEDS_XGRAMMAR();
   Compiler compiler(byte_vocabulary(), test_config());
-  const std::string grammar = "root ::= s\ns ::= s s s | s s | [a-z]\n";
-  auto made = compiler.compile(grammar);
+  const auto made = compiler.compile(kAmbiguous);
+  ASSERT_TRUE(made);
+  std::string why;
+  const size_t tokens = length_until_refused(*(*made)(), why);
+  EXPECT_LT(tokens, 1'000U);
+  EXPECT_GT(tokens, 20U);
+  EXPECT_NE(why.find("too ambiguous"), std::string::npos) << why;
+  EXPECT_EQ(length_until_refused(*(*made)(), why), tokens);
+}
+
+TEST(Compiler, TheAnswersOfAClientShareWhatTheirMasksMayTake) {
+  QUIRE_NEEDS_XGRAMMAR();
+  Compiler compiler(byte_vocabulary(), test_config());
+  const auto its = std::make_shared<MaskAllowance>();
+  const auto made = compiler.compile(kAmbiguous, its);
+  ASSERT_TRUE(made);
+  std::string why;
+  const size_t alone = length_until_refused(*(*made)(), why);
+  EXPECT_EQ(its->wait().count(), 0);
+  size_t shorter = alone;
+  for (int i = 0; i < 3 && shorter == alone; ++i) shorter = length_until_refused(*(*made)(), why);
+  EXPECT_LT(shorter, alone);
+  EXPECT_NE(why.find("of this client"), std::string::npos) << why;
+  EXPECT_GT(its->wait().count(), 0);
+  // Another client's answer is as long as ever, and a common grammar takes nothing.
+  EXPECT_EQ(length_until_refused(*compiler.find(kAmbiguous, std::make_shared<MaskAllowance>())(), why),
+            alone);
+  const auto common = compiler.compile(kGood, its);
+  ASSERT_TRUE(common);
+  EXPECT_TRUE(allows(mask_of(*(*common)()), 'a'));
+}
+
+// A text as long as the longest token, in one piece.
+TEST(Compiler, AByteTooManyIsNotWaitedFor) {
+  QUIRE_NEEDS_XGRAMMAR();
+  Compiler compiler(byte_vocabulary(), test_config());
+  const auto made = compiler.compile(kAmbiguous);
   ASSERT_TRUE(made);
   const auto source = (*made)();
-  const auto other = (*made)();
-  size_t tokens = 0;
-  for (; tokens < 5'000 && allows(mask_of(*source), 'a'); ++tokens) source->accept('a');
-  EXPECT_LT(tokens, 5'000U);
-  EXPECT_FALSE(allows(mask_of(*source), kEnd));
-  EXPECT_FALSE(allows(mask_of(*other), 'a'));
-  EXPECT_FALSE(compiler.find(grammar));
-  made = compiler.compile(grammar);
-  ASSERT_FALSE(made);
-  EXPECT_EQ(made.error().fault, CompileFault::kRefused);
-  EXPECT_NE(made.error().message.find("too ambiguous"), std::string::npos) << made.error().message;
+  EXPECT_TRUE(source->accept_text(std::string(5'000, 'a')));  // would take hours
+  EXPECT_THROW(mask_of(*source), backend::MaskRefused);
 }
 
 }  // namespace

@@ -96,6 +96,13 @@ def fields():
     for pattern in ("(a*)*b", "([a-z]{1,120}x){1,120}", "((a{0,99}){0,99}){0,99}", "(" * 5000, "\\p{L}" * 2000):
         body(f"regex: {pattern[:30]}", {**ASK, "guided_regex": pattern}, COSTLY, ANY)
     body("grammar: 3,000 rules", {**ASK, "grammar": "".join(f"r{i} ::= r{i + 1} | \"a\"\n" for i in range(3000))}, COSTLY, ANY)
+    for name, text in {
+        "ambiguous": "root ::= s\ns ::= s s s | s s | [a-z ]", "palindromes": "root ::= s\ns ::= [a-z ] s [a-z ] | [a-z ]",
+        "loops of nothing": 'root ::= (((("a"*)*)*)*)* b\nb ::= ("b"? | b? b?)* "c"',
+    }.items():
+        # Another one each time.
+        body(f"grammar: {name}", lambda env, text=text: {**ASK, "max_tokens": 100, "ignore_eos": True, "grammar": text.replace(
+            "root ::=", f'root ::= "{env.rng.random()}"?')}, HEAVY, ANY)
     for name, more in {
         "no messages": {"messages": []}, "a text for messages": {"messages": "hi"}, "no role": {"messages": [{"content": "a"}]},
         "role of a king": {"messages": [{"role": "king", "content": "a"}]}, "an image": {"messages": [{"role": "user", "content": [

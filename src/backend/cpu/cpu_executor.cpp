@@ -117,7 +117,7 @@ void CpuExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::
     for (const Row& row : rows.subspan(begin, end - begin)) {
       control::SeqResult& out = result.seqs[row.seq];
       std::span<const uint32_t> mask;
-      if (masks != nullptr && out.error.empty()) mask = mask_of(row, thread, *masks, out.error);
+      if (masks != nullptr && out.error.empty()) mask = mask_of(row, thread, *masks, out);
       if (out.error.empty()) {
         sample::NoToken none =
             samplers_[row.slot].sample(logits_.subspan(size_t{row.index} * vocab_size_, vocab_size_),
@@ -135,16 +135,19 @@ void CpuExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::
 }
 
 std::span<const uint32_t> CpuExecutor::mask_of(const Row& row, uint32_t thread, TokenMasks& masks,
-                                               std::string& error) {
+                                               control::SeqResult& out) {
   std::vector<uint32_t>& mask = masks_[thread];
   try {
     mask.assign(mask_words(vocab_size_), UINT32_MAX);
     masks.fill(samplers_[row.slot].params().mask, mask);
     return mask;
+  } catch (const MaskRefused& refused) {
+    out.error = refused.what();
+    out.refused = true;
   } catch (...) {
-    error = describe_current_exception();
-    return {};
+    out.error = describe_current_exception();
   }
+  return {};
 }
 
 }  // namespace quire::backend::cpu

@@ -50,8 +50,9 @@ class CpuExecutor final : public Executor {
   void gather(const control::StepPlan& plan, control::StepResult& result);
   /// `masks`: null if the rows need none.
   void sample(std::span<const Row> rows, TokenMasks* masks, control::StepResult& result);
-  /// The mask for a row; an empty one, and what failed in `error`, if there is none.
-  std::span<const uint32_t> mask_of(const Row& row, uint32_t thread, TokenMasks& masks, std::string& error);
+  /// The mask for a row; an empty one, and what failed in `out`, if there is none.
+  std::span<const uint32_t> mask_of(const Row& row, uint32_t thread, TokenMasks& masks,
+                                    control::SeqResult& out);
 
   Decoder& decoder_;
   KvCache& cache_;
