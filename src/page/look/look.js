@@ -12,7 +12,7 @@ import { Teller } from "./teller.js";
 
 const DRAW_EVERY = 100;   // ms
 const FRAME = 20;         // ms, about what passes before a frame is drawn
-const LISTS_EVERY = 500;  // ms; they are read, not watched
+const LIST_EVERY = 150;   // ms, one after the other: they are read, not watched, and no update should do all the work
 
 class Look {
   constructor(root, key) {
@@ -22,7 +22,9 @@ class Look {
     this.live = true;  // shows the newest step
     this.forget();
     this.lastDraw = 0;
-    this.lastLists = 0;
+    this.lastList = 0;
+    this.lists = [() => this.showWaits(), () => this.showRuns(), () => this.showNews(), () => this.showStory()];
+    this.stale = new Set(this.lists);  // those that do not show the newest step, the one that waits longest first
     const world = {
       id: (i) => this.house.requests[i]?.id ?? "?",
       marks: (map) => this.marks(map),
@@ -53,8 +55,8 @@ class Look {
     on(this.root, "pointerdown", () => { this.pressed = true; });
     for (const what of ["pointerup", "pointercancel"]) on(window, what, () => { this.pressed = false; });
     on(window.matchMedia("(prefers-color-scheme: dark)"), "change", () => this.onTheme());
-    on(document, "visibilitychange", () => this.plan(true));
-    this.resize = new ResizeObserver(() => this.plan(true));
+    on(document, "visibilitychange", () => this.plan());
+    this.resize = new ResizeObserver(() => this.plan());
     this.resize.observe(this.root);
   }
 
@@ -94,13 +96,13 @@ class Look {
       this.house.append(message, this.live);
       if (!this.live && this.house.frame === shown) return this.showSlider();
     }
+    for (const list of this.lists) this.stale.add(list);
     this.plan();
     return undefined;
   }
 
   /** Draws soon, at most ten times a second, and nothing that nobody sees. */
-  plan(lists) {
-    if (lists) this.lastLists = 0;
+  plan() {
     if (this.planned || this.stopped) return;
     this.planned = true;
     this.soon = setTimeout(() => {
@@ -112,24 +114,43 @@ class Look {
   }
 
   draw(now) {
-    const { house, parts } = this;
+    const { house } = this;
     this.lastDraw = now;
+    const first = this.root.classList.contains("nothing-yet");
     this.root.classList.remove("nothing-yet");
     this.map.update(house.pool);
     if (house.host) this.hostMap.update(house.host);
     this.showSlider();
     this.showNumbers();
+    if (first) this.drawLists();
+    else if (!this.pressed && now - this.lastList >= LIST_EVERY) this.drawNextList(now);
     clearTimeout(this.later);
-    if (this.live && (this.pressed || now - this.lastLists < LISTS_EVERY)) {
-      this.later = setTimeout(() => this.plan(), LISTS_EVERY);
-      return;
-    }
-    this.lastLists = now;
-    const { runs, waits } = house.census();
-    fillList(parts.waits, this.teller.waiting(waits), "Nobody waits.");
-    parts.runs.show(runs, this.teller, this.isNewest());
-    fillList(parts.news, this.teller.news(), "Nothing yet.");
-    this.showStory();
+    if (this.stale.size > 0) this.later = setTimeout(() => this.plan(), LIST_EVERY);
+  }
+
+  drawNextList(now) {
+    const [next] = this.stale;
+    if (next === undefined) return;
+    this.lastList = now;
+    this.stale.delete(next);
+    next();
+  }
+
+  drawLists() {
+    this.stale.clear();
+    for (const list of this.lists) list();
+  }
+
+  showWaits() {
+    fillList(this.parts.waits, this.teller.waiting(this.house.census().waits), "Nobody waits.");
+  }
+
+  showRuns() {
+    this.parts.runs.show(this.house.census().runs, this.teller, this.isNewest());
+  }
+
+  showNews() {
+    fillList(this.parts.news, this.teller.news(), "Nothing yet.");
   }
 
   isNewest() {
@@ -194,8 +215,9 @@ class Look {
 
   refresh() {
     this.pressed = false;
-    this.lastLists = 0;
-    if (this.house?.frame) this.draw(performance.now());
+    if (!this.house?.frame) return;
+    this.draw(performance.now());
+    this.drawLists();
   }
 
   goTo(at) {
