@@ -1,5 +1,6 @@
-// What a reader of the live view costs per step, for sequences that all decode: the scheduler's thread (plan
-// and commit, with nobody watching and with a tap), and the thread that follows it and writes the messages.
+// What a reader of the live view costs per step, for so many sequences that all decode and so many K/V
+// groups: the scheduler's thread (plan and commit, with nobody watching and with a tap), and the thread that
+// follows it and writes the messages.
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -15,12 +16,14 @@ namespace quire {
 namespace {
 
 constexpr uint32_t kPrompt = 256;
+constexpr uint32_t kWindow = 512;
 constexpr uint32_t kSteps = 700;        // then afresh
 constexpr uint32_t kStepsAtATime = 10;  // that are told together
 enum class Who { kNobody, kTap, kFollower };
 
 struct Run {
-  explicit Run(uint32_t num_seqs, bool watched) : scheduler(config_of(num_seqs), nullptr) {
+  Run(uint32_t num_seqs, uint32_t num_groups, bool watched)
+      : scheduler(config_of(num_seqs, num_groups), nullptr) {
     if (watched) scheduler.watch(&tap, [](SeqId) { return "cmpl-0123456789abcdef"; });
     for (SeqId id = 0; id < num_seqs; ++id) {
       control::SeqSpec spec;
@@ -36,9 +39,10 @@ struct Run {
     live->add(view);
     live->take(batch);
   }
-  static control::SchedulerConfig config_of(uint32_t num_seqs) {
+  static control::SchedulerConfig config_of(uint32_t num_seqs, uint32_t num_groups) {
     control::SchedulerConfig config;
-    config.num_blocks = num_seqs * ((kPrompt + kSteps) / config.block_size + 2);
+    config.kv_windows.resize(num_groups, kWindow);  // the first has none
+    config.num_blocks = num_groups * num_seqs * ((kPrompt + kSteps) / config.block_size + 2);
     config.max_num_seqs = num_seqs;
     config.max_num_batched_tokens = 1 << 20;
     config.max_model_len = 1 << 20;
@@ -64,12 +68,13 @@ template <Who who>
 void step_of(benchmark::State& state) {
   using Clock = std::chrono::steady_clock;
   const auto num_seqs = static_cast<uint32_t>(state.range(0));
-  auto run = std::make_unique<Run>(num_seqs, who != Who::kNobody);
+  const auto num_groups = static_cast<uint32_t>(state.range(1));
+  auto run = std::make_unique<Run>(num_seqs, num_groups, who != Who::kNobody);
   uint32_t steps = 0;
   std::string text;
   for (auto _ : state) {
     if ((steps += kStepsAtATime) >= kSteps) {
-      run = std::make_unique<Run>(num_seqs, who != Who::kNobody);
+      run = std::make_unique<Run>(num_seqs, num_groups, who != Who::kNobody);
       steps = kStepsAtATime;
     }
     const auto start = Clock::now();
@@ -89,20 +94,23 @@ void step_of(benchmark::State& state) {
 
 BENCHMARK(step_of<Who::kNobody>)
     ->Name("unwatched")
-    ->Arg(64)
-    ->Arg(256)
+    ->Args({64, 1})
+    ->Args({256, 1})
+    ->Args({256, 3})
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(step_of<Who::kTap>)
     ->Name("watched")
-    ->Arg(64)
-    ->Arg(256)
+    ->Args({64, 1})
+    ->Args({256, 1})
+    ->Args({256, 3})
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(step_of<Who::kFollower>)
     ->Name("follower")
-    ->Arg(64)
-    ->Arg(256)
+    ->Args({64, 1})
+    ->Args({256, 1})
+    ->Args({256, 3})
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 

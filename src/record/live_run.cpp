@@ -14,7 +14,10 @@ std::string_view how_it_ended(uint32_t reason) {
 }  // namespace
 
 LiveRun::LiveRun(RunStart start)
-    : follower_(std::move(start.state), *this), budget_(start.budget), num_groups_(start.num_groups) {
+    : follower_(std::move(start.state), *this),
+      budget_(start.budget),
+      num_groups_(start.num_groups),
+      groups_(std::move(start.groups)) {
   num_sequences_ = start.sequences.size();
   std::vector<const LiveSequence*> sequences(num_sequences_);
   for (const auto& [id, seq] : state().live()) sequences[seq.index] = &seq;
@@ -51,7 +54,7 @@ void LiveRun::add(LiveView& view) {
 }
 
 void LiveRun::take(const RunTap::Batch& batch) {
-  batch.for_each([this](const RunEvent& event) {
+  const auto each = [this](const RunEvent& event) {
     if (const auto* budget = std::get_if<RunBudget>(&event)) budget_ = budget->tokens;
     follower_.take(event);
     const auto* decision = std::get_if<control::Decision>(&event);
@@ -59,7 +62,8 @@ void LiveRun::take(const RunTap::Batch& batch) {
     const LiveSequence* seq = state().find(decision->seq);
     if (seq == nullptr) return;
     for (LiveView* view : views_) view->added(*this, *seq);
-  });
+  };
+  batch.for_each(each, [this](BlockId block, uint32_t group) { groups_[block] = group; });
   follower_.end();  // a batch ends between two calls of the scheduler
 }
 
@@ -116,8 +120,7 @@ void LiveRun::looks(const LiveSequence& seq, const Look& look) {
 }
 
 void LiveRun::plan_is_told(const RunState& /*state*/, const StepNumbers& /*numbers*/) {
-  const PoolNumbers now = pool();
-  for (LiveView* view : views_) view->plan_is_told(now);
+  for (LiveView* view : views_) view->plan_is_told(*this);
 }
 
 }  // namespace quire::record

@@ -34,6 +34,10 @@ class LiveRun final : private StepChanges {
   const std::vector<std::string>& causes() const { return causes_.all(); }
   PoolNumbers pool() const;
   uint32_t num_groups() const { return num_groups_; }
+  /// The sequences that hold a block, by index.
+  const std::vector<size_t>& holders_of(uint32_t block) const { return holders_[block]; }
+  /// Of a block that is held or cached.
+  uint32_t group_of(uint32_t block) const { return groups_.empty() ? 0 : groups_[block]; }
   uint64_t next_step() const { return state().step() + 1; }
   /// `each(block, holders, cached)` for each block that is held or cached; the holders by index.
   void for_each_block(const auto& each) const {
@@ -67,6 +71,7 @@ class LiveRun final : private StepChanges {
   std::array<std::pair<uint64_t, Nanos>, 8> begun_{};  // the last steps, by step modulo 8
   uint32_t budget_;
   uint32_t num_groups_;
+  std::vector<uint32_t> groups_;  // by block; empty if there is one group
   size_t num_sequences_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "record/live_view.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -39,6 +40,7 @@ void add_list(std::string& out, std::string_view name, std::string& entries) {
 void LiveView::begin(const LiveRun& run) {
   *this = LiveView(tenant_);
   tell_start(run);
+  if (run.num_groups() > 1) groups_.resize(run.state().config().num_blocks);
   for (const auto& [id, seq] : run.state().live()) {
     added(run, seq);
     for (const uint32_t block : seq.host) changes({block, RunTimeline::kTake, seq.index}, true);
@@ -91,11 +93,13 @@ void LiveView::ended(uint64_t step, Nanos took) { add(took_, "{},{},", step, too
 void LiveView::changes(const Change& change, bool host) {
   std::string& out = host ? host_ : blocks_;
   if (!has_seq(change.kind)) {
+    if (change.kind == RunTimeline::kIsCached && !tenant_) placed(change.block);
     if (!tenant_) add(out, "{},{},-1,", static_cast<int>(change.kind), change.block);
     return;
   }
   const Own* own = find(change.seq);
   if (own == nullptr || (tenant_ && host)) return;
+  if (change.kind == RunTimeline::kTake && !host) placed(change.block);
   const bool hides = tenant_ && change.kind == RunTimeline::kDropToCache;
   add(out, "{},{},{},", static_cast<int>(hides ? RunTimeline::kDrop : change.kind), change.block,
       own->number);
@@ -122,7 +126,22 @@ void LiveView::looks(const LiveSequence& seq, const Look& look) {
       behind < 0 ? 0 : look.cause);
 }
 
-void LiveView::plan_is_told(const PoolNumbers& pool) {
+/// Of those placed, the ones in another group than the reader knows.
+void LiveView::tell_groups(const LiveRun& run) {
+  std::string told;
+  const auto is_own = [&](size_t seq) { return own_.contains(seq); };
+  for (const uint32_t block : placed_) {
+    if (tenant_ && std::ranges::none_of(run.holders_of(block), is_own)) continue;
+    if (groups_[block] == run.group_of(block)) continue;
+    groups_[block] = run.group_of(block);
+    add(told, "{},{},", block, groups_[block]);
+  }
+  placed_.clear();
+  add_list(text_, "groups", told);
+}
+
+void LiveView::plan_is_told(const LiveRun& run) {
+  const PoolNumbers pool = run.pool();
   add(text_, "{{\"n\":{},\"began_us\":{},\"running\":{},\"waiting\":{},\"prefill\":{},\"decode\":{}", step_,
       began_ / 1000, running_, waiting_, prefill_, decode_);
   if (!tenant_) {
@@ -130,6 +149,7 @@ void LiveView::plan_is_told(const PoolNumbers& pool) {
         pool.cached, pool.host, pool.budget);
   }
   add_list(text_, "blocks", blocks_);
+  tell_groups(run);
   add_list(text_, "host_blocks", host_);
   add_list(text_, "looks", looks_);
 }
@@ -157,7 +177,7 @@ void LiveView::end_last_step(const LiveRun& run, Nanos now) {
   end_step();
   if (blocks_.empty() && host_.empty() && looks_.empty()) return;
   begins(step_, now);
-  plan_is_told(run.pool());
+  plan_is_told(run);
   text_ += ",\"after\":true";
   end_step();
 }

@@ -47,7 +47,7 @@ class LiveView {
   void changes(const Change& change, bool host);
   void decided(const Event& event);
   void looks(const LiveSequence& seq, const Look& look);
-  void plan_is_told(const PoolNumbers& pool);
+  void plan_is_told(const LiveRun& run);
   void over(const LiveSequence& seq, std::string_view how);
 
  private:
@@ -64,6 +64,10 @@ class LiveView {
     return own == nullptr ? -1 : int64_t{own->number};
   }
   void tell_start(const LiveRun& run);
+  void placed(uint32_t block) {
+    if (!groups_.empty()) placed_.push_back(block);
+  }
+  void tell_groups(const LiveRun& run);
   void end_step();
   void end_last_step(const LiveRun& run, Nanos now);
 
@@ -72,6 +76,8 @@ class LiveView {
   std::vector<size_t> over_;             // those of them that have ended and may still release blocks
   uint32_t num_sequences_ = 0;
   size_t causes_told_ = 0;
+  std::vector<uint32_t>
+      groups_;  // by block, its K/V group as the reader knows it; empty if there is one group
 
   // The next message: the inside of its lists, with a comma behind each entry.
   std::string start_;
@@ -89,6 +95,7 @@ class LiveView {
   uint32_t prefill_ = 0;  // tokens
   uint32_t decode_ = 0;
   std::string blocks_;
+  std::vector<uint32_t> placed_;  // of `blocks_`, those whose K/V group may be news
   std::string host_;
   std::string looks_;
   std::string events_;

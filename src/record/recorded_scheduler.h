@@ -74,6 +74,7 @@ class RecordedScheduler {
     if (tap_ != nullptr && scheduler_.has_work()) tap_->plan(scheduler_.next_step(), now);
     control::StepPlan plan = scheduler_.plan();
     if (!plan.empty()) ++open_;
+    if (tap_ != nullptr) tap_->planned(plan);
     settle();
     return plan;
   }

@@ -6,10 +6,31 @@
 
 namespace quire::record {
 
+namespace {
+
+/// By block, the K/V group of those that are held or in the prefix index.
+std::vector<uint32_t> groups_of(control::Scheduler& scheduler) {
+  const control::PrefixCache& cache = scheduler.pool().cache();
+  std::vector<uint32_t> groups(cache.num_blocks());
+  const auto place = [&](BlockId block, uint32_t group) {
+    if (block != kNoBlock) groups[block] = group;
+  };
+  for (uint32_t group = 0; group < cache.num_groups(); ++group) {
+    for (const control::NodeId node : cache.nodes()) place(cache.block(node, group), group);
+    for (const control::Sequence* seq : scheduler.running()) {
+      for (const BlockId block : seq->table.blocks(group)) place(block, group);
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
 RunStart start_of(control::Scheduler& scheduler, const std::function<std::string(SeqId)>& name) {
   RunStart start{.state = RunState(scheduler),
                  .num_groups = static_cast<uint32_t>(scheduler.config().kv_windows.size()),
                  .budget = scheduler.stats().token_budget};
+  if (start.num_groups > 1) start.groups = groups_of(scheduler);
   if (start.budget == 0) start.budget = scheduler.config().max_num_batched_tokens;  // before the first step
   start.sequences.resize(start.state.live().size());
   const auto describe = [&](const control::Sequence& seq) {
@@ -26,7 +47,8 @@ RunStart start_of(control::Scheduler& scheduler, const std::function<std::string
   return start;
 }
 
-void RunTap::Batch::for_each(const std::function<void(const RunEvent&)>& each) const {
+void RunTap::Batch::for_each(const std::function<void(const RunEvent&)>& each,
+                             const std::function<void(BlockId, uint32_t)>& placed) const {
   RunEvent told;
   for (const Event& event : events) {
     if (const auto* decision = std::get_if<control::Decision>(&event)) {
@@ -52,6 +74,9 @@ void RunTap::Batch::for_each(const std::function<void(const RunEvent&)>& each) c
         if (results[i] == Result::kToken) result.token = 0;
         result.failed = results[i] == Result::kFailed;
       }
+    } else if (const auto* block = std::get_if<Placed>(&event)) {
+      placed(block->block, block->group);
+      continue;
     }
     each(told);
   }
@@ -70,6 +95,7 @@ void RunTap::append(const Append& append) noexcept {
 void RunTap::begin(RunStart start) noexcept {
   lost_ = false;
   writing_ = {};
+  num_groups_ = start.num_groups;
   const std::lock_guard lock(mutex_);
   settled_ = {};
   settled_.start.emplace(std::move(start));
@@ -106,6 +132,25 @@ void RunTap::set_budget(uint32_t tokens) noexcept {
 
 void RunTap::plan(uint64_t step, Nanos now) noexcept {
   append([&] { writing_.events.emplace_back(RunPlan{step, now}); });
+}
+
+/// The same number of blocks for each group, one group after the other.
+void RunTap::place(std::span<const BlockId> blocks) {
+  const size_t each = blocks.size() / num_groups_;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] != kNoBlock)
+      writing_.events.emplace_back(Batch::Placed{blocks[i], static_cast<uint32_t>(i / each)});
+  }
+}
+
+void RunTap::planned(const control::StepPlan& plan) noexcept {
+  if (num_groups_ == 1) return;
+  append([&] {
+    for (const control::NewSeq& seq : plan.added) place(seq.blocks);
+    for (const control::SeqStep& step : plan.seqs) place({step.new_blocks.data(), step.new_blocks.size()});
+    for (const control::TableUpdate& update : plan.updates)
+      writing_.events.emplace_back(Batch::Placed{update.block, update.group});
+  });
 }
 
 void RunTap::commit(uint64_t step, const control::StepResult& result, Nanos now) noexcept {

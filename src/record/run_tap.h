@@ -4,6 +4,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,7 @@ struct RunStart {
   std::vector<SequenceInfo> sequences;           // those of state.live(), by LiveSequence::index
   std::vector<std::pair<BlockId, size_t>> held;  // each block with the index of a sequence that holds it
   uint32_t num_groups = 1;                       // K/V groups
+  std::vector<uint32_t> groups;                  // by block, its K/V group; empty if there is one
   uint32_t budget = 0;                           // tokens of a step
 };
 
@@ -50,8 +52,9 @@ class RunTap final : public control::DecisionSink, public control::CauseSink {
     bool lost = false;              // the following thread was too slow: only another begin() goes on
 
     /// Calls `each(event)` in order. An add has as many tokens as the prompt, but not the prompt's own, and a
-    /// result has token 0.
-    void for_each(const std::function<void(const RunEvent&)>& each) const;
+    /// result has token 0. Behind the decisions of a plan it calls `placed(block, group)` for its blocks.
+    void for_each(const std::function<void(const RunEvent&)>& each,
+                  const std::function<void(BlockId, uint32_t)>& placed) const;
 
    private:
     friend class RunTap;
@@ -70,8 +73,12 @@ class RunTap final : public control::DecisionSink, public control::CauseSink {
       size_t to = 0;
     };
     enum class Result : uint8_t { kNone, kToken, kFailed };
-    using Event =
-        std::variant<control::Decision, control::Cause, RunAbort, RunBudget, RunPlan, AddRef, CommitRef>;
+    struct Placed {
+      BlockId block = kNoBlock;
+      uint32_t group = 0;
+    };
+    using Event = std::variant<control::Decision, control::Cause, RunAbort, RunBudget, RunPlan, AddRef,
+                               CommitRef, Placed>;
 
     std::vector<Event> events;
     std::vector<Add> adds;
@@ -87,6 +94,8 @@ class RunTap final : public control::DecisionSink, public control::CauseSink {
   void abort(SeqId id, bool stop_string) noexcept;
   void set_budget(uint32_t tokens) noexcept;
   void plan(uint64_t step, Nanos now) noexcept;
+  /// Behind the decisions of the plan. They do not say to which K/V group a block goes; the plan does.
+  void planned(const control::StepPlan& plan) noexcept;
   void commit(uint64_t step, const control::StepResult& result, Nanos now) noexcept;
   void take(const control::Decision& decision) noexcept override;
   void take(const control::Cause& cause) noexcept override;
@@ -99,8 +108,10 @@ class RunTap final : public control::DecisionSink, public control::CauseSink {
  private:
   template <class Append>
   void append(const Append& append) noexcept;
+  void place(std::span<const BlockId> blocks);
 
-  Batch writing_;      // of the running thread
+  Batch writing_;  // of the running thread
+  uint32_t num_groups_ = 1;
   bool lost_ = false;  // of the running thread: nothing is written before the next begin()
 
   std::mutex mutex_;  // guards the following member

@@ -35,6 +35,7 @@ struct Picture {
     if (const auto* start = message.if_contains("start")) {
       *this = {};
       next = start->at("first").to_number<uint64_t>();
+      own = start->at("own").as_bool();
       return;
     }
     if (const auto* list = message.if_contains("requests")) {
@@ -54,6 +55,13 @@ struct Picture {
     last = step;
     std::set<int> no_cache;
     if (const auto* list = step.if_contains("blocks")) take_changes(list->as_array(), holders, cached);
+    if (const auto* list = step.if_contains("groups")) {
+      for (size_t i = 0; i < list->as_array().size(); i += 2) {
+        const auto block = list->as_array()[i].to_number<int>();
+        groups[block] = list->as_array()[i + 1].to_number<uint32_t>();
+        EXPECT_TRUE(!own || holders.contains(block)) << "a tenant is told of block " << block;
+      }
+    }
     if (const auto* list = step.if_contains("host_blocks")) take_changes(list->as_array(), host, no_cache);
     EXPECT_TRUE(no_cache.empty());
     const auto* list = step.if_contains("looks");
@@ -93,11 +101,13 @@ struct Picture {
   }
 
   uint64_t next = 0;
+  bool own = false;
   std::vector<std::string> ids;
   std::map<int, std::multiset<int>> holders;
   std::map<int, std::multiset<int>> host;
   std::set<int> cached;
   std::map<int, int> looks;
+  std::map<int, uint32_t> groups;  // of blocks; not in it: 0
   json::object last;
 };
 
@@ -122,6 +132,7 @@ class Watched {
     read();
   }
   size_t compared() const { return compared_; }
+  size_t in_second_group() const { return in_second_group_; }
 
  private:
   void arrive() {
@@ -137,7 +148,9 @@ class Watched {
   void step(Nanos now) {
     if (open_.size() == depth_ || (!scheduler_.has_work() && !open_.empty())) commit();
     if (!scheduler_.has_work()) return;
+    const uint64_t step = scheduler_.scheduler().next_step();
     control::StepPlan plan = scheduler_.plan(now);
+    groups_[step] = groups_now();
     if (plan.empty()) return commit();
     open_.push_back(std::move(plan));
     if (depth_ == 1) commit();
@@ -188,6 +201,8 @@ class Watched {
     EXPECT_EQ(live_->state().running(), scheduler.running().size());
     EXPECT_EQ(live_->state().waiting(), scheduler.waiting().size());
     expect_blocks(scheduler);
+    expect_groups(picture_);
+    expect_groups(own_picture_);
     for (const std::string& id : own_picture_.ids) EXPECT_EQ(tenants_.at(std::stoull(id)), kTenant);
     EXPECT_TRUE(own_picture_.cached.empty());
     for (const char* hidden : {"held", "shared", "cached", "host", "budget"})
@@ -229,6 +244,34 @@ class Watched {
     });
     EXPECT_TRUE(held.empty());
     EXPECT_TRUE(cached.empty());
+    for (const auto& [block, group] : groups_now()) EXPECT_EQ(live_->group_of(block), group);
+  }
+  /// By block, the K/V group of those that are held or in the prefix index.
+  std::map<BlockId, uint32_t> groups_now() {
+    std::map<BlockId, uint32_t> groups;
+    const control::PrefixCache& cache = scheduler_.cache();
+    for (uint32_t group = 0; group < cache.num_groups(); ++group) {
+      for (const control::NodeId node : cache.nodes()) groups[cache.block(node, group)] = group;
+      for (const control::Sequence* seq : scheduler_.scheduler().running()) {
+        for (const BlockId block : seq->table.blocks(group)) groups[block] = group;
+      }
+    }
+    groups.erase(kNoBlock);
+    return groups;
+  }
+  /// The picture's blocks are in the groups in which they were when its last step was planned.
+  void expect_groups(Picture& picture) {
+    if (picture.last.empty()) return;
+    const auto last = picture.last.at("n").to_number<uint64_t>();
+    if (last == 0) return;  // nothing was planned since the view joined
+    const std::map<BlockId, uint32_t>& groups = groups_.at(last);
+    std::set<int> blocks = picture.cached;
+    for (const auto& [block, holders] : picture.holders) blocks.insert(block);
+    for (const int block : blocks) {
+      const uint32_t group = groups.at(static_cast<BlockId>(block));
+      EXPECT_EQ(picture.groups[block], group) << "block " << block;
+      in_second_group_ += group;
+    }
   }
 
   static constexpr uint64_t kTenant = 1;
@@ -239,6 +282,7 @@ class Watched {
   SeqId next_ = 0;
   std::map<SeqId, uint64_t> tenants_;
   std::deque<control::StepPlan> open_;
+  std::map<uint64_t, std::map<BlockId, uint32_t>> groups_;  // by step, when it was planned
   bool watching_ = false;
   RunTap tap_;
   LiveView all_;
@@ -247,18 +291,22 @@ class Watched {
   Picture picture_;
   Picture own_picture_;
   size_t compared_ = 0;
+  size_t in_second_group_ = 0;  // blocks, over all comparisons
 };
 
 TEST(LiveRun, IsTheRunAsTheSchedulerHasIt) {
   size_t compared = 0;
+  size_t in_second_group = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     Watched watched(seed);
     watched.run();
     if (testing::Test::HasFailure()) return;
     compared += watched.compared();
+    in_second_group += watched.in_second_group();
   }
   EXPECT_GE(compared, 300U) << "moments at which nothing ran";
+  EXPECT_GE(in_second_group, 1000U);
 }
 
 TEST(RunTap, DropsWhatNobodyTakesAndSaysSo) {
@@ -273,7 +321,7 @@ TEST(RunTap, DropsWhatNobodyTakesAndSaysSo) {
   RunTap::Batch lost = tap.take();
   EXPECT_TRUE(lost.lost);
   size_t events = 0;
-  lost.for_each([&](const RunEvent&) { ++events; });
+  lost.for_each([&](const RunEvent&) { ++events; }, [](BlockId, uint32_t) {});
   EXPECT_EQ(events, 0U);
   scheduler.watch(&tap, [](SeqId) { return ""; });
   scheduler.abort(9);
@@ -292,13 +340,14 @@ TEST(RunTap, HasNoTokens) {
   spec.prompt = {11, 12, 13};
   ASSERT_TRUE(scheduler.add(spec, "name"));
   size_t adds = 0;
-  tap.take().for_each([&](const RunEvent& event) {
+  const auto take = [&](const RunEvent& event) {
     const auto* add = std::get_if<RunAdd>(&event);
     if (add == nullptr) return;
     ++adds;
     EXPECT_EQ(add->spec.prompt, std::vector<TokenId>(3, 0));
     EXPECT_EQ(add->name, "name");
-  });
+  };
+  tap.take().for_each(take, [](BlockId, uint32_t) {});
   EXPECT_EQ(adds, 1U);
 }
 
