@@ -1,12 +1,13 @@
 """The live view of the page at /, in a headless Chromium, against what /metrics says."""
 import json
 import re
+import shutil
 import threading
 import time
 import urllib.request
 
 import pytest
-from server import QuireServer
+from server import MODEL, QuireServer
 from test_page_talk import KEY, Keys, Page, answer, pytestmark  # noqa: F401  (skips where there is no browser)
 
 # K/V for about six stories, so that requests wait, give way and are swapped.
@@ -165,6 +166,65 @@ def test_what_is_drawn_piece_by_piece_is_what_is_drawn_at_once(page, tight):
             page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             page.until(lambda: (page.js(theme) == light) == (scheme == "light"))
             page.until(lambda: (page.js(drawn) == pieces) == (scheme == "light"))
+
+
+@pytest.fixture
+def two_groups(tmp_path):
+    """The demo model with every second layer on a sliding window. It writes nonsense, and its blocks form two K/V groups."""
+    made = tmp_path / "two-groups"
+    shutil.copytree(MODEL, made)
+    config = json.loads((made / "config.json").read_text())
+    layers = config["num_hidden_layers"]
+    config |= {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1] * layers,
+               "use_sliding_window": True, "sliding_window": 32,
+               "layer_types": [("full_attention", "sliding_attention")[i % 2] for i in range(layers)]}
+    (made / "config.json").write_text(json.dumps(config))
+    with QuireServer("--live", "--num-blocks", "200", model=made) as server:
+        yield server
+
+
+def test_the_blocks_of_each_group_are_told_apart(two_groups, tmp_path):
+    page = Page(two_groups, tmp_path)
+    try:
+        look(page)
+        choice = "return [...document.querySelectorAll('#look .groups button')].map((one) => one.textContent)"
+        with Clients(two_groups, 1):
+            # The request has some 250 tokens at the end, the window has 32: it touches at most 4 blocks of 16 tokens.
+            page.until(lambda: re.search(r"everything [1-9]\d held", " ".join(page.js(choice))))
+            page.one("#look [aria-label='Pause the view']").click()
+        back = page.one("#look [aria-label='One step back']")
+        page.until(lambda: re.search(r"everything [1-9]\d held", " ".join(page.js(choice))) or back.click())
+        every, full, window = page.js(choice)
+        held = [int(re.search(r"(\d+) held", text)[1]) for text in (full, window)]
+        cached = [int(re.search(r"(\d+) cached", text)[1]) for text in (full, window)]
+        now = numbers(page)
+        page.js("document.querySelector('#look .runs .ref').click()")
+        story = page.one("#look .facts").text
+        assert every == "All groups"
+        assert full.startswith("Group 0: everything ") and window.startswith("Group 1: the last 32 tokens ")
+        assert held[0] >= 10 and 2 <= held[1] <= 4
+        assert now["Blocks held"].startswith(f"{sum(held)} of 200") and now["Cached"] == str(sum(cached))
+        assert f"holds {sum(held)} blocks ({held[0]} and {held[1]} in the K/V groups)" in story
+        page.js("document.querySelector('#look [aria-label=\"Clear the selection\"]').click()")
+        drawn = "return document.querySelector('#look canvas').toDataURL()"
+        both = page.js(drawn)
+        pictures = {both}
+        for button in page.all("#look .groups button")[1:]:
+            button.click()
+            assert button.get_attribute("aria-pressed") == "true"
+            pictures.add(page.js(drawn))
+        assert len(pictures) == 3, "each group stands out by itself"
+        page.all("#look .groups button")[0].click()
+        assert page.js(drawn) == both
+        canvas = page.one("#look canvas")
+        named = set()
+        for _ in range(12):
+            canvas.send_keys(Keys.ARROW_RIGHT)
+            named |= set(re.findall(r"In K/V group \d, which keeps .*\.", page.one("#look .info").text))
+        assert named == {"In K/V group 0, which keeps everything.", "In K/V group 1, which keeps the last 32 tokens."}
+        assert page.complaints() == []
+    finally:
+        page.driver.quit()
 
 
 def test_a_key_sees_its_own_alone(tmp_path):

@@ -49,7 +49,7 @@ export class House {
 
   addFrame(step) {
     const frame = { ...step, took: 0, evicted: 0, events: [] };
-    for (const name of ["blocks", "host_blocks", "looks"]) frame[name] ??= [];
+    for (const name of ["blocks", "groups", "host_blocks", "looks"]) frame[name] ??= [];
     const flat = step.events ?? [];
     for (let i = 0; i < flat.length; i += 5) {
       const event = { kind: flat[i], request: flat[i + 1], a: flat[i + 2], b: flat[i + 3], cause: flat[i + 4] - 1 };
@@ -147,6 +147,7 @@ export class House {
 
   enter(frame) {
     frame.blocksBefore = this.pool.apply(frame.blocks);
+    frame.groupsBefore = this.pool.place(frame.groups);
     if (this.host) frame.hostBefore = this.host.apply(frame.host_blocks);
     frame.looksBefore = [];
     for (let k = 0; k < frame.looks.length; k += 4) {
@@ -161,6 +162,7 @@ export class House {
       this.setLook(this.requests[frame.looks[k]], frame.looksBefore[k / 4]);
     }
     if (this.host) this.host.undo(frame.host_blocks, frame.hostBefore);
+    this.pool.placeBack(frame.groups, frame.groupsBefore);
     this.pool.undo(frame.blocks, frame.blocksBefore);
   }
 

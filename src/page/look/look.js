@@ -1,10 +1,11 @@
 // The live view: what the scheduler of this server does, while it does it.
 import { Change, count, duration, plural } from "../draw/05_words.js";
 import { drawBlock, element, fillLegend, ownerColour, readTheme, theme } from "../draw/30_draw.js";
+import { groupOf, groupsText } from "./groups.js";
 import { House } from "./house.js";
 import { Load } from "./load.js";
 import { LiveMap } from "./map.js";
-import { groupsText, numbersOf } from "./numbers.js";
+import { numbersOf } from "./numbers.js";
 import { WORDS, fillList, layout } from "./parts.js";
 import { blockStory, requestStory } from "./stories.js";
 import { LiveStream } from "./stream.js";
@@ -17,7 +18,7 @@ const LIST_EVERY = 150;   // ms, one after the other: they are read, not watched
 class Look {
   constructor(root, key) {
     this.root = root;
-    this.parts = layout(root);
+    this.parts = layout(root, () => this.refresh());
     root.classList.add("nothing-yet");
     this.live = true;  // shows the newest step
     this.forget();
@@ -28,6 +29,7 @@ class Look {
     const world = {
       id: (i) => this.house.requests[i]?.id ?? "?",
       marks: (map) => this.marks(map),
+      group: (map, block) => (map === this.hostMap ? undefined : groupOf(this.house, block)),
       say: (text) => { this.parts.info.textContent = text; },
       choose: (map, block) => this.choose({ block, host: map === this.hostMap }),
     };
@@ -90,6 +92,7 @@ class Look {
       this.parts.hostFigure.hidden = this.house.host === undefined;
       this.parts.groups.textContent = groupsText(this.house);
       this.parts.groups.hidden = this.house.groups < 2;
+      this.parts.choice.begin(this.house);
       this.showLegend();
     } else if (this.house) {
       const shown = this.house.frame;
@@ -122,6 +125,7 @@ class Look {
     if (house.host) this.hostMap.update(house.host);
     this.showSlider();
     this.showNumbers();
+    this.parts.choice.update();
     if (first) this.drawLists();
     else if (!this.pressed && now - this.lastList >= LIST_EVERY) this.drawNextList(now);
     clearTimeout(this.later);
@@ -165,7 +169,7 @@ class Look {
     const changes = this.live ? [] : host ? house.frame.host_blocks : house.frame.blocks;
     const fresh = [];
     for (let k = 0; k < changes.length; k += 3) if (changes[k] === Change.take) fresh.push(changes[k + 1]);
-    return { request: holds ? chosen.request : -1, block: chosen.host === host ? chosen.block : -1, fresh };
+    return { request: holds ? chosen.request : -1, block: chosen.host === host ? chosen.block : -1, fresh, group: host ? undefined : this.parts.choice.chosen };
   }
 
   showSlider() {

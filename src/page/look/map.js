@@ -12,7 +12,7 @@ export class LiveMap extends BlockMap {
   }
 
   update(pool) {
-    const { request = -1, block = -1 } = this.marks ?? {};
+    const { request = -1, block = -1, group } = this.marks ?? {};
     const freshBefore = this.fresh ?? [];
     const [pointed, dirty] = [this.pointed, pool.dirty];
     if (pool !== this.pool) {
@@ -21,7 +21,7 @@ export class LiveMap extends BlockMap {
     }
     const now = this.world.marks(this);
     const size = `${this.canvas.parentElement.clientWidth} ${window.innerHeight} ${window.devicePixelRatio}`;
-    if (this.stale || size !== this.drawnSize || request !== now.request) {
+    if (this.stale || size !== this.drawnSize || request !== now.request || group !== now.group) {
       this.drawnSize = size;
       this.draw();
     } else if (dirty.size > 0 || block !== now.block || freshBefore.size > 0 || now.fresh.length > 0) {
@@ -31,6 +31,20 @@ export class LiveMap extends BlockMap {
     }
     if (pointed >= 0 && dirty.has(pointed)) this.world.say(this.describe(pointed));
     dirty.clear();
+  }
+
+  /** Of one K/V group, the blocks of the others are faint. */
+  isFaint(cell, state) {
+    const { group } = this.marks;
+    if (super.isFaint(cell) || group === undefined || state === "free" || state === "other") return super.isFaint(cell);
+    const end = Math.min((cell + 1) * this.perCell, this.pool.numBlocks);
+    for (let block = cell * this.perCell; block < end; ++block) if (this.pool.group[block] === group) return false;
+    return true;
+  }
+
+  describe(cell) {
+    const group = this.perCell > 1 ? undefined : this.world.group(this, cell);
+    return group === undefined ? super.describe(cell) : `${super.describe(cell)} ${group}`;
   }
 
   draw() {

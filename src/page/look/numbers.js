@@ -43,11 +43,3 @@ function room({ config, frame, groups, ended }) {
   const more = Math.floor(available / (each * Math.ceil(mean / config.block_size)));
   return [...out, ["That is", `${plural(more, "request")} of ${plural(mean, "token")}`]];
 }
-
-/** What is said of a model whose layers keep different tokens; "" of others. */
-export function groupsText({ groups, config }) {
-  if (groups < 2) return "";
-  const windows = (config.kv_windows ?? []).map((window) => (window === 0 ? "everything" : `the last ${plural(window, "token")}`));
-  return `The layers of this model form ${groups} K/V groups${windows.length > 0 ? `, which keep ${windows.join(", ")}` : ""}. ` +
-    `All take their blocks from this pool, so ${groups} blocks carry ${config.block_size} tokens of a request.`;
-}

@@ -1,5 +1,6 @@
 // The elements of the live view, and what each of them is, in a sentence.
 import { element } from "../draw/30_draw.js";
+import { GroupChoice } from "./groups.js";
 import { RunList } from "./runs.js";
 
 export const WORDS = { tight: "Make it tight" };
@@ -10,6 +11,8 @@ const SEEN = [
   ["Colour", "names the request that holds a block; eight colours repeat, the number counts."],
   ["Shared", "several requests hold the block, because their prompts begin alike; it is stored once."],
   ["Cached", "nobody holds the block, and a request whose prompt begins like it will find it, until it is evicted."],
+  ["K/V group", "the layers that keep the same tokens: all of them, or those of a sliding window. Most models have one. Of several, " +
+    "each block serves one at a time, and the buttons below the blocks show one alone, with how many blocks it has."],
   ["Waiting", "requests that are not computed now, and why; the sentences are those of quire explain (docs/control-plane.md)."],
   ["Running", "requests that are in the batch: each step computes a part of a prompt or one new token of each."],
   ["Preempted", "a request gave its blocks to others and went back to the queue; its tokens are kept."],
@@ -26,8 +29,8 @@ function stylesheet() {
   document.head.append(element("link", { rel: "stylesheet", href: "/page/look/look.css", "data-look": "" }));
 }
 
-/** Fills `root`; the elements that change, by name. */
-export function layout(root) {
+/** Fills `root`; the elements that change, by name. `onGroup()`: another K/V group was chosen. */
+export function layout(root, onGroup) {
   stylesheet();
   const parts = {};
   const named = (name, made) => (parts[name] = made);
@@ -49,7 +52,8 @@ export function layout(root) {
         named("hostMap", canvas("Blocks of the host pool")))),
       named("info", element("p", { class: "info", "aria-live": "polite" })),
       named("legend", element("ul", { class: "legend" })),
-      named("groups", element("p", { class: "info" }))),
+      named("groups", element("p", { class: "info" })),
+      named("choice", new GroupChoice(onGroup)).box),
     named("story", element("section", { hidden: "" },
       element("div", { class: "row" }, named("storyTitle", element("h3", { "aria-live": "polite" })),
         button("forget", "×", "Clear the selection")),

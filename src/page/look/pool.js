@@ -11,6 +11,7 @@ export class LivePool extends Blocks {
     this.own = own;
     this.of = new Map();     // by request: its blocks
     this.dirty = new Set();  // blocks that were changed and not yet drawn
+    this.group = new Uint8Array(numBlocks);  // K/V group, by block
   }
 
   /** Applies changes, flat: kind, block, request; returns which of the blocks were cached before. */
@@ -31,6 +32,31 @@ export class LivePool extends Blocks {
       this.cached[block] = before[i / 3];
       this.dirty.add(block);
     }
+  }
+
+  /** Puts blocks into K/V groups, flat: block, group; returns the groups in which they were before. */
+  place(groups) {
+    const before = new Uint8Array(groups.length / 2);
+    for (let i = 0; i < groups.length; i += 2) {
+      before[i / 2] = this.group[groups[i]];
+      this.group[groups[i]] = groups[i + 1];
+      this.dirty.add(groups[i]);
+    }
+    return before;
+  }
+
+  placeBack(groups, before) {
+    for (let i = groups.length - 2; i >= 0; i -= 2) this.group[groups[i]] = before[i / 2];
+  }
+
+  /** [{held, cached}], in blocks, by K/V group. */
+  countGroups(groups) {
+    const out = Array.from({ length: groups }, () => ({ held: 0, cached: 0 }));
+    for (let block = 0; block < this.numBlocks; ++block) {
+      if (this.holders[block] > 0) ++out[this.group[block]].held;
+      else if (this.cached[block]) ++out[this.group[block]].cached;
+    }
+    return out;
   }
 
   hold(block, whose, more) {

@@ -3,6 +3,7 @@ import { Change, PHASES, Phase, Wait, count, duration, plural } from "../draw/05
 import { element, facts } from "../draw/30_draw.js";
 import { waitSentence } from "../draw/45_waits.js";
 import { blockWords, spanText } from "../draw/46_events.js";
+import { groupOf, spread } from "./groups.js";
 
 const MOST_LIFE = 200;
 const MOST_HISTORY = 300;
@@ -13,7 +14,7 @@ export function requestStory(teller, request, now) {
   const blocks = house.pool.blocksOf(request.i).size;
   const host = house.host?.blocksOf(request.i).size ?? 0;
   const state = request.look === undefined ? (request.life[0]?.n > house.frame.n ? "not yet arrived" : "ended")
-    : `${PHASES[request.look.phase]}, holds ${plural(blocks, "block")}${host > 0 ? `, has ${count(host)} in the host pool` : ""}`;
+    : `${PHASES[request.look.phase]}, holds ${plural(blocks, "block")}${spread(house, request.i)}${host > 0 ? `, has ${count(host)} in the host pool` : ""}`;
   return [`Request ${request.id}`, [facts([
     ["Name", request.name === "" ? undefined : element("bdi", {}, request.name)],
     ["Fork of", request.fork_of === undefined ? undefined : [teller.ref(request.fork_of)]],
@@ -57,7 +58,8 @@ export function blockStory(teller, block, host) {
     from, to, words: state === "other" ? ["not yours: not shown"] : blockWords(state, holders, refs),
   }));
   const owners = new Set(all.flatMap(({ holders }) => holders)).size;
-  const room = `It has room for the K/V of ${count(house.config.block_size)} tokens. `;
+  const group = host ? undefined : groupOf(house, block);
+  const room = `It has room for the K/V of ${count(house.config.block_size)} tokens. ${group === undefined ? "" : `${group} `}`;
   return [`${host ? "Host block" : "Block"} ${count(block)}`, [
     element("p", {}, `${room}${plural(owners, "request")} held it in the steps kept, up to this one.`), lines(teller, shown)]];
 }

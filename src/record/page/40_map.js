@@ -107,7 +107,7 @@ export class BlockMap {
     const inner = this.size - this.gap;
     const [x, y] = this.place(cell);
     const [state, owner] = this.look(cell);
-    const alpha = this.chosen && !this.chosen.has(cell) ? 0.28 : 1;
+    const alpha = this.isFaint(cell, state) ? 0.28 : 1;
     context.globalAlpha = alpha;
     this.fill(state, owner, x, y, inner);
     context.globalAlpha = 1;  // the number stays legible
@@ -119,6 +119,11 @@ export class BlockMap {
     context.lineWidth = thick;
     context.strokeRect(x + thick / 2, y + thick / 2, inner - thick, inner - thick);
     context.globalAlpha = 1;
+  }
+
+  /** Whether others stand out, and it does not. */
+  isFaint(cell) {
+    return this.chosen !== undefined && !this.chosen.has(cell);
   }
 
   fill(state, owner, x, y, inner) {
