@@ -61,7 +61,7 @@ def warns_before_it_closes(page):
 
 
 def states(page):
-    return [one.text for one in page.all(".conversation small")]
+    return page.js("return [...document.querySelectorAll('.conversation small')].map((one) => one.textContent)")
 
 
 def exported(page, tmp_path):
@@ -79,7 +79,8 @@ def two_conversations_in_memory(page, tmp_path):
     talk(page, "second question", "second answer")
     assert states(page) == ["not saved"] * 2 and warns_before_it_closes(page)
     page.one("#search").send_keys("first answer")
-    page.until(lambda: [one.text.split("\n")[0] for one in page.all(".conversation")] == ["first question"])
+    titles = "return [...document.querySelectorAll('.conversation bdi')].map((one) => one.textContent)"
+    page.until(lambda: page.js(titles) == ["first question"])
     page.one(".conversation").click()
     page.until(lambda: page.texts() == ["first answer"])
     talk(page, "third question", "third answer")

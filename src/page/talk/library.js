@@ -3,6 +3,7 @@ import { announce, byId, download } from "./dom.js";
 import { ask } from "./dialogs.js";
 import { Keeper } from "./keeper.js";
 import { notice } from "./notices.js";
+import { withoutBad } from "./request.js";
 import { Sidebar } from "./sidebar.js";
 import { exported, imported } from "./transfer.js";
 import { Conversation } from "./tree.js";
@@ -54,7 +55,7 @@ export class Library {
     this.sidebar.hide();
     // What was set once is likely wanted again, but not a role or a schema.
     const { system, schema, tools, tool_choice, ...kept } = this.lastSettings ?? {};
-    this.talk.show(Conversation.begin({ system: "", ...kept }));
+    this.talk.show(Conversation.begin({ system: "", ...withoutBad(kept) }));
     byId("entry").focus();
   }
 

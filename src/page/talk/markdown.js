@@ -53,6 +53,22 @@ const renderer = {
   checkbox: (checked) => (checked ? "☑ " : "☐ "),
 };
 
+// A line of these alone may still become a heading, a list, a fence, a rule or a part of a table.
+const marks = /^[\s>]*(?:[-=*_+#`~|:]+|\d{1,9}[.)]?)?[\s|:-]*$/;
+const row = /^\s*\|/;
+const openLink = /!?\[([^\]\n]*)\]\([^)\n]*$/;
+
+// What of a growing answer can be shown without becoming something else with its next words: a title of a table waits for the line
+// below it, and a link shows its text alone until its target is complete.
+export function settled(text) {
+  const begin = text.lastIndexOf("\n") + 1;
+  const last = text.slice(begin);
+  const [before = "", twoBefore = ""] = text.slice(0, Math.max(0, begin - 1)).split("\n").slice(-2).reverse();
+  if (marks.test(last)) return text.slice(0, row.test(before) && !row.test(twoBefore) ? begin - 1 - before.length : begin);
+  if (row.test(last) && !row.test(before)) return text.slice(0, begin);
+  return text.replace(openLink, "$1");
+}
+
 // Blocks whose source has not changed keep their elements, so a selection above the growing end stays.
 export function renderMarkdown(container, text) {
   if (!prepare() || container.failed) return renderPlain(container, text);
@@ -67,19 +83,37 @@ export function renderMarkdown(container, text) {
 
 function renderBlocks(container, text) {
   container.plain = undefined;
-  const tokens = globalThis.marked.lexer(visible(text)).filter((token) => token.type !== "space" && token.type !== "def");
+  // Code without its end is code to marked only if its last line is whole.
+  const tokens = globalThis.marked.lexer(`${visible(text)}\n`).filter((token) => token.type !== "space" && token.type !== "def");
   const old = container.blocks ?? [];
   if (old.length === 0) container.replaceChildren();
   container.blocks = tokens.map((token, index) => {
     const before = old[index];
     if (before?.raw === token.raw) return before;
-    const block = { raw: token.raw, node: renderBlock(token) };
-    if (before) before.node.replaceWith(block.node);
-    else container.append(block.node);
-    return block;
+    const node = renderBlock(token);
+    if (before && renew(before.node, node)) return { raw: token.raw, node: before.node };
+    if (before) before.node.replaceWith(node);
+    else container.append(node);
+    return { raw: token.raw, node };
   });
   for (const extra of old.slice(tokens.length)) extra.node.remove();
   return undefined;
+}
+
+// Code and a table that have grown keep their boxes, which may be scrolled and whose button may be about to be pressed.
+function renew(old, now) {
+  const [box, next] = [old, now].map((block) => (block.children.length === 1 ? block.firstElementChild : undefined));
+  if (!box || !next || box.className !== next.className) return false;
+  if (box.matches(".wide-box")) {
+    box.replaceChildren(...next.childNodes);
+  } else if (box.matches(".code-box")) {
+    for (const part of [".code-head span", "code"]) box.querySelector(part).replaceChildren(...next.querySelector(part).childNodes);
+    box.source = next.source;
+    box.querySelector("pre").setAttribute("aria-label", next.querySelector("pre").getAttribute("aria-label"));
+  } else {
+    return false;
+  }
+  return true;
 }
 
 function renderBlock(token) {
@@ -125,8 +159,9 @@ function finishCode(code) {
   pre.setAttribute("role", "group");
   pre.setAttribute("aria-label", language ? `Code, ${language}` : "Code");
   pre.dir = "ltr";
-  const copy = button("Copy code", () => copyText(source, copy));
+  const copy = button("Copy code", () => copyText(box.source, copy));
   const box = el("div", { class: "code-box", dir: "ltr" }, el("div", { class: "code-head" }, el("span", { text: language }), copy));
+  box.source = source;
   pre.replaceWith(box);
   box.append(pre);
 }

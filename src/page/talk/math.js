@@ -35,11 +35,13 @@ export function fillMath(block) {
   for (const place of block.querySelectorAll("[data-tex]")) {
     const tex = place.getAttribute("data-tex");
     const displayMode = place.getAttribute("data-display") === "1";
+    const source = place.textContent;
     try {
       katex.render(tex, place, { displayMode, output: "mathml", throwOnError: true, trust: false, strict: "ignore", maxExpand: 200, maxSize: 20 });
       place.dir = "ltr";
       if (displayMode) place.classList.add("display");
     } catch {
+      place.textContent = source;  // KaTeX empties its place first
       place.classList.add("bad-math");
     }
   }

@@ -1,6 +1,6 @@
 // One message as an element that keeps up with its message.
 import { button, copyText, el, grow, keepFocus } from "./dom.js";
-import { renderMarkdown } from "./markdown.js";
+import { renderMarkdown, settled } from "./markdown.js";
 import { renderProbabilities } from "./probabilities.js";
 import { longText, renderPlain, visible } from "./text.js";
 import { calls } from "./calls.js";
@@ -16,7 +16,7 @@ const counted = (tokens) => `${tokens.toLocaleString()} ${tokens === 1 ? "token"
 export function statistics(message) {
   const parts = [];
   if (message.promptTokens !== undefined) parts.push(`${counted(message.promptTokens)} in`);
-  if (message.tokens !== undefined) parts.push(`${message.estimated ? "about " : ""}${counted(message.tokens)} out`);
+  if (message.tokens > 0 || (message.tokens === 0 && !message.estimated)) parts.push(`${message.estimated ? "about " : ""}${counted(message.tokens)} out`);
   if (message.timed > 1 && message.took > 0) parts.push(`${((message.timed - 1) * 1000 / message.took).toFixed(1)} tokens/s`);
   if (message.ttft !== undefined) parts.push(`TTFT ${message.ttft < 1000 ? `${message.ttft.toFixed(0)} ms` : `${(message.ttft / 1000).toFixed(2)} s`}`);
   if (ends[message.finish]) parts.push(ends[message.finish]);
@@ -83,17 +83,26 @@ export class MessageView {
       renderProbabilities(body, message.logprobs);
       return;
     }
-    const waiting = message.state === "streaming" && !message.content && !message.reasoning && !message.calls;
-    body.classList.toggle("waiting", waiting);
+    const streams = message.state === "streaming";
     const plain = message.role !== "assistant" || message.content.length > longText;
+    const text = streams && !plain ? settled(message.content) : message.content;
+    body.classList.toggle("waiting", streams && !text && !message.reasoning && !message.calls);
     if (plain !== this.wasPlain) {
       body.replaceChildren();
       body.blocks = body.plain = undefined;
       this.wasPlain = plain;
     }
     body.classList.toggle("plain", plain);
-    if (plain) renderPlain(body, message.content);
-    else renderMarkdown(body, message.content);
+    if (plain) renderPlain(body, text);
+    else renderMarkdown(body, text);
+    if (!streams) body.style.minHeight = "";
+  }
+
+  // While it grows an answer gets no shorter, as a table would whose columns have found their widths.
+  keepHeight() {
+    const { width, height } = this.body.getBoundingClientRect();
+    this.body.style.minHeight = width === this.keptWidth ? `${height}px` : "";
+    this.keptWidth = width;
   }
 
   #drawCalls() {
@@ -126,13 +135,13 @@ export class MessageView {
     if (message.state === "streaming" || this.editing) return;
     this.foot.append(...this.#branches(busy));
     const copy = button("Copy", () => copyText(message.content, copy));
-    const buttons = [copy, button("Edit", () => this.edit(), { disabled: busy })];
-    if (message.role === "assistant") {
+    const buttons = [message.content && copy, button("Edit", () => this.edit(), { disabled: busy })].filter(Boolean);
+    if (message.role === "assistant" && this.problem.hidden) {
       buttons.push(button("Regenerate", () => host.regenerate(message), { disabled: busy, title: "Ask for another answer, as a branch" }));
       const goesOn = (message.state === "stopped" || message.finish === "length") && message.content && !message.calls;
       if (goesOn) buttons.push(button("Continue", () => host.goOn(message), { disabled: busy }));
-      if (message.logprobs) buttons.push(this.#shadeButton());
     }
+    if (message.logprobs) buttons.push(this.#shadeButton());
     this.foot.append(el("div", { class: "row tools" }, ...buttons));
     const said = message.role === "assistant" ? statistics(message) : "";
     if (said) this.foot.append(el("p", { class: "quiet stats", text: said }));

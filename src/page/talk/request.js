@@ -80,6 +80,20 @@ export function fieldsOf(settings) {
   return fields;
 }
 
+// Those of the settings that can be sent.
+export function withoutBad(settings) {
+  const kept = { ...settings };
+  for (;;) {
+    try {
+      fieldsOf(kept);
+      return kept;
+    } catch (error) {
+      if (!(error instanceof BadSetting)) throw error;
+      delete kept[error.field];
+    }
+  }
+}
+
 function sent(message) {
   if (message.role === "tool") return { role: "tool", tool_call_id: message.callId, content: message.content };
   if (message.role !== "assistant" || !message.calls?.length) return { role: message.role, content: message.content };

@@ -58,7 +58,7 @@ export class Run {
       message.problem = error.message;
     } else {
       message.state = "cut";
-      message.problem = "The connection to the server was lost. The text so far is kept.";
+      message.problem = `The connection to the server was lost.${message.content ? " The text so far is kept." : ""}`;
       this.lost = true;
     }
   }

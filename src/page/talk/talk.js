@@ -91,6 +91,7 @@ export class Talk {
     this.list.index = new Map(ids.map((id, at) => [id, at]));
     for (const id of this.list.mounted.keys()) if (this.list.index.has(id)) this.#view(id).update();
     this.list.setItems(ids);
+    byId("nothing").hidden = ids.length > 0;
     const running = this.runs.has(this.conversation.id);
     this.composer.busy(running);
     byId("scroller").setAttribute("aria-busy", String(running));
@@ -216,6 +217,7 @@ export class Talk {
   #answer(parent, going) {
     const { conversation } = this;
     if (this.runs.has(conversation.id) || !this.#sendable()) return;
+    if (!this.waiting) dismiss("lost");
     const inMessages = byId("items").contains(document.activeElement);
     const body = bodyOf(conversation.meta.settings, conversation.upTo(going?.id ?? parent), byId("model").value, going);
     // A failure without a word of answer leaves nothing to keep as a branch.
@@ -257,8 +259,10 @@ export class Talk {
   #draw(run) {
     const begin = performance.now();
     if (this.conversation === run.conversation && this.list.mounted.has(run.message.id) && this.runs.has(run.conversation.id)) {
-      this.views.get(run.message.id)?.grow();
+      const view = this.views.get(run.message.id);
+      view?.grow();
       this.list.layout();
+      view?.keepHeight();
     }
     run.drawn = performance.now();
     run.cost = run.drawn - begin;
