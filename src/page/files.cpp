@@ -48,6 +48,7 @@ std::string_view content_type(const File& file) {
       {".css", "text/css; charset=utf-8"},
       {".js", "text/javascript; charset=utf-8"},
       {".svg", "image/svg+xml; charset=utf-8"},
+      {".txt", "text/plain; charset=utf-8"},
   };
   for (const auto& [end, type] : kTypes) {
     if (file.path.ends_with(end)) return type;

@@ -98,6 +98,7 @@ TEST_F(PageFiles, HaveTheirTypes) {
   EXPECT_EQ(content_type(*find_file("/favicon.ico")), "image/svg+xml; charset=utf-8");
   EXPECT_EQ(content_type({.path = "/page/a.css"}), "text/css; charset=utf-8");
   EXPECT_EQ(content_type({.path = "/page/a.js"}), "text/javascript; charset=utf-8");
+  EXPECT_EQ(content_type({.path = "/page/a.txt"}), "text/plain; charset=utf-8");
   EXPECT_EQ(content_type({.path = "/page/a"}), "application/octet-stream");
 }
 
@@ -118,6 +119,16 @@ TEST_F(PageFiles, HaveTheLibraries) {
   for (const File& file : files()) {
     EXPECT_THAT(std::string(plain(file)), Not(HasSubstr("sourceMappingURL="))) << file.path;
   }
+}
+
+TEST_F(PageFiles, HaveTheLicencesOfTheLibraries) {
+  const std::string licences(plain(*find_file("/page/licences/copyright.txt")));
+  for (const char* owner : {"Christopher Jeffrey", "Mario Heiderich", "Khan Academy", "Ivan Sagalaev"})
+    EXPECT_THAT(licences, HasSubstr(owner));
+  for (const char* licence : {"License: Expat\n Permission is", "License: BSD-3-Clause\n Redistribution",
+                              "License: Apache-2.0\n"})
+    EXPECT_THAT(licences, HasSubstr(licence));
+  EXPECT_THAT(std::string(plain(*find_file("/page/licences/LICENSE.txt"))), HasSubstr("Apache License"));
 }
 
 // From the page on, and also from files that it does not reach.
