@@ -262,3 +262,91 @@ def test_the_focus_stays_when_an_answer_is_drawn(page):
     page.js("[...document.querySelectorAll('.assistant button')].find((one) => one.textContent === 'Copy').focus()")
     page.idle()
     assert focused()[0] == "Copy" and "message 2 of 4" in focused()[1]
+
+
+# What axe-core would say of the roles, names and references that the page uses.
+ROLES = """
+const bad = [], say = (what, one) => bad.push(`${what}: ${one.outerHTML.slice(0, 120)}`);
+const all = (selector) => [...document.querySelectorAll(selector)].filter((one) => one.checkVisibility());
+const roles = new Set(['application', 'feed', 'group', 'img', 'status', 'tooltip']);
+const text = (one) => one.textContent.trim();
+const named = (one) => one.getAttribute('aria-label') || (one.getAttribute('aria-labelledby') ?? '').split(' ').map((id) => document.getElementById(id)?.textContent ?? '').join(' ').trim();
+for (const one of all('[role]')) if (!roles.has(one.getAttribute('role'))) say('another role', one);
+for (const one of all('[role=application], [role=group], [role=feed], [role=img], section, nav, aside, dialog, form')) {
+  if (!named(one) && !(one.matches('section') && one.querySelector('h2, h3')) && !one.matches('#settings-form, dialog form')) say('no name', one);
+}
+for (const one of document.querySelectorAll('[aria-controls], [aria-labelledby], [aria-describedby]')) {
+  for (const name of ['aria-controls', 'aria-labelledby', 'aria-describedby']) {
+    for (const id of (one.getAttribute(name) ?? '').split(' ').filter(Boolean)) if (!document.getElementById(id)) say(`${name} of nothing`, one);
+  }
+}
+for (const one of all('[aria-pressed], [aria-expanded], [aria-invalid], [aria-busy]')) {
+  for (const name of ['aria-pressed', 'aria-expanded', 'aria-invalid', 'aria-busy']) {
+    if (one.hasAttribute(name) && !['true', 'false'].includes(one.getAttribute(name))) say(`${name} is neither true nor false`, one);
+  }
+}
+for (const one of all('[role=feed] .message')) {
+  if (one.tagName !== 'ARTICLE' || !(Number(one.ariaPosInSet) >= 1) || !(Number(one.ariaSetSize) >= Number(one.ariaPosInSet)) || !named(one)) say('no article of the feed', one);
+}
+for (const one of all('button, a[href], summary')) if (!text(one) && !named(one)) say('no name', one);
+for (const one of all('input, select, textarea')) if (![...one.labels ?? []].some(text) && !named(one)) say('no label', one);
+for (const one of all('[aria-hidden=true]')) if (one.matches(':focus-within') || one.querySelector('button, a[href], input, [tabindex]')) say('hidden, and takes the focus', one);
+for (const one of all('button button, a button, button a, summary button')) say('a control within another', one);
+for (const one of all('ul > :not(li), ol > :not(li)')) say('no item of its list', one);
+for (const one of all('dl > :not(dt, dd, div)')) say('no part of its list', one);
+let level = 0;
+for (const one of all('h1, h2, h3, h4, h5, h6')) {
+  if (one.closest('.body')) continue;
+  if (Number(one.tagName[1]) > level + 1) say(`a heading after one of level ${level}`, one);
+  level = Number(one.tagName[1]);
+}
+const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);
+for (const id of new Set(ids.filter((one, at) => ids.indexOf(one) !== at))) bad.push(`twice: #${id}`);
+for (const one of all('img, canvas, svg')) if (!named(one) && one.getAttribute('aria-hidden') !== 'true' && !one.getAttribute('alt')) say('a picture without words', one);
+if (document.documentElement.lang !== 'en' || !document.title) bad.push('no language or title');
+return bad.join('\\n');
+"""
+
+
+def test_roles_names_and_references_are_right(page, tight):
+    fill_talk(page)
+    page.one("#open-settings").click()
+    page.set("temperature", "9")
+    page.js("document.querySelector('.token').focus()")
+    assert page.js(ROLES) == ""
+    page.one("#views [data-view=both]").click()
+    page.until(lambda: page.all("#look canvas"))
+    with Clients(tight, 16):
+        page.until(lambda: "#" in lists(page)[0] and "#" in lists(page)[1])
+        page.one("#look [aria-label='Pause the view']").click()
+        page.js("document.querySelector('#look .runs .ref').click()")
+        page.js("document.querySelector('#look details').open = true")
+        page.until(lambda: page.all("#look .life"))
+        assert page.js(ROLES) == ""
+    page.js("document.querySelector('#send').textContent = ''; document.querySelector('.message').removeAttribute('aria-label')")
+    assert page.js(ROLES).count("\n") == 1, "it does see faults"
+
+
+def test_nothing_moves_where_motion_is_unwelcome(page):
+    moving = "return document.getAnimations().length"
+    page.script({"events": [delta(role="assistant")], "hold": True})
+    page.say("Wait.", wait=False)
+    page.until(lambda: page.all(".waiting"))
+    assert page.js(moving) > 0
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]})
+    page.until(lambda: page.js(moving) == 0)
+    page.one("#stop").click()
+
+
+def test_look_fits_windows_from_360_to_2560_pixels(page, tight):
+    with Clients(tight, 16):
+        for view in ["look", "both"]:
+            for width in [360, 420, 768, 1100, 1400, 2560]:
+                size(page, width)
+                if not page.one(f"#views [data-view={view}]").is_displayed():
+                    assert width < 1100
+                    continue
+                page.one(f"#views [data-view={view}]").click()
+                page.until(lambda: page.all("#look canvas") and "#" in lists(page)[1])
+                assert page.js("return document.documentElement.scrollWidth") <= width
+                assert page.js("const look = document.getElementById('look'); return look.scrollWidth - look.clientWidth") <= 0, (view, width)

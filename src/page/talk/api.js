@@ -72,28 +72,30 @@ export async function healthy() {
 }
 
 export async function problem(response) {
-  let said = "";
+  let error;
   try {
     const text = await response.text();
-    said = JSON.parse(text)?.error?.message ?? "";
+    ({ error } = JSON.parse(text));
   } catch {
     // Not JSON: a proxy answered, and its page would help nobody here.
   }
   const retry = response.headers.get("Retry-After");
-  return new HttpError(response.status, words(response.status, String(said), retry), retry);
+  return new HttpError(response.status, words(response.status, error?.code, error?.message ?? "", retry), retry);
 }
 
-function words(status, said, retry) {
+function words(status, code, said, retry) {
   const detail = said ? ` The server says: ${said}` : "";
   if (status === 429) {
     const wait = /^\d+$/.test(retry ?? "") ? ` It asks to wait ${retry} s.` : retry ? ` It asks to wait until ${retry}.` : "";
     return `The server is busy.${wait} Then try again.${detail}`;
   }
+  if (status === 413 || code === "context_length_exceeded") {
+    return `The conversation is too long. Begin a new one, edit an earlier message, or lower Max tokens in the settings.${detail}`;
+  }
   if (status === 400 || status === 422) return `The server refused the request. Change the setting that it names, then try again.${detail}`;
   if (status === 403) return `The server does not let this page use it. Open the page under the server's own address.${detail}`;
   if (status === 404) return `The server does not know this model. Choose another at the top.${detail}`;
-  if (status === 413) return `The conversation is too long for the server. Shorten it, or begin a new one.${detail}`;
   if (status === 503) return `The server cannot answer now. Try again in a moment; if that does not help, it has to be restarted.${detail}`;
   if (status >= 500) return `The server failed (status ${status}). Try again; its log says more.${detail}`;
-  return `The server answered with status ${status}.${detail}`;
+  return `The server answered with status ${status}, which this page does not know. Try again; its log may say more.${detail}`;
 }
