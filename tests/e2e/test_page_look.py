@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 from server import MODEL, QuireServer
-from test_page_talk import KEY, Keys, Page, answer, pytestmark  # noqa: F401  (skips where there is no browser)
+from test_page_talk import KEY, Keys, Page, answer, pytestmark, webdriver  # noqa: F401  (skips where there is no browser)
 
 # K/V for about six stories, so that requests wait, give way and are swapped.
 TIGHT = ["--num-blocks", "96", "--max-num-seqs", "16", "--preemption-mode", "swap", "--swap-space", "4MiB"]
@@ -157,7 +157,7 @@ def test_what_is_drawn_piece_by_piece_is_what_is_drawn_at_once(page, tight):
     with Clients(tight, 8):
         page.until(lambda: page.js("return Number(document.querySelector('#look input').max)") > 300)
         page.one("#look [aria-label='Pause the view']").click()
-        drawn = "return [...document.querySelectorAll('#look figure canvas')].map((one) => one.toDataURL())"
+        drawn = "return [...document.querySelectorAll('#look canvas[tabindex]')].map((one) => one.toDataURL())"
         page.js("for (const one of document.querySelectorAll('#look canvas')) one.dispatchEvent(new PointerEvent('pointerleave'))")
         pieces = page.js(drawn)
         theme = "return getComputedStyle(document.body).backgroundColor"
@@ -166,6 +166,71 @@ def test_what_is_drawn_piece_by_piece_is_what_is_drawn_at_once(page, tight):
             page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             page.until(lambda: (page.js(theme) == light) == (scheme == "light"))
             page.until(lambda: (page.js(drawn) == pieces) == (scheme == "light"))
+
+
+# Of each chart, the pixel column that is dark from top to bottom; null if there is none.
+CURSORS = """
+return [...document.querySelectorAll('#look .charts figure > canvas')].map((canvas) => {
+  const { width, height } = canvas;
+  const { data } = canvas.getContext('2d').getImageData(0, 0, width, height);
+  for (let x = 0; x < width; ++x) {
+    let dark = 0;
+    for (let y = 0; y < height; ++y) dark += data[4 * (y * width + x) + 3] > 150 && data[4 * (y * width + x)] < 80 ? 1 : 0;
+    if (dark > 0.75 * height) return x;
+  }
+  return null;
+});"""
+
+
+def test_the_charts_show_where_one_is_and_lead_back(page, tight):
+    look(page)
+    with Clients(tight, 8):
+        page.until(lambda: page.js("return Number(document.querySelector('#look input').max)") > 300)
+        time.sleep(3)
+        assert page.js(CURSORS) == [None] * 4
+        page.one("#look [aria-label='Pause the view']").click()
+        newest = page.js(CURSORS)
+        assert None not in newest
+        page.one("#look [aria-label='Step']").send_keys(Keys.HOME)
+        page.until(lambda: all(now < before for now, before in zip(page.js(CURSORS), newest)))
+        canvas = page.all("#look .charts figure > canvas")[0]
+        steps = []
+        for seconds in (2, 1):  # before the right end; from left to right it is a minute
+            x = canvas.size["width"] / 2 - 10 - seconds * (canvas.size["width"] - 68) / 60
+            webdriver.ActionChains(page.driver).move_to_element_with_offset(canvas, round(x), 0).click().perform()
+            steps.append(int(re.sub(r"\D", "", page.one("#look .when").text)))
+        assert 0 < steps[0] < steps[1]
+    assert page.complaints() == []
+
+
+def test_a_second_of_the_charts_is_the_sum_of_its_steps(page):
+    page.open()
+    seconds, left = page.driver.execute_async_script("""
+        const done = arguments[0];
+        import('/page/look/history.js').then(({ History }) => {
+          const history = new History();
+          const pool = { held: 5, shared: 1, cached: 2 };
+          const steps = [{ began_us: 10.1e6, prefill: 0, decode: 4, budget: 16, took: 100, ...pool },
+                         { began_us: 10.9e6, prefill: 8, decode: 4, budget: 16, took: 300, ...pool },
+                         { began_us: 12.5e6, prefill: 0, decode: 3, budget: 16, took: 50, ...pool, held: 7 },
+                         { began_us: 13.5e6, prefill: 0, decode: 0, budget: 16, after: true, ...pool, held: 0, cached: 9 }];
+          for (const step of steps) history.addStep(step);
+          for (const step of steps.slice(0, 3)) history.addTime(step);
+          history.addPreemption(steps[2]);
+          history.at(14.2e6);
+          const seconds = structuredClone(history.seconds);
+          history.at(312e6);
+          done([seconds, [history.seconds.length, history.at(12e6) === undefined, history.at(13e6).cached]]);
+        });""")
+    names = ["steps", "tokens", "used", "mostUsed", "timed", "took", "mostTook", "held", "cached", "preemptions"]
+    assert [[one[name] for name in names] for one in seconds] == [
+        [2, 8, 100, 75, 2, 400, 300, 5, 2, 0],
+        [0, 0, 0, 0, 0, 0, 0, 5, 2, 0],
+        [1, 3, 18.75, 18.75, 1, 50, 50, 7, 2, 1],
+        [0, 0, 0, 0, 0, 0, 0, 0, 9, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0, 9, 0],
+    ]
+    assert left == [300, True, 9], "five minutes are kept"
 
 
 @pytest.fixture

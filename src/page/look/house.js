@@ -1,9 +1,10 @@
 // What the messages say: requests, and the pools step by step, forwards and backwards.
 import { Change, Decision, Wait, isWaiting } from "../draw/05_words.js";
+import { History } from "./history.js";
 import { LivePool } from "./pool.js";
 
 const GONE = 255;
-const MOST_FRAMES = 20000;
+const MOST_FRAMES = 30000;
 const MOST_MICROS = 5 * 60e6;  // of steps kept
 const MOST_LOOKS = 500;        // of a request's life
 
@@ -20,6 +21,7 @@ export class House {
     this.pool = new LivePool(start.config.num_blocks, start.own);
     this.host = start.config.num_host_blocks > 0 && !start.own ? new LivePool(start.config.num_host_blocks) : undefined;
     this.present = new Set();  // requests that are there at the frame shown
+    this.history = new History();
     this.hits = [0, 0];        // tokens found, and looked for
     this.preemptions = 0;
     this.evictions = 0;        // blocks
@@ -35,6 +37,7 @@ export class House {
     this.causes.push(...message.causes ?? []);
     for (const step of message.steps ?? []) this.addFrame(step);
     this.noteTimes(message.took ?? []);
+    this.history.at(message.clock_us);
     for (const { i, tokens, text } of message.ended ?? []) {
       const request = this.requests[i];
       if (request === undefined) continue;
@@ -63,6 +66,7 @@ export class House {
       if (life.length >= MOST_LOOKS) life.splice(0, MOST_LOOKS / 2);
       life.push({ n: step.n, us: step.began_us, look: lookOf(frame.looks, k) });
     }
+    this.history.addStep(frame);
     this.frames.push(frame);
   }
 
@@ -72,7 +76,10 @@ export class House {
       this.hits[0] += event.a;
       this.hits[1] += event.b;
     }
-    if (event.kind === Decision.preempt) ++this.preemptions;
+    if (event.kind === Decision.preempt) {
+      ++this.preemptions;
+      this.history.addPreemption(frame);
+    }
     if (event.kind !== Decision.skip || event.a !== Wait.blocks || request === undefined) return;
     if (request.needs.length >= MOST_LOOKS) request.needs.splice(0, MOST_LOOKS / 2);
     if (request.needs.at(-1)?.blocks !== event.b) request.needs.push({ n: frame.n, blocks: event.b });
@@ -81,7 +88,9 @@ export class House {
   noteTimes(took) {
     for (let k = 0; k < took.length; k += 2) {
       const frame = this.frames[this.indexOf(took[k])];
-      if (frame?.n === took[k]) frame.took = took[k + 1];
+      if (frame?.n !== took[k]) continue;
+      frame.took = took[k + 1];
+      this.history.addTime(frame);
     }
   }
 
@@ -131,6 +140,17 @@ export class House {
     }
     // What is told after a last step has the number of that step.
     while (low > 0 && this.frames[low].after) --low;
+    return low;
+  }
+
+  /** Of the last frame that began by then; 0 if there is none. */
+  indexOfTime(us) {
+    let low = 0;
+    let high = this.frames.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.frames[middle].began_us <= us) low = middle; else high = middle - 1;
+    }
     return low;
   }
 

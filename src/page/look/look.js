@@ -18,13 +18,17 @@ const LIST_EVERY = 150;   // ms, one after the other: they are read, not watched
 class Look {
   constructor(root, key) {
     this.root = root;
-    this.parts = layout(root, () => this.refresh());
+    this.parts = layout(root, {
+      onGroup: () => this.refresh(),
+      seek: (us) => this.goTo(this.house?.indexOfTime(us)),
+      changed: () => this.planList(this.showCharts),
+    });
     root.classList.add("nothing-yet");
     this.live = true;  // shows the newest step
     this.forget();
     this.lastDraw = 0;
     this.lastList = 0;
-    this.lists = [() => this.showWaits(), () => this.showRuns(), () => this.showNews(), () => this.showStory()];
+    this.lists = [this.showWaits, this.showRuns, this.showNews, this.showCharts, this.showStory];
     this.stale = new Set(this.lists);  // those that do not show the newest step, the one that waits longest first
     const world = {
       id: (i) => this.house.requests[i]?.id ?? "?",
@@ -67,6 +71,7 @@ class Look {
     this.load.stop();
     this.ends.abort();
     this.resize.disconnect();
+    this.parts.charts.stop();
     cancelAnimationFrame(this.request);
     clearTimeout(this.soon);
     clearTimeout(this.later);
@@ -93,6 +98,7 @@ class Look {
       this.parts.groups.textContent = groupsText(this.house);
       this.parts.groups.hidden = this.house.groups < 2;
       this.parts.choice.begin(this.house);
+      this.parts.charts.begin(this.house);
       this.showLegend();
     } else if (this.house) {
       const shown = this.house.frame;
@@ -102,6 +108,11 @@ class Look {
     for (const list of this.lists) this.stale.add(list);
     this.plan();
     return undefined;
+  }
+
+  planList(list) {
+    this.stale.add(list);
+    this.plan();
   }
 
   /** Draws soon, at most ten times a second, and nothing that nobody sees. */
@@ -137,12 +148,12 @@ class Look {
     if (next === undefined) return;
     this.lastList = now;
     this.stale.delete(next);
-    next();
+    next.call(this);
   }
 
   drawLists() {
     this.stale.clear();
-    for (const list of this.lists) list();
+    for (const list of this.lists) list.call(this);
   }
 
   showWaits() {
@@ -155,6 +166,10 @@ class Look {
 
   showNews() {
     fillList(this.parts.news, this.teller.news(), "Nothing yet.");
+  }
+
+  showCharts() {
+    this.parts.charts.draw(this.live ? undefined : this.house.frame.began_us);
   }
 
   isNewest() {
@@ -267,7 +282,8 @@ class Look {
     readTheme();
     this.map.stale = this.hostMap.stale = true;
     this.showLegend();
-    this.plan();
+    if (this.house) this.parts.charts.showLegends();
+    this.planList(this.showCharts);
   }
 
   showLegend() {

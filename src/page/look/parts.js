@@ -1,5 +1,6 @@
 // The elements of the live view, and what each of them is, in a sentence.
 import { element } from "../draw/30_draw.js";
+import { Charts } from "./charts.js";
 import { GroupChoice } from "./groups.js";
 import { RunList } from "./runs.js";
 
@@ -18,6 +19,7 @@ const SEEN = [
   ["Preempted", "a request gave its blocks to others and went back to the queue; its tokens are kept."],
   ["Host pool", "where the K/V of a preempted request goes if it is swapped out, and from where it comes back."],
   ["This step", "the tokens of prompts and the new ones that it computes; the budget is the most, so that steps stay short."],
+  ["The last minutes", "up to five, in which each column is a second; press or drag in a chart to go back to its steps."],
   ["Room for", "how many tokens the free and the cached blocks can still hold; and how many requests, if they are as long as " +
     "those that ended while this page was open."],
   ["Prefix hits", "of the tokens that were looked up in the prefix cache, the part that was there."],
@@ -29,8 +31,8 @@ function stylesheet() {
   document.head.append(element("link", { rel: "stylesheet", href: "/page/look/look.css", "data-look": "" }));
 }
 
-/** Fills `root`; the elements that change, by name. `onGroup()`: another K/V group was chosen. */
-export function layout(root, onGroup) {
+/** Fills `root`; the elements that change, by name. `onGroup()`: another K/V group was chosen; `seek`, `changed`: see Charts. */
+export function layout(root, { onGroup, seek, changed }) {
   stylesheet();
   const parts = {};
   const named = (name, made) => (parts[name] = made);
@@ -54,6 +56,7 @@ export function layout(root, onGroup) {
       named("legend", element("ul", { class: "legend" })),
       named("groups", element("p", { class: "info" })),
       named("choice", new GroupChoice(onGroup)).box),
+    section("The last minutes", named("charts", new Charts(seek, changed)).box),
     named("story", element("section", { hidden: "" },
       element("div", { class: "row" }, named("storyTitle", element("h3", { "aria-live": "polite" })),
         button("forget", "×", "Clear the selection")),

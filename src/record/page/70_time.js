@@ -1,14 +1,13 @@
 // ---- over time: how full the pool is, which requests run and wait, each request ----
 
-const GUTTER = 58;  // left of all three, for numbers and names
+import { BELOW, GUTTER, drawAxis, drawColumns, drawCursor, drawLine, fillingIcon, lineIcon, niceTop, plotWidth, preemptionMark, roundStep, scaleOf, scrubOn } from "./35_chart.js";
+
 const ROW = 18;
-const RIGHT = 10;
 
 /** The frames that are shown: [from, to). */
 const range = { from: 0, to: numFrames };
 
 const timeWidth = (canvas) => canvas.parentElement.clientWidth;
-const plotWidth = (width) => Math.max(10, width - GUTTER - RIGHT);
 const xOf = (frame, width) => GUTTER + (frame - range.from) / (range.to - range.from) * plotWidth(width);
 const frameAt = (x, width) =>
   clampFrame(range.from + Math.floor((x - GUTTER) / plotWidth(width) * (range.to - range.from)));
@@ -32,16 +31,6 @@ function keepInRange() {
   range.to = range.from + span;
 }
 
-function niceTop(value) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
-  return [1, 1.2, 1.5, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= value && Number.isInteger(n)) || 1;
-}
-
-function roundStep(value) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value);
-}
-
 /** The largest of a column's values in each pixel column. */
 function* pixels(values, width) {
   const span = range.to - range.from;
@@ -56,45 +45,20 @@ function* pixels(values, width) {
   }
 }
 
-function drawAxis(context, width, height, top, unit) {
-  context.strokeStyle = theme.line;
-  context.lineWidth = 1;
-  context.fillStyle = theme.quiet;
-  context.font = "11px system-ui, sans-serif";
-  context.textAlign = "right";
-  context.textBaseline = "middle";
-  for (const value of [0, top]) {
-    const y = Math.round(value === 0 ? height - 16 : 6) + 0.5;
-    context.beginPath();
-    context.moveTo(GUTTER, y);
-    context.lineTo(width - RIGHT, y);
-    context.stroke();
-    context.fillText(count(value), GUTTER - 6, y);
-  }
-  context.textBaseline = "alphabetic";
+/** Round numbers of steps, as they fit: [[x, text]...]. */
+function ticks(width) {
   const span = range.to - range.from;
   const step = roundStep(span / Math.max(3, Math.floor(plotWidth(width) / 110)));
-  const first = Math.ceil(stepOf(range.from) / step) * step;
-  context.textAlign = "center";
-  for (let at = first; frameSafe(at) < range.to; at += step) {
-    const x = xOf(frameSafe(at), width);
-    if (x > width - RIGHT - 12) break;
-    context.fillText(count(at), x, height - 3);
+  const out = [];
+  for (let at = Math.ceil(stepOf(range.from) / step) * step; at - run.first < range.to; at += step) {
+    out.push([xOf(at - run.first, width), count(at)]);
   }
-  context.textAlign = "left";
-  context.fillText(unit, 4, height - 3);
+  return out;
 }
-const frameSafe = (step) => step - run.first;
 
-function drawCursor(context, width, height) {
-  const left = xOf(view.frame, width);
-  const right = xOf(view.frame + 1, width);
+function drawFrameCursor(context, width, height) {
   if (view.frame < range.from || view.frame >= range.to) return;
-  context.fillStyle = theme.ink;
-  context.globalAlpha = 0.13;
-  context.fillRect(left, 0, Math.max(right - left, 1), height);
-  context.globalAlpha = 1;
-  context.fillRect(Math.round((left + right) / 2) - 0.75, 0, 1.5, height);
+  drawCursor(context, xOf(view.frame, width), xOf(view.frame + 1, width), height);
 }
 
 function drawUsage() {
@@ -105,33 +69,13 @@ function drawUsage() {
   const filled = (frame) => columns.held[frame] + columns.cached[frame];
   // A pool that is never half full would be a line at the bottom.
   const top = Math.min(largest(filled) * 2 < run.config.num_blocks ? niceTop(largest(filled)) : Infinity, run.config.num_blocks);
-  const base = height - 16;
-  const scale = (height - 22) / top;
-  const columnsOf = [[filled, "cached"], [(frame) => columns.held[frame], "held"], [(frame) => columns.shared[frame], "shared"]];
-  for (const [values, look] of columnsOf) {
-    for (const [from, to, value] of pixels(values, width)) {
-      const tall = Math.round(value * scale);
-      const x = Math.round(from);
-      drawFilling(context, look, x, base - tall, Math.max(Math.round(to) - x, 1), tall);
-    }
-  }
-  drawAxis(context, width, height, top, "step");
+  const parts = [[filled, "cached"], [(frame) => columns.held[frame], "held"], [(frame) => columns.shared[frame], "shared"]];
+  for (const [values, look] of parts) drawColumns(context, look, pixels(values, width), height - BELOW, scaleOf(height, top));
+  drawAxis(context, width, height, top, ticks(width), "step");
   for (const frame of eventFrames.get("preemption")) {
     if (frame >= range.from && frame < range.to) preemptionMark(context, (xOf(frame, width) + xOf(frame + 1, width)) / 2, 0);
   }
-  drawCursor(context, width, height - 14);
-}
-
-/** A part of the pool in the chart: plain, striped or dotted, in one grid over the whole chart. */
-function drawFilling(context, look, x, y, width, height) {
-  context.fillStyle = { cached: theme.cachedBack, held: theme.held, shared: theme.sharedBack }[look];
-  context.fillRect(x, y, width, height);
-  if (look === "shared") stripes(context, x, y, width, height, theme.shared, 5);
-  if (look !== "cached") return;
-  context.fillStyle = theme.cached;
-  for (let dot = Math.ceil(x / 6) * 6; dot < x + width; dot += 6) {
-    for (let at = Math.ceil(y / 6) * 6 + (dot / 6 % 2) * 3; at < y + height - 1; at += 6) context.fillRect(dot, at, 1.4, 1.4);
-  }
+  drawFrameCursor(context, width, height - 14);
 }
 
 const largest = (values) => {
@@ -146,60 +90,27 @@ function drawQueue() {
   const height = 84;
   const context = prepare(canvas, width, height);
   const top = niceTop(largest((frame) => Math.max(columns.running[frame], columns.waiting[frame])));
-  const scale = (height - 22) / top;
-  const base = height - 16;
-  drawAxis(context, width, height, top, "step");
-  for (const look of ["run", "wait"]) {
-    lineLook(context, look);
-    const values = look === "run" ? columns.running : columns.waiting;
-    context.beginPath();
-    for (const [x, to, value] of pixels((frame) => values[frame], width)) {
-      context.lineTo(x, base - value * scale);
-      context.lineTo(to, base - value * scale);
-    }
-    context.stroke();
+  drawAxis(context, width, height, top, ticks(width), "step");
+  for (const [values, look] of [[columns.running, "run"], [columns.waiting, "wait"]]) {
+    drawLine(context, look, pixels((frame) => values[frame], width), height - BELOW, scaleOf(height, top));
   }
-  context.setLineDash([]);
-  drawCursor(context, width, height - 14);
-}
-
-function lineLook(context, look) {
-  context.strokeStyle = look === "run" ? theme.accent : theme.alarm;
-  context.lineWidth = 1.8;
-  context.setLineDash(look === "run" ? [] : [5, 3]);
+  drawFrameCursor(context, width, height - 14);
 }
 
 /** The legends of both charts, with the numbers of the step. */
 function showChartLegends() {
   // After the last step the columns say nothing more.
   const now = (values, what) => (view.frame < numSteps ? `${count(values[view.frame])} ${what}` : what);
-  const filling = (look) => (context) => drawFilling(context, look, 0, 0, 18, 18);
   fillLegend(document.getElementById("usage-legend"), [
-    [filling("held"), now(columns.held, "held")],
-    [filling("shared"), now(columns.shared, "of them shared")],
-    [filling("cached"), now(columns.cached, "cached")],
+    [fillingIcon("held"), now(columns.held, "held")],
+    [fillingIcon("shared"), now(columns.shared, "of them shared")],
+    [fillingIcon("cached"), now(columns.cached, "cached")],
     [(context) => preemptionMark(context, 9, 4), "preemption"],
   ], 18, 18);
-  const line = (look) => (context) => {
-    lineLook(context, look);
-    context.beginPath();
-    context.moveTo(0, 8);
-    context.lineTo(34, 8);
-    context.stroke();
-  };
   fillLegend(document.getElementById("queue-legend"), [
-    [line("run"), now(columns.running, "run")],
-    [line("wait"), now(columns.waiting, "wait")],
+    [lineIcon("run"), now(columns.running, "run")],
+    [lineIcon("wait"), now(columns.waiting, "wait")],
   ], 34, 16);
-}
-
-function preemptionMark(context, x, y) {
-  context.fillStyle = theme.alarm;
-  context.beginPath();
-  context.moveTo(x - 3.5, y);
-  context.lineTo(x + 3.5, y);
-  context.lineTo(x, y + 6);
-  context.fill();
 }
 
 // ---- the bars ----
@@ -226,7 +137,7 @@ function drawBars() {
   const first = Math.floor(scroller.scrollTop / ROW);
   const last = Math.min(rows.length, Math.ceil((scroller.scrollTop + height) / ROW));
   for (let row = first; row < last; ++row) drawBar(context, rows[row], row * ROW - scroller.scrollTop, width);
-  drawCursor(context, width, height);
+  drawFrameCursor(context, width, height);
 }
 
 function drawBar(context, index, y, width) {
@@ -279,24 +190,13 @@ function drawTime() {
 }
 
 /** Press or drag to go to a step. */
-function scrubOn(canvas, onPress) {
-  const seek = (event) => goTo(frameAt(event.offsetX, canvas.clientWidth));
-  canvas.addEventListener("pointerdown", (event) => {
-    if (onPress) onPress(event);
-    if (event.offsetX < GUTTER) return;
-    canvas.setPointerCapture(event.pointerId);
-    seek(event);
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    if (event.buttons === 1 && canvas.hasPointerCapture(event.pointerId)) seek(event);
-  });
-}
+const scrubSteps = (canvas, onPress) => scrubOn(canvas, (x) => goTo(frameAt(x, canvas.clientWidth)), onPress);
 
 function listenToTime() {
-  scrubOn(document.getElementById("usage"));
-  scrubOn(document.getElementById("queue"));
+  scrubSteps(document.getElementById("usage"));
+  scrubSteps(document.getElementById("queue"));
   const bars = document.getElementById("bars");
-  scrubOn(document.getElementById("bars-canvas"), (event) => {
+  scrubSteps(document.getElementById("bars-canvas"), (event) => {
     const index = rows[Math.floor((event.offsetY + bars.scrollTop) / ROW)];
     if (index !== undefined) choose({ request: index });
   });
