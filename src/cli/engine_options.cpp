@@ -124,6 +124,14 @@ void add_single_engine_options(const Flags& command, startup::EngineOptions& opt
       "answers, and only its owner may read it",
       "FILE");
   add("--step-trace", options.step_trace, "Write one JSON line per step: numbers, no prompts", "FILE");
+  const Flag log =
+      add("--step-log", options.step_log,
+          "Write what each step had to do and how long its parts took, for quire calibrate: numbers, no "
+          "prompts",
+          "FILE");
+  add("--step-log-max", options.step_log_max, "Most bytes of the step log; the newest half is kept", "SIZE")
+      .show_default()
+      .needs(log);
   add("--decision-log", options.decision_log,
       "Record every decision of the scheduler and its inputs, for quire explain. The log holds "
       "prompts and answers, and only its owner may read it",

@@ -248,6 +248,7 @@ bool Engine::Impl::begin_step() {
   }
   step.lacks_masks = !masks.empty();
   step.ticket = executor.submit(step.plan);
+  observer.submitted(step);
   return true;
 }
 
@@ -258,10 +259,13 @@ void Engine::Impl::provide_masks() {
 }
 
 void Engine::Impl::end_step() {
+  const size_t in_flight = open.size();
   OpenStep step = take_oldest();
+  observer.waits(step);
   control::StepResult result = observer.computed(step, executor.wait(step.ticket));
   std::vector<control::SeqEvent> events = scheduler.commit(step.plan, std::move(result), step.computed);
   deliver(std::move(events), observer.committed(step, scheduler));
+  observer.delivered(step, in_flight);
   provide_masks();
 }
 
@@ -386,8 +390,8 @@ void Engine::Impl::publish_stats(uint32_t taken) noexcept {
 
 Engine::Engine(const EngineConfig& config, const tokenize::Tokenizer& tokenizer, backend::Executor& executor,
                const Clock& clock, StepTrace* trace, EngineMetrics* metrics, record::RunWriter* record,
-               WarmStart* warm)
-    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record, warm)) {}
+               WarmStart* warm, StepSink* log)
+    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record, warm, log)) {}
 
 Engine::~Engine() {
   {

@@ -126,6 +126,7 @@ struct EngineStats {
   double ended_per_second = 0;  // sequences, recently
 };
 
+class StepSink;
 class StepTrace;
 class EngineMetrics;
 
@@ -145,11 +146,11 @@ class WarmStart {
 /// turns tokens into text, matches stop strings, and delivers the output. All methods are thread-safe.
 class Engine {
  public:
-  /// All must outlive the engine; the last four may be null. `record` gets all inputs and decisions of the
-  /// scheduler.
+  /// All must outlive the engine; the last five may be null. `record` gets all inputs and decisions of the
+  /// scheduler, `log` the work and the times of each step.
   Engine(const EngineConfig& config, const tokenize::Tokenizer& tokenizer, backend::Executor& executor,
          const Clock& clock, StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr,
-         record::RunWriter* record = nullptr, WarmStart* warm = nullptr);
+         record::RunWriter* record = nullptr, WarmStart* warm = nullptr, StepSink* log = nullptr);
   /// Ends running requests as drain(0) does.
   ~Engine();
 

@@ -44,7 +44,7 @@ void tell_of_loss(const OutputSink& sink, RequestId id) noexcept;
 struct Engine::Impl {
   Impl(const EngineConfig& the_config, const tokenize::Tokenizer& the_tokenizer,
        backend::Executor& the_executor, const Clock& the_clock, StepTrace* the_trace,
-       EngineMetrics* the_metrics, record::RunWriter* the_record, WarmStart* the_warm)
+       EngineMetrics* the_metrics, record::RunWriter* the_record, WarmStart* the_warm, StepSink* the_log)
       : config(the_config),
         tokenizer(the_tokenizer),
         executor(the_executor),
@@ -52,7 +52,7 @@ struct Engine::Impl {
         metrics(the_metrics),
         warm(the_warm),
         scheduler(queue_in_front(the_config.scheduler), the_record),
-        observer(the_config, the_clock, the_trace) {
+        observer(the_config, the_clock, the_trace, the_log) {
     publish_stats();
     thread = std::thread([this] { run(); });
   }

@@ -1,15 +1,18 @@
 #include "engine/step_observer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "backend/step_work.h"
 #include "base/error.h"
 
 namespace quire::engine {
 
-StepObserver::StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace)
+StepObserver::StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace, StepSink* log)
     : clock_(clock),
       trace_(trace),
+      log_(log),
       tokens_(config.scheduler.max_num_batched_tokens),
       check_invariants_(config.check_invariants) {
   if (config.step_time > 0) budget_.emplace(config.step_time, config.scheduler);
@@ -21,8 +24,9 @@ control::StepResult StepObserver::computed(OpenStep& step, control::StepResult r
   return result;
 }
 
-Nanos StepObserver::committed(const OpenStep& step, record::RecordedScheduler& scheduler) {
+Nanos StepObserver::committed(OpenStep& step, record::RecordedScheduler& scheduler) {
   const Nanos now = clock_.now();
+  step.committed = now;
   if (budget_) {
     const uint32_t tokens = budget_->after(step.plan, step.times.compute + step.times.sample);
     if (std::exchange(tokens_, tokens) != tokens) scheduler.set_budget(tokens);
@@ -35,6 +39,28 @@ Nanos StepObserver::committed(const OpenStep& step, record::RecordedScheduler& s
     trace_->write(step.started, scheduler.stats(), step.times, step.plan_time, now - step.computed);
   }
   return now;
+}
+
+void StepObserver::tell(const OpenStep& step, size_t open) {
+  const Nanos now = clock_.now();
+  const Nanos begin = std::max(step.started, delivered_);
+  backend::StepRecord record;
+  record.step = step.plan.step;
+  record.started = step.started;
+  record.budget = step.budget;
+  record.open = open;
+  record.work = backend::work_of(step.plan);
+  record.plan = step.plan_time;
+  record.submit = step.submit_time;
+  record.wait = step.computed - step.awaited;
+  record.compute = step.times.compute;
+  record.sample = step.times.sample;
+  record.commit = step.committed - step.computed;
+  record.deliver = now - step.committed;
+  record.idle = delivered_ < 0 ? 0 : begin - delivered_;
+  record.whole = now - begin;
+  log_->take(record);
+  delivered_ = now;
 }
 
 }  // namespace quire::engine

@@ -8,6 +8,7 @@
 #include "control/step.h"
 #include "engine/engine.h"
 #include "engine/step_budget.h"
+#include "engine/step_log.h"
 #include "engine/step_trace.h"
 #include "record/recorded_scheduler.h"
 
@@ -20,24 +21,41 @@ struct OpenStep {
   bool lacks_masks = false;
   Nanos started = 0;    // when its planning began
   Nanos plan_time = 0;  // time spent in the scheduler
-  Nanos computed = 0;   // when the executor had its result
+  Nanos submit_time = 0;
+  Nanos awaited = 0;   // when the engine began to wait for its result
+  Nanos computed = 0;  // when the executor had its result
+  Nanos committed = 0;
+  uint32_t budget = 0;  // with which it was planned
   control::PhaseTimes times;
 };
 
-/// Watches the steps of an engine: times them, writes the step trace, lets the token budget follow the speed,
-/// and checks the invariants if the configuration says so. The run's record takes the same times from it.
-/// Used only by the engine thread.
+/// Watches the steps of an engine: times them, writes the step trace and tells the step log, lets the token
+/// budget follow the speed, and checks the invariants if the configuration says so. The run's record takes
+/// the same times from it. Used only by the engine thread.
 class StepObserver {
  public:
-  /// `clock` must outlive it, and `trace` too, which may be null.
-  StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace);
+  /// `clock` must outlive it, and so must `trace` and `log`, which may be null.
+  StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace, StepSink* log);
 
   /// To be called in this order in the life of a step.
-  void begins(OpenStep& step) const { step.started = clock_.now(); }
+  void begins(OpenStep& step) const {
+    step.started = clock_.now();
+    step.budget = tokens_;
+  }
   void planned(OpenStep& step) const { step.plan_time = clock_.now() - step.started; }
+  void submitted(OpenStep& step) const {
+    if (log_ != nullptr) step.submit_time = clock_.now() - step.started - step.plan_time;
+  }
+  void waits(OpenStep& step) const {
+    if (log_ != nullptr) step.awaited = clock_.now();
+  }
   control::StepResult computed(OpenStep& step, control::StepResult result) const;  // returns `result`
   /// Returns when the commit was done. Throws Error naming an invariant that is broken.
-  Nanos committed(const OpenStep& step, record::RecordedScheduler& scheduler);
+  Nanos committed(OpenStep& step, record::RecordedScheduler& scheduler);
+  /// `open`: the steps in flight with this one.
+  void delivered(const OpenStep& step, size_t open) {
+    if (log_ != nullptr) tell(step, open);
+  }
 
   /// After the last step.
   void end() const {
@@ -45,8 +63,12 @@ class StepObserver {
   }
 
  private:
+  void tell(const OpenStep& step, size_t open);
+
   const Clock& clock_;
   StepTrace* trace_;
+  StepSink* log_;
+  Nanos delivered_ = -1;  // when the last step was
   std::optional<StepBudget> budget_;
   uint32_t tokens_;  // the scheduler's present budget
   bool check_invariants_;

@@ -27,6 +27,8 @@ struct EngineOptions {
   uint32_t default_max_waiting = 1024;
   std::optional<uint32_t> max_waiting_per_tenant;  // empty: no separate limit
   std::string step_trace;
+  std::string step_log;
+  std::string step_log_max = "1GiB";
   std::string decision_log;
   std::string decision_log_max;  // empty: no limit
   std::string prefix_cache_file;

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
 #include "base/amounts.h"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr Nanos kStepTime = 350'000'000;  // the target time of a step, see docs/architecture.md
 constexpr uint32_t kMaxAutoBudget = 8192;
+constexpr uint64_t kLeastStepLog = 64 << 10;
 
 /// Checks the output files of a run: different files, and each of its own kind. Throws Error before any is
 /// opened.
@@ -28,11 +31,17 @@ void check_outputs(const EngineOptions& options) {
   const OutputFile outputs[] = {{"--prefix-cache-file", options.prefix_cache_file},
                                 {"--prefix-cache-file", beside},
                                 {"--step-trace", options.step_trace},
+                                {"--step-log", options.step_log},
                                 {"--decision-log", options.decision_log}};
   refuse_same_file(outputs);
   check_output_file(options.step_trace);
+  check_output_file(options.step_log);
   check_output_file(options.decision_log);
   if (!options.step_trace.empty()) engine::StepTrace::check_place(options.step_trace);
+  if (!options.step_log.empty()) engine::StepLog::check_place(options.step_log);
+  if (parse_bytes(options.step_log_max, "--step-log-max") < kLeastStepLog) {
+    throw Error("--step-log-max: must be at least 64KiB");
+  }
   if (!options.decision_log.empty())
     record::RunWriter::check_place(options.decision_log, record::parse_log_limit(options.decision_log_max));
 }
@@ -147,7 +156,8 @@ uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConf
 
 }  // namespace
 
-LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name)
+LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name,
+                         engine::StepSink* steps)
     : tokenizer(load_tokenizer(checked_model(options.model.model))),
       defaults(formats::load_sampling_defaults(options.model.model)),
       metrics(served_name) {
@@ -168,13 +178,24 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
                                       options.block_size, *backend, file_access(options.model));
   }
   log_sizes(served_name);
+  open_files(options, served_name);
+  engine =
+      std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
+                                       record.get(), warm.get(), steps != nullptr ? steps : step_log.get());
+}
+
+void LocalEngine::open_files(const EngineOptions& options, const std::string& served_name) {
   if (!options.step_trace.empty()) trace = std::make_unique<engine::StepTrace>(options.step_trace);
+  if (!options.step_log.empty()) {
+    const boost::json::object running{{"model", served_name}, {"device", backend->describe()}};
+    const std::string members = boost::json::serialize(running);
+    step_log = std::make_unique<engine::StepLog>(options.step_log, members.substr(1, members.size() - 2),
+                                                 parse_bytes(options.step_log_max, "--step-log-max"));
+  }
   if (!options.decision_log.empty()) {
     record = std::make_unique<record::RunWriter>(options.decision_log,
                                                  record::parse_log_limit(options.decision_log_max));
   }
-  engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
-                                            record.get(), warm.get());
 }
 
 std::vector<TokenId> LocalEngine::prompt_tokens(const std::string& text) const {

@@ -10,6 +10,7 @@
 #include "engine/answer_script.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "engine/step_log.h"
 #include "engine/step_trace.h"
 #include "model/config.h"
 #include "record/run_record.h"
@@ -20,9 +21,11 @@ namespace quire::startup {
 
 /// A model with its tokenizer, device, scheduler and engine, running.
 struct LocalEngine {
-  /// `served_name`: the name of the model in logs and metrics. Throws Error naming the option, the file or
-  /// the key at fault.
-  LocalEngine(const EngineOptions& options, const std::string& served_name);
+  /// `served_name`: the name of the model in logs and metrics. `steps`: gets the record of each step, instead
+  /// of a file; must outlive it, and may be null. Throws Error naming the option, the file or the key at
+  /// fault.
+  LocalEngine(const EngineOptions& options, const std::string& served_name,
+              engine::StepSink* steps = nullptr);
 
   /// The tokens of a text to continue; only BOS if it is empty. Throws Error if there is no BOS then.
   std::vector<TokenId> prompt_tokens(const std::string& text) const;
@@ -36,6 +39,7 @@ struct LocalEngine {
   std::unique_ptr<backend::Executor> executor;
   SteadyClock clock;
   std::unique_ptr<engine::StepTrace> trace;
+  std::unique_ptr<engine::StepLog> step_log;
   std::unique_ptr<record::RunWriter> record;
   std::unique_ptr<engine::WarmStart> warm;
   engine::EngineMetrics metrics;
@@ -47,6 +51,7 @@ struct LocalEngine {
   /// The token budget, and what the scheduler should know of costs.
   void set_budget(const EngineOptions& options);
   void log_sizes(const std::string& served_name) const;
+  void open_files(const EngineOptions& options, const std::string& served_name);
 };
 
 }  // namespace quire::startup

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/ids.h"
+#include "control/step.h"
+
+// What a step has to do and how long it took: what a model of its time depends on, and is fitted to.
+namespace quire::backend {
+
+/// What a step computes and moves.
+struct StepWork {
+  uint64_t decoding = 0;        // sequences that compute one token and sample the next
+  uint64_t decode_context = 0;  // the tokens before theirs, in all
+  uint64_t chunks = 0;          // of other sequences, of prompts mostly
+  uint64_t prefill_tokens = 0;  // in these chunks
+  uint64_t chunk_squares = 0;   // the sum of the squares of their lengths
+  uint64_t chunk_prefix = 0;    // the sum of their lengths times the tokens before them
+  uint64_t logit_rows = 0;      // rows that need logits, also those of prompts
+  uint64_t moved_blocks = 0;    // to the host and back
+  uint64_t copies = 0;          // of blocks
+
+  /// `decodes`: whether it counts as decoding.
+  void add(const control::SeqStep& seq, bool decodes) {
+    const uint64_t tokens = seq.tokens.size();
+    logit_rows += seq.rows == control::LogitRows::kLast ? 1 : 0;
+    if (decodes) {
+      ++decoding;
+      decode_context += seq.first_position;
+      return;
+    }
+    ++chunks;
+    prefill_tokens += tokens;
+    chunk_squares += tokens * tokens;
+    chunk_prefix += tokens * seq.first_position;
+  }
+  /// What is not of its sequences.
+  void add_rest(const control::StepPlan& plan) {
+    moved_blocks += plan.moves_out.size() + plan.moves_in.size();
+    copies += plan.copies.size();
+    for (const control::PromptStep& part : plan.prompts) logit_rows += part.end_row - part.first_row;
+  }
+  uint64_t tokens() const { return decoding + prefill_tokens; }
+};
+
+/// Of a plan alone: a chunk of one token that samples the next counts as decoding, also if it ends a prompt.
+inline StepWork work_of(const control::StepPlan& plan) {
+  StepWork work;
+  for (const control::SeqStep& seq : plan.seqs) {
+    work.add(seq, seq.tokens.size() == 1 && seq.rows == control::LogitRows::kLast);
+  }
+  work.add_rest(plan);
+  return work;
+}
+
+/// A line of a step log. Times are in nanoseconds.
+struct StepRecord {
+  uint64_t step = 0;    // StepPlan::step, as in a decision log
+  int64_t started = 0;  // when its planning began
+  uint64_t budget = 0;  // tokens that it might have
+  uint64_t open = 0;    // steps in flight, with this one
+  StepWork work;
+  int64_t plan = 0;     // in the scheduler
+  int64_t submit = 0;   // in Executor::submit
+  int64_t wait = 0;     // in Executor::wait
+  int64_t compute = 0;  // PhaseTimes
+  int64_t sample = 0;
+  int64_t commit = 0;   // in the scheduler
+  int64_t deliver = 0;  // of what it gave
+  int64_t idle = 0;     // before it: since the step before had been delivered
+  int64_t whole = 0;    // from its start, or the delivery of the step before if later, to its own
+
+  /// Calls each(name, field) in the order of the columns.
+  template <class Record, class Each>
+  static void for_each_field(Record& record, const Each& each) {
+    each("step", record.step);
+    each("started", record.started);
+    each("budget", record.budget);
+    each("open", record.open);
+    each("decoding", record.work.decoding);
+    each("decode_context", record.work.decode_context);
+    each("chunks", record.work.chunks);
+    each("prefill_tokens", record.work.prefill_tokens);
+    each("chunk_squares", record.work.chunk_squares);
+    each("chunk_prefix", record.work.chunk_prefix);
+    each("logit_rows", record.work.logit_rows);
+    each("moved_blocks", record.work.moved_blocks);
+    each("copies", record.work.copies);
+    each("plan", record.plan);
+    each("submit", record.submit);
+    each("wait", record.wait);
+    each("compute", record.compute);
+    each("sample", record.sample);
+    each("commit", record.commit);
+    each("deliver", record.deliver);
+    each("idle", record.idle);
+    each("whole", record.whole);
+  }
+};
+
+}  // namespace quire::backend
