@@ -44,10 +44,8 @@ const File* find_file(std::string_view path) {
 
 std::string_view content_type(const File& file) {
   constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
-      {".html", "text/html; charset=utf-8"},
-      {".css", "text/css; charset=utf-8"},
-      {".js", "text/javascript; charset=utf-8"},
-      {".svg", "image/svg+xml; charset=utf-8"},
+      {".html", "text/html; charset=utf-8"},     {".css", "text/css; charset=utf-8"},
+      {".js", "text/javascript; charset=utf-8"}, {".svg", "image/svg+xml; charset=utf-8"},
       {".txt", "text/plain; charset=utf-8"},
   };
   for (const auto& [end, type] : kTypes) {

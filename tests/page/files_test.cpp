@@ -125,8 +125,8 @@ TEST_F(PageFiles, HaveTheLicencesOfTheLibraries) {
   const std::string licences(plain(*find_file("/page/licences/copyright.txt")));
   for (const char* owner : {"Christopher Jeffrey", "Mario Heiderich", "Khan Academy", "Ivan Sagalaev"})
     EXPECT_THAT(licences, HasSubstr(owner));
-  for (const char* licence : {"License: Expat\n Permission is", "License: BSD-3-Clause\n Redistribution",
-                              "License: Apache-2.0\n"})
+  for (const char* licence :
+       {"License: Expat\n Permission is", "License: BSD-3-Clause\n Redistribution", "License: Apache-2.0\n"})
     EXPECT_THAT(licences, HasSubstr(licence));
   EXPECT_THAT(std::string(plain(*find_file("/page/licences/LICENSE.txt"))), HasSubstr("Apache License"));
 }
