@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Pictures of the page at /, with the demo model: `./dev screenshots`.
 
-screenshots.py QUIRE MODEL_DIR FOLDER      writes FOLDER/{talk-light,talk-dark,talk-narrow,look}.png; needs chromium and selenium
+screenshots.py QUIRE MODEL_DIR FOLDER      writes FOLDER/talk-*.png, look*.png and both-wide.png; needs chromium and selenium
 
-The story is the same each time: it has a seed. The Look view is taken while 16 clients share a pool that is too small for them.
+The story is the same each time: it has a seed. Look is taken while 16 clients share a pool that is too small for them.
 """
 import asyncio
 import contextlib
@@ -22,9 +22,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import demo
 
-WIDE, NARROW = (1400, 900), (420, 860)
+WIDE, NARROW, WIDEST = (1400, 900), (420, 860), (2560, 1300)
+LOOKS = [("look", WIDE, "light"), ("look-dark", WIDE, "dark"), ("look-narrow", NARROW, "light")]
 CLIENTS = 16
-MOST_BYTES = 300_000
+MOST_BYTES = 500_000
 SETTINGS = {"set-temperature": "0.7", "set-max_tokens": "220", "set-seed": "7"}
 WISH = "Tell me a story about a little owl named Olga."
 
@@ -33,7 +34,8 @@ WISH = "Tell me a story about a little owl named Olga."
 def running_server(quire, model):
     """Its port. K/V for about six stories of 250 tokens."""
     port = demo.free_port()
-    command = [quire, "serve", model, "--port", str(port), "--num-blocks", "96", "--max-num-seqs", str(CLIENTS)]
+    command = [quire, "serve", model, "--port", str(port), "--num-blocks", "96", "--max-num-seqs", str(CLIENTS),
+               "--preemption-mode", "swap", "--swap-space", "4MiB"]
     if "--live" in subprocess.run([quire, "serve", "--help"], capture_output=True, text=True, check=True).stdout:
         command.append("--live")
     server = subprocess.Popen(command)
@@ -69,6 +71,24 @@ def shape(driver, size, theme):
     time.sleep(0.5)  # until it is drawn anew
 
 
+def show(driver, view):
+    driver.find_element(By.CSS_SELECTOR, f"#views button[data-view={view}]").click()
+
+
+def pause_while_some_wait(driver):
+    """The view stands still then, so its lists and its numbers are of the same step."""
+    waits = "return document.querySelector('#look .look-lists section').innerText.includes('#')"
+    button = driver.find_element(By.CSS_SELECTOR, "#look [aria-label='Pause the view']")
+    for _ in range(100):
+        button.click()
+        time.sleep(0.5)
+        if driver.execute_script(waits):
+            return
+        button.click()
+        time.sleep(0.2)
+    sys.exit("nobody waits, although the pool is small")
+
+
 def take(driver, folder, name):
     path = folder / f"{name}.png"
     driver.save_screenshot(str(path))
@@ -98,10 +118,10 @@ def ask_for_a_story(driver):
 async def keep_busy(port, over):
     async def client(number):
         turns = list(demo.conversations())
-        for turn in range(number, len(turns) * 8, CLIENTS):
-            if over.is_set():
-                return
+        turn = number
+        while not over.is_set():
             await demo.converse(port, number, turns[turn % len(turns)])
+            turn += CLIENTS
     await asyncio.gather(*(client(number) for number in range(CLIENTS)))
 
 
@@ -132,9 +152,16 @@ def main():
         take(driver, folder, "talk-narrow")
         shape(driver, WIDE, "light")
         with load(port):
-            driver.find_element(By.CSS_SELECTOR, "#views button[data-view=look]").click()
-            time.sleep(6)
-            take(driver, folder, "look")
+            show(driver, "look")
+            time.sleep(20)
+            pause_while_some_wait(driver)
+            for name, size, theme in LOOKS:
+                shape(driver, size, theme)
+                take(driver, folder, name)
+            shape(driver, WIDEST, "dark")  # first, since narrow windows have no room for both
+            show(driver, "both")
+            time.sleep(0.5)
+            take(driver, folder, "both-wide")
         errors = [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
         for entry in errors:
             print("the browser says:", entry["message"], file=sys.stderr)
