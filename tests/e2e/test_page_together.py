@@ -1,6 +1,7 @@
 """Talk and Look of the page at / at once, while others load the server: the same answers as the API gives."""
 import json
 import re
+import signal
 import time
 import urllib.request
 
@@ -79,30 +80,68 @@ def test_three_turns_under_load_are_those_of_the_api(page, tight):
     assert page.complaints() == []
 
 
-def test_stop_and_regenerate_under_load(page, tight):
+# Presses Stop as soon as a few words are there, which the test could not: an answer may take a tenth of a second.
+STOP_SOON = """
+const watch = new MutationObserver(() => {
+  if (!(document.querySelector('.assistant .body')?.textContent.length > 20) || document.getElementById('stop').hidden) return;
+  watch.disconnect();
+  document.getElementById('stop').click();
+});
+watch.observe(document.getElementById('items'), {subtree: true, childList: true, characterData: true});
+"""
+
+
+def stop_an_answer(page, server, question):
+    """Asks and stops, anew if the answer was complete sooner, until the server has ended one early: that answer."""
     aborted = "vllm:request_success_total:abort"
+    for _ in range(10):
+        page.js("document.getElementById('new-conversation').click()")
+        before = server.metrics().get(aborted, 0)
+        page.js(STOP_SOON)
+        page.say(question)
+        last = max(kept(page), key=lambda one: one["created"])
+        end = time.monotonic() + 5
+        while last["state"] == "stopped" and time.monotonic() < end:
+            if server.metrics().get(aborted, 0) == before + 1:
+                return last
+            time.sleep(0.05)
+    raise AssertionError("the server ended no answer early")
+
+
+def test_stop_and_regenerate_under_load(page, tight):
+    question = "Tell me a long story of a fox."
     page.set("max_tokens", "200")
     page.one("#close-settings").click()
     with Clients(tight, CLIENTS) as clients:
         page.until(lambda: tight.metrics()["vllm:num_requests_running"] > 4)
-        before = tight.metrics().get(aborted, 0)
-        page.say("Tell me a long story of a fox.", wait=False)
-        page.until(lambda: page.texts() and len(page.texts()[0]) > 20)
-        page.one("#entry").send_keys(Keys.ESCAPE)
-        page.idle()
-        whole, *_ = answer_of_the_api(tight, [{"role": "user", "content": "Tell me a long story of a fox."}], 200)
-        [stopped] = [one for one in kept(page) if one["state"] == "stopped"]
+        stopped = stop_an_answer(page, tight, question)
+        whole, *_ = answer_of_the_api(tight, [{"role": "user", "content": question}], 200)
         assert whole.startswith(stopped["content"]) and 20 < len(stopped["content"]) < len(whole)
-        page.until(lambda: tight.metrics().get(aborted, 0) == before + 1)
+        assert page.texts()[0].split() == stopped["content"].split() and "stopped" in page.one(".assistant .stats").text
         page.press(".message.assistant", "Regenerate")
         page.idle()
-        [again] = [one for one in kept(page) if one["role"] == "assistant" and one["state"] == "done"]
-        assert again["content"] == whole
+        again = max(kept(page), key=lambda one: one["created"])
+        assert (again["state"], again["content"]) == ("done", whole)
         assert page.one(".branches").text.split() == ["‹", "2", "/", "2", "›"]
         page.one("button[aria-label='Previous branch']").click()
         assert page.texts()[0].split() == stopped["content"].split()
     assert not clients.failed
     assert page.complaints() == []
+
+
+def kill_within_an_answer(page, server, question):
+    """Asks, and holds the server to see whether it has not ended the answer yet; anew if it has."""
+    for _ in range(10):
+        page.js("document.getElementById('new-conversation').click()")
+        page.say(question, wait=False)
+        page.until(lambda: page.texts() and len(page.texts()[0]) > 20)
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)  # until what it sent is read
+        if page.one("#scroller").get_attribute("aria-busy") == "true":
+            server.process.kill()
+            return
+        server.process.send_signal(signal.SIGCONT)
+    raise AssertionError("each answer was complete before the server could be killed")
 
 
 def test_the_server_is_killed_in_an_answer_and_comes_back(tmp_path):
@@ -117,12 +156,10 @@ def test_the_server_is_killed_in_an_answer_and_comes_back(tmp_path):
             page.set("max_tokens", "250")
             page.one("#close-settings").click()
             with Clients(server, CLIENTS):
-                page.say(ask[0]["content"], wait=False)
-                page.until(lambda: page.texts() and len(page.texts()[0]) > 20)
+                kill_within_an_answer(page, server, ask[0]["content"])
                 page.one("#entry").send_keys("typed meanwhile")
-                server.process.kill()
                 page.idle()
-            so_far = kept(page)[-1]
+            so_far = max(kept(page), key=lambda one: one["created"])
             assert so_far["state"] == "cut" and len(so_far["content"]) > 20
             assert "looks for the server" in page.one("#notices").text
             time.sleep(1)
@@ -132,7 +169,7 @@ def test_the_server_is_killed_in_an_answer_and_comes_back(tmp_path):
                 assert page.texts()[0].split() == so_far["content"].split()
                 page.press(".message.assistant", "Continue")
                 page.idle()
-                whole = kept(page)[-1]
+                whole = next(one for one in kept(page) if one["id"] == so_far["id"])
                 assert whole["state"] == "done" and whole["content"].startswith(so_far["content"])
                 assert whole["content"] == answer_of_the_api(back, ask, 250)[0]
         finally:
