@@ -1,24 +1,15 @@
 // inspect: what a model is and what fits in memory, from its config and the heads of its weight files.
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "backend/cpu/inspect.h"
 #include "base/amounts.h"
 #include "base/error.h"
-#include "base/file_error.h"
-#include "base/json.h"
 #include "base/machine_limits.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
@@ -26,18 +17,15 @@
 #include "cli/idle_flags.h"
 #include "cli/terminal.h"
 #include "control/kv/windows.h"
-#include "formats/checkpoint.h"
 #include "formats/gguf_names.h"
-#include "formats/model_config.h"
 #include "model/config_keys.h"
 #include "model/families.h"
 #include "startup/model_files.h"
 #include "startup/model_options.h"
+#include "startup/model_outline.h"
 
 namespace quire::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct InspectOptions {
   std::string model;
@@ -47,18 +35,6 @@ struct InspectOptions {
   uint32_t max_model_len = 0;
   bool list_families = false;
 };
-
-/// Of the weights, those with most bytes first: "Q4_K, Q6_K, F32".
-std::string formats_of(const formats::Checkpoint& file) {
-  std::map<std::string, uint64_t> bytes;
-  for (const auto& [name, facts] : file.tensors()) bytes[facts.format] += facts.bytes;
-  std::vector<std::pair<uint64_t, std::string>> sorted;
-  for (const auto& [format, count] : bytes) sorted.emplace_back(count, format);
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  std::string out;
-  for (const auto& [count, format] : sorted) out += fmt::format("{}{}", out.empty() ? "" : ", ", format);
-  return out;
-}
 
 /// "22 of 26 layers see only 1,024 tokens", one line a window.
 void print_windows(const std::string& title, const model::ModelConfig& config) {
@@ -105,40 +81,6 @@ int list_families() {
   fmt::print("{}\n", paint(stdout, "all", fmt::emphasis::bold));
   print_list("keys", model::keys_of_all_families());
   return 0;
-}
-
-/// Why a directory's weights cannot be read, if they are not there at all: what a clone without its large
-/// files has, or a copy of the config alone. Damaged files are not absent.
-std::optional<std::string> absent_weights(const fs::path& model) {
-  if (!fs::is_directory(model)) return std::nullopt;
-  std::vector<std::string> names;
-  const fs::path index = model / "model.safetensors.index.json";
-  if (fs::exists(index)) {
-    const json::value parsed = read_json_file(index);
-    const json::value* map = parsed.is_object() ? parsed.get_object().if_contains("weight_map") : nullptr;
-    if (map == nullptr || !map->is_object()) return std::nullopt;  // which opening it tells better
-    for (const auto& [tensor, file] : map->get_object()) {
-      if (file.is_string()) names.emplace_back(file.get_string());
-    }
-  } else {
-    for (const auto& entry : fs::directory_iterator(model)) {
-      if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
-    }
-    if (names.empty()) return "no .safetensors file is here";
-  }
-  for (const std::string& name : names) {
-    std::ifstream file(model / name, std::ios::binary);
-    if (!file) return fmt::format("{} is not here", name);
-    std::string head(200, '\0');
-    file.read(head.data(), static_cast<std::streamsize>(head.size()));
-    head.resize(static_cast<size_t>(file.gcount()));
-    try {
-      refuse_lfs_pointer(model / name, head);
-    } catch (const Error&) {
-      return fmt::format("{} is a Git LFS pointer", name);
-    }
-  }
-  return std::nullopt;
 }
 
 uint64_t free_memory() {
@@ -191,37 +133,24 @@ void print_fit(const InspectOptions& options, const backend::ModelShape& shape, 
 
 int inspect(const InspectOptions& options) {
   if (options.list_families) return list_families();
-  fs::path model = options.model;
-  if (model.filename() == "config.json")
-    model = model.has_parent_path() ? model.parent_path() : fs::path(".");
-  model::ModelConfig config = formats::load_model_config(startup::checked_model(model));
   std::optional<WeightFormat> format = startup::pick_quantization(options.quantization);
-  if (options.quantization == "none") format = weight_format_of(config.dtype);
-  const auto kv_dtype = startup::pick_kv_dtype(options.kv_cache_dtype);
-  const auto absent = absent_weights(model);
-  backend::ModelShape shape =
-      absent ? backend::cpu::model_shape(config, config.dtype) : backend::cpu::inspect_model(model, config);
-  if (kv_dtype) backend::cpu::set_kv_dtype(shape, *kv_dtype);
+  const startup::ModelOutline model = startup::outline_of(options.model);
+  if (options.quantization == "none") format = weight_format_of(model.config.dtype);
+  const backend::ModelShape shape = startup::shape_with_kv(model, options.kv_cache_dtype);
   const uint32_t length = options.max_model_len > 0 ? options.max_model_len : shape.max_positions;
   if (length > shape.max_positions) {
     throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model", length,
                             shape.max_positions));
   }
-  fmt::print("{} {}\n", title("model"), startup::model_name(model));
-  print_shape(config, shape);
-  fmt::print("{} {}\n", title("templates"), list_of(startup::find_chat_templates(model, {})));
+  fmt::print("{} {}\n", title("model"), startup::model_name(model.path));
+  print_shape(model.config, shape);
+  fmt::print("{} {}\n", title("templates"), list_of(startup::find_chat_templates(model.path, {})));
   fmt::print("{} {} tokens\n", title("context"), with_commas(shape.max_positions));
-  const std::string formats =
-      absent ? std::string(dtype_name(config.dtype)) : formats_of(*formats::Checkpoint::open(model));
   fmt::print("{} {} ({} as {})\n", title("parameters"), with_commas(shape.num_parameters),
-             human_bytes(shape.weight_bytes), formats);
-  if (absent) fmt::print("{} absent: {}; all of this is from config.json\n", title("weights"), *absent);
-  // A GGUF file's own blocks stay as they are; other weights are packed, and the embeddings stay in their
-  // file.
-  uint64_t weights = shape.weight_bytes;
-  if (format || absent || model.extension() != ".gguf") {
-    weights = backend::cpu::packed_weight_bytes(config, format.value_or(weight_format_of(config.dtype)));
-  }
+             human_bytes(shape.weight_bytes), startup::stored_formats(model));
+  if (model.absent)
+    fmt::print("{} absent: {}; all of this is from config.json\n", title("weights"), *model.absent);
+  const uint64_t weights = startup::weight_sizes(model, options.quantization).resident_bytes();
   if (format) {
     fmt::print("{} {} in memory as {}; the embeddings stay in their file\n", title("quantization"),
                human_bytes(weights), weight_format_name(*format));

@@ -30,41 +30,65 @@ ModelShape model_shape(const model::ModelConfig& config, DType kv_dtype) {
   return shape;
 }
 
-uint64_t packed_weight_bytes(const model::ModelConfig& config, WeightFormat format) {
-  uint64_t bytes = 0;
-  for (const formats::ExpectedTensor& tensor : formats::expected_tensors(config)) {
-    if (tensor.name.ends_with("embed_tokens.weight")) continue;
+uint64_t WeightSizes::packed_bytes() const {
+  uint64_t sum = 0;
+  for (const auto& [format, bytes] : packed) sum += bytes;
+  return sum;
+}
+
+WeightSizes weight_sizes(const model::ModelConfig& config, WeightFormat format,
+                         const formats::Checkpoint* file, bool own_blocks) {
+  WeightSizes out;
+  const formats::TensorNames names = formats::names_of(config, file);
+  const auto blocks_of = [&](const std::string& name) {
+    return file != nullptr && own_blocks ? file->at(name).blocks() : std::nullopt;
+  };
+  const auto add_matrix = [&](uint64_t outputs, uint64_t inputs, WeightFormat as) {
+    const uint64_t bytes = kernels::PackedMatrix::bytes_of(outputs, inputs, as);
+    out.packed[std::string(weight_format_name(as))] += bytes;
+    return bytes;
+  };
+  const std::string embedding = names.of(names.tensors.embedding);
+  const std::string head = names.head(config.tie_embeddings);
+  for (const formats::ExpectedTensor& tensor :
+       file == nullptr ? formats::expected_tensors(config) : formats::expected_tensors(config, *file)) {
+    if (tensor.name == embedding || tensor.name == head) continue;
     uint64_t outputs = 1;
     for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) outputs *= static_cast<uint64_t>(tensor.shape[i]);
-    const auto inputs = static_cast<size_t>(tensor.shape.back());
-    // A router is small, and so exact.
-    const bool is_router =
-        tensor.shape.size() == 2 && config.moe.num_experts > 0 && outputs == config.moe.num_experts;
+    const auto inputs = static_cast<uint64_t>(tensor.shape.back());
     if (tensor.shape.size() < 2) {
-      bytes += inputs * sizeof(float);
-    } else {
-      bytes += kernels::PackedMatrix::bytes_of(outputs, inputs,
-                                               is_router ? weight_format_of(config.dtype) : format);
+      out.packed["f32"] += inputs * sizeof(float);
+      continue;
     }
+    // A router is small, and so exact.
+    const bool is_router = config.moe.num_experts > 0 && outputs == config.moe.num_experts;
+    const bool is_expert = tensor.name.find(".experts.") != std::string::npos;
+    const uint64_t bytes =
+        add_matrix(outputs, inputs,
+                   is_router ? weight_format_of(config.dtype) : blocks_of(tensor.name).value_or(format));
+    if (is_expert) out.expert_bytes += bytes;
+    (is_expert ? out.expert_parameters : out.layer_parameters) += outputs * inputs;
   }
-  if (config.tie_embeddings)
-    bytes += kernels::PackedMatrix::bytes_of(config.vocab_size, config.hidden_size, format);
-  return bytes;
+  add_matrix(config.vocab_size, config.hidden_size, blocks_of(head).value_or(format));
+  out.head_parameters = uint64_t{config.vocab_size} * config.hidden_size;
+  out.embedding_bytes = out.head_parameters * dtype_bytes(config.dtype);
+  // A quantized table is expanded when it is loaded.
+  out.embedding_in_file = file == nullptr || file->at(embedding).dtype.has_value();
+  return out;
 }
 
 ModelShape inspect_model(const std::filesystem::path& model) {
   model::ModelConfig config = formats::load_model_config(model);
-  return inspect_model(model, config);
+  return inspect_model(*formats::Checkpoint::open(model), config);
 }
 
-ModelShape inspect_model(const std::filesystem::path& model, model::ModelConfig& config) {
-  const auto file = formats::Checkpoint::open(model);
-  formats::settle_head(config, *file);
-  formats::check_tensors(config, *file);
+ModelShape inspect_model(const formats::Checkpoint& file, model::ModelConfig& config) {
+  formats::settle_head(config, file);
+  formats::check_tensors(config, file);
   ModelShape shape = model_shape(config, config.dtype);
   shape.weight_bytes = 0;
-  for (const formats::ExpectedTensor& expected : formats::expected_tensors(config, *file)) {
-    shape.weight_bytes += file->at(expected.name).bytes;
+  for (const formats::ExpectedTensor& expected : formats::expected_tensors(config, file)) {
+    shape.weight_bytes += file.at(expected.name).bytes;
   }
   return shape;
 }
