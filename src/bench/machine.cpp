@@ -124,7 +124,7 @@ std::string machine_name() {
 
 Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format) {
   static Buffer memory = [] {
-    Buffer buffer(size_t{512} << 20);
+    Buffer buffer(kProbeBytes);
     std::fill_n(buffer.as<uint64_t>(), buffer.size() / sizeof(uint64_t), 1);
     return buffer;
   }();
@@ -155,6 +155,20 @@ Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format
     peaks.bytes = std::max(peaks.bytes, static_cast<double>(memory.size()) / read);
   }
   return peaks;
+}
+
+backend::MachineSpeed probe_speed(ThreadPool& pool, kernels::IsaLevel level) {
+  backend::MachineSpeed out;
+  const auto rate = [&](WeightFormat format) {
+    const Peaks peaks = probe_peaks(pool, level, format);
+    out.bandwidth = std::max(out.bandwidth, peaks.bytes);
+    return peaks.flops;
+  };
+  out.f32 = rate(WeightFormat::kF32);
+  out.f16 = rate(WeightFormat::kF16);
+  out.bf16 = rate(WeightFormat::kBF16);
+  out.integer = rate(WeightFormat::kInt8);
+  return out;
 }
 
 }  // namespace quire::bench

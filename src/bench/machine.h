@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "backend/machine.h"
 #include "base/thread_pool.h"
 #include "kernels/context.h"
 #include "tensor/weight_format.h"
@@ -20,5 +22,10 @@ struct Peaks {
 /// The best of several short measurements each. Holds half a GiB of memory from the first call on; the
 /// caller's `pool` must be idle.
 Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format);
+
+/// The peak rates for all formats of weights, as probe_peaks measures them, in less than a second.
+backend::MachineSpeed probe_speed(ThreadPool& pool, kernels::IsaLevel level);
+/// The memory that the probes hold.
+inline constexpr uint64_t kProbeBytes = uint64_t{512} << 20;
 
 }  // namespace quire::bench
