@@ -17,6 +17,7 @@ void add_commands(const Flags& program, Command& run) {
   add_simulate(program, run);
   add_explain(program, run);
   add_inspect(program, run);
+  add_plan(program, run);
   add_logits(program, run);
   add_perplexity(program, run);
   add_tokenize(program, run);

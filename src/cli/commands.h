@@ -21,6 +21,7 @@ void add_bench_ops(const Flags& bench, Command& run);
 void add_simulate(const Flags& app, Command& run);
 void add_explain(const Flags& app, Command& run);
 void add_inspect(const Flags& app, Command& run);
+void add_plan(const Flags& app, Command& run);
 void add_logits(const Flags& app, Command& run);
 void add_perplexity(const Flags& app, Command& run);
 void add_tokenize(const Flags& app, Command& run);

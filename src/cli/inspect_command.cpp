@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,10 +17,10 @@
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/terminal.h"
-#include "control/kv/windows.h"
 #include "formats/gguf_names.h"
 #include "model/config_keys.h"
 #include "model/families.h"
+#include "startup/capacity.h"
 #include "startup/model_files.h"
 #include "startup/model_options.h"
 #include "startup/model_outline.h"
@@ -107,27 +108,26 @@ void print_shape(const model::ModelConfig& config, const backend::ModelShape& sh
 }
 
 /// How many sequences of so many tokens fit beside the weights.
-void print_fit(const InspectOptions& options, const backend::ModelShape& shape, uint64_t weights,
-               uint32_t length) {
-  constexpr uint32_t kBlockSize = 16;
-  const uint64_t per_token = shape.kv_bytes_per_token();
-  const uint64_t seq_bytes =
-      control::blocks_held(shape.kv_windows, length, 1, kBlockSize) * shape.kv_block_bytes(kBlockSize);
-  fmt::print("{} {} bytes a token, {} a sequence of {}\n", title("K/V"), with_commas(per_token),
-             human_bytes(seq_bytes), with_commas(length));
+void print_fit(const InspectOptions& options, const startup::ModelOutline& model, uint32_t length) {
   const uint64_t memory = options.memory ? parse_bytes(*options.memory, "--memory") : free_memory();
+  const startup::Capacity capacity =
+      startup::capacity_of(model, {options.quantization, options.kv_cache_dtype}, {},
+                           {.memory = memory, .context = length, .max_model_len = length});
+  fmt::print("{} {} bytes a token, {} a sequence of {}\n", title("K/V"),
+             with_commas(capacity.shape.kv_bytes_per_token()), human_bytes(capacity.paged.bytes),
+             with_commas(length));
   const std::string where = human_bytes(memory) + (options.memory ? "" : ", what is free here");
-  if (memory <= weights) {
+  if (capacity.kv_bytes == 0) {
     fmt::print("{} {} cannot hold the weights\n", title("fits"), where);
     return;
   }
-  const uint64_t left = memory - weights;
-  if (shape.kv_windows == std::vector<uint32_t>{0}) {
-    fmt::print("{} in {}: the weights and {} tokens, so {} sequences of {}\n", title("fits"), where,
-               with_commas(left / per_token), with_commas(left / per_token / length), with_commas(length));
+  const std::string users =
+      fmt::format("{} sequences of {}", with_commas(capacity.paged.users), with_commas(length));
+  if (capacity.shape.kv_windows == std::vector<uint32_t>{0}) {
+    fmt::print("{} in {}: the weights and {} tokens, so {}\n", title("fits"), where,
+               with_commas(capacity.tokens), users);
   } else {
-    fmt::print("{} in {}: the weights and {} sequences of {}\n", title("fits"), where,
-               with_commas(left / seq_bytes), with_commas(length));
+    fmt::print("{} in {}: the weights and {}\n", title("fits"), where, users);
   }
 }
 
@@ -150,12 +150,13 @@ int inspect(const InspectOptions& options) {
              human_bytes(shape.weight_bytes), startup::stored_formats(model));
   if (model.absent)
     fmt::print("{} absent: {}; all of this is from config.json\n", title("weights"), *model.absent);
-  const uint64_t weights = startup::weight_sizes(model, options.quantization).resident_bytes();
   if (format) {
-    fmt::print("{} {} in memory as {}; the embeddings stay in their file\n", title("quantization"),
-               human_bytes(weights), weight_format_name(*format));
+    const backend::cpu::WeightSizes sizes = startup::weight_sizes(model, options.quantization);
+    fmt::print("{} {} in memory as {}{}\n", title("quantization"), human_bytes(sizes.resident_bytes()),
+               weight_format_name(*format),
+               sizes.embedding_in_file ? "; the embeddings stay in their file" : ", with the embeddings");
   }
-  print_fit(options, shape, weights, length);
+  print_fit(options, model, length);
   return 0;
 }
 

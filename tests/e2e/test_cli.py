@@ -58,7 +58,7 @@ def test_no_line_of_help_has_more_than_100_columns():
 
 def test_help_names_every_command():
     text = quire("--help").stdout.decode()
-    for command in "serve run chat bench simulate inspect perplexity logits tokenize detokenize render convert make-model".split():
+    for command in "serve run chat bench simulate inspect plan perplexity logits tokenize detokenize render convert make-model".split():
         assert f"  {command}" in text
         assert quire(command, "--help").stdout
 

@@ -5,7 +5,7 @@ from test_cli import DEMO, ROOT, quire
 
 README = ROOT / "README.md"
 COMMANDS = ["serve", "run", "chat", "bench", "bench latency", "bench throughput", "bench serve", "bench ops", "simulate", "explain",
-            "inspect", "logits", "perplexity", "tokenize", "detokenize", "render", "convert", "make-model"]
+            "inspect", "plan", "logits", "perplexity", "tokenize", "detokenize", "render", "convert", "make-model"]
 
 
 def line_of(*args):
@@ -16,7 +16,7 @@ def line_of(*args):
 
 
 @pytest.mark.parametrize("args", [
-    ["run"], ["chat"], ["serve"], ["inspect"], ["bench", "latency"], ["bench", "throughput"],
+    ["run"], ["chat"], ["serve"], ["inspect"], ["plan"], ["bench", "latency"], ["bench", "throughput"],
     ["perplexity", README, README], ["logits", README, "--ids-file", "x", "-o", "y"], ["convert", README, "x"],
 ])
 def test_what_is_no_model_is_told_alike(args):

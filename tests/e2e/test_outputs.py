@@ -156,6 +156,7 @@ def test_make_model_writes_over_nothing(tmp_path):
 
 @pytest.mark.parametrize("args", [
     ["tokenize", DEMO, "-p", "Once"], ["detokenize", DEMO, "-i", "[300]"], ["inspect", DEMO], ["inspect", "--families"],
+    ["plan", DEMO, "--bandwidth", "1", "--memory", "1GiB"], ["plan", DEMO, "--bandwidth", "1", "--memory", "1GiB", "--json"],
     ["bench", "latency", DEMO, "--prompt", "0", "--batch", "1", "--steps", "1", "--repeats", "1"], ["bench", "ops", "--list"],
     ["simulate", "--requests", "3"], ["--help"], ["--version"],
 ])

@@ -102,6 +102,7 @@ bench ops
 simulate
 explain
 inspect
+plan
 logits
 perplexity
 tokenize

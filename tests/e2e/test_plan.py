@@ -1,0 +1,106 @@
+"""quire plan: what a machine carries of a model."""
+import json
+import re
+
+import pytest
+
+from test_cli import DEMO, quire
+
+LLAMA_2_7B = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 32000,
+    "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False,
+    "torch_dtype": "float16", "bos_token_id": 1, "eos_token_id": 2,
+}
+GIB = 2**30
+
+
+@pytest.fixture
+def llama(tmp_path):
+    folder = tmp_path / "Llama-2-7b"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA_2_7B))
+    return folder
+
+
+def figures(*args):
+    return json.loads(quire("plan", *args, "--json").stdout)
+
+
+def refused(*args):
+    done = quire("plan", *args, check=False)
+    message = done.stderr.decode()
+    assert done.stdout == b"" and message.startswith("quire: ") and message.count("\n") == 1, message
+    return done.returncode, message
+
+
+def test_a_screen_of_llama_2_on_a_card(llama):
+    text = quire("plan", llama, "--machine", "a10g").stdout.decode()
+    lines = text.splitlines()
+    assert len(lines) <= 32 and max(map(len, lines)) <= 100
+    for said in ("NVIDIA A10G", "524,288 bytes a token as f16", "1.0 GiB for 2,048 tokens", "memory is the limit, at 11 users"):
+        assert said in text
+    assert re.search(r"^paged +1\.0 GiB +3\.8 MiB +0\.4 % +11$", text, re.M)
+    assert re.search(r"^contiguous +2\.0 GiB +1\.0 GiB +50\.0 % +5  ", text, re.M)
+    assert re.search(r"^batch 64 .*  does not fit in memory$", text, re.M)
+    assert quire("plan", llama / "config.json", "--machine", "A10G").stdout.decode() == text
+
+
+def test_json_says_the_same_as_the_screen(llama):
+    found = figures(llama, "--machine", "a10g")
+    assert found["model"] == "Llama-2-7b" and found["memory_bytes"] == 24 * GIB
+    assert "data sheet" in found["machine"]["source"]
+    assert found["kv"]["bytes_per_token"] == 512 * 1024 and found["paged"]["sequence_bytes"] == GIB
+    weights = found["weights"]
+    assert weights["bytes_in_memory"] == sum(weights["bytes_by_format"].values()) + weights["embedding_bytes"]
+    assert found["kv"]["blocks"] == (24 * GIB - weights["bytes_in_memory"]) // found["kv"]["block_bytes"]
+    for ceiling in found["ceilings"]:
+        assert ceiling["tokens_per_s_by_bandwidth"] == pytest.approx(ceiling["batch"] * 600e9 / ceiling["step_bytes"])
+    assert found["capacity"]["users"] == 11 and found["capacity"]["limit"] == "memory"
+    gained = [change["users"] for change in found["changes"]]
+    assert gained == sorted(gained, reverse=True) and gained[0] > 11
+    assert found["advice"] in " ".join(quire("plan", llama, "--machine", "a10g").stdout.decode().split())
+
+
+def test_what_a_change_promises_is_what_it_gives(llama):
+    for change in figures(llama, "--machine", "a100")["changes"]:
+        given = figures(llama, "--machine", "a100", *change["flag"].split())
+        assert given["capacity"]["users"] == change["users"], change
+
+
+def test_flags_say_how_fast_a_machine_is(llama):
+    found = figures(llama, "--memory", "24GiB", "--bandwidth", 600)
+    assert found["machine"]["name"] == "given" and found["machine"]["flops"] is None
+    assert found["ceilings"][0]["tokens_per_s_by_arithmetic"] is None
+    assert found["ceilings"][0]["tokens_per_s_by_bandwidth"] == pytest.approx(42, abs=0.1)
+    faster = figures(llama, "--machine", "a10g", "--bandwidth", 1200, "--flops", 7)
+    assert faster["ceilings"][0]["tokens_per_s_by_bandwidth"] == pytest.approx(84, abs=0.2)
+    assert faster["machine"]["flops"] == 7e12
+
+
+def test_this_machine_is_measured():
+    found = figures(DEMO, "--memory", "1GiB")
+    assert found["machine"]["name"] == "cpu" and found["machine"]["source"] == "measured now"
+    assert found["machine"]["bandwidth_bytes_per_s"] > 1e8
+    assert "what is free here" in quire("plan", DEMO, "--bandwidth", 10, "--flops", 1).stdout.decode()
+
+
+def test_what_cannot_be_planned_is_refused(llama, tmp_path):
+    few = refused(llama, "--memory", "8GiB", "--machine", "h100")
+    assert few[0] == 2 and "8.0 GiB cannot hold the weights, 12.6 GiB: with one sequence of 2,048 tokens at least 13.6 GiB is needed" in few[1]
+    assert "as int4 they take 3.5 GiB" in few[1]
+    for flags, said in [(["--machine", "h10"], "--machine: 'h10' is not one of cpu, a10g, l4, a100, h100, h200; did you mean h100?"),
+                        (["--machine", "gaudi"], "h200\n"), (["--memory", "much"], "--memory: 'much' is not an amount of memory"),
+                        (["--context", "5000"], "--context: 5000 is more than the longest sequence, 4096 tokens"),
+                        (["--max-model-len", "5000"], "--max-model-len: 5000 is more than the 4096 positions"),
+                        (["--block-size", "24"], "--block-size: 24 is not a multiple of 16"),
+                        (["--bandwidth", "0"], "--bandwidth: "), (["--quantization", "int3"], "--quantization: 'int3' is not"),
+                        (["--kv-cache-dtype", "i3"], "--kv-cache-dtype: 'i3' is not")]:
+        status, message = refused(llama, "--flops", 1, *flags)
+        assert status == 2 and said in message, message
+    (llama / "config.json").write_text(json.dumps({**LLAMA_2_7B, "hidden_size": "wide"}))
+    assert refused(llama)[0] == 1 and "config.json: key 'hidden_size'" in refused(llama)[1]
+    (llama / "config.json").write_text("{")
+    assert refused(llama)[0] == 1 and "config.json: at byte" in refused(llama)[1]
+    assert refused(tmp_path)[1].startswith(f"quire: {tmp_path}: is not a model: there is no config.json in it")
+    assert "MODEL is missing" in refused()[1]
