@@ -30,7 +30,7 @@ double ratio(uint64_t part, uint64_t whole) {
 
 /// About what an 8 B model in bf16 does on one data-centre GPU: 20,000 prompt tokens a second, 11 ms for a
 /// step that decodes one sequence, 17 ms for one that decodes 64.
-backend::sim::CostModel device() {
+backend::sim::LinearCost device() {
   return {.step = 1'000'000,
           .prefill_tokens_per_ms = 20,
           .decode = 10'000'000,

@@ -41,6 +41,20 @@ struct StepWork {
     for (const control::PromptStep& part : plan.prompts) logit_rows += part.end_row - part.first_row;
   }
   uint64_t tokens() const { return decoding + prefill_tokens; }
+
+  /// Calls each(name, count) for all of them.
+  template <class Work, class Each>
+  static void for_each_count(Work& work, const Each& each) {
+    each("decoding", work.decoding);
+    each("decode_context", work.decode_context);
+    each("chunks", work.chunks);
+    each("prefill_tokens", work.prefill_tokens);
+    each("chunk_squares", work.chunk_squares);
+    each("chunk_prefix", work.chunk_prefix);
+    each("logit_rows", work.logit_rows);
+    each("moved_blocks", work.moved_blocks);
+    each("copies", work.copies);
+  }
 };
 
 /// Of a plan alone: a chunk of one token that samples the next counts as decoding, also if it ends a prompt.
@@ -77,15 +91,7 @@ struct StepRecord {
     each("started", record.started);
     each("budget", record.budget);
     each("open", record.open);
-    each("decoding", record.work.decoding);
-    each("decode_context", record.work.decode_context);
-    each("chunks", record.work.chunks);
-    each("prefill_tokens", record.work.prefill_tokens);
-    each("chunk_squares", record.work.chunk_squares);
-    each("chunk_prefix", record.work.chunk_prefix);
-    each("logit_rows", record.work.logit_rows);
-    each("moved_blocks", record.work.moved_blocks);
-    each("copies", record.work.copies);
+    StepWork::for_each_count(record.work, each);
     each("plan", record.plan);
     each("submit", record.submit);
     each("wait", record.wait);

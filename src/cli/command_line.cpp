@@ -15,6 +15,7 @@ void add_commands(const Flags& program, Command& run) {
   add_chat(program, run);
   add_bench(program, run);
   add_simulate(program, run);
+  add_calibrate(program, run);
   add_explain(program, run);
   add_inspect(program, run);
   add_plan(program, run);

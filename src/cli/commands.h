@@ -19,6 +19,7 @@ void add_throughput(const Flags& bench, Command& run);
 void add_bench_serve(const Flags& bench, Command& run);
 void add_bench_ops(const Flags& bench, Command& run);
 void add_simulate(const Flags& app, Command& run);
+void add_calibrate(const Flags& app, Command& run);
 void add_explain(const Flags& app, Command& run);
 void add_inspect(const Flags& app, Command& run);
 void add_plan(const Flags& app, Command& run);

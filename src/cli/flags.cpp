@@ -35,7 +35,7 @@ Flag Flag::check(std::function<std::string(const std::string&)> fault, const std
   return Flag(option_->check(std::move(fault), shown));
 }
 
-Flag Flag::required() const { return Flag(option_->required()); }
+Flag Flag::required(bool is) const { return Flag(option_->required(is)); }
 Flag Flag::excludes(Flag other) const { return Flag(option_->excludes(other.option_)); }
 Flag Flag::needs(Flag other) const { return Flag(option_->needs(other.option_)); }
 Flag Flag::comma_separated() const { return Flag(option_->delimiter(',')); }

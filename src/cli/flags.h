@@ -41,7 +41,7 @@ class Flag {
   /// `fault` returns what is wrong with a value, or an empty text; `shown`: the values in the help text.
   Flag check(std::function<std::string(const std::string&)> fault, const std::string& shown = "") const;
 
-  Flag required() const;
+  Flag required(bool is = true) const;
   Flag excludes(Flag other) const;
   Flag needs(Flag other) const;
   /// In a list, "1,2,3" is three values.

@@ -118,6 +118,12 @@ void refuse_idle_workload_flags(const Flags& command, const WorkloadOptions& opt
 }
 
 void refuse_idle_costs(const Flags& command, bool swaps, uint32_t max_num_seqs) {
+  if (command.is_given("--cost")) {
+    for (const char* flag : {"--cost-step-us", "--cost-prefill-tokens-per-ms", "--cost-decode-us",
+                             "--cost-decode-more-us", "--cost-swap-block-us"}) {
+      refuse_if_given(command, flag, "with --cost, whose model has all costs");
+    }
+  }
   if (!swaps) refuse_if_given(command, "--cost-swap-block-us", "without --preemption-mode swap or auto");
   if (max_num_seqs == 1) {
     refuse_if_given(command, "--cost-decode-more-us", "with one sequence at a time (--max-num-seqs 1)");
@@ -158,8 +164,8 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
     return;
   }
   for (const char* flag :
-       {"--sim-speed", "--cost-step-us", "--cost-prefill-tokens-per-ms", "--cost-decode-us",
-        "--cost-decode-more-us", "--cost-swap-block-us", "--steps-in-flight"}) {
+       {"--sim-speed", "--cost", "--cost-jitter", "--cost-step-us", "--cost-prefill-tokens-per-ms",
+        "--cost-decode-us", "--cost-decode-more-us", "--cost-swap-block-us", "--steps-in-flight"}) {
     refuse_if_given(command, flag, "without --device sim");
   }
 }

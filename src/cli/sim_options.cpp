@@ -16,6 +16,16 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
         .show_default()
         .range(least, int64_t{1'000'000'000});
   };
+  command
+      .add_option("--cost", options.cost_file,
+                  "A cost model that quire calibrate has fitted, instead of the five numbers below")
+      .group(kSimGroup)
+      .value_name("FILE");
+  command
+      .add_flag("--cost-jitter", options.jitter,
+                "Let the times deviate as those that it was fitted to, by --seed")
+      .group(kSimGroup)
+      .needs(command.find("--cost"));
   add("--cost-step-us", options.step_us, "Fixed time of a step", 0, "US");
   add("--cost-prefill-tokens-per-ms", options.prefill_tokens_per_ms, "Prompt tokens computed per millisecond",
       1, "N");

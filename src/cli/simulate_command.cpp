@@ -144,7 +144,11 @@ json::object to_json(const sim::Percentiles& of) {
   return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
 }
 
-json::object to_json(const backend::sim::CostModel& cost) {
+json::object to_json(const backend::sim::CostModel& of) {
+  if (const backend::sim::FittedCost* const fitted = of.fitted()) {
+    return {{"model", fitted->model}, {"machine", fitted->machine}};
+  }
+  const backend::sim::LinearCost& cost = *of.linear();
   return {{"step_ns", cost.step},
           {"prefill_tokens_per_ms", cost.prefill_tokens_per_ms},
           {"decode_ns", cost.decode},
@@ -170,6 +174,7 @@ void write_json(const std::string& path, const sim::Simulation& simulation,
   root["ttft_ns"] = to_json(report.ttft);
   root["tpot_ns"] = to_json(report.tpot);
   root["e2e_ns"] = to_json(report.e2e);
+  if (cost.fitted() != nullptr) root["extrapolated_steps"] = simulation.executor().extrapolated();
   root["steps"] = totals.steps;
   root["busy_ns"] = totals.busy;
   root["prefill_tokens"] = totals.prefill_tokens;
@@ -209,7 +214,8 @@ std::string beginnings(const WorkloadOptions& workload) {
 int simulate(Options& options) {
   if (options.demo) use_demo_workload(options.workload);
   const sim::SimulationConfig config{scheduler_config(options), options.cost.model(),
-                                     static_cast<uint32_t>(options.cost.steps_in_flight)};
+                                     static_cast<uint32_t>(options.cost.steps_in_flight),
+                                     options.cost.jitter};
   check_output_file(options.json_file, kResult);
   check_output_file(options.decision_log);
   const uint64_t log_limit = record::parse_log_limit(options.decision_log_max);
@@ -250,6 +256,12 @@ int simulate(Options& options) {
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const sim::SimulationReport report = sim::make_report(simulation);
   print_summary(report, config.scheduler);
+  if (const uint64_t beyond = simulation.executor().extrapolated(); beyond > 0) {
+    fmt::print(
+        "\n{} of {} steps lie beyond what the cost model was fitted to (more tokens, sequences or context): "
+        "their times are extrapolated\n",
+        with_commas(beyond), with_commas(report.totals.steps));
+  }
   // Not on standard output, which is the same every time.
   if (is_terminal(stderr)) {
     fmt::print(stderr, "simulated in {:.3f} s: {} tokens/s\n", took,

@@ -18,7 +18,8 @@ namespace quire::sim {
 struct SimulationConfig {
   control::SchedulerConfig scheduler;
   backend::sim::CostModel cost;
-  uint32_t depth = 1;  // Executor::depth
+  uint32_t depth = 1;   // Executor::depth
+  bool jitter = false;  // SimTokens::jitter
 };
 
 /// The life of a request. Times are virtual; -1: it did not happen.

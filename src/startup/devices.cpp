@@ -29,7 +29,8 @@ std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const m
   const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
   const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(dtype);
   backend::sim::SimTokens tokens = {.vocab_size = config.vocab_size,
-                                    .sayable = sayable_tokens(tokenizer, config.vocab_size)};
+                                    .sayable = sayable_tokens(tokenizer, config.vocab_size),
+                                    .jitter = options.cost.jitter};
   return std::make_unique<backend::sim::SimBackend>(
       backend::cpu::model_shape(config, kv_dtype), options.cost.model(), std::move(tokens),
       static_cast<uint32_t>(options.cost.steps_in_flight), options.sim_speed);

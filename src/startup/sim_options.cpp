@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "backend/sim/cost_file.h"
+
 namespace quire::startup {
 namespace {
 
@@ -21,7 +23,8 @@ bool is_printable(const std::string& bytes) {
 }  // namespace
 
 backend::sim::CostModel CostOptions::model() const {
-  backend::sim::CostModel cost;
+  if (!cost_file.empty()) return backend::sim::read_cost_file(cost_file).cost;
+  backend::sim::LinearCost cost;
   cost.step = static_cast<Nanos>(step_us * 1000);
   cost.prefill_tokens_per_ms = prefill_tokens_per_ms;
   cost.decode = static_cast<Nanos>(decode_us * 1000);

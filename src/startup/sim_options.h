@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "backend/sim/cost_model.h"
@@ -10,6 +11,8 @@ namespace quire::startup {
 
 /// The cost model of a simulated device, in the form of the flags.
 struct CostOptions {
+  std::string cost_file;  // a fitted cost model; then of the others only steps_in_flight counts
+  bool jitter = false;    // SimTokens::jitter
   uint64_t step_us = 1'000;
   uint64_t prefill_tokens_per_ms = 10;
   uint64_t decode_us = 10'000;

@@ -18,7 +18,7 @@
 namespace quire::sim {
 namespace {
 
-constexpr backend::sim::CostModel kCost = {
+constexpr backend::sim::LinearCost kCost = {
     .step = 1000, .prefill_tokens_per_ms = 3, .decode = 500, .decode_more = 20};
 
 TEST(CostModel, AddsUpInWholeNanoseconds) {
@@ -33,7 +33,7 @@ TEST(CostModel, AddsUpInWholeNanoseconds) {
 }
 
 TEST(CostModel, ATokenIsTheCheaperTheMoreDecodeAtOnce) {
-  const backend::sim::CostModel cost;
+  const backend::sim::LinearCost cost;
   Nanos last = cost.duration(0, 1);
   for (uint64_t n = 2; n <= 4096; n *= 2) {
     const auto each = cost.duration(0, n) / static_cast<Nanos>(n);
@@ -45,17 +45,18 @@ TEST(CostModel, ATokenIsTheCheaperTheMoreDecodeAtOnce) {
 }
 
 TEST(CostModel, HintsAreSharesOfAFullBatch) {
-  const backend::sim::CostModel cost{
+  const backend::sim::LinearCost cost{
       .step = 1000, .prefill_tokens_per_ms = 4, .decode = 500, .decode_more = 20, .swap_block = 7};
   EXPECT_EQ(cost.hints(1).prefill_token, 250'000);
   EXPECT_EQ(cost.hints(1).decode_token, cost.duration(0, 1));
   EXPECT_EQ(cost.hints(10).decode_token, cost.duration(0, 10) / 10);
   EXPECT_EQ(cost.hints(1).swap_block, 7);
-  EXPECT_EQ((backend::sim::CostModel{.swap_block = 0}.hints(1).swap_block), 1);  // a scheduler wants no zeros
+  EXPECT_EQ((backend::sim::LinearCost{.swap_block = 0}.hints(1).swap_block),
+            1);  // a scheduler wants no zeros
 }
 
 TEST(CostModel, SaysWhatFitsATime) {
-  const backend::sim::CostModel cost;
+  const backend::sim::LinearCost cost;
   for (const Nanos time : {Nanos{0}, Nanos{1'000'000}, Nanos{1'000'001}, Nanos{400'000'000}}) {
     const uint64_t tokens = cost.prefill_tokens_in(time);
     if (tokens > 0) {
@@ -66,12 +67,12 @@ TEST(CostModel, SaysWhatFitsATime) {
 }
 
 TEST(CostModel, NonsenseIsRefused) {
-  EXPECT_NO_THROW(backend::sim::CostModel().check());
-  EXPECT_THROW((backend::sim::CostModel{.step = -1}.check()), Error);
-  EXPECT_THROW((backend::sim::CostModel{.prefill_tokens_per_ms = 0}.check()), Error);
-  EXPECT_THROW((backend::sim::CostModel{.decode = 5, .decode_more = 6}.check()), Error);
-  EXPECT_THROW((backend::sim::CostModel{.swap_block = -1}.check()), Error);
-  EXPECT_THROW((backend::sim::CostModel{.decode = INT64_MAX, .decode_more = 6}.check()), Error);
+  EXPECT_NO_THROW(backend::sim::LinearCost().check());
+  EXPECT_THROW((backend::sim::LinearCost{.step = -1}.check()), Error);
+  EXPECT_THROW((backend::sim::LinearCost{.prefill_tokens_per_ms = 0}.check()), Error);
+  EXPECT_THROW((backend::sim::LinearCost{.decode = 5, .decode_more = 6}.check()), Error);
+  EXPECT_THROW((backend::sim::LinearCost{.swap_block = -1}.check()), Error);
+  EXPECT_THROW((backend::sim::LinearCost{.decode = INT64_MAX, .decode_more = 6}.check()), Error);
 }
 
 TEST(VirtualClock, GoesOnOnlyWhenTold) {
@@ -386,7 +387,7 @@ TEST(SimExecutor, RefusesALateTokenThatNobodySamplesOrOfAnotherGeneration) {
 }
 
 TEST(PacedExecutor, StepsLastAsLongAsTheModelSays) {
-  const backend::sim::CostModel cost = {.step = 30'000'000};
+  const backend::sim::LinearCost cost = {.step = 30'000'000};
   for (const uint32_t speed : {100U, 200U}) {
     backend::sim::PacedExecutor paced(
         std::make_unique<backend::sim::SimExecutor>(four_slots(), cost, backend::sim::SimTokens{}), speed);

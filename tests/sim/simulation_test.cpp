@@ -90,7 +90,7 @@ TEST(Simulation, TheDeviceIsNeverIdleBetweenStepsInFlight) {
   config.depth = 2;
   Simulation simulation(config, workload);
   simulation.run();
-  const Nanos expected = config.cost.duration(30, 0) + 9 * config.cost.duration(0, 1);
+  const Nanos expected = config.cost.linear()->duration(30, 0) + 9 * config.cost.linear()->duration(0, 1);
   EXPECT_EQ(simulation.records()[0].finished, expected);
   EXPECT_EQ(simulation.totals().steps, 10U);  // none for a token beyond the last
 }
@@ -99,7 +99,7 @@ TEST(Simulation, TimesOfASingleRequestAreThoseOfTheCostModel) {
   Workload workload;
   workload.requests = {{.arrival = 5 * kMillisecond, .prompt_length = 300, .output_length = 4}};
   SimulationConfig config = small_pool();
-  const backend::sim::CostModel cost = config.cost;
+  const backend::sim::LinearCost cost = *config.cost.linear();
   Simulation simulation(config, workload);
   simulation.run();
   const RequestRecord& record = simulation.records()[0];
@@ -163,7 +163,7 @@ TEST(Simulation, EveryInputIsInTheDigest) {
   other.vocab_size = 31'999;
   EXPECT_NE(simulate(small_pool(), make_workload(other)).digest, digest);
   SimulationConfig config = small_pool();
-  ++config.cost.step;
+  ++config.cost.linear()->step;
   EXPECT_NE(simulate(config, make_workload(busy())).digest, digest);
   config = small_pool();
   ++config.scheduler.num_blocks;
@@ -245,14 +245,14 @@ TEST(Simulation, SwappingTakesItsTimeAndSavesComputing) {
   const SimulationReport recompute = simulate(config, workload);
   config.scheduler.preemption = control::PreemptionKind::kSwap;
   config.scheduler.num_host_blocks = 1024;
-  config.cost.swap_block = 0;
+  config.cost.linear()->swap_block = 0;
   const SimulationReport free_swap = simulate(config, workload);
   EXPECT_GT(free_swap.last.total_preemptions, 0U);
   EXPECT_GT(free_swap.totals.moved_blocks, 0U);
   EXPECT_EQ(free_swap.totals.prefill_tokens, free_swap.prompt_tokens);  // nothing is computed twice
   EXPECT_GT(recompute.totals.prefill_tokens, recompute.prompt_tokens);
   EXPECT_EQ(recompute.output_tokens, free_swap.output_tokens);
-  config.cost.swap_block = 50 * kMillisecond;
+  config.cost.linear()->swap_block = 50 * kMillisecond;
   const SimulationReport slow_swap = simulate(config, workload);
   EXPECT_GE(slow_swap.totals.busy, slow_swap.totals.moved_blocks * 50 * kMillisecond);
   EXPECT_GT(slow_swap.elapsed, free_swap.elapsed);
@@ -366,7 +366,7 @@ TEST(Simulation, PrefixHitsOfTheMooncakeTraceComeNearWhatAnEndlessCacheWouldGive
   config.scheduler.max_model_len = 200'000;
   config.scheduler.max_num_seqs = 256;
   config.scheduler.max_num_batched_tokens = 65'536;
-  config.cost.prefill_tokens_per_ms = 1000;
+  config.cost.linear()->prefill_tokens_per_ms = 1000;
   const SimulationReport report = simulate(config, workload);
   EXPECT_EQ(report.totals.finished, 1000U);
   // Hits by ids alone, in order of arrival: whole blocks that leave a token to compute.

@@ -1,8 +1,13 @@
 #include "backend/sim/cost_model.h"
 
+#include <algorithm>
+#include <functional>
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/rng.h"
 
 namespace quire::backend::sim {
 namespace {
@@ -16,9 +21,42 @@ void require_time(Nanos time, const char* name) {
   }
 }
 
+double time_of(const PhaseCost& phase, const std::vector<uint64_t>& knots, const StepWork& work) {
+  const auto times = [](double cost, uint64_t count) { return cost * static_cast<double>(count); };
+  double time = phase.step + times(phase.decode_step, work.decoding > 0 ? 1 : 0) +
+                times(phase.decode, work.decoding) + times(phase.chunk, work.chunks) +
+                times(phase.decode_context, work.decode_context) +
+                times(phase.chunk_square, work.chunk_squares) + times(phase.chunk_prefix, work.chunk_prefix) +
+                times(phase.logit_row, work.logit_rows) + times(phase.moved_block, work.moved_blocks) +
+                times(phase.copy, work.copies);
+  const uint64_t tokens = work.tokens();
+  for (size_t i = 0; i < knots.size() && knots[i] < tokens; ++i) {
+    const uint64_t end = i + 1 < knots.size() ? std::min(knots[i + 1], tokens) : tokens;
+    time += times(phase.token[i], end - knots[i]);
+  }
+  return time;
+}
+
+void check_phase(const PhaseCost& phase, size_t knots, const char* name) {
+  if (phase.token.size() != knots) {
+    throw Error(
+        fmt::format("cost model: {}: {} costs of a token for {} knots", name, phase.token.size(), knots));
+  }
+  const auto check = [&](std::string_view term, double cost) {
+    if (cost >= 0 && cost <= static_cast<double>(kMost)) return;
+    throw Error(fmt::format("cost model: {}: {} is {} ns, not 0 to {} ns", name, term, cost, kMost));
+  };
+  PhaseCost::for_each_term(phase, check);
+  for (const double cost : phase.token) check("token", cost);
+}
+
+StepWork prefill_of(uint64_t tokens) {
+  return {.chunks = 1, .prefill_tokens = tokens, .chunk_squares = tokens * tokens, .logit_rows = 1};
+}
+
 }  // namespace
 
-void CostModel::check() const {
+void LinearCost::check() const {
   require_time(step, "a step");
   require_time(decode, "a decode");
   require_time(decode_more, "a further decode");
@@ -31,6 +69,64 @@ void CostModel::check() const {
     throw Error(fmt::format("cost model: a further decode takes {} ns, more than the first ({} ns)",
                             decode_more, decode));
   }
+}
+
+Nanos FittedCost::duration(const StepWork& work) const {
+  const double time = time_of(device, knots, work) + time_of(host, knots, work);
+  return std::max<Nanos>(1, static_cast<Nanos>(std::min(time, static_cast<double>(kMost)) + 0.5));
+}
+
+void FittedCost::check() const {
+  if (knots.empty() || knots[0] != 0 ||
+      std::ranges::adjacent_find(knots, std::greater_equal()) != knots.end()) {
+    throw Error("cost model: knots: must rise from 0");
+  }
+  check_phase(device, knots.size(), "device");
+  check_phase(host, knots.size(), "host");
+  for (const double deviation : deviations) {
+    if (!(deviation > 0 && deviation < 1000)) {
+      throw Error(fmt::format("cost model: deviations: {} is no factor of a time", deviation));
+    }
+  }
+}
+
+bool FittedCost::extrapolates(const StepWork& work) const {
+  return work.tokens() > most.tokens() || work.decoding > most.decoding ||
+         work.decode_context > most.decode_context || work.prefill_tokens > most.prefill_tokens ||
+         work.chunk_prefix > most.chunk_prefix || work.moved_blocks > most.moved_blocks;
+}
+
+Nanos CostModel::duration(const StepWork& work, uint64_t seed, uint64_t step) const {
+  const Nanos time = duration(work);
+  if (fitted() == nullptr || fitted()->deviations.empty()) return time;
+  const std::vector<double>& of = fitted()->deviations;
+  const double at = unit_interval(keyed_random(seed, 0, step)) * static_cast<double>(of.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const double above = of[std::min(below + 1, of.size() - 1)];
+  const double factor = of[below] + (above - of[below]) * (at - static_cast<double>(below));
+  return std::max<Nanos>(1, static_cast<Nanos>(static_cast<double>(time) * factor + 0.5));
+}
+
+uint64_t CostModel::prefill_tokens_in(Nanos time) const {
+  if (linear() != nullptr) return linear()->prefill_tokens_in(time);
+  uint64_t fits = 0;
+  for (uint64_t more = uint64_t{1} << 20; more > 0; more /= 2) {
+    if (duration(prefill_of(fits + more)) <= time) fits += more;
+  }
+  return fits;
+}
+
+control::CostHints CostModel::hints(uint32_t batch) const {
+  if (linear() != nullptr) return linear()->hints(batch);
+  constexpr uint64_t kChunk = 512;
+  const StepWork decode{.decoding = batch, .decode_context = batch * kChunk, .logit_rows = batch};
+  StepWork swap = decode;
+  swap.moved_blocks = 1;
+  const auto least = [](Nanos of) { return std::max<Nanos>(1, of); };
+  return {
+      .prefill_token = least((duration(prefill_of(kChunk + 1)) - duration(prefill_of(1))) / Nanos{kChunk}),
+      .decode_token = least(duration(decode) / batch),
+      .swap_block = least(duration(swap) - duration(decode))};
 }
 
 }  // namespace quire::backend::sim

@@ -1,27 +1,35 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "backend/step_work.h"
 #include "base/ids.h"
 #include "control/costs.h"
 
 namespace quire::backend::sim {
 
-/// How long a step takes, in whole nanoseconds. With p prompt tokens (recomputed tokens included), d
-/// sequences that decode and m blocks moved to the host or back:
+/// The time of a step that a few numbers give, in whole nanoseconds. With p prompt tokens (recomputed tokens
+/// included), d sequences that decode and m blocks moved to the host or back:
 ///
 ///   step + ceil(p * 10^6 / prefill_tokens_per_ms) + (d == 0 ? 0 : decode + (d - 1) * decode_more)
 ///        + m * swap_block
 ///
 /// With decode_more < decode the cost of decoding grows sub-linearly: the weights are read once for all
 /// sequences, so the more sequences decode at once, the cheaper a token is, down to decode_more.
-struct CostModel {
+struct LinearCost {
   Nanos step = 1'000'000;               // of every step, whatever it computes
   uint64_t prefill_tokens_per_ms = 10;  // >= 1
   Nanos decode = 10'000'000;            // of one sequence alone
   Nanos decode_more = 100'000;          // of each further one
   Nanos swap_block = 100'000;           // of a block to the host, or back
 
+  Nanos duration(const StepWork& work) const {
+    return duration(work.prefill_tokens, work.decoding, work.moved_blocks);
+  }
   constexpr Nanos duration(uint64_t prefill_tokens, uint64_t decoding, uint64_t moved_blocks = 0) const {
     const uint64_t prefill = (prefill_tokens * 1'000'000 + prefill_tokens_per_ms - 1) / prefill_tokens_per_ms;
     return step + static_cast<Nanos>(prefill) +
@@ -46,6 +54,87 @@ struct CostModel {
   /// Throws Error naming an invalid value: negative, over 1,000 s, no prefill at all, or a decoding cost that
   /// grows faster than linearly.
   void check() const;
+};
+
+/// What a phase of a step takes, in nanoseconds: a sum of terms, each of which only grows with the work.
+struct PhaseCost {
+  double step = 0;            // of every step
+  double decode_step = 0;     // of a step in which a sequence decodes
+  double decode = 0;          // of each sequence that does
+  double chunk = 0;           // of each chunk
+  double decode_context = 0;  // of each token that a decoding sequence attends to
+  double chunk_square = 0;    // of StepWork::chunk_squares
+  double chunk_prefix = 0;    // of StepWork::chunk_prefix
+  double logit_row = 0;
+  double moved_block = 0;
+  double copy = 0;
+  /// Of each token of the step from FittedCost::knots[i] to the next one on; the last one without end.
+  std::vector<double> token;
+
+  /// Calls each(name, cost) for all but those of tokens.
+  template <class Phase, class Each>
+  static void for_each_term(Phase& phase, const Each& each) {
+    each("step", phase.step);
+    each("decode_step", phase.decode_step);
+    each("decode", phase.decode);
+    each("chunk", phase.chunk);
+    each("decode_context", phase.decode_context);
+    each("chunk_square", phase.chunk_square);
+    each("chunk_prefix", phase.chunk_prefix);
+    each("logit_row", phase.logit_row);
+    each("moved_block", phase.moved_block);
+    each("copy", phase.copy);
+  }
+};
+
+/// The time of a step as it was fitted to the step logs of a machine (sim/calibration.h): of the device, and
+/// of the engine around it.
+struct FittedCost {
+  std::vector<uint64_t> knots;  // tokens in a step; rising from 0
+  PhaseCost device;
+  PhaseCost host;
+  StepWork most;  // each count's most in those logs: beyond, the time is extrapolated
+  std::vector<double>
+      deviations;     // quantiles, at equal distances, of the time in the logs over the fitted one
+  std::string model;  // whose steps these were
+  std::string machine;
+
+  Nanos duration(const StepWork& work) const;
+  /// Throws Error naming an invalid value.
+  void check() const;
+  /// Whether the work lies beyond what the model was fitted to.
+  bool extrapolates(const StepWork& work) const;
+};
+
+/// How long a step takes.
+class CostModel {
+ public:
+  CostModel() = default;
+  CostModel(LinearCost cost) : of_(cost) {}             // NOLINT(google-explicit-constructor)
+  CostModel(FittedCost cost) : of_(std::move(cost)) {}  // NOLINT(google-explicit-constructor)
+
+  Nanos duration(const StepWork& work) const {
+    return std::visit([&](const auto& cost) { return cost.duration(work); }, of_);
+  }
+  /// The same for the step of this number, with a deviation as the fitted ones have; without, if there are
+  /// none.
+  Nanos duration(const StepWork& work, uint64_t seed, uint64_t step) const;
+  /// The most prompt tokens that a step of `time` can compute if it does nothing else; 0 if none.
+  uint64_t prefill_tokens_in(Nanos time) const;
+  /// The cost hints for a scheduler over such a device when `batch` (at least 1) sequences decode at once.
+  /// Use max_num_seqs, since the hints matter only when sequences wait.
+  control::CostHints hints(uint32_t batch) const;
+  /// Throws Error naming an invalid value.
+  void check() const {
+    std::visit([](const auto& cost) { cost.check(); }, of_);
+  }
+
+  LinearCost* linear() { return std::get_if<LinearCost>(&of_); }
+  const LinearCost* linear() const { return std::get_if<LinearCost>(&of_); }
+  const FittedCost* fitted() const { return std::get_if<FittedCost>(&of_); }
+
+ private:
+  std::variant<LinearCost, FittedCost> of_;
 };
 
 }  // namespace quire::backend::sim

@@ -54,8 +54,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     speakers_[seq.slot] = {keyed_random(tokens_.seed, seq.sampling.seed, seq.sampling.choice), seq.sampling};
     sums_[seq.slot] = 0;
   }
-  uint64_t prefill_tokens = 0;
-  uint64_t decoding = 0;
+  StepWork work;
   control::StepResult result;
   result.seqs.reserve(plan.seqs.size());
   late_rows_.clear();
@@ -65,7 +64,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     const bool sampled = seq.rows == control::LogitRows::kLast;
     const bool decodes =
         tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
-    (decodes ? decoding : prefill_tokens) += tokens.size();
+    work.add(seq, decodes);
     control::SeqResult& said = result.seqs.emplace_back();
     if (!sampled) continue;
     const Speaker& speaker = speakers_[seq.slot];
@@ -81,8 +80,12 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   for (const control::PromptStep& part : plan.prompts) {
     result.prompts.push_back(recite(plan.seqs[part.seq], part));
   }
+  work.add_rest(plan);
   result.times.compute =
-      cost_.duration(prefill_tokens, decoding, plan.moves_out.size() + plan.moves_in.size());
+      tokens_.jitter ? cost_.duration(work, tokens_.seed, plan.step) : cost_.duration(work);
+  if (const FittedCost* const fitted = cost_.fitted(); fitted != nullptr && fitted->extrapolates(work)) {
+    ++extrapolated_;
+  }
   return open_.push(std::move(result), !late_rows_.empty());
 }
 

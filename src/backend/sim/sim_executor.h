@@ -28,6 +28,7 @@ struct SimTokens {
   uint64_t seed = 0;
   /// The tokens that may be generated, each in [0, vocab_size); empty: the whole vocabulary.
   std::vector<TokenId> sayable;
+  bool jitter = false;  // whether the times deviate as those that the cost model was fitted to
   /// If set, gives the tokens instead: from a list, a trace, or a recording.
   std::function<TokenId(const SimPosition&)> next;
 };
@@ -56,6 +57,8 @@ class SimExecutor final : public Executor {
   control::StepResult wait(Ticket ticket) override;
 
   const CostModel& cost() const { return cost_; }
+  /// Steps beyond what the cost model was fitted to.
+  uint64_t extrapolated() const { return extrapolated_; }
   uint32_t slots_in_use() const { return slots_.slots_in_use(); }
 
  private:
@@ -88,6 +91,7 @@ class SimExecutor final : public Executor {
   std::vector<LateRow> late_rows_;
   std::vector<uint32_t> mask_;
   OpenResults open_;
+  uint64_t extrapolated_ = 0;
 };
 
 }  // namespace quire::backend::sim

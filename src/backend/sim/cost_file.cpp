@@ -1,0 +1,119 @@
+#include "backend/sim/cost_file.h"
+
+#include <string_view>
+
+#include <boost/json/array.hpp>
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/output_file.h"
+
+namespace quire::backend::sim {
+namespace {
+
+constexpr int64_t kVersion = 1;
+constexpr size_t kMostNumbers = 1000;  // of a list
+
+template <class Number>
+std::vector<Number> numbers_of(const JsonObject& object, std::string_view key) {
+  const json::value* const value = object.find(key);
+  const json::array* const list = value == nullptr ? nullptr : value->if_array();
+  if (list == nullptr || list->size() > kMostNumbers) throw object.error(key, "must be a list of numbers");
+  std::vector<Number> out;
+  for (const json::value& each : *list) {
+    boost::system::error_code failed;
+    out.push_back(each.to_number<Number>(failed));
+    if (failed) throw object.error(key, fmt::format("{} is no such number", json::serialize(each)));
+  }
+  return out;
+}
+
+PhaseCost phase_of(const JsonObject& object) {
+  PhaseCost phase;
+  PhaseCost::for_each_term(phase, [&](std::string_view name, double& cost) { cost = object.number(name); });
+  phase.token = numbers_of<double>(object, "token");
+  return phase;
+}
+
+json::object to_json(const PhaseCost& phase) {
+  json::object out;
+  PhaseCost::for_each_term(phase, [&](std::string_view name, double cost) { out[name] = cost; });
+  out["token"] = json::array(phase.token.begin(), phase.token.end());
+  return out;
+}
+
+FitError error_of(const JsonObject& object) {
+  return {.kind = object.string("kind"),
+          .steps = static_cast<uint64_t>(object.integer("steps", 0, INT64_MAX)),
+          .median = object.number("median"),
+          .p90 = object.number("p90"),
+          .bias = object.number("bias")};
+}
+
+}  // namespace
+
+CostFile read_cost_file(const std::filesystem::path& path) {
+  const json::value value = read_json_file(path);
+  const JsonObject root(value, path);
+  if (!root.has("quire_cost")) throw Error(path.string() + ": is no cost model: quire calibrate makes one");
+  if (root.integer("quire_cost", 0, INT64_MAX) != kVersion) {
+    throw root.error("quire_cost", fmt::format("must be {}: it is of another version of quire", kVersion));
+  }
+  CostFile file;
+  file.cost.model = root.string("model");
+  file.cost.machine = root.string("machine");
+  file.build = root.string("build");
+  file.steps = static_cast<uint64_t>(root.integer("steps", 0, INT64_MAX));
+  file.left_out = static_cast<uint64_t>(root.integer("left_out", 0, INT64_MAX));
+  file.cost.knots = numbers_of<uint64_t>(root, "knots");
+  file.cost.device = phase_of(root.object("device_ns"));
+  file.cost.host = phase_of(root.object("host_ns"));
+  const JsonObject most = root.object("most");
+  StepWork::for_each_count(file.cost.most, [&](std::string_view name, uint64_t& count) {
+    count = static_cast<uint64_t>(most.integer(name, 0, INT64_MAX));
+  });
+  file.cost.deviations = numbers_of<double>(root, "deviations");
+  const json::value* const errors = root.find("errors");
+  if (errors == nullptr || !errors->is_array()) throw root.error("errors", "must be a list");
+  for (const json::value& each : errors->get_array()) {
+    file.errors.push_back(error_of(JsonObject(each, path, "errors")));
+  }
+  try {
+    file.cost.check();
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", path.string(), error.what()));
+  }
+  return file;
+}
+
+void write_cost_file(const std::filesystem::path& path, const CostFile& file) {
+  json::object most;
+  StepWork::for_each_count(file.cost.most,
+                           [&](std::string_view name, uint64_t count) { most[name] = count; });
+  json::array errors;
+  for (const FitError& each : file.errors) {
+    errors.push_back(json::object{{"kind", each.kind},
+                                  {"steps", each.steps},
+                                  {"median", each.median},
+                                  {"p90", each.p90},
+                                  {"bias", each.bias}});
+  }
+  const json::object root{
+      {"quire_cost", kVersion},
+      {"model", file.cost.model},
+      {"machine", file.cost.machine},
+      {"build", file.build},
+      {"steps", file.steps},
+      {"left_out", file.left_out},
+      {"errors", std::move(errors)},
+      {"knots", json::array(file.cost.knots.begin(), file.cost.knots.end())},
+      {"device_ns", to_json(file.cost.device)},
+      {"host_ns", to_json(file.cost.host)},
+      {"most", std::move(most)},
+      {"deviations", json::array(file.cost.deviations.begin(), file.cost.deviations.end())}};
+  write_output_file(path, kCostFile, json::serialize(root) + "\n");
+}
+
+}  // namespace quire::backend::sim

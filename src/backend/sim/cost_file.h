@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "backend/sim/cost_model.h"
+#include "base/file_kind.h"
+
+namespace quire::backend::sim {
+
+/// How far the fitted times lie from those of steps that the fit did not see, in parts of the time.
+struct FitError {
+  std::string kind;    // "decode", "prefill" or "mixed"
+  uint64_t steps = 0;  // 0: none of this kind were seen, and the others are 0
+  double median = 0;
+  double p90 = 0;
+  double bias = 0;  // the sum of all fitted times over that of the measured ones, less 1
+};
+
+/// A cost model with what it was fitted to, as a file keeps it.
+struct CostFile {
+  FittedCost cost;
+  std::string build;      // of quire, that measured
+  uint64_t steps = 0;     // that it was fitted to
+  uint64_t left_out = 0;  // that took too long: something else ran
+  std::vector<FitError> errors;
+};
+
+inline constexpr FileKind kCostFile{"cost model", "{\"quire_cost\":"};
+
+/// Throws Error "PATH: key 'NAME': WHAT" if it is damaged, or of another version.
+CostFile read_cost_file(const std::filesystem::path& path);
+/// Throws Error naming `path`, also if a file of another kind is there.
+void write_cost_file(const std::filesystem::path& path, const CostFile& file);
+
+}  // namespace quire::backend::sim
