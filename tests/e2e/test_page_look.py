@@ -32,9 +32,10 @@ def page(tight, tmp_path):
 class Clients:
     """They ask for stories without end."""
 
-    def __init__(self, server, number, key=None):
+    def __init__(self, server, number, key=None, tokens=200):
         self.stopping = False
         self.failed = []
+        self.tokens = tokens
         self.threads = [threading.Thread(target=self.run, args=(server, i, key)) for i in range(number)]
         for thread in self.threads:
             thread.start()
@@ -43,7 +44,7 @@ class Clients:
         turn = 0
         while not self.stopping:
             turn += 1
-            body = {"prompt": "Once upon a time there was a little fox. " * 4 + f"Story {number % 3}", "max_tokens": 200,
+            body = {"prompt": "Once upon a time there was a little fox. " * 4 + f"Story {number % 3}", "max_tokens": self.tokens,
                     "seed": 1000 * number + turn, "temperature": 1.0, "ignore_eos": True}
             headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
             request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(), headers)
@@ -105,6 +106,122 @@ def test_a_wait_is_explained_and_a_preemption_and_an_eviction_are_seen(page, tig
     assert said["vllm:kv_cache_usage_perc"] == said["vllm:num_requests_running"] == said["vllm:num_requests_waiting"] == 0
     assert page.complaints() == []
     assert page.hosts() <= {tight.url, "data:", "blob:", "chrome:"}
+
+
+def said_of_blocks(page, blocks):
+    """What the map says of each block from 0 on, in the step shown."""
+    canvas = page.one("#look canvas")
+    page.js("arguments[0].dispatchEvent(new PointerEvent('pointerleave'))", canvas)
+    out = []
+    for block in range(blocks):
+        canvas.send_keys(Keys.ARROW_RIGHT)
+        out.append(page.one("#look .info").text)
+        assert out[-1].startswith(f"Block {block}: ")
+    return out
+
+
+def line_of_news(page, wanted):
+    return next(one for one in page.all("#look .look-lists section:nth-child(3) li") if wanted in one.text)
+
+
+def test_an_eviction_is_seen_in_the_map(page, tight):
+    look(page)
+    with Clients(tight, 8):
+        page.until(lambda: "to evict: " in lists(page)[2])
+        page.one("#look [aria-label='Pause the view']").click()
+    evicted = line_of_news(page, "to evict: ").find_elements("css selector", "[data-ref^=block]")[0]
+    block = int(evicted.text)
+    evicted.click()
+    assert f"Block {block}" in [one.text for one in page.all("#look h3")]
+    history = page.js("return [...document.querySelectorAll('#look .life li')].map((one) => [...one.children].map((part) => part.textContent))")
+    at = next(i for i in range(1, len(history)) if "cached" in history[i - 1][1] and "held by" in history[i][1])
+    step = re.search(r"steps? ([\d,]+)", history[at][0])[1]
+    page.all("#look .life li")[at].find_element("css selector", "[data-ref]").click()
+    assert page.one("#look .when").text == f"Step {step}"
+    assert "held by #" in said_of_blocks(page, block + 1)[-1]
+    page.one("#look [aria-label='One step back']").click()
+    assert "cached" in said_of_blocks(page, block + 1)[-1]
+
+
+def test_a_preemption_is_seen_in_the_map(page, tight):
+    look(page)
+    with Clients(tight, 16):
+        page.until(lambda: "is preempted: " in lists(page)[2])
+        page.one("#look [aria-label='Pause the view']").click()
+    step, request = line_of_news(page, "is preempted: ").find_elements("css selector", "[data-ref]")[:2]
+    number = request.text
+    request.click()
+    line_of_news(page, "is preempted: ").find_elements("css selector", "[data-ref]")[0].click()
+    assert re.search("(swapped out|preempted), holds 0 blocks", page.one("#look .facts").text)
+    after = said_of_blocks(page, 96)
+    page.one("#look [aria-label='One step back']").click()
+    held = int(re.search(r"holds (\d+) blocks", page.one("#look .facts").text)[1])
+    before = said_of_blocks(page, 96)
+    name = re.compile(rf"{number}(?!\d)")
+    assert held > 0
+    assert sum(1 for one in before if name.search(one)) >= held - 3, "of a shared block not all holders are named"
+    assert not any(name.search(one) for one in after)
+
+
+def numbers_of_metrics(server):
+    said = server.metrics()
+    return (said["vllm:num_requests_running"], said["vllm:num_requests_waiting"], round(said["vllm:kv_cache_usage_perc"] * 64))
+
+
+def test_the_numbers_are_those_of_the_metrics_while_requests_run(tmp_path):
+    # A simulated device that takes its time: a step lasts long enough to read both.
+    with QuireServer("--live", "--device", "sim", "--sim-speed", "0.1", "--num-blocks", "64", "--max-num-seqs", "4") as server:
+        page = Page(server, tmp_path)
+        try:
+            look(page)
+            page.until(lambda: page.one("#look .tight").is_displayed())  # it is told of all from here on
+            compared = set()
+            with Clients(server, 7, tokens=60):
+                def same():
+                    before = numbers_of_metrics(server)
+                    now = numbers(page)
+                    if before == numbers_of_metrics(server) and now:
+                        shown = (int(now["Running"]), int(now["Waiting"]), int(now["Blocks held"].split()[0]))
+                        if shown == before and shown[2] > 0:
+                            compared.add(shown)
+                    return len(compared) >= 8
+                page.until(same)
+            assert any(running == 4 and waiting == 3 for running, waiting, _ in compared)
+            page.until(lambda: numbers(page)["Running"] == "0")
+            said = server.metrics()
+            hits = 100 * said["vllm:prefix_cache_hits_total"] / said["vllm:prefix_cache_queries_total"]
+            assert numbers(page)["Prefix hits"] == f"{round(hits)} % of tokens"
+            assert hits > 10
+        finally:
+            page.driver.quit()
+
+
+def test_make_it_tight(page, tight):
+    """With the pool of ./dev demo --page."""
+    look(page)
+    button = page.one("#look .tight button")
+    page.until(lambda: button.text == "Make it tight")
+    button.click()
+    page.until(lambda: int(numbers(page).get("Preemptions seen", "0")) > 0)
+    page.until(lambda: numbers(page)["Evictions seen"] != "0 blocks")
+    page.until(lambda: "shared" in numbers(page)["Blocks held"])
+    page.until(lambda: re.search(r"[1-9]\d* answers so far", page.one("#look .tight").text))
+    button.click()
+    assert button.text == "Make it tight"
+    page.until(lambda: numbers(page)["Running"] == "0")
+    assert page.complaints() == []
+
+
+def test_what_is_seen_is_explained_with_links_that_lead_somewhere(page):
+    look(page)
+    page.one("#look summary").click()
+    entries = page.js("return [...document.querySelectorAll('#look .seen dd')].map((one) => [one.textContent, one.querySelector('a').href])")
+    assert len(entries) > 12
+    for text, href in entries:
+        assert text.count(". ") == 0 and text.endswith(".md).")
+        with urllib.request.urlopen(href) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain")
+            assert answer.read().startswith(b"# ")
 
 
 def test_the_past_is_shown_as_it_was_and_a_request_has_a_life(page, tight):

@@ -1,5 +1,5 @@
 // What the messages say: requests, and the pools step by step, forwards and backwards.
-import { Change, Decision, Wait, isWaiting } from "../draw/05_words.js";
+import { Change, Decision, Phase, Wait, isWaiting } from "../draw/05_words.js";
 import { History } from "./history.js";
 import { LivePool } from "./pool.js";
 
@@ -51,7 +51,7 @@ export class House {
   }
 
   addFrame(step) {
-    const frame = { ...step, took: 0, evicted: 0, events: [] };
+    const frame = { ...step, took: 0, evicted: [], events: [] };
     for (const name of ["blocks", "groups", "host_blocks", "looks"]) frame[name] ??= [];
     const flat = step.events ?? [];
     for (let i = 0; i < flat.length; i += 5) {
@@ -59,10 +59,12 @@ export class House {
       frame.events.push(event);
       this.noteEvent(event, frame);
     }
-    for (let k = 0; k < frame.blocks.length; k += 3) frame.evicted += frame.blocks[k] === Change.evict ? 1 : 0;
-    this.evictions += frame.evicted;
+    for (let k = 0; k < frame.blocks.length; k += 3) if (frame.blocks[k] === Change.evict) frame.evicted.push(frame.blocks[k + 1]);
+    this.evictions += frame.evicted.length;
     for (let k = 0; k < frame.looks.length; k += 4) {
-      const { life } = this.requests[frame.looks[k]];
+      const request = this.requests[frame.looks[k]];
+      const { life } = request;
+      if (frame.looks[k + 1] % 8 !== Phase.queued) request.admitted = true;  // also if that was before the page was opened
       if (life.length >= MOST_LOOKS) life.splice(0, MOST_LOOKS / 2);
       life.push({ n: step.n, us: step.began_us, look: lookOf(frame.looks, k) });
     }
@@ -72,10 +74,9 @@ export class House {
 
   noteEvent(event, frame) {
     const request = this.requests[event.request];
-    if (event.kind === Decision.hit) {
-      this.hits[0] += event.a;
-      this.hits[1] += event.b;
-    }
+    if (event.kind === Decision.hit && request) request.found = event.a;
+    if (event.kind === Decision.admit && request) this.noteAdmission(request);
+    if (event.kind === Decision.finish && request) request.over = true;
     if (event.kind === Decision.preempt) {
       ++this.preemptions;
       this.history.addPreemption(frame);
@@ -83,6 +84,17 @@ export class House {
     if (event.kind !== Decision.skip || event.a !== Wait.blocks || request === undefined) return;
     if (request.needs.length >= MOST_LOOKS) request.needs.splice(0, MOST_LOOKS / 2);
     if (request.needs.at(-1)?.blocks !== event.b) request.needs.push({ n: frame.n, blocks: event.b });
+  }
+
+  /** Counted as /metrics does: readmissions and forks of a request that is still there are left out. */
+  noteAdmission(request) {
+    const forked = request.fork_of !== undefined && this.requests[request.fork_of]?.over !== true;
+    if (!request.admitted && !forked && this.config.enable_prefix_caching !== false) {
+      this.hits[0] += request.found ?? 0;
+      this.hits[1] += request.prompt;
+    }
+    request.admitted = true;
+    request.found = undefined;
   }
 
   noteTimes(took) {
@@ -152,6 +164,11 @@ export class House {
       if (this.frames[middle].began_us <= us) low = middle; else high = middle - 1;
     }
     return low;
+  }
+
+  /** The frame shown is the last one; of it alone the progress of requests is known. */
+  get isNewest() {
+    return this.at === this.frames.length - 1;
   }
 
   get frame() {

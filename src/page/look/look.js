@@ -90,13 +90,14 @@ class Look {
   take(message) {
     if (message.start) {
       this.house = new House(message.start);
-      this.teller = new Teller(this.house, (request) => this.choose({ request }), (n) => this.goTo(this.house.indexOf(n)));
+      this.teller = new Teller(this.house, (what) => this.choose(what), (n) => this.goTo(this.house.indexOf(n)));
       this.forget();
       this.live = true;
       this.showPause();
       this.parts.hostFigure.hidden = this.house.host === undefined;
       this.parts.groups.textContent = groupsText(this.house);
       this.parts.groups.hidden = this.house.groups < 2;
+      this.parts.tightBox.hidden = false;
       this.parts.choice.begin(this.house);
       this.parts.charts.begin(this.house);
       this.showLegend();
@@ -161,7 +162,7 @@ class Look {
   }
 
   showRuns() {
-    this.parts.runs.show(this.house.census().runs, this.teller, this.isNewest());
+    this.parts.runs.show(this.house.census().runs, this.teller, this.house.isNewest);
   }
 
   showNews() {
@@ -170,10 +171,6 @@ class Look {
 
   showCharts() {
     this.parts.charts.draw(this.live ? undefined : this.house.frame.began_us);
-  }
-
-  isNewest() {
-    return this.house.at === this.house.frames.length - 1;
   }
 
   /** What stands out in a map. Blocks just taken do where time stands still. */
@@ -219,7 +216,7 @@ class Look {
     const request = this.house.requests[chosen.request];
     parts.story.hidden = request === undefined && chosen.block < 0;
     if (parts.story.hidden) return;
-    const [title, body] = request ? requestStory(this.teller, request, this.isNewest())
+    const [title, body] = request ? requestStory(this.teller, request, this.house.isNewest)
       : blockStory(this.teller, chosen.block, chosen.host);
     if (parts.storyTitle.textContent !== title) parts.storyTitle.textContent = title;
     const top = parts.storyBody.querySelector("ol")?.scrollTop ?? 0;

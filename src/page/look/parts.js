@@ -6,25 +6,38 @@ import { RunList } from "./runs.js";
 
 export const WORDS = { tight: "Make it tight" };
 
+const CONTROL = "control-plane";  // documents that the server has with it
+const LIVE = "live";
+
+/** What there is to see, what it is, and where more is said. */
 const SEEN = [
-  ["Block", "the keys and values (K/V) of some tokens, 16 if nothing else is chosen: the unit in which requests get memory " +
-    "(docs/control-plane.md)."],
-  ["Colour", "names the request that holds a block; eight colours repeat, the number counts."],
-  ["Shared", "several requests hold the block, because their prompts begin alike; it is stored once."],
-  ["Cached", "nobody holds the block, and a request whose prompt begins like it will find it, until it is evicted."],
-  ["K/V group", "the layers that keep the same tokens: all of them, or those of a sliding window. Most models have one. Of several, " +
-    "each block serves one at a time, and the buttons below the blocks show one alone, with how many blocks it has."],
-  ["Waiting", "requests that are not computed now, and why; the sentences are those of quire explain (docs/control-plane.md)."],
-  ["Running", "requests that are in the batch: each step computes a part of a prompt or one new token of each."],
-  ["Preempted", "a request gave its blocks to others and went back to the queue; its tokens are kept."],
-  ["Host pool", "where the K/V of a preempted request goes if it is swapped out, and from where it comes back."],
-  ["This step", "the tokens of prompts and the new ones that it computes; the budget is the most, so that steps stay short."],
-  ["The last minutes", "up to five, in which each column is a second; press or drag in a chart to go back to its steps."],
-  ["Room for", "how many tokens the free and the cached blocks can still hold; and how many requests, if they are as long as " +
-    "those that ended while this page was open."],
-  ["Prefix hits", "of the tokens that were looked up in the prefix cache, the part that was there."],
-  ["Not yours", "with API keys you see your own requests alone; what others do is not told to this page (docs/live.md)."],
+  ["Block", "the keys and values (K/V) of some tokens, 16 if nothing else is chosen: the unit in which requests get memory", CONTROL],
+  ["Colour", "names the request that holds a block; eight colours repeat, the number counts", LIVE],
+  ["Shared", "several requests hold the block, because their prompts begin alike; it is stored once", CONTROL],
+  ["Cached", "nobody holds the block, and a request whose prompt begins like it will find it, until it is evicted", CONTROL],
+  ["Evicted", "a cached block was given to another request because none was free, and what it held is lost", CONTROL],
+  ["K/V group", "the layers that keep the same tokens: most models have one group; of several, each block serves one at a time, and " +
+    "the buttons below the blocks show one alone, with how many blocks it has", CONTROL],
+  ["Waiting", "requests that are not computed now, and why, in the sentences of quire explain", CONTROL],
+  ["Running", "requests that are in the batch: each step computes a part of a prompt or one new token of each", CONTROL],
+  ["Preempted", "a request gave its blocks to others and went back to the queue; its tokens are kept", CONTROL],
+  ["Host pool", "where the K/V of a preempted request goes if it is swapped out, and from where it comes back", CONTROL],
+  ["This step", "the tokens of prompts and the new ones that it computes", CONTROL],
+  ["Step time", "how long the newest step took from its plan to its results", LIVE],
+  ["Budget", "the most tokens that a step may compute, so that steps stay short", CONTROL],
+  ["Room for", "how many tokens the free and the cached blocks can still hold, and how many requests, if they are as long as " +
+    "those that ended while this page was open", LIVE],
+  ["Prefix hits", "of the tokens that were looked up in the prefix cache, the part that was there", CONTROL],
+  ["The last minutes", "up to five, in which each column is a second; press or drag in a chart to go back to its steps", LIVE],
+  ["Not yours", "with API keys you see your own requests alone; what others do is not told to this page", LIVE],
 ];
+
+const DOCUMENTS = { [CONTROL]: "/page/docs/control-plane.txt", [LIVE]: "/page/docs/live.txt" };
+
+function seen([what, text, where]) {
+  const link = element("a", { href: DOCUMENTS[where], target: "_blank", rel: "noopener", "aria-label": `docs/${where}.md, on: ${what}` }, `docs/${where}.md`);
+  return [element("dt", {}, what), element("dd", {}, `${text} (`, link, ").")];
+}
 
 function stylesheet() {
   if (document.querySelector("link[data-look]")) return;
@@ -66,12 +79,12 @@ export function layout(root, { onGroup, seek, changed }) {
       section("Running", named("runs", new RunList()).list),
       section("What just happened", named("news", element("ul", { class: "lines", tabindex: 0, "aria-label": "What just happened" })))),
     element("details", {}, element("summary", {}, "What am I seeing?"),
-      element("dl", { class: "seen" }, ...SEEN.flatMap(([what, text]) => [element("dt", {}, what), element("dd", {}, text)])),
+      element("dl", { class: "seen" }, ...SEEN.flatMap(seen)),
       element("p", { class: "quiet" }, "Keys: ← → a step, with Shift ten; Home: the oldest step kept; End: live; " +
         "Space: pause; Esc forgets the choice; in the blocks, arrows move and Enter chooses.")),
-    element("p", { class: "tight" }, button("tight", WORDS.tight, undefined),
+    named("tightBox", element("p", { class: "tight", hidden: "" }, button("tight", WORDS.tight, undefined),
       element("span", { class: "quiet" }, " asks for 24 answers at a time from this page, so that blocks run short if the pool is small. "),
-      named("tightState", element("span", { role: "status" }))));
+      named("tightState", element("span", { role: "status" })))));
   return parts;
 }
 

@@ -7,9 +7,10 @@ import { admissionSentence, copySentence, evictionSentence, preemptionSentence, 
 const MOST_LINES = 40;
 const MOST_NEWS = 30;
 const MOST_FRAMES = 500;  // in which news are looked for
+const MOST_BLOCKS = 12;   // that are named in a line
 
 export class Teller {
-  /** `choose(request)` and `goTo(step)` are what the buttons in the sentences do. */
+  /** What the buttons in the sentences do: `choose({request} or {block})`, `goTo(step)`. */
   constructor(house, choose, goTo) {
     this.house = house;
     this.choose = choose;
@@ -19,7 +20,7 @@ export class Teller {
   ref(i, extra = "") {
     const request = this.house.requests[i];
     if (request === undefined) return "an earlier request";
-    const button = element("button", { type: "button", class: "ref", "data-ref": i, onclick: () => this.choose(i) },
+    const button = element("button", { type: "button", class: "ref", "data-ref": i, onclick: () => this.choose({ request: i }) },
       `#${request.id}${extra}`);
     button.style.setProperty("--own", `var(--owner-${i % OWNERS})`);
     return button;
@@ -36,6 +37,14 @@ export class Teller {
     return element("button", { type: "button", class: "ref plain", "data-ref": `step ${n}`, onclick: () => this.goTo(n) }, text);
   }
 
+  blockRefs(blocks) {
+    const button = (block) =>
+      element("button", { type: "button", class: "ref plain", "data-ref": `block ${block}`, onclick: () => this.choose({ block }) }, count(block));
+    const out = blocks.slice(0, MOST_BLOCKS).flatMap((block, at) => (at > 0 ? [", ", button(block)] : [button(block)]));
+    if (blocks.length > MOST_BLOCKS) out.push(` and ${count(blocks.length - MOST_BLOCKS)} more`);
+    return out;
+  }
+
   /** A sentence of the server; its "#7" become buttons. */
   linked(text) {
     return text.split(/(#\d+)/).map((part) => {
@@ -48,6 +57,13 @@ export class Teller {
     const { of } = this.house.pool;
     const held = [...of.keys()].sort((a, b) => of.get(b).size - of.get(a).size || a - b);
     return this.refs(held, most, (i) => `: ${count(of.get(i).size)}`);
+  }
+
+  /** Of those that run, the one with the fewest tokens left. */
+  nextToEnd() {
+    const left = (request) => request.prompt + request.max - request.total;
+    const next = this.house.census().runs.reduce((best, one) => (best === undefined || left(one) < left(best) ? one : best), undefined);
+    return next === undefined ? [] : ["; ", this.ref(next.i), ` has the fewest tokens left, at most ${count(Math.max(1, left(next)))}`];
   }
 
   /** One sentence for all that wait for the same. */
@@ -70,6 +86,7 @@ export class Teller {
       free: own ? undefined : total - frame.held,
       reserve: Math.min(Math.ceil(total * config.watermark_bp / 10000), total),
       holders: group.reason === Wait.blocks && !own ? this.holders(4) : [],
+      next: group.reason === Wait.slots && this.house.isNewest ? this.nextToEnd() : [],
       others: own ? "another client's" : undefined,
     };
   }
@@ -100,7 +117,7 @@ export class Teller {
     const flush = () => {
       if (evicted === undefined) return;
       const { from, to, blocks } = evicted;
-      out.push([this.stepRef(to, spanText(from, to)), " ", evictionSentence(config.eviction, blocks)]);
+      out.push([this.stepRef(to, spanText(from, to)), " ", ...evictionSentence(config.eviction, blocks.length, this.blockRefs(blocks))]);
       evicted = undefined;
     };
     for (let i = at; i >= 0 && i > at - MOST_FRAMES && out.length < MOST_NEWS; --i) {
@@ -108,10 +125,10 @@ export class Teller {
       const lines = this.newsOf(frame);
       if (lines.length > 0) flush();
       out.push(...lines.reverse());
-      if (frame.evicted === 0) continue;
-      evicted ??= { to: frame.n, blocks: 0 };
+      if (frame.evicted.length === 0) continue;
+      evicted ??= { to: frame.n, blocks: [] };
       evicted.from = frame.n;
-      evicted.blocks += frame.evicted;
+      evicted.blocks.push(...frame.evicted);
     }
     flush();
     return out.slice(0, MOST_NEWS);

@@ -16,8 +16,9 @@ export function waitGroups(waits) {
 /**
  * Why those of a group wait; a list of texts and elements. `world` has how requests are shown (`ref`, `refs`), `why(cause)`,
  * the sentence of a cause, and `slots`. With reason `blocks` also: how many blocks are `needed`, how many are `free`, how
- * many must stay free (`reserve`), and `holders`, what is shown of those that hold most. A reader to whom the pool is not
- * shown has no `free`, and its `others` are the words for those that are not shown: "another client's".
+ * many must stay free (`reserve`), and `holders`, what is shown of those that hold most. With reason `slots`, where it is known,
+ * the `next` that ends, a list of texts and elements. A reader to whom the pool is not shown has no `free`, and its `others` are
+ * the words for those that are not shown: "another client's".
  */
 export function waitSentence({ reason, behind, cause, who }, world) {
   const many = who.length > 1;
@@ -32,8 +33,11 @@ export function waitSentence({ reason, behind, cause, who }, world) {
   }
   if (reason === Wait.parent) return [...world.refs(who), verb, "for ", ...before, " to compute the tokens that they share."];
   if (reason === Wait.prefix) return [...world.refs(who), verb, "for ", ...before, " to compute the next block that they share."];
+  if (reason === Wait.slots) {
+    const kept = world.keepsSlots ? ", or kept for requests that wait for a prefix" : "";
+    return [...world.refs(who), verb, `because all ${count(world.slots)} slots are taken${kept}`, ...world.next ?? [], "."];
+  }
   const why = {
-    [Wait.slots]: `because all ${count(world.slots)} slots are taken${world.keepsSlots ? ", or kept for requests that wait for a prefix" : ""}.`,
     [Wait.budget]: "because other requests used up the token budget of this step.",
     [Wait.preempt]: "because admission pauses in a step that preempts.",
     [Wait.token]: "because the first in line waits for a token of an open step.",
@@ -46,6 +50,7 @@ function forBlocks({ needed, free, reserve, holders }) {
   const needs = needed === undefined ? ""
     : `it needs ${count(needed)}${reserve > 0 ? `, and ${count(reserve)} must stay free` : ""}; `;
   if (free === undefined) return ["first in line, for blocks", needed === undefined ? "." : `: it needs ${count(needed)}.`];
-  return ["first in line, for blocks: ", needs,
-    free === 1 ? "1 is available. Held by " : `${count(free)} are available. Held by `, ...holders, "."];
+  const missing = (needed ?? 0) + reserve - free;
+  const more = needed === undefined || missing <= 0 ? "" : `, so ${count(missing)} more must be released`;
+  return ["first in line, for blocks: ", needs, `${count(free)} ${free === 1 ? "is" : "are"} available${more}. Held by `, ...holders, "."];
 }

@@ -30,9 +30,9 @@ export function preemptionSentence(list, at, why) {
 export const copySentence = (event) =>
   `writes to block ${count(event.a)}, which others hold too: to a copy of it, block ${count(event.b)}.`;
 
-/** `named`: which blocks, if that is said. */
-export const evictionSentence = (policy, evicted, named = "") =>
-  `No block was free, so ${policy} chose ${plural(evicted, "cached block")} to evict${named}.`;
+/** `named`: which blocks, a list of texts and elements. */
+export const evictionSentence = (policy, evicted, named) =>
+  [`No block was free, so ${policy} chose ${plural(evicted, "cached block")} to evict: `, ...named, "."];
 
 /** What a block of a state is; `refs(holders)`: how these are shown. */
 export function blockWords(state, holders, refs) {

@@ -139,8 +139,8 @@ function blockNews(frame, list) {
   }
   if (evicted.length > 0) {
     const named = evicted.slice(0, 12).map((block) => count(block)).join(", ");
-    lines.push([evictionSentence(run.config.eviction, evicted.length,
-      `: ${named}${evicted.length > 12 ? ` and ${count(evicted.length - 12)} more` : ""}`)]);
+    lines.push(evictionSentence(run.config.eviction, evicted.length,
+      [named, evicted.length > 12 ? ` and ${count(evicted.length - 12)} more` : ""]));
   }
   for (const event of list) {
     if (event.kind !== Decision.copy) continue;
