@@ -241,7 +241,7 @@ def test_tools_and_reasoning(page):
     assert "get_weather" in page.one(".call").text and '"city": "Oslo"' in page.one(".call pre").text
     assert not page.one(".assistant .thought").get_attribute("open")
     page.one(".assistant .thought summary").click()
-    assert "I should look." in page.one(".assistant .thought").text
+    page.until(lambda: "I should look." in page.one(".assistant .thought").text)
     page.one(".call textarea").send_keys("12 C")
     page.press(".calls", "Send the result")
     page.until(lambda: page.texts()[-1:] == ["12 degrees."])
