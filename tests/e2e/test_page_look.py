@@ -82,11 +82,16 @@ def test_a_wait_is_explained_and_a_preemption_and_an_eviction_are_seen(page, tig
     before = tight.metrics()["vllm:num_preemptions_total"]
     look(page)
     page.until(lambda: "Waiting for the first step" in page.one("#look .when").text)
-    seen = {"wait": False, "preempted": False, "evicted": False, "swapped": False}
+    seen = {"wait": False, "progress": False, "preempted": False, "evicted": False, "swapped": False}
     with Clients(tight, 16) as clients:
         def all_seen():
-            waits, _, news = lists(page)
-            seen["wait"] |= bool(re.search(r"#\d+.* first in line, for blocks: it needs \d+.*Held by #\d+: \d+", waits, re.S))
+            waits, runs, news = lists(page)
+            for needed, reserve, free, missing in re.findall(r"#\d+.* first in line, for blocks: it needs (\d+), and (\d+) must stay free; "
+                                                             r"(\d+) (?:is|are) available, so (\d+) more must be released. "
+                                                             r"Held by #\d+: \d+", waits):
+                assert int(missing) == int(needed) + int(reserve) - int(free)
+                seen["wait"] = True
+            seen["progress"] |= bool(re.search(r"\d+ of at most 200 · .*\d+ blocks", runs))
             seen["preempted"] |= "is preempted: " in news
             seen["swapped"] |= "moves to the host." in news or "back from the host." in news
             seen["evicted"] |= bool(re.search(r"chose \d+ cached blocks? to evict", news))
@@ -186,6 +191,7 @@ def test_the_numbers_are_those_of_the_metrics_while_requests_run(tmp_path):
                             compared.add(shown)
                     return len(compared) >= 8
                 page.until(same)
+                page.until(lambda: re.search(r"\d+ of at most 60 · [\d.]+ tokens/s · \d+ blocks", lists(page)[1]))
             assert any(running == 4 and waiting == 3 for running, waiting, _ in compared)
             page.until(lambda: numbers(page)["Running"] == "0")
             said = server.metrics()

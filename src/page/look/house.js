@@ -111,7 +111,7 @@ export class House {
       const request = this.requests[progress[k]];
       const [computed, total] = [progress[k + 1], progress[k + 2]];
       const before = request.seen;
-      if (!before || clock - before.clock > 5e5) {
+      if (!before || clock - before.clock > (request.speed === undefined ? 1.5e5 : 5e5)) {
         if (before && total > before.total) request.speed = (total - before.total) * 1e6 / (clock - before.clock);
         request.seen = { total, clock };
       }
