@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -244,6 +245,41 @@ TEST(Capacity, TheEngineMakesTheSamePool) {
       EXPECT_EQ(engine.config.scheduler.num_blocks, capacity.blocks);
       EXPECT_EQ(engine.config.scheduler.max_model_len, capacity.longest_sequence);
     }
+  }
+}
+
+/// A shape that make-model knows, as published.
+struct PublishedShape {
+  const char* name;
+  uint32_t hidden, layers, heads, kv_heads, ffn, vocab;
+  bool tied;
+  uint64_t parameters;
+  uint64_t kv_bytes_per_token;
+};
+
+TEST(Capacity, KnownShapesHaveTheirPublishedSizes) {
+  constexpr PublishedShape kShapes[] = {
+      {"Llama", 2048, 16, 32, 8, 8192, 128256, true, 1'235'814'400, 32 << 10},
+      {"Llama", 3072, 28, 24, 8, 8192, 128256, true, 3'212'749'824, 112 << 10},
+      {"Llama", 4096, 32, 32, 8, 14336, 128256, false, 8'030'261'248, 128 << 10},
+      {"Qwen2", 896, 24, 14, 2, 4864, 151936, true, 494'032'768, 12 << 10},
+  };
+  for (const PublishedShape& shape : kShapes) {
+    const bool llama = std::string_view(shape.name) == "Llama";
+    const ModelOutline model = outline_with(fmt::format(
+        R"({{"architectures": ["{}ForCausalLM"], "model_type": "{}", "hidden_size": {},
+        "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {},
+        "intermediate_size": {}, "vocab_size": {}, "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
+        "hidden_act": "silu", "tie_word_embeddings": {}, "torch_dtype": "bfloat16"}})",
+        shape.name, llama ? "llama" : "qwen2", shape.hidden, shape.layers, shape.heads, shape.kv_heads,
+        shape.ffn, shape.vocab, shape.tied));
+    const Capacity capacity = capacity_of(model, {}, a10g(), demand_of(24 * kGiB, 2048, 8192));
+    EXPECT_EQ(capacity.shape.num_parameters, shape.parameters);
+    EXPECT_EQ(capacity.shape.kv_bytes_per_token(), shape.kv_bytes_per_token);
+    // A tied head is packed beside the embeddings.
+    const uint64_t matrices = capacity.weights.layer_parameters + capacity.weights.head_parameters;
+    EXPECT_EQ(capacity.weights.packed.at("bf16"), 2 * matrices);
+    EXPECT_EQ(capacity.paged.bytes, 2048 * shape.kv_bytes_per_token);
   }
 }
 
