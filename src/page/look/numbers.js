@@ -7,12 +7,11 @@ const SPEED_OVER = 2e6;  // µs
 export function numbersOf(house) {
   const { frame, config } = house;
   const total = config.num_blocks;
-  const shared = frame.shared > 0 ? `, ${count(frame.shared)} shared` : "";
   const pairs = [["Running", count(frame.running)], ["Waiting", count(frame.waiting)],
     ["This step", `${count(frame.prefill)} prompt + ${count(frame.decode)} new`],
     ["Step time", frame.took > 0 ? duration(frame.took) : "–"], ["New tokens", `${count(speed(house))}/s`]];
   if (!house.own) {
-    pairs.push(["Blocks held", `${count(frame.held)} of ${count(total)}${shared}`],
+    pairs.push(["Blocks held", `${count(frame.held)} of ${count(total)}`], ["Of them shared", count(frame.shared)],
       ["Cached", count(frame.cached)], ["Free", count(total - frame.held - frame.cached)],
       ["Budget", plural(frame.budget, "token")], ...room(house));
     if (house.host) pairs.push(["Host blocks", `${count(frame.host)} of ${count(config.num_host_blocks)}`]);
@@ -41,5 +40,5 @@ function room({ config, frame, groups, ended }) {
   if (ended.requests === 0) return out;
   const mean = Math.max(1, Math.round(ended.tokens / ended.requests));
   const more = Math.floor(available / (each * Math.ceil(mean / config.block_size)));
-  return [...out, ["That is", `${plural(more, "request")} of ${plural(mean, "token")}`]];
+  return [...out, ["Or for requests", `${count(more)} of ${plural(mean, "token")}`]];
 }
