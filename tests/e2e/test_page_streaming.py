@@ -29,6 +29,13 @@ def f(x):
 
 Some more text after it, $$\\int_0^1 x\\,dx$$ and the end.
 
+$$
+\\sum_{i=0}^n i
+$$
+and a line right below it, $$\\frac{1}{2}$$
+
+\\[ y = \\frac{a}{b} \\]
+
 1. first
 2. second
 
@@ -123,6 +130,10 @@ def test_what_could_become_something_else_waits(page):
         ("text\n``", "text\n"), ("##", ""), ("# a", "# a"), ("> ", ""), ("", ""), ("a", "a"), ("a\n", "a\n"),
         ("t\n\n| a | b", "t\n\n"), ("t\n\n| a | b |\n", "t\n\n"), ("t\n\n| a |\n|--", "t\n\n"), ("| a |\n|---|\n", "| a |\n|---|\n"),
         ("| a |\n|---|\n| 1", "| a |\n|---|\n| 1"), ("see [this](http://e", "see this"), ("see [this](http://e)", "see [this](http://e)"),
+        ("t\n\n$", "t\n\n"), ("t\n\n$$\nx^2", "t\n\n"), ("t\n\n$$\nx^2\n$$\nand", "t\n\n$$\nx^2\n$$\nand"), ("t\n\n\\[ x", "t\n\n"),
+        ("t\n\n\\[ x \\] y", "t\n\n"),
+        ("t\n\n\\[ x \\] y\nz", "t\n\n\\[ x \\] y\nz"), ("t\n\n\\[\nx\n\\]", "t\n\n"), ("t\n\n$$\nx\n$", "t\n\n"), ("so $$x$$", "so $$x$$"),
+        ("it costs $$ or $$$", "it costs $$ or $$$"),
         ("a [1, 2", "a [1, 2"), ("f(x) [a] (b", "f(x) [a] (b"),
     ]:
         assert shown(text) == settled, text

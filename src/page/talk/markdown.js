@@ -53,20 +53,35 @@ const renderer = {
   checkbox: (checked) => (checked ? "☑ " : "☐ "),
 };
 
-// A line of these alone may still become a heading, a list, a fence, a rule or a part of a table.
-const marks = /^[\s>]*(?:[-=*_+#`~|:]+|\d{1,9}[.)]?)?[\s|:-]*$/;
+// A last line of these alone may still become a heading, a list, a fence, a rule or a part of a table or of math.
+const marks = /^[\s>]*(?:[-=*_+#`~|:$\\[\]]+|\d{1,9}[.)]?)?[\s|:-]*$/;
 const row = /^\s*\|/;
+const mathLine = /^ {0,3}(?:\$\$|\\\[)/;
 const openLink = /!?\[([^\]\n]*)\]\([^)\n]*$/;
 
-// What of a growing answer can be shown without becoming something else with its next words: a title of a table waits for the line
-// below it, and a link shows its text alone until its target is complete.
-export function settled(text) {
+// Where display math begins that is on lines of its own and not complete; the end of the text if there is none.
+function beforeOpenMath(text) {
+  const begin = text.lastIndexOf("\n\n") + 1;
+  const part = text.slice(begin);
+  const inDollars = part.split("$$").length % 2 === 0;
+  const open = inDollars ? part.lastIndexOf("$$") : part.lastIndexOf("\\[");
+  if (open < 0 || (!inDollars && part.lastIndexOf("\\]") > open)) return text.length;
+  return /(?:^|\n) {0,3}$/.test(part.slice(0, open)) ? begin + open : text.length;
+}
+
+function beforeOpenLine(text) {
   const begin = text.lastIndexOf("\n") + 1;
   const last = text.slice(begin);
   const [before = "", twoBefore = ""] = text.slice(0, Math.max(0, begin - 1)).split("\n").slice(-2).reverse();
-  if (marks.test(last)) return text.slice(0, row.test(before) && !row.test(twoBefore) ? begin - 1 - before.length : begin);
-  if (row.test(last) && !row.test(before)) return text.slice(0, begin);
-  return text.replace(openLink, "$1");
+  if (marks.test(last)) return row.test(before) && !row.test(twoBefore) ? begin - 1 - before.length : begin;
+  return mathLine.test(last) || (row.test(last) && !row.test(before)) ? begin : text.length;
+}
+
+// What of a growing answer can be shown without becoming something else with its next words: a title of a table waits for the line
+// below it, math for its end, and a link shows its text alone until its target is complete.
+export function settled(text) {
+  const lines = text.slice(0, beforeOpenLine(text));
+  return lines.slice(0, beforeOpenMath(lines)).replace(openLink, "$1");
 }
 
 // Blocks whose source has not changed keep their elements, so a selection above the growing end stays.

@@ -1,7 +1,8 @@
 // TeX between $..$, $$..$$, \(..\) and \[..\], as MathML: KaTeX' HTML has style attributes, which the page's policy forbids.
 
 const forms = [
-  { name: "mathBlock", level: "block", start: /\$\$|\\\[/, rule: /^(?:\$\$([^$]+?)\$\$|\\\[([^]+?)\\\])[ \t]*(?:\n|$)/, display: true },
+  // On lines of its own: at the end of a line of text it is inline, since more of the text may follow.
+  { name: "mathBlock", level: "block", start: /(?<=\n) {0,3}(?:\$\$|\\\[)/, rule: /^ {0,3}(?:\$\$([^$]+?)\$\$|\\\[([^]+?)\\\])[ \t]*(?:\n|$)/, display: true },
   { name: "mathDisplay", level: "inline", start: /\$\$|\\\[/, rule: /^(?:\$\$([^$]+?)\$\$|\\\[([^]+?)\\\])/, display: true },
   // "$5 and $6" is money: no space inside the marks, and no digit behind the second.
   { name: "mathInline", level: "inline", start: /\$|\\\(/, rule: /^(?:\$(?![\s$])((?:\\[^]|[^$\\\n])+?)(?<!\s)\$(?!\d)|\\\(([^]+?)\\\))/, display: false },

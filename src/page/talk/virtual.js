@@ -36,19 +36,6 @@ export class VirtualList {
     this.atEnd = true;
   }
 
-  // Draws one item anew, in its place.
-  replace(id) {
-    const old = this.mounted.get(id);
-    if (!old) return;
-    const element = this.render(id);
-    if (element === old) return;
-    this.sizes.unobserve(old);
-    old.replaceWith(element);
-    this.mounted.set(id, element);
-    this.sizes.observe(element);
-    this.layout();
-  }
-
   toEnd() {
     this.atEnd = true;
     this.layout();
