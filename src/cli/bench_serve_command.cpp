@@ -38,7 +38,8 @@ namespace json = boost::json;
 constexpr uint32_t kTableWarmup = 4;  // requests
 
 struct Options {
-  WorkloadOptions workload{.default_requests = 64, .default_prompt = "64", .default_output = "150"};
+  WorkloadOptions workload{
+      .first_turns_only = true, .default_requests = 64, .default_prompt = "64", .default_output = "150"};
   bench::LoadTarget target;
   std::string endpoint = "completions";
   std::vector<uint32_t> concurrency = {0};  // 0: as they arrive; several: a row each

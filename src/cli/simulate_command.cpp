@@ -1,12 +1,16 @@
 // simulate: the server's scheduler under a virtual clock and without a model.
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/amounts.h"
 #include "base/error.h"
@@ -16,6 +20,7 @@
 #include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
+#include "cli/message_reader.h"
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
@@ -97,7 +102,8 @@ void print_step(const sim::Simulation& simulation) {
              simulation.totals().finished);
 }
 
-void print_summary(const sim::SimulationReport& report, const control::SchedulerConfig& config) {
+void print_summary(const sim::SimulationReport& report, const control::SchedulerConfig& config,
+                   const std::vector<std::string>& refusals) {
   const sim::SimulationTotals& totals = report.totals;
   const double elapsed = std::max(1e-9, seconds(report.elapsed));
   const auto line = [](const char* name, const std::string& value) {
@@ -105,6 +111,7 @@ void print_summary(const sim::SimulationReport& report, const control::Scheduler
   };
   line("requests",
        fmt::format("{} finished, {} refused", with_commas(totals.finished), with_commas(totals.refused)));
+  for (size_t i = 0; i < refusals.size(); ++i) line(i == 0 ? "refused" : "", refusals[i]);
   line("virtual time", fmt::format("{:.3f} s, {:.3f} s of it in {} steps", elapsed, seconds(totals.busy),
                                    with_commas(totals.steps)));
   line("throughput", fmt::format("{:.1f} output tokens/s, {:.2f} requests/s",
@@ -140,6 +147,11 @@ void print_summary(const sim::SimulationReport& report, const control::Scheduler
 
 // ---- output as JSON ----
 
+/// In the order of sim::Refusal.
+constexpr const char* kRefusalKeys[] = {"too_long_for_model", "too_long_for_pool", "queue_full",
+                                        "conversation"};
+static_assert(std::size(kRefusalKeys) == sim::kNumRefusals);
+
 json::object to_json(const sim::Percentiles& of) {
   return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
 }
@@ -162,19 +174,22 @@ void write_json(const std::string& path, const sim::Simulation& simulation,
   json::object root;
   root["scheduler"] = quire::record::to_json(simulation.scheduler().config());
   root["cost"] = to_json(cost);
+  if (cost.fitted() != nullptr) root["extrapolated_steps"] = simulation.executor().extrapolated();
   root["seed"] = seed;
   root["digest"] = fmt::format("{:016x}", report.digest);
   root["elapsed_ns"] = report.elapsed;
   root["requests"] = report.requests;
   root["finished"] = totals.finished;
   root["refused"] = totals.refused;
+  json::object refused_by;
+  for (size_t i = 0; i < sim::kNumRefusals; ++i) refused_by[kRefusalKeys[i]] = totals.refused_by[i];
+  root["refused_by"] = std::move(refused_by);
   root["prompt_tokens"] = report.prompt_tokens;
   root["output_tokens"] = report.output_tokens;
   root["queue_ns"] = to_json(report.queue);
   root["ttft_ns"] = to_json(report.ttft);
   root["tpot_ns"] = to_json(report.tpot);
   root["e2e_ns"] = to_json(report.e2e);
-  if (cost.fitted() != nullptr) root["extrapolated_steps"] = simulation.executor().extrapolated();
   root["steps"] = totals.steps;
   root["busy_ns"] = totals.busy;
   root["prefill_tokens"] = totals.prefill_tokens;
@@ -192,12 +207,17 @@ void write_json(const std::string& path, const sim::Simulation& simulation,
   root["peak_blocks"] = totals.peak_blocks;
   root["block_microseconds"] = totals.block_micros;
   root["running_microseconds"] = totals.running_micros;
-  root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns",
-                           "prompt_tokens", "output_tokens", "cached_tokens",  "preemptions"};
+  root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns", "prompt_tokens",
+                           "output_tokens", "cached_tokens", "preemptions",    "refused",     "line"};
   json::array records;
-  for (const sim::RequestRecord& record : simulation.records()) {
-    records.push_back({record.arrival, record.admitted, record.first_token, record.finished,
-                       record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions});
+  for (size_t i = 0; i < simulation.records().size(); ++i) {
+    const sim::RequestRecord& record = simulation.records()[i];
+    json::array fields{record.arrival,       record.admitted,      record.first_token,   record.finished,
+                       record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions};
+    fields.emplace_back(record.refused ? json::value(kRefusalKeys[static_cast<size_t>(*record.refused)])
+                                       : json::value());
+    fields.emplace_back(simulation.workload().requests[i].line);
+    records.push_back(std::move(fields));
   }
   root["records"] = std::move(records);
   write_output_file(path, kResult, json::serialize(root) + "\n");
@@ -209,6 +229,39 @@ std::string beginnings(const WorkloadOptions& workload) {
   if (length == 0) return "no two requests begin alike";
   return fmt::format("every request begins with one of {} prompts of {} tokens",
                      workload.shared_prefixes.value_or(1), length);
+}
+
+/// Runs to the end, or until Ctrl-C; then it returns true. Prints every N-th step, or shows its progress.
+bool run_steps(sim::Simulation& simulation, uint32_t every) {
+  const InterruptNote note;
+  Progress progress("simulate", every > 0 ? 0 : simulation.records().size());
+  uint64_t shown = 0;
+  bool printed = true;
+  while (!InterruptNote::interrupted() && simulation.step()) {
+    printed = every > 0 && simulation.stats().step % every == 0;
+    if (printed) print_step(simulation);
+    const uint64_t done = simulation.totals().finished + simulation.totals().refused;
+    if (done > shown) progress.advance(done - std::exchange(shown, done));
+  }
+  if (every > 0) {
+    if (!printed) print_step(simulation);
+    fmt::print("\n");
+  }
+  return InterruptNote::interrupted().exchange(false);
+}
+
+/// Says on standard error what makes the run a failure. Returns the exit status.
+int judge(const sim::Simulation& simulation, const std::vector<std::string>& refusals, bool interrupted) {
+  const sim::SimulationTotals& totals = simulation.totals();
+  std::fflush(stdout);
+  if (interrupted) {
+    fmt::print(stderr, "quire: interrupted; {} of {} requests had not ended\n",
+               simulation.records().size() - totals.finished - totals.refused, simulation.records().size());
+    return 128 + SIGINT;
+  }
+  if (totals.finished > 0) return 0;
+  fmt::print(stderr, "quire: no request finished: {}\n", fmt::join(refusals, "; "));
+  return 1;
 }
 
 int simulate(Options& options) {
@@ -223,6 +276,8 @@ int simulate(Options& options) {
   const OutputFile outputs[] = {{"--decision-log", options.decision_log}, {"--json", options.json_file}};
   refuse_same_file(outputs);
   const sim::Workload workload = make_workload(options.workload);
+  if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
+  if (!options.workload.trace.empty()) check_policies(options.policies, workload);
   const control::Scheduler checked(config.scheduler);  // before there is a log of it
   std::unique_ptr<record::RunWriter> record;
   if (!options.decision_log.empty())
@@ -241,21 +296,14 @@ int simulate(Options& options) {
         record::plural(config.scheduler.max_num_batched_tokens, "token"), beginnings(options.workload));
   }
   if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
-  bool printed = true;
-  while (simulation.step()) {
-    printed = every > 0 && simulation.stats().step % every == 0;
-    if (printed) print_step(simulation);
-  }
-  if (every > 0) {
-    if (!printed) print_step(simulation);
-    fmt::print("\n");
-  }
+  const bool interrupted = run_steps(simulation, every);
   if (record != nullptr && record->failed()) {
     throw file_error(options.decision_log, "cannot be written");
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const sim::SimulationReport report = sim::make_report(simulation);
-  print_summary(report, config.scheduler);
+  const std::vector<std::string> refusals = sim::refusal_texts(simulation);
+  print_summary(report, config.scheduler, refusals);
   if (const uint64_t beyond = simulation.executor().extrapolated(); beyond > 0) {
     fmt::print(
         "\n{} of {} steps lie beyond what the cost model was fitted to (more tokens, sequences or context): "
@@ -272,12 +320,16 @@ int simulate(Options& options) {
   if (!options.json_file.empty()) {
     write_json(options.json_file, simulation, report, config.cost, options.workload.seed);
   }
-  return 0;
+  return judge(simulation, refusals, interrupted);
 }
 
 /// Throws Error naming a flag that makes no sense with the others.
 void settle(const Options& options, const Flags& command) {
-  if (options.demo) refuse_if_given(command, "--trace", "with --demo, which has a workload of its own");
+  if (options.demo) {
+    for (const char* flag : {"--trace", "--agents"}) {
+      refuse_if_given(command, flag, "with --demo, which has a workload of its own");
+    }
+  }
   const uint32_t at_once = options.max_num_seqs.value_or(0);  // 0: the default, which is several
   WorkloadOptions workload = options.workload;
   if (options.demo) use_demo_workload(workload);
@@ -285,8 +337,8 @@ void settle(const Options& options, const Flags& command) {
   refuse_idle_policies(command, options.policies,
                        {.prefix_caching = options.enable_prefix_caching,
                         .max_num_seqs = at_once,
-                        .tenants = workload.tenants,
-                        .priorities = workload.priorities,
+                        .tenants = tenants_known(workload),
+                        .priorities = priorities_known(workload),
                         .choices = workload.choices});
   refuse_idle_workload_flags(command, workload, options.policies);
   refuse_idle_costs(command, options.policies.preemption != control::PreemptionKind::kRecompute, at_once);
@@ -333,7 +385,10 @@ void add_simulate(const Flags& app, Command& run) {
       "  quire simulate --demo\n"
       "  quire simulate --demo --preemption-mode swap --decision-log demo.log; quire explain demo.log\n"
       "  quire simulate --rate 12 --prompt-len lognormal:400:0.8 --output-len uniform:20:300 --every 200\n"
-      "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json");
+      "  quire simulate --users 40 --think-time-ms exponential:5000 --turns uniform:1:8 --requests 2000\n"
+      "  quire simulate --agents --users 8 --num-blocks 20000\n"
+      "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json\n"
+      "A trace in CSV or JSON lines may say ttft_deadline_ms, priority and tenant of each request.");
   command.add_flag("--demo", options->demo,
                    "A demonstration: a small pool, bursts, random arrivals and shared prefixes, step by "
                    "step; other flags change it");
@@ -348,6 +403,7 @@ void add_simulate(const Flags& app, Command& run) {
       .value_name("FILE");
   add_log_limit_option(command, options->decision_log_max);
   add_workload_options(command, options->workload);
+  add_conversation_options(command, options->workload);
   add_service_options(command, options->workload);
   add_scheduler_options(command, *options);
   add_policy_options(command, options->policies);

@@ -1,9 +1,14 @@
 // bench throughput: the engine under load in real time, with the same workloads as simulate.
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
@@ -16,10 +21,12 @@
 #include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
+#include "cli/message_reader.h"
 #include "cli/sim_options.h"
 #include "cli/terminal.h"
 #include "cli/workload_options.h"
 #include "sim/report.h"
+#include "sim/workload_source.h"
 #include "startup/local_engine.h"
 #include "startup/model_files.h"
 
@@ -35,44 +42,58 @@ struct Options {
   bool as_json = false;
 };
 
+/// A request that has ended, as the engine thread says.
+struct Ending {
+  size_t index = 0;
+  Nanos at = 0;
+  bool failed = false;
+  std::vector<TokenId> answer;
+};
+
 /// The results of the requests, filled by the engine thread.
 struct Outcome {
   std::mutex mutex;
   std::condition_variable ended;
-  size_t open = 0;
-  uint64_t prompt_tokens = 0;  // of finished requests; so are the others
+  std::vector<Ending> endings;  // that were not taken yet
+  uint64_t prompt_tokens = 0;   // of finished requests; so are the others
   uint64_t output_tokens = 0;
   uint64_t failed = 0;
+  uint64_t skipped = 0;       // requests of a trace that are too long, which were not sent
+  std::string first_skipped;  // the first of them, and why
   uint64_t in_time = 0;
   std::string first_error;
   std::vector<Nanos> ttft;
   std::vector<Nanos> tpot;
   std::vector<Nanos> e2e;
+
+  void fail(const std::string& why) {
+    ++failed;
+    if (first_error.empty()) first_error = why;
+  }
 };
 
 /// Follows one request, as its sink.
 struct Follower {
   std::shared_ptr<Outcome> outcome;
   const Clock* clock;
+  size_t index;
   Nanos arrival;
   Nanos deadline;
   uint32_t choices;
+  bool keeps_answer;
   Nanos first = -1;
+  std::vector<TokenId> answer;
 
   void operator()(const engine::RequestOutput& output) {
     const Nanos now = clock->now();
     if (first < 0 && output.completion_tokens > 0) first = now;
+    if (keeps_answer) keep(output);
     if (!output.done) return;
     const std::lock_guard lock(outcome->mutex);
-    --outcome->open;
+    const bool failed = output.error || first < 0;
+    outcome->endings.push_back({index, now, failed, std::move(answer)});
     outcome->ended.notify_one();
-    if (output.error || first < 0) {
-      ++outcome->failed;
-      if (outcome->first_error.empty()) {
-        outcome->first_error = output.error ? output.error->message : "an answer without tokens";
-      }
-      return;
-    }
+    if (failed) return outcome->fail(output.error ? output.error->message : "an answer without tokens");
     outcome->prompt_tokens += output.prompt_tokens;
     outcome->output_tokens += output.completion_tokens;
     outcome->in_time += first - arrival <= deadline ? 1 : 0;
@@ -81,12 +102,21 @@ struct Follower {
     const uint32_t each = output.completion_tokens / choices;
     if (each > 1) outcome->tpot.push_back((now - first) / (each - 1));
   }
+
+ private:
+  void keep(const engine::RequestOutput& output) {
+    for (const engine::ChoiceOutput& choice : output.choices) {
+      if (choice.index != 0) continue;
+      for (const SampledToken& token : choice.tokens) answer.push_back(token.token);
+    }
+  }
 };
 
-engine::GenerationRequest request_of(const sim::Workload& workload, size_t index) {
+engine::GenerationRequest request_of(const sim::Workload& workload, size_t index,
+                                     std::vector<TokenId> prompt) {
   const sim::SimRequest& from = workload.requests[index];
   engine::GenerationRequest request;
-  request.prompt = workload.prompt(index);
+  request.prompt = std::move(prompt);
   request.n = workload.choices;
   request.max_tokens = from.output_length;
   request.ignore_eos = true;
@@ -109,6 +139,7 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
   if (as_json) {
     json::object root{{"finished", finished},
                       {"failed", outcome.failed},
+                      {"skipped_too_long", outcome.skipped},
                       {"seconds", elapsed},
                       {"prompt_tokens", outcome.prompt_tokens},
                       {"output_tokens", outcome.output_tokens},
@@ -136,47 +167,152 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
   print_times(times);
 }
 
+/// Sends the requests of a workload when they are due, and tells its source what has ended.
+class Load {
+ public:
+  Load(startup::LocalEngine& local, const sim::Workload& workload, bool skips_too_long)
+      : local_(local),
+        workload_(workload),
+        source_(workload),
+        skips_too_long_(skips_too_long),
+        progress_("bench", workload.requests.size()) {}
+
+  /// Returns the seconds that it took.
+  double run() {
+    const InterruptNote note;
+    start_ = local_.clock.now();
+    while (!InterruptNote::interrupted()) {
+      take_endings();
+      const auto next = source_.next();
+      if (next && local_.clock.now() >= start_ + *next) {
+        send(source_.take(), *next);
+      } else if (next || open_ > 0) {
+        wait(next);
+      } else {
+        break;
+      }
+    }
+    return static_cast<double>(std::max<Nanos>(1, local_.clock.now() - start_)) / 1e9;
+  }
+
+  Outcome& outcome() { return *outcome_; }
+  /// Requests that have not ended.
+  size_t left() const { return open_ + source_.left(); }
+
+ private:
+  void wait(std::optional<Nanos> next) {
+    constexpr Nanos kLookUp = 200'000'000;  // for an interrupt
+    const Nanos due = next ? start_ + *next - local_.clock.now() : kLookUp;
+    std::unique_lock lock(outcome_->mutex);
+    outcome_->ended.wait_for(lock, std::chrono::nanoseconds(std::clamp<Nanos>(due, 0, kLookUp)),
+                             [&] { return !outcome_->endings.empty(); });
+  }
+
+  void take_endings() {
+    std::vector<Ending> endings;
+    {
+      const std::lock_guard lock(outcome_->mutex);
+      endings.swap(outcome_->endings);
+    }
+    for (const Ending& ending : endings) {
+      --open_;
+      progress_.advance();
+      for (const TokenId token : ending.answer) source_.sampled(ending.index, token);
+      if (ending.failed) {
+        give_up(ending.index, ending.at - start_);
+      } else {
+        source_.ended(ending.index, ending.at - start_);
+      }
+    }
+  }
+
+  void send(size_t index, Nanos due) {
+    const sim::SimRequest& request = workload_.requests[index];
+    const Follower follower{.outcome = outcome_,
+                            .clock = &local_.clock,
+                            .index = index,
+                            .arrival = start_ + due,
+                            .deadline = request.ttft_deadline,
+                            .choices = workload_.choices,
+                            .keeps_answer = source_.keeps_answer(index)};
+    ++open_;
+    const auto taken = local_.engine->submit(request_of(workload_, index, source_.prompt(index)), follower);
+    if (taken) return;
+    --open_;
+    progress_.advance();
+    refuse(index, taken.error());
+    give_up(index, due);
+  }
+
+  void refuse(size_t index, const RequestError& error) {
+    const sim::SimRequest& request = workload_.requests[index];
+    const std::lock_guard lock(outcome_->mutex);
+    if (skips_too_long_ && error.code == RequestErrorCode::kTooLong) {
+      if (outcome_->skipped++ == 0) {
+        outcome_->first_skipped = fmt::format("in line {} of the trace: {}", request.line, error.message);
+      }
+      return;
+    }
+    if (index == 0) throw Error(error.message);
+    outcome_->fail(error.message);
+  }
+
+  void give_up(size_t index, Nanos now) {
+    const size_t unsent = source_.gave_up(index, now).size();
+    if (unsent == 0) return;
+    progress_.advance(unsent);
+    const std::lock_guard lock(outcome_->mutex);
+    for (size_t i = 0; i < unsent; ++i)
+      outcome_->fail("an earlier turn of its conversation was not answered");
+  }
+
+  startup::LocalEngine& local_;
+  const sim::Workload& workload_;
+  sim::WorkloadSource source_;
+  bool skips_too_long_;
+  Progress progress_;
+  std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
+  Nanos start_ = 0;
+  size_t open_ = 0;
+};
+
+/// Says on standard error what did not go well. Returns the exit status.
+int judge(const Outcome& outcome, size_t left, size_t all, bool interrupted) {
+  std::fflush(stdout);
+  if (outcome.skipped > 0) {
+    fmt::print(stderr, "quire: {} of {} requests were skipped, the first {}\n", outcome.skipped, all,
+               outcome.first_skipped);
+  }
+  if (outcome.failed > 0) {
+    fmt::print(stderr, "quire: {} requests failed; the first: {}\n", outcome.failed, outcome.first_error);
+  }
+  if (interrupted) {
+    fmt::print(stderr, "quire: interrupted; {} of {} requests had not ended\n", left, all);
+    return 128 + SIGINT;
+  }
+  if (outcome.failed > 0) return 1;
+  if (!outcome.ttft.empty()) return 0;
+  fmt::print(stderr, "quire: no request finished\n");
+  return 1;
+}
+
 int throughput(Options& options) {
   set_log_level(options.as_json ? LogLevel::kWarning : LogLevel::kInfo);
   startup::LocalEngine local(options.engine, startup::model_name(options.engine.model.model));
-  const sim::Workload workload = make_workload(options.workload, local.facts.vocab_size);
-  const auto outcome = std::make_shared<Outcome>();
-  Progress progress("bench", workload.requests.size());
-  auto take = [&, shown = size_t{0}](size_t submitted) mutable {
-    const size_t ended = submitted - outcome->open;
-    progress.advance(ended - std::exchange(shown, ended));
+  const auto count_tokens = [&](std::string_view text) {
+    return local.tokenizer->encode(text, false).size();
   };
-  const Nanos start = local.clock.now();
-  for (size_t i = 0; i < workload.requests.size(); ++i) {
-    const Nanos arrival = start + workload.requests[i].arrival;
-    {
-      std::unique_lock lock(outcome->mutex);
-      while (local.clock.now() < arrival) {
-        outcome->ended.wait_for(lock, std::chrono::nanoseconds(arrival - local.clock.now()));
-        take(i);
-      }
-      ++outcome->open;
-    }
-    const Follower follower{outcome, &local.clock, arrival, workload.requests[i].ttft_deadline,
-                            workload.choices};
-    if (const auto taken = local.engine->submit(request_of(workload, i), follower); !taken) {
-      if (i == 0) throw Error(taken.error().message);
-      const std::lock_guard lock(outcome->mutex);
-      if (outcome->first_error.empty()) outcome->first_error = taken.error().message;
-      --outcome->open;
-      ++outcome->failed;
-    }
-  }
-  std::unique_lock lock(outcome->mutex);
-  while (outcome->open > 0) {
-    outcome->ended.wait(lock);
-    take(workload.requests.size());
-  }
-  const double elapsed = static_cast<double>(std::max<Nanos>(1, local.clock.now() - start)) / 1e9;
-  print(*outcome, local.engine->stats(), elapsed, options.as_json);
-  if (outcome->failed == 0) return 0;
-  fmt::print(stderr, "quire: {} requests failed; the first: {}\n", outcome->failed, outcome->first_error);
-  return 1;
+  const sim::Workload workload = make_workload(options.workload, local.facts.vocab_size, count_tokens);
+  const bool has_trace = !options.workload.trace.empty();
+  if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
+  if (has_trace) check_policies(options.engine.policies, workload);
+  Load load(local, workload, has_trace);
+  const double elapsed = load.run();
+  const engine::EngineStats stats = local.engine->stats();
+  const std::lock_guard lock(load.outcome().mutex);  // after an interrupt some requests go on
+  print(load.outcome(), stats, elapsed, options.as_json);
+  return judge(load.outcome(), load.left(), workload.requests.size(),
+               InterruptNote::interrupted().exchange(false));
 }
 
 }  // namespace
@@ -188,17 +324,21 @@ void add_throughput(const Flags& bench, Command& run) {
   command.footer(
       "\nPrompts are arbitrary tokens. quire simulate runs the same workload in virtual time. Try\n"
       "  quire bench throughput MODEL --requests 64 --prompt-len uniform:16:128 --output-len 64\n"
-      "  quire bench throughput MODEL --rate 2 --shared-prefix-len 128 --scheduling-policy lpm");
+      "  quire bench throughput MODEL --rate 2 --shared-prefix-len 128 --scheduling-policy lpm\n"
+      "  quire bench throughput MODEL --users 8 --think-time-ms exponential:1000 --turns 3\n"
+      "Of a trace, requests that are too long are skipped and counted.");
   command.add_flag("--json", options->as_json, "One JSON object");
   add_workload_options(command, options->workload);
+  add_conversation_options(command, options->workload);
   add_service_options(command, options->workload);
   add_engine_options(command, options->engine);
   add_device_options(command, options->engine);
   command.callback([options, command, &run] {
     const WorkloadOptions& workload = options->workload;
-    refuse_idle_engine_flags(
-        command, options->engine,
-        {.tenants = workload.tenants, .priorities = workload.priorities, .choices = workload.choices});
+    refuse_idle_engine_flags(command, options->engine,
+                             {.tenants = tenants_known(workload),
+                              .priorities = priorities_known(workload),
+                              .choices = workload.choices});
     check_workload_options(workload);
     refuse_idle_workload_flags(command, workload, options->engine.policies);
     run = [options] { return throughput(*options); };

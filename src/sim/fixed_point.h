@@ -55,7 +55,7 @@ constexpr uint64_t exp2_q32(int64_t x) {
   }();
   const int64_t whole = x >> 32;
   if (whole >= 32) return UINT64_MAX;
-  if (whole < -34) return 0;
+  if (whole < -33) return 0;  // and no shift by 64 below
   uint64_t y = uint64_t{1} << 62;
   for (int i = 0; i < 32; ++i) {
     if ((x >> i & 1) != 0) y = static_cast<uint64_t>((uint128{y} * kRoots[i]) >> 62);

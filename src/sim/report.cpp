@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/amounts.h"
 #include "sim/fixed_point.h"
 
 namespace quire::sim {
@@ -44,6 +47,36 @@ SimulationReport make_report(const Simulation& simulation) {
   report.digest = simulation.digest();
   report.decision_digest = simulation.scheduler().digest();
   return report;
+}
+
+std::string_view refusal_text(Refusal why) {
+  switch (why) {
+    case Refusal::kTooLongForModel:
+      return "too long for the model";
+    case Refusal::kTooLongForPool:
+      return "too long for the pool";
+    case Refusal::kQueueFull:
+      return "when the queue was full";
+    case Refusal::kConversation:
+      return "after an earlier turn of their conversation";
+  }
+  return "";
+}
+
+std::vector<std::string> refusal_texts(const Simulation& simulation) {
+  const SimulationTotals& totals = simulation.totals();
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < kNumRefusals; ++i) {
+    if (totals.refused_by[i] == 0) continue;
+    const SimRequest& first = simulation.workload().requests[totals.first_refused_by[i]];
+    texts.push_back(fmt::format(
+        "{} {}, the first {} with {} tokens", with_commas(totals.refused_by[i]),
+        refusal_text(static_cast<Refusal>(i)),
+        first.line > 0 ? fmt::format("in line {} of the trace", with_commas(first.line))
+                       : fmt::format("number {}", with_commas(uint64_t{totals.first_refused_by[i]} + 1)),
+        with_commas(uint64_t{first.prompt_length} + first.output_length)));
+  }
+  return texts;
 }
 
 }  // namespace quire::sim

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/simulation.h"
@@ -35,5 +37,11 @@ struct SimulationReport {
   uint64_t decision_digest = 0;  // Scheduler::digest(), which quire explain --replay compares
 };
 SimulationReport make_report(const Simulation& simulation);
+
+/// "too long for the pool".
+std::string_view refusal_text(Refusal why);
+/// "257 too long for the pool, the first in line 31 of the trace with 70,123 tokens"; one text for each
+/// reason for which requests were refused, in the order of Refusal.
+std::vector<std::string> refusal_texts(const Simulation& simulation);
 
 }  // namespace quire::sim

@@ -14,11 +14,11 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload,
                 backend::sim::SimTokens{
                     .vocab_size = workload.vocab_size, .seed = workload.seed, .jitter = config.jitter},
                 config.depth),
+      source_(workload),
       records_(workload.requests.size()),
       open_(workload.requests.size()),
       was_admitted_(workload.requests.size() * workload.choices) {
   for (size_t i = 0; i < records_.size(); ++i) {
-    records_[i].arrival = workload.requests[i].arrival;
     records_[i].prompt_tokens = workload.requests[i].prompt_length;
   }
 }
@@ -26,11 +26,12 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload,
 bool Simulation::step() {
   add_due();
   while (!scheduler_.has_work() && open_steps_.empty()) {
-    if (next_ == workload_.requests.size()) {
+    const std::optional<Nanos> next = source_.next();
+    if (!next) {
       if (!std::exchange(ended_, true)) scheduler_.end_record();
       return false;
     }
-    clock_.advance_to(workload_.requests[next_].arrival);
+    clock_.advance_to(*next);
     add_due();
   }
   while (open_steps_.size() < executor_.depth() && scheduler_.has_work() && plan_step()) {
@@ -59,26 +60,43 @@ bool Simulation::plan_step() {
 }
 
 void Simulation::add_due() {
-  for (; next_ < workload_.requests.size() && workload_.requests[next_].arrival <= clock_.now(); ++next_) {
-    if (add(next_)) continue;
-    records_[next_].refused = true;
-    ++totals_.refused;
-    digest_.add(next_);
+  for (auto next = source_.next(); next && *next <= clock_.now(); next = source_.next()) {
+    const size_t index = source_.take();
+    records_[index].arrival = *next;
+    const std::optional<Refusal> refusal = add(index);
+    if (!refusal) continue;
+    note_refusal(index, *refusal);
+    for (const size_t unsent : source_.gave_up(index, *next)) note_refusal(unsent, Refusal::kConversation);
   }
 }
 
-/// All choices of a request, or none.
-bool Simulation::add(size_t index) {
+void Simulation::note_refusal(size_t index, Refusal why) {
+  records_[index].refused = why;
+  ++totals_.refused;
+  if (totals_.refused_by[static_cast<size_t>(why)]++ == 0) {
+    totals_.first_refused_by[static_cast<size_t>(why)] = static_cast<uint32_t>(index);
+  }
+  digest_.add(index);
+}
+
+Refusal Simulation::too_long() const {
+  const control::SchedulerConfig& config = scheduler().config();
+  const uint64_t pool = uint64_t{config.num_blocks} * config.block_size;
+  return config.max_model_len < pool ? Refusal::kTooLongForModel : Refusal::kTooLongForPool;
+}
+
+/// All choices of a request, or none; then it says why.
+std::optional<Refusal> Simulation::add(size_t index) {
   const SimRequest& request = workload_.requests[index];
   // Before its tokens are made, which may be many.
   if (uint64_t{request.prompt_length} + request.output_length > scheduler().config().max_model_len)
-    return false;
+    return too_long();
   control::SeqSpec spec;
   const SeqId first = index * workload_.choices;
-  spec.prompt = workload_.prompt(index);
+  spec.prompt = source_.prompt(index);
   spec.max_tokens = request.output_length;
   spec.sampling.seed = index;
-  spec.arrived = request.arrival;
+  spec.arrived = records_[index].arrival;
   spec.ttft_deadline = request.ttft_deadline;
   spec.priority = request.priority;
   spec.tenant = request.tenant;
@@ -88,12 +106,20 @@ bool Simulation::add(size_t index) {
     one.id = first + choice;
     one.sampling.choice = choice;
     if (choice > 0) one.fork_of = first;
-    if (scheduler_.add(std::move(one))) continue;
+    const auto added = scheduler_.add(std::move(one));
+    if (added) continue;
     while (choice-- > 0) scheduler_.abort(first + choice);
-    return false;
+    switch (added.error().code) {
+      case RequestErrorCode::kTooLong:
+        return Refusal::kTooLongForPool;
+      case RequestErrorCode::kQueueFull:
+        return Refusal::kQueueFull;
+      default:
+        throw Error("simulation: " + added.error().message);
+    }
   }
   open_[index] = workload_.choices;
-  return true;
+  return std::nullopt;
 }
 
 void Simulation::note_plan(const control::StepPlan& plan) {
@@ -110,6 +136,7 @@ void Simulation::note_event(const control::SeqEvent& event) {
   RequestRecord& record = records_[index];
   if (event.token) {
     digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
+    if (event.id == index * workload_.choices) source_.sampled(index, event.token->token);
     if (record.output_tokens++ == 0) {
       record.first_token = clock_.now();
       record.cached_tokens = event.cached_tokens;
@@ -122,6 +149,7 @@ void Simulation::note_event(const control::SeqEvent& event) {
   if (--open_[index] > 0) return;
   record.finished = clock_.now();
   ++totals_.finished;
+  source_.ended(index, clock_.now());
 }
 
 void Simulation::note_step(Nanos took) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "sim/digest.h"
 #include "sim/virtual_clock.h"
 #include "sim/workload.h"
+#include "sim/workload_source.h"
 
 namespace quire::sim {
 
@@ -22,9 +25,18 @@ struct SimulationConfig {
   bool jitter = false;  // SimTokens::jitter
 };
 
+/// Why a request was refused.
+enum class Refusal : uint8_t {
+  kTooLongForModel,  // prompt and answer exceed max_model_len, which is less than what the pool holds
+  kTooLongForPool,
+  kQueueFull,     // max_waiting sequences wait already
+  kConversation,  // an earlier turn of its conversation was refused, so it was not sent
+};
+inline constexpr size_t kNumRefusals = 4;
+
 /// The life of a request. Times are virtual; -1: it did not happen.
 struct RequestRecord {
-  Nanos arrival = 0;
+  Nanos arrival = -1;
   Nanos admitted = -1;  // for the first time
   Nanos first_token = -1;
   Nanos finished = -1;
@@ -33,7 +45,7 @@ struct RequestRecord {
   uint32_t cached_tokens = 0;  // of the prompt, at the first admission
   uint32_t preemptions = 0;
   bool in_time = false;  // its first token came by its deadline
-  bool refused = false;  // too long for the pool or the model, or the queue was full
+  std::optional<Refusal> refused;
 };
 
 /// Sums and maxima over the steps so far.
@@ -45,6 +57,8 @@ struct SimulationTotals {
   uint64_t moved_out = 0;     // of these, to the host
   uint64_t finished = 0;
   uint64_t refused = 0;
+  std::array<uint64_t, kNumRefusals> refused_by = {};        // by Refusal
+  std::array<uint32_t, kNumRefusals> first_refused_by = {};  // the number of the first such request
   uint32_t peak_running = 0;
   uint32_t peak_waiting = 0;
   uint32_t peak_blocks = 0;     // held at once
@@ -81,7 +95,7 @@ class Simulation {
   const control::StepStats& stats() const { return scheduler_.stats(); }
   const SimulationTotals& totals() const { return totals_; }
   const Workload& workload() const { return workload_; }
-  /// One per request, in order of arrival.
+  /// One per request, in the order of the workload.
   std::span<const RequestRecord> records() const { return records_; }
   /// A hash over all decisions, tokens, times and refusals so far.
   uint64_t digest() const { return digest_.value(); }
@@ -89,7 +103,9 @@ class Simulation {
  private:
   void add_due();
   bool plan_step();
-  bool add(size_t index);
+  std::optional<Refusal> add(size_t index);
+  Refusal too_long() const;
+  void note_refusal(size_t index, Refusal why);
   void note_plan(const control::StepPlan& plan);
   void note_event(const control::SeqEvent& event);
   void note_step(Nanos took);
@@ -106,7 +122,7 @@ class Simulation {
   std::deque<OpenStep> open_steps_;  // the oldest first
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
-  size_t next_ = 0;  // index in workload_.requests of the next arrival
+  WorkloadSource source_;
   std::vector<RequestRecord> records_;
   std::vector<uint32_t> open_;         // choices of a request that have not ended
   std::vector<uint8_t> was_admitted_;  // by sequence

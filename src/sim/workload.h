@@ -1,46 +1,39 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
-#include "base/rng.h"
+#include "sim/workload_arrivals.h"
+#include "sim/workload_lengths.h"
 
 namespace quire::sim {
 
-/// "12.5" as 12500: a number with at most three decimals, in thousandths, so that no decision depends on a
-/// double. Throws Error naming `flag`.
-uint64_t parse_thousandths(std::string_view text, std::string_view flag);
-
-/// The distribution of the lengths of prompts or outputs, in tokens.
-struct Lengths {
-  enum class Kind : uint8_t { kFixed, kUniform, kLogNormal };
-  Kind kind = Kind::kFixed;
-  uint32_t low = 1;   // kFixed: the length; else the minimum
-  uint32_t high = 1;  // the maximum; kLogNormal: a draw outside [low, high] is replaced by the nearer end
-  uint32_t mean = 0;  // kLogNormal: the mean before that
-  uint32_t sigma_thousandths = 0;  // kLogNormal: the sigma of the logarithm
-
-  /// "512", "uniform:LOW:HIGH", "lognormal:MEAN:SIGMA" or "lognormal:MEAN:SIGMA:MOST" (default: 1,048,576).
-  /// Throws Error naming `flag`.
-  static Lengths parse(std::string_view text, std::string_view flag);
-  uint32_t draw(SplitMix64& random) const;
-};
+inline constexpr uint32_t kNoRequest = UINT32_MAX;
 
 /// One request of a workload.
 struct SimRequest {
-  Nanos arrival = 0;  // from the start of the run
+  Nanos arrival = 0;  // from the start of the run; of one that follows another: unknown until that has ended
   uint32_t prompt_length = 0;
   uint32_t output_length = 0;
+  /// The request, earlier in the list, whose end it awaits; it arrives `think` later. No two await the same.
+  uint32_t follows = kNoRequest;
+  Nanos think = 0;
+  /// It is the next turn of a conversation: its prompt begins with the prompt and the answer of the request
+  /// that it follows. If that one is refused or fails, it is not sent.
+  bool continues = false;
   /// The beginning of its prompt: pieces of Workload::piece_length tokens each, by number. Equal numbers mean
   /// equal tokens. The last piece is cut to the length of the prompt. The tokens after the pieces are unique
-  /// to the prompt.
-  std::vector<uint32_t> pieces;
+  /// to the prompt. Of a turn that continues: none.
+  std::vector<uint64_t> pieces;
   // For scheduling policies; see SeqSpec.
   Nanos ttft_deadline = 10'000'000'000;
   int32_t priority = 0;
   uint32_t tenant = 0;
+  uint32_t line = 0;  // of the trace; 0: there is none
 };
 
 /// Requests and their arrival times. The tokens are generated on demand, so that a trace with millions of
@@ -51,41 +44,60 @@ struct Workload {
   uint32_t piece_length = 0;
   uint32_t choices = 1;        // answers per prompt, as forks of the first
   bool lengths_known = false;  // whether the scheduler knows the length of answers; if not, it estimates
-  std::vector<SimRequest> requests;  // in order of arrival
+  // Of a trace: whether it says when requests arrive, and what the scheduling policies use.
+  bool has_times = true;
+  bool has_deadlines = false;
+  bool has_priorities = false;
+  bool has_tenants = false;
+  std::vector<std::string> notes;    // of a trace: what its reader changed or left out, for the user
+  std::vector<SimRequest> requests;  // without users, those that follow no other are in order of arrival
 
-  /// The prompt of requests[index], a function of seed, vocabulary and the request alone.
-  std::vector<TokenId> prompt(size_t index) const;
+  /// The prompt of requests[index], a function of seed, vocabulary and the request alone, and of `history`:
+  /// of a turn that continues, the prompt and answer before it, no longer than their lengths say.
+  std::vector<TokenId> prompt(size_t index, std::span<const TokenId> history = {}) const;
 };
 
-struct WorkloadConfig {
-  uint64_t seed = 0;
-  uint32_t num_requests = 1000;
-  uint64_t rate_thousandths = 0;  // requests per second (Poisson), in thousandths; 0: none
-  uint32_t burst = 0;             // a burst of additional requests ...
-  Nanos burst_every = 0;          // ... after each interval of this length; 0: never
-  Lengths prompt;                 // without the shared prefix
+/// When the requests of a workload are sent.
+struct TimesConfig : ArrivalConfig {
+  /// A closed loop: the number of users, each of whom sends the next request, or begins the next
+  /// conversation, some time after the last has ended; no request arrives in any other way then. 0: an open
+  /// loop.
+  uint32_t users = 0;
+  /// How long a user waits before each request of a closed loop, and before a later turn of a conversation.
+  std::optional<Lengths> think_ms;
+};
+/// Sets the times of a workload whose requests follow others only as the next turn, which is the next in the
+/// list. The k-th conversation, or request, belongs to user k modulo the number of users. The seed is that of
+/// the workload. Throws Error if a value is invalid.
+void give_times(Workload& workload, const TimesConfig& config);
+
+struct WorkloadConfig : TimesConfig {
+  uint32_t num_requests = 1000;  // turns of conversations included
+  Lengths prompt;                // without the shared prefix
   Lengths output;
   uint32_t prefix_length = 0;  // the shared prefix of each prompt, in tokens
   uint32_t num_prefixes = 1;   // the number of prefixes; each prompt has one of them
   uint32_t zipf_thousandths =
-      1000;  // alpha: the k-th prefix has weight k^-alpha; 0: all have the same weight
+      1000;       // alpha: the k-th prefix has weight k^-alpha; 0: all have the same weight
+  Lengths turns;  // of a conversation
+  std::optional<Lengths> turn_prompt;  // what a later turn adds to its history; without it as `prompt`
   uint32_t vocab_size = 32000;
 };
 
 /// The tenants, priorities and deadlines of requests, drawn from a separate random stream, so that nothing
-/// else changes.
+/// else changes. The turns of a conversation have the same.
 struct ServiceConfig {
   uint64_t seed = 0;
   uint32_t num_tenants = 1;     // the k-th tenant has weight 1 / k
   uint32_t num_priorities = 1;  // 0 ... all alike
   Lengths ttft_deadline_ms{.low = 10'000, .high = 10'000};
 };
-/// Throws Error if a value is invalid.
+/// Leaves what a trace says. Throws Error if a value is invalid.
 void assign_service(Workload& workload, const ServiceConfig& config);
 
-/// Draws a workload. All requests arrive at time 0 if there is neither a rate nor a burst. The lengths and
-/// tokens of a request depend on the seed and its number, not on rate and bursts. Throws Error if a value is
-/// invalid.
+/// Draws a workload. All requests arrive at time 0 if there are neither users nor a rate nor a burst. The
+/// lengths and tokens of a request depend on the seed and its number, not on times. Throws Error if a value
+/// is invalid.
 Workload make_workload(const WorkloadConfig& config);
 
 }  // namespace quire::sim

@@ -10,7 +10,8 @@ from test_flags import flags_of
 VALUES = {
     "--help": None, "--demo": None, "--every": [3], "--json": None, "--decision-log": None, "--decision-log-max": None,
     "--trace": None, "--trace-speed": None, "--requests": [40], "--num-prompts": [41], "--rate": [5], "--request-rate": [6],
-    "--burst": [3], "--burst-every": [1], "--prompt-len": [20], "--input-len": [21], "--output-len": [20],
+    "--burst": [3], "--burst-every": [1], "--burstiness": [0.2], "--on-ms": [500, "--off-ms", 900], "--off-ms": [900, "--on-ms", 500],
+    "--users": [4], "--think-time-ms": [300, "--users", 4], "--turns": [3], "--turn-len": [9, "--turns", 3], "--agents": None, "--prompt-len": [20], "--input-len": [21], "--output-len": [20],
     "--shared-prefix-len": [32], "--prefix-length": [33], "--shared-prefixes": [3], "--num-prefixes": [4], "--zipf": [3],
     "--seed": [9], "--n": [2], "--best-of": [3],
     "--tenants": [4, "--scheduling-policy", "fair"],

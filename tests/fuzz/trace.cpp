@@ -21,7 +21,7 @@ void trace(std::string_view input) {
         const sim::SimRequest& request = workload.requests[i];
         if (request.arrival < before) throw std::logic_error("requests out of order");
         before = request.arrival;
-        if (request.prompt_length > kShort) continue;
+        if (request.prompt_length > kShort || request.continues) continue;
         const std::vector<TokenId> prompt = workload.prompt(i);
         const auto outside = [&](TokenId token) {
           return token < 0 || static_cast<uint32_t>(token) >= workload.vocab_size;

@@ -37,6 +37,9 @@ TEST(FixedPoint, LogarithmsAndPowersAreThoseOfTheMathLibrary) {
   }
   EXPECT_EQ(exp2_q32(32 * kOneQ32), UINT64_MAX);
   EXPECT_EQ(exp2_q32(INT64_MIN), 0U);
+  for (int64_t whole = -40; whole <= -33; ++whole) {
+    EXPECT_EQ(exp2_q32(whole * kOneQ32 + kOneQ32 / 2), 0U) << whole;
+  }
 }
 
 TEST(FixedPoint, ExponentialHasMeanOneAndVarianceOne) {

@@ -3,10 +3,12 @@
 #include <fstream>
 #include <numeric>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "sim/simulation.h"
 #include "tests/support/data.h"
 
 namespace quire::sim {
@@ -58,11 +60,12 @@ TEST(AzureTrace, OptionsCutAndHasten) {
 
 TEST(AzureTrace, BadLinesAreNamed) {
   const std::string good = "2023-11-16 18:15:46.68,374,44\n";
-  expect_refused("", "line 1: neither the header");
+  expect_refused("", "line 1: neither the header of a trace");
   expect_refused("hello\n", "line 1: neither the header");
-  expect_refused(kHeader + good + "2023-11-16 18:15:46.68,374", "line 3: not the three values");
-  expect_refused(kHeader + good + "2023-11-16 18:15:46.68,374,44,5", "line 3: not the three values");
-  expect_refused(kHeader + good + "2023-11-16 18:15:45.68,374,44", "line 3: its time is before");
+  expect_refused(kHeader + good + "2023-11-16 18:15:46.68,374", "line 3: 2 values, not the 3 of the header");
+  expect_refused(kHeader + good + "2023-11-16 18:15:46.68,374,44,5",
+                 "line 3: 4 values, not the 3 of the header");
+  expect_refused(kHeader + good + "2003-11-16 18:15:45.68,374,44", "line 3: its time is years before");
   expect_refused(kHeader + good + "2033-11-16 18:15:45.68,374,44", "line 3: its time is years after");
   for (const char* time : {"", "2023-13-16 18:15:46", "2023-11-16T18:15:46", "2023-11-16 18:15", "x",
                            "2023-11-16 18:15:46.", "2023-11-16 24:15:46", "2023-11-16 18:15:46.1234567890"}) {
@@ -122,8 +125,184 @@ TEST(MooncakeTrace, BadLinesAreNamed) {
   expect_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [-1]})", "hash_ids");
   expect_refused(R"({"timestamp": 7, "input_length": 10, "output_length": 5, "hash_ids": [0.5]})",
                  "hash_ids");
-  expect_refused(good + "\n" + R"({"timestamp": 6, "input_length": 10, "output_length": 5, "hash_ids": [0]})",
-                 "line 2: its time is before");
+  expect_refused(
+      good + "\n" + R"({"timestamp": -0.5, "input_length": 10, "output_length": 5, "hash_ids": [0]})",
+      "line 2: key 'timestamp'");
+  expect_refused(
+      good + "\n" +
+          R"({"timestamp": 6, "input_length": 10, "output_length": 5, "hash_ids": [0], "priority": 1})",
+      "line 2: key 'priority': missing in the lines before");
+}
+
+TEST(MooncakeTrace, FractionsOfMillisecondsAndLongIdsAreKept) {
+  const auto path = write(
+      "\xEF\xBB\xBF"
+      R"({"timestamp": 7.25, "input_length": 600, "output_length": 5, "hash_ids": [18446744073709551615, 3]})"
+      "\n"
+      R"({"timestamp": 8.000001, "input_length": 600, "output_length": 5, "hash_ids": [18446744073709551614, 4]})"
+      "\n"
+      R"({"timestamp": 9, "input_length": 600, "output_length": 5, "hash_ids": [18446744073709551615, 5]})");
+  const Workload workload = read_trace(path, {});
+  ASSERT_EQ(workload.requests.size(), 3U);
+  EXPECT_EQ(workload.requests[1].arrival, 750'001);
+  EXPECT_EQ(workload.requests[2].arrival, 1'750'000);
+  EXPECT_EQ(workload.requests[0].pieces[0], UINT64_MAX);
+  const auto begins_as_first = [&](size_t index) {
+    const auto first = workload.prompt(0);
+    return std::equal(first.begin(), first.begin() + 512, workload.prompt(index).begin());
+  };
+  EXPECT_FALSE(begins_as_first(1));
+  EXPECT_TRUE(begins_as_first(2));
+}
+
+TEST(MooncakeTrace, EachRequestMayHaveItsDeadlinePriorityAndTenant) {
+  const auto line = [](const char* more) {
+    return fmt::format(R"({{"timestamp": 7, "input_length": 1, "output_length": 5, "hash_ids": [0], {}}})",
+                       more) +
+           "\n";
+  };
+  const auto path = write(line(R"("ttft_deadline_ms": 250.5, "priority": -3, "tenant": "a")") +
+                          line(R"("ttft_deadline_ms": 9, "priority": 4, "tenant": 77)") +
+                          line(R"("ttft_deadline_ms": 9, "priority": 0, "tenant": "a")"));
+  Workload workload = read_trace(path, {});
+  assign_service(workload, {.num_tenants = 5, .num_priorities = 6});  // leaves them
+  ASSERT_EQ(workload.requests.size(), 3U);
+  EXPECT_EQ(workload.requests[0].ttft_deadline, 250'500'000);
+  EXPECT_EQ(workload.requests[0].priority, -3);
+  EXPECT_EQ(workload.requests[0].tenant, workload.requests[2].tenant);
+  EXPECT_NE(workload.requests[0].tenant, workload.requests[1].tenant);
+  EXPECT_EQ(workload.requests[1].priority, 4);
+}
+
+TEST(Traces, RequestsThatAreOutOfOrderAreSortedAndANoteSaysSo) {
+  const auto path = write(std::string(kHeader) +
+                          "2023-11-16 00:00:05,1,1\n2023-11-16 00:00:09,2,1\n2023-11-16 00:00:04,3,1\n"
+                          "2023-11-16 00:00:05,4,1\n");
+  const Workload workload = read_trace(path, {});
+  std::vector<uint32_t> order;
+  for (const SimRequest& request : workload.requests) order.push_back(request.line);
+  EXPECT_EQ(order, (std::vector<uint32_t>{4, 2, 5, 3}));
+  EXPECT_EQ(workload.requests[0].arrival, 0);
+  EXPECT_EQ(workload.requests[3].arrival, 5'000'000'000);
+  ASSERT_EQ(workload.notes.size(), 1U);
+  EXPECT_THAT(workload.notes[0],
+              testing::HasSubstr("sorted by time: 2 of 4 requests came after a later one, the "
+                                 "first in line 4"));
+  EXPECT_TRUE(read_trace(path, {.max_requests = 2}).notes.empty());
+}
+
+TEST(BurstGptTrace, SecondsAndColumnsInAnyOrderAndFailuresLeftOut) {
+  const auto path = write(
+      "Timestamp,Session ID,Model,Request tokens,Response tokens,tenant,Log Type\n"
+      "5,x,ChatGPT,472,18,b,Conversation log\n"
+      "5.5,x,GPT-4,10,0,b,API log\n"
+      "45.000000001,x,ChatGPT,1087,230,a,Conversation log\n");
+  const Workload workload = read_trace(path, {});
+  ASSERT_EQ(workload.requests.size(), 2U);
+  EXPECT_EQ(workload.requests[1].arrival, 40'000'000'001);
+  EXPECT_EQ(workload.requests[1].prompt_length, 1087U);
+  EXPECT_EQ(workload.requests[1].output_length, 230U);
+  EXPECT_EQ(workload.requests[1].line, 4U);
+  EXPECT_TRUE(workload.has_tenants);
+  EXPECT_EQ(workload.requests[1].tenant, 1U);
+  EXPECT_THAT(workload.notes, testing::ElementsAre(testing::HasSubstr("left out 1 requests that failed")));
+  const std::string header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n";
+  expect_refused(header + "5,m,1,1,2,l\n-5,m,1,1,2,l\n", "line 3: Timestamp is '-5'");
+  expect_refused(header + "5,m,x,1,2,l\n", "line 2: Request tokens is 'x'");
+  expect_refused(header + "5,m,0,1,2,l\n", "line 2: Request tokens is '0'");
+  expect_refused(header + "5,m,1,1.5,2,l\n", "line 2: Response tokens is '1.5'");
+  expect_refused(header + "5,m,1,0,1,l\n", "line 2: the trace ends without a request");
+  expect_refused("Timestamp,Request tokens\n5,1\n", "line 1: neither the header");
+  expect_refused("Timestamp,Request tokens,Response tokens,priority\n5,1,1,high\n",
+                 "line 2: priority is 'high'");
+  expect_refused("Timestamp,TIMESTAMP,Request tokens,Response tokens\n5,5,1,1\n",
+                 "line 1: the column TIMESTAMP");
+}
+
+TEST(ShareGptTrace, TurnsContinueTheirConversation) {
+  const auto path = write(R"([
+    {"id": "a", "conversations": [
+      {"from": "system", "value": "1234"}, {"from": "human", "value": "12345678"}, {"from": "gpt", "value": "\"}]"},
+      {"from": "human", "value": "äöüß"}, {"from": "gpt", "value": "123456789"}]},
+    {"id": "b", "conversations": []},
+    {"id": "c", "conversations": [{"from": "gpt", "value": "to nothing"},
+      {"from": "human", "value": "x"}, {"from": "human", "value": "y"}, {"from": "gpt", "value": "z"}]}
+  ])");
+  const Workload workload = read_trace(path, {});
+  EXPECT_FALSE(workload.has_times);
+  ASSERT_EQ(workload.requests.size(), 3U);
+  EXPECT_EQ(workload.requests[0].prompt_length, 3U);
+  EXPECT_EQ(workload.requests[0].output_length, 1U);
+  EXPECT_FALSE(workload.requests[0].continues);
+  EXPECT_TRUE(workload.requests[1].continues);
+  EXPECT_EQ(workload.requests[1].follows, 0U);
+  EXPECT_EQ(workload.requests[1].prompt_length, 3U + 1 + 1);
+  EXPECT_EQ(workload.requests[1].output_length, 3U);
+  EXPECT_FALSE(workload.requests[2].continues);
+  EXPECT_EQ(workload.requests[2].prompt_length, 2U);
+  EXPECT_EQ(workload.requests[2].line, 6U);
+  EXPECT_THAT(workload.notes, testing::ElementsAre(testing::HasSubstr("a quarter of their characters"),
+                                                   testing::HasSubstr("left out 1 conversations")));
+  const Workload counted =
+      read_trace(path, {.count_tokens = [](std::string_view text) { return text.size(); }});
+  EXPECT_EQ(counted.requests[0].prompt_length, 12U);
+  EXPECT_EQ(read_trace(path, {.max_requests = 1}).requests.size(), 1U);
+}
+
+TEST(ShareGptTrace, BadOnesAreNamed) {
+  const std::string good =
+      R"({"conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]})";
+  expect_refused("[]", "line 1: the trace ends without a request");
+  expect_refused("[\n" + good, "line 2: ',' or ']' is missing");
+  expect_refused("[\n" + good + ",\n]", "line 3: a conversation is not an object");
+  expect_refused("[" + good + "] x", "line 1: there is something after the array");
+  expect_refused("[\n\n{\"conversations\": [", "line 3: the file ends within a conversation");
+  expect_refused("[\n{}]", "line 2: key 'conversations'");
+  expect_refused("[{\"conversations\": [1]}]", "conversations[0]");
+  expect_refused("[{\"conversations\": [{\"from\": \"human\"}]}]", "key 'conversations[0].value'");
+  expect_refused("[{\"conversations\": [{\"value\": \"x\", \"from\": 3}]}]", "key 'conversations[0].from'");
+}
+
+TEST(RecordedRun, IsATraceOfItsRequests) {
+  const auto log = test::temp_dir() / "run.log";
+  WorkloadConfig config;
+  config.num_requests = 40;
+  config.rate_thousandths = 20'000;
+  config.prompt = Lengths::parse("uniform:20:90", "");
+  config.output = Lengths::parse("uniform:1:80", "");
+  config.prefix_length = 40;
+  config.num_prefixes = 2;
+  Workload workload = make_workload(config);
+  assign_service(workload, {.num_tenants = 3, .num_priorities = 4});
+  SimulationConfig machine;
+  machine.scheduler.num_blocks = 24;  // with preemptions
+  machine.scheduler.max_num_seqs = 8;
+  machine.scheduler.max_num_batched_tokens = 128;
+  machine.scheduler.max_model_len = 24 * 16;
+  {
+    record::RunWriter record(log);
+    Simulation simulation(machine, workload, &record);
+    simulation.run();
+    ASSERT_GT(simulation.stats().total_preemptions, 0U);
+  }
+  const Workload again = read_trace(log, {});
+  ASSERT_EQ(again.requests.size(), workload.requests.size());
+  const Nanos start = workload.requests.front().arrival;
+  for (size_t i = 0; i < again.requests.size(); ++i) {
+    EXPECT_EQ(again.requests[i].arrival, workload.requests[i].arrival - start);
+    EXPECT_EQ(again.requests[i].prompt_length, workload.requests[i].prompt_length);
+    EXPECT_EQ(again.requests[i].output_length, workload.requests[i].output_length) << i;
+    EXPECT_EQ(again.requests[i].priority, workload.requests[i].priority);
+    EXPECT_EQ(again.requests[i].ttft_deadline, workload.requests[i].ttft_deadline);
+    for (size_t k = 0; k < i; ++k) {  // whole blocks of the shared prefix: two
+      const auto one = again.prompt(i);
+      const auto other = again.prompt(k);
+      EXPECT_EQ(std::equal(one.begin(), one.begin() + 32, other.begin()),
+                workload.requests[i].pieces == workload.requests[k].pieces);
+    }
+  }
+  EXPECT_TRUE(again.has_tenants);
+  EXPECT_EQ(read_trace(log, {.max_requests = 5}).requests.size(), 5U);
 }
 
 TEST(Traces, TheRealOnesAreRead) {

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "sim/digest.h"
+#include "sim/workload_source.h"
+#include "tests/support/data.h"
 
 namespace quire::sim {
 namespace {
@@ -23,10 +28,28 @@ TEST(Lengths, AreParsedOrRefusedByTheFlag) {
 }
 
 TEST(Lengths, NonsenseIsRefused) {
-  for (const char* wrong :
-       {"", "0", "-1", "12x", "uniform:9:3", "uniform:3", "uniform:0:5", "lognormal:100", "lognormal:0:1",
-        "lognormal:100:11", "lognormal:100:1.2345", "lognormal:100:1:2:3", "normal:1:2", "99999999999",
-        "uniform::", "lognormal:5:1:0", "lognormal:100:1e3", "4294967297"}) {
+  for (const char* wrong : {"",
+                            "0",
+                            "-1",
+                            "12x",
+                            "uniform:9:3",
+                            "uniform:3",
+                            "uniform:0:5",
+                            "lognormal:100",
+                            "lognormal:0:1",
+                            "lognormal:100:11",
+                            "lognormal:100:1.2345",
+                            "lognormal:100:1:2:3",
+                            "normal:1:2",
+                            "99999999999",
+                            "uniform::",
+                            "lognormal:5:1:0",
+                            "exponential:0",
+                            "exponential:5:0",
+                            "exponential",
+                            "file:/nowhere/x",
+                            "lognormal:100:1e3",
+                            "4294967297"}) {
     try {
       lengths(wrong);
       ADD_FAILURE() << "'" << wrong << "' was taken";
@@ -92,6 +115,55 @@ TEST(Lengths, LogNormalHasTheMeanAndSigmaAskedFor) {
   EXPECT_GE(cut.least, 1U);
 }
 
+TEST(Lengths, ExponentialHasItsMeanAndVariance) {
+  const Moments found = moments_of(lengths("exponential:1000"));
+  EXPECT_NEAR(found.mean, 1000, 15);
+  EXPECT_NEAR(found.deviation, 1000, 20);
+  EXPECT_NEAR(found.median, 693, 12);
+  EXPECT_EQ(moments_of(lengths("exponential:1000:1500")).most, 1500U);
+}
+
+std::filesystem::path histogram(std::string_view text) {
+  const auto path = test::temp_dir() / "histogram";
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+TEST(Lengths, AHistogramIsDrawnAsCounted) {
+  const auto path = histogram("\xEF\xBB\xBFlength,count\r\n10,1\r\n20-29,2\n\n40,0\n50,1\n");
+  const Lengths found = lengths("file:" + path.string());
+  SplitMix64 random(3);
+  std::map<uint32_t, int> counts;
+  for (int i = 0; i < 40'000; ++i) ++counts[found.draw(random)];
+  EXPECT_EQ(counts.size(), 12U);
+  EXPECT_NEAR(counts[10], 10'000, 400);
+  EXPECT_NEAR(counts[50], 10'000, 400);
+  for (uint32_t length = 20; length < 30; ++length) EXPECT_NEAR(counts[length], 2'000, 200) << length;
+}
+
+TEST(Lengths, ABadHistogramIsRefusedWithItsLineAndField) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"", "line 1: the histogram ends without a count over 0"},
+      {"5,0\n", "line 1: the histogram ends without"},
+      {"5,1\n6\n", "line 2: 1 values, not the 2 of LENGTH,COUNT"},
+      {"h,c\n0,1\n", "line 2: LENGTH is '0'"},
+      {"5,1\n9-8,1\n", "line 2: LENGTH is '9-8'"},
+      {"5,1\n1-2-3,1\n", "line 2: LENGTH is '1-2-3'"},
+      {"5,1\n6,-1\n", "line 2: COUNT is '-1'"},
+      {"5,1\n6,1.5\n", "line 2: COUNT is '1.5'"},
+      {"5,99999999999999999999\n", "line 1: COUNT is "}};
+  for (const auto& [text, why] : bad) {
+    const auto path = histogram(text);
+    try {
+      Lengths::parse("file:" + path.string(), "--prompt-len");
+      ADD_FAILURE() << "taken: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find("--prompt-len: " + path.string() + ": " + why), 0U)
+          << error.what();
+    }
+  }
+}
+
 WorkloadConfig poisson(uint64_t rate_thousandths, uint32_t num_requests) {
   WorkloadConfig config;
   config.num_requests = num_requests;
@@ -140,6 +212,165 @@ TEST(Workload, BurstsComeBesideThePoissonArrivals) {
   }
   for (Nanos time = 2 * kSecond; time < last; time += 2 * kSecond) EXPECT_GE(at[time], 5) << time;
   EXPECT_NEAR(static_cast<double>(last) / 1e9, 1000 / 4.5, 15);
+}
+
+/// The mean and the squared coefficient of variation of the times between arrivals.
+std::pair<double, double> gaps_of(const Workload& workload) {
+  double mean = 0;
+  double squares = 0;
+  Nanos last = 0;
+  const auto count = static_cast<double>(workload.requests.size());
+  for (const SimRequest& request : workload.requests) {
+    const double gap = static_cast<double>(request.arrival - last) / 1e9;
+    mean += gap / count;
+    squares += gap * gap / count;
+    last = request.arrival;
+  }
+  return {mean, squares / (mean * mean) - 1};
+}
+
+TEST(Workload, GammaArrivalsHaveTheirRateAndTheirVariance) {
+  for (const uint32_t shape : {100U, 500U, 999U, 1001U, 4000U, 100'000U}) {
+    WorkloadConfig config = poisson(5000, 100'000);
+    config.burstiness_thousandths = shape;
+    const auto [mean, variation] = gaps_of(make_workload(config));
+    const double expected = 1000.0 / shape;  // of a gamma distribution: 1 / shape
+    EXPECT_NEAR(mean, 0.2, 0.2 * 5 * std::sqrt(expected / 1e5)) << shape;
+    EXPECT_NEAR(variation / expected, 1, 0.1) << shape;
+  }
+  WorkloadConfig config = poisson(5000, 5);
+  config.burstiness_thousandths = 9;
+  EXPECT_THROW(make_workload(config), Error);
+}
+
+TEST(Workload, ADigestOfTheDrawsIsTheSameOnEveryMachine) {
+  WorkloadConfig config = poisson(5000, 2000);
+  config.burstiness_thousandths = 300;
+  config.on_ms = lengths("exponential:1000");
+  config.off_ms = lengths("lognormal:2000:0.5");
+  config.prompt = lengths("exponential:300");
+  config.turns = lengths("uniform:1:4");
+  config.think_ms = lengths("exponential:700");
+  Digest digest;
+  for (const SimRequest& request : make_workload(config).requests) {
+    digest.add(static_cast<uint64_t>(request.arrival));
+    digest.add(static_cast<uint64_t>(request.think));
+    digest.add(request.prompt_length, request.output_length);
+  }
+  EXPECT_EQ(digest.value(), 1520056827900552315U);
+}
+
+TEST(Workload, RequestsArriveOnlyWhileItIsOn) {
+  WorkloadConfig config = poisson(100'000, 20'000);
+  config.on_ms = lengths("500");
+  config.off_ms = lengths("1500");
+  const Workload workload = make_workload(config);
+  for (const SimRequest& request : workload.requests) {
+    ASSERT_LT(request.arrival % (2 * kSecond), kSecond / 2);
+  }
+  EXPECT_NEAR(static_cast<double>(workload.requests.back().arrival) / 1e9, 20'000 / 100.0 * 4, 12);
+  config.off_ms.reset();
+  EXPECT_THROW(make_workload(config), Error);
+}
+
+TEST(Workload, TurnsOfAConversationFollowEachOther) {
+  WorkloadConfig config = poisson(1000, 3000);
+  config.prompt = lengths("uniform:100:200");
+  config.turn_prompt = lengths("uniform:10:20");
+  config.output = lengths("uniform:5:9");
+  config.turns = lengths("uniform:1:4");
+  config.think_ms = lengths("uniform:50:60");
+  config.prefix_length = 32;
+  const Workload workload = make_workload(config);
+  std::map<int, int> turns;
+  int turn = 0;
+  Nanos last = 0;
+  for (size_t i = 0; i < workload.requests.size(); ++i) {
+    const SimRequest& request = workload.requests[i];
+    if (!request.continues) {
+      ++turns[turn];
+      turn = 1;
+      EXPECT_EQ(request.follows, kNoRequest);
+      EXPECT_GE(request.arrival, last);
+      EXPECT_EQ(request.pieces.size(), 1U);
+      last = request.arrival;
+      continue;
+    }
+    ++turn;
+    ASSERT_EQ(request.follows, i - 1);
+    const SimRequest& before = workload.requests[i - 1];
+    const uint32_t more = request.prompt_length - before.prompt_length - before.output_length;
+    EXPECT_TRUE(more >= 10 && more <= 20) << more;
+    EXPECT_TRUE(request.pieces.empty());
+    EXPECT_TRUE(request.think >= 50'000'000 && request.think <= 60'000'000);
+  }
+  turns.erase(0);
+  ASSERT_EQ(turns.size(), 4U);
+  for (const auto& [length, count] : turns) EXPECT_NEAR(count, 300, 60) << length;
+  config.prompt = lengths("1000000000");
+  config.turn_prompt.reset();
+  EXPECT_THROW(make_workload(config), Error);
+}
+
+TEST(Workload, UsersSendOneRequestAfterTheOther) {
+  WorkloadConfig config;
+  config.num_requests = 100;
+  config.users = 7;
+  config.think_ms = lengths("uniform:10:90");
+  const Workload workload = make_workload(config);
+  for (size_t i = 0; i < 100; ++i) {
+    const SimRequest& request = workload.requests[i];
+    EXPECT_FALSE(request.continues);
+    EXPECT_EQ(request.follows, i < 7 ? kNoRequest : i - 7);
+    EXPECT_EQ(i < 7 ? request.arrival : 0, request.arrival);
+    EXPECT_GE(request.think, 10'000'000);
+  }
+}
+
+TEST(WorkloadSource, HandsOutInOrderOfTime) {
+  Workload workload;
+  workload.requests = {{.arrival = 10, .prompt_length = 4, .output_length = 2},
+                       {.prompt_length = 9, .output_length = 1, .follows = 0, .think = 5, .continues = true},
+                       {.arrival = 20, .prompt_length = 3, .output_length = 1},
+                       {.prompt_length = 3, .output_length = 1, .follows = 1}};
+  WorkloadSource source(workload);
+  EXPECT_EQ(source.next(), 10);
+  EXPECT_EQ(source.take(), 0U);
+  const std::vector<TokenId> first = source.prompt(0);
+  EXPECT_EQ(source.next(), 20);
+  for (const TokenId token : {100, 200}) source.sampled(0, token);
+  source.ended(0, 15);
+  EXPECT_EQ(source.take(), 1U) << "at 20 both are due: the one with the lower number comes first";
+  std::vector<TokenId> history = first;
+  history.insert(history.end(), {100, 200});
+  const std::vector<TokenId> second = source.prompt(1);
+  ASSERT_EQ(second.size(), 9U);
+  EXPECT_TRUE(std::equal(history.begin(), history.end(), second.begin()));
+  EXPECT_EQ(source.take(), 2U);
+  EXPECT_EQ(source.next(), std::nullopt);
+  EXPECT_EQ(source.left(), 1U);
+  source.ended(1, 40);
+  EXPECT_EQ(source.next(), 40);
+  EXPECT_EQ(source.take(), 3U);
+  EXPECT_EQ(source.prompt(3).size(), 3U);
+  EXPECT_EQ(source.left(), 0U);
+}
+
+TEST(WorkloadSource, ARefusedTurnEndsItsConversationAndNotItsUser) {
+  Workload workload;
+  workload.requests = {{.prompt_length = 4, .output_length = 2},
+                       {.prompt_length = 9, .output_length = 1, .follows = 0, .continues = true},
+                       {.prompt_length = 19, .output_length = 1, .follows = 1, .continues = true},
+                       {.prompt_length = 3, .output_length = 1, .follows = 2, .think = 7}};
+  WorkloadSource source(workload);
+  source.take();
+  EXPECT_EQ(source.gave_up(0, 3), (std::vector<size_t>{1, 2}));
+  EXPECT_EQ(source.next(), 10);
+  EXPECT_EQ(source.take(), 3U);
+  workload.requests[3].follows = 3;
+  EXPECT_THROW(WorkloadSource{workload}, Error);
+  workload.requests[3].follows = 1;
+  EXPECT_THROW(WorkloadSource{workload}, Error);
 }
 
 TEST(Workload, PromptsBeginWithTheirPrefixAndGoOnAlone) {
