@@ -91,14 +91,3 @@ export function layout(root, { onGroup, seek, changed }) {
 function canvas(label) {
   return element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "block map", "aria-label": label });
 }
-
-/** Fills a list, each line a list of texts and elements; what had the focus has it again. `plain`: the lines are no items. */
-export function fillList(list, lines, none, plain = false) {
-  const made = plain ? lines.flat() : lines.map((line) => element("li", {}, ...line));
-  if (made.length === 0) made.push(element("li", { class: "quiet" }, none));
-  if (made.length === list.children.length && made.every((one, i) => one.isEqualNode(list.children[i]))) return;
-  const inside = list.contains(document.activeElement);
-  const focused = inside ? document.activeElement.dataset.ref : undefined;
-  list.replaceChildren(...made);
-  if (inside) (list.querySelector(`[data-ref="${focused}"]`) ?? list).focus({ preventScroll: true });
-}

@@ -1,5 +1,6 @@
 // The requests that run. Their lines change all the time, so they are kept and only their contents are set.
 import { element } from "../draw/30_draw.js";
+import { place } from "./lists.js";
 
 export class RunList {
   constructor() {
@@ -15,19 +16,7 @@ export class RunList {
     this.rows = rows;
     for (const [request, row] of rows) setRow(row, ...teller.running(request, now));
     const items = requests.length === 0 ? [this.none] : [...rows.values()].map(({ item }) => item);
-    const same = items.length === this.list.children.length && items.every((item, i) => item === this.list.children[i]);
-    if (!same) this.place(items);
-  }
-
-  /** Those that stay are not moved, which would take the focus from them. */
-  place(items) {
-    const wanted = new Set(items);
-    const focused = this.list.contains(document.activeElement);
-    for (const child of [...this.list.children]) if (!wanted.has(child)) child.remove();
-    items.forEach((item, i) => {
-      if (this.list.children[i] !== item) this.list.insertBefore(item, this.list.children[i] ?? null);
-    });
-    if (focused && !this.list.contains(document.activeElement)) this.list.focus({ preventScroll: true });
+    place(this.list, items);
   }
 }
 

@@ -7,7 +7,7 @@ import { admissionSentence, copySentence, evictionSentence, preemptionSentence, 
 const MOST_LINES = 40;
 const MOST_NEWS = 30;
 const MOST_FRAMES = 500;  // in which news are looked for
-const MOST_BLOCKS = 12;   // that are named in a line
+const MOST_BLOCKS = 6;    // that are named in a line
 
 export class Teller {
   /** What the buttons in the sentences do: `choose({request} or {block})`, `goTo(step)`. */
