@@ -100,6 +100,7 @@ bench throughput
 bench serve
 bench ops
 simulate
+calibrate
 explain
 inspect
 plan

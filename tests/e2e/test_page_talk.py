@@ -150,14 +150,14 @@ def page(server, tmp_path):
 
 
 def test_three_turns(page):
-    page.set("max_tokens", "24")
+    page.set("max_tokens", "100")
     page.set("temperature", "0")
     for turn in range(3):
         page.say(f"Tell me of a fox, part {turn}.")
         assert len(page.texts("user")) == len(page.texts()) == turn + 1
     assert all(page.texts())
     stats = page.all(".stats")[-1].text
-    for part in ["24 tokens out", "tokens/s", "TTFT", "limit of tokens"]:
+    for part in ["100 tokens out", "tokens/s", "TTFT", "limit of tokens"]:
         assert part in stats
     kept = page.texts()
     page.driver.refresh()
