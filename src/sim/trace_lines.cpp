@@ -43,7 +43,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 std::optional<Nanos> parse_seconds(std::string_view text, uint64_t most) {
-  constexpr Nanos kSecond = 1'000'000'000;
+  constexpr Nanos kNanosOfSecond = 1'000'000'000;
   const size_t point = text.find('.');
   const auto whole = parse_whole(text.substr(0, point), most);
   if (!whole) return std::nullopt;
@@ -51,14 +51,14 @@ std::optional<Nanos> parse_seconds(std::string_view text, uint64_t most) {
   if (point != std::string_view::npos) {
     const std::string_view decimals = text.substr(point + 1);
     if (decimals.empty()) return std::nullopt;
-    Nanos unit = kSecond;
+    Nanos unit = kNanosOfSecond;
     for (const char c : decimals) {
       if (c < '0' || c > '9') return std::nullopt;
       unit /= 10;
       fraction += (c - '0') * unit;
     }
   }
-  return static_cast<Nanos>(*whole) * kSecond + fraction;
+  return static_cast<Nanos>(*whole) * kNanosOfSecond + fraction;
 }
 
 }  // namespace quire::sim
