@@ -1,5 +1,7 @@
 // calibrate: a cost model of this machine, for simulate and for a simulated device.
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -15,6 +17,7 @@ namespace {
 
 constexpr uint32_t kTokensOfAPiece = 2048;  // of prompts; beyond, sequences share theirs
 constexpr uint32_t kSteps = 12;             // of decoding, in a piece
+constexpr uint32_t kLeastLength = 64;       // of the longest sequence
 
 /// Some requests, one after the other or at once, and what they do beside others.
 struct Piece {
@@ -145,6 +148,10 @@ std::vector<backend::StepRecord> StepCollector::records() const {
 }
 
 void run_sweep(startup::LocalEngine& local, double seconds, const std::function<void(double)>& advance) {
+  if (local.config.scheduler.max_model_len < kLeastLength) {
+    throw Error(fmt::format("calibrate: sequences of {} tokens are too short to measure: at least {}",
+                            local.config.scheduler.max_model_len, kLeastLength));
+  }
   Sweep sweep(local);
   std::vector<Piece> pieces = sweep.pieces();
   SplitMix64 random(7);

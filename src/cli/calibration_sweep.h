@@ -24,9 +24,10 @@ class StepCollector final : public engine::StepSink {
 
 /// Gives the engine requests whose steps cover what a server's steps may be: 1 to max_num_seqs sequences that
 /// decode, with short and long contexts; chunks of prompts of all lengths, with nothing and with much before
-/// them; both in one step; if it swaps, sequences that are preempted. All of it in rounds in a random order,
-/// so that a machine whose speed changes does so for all kinds of steps alike, for `seconds`, but at least
-/// until one round is done. `advance(done)`: the part of it that is done, from 0 to 1.
+/// them; both in one step. None is preempted, so moves to the host are not measured. All of it in rounds in a
+/// random order, so that a machine whose speed changes does so for all kinds of steps alike, for `seconds`,
+/// but at least until one round is done. `advance(done)`: the part of it that is done, from 0 to 1. Throws
+/// Error if sequences are too short, or a request fails.
 void run_sweep(startup::LocalEngine& local, double seconds, const std::function<void(double)>& advance);
 
 }  // namespace quire::cli

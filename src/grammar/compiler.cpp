@@ -130,7 +130,10 @@ class GrammarMask final : public engine::MaskSource {
     try {
       parse();
     } catch (...) {
-      if (xgrammar::work_left >= 0) throw;
+      if (xgrammar::work_left >= 0) {
+        xgrammar::work_left = INT64_MAX;
+        throw;
+      }
       refused_ = fmt::format("{}: to find the tokens that it permits takes too long", kTooAmbiguous);
     }
     const int64_t beyond = most - std::exchange(xgrammar::work_left, INT64_MAX) - kCommonMask;

@@ -25,6 +25,7 @@ std::vector<double> LeastSquares::solve() const {
   for (size_t i = 0; i < columns_; ++i) gradient[i] = length[i] > 0 ? -values_[i] / length[i] : 0;
   double scale = 0;
   for (const double each : gradient) scale = std::max(scale, std::abs(each));
+  // What is nearly a sum of other columns converges slowly, and makes no difference to the sums.
   constexpr int kMostRounds = 10'000;
   for (int round = 0; round < kMostRounds; ++round) {
     double largest = 0;

@@ -17,7 +17,7 @@
 namespace quire::sim {
 namespace {
 
-constexpr Nanos kMaxTime = Nanos{4} * 366 * 24 * 3600 * 1'000'000'000;  // from the first to the last
+constexpr Nanos kMaxTime = Nanos{4} * 366 * 24 * 3600 * kNanosPerSecond;  // from the first to the last
 constexpr Nanos kMaxArrival = 16 * kMaxTime;
 constexpr uint64_t kMostTraceBytes = uint64_t{2} << 30;
 

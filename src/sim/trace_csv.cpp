@@ -15,7 +15,6 @@ namespace quire::sim {
 namespace {
 
 constexpr std::string_view kAzureHeader = "TIMESTAMP,ContextTokens,GeneratedTokens";
-constexpr Nanos kSecond = 1'000'000'000;
 constexpr size_t kNoColumn = SIZE_MAX;
 
 /// Takes a decimal number of exactly `digits` digits from the front of `text`.
@@ -56,13 +55,13 @@ std::optional<Nanos> parse_date(std::string_view text) {
   if (!second) return std::nullopt;
   Nanos fraction = 0;
   if (take(text, ".")) {
-    Nanos unit = kSecond;
+    Nanos unit = kNanosPerSecond;
     while (!text.empty() && text[0] >= '0' && text[0] <= '9' && unit > 1) {
       unit /= 10;
       fraction += (text[0] - '0') * unit;
       text.remove_prefix(1);
     }
-    if (unit == kSecond) return std::nullopt;
+    if (unit == kNanosPerSecond) return std::nullopt;
   }
   take(text, "+00:00");
   const bool sound = text.empty() && *year >= 1970 && *year <= 2200 && *month >= 1 && *month <= 12 &&
@@ -70,7 +69,7 @@ std::optional<Nanos> parse_date(std::string_view text) {
   if (!sound) return std::nullopt;
   const int64_t seconds =
       days_since_epoch(*year, *month, *day) * 86400 + *hour * 3600 + *minute * 60 + *second;
-  return seconds * kSecond + fraction;
+  return seconds * kNanosPerSecond + fraction;
 }
 
 /// What a column says, under any of its names.

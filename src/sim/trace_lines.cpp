@@ -3,6 +3,8 @@
 #include <charconv>
 #include <system_error>
 
+#include "sim/workload_lengths.h"
+
 namespace quire::sim {
 
 TextLines::TextLines(std::string_view text) : text_(without_mark(text)) {}
@@ -43,7 +45,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 std::optional<Nanos> parse_seconds(std::string_view text, uint64_t most) {
-  constexpr Nanos kNanosOfSecond = 1'000'000'000;
   const size_t point = text.find('.');
   const auto whole = parse_whole(text.substr(0, point), most);
   if (!whole) return std::nullopt;
@@ -51,14 +52,14 @@ std::optional<Nanos> parse_seconds(std::string_view text, uint64_t most) {
   if (point != std::string_view::npos) {
     const std::string_view decimals = text.substr(point + 1);
     if (decimals.empty()) return std::nullopt;
-    Nanos unit = kNanosOfSecond;
+    Nanos unit = kNanosPerSecond;
     for (const char c : decimals) {
       if (c < '0' || c > '9') return std::nullopt;
       unit /= 10;
       fraction += (c - '0') * unit;
     }
   }
-  return static_cast<Nanos>(*whole) * kNanosOfSecond + fraction;
+  return static_cast<Nanos>(*whole) * kNanosPerSecond + fraction;
 }
 
 }  // namespace quire::sim

@@ -17,6 +17,7 @@ uint64_t parse_thousandths(std::string_view text, std::string_view flag);
 /// The longest prompt or answer of a workload, in tokens.
 inline constexpr uint32_t kMaxLength = 1 << 30;
 inline constexpr Nanos kNanosPerMillisecond = 1'000'000;
+inline constexpr Nanos kNanosPerSecond = 1'000'000'000;
 
 /// Lengths as they were counted: how often each, or each range of them, occurs.
 struct LengthHistogram {

@@ -29,11 +29,8 @@ def with_tools(tmp_path_factory):
 
 @pytest.fixture
 def page(server, tmp_path):
-    made = Page(server, tmp_path)
-    try:
+    with Page(server, tmp_path) as made:
         yield made.open()
-    finally:
-        made.driver.quit()
 
 
 def begin(page, **settings):
@@ -103,8 +100,7 @@ def test_log_probabilities_are_those_of_the_server(page):
 
 
 def test_a_call_of_a_tool_and_its_result_go_to_the_server(with_tools, tmp_path):
-    page = Page(with_tools, tmp_path)
-    try:
+    with Page(with_tools, tmp_path) as page:
         page.open()
         begin(page, tools=json.dumps(TOOLS[:1]), tool_choice="required", seed="1", max_tokens="150")
         page.say("What is the weather?")
@@ -119,13 +115,10 @@ def test_a_call_of_a_tool_and_its_result_go_to_the_server(with_tools, tmp_path):
         assert page.texts("tool")[0] == "12 degrees"
         _, asked, *_, last = kept(page)
         assert last["state"] == "done" and last["promptTokens"] > asked["promptTokens"] + 10, "call and result are in the prompt"
-    finally:
-        page.driver.quit()
 
 
 def test_reasoning_is_folded(with_tools, tmp_path):
-    page = Page(with_tools, tmp_path)
-    try:
+    with Page(with_tools, tmp_path) as page:
         page.open()
         begin(page, temperature="0", max_tokens="30")
         page.say("Think.")
@@ -133,8 +126,6 @@ def test_reasoning_is_folded(with_tools, tmp_path):
         assert len(reasoning) > 20 and page.one(".assistant .thought").is_displayed() and not page.one(".assistant .thought-body").is_displayed()
         page.one(".assistant .thought summary").send_keys(Keys.ENTER)
         page.until(lambda: page.one(".assistant .thought-body").text.split() == reasoning.split())
-    finally:
-        page.driver.quit()
 
 
 def test_an_error_says_what_to_do(page):

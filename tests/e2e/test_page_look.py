@@ -22,11 +22,8 @@ def tight():
 
 @pytest.fixture
 def page(tight, tmp_path):
-    made = Page(tight, tmp_path)
-    try:
+    with Page(tight, tmp_path) as made:
         yield made
-    finally:
-        made.driver.quit()
 
 
 class Clients:
@@ -176,8 +173,7 @@ def numbers_of_metrics(server):
 def test_the_numbers_are_those_of_the_metrics_while_requests_run(tmp_path):
     # A simulated device that takes its time: a step lasts long enough to read both.
     with QuireServer("--live", "--device", "sim", "--sim-speed", "0.1", "--num-blocks", "64", "--max-num-seqs", "4") as server:
-        page = Page(server, tmp_path)
-        try:
+        with Page(server, tmp_path) as page:
             look(page)
             page.until(lambda: page.one("#look .tight").is_displayed())  # it is told of all from here on
             compared = set()
@@ -198,8 +194,6 @@ def test_the_numbers_are_those_of_the_metrics_while_requests_run(tmp_path):
             hits = 100 * said["vllm:prefix_cache_hits_total"] / said["vllm:prefix_cache_queries_total"]
             assert numbers(page)["Prefix hits"] == f"{round(hits)} % of tokens"
             assert hits > 10
-        finally:
-            page.driver.quit()
 
 
 def test_make_it_tight(page, tight):
@@ -372,8 +366,7 @@ def two_groups(tmp_path):
 
 
 def test_the_blocks_of_each_group_are_told_apart(two_groups, tmp_path):
-    page = Page(two_groups, tmp_path)
-    try:
+    with Page(two_groups, tmp_path) as page:
         look(page)
         choice = "return [...document.querySelectorAll('#look .groups button')].map((one) => one.textContent)"
         with Clients(two_groups, 1):
@@ -411,8 +404,6 @@ def test_the_blocks_of_each_group_are_told_apart(two_groups, tmp_path):
             named |= set(re.findall(r"In K/V group \d, which keeps .*\.", page.one("#look .info").text))
         assert named == {"In K/V group 0, which keeps everything.", "In K/V group 1, which keeps the last 32 tokens."}
         assert page.complaints() == []
-    finally:
-        page.driver.quit()
 
 
 def test_a_key_sees_its_own_alone(tmp_path):
@@ -420,8 +411,7 @@ def test_a_key_sees_its_own_alone(tmp_path):
     keys.write_text(f"one:{KEY}\ntwo:another-key-of-the-page\n")
     keys.chmod(0o600)
     with QuireServer("--api-key-file", str(keys), *TIGHT) as server:
-        page = Page(server, tmp_path)
-        try:
+        with Page(server, tmp_path) as page:
             page.open()
             page.until(lambda: page.all("#ask[open]"))
             page.one("#ask-input").send_keys(KEY, Keys.ENTER)
@@ -435,18 +425,13 @@ def test_a_key_sees_its_own_alone(tmp_path):
                     assert not {"Blocks held", "Cached", "Free", "Budget"} & numbers(page).keys()
                     time.sleep(0.1)
                 assert "not yours" in page.one("#look .legend").text
-        finally:
-            page.driver.quit()
 
 
 def test_without_the_flag_it_says_so(tmp_path):
     with QuireServer() as server:
-        page = Page(server, tmp_path)
-        try:
+        with Page(server, tmp_path) as page:
             look(page)
             page.until(lambda: "--live" in page.one("#look .notice").text)
-        finally:
-            page.driver.quit()
 
 
 def test_the_server_may_come_back(tmp_path):

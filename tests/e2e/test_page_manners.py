@@ -49,11 +49,8 @@ def tight():
 
 @pytest.fixture
 def page(tight, tmp_path):
-    made = Page(tight, tmp_path)
-    try:
+    with Page(tight, tmp_path) as made:
         yield made.open()
-    finally:
-        made.driver.quit()
 
 
 def in_both_themes(page):

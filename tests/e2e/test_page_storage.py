@@ -38,11 +38,8 @@ def server():
 
 @pytest.fixture
 def page(server, tmp_path):
-    made = Page(server, tmp_path)
-    try:
+    with Page(server, tmp_path) as made:
         yield made
-    finally:
-        made.driver.quit()
 
 
 def begin_with(page, script):
@@ -159,8 +156,7 @@ def test_the_browsers_own_quota(page):
 
 def test_a_key_is_asked_for_once_where_the_tab_keeps_nothing(tmp_path):
     with QuireServer(env={**os.environ, "QUIRE_API_KEY": "the-key-of-this-test"}) as locked:
-        page = Page(locked, tmp_path)
-        try:
+        with Page(locked, tmp_path) as page:
             begin_with(page, REFUSED[-1])
             page.until(lambda: page.all("#ask[open]"))
             page.one("#ask-input").send_keys("the-key-of-this-test\n")
@@ -168,5 +164,3 @@ def test_a_key_is_asked_for_once_where_the_tab_keeps_nothing(tmp_path):
             page.set("max_tokens", "4")
             page.say("Hello?")
             assert page.texts()[0] and not page.all("#ask[open]")
-        finally:
-            page.driver.quit()

@@ -1,10 +1,9 @@
 """How the page at / shows an answer while it grows: nothing jumps, and what is read, scrolled or typed stays."""
-import json
 import time
 
 import pytest
 from server import QuireServer
-from test_page_talk import Page, answer, delta, pytestmark  # noqa: F401  (skips where there is no browser)
+from test_page_talk import Page, answer, delta, import_long, pytestmark  # noqa: F401  (skips where there is no browser)
 
 TEXT = """A first paragraph with **bold words**, some `code`, a [link](https://example.org/a/long/target) and $x^2 + y^2$.
 
@@ -79,11 +78,8 @@ def server():
 
 @pytest.fixture
 def page(server, tmp_path):
-    made = Page(server, tmp_path)
-    try:
+    with Page(server, tmp_path) as made:
         yield made.open()
-    finally:
-        made.driver.quit()
 
 
 def size(page, width):
@@ -170,12 +166,7 @@ def test_right_to_left_text(page):
 
 def test_a_long_conversation_is_typed_in_while_an_answer_grows(page, tmp_path):
     """10,000 messages: no task of the page's thread takes long."""
-    messages = [{"id": str(at), "parent": str(at - 1) if at else "", "role": "assistant" if at % 2 else "user",
-                 "content": f"message {at}\n\n" + "some *words* " * (at % 60)} for at in range(10_000)]
-    file = tmp_path / "long.json"
-    file.write_text(json.dumps({"format": "quire-conversations", "version": 1, "conversations": [{"title": "Long", "messages": messages}]}))
-    page.one("#import-file").send_keys(str(file))
-    page.until(lambda: page.all(".message"))
+    import_long(page, tmp_path)
     page.script({"events": [delta(content="word ")] * 300, "every": 10, "hold": True})
     page.say("Go on.", wait=False)
     page.until(lambda: page.texts()[-1].startswith("word"))

@@ -76,6 +76,12 @@ class Page:
         self.server = server
         self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SCRIPTED})
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.driver.quit()
+
     def open(self):
         self.driver.get(self.server.url + "/")
         self.until(lambda: self.one("#model").is_enabled() or self.all("dialog[open]"))
@@ -144,9 +150,8 @@ def server():
 
 @pytest.fixture
 def page(server, tmp_path):
-    made = Page(server, tmp_path)
-    yield made.open()
-    made.driver.quit()
+    with Page(server, tmp_path) as made:
+        yield made.open()
 
 
 def test_three_turns(page):
@@ -358,13 +363,18 @@ def test_cut_off_by_a_reload(page):
     assert "Cut off" in page.all(".assistant .problem")[-1].text
 
 
-def test_ten_thousand_messages(page, tmp_path):
+def import_long(page, folder):
+    """A conversation of 10,000 messages."""
     messages = [{"id": str(at), "parent": str(at - 1) if at else "", "role": "assistant" if at % 2 else "user",
                  "content": f"message {at}\n\n" + "some *words* " * (at % 60)} for at in range(10_000)]
-    file = tmp_path / "long.json"
+    file = folder / "long.json"
     file.write_text(json.dumps({"format": "quire-conversations", "version": 1, "conversations": [{"title": "Long", "messages": messages}]}))
     page.one("#import-file").send_keys(str(file))
     page.until(lambda: page.all(".message"))
+
+
+def test_ten_thousand_messages(page, tmp_path):
+    import_long(page, tmp_path)
     assert "message 9999" in page.texts()[-1]
     slowest = page.driver.execute_async_script("""
       const done = arguments[0], scroller = document.getElementById('scroller');
@@ -403,8 +413,7 @@ def test_the_list_stays_where_the_reader_is(page):
 
 def test_401_asks_for_the_key(tmp_path):
     with QuireServer(env={**os.environ, "QUIRE_API_KEY": KEY}) as locked:
-        page = Page(locked, tmp_path)
-        try:
+        with Page(locked, tmp_path) as page:
             page.open()
             for attempt in ["wrong", KEY]:
                 page.until(lambda: page.all("#ask[open]"))
@@ -413,8 +422,6 @@ def test_401_asks_for_the_key(tmp_path):
             page.until(lambda: page.one("#model").is_enabled())
             assert page.js("return Object.values(sessionStorage)") == [KEY]
             assert page.js("return Object.values(localStorage)") == []
-        finally:
-            page.driver.quit()
 
 
 def test_names_roles_and_landmarks(page):

@@ -31,15 +31,12 @@ def tight():
 
 @pytest.fixture
 def page(tight, tmp_path):
-    made = Page(tight, tmp_path)
-    try:
+    with Page(tight, tmp_path) as made:
         made.open()
         for name, value in SETTINGS.items():
             made.set(name, value)
         made.one("#close-settings").click()
         yield made
-    finally:
-        made.driver.quit()
 
 
 def kept(page):
@@ -149,8 +146,7 @@ def test_the_server_is_killed_in_an_answer_and_comes_back(tmp_path):
     ask = [{"role": "user", "content": "Tell me a long story of a bear."}]
     with QuireServer("--live", *TIGHT) as server:
         port = server.port
-        page = Page(server, tmp_path)
-        try:
+        with Page(server, tmp_path) as page:
             page.open()
             page.set("temperature", "0")
             page.set("max_tokens", "250")
@@ -172,5 +168,3 @@ def test_the_server_is_killed_in_an_answer_and_comes_back(tmp_path):
                 whole = next(one for one in kept(page) if one["id"] == so_far["id"])
                 assert whole["state"] == "done" and whole["content"].startswith(so_far["content"])
                 assert whole["content"] == answer_of_the_api(back, ask, 250)[0]
-        finally:
-            page.driver.quit()

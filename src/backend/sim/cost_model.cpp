@@ -91,9 +91,9 @@ void FittedCost::check() const {
 }
 
 bool FittedCost::extrapolates(const StepWork& work) const {
-  return work.tokens() > most.tokens() || work.decoding > most.decoding ||
-         work.decode_context > most.decode_context || work.prefill_tokens > most.prefill_tokens ||
-         work.chunk_prefix > most.chunk_prefix || work.moved_blocks > most.moved_blocks;
+  return work.decoding > most.decoding || work.decode_context > most.decode_context ||
+         work.prefill_tokens > most.prefill_tokens || work.chunk_prefix > most.chunk_prefix ||
+         work.moved_blocks > most.moved_blocks;
 }
 
 Nanos CostModel::duration(const StepWork& work, uint64_t seed, uint64_t step) const {

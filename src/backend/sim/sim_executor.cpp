@@ -108,6 +108,9 @@ void SimExecutor::provide(Ticket ticket, TokenMasks& masks) {
       SampledToken& token = out.tokens.emplace_back();
       token.token = *allowed;
       say(speaker, row.slot, drawn, token);
+    } catch (const MaskRefused& refused) {
+      out.error = refused.what();
+      out.refused = true;
     } catch (...) {
       out.error = describe_current_exception();
       out.tokens.clear();
