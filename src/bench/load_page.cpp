@@ -194,7 +194,7 @@ std::string figures(const LoadReport& report) {
   std::string out = "<div class=\"figures\">\n";
   out += figure(fmt::format("{:.1f}", report.per_second(report.output_tokens)), "output tokens/s");
   out += figure(fmt::format("{:.2f}", report.per_second(report.finished)), "requests/s");
-  if (report.objective.any()) {
+  if (report.slo.any()) {
     out += figure(fmt::format("{:.2f}", report.per_second(report.good)),
                   fmt::format("of them within the objectives ({} of {})", report.good, report.finished));
   }

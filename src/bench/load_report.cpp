@@ -8,14 +8,12 @@
 
 #include <boost/json/array.hpp>
 
+#include "sim/report_json.h"
+
 namespace quire::bench {
 namespace {
 
 namespace json = boost::json;
-
-json::value milliseconds_or_null(const std::optional<Nanos>& time) {
-  return time ? json::value(static_cast<double>(*time) / 1e6) : json::value();
-}
 
 /// The same for errors that differ in numbers alone.
 std::string without_numbers(const std::string& error) {
@@ -35,17 +33,13 @@ std::optional<Nanos> LoadSample::tpot() const {
   return (end - first) / (tokens - 1);
 }
 
-bool LoadObjective::met_by(const LoadSample& sample) const {
-  return sample.ok() && (!ttft || sample.ttft() <= *ttft) && (!tpot || sample.tpot().value_or(0) <= *tpot);
-}
-
 LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, Nanos elapsed,
-                       const LoadObjective& objective) {
+                       const sim::Slo& slo) {
   LoadReport report;
   report.requests = requests;
   report.unfinished = requests - samples.size();
   report.elapsed = std::max<Nanos>(1, elapsed);
-  report.objective = objective;
+  report.slo = slo;
   std::map<std::string, LoadErrors> errors;
   std::vector<Nanos> ttft;
   std::vector<Nanos> tpot;
@@ -59,7 +53,7 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
       continue;
     }
     ++report.finished;
-    report.good += objective.met_by(sample) ? 1 : 0;
+    report.good += sample.meets(slo) ? 1 : 0;
     report.short_answers += sample.tokens < sample.wanted_tokens ? 1 : 0;
     report.tokens_said = report.tokens_said && sample.tokens_said;
     report.prompt_tokens += sample.prompt_tokens;
@@ -84,30 +78,38 @@ json::object to_json(const LoadReport& report) {
                     {"failed", report.failed},
                     {"unfinished", report.unfinished},
                     {"short_answers", report.short_answers},
+                    {"elapsed_ns", report.elapsed},
                     {"seconds", report.seconds()},
                     {"prompt_tokens", report.prompt_tokens},
                     {"output_tokens", report.output_tokens},
                     {"tokens_are_pieces", !report.tokens_said},
                     {"output_tokens_per_second", report.per_second(report.output_tokens)},
                     {"requests_per_second", report.per_second(report.finished)},
-                    {"slo_ttft_ms", milliseconds_or_null(report.objective.ttft)},
-                    {"slo_tpot_ms", milliseconds_or_null(report.objective.tpot)},
+                    {"slo", sim::slo_json(report.slo)},
                     {"good", nullptr},
                     {"good_requests_per_second", nullptr}};
-  if (report.objective.any()) {
+  if (report.slo.any()) {
     root["good"] = report.good;
     root["good_requests_per_second"] = report.per_second(report.good);
   }
   const std::pair<const char*, const sim::Percentiles*> times[] = {
       {"ttft_ns", &report.ttft}, {"tpot_ns", &report.tpot}, {"itl_ns", &report.itl}, {"e2e_ns", &report.e2e}};
-  for (const auto& [name, of] : times) {
-    root[name] = {{"mean", of->mean}, {"p50", of->p50}, {"p90", of->p90}, {"p99", of->p99}, {"max", of->max}};
-  }
+  for (const auto& [name, of] : times) root[name] = sim::to_json(*of);
   json::array& errors = root["errors"].emplace_array();
   for (const LoadErrors& each : report.errors) {
     errors.push_back({{"count", each.count}, {"example", each.example}});
   }
   return root;
+}
+
+void add_requests(json::object& root, std::span<const LoadSample> samples) {
+  root["record_fields"] = {"arrival_ns",    "first_token_ns", "finished_ns",
+                           "prompt_tokens", "output_tokens",  "error"};
+  json::array& records = root["records"].emplace_array();
+  for (const LoadSample& sample : samples) {
+    records.push_back({sample.arrival, sample.first, sample.end, sample.prompt_tokens, sample.tokens,
+                       sample.ok() ? json::value() : json::value(sample.error)});
+  }
 }
 
 }  // namespace quire::bench

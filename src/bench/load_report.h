@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "sim/report.h"
+#include "sim/slo.h"
 
 namespace quire::bench {
 
@@ -30,14 +31,8 @@ struct LoadSample {
   Nanos e2e() const { return end - arrival; }
   /// Time per token after the first; for requests with at least two.
   std::optional<Nanos> tpot() const;
-};
-
-/// The objectives that a good request meets; an absent one is not required.
-struct LoadObjective {
-  std::optional<Nanos> ttft;
-  std::optional<Nanos> tpot;
-  bool any() const { return ttft || tpot; }
-  bool met_by(const LoadSample& sample) const;
+  /// Whether it finished and met the objectives.
+  bool meets(const sim::Slo& slo) const { return ok() && slo.met_by(ttft(), tpot(), e2e()); }
 };
 
 /// Errors that differ only in numbers.
@@ -51,8 +46,8 @@ struct LoadReport {
   uint64_t requests = 0;  // requested
   uint64_t finished = 0;  // the answer was complete
   uint64_t failed = 0;
-  uint64_t unfinished = 0;  // still open or not sent when the load was interrupted
-  uint64_t good = 0;
+  uint64_t unfinished = 0;     // still open or not sent when the load was interrupted
+  uint64_t good = 0;           // that met the objectives; without any, all that finished
   uint64_t short_answers = 0;  // with fewer tokens than requested
   bool tokens_said = true;     // whether the server reported all token counts
   uint64_t prompt_tokens = 0;
@@ -62,15 +57,17 @@ struct LoadReport {
   sim::Percentiles tpot;
   sim::Percentiles itl;  // between two tokens of an answer
   sim::Percentiles e2e;
-  LoadObjective objective;
+  sim::Slo slo;
   std::vector<LoadErrors> errors;  // the most frequent first
 
   double seconds() const { return static_cast<double>(elapsed) / 1e9; }
   double per_second(uint64_t count) const { return static_cast<double>(count) / seconds(); }
 };
 LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, Nanos elapsed,
-                       const LoadObjective& objective);
+                       const sim::Slo& slo);
 
 boost::json::object to_json(const LoadReport& report);
+/// Adds a record of each request.
+void add_requests(boost::json::object& root, std::span<const LoadSample> samples);
 
 }  // namespace quire::bench

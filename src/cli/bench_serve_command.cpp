@@ -45,8 +45,8 @@ struct Options {
   std::vector<uint32_t> concurrency = {0};  // 0: as they arrive; several: a row each
   std::optional<uint32_t> warmup;
   uint32_t vocab_size = 1000;
-  std::optional<double> slo_ttft;
-  std::optional<double> slo_tpot;
+  std::string slo_text;
+  sim::Slo slo;
   bool as_json = false;
   std::string html;
   bench::LoadFacts given;  // the flags of the command line
@@ -61,9 +61,9 @@ void print_report(const bench::LoadReport& report) {
              report.per_second(report.finished));
   fmt::print("{} tokens in, {} out{}\n", with_commas(report.prompt_tokens), with_commas(report.output_tokens),
              report.tokens_said ? "" : " (pieces of text: the server does not say how many tokens)");
-  if (report.objective.any()) {
-    fmt::print("{} of {} within the objectives: {:.2f} requests/s\n", report.good, report.finished,
-               report.per_second(report.good));
+  if (report.slo.any()) {
+    fmt::print("{} of {} within {}: {:.2f} good requests/s\n", report.good, report.requests,
+               report.slo.text(), report.per_second(report.good));
   }
   const std::pair<const char*, sim::Percentiles> times[] = {{"to the first token", report.ttft},
                                                             {"per further token", report.tpot},
@@ -119,15 +119,9 @@ bench::LoadFacts facts_of(const Options& options, const std::string& model) {
   return facts;
 }
 
-std::optional<Nanos> nanos(const std::optional<double>& milliseconds) {
-  if (!milliseconds) return std::nullopt;
-  return static_cast<Nanos>(*milliseconds * 1e6);
-}
-
 bench::LoadReport report_of(const Options& options, const sim::Workload& workload,
                             const bench::LoadGenerator& load) {
-  return bench::report_load(load.samples(), workload.requests.size(), load.elapsed(),
-                            {nanos(options.slo_ttft), nanos(options.slo_tpot)});
+  return bench::report_load(load.samples(), workload.requests.size(), load.elapsed(), options.slo);
 }
 
 /// The same lengths and times with other tokens, so that a server finds nothing of them in its prefix cache.
@@ -159,6 +153,7 @@ int one_load(const Options& options, const sim::Workload& workload) {
   if (options.as_json) {
     json::object root{{"model", load.model()}, {"url", options.target.url}};
     for (auto& [key, value] : to_json(report)) root[key] = value;
+    add_requests(root, load.samples());
     fmt::print("{}\n", json::serialize(root));
   } else if (report.finished > 0) {
     print_report(report);
@@ -224,6 +219,7 @@ int table_of_loads(const Options& options, const sim::Workload& workload) {
 int bench_serve(const Options& options) {
   check_output_file(options.html, bench::load_page_kind());
   const sim::Workload workload = make_workload(options.workload, options.vocab_size);
+  print_notes(workload);
   if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
   raise_open_files();
   return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload);
@@ -232,6 +228,7 @@ int bench_serve(const Options& options) {
 /// What has no meaning together. Throws Error naming the flag.
 void settle(Options& options, const Flags& command) {
   check_workload_options(options.workload);
+  if (!options.slo_text.empty()) options.slo = sim::Slo::parse(options.slo_text, "--slo");
   options.target.is_chat = options.endpoint == "chat";
   if (options.target.is_chat) {
     for (const char* flag : {"--words", "--vocab-size"}) {
@@ -299,8 +296,8 @@ void add_bench_serve(const Flags& bench, Command& run) {
   const Flags command = bench.add_command(
       "serve", "Load a running server over HTTP: quire's, or another with an OpenAI-compatible API");
   command.footer(
-      "\nPrompts are arbitrary tokens, sent as ids. A request is good if it meets both --slo-ttft "
-      "and\n--slo-tpot. Ctrl-C ends the load and shows the results so far.\n\n"
+      "\nPrompts are arbitrary tokens, sent as ids. A request is good if it meets --slo. "
+      "Ctrl-C ends the load and shows the results so far.\n\n"
       "Times, as their client sees them:\n"
       "  to the first token (TTFT)  from the request's arrival time, or with --concurrency from its sending\n"
       "  per further token (TPOT)   from the first token to the end, divided by the tokens after the first\n"
@@ -311,7 +308,7 @@ void add_bench_serve(const Flags& bench, Command& run) {
       "Try, with quire serve MODEL in another terminal,\n"
       "  quire bench serve --concurrency 64 --requests 64\n"
       "  quire bench serve --concurrency 1,4,16,64 --html table.html\n"
-      "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6 --slo-ttft 2000\n"
+      "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6 --slo ttft=2s\n"
       "  quire bench serve --trace trace.csv --trace-speed 4 --html load.html");
   add_server_options(command, *options);
   command
@@ -341,15 +338,9 @@ void add_bench_serve(const Flags& bench, Command& run) {
       .add_flag("--words", options->target.words,
                 "Prompts of short words instead of token ids; the server counts their tokens")
       .excludes(vocab);
-  command
-      .add_option("--slo-ttft", options->slo_ttft, "Objective for the time to the first token, milliseconds")
-      .number_range(0.0, 1e9)
-      .value_name("MS");
-  command
-      .add_option("--slo-tpot", options->slo_tpot, "Objective for the time per further token, milliseconds")
-      .number_range(0.0, 1e9)
-      .value_name("MS");
-  command.add_flag("--json", options->as_json, "One JSON object; times in nanoseconds");
+  add_slo_option(command, options->slo_text);
+  command.add_flag("--json", options->as_json,
+                   "One JSON object, with a record of each request; times in nanoseconds");
   command.add_option("--html", options->html, "Also write an HTML page with plots (one file, works offline)")
       .value_name("FILE");
   add_workload_options(command, options->workload);

@@ -41,6 +41,7 @@ Flag Flag::needs(Flag other) const { return Flag(option_->needs(other.option_));
 Flag Flag::comma_separated() const { return Flag(option_->delimiter(',')); }
 Flag Flag::one_value() const { return Flag(option_->allow_extra_args(false)); }
 Flag Flag::optional_value() const { return Flag(option_->expected(0, 1)); }
+Flag Flag::values(int count) const { return Flag(option_->expected(count)); }
 bool Flag::is_given() const { return option_->count() > 0; }
 
 Flags Flags::add_command(const std::string& name, const std::string& description) const {
@@ -95,6 +96,20 @@ std::vector<std::pair<std::string, std::string>> Flags::given() const {
     given.emplace_back(option->get_name(), values);
   }
   return given;
+}
+
+std::vector<std::string> Flags::arguments_for(const Flags& other) const {
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : std::as_const(*app_).get_options()) {
+    if (option->count() == 0 || other.app_->get_option_no_throw(option->get_name()) == nullptr) continue;
+    // The name that turns a flag on: with it, a value "false" means what it says.
+    std::string name = option->get_name();
+    for (const std::string& each : option->get_lnames()) {
+      if (!option->check_fname(each)) name = "--" + each;
+    }
+    for (const std::string& value : option->results()) arguments.push_back(name + "=" + value);
+  }
+  return arguments;
 }
 
 Program::Program(const std::string& name, const std::string& description)

@@ -50,6 +50,8 @@ class Flag {
   Flag one_value() const;
   /// The value may be left out.
   Flag optional_value() const;
+  /// A list's flag takes exactly this many values.
+  Flag values(int count) const;
 
   /// Whether the command line has it; for callbacks.
   bool is_given() const;
@@ -86,6 +88,8 @@ class Flags {
   bool is_given(std::string_view name) const;
   /// The flags and arguments that the command line has, with their values separated by spaces.
   std::vector<std::pair<std::string, std::string>> given() const;
+  /// Of those, the ones that `other` has too, as a command line of it: "--name=value".
+  std::vector<std::string> arguments_for(const Flags& other) const;
 
  private:
   CLI::App* app_;

@@ -54,7 +54,7 @@ constexpr ForeignName kFlags[] = {
     {"--random-output-len", "--output-len", "--output-len LENGTH"},
     {"--dataset-name --dataset-path", "--trace",
      "--trace FILE, or a workload that is drawn (--prompt-len ...)"},
-    {"--goodput", "--slo-ttft", "--slo-ttft MS and --slo-tpot MS"},
+    {"--goodput", "--slo", "--slo ttft=500ms,tpot=50ms"},
     {"--save-result --result-filename", "--json", "--json"},
 };
 

@@ -41,6 +41,15 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
       .value_name("N");
 }
 
+void add_slo_option(const Flags& command, std::string& text) {
+  command
+      .add_option(
+          "--slo", text,
+          "Objectives for each request, and how many per cent of all requests must meet them (default "
+          "99): ttft=500ms,tpot=50ms,e2e=20s,attainment=99")
+      .value_name("LIMIT,...");
+}
+
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times) {
   fmt::print("\n{}\n", paint(stdout,
                              fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",

@@ -15,6 +15,9 @@ inline constexpr const char* kSimGroup = "Simulated device (the time of a step i
 
 void add_cost_options(const Flags& command, startup::CostOptions& options);
 
+/// Adds --slo, whose text sim::Slo::parse reads.
+void add_slo_option(const Flags& command, std::string& text);
+
 /// A table of times, in milliseconds, on standard output.
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times);
 

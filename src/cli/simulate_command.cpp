@@ -1,9 +1,12 @@
 // simulate: the server's scheduler under a virtual clock and without a model.
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,14 +24,15 @@
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/message_reader.h"
-#include "cli/policy_options.h"
 #include "cli/sim_options.h"
+#include "cli/simulate_options.h"
 #include "cli/terminal.h"
-#include "cli/workload_options.h"
-#include "record/config_json.h"
+#include "cli/text_table.h"
+#include "cli/what_if.h"
 #include "record/display_text.h"
 #include "record/run_record.h"
 #include "sim/report.h"
+#include "sim/report_json.h"
 #include "sim/simulation.h"
 
 namespace quire::cli {
@@ -36,51 +40,30 @@ namespace {
 
 namespace json = boost::json;
 
-/// Of K/V, to say what a block takes of --swap-space: 32 layers with 8 K/V heads of 128 in bf16 (Llama 3 8B).
-constexpr uint64_t kTokenBytes = 131072;
-
 constexpr FileKind kResult{"result of quire simulate", "{\"scheduler\":{"};
+constexpr FileKind kRequests{
+    "requests of quire simulate",
+    "request,line,tenant,priority,arrival_ns,admitted_ns,first_token_ns,finished_ns,ttft_ns,tpot_ns,"
+    "prompt_tokens,output_tokens,cached_tokens,preemptions,in_time,good,refused\n"};
 
-/// The options in the form of the flags; an empty one gets the default of the demo or of an ordinary run.
 struct Options {
-  bool demo = false;
-  std::optional<uint32_t> num_blocks;
-  std::optional<uint32_t> block_size;
-  std::optional<uint32_t> max_num_seqs;
-  std::optional<uint32_t> max_num_batched_tokens;
-  std::optional<uint32_t> max_model_len;
-  std::optional<uint32_t> max_waiting;
-  uint32_t sliding_window = 0;
-  bool enable_prefix_caching = true;
-
-  WorkloadOptions workload;
-  startup::PolicyOptions policies;
-  startup::CostOptions cost;
+  SimulateOptions of;
   std::optional<uint32_t> every;
   std::string json_file;
+  std::string request_csv;
+  std::string step_csv;
   std::string decision_log;
   std::string decision_log_max;
-};
 
-control::SchedulerConfig scheduler_config(const Options& options) {
-  const auto pick = [&](const std::optional<uint32_t>& given, uint32_t demo, uint32_t otherwise) {
-    return given.value_or(options.demo ? demo : otherwise);
-  };
-  control::SchedulerConfig config;
-  config.block_size = pick(options.block_size, 16, 16);
-  config.num_blocks = pick(options.num_blocks, 128, 4096);
-  config.max_num_seqs = pick(options.max_num_seqs, 24, 64);
-  config.max_num_batched_tokens = pick(options.max_num_batched_tokens, 192, 2048);
-  const uint64_t pool = uint64_t{config.num_blocks} * config.block_size;
-  config.max_model_len =
-      options.max_model_len.value_or(static_cast<uint32_t>(std::min<uint64_t>(pool, UINT32_MAX)));
-  config.max_waiting = options.max_waiting.value_or(UINT32_MAX);
-  config.enable_prefix_caching = options.enable_prefix_caching;
-  config.kv_windows = {options.sliding_window};
-  startup::apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
-  config.costs = options.cost.model().hints(config.max_num_seqs);
-  return config;
-}
+  std::string slo_text;
+  sim::Slo slo;
+  std::vector<std::string> sweeps;
+  bool find_capacity = false;
+  std::optional<uint32_t> seeds;
+  std::string csv_file;
+
+  bool is_what_if() const { return find_capacity || !sweeps.empty(); }
+};
 
 // ---- output as text ----
 
@@ -103,7 +86,7 @@ void print_step(const sim::Simulation& simulation) {
 }
 
 void print_summary(const sim::SimulationReport& report, const control::SchedulerConfig& config,
-                   const std::vector<std::string>& refusals) {
+                   const std::vector<std::string>& refusals, const sim::Slo& slo) {
   const sim::SimulationTotals& totals = report.totals;
   const double elapsed = std::max(1e-9, seconds(report.elapsed));
   const auto line = [](const char* name, const std::string& value) {
@@ -136,91 +119,54 @@ void print_summary(const sim::SimulationReport& report, const control::Scheduler
   line("evictions", with_commas(report.last.total_evictions));
   line("deadlines",
        fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
+  if (slo.any()) {
+    line("objectives", fmt::format("{} of {} requests met {}: {:.2f} % ({}), {:.2f} good requests/s",
+                                   with_commas(report.good), with_commas(report.requests), slo.text(),
+                                   percent(report.good, report.requests),
+                                   slo.attained(report.good, report.requests) ? "enough" : "too few",
+                                   report.per_second(report.good)));
+  }
 
   const std::pair<const char*, sim::Percentiles> times[] = {{"waiting to be admitted", report.queue},
                                                             {"to the first token", report.ttft},
                                                             {"per further token", report.tpot},
                                                             {"to the last token", report.e2e}};
   print_times(times);
+}
+
+void print_digests(const sim::SimulationReport& report) {
   fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
 }
 
-// ---- output as JSON ----
-
-/// In the order of sim::Refusal.
-constexpr const char* kRefusalKeys[] = {"too_long_for_model", "too_long_for_pool", "queue_full",
-                                        "conversation"};
-static_assert(std::size(kRefusalKeys) == sim::kNumRefusals);
-
-json::object to_json(const sim::Percentiles& of) {
-  return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
-}
-
-json::object to_json(const backend::sim::CostModel& of) {
-  if (const backend::sim::FittedCost* const fitted = of.fitted()) {
-    return {{"model", fitted->model}, {"machine", fitted->machine}};
+/// If there are several: those with most requests.
+void print_groups(const char* name, std::vector<sim::GroupOutcome> groups, const sim::Slo& slo) {
+  constexpr size_t kMost = 12;
+  if (groups.size() < 2) return;
+  std::ranges::stable_sort(groups, std::greater(), &sim::GroupOutcome::requests);
+  TextTable table{{name, "requests", "refused", "tokens", "TTFT ms", "p99", "TPOT ms", "p99", "E2E ms", "p99",
+                   "in time %"},
+                  {}};
+  if (slo.any()) table.head.emplace_back("met %");
+  const auto ms = [](Nanos time) { return fmt::format("{:.1f}", static_cast<double>(time) / 1e6); };
+  for (const sim::GroupOutcome& of : std::span(groups).first(std::min(kMost, groups.size()))) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row = {std::to_string(of.of),
+           with_commas(of.requests),
+           with_commas(of.refused),
+           with_commas(of.output_tokens),
+           ms(of.ttft.mean),
+           ms(of.ttft.p99),
+           ms(of.tpot.mean),
+           ms(of.tpot.p99),
+           ms(of.e2e.mean),
+           ms(of.e2e.p99),
+           fmt::format("{:.1f}", percent(of.in_time, of.finished))};
+    if (slo.any()) row.push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
   }
-  const backend::sim::LinearCost& cost = *of.linear();
-  return {{"step_ns", cost.step},
-          {"prefill_tokens_per_ms", cost.prefill_tokens_per_ms},
-          {"decode_ns", cost.decode},
-          {"decode_more_ns", cost.decode_more},
-          {"swap_block_ns", cost.swap_block}};
-}
-
-void write_json(const std::string& path, const sim::Simulation& simulation,
-                const sim::SimulationReport& report, const backend::sim::CostModel& cost, uint64_t seed) {
-  const sim::SimulationTotals& totals = report.totals;
-  json::object root;
-  root["scheduler"] = quire::record::to_json(simulation.scheduler().config());
-  root["cost"] = to_json(cost);
-  if (cost.fitted() != nullptr) root["extrapolated_steps"] = simulation.executor().extrapolated();
-  root["seed"] = seed;
-  root["digest"] = fmt::format("{:016x}", report.digest);
-  root["elapsed_ns"] = report.elapsed;
-  root["requests"] = report.requests;
-  root["finished"] = totals.finished;
-  root["refused"] = totals.refused;
-  json::object refused_by;
-  for (size_t i = 0; i < sim::kNumRefusals; ++i) refused_by[kRefusalKeys[i]] = totals.refused_by[i];
-  root["refused_by"] = std::move(refused_by);
-  root["prompt_tokens"] = report.prompt_tokens;
-  root["output_tokens"] = report.output_tokens;
-  root["queue_ns"] = to_json(report.queue);
-  root["ttft_ns"] = to_json(report.ttft);
-  root["tpot_ns"] = to_json(report.tpot);
-  root["e2e_ns"] = to_json(report.e2e);
-  root["steps"] = totals.steps;
-  root["busy_ns"] = totals.busy;
-  root["prefill_tokens"] = totals.prefill_tokens;
-  root["decode_tokens"] = totals.decode_tokens;
-  root["prefix_queried_tokens"] = report.last.total_prefix_queried_tokens;
-  root["prefix_hit_tokens"] = report.last.total_prefix_hit_tokens;
-  root["preemptions"] = report.last.total_preemptions;
-  root["evictions"] = report.last.total_evictions;
-  root["moved_blocks"] = totals.moved_blocks;
-  root["in_time"] = report.in_time;
-  root["decision_digest"] = fmt::format("{:016x}", report.decision_digest);
-  root["copies"] = report.last.total_copies;
-  root["peak_running"] = totals.peak_running;
-  root["peak_waiting"] = totals.peak_waiting;
-  root["peak_blocks"] = totals.peak_blocks;
-  root["block_microseconds"] = totals.block_micros;
-  root["running_microseconds"] = totals.running_micros;
-  root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns", "prompt_tokens",
-                           "output_tokens", "cached_tokens", "preemptions",    "refused",     "line"};
-  json::array records;
-  for (size_t i = 0; i < simulation.records().size(); ++i) {
-    const sim::RequestRecord& record = simulation.records()[i];
-    json::array fields{record.arrival,       record.admitted,      record.first_token,   record.finished,
-                       record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions};
-    fields.emplace_back(record.refused ? json::value(kRefusalKeys[static_cast<size_t>(*record.refused)])
-                                       : json::value());
-    fields.emplace_back(simulation.workload().requests[i].line);
-    records.push_back(std::move(fields));
+  fmt::print("\n{}", table.text(1));
+  if (groups.size() > kMost) {
+    fmt::print("and {} more with fewer requests; --json has all\n", with_commas(groups.size() - kMost));
   }
-  root["records"] = std::move(records);
-  write_output_file(path, kResult, json::serialize(root) + "\n");
 }
 
 /// The shared prefixes of the demo's prompts.
@@ -231,13 +177,67 @@ std::string beginnings(const WorkloadOptions& workload) {
                      workload.shared_prefixes.value_or(1), length);
 }
 
+/// Of each step, as it is made. Throws Error naming the file if it cannot be written.
+class StepTable {
+ public:
+  explicit StepTable(std::string path) : path_(std::move(path)) {
+    if (path_.empty()) return;
+    file_.open(path_);
+    file_ << kSteps.begins;
+  }
+  void add(const sim::Simulation& simulation) {
+    if (path_.empty()) return;
+    const control::StepStats& of = simulation.stats();
+    file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}\n", of.step, simulation.now(), of.running,
+                         of.waiting, of.prefill_tokens, of.decode_tokens, of.blocks_total,
+                         of.blocks_referenced, of.blocks_shared, of.swapped_out, of.swapped_in,
+                         of.total_preemptions, of.total_evictions);
+  }
+  void end() {
+    if (path_.empty()) return;
+    file_.close();
+    if (file_.fail()) throw file_error(path_, "cannot be written");
+  }
+
+  static constexpr FileKind kSteps{
+      "steps of quire simulate",
+      "step,end_ns,running,waiting,prefill_tokens,decode_tokens,blocks,blocks_held,blocks_shared,"
+      "swapped_out,swapped_in,preemptions,evictions\n"};
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+/// A row for each request; empty cells: it did not happen.
+std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo) {
+  std::string out(kRequests.begins);
+  const sim::Workload& workload = simulation.workload();
+  for (size_t i = 0; i < simulation.records().size(); ++i) {
+    const sim::RequestRecord& record = simulation.records()[i];
+    const sim::SimRequest& request = workload.requests[i];
+    const auto time = [](Nanos at) { return at < 0 ? std::string() : std::to_string(at); };
+    const std::optional<Nanos> each = record.tpot(workload.choices);
+    const bool done = record.finished >= 0;
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", i + 1, request.line,
+                       request.tenant, request.priority, time(record.arrival), time(record.admitted),
+                       time(record.first_token), time(record.finished), done ? time(record.ttft()) : "",
+                       done && each ? time(*each) : "", record.prompt_tokens, record.output_tokens,
+                       record.cached_tokens, record.preemptions, record.in_time ? 1 : 0,
+                       done && slo.met_by(record.ttft(), each, record.e2e()) ? 1 : 0,
+                       record.refused ? sim::refusal_key(*record.refused) : "");
+  }
+  return out;
+}
+
 /// Runs to the end, or until Ctrl-C; then it returns true. Prints every N-th step, or shows its progress.
-bool run_steps(sim::Simulation& simulation, uint32_t every) {
+bool run_steps(sim::Simulation& simulation, uint32_t every, StepTable& steps) {
   const InterruptNote note;
   Progress progress("simulate", every > 0 ? 0 : simulation.records().size());
   uint64_t shown = 0;
   bool printed = true;
   while (!InterruptNote::interrupted() && simulation.step()) {
+    steps.add(simulation);
     printed = every > 0 && simulation.stats().step % every == 0;
     if (printed) print_step(simulation);
     const uint64_t done = simulation.totals().finished + simulation.totals().refused;
@@ -264,51 +264,77 @@ int judge(const sim::Simulation& simulation, const std::vector<std::string>& ref
   return 1;
 }
 
-int simulate(Options& options) {
-  if (options.demo) use_demo_workload(options.workload);
-  const sim::SimulationConfig config{scheduler_config(options), options.cost.model(),
-                                     static_cast<uint32_t>(options.cost.steps_in_flight),
-                                     options.cost.jitter};
+void check_outputs(const Options& options) {
   check_output_file(options.json_file, kResult);
+  check_output_file(options.request_csv, kRequests);
+  check_output_file(options.step_csv, StepTable::kSteps);
   check_output_file(options.decision_log);
-  const uint64_t log_limit = record::parse_log_limit(options.decision_log_max);
-  if (!options.decision_log.empty()) record::RunWriter::check_place(options.decision_log, log_limit);
-  const OutputFile outputs[] = {{"--decision-log", options.decision_log}, {"--json", options.json_file}};
+  if (!options.decision_log.empty()) {
+    record::RunWriter::check_place(options.decision_log, record::parse_log_limit(options.decision_log_max));
+  }
+  const OutputFile outputs[] = {{"--decision-log", options.decision_log},
+                                {"--json", options.json_file},
+                                {"--request-csv", options.request_csv},
+                                {"--step-csv", options.step_csv}};
   refuse_same_file(outputs);
-  const sim::Workload workload = make_workload(options.workload);
-  if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
-  if (!options.workload.trace.empty()) check_policies(options.policies, workload);
+}
+
+void print_head(const Options& options, const sim::Simulation& simulation) {
+  const control::SchedulerConfig& config = simulation.scheduler().config();
+  fmt::print(
+      "{} at a pool of {} of {}, {} and {} a step at most;\n"
+      "{}. Time is virtual.\n\n",
+      record::plural(simulation.records().size(), "request"), record::plural(config.num_blocks, "block"),
+      record::plural(config.block_size, "token"), record::plural(config.max_num_seqs, "sequence"),
+      record::plural(config.max_num_batched_tokens, "token"), beginnings(options.of.workload));
+}
+
+void write_results(const Options& options, const sim::Simulation& simulation,
+                   const sim::SimulationReport& report, const sim::SimulationConfig& config) {
+  if (!options.request_csv.empty()) {
+    write_output_file(options.request_csv, kRequests, request_table(simulation, options.slo));
+  }
+  if (options.json_file.empty()) return;
+  json::object root = to_json(report, config, options.slo);
+  add_requests(root, simulation, options.slo);
+  write_output_file(options.json_file, kResult, json::serialize(root) + "\n");
+}
+
+int simulate(Options& options) {
+  if (options.of.demo) use_demo_workload(options.of.workload);
+  const sim::SimulationConfig config = simulation_config(options.of);
+  check_outputs(options);
+  const sim::Workload workload = simulation_workload(options.of);
+  print_notes(workload);
   const control::Scheduler checked(config.scheduler);  // before there is a log of it
   std::unique_ptr<record::RunWriter> record;
-  if (!options.decision_log.empty())
-    record = std::make_unique<record::RunWriter>(options.decision_log, log_limit);
+  if (!options.decision_log.empty()) {
+    record = std::make_unique<record::RunWriter>(options.decision_log,
+                                                 record::parse_log_limit(options.decision_log_max));
+  }
   sim::Simulation simulation(config, workload, record.get());
   const auto start = std::chrono::steady_clock::now();
-  const uint32_t every = options.every.value_or(options.demo ? 10 : 0);
-  if (options.demo) {
-    fmt::print(
-        "{} at a pool of {} of {}, {} and {} a step at most;\n"
-        "{}. Time is virtual.\n\n",
-        record::plural(workload.requests.size(), "request"),
-        record::plural(config.scheduler.num_blocks, "block"),
-        record::plural(config.scheduler.block_size, "token"),
-        record::plural(config.scheduler.max_num_seqs, "sequence"),
-        record::plural(config.scheduler.max_num_batched_tokens, "token"), beginnings(options.workload));
-  }
+  const uint32_t every = options.every.value_or(options.of.demo ? 10 : 0);
+  if (options.of.demo) print_head(options, simulation);
   if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
-  const bool interrupted = run_steps(simulation, every);
+  StepTable steps(options.step_csv);
+  const bool interrupted = run_steps(simulation, every, steps);
+  steps.end();
   if (record != nullptr && record->failed()) {
     throw file_error(options.decision_log, "cannot be written");
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const sim::SimulationReport report = sim::make_report(simulation);
+  const sim::SimulationReport report = sim::make_report(simulation, options.slo);
   const std::vector<std::string> refusals = sim::refusal_texts(simulation);
-  print_summary(report, config.scheduler, refusals);
-  if (const uint64_t beyond = simulation.executor().extrapolated(); beyond > 0) {
+  print_summary(report, config.scheduler, refusals, options.slo);
+  print_groups("tenant", outcomes_by_tenant(simulation, options.slo), options.slo);
+  print_groups("priority", outcomes_by_priority(simulation, options.slo), options.slo);
+  print_digests(report);
+  if (report.extrapolated > 0) {
     fmt::print(
         "\n{} of {} steps lie beyond what the cost model was fitted to (more tokens, sequences or context): "
         "their times are extrapolated\n",
-        with_commas(beyond), with_commas(report.totals.steps));
+        with_commas(report.extrapolated), with_commas(report.totals.steps));
   }
   // Not on standard output, which is the same every time.
   if (is_terminal(stderr)) {
@@ -317,60 +343,95 @@ int simulate(Options& options) {
                    static_cast<double>(report.totals.prefill_tokens + report.totals.decode_tokens) /
                    std::max(took, 1e-9))));
   }
-  if (!options.json_file.empty()) {
-    write_json(options.json_file, simulation, report, config.cost, options.workload.seed);
-  }
+  write_results(options, simulation, report, config);
   return judge(simulation, refusals, interrupted);
 }
 
-/// Throws Error naming a flag that makes no sense with the others.
-void settle(const Options& options, const Flags& command) {
-  if (options.demo) {
-    for (const char* flag : {"--trace", "--agents"}) {
-      refuse_if_given(command, flag, "with --demo, which has a workload of its own");
+// ---- the flags ----
+
+/// Flags of a single run only.
+constexpr const char* kSingleRunFlags[] = {"--every", "--decision-log", "--decision-log-max", "--request-csv",
+                                           "--step-csv"};
+
+WhatIf what_if(const Options& options, const Flags& command) {
+  WhatIf asked;
+  for (const std::string& text : options.sweeps) {
+    asked.axes.push_back(sim::parse_sweep(text));
+    if (command.is_given("--" + asked.axes.back().flag)) {
+      throw Error(fmt::format("--sweep: --{} is given too", asked.axes.back().flag));
     }
   }
-  const uint32_t at_once = options.max_num_seqs.value_or(0);  // 0: the default, which is several
-  WorkloadOptions workload = options.workload;
-  if (options.demo) use_demo_workload(workload);
-  check_workload_options(workload);
-  refuse_idle_policies(command, options.policies,
-                       {.prefix_caching = options.enable_prefix_caching,
-                        .max_num_seqs = at_once,
-                        .tenants = tenants_known(workload),
-                        .priorities = priorities_known(workload),
-                        .choices = workload.choices});
-  refuse_idle_workload_flags(command, workload, options.policies);
-  refuse_idle_costs(command, options.policies.preemption != control::PreemptionKind::kRecompute, at_once);
-  if (options.sliding_window > 0 && options.max_model_len.value_or(UINT32_MAX) <= options.sliding_window) {
-    refuse_if_given(command, "--sliding-window", "unless it is less than --max-model-len");
+  SimulateOptions scratch;
+  Program simulation("", "");
+  add_simulation_flags(simulation.flags(), scratch);
+  asked.arguments = command.arguments_for(simulation.flags());
+  asked.slo = options.slo;
+  asked.find_capacity = options.find_capacity;
+  asked.seeds = options.seeds.value_or(asked.seeds);
+  asked.csv_file = options.csv_file;
+  asked.json_file = options.json_file;
+  return asked;
+}
+
+/// Throws Error naming a flag that makes no sense with the others.
+void settle(Options& options, const Flags& command) {
+  if (!options.slo_text.empty()) options.slo = sim::Slo::parse(options.slo_text, "--slo");
+  if (options.find_capacity && !options.slo.any()) {
+    throw Error("--find-capacity: needs --slo, say ttft=500ms,tpot=50ms,attainment=99");
+  }
+  if (!options.find_capacity) refuse_if_given(command, "--seeds", "without --find-capacity");
+  if (!options.is_what_if()) {
+    refuse_if_given(command, "--csv", "without --sweep or --find-capacity; one run has --request-csv");
+    settle_simulation(options.of, command);
+    return;
+  }
+  for (const char* flag : kSingleRunFlags) {
+    refuse_if_given(command, flag, "with --sweep or --find-capacity, which run many times");
   }
 }
 
-void add_scheduler_options(const Flags& command, Options& options) {
-  const char* group = "Memory and batching";
-  const auto add = [&](const char* name, auto& value, const char* help, int64_t least, int64_t most) {
-    command.add_option(name, value, help).group(group).value_name("N").range(least, most);
+/// What there is besides the simulation itself.
+void add_output_flags(const Flags& command, Options& options) {
+  command.add_option("--every", options.every, "Print every N-th step; 0: none (default 0, demo 10)")
+      .value_name("N");
+  const auto add_file = [&](const char* name, std::string& file, const char* help) {
+    return command.add_option(name, file, help).value_name("FILE");
   };
-  add("--num-blocks,--num-gpu-blocks-override", options.num_blocks, "K/V blocks of the pool (default 4096)",
-      1, INT32_MAX);
-  add("--block-size", options.block_size, "Tokens of a K/V block (default 16)", 1, 65536);
-  add("--max-num-seqs", options.max_num_seqs, "Sequences that run at once (default 64)", 1, 65536);
-  add("--max-num-batched-tokens", options.max_num_batched_tokens, "Token budget of a step (default 2048)", 1,
-      INT32_MAX);
-  add("--max-model-len", options.max_model_len,
-      "Most tokens of a sequence, prompt and answer together; longer ones are refused (default: what the "
-      "pool holds)",
-      1, INT32_MAX);
-  add("--max-waiting", options.max_waiting, "Requests that may wait; more are refused (default: all may)", 0,
-      INT32_MAX);
-  add("--sliding-window", options.sliding_window,
-      "Limit attention to the last N tokens, and free the blocks behind them (default 0: no window)", 0,
-      INT32_MAX);
+  add_file("--json", options.json_file, "Write all results, and a record of each request");
+  add_file("--request-csv", options.request_csv, "Write a row of figures for each request");
+  add_file("--step-csv", options.step_csv, "Write a row of figures for each step");
+  add_file("--decision-log", options.decision_log,
+           "Record every decision of the scheduler and its inputs, for quire explain; only its "
+           "owner may read the log");
+  add_log_limit_option(command, options.decision_log_max);
+}
+
+void add_what_if_flags(const Flags& command, Options& options) {
+  const char* group = "What if";
+  add_slo_option(command, options.slo_text);
   command
-      .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
-                "Share the K/V of equal prefixes between requests (on by default)")
+      .add_option(
+          "--sweep", options.sweeps,
+          "Run with each value of a flag: FLAG=VALUE,VALUE,..., FLAG=LOW..HIGH or FLAG=LOW..HIGH:STEP, "
+          "for instance rate=1..40 or scheduling-policy=fcfs,srpt. Several: all combinations, on all "
+          "CPUs, and one table")
+      .one_value()
+      .group(group)
+      .value_name("FLAG=VALUES");
+  command
+      .add_flag(
+          "--find-capacity", options.find_capacity,
+          "Find the largest --rate that meets --slo (of a trace: --trace-speed; of --users or --agents: "
+          "the number of users), for each combination of --sweep. Without --requests each run has as "
+          "many as arrive in 20 times the longest limit, and at least 1000")
       .group(group);
+  command.add_option("--seeds", options.seeds, "Searches with so many seeds, from --seed on (default 5)")
+      .group(group)
+      .range(1, 1000)
+      .value_name("N");
+  command.add_option("--csv", options.csv_file, "Also write the table of --sweep or --find-capacity")
+      .group(group)
+      .value_name("FILE");
 }
 
 }  // namespace
@@ -388,29 +449,20 @@ void add_simulate(const Flags& app, Command& run) {
       "  quire simulate --users 40 --think-time-ms exponential:5000 --turns uniform:1:8 --requests 2000\n"
       "  quire simulate --agents --users 8 --num-blocks 20000\n"
       "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json\n"
+      "  quire simulate --cost machine.json --sweep rate=1..20 --sweep scheduling-policy=fcfs,srpt\n"
+      "  quire simulate --cost machine.json --find-capacity --slo ttft=500ms,tpot=50ms --sweep "
+      "num-blocks=500,1000\n"
       "A trace in CSV or JSON lines may say ttft_deadline_ms, priority and tenant of each request.");
-  command.add_flag("--demo", options->demo,
-                   "A demonstration: a small pool, bursts, random arrivals and shared prefixes, step by "
-                   "step; other flags change it");
-  command.add_option("--every", options->every, "Print every N-th step; 0: none (default 0, demo 10)")
-      .value_name("N");
-  command.add_option("--json", options->json_file, "Write all results, and a record of each request")
-      .value_name("FILE");
-  command
-      .add_option("--decision-log", options->decision_log,
-                  "Record every decision of the scheduler and its inputs, for quire explain; only its "
-                  "owner may read the log")
-      .value_name("FILE");
-  add_log_limit_option(command, options->decision_log_max);
-  add_workload_options(command, options->workload);
-  add_conversation_options(command, options->workload);
-  add_service_options(command, options->workload);
-  add_scheduler_options(command, *options);
-  add_policy_options(command, options->policies);
-  add_cost_options(command, options->cost);
+  add_output_flags(command, *options);
+  add_what_if_flags(command, *options);
+  add_simulation_flags(command, options->of);
   command.callback([options, command, &run] {
     settle(*options, command);
-    run = [options] { return simulate(*options); };
+    if (options->is_what_if()) {
+      run = [asked = what_if(*options, command)] { return run_what_if(asked); };
+    } else {
+      run = [options] { return simulate(*options); };
+    }
   });
 }
 

@@ -303,6 +303,7 @@ int throughput(Options& options) {
     return local.tokenizer->encode(text, false).size();
   };
   const sim::Workload workload = make_workload(options.workload, local.facts.vocab_size, count_tokens);
+  print_notes(workload);
   const bool has_trace = !options.workload.trace.empty();
   if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
   if (has_trace) check_policies(options.engine.policies, workload);

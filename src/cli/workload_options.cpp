@@ -144,9 +144,9 @@ sim::Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size,
   trace.count_tokens = count_tokens;
   sim::Workload workload = sim::read_trace(options.trace, trace);
   check_trace_flags(options, workload);
-  for (const std::string& note : workload.notes) fmt::print(stderr, "quire: {}\n", terminal_text(note));
   if (options.first_turns_only && std::erase_if(workload.requests, &sim::SimRequest::continues) > 0) {
-    fmt::print(stderr, "quire: {}: only the first turn of each conversation is sent\n", options.trace);
+    workload.notes.push_back(
+        fmt::format("{}: only the first turn of each conversation is sent", options.trace));
   }
   if (!workload.has_times || options.users) sim::give_times(workload, times_config(options));
   return workload;
@@ -305,6 +305,10 @@ sim::Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size,
   workload.lengths_known = options.lengths_known;
   workload.choices = options.choices;
   return workload;
+}
+
+void print_notes(const sim::Workload& workload) {
+  for (const std::string& note : workload.notes) fmt::print(stderr, "quire: {}\n", terminal_text(note));
 }
 
 void check_policies(const startup::PolicyOptions& policies, const sim::Workload& workload) {

@@ -70,10 +70,13 @@ void use_demo_workload(WorkloadOptions& options);
 /// Throws Error naming a flag whose value is invalid, or that has no effect without another; opens no trace.
 void check_workload_options(const WorkloadOptions& options);
 
-/// Says on standard error what the reader of a trace changed or left out. `count_tokens`: see TraceOptions.
-/// Throws Error naming the flag, also one that the trace leaves without effect, or the line of the trace.
+/// `count_tokens`: see TraceOptions. Throws Error naming the flag, also one that the trace leaves without
+/// effect, or the line of the trace. What the reader of a trace changed or left out is in the workload's
+/// notes.
 sim::Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size = 32000,
                             const std::function<uint64_t(std::string_view)>& count_tokens = {});
+/// On standard error.
+void print_notes(const sim::Workload& workload);
 
 /// Throws Error if a policy has no effect on a workload with one tenant or one priority. A workload that is
 /// drawn needs no look; a trace does.

@@ -1,6 +1,9 @@
 #include "sim/report.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,34 +22,92 @@ Percentiles percentiles(std::vector<Nanos> times) {
   return {static_cast<Nanos>(sum / times.size()), at(50), at(90), at(99), times.back()};
 }
 
-SimulationReport make_report(const Simulation& simulation) {
-  SimulationReport report;
+namespace {
+
+/// The times of finished requests, and how many of them there are.
+struct Times {
   std::vector<Nanos> queue;
   std::vector<Nanos> ttft;
   std::vector<Nanos> tpot;
   std::vector<Nanos> e2e;
+
+  /// Returns whether the request met the objectives.
+  bool add(const RequestRecord& record, uint32_t choices, const Slo& slo) {
+    queue.push_back(record.admitted - record.arrival);
+    ttft.push_back(record.ttft());
+    e2e.push_back(record.e2e());
+    const std::optional<Nanos> each = record.tpot(choices);
+    if (each) tpot.push_back(*each);
+    return slo.met_by(ttft.back(), each, e2e.back());
+  }
+};
+
+/// `group_of(request)` is a number of it.
+template <class Group>
+std::vector<GroupOutcome> outcomes(const Simulation& simulation, const Slo& slo, const Group& group_of) {
+  std::map<int64_t, std::pair<GroupOutcome, Times>> groups;
+  for (size_t i = 0; i < simulation.records().size(); ++i) {
+    const RequestRecord& record = simulation.records()[i];
+    auto& [outcome, times] = groups[group_of(simulation.workload().requests[i])];
+    ++outcome.requests;
+    outcome.refused += record.refused ? 1 : 0;
+    if (record.finished < 0) continue;
+    ++outcome.finished;
+    outcome.in_time += record.in_time ? 1 : 0;
+    outcome.output_tokens += record.output_tokens;
+    outcome.good += times.add(record, simulation.workload().choices, slo) ? 1 : 0;
+  }
+  std::vector<GroupOutcome> out;
+  for (auto& [number, group] : groups) {
+    auto& [outcome, times] = group;
+    outcome.of = number;
+    outcome.ttft = percentiles(std::move(times.ttft));
+    outcome.tpot = percentiles(std::move(times.tpot));
+    outcome.e2e = percentiles(std::move(times.e2e));
+    out.push_back(outcome);
+  }
+  return out;
+}
+
+}  // namespace
+
+SimulationReport make_report(const Simulation& simulation, const Slo& slo) {
+  SimulationReport report;
+  Times times;
   for (const RequestRecord& record : simulation.records()) {
     if (record.finished < 0) continue;
     report.prompt_tokens += record.prompt_tokens;
     report.output_tokens += record.output_tokens;
     report.in_time += record.in_time ? 1 : 0;
-    queue.push_back(record.admitted - record.arrival);
-    ttft.push_back(record.first_token - record.arrival);
-    e2e.push_back(record.finished - record.arrival);
-    const uint32_t each = record.output_tokens / simulation.workload().choices;
-    if (each > 1) tpot.push_back((record.finished - record.first_token) / (each - 1));
+    report.good += times.add(record, simulation.workload().choices, slo) ? 1 : 0;
   }
   report.requests = simulation.records().size();
-  report.queue = percentiles(std::move(queue));
-  report.ttft = percentiles(std::move(ttft));
-  report.tpot = percentiles(std::move(tpot));
-  report.e2e = percentiles(std::move(e2e));
+  report.queue = percentiles(std::move(times.queue));
+  report.ttft = percentiles(std::move(times.ttft));
+  report.tpot = percentiles(std::move(times.tpot));
+  report.e2e = percentiles(std::move(times.e2e));
   report.elapsed = simulation.now();
   report.totals = simulation.totals();
   report.last = simulation.stats();
   report.digest = simulation.digest();
   report.decision_digest = simulation.scheduler().digest();
+  report.extrapolated = simulation.executor().extrapolated();
   return report;
+}
+
+std::vector<GroupOutcome> outcomes_by_tenant(const Simulation& simulation, const Slo& slo) {
+  return outcomes(simulation, slo, [](const SimRequest& request) { return request.tenant; });
+}
+
+std::vector<GroupOutcome> outcomes_by_priority(const Simulation& simulation, const Slo& slo) {
+  return outcomes(simulation, slo, [](const SimRequest& request) { return request.priority; });
+}
+
+std::string_view refusal_key(Refusal why) {
+  constexpr std::string_view kKeys[] = {"too_long_for_model", "too_long_for_pool", "queue_full",
+                                        "conversation"};
+  static_assert(std::size(kKeys) == kNumRefusals);
+  return kKeys[static_cast<size_t>(why)];
 }
 
 std::string_view refusal_text(Refusal why) {

@@ -46,6 +46,16 @@ struct RequestRecord {
   uint32_t preemptions = 0;
   bool in_time = false;  // its first token came by its deadline
   std::optional<Refusal> refused;
+
+  // Of one that has finished.
+  Nanos ttft() const { return first_token - arrival; }
+  Nanos e2e() const { return finished - arrival; }
+  /// Per token after the first, if each of its answers has at least two.
+  std::optional<Nanos> tpot(uint32_t choices) const {
+    const uint32_t each = output_tokens / choices;
+    if (each < 2) return std::nullopt;
+    return (finished - first_token) / (each - 1);
+  }
 };
 
 /// Sums and maxima over the steps so far.

@@ -21,7 +21,8 @@ constexpr double kMostNanos = 1e15;
 /// A number of at least 0 at the beginning of `text`, from which it is removed.
 std::optional<double> take_number(std::string_view& text) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc{} || !std::isfinite(value) || value < 0) return std::nullopt;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return value;
@@ -40,8 +41,9 @@ std::optional<Nanos> parse_time(std::string_view text) {
 
 std::string time_text(Nanos time) {
   const auto nanos = static_cast<double>(time);
-  return nanos < 1e6 ? fmt::format("{:g}us", nanos / 1e3) : nanos < 1e9 ? fmt::format("{:g}ms", nanos / 1e6)
-                                                                         : fmt::format("{:g}s", nanos / 1e9);
+  return nanos < 1e6   ? fmt::format("{:g}us", nanos / 1e3)
+         : nanos < 1e9 ? fmt::format("{:g}ms", nanos / 1e6)
+                       : fmt::format("{:g}s", nanos / 1e9);
 }
 
 }  // namespace
@@ -67,8 +69,10 @@ Slo Slo::parse(std::string_view text, std::string_view flag) {
       }
       continue;
     }
-    std::optional<Nanos>* const limit =
-        name == "ttft" ? &slo.ttft : name == "tpot" ? &slo.tpot : name == "e2e" ? &slo.e2e : nullptr;
+    std::optional<Nanos>* const limit = name == "ttft"   ? &slo.ttft
+                                        : name == "tpot" ? &slo.tpot
+                                        : name == "e2e"  ? &slo.e2e
+                                                         : nullptr;
     if (limit == nullptr) refuse("is none of ttft=TIME, tpot=TIME, e2e=TIME, attainment=PERCENT");
     if (*limit) refuse("is given twice");
     *limit = parse_time(value);

@@ -14,12 +14,13 @@ struct Slo {
   std::optional<Nanos> ttft;  // to the first token
   std::optional<Nanos> tpot;  // per further token
   std::optional<Nanos> e2e;   // to the last token
-  double attainment = 99;     // per cent of all requests; those that were refused or failed do not count as met
+  double attainment = 99;  // per cent of all requests; those that were refused or failed do not count as met
 
   bool any() const { return ttft || tpot || e2e; }
   /// Whether a finished request with these times meets all limits; `its_tpot` is absent with one token.
   bool met_by(Nanos its_ttft, std::optional<Nanos> its_tpot, Nanos its_e2e) const {
-    return (!ttft || its_ttft <= *ttft) && (!tpot || its_tpot.value_or(0) <= *tpot) && (!e2e || its_e2e <= *e2e);
+    return (!ttft || its_ttft <= *ttft) && (!tpot || its_tpot.value_or(0) <= *tpot) &&
+           (!e2e || its_e2e <= *e2e);
   }
   /// Whether `good` of `all` requests are enough.
   bool attained(uint64_t good, uint64_t all) const {

@@ -57,7 +57,7 @@ TEST(LoadReport, HasTheTimesOfWhatFinished) {
 TEST(LoadReport, CountsWhatKeepsToTheObjective) {
   const std::vector<LoadSample> samples = {sample(0, 10, 5), sample(0, 11, 5), sample(0, 10, 6),
                                            failure("no")};
-  const auto good = [&](LoadObjective objective) { return report_load(samples, 4, kMs, objective).good; };
+  const auto good = [&](const sim::Slo& slo) { return report_load(samples, 4, kMs, slo).good; };
   EXPECT_EQ(good({}), 3U);
   EXPECT_EQ(good({.ttft = 10 * kMs}), 2U);
   EXPECT_EQ(good({.tpot = 5 * kMs}), 2U);
@@ -67,7 +67,7 @@ TEST(LoadReport, CountsWhatKeepsToTheObjective) {
   LoadSample one = sample(0, 10, 6);
   one.tokens = 1;
   EXPECT_FALSE(one.tpot());
-  EXPECT_TRUE((LoadObjective{.tpot = kMs}).met_by(one));
+  EXPECT_TRUE(one.meets({.tpot = kMs}));
 }
 
 TEST(LoadReport, TellsErrorsThatDifferInNumbersOnce) {

@@ -86,10 +86,10 @@ def test_other_forms_of_request(server, flags):
 
 def test_objectives(server):
     flags = ("--requests", 4, "--output-len", 4)
-    assert load(server, *flags, "--slo-ttft", 60000, "--slo-tpot", 60000)["good"] == 4
+    assert load(server, *flags, "--slo", "ttft=60s,tpot=60s")["good"] == 4
     # Long enough that a client that is late does not find all of an answer at once.
-    figures = load(server, "--requests", 4, "--output-len", 100, "--slo-tpot", 0.5)
-    assert figures["good"] == 0 and figures["good_requests_per_second"] == 0 and figures["slo_ttft_ms"] is None
+    figures = load(server, "--requests", 4, "--output-len", 100, "--slo", "tpot=500us")
+    assert figures["good"] == 0 and figures["good_requests_per_second"] == 0 and figures["slo"]["ttft_ns"] is None
 
 
 class Page(html.parser.HTMLParser):
@@ -113,10 +113,10 @@ class Page(html.parser.HTMLParser):
 def test_a_page_and_a_table(server, tmp_path):
     out = tmp_path / "load.html"
     done = quire("bench", "serve", "--url", server.url, "--api-key", "secret-key", "--requests", 6, "--rate", 50, "--output-len", 5,
-                 "--slo-ttft", 60000, "--html", out)
+                 "--slo", "ttft=60s", "--html", out)
     text = done.stdout.decode()
     assert re.search(r"^6 requests in [0-9.]+ s \(0 failed\): [0-9.]+ output tokens/s, [0-9.]+ requests/s\n384 tokens in, 30 out\n"
-                     r"6 of 6 within the objectives: ", text)
+                     r"6 of 6 within ttft=60s,attainment=99: ", text)
     assert done.stderr == b"" and "\033" not in text
     page = out.read_text()
     parsed = Page()
@@ -125,7 +125,7 @@ def test_a_page_and_a_table(server, tmp_path):
     names = [tag for tag, _ in parsed.tags]
     assert names.count("svg") == 4 and "script" not in names and "link" not in names and "img" not in names
     assert not any({"src", "href"} & attrs.keys() for _, attrs in parsed.tags)
-    assert "secret-key" not in page and "--slo-ttft" in page and MODEL_NAME in page
+    assert "secret-key" not in page and "--slo" in page and MODEL_NAME in page
     for word in ["TTFT", "TPOT", "ITL", "E2E", "p99", "prefers-color-scheme: dark"]:
         assert word in page
 
@@ -361,7 +361,7 @@ def test_servers_that_end_otherwise(answer):
     (["--concurrency", "2", "--rate", "1"], "--concurrency: cannot be combined with --rate"),
     (["--endpoint", "embeddings"], "--endpoint: 'embeddings' is not one of completions, chat"),
     (["--timeout", "0"], "--timeout: 0 is not a number from 0.001 to"),
-    (["--slo-ttft", "-1"], "--slo-ttft: -1 is not a number from 0"),
+    (["--slo", "ttft=-1ms"], "--slo: 'ttft=-1ms': is not a time"),
     (["--words", "--vocab-size", "9"], "--vocab-size: cannot be combined with --words"),
     (["--requests", "0"], "the workload has no requests"),
     (["--concurrency", "1,4,1"], "--concurrency: 1 is given twice"),

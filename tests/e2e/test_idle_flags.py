@@ -9,13 +9,13 @@ from test_flags import flags_of
 # A value for each flag of simulate that differs from the demo's. What is refused needs the flags behind it.
 VALUES = {
     "--help": None, "--demo": None, "--every": [3], "--json": None, "--decision-log": None, "--decision-log-max": None,
+    "--request-csv": None, "--step-csv": None, "--slo": ["ttft=1s"], "--sweep": None, "--find-capacity": None, "--seeds": None, "--csv": None,
     "--trace": None, "--trace-speed": None, "--requests": [40], "--num-prompts": [41], "--rate": [5], "--request-rate": [6],
     "--burst": [3], "--burst-every": [1], "--burstiness": [0.2], "--on-ms": [500, "--off-ms", 900], "--off-ms": [900, "--on-ms", 500],
     "--users": [4], "--think-time-ms": [300, "--users", 4], "--turns": [3], "--turn-len": [9, "--turns", 3], "--agents": None, "--prompt-len": [20], "--input-len": [21], "--output-len": [20],
     "--shared-prefix-len": [32], "--prefix-length": [33], "--shared-prefixes": [3], "--num-prefixes": [4], "--zipf": [3],
     "--seed": [9], "--n": [2], "--best-of": [3],
-    "--tenants": [4, "--scheduling-policy", "fair"],
-    "--priorities": [4, "--scheduling-policy", "priority"],
+    "--tenants": [4], "--priorities": [4],
     "--ttft-deadline-ms": [900],
     "--known-lengths": ["--scheduling-policy", "srpt"],
     "--num-blocks": [100], "--num-gpu-blocks-override": [101], "--block-size": [32], "--max-num-seqs": [4],
@@ -73,8 +73,8 @@ SIM = ["--device", "sim"]
     *[(command + ["--scheduling-policy", "fair"], "--scheduling-policy", "one tenant") for command in (BENCH, SIMULATE)],
     *[(command + ["--scheduling-policy", "priority"], "--scheduling-policy", "one priority") for command in (BENCH, SIMULATE)],
     *[(command + ["--victim-policy", "priority"], "--victim-policy", "one priority") for command in (BENCH, SIMULATE)],
-    *[(command + ["--tenants", "3", "--scheduling-policy", "srpt"], "--tenants", "fair") for command in (BENCH, SIMULATE)],
-    *[(command + ["--priorities", "3"], "--priorities", "--victim-policy priority") for command in (BENCH, SIMULATE)],
+    (BENCH + ["--tenants", "3", "--scheduling-policy", "srpt"], "--tenants", "fair"),
+    (BENCH + ["--priorities", "3"], "--priorities", "--victim-policy priority"),
     *[(command + ["--known-lengths", "--scheduling-policy", policy], "--known-lengths", "srpt")
       for command in (BENCH, SIMULATE) for policy in ("fcfs", "slo", "lpm")],
     *[(command + ["--zipf", "2"], "--zipf", "--shared-prefixes") for command in (BENCH, SIMULATE, ["bench", "serve"])],

@@ -1,4 +1,5 @@
 """The scheduler without a model: the same every time, and behind the server."""
+import csv
 import json
 import re
 import time
@@ -52,6 +53,76 @@ def test_policies_change_the_demo_and_its_decisions_can_be_explained(tmp_path):
         assert decisions in replayed and "replaying the log gives the same" in replayed
     assert len(digests) == len(flags) + 1
     assert re.search(r"[1-9][0-9]* blocks to the host, [1-9][0-9]* back", quire("simulate", "--demo", "--preemption-mode", "swap").stdout.decode())
+
+
+def test_a_sweep_runs_all_combinations_and_each_as_alone(tmp_path):
+    table, results, alone = tmp_path / "t.csv", tmp_path / "t.json", tmp_path / "one.json"
+    flags = ["--requests", 60, "--slo", "ttft=300ms,tpot=40ms"]
+    text = quire("simulate", *flags, "--sweep", "rate=4..12:8", "--sweep", "scheduling-policy=fcfs,srpt", "--csv", table, "--json",
+                 results).stdout.decode()
+    assert len(text.splitlines()) == 5 and text.startswith("rate  scheduling-policy  requests/s")
+    rows = list(csv.DictReader(table.open()))
+    assert [(row["rate"], row["scheduling-policy"]) for row in rows] == [("4", "fcfs"), ("4", "srpt"), ("12", "fcfs"), ("12", "srpt")]
+    runs = json.loads(results.read_text())["runs"]
+    quire("simulate", *flags, "--rate", 12, "--scheduling-policy", "srpt", "--json", alone)
+    one = json.loads(alone.read_text())
+    assert runs[3]["flags"] == {"rate": "12", "scheduling-policy": "srpt"}
+    assert all(one[key] == value for key, value in runs[3].items() if key != "flags")
+    assert float(rows[3]["ttft_mean_ms"]) == pytest.approx(one["ttft_ns"]["mean"] / 1e6, abs=0.06)
+    # Twice the same on any number of CPUs.
+    again = quire("simulate", *flags, "--sweep", "rate=4..12:8", "--sweep", "scheduling-policy=fcfs,srpt").stdout.decode()
+    assert again == text
+
+
+def test_the_capacity_is_met_and_a_little_more_is_not(tmp_path):
+    results, one = tmp_path / "t.json", tmp_path / "one.json"
+    flags = ["--slo", "ttft=1s,tpot=60ms,attainment=95", "--requests", 400]
+    quire("simulate", *flags, "--find-capacity", "--seeds", 3, "--sweep", "num-blocks=200,4096", "--json", results)
+    rows = json.loads(results.read_text())["rows"]
+    assert rows[0]["least"] <= rows[0]["median"] <= rows[0]["most"] < rows[1]["median"]
+    for row in rows:
+        for found in row["seeds"]:
+            good = []
+            for factor in (1, 1.012):
+                quire("simulate", *flags, "--num-blocks", row["flags"]["num-blocks"], "--seed", found["seed"], "--rate",
+                      f"{found['load'] * factor:.3f}", "--json", one)
+                good.append(json.loads(one.read_text())["good"])
+            assert good[0] >= 0.95 * 400 > good[1]
+    # Users are counted in whole numbers.
+    quire("simulate", *flags, "--find-capacity", "--seeds", 1, "--users", 3, "--think-time-ms", 500, "--json", results)
+    assert json.loads(results.read_text())["rows"][0]["median"] % 1 == 0
+
+
+@pytest.mark.parametrize("flags, error", [
+    (["--sweep", "rte=1,2"], "there is no flag '--rte'; did you mean --rate?"),
+    (["--sweep", "rate=1,2", "--rate", 4], "--sweep: --rate is given too"),
+    (["--sweep", "rate=1,x"], "--rate: 'x' is not a number"),
+    (["--sweep", "num-blocks=0,1"], "--num-blocks: 0 is not"),
+    (["--sweep", "swap-space=1GiB,2GiB"], "--swap-space: nothing is swapped out"),
+    (["--sweep", "rate=1,2", "--every", 2], "--every: changes nothing with --sweep"),
+    (["--sweep", "seed=1,2", "--find-capacity", "--slo", "ttft=1s"], "--sweep: --find-capacity has --seeds"),
+    (["--find-capacity"], "--find-capacity: needs --slo"),
+    (["--seeds", 3], "--seeds: changes nothing without --find-capacity"),
+    (["--csv", "t.csv"], "--csv: changes nothing without --sweep"),
+    (["--slo", "ttft=3"], "--slo: 'ttft=3': is not a time"),
+])
+def test_what_if_refuses(flags, error):
+    done = quire("simulate", *flags, check=False)
+    assert done.returncode == 2 and error in done.stderr.decode(), done.stderr.decode()
+
+
+def test_tables_of_requests_and_steps_and_figures_by_tenant(tmp_path):
+    requests, steps, results = tmp_path / "r.csv", tmp_path / "s.csv", tmp_path / "out.json"
+    text = quire("simulate", "--demo", "--every", 0, "--tenants", 3, "--slo", "ttft=200ms", "--request-csv", requests, "--step-csv", steps,
+                 "--json", results).stdout.decode()
+    root = json.loads(results.read_text())
+    rows = list(csv.DictReader(requests.open()))
+    assert len(rows) == 96 and sum(int(row["good"]) for row in rows) == root["good"] < 96
+    assert sum(int(row["output_tokens"]) for row in rows) == root["output_tokens"]
+    assert len(list(csv.DictReader(steps.open()))) == root["steps"]
+    assert re.search(r"^tenant +requests", text, re.M) and len(root["tenants"]) == 3
+    for key in ("requests", "finished", "good", "output_tokens", "in_time"):
+        assert sum(tenant[key] for tenant in root["tenants"]) == root[key]
 
 
 @pytest.mark.parametrize("trace", ["traces-azure/AzureLLMInferenceTrace_conv.csv",

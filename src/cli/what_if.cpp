@@ -1,0 +1,443 @@
+#include "cli/what_if.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include "base/amounts.h"
+#include "base/error.h"
+#include "base/machine_limits.h"
+#include "base/output_file.h"
+#include "cli/flags.h"
+#include "cli/message_reader.h"
+#include "cli/simulate_options.h"
+#include "cli/terminal.h"
+#include "cli/text_table.h"
+#include "sim/capacity_search.h"
+#include "sim/report_json.h"
+
+namespace quire::cli {
+namespace {
+
+namespace json = boost::json;
+
+constexpr FileKind kSweepJson{"sweep of quire simulate", "{\"sweep\":"};
+constexpr FileKind kTableCsv{"table of quire simulate", "run,"};
+
+// ---- one run ----
+
+/// The options of one run: `more` follows the arguments of all. Throws Error naming a flag.
+SimulateOptions parse_run(const WhatIf& asked, const std::vector<std::string>& more, bool idle) {
+  SimulateOptions options;
+  Program program("quire", "");
+  const Flags flags = program.flags().add_command("simulate", "");
+  add_simulation_flags(flags, options);
+  flags.callback([&] { settle_simulation(options, flags, idle); });
+  std::vector<std::string> arguments = {"simulate"};
+  arguments.insert(arguments.end(), asked.arguments.begin(), asked.arguments.end());
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Program::Outcome outcome = program.parse(arguments);
+  if (!outcome.error.empty()) {
+    throw Error(outcome.error.starts_with('-') ? outcome.error : "--sweep: " + outcome.error);
+  }
+  return options;
+}
+
+struct RunResult {
+  sim::SimulationConfig config;
+  sim::SimulationReport report;
+};
+
+/// nullopt after an interrupt.
+std::optional<RunResult> simulate_run(const SimulateOptions& options, const sim::Slo& slo) {
+  RunResult result{simulation_config(options), {}};
+  const sim::Workload workload = simulation_workload(options);
+  sim::Simulation simulation(result.config, workload);
+  while (!InterruptNote::interrupted() && simulation.step()) {
+  }
+  if (InterruptNote::interrupted()) return std::nullopt;
+  result.report = sim::make_report(simulation, slo);
+  return result;
+}
+
+/// Calls work(i) for each i below `count` on all CPUs. After an exception or an interrupt no further one
+/// begins; the first exception is thrown.
+void for_all(size_t count, const std::function<void(size_t)>& work) {
+  Progress progress("simulate", count);
+  std::mutex mutex;
+  std::exception_ptr failure;
+  std::atomic<size_t> next = 0;
+  const auto take = [&] {
+    for (size_t i = next++; i < count && !InterruptNote::interrupted(); i = next++) {
+      try {
+        work(i);
+        const std::lock_guard lock(mutex);
+        progress.advance();
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        next = count;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const size_t more = std::min<size_t>(usable_cpus().threads, count) - 1;
+    for (size_t i = 0; i < more; ++i) threads.emplace_back(take);
+    take();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// ---- the combinations ----
+
+using Combination = std::vector<std::string>;  // a value of each axis
+
+std::vector<std::string> arguments_of(const WhatIf& asked, const Combination& values) {
+  std::vector<std::string> arguments;
+  for (size_t i = 0; i < values.size(); ++i) {
+    arguments.push_back(fmt::format("--{}={}", asked.axes[i].flag, values[i]));
+  }
+  return arguments;
+}
+
+/// The options of each combination. A flag may change nothing in some of them, but not in all.
+std::vector<SimulateOptions> parse_all(const WhatIf& asked, const std::vector<Combination>& all,
+                                       const std::vector<std::string>& more = {}) {
+  std::vector<SimulateOptions> options;
+  std::optional<Error> idle;
+  size_t refused = 0;
+  for (const Combination& values : all) {
+    std::vector<std::string> arguments = arguments_of(asked, values);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    options.push_back(parse_run(asked, arguments, false));
+    try {
+      parse_run(asked, arguments, true);
+    } catch (const Error& error) {
+      ++refused;
+      if (!idle) idle = error;
+    }
+  }
+  if (refused == all.size()) throw Error(*idle);
+  return options;
+}
+
+// ---- tables ----
+
+std::string number(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
+std::string ms(Nanos time) { return number(static_cast<double>(time) / 1e6, 1); }
+
+double percent(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+/// A figure of a run: its head in a table and in a file, and its text.
+struct Column {
+  const char* head;
+  const char* name;
+  std::function<std::string(const RunResult&)> text;
+};
+
+std::vector<Column> columns_of(const sim::Slo& slo, bool in_file) {
+  std::vector<Column> columns;
+  const auto add = [&](const char* head, const char* name, auto text) {
+    columns.push_back({head, name, text});
+  };
+  add("requests/s", "requests_per_second",
+      [](const RunResult& run) { return number(run.report.per_second(run.report.totals.finished), 2); });
+  add("tokens/s", "output_tokens_per_second",
+      [](const RunResult& run) { return number(run.report.per_second(run.report.output_tokens), 1); });
+  const auto times = [&](const char* mean_head, const char* mean, const char* p99_head, const char* p99,
+                         sim::Percentiles sim::SimulationReport::*of) {
+    add(mean_head, mean, [of](const RunResult& run) { return ms((run.report.*of).mean); });
+    add(p99_head, p99, [of](const RunResult& run) { return ms((run.report.*of).p99); });
+  };
+  times("TTFT ms", "ttft_mean_ms", "p99", "ttft_p99_ms", &sim::SimulationReport::ttft);
+  times("TPOT ms", "tpot_mean_ms", "p99", "tpot_p99_ms", &sim::SimulationReport::tpot);
+  times("E2E ms", "e2e_mean_ms", "p99", "e2e_p99_ms", &sim::SimulationReport::e2e);
+  add("hits %", "prefix_hit_percent", [](const RunResult& run) {
+    const control::StepStats& last = run.report.last;
+    return number(percent(last.total_prefix_hit_tokens, last.total_prefix_queried_tokens), 1);
+  });
+  add("preempted", "preemptions",
+      [](const RunResult& run) { return std::to_string(run.report.last.total_preemptions); });
+  add("refused", "refused", [](const RunResult& run) { return std::to_string(run.report.totals.refused); });
+  if (slo.any()) {
+    add("met %", "attainment_percent",
+        [](const RunResult& run) { return number(percent(run.report.good, run.report.requests), 1); });
+    add("good/s", "good_requests_per_second",
+        [](const RunResult& run) { return number(run.report.per_second(run.report.good), 2); });
+  }
+  if (!in_file) return columns;
+  add("", "requests", [](const RunResult& run) { return std::to_string(run.report.requests); });
+  add("", "finished", [](const RunResult& run) { return std::to_string(run.report.totals.finished); });
+  add("", "seconds", [](const RunResult& run) { return number(run.report.seconds(), 3); });
+  add("", "steps", [](const RunResult& run) { return std::to_string(run.report.totals.steps); });
+  add("", "evictions", [](const RunResult& run) { return std::to_string(run.report.last.total_evictions); });
+  add("", "peak_blocks", [](const RunResult& run) { return std::to_string(run.report.totals.peak_blocks); });
+  add("", "peak_waiting",
+      [](const RunResult& run) { return std::to_string(run.report.totals.peak_waiting); });
+  add("", "in_time", [](const RunResult& run) { return std::to_string(run.report.in_time); });
+  add("", "extrapolated_steps", [](const RunResult& run) { return std::to_string(run.report.extrapolated); });
+  return columns;
+}
+
+/// A line of the table: a combination, cells that are not of a run, and maybe a run.
+struct Line {
+  const Combination* values = nullptr;
+  std::vector<std::string> more;
+  const RunResult* run = nullptr;
+};
+
+TextTable table_of(const WhatIf& asked, const std::vector<std::string>& more, const std::vector<Line>& lines,
+                   bool in_file) {
+  TextTable table;
+  if (in_file) table.head.emplace_back("run");
+  for (const sim::SweepAxis& axis : asked.axes) table.head.push_back(axis.flag);
+  table.head.insert(table.head.end(), more.begin(), more.end());
+  const std::vector<Column> columns = columns_of(asked.slo, in_file);
+  for (const Column& column : columns) table.head.emplace_back(in_file ? column.name : column.head);
+  for (const Line& line : lines) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    if (in_file) row.push_back(std::to_string(table.rows.size()));
+    row.insert(row.end(), line.values->begin(), line.values->end());
+    row.insert(row.end(), line.more.begin(), line.more.end());
+    for (const Column& column : columns) row.push_back(line.run == nullptr ? "" : column.text(*line.run));
+  }
+  return table;
+}
+
+json::object flags_json(const WhatIf& asked, const Combination& values) {
+  json::object out;
+  for (size_t i = 0; i < values.size(); ++i) out[asked.axes[i].flag] = values[i];
+  return out;
+}
+
+json::object json_head(const WhatIf& asked) {
+  json::array sweep;
+  for (const sim::SweepAxis& axis : asked.axes) {
+    sweep.push_back({{"flag", axis.flag}, {"values", json::value_from(axis.values)}});
+  }
+  return {{"sweep", std::move(sweep)},
+          {"arguments", json::value_from(asked.arguments)},
+          {"slo", sim::slo_json(asked.slo)}};
+}
+
+void write_files(const WhatIf& asked, const TextTable& csv, const json::object& root) {
+  if (!asked.csv_file.empty()) write_output_file(asked.csv_file, kTableCsv, csv.csv());
+  if (!asked.json_file.empty()) write_output_file(asked.json_file, kSweepJson, json::serialize(root) + "\n");
+}
+
+/// Says on standard error that not all is there. Returns the exit status.
+int judge(size_t done, size_t all) {
+  std::fflush(stdout);
+  if (!InterruptNote::interrupted().exchange(false)) return 0;
+  fmt::print(stderr, "quire: interrupted; {} of {} runs had not ended\n", all - done, all);
+  return 128 + SIGINT;
+}
+
+void note_extrapolation(uint64_t steps) {
+  if (steps == 0) return;
+  fmt::print(
+      "\n{} steps of these runs lie beyond what the cost model was fitted to: their times are "
+      "extrapolated\n",
+      with_commas(steps));
+}
+
+// ---- --sweep ----
+
+int sweep(const WhatIf& asked) {
+  const std::vector<Combination> all = combinations(asked.axes);
+  const std::vector<SimulateOptions> options = parse_all(asked, all);
+  print_notes(simulation_workload(options.front()));
+  std::vector<std::optional<RunResult>> results(all.size());
+  for_all(all.size(), [&](size_t i) { results[i] = simulate_run(options[i], asked.slo); });
+  std::vector<Line> lines;
+  json::array runs;
+  uint64_t extrapolated = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!results[i]) continue;
+    lines.push_back({&all[i], {}, &*results[i]});
+    json::object run{{"flags", flags_json(asked, all[i])}};
+    for (auto& [key, value] : to_json(results[i]->report, results[i]->config, asked.slo)) run[key] = value;
+    runs.push_back(std::move(run));
+    extrapolated += results[i]->report.extrapolated;
+  }
+  fmt::print("{}", table_of(asked, {}, lines, false).text(asked.axes.size()));
+  note_extrapolation(extrapolated);
+  json::object root = json_head(asked);
+  root["runs"] = std::move(runs);
+  write_files(asked, table_of(asked, {}, lines, true), root);
+  return judge(lines.size(), all.size());
+}
+
+// ---- --find-capacity ----
+
+/// What the load is, and where it is looked for.
+struct Load {
+  const char* flag;  // "rate"
+  const char* unit;
+  sim::LoadRange range;
+};
+
+Load load_of(const SimulateOptions& options) {
+  const WorkloadOptions& workload = options.workload;
+  if (workload.users || workload.agents) {
+    const double start = workload.users.value_or(8);
+    return {"users", "users", {.start = start, .least = 1, .most = 1e6, .whole = true}};
+  }
+  if (!workload.trace.empty()) return {"trace-speed", "times its speed", {.most = 4e6}};
+  return {"rate", "requests/s", {}};
+}
+
+/// As many requests as show whether a load is carried: arrivals for 20 times the longest limit.
+uint64_t requests_for(const Load& load, double at, const sim::Slo& slo) {
+  constexpr double kLeast = 1000;
+  constexpr double kMost = 100'000;
+  constexpr double kTimes = 20;
+  const Nanos longest = std::max({slo.ttft.value_or(0), slo.tpot.value_or(0), slo.e2e.value_or(0)});
+  const double wanted = load.range.whole ? kTimes * at : kTimes * at * static_cast<double>(longest) / 1e9;
+  return static_cast<uint64_t>(std::clamp(std::ceil(wanted), kLeast, kMost));
+}
+
+struct Search {
+  sim::LoadLimit limit;
+  std::optional<RunResult> at;  // the run with that load
+};
+
+struct Interrupted {};
+
+Search search(const WhatIf& asked, const Load& load, std::vector<std::string> arguments,
+              bool choose_requests) {
+  Search out;
+  double held = 0;
+  try {
+    out.limit = find_load_limit(load.range, [&](double at) {
+      std::vector<std::string> own = arguments;
+      own.push_back(load.range.whole ? fmt::format("--{}={}", load.flag, at)
+                                     : fmt::format("--{}={:.3f}", load.flag, at));
+      if (choose_requests) own.push_back(fmt::format("--requests={}", requests_for(load, at, asked.slo)));
+      std::optional<RunResult> run = simulate_run(parse_run(asked, own, false), asked.slo);
+      if (!run) throw Interrupted();
+      if (!asked.slo.attained(run->report.good, run->report.requests)) return false;
+      if (at > held) {
+        held = at;
+        out.at = std::move(run);
+      }
+      return true;
+    });
+  } catch (const Interrupted&) {
+    return {};
+  }
+  return out;
+}
+
+std::string load_text(const Load& load, const sim::LoadLimit& limit) {
+  if (limit.load == 0) return fmt::format("under {:g}", load.range.least);
+  return fmt::format("{}{:.{}f}", limit.is_most ? "over " : "", limit.load, load.range.whole ? 0 : 2);
+}
+
+/// Throws Error if a flag of the runs has no meaning in a search.
+void check_search(const WhatIf& asked, const Load& load) {
+  for (const sim::SweepAxis& axis : asked.axes) {
+    if (axis.flag == load.flag) {
+      throw Error(fmt::format("--sweep: {} is what --find-capacity looks for", axis.flag));
+    }
+    if (axis.flag == "seed") throw Error("--sweep: --find-capacity has --seeds for that");
+  }
+}
+
+/// Without the flags that a search sets.
+std::vector<std::string> without_flags(std::vector<std::string> arguments,
+                                       const std::vector<std::string>& flags) {
+  std::erase_if(arguments, [&](const std::string& argument) {
+    return std::ranges::any_of(
+        flags, [&](const std::string& flag) { return argument.starts_with("--" + flag + "="); });
+  });
+  return arguments;
+}
+
+int find_capacity(WhatIf asked) {
+  const std::vector<Combination> all = combinations(asked.axes);
+  const std::vector<SimulateOptions> options = parse_all(asked, all);
+  const Load load = load_of(options.front());
+  check_search(asked, load);
+  const WorkloadOptions& workload = options.front().workload;
+  const bool choose_requests = !workload.requests && workload.trace.empty();
+  const uint64_t seed = workload.seed;
+  asked.arguments = without_flags(asked.arguments, {load.flag, "seed"});
+  print_notes(simulation_workload(options.front()));
+  std::vector<Search> found(all.size() * asked.seeds);
+  for_all(found.size(), [&](size_t i) {
+    std::vector<std::string> arguments = arguments_of(asked, all[i / asked.seeds]);
+    arguments.push_back(fmt::format("--seed={}", seed + i % asked.seeds));
+    found[i] = search(asked, load, std::move(arguments), choose_requests);
+  });
+
+  std::vector<Line> lines;
+  json::array rows;
+  size_t done = 0;
+  uint64_t extrapolated = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::span<Search> of(&found[i * asked.seeds], asked.seeds);
+    const auto ended = static_cast<size_t>(
+        std::ranges::count_if(of, [](const Search& each) { return !each.limit.tried.empty(); }));
+    done += ended;
+    if (ended < of.size()) continue;
+    json::array seeds;
+    for (size_t k = 0; k < of.size(); ++k) {
+      json::object one{{"seed", seed + k}, {"load", of[k].limit.load}, {"is_most", of[k].limit.is_most}};
+      if (of[k].at) {
+        one["report"] = to_json(of[k].at->report, of[k].at->config, asked.slo);
+        extrapolated += of[k].at->report.extrapolated;
+      }
+      seeds.push_back(std::move(one));
+    }
+    std::ranges::stable_sort(of, {}, [](const Search& each) { return each.limit.load; });
+    const Search& median = of[of.size() / 2];
+    lines.push_back(
+        {&all[i],
+         {load_text(load, median.limit), load_text(load, of.front().limit), load_text(load, of.back().limit)},
+         median.at ? &*median.at : nullptr});
+    rows.push_back({{"flags", flags_json(asked, all[i])},
+                    {"median", median.limit.load},
+                    {"least", of.front().limit.load},
+                    {"most", of.back().limit.load},
+                    {"seeds", std::move(seeds)}});
+  }
+  fmt::print(
+      "The largest load that meets {}, in {}; median, least and most over {} seeds, each within 1 %:\n\n",
+      asked.slo.text(), load.unit, asked.seeds);
+  const std::vector<std::string> heads = {load.flag, "least", "most"};
+  fmt::print("{}", table_of(asked, heads, lines, false).text(asked.axes.size()));
+  note_extrapolation(extrapolated);
+  json::object root = json_head(asked);
+  root["capacity_of"] = load.flag;
+  root["rows"] = std::move(rows);
+  write_files(asked, table_of(asked, heads, lines, true), root);
+  return judge(done, found.size());
+}
+
+}  // namespace
+
+int run_what_if(const WhatIf& asked) {
+  check_output_file(asked.csv_file, kTableCsv);
+  check_output_file(asked.json_file, kSweepJson);
+  const OutputFile outputs[] = {{"--csv", asked.csv_file}, {"--json", asked.json_file}};
+  refuse_same_file(outputs);
+  const InterruptNote note;
+  return asked.find_capacity ? find_capacity(asked) : sweep(asked);
+}
+
+}  // namespace quire::cli

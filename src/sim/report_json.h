@@ -1,0 +1,22 @@
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+
+#include "sim/report.h"
+
+// The result of a simulation as a file keeps it. Times are in nanoseconds.
+namespace quire::sim {
+
+boost::json::object to_json(const Percentiles& of);
+boost::json::object to_json(const backend::sim::CostModel& of);
+/// null without objectives.
+boost::json::value slo_json(const Slo& slo);
+
+/// All figures but those of single requests.
+boost::json::object to_json(const SimulationReport& report, const SimulationConfig& config, const Slo& slo);
+
+/// Adds to them what became of each tenant, each priority and each request.
+void add_requests(boost::json::object& root, const Simulation& simulation, const Slo& slo);
+
+}  // namespace quire::sim
