@@ -296,7 +296,7 @@ void add_bench_serve(const Flags& bench, Command& run) {
   const Flags command = bench.add_command(
       "serve", "Load a running server over HTTP: quire's, or another with an OpenAI-compatible API");
   command.footer(
-      "\nPrompts are arbitrary tokens, sent as ids. A request is good if it meets --slo. "
+      "\nPrompts are arbitrary tokens, sent as ids. A request is good if it meets --slo.\n"
       "Ctrl-C ends the load and shows the results so far.\n\n"
       "Times, as their client sees them:\n"
       "  to the first token (TTFT)  from the request's arrival time, or with --concurrency from its sending\n"

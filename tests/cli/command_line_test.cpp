@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/flags.h"
 #include "cli/help_formatter.h"
 #include "cli/usage_error.h"
 
@@ -180,6 +181,29 @@ TEST(HelpText, SaysWhatAFlagTakes) {
   EXPECT_EQ(value_text("P:FLOAT in [1e-06 - 1e+06]", "1"), "P=1 (0.000001 to 1000000)");
   EXPECT_EQ(value_text("DEVICE:{cpu,sim}", "cpu"), "{cpu,sim}=cpu");
   EXPECT_EQ(value_text("FILE", ""), "FILE");
+}
+
+TEST(Flags, GivesItsArgumentsToACommandThatHasThem) {
+  uint32_t rate = 0;
+  bool caching = true;
+  std::string file;
+  const auto describe = [&](const Flags& flags) {
+    flags.add_option("-r,--rate", rate, "");
+    flags.add_flag("!--no-caching,--caching", caching, "");
+  };
+  Program all("all", "");
+  describe(all.flags());
+  all.flags().add_option("--file", file, "");
+  Program some("some", "");
+  describe(some.flags());
+  EXPECT_EQ(all.parse({"-r", "7", "--no-caching", "--file", "x"}).error, "");
+  const std::vector<std::string> arguments = all.flags().arguments_for(some.flags());
+  EXPECT_EQ(arguments.size(), 2U);
+  rate = 0;
+  caching = true;
+  EXPECT_EQ(some.parse(arguments).error, "");
+  EXPECT_EQ(rate, 7U);
+  EXPECT_FALSE(caching);
 }
 
 TEST(HelpText, IsNoWiderThanATerminal) {
