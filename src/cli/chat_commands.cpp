@@ -66,10 +66,6 @@ double per_second(uint64_t count, Nanos time) {
   return time > 0 ? static_cast<double>(count) * 1e9 / static_cast<double>(time) : 0;
 }
 
-double percent(uint64_t part, uint64_t whole) {
-  return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
-}
-
 }  // namespace
 
 std::vector<std::string> ChatSession::command_names() {

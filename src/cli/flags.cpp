@@ -1,5 +1,6 @@
 #include "cli/flags.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <CLI/App.hpp>
@@ -102,11 +103,10 @@ std::vector<std::string> Flags::arguments_for(const Flags& other) const {
   std::vector<std::string> arguments;
   for (const CLI::Option* option : std::as_const(*app_).get_options()) {
     if (option->count() == 0 || other.app_->get_option_no_throw(option->get_name()) == nullptr) continue;
-    // The name that turns a flag on: with it, a value "false" means what it says.
-    std::string name = option->get_name();
-    for (const std::string& each : option->get_lnames()) {
-      if (!option->check_fname(each)) name = "--" + each;
-    }
+    // The first name that turns a flag on: with it, a value "false" means what it says.
+    const std::vector<std::string>& names = option->get_lnames();
+    const auto on = std::ranges::find_if(names, [&](const auto& each) { return !option->check_fname(each); });
+    const std::string name = on == names.end() ? option->get_name() : "--" + *on;
     for (const std::string& value : option->results()) arguments.push_back(name + "=" + value);
   }
   return arguments;

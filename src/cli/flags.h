@@ -88,7 +88,8 @@ class Flags {
   bool is_given(std::string_view name) const;
   /// The flags and arguments that the command line has, with their values separated by spaces.
   std::vector<std::pair<std::string, std::string>> given() const;
-  /// Of those, the ones that `other` has too, as a command line of it: "--name=value".
+  /// Of those, the ones that `other` has too, as a command line of it: "--name=value" with the first
+  /// long name.
   std::vector<std::string> arguments_for(const Flags& other) const;
 
  private:

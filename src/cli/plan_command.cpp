@@ -145,10 +145,6 @@ std::string rate_text(double rate) {
   return with_commas(static_cast<uint64_t>(std::llround(rate)));
 }
 
-double percent(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
 /// Those with most bytes first: "12.3 GiB bf16, 1.0 MiB f32".
 std::string weights_text(const backend::cpu::WeightSizes& weights) {
   std::vector<std::pair<std::string, uint64_t>> formats(weights.packed.begin(), weights.packed.end());

@@ -69,10 +69,6 @@ struct Options {
 
 double seconds(Nanos time) { return static_cast<double>(time) / 1e9; }
 
-double percent(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
 constexpr const char* kStepHeader =
     "  step     time s  running  waiting  prefill  decode    KV %  shared %  preempted    done";
 

@@ -113,14 +113,12 @@ std::vector<std::string> arguments_of(const WhatIf& asked, const Combination& va
 }
 
 /// The options of each combination. A flag may change nothing in some of them, but not in all.
-std::vector<SimulateOptions> parse_all(const WhatIf& asked, const std::vector<Combination>& all,
-                                       const std::vector<std::string>& more = {}) {
+std::vector<SimulateOptions> parse_all(const WhatIf& asked, const std::vector<Combination>& all) {
   std::vector<SimulateOptions> options;
   std::optional<Error> idle;
   size_t refused = 0;
   for (const Combination& values : all) {
-    std::vector<std::string> arguments = arguments_of(asked, values);
-    arguments.insert(arguments.end(), more.begin(), more.end());
+    const std::vector<std::string> arguments = arguments_of(asked, values);
     options.push_back(parse_run(asked, arguments, false));
     try {
       parse_run(asked, arguments, true);
@@ -137,10 +135,6 @@ std::vector<SimulateOptions> parse_all(const WhatIf& asked, const std::vector<Co
 
 std::string number(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 std::string ms(Nanos time) { return number(static_cast<double>(time) / 1e6, 1); }
-
-double percent(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
 
 /// A figure of a run: its head in a table and in a file, and its text.
 struct Column {
@@ -247,6 +241,11 @@ int judge(size_t done, size_t all) {
   return 128 + SIGINT;
 }
 
+/// What its reader changed or left out, once for all runs.
+void note_trace(const SimulateOptions& options) {
+  if (!options.workload.trace.empty()) print_notes(simulation_workload(options));
+}
+
 void note_extrapolation(uint64_t steps) {
   if (steps == 0) return;
   fmt::print(
@@ -260,7 +259,7 @@ void note_extrapolation(uint64_t steps) {
 int sweep(const WhatIf& asked) {
   const std::vector<Combination> all = combinations(asked.axes);
   const std::vector<SimulateOptions> options = parse_all(asked, all);
-  print_notes(simulation_workload(options.front()));
+  note_trace(options.front());
   std::vector<std::optional<RunResult>> results(all.size());
   for_all(all.size(), [&](size_t i) { results[i] = simulate_run(options[i], asked.slo); });
   std::vector<Line> lines;
@@ -291,14 +290,22 @@ struct Load {
   sim::LoadRange range;
 };
 
+/// It begins with the load that the command line has.
 Load load_of(const SimulateOptions& options) {
   const WorkloadOptions& workload = options.workload;
+  const auto start_of = [](const std::string& text, const char* flag) {
+    const uint64_t thousandths = sim::parse_thousandths(text, flag);
+    return thousandths == 0 ? 1 : static_cast<double>(thousandths) / 1000;
+  };
   if (workload.users || workload.agents) {
     const double start = workload.users.value_or(8);
     return {"users", "users", {.start = start, .least = 1, .most = 1e6, .whole = true}};
   }
-  if (!workload.trace.empty()) return {"trace-speed", "times its speed", {.most = 4e6}};
-  return {"rate", "requests/s", {}};
+  if (!workload.trace.empty())
+    return {"trace-speed",
+            "times its speed",
+            {.start = start_of(workload.trace_speed, "--trace-speed"), .most = 4e6}};
+  return {"rate", "requests/s", {.start = start_of(workload.rate.value_or("1"), "--rate")}};
 }
 
 /// As many requests as show whether a load is carried: arrivals for 20 times the longest limit.
@@ -377,7 +384,7 @@ int find_capacity(WhatIf asked) {
   const bool choose_requests = !workload.requests && workload.trace.empty();
   const uint64_t seed = workload.seed;
   asked.arguments = without_flags(asked.arguments, {load.flag, "seed"});
-  print_notes(simulation_workload(options.front()));
+  note_trace(options.front());
   std::vector<Search> found(all.size() * asked.seeds);
   for_all(found.size(), [&](size_t i) {
     std::vector<std::string> arguments = arguments_of(asked, all[i / asked.seeds]);
@@ -416,9 +423,8 @@ int find_capacity(WhatIf asked) {
                     {"most", of.back().limit.load},
                     {"seeds", std::move(seeds)}});
   }
-  fmt::print(
-      "The largest load that meets {}, in {}; median, least and most over {} seeds, each within 1 %:\n\n",
-      asked.slo.text(), load.unit, asked.seeds);
+  fmt::print("The largest load that meets {}, in {}; median, least and most over {} seeds{}:\n\n",
+             asked.slo.text(), load.unit, asked.seeds, load.range.whole ? "" : ", each within 1 %");
   const std::vector<std::string> heads = {load.flag, "least", "most"};
   fmt::print("{}", table_of(asked, heads, lines, false).text(asked.axes.size()));
   note_extrapolation(extrapolated);

@@ -1,5 +1,6 @@
 #include "sim/slo.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 

@@ -88,6 +88,9 @@ def test_the_capacity_is_met_and_a_little_more_is_not(tmp_path):
                       f"{found['load'] * factor:.3f}", "--json", one)
                 good.append(json.loads(one.read_text())["good"])
             assert good[0] >= 0.95 * 400 > good[1]
+    # The search may begin anywhere.
+    quire("simulate", *flags, "--find-capacity", "--seeds", 1, "--request-rate", 40, "--json", results)
+    assert json.loads(results.read_text())["rows"][0]["median"] == pytest.approx(rows[1]["seeds"][0]["load"], rel=0.011)
     # Users are counted in whole numbers.
     quire("simulate", *flags, "--find-capacity", "--seeds", 1, "--users", 3, "--think-time-ms", 500, "--json", results)
     assert json.loads(results.read_text())["rows"][0]["median"] % 1 == 0
