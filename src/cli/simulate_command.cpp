@@ -446,8 +446,7 @@ void add_simulate(const Flags& app, Command& run) {
       "  quire simulate --agents --users 8 --num-blocks 20000\n"
       "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json\n"
       "  quire simulate --cost machine.json --sweep rate=1..20 --sweep scheduling-policy=fcfs,srpt\n"
-      "  quire simulate --cost machine.json --find-capacity --slo ttft=500ms,tpot=50ms --sweep "
-      "num-blocks=500,1000\n"
+      "  quire simulate --cost machine.json --find-capacity --slo ttft=500ms,tpot=50ms --rate 2\n"
       "A trace in CSV or JSON lines may say ttft_deadline_ms, priority and tenant of each request.");
   add_output_flags(command, *options);
   add_what_if_flags(command, *options);
