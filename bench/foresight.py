@@ -4,8 +4,9 @@
   bench/foresight.py [--quire build/release/quire] [--model models/llama-quire-stories-5m] [--requests 2000] [--seconds 60]
 
 The hidden device is a cost model written here, whose steps deviate by up to a tenth. `quire calibrate` sees it only as a server does:
-by its steps. Then, for workloads that were not used to fit, `quire bench serve` measures a server on that device over HTTP, and `quire
-simulate` predicts the same from the fitted model. It prints a table of the relative errors; positive: the prediction is too long.
+by its steps. How long a server takes to receive a request is measured with a device that takes no time. Then, for workloads that were
+not used to fit, `quire bench serve` measures a server on the hidden device over HTTP, and `quire simulate` predicts the same from the
+fitted model and that time. It prints a table of the relative errors; positive: the prediction is too long.
 """
 import argparse
 import json
@@ -68,6 +69,15 @@ class Server:
         self.process.wait()
 
 
+def accept_us(quire, model):
+    """What a request takes, received one after the other, where its steps take no time."""
+    free = ["--cost-step-us", 0, "--cost-decode-us", 0, "--cost-decode-more-us", 0, "--cost-prefill-tokens-per-ms", 10**9]
+    with Server(quire, model, [*free, *SERVER]) as url:
+        got = json.loads(run(quire, "bench", "serve", "--url", url, "--requests", 3000, "--concurrency", SEQS, "--prompt-len", 50,
+                             "--output-len", 1, "--json"))
+    return round(got["elapsed_ns"] / 1000 / 3000)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quire", default="build/release/quire")
@@ -81,14 +91,15 @@ def main():
         device = ["--cost", hidden, "--cost-jitter"]
         said = run(options.quire, "calibrate", options.model, "--device", "sim", *device, *SERVER, "--num-blocks", 700, "--preemption-mode",
                    "swap", "--seconds", options.seconds, "-o", fitted)
-        print(said, file=sys.stderr)
+        accept = accept_us(options.quire, options.model)
+        print(f"{said}a request is received in {accept} us", file=sys.stderr)
         print("| workload | " + " | ".join(name for name, *_ in FIGURES) + " | measured: TTFT, TPOT ms |")
         print("|---" * (len(FIGURES) + 2) + "|")
         for name, both, engine, bench, simulated in WORKLOADS:
             both = [*both, "--requests", options.requests]
             with Server(options.quire, options.model, [*device, *SERVER, *engine]) as url:
                 measured = json.loads(run(options.quire, "bench", "serve", "--url", url, *both, *bench, "--json"))
-            run(options.quire, "simulate", "--cost", fitted, "--cost-jitter", "--max-model-len", 512, *SERVER, *engine, *both, *simulated,
+            run(options.quire, "simulate", "--cost", fitted, "--cost-jitter", "--accept-us", accept, "--max-model-len", 512, *SERVER, *engine, *both, *simulated,
                 "--json", out)
             predicted = json.loads(out.read_text())
             errors = [predicted[of][part] / measured[of][part] - 1 for _, of, part in FIGURES]

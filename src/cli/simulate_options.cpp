@@ -98,6 +98,13 @@ void add_simulation_flags(const Flags& command, SimulateOptions& options) {
   add_scheduler_options(command, options);
   add_policy_options(command, options.policies);
   add_cost_options(command, options.cost);
+  command
+      .add_option("--accept-us", options.accept_us,
+                  "Receiving a request, one after the other, before it may be planned")
+      .group(kSimGroup)
+      .value_name("US")
+      .show_default()
+      .range(int64_t{0}, int64_t{1'000'000});
 }
 
 void settle_simulation(const SimulateOptions& options, const Flags& command, bool idle) {
@@ -117,6 +124,7 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   config.scheduler = scheduler_config(options, config.cost);
   config.depth = static_cast<uint32_t>(options.cost.steps_in_flight);
   config.jitter = options.cost.jitter;
+  config.accept = static_cast<Nanos>(options.accept_us) * 1000;
   return config;
 }
 

@@ -29,6 +29,7 @@ struct SimulateOptions {
   WorkloadOptions workload;
   startup::PolicyOptions policies;
   startup::CostOptions cost;
+  uint64_t accept_us = 0;
 };
 void add_simulation_flags(const Flags& command, SimulateOptions& options);
 

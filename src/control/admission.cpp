@@ -169,7 +169,7 @@ void Scheduler::admit(StepPlan& plan, Sequence& seq, uint32_t cached_tokens) {
     const auto blocks = seq.table.blocks(group);
     added.blocks.insert(added.blocks.end(), blocks.begin(), blocks.end());
   }
-  if (seq.spec.sampling.needs_history()) added.history = seq.tokens;
+  if (seq.spec.sampling.needs_history()) added.history.assign(seq.tokens.begin(), seq.tokens.end());
 
   admitted_.push_back(seq.spec.id);
   ++next_stats_.admitted;

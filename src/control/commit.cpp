@@ -22,7 +22,6 @@ namespace quire::control {
 [[gnu::always_inline]] inline void Scheduler::take_token(Sequence& seq, SampledToken&& token,
                                                          SeqEvent& event) {
   --seq.pending;
-  const uint32_t total = seq.total() + 1;
   const bool waits = seq.slot == kNoSlot;  // it has been preempted since, so its blocks are wanted
   if (waits) pool_.want(seq.tokens, seq.spec.salt, -1);
   seq.tokens.push_back(token.token);
@@ -31,7 +30,7 @@ namespace quire::control {
   if (!stops.empty() && std::binary_search(stops.begin(), stops.end(), token.token)) {
     event.finish = FinishReason::kStop;
     event.stop_token = token.token;
-  } else if (total == seq.longest) {
+  } else if (seq.total() == seq.longest) {
     event.finish = FinishReason::kLength;
   }
   event.token.emplace(std::move(token));

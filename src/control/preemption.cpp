@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "control/scheduler.h"
@@ -98,9 +99,7 @@ void Scheduler::swap_in(StepPlan& plan, Sequence& seq) {
 }
 
 void Scheduler::free_host_blocks(Sequence& seq) {
-  for (const BlockId block : seq.host) {
-    if (block != kNoBlock) free_host_blocks_.push_back(block);
-  }
+  std::ranges::remove_copy(seq.host, std::back_inserter(free_host_blocks_), kNoBlock);
   seq.host.clear();
   seq.swapped = 0;
 }

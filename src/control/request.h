@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "base/prompt_wants.h"
 #include "base/sampling_params.h"
+#include "base/token_list.h"
 
 namespace quire::control {
 
@@ -22,7 +23,7 @@ enum class FinishReason : uint8_t {
 /// 1 <= prompt, prompt + max_tokens <= max_model_len.
 struct SeqSpec {
   SeqId id = 0;
-  std::vector<TokenId> prompt;
+  TokenList prompt;         // while it waits, only what must compare tokens reads them
   uint32_t max_tokens = 0;  // 0: no token; it ends with its prompt (kLength)
   SamplingParams sampling;
   PromptWants wants;  // prefix hits and forks give it only what comes before the first row that it lacks

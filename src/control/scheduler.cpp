@@ -107,6 +107,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
   seq.spec = std::move(spec);
   try {
     pool_.want(seq.tokens, seq.spec.salt, 1);
+    seq.tokens.forget();  // until it may be admitted, which can take long
     waiting_.push_back(&seq);
     policy_->queued(seq);
   } catch (...) {
@@ -321,9 +322,8 @@ void Scheduler::describe_state(StepStats& stats) const {
   stats.blocks_saved = static_cast<uint32_t>(pool_.num_saved());
   // Only full blocks are shared between steps, so no unused position is counted twice.
   stats.slots_unused = 0;
-  for (const Sequence* seq : running_) {
+  for (const Sequence* seq : running_)
     stats.slots_unused += seq->table.size() * config_.block_size - seq->computed;
-  }
   stats.slots_unused *= pool_.cache().num_groups();
   stats.host_blocks_used = config_.num_host_blocks - static_cast<uint32_t>(free_host_blocks_.size());
   stats.total_evictions = pool_.num_evictions();

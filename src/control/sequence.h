@@ -23,7 +23,7 @@ namespace quire::control {
 struct Sequence {
   static constexpr uint32_t kNoRow = UINT32_MAX;
   // What every step reads, in one cache line.
-  std::vector<TokenId> tokens;  // prompt, then output
+  TokenList tokens;  // prompt, then output
   uint32_t prompt_length = 0;
   uint32_t longest = 0;  // prompt_length + spec.max_tokens; 0 counts as 1: it ends as if with a token
   uint32_t computed = 0;
@@ -32,9 +32,9 @@ struct Sequence {
   uint32_t preemptions = 0;
   SlotId slot = kNoSlot;
   uint32_t generation = 0;  // of its current or last slot
-  uint64_t last_step = 0;   // the last plan in which it has a part
 
   BlockTable table;
+  uint64_t last_step = 0;  // the last plan in which it has a part
   SeqSpec spec;  // its prompt moved to `tokens`
 
   // The first row of its prompt that it lacks; its last token: only a pooled state; kNoRow: nothing.

@@ -24,7 +24,8 @@ BeamRun::Changes BeamRun::advance(SeqId& next) {
     control::SeqSpec& spec = out.added.emplace_back(spec_);
     spec.id = fork.id;
     spec.fork_of = fork.parent;
-    spec.prompt.insert(spec.prompt.end(), fork.tokens.begin(), fork.tokens.end());
+    std::vector<TokenId>& prompt = spec.prompt.write();
+    prompt.insert(prompt.end(), fork.tokens.begin(), fork.tokens.end());
     spec.max_tokens -= static_cast<uint32_t>(fork.tokens.size());
   }
   return out;

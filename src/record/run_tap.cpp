@@ -64,7 +64,7 @@ void RunTap::Batch::for_each(const std::function<void(const RunEvent&)>& each,
     } else if (const auto* ref = std::get_if<AddRef>(&event)) {
       const Add& add = adds[ref->index];
       RunAdd& made = told.emplace<RunAdd>(add.spec, add.name);
-      made.spec.prompt.resize(add.prompt);
+      made.spec.prompt = std::vector<TokenId>(add.prompt);
     } else if (const auto* commit = std::get_if<CommitRef>(&event)) {
       RunCommit& made = told.emplace<RunCommit>();
       made.step = commit->step;

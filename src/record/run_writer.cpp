@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <boost/json/serialize.hpp>
@@ -73,7 +74,7 @@ void RunWriter::index(char kind, SeqId id) {
 
 void RunWriter::add(const control::SeqSpec& spec, std::string_view name) noexcept {
   record([&] {
-    const auto tokens = [this](const std::vector<TokenId>& list) {
+    const auto tokens = [this](std::span<const TokenId> list) {
       number(list.size());
       for (const TokenId token : list) number(static_cast<uint32_t>(token));
     };

@@ -14,6 +14,7 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload,
                 backend::sim::SimTokens{
                     .vocab_size = workload.vocab_size, .seed = workload.seed, .jitter = config.jitter},
                 config.depth),
+      accept_(config.accept),
       source_(workload),
       records_(workload.requests.size()),
       open_(workload.requests.size()),
@@ -26,7 +27,7 @@ Simulation::Simulation(const SimulationConfig& config, const Workload& workload,
 bool Simulation::step() {
   add_due();
   while (!scheduler_.has_work() && open_steps_.empty()) {
-    const std::optional<Nanos> next = source_.next();
+    const std::optional<Nanos> next = next_accepted();
     if (!next) {
       if (!std::exchange(ended_, true)) scheduler_.end_record();
       return false;
@@ -59,10 +60,18 @@ bool Simulation::plan_step() {
   return true;
 }
 
+std::optional<Nanos> Simulation::next_accepted() const {
+  const std::optional<Nanos> sent = source_.next();
+  if (!sent) return std::nullopt;
+  return std::max(*sent, accepted_) + accept_;
+}
+
 void Simulation::add_due() {
-  for (auto next = source_.next(); next && *next <= clock_.now(); next = source_.next()) {
+  for (auto next = next_accepted(); next && *next <= clock_.now(); next = next_accepted()) {
+    const Nanos sent = *source_.next();
     const size_t index = source_.take();
-    records_[index].arrival = *next;
+    accepted_ = *next;
+    records_[index].arrival = sent;
     const std::optional<Refusal> refusal = add(index);
     if (!refusal) continue;
     note_refusal(index, *refusal);
@@ -93,7 +102,7 @@ std::optional<Refusal> Simulation::add(size_t index) {
     return too_long();
   control::SeqSpec spec;
   const SeqId first = index * workload_.choices;
-  spec.prompt = source_.prompt(index);
+  spec.prompt = source_.prompt_on_demand(index);
   spec.max_tokens = request.output_length;
   spec.sampling.seed = index;
   spec.arrived = records_[index].arrival;

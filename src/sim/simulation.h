@@ -23,6 +23,9 @@ struct SimulationConfig {
   backend::sim::CostModel cost;
   uint32_t depth = 1;   // Executor::depth
   bool jitter = false;  // SimTokens::jitter
+  /// Between the sending of a request and its place in the queue, as a server receives requests one after the
+  /// other: of requests sent at once, the k-th waits there after k such times.
+  Nanos accept = 0;
 };
 
 /// Why a request was refused.
@@ -111,6 +114,7 @@ class Simulation {
   uint64_t digest() const { return digest_.value(); }
 
  private:
+  std::optional<Nanos> next_accepted() const;
   void add_due();
   bool plan_step();
   std::optional<Refusal> add(size_t index);
@@ -132,6 +136,8 @@ class Simulation {
   std::deque<OpenStep> open_steps_;  // the oldest first
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
+  Nanos accept_;        // SimulationConfig::accept
+  Nanos accepted_ = 0;  // when the last request was
   WorkloadSource source_;
   std::vector<RequestRecord> records_;
   std::vector<uint32_t> open_;         // choices of a request that have not ended

@@ -1,12 +1,28 @@
 #include "sim/workload_source.h"
 
 #include <algorithm>
+#include <memory>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 
 namespace quire::sim {
+namespace {
+
+/// The prompt of a request that is no turn of a conversation.
+class PromptMaker final : public TokenMaker {
+ public:
+  PromptMaker(const Workload& workload, size_t index) : workload_(workload), index_(index) {}
+  uint32_t size() const override { return workload_.requests[index_].prompt_length; }
+  std::vector<TokenId> make() const override { return workload_.prompt(index_); }
+
+ private:
+  const Workload& workload_;
+  size_t index_;
+};
+
+}  // namespace
 
 WorkloadSource::WorkloadSource(const Workload& workload)
     : workload_(workload), left_(workload.requests.size()) {
@@ -53,6 +69,11 @@ std::vector<TokenId> WorkloadSource::prompt(size_t index) {
   std::vector<TokenId> prompt = workload_.prompt(index, history);
   if (keeps_answer(index)) histories_[index] = prompt;
   return prompt;
+}
+
+TokenList WorkloadSource::prompt_on_demand(size_t index) {
+  if (workload_.requests[index].continues || keeps_answer(index)) return prompt(index);
+  return TokenList(std::make_unique<PromptMaker>(workload_, index));
 }
 
 void WorkloadSource::add_to_history(size_t index, TokenId token) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_list.h"
 #include "sim/workload.h"
 
 namespace quire::sim {
@@ -30,6 +31,9 @@ class WorkloadSource {
 
   /// The prompt of a request that was taken; once.
   std::vector<TokenId> prompt(size_t index);
+  /// The same, made when it is read, and again when it was forgotten; of a conversation of several turns, at
+  /// once. The workload must outlive it.
+  TokenList prompt_on_demand(size_t index);
   /// Whether another request continues it; of others, sampled() has no effect.
   bool keeps_answer(size_t index) const {
     const uint32_t after = follower(index);

@@ -130,6 +130,39 @@ TEST(Scheduler, NobodyOvertakesTheHeadOfTheQueue) {
   EXPECT_EQ(driver.step(), "-a +b +c b:0+16! c:0+2!");
 }
 
+TEST(Scheduler, TheTokensOfAPromptAreReadWhenItIsFirstInLine) {
+  struct Maker final : TokenMaker {
+    explicit Maker(int& count) : made(count) {}
+    uint32_t size() const override { return 12; }
+    std::vector<TokenId> make() const override {
+      ++made;
+      return text(12);
+    }
+    int& made;
+  };
+  for (const auto eviction : {control::EvictionKind::kLru, control::EvictionKind::kQueueLru}) {
+    control::SchedulerConfig config = with_blocks(5);
+    config.eviction = eviction;
+    Driver driver(config);
+    int made = 0;
+    driver.add(a, text(8, 100), 4);
+    for (const SeqId id : {b, c, d}) {
+      control::SeqSpec spec = Driver::spec(id, {}, 1);
+      spec.prompt = TokenList(std::make_unique<Maker>(made));
+      driver.add(std::move(spec));
+    }
+    EXPECT_EQ(driver.step(), "+a a:0+8!");
+    const int to_count = eviction == control::EvictionKind::kQueueLru ? 3 : 0;  // queue-lru counts what waits
+    EXPECT_EQ(made, to_count + 1) << "of b";
+    driver.scheduler.abort(d);
+    made = 0;
+    driver.steps(3);
+    EXPECT_EQ(driver.step(), "-a +b b:0+12!");
+    EXPECT_EQ(driver.step(), "-b +c c:8+4!") << "its first blocks are those of b";
+    EXPECT_EQ(made, 1) << "those of c; b has kept its own since it was first in line";
+  }
+}
+
 TEST(Scheduler, AnAdmissionLeavesTheWatermark) {
   control::SchedulerConfig config = with_blocks(8);
   config.watermark_bp = 1300;  // 13 % of 8 blocks, rounded up: 2

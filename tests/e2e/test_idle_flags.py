@@ -28,7 +28,7 @@ VALUES = {
     "--watermark": [20], "--admit-eagerly": [],
     "--admit-while-preempting": ["--victim-policy", "least-progress"],
     "--cost": None, "--cost-jitter": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
-    "--cost-swap-block-us": [9000, "--preemption-mode", "swap"], "--steps-in-flight": [3],
+    "--cost-swap-block-us": [9000, "--preemption-mode", "swap"], "--steps-in-flight": [3], "--accept-us": [5000],
 }
 
 

@@ -349,6 +349,26 @@ TEST(Simulation, WhatCanNeverRunIsRefusedAndTheRestGoesOn) {
   EXPECT_EQ(simulate(full, workload).totals.refused, 4U);
 }
 
+TEST(Simulation, RequestsAreReceivedOneAfterTheOther) {
+  SimulationConfig config = small_pool();
+  config.accept = kMillisecond;
+  Workload workload;
+  workload.requests.assign(3, {.arrival = 5 * kMillisecond, .prompt_length = 10, .output_length = 1});
+  workload.requests.push_back({.prompt_length = 10, .output_length = 1, .follows = 0});
+  Simulation simulation(config, workload);
+  simulation.run();
+  const Nanos step = config.cost.duration({.chunks = 1, .prefill_tokens = 10, .logit_rows = 1});
+  const Nanos both = config.cost.duration({.chunks = 2, .prefill_tokens = 20, .logit_rows = 2});
+  const auto records = simulation.records();
+  EXPECT_EQ(records[0].arrival, 5 * kMillisecond);
+  EXPECT_EQ(records[0].admitted, 6 * kMillisecond);
+  EXPECT_EQ(records[0].finished, 6 * kMillisecond + step) << "alone: the others are not received yet";
+  EXPECT_EQ(records[1].admitted, records[0].finished);
+  EXPECT_EQ(records[2].finished, records[0].finished + both);
+  EXPECT_EQ(records[3].arrival, records[0].finished);
+  EXPECT_EQ(records[3].admitted, records[2].finished) << "the step that began when it was sent is over";
+}
+
 TEST(Simulation, WithoutWorkNoTimePasses) {
   const Workload workload;
   Simulation simulation(small_pool(), workload);

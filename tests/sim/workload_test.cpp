@@ -356,6 +356,37 @@ TEST(WorkloadSource, HandsOutInOrderOfTime) {
   EXPECT_EQ(source.left(), 0U);
 }
 
+TEST(WorkloadSource, MakesOnDemandWhatItWouldMakeAtOnce) {
+  WorkloadConfig config;
+  config.num_requests = 30;
+  config.prefix_length = 20;
+  config.num_prefixes = 2;
+  config.turns = Lengths::parse("uniform:1:4", "");
+  config.prompt = Lengths::parse("uniform:5:40", "");
+  config.output = Lengths::parse("uniform:2:9", "");
+  const Workload workload = make_workload(config);
+  WorkloadSource eager(workload);
+  WorkloadSource lazy(workload);
+  size_t continued = 0;
+  while (eager.left() > 0) {
+    const size_t index = eager.take();
+    ASSERT_EQ(lazy.take(), index);
+    const TokenList later = lazy.prompt_on_demand(index);
+    const size_t size = later.size();
+    const std::vector<TokenId> now = eager.prompt(index);
+    EXPECT_EQ(size, now.size());
+    EXPECT_TRUE(std::ranges::equal(later, now));
+    continued += workload.requests[index].continues ? 1 : 0;
+    // An answer may end early.
+    const uint32_t length = index % 3 == 0 ? 1 : workload.requests[index].output_length;
+    for (WorkloadSource* source : {&eager, &lazy}) {
+      for (uint32_t i = 0; i < length; ++i) source->sampled(index, static_cast<TokenId>(i));
+      source->ended(index, 1);
+    }
+  }
+  EXPECT_GT(continued, 5U);
+}
+
 TEST(WorkloadSource, ARefusedTurnEndsItsConversationAndNotItsUser) {
   Workload workload;
   workload.requests = {{.prompt_length = 4, .output_length = 2},

@@ -33,9 +33,10 @@ class EvictionPolicy {
   virtual void idle(BlockId block) = 0;
   /// The block left the index. It was idle.
   virtual void remove(BlockId block) = 0;
+  /// Whether want() has an effect.
+  virtual bool counts_queue() const { return false; }
   /// `more` waiting sequences more than before have this block's tokens. kNoBlock: the tokens are not cached.
-  /// Returns false if the policy does not use this.
-  virtual bool want(uint64_t /*hash*/, BlockId /*block*/, int32_t /*more*/) { return false; }
+  virtual void want(uint64_t /*hash*/, BlockId /*block*/, int32_t /*more*/) {}
   /// An idle block, kNoBlock if there is none. The call may change later choices: call it only to evict.
   virtual BlockId victim() = 0;
   virtual bool empty() const = 0;  // no block is idle

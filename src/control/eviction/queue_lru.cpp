@@ -10,13 +10,13 @@ class QueueLruEviction final : public RankedEviction {
  public:
   using RankedEviction::RankedEviction;
 
-  bool want(uint64_t hash, BlockId block, int32_t more) override {
+  bool counts_queue() const override { return true; }
+  void want(uint64_t hash, BlockId block, int32_t more) override {
     const auto known = more > 0 ? wanted_.try_emplace(hash).first : wanted_.find(hash);
-    if (known == wanted_.end()) return true;
+    if (known == wanted_.end()) return;
     const uint32_t count = known->second += static_cast<uint32_t>(more);
     if (count == 0) wanted_.erase(known);
     if (block != kNoBlock) move(entry(block), 0, count);
-    return true;
   }
 
  private:

@@ -47,7 +47,7 @@ class BlockPool {
   /// PrefixCache::attach. If another block stands for these contents, releases `block` and retains the other
   /// one instead. Returns the block that is now held.
   BlockId attach(NodeId node, uint32_t group, BlockId block);
-  void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more) { cache_.want(tokens, salt, more); }
+  void want(const TokenList& tokens, uint64_t salt, int32_t more) { cache_.want(tokens, salt, more); }
   void pin(NodeId node) { cache_.pin(node); }
   void unpin(NodeId node) { cache_.unpin(node); }
 

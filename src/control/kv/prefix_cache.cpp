@@ -165,19 +165,20 @@ void PrefixCache::use(BlockId block) {
   eviction_->use({block, parent, node.hash + place.group, uint64_t{node.depth} * block_size_});
 }
 
-void PrefixCache::want(std::span<const TokenId> tokens, uint64_t salt, int32_t more) {
+void PrefixCache::want(const TokenList& tokens, uint64_t salt, int32_t more) {
   const auto rows = static_cast<uint32_t>((tokens.size() - 1) / block_size_);
   num_wanted_ += static_cast<uint64_t>(int64_t{more} * rows);
+  if (!eviction_->counts_queue()) return;
   uint64_t hash = salt;
   NodeId node = kNoNode;
   for (uint32_t row = 0; row < rows; ++row) {
-    const auto own = tokens.subspan(size_t{row} * block_size_, block_size_);
+    const auto own = std::span(tokens).subspan(size_t{row} * block_size_, block_size_);
     hash = hash_(own, hash);
     if (row == 0 || node != kNoNode) node = find(hash, node, own, salt);
     for (uint32_t group = 0; group < num_groups(); ++group) {
       if (row < first_block(windows_[group], rows * block_size_, block_size_)) continue;
       const BlockId cached = node == kNoNode ? kNoBlock : block(node, group);
-      if (!eviction_->want(hash + group, cached, more)) return;
+      eviction_->want(hash + group, cached, more);
     }
   }
 }

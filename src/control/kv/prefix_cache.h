@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
+#include "base/token_list.h"
 #include "control/eviction/eviction.h"
 
 namespace quire::control {
@@ -87,7 +87,7 @@ class PrefixCache {
   /// `more` waiting sequences (fewer if negative) than before have these tokens; for a policy that takes
   /// account of the queue. Reports the blocks that a hit on all of the tokens would use, cached or not.
   /// O(tokens).
-  void want(std::span<const TokenId> tokens, uint64_t salt, int32_t more);
+  void want(const TokenList& tokens, uint64_t salt, int32_t more);
   BlockId evict();  // removes one idle block from the index and returns it; kNoBlock if none is idle
   uint32_t num_idle() const { return num_idle_; }
 
