@@ -1,7 +1,13 @@
 """./dev says what it will install, and stops where it may not: on machines played by a PATH of its own."""
+import json
+import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
+import time
+import urllib.request
 
 import pytest
 
@@ -77,3 +83,51 @@ def test_all_is_there(machine, tmp_path):
     (folder / "bin/python").symlink_to("/bin/true")
     shutil.copy(tmp_path / "repo/tests/e2e/requirements.txt", folder / "installed-tests-e2e-requirements.txt")
     assert machine(dpkg_query=ALL_INSTALLED, id=NEVER, apt_get=NEVER, python3=NEVER) == (0, "")
+
+
+def test_demo_with_the_page(tmp_path):
+    """It says where it listens, shows the page over the demo model with "Make it tight", and Ctrl-C ends it."""
+    said = tmp_path / "said"
+    with open(said, "wb") as out:
+        demo = subprocess.Popen([ROOT / "dev", "demo", "--page", "--port", "0"], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                start_new_session=True)
+    try:
+        address = wait_for(lambda: re.search(r"listens on (http://[\d.:]+)", said.read_text()), demo)[1]
+        assert "Open in a browser the address" in said.read_text()
+        with urllib.request.urlopen(address + "/", timeout=10) as found:
+            assert found.headers["Content-Type"] == "text/html; charset=utf-8" and b"/page/main.js" in found.read()
+        with urllib.request.urlopen(address + "/v1/models", timeout=10) as found:
+            assert json.load(found)["data"][0]["id"] == "llama-quire-stories-5m"
+        if shutil.which("chromium") and shutil.which("chromedriver"):
+            make_it_tight(address, tmp_path)
+    finally:
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        try:
+            code = demo.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(demo.pid, signal.SIGKILL)
+            raise
+    assert code == 0, said.read_text()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(address + "/", timeout=10)
+
+
+def wait_for(holds, process, patience=600):
+    end = time.monotonic() + patience  # it may have to build
+    while not (found := holds()):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    return found
+
+
+def make_it_tight(address, tmp_path):
+    look_at = pytest.importorskip("test_page_look")
+    server = type("Demo", (), {"url": address})
+    with look_at.Page(server, tmp_path) as page:
+        look_at.look(page)
+        button = page.one("#look .tight button")
+        page.until(lambda: button.text == "Make it tight")
+        button.click()
+        for number in ["Preemptions seen", "Evictions seen", "Of them shared", "Host blocks"]:
+            page.until(lambda number=number: look_at.numbers(page).get(number, "0")[0] != "0")
+        assert page.complaints() == []

@@ -103,6 +103,9 @@ def test_a_wait_is_explained_and_a_preemption_and_an_eviction_are_seen(page, tig
     now = numbers(page)
     assert now["Blocks held"].startswith("0 of 96")
     assert int(now["Cached"]) + int(now["Free"]) == 96
+    assert now["Room for"] == f"{96 * 16:,} tokens"
+    mean = int(re.fullmatch(r"(\d+) of (\d+) tokens", now["Or for requests"])[2])
+    assert now["Or for requests"] == f"{96 // -(-mean // 16)} of {mean} tokens" and 200 < mean < 300
     said = tight.metrics()
     assert int(now["Preemptions seen"].replace(",", "")) == said["vllm:num_preemptions_total"] - before > 0
     assert said["vllm:kv_cache_usage_perc"] == said["vllm:num_requests_running"] == said["vllm:num_requests_waiting"] == 0
@@ -196,6 +199,80 @@ def test_the_numbers_are_those_of_the_metrics_while_requests_run(tmp_path):
             assert hits > 10
 
 
+# In each frame that the browser draws: [of the numbers, who runs and who waits; of the lists, the same].
+MOMENTS = """
+const done = arguments[0], seen = [];
+const waiting = (line) => {
+  const who = /^(.*?)(?: each)? waits? /.exec(line.textContent)?.[1] ?? '';
+  return (who.match(/#\\d+/g) ?? []).length + Number(/ and (\\d+) others?$/.exec(who)?.[1] ?? 0);
+};
+const watch = () => {
+  const said = Object.fromEntries([...document.querySelectorAll('#look .numbers div')].map((one) => [one.firstChild.textContent, one.lastChild.textContent]));
+  const lines = [...document.querySelectorAll('#look .look-lists section:first-child li')];
+  seen.push([[said.Running, said.Waiting].map(Number),
+             [document.querySelectorAll('#look .runs .ref').length, lines.reduce((sum, one) => sum + waiting(one), 0)]]);
+  if (seen.length === 400) done(seen);
+  else requestAnimationFrame(watch);
+};
+watch();
+"""
+
+
+def test_numbers_and_lists_are_of_the_same_moment(page, tight):
+    look(page)
+    with Clients(tight, 16):
+        page.until(lambda: re.search(r"#\d+", lists(page)[0]))
+        seen = page.driver.execute_async_script(MOMENTS)
+    assert [(said, listed) for said, listed in seen if said != listed] == []
+    assert len({tuple(said) for said, _ in seen}) > 5 and any(waiting > 1 for (_, waiting), _ in seen)
+
+
+# The page's own observers are told first: what is not drawn again by then is stretched on the screen.
+STRETCHED = """
+window.looked = 0; window.stretched = [];
+const look = () => {
+  for (const one of document.querySelectorAll('#look figure > canvas')) {
+    const wanted = Math.round(one.getBoundingClientRect().width * devicePixelRatio);
+    window.looked += 1;
+    if (Math.abs(one.width - wanted) > 1) window.stretched.push(`${one.ariaLabel}: ${one.width} of ${wanted}`);
+  }
+};
+const observer = new ResizeObserver(look);
+for (const one of ['#look', '#look .charts']) observer.observe(document.querySelector(one));
+"""
+
+
+def test_nothing_is_stretched_when_the_window_changes(page, tight):
+    look(page)
+    with Clients(tight, 4):
+        page.until(lambda: re.search(r"#\d+", lists(page)[1]))
+        page.js(STRETCHED)
+        for width in [1000, 1300, 420, 700, 2560]:
+            before = page.js("return window.looked")
+            page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 860, "deviceScaleFactor": 1, "mobile": False})
+            page.until(lambda: page.js("return window.looked") > before)
+            time.sleep(0.3)
+    assert page.js("return window.stretched") == []
+    assert page.complaints() == []
+
+
+def test_make_it_tight_is_offered_where_it_can_be(tmp_path):
+    """Before the first step, on a pool that 24 answers fill; not where there is room for all of them."""
+    for blocks, offered in [("96", True), ("1000", False)]:
+        with QuireServer("--live", "--num-blocks", blocks) as server, Page(server, tmp_path) as page:
+            look(page)
+            if offered:
+                page.until(lambda: page.one("#look .tight button").is_displayed())
+                assert page.one("#look .when").text == "Waiting for the first step"
+                page.one("#look .tight button").click()
+            else:
+                page.until(lambda: page.js("return document.querySelector('#look .legend').children.length") > 0)
+                page.one("#views [data-view=both]").click()
+                page.say("Hello.", wait=False)
+            page.until(lambda: numbers(page).get("Blocks held"))
+            assert page.one("#look .tight").is_displayed() == offered
+
+
 def test_make_it_tight(page, tight):
     """With the pool of ./dev demo --page."""
     look(page)
@@ -212,13 +289,34 @@ def test_make_it_tight(page, tight):
     assert page.complaints() == []
 
 
+# The names that the page gives to what it shows.
+NAMES = """
+const texts = (selector) => [...document.querySelectorAll('#look ' + selector)].filter((one) => one.checkVisibility())
+  .map((one) => [...one.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.data).join(' ').trim());
+return [...texts('.numbers dt'), ...texts('h3'), ...texts('figcaption'), ...texts('.look-time button'), ...texts('section > .legend li')];
+"""
+
+
+def test_each_thing_that_is_seen_is_explained(page, tight):
+    look(page)
+    with Clients(tight, 16):
+        page.until(lambda: "Or for requests" in numbers(page))
+    page.one("#look summary").click()
+    explained = [part for one in page.all("#look .seen dt") for part in one.text.lower().split(", ")]
+    shown = page.js(NAMES)
+    assert {"Budget", "Host blocks", "Preemptions seen", "What just happened", "New tokens", "Pause", "free"} <= set(shown) and len(shown) > 25
+    words = {"Of them shared": "shared", "K/V blocks": "blocks"}
+    missing = [one for one in shown if not any(words.get(one, one).lower().startswith(name) or f": its {name}" in one for name in explained)]
+    assert missing == []
+
+
 def test_what_is_seen_is_explained_with_links_that_lead_somewhere(page):
     look(page)
     page.one("#look summary").click()
     entries = page.js("return [...document.querySelectorAll('#look .seen dd')].map((one) => [one.textContent, one.querySelector('a').href])")
     assert len(entries) > 12
     for text, href in entries:
-        assert text.count(". ") == 0 and text.endswith(".md).")
+        assert text[0].isupper() and text.count(". ") == 0 and text.endswith(".md).")
         with urllib.request.urlopen(href) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain")
             assert answer.read().startswith(b"# ")
@@ -247,7 +345,7 @@ def test_the_past_is_shown_as_it_was_and_a_request_has_a_life(page, tight):
         page.js("document.querySelector('#look .runs .ref').click()")
         story = page.js("return document.querySelector('#look .life').innerText")
         assert "prefill" in story and "decode" in story
-        page.one("#look [aria-label='Go back to the newest step']").click()
+        page.one("#look [aria-label^='Live']").click()
         page.until(lambda: page.one("#look .when").text != paused)
 
 

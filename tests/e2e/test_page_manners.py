@@ -138,6 +138,37 @@ def test_all_of_look_is_legible(page, tight):
         assert in_both_themes(page) == ""
 
 
+# What is drawn, on what it lies: the map and the charts on the page, or on the panel of quire explain; 3:1 (WCAG 2.2, 1.4.11).
+DRAWN = """
+const done = arguments[0];
+import('/page/draw/30_draw.js').then((draw) => {
+  draw.readTheme();
+  const { theme } = draw, page = getComputedStyle(document.documentElement).getPropertyValue('--page').trim();
+  const on = (back, all) => all.map((one) => [one, back]);
+  const lie = [...theme.owners, theme.shared, theme.cached, theme.wait, theme.alarm, theme.held, theme.accent];
+  done([...on(page, lie), ...on(theme.panel, lie), [theme.cached, theme.cachedBack], [theme.shared, theme.sharedBack], [theme.ink, theme.held]]);
+}, (error) => done(String(error)));
+"""
+
+
+def contrast(one, other):
+    def luminance(colour):
+        parts = [int(colour[at:at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_what_is_drawn_stands_out_from_what_it_lies_on(page):
+    assert round(contrast("#000000", "#ffffff"), 2) == 21 and round(contrast("#777777", "#ffffff"), 2) == 4.48
+    for scheme in ["light", "dark"]:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        pairs = page.driver.execute_async_script(DRAWN)
+        assert len(pairs) == 31
+        assert [(scheme, front, back) for front, back in pairs if contrast(front, back) < 3] == []
+
+
 def test_the_numbers_in_the_block_map_are_legible(page):
     for scheme in ["light", "dark"]:
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
@@ -286,6 +317,11 @@ for (const one of all('[role=feed] .message')) {
   if (one.tagName !== 'ARTICLE' || !(Number(one.ariaPosInSet) >= 1) || !(Number(one.ariaSetSize) >= Number(one.ariaPosInSet)) || !named(one)) say('no article of the feed', one);
 }
 for (const one of all('button, a[href], summary')) if (!text(one) && !named(one)) say('no name', one);
+// Who speaks to the browser says what is seen. (Without letters it is a picture.)
+const plain = (words) => words.toLowerCase().replace(/\\s+/g, ' ').trim();
+for (const one of all('button, a[href], summary')) {
+  if (one.hasAttribute('aria-label') && /[a-z]/i.test(text(one)) && !plain(named(one)).includes(plain(text(one)))) say('its name lacks what is seen', one);
+}
 for (const one of all('input, select, textarea')) if (![...one.labels ?? []].some(text) && !named(one)) say('no label', one);
 for (const one of all('[aria-hidden=true]')) if (one.matches(':focus-within') || one.querySelector('button, a[href], input, [tabindex]')) say('hidden, and takes the focus', one);
 for (const one of all('button button, a button, button a, summary button')) say('a control within another', one);

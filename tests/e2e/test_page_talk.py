@@ -455,6 +455,20 @@ def test_narrow_and_wide_windows(page):
         assert page.one("#entry").is_displayed() and page.one("#send").is_displayed()
 
 
+def test_the_message_box_is_as_high_as_its_text_in_each_window(page):
+    """Also if the window or the view was another when it was last seen."""
+    over = "const box = document.getElementById('entry'); return [box.offsetHeight, box.scrollHeight - box.clientHeight]"
+    for width, view in [(1400, "look"), (2560, "both"), (2560, "look"), (1400, "both"), (420, "look"), (360, "talk"), (2560, "talk"), (420, "talk")]:
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 1300, "deviceScaleFactor": 1, "mobile": False})
+        page.until(lambda width=width: page.js("return innerWidth") == width)
+        page.one(f"#views [data-view={view}]").click()
+        if view != "look":
+            page.until(lambda: page.js("return document.getElementById('entry').checkVisibility()"))
+            height, hidden = page.driver.execute_async_script(
+                f"requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]((() => {{ {over} }})())))")
+            assert 40 <= height <= 46 and hidden <= 0, (width, view, height, hidden)
+
+
 def test_files_name_no_other_host():
     room = pathlib.Path(__file__).resolve().parents[2] / "src/page"
     for file in [room / "index.html", room / "page.css", room / "main.js", *(room / "talk").glob("*.js")]:

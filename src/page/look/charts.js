@@ -22,8 +22,8 @@ const CHARTS = [
 ];
 
 export class Charts {
-  /** `seek(us)`: a moment was chosen. `changed()`: they must be drawn again. */
-  constructor(seek, changed) {
+  /** `seek(us)`: a moment was chosen. `resized()`: they must be drawn again, at once. */
+  constructor(seek, resized) {
     this.box = element("div", { class: "charts" });
     this.all = CHARTS.map((chart) => {
       const canvas = element("canvas", { role: "img", "aria-label": `${chart.title} in the last minutes` });
@@ -36,7 +36,7 @@ export class Charts {
     // Reading it while something is changed would cost a layout.
     this.resize = new ResizeObserver(() => {
       this.width = this.all[0].canvas.clientWidth;
-      changed();
+      resized();
     });
     this.resize.observe(this.box);
   }

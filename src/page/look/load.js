@@ -6,6 +6,15 @@ const BEGINNING = "Once upon a time, in a little house at the edge of the wood, 
   "Every evening her grandmother sat down by the fire and began to tell of animals, of rivers and of the old days. ";
 const ABOUT = ["a fox", "a bear", "a boat", "the moon", "a red hat", "two mice", "a green stone", "the north wind"];
 
+const tokens = (client) => 120 + 20 * client;  // at most, of each of its answers
+
+/** Whether a house has less room than the answers alone would take. */
+export function tightens({ config, groups }) {
+  let wanted = 0;
+  for (let client = 0; client < CLIENTS; ++client) wanted += ANSWERS * tokens(client);
+  return config.num_blocks * config.block_size < wanted * Math.max(1, groups);
+}
+
 export class Load {
   constructor(key, say) {
     this.key = key;
@@ -32,7 +41,7 @@ export class Load {
         const answer = await fetch("/v1/completions", {
           method: "POST", signal,
           headers: { "Content-Type": "application/json", ...this.key ? { Authorization: `Bearer ${this.key}` } : {} },
-          body: JSON.stringify({ prompt, n: ANSWERS, max_tokens: 120 + 20 * (number % 8), temperature: 1, seed: number * 1000 + turn }),
+          body: JSON.stringify({ prompt, n: ANSWERS, max_tokens: tokens(number), temperature: 1, seed: number * 1000 + turn }),
         });
         await answer.text();
         if (!answer.ok) await new Promise((next) => setTimeout(next, 1000));

@@ -4,7 +4,7 @@ import { drawBlock, element, fillLegend, ownerColour, readTheme, theme } from ".
 import { groupOf, groupsText } from "./groups.js";
 import { House } from "./house.js";
 import { fillList } from "./lists.js";
-import { Load } from "./load.js";
+import { Load, tightens } from "./load.js";
 import { LiveMap } from "./map.js";
 import { numbersOf } from "./numbers.js";
 import { WORDS, layout } from "./parts.js";
@@ -14,7 +14,7 @@ import { Teller } from "./teller.js";
 
 const DRAW_EVERY = 100;   // ms
 const FRAME = 20;         // ms, about what passes before a frame is drawn
-const LIST_EVERY = 150;   // ms, one after the other: they are read, not watched, and no update should do all the work
+const LIST_EVERY = 100;   // ms, one after the other: no update should do all the work
 
 class Look {
   constructor(root, key) {
@@ -22,14 +22,14 @@ class Look {
     this.parts = layout(root, {
       onGroup: () => this.refresh(),
       seek: (us) => this.goTo(this.house?.indexOfTime(us)),
-      changed: () => this.planList(this.showCharts),
+      resized: () => this.house?.frame && this.showCharts(),
     });
     root.classList.add("nothing-yet");
     this.live = true;  // shows the newest step
     this.forget();
     this.lastDraw = 0;
     this.lastList = 0;
-    this.lists = [this.showWaits, this.showRuns, this.showNews, this.showCharts, this.showStory];
+    this.lists = [this.showState, this.showNews, this.showCharts, this.showStory];
     this.stale = new Set(this.lists);  // those that do not show the newest step, the one that waits longest first
     const world = {
       id: (i) => this.house.requests[i]?.id ?? "?",
@@ -63,7 +63,7 @@ class Look {
     for (const what of ["pointerup", "pointercancel"]) on(window, what, () => { this.pressed = false; });
     on(window.matchMedia("(prefers-color-scheme: dark)"), "change", () => this.onTheme());
     on(document, "visibilitychange", () => this.plan());
-    this.resize = new ResizeObserver(() => this.plan());
+    this.resize = new ResizeObserver(() => this.house?.frame && this.drawMaps());
     this.resize.observe(this.root);
   }
 
@@ -98,7 +98,7 @@ class Look {
       this.parts.hostFigure.hidden = this.house.host === undefined;
       this.parts.groups.textContent = groupsText(this.house);
       this.parts.groups.hidden = this.house.groups < 2;
-      this.parts.tightBox.hidden = false;
+      this.parts.tightBox.hidden = !tightens(this.house);
       this.parts.choice.begin(this.house);
       this.parts.charts.begin(this.house);
       this.showLegend();
@@ -107,7 +107,7 @@ class Look {
       this.house.append(message, this.live);
       if (!this.live && this.house.frame === shown) return this.showSlider();
     }
-    for (const list of this.lists) this.stale.add(list);
+    for (const list of this.lists) if (list !== this.showStory || !this.parts.story.hidden) this.stale.add(list);
     this.plan();
     return undefined;
   }
@@ -134,21 +134,27 @@ class Look {
     this.lastDraw = now;
     const first = this.root.classList.contains("nothing-yet");
     this.root.classList.remove("nothing-yet");
-    this.map.update(house.pool);
-    if (house.host) this.hostMap.update(house.host);
+    this.drawMaps();
     this.showSlider();
-    this.showNumbers();
-    this.parts.choice.update();
     if (first) this.drawLists();
     else if (!this.pressed && now - this.lastList >= LIST_EVERY) this.drawNextList(now);
     clearTimeout(this.later);
     if (this.stale.size > 0) this.later = setTimeout(() => this.plan(), LIST_EVERY);
   }
 
+  /** When the size changes, also at once: until then the browser shows the old picture stretched. */
+  drawMaps() {
+    this.map.update(this.house.pool);
+    if (this.house.host) this.hostMap.update(this.house.host);
+  }
+
+  /** The state every other time, between the others in turn. */
   drawNextList(now) {
-    const [next] = this.stale;
+    const others = [...this.stale].filter((list) => list !== this.showState);
+    const next = this.stale.has(this.showState) && (this.justDrawn !== this.showState || others.length === 0) ? this.showState : others[0];
     if (next === undefined) return;
     this.lastList = now;
+    this.justDrawn = next;
     this.stale.delete(next);
     next.call(this);
   }
@@ -158,12 +164,13 @@ class Look {
     for (const list of this.lists) list.call(this);
   }
 
-  showWaits() {
-    fillList(this.parts.waits, this.teller.waiting(this.house.census().waits), "Nobody waits.");
-  }
-
-  showRuns() {
-    this.parts.runs.show(this.house.census().runs, this.teller, this.house.isNewest);
+  /** Together, since who reads that two wait looks for both of them. */
+  showState() {
+    const { waits, runs } = this.house.census();
+    this.showNumbers();
+    this.parts.choice.update();
+    fillList(this.parts.waits, this.teller.waiting(waits), "Nobody waits.");
+    this.parts.runs.show(runs, this.teller, this.house.isNewest);
   }
 
   showNews() {
@@ -254,7 +261,7 @@ class Look {
 
   showPause() {
     this.parts.pause.textContent = this.live ? "Pause" : "Live";
-    this.parts.pause.setAttribute("aria-label", this.live ? "Pause the view" : "Go back to the newest step");
+    this.parts.pause.setAttribute("aria-label", this.live ? "Pause the view" : "Live: go back to the newest step");
   }
 
   key(event) {

@@ -9,27 +9,34 @@ export const WORDS = { tight: "Make it tight" };
 const CONTROL = "control-plane";  // documents that the server has with it
 const LIVE = "live";
 
-/** What there is to see, what it is, and where more is said. */
+/** What there is to see, a sentence about it, and where more is said. */
 const SEEN = [
-  ["Block", "the keys and values (K/V) of some tokens, 16 if nothing else is chosen: the unit in which requests get memory", CONTROL],
-  ["Colour", "names the request that holds a block; eight colours repeat, the number counts", LIVE],
-  ["Shared", "several requests hold the block, because their prompts begin alike; it is stored once", CONTROL],
-  ["Cached", "nobody holds the block, and a request whose prompt begins like it will find it, until it is evicted", CONTROL],
-  ["Evicted", "a cached block was given to another request because none was free, and what it held is lost", CONTROL],
-  ["K/V group", "the layers that keep the same tokens: most models have one group; of several, each block serves one at a time, and " +
+  ["Blocks", "Each square is a block, the keys and values (K/V) of some tokens, 16 if nothing else is chosen: the unit in which requests get memory", CONTROL],
+  ["Colour", "It names the request that holds a block; eight colours repeat, the number counts", LIVE],
+  ["Blocks held", "So many blocks are in use by at least one request, of all that there are", CONTROL],
+  ["Shared", "Several requests hold the block, because their prompts begin alike; it is stored once", CONTROL],
+  ["Cached", "Nobody holds the block, and a request whose prompt begins like it will find it, until it is evicted", CONTROL],
+  ["Free", "Nobody holds the block, and nothing in it could be found again", CONTROL],
+  ["Just taken", "The frame marks blocks that a request got in this step; it is drawn while the view is paused", LIVE],
+  ["Evictions", "Cached blocks were given to other requests because none was free, and what they held is lost", CONTROL],
+  ["Host pool, host blocks", "There the K/V of a preempted request goes if it is swapped out, and from there it comes back", CONTROL],
+  ["K/V group", "Its layers keep the same tokens: most models have one group; of several, each block serves one at a time, and " +
     "the buttons below the blocks show one alone, with how many blocks it has", CONTROL],
-  ["Waiting", "requests that are not computed now, and why, in the sentences of quire explain", CONTROL],
-  ["Running", "requests that are in the batch: each step computes a part of a prompt or one new token of each", CONTROL],
-  ["Preempted", "a request gave its blocks to others and went back to the queue; its tokens are kept", CONTROL],
-  ["Host pool", "where the K/V of a preempted request goes if it is swapped out, and from where it comes back", CONTROL],
-  ["This step", "the tokens of prompts and the new ones that it computes", CONTROL],
-  ["Step time", "how long the newest step took from its plan to its results", LIVE],
-  ["Budget", "the most tokens that a step may compute, so that steps stay short", CONTROL],
-  ["Room for", "how many tokens the free and the cached blocks can still hold, and how many requests, if they are as long as " +
-    "those that ended while this page was open", LIVE],
-  ["Prefix hits", "of the tokens that were looked up in the prefix cache, the part that was there", CONTROL],
-  ["The last minutes", "up to five, in which each column is a second; press or drag in a chart to go back to its steps", LIVE],
-  ["Not yours", "with API keys you see your own requests alone; what others do is not told to this page", LIVE],
+  ["Waiting, and why", "These requests are not computed now, and the sentences, those of quire explain, say what each waits for", CONTROL],
+  ["Running", "These requests are in the batch: each step computes a part of a prompt or one new token of each", CONTROL],
+  ["Preemptions", "So often a request gave its blocks to others and went back to the queue; its tokens are kept", CONTROL],
+  ["What just happened", "Admissions, preemptions, moves to the host and back, copies, evictions and ends are told, the latest first", CONTROL],
+  ["This step", "It computes so many tokens of prompts and so many new ones", CONTROL],
+  ["Step time", "So long a step took from its plan to its results", LIVE],
+  ["New tokens", "So many tokens were generated in a second, for all requests together", LIVE],
+  ["Budget", "It is the most tokens that a step may compute, so that steps stay short; the chart shows how much of it is used", CONTROL],
+  ["Room for", "The free and the cached blocks can still hold so many tokens", LIVE],
+  ["Or for requests", "So many requests that is, if they are as long as those that ended while this page was open", LIVE],
+  ["Prefix hits", "Of the tokens that were looked up in the prefix cache, this part was there", CONTROL],
+  ["The last minutes", "In the charts, of up to five minutes, each column is a second; press or drag in one to go back to its steps", LIVE],
+  ["Pause, ◀, ▶, slider", "They stop the view, not the server, and show the steps of the last minutes one by one", LIVE],
+  ["Request, block", "Press a number to read the life of a request, or a square for the history of a block", LIVE],
+  ["Not yours", "With API keys you see your own requests alone; what others do is not told to this page", LIVE],
 ];
 
 const DOCUMENTS = { [CONTROL]: "/page/docs/control-plane.txt", [LIVE]: "/page/docs/live.txt" };
@@ -44,8 +51,8 @@ function stylesheet() {
   document.head.append(element("link", { rel: "stylesheet", href: "/page/look/look.css", "data-look": "" }));
 }
 
-/** Fills `root`; the elements that change, by name. `onGroup()`: another K/V group was chosen; `seek`, `changed`: see Charts. */
-export function layout(root, { onGroup, seek, changed }) {
+/** Fills `root`; the elements that change, by name. `onGroup()`: another K/V group was chosen; `seek`, `resized`: see Charts. */
+export function layout(root, { onGroup, seek, resized }) {
   stylesheet();
   const parts = {};
   const named = (name, made) => (parts[name] = made);
@@ -60,6 +67,9 @@ export function layout(root, { onGroup, seek, changed }) {
         button("back", "◀", "One step back"), button("pause", "Pause", "Pause the view"), button("forward", "▶", "One step forward"),
         named("slider", element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" })))),
     named("state", element("p", { class: "notice", role: "status", hidden: "" })),
+    named("tightBox", element("p", { class: "tight", hidden: "" }, button("tight", WORDS.tight, undefined),
+      element("span", { class: "quiet" }, " asks for 24 answers at a time from this page, more than there are blocks for. "),
+      named("tightState", element("span", { role: "status" })))),
     named("numbers", element("dl", { class: "numbers" })),
     section("Blocks",
       element("figure", {}, named("map", canvas("Blocks of the pool"))),
@@ -69,7 +79,7 @@ export function layout(root, { onGroup, seek, changed }) {
       named("legend", element("ul", { class: "legend" })),
       named("groups", element("p", { class: "info" })),
       named("choice", new GroupChoice(onGroup)).box),
-    section("The last minutes", named("charts", new Charts(seek, changed)).box),
+    section("The last minutes", named("charts", new Charts(seek, resized)).box),
     named("story", element("section", { hidden: "" },
       element("div", { class: "row" }, named("storyTitle", element("h3", { "aria-live": "polite" })),
         button("forget", "×", "Clear the selection")),
@@ -81,10 +91,7 @@ export function layout(root, { onGroup, seek, changed }) {
     element("details", {}, element("summary", {}, "What am I seeing?"),
       element("dl", { class: "seen" }, ...SEEN.flatMap(seen)),
       element("p", { class: "quiet" }, "Keys: ← → a step, with Shift ten; Home: the oldest step kept; End: live; " +
-        "Space: pause; Esc forgets the choice; in the blocks, arrows move and Enter chooses.")),
-    named("tightBox", element("p", { class: "tight", hidden: "" }, button("tight", WORDS.tight, undefined),
-      element("span", { class: "quiet" }, " asks for 24 answers at a time from this page, so that blocks run short if the pool is small. "),
-      named("tightState", element("span", { role: "status" })))));
+        "Space: pause; Esc forgets the choice; in the blocks, arrows move and Enter chooses.")));
   return parts;
 }
 

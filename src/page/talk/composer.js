@@ -19,7 +19,8 @@ export class Composer {
       this.entry.focus();
     };
     this.entry.addEventListener("input", () => grow(this.entry));
-    window.addEventListener("resize", () => grow(this.entry));
+    // Its own size would change while it is looked at. The desk has another one also when it is shown again.
+    new ResizeObserver(() => grow(this.entry)).observe(byId("desk"));
     this.entry.addEventListener("keydown", (event) => {
       if (event.isComposing) return;
       if (event.key === "Enter" && !event.shiftKey) {

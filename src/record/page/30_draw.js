@@ -76,12 +76,12 @@ export function drawBlock(context, state, owner, x, y, size) {
     context.fillStyle = ownerColour(owner);
     context.fillRect(x, y, size, size);
   } else if (state === "shared") {
-    context.fillStyle = theme.sharedBack;
+    context.fillStyle = size > 3 ? theme.sharedBack : theme.shared;
     context.fillRect(x, y, size, size);
     if (fine) stripes(context, x, y, size, size, theme.shared, Math.max(4, size / 4), size / 12 + 0.6);
     else if (size > 3) stripes(context, x, y, size, size, theme.shared, size, 1.2);
   } else if (state === "cached") {
-    context.fillStyle = theme.cachedBack;
+    context.fillStyle = size > 3 ? theme.cachedBack : theme.cached;
     context.fillRect(x, y, size, size);
     if (size > 3) dots(context, x, y, size, size, theme.cached, fine ? Math.max(5, size / 3) : size, size > 20 ? 1.5 : 1);
   } else if (state === "other") {

@@ -94,7 +94,7 @@ export function drawFilling(context, look, x, y, width, height) {
 }
 
 export function lineLook(context, look) {
-  context.strokeStyle = look === "run" ? theme.accent : theme.alarm;
+  context.strokeStyle = look === "run" ? theme.ink : theme.alarm;
   context.lineWidth = 1.8;
   context.setLineDash(look === "run" ? [] : [5, 3]);
 }
