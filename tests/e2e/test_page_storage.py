@@ -1,5 +1,4 @@
 """What the page at / does where the browser keeps nothing, or has no room left: it says so, goes on, and loses nothing unseen."""
-import json
 import os
 
 import pytest
@@ -64,8 +63,7 @@ def states(page):
 def exported(page, tmp_path):
     page.one("#export-all").click()
     file = tmp_path / "quire-conversations.json"
-    page.until(file.exists)
-    return [[message["content"] for message in one["messages"]] for one in json.loads(file.read_text())["conversations"]]
+    return [[message["content"] for message in one["messages"]] for one in page.downloaded(file)["conversations"]]
 
 
 def two_conversations_in_memory(page, tmp_path):

@@ -127,6 +127,15 @@ class Page:
         box.clear()
         box.send_keys(value)
 
+    def downloaded(self, file):
+        """The JSON of a file that the browser writes, once it is whole."""
+        def whole():
+            try:
+                return json.loads(file.read_text())
+            except (FileNotFoundError, json.JSONDecodeError):
+                return None
+        return self.until(whole)
+
     def hosts(self):
         """All that was requested since the last call, by scheme and host."""
         urls = set()
@@ -256,12 +265,13 @@ def test_tools_and_reasoning(page):
 
 
 def test_export_and_import(page, tmp_path):
-    page.script(answer("hello **there**"))
+    page.script(answer("hello ", "**there**", every=20))
     page.say("Greet me.")
+    said = re.sub(r" ms\b.*", "", page.one(".stats").text)
+    assert "2 tokens out" in said and "tokens/s" in said
     page.one("#export").click()
     file = tmp_path / "quire-conversation.json"
-    page.until(file.exists)
-    data = json.loads(file.read_text())
+    data = page.downloaded(file)
     assert [one["content"] for one in data["conversations"][0]["messages"]] == ["Greet me.", "hello **there**"]
     page.one("#delete").click()
     page.one("#ask-ok").click()
@@ -269,6 +279,7 @@ def test_export_and_import(page, tmp_path):
     assert page.all(".conversation") == []
     page.one("#import-file").send_keys(str(file))
     page.until(lambda: page.texts() == ["hello there"])
+    assert page.one(".stats").text.startswith(said)
     for bad, why in [("{", "not JSON"), ("{}", "not exported by this page"),
                      (json.dumps({**data, "conversations": [{"messages": [{"id": "a", "role": "root", "content": ""}]}]}), "role"),
                      (json.dumps({**data, "conversations": [{"messages": [
@@ -400,15 +411,51 @@ def test_ten_thousand_messages(page, tmp_path):
     assert page.js("return document.querySelector('.message').getBoundingClientRect().top") == before
 
 
+BELOW = "const s = document.getElementById('scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight"
+
+
 def test_the_list_stays_where_the_reader_is(page):
     page.script(answer(*[f"line {at}\n\n" for at in range(150)], every=15))
     page.say("Many lines.", wait=False)
     page.until(lambda: page.js("const s = document.getElementById('scroller'); return s.scrollHeight > s.clientHeight + 300"))
-    assert page.js("const s = document.getElementById('scroller'); return s.scrollHeight - s.scrollTop - s.clientHeight") < 60
+    assert page.js(BELOW) < 60
     page.js("document.getElementById('scroller').scrollTop = 40")
     page.idle()
     assert page.js("return document.getElementById('scroller').scrollTop") == 40
-    assert page.one("#to-end").is_displayed()
+    page.until(lambda: page.one("#to-end").is_displayed())
+
+
+# Moves the list after the page has made an answer longer and before it looks where the list is: at once, so the browser tells later.
+MOVE_BETWEEN = """
+const [to, done] = arguments, scroller = document.getElementById('scroller');
+import('/page/talk/virtual.js').then(({ VirtualList }) => {
+  const { layout } = VirtualList.prototype;
+  VirtualList.prototype.layout = function () {
+    VirtualList.prototype.layout = layout;
+    scroller.scrollTop = to < 0 ? scroller.scrollTop + to : to;
+    const wanted = scroller.scrollTop;
+    layout.call(this);
+    done([wanted, scroller.scrollTop]);
+  };
+});
+"""
+
+
+@pytest.mark.parametrize("to", [40, -20])
+def test_a_reader_who_scrolls_while_an_answer_is_drawn_is_not_moved_back(page, to):
+    """Nor by little."""
+    page.script(answer(*[f"line {at}\n\n" for at in range(400)], every=15))
+    page.say("Many lines.", wait=False)
+    page.until(lambda: page.js("const s = document.getElementById('scroller'); return s.scrollHeight > s.clientHeight + 300"))
+    wanted, got = page.driver.execute_async_script(MOVE_BETWEEN, to)
+    assert wanted == got
+    page.until(lambda: page.one("#to-end").is_displayed())
+    assert page.js("return document.getElementById('scroller').scrollTop") == wanted
+    page.one("#to-end").click()
+    page.until(lambda: page.js(BELOW) < 2)
+    page.one("#stop").click()
+    page.idle()
+    assert page.js(BELOW) < 2 and not page.one("#to-end").is_displayed()
 
 
 def test_401_asks_for_the_key(tmp_path):

@@ -85,9 +85,10 @@ function messageOf(message, where, ids) {
   for (const name of ["reasoning", "model", "finish", "problem", "callId", "toolName"]) {
     if (typeof message[name] === "string") copy[name] = message[name];
   }
-  for (const name of ["promptTokens", "tokens", "ttft", "took"]) {
+  for (const name of ["promptTokens", "tokens", "timed", "ttft", "took"]) {
     if (finite(message[name]) !== undefined) copy[name] = message[name];
   }
+  if (message.estimated === true) copy.estimated = true;
   if (message.calls !== undefined) copy.calls = calls(message.calls, where);
   if (message.logprobs !== undefined) copy.logprobs = logprobs(message.logprobs, where);
   return copy;

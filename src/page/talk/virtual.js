@@ -2,6 +2,7 @@
 
 const margin = 800;
 const nearEnd = 48;
+const aMove = 2;  // pixels; less is what the browser rounds
 
 export class VirtualList {
   // `render(id)` gives an element, `estimate(id, width)` a height for one that was never laid out.
@@ -33,26 +34,31 @@ export class VirtualList {
     for (const [id, element] of this.mounted) this.#unmount(id, element);
     this.heights.clear();
     this.anchor = undefined;
-    this.atEnd = true;
+    this.#ownMove(true);
   }
 
   toEnd() {
-    this.atEnd = true;
+    this.#ownMove(true);
     this.layout();
   }
 
   toItem(id) {
     if (!this.index?.has(id)) return undefined;
-    this.atEnd = false;
     this.anchor = { id, delta: -8 };
     this.#measureAll();
     this.scroller.scrollTop = this.offsets[this.index.get(id)] - 8;
+    this.#ownMove(false);
     this.layout();
+    if (this.#below() < aMove) {
+      this.atEnd = true;
+      this.onscroll?.(true, this.scroller);
+    }
     return this.mounted.get(id);
   }
 
   layout() {
     const { scroller } = this;
+    this.#noteMove();
     // Measuring what came into view can bring more into view: a few rounds settle it.
     for (let round = 0; round < 4; round += 1) {
       this.#measureAll();
@@ -152,11 +158,34 @@ export class VirtualList {
     const { scroller } = this;
     const at = Math.min(this.ids.length - 1, this.#at(scroller.scrollTop));
     this.anchor = at < 0 ? undefined : { id: this.ids[at], delta: scroller.scrollTop - this.offsets[at] };
+    this.seen = scroller.scrollTop;
+  }
+
+  // The page has moved it, not the reader.
+  #ownMove(atEnd) {
+    this.atEnd = atEnd;
+    this.seen = undefined;
+  }
+
+  // Asks where it is, since a layout may come before the browser tells that the reader has moved it. Who moves it up, be it by
+  // little, does not follow the end any longer.
+  #noteMove() {
+    const { scrollTop } = this.scroller;
+    const moved = scrollTop - (this.seen ?? scrollTop);
+    if (Math.abs(moved) < aMove) return;
+    this.atEnd = this.#below() < (moved < 0 ? aMove : nearEnd);
+    this.#remember();
+  }
+
+  // The pixels of the list below what is seen.
+  #below() {
+    const { scroller } = this;
+    return scroller.scrollHeight - scroller.clientHeight - scroller.scrollTop;
   }
 
   #scrolled() {
     const { scroller } = this;
-    this.atEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < nearEnd;
+    this.#noteMove();
     const [first, last] = this.range ?? [0, 0];
     const covered = this.offsets[first] <= Math.max(0, scroller.scrollTop - margin / 2)
       && this.offsets[last] >= Math.min(this.offsets[this.ids.length], scroller.scrollTop + scroller.clientHeight + margin / 2);
