@@ -121,7 +121,7 @@ def wait_for(holds, process, patience=600):
 
 
 def make_it_tight(address, tmp_path):
-    look_at = pytest.importorskip("test_page_look")
+    look_at = pytest.importorskip("browser")
     server = type("Demo", (), {"url": address})
     with look_at.Page(server, tmp_path) as page:
         look_at.look(page)

@@ -3,9 +3,9 @@ import json
 import re
 
 import pytest
+from browser import Keys, Page, answer, kept, pytestmark  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
-from test_page_talk import Keys, Page, answer, pytestmark  # noqa: F401  (skips where there is no browser)
-from test_page_together import kept
+
 from test_tools import TEMPLATE, TOOLS
 
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}, "warm": {"type": "boolean"}},

@@ -2,16 +2,12 @@
 import json
 import re
 import shutil
-import threading
 import time
 import urllib.request
 
 import pytest
+from browser import KEY, TIGHT, Clients, Keys, Page, answer, lists, look, numbers, pytestmark, webdriver  # noqa: F401  (skips where there is no browser)
 from server import MODEL, QuireServer
-from test_page_talk import KEY, Keys, Page, answer, pytestmark, webdriver  # noqa: F401  (skips where there is no browser)
-
-# K/V for about six stories, so that requests wait, give way and are swapped.
-TIGHT = ["--num-blocks", "96", "--max-num-seqs", "16", "--preemption-mode", "swap", "--swap-space", "4MiB"]
 
 
 @pytest.fixture(scope="module")
@@ -24,55 +20,6 @@ def tight():
 def page(tight, tmp_path):
     with Page(tight, tmp_path) as made:
         yield made
-
-
-class Clients:
-    """They ask for stories without end."""
-
-    def __init__(self, server, number, key=None, tokens=200):
-        self.stopping = False
-        self.failed = []
-        self.tokens = tokens
-        self.threads = [threading.Thread(target=self.run, args=(server, i, key)) for i in range(number)]
-        for thread in self.threads:
-            thread.start()
-
-    def run(self, server, number, key):
-        turn = 0
-        while not self.stopping:
-            turn += 1
-            body = {"prompt": "Once upon a time there was a little fox. " * 4 + f"Story {number % 3}", "max_tokens": self.tokens,
-                    "seed": 1000 * number + turn, "temperature": 1.0, "ignore_eos": True}
-            headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-            request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(), headers)
-            try:
-                urllib.request.urlopen(request, timeout=120).read()
-            except OSError as error:
-                self.failed.append(error)
-                return
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stopping = True
-        for thread in self.threads:
-            thread.join()
-
-
-def look(page):
-    page.open()
-    page.one("#views [data-view=look]").click()
-    page.until(lambda: page.all("#look canvas"))
-
-
-def lists(page):
-    return page.js("return [...document.querySelectorAll('#look .look-lists section')].map((one) => one.innerText)")
-
-
-def numbers(page):
-    return dict(page.js("return [...document.querySelectorAll('#look .numbers div')].map((one) => "
-                        "[one.firstChild.textContent, one.lastChild.textContent])"))
 
 
 def test_a_wait_is_explained_and_a_preemption_and_an_eviction_are_seen(page, tight):

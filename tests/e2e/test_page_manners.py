@@ -3,9 +3,8 @@ import json
 import pathlib
 
 import pytest
+from browser import TIGHT, Clients, Keys, Page, answer, delta, end, lists, pytestmark, webdriver  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
-from test_page_look import TIGHT, Clients, lists
-from test_page_talk import Keys, Page, answer, delta, end, pytestmark, webdriver  # noqa: F401  (skips where there is no browser)
 
 CONTRAST = (pathlib.Path(__file__).parent / "page_contrast.js").read_text()
 

@@ -2,9 +2,8 @@
 import os
 
 import pytest
+from browser import Page, answer, kept, pytestmark  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
-from test_page_talk import Page, answer, pytestmark  # noqa: F401  (skips where there is no browser)
-from test_page_together import kept
 
 REFUSED = [
     "Object.defineProperty(window, 'indexedDB', {get() { throw new DOMException('access is denied', 'SecurityError'); }})",

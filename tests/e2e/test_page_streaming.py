@@ -2,8 +2,8 @@
 import time
 
 import pytest
+from browser import Page, answer, delta, import_long, pytestmark  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
-from test_page_talk import Page, answer, delta, import_long, pytestmark  # noqa: F401  (skips where there is no browser)
 
 TEXT = """A first paragraph with **bold words**, some `code`, a [link](https://example.org/a/long/target) and $x^2 + y^2$.
 

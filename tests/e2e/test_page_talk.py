@@ -3,150 +3,12 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import time
 import urllib.request
 
 import pytest
+from browser import KEY, Keys, Page, answer, delta, end, import_long, kept, pytestmark  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
-
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
-
-CHROMIUM = shutil.which("chromium")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed")
-KEY = "a-key-for-the-page"
-PATIENCE = 60
-
-# Chat requests are answered from window.script, one entry each: {events, status, headers, body, hold, cut, every}.
-SCRIPTED = """
-window.script = []; window.asked = [];
-const original = window.fetch;
-window.fetch = async (url, options) => {
-  if (window.down && String(url).endsWith('/health')) throw new TypeError('no connection');
-  if (!String(url).endsWith('/v1/chat/completions') || window.script.length === 0) return original(url, options);
-  window.asked.push(JSON.parse(options.body));
-  const one = window.script.shift();
-  if (one.status) return new Response(one.body ?? '', {status: one.status, headers: one.headers ?? {}});
-  const encoder = new TextEncoder();
-  const stream = new ReadableStream({async start(controller) {
-    options.signal.addEventListener('abort', () => { try { controller.error(options.signal.reason); } catch {} });
-    for (const event of one.events) {
-      if (options.signal.aborted) return;
-      controller.enqueue(encoder.encode('data: ' + (typeof event === 'string' ? event : JSON.stringify(event)) + '\\n\\n'));
-      if (one.every) await new Promise((next) => setTimeout(next, one.every));
-    }
-    if (one.hold) return;
-    if (one.cut) controller.error(new TypeError('network error'));
-    else controller.close();
-  }});
-  return new Response(stream, {status: 200});
-};
-"""
-
-
-def delta(**fields):
-    return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
-
-
-def end(reason="stop", tokens=3):
-    return [{"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
-            {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": tokens}}, "[DONE]"]
-
-
-def answer(*texts, **more):
-    return {"events": [delta(content=text) for text in texts] + end(tokens=len(texts)), **more}
-
-
-class Page:
-    def __init__(self, server, downloads):
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for flag in ["--headless=new", "--window-size=1400,900", "--disable-dev-shm-usage"]:
-            options.add_argument(flag)
-        if os.geteuid() == 0:
-            options.add_argument("--no-sandbox")
-        options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.server = server
-        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SCRIPTED})
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.driver.quit()
-
-    def open(self):
-        self.driver.get(self.server.url + "/")
-        self.until(lambda: self.one("#model").is_enabled() or self.all("dialog[open]"))
-        return self
-
-    def one(self, selector):
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
-
-    def all(self, selector):
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def js(self, code, *arguments):
-        return self.driver.execute_script(code, *arguments)
-
-    def until(self, holds):
-        return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(lambda _: holds())
-
-    def script(self, *answers):
-        self.js("window.script.push(...arguments[0])", list(answers))
-
-    def asked(self):
-        return self.js("return window.asked")
-
-    def say(self, text, wait=True):
-        self.one("#entry").send_keys(text, Keys.ENTER)
-        if wait:
-            self.idle()
-
-    def idle(self):
-        self.until(lambda: self.one("#scroller").get_attribute("aria-busy") == "false")
-
-    def texts(self, role="assistant"):
-        return self.js("return [...document.querySelectorAll('.message.' + arguments[0] + ' .body')].map((one) => one.innerText)", role)
-
-    def press(self, selector, text):
-        self.js("[...document.querySelectorAll(arguments[0] + ' button')].findLast((one) => one.textContent === arguments[1]).click()",
-                selector, text)
-
-    def set(self, name, value):
-        if not self.one("#settings").is_displayed():
-            self.one("#open-settings").click()
-        box = self.one(f"#set-{name}")
-        box.clear()
-        box.send_keys(value)
-
-    def downloaded(self, file):
-        """The JSON of a file that the browser writes, once it is whole."""
-        def whole():
-            try:
-                return json.loads(file.read_text())
-            except (FileNotFoundError, json.JSONDecodeError):
-                return None
-        return self.until(whole)
-
-    def hosts(self):
-        """All that was requested since the last call, by scheme and host."""
-        urls = set()
-        for entry in self.driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                urls.add(message["params"]["request"]["url"])
-        return {re.match(r"[a-z-]+:(//[^/]*)?", url)[0] for url in urls}
-
-    def complaints(self):
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 @pytest.fixture(scope="module")
@@ -173,12 +35,12 @@ def test_three_turns(page):
     stats = page.all(".stats")[-1].text
     for part in ["100 tokens out", "tokens/s", "TTFT", "limit of tokens"]:
         assert part in stats
-    kept = page.texts()
+    said = page.texts()
     page.driver.refresh()
     page.until(lambda: page.all(".conversation"))
     page.one(".conversation").click()
     page.until(lambda: page.all(".message"))
-    assert page.texts() == kept
+    assert page.texts() == said
     assert page.complaints() == []
 
 
@@ -366,22 +228,12 @@ def test_cut_off_by_a_reload(page):
     page.script({"events": [delta(content="so far")], "hold": True})
     page.say("Begin.", wait=False)
     page.until(lambda: page.texts() == ["so far"])
-    time.sleep(1)  # it is saved twice a second
+    page.until(lambda: kept(page)[-1]["content"] == "so far")  # it is saved twice a second
     page.open()
     page.until(lambda: page.all(".conversation"))
     page.one(".conversation").click()
     page.until(lambda: page.texts() == ["so far"])
     assert "Cut off" in page.all(".assistant .problem")[-1].text
-
-
-def import_long(page, folder):
-    """A conversation of 10,000 messages."""
-    messages = [{"id": str(at), "parent": str(at - 1) if at else "", "role": "assistant" if at % 2 else "user",
-                 "content": f"message {at}\n\n" + "some *words* " * (at % 60)} for at in range(10_000)]
-    file = folder / "long.json"
-    file.write_text(json.dumps({"format": "quire-conversations", "version": 1, "conversations": [{"title": "Long", "messages": messages}]}))
-    page.one("#import-file").send_keys(str(file))
-    page.until(lambda: page.all(".message"))
 
 
 def test_ten_thousand_messages(page, tmp_path):

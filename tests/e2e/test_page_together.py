@@ -6,21 +6,11 @@ import time
 import urllib.request
 
 import pytest
+from browser import TIGHT, Clients, Page, kept, lists, pytestmark  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
-from test_page_look import TIGHT, Clients, lists
-from test_page_talk import Keys, Page, pytestmark  # noqa: F401  (skips where there is no browser)
 
 CLIENTS = 16
 SETTINGS = {"temperature": "0", "max_tokens": "48"}
-
-# All messages that the browser keeps, in order.
-KEPT = """
-const done = arguments[0], open = indexedDB.open('quire', 1);
-open.onsuccess = () => {
-  const all = open.result.transaction('messages').objectStore('messages').getAll();
-  all.onsuccess = () => { open.result.close(); done(all.result.sort((a, b) => a.order - b.order)); };
-};
-"""
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +27,6 @@ def page(tight, tmp_path):
             made.set(name, value)
         made.one("#close-settings").click()
         yield made
-
-
-def kept(page):
-    return page.driver.execute_async_script(KEPT)
 
 
 def answer_of_the_api(server, messages, max_tokens=48):
