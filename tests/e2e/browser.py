@@ -18,7 +18,7 @@ CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed")
 KEY = "a-key-for-the-page"
-PATIENCE = 60
+PATIENCE = 120  # s; much else may run on the machine
 
 # Chat requests are answered from window.script, one entry each: {events, status, headers, body, hold, cut, every}.
 SCRIPTED = """
@@ -71,6 +71,7 @@ class Page:
         options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
         options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        self.driver.set_script_timeout(PATIENCE)
         self.server = server
         self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SCRIPTED})
 
