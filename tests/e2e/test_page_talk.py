@@ -177,6 +177,37 @@ def test_hostile_output(page):
     assert page.complaints() == []
 
 
+# Of words of an element: whether the first stands left of the last.
+FORWARDS = """
+const [selector, first, last] = arguments, one = [...document.querySelectorAll(selector)].at(-1);
+const left = (words) => {
+  const walker = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const at = node.data.indexOf(words), range = document.createRange();
+    if (at < 0) continue;
+    range.setStart(node, at);
+    range.setEnd(node, at + words.length);
+    return range.getBoundingClientRect().left;
+  }
+  throw new Error(`${selector} has no "${words}"`);
+};
+return left(first) < left(last);
+"""
+
+
+def test_what_turns_text_around_ends_with_its_paragraph_and_is_named_in_code(page):
+    page.script(answer("aa \u202ebb cc \u2067dd\n\nee ff\n\n`if \u202egg`\n\n```c\nif (\u202ehh)\n```\n"))
+    page.say("\u202eii jj \u2067kk")
+    assert not page.js(FORWARDS, ".assistant .body", "bb", "cc"), "it does turn its own paragraph"
+    assert page.js(FORWARDS, ".assistant .body", "ee", "ff")
+    assert page.js(FORWARDS, ".assistant .stats", "tokens in", "token out")
+    assert [one.text for one in page.all(".assistant code")] == ["if ⟨U+202E⟩gg", "if (⟨U+202E⟩hh)"]
+    assert page.one("#title").rect["x"] < page.one("#rename").rect["x"]
+    page.one("#delete").click()
+    assert page.js(FORWARDS, "#ask-text", "jj", "ii") and page.js(FORWARDS, "#ask-text", "branches", "removed")
+    page.one("#ask-cancel").click()
+
+
 def test_a_megabyte_in_one_line(page):
     page.script(answer("x" * 500_000, "y" * 500_000, *(["z"] * 50), every=20))
     page.say("Long.", wait=False)

@@ -45,6 +45,7 @@ const renderer = {
     const tag = `h${Math.min(6, level + 2)}`;
     return `<${tag}>${text}</${tag}>\n`;
   },
+  codespan: (code) => `<code>${nameBidi(code)}</code>`,
   image: (href, title, text) => {
     const words = escapeHtml(text || "image");
     return linkTargets.test(href ?? "") ? `<a href="${escapeHtml(href)}">${words}</a>` : words;

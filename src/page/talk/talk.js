@@ -10,7 +10,7 @@ import { dismiss, notice } from "./notices.js";
 import { BadSetting, bodyOf } from "./request.js";
 import { Run } from "./run.js";
 import { Settings } from "./settings.js";
-import { longText } from "./text.js";
+import { isolated, longText } from "./text.js";
 import { Conversation } from "./tree.js";
 import { VirtualList } from "./virtual.js";
 
@@ -297,6 +297,6 @@ export class Talk {
   }
 
   async confirmDelete(title) {
-    return (await ask({ title: "Delete the conversation?", text: `“${title}” and all its branches are removed from this browser.`, ok: "Delete" })) !== undefined;
+    return (await ask({ title: "Delete the conversation?", text: `“${isolated(title)}” and all its branches are removed from this browser.`, ok: "Delete" })) !== undefined;
   }
 }

@@ -17,6 +17,11 @@ export function nameBidi(text) {
   return text.replace(bidi, (c) => `⟨U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
+// Within a sentence of the page: what a text does to the direction of writing ends with it.
+export function isolated(text) {
+  return `\u2068${text.replace(/[\u2066-\u2069]/g, "")}\u2069`;
+}
+
 const pieceSize = 8192;
 
 // Beyond this an answer is plain text: Markdown in one line of a megabyte would stop the page.
