@@ -1,9 +1,11 @@
 """What the page at / does where the browser keeps nothing, or has no room left: it says so, goes on, and loses nothing unseen."""
+import json
 import os
 
 import pytest
 from browser import Page, answer, kept, pytestmark  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
+from test_page_manners import fill_talk
 
 REFUSED = [
     "Object.defineProperty(window, 'indexedDB', {get() { throw new DOMException('access is denied', 'SecurityError'); }})",
@@ -125,6 +127,44 @@ def test_no_room_left(page, tmp_path, script):
         f"{which} {what}" for which in ["first", "second", "third"] for what in ["question", "answer"])
     page.open()
     page.until(lambda: len(page.all(".conversation")) == 2)
+    assert page.complaints() == []
+
+
+def without_ids(conversation):
+    """A conversation of an exported file; messages are named by their place in it, and when it was imported is left out."""
+    places = {one["id"]: at for at, one in enumerate(conversation["messages"])} | {"": ""}
+    messages = [one | {"id": places[one["id"]], "parent": places[one["parent"]]} for one in conversation["messages"]]
+    chosen = {places[parent]: places[child] for parent, child in conversation["chosen"].items()}
+    return {**conversation, "messages": messages, "chosen": chosen, "updated": None}
+
+
+def test_all_of_a_conversation_is_exported_and_imported(page, tmp_path):
+    """Branches, calls, reasoning, log probabilities, figures, what went wrong, and the settings."""
+    page.open()
+    page.set("seed", "7")
+    page.set("system", "Be brief.")
+    page.one("#close-settings").click()
+    fill_talk(page)
+    page.one("#export").click()
+    file = tmp_path / "quire-conversation.json"
+    first = page.downloaded(file)
+    [conversation] = first["conversations"]
+    named = set().union(*conversation["messages"])
+    assert {"calls", "callId", "toolName", "reasoning", "logprobs", "problem", "finish", "model", "promptTokens", "tokens", "timed", "ttft",
+            "took", "estimated"} <= named
+    assert len({one["parent"] for one in conversation["messages"]}) < len(conversation["messages"]), "it has branches"
+    file.unlink()
+    page.driver.execute_async_script("const request = indexedDB.deleteDatabase('quire'); request.onsuccess = () => arguments[0]()")
+    page.open()
+    assert page.all(".conversation") == page.all(".message") == []
+    copy = tmp_path / "copy.json"
+    copy.write_text(json.dumps(first))
+    page.one("#import-file").send_keys(str(copy))
+    page.until(lambda: page.all(".message"))
+    assert [page.one(f"#set-{name}").get_attribute("value") for name in ["seed", "system"]] == ["7", "Be brief."]
+    page.one("#export").click()
+    again = page.downloaded(file)
+    assert [without_ids(one) for one in again["conversations"]] == [without_ids(conversation)]
     assert page.complaints() == []
 
 
