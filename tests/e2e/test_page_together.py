@@ -6,7 +6,7 @@ import time
 import urllib.request
 
 import pytest
-from browser import TIGHT, Clients, Page, kept, lists, pytestmark  # noqa: F401  (skips where there is no browser)
+from browser import TIGHT, Clients, Keys, Page, kept, lists, numbers, pytestmark  # noqa: F401  (skips where there is no browser)
 from server import QuireServer
 
 CLIENTS = 16
@@ -154,3 +154,23 @@ def test_the_server_is_killed_in_an_answer_and_comes_back(tmp_path):
                 whole = next(one for one in kept(page) if one["id"] == so_far["id"])
                 assert whole["state"] == "done" and whole["content"].startswith(so_far["content"])
                 assert whole["content"] == answer_of_the_api(back, ask, 250)[0]
+
+
+def test_an_operator_sees_all_and_another_key_its_own(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("boss:the-key-of-an-operator\none:a-key-for-the-page\n")
+    keys.chmod(0o600)
+    with QuireServer("--api-key-file", str(keys), "--operators", "boss", *TIGHT) as server:
+        for key, sees_all in [("the-key-of-an-operator", True), ("a-key-for-the-page", False)]:
+            with Page(server, tmp_path) as page:
+                page.open()
+                page.until(lambda: page.all("#ask[open]"))
+                page.one("#ask-input").send_keys(key, Keys.ENTER)
+                page.until(lambda: page.one("#model").is_enabled())
+                page.one("#views [data-view=look]").click()
+                page.until(lambda: page.all("#look canvas"))
+                page.until(lambda: page.js("return document.querySelector('#look .legend').children.length") > 0)  # it is told from here on
+                with Clients(server, 4, "the-key-of-an-operator"), Clients(server, 1, "a-key-for-the-page"):
+                    page.until(lambda: len(re.findall(r"#\d+", lists(page)[1])) == (5 if sees_all else 1))
+                assert ("Blocks held" in numbers(page)) == sees_all
+                assert ("not yours" in page.one("#look .legend").text) != sees_all
