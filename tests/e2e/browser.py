@@ -167,12 +167,12 @@ TIGHT = ["--num-blocks", "96", "--max-num-seqs", "16", "--preemption-mode", "swa
 
 
 class Clients:
-    """They ask for stories without end."""
+    """They ask for stories without end, each for `more` tokens more than the one before it."""
 
-    def __init__(self, server, number, key=None, tokens=200):
+    def __init__(self, server, number, key=None, tokens=200, more=0):
         self.stopping = False
         self.failed = []
-        self.tokens = tokens
+        self.tokens, self.more = tokens, more
         self.threads = [threading.Thread(target=self.run, args=(server, i, key)) for i in range(number)]
         for thread in self.threads:
             thread.start()
@@ -181,7 +181,7 @@ class Clients:
         turn = 0
         while not self.stopping:
             turn += 1
-            body = {"prompt": "Once upon a time there was a little fox. " * 4 + f"Story {number % 3}", "max_tokens": self.tokens,
+            body = {"prompt": "Once upon a time there was a little fox. " * 4 + f"Story {number % 3}", "max_tokens": self.tokens + self.more * number,
                     "seed": 1000 * number + turn, "temperature": 1.0, "ignore_eos": True}
             headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
             request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(), headers)

@@ -122,12 +122,13 @@ def numbers_of_metrics(server):
 
 def test_the_numbers_are_those_of_the_metrics_while_requests_run(tmp_path):
     # A simulated device that takes its time: a step lasts long enough to read both.
-    with QuireServer("--live", "--device", "sim", "--sim-speed", "0.1", "--num-blocks", "64", "--max-num-seqs", "4") as server:
+    with QuireServer("--live", "--device", "sim", "--sim-speed", "0.05", "--num-blocks", "64", "--max-num-seqs", "4") as server:
         with Page(server, tmp_path) as page:
             look(page)
             page.until(lambda: page.one("#look .tight").is_displayed())  # it is told of all from here on
             compared = set()
-            with Clients(server, 7, tokens=60):
+            # Of several lengths, so that each holds another number of blocks.
+            with Clients(server, 7, tokens=30, more=7):
                 def same():
                     before = numbers_of_metrics(server)
                     now = numbers(page)
@@ -137,7 +138,7 @@ def test_the_numbers_are_those_of_the_metrics_while_requests_run(tmp_path):
                             compared.add(shown)
                     return len(compared) >= 8
                 page.until(same)
-                page.until(lambda: re.search(r"\d+ of at most 60 · [\d.]+ tokens/s · \d+ blocks", lists(page)[1]))
+                page.until(lambda: re.search(r"\d+ of at most \d+ · [\d.]+ tokens/s · \d+ blocks", lists(page)[1]))
             assert any(running == 4 and waiting == 3 for running, waiting, _ in compared)
             page.until(lambda: numbers(page)["Running"] == "0")
             said = server.metrics()
