@@ -25,7 +25,7 @@ def page(tight, tmp_path):
 def test_a_wait_is_explained_and_a_preemption_and_an_eviction_are_seen(page, tight):
     before = tight.metrics()["vllm:num_preemptions_total"]
     look(page)
-    page.until(lambda: "Waiting for the first step" in page.one("#look .when").text)
+    page.until(lambda: "Waiting for the first step" in page.one("#look .when").text and page.one("#look .hint").is_displayed())
     seen = {"wait": False, "progress": False, "preempted": False, "evicted": False, "swapped": False}
     with Clients(tight, 16) as clients:
         def all_seen():
@@ -48,7 +48,7 @@ def test_a_wait_is_explained_and_a_preemption_and_an_eviction_are_seen(page, tig
     page.until(lambda: numbers(page).get("Running") == "0")
     page.until(lambda: "Nobody runs." in lists(page)[1])
     now = numbers(page)
-    assert now["Blocks held"].startswith("0 of 96")
+    assert now["Blocks held"].startswith("0 of 96") and not page.one("#look .hint").is_displayed()
     assert int(now["Cached"]) + int(now["Free"]) == 96
     assert now["Room for"] == f"{96 * 16:,} tokens"
     mean = int(re.fullmatch(r"(\d+) of (\d+) tokens", now["Or for requests"])[2])
@@ -477,7 +477,7 @@ def test_without_the_flag_it_says_so(tmp_path):
     with QuireServer() as server:
         with Page(server, tmp_path) as page:
             look(page)
-            page.until(lambda: "--live" in page.one("#look .notice").text)
+            page.until(lambda: "--live" in page.one("#look .notice").text and not page.one("#look .hint").is_displayed())
 
 
 def test_the_server_may_come_back(tmp_path):

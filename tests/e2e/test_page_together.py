@@ -119,7 +119,10 @@ def kill_within_an_answer(page, server, question):
         page.say(question, wait=False)
         page.until(lambda: page.texts() and len(page.texts()[0]) > 20)
         server.process.send_signal(signal.SIGSTOP)
-        time.sleep(0.5)  # until what it sent is read
+        before = None
+        while (now := page.texts()[0]) != before:  # until what it sent is read
+            before = now
+            time.sleep(0.5)
         if page.one("#scroller").get_attribute("aria-busy") == "true":
             server.process.kill()
             return

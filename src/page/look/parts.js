@@ -67,6 +67,7 @@ export function layout(root, { onGroup, seek, resized }) {
         button("back", "◀", "One step back"), button("pause", "Pause", "Pause the view"), button("forward", "▶", "One step forward"),
         named("slider", element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" })))),
     named("state", element("p", { class: "notice", role: "status", hidden: "" })),
+    element("p", { class: "quiet hint" }, "As soon as somebody asks the server for an answer, its blocks, its queue and its steps are drawn here."),
     named("tightBox", element("p", { class: "tight", hidden: "" }, button("tight", WORDS.tight, undefined),
       element("span", { class: "quiet" }, " asks for 24 answers at a time from this page, more than there are blocks for. "),
       named("tightState", element("span", { role: "status" })))),
