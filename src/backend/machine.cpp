@@ -10,6 +10,14 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr double kGiga = 1e9;
 constexpr double kTera = 1e12;
 
+// PCI Express with 16 lanes. The sheets give the sum of both directions, of which one moves half.
+constexpr double kPcie4 = 64 * kGiga / 2;
+constexpr double kPcie5 = 128 * kGiga / 2;
+
+// An assumption for all cards: ops are launched as a CUDA graph, where NVIDIA measured on a V100 3.4 us for
+// kernels of 2.9 us each ("Getting Started with CUDA Graphs", NVIDIA's technical blog, 2019).
+constexpr double kLaunch = 0.5e-6;
+
 // The sheets give a card's memory in "GB" and mean GiB. Where they give a rate with sparsity, it is halved.
 constexpr std::array kMachines = {
     Machine{.name = "a10g",
@@ -19,9 +27,11 @@ constexpr std::array kMachines = {
                       .f32 = 35 * kTera,
                       .f16 = 70 * kTera,
                       .bf16 = 70 * kTera,
-                      .integer = 140 * kTera},
+                      .integer = 140 * kTera,
+                      .host_link = kPcie4,
+                      .launch = kLaunch},
             .source = "NVIDIA A10G data sheet for AWS (2022): 24 GB, 600 GB/s; FP32 35, FP16 and BF16 70 "
-                      "TFLOPS, INT8 140 TOPS (70 and 140 are dense)"},
+                      "TFLOPS, INT8 140 TOPS (70 and 140 are dense); PCIe Gen4 64 GB/s"},
     Machine{.name = "l4",
             .title = "NVIDIA L4",
             .memory = 24 * kGiB,
@@ -29,9 +39,11 @@ constexpr std::array kMachines = {
                       .f32 = 30.3 * kTera,
                       .f16 = 121 * kTera,
                       .bf16 = 121 * kTera,
-                      .integer = 242.5 * kTera},
+                      .integer = 242.5 * kTera,
+                      .host_link = kPcie4,
+                      .launch = kLaunch},
             .source = "NVIDIA L4 data sheet (2023): 24 GB, 300 GB/s; FP32 30.3, FP16 and BF16 242, INT8 485 "
-                      "(the last two with sparsity)"},
+                      "(the last two with sparsity); PCIe Gen4 x16 64 GB/s"},
     Machine{.name = "a100",
             .title = "NVIDIA A100 SXM 80 GB",
             .memory = 80 * kGiB,
@@ -39,9 +51,11 @@ constexpr std::array kMachines = {
                       .f32 = 19.5 * kTera,
                       .f16 = 312 * kTera,
                       .bf16 = 312 * kTera,
-                      .integer = 624 * kTera},
+                      .integer = 624 * kTera,
+                      .host_link = kPcie4,
+                      .launch = kLaunch},
             .source = "NVIDIA A100 data sheet (2021), 80GB SXM: 80 GB, 2,039 GB/s; FP32 19.5, FP16 and BF16 "
-                      "312 TFLOPS, INT8 624 TOPS (dense)"},
+                      "312 TFLOPS, INT8 624 TOPS (dense); PCIe Gen4 64 GB/s"},
     Machine{.name = "h100",
             .title = "NVIDIA H100 SXM 80 GB",
             .memory = 80 * kGiB,
@@ -49,9 +63,11 @@ constexpr std::array kMachines = {
                       .f32 = 67 * kTera,
                       .f16 = 989.5 * kTera,
                       .bf16 = 989.5 * kTera,
-                      .integer = 1979 * kTera},
+                      .integer = 1979 * kTera,
+                      .host_link = kPcie5,
+                      .launch = kLaunch},
             .source = "NVIDIA H100 data sheet (2023), SXM: 80 GB, 3.35 TB/s; FP32 67, FP16 and BF16 1,979, "
-                      "INT8 3,958 (the last two with sparsity)"},
+                      "INT8 3,958 (the last two with sparsity); PCIe Gen5 128 GB/s"},
     Machine{.name = "h200",
             .title = "NVIDIA H200 SXM 141 GB",
             .memory = 141 * kGiB,
@@ -59,9 +75,11 @@ constexpr std::array kMachines = {
                       .f32 = 67 * kTera,
                       .f16 = 989.5 * kTera,
                       .bf16 = 989.5 * kTera,
-                      .integer = 1979 * kTera},
+                      .integer = 1979 * kTera,
+                      .host_link = kPcie5,
+                      .launch = kLaunch},
             .source = "NVIDIA H200 data sheet (2024), SXM: 141 GB, 4.8 TB/s; FP32 67, FP16 and BF16 1,979, "
-                      "INT8 3,958 (the last two with sparsity)"},
+                      "INT8 3,958 (the last two with sparsity); PCIe Gen5 128 GB/s"},
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 // ceilings.
 namespace quire::backend {
 
-/// The peak rates of a machine; 0: unknown.
+/// The peak rates of a machine, and what nothing can do at once; 0: unknown.
 struct MachineSpeed {
   double bandwidth = 0;  // bytes read from memory per second
   // Operations per second in a matmul, a multiply-add counting as two, by the format of the weights; those of
@@ -17,6 +17,8 @@ struct MachineSpeed {
   double f16 = 0;
   double bf16 = 0;
   double integer = 0;
+  double host_link = 0;  // bytes per second from its memory to the host's, or back
+  double launch = 0;     // seconds from the end of one op to the start of the next
 };
 
 struct Machine {

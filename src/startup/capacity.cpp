@@ -1,12 +1,11 @@
 #include "startup/capacity.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <map>
 #include <span>
 
 #include "control/kv/windows.h"
+#include "startup/roofline.h"
 
 namespace quire::startup {
 namespace {
@@ -18,87 +17,41 @@ uint64_t tokens_read(uint32_t window, uint64_t context) {
   return window == 0 ? context : std::min<uint64_t>(window, context);
 }
 
-/// The layers of a model by their windows, as group_layers sees them.
-std::vector<WindowLayers> layers_by_window(const model::ModelConfig& config,
-                                           const backend::ModelShape& shape) {
-  const uint64_t layer_bytes = shape.kv_bytes_per_token() / shape.num_layers;
-  std::map<uint32_t, uint32_t> layers;
-  for (const uint32_t window : config.windows) ++layers[window < config.max_positions ? window : 0];
-  std::vector<WindowLayers> out;
-  for (const auto& [window, count] : layers) out.push_back({window, count, count * layer_bytes});
-  return out;
-}
-
-/// The rate of a matmul with these weights: that of the format with most bytes.
-double arithmetic_rate(const backend::cpu::WeightSizes& weights, const backend::MachineSpeed& speed) {
-  const auto most = std::max_element(weights.packed.begin(), weights.packed.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most->first == "f32") return speed.f32;
-  if (most->first == "f16") return speed.f16;
-  return most->first == "bf16" ? speed.bf16 : speed.integer;
-}
-
-/// The work of a decode step, and of a prompt.
-class StepWork {
+/// The ceilings of decode steps and of a prompt, which are a roofline's without the overhead of a step.
+class Ceilings {
  public:
-  StepWork(const model::ModelConfig& config, const Capacity& capacity, const backend::MachineSpeed& speed,
-           const Demand& demand)
-      : capacity_(capacity), bandwidth_(speed.bandwidth), rate_(capacity.arithmetic) {
-    for (const WindowLayers& each : capacity.kv) {
-      const uint64_t read = tokens_read(each.window, demand.context);
-      kv_bytes_ += read * each.bytes_per_token;
-      attention_ += static_cast<double>(read) * each.layers;
-    }
-    if (config.moe.num_experts > 0) chosen_ = static_cast<double>(config.moe.top) / config.moe.num_experts;
-    // q.k and the weighted sum of v: a multiply-add each for every head, element and token read.
-    attention_flops_ = 4.0 * capacity.shape.num_heads * capacity.shape.head_dim;
-  }
+  Ceilings(const backend::sim::RooflineCost& roofline, uint32_t context)
+      : roofline_(roofline), context_(context) {}
 
-  /// K/V that one sequence of the context holds where no block is shared or half used, and that its next
-  /// token reads.
-  uint64_t sequence_bytes() const { return kv_bytes_; }
-  double token_flops() const {
-    return layer_flops() + 2.0 * static_cast<double>(capacity_.weights.head_parameters) +
-           attention_flops_ * attention_;
+  double token_flops() const { return ops(decode_work(1, context_)); }
+  uint64_t step_bytes(uint64_t batch) const {
+    return static_cast<uint64_t>(bytes(decode_work(batch, context_)));
   }
-  uint64_t step_bytes(uint64_t batch) const { return weight_bytes(batch) + batch * kv_bytes_; }
   /// 0: unknown.
   double tokens_by_bandwidth(uint64_t batch) const {
-    return static_cast<double>(batch) * bandwidth_ / static_cast<double>(step_bytes(batch));
+    return static_cast<double>(batch) * roofline_.bandwidth / static_cast<double>(step_bytes(batch));
   }
-  double tokens_by_arithmetic() const { return rate_ / token_flops(); }
-  /// The least time for a prompt of the context, whose head is computed once; 0 if the arithmetic is unknown.
-  double prompt_seconds(uint32_t context) const {
-    if (rate_ == 0) return 0;
-    double read = 0;  // summed over tokens and layers
-    for (const WindowLayers& each : capacity_.kv) {
-      const auto most = static_cast<double>(tokens_read(each.window, context));
-      read += each.layers * (most * (most + 1) / 2 + (context - most) * most);
-    }
-    const double flops = layer_flops() * context + attention_flops_ * read;
-    const double reading = bandwidth_ == 0 ? 0 : static_cast<double>(weight_bytes(context)) / bandwidth_;
-    return std::max(flops / rate_, reading);
+  double tokens_by_arithmetic() const { return roofline_.rate / token_flops(); }
+  /// The least time for a prompt of the context, whose one row of logits hardly counts; 0 if the arithmetic
+  /// is unknown.
+  double prompt_seconds() const {
+    if (roofline_.rate == 0) return 0;
+    const uint64_t tokens = context_;
+    const backend::StepWork prompt{.chunks = 1, .prefill_tokens = tokens, .chunk_squares = tokens * tokens};
+    const double reading = roofline_.bandwidth == 0 ? 0 : bytes(prompt) / roofline_.bandwidth;
+    return std::max(ops(prompt) / roofline_.rate, reading);
   }
 
  private:
-  /// Of the experts, those that at least one of `tokens` tokens is sent to if each chooses at random.
-  uint64_t weight_bytes(uint64_t tokens) const {
-    const auto experts = static_cast<double>(capacity_.weights.expert_bytes);
-    const double left_out = std::pow(1 - chosen_, static_cast<double>(tokens)) * experts;
-    return capacity_.weights.packed_bytes() - static_cast<uint64_t>(left_out);
+  double bytes(const backend::StepWork& work) const {
+    return roofline_.bytes(work, roofline_.attention_of(work));
   }
-  double layer_flops() const {
-    return 2 * (static_cast<double>(capacity_.weights.layer_parameters) +
-                chosen_ * static_cast<double>(capacity_.weights.expert_parameters));
+  double ops(const backend::StepWork& work) const {
+    return roofline_.ops(work, roofline_.attention_of(work));
   }
 
-  const Capacity& capacity_;
-  double bandwidth_;
-  double rate_;
-  double chosen_ = 1;  // the share of a layer's experts that one token uses
-  uint64_t kv_bytes_ = 0;
-  double attention_ = 0;  // tokens read by one token, summed over the layers
-  double attention_flops_ = 0;
+  const backend::sim::RooflineCost& roofline_;
+  uint32_t context_;
 };
 
 /// The largest batch, up to kManyUsers, for which `holds` is true; it must hold for all smaller ones too.
@@ -111,7 +64,7 @@ uint64_t largest_batch(const std::function<bool(uint64_t)>& holds) {
   return fits;
 }
 
-Users users_of(const Capacity& capacity, const StepWork& work, double rate) {
+Users users_of(const Capacity& capacity, const Ceilings& ceilings, double rate) {
   const auto within = [&](const std::function<double(uint64_t)>& tokens) {
     return largest_batch([&](uint64_t batch) {
       const double most = tokens(batch);
@@ -120,8 +73,8 @@ Users users_of(const Capacity& capacity, const StepWork& work, double rate) {
   };
   Users out;
   out.by_memory = std::min(kManyUsers, capacity.paged.users);
-  out.by_bandwidth = within([&](uint64_t batch) { return work.tokens_by_bandwidth(batch); });
-  out.by_arithmetic = within([&](uint64_t) { return work.tokens_by_arithmetic(); });
+  out.by_bandwidth = within([&](uint64_t batch) { return ceilings.tokens_by_bandwidth(batch); });
+  out.by_arithmetic = within([&](uint64_t) { return ceilings.tokens_by_arithmetic(); });
   const std::array limits = {out.by_memory, out.by_bandwidth, out.by_arithmetic};
   const auto* const least = std::min_element(limits.begin(), limits.end());
   out.all = *least;
@@ -154,6 +107,18 @@ uint64_t tokens_in_blocks(const Capacity& capacity, const Demand& demand) {
 
 }  // namespace
 
+uint64_t most_kv_bytes(const backend::ModelShape& shape, uint32_t block_size, uint32_t max_num_seqs,
+                       uint32_t longest, uint32_t chunk) {
+  const auto held = [&](uint64_t tokens) {
+    return control::blocks_held(shape.kv_windows, longest, tokens, block_size);
+  };
+  return (held(1) * (max_num_seqs - 1) + held(chunk)) * shape.kv_block_bytes(block_size);
+}
+
+backend::StepWork decode_work(uint64_t batch, uint32_t context) {
+  return {.decoding = batch, .decode_context = batch * (context - 1), .logit_rows = batch};
+}
+
 double Ceiling::tokens_per_second() const {
   if (by_bandwidth == 0 || by_arithmetic == 0) return std::max(by_bandwidth, by_arithmetic);
   return std::min(by_bandwidth, by_arithmetic);
@@ -167,28 +132,34 @@ Capacity capacity_of(const ModelOutline& model, const NumberFormats& formats,
   out.weight_bytes = demand.embeddings_in_file ? out.weights.resident_bytes()
                                                : out.weights.packed_bytes() + out.weights.embedding_bytes;
   out.kv_bytes = demand.memory > out.weight_bytes ? demand.memory - out.weight_bytes : 0;
-  out.kv = layers_by_window(model.config, out.shape);
+  out.roofline = roofline_of(model.config, out.shape, out.weights, speed, demand.block_size);
+  for (const backend::sim::AttentionCost& each : out.roofline.attention) {
+    out.kv.push_back({each.window, each.layers, each.layers * each.token_bytes});
+  }
   out.block_bytes = out.shape.kv_block_bytes(demand.block_size);
   out.blocks = out.kv_bytes / out.block_bytes;
   out.longest_sequence =
       control::longest_sequence(out.shape.kv_windows, out.blocks, demand.block_size, demand.max_model_len);
   out.paged = paged_allocation(out, demand);
   out.tokens = tokens_in_blocks(out, demand);
-  out.arithmetic = arithmetic_rate(out.weights, speed);
-  const StepWork work(model.config, out, speed, demand);
+  out.arithmetic = out.roofline.rate;
+  const Ceilings ceilings(out.roofline, demand.context);
   out.contiguous.bytes = demand.max_model_len * out.shape.kv_bytes_per_token();
-  out.contiguous.unused = out.contiguous.bytes - work.sequence_bytes();
+  out.contiguous.unused = out.contiguous.bytes;
+  for (const WindowLayers& each : out.kv) {
+    out.contiguous.unused -= tokens_read(each.window, demand.context) * each.bytes_per_token;
+  }
   out.contiguous.users = out.kv_bytes / out.contiguous.bytes;
-  out.token_flops = work.token_flops();
-  out.prompt_seconds = work.prompt_seconds(demand.context);
+  out.token_flops = ceilings.token_flops();
+  out.prompt_seconds = ceilings.prompt_seconds();
   for (size_t i = 0; i < kBatches.size(); ++i) {
     out.ceilings[i] = {.batch = kBatches[i],
                        .fits = kBatches[i] <= out.paged.users,
-                       .bytes = work.step_bytes(kBatches[i]),
-                       .by_bandwidth = work.tokens_by_bandwidth(kBatches[i]),
-                       .by_arithmetic = work.tokens_by_arithmetic()};
+                       .bytes = ceilings.step_bytes(kBatches[i]),
+                       .by_bandwidth = ceilings.tokens_by_bandwidth(kBatches[i]),
+                       .by_arithmetic = ceilings.tokens_by_arithmetic()};
   }
-  out.users = users_of(out, work, demand.user_rate);
+  out.users = users_of(out, ceilings, demand.user_rate);
   return out;
 }
 

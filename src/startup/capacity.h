@@ -9,6 +9,8 @@
 #include "backend/cpu/inspect.h"
 #include "backend/machine.h"
 #include "backend/model_shape.h"
+#include "backend/sim/roofline_cost.h"
+#include "backend/step_work.h"
 #include "startup/model_outline.h"
 
 // What a machine carries of a model, by arithmetic alone: memory, and the ceilings that memory bandwidth and
@@ -90,7 +92,16 @@ struct Capacity {
   double prompt_seconds = 0;  // the least for a prompt of the whole context; 0: unknown
   std::array<Ceiling, 3> ceilings;  // of batches of 1, 8 and 64
   Users users;
+  backend::sim::RooflineCost roofline;  // the time of any step; `model` and `machine` are empty
 };
+
+/// The bytes of the blocks that `max_num_seqs` sequences of `longest` tokens hold while one of them computes
+/// a chunk of `chunk` tokens: the most that can be of use beside a prefix cache.
+uint64_t most_kv_bytes(const backend::ModelShape& shape, uint32_t block_size, uint32_t max_num_seqs,
+                       uint32_t longest, uint32_t chunk);
+
+/// A step in which `batch` sequences decode the last token of `context`.
+backend::StepWork decode_work(uint64_t batch, uint32_t context);
 
 /// The capacity even if the weights do not fit. Throws Error if a format is unknown.
 Capacity capacity_of(const ModelOutline& model, const NumberFormats& formats,

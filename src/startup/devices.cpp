@@ -13,6 +13,7 @@
 #include "backend/sim/sim_backend.h"
 #include "base/error.h"
 #include "startup/engine_options.h"
+#include "startup/simulated_machine.h"
 
 namespace quire::startup {
 namespace {
@@ -24,16 +25,35 @@ std::unique_ptr<backend::Backend> make_cpu(const EngineOptions& options, const m
                                                     kv_dtype);
 }
 
+/// With what the options change of the config.
+SimulatedMachine machine_of(const EngineOptions& options, const model::ModelConfig& config) {
+  ModelOutline outline = outline_of(options.model.model);
+  outline.config.windows = config.windows;
+  const backend::ModelShape from_config = backend::cpu::model_shape(config, config.dtype);
+  outline.shape.kv_windows = from_config.kv_windows;
+  outline.shape.kv_layers = from_config.kv_layers;
+  return simulated_machine(outline, {options.model.quantization, options.kv_cache_dtype},
+                           with_efficiency(*options.cost.machine, options.cost.efficiency),
+                           options.block_size);
+}
+
 std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const model::ModelConfig& config,
                                            const tokenize::Tokenizer& tokenizer) {
-  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
-  const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(dtype);
   backend::sim::SimTokens tokens = {.vocab_size = config.vocab_size,
                                     .sayable = sayable_tokens(tokenizer, config.vocab_size),
                                     .jitter = options.cost.jitter};
-  return std::make_unique<backend::sim::SimBackend>(
-      backend::cpu::model_shape(config, kv_dtype), options.cost.model(), std::move(tokens),
-      static_cast<uint32_t>(options.cost.steps_in_flight), options.sim_speed);
+  const auto make = [&](backend::ModelShape shape, const backend::sim::CostModel& cost, uint64_t kv_bytes) {
+    return std::make_unique<backend::sim::SimBackend>(std::move(shape), cost, std::move(tokens),
+                                                      static_cast<uint32_t>(options.cost.steps_in_flight),
+                                                      options.sim_speed, kv_bytes);
+  };
+  if (options.cost.machine) {
+    SimulatedMachine machine = machine_of(options, config);
+    return make(std::move(machine.shape), machine.cost, machine.kv_bytes);
+  }
+  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
+  const DType kv_dtype = pick_kv_dtype(options.kv_cache_dtype).value_or(dtype);
+  return make(backend::cpu::model_shape(config, kv_dtype), options.cost.model(), UINT64_MAX);
 }
 
 constexpr Device kDevices[] = {

@@ -4,12 +4,21 @@
 #include <optional>
 #include <string>
 
+#include "base/ids.h"
 #include "startup/devices.h"
 #include "startup/model_options.h"
 #include "startup/policy_options.h"
 #include "startup/sim_options.h"
 
 namespace quire::startup {
+
+/// The token budget of a step, if none is given: what a step of kStepTime computes, see docs/architecture.md.
+inline constexpr Nanos kStepTime = 350'000'000;
+inline constexpr uint32_t kMaxAutoBudget = 8192;
+constexpr uint32_t auto_budget(uint64_t tokens_a_step, uint32_t max_num_seqs) {
+  const uint64_t fits = tokens_a_step < kMaxAutoBudget ? tokens_a_step : kMaxAutoBudget;
+  return fits < max_num_seqs ? max_num_seqs : static_cast<uint32_t>(fits);
+}
 
 /// The options of the engine: how much runs at once, and in how much memory.
 struct EngineOptions {

@@ -14,14 +14,13 @@
 #include "base/output_file.h"
 #include "control/kv/windows.h"
 #include "formats/model_config.h"
+#include "startup/capacity.h"
 #include "startup/model_files.h"
 #include "startup/warm_file.h"
 
 namespace quire::startup {
 namespace {
 
-constexpr Nanos kStepTime = 350'000'000;  // the target time of a step, see docs/architecture.md
-constexpr uint32_t kMaxAutoBudget = 8192;
 constexpr uint64_t kLeastStepLog = 64 << 10;
 
 /// Checks the output files of a run: different files, and each of its own kind. Throws Error before any is
@@ -82,12 +81,8 @@ uint32_t pick_num_blocks(const EngineOptions& options, const backend::ModelShape
   const uint64_t block_bytes = shape.kv_block_bytes(options.block_size);
   uint64_t memory = 0;
   if (options.kv_cache_memory.empty()) {
-    // All sequences have the greatest length, and one of them computes a long prompt.
-    const auto held = [&](uint64_t chunk) {
-      return control::blocks_held(shape.kv_windows, longest, chunk, options.block_size);
-    };
-    const uint64_t most = held(1) * (options.max_num_seqs - 1) + held(kMaxAutoBudget);
-    memory = std::min(default_memory, most * block_bytes);
+    memory = std::min(default_memory, most_kv_bytes(shape, options.block_size, options.max_num_seqs, longest,
+                                                    kMaxAutoBudget));
   } else {
     memory = parse_bytes(options.kv_cache_memory, "--kv-cache-memory");
   }
@@ -246,8 +241,7 @@ void LocalEngine::set_budget(const EngineOptions& options) {
     scheduler.max_num_batched_tokens = *given;
     return;
   }
-  const auto fits = static_cast<uint32_t>(std::min<uint64_t>(speeds.tokens_a_step, kMaxAutoBudget));
-  scheduler.max_num_batched_tokens = std::max(fits, options.max_num_seqs);
+  scheduler.max_num_batched_tokens = auto_budget(speeds.tokens_a_step, options.max_num_seqs);
   scheduler.context_cost = speeds.context_cost;
   if (speeds.varies) config.step_time = kStepTime;
 }

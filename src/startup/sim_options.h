@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/sim/cost_model.h"
+#include "startup/simulated_machine.h"
 #include "tokenize/tokenizer.h"
 
 namespace quire::startup {
@@ -13,6 +15,9 @@ namespace quire::startup {
 struct CostOptions {
   std::string cost_file;  // a fitted cost model; then of the others only steps_in_flight counts
   bool jitter = false;    // SimTokens::jitter
+  /// A roofline of the model on this machine; then of the others only efficiency and steps_in_flight count.
+  std::optional<ChosenMachine> machine;
+  double efficiency = 1;  // of that machine: see with_efficiency
   uint64_t step_us = 1'000;
   uint64_t prefill_tokens_per_ms = 10;
   uint64_t decode_us = 10'000;
@@ -20,7 +25,7 @@ struct CostOptions {
   uint64_t swap_block_us = 100;
   uint64_t steps_in_flight = 1;  // Executor::depth
 
-  /// Throws Error if it is invalid.
+  /// Without `machine`, which simulated_machine() is for. Throws Error if it is invalid.
   backend::sim::CostModel model() const;
 };
 

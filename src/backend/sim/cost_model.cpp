@@ -118,6 +118,7 @@ uint64_t CostModel::prefill_tokens_in(Nanos time) const {
 
 control::CostHints CostModel::hints(uint32_t batch) const {
   if (linear() != nullptr) return linear()->hints(batch);
+  if (roofline() != nullptr) return roofline()->hints(batch);
   constexpr uint64_t kChunk = 512;
   const StepWork decode{.decoding = batch, .decode_context = batch * kChunk, .logit_rows = batch};
   StepWork swap = decode;

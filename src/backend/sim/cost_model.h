@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "backend/sim/roofline_cost.h"
 #include "backend/step_work.h"
 #include "base/ids.h"
 #include "control/costs.h"
@@ -110,11 +112,16 @@ struct FittedCost {
 class CostModel {
  public:
   CostModel() = default;
-  CostModel(LinearCost cost) : of_(cost) {}             // NOLINT(google-explicit-constructor)
-  CostModel(FittedCost cost) : of_(std::move(cost)) {}  // NOLINT(google-explicit-constructor)
+  CostModel(LinearCost cost) : of_(cost) {}               // NOLINT(google-explicit-constructor)
+  CostModel(FittedCost cost) : of_(std::move(cost)) {}    // NOLINT(google-explicit-constructor)
+  CostModel(RooflineCost cost) : of_(std::move(cost)) {}  // NOLINT(google-explicit-constructor)
 
   Nanos duration(const StepWork& work) const {
     return std::visit([&](const auto& cost) { return cost.duration(work); }, of_);
+  }
+  /// The same for a roofline, with what each sequence attends to; others count `work` alone.
+  Nanos duration(const StepWork& work, std::span<const AttentionWork> attention) const {
+    return roofline() != nullptr ? roofline()->duration(work, attention) : duration(work);
   }
   /// The same for the step of this number, with a deviation as the fitted ones have; without, if there are
   /// none.
@@ -132,9 +139,10 @@ class CostModel {
   LinearCost* linear() { return std::get_if<LinearCost>(&of_); }
   const LinearCost* linear() const { return std::get_if<LinearCost>(&of_); }
   const FittedCost* fitted() const { return std::get_if<FittedCost>(&of_); }
+  const RooflineCost* roofline() const { return std::get_if<RooflineCost>(&of_); }
 
  private:
-  std::variant<LinearCost, FittedCost> of_;
+  std::variant<LinearCost, FittedCost, RooflineCost> of_;
 };
 
 }  // namespace quire::backend::sim

@@ -10,17 +10,24 @@
 namespace quire::backend::sim {
 
 SimBackend::SimBackend(ModelShape shape, const CostModel& cost, SimTokens tokens, uint32_t depth,
-                       double speed)
-    : shape_(std::move(shape)), cost_(cost), tokens_(std::move(tokens)), depth_(depth), speed_(speed) {
+                       double speed, uint64_t kv_bytes)
+    : shape_(std::move(shape)),
+      cost_(cost),
+      tokens_(std::move(tokens)),
+      depth_(depth),
+      speed_(speed),
+      kv_bytes_(kv_bytes) {
   cost_.check();
 }
 
 std::string SimBackend::describe() const {
-  return fmt::format("simulated, at {} times the speed: the words are arbitrary", speed_);
+  const RooflineCost* const roofline = cost_.roofline();
+  const std::string of = roofline == nullptr ? "" : " of " + roofline->machine;
+  return fmt::format("simulated, at {} times the speed{}: the words are arbitrary", speed_, of);
 }
 
 std::optional<DeviceMemory> SimBackend::memory() const {
-  return DeviceMemory{.free_bytes = UINT64_MAX, .kv_bytes = UINT64_MAX, .source = "a simulated device"};
+  return DeviceMemory{.free_bytes = UINT64_MAX, .kv_bytes = kv_bytes_, .source = "a simulated device"};
 }
 
 StepSpeeds SimBackend::probe(Nanos step_time) {

@@ -14,12 +14,14 @@
 namespace quire::backend::sim {
 
 /// A simulated device: no weights, no K/V, steps that last as long as the cost model says by the machine's
-/// clock, and arbitrary tokens. Its memory is unlimited.
+/// clock, and arbitrary tokens.
 class SimBackend final : public Backend {
  public:
   /// `shape`: of the model whose place it takes. `depth`: see Executor. `speed`: the device is so many times
-  /// as fast as `cost` says, at least 0.01.
-  SimBackend(ModelShape shape, const CostModel& cost, SimTokens tokens, uint32_t depth, double speed);
+  /// as fast as `cost` says, at least 0.01. `kv_bytes`: the memory that K/V takes unless the user says
+  /// otherwise; the blocks hold nothing, so more may be asked for.
+  SimBackend(ModelShape shape, const CostModel& cost, SimTokens tokens, uint32_t depth, double speed,
+             uint64_t kv_bytes = UINT64_MAX);
 
   std::string describe() const override;
   const ModelShape& shape() const override { return shape_; }
@@ -38,6 +40,7 @@ class SimBackend final : public Backend {
   SimTokens tokens_;
   uint32_t depth_;
   double speed_;
+  uint64_t kv_bytes_;
   PoolSize size_;
 };
 

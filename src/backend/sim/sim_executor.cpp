@@ -55,6 +55,8 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     sums_[seq.slot] = 0;
   }
   StepWork work;
+  const RooflineCost* const roofline = cost_.roofline();
+  if (roofline != nullptr) attention_.assign(roofline->attention.size(), {});
   control::StepResult result;
   result.seqs.reserve(plan.seqs.size());
   late_rows_.clear();
@@ -65,6 +67,10 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     const bool decodes =
         tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
     work.add(seq, decodes);
+    for (size_t i = 0; i < attention_.size(); ++i) {
+      attention_[i].add(roofline->attention[i].window, seq.first_position,
+                        static_cast<double>(tokens.size()));
+    }
     control::SeqResult& said = result.seqs.emplace_back();
     if (!sampled) continue;
     const Speaker& speaker = speakers_[seq.slot];
@@ -82,7 +88,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   }
   work.add_rest(plan);
   result.times.compute =
-      tokens_.jitter ? cost_.duration(work, tokens_.seed, plan.step) : cost_.duration(work);
+      tokens_.jitter ? cost_.duration(work, tokens_.seed, plan.step) : cost_.duration(work, attention_);
   if (const FittedCost* const fitted = cost_.fitted(); fitted != nullptr && fitted->extrapolates(work)) {
     ++extrapolated_;
   }

@@ -90,6 +90,7 @@ class SimExecutor final : public Executor {
   std::vector<uint64_t> sums_;     // by slot: of the prompt's tokens, if their mean is wanted
   std::vector<LateRow> late_rows_;
   std::vector<uint32_t> mask_;
+  std::vector<AttentionWork> attention_;  // of the newest plan, if the cost model asks for it
   OpenResults open_;
   uint64_t extrapolated_ = 0;
 };
