@@ -118,10 +118,11 @@ void refuse_idle_workload_flags(const Flags& command, const WorkloadOptions& opt
 }
 
 void refuse_idle_costs(const Flags& command, bool swaps, uint32_t max_num_seqs) {
-  if (command.is_given("--cost")) {
+  for (const char* whole : {"--cost", "--machine"}) {
+    if (!command.is_given(whole)) continue;
     for (const char* flag : {"--cost-step-us", "--cost-prefill-tokens-per-ms", "--cost-decode-us",
                              "--cost-decode-more-us", "--cost-swap-block-us"}) {
-      refuse_if_given(command, flag, "with --cost, whose model has all costs");
+      refuse_if_given(command, flag, fmt::format("with {}, whose model has all costs", whole));
     }
   }
   if (!swaps) refuse_if_given(command, "--cost-swap-block-us", "without --preemption-mode swap or auto");
@@ -152,10 +153,17 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
   refuse_idle_policies(command, options.policies, field);
   if (field.one_request) refuse_idle_for_one_request(command, options, field.choices.value_or(1));
   if (options.device->is_simulated) {
-    for (const char* flag : {"--threads", "--isa", "--quantization", "--pack-cache", "--no-mmap"}) {
+    for (const char* flag : {"--threads", "--isa", "--pack-cache", "--no-mmap"}) {
       refuse_if_given(command, flag, "with --device sim, which computes nothing");
     }
-    if (options.kv_cache_memory.empty() && !may_swap) {
+    if (options.cost.machine) {
+      refuse_if_given(
+          command, "--dtype",
+          "with --machine; --quantization and --kv-cache-dtype say how weights and K/V are there");
+    } else {
+      refuse_if_given(command, "--quantization", "with --device sim, which computes nothing");
+    }
+    if (!options.cost.machine && options.kv_cache_memory.empty() && !may_swap) {
       const char* why =
           "with --device sim: K/V takes no memory there, unless --kv-cache-memory or --swap-space bounds it";
       for (const char* flag : {"--dtype", "--kv-cache-dtype"}) refuse_if_given(command, flag, why);
@@ -163,9 +171,9 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
     refuse_idle_costs(command, may_swap, options.max_num_seqs);
     return;
   }
-  for (const char* flag :
-       {"--sim-speed", "--cost", "--cost-jitter", "--cost-step-us", "--cost-prefill-tokens-per-ms",
-        "--cost-decode-us", "--cost-decode-more-us", "--cost-swap-block-us", "--steps-in-flight"}) {
+  for (const char* flag : {"--sim-speed", "--machine", "--cost", "--cost-jitter", "--cost-step-us",
+                           "--cost-prefill-tokens-per-ms", "--cost-decode-us", "--cost-decode-more-us",
+                           "--cost-swap-block-us", "--steps-in-flight"}) {
     refuse_if_given(command, flag, "without --device sim");
   }
 }

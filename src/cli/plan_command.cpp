@@ -1,6 +1,5 @@
 // plan: what a machine carries of a model, by arithmetic.
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -10,17 +9,14 @@
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "backend/machine.h"
 #include "base/amounts.h"
 #include "base/error.h"
-#include "base/machine_limits.h"
-#include "bench/machine.h"
 #include "cli/commands.h"
-#include "cli/did_you_mean.h"
 #include "cli/engine_options.h"
 #include "cli/flags.h"
+#include "cli/machine_options.h"
 #include "cli/terminal.h"
 #include "record/display_text.h"
 #include "startup/capacity_plan.h"
@@ -32,105 +28,18 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::string_view kThisMachine = "cpu";
 constexpr uint32_t kUsualContext = 2048;
 
 struct PlanOptions {
   std::string model;
   startup::NumberFormats formats;
-  std::optional<std::string> memory;
-  std::optional<std::string> machine;
-  std::optional<double> bandwidth;  // GB/s
-  std::optional<double> flops;      // TFLOP/s
+  MachineOptions machine;
   std::optional<uint32_t> context;
   uint32_t max_model_len = 0;
   uint32_t block_size = 16;
   double user_rate = 10;
   bool as_json = false;
 };
-
-// ---- the machine ----
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
-
-std::vector<std::string_view> machine_names() {
-  std::vector<std::string_view> names = {kThisMachine};
-  for (const backend::Machine& each : backend::known_machines()) names.push_back(each.name);
-  return names;
-}
-
-/// What is wrong with a value of --machine.
-std::string machine_fault(const std::string& given) {
-  const std::vector<std::string_view> names = machine_names();
-  const std::string name = lower(given);
-  if (std::find(names.begin(), names.end(), name) != names.end()) return {};
-  const std::string meant = did_you_mean(name, names);
-  return fmt::format("'{}' is not one of {}{}{}", given, fmt::join(names, ", "), meant.empty() ? "" : "; ",
-                     meant);
-}
-
-/// The machine that a plan is for.
-struct PlannedMachine {
-  std::string name;  // of --machine; "given": flags alone say how fast it is
-  std::string title;
-  std::string source;  // of its figures
-  uint64_t memory = 0;
-  std::string memory_source;  // ", what is free here"; empty: given
-  bool is_cpu = true;         // embeddings may stay in their file
-  backend::MachineSpeed speed;
-};
-
-uint64_t free_memory() {
-  if (const auto memory = available_memory()) return memory->bytes;
-  throw Error("--memory: must be given, since this machine does not say how much is free");
-}
-
-/// Measures this machine.
-backend::MachineSpeed probe_this_machine() {
-  if (const auto memory = available_memory(); memory && memory->bytes < 2 * bench::kProbeBytes) {
-    throw Error(
-        fmt::format("--machine: measuring this one takes {}, and {} is free; give --bandwidth and "
-                    "--flops instead",
-                    human_bytes(bench::kProbeBytes), human_bytes(memory->bytes)));
-  }
-  ThreadPool pool(usable_cpus().threads);
-  return bench::probe_speed(pool, kernels::best_isa_level());
-}
-
-PlannedMachine machine_of(const PlanOptions& options) {
-  PlannedMachine out;
-  const bool only_given = !options.machine && (options.bandwidth || options.flops);
-  out.name = only_given ? "given" : lower(options.machine.value_or(std::string(kThisMachine)));
-  const backend::Machine* card = backend::find_machine(out.name);
-  out.is_cpu = card == nullptr;
-  if (options.memory) {
-    out.memory = parse_bytes(*options.memory, "--memory");
-  } else {
-    out.memory = card != nullptr ? card->memory : free_memory();  // before a probe takes some
-    out.memory_source = card != nullptr ? ", all that it has" : ", what is free here";
-  }
-  if (card != nullptr) {
-    out.title = std::string(card->title);
-    out.source = std::string(card->source);
-    out.speed = card->speed;
-  } else if (only_given) {
-    out.title = "as the flags say";
-    out.source = "--bandwidth and --flops";
-  } else {
-    out.title = bench::machine_name();
-    out.source = "measured now";
-    if (!options.bandwidth || !options.flops) out.speed = probe_this_machine();
-  }
-  if (options.bandwidth) out.speed.bandwidth = *options.bandwidth * 1e9;
-  if (const double rate = options.flops.value_or(0) * 1e12; rate > 0) {
-    out.speed = {.bandwidth = out.speed.bandwidth, .f32 = rate, .f16 = rate, .bf16 = rate, .integer = rate};
-  }
-  return out;
-}
 
 // ---- as text ----
 
@@ -162,7 +71,7 @@ std::string_view kv_type(const startup::ModelOutline& model, const startup::Numb
   return type == DType::kI8 ? "int8" : dtype_name(type);
 }
 
-void print_machine(const PlannedMachine& machine, const startup::Capacity& capacity) {
+void print_machine(const startup::ChosenMachine& machine, const startup::Capacity& capacity) {
   fmt::print("{} {}\n", title("machine"), machine.title);
   fmt::print("{} reads {} GB/s, computes {} TFLOP/s with these weights\n", title(""),
              rate_text(machine.speed.bandwidth / 1e9), rate_text(capacity.arithmetic / 1e12));
@@ -310,7 +219,7 @@ json::object kv_json(const startup::Capacity& capacity, std::string_view type, u
 }
 
 void print_json(const startup::CapacityPlan& plan, const startup::ModelOutline& model,
-                const PlannedMachine& machine, const startup::Demand& demand, std::string_view type) {
+                const startup::ChosenMachine& machine, const startup::Demand& demand, std::string_view type) {
   const startup::Capacity& capacity = plan.capacity;
   json::object root;
   root["model"] = startup::model_name(model.path);
@@ -359,9 +268,9 @@ int plan(const PlanOptions& options) {
   demand.context = options.context.value_or(std::min(kUsualContext, demand.max_model_len));
   demand.block_size = options.block_size;
   demand.user_rate = options.user_rate;
-  const PlannedMachine machine = machine_of(options);
+  const startup::ChosenMachine machine = machine_of(options.machine);
   demand.memory = machine.memory;
-  demand.embeddings_in_file = machine.is_cpu;
+  demand.embeddings_in_file = machine.embeddings_in_file;
   const startup::CapacityPlan made =
       startup::make_capacity_plan(model, options.formats, machine.speed, demand);
   if (options.as_json) {
@@ -376,32 +285,6 @@ int plan(const PlanOptions& options) {
   print_ceilings(made.capacity, demand);
   print_users(made, demand, machine.speed);
   return 0;
-}
-
-void add_machine_options(const Flags& command, PlanOptions& options) {
-  const char* group = "Machine";
-  command
-      .add_option("--machine", options.machine,
-                  "Whose peak rates and memory: cpu is this machine, measured in a second; the others are "
-                  "NVIDIA's cards by their data sheets. Default: cpu, or what --bandwidth and --flops say")
-      .group(group)
-      .value_name("NAME")
-      .check(machine_fault, fmt::format("{{{}}}", fmt::join(machine_names(), ",")));
-  command
-      .add_option("--memory", options.memory,
-                  "Memory for weights and K/V; default: the machine's, or what is free of this one's")
-      .group(group)
-      .value_name("SIZE");
-  command.add_option("--bandwidth", options.bandwidth, "GB/s that it reads from memory")
-      .group(group)
-      .value_name("GB/s")
-      .number_range(0.001, 1e6);
-  command
-      .add_option("--flops", options.flops,
-                  "TFLOP/s that it computes in matmuls, a multiply-add counting as two, whatever the format")
-      .group(group)
-      .value_name("TFLOP/s")
-      .number_range(1e-6, 1e6);
 }
 
 }  // namespace
@@ -446,7 +329,7 @@ void add_plan(const Flags& app, Command& run) {
       .show_default()
       .range(16, 1024)
       .value_name("N");
-  add_machine_options(command, *options);
+  add_machine_options(command, options->machine);
   command.add_flag("--json", options->as_json, "Print the figures as one JSON object");
   command.callback([options, &run] { run = [options] { return plan(*options); }; });
 }

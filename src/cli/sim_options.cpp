@@ -4,11 +4,12 @@
 
 #include "backend/executor.h"
 #include "cli/flags.h"
+#include "cli/machine_options.h"
 #include "cli/terminal.h"
 
 namespace quire::cli {
 
-void add_cost_options(const Flags& command, startup::CostOptions& options) {
+Flag add_cost_options(const Flags& command, startup::CostOptions& options) {
   const auto add = [&](const char* name, uint64_t& value, const char* help, int64_t least, const char* type) {
     command.add_option(name, value, help)
         .group(kSimGroup)
@@ -16,10 +17,18 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
         .show_default()
         .range(least, int64_t{1'000'000'000});
   };
+  const Flag machine = command.add_option_function(
+      "--machine", [&options](const std::string& name) { options.machine = machine_named(name); },
+      "The model on this machine, by arithmetic (docs/calibration.md), instead of the five numbers below: "
+      "cpu is this one, measured in a second; the others are NVIDIA's cards by their data sheets");
+  machine.group(kSimGroup).value_name("NAME");
+  check_machine_name(machine);
+  add_efficiency_option(command, options.efficiency).group(kSimGroup).needs(machine);
   command
       .add_option("--cost", options.cost_file,
                   "A cost model that quire calibrate has fitted, instead of the five numbers below")
       .group(kSimGroup)
+      .excludes(machine)
       .value_name("FILE");
   command
       .add_flag("--cost-jitter", options.jitter,
@@ -39,6 +48,7 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
       .show_default()
       .range(1, int{backend::kMostOpenSteps})
       .value_name("N");
+  return machine;
 }
 
 void add_slo_option(const Flags& command, std::string& text) {

@@ -8,12 +8,15 @@
 
 namespace quire::cli {
 
+class Flag;
 class Flags;
 
 /// The heading of the flags of a simulated device.
-inline constexpr const char* kSimGroup = "Simulated device (the time of a step is the sum of these)";
+inline constexpr const char* kSimGroup =
+    "Simulated device (the time of a step is the sum of --cost-..., or as --cost or --machine says)";
 
-void add_cost_options(const Flags& command, startup::CostOptions& options);
+/// Returns --machine.
+Flag add_cost_options(const Flags& command, startup::CostOptions& options);
 
 /// Adds --slo, whose text sim::Slo::parse reads.
 void add_slo_option(const Flags& command, std::string& text);

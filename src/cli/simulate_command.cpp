@@ -81,13 +81,20 @@ void print_step(const sim::Simulation& simulation) {
              simulation.totals().finished);
 }
 
-void print_summary(const sim::SimulationReport& report, const control::SchedulerConfig& config,
+void print_summary(const sim::SimulationReport& report, const sim::SimulationConfig& config,
                    const std::vector<std::string>& refusals, const sim::Slo& slo) {
   const sim::SimulationTotals& totals = report.totals;
   const double elapsed = std::max(1e-9, seconds(report.elapsed));
   const auto line = [](const char* name, const std::string& value) {
     fmt::print("{:<22} {}\n", name, value);
   };
+  line("times of steps", sim::cost_text(config.cost));
+  if (const backend::sim::RooflineCost* const of = config.cost.roofline()) {
+    line("memory", fmt::format("{} of weights; {} blocks of {} tokens, {} each: {}",
+                               human_bytes(of->weight_bytes), with_commas(config.scheduler.num_blocks),
+                               config.scheduler.block_size, human_bytes(of->block_bytes),
+                               human_bytes(of->block_bytes * config.scheduler.num_blocks)));
+  }
   line("requests",
        fmt::format("{} finished, {} refused", with_commas(totals.finished), with_commas(totals.refused)));
   for (size_t i = 0; i < refusals.size(); ++i) line(i == 0 ? "refused" : "", refusals[i]);
@@ -105,8 +112,8 @@ void print_summary(const sim::SimulationReport& report, const control::Scheduler
                    with_commas(report.last.total_prefix_queried_tokens)));
   const auto busy_micros = static_cast<uint64_t>(totals.busy) / 1000;
   line("K/V blocks", fmt::format("{} of {} at most, {:.1f} % on average", with_commas(totals.peak_blocks),
-                                 with_commas(config.num_blocks),
-                                 percent(totals.block_micros, busy_micros * config.num_blocks)));
+                                 with_commas(config.scheduler.num_blocks),
+                                 percent(totals.block_micros, busy_micros * config.scheduler.num_blocks)));
   line("running", fmt::format("{} at most, {:.1f} on average; {} waiting at most", totals.peak_running,
                               percent(totals.running_micros, busy_micros) / 100, totals.peak_waiting));
   line("preemptions",
@@ -322,7 +329,7 @@ int simulate(Options& options) {
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const sim::SimulationReport report = sim::make_report(simulation, options.slo);
   const std::vector<std::string> refusals = sim::refusal_texts(simulation);
-  print_summary(report, config.scheduler, refusals, options.slo);
+  print_summary(report, config, refusals, options.slo);
   print_groups("tenant", outcomes_by_tenant(simulation, options.slo), options.slo);
   print_groups("priority", outcomes_by_priority(simulation, options.slo), options.slo);
   print_digests(report);
@@ -438,7 +445,7 @@ void add_simulate(const Flags& app, Command& run) {
       app.add_command("simulate", "Run the scheduler on a workload, in virtual time and without a model");
   command.footer(
       "\nThe same flags give the same lines, times and digest on every machine. For --swap-space a token's\n"
-      "K/V is taken to be 128 KiB (Llama 3 8B in bf16). Try\n"
+      "K/V is taken to be 128 KiB (Llama 3 8B in bf16), unless --model says. Try\n"
       "  quire simulate --demo\n"
       "  quire simulate --demo --preemption-mode swap --decision-log demo.log; quire explain demo.log\n"
       "  quire simulate --rate 12 --prompt-len lognormal:400:0.8 --output-len uniform:20:300 --every 200\n"
@@ -447,6 +454,7 @@ void add_simulate(const Flags& app, Command& run) {
       "  quire simulate --trace conversation_trace.jsonl --num-blocks 65536 --json out.json\n"
       "  quire simulate --cost machine.json --sweep rate=1..20 --sweep scheduling-policy=fcfs,srpt\n"
       "  quire simulate --cost machine.json --find-capacity --slo ttft=500ms,tpot=50ms --rate 2\n"
+      "  quire simulate --machine a10g --model Llama-2-7b --rate 1 --slo ttft=2s,tpot=100ms\n"
       "A trace in CSV or JSON lines may say ttft_deadline_ms, priority and tenant of each request.");
   add_output_flags(command, *options);
   add_what_if_flags(command, *options);

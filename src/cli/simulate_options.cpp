@@ -2,11 +2,17 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/policy_options.h"
 #include "cli/sim_options.h"
+#include "control/kv/windows.h"
+#include "startup/capacity.h"
+#include "startup/model_outline.h"
 
 namespace quire::cli {
 namespace {
@@ -14,23 +20,56 @@ namespace {
 /// Of K/V, to say what a block takes of --swap-space: 32 layers with 8 K/V heads of 128 in bf16 (Llama 3 8B).
 constexpr uint64_t kTokenBytes = 131072;
 
-control::SchedulerConfig scheduler_config(const SimulateOptions& options,
-                                          const backend::sim::CostModel& cost) {
+/// The pool that the memory of the machine makes, but no more than the sequences can use.
+uint32_t pool_of(const startup::SimulatedMachine& machine, const control::SchedulerConfig& config,
+                 uint32_t longest) {
+  const uint64_t bytes =
+      std::min(machine.kv_bytes, startup::most_kv_bytes(machine.shape, config.block_size, config.max_num_seqs,
+                                                        longest, config.max_num_batched_tokens));
+  const uint64_t blocks = bytes / machine.shape.kv_block_bytes(config.block_size);
+  return static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX / config.block_size));
+}
+
+/// The longest sequence that is taken.
+uint32_t longest_in(const control::SchedulerConfig& config, const std::optional<uint32_t>& given,
+                    uint32_t most) {
+  if (given) return *given;
+  return static_cast<uint32_t>(
+      control::longest_sequence(config.kv_windows, config.num_blocks, config.block_size, most));
+}
+
+/// `machine`: null without a roofline.
+control::SchedulerConfig scheduler_config(const SimulateOptions& options, const backend::sim::CostModel& cost,
+                                          const startup::SimulatedMachine* machine) {
   const auto pick = [&](const std::optional<uint32_t>& given, uint32_t demo, uint32_t otherwise) {
     return given.value_or(options.demo ? demo : otherwise);
   };
   control::SchedulerConfig config;
   config.block_size = pick(options.block_size, 16, 16);
-  config.num_blocks = pick(options.num_blocks, 128, 4096);
   config.max_num_seqs = pick(options.max_num_seqs, 24, 64);
   config.max_num_batched_tokens = pick(options.max_num_batched_tokens, 192, 2048);
-  const uint64_t pool = uint64_t{config.num_blocks} * config.block_size;
-  config.max_model_len =
-      options.max_model_len.value_or(static_cast<uint32_t>(std::min<uint64_t>(pool, UINT32_MAX)));
+  uint64_t block_bytes = kTokenBytes * config.block_size;
+  if (machine != nullptr) {
+    const uint32_t most = machine->shape.max_positions;
+    if (options.max_model_len.value_or(0) > most) {
+      throw Error(fmt::format("--max-model-len: {} is more than the {} positions of the model",
+                              *options.max_model_len, most));
+    }
+    config.num_blocks =
+        pick(options.num_blocks, 128, pool_of(*machine, config, options.max_model_len.value_or(most)));
+    config.kv_windows = machine->shape.kv_windows;
+    config.max_model_len = longest_in(config, options.max_model_len, most);
+    block_bytes = machine->shape.kv_block_bytes(config.block_size);
+  } else {
+    config.num_blocks = pick(options.num_blocks, 128, 4096);
+    const uint64_t pool = uint64_t{config.num_blocks} * config.block_size;
+    config.max_model_len =
+        options.max_model_len.value_or(static_cast<uint32_t>(std::min<uint64_t>(pool, UINT32_MAX)));
+    config.kv_windows = {options.sliding_window};
+  }
   config.max_waiting = options.max_waiting.value_or(UINT32_MAX);
   config.enable_prefix_caching = options.enable_prefix_caching;
-  config.kv_windows = {options.sliding_window};
-  startup::apply_policy_options(options.policies, kTokenBytes * config.block_size, config);
+  startup::apply_policy_options(options.policies, block_bytes, config);
   config.costs = cost.hints(config.max_num_seqs);
   return config;
 }
@@ -59,6 +98,30 @@ void add_scheduler_options(const Flags& command, SimulateOptions& options) {
       .add_flag("!--no-enable-prefix-caching,--enable-prefix-caching", options.enable_prefix_caching,
                 "Share the K/V of equal prefixes between requests (on by default)")
       .group(group);
+}
+
+/// What a step costs, and the model that a machine runs.
+void add_roofline_options(const Flags& command, SimulateOptions& options) {
+  const Flag machine = add_cost_options(command, options.cost);
+  const Flag model =
+      command
+          .add_option(
+              "--model", options.model,
+              "Of --machine: a model directory or .gguf file; of a directory config.json is enough. The "
+              "pool is what the machine's memory holds beside its weights (--num-blocks: another)")
+          .group(kSimGroup)
+          .value_name("MODEL")
+          .excludes(command.find("--sliding-window"))
+          .needs(machine);
+  machine.needs(model);
+  command
+      .add_option("--quantization", options.formats.quantization,
+                  "Its weights in memory: auto (as in the file), none, int8, int4")
+      .group(kSimGroup)
+      .show_default()
+      .value_name("FORMAT")
+      .needs(model);
+  add_kv_dtype_option(command, options.formats.kv_cache_dtype).group(kSimGroup).needs(model);
 }
 
 WorkloadOptions workload_options(const SimulateOptions& options) {
@@ -97,7 +160,7 @@ void add_simulation_flags(const Flags& command, SimulateOptions& options) {
   add_service_options(command, options.workload);
   add_scheduler_options(command, options);
   add_policy_options(command, options.policies);
-  add_cost_options(command, options.cost);
+  add_roofline_options(command, options);
   command
       .add_option("--accept-us", options.accept_us,
                   "Receiving a request, one after the other, before it may be planned")
@@ -120,8 +183,17 @@ void settle_simulation(const SimulateOptions& options, const Flags& command, boo
 
 sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   sim::SimulationConfig config;
-  config.cost = options.cost.model();
-  config.scheduler = scheduler_config(options, config.cost);
+  if (options.cost.machine) {
+    const startup::SimulatedMachine machine =
+        startup::simulated_machine(startup::outline_of(options.model), options.formats,
+                                   startup::with_efficiency(*options.cost.machine, options.cost.efficiency),
+                                   options.block_size.value_or(16));
+    config.cost = machine.cost;
+    config.scheduler = scheduler_config(options, config.cost, &machine);
+  } else {
+    config.cost = options.cost.model();
+    config.scheduler = scheduler_config(options, config.cost, nullptr);
+  }
   config.depth = static_cast<uint32_t>(options.cost.steps_in_flight);
   config.jitter = options.cost.jitter;
   config.accept = static_cast<Nanos>(options.accept_us) * 1000;

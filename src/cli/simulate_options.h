@@ -30,6 +30,8 @@ struct SimulateOptions {
   startup::PolicyOptions policies;
   startup::CostOptions cost;
   uint64_t accept_us = 0;
+  std::string model;  // of a roofline; else empty
+  startup::NumberFormats formats;
 };
 void add_simulation_flags(const Flags& command, SimulateOptions& options);
 

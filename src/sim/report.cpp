@@ -103,6 +103,23 @@ std::vector<GroupOutcome> outcomes_by_priority(const Simulation& simulation, con
   return outcomes(simulation, slo, [](const SimRequest& request) { return request.priority; });
 }
 
+std::string cost_text(const backend::sim::CostModel& of) {
+  if (const backend::sim::FittedCost* const fitted = of.fitted()) {
+    return fmt::format("fitted to steps of {} on {}", fitted->model, fitted->machine);
+  }
+  if (const backend::sim::RooflineCost* const roofline = of.roofline()) {
+    return fmt::format(
+        "roofline: {} on {}, {:.5g} GB/s, {:.4g} TFLOP/s, {:.3g} ms a step, {:.3g} GB/s to the host",
+        roofline->model, roofline->machine, roofline->bandwidth / 1e9, roofline->rate / 1e12,
+        roofline->overhead_s * 1e3, roofline->host_link / 1e9);
+  }
+  const backend::sim::LinearCost& cost = *of.linear();
+  const auto ms = [](Nanos time) { return static_cast<double>(time) / 1e6; };
+  return fmt::format(
+      "linear: {:g} ms, {} prompt tokens a ms, {:g} ms for a decode and {:g} ms for a further one",
+      ms(cost.step), cost.prefill_tokens_per_ms, ms(cost.decode), ms(cost.decode_more));
+}
+
 std::string_view refusal_key(Refusal why) {
   constexpr std::string_view kKeys[] = {"too_long_for_model", "too_long_for_pool", "queue_full",
                                         "conversation"};

@@ -62,6 +62,9 @@ SimulationReport make_report(const Simulation& simulation, const Slo& slo = {});
 std::vector<GroupOutcome> outcomes_by_tenant(const Simulation& simulation, const Slo& slo);
 std::vector<GroupOutcome> outcomes_by_priority(const Simulation& simulation, const Slo& slo);
 
+/// The cost model with its constants, for people: "roofline: Llama-2-7b on NVIDIA A10G, 600 GB/s, ...".
+std::string cost_text(const backend::sim::CostModel& of);
+
 /// In a file: "too_long_for_pool".
 std::string_view refusal_key(Refusal why);
 /// "too long for the pool".

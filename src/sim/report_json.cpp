@@ -40,12 +40,42 @@ json::object to_json(const Percentiles& of) {
   return {{"mean", of.mean}, {"p50", of.p50}, {"p90", of.p90}, {"p99", of.p99}, {"max", of.max}};
 }
 
+namespace {
+
+json::object roofline_json(const backend::sim::RooflineCost& cost) {
+  json::array attention;
+  for (const backend::sim::AttentionCost& each : cost.attention) {
+    attention.push_back({{"window", each.window},
+                         {"layers", each.layers},
+                         {"token_bytes", each.token_bytes},
+                         {"pair_ops", each.pair_ops}});
+  }
+  return {{"kind", "roofline"},
+          {"model", cost.model},
+          {"machine", cost.machine},
+          {"bandwidth_bytes_per_s", cost.bandwidth},
+          {"ops_per_s", cost.rate},
+          {"host_link_bytes_per_s", cost.host_link},
+          {"overhead_ns", cost.overhead_s * 1e9},
+          {"weight_bytes", cost.weight_bytes},
+          {"expert_bytes", cost.expert_bytes},
+          {"experts_chosen", cost.chosen},
+          {"token_ops", cost.token_ops},
+          {"row_ops", cost.row_ops},
+          {"block_bytes", cost.block_bytes},
+          {"attention", std::move(attention)}};
+}
+
+}  // namespace
+
 json::object to_json(const backend::sim::CostModel& of) {
   if (const backend::sim::FittedCost* const fitted = of.fitted()) {
-    return {{"model", fitted->model}, {"machine", fitted->machine}};
+    return {{"kind", "fitted"}, {"model", fitted->model}, {"machine", fitted->machine}};
   }
+  if (of.roofline() != nullptr) return roofline_json(*of.roofline());
   const backend::sim::LinearCost& cost = *of.linear();
-  return {{"step_ns", cost.step},
+  return {{"kind", "linear"},
+          {"step_ns", cost.step},
           {"prefill_tokens_per_ms", cost.prefill_tokens_per_ms},
           {"decode_ns", cost.decode},
           {"decode_more_ns", cost.decode_more},
