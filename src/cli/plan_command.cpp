@@ -11,12 +11,17 @@
 #include <fmt/format.h>
 
 #include "backend/machine.h"
+#include "backend/sim/cost_file.h"
 #include "base/amounts.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/machine_options.h"
+#include "cli/plan_json.h"
+#include "cli/plan_load.h"
+#include "cli/sim_options.h"
 #include "cli/terminal.h"
 #include "record/display_text.h"
 #include "startup/capacity_plan.h"
@@ -38,6 +43,10 @@ struct PlanOptions {
   uint32_t max_model_len = 0;
   uint32_t block_size = 16;
   double user_rate = 10;
+  std::string cost_file;
+  bool force = false;
+  std::string slo;
+  std::optional<uint32_t> output;
   bool as_json = false;
 };
 
@@ -174,90 +183,79 @@ void print_users(const startup::CapacityPlan& plan, const startup::Demand& deman
   print_sentence("first", plan.advice);
 }
 
-// ---- as JSON ----
+double ms(Nanos time) { return static_cast<double>(time) / 1e6; }
 
-/// null if unknown.
-json::value known(double rate) { return rate == 0 ? json::value() : json::value(rate); }
-
-json::object to_json(const startup::Allocation& of) {
-  return {{"sequence_bytes", of.bytes}, {"unused_bytes", of.unused}, {"sequences", of.users}};
-}
-
-json::object to_json(const startup::Users& users) {
-  return {{"users", users.all},
-          {"limit", startup::kLimitNames[static_cast<size_t>(users.limit)]},
-          {"by_memory", users.by_memory},
-          {"by_bandwidth", users.by_bandwidth},
-          {"by_arithmetic", users.by_arithmetic}};
-}
-
-json::object weights_json(const startup::Capacity& capacity) {
-  json::object formats;
-  for (const auto& [format, bytes] : capacity.weights.packed) formats[format] = bytes;
-  return {{"parameters", capacity.shape.num_parameters},
-          {"bytes_by_format", std::move(formats)},
-          {"embedding_bytes", capacity.weights.embedding_bytes},
-          {"bytes_in_memory", capacity.weight_bytes}};
-}
-
-json::object kv_json(const startup::Capacity& capacity, std::string_view type, uint32_t block_size) {
-  json::array windows;
-  for (const startup::WindowLayers& each : capacity.kv) {
-    windows.push_back(
-        {{"window", each.window}, {"layers", each.layers}, {"bytes_per_token", each.bytes_per_token}});
-  }
-  return {{"dtype", type},
-          {"bytes_per_token", capacity.shape.kv_bytes_per_token()},
-          {"by_window", std::move(windows)},
-          {"groups", capacity.shape.kv_windows.size()},
-          {"bytes", capacity.kv_bytes},
-          {"block_size", block_size},
-          {"block_bytes", capacity.block_bytes},
-          {"blocks", capacity.blocks},
-          {"tokens", capacity.tokens},
-          {"longest_sequence", capacity.longest_sequence}};
-}
-
-void print_json(const startup::CapacityPlan& plan, const startup::ModelOutline& model,
-                const startup::ChosenMachine& machine, const startup::Demand& demand, std::string_view type) {
-  const startup::Capacity& capacity = plan.capacity;
-  json::object root;
-  root["model"] = startup::model_name(model.path);
-  root["machine"] = {{"name", machine.name},
-                     {"title", machine.title},
-                     {"source", machine.source},
-                     {"bandwidth_bytes_per_s", known(machine.speed.bandwidth)},
-                     {"flops", known(capacity.arithmetic)}};
-  root["memory_bytes"] = machine.memory;
-  root["context"] = demand.context;
-  root["max_model_len"] = demand.max_model_len;
-  root["user_rate"] = demand.user_rate;
-  root["weights"] = weights_json(capacity);
-  root["kv"] = kv_json(capacity, type, demand.block_size);
-  root["paged"] = to_json(capacity.paged);
-  root["contiguous"] = to_json(capacity.contiguous);
-  root["token_flop"] = capacity.token_flops;
-  root["prompt_seconds"] = known(capacity.prompt_seconds);
-  json::array ceilings;
+void print_fitted(const Foresight& foresight, const startup::Capacity& capacity,
+                  const startup::Demand& demand) {
+  std::string line;
   for (const startup::Ceiling& each : capacity.ceilings) {
-    ceilings.push_back({{"batch", each.batch},
-                        {"fits", each.fits},
-                        {"step_bytes", each.bytes},
-                        {"tokens_per_s_by_bandwidth", known(each.by_bandwidth)},
-                        {"tokens_per_s_by_arithmetic", known(each.by_arithmetic)}});
+    const backend::StepWork work = startup::decode_work(each.batch, demand.context);
+    const Nanos time = foresight.cost.duration(work);
+    line += fmt::format("{}batch {} {:.1f} ms, {} tokens/s{}", line.empty() ? "" : "; ", each.batch, ms(time),
+                        rate_text(1e9 * each.batch / static_cast<double>(time)),
+                        foresight.cost.fitted()->extrapolates(work) ? " (extrapolated)" : "");
   }
-  root["ceilings"] = std::move(ceilings);
-  root["capacity"] = to_json(capacity.users);
-  json::array changes;
-  for (const startup::Change& change : plan.changes) {
-    json::object row = to_json(change.users);
-    row["flag"] = change.flag;
-    row["alone_tokens_per_s"] = known(change.alone);
-    changes.push_back(std::move(row));
+  print_sentence("fitted steps", line);
+  print_sentence("", fmt::format("by {}{}", sim::cost_text(foresight.cost),
+                                 foresight.of_another_model ? ": ANOTHER MODEL, by --force" : ""));
+}
+
+void print_load(const Foresight& foresight) {
+  const PlannedLoad& load = *foresight.load;
+  const CarriedLoad& carried = foresight.carried;
+  const sim::SimulationReport& report = carried.report;
+  const bool none = carried.users.load == 0;
+  std::string text = fmt::format("{}{} of {} tokens in and {} out: {}", none ? "not one user" : "",
+                                 none ? ""
+                                      : record::plural(static_cast<uint64_t>(carried.users.load),
+                                                       carried.users.is_most ? "user or more" : "user"),
+                                 with_commas(load.prompt), with_commas(load.output), load.slo.text());
+  if (report.totals.finished > 0) {
+    text += fmt::format(
+        "; {}{:.3g} requests/s, {} tokens/s, TTFT {:.0f} ms (p99 {:.0f}), TPOT {:.1f} ms (p99 {:.1f})",
+        none ? "one alone gets " : "", report.per_second(report.totals.finished),
+        rate_text(report.per_second(report.output_tokens)), ms(report.ttft.mean), ms(report.ttft.p99),
+        ms(report.tpot.mean), ms(report.tpot.p99));
   }
-  root["changes"] = std::move(changes);
-  root["advice"] = plan.advice;
-  fmt::print("{}\n", json::serialize(root));
+  print_sentence("within", text);
+  if (foresight.cost.fitted() != nullptr && report.extrapolated > 0) {
+    print_sentence("", fmt::format("{} of {} steps lie beyond what the cost model was fitted to",
+                                   with_commas(report.extrapolated), with_commas(report.totals.steps)));
+  } else if (foresight.cost.fitted() == nullptr) {
+    print_sentence("", "simulated, steps as the ceilings say and " +
+                           fmt::format("{:.3g} ms more each", foresight.cost.roofline()->overhead_s * 1e3));
+  }
+}
+
+// ---- the command ----
+
+/// The prompt and the answer of each user's sequence.
+PlannedLoad load_of(const PlanOptions& options, const startup::Demand& demand) {
+  if (demand.context < 2) throw Error("--slo: a context of one token has no prompt and answer");
+  const uint32_t output = options.output.value_or(std::max(1U, demand.context / 4));
+  if (output >= demand.context) {
+    throw Error(
+        fmt::format("--output-len: {} of a context of {} tokens leave no prompt", output, demand.context));
+  }
+  return {.prompt = demand.context - output, .output = output, .slo = sim::Slo::parse(options.slo, "--slo")};
+}
+
+/// What does not need the machine, so that a fault is found before that is measured.
+Foresight foresight_of(const PlanOptions& options, const startup::ModelOutline& model,
+                       const startup::Demand& demand) {
+  Foresight out;
+  if (!options.cost_file.empty()) {
+    const backend::sim::FittedCost fitted = backend::sim::read_cost_file(options.cost_file).cost;
+    out.of_another_model =
+        check_cost_file_for(options.cost_file, fitted, startup::model_name(model.path), options.force);
+    if (out.of_another_model) {
+      log_warning(fmt::format("{}: is fitted to steps of {}, not of {}", options.cost_file, fitted.model,
+                              startup::model_name(model.path)));
+    }
+    out.cost = fitted;
+  }
+  if (!options.slo.empty()) out.load = load_of(options, demand);
+  return out;
 }
 
 int plan(const PlanOptions& options) {
@@ -268,13 +266,23 @@ int plan(const PlanOptions& options) {
   demand.context = options.context.value_or(std::min(kUsualContext, demand.max_model_len));
   demand.block_size = options.block_size;
   demand.user_rate = options.user_rate;
+  Foresight foresight = foresight_of(options, model, demand);
   const startup::ChosenMachine machine = machine_of(options.machine);
   demand.memory = machine.memory;
   demand.embeddings_in_file = machine.embeddings_in_file;
   const startup::CapacityPlan made =
       startup::make_capacity_plan(model, options.formats, machine.speed, demand);
+  if (foresight.cost.fitted() == nullptr) {
+    backend::sim::RooflineCost roofline = made.capacity.roofline;
+    roofline.model = startup::model_name(model.path);
+    roofline.machine = machine.title;
+    foresight.cost = std::move(roofline);
+  }
+  if (foresight.load) {
+    foresight.carried = carried_load(made.capacity, demand, foresight.cost, *foresight.load);
+  }
   if (options.as_json) {
-    print_json(made, model, machine, demand, type);
+    fmt::print("{}\n", json::serialize(plan_json(made, model, machine, demand, type, foresight)));
     return 0;
   }
   fmt::print("{} {}, {} parameters\n", title("model"), startup::model_name(model.path),
@@ -283,8 +291,31 @@ int plan(const PlanOptions& options) {
   print_memory(made.capacity, type, demand);
   print_allocations(made.capacity, demand);
   print_ceilings(made.capacity, demand);
+  if (foresight.cost.fitted() != nullptr) print_fitted(foresight, made.capacity, demand);
+  if (foresight.load) print_load(foresight);
   print_users(made, demand, machine.speed);
   return 0;
+}
+
+void add_foresight_options(const Flags& command, PlanOptions& options) {
+  const char* group = "Foresight";
+  const Flag cost =
+      command.add_option("--cost", options.cost_file,
+                         "A cost model that quire calibrate has fitted: the times of decode steps "
+                         "beside the ceilings, and those of --slo");
+  cost.group(group).value_name("FILE");
+  command.add_flag("--force", options.force, "Take a --cost that is fitted to another model")
+      .group(group)
+      .needs(cost);
+  const Flag slo = add_slo_option(command, options.slo);
+  slo.group(group);
+  command
+      .add_option("--output-len", options.output,
+                  "Tokens of the context that are the answer, for --slo; default: a quarter")
+      .group(group)
+      .range(1, INT32_MAX)
+      .value_name("N")
+      .needs(slo);
 }
 
 }  // namespace
@@ -330,6 +361,7 @@ void add_plan(const Flags& app, Command& run) {
       .range(16, 1024)
       .value_name("N");
   add_machine_options(command, options->machine);
+  add_foresight_options(command, *options);
   command.add_flag("--json", options->as_json, "Print the figures as one JSON object");
   command.callback([options, &run] { run = [options] { return plan(*options); }; });
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "backend/executor.h"
+#include "base/error.h"
 #include "cli/flags.h"
 #include "cli/machine_options.h"
 #include "cli/terminal.h"
@@ -51,8 +52,16 @@ Flag add_cost_options(const Flags& command, startup::CostOptions& options) {
   return machine;
 }
 
-void add_slo_option(const Flags& command, std::string& text) {
-  command
+bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost& cost,
+                         const std::string& model, bool force) {
+  if (cost.model == model) return false;
+  if (force) return true;
+  throw Error(fmt::format("{}: is fitted to steps of {}, not of {}; --force takes it all the same", file,
+                          cost.model, model));
+}
+
+Flag add_slo_option(const Flags& command, std::string& text) {
+  return command
       .add_option(
           "--slo", text,
           "Objectives for each request, and how many per cent of all requests must meet them (default "

@@ -3,13 +3,11 @@
 #include <span>
 #include <utility>
 
+#include "cli/flags.h"
 #include "sim/report.h"
 #include "startup/sim_options.h"
 
 namespace quire::cli {
-
-class Flag;
-class Flags;
 
 /// The heading of the flags of a simulated device.
 inline constexpr const char* kSimGroup =
@@ -18,8 +16,13 @@ inline constexpr const char* kSimGroup =
 /// Returns --machine.
 Flag add_cost_options(const Flags& command, startup::CostOptions& options);
 
-/// Adds --slo, whose text sim::Slo::parse reads.
-void add_slo_option(const Flags& command, std::string& text);
+/// Throws Error "FILE: ..." if a fitted cost model is of another model than `model`, a name as
+/// startup::model_name gives it; with `force` it is taken. Returns whether it is of another one.
+bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost& cost,
+                         const std::string& model, bool force);
+
+/// Adds and returns --slo, whose text sim::Slo::parse reads.
+Flag add_slo_option(const Flags& command, std::string& text);
 
 /// A table of times, in milliseconds, on standard output.
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times);

@@ -116,8 +116,9 @@ std::string cost_text(const backend::sim::CostModel& of) {
   const backend::sim::LinearCost& cost = *of.linear();
   const auto ms = [](Nanos time) { return static_cast<double>(time) / 1e6; };
   return fmt::format(
-      "linear: {:g} ms, {} prompt tokens a ms, {:g} ms for a decode and {:g} ms for a further one",
-      ms(cost.step), cost.prefill_tokens_per_ms, ms(cost.decode), ms(cost.decode_more));
+      "linear: {:g} ms, {} prompt tokens a ms, {:g} ms for a decode, {:g} ms for a further one, {:g} ms for "
+      "a moved block",
+      ms(cost.step), cost.prefill_tokens_per_ms, ms(cost.decode), ms(cost.decode_more), ms(cost.swap_block));
 }
 
 std::string_view refusal_key(Refusal why) {
