@@ -14,6 +14,7 @@
 #include "formats/make_model.h"
 #include "startup/capacity_plan.h"
 #include "startup/local_engine.h"
+#include "startup/simulated_machine.h"
 #include "tests/support/data.h"
 
 namespace quire::startup {
@@ -209,6 +210,53 @@ TEST(Capacity, OfTheExpertsAStepReadsThoseThatItsTokensUse) {
   const double attention = 4.0 * 4 * 256 * 16;
   const double dense = static_cast<double>(capacity.weights.layer_parameters + 1024 * 256);
   EXPECT_DOUBLE_EQ(capacity.token_flops, 2 * (dense + 4 * 2 * expert) + attention);
+}
+
+TEST(Capacity, ARooflinesStepsAreItsCeilings) {
+  for (const ModelOutline& model : {llama_2_7b(), mixtral(), gemma_3()}) {
+    const uint32_t context = model.shape.max_positions / 2;
+    const Capacity capacity =
+        capacity_of(model, {}, a10g(), demand_of(24 * kGiB, context, model.shape.max_positions));
+    const backend::sim::RooflineCost& cost = capacity.roofline;
+    EXPECT_NO_THROW(cost.check());
+    EXPECT_DOUBLE_EQ(cost.overhead_s, 10 * 0.5e-6 * capacity.shape.num_layers);
+    EXPECT_EQ(cost.host_link, 32e9);
+    EXPECT_EQ(cost.block_bytes, capacity.block_bytes);
+    for (const Ceiling& each : capacity.ceilings) {
+      const double step =
+          static_cast<double>(cost.duration(decode_work(each.batch, context))) / 1e9 - cost.overhead_s;
+      EXPECT_NEAR(step, each.batch / each.tokens_per_second(), 1e-9) << each.batch;
+    }
+  }
+}
+
+TEST(SimulatedMachine, HasTheMemoryBesideTheWeights) {
+  const ModelOutline model = llama_2_7b();
+  ChosenMachine machine{.name = "a10g", .title = "a card", .memory = 24 * kGiB, .speed = a10g()};
+  machine.embeddings_in_file = false;
+  const SimulatedMachine made = simulated_machine(model, {"int8", "int8"}, machine, 32);
+  Demand demand = demand_of(24 * kGiB, 1, 4096);
+  demand.embeddings_in_file = false;
+  demand.block_size = 32;
+  const Capacity capacity = capacity_of(model, {"int8", "int8"}, a10g(), demand);
+  EXPECT_EQ(made.kv_bytes, capacity.kv_bytes);
+  EXPECT_EQ(made.shape.kv_bytes_per_token(), capacity.shape.kv_bytes_per_token());
+  EXPECT_EQ(made.cost.weight_bytes, capacity.weights.packed_bytes());
+  EXPECT_EQ(made.cost.rate, 140e12);
+  EXPECT_EQ(made.cost.machine, "a card");
+  const SimulatedMachine half = simulated_machine(model, {"int8", "int8"}, with_efficiency(machine, 0.5), 32);
+  EXPECT_EQ(half.cost.rate, 70e12);
+  EXPECT_EQ(half.cost.bandwidth, 300e9);
+  EXPECT_EQ(half.cost.overhead_s, made.cost.overhead_s);
+  machine.memory = 8 * kGiB;
+  EXPECT_NO_THROW(simulated_machine(model, {"int4", "auto"}, machine, 16));
+  try {
+    simulated_machine(model, {}, machine, 16);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "--machine: a card has 8.0 GiB of memory, and the weights take 12.6 GiB: no K/V block fits");
+  }
 }
 
 TEST(Capacity, MadeModelsHaveTheirShapes) {

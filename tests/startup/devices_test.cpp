@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "startup/engine_options.h"
 #include "startup/model_files.h"
+#include "startup/model_outline.h"
 #include "tests/support/data.h"
 
 namespace quire::startup {
@@ -63,6 +65,25 @@ TEST(Devices, ASimulatedOneHasNoWeightsAndNoBlocks) {
   std::array<std::byte, 16> bytes = {};
   EXPECT_THROW(backend->read_block(0, bytes), Error);
   EXPECT_THROW(backend->write_block(0, bytes), Error);
+}
+
+TEST(Devices, ASimulatedOneTakesThePlaceOfAMachine) {
+  EngineOptions options = options_of("sim");
+  ChosenMachine machine{.title = "a card", .memory = 64 << 20};
+  machine.speed = {.bandwidth = 1e9, .f32 = 1e10, .f16 = 1e10, .bf16 = 1e10, .integer = 2e10};
+  options.cost.machine = machine;
+  const auto backend = make(options);
+  EXPECT_EQ(backend->describe(), "simulated, at 1 times the speed of a card: the words are arbitrary");
+  const ModelOutline model = outline_of(test::demo_model_dir());
+  const SimulatedMachine expected = simulated_machine(model, {}, machine, 16);
+  EXPECT_EQ(backend->memory()->kv_bytes, expected.kv_bytes);
+  options.model.quantization = "int8";
+  EXPECT_GT(make(options)->memory()->kv_bytes, expected.kv_bytes);
+  options.kv_cache_dtype = "int8";
+  EXPECT_LT(make(options)->shape().kv_bytes_per_token(), backend->shape().kv_bytes_per_token());
+  // Windows that a flag sets count here too.
+  options.model.sliding_window = 32;
+  EXPECT_EQ(make(options)->shape().kv_windows, std::vector<uint32_t>{32});
 }
 
 TEST(Devices, ASimulatedOneIsAsFastAsItsCostsSay) {
