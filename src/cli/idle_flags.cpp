@@ -125,6 +125,9 @@ void refuse_idle_costs(const Flags& command, bool swaps, uint32_t max_num_seqs) 
       refuse_if_given(command, flag, fmt::format("with {}, whose model has all costs", whole));
     }
   }
+  if (!command.is_given("--machine")) {
+    refuse_if_given(command, "--efficiency", "without --machine, whose rates it is of");
+  }
   if (!swaps) refuse_if_given(command, "--cost-swap-block-us", "without --preemption-mode swap or auto");
   if (max_num_seqs == 1) {
     refuse_if_given(command, "--cost-decode-more-us", "with one sequence at a time (--max-num-seqs 1)");
@@ -171,9 +174,9 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
     refuse_idle_costs(command, may_swap, options.max_num_seqs);
     return;
   }
-  for (const char* flag : {"--sim-speed", "--machine", "--cost", "--cost-jitter", "--cost-step-us",
-                           "--cost-prefill-tokens-per-ms", "--cost-decode-us", "--cost-decode-more-us",
-                           "--cost-swap-block-us", "--steps-in-flight"}) {
+  for (const char* flag : {"--sim-speed", "--machine", "--efficiency", "--cost", "--cost-jitter",
+                           "--cost-step-us", "--cost-prefill-tokens-per-ms", "--cost-decode-us",
+                           "--cost-decode-more-us", "--cost-swap-block-us", "--steps-in-flight"}) {
     refuse_if_given(command, flag, "without --device sim");
   }
 }

@@ -205,11 +205,13 @@ void print_load(const Foresight& foresight) {
   const CarriedLoad& carried = foresight.carried;
   const sim::SimulationReport& report = carried.report;
   const bool none = carried.users.load == 0;
-  std::string text = fmt::format("{}{} of {} tokens in and {} out: {}", none ? "not one user" : "",
-                                 none ? ""
-                                      : record::plural(static_cast<uint64_t>(carried.users.load),
-                                                       carried.users.is_most ? "user or more" : "user"),
-                                 with_commas(load.prompt), with_commas(load.output), load.slo.text());
+  const auto users = static_cast<uint64_t>(carried.users.load);
+  std::string text = fmt::format("{}: {}{} with {} tokens in and {} out", load.slo.text(),
+                                 none ? "not one user" : record::plural(users, "user"),
+                                 carried.by_memory       ? ", as many as memory holds,"
+                                 : carried.users.is_most ? " or more"
+                                                         : "",
+                                 with_commas(load.prompt), with_commas(load.output));
   if (report.totals.finished > 0) {
     text += fmt::format(
         "; {}{:.3g} requests/s, {} tokens/s, TTFT {:.0f} ms (p99 {:.0f}), TPOT {:.1f} ms (p99 {:.1f})",

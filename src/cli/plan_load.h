@@ -22,6 +22,7 @@ struct PlannedLoad {
 
 struct CarriedLoad {
   sim::LoadLimit users;          // the load is 0 if a single user is too much
+  bool by_memory = false;        // no more were tried, because the memory holds no more
   sim::SimulationReport report;  // with so many users, or with one
 };
 

@@ -10,7 +10,7 @@
 
 namespace quire::cli {
 
-Flag add_cost_options(const Flags& command, startup::CostOptions& options) {
+void add_cost_options(const Flags& command, startup::CostOptions& options) {
   const auto add = [&](const char* name, uint64_t& value, const char* help, int64_t least, const char* type) {
     command.add_option(name, value, help)
         .group(kSimGroup)
@@ -24,7 +24,7 @@ Flag add_cost_options(const Flags& command, startup::CostOptions& options) {
       "cpu is this one, measured in a second; the others are NVIDIA's cards by their data sheets");
   machine.group(kSimGroup).value_name("NAME");
   check_machine_name(machine);
-  add_efficiency_option(command, options.efficiency).group(kSimGroup).needs(machine);
+  add_efficiency_option(command, options.efficiency).group(kSimGroup);
   command
       .add_option("--cost", options.cost_file,
                   "A cost model that quire calibrate has fitted, instead of the five numbers below")
@@ -49,7 +49,6 @@ Flag add_cost_options(const Flags& command, startup::CostOptions& options) {
       .show_default()
       .range(1, int{backend::kMostOpenSteps})
       .value_name("N");
-  return machine;
 }
 
 bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost& cost,

@@ -13,8 +13,7 @@ namespace quire::cli {
 inline constexpr const char* kSimGroup =
     "Simulated device (the time of a step is the sum of --cost-..., or as --cost or --machine says)";
 
-/// Returns --machine.
-Flag add_cost_options(const Flags& command, startup::CostOptions& options);
+void add_cost_options(const Flags& command, startup::CostOptions& options);
 
 /// Throws Error "FILE: ..." if a fitted cost model is of another model than `model`, a name as
 /// startup::model_name gives it; with `force` it is taken. Returns whether it is of another one.

@@ -100,28 +100,33 @@ void add_scheduler_options(const Flags& command, SimulateOptions& options) {
       .group(group);
 }
 
-/// What a step costs, and the model that a machine runs.
-void add_roofline_options(const Flags& command, SimulateOptions& options) {
-  const Flag machine = add_cost_options(command, options.cost);
-  const Flag model =
-      command
-          .add_option(
-              "--model", options.model,
-              "Of --machine: a model directory or .gguf file; of a directory config.json is enough. The "
-              "pool is what the machine's memory holds beside its weights (--num-blocks: another)")
-          .group(kSimGroup)
-          .value_name("MODEL")
-          .excludes(command.find("--sliding-window"))
-          .needs(machine);
-  machine.needs(model);
+/// The model that --machine runs.
+void add_roofline_model(const Flags& command, SimulateOptions& options) {
+  command
+      .add_option("--model", options.model,
+                  "Of --machine: a model directory or .gguf file; of a directory config.json is enough. The "
+                  "pool is what the machine's memory holds beside its weights (--num-blocks: another)")
+      .group(kSimGroup)
+      .value_name("MODEL")
+      .excludes(command.find("--sliding-window"));
   command
       .add_option("--quantization", options.formats.quantization,
                   "Its weights in memory: auto (as in the file), none, int8, int4")
       .group(kSimGroup)
       .show_default()
-      .value_name("FORMAT")
-      .needs(model);
-  add_kv_dtype_option(command, options.formats.kv_cache_dtype).group(kSimGroup).needs(model);
+      .value_name("FORMAT");
+  add_kv_dtype_option(command, options.formats.kv_cache_dtype).group(kSimGroup);
+}
+
+/// The model and the machine belong together.
+void check_model(const SimulateOptions& options, const Flags& command) {
+  if (options.cost.machine && options.model.empty()) {
+    throw Error("--machine: needs --model, what it runs; of a model directory config.json is enough");
+  }
+  if (options.cost.machine) return;
+  for (const char* flag : {"--model", "--quantization", "--kv-cache-dtype"}) {
+    refuse_if_given(command, flag, "without --machine, which runs the model");
+  }
 }
 
 WorkloadOptions workload_options(const SimulateOptions& options) {
@@ -160,7 +165,8 @@ void add_simulation_flags(const Flags& command, SimulateOptions& options) {
   add_service_options(command, options.workload);
   add_scheduler_options(command, options);
   add_policy_options(command, options.policies);
-  add_roofline_options(command, options);
+  add_cost_options(command, options.cost);
+  add_roofline_model(command, options);
   command
       .add_option("--accept-us", options.accept_us,
                   "Receiving a request, one after the other, before it may be planned")
@@ -176,6 +182,7 @@ void settle_simulation(const SimulateOptions& options, const Flags& command, boo
       refuse_if_given(command, flag, "with --demo, which has a workload of its own");
     }
   }
+  check_model(options, command);
   const WorkloadOptions workload = workload_options(options);
   check_workload_options(workload);
   if (idle) refuse_idle_flags(options, command, workload);
