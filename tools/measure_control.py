@@ -20,7 +20,14 @@ from matplotlib.ticker import FuncFormatter
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs/measurements/control"
 PAGE = ROOT / "docs/measurements/control-plane.md"
-PARTS = ["paging", "batching", "sharing", "thrashing", "scheduling", "eviction", "speed"]
+PARTS = ["paging", "batching", "sharing", "thrashing", "scheduling", "eviction", "cards", "speed"]
+CARDS = ["a10g", "l4", "a100", "h100", "h200"]
+# As its config.json says.
+LLAMA_2_7B = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 32000,
+    "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False,
+    "torch_dtype": "float16", "bos_token_id": 1, "eos_token_id": 2}
 
 BLUE, ORANGE, GREEN, RED, GREY, PURPLE, BROWN = (
     "#2b6cb0", "#dd6b20", "#2f855a", "#c53030", "#718096", "#6b46c1", "#8b5e34")
@@ -67,7 +74,26 @@ def run_google_benchmark(program, repetitions):
     return {name: summary(of) for name, of in figures.items()}
 
 
+def plan_llama(program):
+    """What quire plan says of Llama-2-7B on each card: with sequences of 2,048 tokens, and for the first token of one."""
+    plans = {}
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / "Llama-2-7b"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(LLAMA_2_7B))
+        def plan(card, context):
+            flags = ["--machine", card, "--context", str(context), "--json"]
+            return json.loads(subprocess.run([program, "plan", model, *flags], check=True, capture_output=True).stdout)
+        for card in CARDS:
+            plans[card] = {"sequences": plan(card, 2048), "first": plan(card, 1)["ceilings"][0]}
+            for left_out in ("changes", "advice", "capacity"):
+                del plans[card]["sequences"][left_out]
+    return plans
+
+
 def measure(part, programs, repetitions):
+    if part == "cards":
+        return plan_llama(programs.parent / "quire")
     if part == "eviction":
         hits = run_json(programs / "bench_eviction", "--part", "zipf")
         if (data_dir() / "traces-mooncake").is_dir():
@@ -401,6 +427,8 @@ def tables(results):
                 ["policy", *(f"{size:,}" for size in sizes)],
                 [[p, *(f"{100 * select(rows, policy=p, blocks=size)[0]['hit_rate']:.2f}" for size in sizes)]
                  for p in policies])
+    if "cards" in results:
+        out |= card_tables(results["cards"])
     if "speed" in results:
         control = results["speed"]["control"]
         rows = [[f"plan + commit, {n:,} running", f"{micros(of['median_seconds'])} us", f"{micros(of['best_seconds'])} us",
@@ -416,6 +444,32 @@ def tables(results):
         out["speed"] = table(["", "median", "best", "wanted"], rows)
         out["machine"] = f"Machine: {results['speed']['machine']}."
     return out
+
+
+def card_tables(plans):
+    any_card = plans[CARDS[0]]["sequences"]
+    weights, kv = any_card["weights"], any_card["kv"]
+    of_2048, reserved = any_card["paged"]["sequence_bytes"], any_card["contiguous"]["sequence_bytes"]
+    memory = table(["Llama-2-7B in f16", ""], [
+        ["parameters", f"{weights['parameters']:,}"],
+        ["weights that a step reads", f"{sum(weights['bytes_by_format'].values()) / 1e9:.2f} GB"],
+        ["embeddings, of which it reads a row for each token", f"{weights['embedding_bytes'] / 1e9:.2f} GB"],
+        ["K/V of a token", f"{kv['bytes_per_token'] / 2**10:g} KiB"],
+        ["K/V of 2,048 tokens", f"{of_2048 / 2**30:g} GiB"],
+        ["the same, contiguous for 4,096", f"{reserved / 2**30:g} GiB"],
+        ["a token, the 2,048th", f"{any_card['token_flop'] / 1e9:.1f} GFLOP"]])
+    rows = []
+    for card, plan in plans.items():
+        of, machine = plan["sequences"], plan["sequences"]["machine"]
+        by_bandwidth = [each["tokens_per_s_by_bandwidth"] for each in of["ceilings"]]
+        rows.append([f"`{card}`", f"{machine['bandwidth_bytes_per_s'] / 1e9:,.0f}", f"{machine['flops'] / 1e12:,.1f}",
+                     f"{machine['flops'] / machine['bandwidth_bytes_per_s']:.0f}",
+                     f"{1e3 / plan['first']['tokens_per_s_by_bandwidth']:.1f}",
+                     f"{1e3 / by_bandwidth[0]:.1f}", *(f"{rate:,.0f}" for rate in by_bandwidth),
+                     f"{1e3 * of['prompt_seconds']:,.0f}", of["paged"]["sequences"], of["contiguous"]["sequences"]])
+    tokens = table(["card", "GB/s", "TFLOP/s", "operations a byte", "ms a token: the first", "the 2,048th", "tokens/s at batch 1", "8", "64",
+                    "prompt of 2,048, ms", "sequences of 2,048", "contiguous"], rows)
+    return {"card-memory": memory, "card-tokens": tokens}
 
 
 def fill_page(results):
@@ -444,7 +498,7 @@ def main():
             OUT.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({part: results[part] for part in PARTS if part in results}, indent=1) + "\n")
     for part in options.part or PARTS:
-        if part in results:
+        if part in results and f"plot_{part}" in globals():
             globals()[f"plot_{part}"](results[part])
     fill_page(results)
     print(f"figures and plots are in {OUT.relative_to(ROOT)}, the page is {PAGE.relative_to(ROOT)}")

@@ -6,6 +6,8 @@ import pytest
 from test_cli import DEMO, ROOT, quire
 from test_flags import flags_of
 
+ON_A_CARD = ["--machine", "a10g", "--model", DEMO]
+
 # A value for each flag of simulate that differs from the demo's. What is refused needs the flags behind it.
 VALUES = {
     "--help": None, "--demo": None, "--every": [3], "--json": None, "--decision-log": None, "--decision-log-max": None,
@@ -27,16 +29,18 @@ VALUES = {
     "--priority-aging": [0.1, "--scheduling-policy", "priority", "--priorities", 4],
     "--watermark": [20], "--admit-eagerly": [],
     "--admit-while-preempting": ["--victim-policy", "least-progress"],
+    "--machine": ["a10g", "--model", DEMO], "--model": [DEMO, "--machine", "a10g"], "--efficiency": [0.5, *ON_A_CARD],
+    "--quantization": ["int4", *ON_A_CARD], "--kv-cache-dtype": ["int8", *ON_A_CARD],
     "--cost": None, "--cost-jitter": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
     "--cost-swap-block-us": [9000, "--preemption-mode", "swap"], "--steps-in-flight": [3], "--accept-us": [5000],
 }
 
 
 def demo(*flags, check=True):
-    """What the demo prints but for the digests, which follow every change of a reason."""
+    """What the demo prints but for the digests, which follow every change of a reason, and for the flags that it repeats."""
     done = quire("simulate", "--demo", *flags, check=check)
     text = done.stdout.decode()
-    return done, re.sub(r"^(digest|decisions) .*$", "", text, flags=re.M)
+    return done, re.sub(r"^(digest|decisions|times of steps|memory) .*$", "", text, flags=re.M)
 
 
 def test_every_flag_of_simulate_is_tried():
@@ -81,6 +85,11 @@ SIM = ["--device", "sim"]
     (SIMULATE + ["--zipf", "2", "--shared-prefix-len", "9"], "--zipf", "--shared-prefixes"),
     (SIMULATE + ["--cost-swap-block-us", "5"], "--cost-swap-block-us", "--preemption-mode swap"),
     (SIMULATE + ["--cost-decode-more-us", "5", "--max-num-seqs", "1"], "--cost-decode-more-us", "--max-num-seqs 1"),
+    *[(SIMULATE + ON_A_CARD + flags, flags[0], "--machine")
+      for flags in (["--cost-step-us", "5"], ["--cost-prefill-tokens-per-ms", "5"], ["--cost-decode-us", "200"], ["--cost-swap-block-us", "5"])],
+    *[(SIMULATE + flags, flags[0], "--machine")
+      for flags in (["--efficiency", "0.5"], ["--model", DEMO], ["--quantization", "int8"], ["--kv-cache-dtype", "int8"])],
+    (SIMULATE + ON_A_CARD + ["--cost-jitter"], "--cost-jitter", "--cost"),
     (SIMULATE + ["--demo", "--trace", "f"], "--trace", "--demo"),
     (SIMULATE + ["--sliding-window", "500", "--max-model-len", "400"], "--sliding-window", "--max-model-len"),
     *[(RUN + flags, flags[0], "-n asks for several")
@@ -107,6 +116,10 @@ SIM = ["--device", "sim"]
       for command in (SERVE, BENCH, SERVE + ["--device", "cpu"])
       for flags in (["--sim-speed", "2"], ["--cost-step-us", "5"], ["--cost-swap-block-us", "5"],
                     ["--steps-in-flight", "2"])],
+    *[(command + flags, flags[0], "--device sim") for command in (SERVE, BENCH) for flags in (["--machine", "a10g"], ["--efficiency", "0.5"])],
+    *[(command + SIM + ["--machine", "a10g", *flags], flags[0], "--machine")
+      for command in (SERVE, BENCH) for flags in (["--dtype", "f32"], ["--cost-step-us", "5"])],
+    *[(command + SIM + ["--efficiency", "0.5"], "--efficiency", "--machine") for command in (SERVE, BENCH)],
     (SERVE + ["--sim-answers", "f"], "--sim-answers", "--device sim"),
     (SERVE + SIM + ["--cost-swap-block-us", "5"], "--cost-swap-block-us", "--preemption-mode swap"),
     (SERVE + ["--isolate-users", "--no-enable-prefix-caching"], "--isolate-users", "--no-enable-prefix-caching"),
@@ -139,6 +152,7 @@ def test_flags_that_change_nothing_are_refused(args, flag, why):
     RUN + ["--max-tokens", 4, "--max-num-seqs", 1, "--enable-prefix-caching"],
     RUN + ["--max-tokens", 4, "--temperature", 0.5, "--seed", 3, "--top-k", 5],
     ["bench", "throughput", DEMO, *SIM, "--sim-speed", 50, "--requests", 2, "--kv-cache-memory", "8MiB", "--kv-cache-dtype", "int8"],
+    ["bench", "throughput", DEMO, *SIM, "--machine", "l4", "--requests", 2, "--quantization", "int8", "--kv-cache-dtype", "int8"],
 ])
 def test_defaults_and_what_counts_are_taken(args):
     assert quire(*args).stdout

@@ -104,3 +104,82 @@ def test_what_cannot_be_planned_is_refused(llama, tmp_path):
     assert refused(llama)[0] == 1 and "config.json: at byte" in refused(llama)[1]
     assert refused(tmp_path)[1].startswith(f"quire: {tmp_path}: is not a model: there is no config.json in it")
     assert "MODEL is missing" in refused()[1]
+
+
+# ---- within objectives, and by a fitted cost model ----
+
+SLO = "ttft=2s,tpot=50ms"
+
+
+def test_the_users_within_objectives_are_those_that_the_simulator_serves(llama, tmp_path):
+    flags = ["--machine", "a100", "--context", 1024, "--output-len", 256]
+    found = figures(llama, *flags, "--slo", SLO)
+    within, cost = found["within"], found["cost"]
+    assert cost["kind"] == "roofline" and cost["model"] == "Llama-2-7b" and cost["machine"] == "NVIDIA A100 SXM 80 GB"
+    assert (within["prompt_tokens"], within["output_tokens"]) == (768, 256) and not within["or_more"]
+    assert within["good"] >= 0.99 * within["requests"] and within["tpot_ns"]["p99"] <= 50e6
+    # The ceilings are what they were, and no plan promises more than they do.
+    plain = figures(llama, *flags)
+    assert {key: value for key, value in found.items() if key not in ("within", "cost")} == plain
+    assert 1 < within["users"] and within["output_tokens_per_s"] < found["ceilings"][2]["tokens_per_s_by_bandwidth"]
+    # One more user than with half the rates, and none with limits that one alone breaks.
+    slower = figures(llama, *flags, "--slo", SLO, "--efficiency", 0.5)
+    assert slower["ceilings"][0]["tokens_per_s_by_bandwidth"] == pytest.approx(plain["ceilings"][0]["tokens_per_s_by_bandwidth"] / 2)
+    assert slower["within"]["users"] < within["users"]
+    none = figures(llama, *flags, "--slo", "tpot=2ms")["within"]
+    assert none["users"] == 0 and none["tpot_ns"]["mean"] > 2e6
+    assert "not one user with 768 tokens in and 256 out; one alone gets" in " ".join(
+        quire("plan", llama, *flags, "--slo", "tpot=2ms").stdout.decode().split())
+
+
+def test_a_screen_holds_what_objectives_add(llama):
+    lines = quire("plan", llama, "--machine", "a10g", "--slo", SLO).stdout.decode().splitlines()
+    assert len(lines) <= 36 and max(map(len, lines)) <= 100
+    said = next(line for line in lines if line.startswith("within"))
+    assert re.search(r"ttft=2s,tpot=50ms,attainment=99: \d+ users with 1,536 tokens in and 512 out;", said)
+
+
+def cost_file(path, model="Llama-2-7b", most=64):
+    """A step takes 30 ms, and 1 ms more for each sequence."""
+    phase = dict.fromkeys(("step", "decode_step", "decode", "chunk", "decode_context", "chunk_square", "chunk_prefix", "logit_row",
+                           "moved_block", "copy"), 0)
+    counts = dict.fromkeys(("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix", "logit_rows",
+                            "moved_blocks", "copies"), 10**9)
+    path.write_text(json.dumps({
+        "quire_cost": 1, "model": model, "machine": "a machine", "build": "b", "steps": 9, "left_out": 0, "errors": [], "knots": [0],
+        "device_ns": {**phase, "step": 30e6, "decode": 1e6, "token": [1e4]}, "host_ns": {**phase, "token": [0]},
+        "most": {**counts, "decoding": most}, "deviations": []}))
+    return path
+
+
+def test_a_fitted_cost_model_stands_beside_the_ceilings(llama, tmp_path):
+    path = cost_file(tmp_path / "cost.json", most=32)
+    text = quire("plan", llama, "--machine", "a10g", "--cost", path).stdout.decode()
+    assert "batch 1 31.0 ms, 32.2 tokens/s; batch 8 38.1 ms, 210 tokens/s; batch 64 94.6 ms, 676" in text
+    assert "tokens/s (extrapolated)" in text and "fitted to steps of Llama-2-7b on a machine" in text and "within" not in text
+    found = figures(llama, "--machine", "a10g", "--cost", path, "--slo", "ttft=10s,tpot=45ms")
+    assert [each["extrapolated"] for each in found["fitted"]] == [False, False, True]
+    assert found["fitted"][1]["step_seconds"] == pytest.approx(38.08e-3)
+    # Some 14 at once take 45 ms; a few more fit, as some of them wait or compute their prompts.
+    assert found["cost"]["kind"] == "fitted" and 10 <= found["within"]["users"] <= 14
+    assert {key: found[key] for key in ("ceilings", "capacity")} == {
+        key: figures(llama, "--machine", "a10g")[key] for key in ("ceilings", "capacity")}
+
+
+def test_a_cost_model_of_another_model_is_refused(llama, tmp_path):
+    path = cost_file(tmp_path / "cost.json", model="Mistral-7B")
+    status, message = refused(llama, "--machine", "a10g", "--cost", path)
+    assert status == 2 and f"{path}: is fitted to steps of Mistral-7B, not of Llama-2-7b; --force takes it all the same" in message
+    done = quire("plan", llama, "--machine", "a10g", "--cost", path, "--force")
+    assert "is fitted to steps of Mistral-7B, not of Llama-2-7b" in done.stderr.decode() and "ANOTHER MODEL" in done.stdout.decode()
+    assert figures(llama, "--machine", "a10g", "--cost", path, "--force")["cost_of_another_model"] is True
+    for flags, said in [(["--force"], "--force: changes nothing without --cost"),
+                        (["--output-len", 9], "--output-len: changes nothing without --slo"),
+                        (["--slo", SLO, "--output-len", 2048], "--output-len: 2048 of a context of 2048 tokens leave no prompt"),
+                        (["--slo", "ttft=3"], "--slo: 'ttft=3': is not a time"),
+                        (["--slo", SLO, "--context", 1], "--slo: a context of one token"),
+                        (["--efficiency", 0], "--efficiency: ")]:
+        status, message = refused(llama, "--machine", "a10g", *flags)
+        assert status == 2 and said in message, message
+    path.write_text("{}")
+    assert "is no cost model" in refused(llama, "--machine", "a10g", "--cost", path)[1]

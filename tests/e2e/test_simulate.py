@@ -9,6 +9,7 @@ import pytest
 
 from server import MODEL, MODEL_NAME, QuireServer
 from test_cli import needs, quire
+from test_plan import LLAMA_2_7B
 
 
 def test_the_demo_is_the_same_every_time(tmp_path):
@@ -112,6 +113,68 @@ def test_the_capacity_is_met_and_a_little_more_is_not(tmp_path):
 def test_what_if_refuses(flags, error):
     done = quire("simulate", *flags, check=False)
     assert done.returncode == 2 and error in done.stderr.decode(), done.stderr.decode()
+
+
+@pytest.fixture
+def llama(tmp_path):
+    folder = tmp_path / "Llama-2-7b"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA_2_7B))
+    return folder
+
+
+def test_a_model_runs_on_a_machine_as_fast_as_a_plan_says_at_most(llama, tmp_path):
+    """Eight that decode with 1,024 tokens each: the ceiling, less what launching takes."""
+    out = tmp_path / "out.json"
+    flags = ["--machine", "a10g", "--model", llama, "--requests", 8, "--prompt-len", 16, "--output-len", 2016]
+    text = quire("simulate", *flags, "--json", out).stdout.decode()
+    assert re.search(r"^times of steps +roofline: Llama-2-7b on NVIDIA A10G, 600 GB/s, 70 TFLOP/s, 0.16 ms a step, 32 GB/s to the host$", text, re.M)
+    ran = json.loads(out.read_text())
+    plan = json.loads(quire("plan", llama, "--machine", "a10g", "--context", 1024, "--json").stdout)
+    # The pool is that of the plan, and so are the constants.
+    assert f"{plan['kv']['blocks']:,} blocks of 16 tokens" in text and ran["scheduler"]["num_blocks"] == plan["kv"]["blocks"]
+    cost = ran["cost"]
+    assert cost["kind"] == "roofline" and cost["weight_bytes"] == sum(plan["weights"]["bytes_by_format"].values())
+    assert cost["attention"] == [{"window": 0, "layers": 32, "token_bytes": 16384, "pair_ops": 4 * 4096}]
+    step = 8 / plan["ceilings"][1]["tokens_per_s_by_bandwidth"] + 32 * 10 * 0.5e-6
+    assert ran["tpot_ns"]["mean"] / 1e9 == pytest.approx(step, rel=1e-3)
+
+
+def test_what_a_machine_lacks_can_be_swept(llama):
+    flags = ["--model", llama, "--requests", 40, "--rate", 4]
+    rows = quire("simulate", *flags, "--sweep", "machine=a10g,h100", "--sweep", "quantization=none,int4", "--efficiency", 0.5).stdout.decode()
+    table = [line.split() for line in rows.splitlines()[1:]]
+    assert [row[:2] for row in table] == [["a10g", "none"], ["a10g", "int4"], ["h100", "none"], ["h100", "int4"]]
+    tpot = [float(row[6]) for row in table]
+    assert tpot[0] > tpot[1] > tpot[3] and tpot[0] > tpot[2] > tpot[3]
+
+
+@pytest.mark.parametrize("flags, error", [
+    (["--machine", "a10g"], "--machine: needs --model"),
+    (["--machine", "a10", "--model", "x"], "--machine: 'a10' is not one of cpu, a10g, l4, a100, h100, h200; did you mean a10g"),
+    (["--machine", "a10g", "--model", "/nowhere"], "/nowhere"),
+    (["--machine", "a10g", "--model", MODEL, "--cost", "f"], "--machine: cannot be combined with --cost"),
+    (["--machine", "a10g", "--model", MODEL, "--sliding-window", 64], "--sliding-window: cannot be combined with --model"),
+    (["--machine", "a10g", "--model", MODEL, "--max-model-len", 100000], "--max-model-len: 100000 is more than the 512 positions of the model"),
+    (["--machine", "a10g", "--model", MODEL, "--quantization", "int3"], "--quantization: 'int3' is not"),
+    (["--machine", "a10g", "--model", MODEL, "--efficiency", 2], "--efficiency: 2 is not"),
+])
+def test_a_machine_without_its_model_is_refused(flags, error):
+    done = quire("simulate", *flags, check=False)
+    assert done.returncode in (1, 2) and error in done.stderr.decode() and done.stdout == b"", done.stderr.decode()
+
+
+def test_weights_that_a_machine_cannot_hold_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA_2_7B, "num_hidden_layers": 80}))
+    message = quire("simulate", "--machine", "l4", "--model", tmp_path, check=False).stderr.decode()
+    assert "--machine: NVIDIA L4 has 24.0 GiB of memory, and the weights take 30" in message and message.count("\n") == 1
+
+
+def test_a_server_takes_the_place_of_a_card():
+    with QuireServer("--device", "sim", "--machine", "a100", "--efficiency", 0.5) as running:
+        client = openai.OpenAI(base_url=running.url + "/v1", api_key="none", max_retries=0, timeout=120)
+        assert client.completions.create(model=MODEL_NAME, prompt="Once", max_tokens=5).usage.completion_tokens == 5
+        assert "simulated, at 1 times the speed of NVIDIA A100 SXM 80 GB" in running.output()
 
 
 def test_tables_of_requests_and_steps_and_figures_by_tenant(tmp_path):
