@@ -251,8 +251,8 @@ Foresight foresight_of(const PlanOptions& options, const startup::ModelOutline& 
     out.of_another_model =
         check_cost_file_for(options.cost_file, fitted, startup::model_name(model.path), options.force);
     if (out.of_another_model) {
-      log_warning(fmt::format("{}: is fitted to steps of {}, not of {}", options.cost_file, fitted.model,
-                              startup::model_name(model.path)));
+      log_warning(fmt::format("--cost: {} is fitted to steps of {}, not of {}", options.cost_file,
+                              fitted.model, startup::model_name(model.path)));
     }
     out.cost = fitted;
   }

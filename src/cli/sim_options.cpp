@@ -55,8 +55,8 @@ bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost
                          const std::string& model, bool force) {
   if (cost.model == model) return false;
   if (force) return true;
-  throw Error(fmt::format("{}: is fitted to steps of {}, not of {}; --force takes it all the same", file,
-                          cost.model, model));
+  throw Error(fmt::format("--cost: {} is fitted to steps of {}, not of {}; --force takes it all the same",
+                          file, cost.model, model));
 }
 
 Flag add_slo_option(const Flags& command, std::string& text) {

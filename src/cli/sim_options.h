@@ -15,7 +15,7 @@ inline constexpr const char* kSimGroup =
 
 void add_cost_options(const Flags& command, startup::CostOptions& options);
 
-/// Throws Error "FILE: ..." if a fitted cost model is of another model than `model`, a name as
+/// Throws Error "--cost: FILE ..." if a fitted cost model is of another model than `model`, a name as
 /// startup::model_name gives it; with `force` it is taken. Returns whether it is of another one.
 bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost& cost,
                          const std::string& model, bool force);

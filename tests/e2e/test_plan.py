@@ -112,7 +112,7 @@ SLO = "ttft=2s,tpot=50ms"
 
 
 def test_the_users_within_objectives_are_those_that_the_simulator_serves(llama, tmp_path):
-    flags = ["--machine", "a100", "--context", 1024, "--output-len", 256]
+    flags = ["--machine", "a100", "--context", 1024]
     found = figures(llama, *flags, "--slo", SLO)
     within, cost = found["within"], found["cost"]
     assert cost["kind"] == "roofline" and cost["model"] == "Llama-2-7b" and cost["machine"] == "NVIDIA A100 SXM 80 GB"
@@ -122,10 +122,12 @@ def test_the_users_within_objectives_are_those_that_the_simulator_serves(llama, 
     plain = figures(llama, *flags)
     assert {key: value for key, value in found.items() if key not in ("within", "cost")} == plain
     assert 1 < within["users"] and within["output_tokens_per_s"] < found["ceilings"][2]["tokens_per_s_by_bandwidth"]
-    # One more user than with half the rates, and none with limits that one alone breaks.
+    # Fewer with half the rates or more prompts among them, and none with a limit that one alone breaks.
     slower = figures(llama, *flags, "--slo", SLO, "--efficiency", 0.5)
     assert slower["ceilings"][0]["tokens_per_s_by_bandwidth"] == pytest.approx(plain["ceilings"][0]["tokens_per_s_by_bandwidth"] / 2)
     assert slower["within"]["users"] < within["users"]
+    shorter = figures(llama, *flags, "--slo", SLO, "--output-len", 32)["within"]
+    assert (shorter["prompt_tokens"], shorter["output_tokens"]) == (992, 32) and shorter["users"] < within["users"]
     none = figures(llama, *flags, "--slo", "tpot=2ms")["within"]
     assert none["users"] == 0 and none["tpot_ns"]["mean"] > 2e6
     assert "not one user with 768 tokens in and 256 out; one alone gets" in " ".join(
@@ -169,7 +171,7 @@ def test_a_fitted_cost_model_stands_beside_the_ceilings(llama, tmp_path):
 def test_a_cost_model_of_another_model_is_refused(llama, tmp_path):
     path = cost_file(tmp_path / "cost.json", model="Mistral-7B")
     status, message = refused(llama, "--machine", "a10g", "--cost", path)
-    assert status == 2 and f"{path}: is fitted to steps of Mistral-7B, not of Llama-2-7b; --force takes it all the same" in message
+    assert status == 2 and f"--cost: {path} is fitted to steps of Mistral-7B, not of Llama-2-7b; --force takes it all the same" in message
     done = quire("plan", llama, "--machine", "a10g", "--cost", path, "--force")
     assert "is fitted to steps of Mistral-7B, not of Llama-2-7b" in done.stderr.decode() and "ANOTHER MODEL" in done.stdout.decode()
     assert figures(llama, "--machine", "a10g", "--cost", path, "--force")["cost_of_another_model"] is True
