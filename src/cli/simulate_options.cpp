@@ -111,7 +111,7 @@ void add_roofline_model(const Flags& command, SimulateOptions& options) {
       .excludes(command.find("--sliding-window"));
   command
       .add_option("--quantization", options.formats.quantization,
-                  "Its weights in memory: auto (as in the file), none, int8, int4")
+                  "Weights of --model in memory: auto (as in the file), none, int8, int4")
       .group(kSimGroup)
       .show_default()
       .value_name("FORMAT");
