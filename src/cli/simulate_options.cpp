@@ -30,12 +30,15 @@ uint32_t pool_of(const startup::SimulatedMachine& machine, const control::Schedu
   return static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX / config.block_size));
 }
 
-/// The longest sequence that is taken.
+/// The longest sequence that is taken. Throws Error if the pool holds none.
 uint32_t longest_in(const control::SchedulerConfig& config, const std::optional<uint32_t>& given,
                     uint32_t most) {
   if (given) return *given;
-  return static_cast<uint32_t>(
-      control::longest_sequence(config.kv_windows, config.num_blocks, config.block_size, most));
+  const uint64_t fits =
+      control::longest_sequence(config.kv_windows, config.num_blocks, config.block_size, most);
+  if (fits > 0) return static_cast<uint32_t>(fits);
+  throw Error(fmt::format("--num-blocks: {} K/V blocks cannot hold one token of a model with {} K/V groups",
+                          config.num_blocks, config.kv_windows.size()));
 }
 
 /// `machine`: null without a roofline.
