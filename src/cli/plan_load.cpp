@@ -8,8 +8,8 @@
 namespace quire::cli {
 namespace {
 
-constexpr uint64_t kMostPlannedUsers = 4096;
-constexpr uint64_t kMostPlannedTokens = 2'000'000;  // of answers in one simulation
+constexpr uint64_t kMostPlannedUsers = 2048;
+constexpr uint64_t kMostPlannedTokens = 500'000;  // of the answers that they get at once
 
 /// The requests of a run: three of each user, and enough to tell 99 of a hundred.
 uint64_t requests_of(uint64_t users) { return std::max<uint64_t>(3 * users, 200); }
