@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "base/machine_limits.h"
+#include "bench/machine.h"
 #include "chat/chat_templates.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
@@ -43,6 +44,7 @@ struct Options {
   std::string chat_template;
   std::string api_key_file;
   std::vector<std::string> api_keys;  // of the command line
+  std::string admission = "all";
   double drain_seconds = 30;
   bool connections_given = false;
   bool no_page = false;
@@ -167,13 +169,14 @@ int serve(Options& options) {
   serve::check_listen_address(config.host, config.port);
   const chat::ChatTemplates chat_templates =
       startup::find_chat_templates(options.engine.model.model, options.chat_template);
+  options.engine.shadow.machine = bench::machine_name();
   startup::LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
   fit_to_memory(config, local, options.connections_given);
   const serve::ServedModel model{*local.tokenizer, chat_templates, local.defaults, local.facts.bos,
                                  local.answers.get()};
   serve::Server server(config, *local.engine, model,
-                       [&metrics = local.metrics] { return metrics.text() + serve::process_metrics(); });
+                       [&local] { return local.metrics_text() + serve::process_metrics(); });
   server.catch_signals();
   server.start();
   const bool is_ipv6 = config.host.find(':') != std::string::npos;
@@ -258,6 +261,22 @@ void add_serve(const Flags& app, Command& run) {
       "Default: no others if --host is a loopback address, otherwise any",
       "NAME")
       .comma_separated();
+  const Flag shadow =
+      add("--shadow", options->engine.shadow.cost_file,
+          "Predict each step's time and each request's first token and end by this cost model of quire "
+          "calibrate; /metrics compares, and a warning says when it is off",
+          "FILE");
+  command
+      .add_flag("--force", options->engine.shadow.force,
+                "Use --shadow's cost model though it is of another model or machine")
+      .group(group)
+      .needs(shadow);
+  add("--admission", options->admission,
+      "all: whatever the queue has room for; slo: refuse (429) a request whose ttft_deadline_ms would not be "
+      "kept, by the prediction of --shadow, or which would break the promise to another",
+      "POLICY")
+      .one_of({"all", "slo"})
+      .show_default();
   const char* connections_help =
       "Most simultaneous connections; the limit of open files may lower it. When all are in use, a "
       "connection without a request, between two requests or with a slow request is closed for a new one; "
@@ -293,6 +312,10 @@ void add_serve(const Flags& app, Command& run) {
   command.callback([options, command, connections, &run] {
     options->connections_given = connections.is_given();
     refuse_idle_engine_flags(command, options->engine, {});
+    options->engine.shadow.promises = options->admission == "slo";
+    if (options->engine.shadow.promises && options->engine.shadow.cost_file.empty()) {
+      throw Error("--admission slo: needs a cost model to predict by (--shadow)");
+    }
     if (!options->engine.device->is_simulated)
       refuse_if_given(command, "--sim-answers", "without --device sim");
     if (!options->engine.enable_prefix_caching) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ struct ActiveRequest {
   Nanos arrived = 0;
   std::vector<SequenceTimes> times;  // by choice; one entry for all beams
   bool beams_over = false;
+  std::optional<Foretold> foretold;  // where there is a shadow
+  bool wants_outlook = false;
+  bool tells_outlook = false;    // with the next output, whatever it is
+  std::optional<Nanos> due;      // when its first token was promised to come, from its arrival
   bool executor_failed = false;  // for one of its sequences, other than by its own fault
   bool touched = false;          // has output in this step
   RequestOutput news;

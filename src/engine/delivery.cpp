@@ -104,6 +104,7 @@ void Engine::Impl::take_event(ActiveRequest& request, control::SeqEvent event, N
   if (!choice.ended()) return;
   forget(event.id);
   count_end(request, choice.index(), *out.finish, choice.num_tokens(), now);
+  if (event.error.empty()) note_end(request, now);
 }
 
 void Engine::Impl::take_beam(ActiveRequest& request, control::SeqEvent event, Nanos now) {
@@ -119,7 +120,7 @@ void Engine::Impl::take_beam(ActiveRequest& request, control::SeqEvent event, Na
   if (times.first_token < 0) {
     times.first_token = now;
     request.cached_tokens = event.cached_tokens;
-    if (metrics != nullptr) metrics->time_to_first_token(now - request.arrived);
+    note_first_token(request, now);
   }
   request.beams->take(event.id, std::move(*event.token));
 }
@@ -151,7 +152,7 @@ void Engine::Impl::take_token(ActiveRequest& request, const Choice& choice, cons
   if (choice.index() != 0) return;
   if (choice.num_tokens() == 0) {
     request.cached_tokens = event.cached_tokens;
-    if (metrics != nullptr) metrics->time_to_first_token(now - request.arrived);
+    note_first_token(request, now);
   } else if (metrics != nullptr) {
     metrics->inter_token_latency(now - before);
   }
@@ -160,6 +161,7 @@ void Engine::Impl::take_token(ActiveRequest& request, const Choice& choice, cons
 void Engine::Impl::count_end(const ActiveRequest& request, uint32_t choice, control::FinishReason reason,
                              uint32_t tokens, Nanos now) {
   ++counted.requests_finished[static_cast<size_t>(reason)];
+  if (shadow != nullptr) shadow->answer_ended(tokens, reason);
   if (metrics == nullptr) return;
   metrics->choice_ended({.reason = reason,
                          .prompt_tokens = request.prompt_tokens,
@@ -240,7 +242,7 @@ void Engine::Impl::send_news() noexcept {
     sending.swap(touched);
     for (ActiveRequest* request : sending) {
       request->touched = false;
-      if (!request->silent()) send(*request);
+      if (!request->silent() || request->tells_outlook) send(*request);
     }
     sending.clear();
   }
@@ -263,6 +265,8 @@ void Engine::Impl::send(ActiveRequest& request) noexcept {
     news.prompt_tokens = request.prompt_tokens;
     news.cached_tokens = request.cached_tokens;
     news.completion_tokens = completion_tokens;
+    if (request.wants_outlook) news.foretold = request.foretold;
+    request.tells_outlook = false;
     if (!ended) {
       std::swap(request.news.error, news.error);  // comes with the last output
       return request.sink(std::move(news));

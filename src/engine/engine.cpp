@@ -155,6 +155,7 @@ void Engine::Impl::run() {
     for (const RequestId id : aborted) end_surely(id, control::FinishReason::kAbort, std::nullopt);
     if (!std::exchange(busy, scheduler.has_work()) && busy) end_rate.begin(clock.now());
     if (changed) publish_stats(taken);
+    if (shadow != nullptr && changed) send_news();  // what was foretold need not wait for the next step
     if (end) end_all(control::FinishReason::kAbort, shutting_down());
     if (has_work()) try_step();
     while (stop && !open.empty()) try_step();  // then K/V is no longer written
@@ -328,6 +329,8 @@ void Engine::Impl::start(ActiveRequest& request, const Arrival& arrival) {
 
   const bool beams = arrival.request.beam_search;
   const SeqId first = next_seq;
+  spec.id = first;
+  if (shadow != nullptr && !foresee(request, arrival, spec)) return;
   for (uint32_t index = 0; index < (beams ? 1 : arrival.request.sequences()); ++index) {
     spec.id = next_seq++;
     spec.sampling.choice = index;
@@ -365,6 +368,7 @@ void Engine::Impl::forget(SeqId seq) {
   if (request_of.erase(seq) == 0) return;
   masks.remove(seq);
   end_rate.end(clock.now());
+  if (shadow != nullptr) shadow->forget(seq);
   if (bounds_tenants()) tenants.remove(seq);
 }
 
@@ -390,8 +394,9 @@ void Engine::Impl::publish_stats(uint32_t taken) noexcept {
 
 Engine::Engine(const EngineConfig& config, const tokenize::Tokenizer& tokenizer, backend::Executor& executor,
                const Clock& clock, StepTrace* trace, EngineMetrics* metrics, record::RunWriter* record,
-               WarmStart* warm, StepSink* log)
-    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record, warm, log)) {}
+               WarmStart* warm, StepSink* log, Shadow* shadow)
+    : impl_(std::make_unique<Impl>(config, tokenizer, executor, clock, trace, metrics, record, warm, log,
+                                   shadow)) {}
 
 Engine::~Engine() {
   {
@@ -407,6 +412,9 @@ Expected<RequestId> Engine::submit(GenerationRequest request, OutputSink sink) {
 }
 
 Expected<void> Engine::check(const GenerationRequest& request) const { return impl_->check(request); }
+
+bool Engine::foresees() const { return impl_->shadow != nullptr; }
+bool Engine::promises() const { return foresees() && impl_->shadow->promises(); }
 
 uint32_t Engine::retry_after() const {
   const std::lock_guard lock(impl_->mutex);

@@ -61,8 +61,10 @@ struct GenerationRequest {
   std::optional<uint32_t> expected_tokens;
   uint64_t tenant = 0;
   uint64_t waits_as = 0;  // the tenant for which it counts in EngineConfig::max_waiting_per_tenant
-  bool goes_on = false;   // continues a request that was accepted: not refused while the engine drains
-  std::string name;       // the id that its client knows; only for the decision log
+  /// Continues a request that was accepted: not refused while the engine drains, nor for a deadline.
+  bool goes_on = false;
+  bool wants_outlook = false;  // RequestOutput::foretold; without a Shadow there is none
+  std::string name;            // the id that its client knows; only for the decision log
 
   /// Sequences that it may have at once.
   uint32_t sequences() const { return std::max(n, best_of); }
@@ -78,7 +80,15 @@ struct ChoiceOutput {
   std::optional<TokenId> stop_token;       // with kStop: which one
 };
 
-/// New output of one request, at most once per step.
+/// What was predicted of a request when it arrived, in times since then.
+struct Foretold {
+  Nanos first_token = 0;
+  Nanos end = 0;
+  Nanos real_first_token = -1;  // observed; -1: it is still to come
+};
+
+/// New output of one request, at most once per step. Where deadlines are promised (Shadow), and to a request
+/// that wants an outlook, one without choices comes first: it has been admitted.
 struct RequestOutput {
   RequestId id = 0;
   std::vector<ChoiceOutput> choices;  // those with new output
@@ -90,6 +100,8 @@ struct RequestOutput {
   uint32_t cached_tokens = 0;         // of the prompt, for choice 0
   uint32_t completion_tokens = 0;     // so far, of all choices, including those that best_of drops
   std::optional<RequestError> error;  // with done: why it did not finish, unless abort() ended it
+  uint32_t retry_after = 0;           // with kQueueFull, if it was refused for a deadline: see Outlook
+  std::optional<Foretold> foretold;   // if GenerationRequest::wants_outlook
 };
 
 /// Called on the engine thread, in order; must not block and must not call the engine, except abort().
@@ -126,6 +138,7 @@ struct EngineStats {
   double ended_per_second = 0;  // sequences, recently
 };
 
+class Shadow;
 class StepSink;
 class StepTrace;
 class EngineMetrics;
@@ -146,11 +159,12 @@ class WarmStart {
 /// turns tokens into text, matches stop strings, and delivers the output. All methods are thread-safe.
 class Engine {
  public:
-  /// All must outlive the engine; the last five may be null. `record` gets all inputs and decisions of the
-  /// scheduler, `log` the work and the times of each step.
+  /// All must outlive the engine; the last six may be null. `record` gets all inputs and decisions of the
+  /// scheduler, `log` the work and the times of each step; so does `shadow`, which foretells requests.
   Engine(const EngineConfig& config, const tokenize::Tokenizer& tokenizer, backend::Executor& executor,
          const Clock& clock, StepTrace* trace = nullptr, EngineMetrics* metrics = nullptr,
-         record::RunWriter* record = nullptr, WarmStart* warm = nullptr, StepSink* log = nullptr);
+         record::RunWriter* record = nullptr, WarmStart* warm = nullptr, StepSink* log = nullptr,
+         Shadow* shadow = nullptr);
   /// Ends running requests as drain(0) does.
   ~Engine();
 
@@ -168,6 +182,10 @@ class Engine {
   /// Seconds after which a request that was refused with kQueueFull may find room, from 1 to 600: the number
   /// of waiting sequences, divided by the recent rate at which sequences ended.
   uint32_t retry_after() const;
+
+  /// Whether it has a Shadow, and whether that promises deadlines.
+  bool foresees() const;
+  bool promises() const;
 
   /// Ends a request. Its blocks are free by the next step. The sink gets a last RequestOutput with kAbort.
   /// Unknown ids are ignored. Allocates nothing.

@@ -21,6 +21,7 @@
 #include "engine/engine.h"
 #include "engine/mask_source.h"
 #include "engine/metrics.h"
+#include "engine/shadow.h"
 #include "engine/step_observer.h"
 #include "engine/tenant_queues.h"
 #include "record/recorded_scheduler.h"
@@ -44,15 +45,17 @@ void tell_of_loss(const OutputSink& sink, RequestId id) noexcept;
 struct Engine::Impl {
   Impl(const EngineConfig& the_config, const tokenize::Tokenizer& the_tokenizer,
        backend::Executor& the_executor, const Clock& the_clock, StepTrace* the_trace,
-       EngineMetrics* the_metrics, record::RunWriter* the_record, WarmStart* the_warm, StepSink* the_log)
+       EngineMetrics* the_metrics, record::RunWriter* the_record, WarmStart* the_warm, StepSink* the_log,
+       Shadow* the_shadow)
       : config(the_config),
         tokenizer(the_tokenizer),
         executor(the_executor),
         clock(the_clock),
         metrics(the_metrics),
         warm(the_warm),
+        shadow(the_shadow),
         scheduler(queue_in_front(the_config.scheduler), the_record),
-        observer(the_config, the_clock, the_trace, the_log) {
+        observer(the_config, the_clock, the_trace, the_log, the_shadow) {
     publish_stats();
     thread = std::thread([this] { run(); });
   }
@@ -92,6 +95,10 @@ struct Engine::Impl {
   void take(Arrival arrival) noexcept;
   void start(ActiveRequest& request, const Arrival& arrival);
   bool add(ActiveRequest& request, const control::SeqSpec& spec, std::unique_ptr<MaskSource> source = {});
+  bool foresee(ActiveRequest& request, const Arrival& arrival, const control::SeqSpec& spec);
+  Nanos next_begin() const;
+  void note_first_token(ActiveRequest& request, Nanos now);
+  void note_end(const ActiveRequest& request, Nanos now);
   void forget(SeqId seq);
   void note_plan(Nanos now);  // records which sequences the last plan admitted and preempted
   void deliver(std::vector<control::SeqEvent> events, Nanos now);  // what a commit gave; then the statistics
@@ -124,6 +131,7 @@ struct Engine::Impl {
   const Clock& clock;
   EngineMetrics* const metrics;
   WarmStart* const warm;
+  Shadow* const shadow;
 
   TenantQueues tenants;  // its own comments say which thread may call what
 

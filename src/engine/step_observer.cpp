@@ -9,10 +9,13 @@
 
 namespace quire::engine {
 
-StepObserver::StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace, StepSink* log)
+StepObserver::StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace, StepSink* log,
+                           StepSink* shadow)
     : clock_(clock),
       trace_(trace),
       log_(log),
+      shadow_(shadow),
+      tells_(log != nullptr || shadow != nullptr),
       tokens_(config.scheduler.max_num_batched_tokens),
       check_invariants_(config.check_invariants) {
   if (config.step_time > 0) budget_.emplace(config.step_time, config.scheduler);
@@ -59,7 +62,8 @@ void StepObserver::tell(const OpenStep& step, size_t open) {
   record.deliver = now - step.committed;
   record.idle = delivered_ < 0 ? 0 : begin - delivered_;
   record.whole = now - begin;
-  log_->take(record);
+  if (log_ != nullptr) log_->take(record);
+  if (shadow_ != nullptr) shadow_->take(record);
   delivered_ = now;
 }
 

@@ -29,13 +29,14 @@ struct OpenStep {
   control::PhaseTimes times;
 };
 
-/// Watches the steps of an engine: times them, writes the step trace and tells the step log, lets the token
-/// budget follow the speed, and checks the invariants if the configuration says so. The run's record takes
-/// the same times from it. Used only by the engine thread.
+/// Watches the steps of an engine: times them, writes the step trace, tells the step log and the shadow, lets
+/// the token budget follow the speed, and checks the invariants if the configuration says so. The run's
+/// record takes the same times from it. Used only by the engine thread.
 class StepObserver {
  public:
-  /// `clock` must outlive it, and so must `trace` and `log`, which may be null.
-  StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace, StepSink* log);
+  /// `clock` must outlive it, and so must `trace` and the sinks, which may be null.
+  StepObserver(const EngineConfig& config, const Clock& clock, StepTrace* trace, StepSink* log,
+               StepSink* shadow);
 
   /// To be called in this order in the life of a step.
   void begins(OpenStep& step) const {
@@ -44,18 +45,21 @@ class StepObserver {
   }
   void planned(OpenStep& step) const { step.plan_time = clock_.now() - step.started; }
   void submitted(OpenStep& step) const {
-    if (log_ != nullptr) step.submit_time = clock_.now() - step.started - step.plan_time;
+    if (tells_) step.submit_time = clock_.now() - step.started - step.plan_time;
   }
   void waits(OpenStep& step) const {
-    if (log_ != nullptr) step.awaited = clock_.now();
+    if (tells_) step.awaited = clock_.now();
   }
   control::StepResult computed(OpenStep& step, control::StepResult result) const;  // returns `result`
   /// Returns when the commit was done. Throws Error naming an invariant that is broken.
   Nanos committed(OpenStep& step, record::RecordedScheduler& scheduler);
   /// `open`: the steps in flight with this one.
   void delivered(const OpenStep& step, size_t open) {
-    if (log_ != nullptr) tell(step, open);
+    if (tells_) tell(step, open);
   }
+
+  /// The tokens that the next step may have.
+  uint32_t budget() const { return tokens_; }
 
   /// After the last step.
   void end() const {
@@ -68,6 +72,8 @@ class StepObserver {
   const Clock& clock_;
   StepTrace* trace_;
   StepSink* log_;
+  StepSink* shadow_;
+  bool tells_;            // one of these
   Nanos delivered_ = -1;  // when the last step was
   std::optional<StepBudget> budget_;
   uint32_t tokens_;  // the scheduler's present budget

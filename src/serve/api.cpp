@@ -23,15 +23,6 @@ namespace {
 constexpr size_t kLongBodyBytes = 128 << 10;
 constexpr size_t kMostSlack = 16 << 10;
 
-HttpResponse error_response(const RequestError& error, uint32_t retry_after) {
-  ErrorAnswer answer = error_answer(error);
-  HttpResponse response{.status = answer.status, .body = std::move(answer.body)};
-  const bool again =
-      error.code == RequestErrorCode::kQueueFull || error.code == RequestErrorCode::kShuttingDown;
-  if (again) response.headers.emplace_back("Retry-After", fmt::format("{}", retry_after));
-  return response;
-}
-
 HttpResponse plain_error(unsigned status, std::string_view message, std::string_view code) {
   return {.status = status, .body = error_body(message, "invalid_request_error", "", code)};
 }
@@ -234,15 +225,25 @@ Expected<Api::Body> Api::count(uint64_t client, Expected<std::string> text) {
   return body;
 }
 
+/// `retry_after`: seconds after which a queue has room; 0: as the engine estimates.
+HttpResponse Api::error_response(const RequestError& error, uint32_t retry_after) const {
+  ErrorAnswer answer = error_answer(error);
+  HttpResponse response{.status = answer.status, .body = std::move(answer.body)};
+  const bool full = error.code == RequestErrorCode::kQueueFull;
+  if (full && retry_after == 0) retry_after = engine_.retry_after();
+  // A server that shuts down is available again as soon as it is restarted.
+  if (error.code == RequestErrorCode::kShuttingDown) retry_after = 1;
+  if (retry_after > 0) response.headers.emplace_back("Retry-After", fmt::format("{}", retry_after));
+  return response;
+}
+
 asio::awaitable<void> Api::respond_json(Exchange& exchange, Expected<Body> body) {
   HttpResponse response;
   if (body) {
     response.body = std::move(body->text);
     response.claim = std::move(body->claim);
   } else {
-    // A server that shuts down is available again as soon as it is restarted.
-    const bool full = body.error().code == RequestErrorCode::kQueueFull;
-    response = error_response(body.error(), full ? engine_.retry_after() : 1);
+    response = error_response(body.error(), 0);
   }
   co_await exchange.respond(std::move(response));
 }

@@ -90,6 +90,7 @@ class Api final : public RequestHandler {
     std::string text;
     AnswerBudget::Claim claim;
   };
+  HttpResponse error_response(const RequestError& error, uint32_t retry_after) const;
   Expected<Body> count(uint64_t client, Expected<std::string> text);
 
   class Running;
@@ -98,6 +99,7 @@ class Api final : public RequestHandler {
   Expected<engine::MakeMaskSource> masks_of(const AnswerGrammar& grammar, const Get& get) const;
   asio::awaitable<Expected<void>> follow_grammar(Exchange& exchange, Job& job);
   asio::awaitable<std::optional<Expected<Body>>> run_job(Exchange& exchange, Job job);
+  asio::awaitable<bool> hear_outlook(Exchange& exchange, Running& running);
   asio::awaitable<std::optional<Expected<Body>>> whole_answer(Exchange& exchange, Job& job,
                                                               size_t num_prompts, Running& running);
   asio::awaitable<void> wait_for_room(Exchange& exchange);
@@ -111,6 +113,7 @@ class Api final : public RequestHandler {
   Expected<json::value> parse_body(const HttpRequest& request) const;
   Expected<void> check_model(std::string_view name) const;
   Expected<void> check_count(size_t num_prompts, uint32_t n) const;
+  Expected<bool> wants_prediction(const HttpRequest& request) const;
   Expected<void> check_policy(const engine::GenerationRequest& request) const;
   Expected<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens,
                                         std::string_view param) const;

@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <fmt/format.h>
 
 #include "engine/answer_script.h"
 #include "grammar/either_mask.h"
@@ -72,6 +73,7 @@ class Api::Running {
   /// The next output; empty once the client has disconnected. A prompt that can no longer be submitted ends
   /// with the reason.
   asio::awaitable<std::vector<Mailbox::News>> next() {
+    if (!unread_.empty()) co_return std::exchange(unread_, {});
     while (!exchange_.client_gone()) {
       std::vector<Mailbox::News> news;
       if (open_ == 0 && next_ < requests_.size()) {
@@ -91,6 +93,9 @@ class Api::Running {
     co_return std::vector<Mailbox::News>();
   }
 
+  /// Of news that next() returned: it will return them again.
+  void put_back(std::vector<Mailbox::News> news) { unread_ = std::move(news); }
+
  private:
   struct Place {
     std::optional<RequestId> id;  // empty before and after
@@ -106,6 +111,8 @@ class Api::Running {
   }
 
   void note(const Mailbox::News& item) {
+    const engine::RequestOutput& output = item.output;
+    if (output.choices.empty() && output.prompt.empty() && !output.done) return;  // it has not begun
     Place& place = places_[item.prompt];
     waiting_ -= std::exchange(place.waiting, 0);
     if (item.output.done && std::exchange(place.id, std::nullopt)) --open_;
@@ -124,6 +131,7 @@ class Api::Running {
   size_t next_ = 0;            // to be submitted
   size_t open_ = 0;            // submitted and not done
   uint32_t waiting_ = 0;
+  std::vector<Mailbox::News> unread_;
 };
 
 asio::awaitable<void> Api::generate(Exchange& exchange, Expected<Job> job) {
@@ -210,6 +218,7 @@ asio::awaitable<std::optional<Expected<Api::Body>>> Api::run_job(Exchange& excha
     if (model_.answers != nullptr) model_.answers->dictate(request);
     if (auto fine = engine_.check(request); !fine && !refused) refused = std::move(fine.error());
   }
+  const bool hears = engine_.promises() || (!job.requests.empty() && job.requests.front().wants_outlook);
   Running running(engine_, exchange, std::move(mailbox), std::exchange(job.requests, {}));
   if (!refused) refused = running.feed();
   if (refused) {
@@ -218,12 +227,42 @@ asio::awaitable<std::optional<Expected<Api::Body>>> Api::run_job(Exchange& excha
       refused->param = prompt_field(job.style.kind);
     }
     body.emplace(tl::unexpected(std::move(*refused)));
-  } else if (job.stream) {
+    co_return body;
+  }
+  if (hears) {
+    const bool goes_on = co_await hear_outlook(exchange, running);
+    if (!goes_on) co_return body;
+  }
+  if (job.stream) {
     co_await answer_stream(exchange, job, num_prompts, running);
   } else {
     body = co_await whole_answer(exchange, job, num_prompts, running);
   }
   co_return body;
+}
+
+/// Waits until the engine has admitted the first prompt, and puts what it foretells into the answer's header.
+/// False if there is no more to answer: it was refused, or its client has disconnected.
+asio::awaitable<bool> Api::hear_outlook(Exchange& exchange, Running& running) {
+  auto news = co_await running.next();
+  if (news.empty()) co_return false;
+  for (const Mailbox::News& item : news) {
+    const engine::RequestOutput& output = item.output;
+    if (item.prompt != 0) continue;
+    if (output.error && output.done) {
+      co_await exchange.respond(error_response(*output.error, output.retry_after));
+      co_return false;
+    }
+    if (!output.foretold) break;
+    const auto milliseconds = [](Nanos time) {
+      return fmt::format("{:.1f}", static_cast<double>(time) * 1e-6);
+    };
+    exchange.add_header("x-quire-predicted-ttft-ms", milliseconds(output.foretold->first_token));
+    exchange.add_header("x-quire-predicted-ms", milliseconds(output.foretold->end));
+    break;
+  }
+  running.put_back(std::move(news));
+  co_return true;
 }
 
 asio::awaitable<std::optional<Expected<Api::Body>>> Api::whole_answer(Exchange& exchange, Job& job,

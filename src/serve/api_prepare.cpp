@@ -161,9 +161,21 @@ Expected<void> Api::check_policy(const engine::GenerationRequest& request) const
   if (request.priority != 0 && !heeds_priority) {
     return ignored("priority", "priority or --victim-policy priority");
   }
-  if (request.ttft_deadline && policy != control::SchedulingKind::kSlo)
-    return ignored("ttft_deadline_ms", "slo");
+  if (request.ttft_deadline && policy != control::SchedulingKind::kSlo && !engine_.promises())
+    return ignored("ttft_deadline_ms", "slo, or --admission slo with --shadow");
   return {};
+}
+
+/// Whether the header x-quire-predict asks for predictions. A wish that cannot be fulfilled is refused too.
+Expected<bool> Api::wants_prediction(const HttpRequest& request) const {
+  const std::string_view said = request.wants_prediction;
+  const auto wrong = [](const char* what) {
+    return refuse(RequestErrorCode::kInvalid, what, "x-quire-predict");
+  };
+  if (said.empty() || said == "0") return false;
+  if (said != "1") return wrong("the header x-quire-predict must be 0 or 1, and there must be one of it");
+  if (engine_.foresees()) return true;
+  return wrong("x-quire-predict: this server predicts nothing; it needs quire serve --shadow");
 }
 
 /// A tokenizer's patterns have limits, which a text may run into.
@@ -253,6 +265,7 @@ engine::GenerationRequest Api::make_request(const HttpRequest& request, const Ge
   // With keys the tenant is the key, otherwise the user that the client names.
   out.tenant = request.tenant != 0 ? request.tenant : block_salt(0, options.user, {});
   out.waits_as = request.client;
+  out.wants_outlook = wants_prediction(request).value_or(false);
   return out;
 }
 
@@ -263,6 +276,7 @@ Expected<Api::Job> Api::prepare_completion(const HttpRequest& request) const {
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
   if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
+  if (auto wish = wants_prediction(request); !wish) return failed<Job>(wish);
   const auto fits = check_count(parsed->prompts.size(), parsed->options.generation.sequences());
   if (!fits) return failed<Job>(fits);
 
@@ -385,6 +399,7 @@ Expected<Api::Job> Api::prepare_chat(const HttpRequest& request) const {
   if (!parsed) return failed<Job>(parsed);
   if (auto known = check_model(parsed->options.model); !known) return failed<Job>(known);
   if (auto heeded = check_policy(parsed->options.generation); !heeded) return failed<Job>(heeded);
+  if (auto wish = wants_prediction(request); !wish) return failed<Job>(wish);
   AnswerGrammar grammar{.content = std::move(parsed->options.grammar), .calls = {}, .marks = {}};
   auto rules = make_rules(*parsed, grammar);
   if (!rules) return failed<Job>(rules);

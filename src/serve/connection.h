@@ -98,6 +98,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   // Of Exchange:
   const HttpRequest& request() const override { return request_; }
   void drop_body() override;
+  void add_header(std::string name, std::string value) override {
+    request_.answer_headers.emplace_back(std::move(name), std::move(value));
+  }
   asio::awaitable<void> respond(HttpResponse response) override;
   asio::awaitable<void> start_stream(std::string_view content_type) override;
   asio::awaitable<void> write_stream(std::string_view data) override;

@@ -38,7 +38,8 @@ std::string find_head_fault(const http::request_header<>& head, const HttpReques
 }
 
 /// A field that is a list: several lines of it are one (RFC 9110, section 5.3).
-std::string joined(const http::request_header<>& head, http::field name) {
+template <class Name>
+std::string joined(const http::request_header<>& head, Name name) {
   std::string out;
   const auto [begin, end] = head.equal_range(name);
   for (auto field = begin; field != end; ++field) {
@@ -68,6 +69,7 @@ HttpRequest read_head(const http::request_header<>& head) {
   out.content_encoding = view(head[http::field::content_encoding]);
   out.accept_encoding = joined(head, http::field::accept_encoding);
   out.if_none_match = joined(head, http::field::if_none_match);
+  out.wants_prediction = joined(head, boost::beast::string_view("x-quire-predict"));
   out.requested_headers = view(head[http::field::access_control_request_headers]);
   return out;
 }

@@ -29,6 +29,7 @@ struct HttpRequest {
   std::string content_encoding;
   std::string accept_encoding;
   std::string if_none_match;
+  std::string wants_prediction;   // x-quire-predict, all lines of it
   std::string requested_headers;  // a preflight's Access-Control-Request-Headers
   uint64_t client = 0;            // the client for shares: the tenant, or else the address
   std::stop_token abandoned;      // says, on any thread, whether the client has disconnected
@@ -82,6 +83,8 @@ class Exchange {
   virtual const HttpRequest& request() const = 0;
   /// Frees the request's body and its share of the memory for bodies, after the handler has read it.
   virtual void drop_body() = 0;
+  /// Adds a header to the answer, whatever that is. Before the answer.
+  virtual void add_header(std::string name, std::string value) = 0;
   virtual asio::awaitable<void> respond(HttpResponse response) = 0;
   virtual asio::awaitable<void> start_stream(std::string_view content_type) = 0;
   virtual asio::awaitable<void> write_stream(std::string_view data) = 0;

@@ -107,12 +107,26 @@ ScoredPrompt scored_prompt(const AnswerStyle& style, size_t prompt,
           static_cast<size_t>(std::max(style.echo_logprobs, 0))};
 }
 
+/// Appends what was foretold of the first token and the end, and when the first token came.
+void append_times(const engine::Foretold& times, std::string& out) {
+  const auto milliseconds = [](Nanos time) { return static_cast<double>(time) * 1e-6; };
+  fmt::format_to(std::back_inserter(out),
+                 ",\"predicted_ttft_ms\":{:.1f},\"predicted_ms\":{:.1f},\"ttft_ms\":",
+                 milliseconds(times.first_token), milliseconds(times.end));
+  if (times.real_first_token < 0) {
+    out += "null";
+  } else {
+    fmt::format_to(std::back_inserter(out), "{:.1f}", milliseconds(times.real_first_token));
+  }
+}
+
 }  // namespace
 
 // ---- Usage ----
 
 void UsageCounter::update(size_t prompt, const engine::RequestOutput& output, uint32_t completion_tokens) {
   prompts_[prompt] = {output.prompt_tokens, output.cached_tokens, completion_tokens};
+  if (prompt == 0 && output.foretold) foretold_ = output.foretold;
 }
 
 void UsageCounter::append(std::string& out) const {
@@ -126,8 +140,10 @@ void UsageCounter::append(std::string& out) const {
   }
   fmt::format_to(std::back_inserter(out),
                  "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},"
-                 "\"prompt_tokens_details\":{{\"cached_tokens\":{}}}}}",
+                 "\"prompt_tokens_details\":{{\"cached_tokens\":{}}}",
                  prompt, completion, prompt + completion, cached);
+  if (foretold_) append_times(*foretold_, out);
+  out += '}';
 }
 
 // ---- An answer in one piece ----

@@ -59,6 +59,7 @@ class UsageCounter {
     uint32_t completion = 0;
   };
   std::vector<Counts> prompts_;
+  std::optional<engine::Foretold> foretold_;  // of the first prompt
 };
 
 /// A complete answer in one body. The references must outlive it.

@@ -20,6 +20,14 @@ constexpr uint32_t auto_budget(uint64_t tokens_a_step, uint32_t max_num_seqs) {
   return fits < max_num_seqs ? max_num_seqs : static_cast<uint32_t>(fits);
 }
 
+/// What runs beside the engine and predicts it.
+struct ShadowOptions {
+  std::string cost_file;  // of a fitted cost model; empty: no shadow
+  std::string machine;    // bench::machine_name() of this machine
+  bool force = false;     // use it though it is of another model or machine
+  bool promises = false;  // --admission slo
+};
+
 /// The options of the engine: how much runs at once, and in how much memory.
 struct EngineOptions {
   ModelOptions model;
@@ -42,8 +50,9 @@ struct EngineOptions {
   std::string decision_log_max;  // empty: no limit
   std::string prefix_cache_file;
   const Device* device = &default_device();
-  CostOptions cost;         // of a simulated device
-  double sim_speed = 1;     // factor of the simulated speed
+  CostOptions cost;      // of a simulated device
+  double sim_speed = 1;  // factor of the simulated speed
+  ShadowOptions shadow;
   std::string sim_answers;  // a file (engine::AnswerScript); empty: arbitrary words
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -16,6 +17,7 @@
 #include "formats/model_config.h"
 #include "startup/capacity.h"
 #include "startup/model_files.h"
+#include "startup/shadow.h"
 #include "startup/warm_file.h"
 
 namespace quire::startup {
@@ -157,6 +159,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
       defaults(formats::load_sampling_defaults(options.model.model)),
       metrics(served_name) {
   check_options(options);
+  std::optional<backend::sim::CostFile> cost = read_shadow_costs(options);  // before the weights
   facts = config_of(options.model);
   if (!options.sim_answers.empty())
     answers = std::make_unique<engine::AnswerScript>(options.sim_answers, *tokenizer, facts.eos);
@@ -174,9 +177,10 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   }
   log_sizes(served_name);
   open_files(options, served_name);
-  engine =
-      std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
-                                       record.get(), warm.get(), steps != nullptr ? steps : step_log.get());
+  if (cost) shadow = make_shadow(std::move(*cost), options, *backend, served_name);
+  engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
+                                            record.get(), warm.get(),
+                                            steps != nullptr ? steps : step_log.get(), shadow.get());
 }
 
 void LocalEngine::open_files(const EngineOptions& options, const std::string& served_name) {

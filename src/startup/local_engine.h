@@ -10,6 +10,7 @@
 #include "engine/answer_script.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "engine/shadow.h"
 #include "engine/step_log.h"
 #include "engine/step_trace.h"
 #include "model/config.h"
@@ -30,6 +31,9 @@ struct LocalEngine {
   /// The tokens of a text to continue; only BOS if it is empty. Throws Error if there is no BOS then.
   std::vector<TokenId> prompt_tokens(const std::string& text) const;
 
+  /// In Prometheus' format. Any thread.
+  std::string metrics_text() const { return metrics.text() + (shadow ? shadow->metrics_text() : ""); }
+
   std::unique_ptr<tokenize::Tokenizer> tokenizer;
   SamplingDefaults defaults;
   model::ModelConfig facts;
@@ -43,6 +47,7 @@ struct LocalEngine {
   std::unique_ptr<record::RunWriter> record;
   std::unique_ptr<engine::WarmStart> warm;
   engine::EngineMetrics metrics;
+  std::unique_ptr<engine::Shadow> shadow;  // null: there is none
   std::unique_ptr<engine::Engine> engine;  // the last member, because it uses all of the above
 
  private:

@@ -141,6 +141,7 @@ class FakeExchange final : public Exchange {
   explicit FakeExchange(uint64_t client) { request_.client = client; }
   const HttpRequest& request() const override { return request_; }
   void drop_body() override {}
+  void add_header(std::string, std::string) override {}
   asio::awaitable<void> respond(HttpResponse) override { co_return; }
   asio::awaitable<void> start_stream(std::string_view) override { co_return; }
   asio::awaitable<void> write_stream(std::string_view) override { co_return; }

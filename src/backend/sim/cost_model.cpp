@@ -71,8 +71,11 @@ void LinearCost::check() const {
   }
 }
 
+double FittedCost::device_time(const StepWork& work) const { return time_of(device, knots, work); }
+double FittedCost::host_time(const StepWork& work) const { return time_of(host, knots, work); }
+
 Nanos FittedCost::duration(const StepWork& work) const {
-  const double time = time_of(device, knots, work) + time_of(host, knots, work);
+  const double time = device_time(work) + host_time(work);
   return std::max<Nanos>(1, static_cast<Nanos>(std::min(time, static_cast<double>(kMost)) + 0.5));
 }
 

@@ -101,6 +101,9 @@ struct FittedCost {
   std::string model;  // whose steps these were
   std::string machine;
 
+  /// The time of each phase, in nanoseconds.
+  double device_time(const StepWork& work) const;
+  double host_time(const StepWork& work) const;
   Nanos duration(const StepWork& work) const;
   /// Throws Error naming an invalid value.
   void check() const;

@@ -1,0 +1,60 @@
+#include "engine/shadow.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace quire::engine {
+
+Shadow::Shadow(StepCosts costs, const std::string& model_name, bool promises)
+    : costs_(std::move(costs)), promises_(promises), metrics_(model_name) {}
+
+void Shadow::take(const backend::StepRecord& record) noexcept {
+  const StepKind kind = kind_of(record.work);
+  const StepCost predicted = costs_(record.work);
+  // Divided as sim/calibration.h divides a step.
+  const auto device = static_cast<double>(std::min(record.compute + record.sample, record.whole));
+  const StepCost observed{.device = device, .host = static_cast<double>(record.whole) - device};
+  drift_.add(kind, predicted, observed);
+  metrics_.step(kind, predicted, observed, drift_.bias(kind));
+  if (warned_ || !drift_.is_off(kind)) return;
+  warned_ = true;
+  try {
+    log_warning(
+        fmt::format("--shadow: {}: its predictions are off by as much; quire calibrate fits a cost "
+                    "model to the machine as it is",
+                    drift_.describe(kind)));
+  } catch (...) {
+    log_warning("--shadow: its predictions are off");
+  }
+}
+
+Nanos Shadow::time_of(const control::StepPlan& plan) const {
+  return static_cast<Nanos>(costs_(backend::work_of(plan)).whole());
+}
+
+Outlook Shadow::foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
+                        const Newcomer& newcomer, Nanos begins, uint32_t budget) {
+  Outlook outlook = queue_.foresee(scheduler, cache, newcomer, begins, budget, promises_);
+  if (outlook.unkept) {
+    metrics_.refused(*outlook.unkept == Unkept::kAnother);
+  } else if (promises_ && newcomer.ttft_deadline) {
+    metrics_.promised();
+  }
+  return outlook;
+}
+
+void Shadow::first_token(Nanos predicted, Nanos observed, std::optional<bool> in_time) {
+  metrics_.first_token(predicted, observed);
+  if (in_time.value_or(false)) metrics_.kept();
+}
+
+void Shadow::answer_ended(uint32_t tokens, control::FinishReason reason) {
+  const bool cut = reason == control::FinishReason::kLength;
+  if (tokens > 0 && (cut || reason == control::FinishReason::kStop)) queue_.answer_ended(tokens, cut);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/ids.h"
+#include "control/request.h"
+#include "engine/drift.h"
+#include "engine/queue_forecast.h"
+#include "engine/shadow_metrics.h"
+#include "engine/step_costs.h"
+#include "engine/step_log.h"
+
+namespace quire::engine {
+
+/// Runs beside an engine and predicts, by a model of the time of a step, how long each step takes, and when
+/// each request will have its first token and its end. It counts how wrong it was, and warns once in the log
+/// when it is off (Drift). All methods are for the engine thread, except metrics_text.
+class Shadow final : public StepSink {
+ public:
+  /// The most sequences that may wait (SchedulerConfig::max_waiting): each arrival looks at all of them.
+  static constexpr uint32_t kMostWaiting = 4096;
+
+  /// `model_name`: as of EngineMetrics. `promises`: whether deadlines are promised, and requests for which
+  /// one would not be kept are refused.
+  Shadow(StepCosts costs, const std::string& model_name, bool promises);
+  Shadow(const Shadow&) = delete;
+
+  void take(const backend::StepRecord& record) noexcept override;
+  /// Of a step that has been planned.
+  Nanos time_of(const control::StepPlan& plan) const;
+
+  /// See QueueForecast. If the outlook keeps all promises, the caller adds the request.
+  Outlook foresee(const control::Scheduler& scheduler, const control::PrefixCache& cache,
+                  const Newcomer& newcomer, Nanos begins, uint32_t budget);
+  /// Times from a request's arrival. `in_time`: whether a promise was kept; empty: there was none.
+  void first_token(Nanos predicted, Nanos observed, std::optional<bool> in_time);
+  void request_ended(Nanos predicted, Nanos observed) { metrics_.end(predicted, observed); }
+  void answer_ended(uint32_t tokens, control::FinishReason reason);
+  void forget(SeqId seq) { queue_.forget(seq); }
+  bool promises() const { return promises_; }
+
+  /// In Prometheus' format. Any thread.
+  std::string metrics_text() const { return metrics_.text(); }
+
+ private:
+  const StepCosts costs_;
+  const bool promises_;
+  Drift drift_;
+  bool warned_ = false;
+  ShadowMetrics metrics_;
+  QueueForecast queue_{costs_};
+};
+
+}  // namespace quire::engine

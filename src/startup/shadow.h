@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/sim/cost_file.h"
+#include "engine/shadow.h"
+#include "startup/engine_options.h"
+
+// From the options of a shadow to what predicts the engine.
+namespace quire::startup {
+
+/// The file of ShadowOptions; nullopt: there is no shadow. Throws Error naming the file and the key at fault,
+/// or a flag that does not go with it.
+std::optional<backend::sim::CostFile> read_shadow_costs(const EngineOptions& options);
+
+/// Throws Error naming both if the cost model is of another model or machine than `backend`, or, with
+/// ShadowOptions::force, warns. A simulated device stands for the machine of its own cost file.
+std::unique_ptr<engine::Shadow> make_shadow(backend::sim::CostFile file, const EngineOptions& options,
+                                            const backend::Backend& backend, const std::string& served_name);
+
+/// What a shadow predicts by such a model. `simulated`: of a simulated device, whose phases take the time of
+/// whole steps.
+engine::StepCosts step_costs(backend::sim::FittedCost cost, bool simulated);
+
+}  // namespace quire::startup
