@@ -101,7 +101,7 @@ constexpr ApiField kApiFields[] = {
     {"priority", kB, kVllm, kHonoured, R"("priority": 1)",
      "refused under a scheduling policy that does not use it"},
     {"ttft_deadline_ms", kB, kQuire, kHonoured, R"("ttft_deadline_ms": 500)",
-     "for the scheduling policy slo; refused under others"},
+     "for the scheduling policy slo and for --admission slo; refused under others"},
     {"return_token_ids", kB, kVllm, kHonoured, R"("return_token_ids": true)", ""},
     {"return_tokens_as_token_ids", kB, kVllm, kHonoured, R"("return_tokens_as_token_ids": true)", ""},
     {"request_id", kB, kVllm, kHonoured, R"("request_id": "a-1")",

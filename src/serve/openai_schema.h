@@ -84,7 +84,8 @@ inline constexpr uint32_t kDefaultCompletionTokens = 16;
 /// With best_of > n or use_beam_search (see GenerationRequest) nothing is streamed. Beam search uses no
 /// sampling fields: temperature, top_p, top_k, min_p and seed have no effect; penalties, logit_bias, stop,
 /// logprob_token_ids, and what forbids tokens or scores the prompt are refused. `priority` and
-/// `ttft_deadline_ms` apply to one scheduling policy each; Api refuses them under other policies.
+/// `ttft_deadline_ms` apply to one scheduling policy each, the latter also where deadlines are promised; Api
+/// refuses them elsewhere.
 struct GenerationOptions {
   std::string model;                     // empty: omitted
   engine::GenerationRequest generation;  // everything except prompt and salt; seed only if has_seed

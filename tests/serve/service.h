@@ -12,6 +12,7 @@
 #include "chat/chat_templates.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "engine/shadow.h"
 #include "serve/server.h"
 #include "tests/serve/http_client.h"
 #include "tests/support/failing_tokenizer.h"
@@ -43,7 +44,9 @@ struct ServiceOptions {
        {.text = "{% for m in messages %}{{ m.role }} {{ m.content }}.{% endfor %}"
                 "{% if add_generation_prompt %}go{% endif %}",
         .file = "test.jinja"}}};
-  NextToken next;  // empty: hashed_continuation
+  Nanos foreseen_step = 0;  // > 0: the engine has a shadow that takes every step to last so long
+  bool promises = false;    // of the shadow
+  NextToken next;           // empty: hashed_continuation
   bool failing_tokenizer = false;
   std::shared_ptr<const tokenize::Tokenizer> tokenizer;  // empty: LetterTokenizer
 };
@@ -80,7 +83,16 @@ class Service {
     config.max_waiting_per_tenant = options.max_waiting_per_tenant;
     config.vocab_size = kVocab;
     config.check_invariants = true;
-    engine_ = std::make_unique<engine::Engine>(config, *tokenizer_, *executor_, clock_, nullptr, &metrics_);
+    if (options.foreseen_step > 0) {
+      const auto step = static_cast<double>(options.foreseen_step);
+      shadow_ = std::make_unique<engine::Shadow>(
+          [step](const backend::StepWork&) {
+            return engine::StepCost{step, 0};
+          },
+          "letters", options.promises);
+    }
+    engine_ = std::make_unique<engine::Engine>(config, *tokenizer_, *executor_, clock_, nullptr, &metrics_,
+                                               nullptr, nullptr, nullptr, shadow_.get());
     templates_ = chat::ChatTemplates(options.templates, {});
     serve::ServedModel model{.tokenizer = *tokenizer_, .chat_templates = templates_, .bos = 1};
     options.server.port = 0;
@@ -129,6 +141,7 @@ class Service {
   SteadyClock clock_;
   engine::EngineMetrics metrics_{"letters"};
   std::unique_ptr<FakeExecutor> executor_;
+  std::unique_ptr<engine::Shadow> shadow_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<serve::Server> server_;
 };
