@@ -35,8 +35,8 @@ bool Engine::Impl::foresee(ActiveRequest& request, const Arrival& arrival, const
                              outlook.reason, never ? "ttft_deadline_ms" : ""});
     return false;
   }
-  request.foretold = {.first_token = outlook.first_token - arrival.arrived,
-                      .end = outlook.end - arrival.arrived};
+  request.foretold =
+      Foretold{.first_token = outlook.first_token - arrival.arrived, .end = outlook.end - arrival.arrived};
   request.wants_outlook = asked.wants_outlook;
   if (shadow->promises()) request.due = newcomer.ttft_deadline;
   if (asked.wants_outlook || shadow->promises()) {
