@@ -77,21 +77,22 @@ struct ShadowMetrics::Impl {
     }
   }
 
-  prometheus::Family<Counter>& counters(const char* name, const char* help) {
+  prometheus::Family<Counter>& counters(const std::string& name, const std::string& help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
   }
   Requests requests(const std::string& name, const std::string& what) {
-    return {&counters(("quire:predicted_" + name + "_seconds_total").c_str(),
-                      ("Sum of the times " + what + ", as predicted when the request arrived").c_str())
-                 .Add(labels),
-            &counters(("quire:observed_" + name + "_seconds_total").c_str(),
-                      ("Sum of the times that it took, of the same requests").c_str())
-                 .Add(labels),
-            &prometheus::BuildHistogram()
-                 .Name("quire:" + name + "_prediction_error_seconds")
-                 .Help("Distance between predicted and observed time " + what)
-                 .Register(registry)
-                 .Add(labels, kErrorBuckets)};
+    Counter& predicted = counters("quire:predicted_" + name + "_seconds_total",
+                                  "Sum of the times " + what + ", as predicted when the request arrived")
+                             .Add(labels);
+    Counter& observed = counters("quire:observed_" + name + "_seconds_total",
+                                 "Sum of the times that it took, of the same requests")
+                            .Add(labels);
+    prometheus::Histogram& error = prometheus::BuildHistogram()
+                                       .Name("quire:" + name + "_prediction_error_seconds")
+                                       .Help("Distance between predicted and observed time " + what)
+                                       .Register(registry)
+                                       .Add(labels, kErrorBuckets);
+    return {&predicted, &observed, &error};
   }
 
   prometheus::Registry registry;
