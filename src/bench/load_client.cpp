@@ -186,6 +186,10 @@ void StreamedAnswer::take(std::string_view data) {
     tokens = count_of(usage->get_object(), "completion_tokens");
     prompt_tokens = count_of(usage->get_object(), "prompt_tokens");
     has_usage = true;
+    const json::value* details = usage->get_object().if_contains("prompt_tokens_details");
+    if (details != nullptr && details->is_object() && details->get_object().contains("cached_tokens")) {
+      cached_tokens = count_of(details->get_object(), "cached_tokens");
+    }
   }
   const json::value* choices = root.if_contains("choices");
   if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return;

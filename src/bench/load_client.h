@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,7 @@ struct StreamedAnswer {
   Nanos end = -1;     // the end of the answer, or when the request was given up
   uint32_t tokens = 0;
   uint32_t prompt_tokens = 0;
+  std::optional<uint32_t> cached_tokens;  // of the prompt, if the server says
   bool has_usage = false;   // the server reported the number of tokens; otherwise pieces are counted
   bool done = false;        // "[DONE]" was received
   std::vector<Nanos> gaps;  // from one token to the next; see arrive()

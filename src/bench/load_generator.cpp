@@ -157,9 +157,11 @@ asio::awaitable<void> LoadGenerator::request(LoadClient& own, size_t index, std:
   samples_.push_back({.arrival = arrival - start_,
                       .first = answer.first - start_,
                       .end = answer.end - start_,
+                      .number = index + 1,
                       .prompt_tokens = answer.prompt_tokens,
                       .tokens = answer.tokens,
                       .wanted_tokens = workload_.requests[index].output_length,
+                      .cached_tokens = answer.cached_tokens,
                       .tokens_said = answer.has_usage,
                       .gaps = std::move(answer.gaps),
                       .error = std::move(answer.error)});
@@ -179,7 +181,9 @@ asio::awaitable<void> LoadGenerator::watch_server() {
   try {
     for (bool is_last = false; !is_last;) {
       is_last = all_ended_;
-      footprint_.take(co_await asking.get("/metrics"));
+      const std::string metrics = co_await asking.get("/metrics");
+      footprint_.take(metrics);
+      timeline_.take(clock_.now() - start_, metrics);
       if (all_ended_) continue;
       boost::system::error_code cancelled;
       watch_timer_.expires_after(every);
@@ -187,7 +191,7 @@ asio::awaitable<void> LoadGenerator::watch_server() {
       co_await watch_timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
     }
   } catch (const Error&) {
-    // A server need not have any: its columns stay empty.
+    // A server need not have any: its columns and plots stay empty.
   }
 }
 

@@ -17,6 +17,7 @@
 #include "bench/load_client.h"
 #include "bench/load_report.h"
 #include "bench/server_footprint.h"
+#include "bench/server_timeline.h"
 #include "sim/workload.h"
 
 namespace quire::bench {
@@ -51,7 +52,9 @@ class LoadGenerator {
   const std::string& model() const { return model_; }
   /// The signal that ended it, or 0.
   int signal() const { return signal_; }
+  /// What its metrics said; empty without `watch`.
   const ServerFootprint& footprint() const { return footprint_; }
+  const sim::Timeline& timeline() const { return timeline_.timeline(); }
 
  private:
   LoadClient client(std::chrono::milliseconds patience);
@@ -75,6 +78,7 @@ class LoadGenerator {
   SteadyClock clock_;
   std::vector<LoadSample> samples_;
   ServerFootprint footprint_;
+  ServerTimeline timeline_;
   size_t next_ = 0;
   bool all_ended_ = false;
   Nanos start_ = 0;

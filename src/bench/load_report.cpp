@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <boost/json/array.hpp>
+#include <fmt/format.h>
 
 #include "sim/report_json.h"
 
@@ -72,6 +73,20 @@ LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, N
   return report;
 }
 
+std::vector<std::string> complaints_of(const LoadReport& report) {
+  std::vector<std::string> out;
+  if (report.unfinished > 0) {
+    out.push_back(
+        fmt::format("Interrupted: {} of {} requests had not ended.", report.unfinished, report.requests));
+  }
+  for (const LoadErrors& each : report.errors)
+    out.push_back(fmt::format("{} failed: {}", each.count, each.example));
+  if (report.short_answers > 0) {
+    out.push_back(fmt::format("{} answers were shorter than asked for.", report.short_answers));
+  }
+  return out;
+}
+
 json::object to_json(const LoadReport& report) {
   json::object root{{"requests", report.requests},
                     {"finished", report.finished},
@@ -103,12 +118,13 @@ json::object to_json(const LoadReport& report) {
 }
 
 void add_requests(json::object& root, std::span<const LoadSample> samples) {
-  root["record_fields"] = {"arrival_ns",    "first_token_ns", "finished_ns",
-                           "prompt_tokens", "output_tokens",  "error"};
+  root["record_fields"] = {"arrival_ns",    "first_token_ns", "finished_ns", "prompt_tokens",
+                           "output_tokens", "error",          "request",     "cached_tokens"};
   json::array& records = root["records"].emplace_array();
   for (const LoadSample& sample : samples) {
     records.push_back({sample.arrival, sample.first, sample.end, sample.prompt_tokens, sample.tokens,
-                       sample.ok() ? json::value() : json::value(sample.error)});
+                       sample.ok() ? json::value() : json::value(sample.error), sample.number,
+                       sample.cached_tokens ? json::value(*sample.cached_tokens) : json::value()});
   }
 }
 

@@ -16,12 +16,14 @@ namespace quire::bench {
 
 /// One request of a load as measured by its client. Times count from the start of the load.
 struct LoadSample {
-  Nanos arrival = 0;  // when it was due; with --concurrency, when it was sent
-  Nanos first = 0;    // the first piece of text
-  Nanos end = 0;      // the end of the answer, or when it failed
+  Nanos arrival = 0;    // when it was due; with --concurrency, when it was sent
+  Nanos first = 0;      // the first piece of text
+  Nanos end = 0;        // the end of the answer, or when it failed
+  uint64_t number = 0;  // of the request in the workload, from 1
   uint32_t prompt_tokens = 0;
   uint32_t tokens = 0;
   uint32_t wanted_tokens = 0;
+  std::optional<uint32_t> cached_tokens;  // of the prompt, if the server says
   bool tokens_said = true;  // whether the server reported the tokens; otherwise pieces of text are counted
   std::vector<Nanos> gaps;  // from one token to the next; see StreamedAnswer
   std::string error;        // empty: it finished
@@ -65,6 +67,9 @@ struct LoadReport {
 };
 LoadReport report_load(std::span<const LoadSample> samples, uint64_t requests, Nanos elapsed,
                        const sim::Slo& slo);
+
+/// What went wrong, a sentence each.
+std::vector<std::string> complaints_of(const LoadReport& report);
 
 boost::json::object to_json(const LoadReport& report);
 /// Adds a record of each request.

@@ -14,7 +14,7 @@ namespace json = boost::json;
 
 double to_ms(Nanos time) { return static_cast<double>(time) / 1e6; }
 
-std::string percent(const std::optional<double>& share) {
+std::string share_text(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f}", 100 * *share) : "-";
 }
 
@@ -31,7 +31,7 @@ std::vector<std::string> cells(const LoadRow& row, const LoadRow& first) {
           ms(report.ttft.p99),
           ms(report.tpot.p50),
           ms(report.tpot.p99),
-          percent(row.server.kv_usage_peak),
+          share_text(row.server.kv_usage_peak),
           bytes(row.server.resident),
           bytes(row.server.resident_peak)};
 }
@@ -92,12 +92,6 @@ std::string plots(std::span<const LoadRow> rows) {
          plot_figure("Resident memory of the server", clients, {"MiB"}, memory, PlotMark::kLine);
 }
 
-std::string html_row(const std::vector<std::string>& cells, const char* tag) {
-  std::string out = "<tr>";
-  for (const std::string& cell : cells) out += fmt::format("<{0}>{1}</{0}>", tag, html_text(cell));
-  return out + "</tr>\n";
-}
-
 }  // namespace
 
 double ratio(const LoadRow& row, const LoadRow& first) {
@@ -123,17 +117,19 @@ json::array to_json(std::span<const LoadRow> rows) {
   return out;
 }
 
-std::string load_table_page(const LoadFacts& facts, std::span<const LoadRow> rows) {
-  std::string out = load_page_head("A server under increasing load");
+std::string load_table_page(const PageFacts& facts, std::span<const LoadRow> rows) {
+  std::string out = page_head("A server under increasing load");
   for (const LoadRow& row : rows) {
-    if (row.report.failed + row.report.unfinished + row.report.short_answers == 0) continue;
-    out += fmt::format("<h2>{} clients</h2>\n{}", row.concurrency, load_page_failures(row.report));
+    const std::vector<std::string> complaints = complaints_of(row.report);
+    if (complaints.empty()) continue;
+    out += page_part(fmt::format("{} clients", row.concurrency)) + page_complaints(complaints);
   }
   out += "<div class=\"plots\">\n" + plots(rows) + "</div>\n";
-  out += "<h2>Rows (times in milliseconds)</h2>\n<div class=\"panel\"><table>";
-  out += html_row(head(rows.front().concurrency), "th");
-  for (const LoadRow& row : rows) out += html_row(cells(row, rows.front()), "td");
-  return out + "</table></div>\n" + load_page_facts(facts);
+  PlotTable table{head(rows.front().concurrency), {}};
+  for (const LoadRow& row : rows) table.rows.push_back(cells(row, rows.front()));
+  constexpr const char* kTitle = "Rows (times in milliseconds)";
+  return out + page_part(kTitle) + "<div class=\"panel\">" + html_table(table, kTitle) + "</div>\n" +
+         page_end(facts);
 }
 
 }  // namespace quire::bench

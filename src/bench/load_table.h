@@ -7,8 +7,8 @@
 
 #include <boost/json/array.hpp>
 
-#include "bench/load_page.h"
 #include "bench/load_report.h"
+#include "bench/page_frame.h"
 #include "bench/server_footprint.h"
 
 // The same load with increasing numbers of clients, one row each: throughput and latency by concurrency.
@@ -34,8 +34,8 @@ std::string load_table_line(const LoadRow& row, const LoadRow& first);
 /// not report.
 boost::json::array to_json(std::span<const LoadRow> rows);
 
-/// The rows as a page for a browser, plots over the number of clients and the table; see load_page. REQUIRES:
-/// at least one row.
-std::string load_table_page(const LoadFacts& facts, std::span<const LoadRow> rows);
+/// The rows as a page for a browser, plots over the number of clients and the table; see page_frame.h.
+/// REQUIRES: at least one row.
+std::string load_table_page(const PageFacts& facts, std::span<const LoadRow> rows);
 
 }  // namespace quire::bench

@@ -16,10 +16,13 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "bench/load_generator.h"
-#include "bench/load_page.h"
 #include "bench/load_report.h"
 #include "bench/load_table.h"
 #include "bench/machine.h"
+#include "bench/page_frame.h"
+#include "bench/run_data.h"
+#include "bench/run_file.h"
+#include "bench/run_page.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
@@ -49,7 +52,8 @@ struct Options {
   sim::Slo slo;
   bool as_json = false;
   std::string html;
-  bench::LoadFacts given;  // the flags of the command line
+  std::string overlay;
+  bench::PageFacts given;  // the flags of the command line
 
   bool is_table() const { return concurrency.size() > 1; }
   uint32_t warmup_requests() const { return warmup.value_or(is_table() ? kTableWarmup : 0); }
@@ -92,14 +96,14 @@ void print_complaints(const bench::LoadReport& report) {
 }
 
 /// What a page says of the run above its figures.
-bench::LoadFacts facts_of(const Options& options, const std::string& model) {
+bench::PageFacts facts_of(const Options& options, const std::string& model) {
   std::string sent = "at their arrival times, however many were open";
   if (options.is_table()) {
     sent = fmt::format("by {} clients, one number after the other", fmt::join(options.concurrency, ", "));
   } else if (options.concurrency.front() > 0) {
     sent = fmt::format("by {} clients, each with one open request", options.concurrency.front());
   }
-  bench::LoadFacts facts{{"server", options.target.url},
+  bench::PageFacts facts{{"server", options.target.url},
                          {"model", record::valid_utf8(model)},
                          {"client's machine", bench::machine_name()},
                          {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
@@ -145,13 +149,29 @@ int warm_up(const Options& options, const sim::Workload& workload) {
   return load.signal();
 }
 
-int one_load(const Options& options, const sim::Workload& workload) {
+json::object flags_json(const Options& options) {
+  json::object out;
+  for (const auto& [flag, value] : options.given) out[flag] = record::valid_utf8(value);
+  return out;
+}
+
+/// `other`: the run of --overlay.
+void write_page(const Options& options, const bench::LoadGenerator& load, const bench::LoadReport& report,
+                const std::optional<bench::RunData>& other) {
+  if (options.html.empty()) return;
+  bench::RunData run = bench::run_of(report, load.samples(), load.timeline());
+  run.settings = facts_of(options, load.model());
+  write_output_file(options.html, bench::page_kind(), bench::run_page(run, other ? &*other : nullptr));
+}
+
+int one_load(const Options& options, const sim::Workload& workload,
+             const std::optional<bench::RunData>& other) {
   if (const int signal = warm_up(options, workload); signal != 0) return 128 + signal;
-  bench::LoadGenerator load(options.target, workload, options.concurrency.front());
+  bench::LoadGenerator load(options.target, workload, options.concurrency.front(), !options.html.empty());
   run_with_progress(load, workload);
   const bench::LoadReport report = report_of(options, workload, load);
   if (options.as_json) {
-    json::object root{{"model", load.model()}, {"url", options.target.url}};
+    json::object root{{"model", load.model()}, {"url", options.target.url}, {"flags", flags_json(options)}};
     for (auto& [key, value] : to_json(report)) root[key] = value;
     add_requests(root, load.samples());
     fmt::print("{}\n", json::serialize(root));
@@ -159,10 +179,7 @@ int one_load(const Options& options, const sim::Workload& workload) {
     print_report(report);
   }
   std::fflush(stdout);
-  if (!options.html.empty()) {
-    write_output_file(options.html, bench::load_page_kind(),
-                      bench::load_page(facts_of(options, load.model()), report, load.samples()));
-  }
+  write_page(options, load, report, other);
   print_complaints(report);
   if (load.signal() != 0) return 128 + load.signal();
   return report.failed == 0 ? 0 : 1;
@@ -209,7 +226,7 @@ int table_of_loads(const Options& options, const sim::Workload& workload) {
     std::fflush(stdout);
   }
   if (!options.html.empty() && !rows.empty()) {
-    write_output_file(options.html, bench::load_page_kind(),
+    write_output_file(options.html, bench::page_kind(),
                       bench::load_table_page(facts_of(options, target.model), rows));
   }
   if (signal != 0) return 128 + signal;
@@ -217,12 +234,14 @@ int table_of_loads(const Options& options, const sim::Workload& workload) {
 }
 
 int bench_serve(const Options& options) {
-  check_output_file(options.html, bench::load_page_kind());
+  check_output_file(options.html, bench::page_kind());
+  std::optional<bench::RunData> other;
+  if (!options.overlay.empty()) other = bench::read_run(options.overlay);
   const sim::Workload workload = make_workload(options.workload, options.vocab_size);
   print_notes(workload);
   if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
   raise_open_files();
-  return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload);
+  return options.is_table() ? table_of_loads(options, workload) : one_load(options, workload, other);
 }
 
 /// What has no meaning together. Throws Error naming the flag.
@@ -235,6 +254,8 @@ void settle(Options& options, const Flags& command) {
       refuse_if_given(command, flag, "with --endpoint chat, whose prompts are words");
     }
   }
+  if (options.html.empty()) refuse_if_given(command, "--overlay", "without --html");
+  if (options.is_table()) refuse_if_given(command, "--overlay", "with several numbers of clients");
   std::vector<uint32_t>& clients = options.concurrency;
   std::sort(clients.begin(), clients.end());
   if (const auto twice = std::adjacent_find(clients.begin(), clients.end()); twice != clients.end()) {
@@ -280,11 +301,12 @@ void add_server_options(const Flags& command, Options& options) {
 }
 
 /// The flags as they were given, for the page; never the key.
-bench::LoadFacts given_flags(const Flags& command) {
-  bench::LoadFacts given = command.given();
+bench::PageFacts given_flags(const Flags& command) {
+  bench::PageFacts given = command.given();
   std::erase_if(given, [](const auto& flag) {
     const std::string& name = flag.first;
-    return name == "--api-key" || name == "--url" || name == "--json" || name == "--html";
+    return name == "--api-key" || name == "--url" || name == "--json" || name == "--html" ||
+           name == "--overlay";
   });
   return given;
 }
@@ -343,6 +365,7 @@ void add_bench_serve(const Flags& bench, Command& run) {
                    "One JSON object, with a record of each request; times in nanoseconds");
   command.add_option("--html", options->html, "Also write an HTML page with plots (one file, works offline)")
       .value_name("FILE");
+  add_overlay_option(command, options->overlay);
   add_workload_options(command, options->workload);
   command.callback([options, command, &run] {
     settle(*options, command);

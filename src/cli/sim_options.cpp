@@ -68,6 +68,15 @@ Flag add_slo_option(const Flags& command, std::string& text) {
       .value_name("LIMIT,...");
 }
 
+void add_overlay_option(const Flags& command, std::string& file) {
+  command
+      .add_option(
+          "--overlay", file,
+          "Lay an earlier run over this one in the page of --html: what simulate --json or bench serve "
+          "--json wrote")
+      .value_name("FILE");
+}
+
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times) {
   fmt::print("\n{}\n", paint(stdout,
                              fmt::format("{:<22} {:>10} {:>10} {:>10} {:>10} {:>10}", "milliseconds", "mean",

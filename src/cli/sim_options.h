@@ -23,6 +23,9 @@ bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost
 /// Adds and returns --slo, whose text sim::Slo::parse reads.
 Flag add_slo_option(const Flags& command, std::string& text);
 
+/// Adds --overlay.
+void add_overlay_option(const Flags& command, std::string& file);
+
 /// A table of times, in milliseconds, on standard output.
 void print_times(std::span<const std::pair<const char*, sim::Percentiles>> times);
 

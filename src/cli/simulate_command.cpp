@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,21 +18,32 @@
 #include "base/error.h"
 #include "base/file_error.h"
 #include "base/output_file.h"
+#include "bench/page_frame.h"
+#include "bench/run_data.h"
+#include "bench/run_file.h"
+#include "bench/run_page.h"
 #include "cli/commands.h"
+#include "cli/compare_runs.h"
 #include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
 #include "cli/message_reader.h"
 #include "cli/sim_options.h"
 #include "cli/simulate_options.h"
+#include "cli/simulate_tables.h"
+#include "cli/simulate_text.h"
 #include "cli/terminal.h"
-#include "cli/text_table.h"
+#include "cli/version.h"
 #include "cli/what_if.h"
+#include "record/config_json.h"
 #include "record/display_text.h"
 #include "record/run_record.h"
+#include "sim/event_trace.h"
+#include "sim/eviction_bound.h"
 #include "sim/report.h"
 #include "sim/report_json.h"
 #include "sim/simulation.h"
+#include "sim/timeline.h"
 
 namespace quire::cli {
 namespace {
@@ -41,17 +51,15 @@ namespace {
 namespace json = boost::json;
 
 constexpr FileKind kResult{"result of quire simulate", "{\"scheduler\":{"};
-constexpr FileKind kRequests{
-    "requests of quire simulate",
-    "request,line,tenant,priority,arrival_ns,admitted_ns,first_token_ns,finished_ns,ttft_ns,tpot_ns,"
-    "prompt_tokens,output_tokens,cached_tokens,preemptions,in_time,good,refused\n"};
-
 struct Options {
   SimulateOptions of;
   std::optional<uint32_t> every;
   std::string json_file;
+  std::string html_file;
+  std::string overlay;
   std::string request_csv;
   std::string step_csv;
+  std::string event_trace;
   std::string decision_log;
   std::string decision_log_max;
 
@@ -60,117 +68,14 @@ struct Options {
   std::vector<std::string> sweeps;
   bool find_capacity = false;
   std::optional<uint32_t> seeds;
+  bool eviction_bound = false;
   std::string csv_file;
+  std::vector<std::string> compared;
+
+  bench::PageFacts given;  // the flags of the command line, without those of outputs
 
   bool is_what_if() const { return find_capacity || !sweeps.empty(); }
 };
-
-// ---- output as text ----
-
-double seconds(Nanos time) { return static_cast<double>(time) / 1e9; }
-
-constexpr const char* kStepHeader =
-    "  step     time s  running  waiting  prefill  decode    KV %  shared %  preempted    done";
-
-void print_step(const sim::Simulation& simulation) {
-  const control::StepStats& stats = simulation.stats();
-  fmt::print("{:>6} {:>10.3f} {:>8} {:>8} {:>8} {:>7} {:>7.1f} {:>9.1f} {:>10} {:>7}\n", stats.step,
-             seconds(simulation.now()), stats.running, stats.waiting, stats.prefill_tokens,
-             stats.decode_tokens, percent(stats.blocks_referenced, stats.blocks_total),
-             percent(stats.blocks_shared, stats.blocks_total), stats.total_preemptions,
-             simulation.totals().finished);
-}
-
-void print_summary(const sim::SimulationReport& report, const sim::SimulationConfig& config,
-                   const std::vector<std::string>& refusals, const sim::Slo& slo) {
-  const sim::SimulationTotals& totals = report.totals;
-  const double elapsed = std::max(1e-9, seconds(report.elapsed));
-  const auto line = [](const char* name, const std::string& value) {
-    fmt::print("{:<22} {}\n", name, value);
-  };
-  line("times of steps", sim::cost_text(config.cost));
-  if (const backend::sim::RooflineCost* const of = config.cost.roofline()) {
-    line("memory", fmt::format("{} of weights; {} blocks of {} tokens, {} each: {}",
-                               human_bytes(of->weight_bytes), with_commas(config.scheduler.num_blocks),
-                               config.scheduler.block_size, human_bytes(of->block_bytes),
-                               human_bytes(of->block_bytes * config.scheduler.num_blocks)));
-  }
-  line("requests",
-       fmt::format("{} finished, {} refused", with_commas(totals.finished), with_commas(totals.refused)));
-  for (size_t i = 0; i < refusals.size(); ++i) line(i == 0 ? "refused" : "", refusals[i]);
-  line("virtual time", fmt::format("{:.3f} s, {:.3f} s of it in {} steps", elapsed, seconds(totals.busy),
-                                   with_commas(totals.steps)));
-  line("throughput", fmt::format("{:.1f} output tokens/s, {:.2f} requests/s",
-                                 static_cast<double>(report.output_tokens) / elapsed,
-                                 static_cast<double>(totals.finished) / elapsed));
-  line("tokens", fmt::format("{} in, {} out; computed {} prefill, {} decode",
-                             with_commas(report.prompt_tokens), with_commas(report.output_tokens),
-                             with_commas(totals.prefill_tokens), with_commas(totals.decode_tokens)));
-  line("prefix hits",
-       fmt::format("{:.1f} % of {} prompt tokens",
-                   percent(report.last.total_prefix_hit_tokens, report.last.total_prefix_queried_tokens),
-                   with_commas(report.last.total_prefix_queried_tokens)));
-  const auto busy_micros = static_cast<uint64_t>(totals.busy) / 1000;
-  line("K/V blocks", fmt::format("{} of {} at most, {:.1f} % on average", with_commas(totals.peak_blocks),
-                                 with_commas(config.scheduler.num_blocks),
-                                 percent(totals.block_micros, busy_micros * config.scheduler.num_blocks)));
-  line("running", fmt::format("{} at most, {:.1f} on average; {} waiting at most", totals.peak_running,
-                              percent(totals.running_micros, busy_micros) / 100, totals.peak_waiting));
-  line("preemptions",
-       fmt::format("{}; {} blocks to the host, {} back", with_commas(report.last.total_preemptions),
-                   with_commas(totals.moved_out), with_commas(totals.moved_blocks - totals.moved_out)));
-  line("evictions", with_commas(report.last.total_evictions));
-  line("deadlines",
-       fmt::format("{:.1f} % of first tokens in time", percent(report.in_time, totals.finished)));
-  if (slo.any()) {
-    line("objectives", fmt::format("{} of {} requests met {}: {:.2f} % ({}), {:.2f} good requests/s",
-                                   with_commas(report.good), with_commas(report.requests), slo.text(),
-                                   percent(report.good, report.requests),
-                                   slo.attained(report.good, report.requests) ? "enough" : "too few",
-                                   report.per_second(report.good)));
-  }
-
-  const std::pair<const char*, sim::Percentiles> times[] = {{"waiting to be admitted", report.queue},
-                                                            {"to the first token", report.ttft},
-                                                            {"per further token", report.tpot},
-                                                            {"to the last token", report.e2e}};
-  print_times(times);
-}
-
-void print_digests(const sim::SimulationReport& report) {
-  fmt::print("\ndigest {:016x}\ndecisions {:016x}\n", report.digest, report.decision_digest);
-}
-
-/// If there are several: those with most requests.
-void print_groups(const char* name, std::vector<sim::GroupOutcome> groups, const sim::Slo& slo) {
-  constexpr size_t kMost = 12;
-  if (groups.size() < 2) return;
-  std::ranges::stable_sort(groups, std::greater(), &sim::GroupOutcome::requests);
-  TextTable table{{name, "requests", "refused", "tokens", "TTFT ms", "p99", "TPOT ms", "p99", "E2E ms", "p99",
-                   "in time %"},
-                  {}};
-  if (slo.any()) table.head.emplace_back("met %");
-  const auto ms = [](Nanos time) { return fmt::format("{:.1f}", static_cast<double>(time) / 1e6); };
-  for (const sim::GroupOutcome& of : std::span(groups).first(std::min(kMost, groups.size()))) {
-    std::vector<std::string>& row = table.rows.emplace_back();
-    row = {std::to_string(of.of),
-           with_commas(of.requests),
-           with_commas(of.refused),
-           with_commas(of.output_tokens),
-           ms(of.ttft.mean),
-           ms(of.ttft.p99),
-           ms(of.tpot.mean),
-           ms(of.tpot.p99),
-           ms(of.e2e.mean),
-           ms(of.e2e.p99),
-           fmt::format("{:.1f}", percent(of.in_time, of.finished))};
-    if (slo.any()) row.push_back(fmt::format("{:.1f}", percent(of.good, of.requests)));
-  }
-  fmt::print("\n{}", table.text(1));
-  if (groups.size() > kMost) {
-    fmt::print("and {} more with fewer requests; --json has all\n", with_commas(groups.size() - kMost));
-  }
-}
 
 /// The shared prefixes of the demo's prompts.
 std::string beginnings(const WorkloadOptions& workload) {
@@ -180,67 +85,27 @@ std::string beginnings(const WorkloadOptions& workload) {
                      workload.shared_prefixes.value_or(1), length);
 }
 
-/// Of each step, as it is made. Throws Error naming the file if it cannot be written.
-class StepTable {
- public:
-  explicit StepTable(std::string path) : path_(std::move(path)) {
-    if (path_.empty()) return;
-    file_.open(path_);
-    file_ << kSteps.begins;
-  }
-  void add(const sim::Simulation& simulation) {
-    if (path_.empty()) return;
-    const control::StepStats& of = simulation.stats();
-    file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}\n", of.step, simulation.now(), of.running,
-                         of.waiting, of.prefill_tokens, of.decode_tokens, of.blocks_total,
-                         of.blocks_referenced, of.blocks_shared, of.swapped_out, of.swapped_in,
-                         of.total_preemptions, of.total_evictions);
-  }
-  void end() {
-    if (path_.empty()) return;
-    file_.close();
-    if (file_.fail()) throw file_error(path_, "cannot be written");
-  }
+/// What follows a simulation, step by step.
+struct Followers {
+  StepTable steps;
+  std::optional<sim::SimulationTimeline> timeline{};
+  std::optional<sim::EventTrace> events{};
+  std::optional<sim::EvictionBound> bound{};
 
-  static constexpr FileKind kSteps{
-      "steps of quire simulate",
-      "step,end_ns,running,waiting,prefill_tokens,decode_tokens,blocks,blocks_held,blocks_shared,"
-      "swapped_out,swapped_in,preemptions,evictions\n"};
-
- private:
-  std::string path_;
-  std::ofstream file_;
+  void take(const sim::Simulation& simulation) {
+    steps.add(simulation);
+    if (timeline) timeline->take(simulation);
+  }
 };
 
-/// A row for each request; empty cells: it did not happen.
-std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo) {
-  std::string out(kRequests.begins);
-  const sim::Workload& workload = simulation.workload();
-  for (size_t i = 0; i < simulation.records().size(); ++i) {
-    const sim::RequestRecord& record = simulation.records()[i];
-    const sim::SimRequest& request = workload.requests[i];
-    const auto time = [](Nanos at) { return at < 0 ? std::string() : std::to_string(at); };
-    const std::optional<Nanos> each = record.tpot(workload.choices);
-    const bool done = record.finished >= 0;
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", i + 1, request.line,
-                       request.tenant, request.priority, time(record.arrival), time(record.admitted),
-                       time(record.first_token), time(record.finished), done ? time(record.ttft()) : "",
-                       done && each ? time(*each) : "", record.prompt_tokens, record.output_tokens,
-                       record.cached_tokens, record.preemptions, record.in_time ? 1 : 0,
-                       done && slo.met_by(record.ttft(), each, record.e2e()) ? 1 : 0,
-                       record.refused ? sim::refusal_key(*record.refused) : "");
-  }
-  return out;
-}
-
 /// Runs to the end, or until Ctrl-C; then it returns true. Prints every N-th step, or shows its progress.
-bool run_steps(sim::Simulation& simulation, uint32_t every, StepTable& steps) {
+bool run_steps(sim::Simulation& simulation, uint32_t every, Followers& followers) {
   const InterruptNote note;
   Progress progress("simulate", every > 0 ? 0 : simulation.records().size());
   uint64_t shown = 0;
   bool printed = true;
   while (!InterruptNote::interrupted() && simulation.step()) {
-    steps.add(simulation);
+    followers.take(simulation);
     printed = every > 0 && simulation.stats().step % every == 0;
     if (printed) print_step(simulation);
     const uint64_t done = simulation.totals().finished + simulation.totals().refused;
@@ -269,16 +134,20 @@ int judge(const sim::Simulation& simulation, const std::vector<std::string>& ref
 
 void check_outputs(const Options& options) {
   check_output_file(options.json_file, kResult);
-  check_output_file(options.request_csv, kRequests);
-  check_output_file(options.step_csv, StepTable::kSteps);
+  check_output_file(options.html_file, bench::page_kind());
+  check_output_file(options.request_csv, kRequestTable);
+  check_output_file(options.step_csv, StepTable::kKind);
+  check_output_file(options.event_trace, sim::EventTrace::kKind);
   check_output_file(options.decision_log);
   if (!options.decision_log.empty()) {
     record::RunWriter::check_place(options.decision_log, record::parse_log_limit(options.decision_log_max));
   }
   const OutputFile outputs[] = {{"--decision-log", options.decision_log},
                                 {"--json", options.json_file},
+                                {"--html", options.html_file},
                                 {"--request-csv", options.request_csv},
-                                {"--step-csv", options.step_csv}};
+                                {"--step-csv", options.step_csv},
+                                {"--perfetto", options.event_trace}};
   refuse_same_file(outputs);
 }
 
@@ -292,13 +161,51 @@ void print_head(const Options& options, const sim::Simulation& simulation) {
       record::plural(config.max_num_batched_tokens, "token"), beginnings(options.of.workload));
 }
 
+/// The settings of a run that matter to it: the scheduler's, the costs', and the flags.
+bench::PageFacts settings_of(const Options& options, const sim::SimulationConfig& config) {
+  bench::PageFacts out{{"written", fmt::format("by quire {}", version())}, {"time", "virtual"}};
+  for (const auto& [flag, value] : options.given) out.emplace_back(flag, record::valid_utf8(value));
+  for (const auto& [kind, of] :
+       {std::pair<const char*, json::object>{"scheduler", record::to_json(config.scheduler)},
+        std::pair<const char*, json::object>{"cost", sim::to_json(config.cost)}}) {
+    for (const auto& [key, value] : of) {
+      out.emplace_back(fmt::format("{}: {}", kind, std::string_view(key)),
+                       value.is_string() ? std::string(value.get_string()) : json::serialize(value));
+    }
+  }
+  return out;
+}
+
+json::object flags_json(const Options& options) {
+  json::object out;
+  for (const auto& [flag, value] : options.given) out[flag] = record::valid_utf8(value);
+  return out;
+}
+
+/// `other`: the run of --overlay.
+void write_page(const Options& options, const sim::Simulation& simulation,
+                const sim::SimulationReport& report, const sim::SimulationConfig& config,
+                const sim::Timeline& timeline, const std::optional<HitBound>& bound,
+                const std::optional<bench::RunData>& other) {
+  bench::RunData run = bench::run_of(simulation, report, options.slo, timeline);
+  run.settings = settings_of(options, config);
+  if (bound) run.hit_bound = bound->pool;
+  write_output_file(options.html_file, bench::page_kind(), bench::run_page(run, other ? &*other : nullptr));
+}
+
 void write_results(const Options& options, const sim::Simulation& simulation,
-                   const sim::SimulationReport& report, const sim::SimulationConfig& config) {
+                   const sim::SimulationReport& report, const sim::SimulationConfig& config,
+                   const std::optional<HitBound>& bound) {
   if (!options.request_csv.empty()) {
-    write_output_file(options.request_csv, kRequests, request_table(simulation, options.slo));
+    write_output_file(options.request_csv, kRequestTable, request_table(simulation, options.slo));
   }
   if (options.json_file.empty()) return;
   json::object root = to_json(report, config, options.slo);
+  root["flags"] = flags_json(options);
+  if (bound) {
+    root["prefix_hit_tokens_bound"] = bound->pool;
+    root["prefix_hit_tokens_unbounded"] = bound->unbounded;
+  }
   add_requests(root, simulation, options.slo);
   write_output_file(options.json_file, kResult, json::serialize(root) + "\n");
 }
@@ -307,6 +214,8 @@ int simulate(Options& options) {
   if (options.of.demo) use_demo_workload(options.of.workload);
   const sim::SimulationConfig config = simulation_config(options.of);
   check_outputs(options);
+  std::optional<bench::RunData> other;
+  if (!options.overlay.empty()) other = bench::read_run(options.overlay);
   const sim::Workload workload = simulation_workload(options.of);
   print_notes(workload);
   const control::Scheduler checked(config.scheduler);  // before there is a log of it
@@ -320,16 +229,27 @@ int simulate(Options& options) {
   const uint32_t every = options.every.value_or(options.of.demo ? 10 : 0);
   if (options.of.demo) print_head(options, simulation);
   if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
-  StepTable steps(options.step_csv);
-  const bool interrupted = run_steps(simulation, every, steps);
-  steps.end();
+  Followers followers{StepTable(options.step_csv)};
+  if (!options.html_file.empty()) followers.timeline.emplace();
+  if (!options.event_trace.empty()) {
+    simulation.listen(followers.events.emplace(options.event_trace, simulation));
+  }
+  if (options.eviction_bound) simulation.listen(followers.bound.emplace(simulation));
+  const bool interrupted = run_steps(simulation, every, followers);
+  followers.steps.end();
+  if (followers.events) followers.events->end();
+  std::optional<HitBound> bound;
+  if (followers.bound) {
+    bound = {followers.bound->best(config.scheduler.num_blocks).hit_tokens,
+             followers.bound->best(UINT32_MAX).hit_tokens};
+  }
   if (record != nullptr && record->failed()) {
     throw file_error(options.decision_log, "cannot be written");
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const sim::SimulationReport report = sim::make_report(simulation, options.slo);
   const std::vector<std::string> refusals = sim::refusal_texts(simulation);
-  print_summary(report, config, refusals, options.slo);
+  print_summary(report, config, refusals, options.slo, bound);
   print_groups("tenant", outcomes_by_tenant(simulation, options.slo), options.slo);
   print_groups("priority", outcomes_by_priority(simulation, options.slo), options.slo);
   print_digests(report);
@@ -346,15 +266,19 @@ int simulate(Options& options) {
                    static_cast<double>(report.totals.prefill_tokens + report.totals.decode_tokens) /
                    std::max(took, 1e-9))));
   }
-  write_results(options, simulation, report, config);
+  write_results(options, simulation, report, config, bound);
+  if (followers.timeline) {
+    write_page(options, simulation, report, config, followers.timeline->timeline(), bound, other);
+  }
   return judge(simulation, refusals, interrupted);
 }
 
 // ---- the flags ----
 
 /// Flags of a single run only.
-constexpr const char* kSingleRunFlags[] = {"--every", "--decision-log", "--decision-log-max", "--request-csv",
-                                           "--step-csv"};
+constexpr const char* kSingleRunFlags[] = {"--every",       "--decision-log",  "--decision-log-max",
+                                           "--request-csv", "--step-csv",      "--overlay",
+                                           "--perfetto",    "--eviction-bound"};
 
 WhatIf what_if(const Options& options, const Flags& command) {
   WhatIf asked;
@@ -373,14 +297,36 @@ WhatIf what_if(const Options& options, const Flags& command) {
   asked.seeds = options.seeds.value_or(asked.seeds);
   asked.csv_file = options.csv_file;
   asked.json_file = options.json_file;
+  asked.html_file = options.html_file;
+  asked.settings = options.given;
   return asked;
+}
+
+/// The flags as they were given, but for those that say what is written.
+bench::PageFacts given_settings(const Flags& command) {
+  constexpr std::string_view kOutputs[] = {
+      "--every",       "--json",     "--html",         "--overlay",
+      "--request-csv", "--step-csv", "--decision-log", "--decision-log-max",
+      "--csv",         "--perfetto"};
+  bench::PageFacts given = command.given();
+  std::erase_if(given, [&](const auto& flag) { return std::ranges::count(kOutputs, flag.first) > 0; });
+  return given;
 }
 
 /// Throws Error naming a flag that makes no sense with the others.
 void settle(Options& options, const Flags& command) {
+  if (!options.compared.empty()) return settle_compare(command);
   if (!options.slo_text.empty()) options.slo = sim::Slo::parse(options.slo_text, "--slo");
   if (options.find_capacity && !options.slo.any()) {
     throw Error("--find-capacity: needs --slo, say ttft=500ms,tpot=50ms,attainment=99");
+  }
+  if (options.html_file.empty()) refuse_if_given(command, "--overlay", "without --html");
+  if (!options.of.enable_prefix_caching) {
+    refuse_if_given(command, "--eviction-bound", "with --no-enable-prefix-caching");
+  }
+  if (options.of.sliding_window > 0 && options.eviction_bound) {
+    throw Error(
+        "--eviction-bound: is not known with --sliding-window, which frees blocks of running sequences");
   }
   if (!options.find_capacity) refuse_if_given(command, "--seeds", "without --find-capacity");
   if (!options.is_what_if()) {
@@ -401,8 +347,13 @@ void add_output_flags(const Flags& command, Options& options) {
     return command.add_option(name, file, help).value_name("FILE");
   };
   add_file("--json", options.json_file, "Write all results, and a record of each request");
+  add_file("--html", options.html_file, "Write an HTML page with plots (one file, works offline)");
+  add_overlay_option(command, options.overlay);
   add_file("--request-csv", options.request_csv, "Write a row of figures for each request");
   add_file("--step-csv", options.step_csv, "Write a row of figures for each step");
+  add_file("--perfetto", options.event_trace,
+           "Write the run as a trace for ui.perfetto.dev: steps, requests with their phases, preemptions, "
+           "blocks");
   add_file("--decision-log", options.decision_log,
            "Record every decision of the scheduler and its inputs, for quire explain; only its "
            "owner may read the log");
@@ -455,13 +406,31 @@ void add_simulate(const Flags& app, Command& run) {
       "  quire simulate --cost machine.json --sweep rate=1..20 --sweep scheduling-policy=fcfs,srpt\n"
       "  quire simulate --cost machine.json --find-capacity --slo ttft=500ms,tpot=50ms --rate 2\n"
       "  quire simulate --machine a10g --model Llama-2-7b --rate 1 --slo ttft=2s,tpot=100ms\n"
+      "  quire simulate --rate 2 --json a.json; quire simulate --rate 3 --json b.json --html b.html\n"
+      "  quire simulate --compare a.json b.json --html both.html\n"
       "A trace in CSV or JSON lines may say ttft_deadline_ms, priority and tenant of each request.");
   add_output_flags(command, *options);
+  command
+      .add_option(
+          "--compare", options->compared,
+          "Run nothing: compare two results of simulate --json or bench serve --json, figure by figure "
+          "and request by request; with --json and --html also in files")
+      .values(2)
+      .value_name("FILE FILE");
+  command.add_flag(
+      "--eviction-bound", options->eviction_bound,
+      "Also say how many prefix hits an eviction policy that knows the future would have (Belady)");
   add_what_if_flags(command, *options);
   add_simulation_flags(command, options->of);
   command.callback([options, command, &run] {
     settle(*options, command);
-    if (options->is_what_if()) {
+    options->given = given_settings(command);
+    if (!options->compared.empty()) {
+      run = [options] {
+        return compare_runs(
+            {options->compared[0], options->compared[1], options->json_file, options->html_file});
+      };
+    } else if (options->is_what_if()) {
       run = [asked = what_if(*options, command)] { return run_what_if(asked); };
     } else {
       run = [options] { return simulate(*options); };

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/machine_limits.h"
 #include "base/output_file.h"
+#include "bench/sweep_page.h"
 #include "cli/flags.h"
 #include "cli/message_reader.h"
 #include "cli/simulate_options.h"
@@ -192,6 +193,7 @@ struct Line {
   const Combination* values = nullptr;
   std::vector<std::string> more;
   const RunResult* run = nullptr;
+  std::vector<double> figures;  // the numbers of `more`
 };
 
 TextTable table_of(const WhatIf& asked, const std::vector<std::string>& more, const std::vector<Line>& lines,
@@ -226,6 +228,24 @@ json::object json_head(const WhatIf& asked) {
   return {{"sweep", std::move(sweep)},
           {"arguments", json::value_from(asked.arguments)},
           {"slo", sim::slo_json(asked.slo)}};
+}
+
+/// The page of all runs. `heads`: of the cells of a line that are not of a run.
+void write_page(const WhatIf& asked, std::string title, const std::vector<std::string>& heads,
+                const std::vector<Line>& lines, size_t missing) {
+  if (asked.html_file.empty()) return;
+  bench::SweepData page{.title = std::move(title), .slo = asked.slo, .settings = asked.settings};
+  for (const sim::SweepAxis& axis : asked.axes) page.flags.push_back(axis.flag);
+  for (size_t i = 0; i < heads.size(); ++i) {
+    page.more.push_back(fmt::format("{}: {} of the seeds", heads.front(), i == 0 ? "median" : heads[i]));
+  }
+  for (const Line& line : lines) {
+    page.runs.push_back({*line.values, line.figures, line.run == nullptr ? nullptr : &line.run->report});
+  }
+  TextTable table = table_of(asked, heads, lines, false);
+  page.table = {std::move(table.head), std::move(table.rows)};
+  if (missing > 0) page.complaints.push_back(fmt::format("Interrupted: {} runs had not ended.", missing));
+  write_output_file(asked.html_file, bench::page_kind(), bench::sweep_page(page));
 }
 
 void write_files(const WhatIf& asked, const TextTable& csv, const json::object& root) {
@@ -267,7 +287,7 @@ int sweep(const WhatIf& asked) {
   uint64_t extrapolated = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     if (!results[i]) continue;
-    lines.push_back({&all[i], {}, &*results[i]});
+    lines.push_back({&all[i], {}, &*results[i], {}});
     json::object run{{"flags", flags_json(asked, all[i])}};
     for (auto& [key, value] : to_json(results[i]->report, results[i]->config, asked.slo)) run[key] = value;
     runs.push_back(std::move(run));
@@ -278,6 +298,7 @@ int sweep(const WhatIf& asked) {
   json::object root = json_head(asked);
   root["runs"] = std::move(runs);
   write_files(asked, table_of(asked, {}, lines, true), root);
+  write_page(asked, "A sweep of simulations", {}, lines, all.size() - lines.size());
   return judge(lines.size(), all.size());
 }
 
@@ -416,7 +437,8 @@ int find_capacity(WhatIf asked) {
     lines.push_back(
         {&all[i],
          {load_text(load, median.limit), load_text(load, of.front().limit), load_text(load, of.back().limit)},
-         median.at ? &*median.at : nullptr});
+         median.at ? &*median.at : nullptr,
+         {median.limit.load, of.front().limit.load, of.back().limit.load}});
     rows.push_back({{"flags", flags_json(asked, all[i])},
                     {"median", median.limit.load},
                     {"least", of.front().limit.load},
@@ -432,6 +454,8 @@ int find_capacity(WhatIf asked) {
   root["capacity_of"] = load.flag;
   root["rows"] = std::move(rows);
   write_files(asked, table_of(asked, heads, lines, true), root);
+  write_page(asked, fmt::format("The largest {} that meets the objectives", load.flag), heads, lines,
+             all.size() - lines.size());
   return judge(done, found.size());
 }
 
@@ -440,7 +464,9 @@ int find_capacity(WhatIf asked) {
 int run_what_if(const WhatIf& asked) {
   check_output_file(asked.csv_file, kTableCsv);
   check_output_file(asked.json_file, kSweepJson);
-  const OutputFile outputs[] = {{"--csv", asked.csv_file}, {"--json", asked.json_file}};
+  check_output_file(asked.html_file, bench::page_kind());
+  const OutputFile outputs[] = {
+      {"--csv", asked.csv_file}, {"--json", asked.json_file}, {"--html", asked.html_file}};
   refuse_same_file(outputs);
   const InterruptNote note;
   return asked.find_capacity ? find_capacity(asked) : sweep(asked);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/slo.h"
@@ -17,9 +18,11 @@ struct WhatIf {
   std::vector<sim::SweepAxis> axes;    // the flags that change; none of them is in `arguments`
   sim::Slo slo;
   bool find_capacity = false;
-  uint32_t seeds = 5;  // of find_capacity: one search for each
+  std::vector<std::pair<std::string, std::string>> settings;  // for the page: the flags and their values
+  uint32_t seeds = 5;                                         // of find_capacity: one search for each
   std::string csv_file;
   std::string json_file;
+  std::string html_file;
 };
 
 /// Runs all combinations, as many at once as there are CPUs, and prints a table; with `find_capacity` the

@@ -139,6 +139,7 @@ json::value slo_json(const Slo& slo) {
 
 void add_requests(json::object& root, const Simulation& simulation, const Slo& slo) {
   root["seed"] = simulation.workload().seed;
+  root["choices"] = simulation.workload().choices;
   root["tenants"] = to_json(outcomes_by_tenant(simulation, slo), "tenant");
   root["priorities"] = to_json(outcomes_by_priority(simulation, slo), "priority");
   root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns",

@@ -47,12 +47,19 @@ bool Simulation::step() {
     note_event(event);
   }
   note_step(took);
+  for (SimulationListener* listener : listeners_) listener->step_done(done_ - took, done_);
   return true;
 }
 
 /// False if all there is to do depends on open steps.
 bool Simulation::plan_step() {
   control::StepPlan plan = scheduler_.plan(clock_.now());
+  for (SimulationListener* listener : listeners_) {
+    for (const SeqId id : scheduler_.preempted()) {
+      listener->preempted(id / workload_.choices, static_cast<uint32_t>(id % workload_.choices),
+                          clock_.now());
+    }
+  }
   if (plan.empty()) return false;
   note_plan(plan);
   const backend::Ticket ticket = executor_.submit(plan);
@@ -74,17 +81,19 @@ void Simulation::add_due() {
     records_[index].arrival = sent;
     const std::optional<Refusal> refusal = add(index);
     if (!refusal) continue;
-    note_refusal(index, *refusal);
-    for (const size_t unsent : source_.gave_up(index, *next)) note_refusal(unsent, Refusal::kConversation);
+    note_refusal(index, *refusal, *next);
+    for (const size_t unsent : source_.gave_up(index, *next))
+      note_refusal(unsent, Refusal::kConversation, *next);
   }
 }
 
-void Simulation::note_refusal(size_t index, Refusal why) {
+void Simulation::note_refusal(size_t index, Refusal why, Nanos now) {
   records_[index].refused = why;
   ++totals_.refused;
   if (totals_.refused_by[static_cast<size_t>(why)]++ == 0) {
     totals_.first_refused_by[static_cast<size_t>(why)] = static_cast<uint32_t>(index);
   }
+  for (SimulationListener* listener : listeners_) listener->refused(index, now);
   digest_.add(index);
 }
 
@@ -109,6 +118,7 @@ std::optional<Refusal> Simulation::add(size_t index) {
   spec.ttft_deadline = request.ttft_deadline;
   spec.priority = request.priority;
   spec.tenant = request.tenant;
+  const std::vector<TokenId> prompt = listeners_.empty() ? std::vector<TokenId>() : spec.prompt;
   if (workload_.lengths_known) spec.expected_tokens = request.output_length;
   for (uint32_t choice = 0; choice < workload_.choices; ++choice) {
     control::SeqSpec one = choice + 1 < workload_.choices ? spec : std::move(spec);
@@ -128,14 +138,23 @@ std::optional<Refusal> Simulation::add(size_t index) {
     }
   }
   open_[index] = workload_.choices;
+  for (SimulationListener* listener : listeners_) listener->arrived(index, prompt);
   return std::nullopt;
 }
 
 void Simulation::note_plan(const control::StepPlan& plan) {
   for (const control::NewSeq& seq : plan.added) {
     RequestRecord& record = records_[seq.sampling.seed];
-    if (record.admitted < 0) record.admitted = clock_.now();
+    if (record.admitted < 0) {
+      record.admitted = clock_.now();
+      for (SimulationListener* listener : listeners_) listener->admitted(seq.sampling.seed);
+    }
     uint8_t& before = was_admitted_[seq.sampling.seed * workload_.choices + seq.sampling.choice];
+    if (before != 0) {
+      for (SimulationListener* listener : listeners_) {
+        listener->admitted_again(seq.sampling.seed, seq.sampling.choice, clock_.now());
+      }
+    }
     record.preemptions += std::exchange(before, uint8_t{1});
   }
 }
@@ -144,6 +163,7 @@ void Simulation::note_event(const control::SeqEvent& event) {
   const size_t index = event.id / workload_.choices;
   RequestRecord& record = records_[index];
   if (event.token) {
+    ++totals_.output_tokens;
     digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
     if (event.id == index * workload_.choices) source_.sampled(index, event.token->token);
     if (record.output_tokens++ == 0) {
@@ -159,6 +179,7 @@ void Simulation::note_event(const control::SeqEvent& event) {
   record.finished = clock_.now();
   ++totals_.finished;
   source_.ended(index, clock_.now());
+  for (SimulationListener* listener : listeners_) listener->finished(index);
 }
 
 void Simulation::note_step(Nanos took) {

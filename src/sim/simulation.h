@@ -12,6 +12,7 @@
 #include "control/scheduler.h"
 #include "record/recorded_scheduler.h"
 #include "sim/digest.h"
+#include "sim/simulation_listener.h"
 #include "sim/virtual_clock.h"
 #include "sim/workload.h"
 #include "sim/workload_source.h"
@@ -66,8 +67,9 @@ struct SimulationTotals {
   uint64_t steps = 0;
   uint64_t prefill_tokens = 0;  // computed, including recomputation
   uint64_t decode_tokens = 0;
-  uint64_t moved_blocks = 0;  // to the host and back
-  uint64_t moved_out = 0;     // of these, to the host
+  uint64_t output_tokens = 0;  // sampled, also of requests that have not ended
+  uint64_t moved_blocks = 0;   // to the host and back
+  uint64_t moved_out = 0;      // of these, to the host
   uint64_t finished = 0;
   uint64_t refused = 0;
   std::array<uint64_t, kNumRefusals> refused_by = {};        // by Refusal
@@ -92,6 +94,9 @@ class Simulation {
   /// `workload` and `record` must outlive it; the record ends with the last request. Throws Error if the
   /// configuration cannot work.
   Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record = nullptr);
+
+  /// `listener`, which must outlive it, is told of all that follows; it changes nothing.
+  void listen(SimulationListener& listener) { listeners_.push_back(&listener); }
 
   /// Executes one step, after waiting for the next arrival if there is no work. Once all requests have ended
   /// it does nothing and returns false.
@@ -119,7 +124,7 @@ class Simulation {
   bool plan_step();
   std::optional<Refusal> add(size_t index);
   Refusal too_long() const;
-  void note_refusal(size_t index, Refusal why);
+  void note_refusal(size_t index, Refusal why, Nanos now);
   void note_plan(const control::StepPlan& plan);
   void note_event(const control::SeqEvent& event);
   void note_step(Nanos took);
@@ -142,6 +147,7 @@ class Simulation {
   std::vector<RequestRecord> records_;
   std::vector<uint32_t> open_;         // choices of a request that have not ended
   std::vector<uint8_t> was_admitted_;  // by sequence
+  std::vector<SimulationListener*> listeners_;
   SimulationTotals totals_;
   Digest digest_;
 };

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/load_page.h"
 #include "bench/plot.h"
+#include "bench/run_page.h"
 
 namespace quire::bench {
 namespace {
@@ -95,20 +95,7 @@ TEST(LoadReport, OfNothing) {
   EXPECT_EQ(report.unfinished, 7U);
   EXPECT_EQ(report.per_second(report.finished), 0);
   EXPECT_EQ(to_json(report).at("good_requests_per_second").as_double(), 0);
-  EXPECT_THAT(load_page({}, report, {}), HasSubstr("no data"));
-}
-
-TEST(LoadPage, ShowsTextAsText) {
-  const std::vector<LoadSample> samples = {sample(0, 10, 5), sample(3, 20, 7),
-                                           failure("<script>alert(1)</script>")};
-  const LoadReport report = report_load(samples, 3, 100 * kMs, {.ttft = 15 * kMs});
-  const std::string page = load_page({{"model", "a<b>&\"c\""}}, report, samples);
-  EXPECT_THAT(page, Not(HasSubstr("<script")));
-  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(1)"));
-  EXPECT_THAT(page, HasSubstr("a&lt;b&gt;&amp;&quot;c&quot;"));
-  EXPECT_THAT(page, HasSubstr("(1 of 2)"));
-  EXPECT_THAT(page, Not(HasSubstr("nan")));
-  EXPECT_THAT(page, Not(HasSubstr("inf")));
+  EXPECT_THAT(run_page(run_of(report, {}, {})), HasSubstr("no data"));
 }
 
 TEST(Plot, DrawsAnyRangeOfValues) {

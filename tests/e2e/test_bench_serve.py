@@ -123,11 +123,38 @@ def test_a_page_and_a_table(server, tmp_path):
     parsed.feed(page)
     assert parsed.open == []
     names = [tag for tag, _ in parsed.tags]
-    assert names.count("svg") == 4 and "script" not in names and "link" not in names and "img" not in names
+    assert names.count("svg") == 13 and "script" not in names and "link" not in names and "img" not in names
     assert not any({"src", "href"} & attrs.keys() for _, attrs in parsed.tags)
     assert "secret-key" not in page and "--slo" in page and MODEL_NAME in page
-    for word in ["TTFT", "TPOT", "ITL", "E2E", "p99", "prefers-color-scheme: dark"]:
+    for word in ["TTFT", "TPOT", "ITL", "E2E", "p99", "prefers-color-scheme: dark", "Queue and batch", "K/V pool", "Objectives met"]:
         assert word in page
+
+
+def test_a_prediction_is_laid_over_a_measurement(server, tmp_path):
+    """The same requests in both: they are paired by their numbers."""
+    flags = ("--requests", 6, "--rate", 50, "--prompt-len", 40, "--output-len", 5)
+    predicted, out, measured = tmp_path / "predicted.json", tmp_path / "load.html", tmp_path / "measured.json"
+    quire("simulate", *flags, "--json", predicted)
+    done = quire("bench", "serve", "--url", server.url, *flags, "--json", "--overlay", predicted, "--html", out)
+    measured.write_bytes(done.stdout)
+    page = out.read_text()
+    assert "Two runs side by side" in page and "predicted.json" in page and "over 6 pairs of the same request" in page
+    assert json.loads(done.stdout)["flags"]["--rate"] == "50"
+    over = quire("simulate", *flags, "--html", tmp_path / "sim.html", "--overlay", measured)
+    assert over.returncode == 0 and "measured.json" in (tmp_path / "sim.html").read_text()
+    said = quire("simulate", "--compare", predicted, measured).stdout.decode()
+    assert "median over 6 pairs" in said and re.search(r"^TTFT p50 ms +[0-9.]+ +[0-9.]+ +[0-9.]+$", said, re.M)
+
+
+def test_what_cannot_be_laid_over_is_refused_before_the_first_request(tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text('{"scheduler": {}}')
+    nowhere = ("bench", "serve", "--url", "http://127.0.0.1:1")
+    for flags, status, said in [(["--overlay", other], 2, "--overlay: changes nothing without --html"),
+                                (["--overlay", other, "--html", "x.html", "--concurrency", "1,2"], 2, "--overlay: changes nothing"),
+                                (["--overlay", other, "--html", tmp_path / "x.html"], 1, "other.json: key 'requests': missing")]:
+        done = quire(*nowhere, *flags, check=False)
+        assert done.returncode == status and said in done.stderr.decode() and done.stderr.count(b"\n") == 1, done.stderr
 
 
 @pytest.mark.parametrize("trace", ["traces-azure/AzureLLMInferenceTrace_conv.csv", "traces-mooncake/conversation_trace.jsonl"])

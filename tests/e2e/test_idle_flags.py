@@ -11,7 +11,7 @@ ON_A_CARD = ["--machine", "a10g", "--model", DEMO]
 # A value for each flag of simulate that differs from the demo's. What is refused needs the flags behind it.
 VALUES = {
     "--help": None, "--demo": None, "--every": [3], "--json": None, "--decision-log": None, "--decision-log-max": None,
-    "--request-csv": None, "--step-csv": None, "--slo": ["ttft=1s"], "--sweep": None, "--find-capacity": None, "--seeds": None, "--csv": None,
+    "--html": None, "--overlay": None, "--compare": None, "--perfetto": None, "--eviction-bound": [], "--request-csv": None, "--step-csv": None, "--slo": ["ttft=1s"], "--sweep": None, "--find-capacity": None, "--seeds": None, "--csv": None,
     "--trace": None, "--trace-speed": None, "--requests": [40], "--num-prompts": [41], "--rate": [5], "--request-rate": [6],
     "--burst": [3], "--burst-every": [1], "--burstiness": [0.2], "--on-ms": [500, "--off-ms", 900], "--off-ms": [900, "--on-ms", 500],
     "--users": [4], "--think-time-ms": [300, "--users", 4], "--turns": [3], "--turn-len": [9, "--turns", 3], "--agents": None, "--prompt-len": [20], "--input-len": [21], "--output-len": [20],

@@ -92,12 +92,14 @@ def ids(tmp_path_factory):
 
 def command_of(name, log, ids):
     return {"simulate": ["simulate", "--requests", 3, "--json"],
+            "simulate --html": ["simulate", "--requests", 3, "--html"],
+            "simulate --perfetto": ["simulate", "--requests", 3, "--perfetto"],
             "bench ops": ["bench", "ops", "--filter", "rms_norm.*/1x", "--repeats", 1, "--json"],
             "explain": ["explain", log, "--html"],
             "logits": ["logits", DEMO, "--ids-file", ids, "--output"]}[name]
 
 
-@pytest.mark.parametrize("name", ["simulate", "bench ops", "explain", "logits"])
+@pytest.mark.parametrize("name", ["simulate", "simulate --html", "simulate --perfetto", "bench ops", "explain", "logits"])
 def test_an_output_takes_the_place_of_its_own_kind_alone(tmp_path, log, ids, name):
     command = command_of(name, log, ids)
     for file in ("config.json", "model.safetensors", "tokenizer.json"):

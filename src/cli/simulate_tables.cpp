@@ -1,0 +1,64 @@
+#include "cli/simulate_tables.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/file_error.h"
+#include "sim/report.h"
+
+namespace quire::cli {
+
+const FileKind StepTable::kKind{
+    "steps of quire simulate",
+    "step,end_ns,running,waiting,prefill_tokens,decode_tokens,blocks,blocks_held,blocks_shared,"
+    "swapped_out,swapped_in,preemptions,evictions\n"};
+
+const FileKind kRequestTable{
+    "requests of quire simulate",
+    "request,line,tenant,priority,arrival_ns,admitted_ns,first_token_ns,finished_ns,ttft_ns,tpot_ns,"
+    "prompt_tokens,output_tokens,cached_tokens,preemptions,in_time,good,refused\n"};
+
+StepTable::StepTable(std::string path) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  file_.open(path_);
+  file_ << kKind.begins;
+}
+
+void StepTable::add(const sim::Simulation& simulation) {
+  if (path_.empty()) return;
+  const control::StepStats& of = simulation.stats();
+  file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}\n", of.step, simulation.now(), of.running,
+                       of.waiting, of.prefill_tokens, of.decode_tokens, of.blocks_total, of.blocks_referenced,
+                       of.blocks_shared, of.swapped_out, of.swapped_in, of.total_preemptions,
+                       of.total_evictions);
+}
+
+void StepTable::end() {
+  if (path_.empty()) return;
+  file_.close();
+  if (file_.fail()) throw file_error(path_, "cannot be written");
+}
+
+std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo) {
+  std::string out(kRequestTable.begins);
+  const sim::Workload& workload = simulation.workload();
+  for (size_t i = 0; i < simulation.records().size(); ++i) {
+    const sim::RequestRecord& record = simulation.records()[i];
+    const sim::SimRequest& request = workload.requests[i];
+    const auto time = [](Nanos at) { return at < 0 ? std::string() : std::to_string(at); };
+    const std::optional<Nanos> each = record.tpot(workload.choices);
+    const bool done = record.finished >= 0;
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", i + 1, request.line,
+                       request.tenant, request.priority, time(record.arrival), time(record.admitted),
+                       time(record.first_token), time(record.finished), done ? time(record.ttft()) : "",
+                       done && each ? time(*each) : "", record.prompt_tokens, record.output_tokens,
+                       record.cached_tokens, record.preemptions, record.in_time ? 1 : 0,
+                       done && slo.met_by(record.ttft(), each, record.e2e()) ? 1 : 0,
+                       record.refused ? sim::refusal_key(*record.refused) : "");
+  }
+  return out;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,118 @@
+#include "sim/eviction_bound.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "base/rng.h"
+
+namespace quire::sim {
+namespace {
+
+constexpr uint32_t kNeverAgain = UINT32_MAX;
+
+}  // namespace
+
+EvictionBound::EvictionBound(const Simulation& simulation)
+    : simulation_(simulation),
+      block_size_(simulation.scheduler().config().block_size),
+      continued_by_(simulation.workload().requests.size(), kNoRequest),
+      chains_(simulation.workload().requests.size()) {
+  const std::vector<SimRequest>& requests = simulation.workload().requests;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].continues) continued_by_[requests[i].follows] = static_cast<uint32_t>(i);
+  }
+}
+
+void EvictionBound::arrived(size_t request, std::span<const TokenId> prompt) {
+  std::vector<uint64_t>& chain = chains_[request];
+  chain.reserve(prompt.size() / block_size_);
+  uint64_t hash = 0;
+  for (size_t at = 0; at + block_size_ <= prompt.size(); at += block_size_) {
+    for (const TokenId token : prompt.subspan(at, block_size_)) {
+      hash = mix64(hash ^ (static_cast<uint64_t>(static_cast<uint32_t>(token)) + 1));
+    }
+    chain.push_back(hash);
+  }
+}
+
+void EvictionBound::use(size_t request, bool is_lookup) {
+  const auto count = static_cast<uint32_t>(chains_[request].size());
+  uses_.push_back({static_cast<uint32_t>(request), 0, count, is_lookup});
+}
+
+void EvictionBound::admitted(size_t request) { use(request, true); }
+
+void EvictionBound::admitted_again(size_t request, uint32_t choice, Nanos /*now*/) {
+  if (choice == 0) use(request, false);  // it computes what it does not find, and publishes it
+}
+
+/// Blocks with tokens of its answer are hit by the next turn of its conversation alone, which begins with
+/// them.
+void EvictionBound::finished(size_t request) {
+  const uint32_t next = continued_by_[request];
+  if (next == kNoRequest) return;
+  const SimRequest& of = simulation_.workload().requests[request];
+  const uint32_t computed = of.prompt_length + of.output_length - 1;  // but for the last token
+  uses_.push_back({next, of.prompt_length / block_size_, computed / block_size_, false});
+}
+
+/// For each block of each use the number of the use that needs it next.
+std::vector<uint32_t> EvictionBound::next_uses() const {
+  size_t total = 0;
+  for (const Use& use : uses_) total += use.end - use.begin;
+  std::vector<uint32_t> next(total);
+  std::unordered_map<uint64_t, uint32_t> later;
+  size_t place = total;
+  for (size_t i = uses_.size(); i-- > 0;) {
+    const Use& use = uses_[i];
+    for (uint32_t row = use.end; row-- > use.begin;) {
+      --place;
+      const std::vector<uint64_t>& chain = chains_[use.request];
+      if (row >= chain.size()) {  // the next turn never came
+        next[place] = kNeverAgain;
+        continue;
+      }
+      const auto [found, is_new] = later.try_emplace(chain[row], static_cast<uint32_t>(i));
+      next[place] = is_new ? kNeverAgain : std::exchange(found->second, static_cast<uint32_t>(i));
+    }
+  }
+  return next;
+}
+
+EvictionBound::Hits EvictionBound::best(uint32_t num_blocks) const {
+  using Key = std::tuple<uint32_t, uint32_t, uint64_t>;  // the next use, the depth, the block
+  const std::vector<uint32_t> next = next_uses();
+  std::unordered_map<uint64_t, Key> kept;
+  std::set<Key> by_use;
+  Hits hits;
+  size_t place = 0;
+  for (const Use& use : uses_) {
+    const std::vector<uint64_t>& chain = chains_[use.request];
+    const uint32_t length = simulation_.workload().requests[use.request].prompt_length;
+    if (use.is_lookup) hits.queried_tokens += length;
+    for (uint32_t row = use.begin; row < use.end; ++row, ++place) {
+      if (row >= chain.size()) continue;
+      const auto found = kept.find(chain[row]);
+      if (found != kept.end()) {
+        // At least one token of a prompt is computed.
+        if (use.is_lookup && (row + 1) * block_size_ < length) hits.hit_tokens += block_size_;
+        by_use.erase(found->second);
+        kept.erase(found);
+      }
+      if (next[place] == kNeverAgain) continue;
+      const Key key{next[place], row, chain[row]};
+      kept.emplace(chain[row], key);
+      by_use.insert(key);
+      if (kept.size() <= num_blocks) continue;
+      kept.erase(std::get<uint64_t>(*by_use.rbegin()));
+      by_use.erase(std::prev(by_use.end()));
+    }
+  }
+  return hits;
+}
+
+}  // namespace quire::sim
