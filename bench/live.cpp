@@ -28,7 +28,7 @@ struct Run {
     for (SeqId id = 0; id < num_seqs; ++id) {
       control::SeqSpec spec;
       spec.id = id;
-      spec.prompt.resize(kPrompt, static_cast<TokenId>(id));
+      spec.prompt = std::vector<TokenId>(kPrompt, static_cast<TokenId>(id));
       spec.max_tokens = kSteps + 10;
       if (!scheduler.add(spec, "cmpl-0123456789abcdef")) std::abort();
     }

@@ -24,7 +24,7 @@ uint32_t whole_seconds(Nanos time) {
 control::Sequence sequence_of(const Newcomer& newcomer) {
   const control::SeqSpec& spec = newcomer.spec;
   control::Sequence seq;
-  seq.tokens.resize(spec.prompt.size());
+  seq.tokens = std::vector<TokenId>(spec.prompt.size());
   seq.prompt_length = seq.total();
   seq.longest = seq.prompt_length + std::max(spec.max_tokens, 1U);
   if (spec.wants.any()) {

@@ -57,8 +57,8 @@ inline control::SchedulerConfig random_config(SplitMix64& random) {
 inline control::SeqSpec random_sequence(SplitMix64& random, SeqId id) {
   control::SeqSpec spec;
   spec.id = id;
-  spec.prompt.resize(1 + random.below(25));
-  for (TokenId& token : spec.prompt) token = static_cast<TokenId>(random.below(3) * 40'000);
+  spec.prompt = std::vector<TokenId>(1 + random.below(25));
+  for (TokenId& token : spec.prompt.write()) token = static_cast<TokenId>(random.below(3) * 40'000);
   spec.max_tokens = static_cast<uint32_t>(1 + random.below(25));
   spec.stop_tokens = {7};
   spec.salt = random.below(2) * 0x123456789abcdefU;

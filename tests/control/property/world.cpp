@@ -78,8 +78,9 @@ void World::add(const Operation& operation) {
     // As a beam: the answer so far, or a part of it, perhaps with another last token.
     const std::vector<TokenId>& said = parent->second.output;
     const size_t shared = std::min<size_t>(request.own - 1, said.size());
-    spec.prompt.insert(spec.prompt.end(), said.begin(), said.begin() + static_cast<ptrdiff_t>(shared));
-    if (shared > 0 && request.length % 2 == 1) spec.prompt.back() = (spec.prompt.back() + 1) % kVocabulary;
+    std::vector<TokenId>& prompt = spec.prompt.write();
+    prompt.insert(prompt.end(), said.begin(), said.begin() + static_cast<ptrdiff_t>(shared));
+    if (shared > 0 && request.length % 2 == 1) prompt.back() = (prompt.back() + 1) % kVocabulary;
     spec.salt = parent->second.spec.salt;
     spec.fork_of = operation.other;
   } else {
