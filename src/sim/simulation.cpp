@@ -118,7 +118,7 @@ std::optional<Refusal> Simulation::add(size_t index) {
   spec.ttft_deadline = request.ttft_deadline;
   spec.priority = request.priority;
   spec.tenant = request.tenant;
-  const std::vector<TokenId> prompt = listeners_.empty() ? std::vector<TokenId>() : spec.prompt;
+  const TokenList prompt = listeners_.empty() ? TokenList() : spec.prompt;
   if (workload_.lengths_known) spec.expected_tokens = request.output_length;
   for (uint32_t choice = 0; choice < workload_.choices; ++choice) {
     control::SeqSpec one = choice + 1 < workload_.choices ? spec : std::move(spec);
