@@ -109,7 +109,7 @@ std::string cost_text(const backend::sim::CostModel& of) {
   }
   if (const backend::sim::RooflineCost* const roofline = of.roofline()) {
     return fmt::format(
-        "roofline: {} on {}, {:.5g} GB/s, {:.4g} TFLOP/s, {:.3g} ms a step, {:.3g} GB/s to the host",
+        "roofline: {} on {}, {:.4g} GB/s, {:.4g} TFLOP/s, {:.3g} ms a step, {:.3g} GB/s to the host",
         roofline->model, roofline->machine, roofline->bandwidth / 1e9, roofline->rate / 1e12,
         roofline->overhead_s * 1e3, roofline->host_link / 1e9);
   }
