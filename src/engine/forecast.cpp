@@ -268,10 +268,12 @@ void Foresight::end_step() {
 }
 
 /// Carries out so many steps in which the same sequences decode and nothing else happens. Each takes longer
-/// than the one before by the same time, so all together take as long as the middle one so many times.
+/// than the one before by the same time, so their mean is that of the first and the last.
 void Foresight::decode(uint64_t steps) {
-  work_.decode_context += decoding_ * (steps - 1) / 2;
-  now_ += costs_(work_).whole() * static_cast<double>(steps);
+  const double first = costs_(work_).whole();
+  work_.decode_context += decoding_ * (steps - 1);
+  const double last = steps > 1 ? costs_(work_).whole() : first;
+  now_ += (first + last) / 2 * static_cast<double>(steps);
   available_ -= growth_in(steps) - growth(step_);  // that of the first was taken when it was planned
   step_ += steps;
 }
