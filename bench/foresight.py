@@ -37,11 +37,11 @@ FIGURES = [("mean TTFT", "ttft_ns", "mean"), ("mean TPOT", "tpot_ns", "mean"), (
 def hidden_device():
     knots = [0, 8, 48, 200]
     phase = {"step": 9e6, "decode_step": 1.5e6, "decode": 1e5, "chunk": 3e5, "decode_context": 300, "chunk_square": 40, "chunk_prefix": 90,
-             "logit_row": 7e4, "moved_block": 2e5, "copy": 3e4, "token": [4e4, 1e5, 2e5, 2.5e5]}
-    return {"quire_cost": 1, "model": "hidden", "machine": "hidden", "build": "", "steps": 0, "left_out": 0, "errors": [], "knots": knots,
+             "logit_row": 7e4, "sampled_row": 0, "moved_block": 2e5, "copy": 3e4, "token": [4e4, 1e5, 2e5, 2.5e5]}
+    return {"quire_cost": 2, "model": "hidden", "machine": "hidden", "device": "", "build": "", "steps": 0, "left_out": 0, "errors": [], "knots": knots,
             "device_ns": phase, "host_ns": {name: 0 if name != "token" else [0] * len(knots) for name in phase},
             "most": {name: 10**12 for name in ("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix",
-                                               "logit_rows", "moved_blocks", "copies")},
+                                               "logit_rows", "sampled_rows", "moved_blocks", "copies")},
             "deviations": [0.9, 0.95, 1.0, 1.05, 1.1]}
 
 

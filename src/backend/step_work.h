@@ -17,13 +17,16 @@ struct StepWork {
   uint64_t chunk_squares = 0;   // the sum of the squares of their lengths
   uint64_t chunk_prefix = 0;    // the sum of their lengths times the tokens before them
   uint64_t logit_rows = 0;      // rows that need logits, also those of prompts
+  uint64_t sampled_rows = 0;    // of them those from which a token is sampled
   uint64_t moved_blocks = 0;    // to the host and back
   uint64_t copies = 0;          // of blocks
 
   /// `decodes`: whether it counts as decoding.
   void add(const control::SeqStep& seq, bool decodes) {
     const uint64_t tokens = seq.tokens.size();
-    logit_rows += seq.rows == control::LogitRows::kLast ? 1 : 0;
+    const uint64_t sampled = seq.rows == control::LogitRows::kLast ? 1 : 0;
+    logit_rows += sampled;
+    sampled_rows += sampled;
     if (decodes) {
       ++decoding;
       decode_context += seq.first_position;
@@ -52,6 +55,7 @@ struct StepWork {
     each("chunk_squares", work.chunk_squares);
     each("chunk_prefix", work.chunk_prefix);
     each("logit_rows", work.logit_rows);
+    each("sampled_rows", work.sampled_rows);
     each("moved_blocks", work.moved_blocks);
     each("copies", work.copies);
   }
@@ -66,6 +70,9 @@ inline StepWork work_of(const control::StepPlan& plan) {
   work.add_rest(plan);
   return work;
 }
+
+/// The version of step logs, which their first line names; it changes with the columns and what they mean.
+inline constexpr int kStepLogVersion = 2;
 
 /// A line of a step log. Times are in nanoseconds.
 struct StepRecord {

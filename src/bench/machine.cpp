@@ -4,18 +4,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <numeric>
-#include <sys/utsname.h>
-#include <thread>
 #include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-#include <fmt/format.h>
-
-#include "base/error.h"
 #include "tensor/buffer.h"
 
 namespace quire::bench {
@@ -107,20 +101,6 @@ double multiply_adds(kernels::IsaLevel level, WeightFormat format) {
 }
 
 }  // namespace
-
-std::string machine_name() {
-  utsname system{};
-  uname(&system);
-  std::string processor = system.machine;
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    const size_t colon = line.find(": ");
-    if (!line.starts_with("model name") || colon == std::string::npos) continue;
-    processor = line.substr(colon + 2);
-    break;
-  }
-  return fmt::format("{} cores of {}, {}", std::thread::hardware_concurrency(), processor, system.sysname);
-}
 
 Peaks probe_peaks(ThreadPool& pool, kernels::IsaLevel level, WeightFormat format) {
   static Buffer memory = [] {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "backend/machine.h"
 #include "base/thread_pool.h"
@@ -10,9 +9,6 @@
 
 // The machine that a command runs on.
 namespace quire::bench {
-
-/// "2 cores of Intel(R) Xeon(R) ..., Linux": the machine of published figures.
-std::string machine_name();
 
 /// The peak rates of the machine at this moment with all threads of a pool.
 struct Peaks {

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/machine_limits.h"
+#include "base/machine_name.h"
 #include "base/output_file.h"
-#include "bench/machine.h"
 #include "bench/ops.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -100,7 +100,7 @@ int bench_ops(const Options& options) {
   }
   check_output_file(options.json_file, kFigures);
   ThreadPool pool(options.threads > 0 ? options.threads : usable_cpus().threads);
-  const std::string machine = bench::machine_name();
+  const std::string machine = machine_name();
   fmt::print("{}; {} threads, medians of {}\n", machine, pool.num_threads(), options.repeats);
   fmt::print("{}\n", paint(stdout,
                            fmt::format("{:<42} {:>12} {:>10} {:>8} {:>8} {:>12}", "op", "microseconds",

@@ -14,11 +14,11 @@
 
 #include "base/amounts.h"
 #include "base/error.h"
+#include "base/machine_name.h"
 #include "base/output_file.h"
 #include "bench/load_generator.h"
 #include "bench/load_report.h"
 #include "bench/load_table.h"
-#include "bench/machine.h"
 #include "bench/page_frame.h"
 #include "bench/run_data.h"
 #include "bench/run_file.h"
@@ -105,7 +105,7 @@ bench::PageFacts facts_of(const Options& options, const std::string& model) {
   }
   bench::PageFacts facts{{"server", options.target.url},
                          {"model", record::valid_utf8(model)},
-                         {"client's machine", bench::machine_name()},
+                         {"client's machine", machine_name()},
                          {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
                                                  fmt::gmtime(std::chrono::system_clock::now()), version())},
                          {"sent", sent},

@@ -13,25 +13,32 @@
 #include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine_limits.h"
+#include "base/machine_name.h"
 #include "base/output_file.h"
-#include "bench/machine.h"
 #include "cli/calibration_sweep.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
 #include "cli/flags.h"
 #include "cli/idle_flags.h"
+#include "cli/sweep_plan.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
 #include "sim/calibration.h"
 #include "sim/step_log_file.h"
 #include "startup/local_engine.h"
 #include "startup/model_files.h"
+#include "startup/model_outline.h"
 
 namespace quire::cli {
 namespace {
 
+constexpr Nanos kProbedStep = 350'000'000;
+constexpr uint32_t kMostBudget = 8192;  // where the device's speed decides it
+
 struct Options {
-  startup::EngineOptions engine{.default_max_waiting = UINT32_MAX};
+  startup::EngineOptions engine{.policies = {.preemption = control::PreemptionKind::kSwap},
+                                .default_max_waiting = UINT32_MAX};
   std::vector<std::string> logs;
   std::string out = "cost.json";
   double seconds = 120;
@@ -42,6 +49,8 @@ struct Options {
 struct Measured {
   std::string model;
   std::string machine;
+  std::string device;
+  std::string warning;  // why the times are not what they seem
   std::vector<backend::StepRecord> records;
 };
 
@@ -49,28 +58,111 @@ Measured read_logs(const std::vector<std::string>& paths) {
   Measured out;
   for (const std::string& path : paths) {
     sim::StepLogFile file = sim::read_step_log(path);
-    if (!out.records.empty() && (file.model != out.model || file.device != out.machine)) {
-      throw Error(
-          fmt::format("{}: its steps are of {} ({}), those of {} of {} ({}): they do not fit together", path,
-                      file.model, file.device, paths.front(), out.model, out.machine));
+    const bool other = file.model != out.model || file.machine != out.machine || file.device != out.device;
+    if (!out.records.empty() && other) {
+      throw Error(fmt::format(
+          "{}: its steps are of {} on {} ({}), those of {} of {} on {} ({}): they do not fit together", path,
+          file.model, file.machine, file.device, paths.front(), out.model, out.machine, out.device));
     }
     out.model = file.model;
-    out.machine = file.device;
+    out.machine = file.machine;
+    out.device = file.device;
+    if (!file.warning.empty()) out.warning = file.warning;
     out.records.insert(out.records.end(), file.records.begin(), file.records.end());
   }
   return out;
 }
 
+/// As blocks_for_sweep wants it, before there is an engine.
+control::SchedulerConfig sweep_config(const startup::EngineOptions& engine,
+                                      const backend::ModelShape& shape) {
+  control::SchedulerConfig config;
+  config.kv_windows = shape.kv_windows;
+  config.block_size = engine.block_size;
+  config.max_num_seqs = engine.max_num_seqs;
+  config.max_num_batched_tokens = kMostBudget;
+  config.watermark_bp = static_cast<uint32_t>(engine.policies.watermark * 100);
+  return config;
+}
+
+/// The memory beside the weights, which need not be loaded for that. Throws Error if there is none.
+uint64_t spare_memory(const startup::EngineOptions& engine, const startup::ModelOutline& model) {
+  const auto free = available_memory();
+  if (!free || engine.device->is_simulated || model.absent) return UINT64_MAX;
+  const uint64_t weights = weight_sizes(model, engine.model.quantization).resident_bytes();
+  if (weights < free->bytes) return free->bytes - weights;
+  if (engine.model.pack_cache) return 0;  // they are mapped, and need not all stay in memory
+  throw Error(
+      fmt::format("calibrate: the weights take {}, and {} of memory are available ({}); --quantization "
+                  "int8 or int4 takes less",
+                  human_bytes(weights), human_bytes(free->bytes), free->source));
+}
+
+/// The pools that the sweep needs, unless flags say how large they are; before the weights are loaded, which
+/// may take minutes. Throws Error that says what would do if they do not fit. Returns whether the length of
+/// sequences was chosen here.
+bool choose_pools(startup::EngineOptions& engine) {
+  const startup::ModelOutline model = startup::outline_of(engine.model.model);
+  const bool chooses_length = engine.max_model_len == 0;
+  uint32_t longest =
+      chooses_length ? std::min(model.config.max_positions, kUsualLongest) : engine.max_model_len;
+  if (longest < kLeastLength) {
+    throw Error(fmt::format("{}: sequences of {} tokens are too short to measure: at least {}",
+                            chooses_length ? "calibrate" : "--max-model-len", longest, kLeastLength));
+  }
+  const uint64_t spare = spare_memory(engine, model);
+  if (engine.num_blocks > 0 || !engine.kv_cache_memory.empty()) return chooses_length;
+  const backend::ModelShape shape = shape_with_kv(model, engine.kv_cache_dtype);
+  const uint64_t block = shape.kv_block_bytes(engine.block_size);
+  const bool host_too =
+      engine.policies.preemption != control::PreemptionKind::kRecompute && !engine.policies.swap_space;
+  for (const uint32_t wanted = longest;; longest /= 2) {
+    const uint64_t blocks = blocks_for_sweep(sweep_config(engine, shape), longest);
+    const uint64_t bytes = blocks * block * (host_too ? 2 : 1);
+    if (bytes <= spare / 2 && blocks <= UINT32_MAX / engine.block_size) {
+      if (longest < wanted) {
+        fmt::print("Sequences have up to {} tokens, not {}: K/V of more does not fit into memory\n",
+                   with_commas(longest), with_commas(wanted));
+      }
+      engine.num_blocks = static_cast<uint32_t>(blocks);
+      engine.max_model_len = longest;
+      if (host_too) engine.policies.swap_space = fmt::format("{}KiB", blocks * block / 1024 + 1);
+      return chooses_length;
+    }
+    if (!chooses_length || longest / 2 < kLeastLength) {
+      throw Error(
+          fmt::format("calibrate: K/V for {} sequences of up to {} tokens takes {}, and half of the "
+                      "memory beside the weights is {}; fewer --max-num-seqs, a shorter "
+                      "--max-model-len or --kv-cache-dtype int8 take less",
+                      engine.max_num_seqs, with_commas(longest), human_bytes(bytes), human_bytes(spare / 2)));
+    }
+  }
+}
+
+SweepPlan plan_for(startup::LocalEngine& local, double seconds, bool may_shorten) {
+  control::SchedulerConfig config = local.config.scheduler;
+  config.costs = local.backend->probe(kProbedStep).costs;  // nothing has run yet, so no block is in use
+  const SweepPlan plan = plan_sweep(config, seconds, may_shorten);
+  fmt::print("The sweep: {}\n", plan.summary);
+  for (const std::string& note : plan.notes) fmt::print("  {}\n", note);
+  std::fflush(stdout);
+  return plan;
+}
+
 Measured measure(Options& options) {
   set_log_level(LogLevel::kWarning);
+  const bool may_shorten = choose_pools(options.engine);
   StepCollector steps;
   Measured out;
   out.model = startup::model_name(options.engine.model.model);
   startup::LocalEngine local(options.engine, out.model, &steps);
-  out.machine = fmt::format("{}; {}", local.backend->describe(), bench::machine_name());
+  out.machine = machine_name();
+  out.device = local.backend->describe();
+  out.warning = local.warning;
+  const SweepPlan plan = plan_for(local, options.seconds, may_shorten);
   Progress progress("calibrate", 1000);
   uint64_t shown = 0;
-  run_sweep(local, options.seconds, [&](double part) {
+  run_sweep(local, plan, options.seconds, [&](double part) {
     const auto now = static_cast<uint64_t>(part * 1000);
     progress.advance(now - std::min(now, shown));
     shown = std::max(shown, now);
@@ -154,8 +246,12 @@ int calibrate(Options& options) {
   sim::Calibration of = sim::calibrate(measured.records);
   of.file.cost.model = measured.model;
   of.file.cost.machine = measured.machine;
+  of.file.device = measured.device;
+  if (!measured.warning.empty()) of.file.device += fmt::format("; warning: {}", measured.warning);
   of.file.build = version();
-  fmt::print("{}: {} steps, {}\n", measured.model, with_commas(measured.records.size()), measured.machine);
+  fmt::print("{}: {} steps, {}, {}\n", terminal_text(measured.model), with_commas(measured.records.size()),
+             terminal_text(measured.machine), terminal_text(of.file.device));
+  if (of.samples_apart) fmt::print("Sampling has a cost of its own: that foresees steps better\n");
   print_errors(of);
   print_slow(of);
   if (options.table) print_table(measured.records, of);

@@ -7,77 +7,29 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/rng.h"
 
 namespace quire::cli {
 namespace {
 
-constexpr uint32_t kTokensOfAPiece = 2048;  // of prompts; beyond, sequences share theirs
-constexpr uint32_t kSteps = 12;             // of decoding, in a piece
-constexpr uint32_t kLeastLength = 64;       // of the longest sequence
-
-/// Some requests, one after the other or at once, and what they do beside others.
-struct Piece {
-  uint32_t decoding = 0;  // sequences that decode
-  uint32_t context = 0;   // tokens that each of these has before
-  uint32_t chunk = 0;     // a prompt of so many tokens that joins them; 0: none
-};
-
 class Sweep {
  public:
-  explicit Sweep(startup::LocalEngine& local)
-      : local_(local),
-        most_seqs_(local.config.scheduler.max_num_seqs),
-        longest_(local.config.scheduler.max_model_len),
-        pool_(uint64_t{local.config.scheduler.num_blocks} * local.config.scheduler.block_size) {}
-
-  std::vector<Piece> pieces() const {
-    const uint32_t budget = local_.config.scheduler.max_num_batched_tokens;
-    std::vector<Piece> out;
-    for (const uint32_t context : {16U, longest_ / 4, longest_ - kSteps - 1}) {
-      for (uint32_t seqs = 1;; seqs = std::min(2 * seqs, most_seqs_)) {
-        out.push_back({.decoding = seqs, .context = std::min(context, 4 * kTokensOfAPiece)});
-        if (seqs == most_seqs_) break;
-      }
-    }
-    for (uint32_t chunk = 2; chunk <= std::min(budget, kTokensOfAPiece); chunk *= 2) {
-      out.push_back({.chunk = chunk});
-      out.push_back({.chunk = chunk + chunk / 2});
-      out.push_back({.decoding = std::max(1U, most_seqs_ / 4), .context = 16, .chunk = chunk});
-      out.push_back({.decoding = std::max(1U, most_seqs_ / 2), .context = 64, .chunk = chunk});
-    }
-    out.push_back({.chunk = longest_ - 2});  // many chunks, each with those before it
-    return out;
-  }
+  explicit Sweep(startup::LocalEngine& local) : local_(local) {}
 
   /// Returns once all its requests have ended.
-  void run(const Piece& piece) {
-    if (piece.decoding > 0) {
-      const uint32_t room = static_cast<uint32_t>(std::min<uint64_t>(longest_, pool_ / piece.decoding));
-      const uint32_t context =
-          std::clamp(std::min(piece.context, room - std::min(room, kSteps + 17)), 1U, longest_ - kSteps);
-      // Distinct prompts as far as they are quickly computed; beyond, a prompt has several answers.
-      const uint32_t prompts = std::clamp(kTokensOfAPiece / context, 1U, piece.decoding);
-      const uint32_t steps = piece.chunk > 0 ? 3 * kSteps : kSteps;
-      uint32_t left = piece.decoding;
-      for (uint32_t i = 0; i < prompts; ++i) {
-        const uint32_t answers = left / (prompts - i);
-        left -= answers;
-        submit(context, answers, std::min(steps, longest_ - context));
-      }
+  void run(const SweepPiece& piece) {
+    uint32_t left = piece.decoding;
+    for (uint32_t i = 0; i < piece.prompts; ++i) {
+      const uint32_t answers = left / (piece.prompts - i);
+      left -= answers;
+      submit(piece.context, answers, piece.steps);
     }
-    if (piece.chunk > 0) {
-      if (piece.decoding > 0) wait([this] { return begun_ > 0; });
-      for (uint32_t i = 0; i < (piece.decoding > 0 ? 3U : 1U); ++i) {
-        const uint64_t before = ended_now();
-        submit(std::min({piece.chunk, longest_ - 2,
-                         static_cast<uint32_t>(std::min<uint64_t>(pool_ / 2, UINT32_MAX))}),
-               1, 1);
-        wait([&] { return ended_ > before; });
-      }
+    if (piece.chunks > 0 && piece.decoding > 0) wait([this] { return begun_ > 0; });
+    for (uint32_t i = 0; i < piece.chunks; ++i) {
+      const uint64_t before = ended_now();
+      submit(piece.chunk, 1, 1);
+      wait([&] { return ended_ > before; });
     }
     wait([this] { return ended_ == submitted_; });
     begun_ = 0;
@@ -119,9 +71,6 @@ class Sweep {
   }
 
   startup::LocalEngine& local_;
-  const uint32_t most_seqs_;
-  const uint32_t longest_;
-  const uint64_t pool_;
   SplitMix64 random_{20260801};
   uint64_t submitted_ = 0;
   std::mutex mutex_;  // guards the following members
@@ -147,13 +96,10 @@ std::vector<backend::StepRecord> StepCollector::records() const {
   return records_;
 }
 
-void run_sweep(startup::LocalEngine& local, double seconds, const std::function<void(double)>& advance) {
-  if (local.config.scheduler.max_model_len < kLeastLength) {
-    throw Error(fmt::format("calibrate: sequences of {} tokens are too short to measure: at least {}",
-                            local.config.scheduler.max_model_len, kLeastLength));
-  }
+void run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,
+               const std::function<void(double)>& advance) {
   Sweep sweep(local);
-  std::vector<Piece> pieces = sweep.pieces();
+  std::vector<SweepPiece> pieces = plan.pieces;
   SplitMix64 random(7);
   const Nanos start = local.clock.now();
   const auto passed = [&] { return static_cast<double>(local.clock.now() - start) / 1e9; };

@@ -155,6 +155,9 @@ void refuse_idle_engine_flags(const Flags& command, const startup::EngineOptions
   field.max_num_seqs = options.max_num_seqs;
   refuse_idle_policies(command, options.policies, field);
   if (field.one_request) refuse_idle_for_one_request(command, options, field.choices.value_or(1));
+  if (options.cost.cost_file.empty() && options.shadow.cost_file.empty()) {
+    refuse_if_given(command, "--force", "without a cost model, as --cost gives one");
+  }
   if (options.device->is_simulated) {
     for (const char* flag : {"--threads", "--isa", "--pack-cache", "--no-mmap"}) {
       refuse_if_given(command, flag, "with --device sim, which computes nothing");

@@ -14,6 +14,7 @@
 #include "base/amounts.h"
 #include "base/error.h"
 #include "base/machine_limits.h"
+#include "base/machine_name.h"
 #include "bench/machine.h"
 #include "cli/did_you_mean.h"
 #include "cli/flags.h"
@@ -84,7 +85,7 @@ startup::ChosenMachine machine_of(const MachineOptions& options) {
     out.title = "as the flags say";
     out.source = "--bandwidth and --flops";
   } else {
-    out.title = bench::machine_name();
+    out.title = machine_name();
     out.source = "measured now";
     if (!options.bandwidth || !options.flops) out.speed = probe_this_machine();
   }

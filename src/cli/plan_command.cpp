@@ -247,14 +247,13 @@ Foresight foresight_of(const PlanOptions& options, const startup::ModelOutline& 
                        const startup::Demand& demand) {
   Foresight out;
   if (!options.cost_file.empty()) {
-    const backend::sim::FittedCost fitted = backend::sim::read_cost_file(options.cost_file).cost;
-    out.of_another_model =
-        check_cost_file_for(options.cost_file, fitted, startup::model_name(model.path), options.force);
-    if (out.of_another_model) {
-      log_warning(fmt::format("--cost: {} is fitted to steps of {}, not of {}", options.cost_file,
-                              fitted.model, startup::model_name(model.path)));
-    }
-    out.cost = fitted;
+    // Of whichever machine: that is what the plan is for.
+    const backend::sim::CostFile file = backend::sim::read_cost_file(options.cost_file);
+    const std::string warning = check_cost_file_for({.model = startup::model_name(model.path)}, file,
+                                                    options.cost_file, options.force);
+    out.of_another_model = !warning.empty();
+    if (out.of_another_model) log_warning(warning);
+    out.cost = file.cost;
   }
   if (!options.slo.empty()) out.load = load_of(options, demand);
   return out;

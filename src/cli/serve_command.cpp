@@ -16,7 +16,6 @@
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "base/machine_limits.h"
-#include "bench/machine.h"
 #include "chat/chat_templates.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
@@ -169,7 +168,6 @@ int serve(Options& options) {
   serve::check_listen_address(config.host, config.port);
   const chat::ChatTemplates chat_templates =
       startup::find_chat_templates(options.engine.model.model, options.chat_template);
-  options.engine.shadow.machine = bench::machine_name();
   startup::LocalEngine local(options.engine, config.served_names.front());
   warn_of_templates(chat_templates);
   fit_to_memory(config, local, options.connections_given);
@@ -261,16 +259,10 @@ void add_serve(const Flags& app, Command& run) {
       "Default: no others if --host is a loopback address, otherwise any",
       "NAME")
       .comma_separated();
-  const Flag shadow =
-      add("--shadow", options->engine.shadow.cost_file,
-          "Predict each step's time and each request's first token and end by this cost model of quire "
-          "calibrate; /metrics compares, and a warning says when it is off",
-          "FILE");
-  command
-      .add_flag("--force", options->engine.shadow.force,
-                "Use --shadow's cost model though it is of another model or machine")
-      .group(group)
-      .needs(shadow);
+  add("--shadow", options->engine.shadow.cost_file,
+      "Predict each step's time and each request's first token and end by this cost model of quire "
+      "calibrate; /metrics compares, and a warning says when it is off",
+      "FILE");
   add("--admission", options->admission,
       "all: whatever the queue has room for; slo: refuse (429) a request whose ttft_deadline_ms would not be "
       "kept, by the prediction of --shadow, or which would break the promise to another",

@@ -51,12 +51,14 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
       .value_name("N");
 }
 
-bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost& cost,
-                         const std::string& model, bool force) {
-  if (cost.model == model) return false;
-  if (force) return true;
-  throw Error(fmt::format("--cost: {} is fitted to steps of {}, not of {}; --force takes it all the same",
-                          file, cost.model, model));
+std::string cost_source(const backend::sim::CostModel& cost) {
+  const backend::sim::FittedCost* const fitted = cost.fitted();
+  if (fitted == nullptr) return {};
+  const auto name = [](const std::string& text, const char* otherwise) {
+    return text.empty() ? std::string(otherwise) : terminal_text(text);
+  };
+  return fmt::format("{} on {}", name(fitted->model, "an unnamed model"),
+                     name(fitted->machine, "an unnamed machine"));
 }
 
 Flag add_slo_option(const Flags& command, std::string& text) {

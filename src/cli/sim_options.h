@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <utility>
 
 #include "cli/flags.h"
@@ -15,10 +16,8 @@ inline constexpr const char* kSimGroup =
 
 void add_cost_options(const Flags& command, startup::CostOptions& options);
 
-/// Throws Error "--cost: FILE ..." if a fitted cost model is of another model than `model`, a name as
-/// startup::model_name gives it; with `force` it is taken. Returns whether it is of another one.
-bool check_cost_file_for(const std::string& file, const backend::sim::FittedCost& cost,
-                         const std::string& model, bool force);
+/// Whose times a fitted cost model has: "MODEL on MACHINE", without control characters; "" of five numbers.
+std::string cost_source(const backend::sim::CostModel& cost);
 
 /// Adds and returns --slo, whose text sim::Slo::parse reads.
 Flag add_slo_option(const Flags& command, std::string& text);

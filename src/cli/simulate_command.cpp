@@ -197,7 +197,8 @@ void write_results(const Options& options, const sim::Simulation& simulation,
                    const sim::SimulationReport& report, const sim::SimulationConfig& config,
                    const std::optional<HitBound>& bound) {
   if (!options.request_csv.empty()) {
-    write_output_file(options.request_csv, kRequestTable, request_table(simulation, options.slo));
+    write_output_file(options.request_csv, kRequestTable,
+                      request_table(simulation, options.slo, cost_source(config.cost)));
   }
   if (options.json_file.empty()) return;
   json::object root = to_json(report, config, options.slo);
@@ -229,7 +230,7 @@ int simulate(Options& options) {
   const uint32_t every = options.every.value_or(options.of.demo ? 10 : 0);
   if (options.of.demo) print_head(options, simulation);
   if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
-  Followers followers{StepTable(options.step_csv)};
+  Followers followers{StepTable(options.step_csv, cost_source(config.cost))};
   if (!options.html_file.empty()) followers.timeline.emplace();
   if (!options.event_trace.empty()) {
     simulation.listen(followers.events.emplace(options.event_trace, simulation));
@@ -253,6 +254,9 @@ int simulate(Options& options) {
   print_groups("tenant", outcomes_by_tenant(simulation, options.slo), options.slo);
   print_groups("priority", outcomes_by_priority(simulation, options.slo), options.slo);
   print_digests(report);
+  if (const std::string source = cost_source(config.cost); !source.empty()) {
+    fmt::print("\nThe times of steps are those of {}\n", source);
+  }
   if (report.extrapolated > 0) {
     fmt::print(
         "\n{} of {} steps lie beyond what the cost model was fitted to (more tokens, sequences or context): "

@@ -6,33 +6,43 @@
 #include <fmt/format.h>
 
 #include "base/file_error.h"
+#include "cli/text_table.h"
 #include "sim/report.h"
 
 namespace quire::cli {
+namespace {
+
+std::string last_head(const std::string& costs_of) { return costs_of.empty() ? "" : ",cost"; }
+std::string last_cell(const std::string& costs_of) {
+  return costs_of.empty() ? "" : "," + csv_cell(costs_of);
+}
+
+}  // namespace
 
 const FileKind StepTable::kKind{
     "steps of quire simulate",
     "step,end_ns,running,waiting,prefill_tokens,decode_tokens,blocks,blocks_held,blocks_shared,"
-    "swapped_out,swapped_in,preemptions,evictions\n"};
+    "swapped_out,swapped_in,preemptions,evictions"};
 
 const FileKind kRequestTable{
     "requests of quire simulate",
     "request,line,tenant,priority,arrival_ns,admitted_ns,first_token_ns,finished_ns,ttft_ns,tpot_ns,"
-    "prompt_tokens,output_tokens,cached_tokens,preemptions,in_time,good,refused\n"};
+    "prompt_tokens,output_tokens,cached_tokens,preemptions,in_time,good,refused"};
 
-StepTable::StepTable(std::string path) : path_(std::move(path)) {
+StepTable::StepTable(std::string path, const std::string& costs_of)
+    : path_(std::move(path)), last_cell_(last_cell(costs_of)) {
   if (path_.empty()) return;
   file_.open(path_);
-  file_ << kKind.begins;
+  file_ << kKind.begins << last_head(costs_of) << "\n";
 }
 
 void StepTable::add(const sim::Simulation& simulation) {
   if (path_.empty()) return;
   const control::StepStats& of = simulation.stats();
-  file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}\n", of.step, simulation.now(), of.running,
+  file_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", of.step, simulation.now(), of.running,
                        of.waiting, of.prefill_tokens, of.decode_tokens, of.blocks_total, of.blocks_referenced,
                        of.blocks_shared, of.swapped_out, of.swapped_in, of.total_preemptions,
-                       of.total_evictions);
+                       of.total_evictions, last_cell_);
 }
 
 void StepTable::end() {
@@ -41,8 +51,10 @@ void StepTable::end() {
   if (file_.fail()) throw file_error(path_, "cannot be written");
 }
 
-std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo) {
-  std::string out(kRequestTable.begins);
+std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo,
+                          const std::string& costs_of) {
+  const std::string last = last_cell(costs_of);
+  std::string out = fmt::format("{}{}\n", kRequestTable.begins, last_head(costs_of));
   const sim::Workload& workload = simulation.workload();
   for (size_t i = 0; i < simulation.records().size(); ++i) {
     const sim::RequestRecord& record = simulation.records()[i];
@@ -50,13 +62,13 @@ std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo
     const auto time = [](Nanos at) { return at < 0 ? std::string() : std::to_string(at); };
     const std::optional<Nanos> each = record.tpot(workload.choices);
     const bool done = record.finished >= 0;
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", i + 1, request.line,
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", i + 1, request.line,
                        request.tenant, request.priority, time(record.arrival), time(record.admitted),
                        time(record.first_token), time(record.finished), done ? time(record.ttft()) : "",
                        done && each ? time(*each) : "", record.prompt_tokens, record.output_tokens,
                        record.cached_tokens, record.preemptions, record.in_time ? 1 : 0,
                        done && slo.met_by(record.ttft(), each, record.e2e()) ? 1 : 0,
-                       record.refused ? sim::refusal_key(*record.refused) : "");
+                       record.refused ? sim::refusal_key(*record.refused) : "", last);
   }
   return out;
 }

@@ -8,7 +8,6 @@
 #include "cli/terminal.h"
 
 namespace quire::cli {
-namespace {
 
 std::string csv_cell(const std::string& cell) {
   if (cell.find_first_of(",\"\n\r") == std::string::npos) return cell;
@@ -16,8 +15,6 @@ std::string csv_cell(const std::string& cell) {
   for (const char c : cell) out += c == '"' ? "\"\"" : std::string(1, c);
   return out + "\"";
 }
-
-}  // namespace
 
 std::string TextTable::text(size_t left) const {
   std::vector<size_t> widths;

@@ -5,6 +5,9 @@
 
 namespace quire::cli {
 
+/// A cell of a CSV file as RFC 4180 has it: in quotes if it must be.
+std::string csv_cell(const std::string& cell);
+
 /// Rows of cells below a head; all have as many.
 struct TextTable {
   std::vector<std::string> head;

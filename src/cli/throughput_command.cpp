@@ -128,7 +128,8 @@ engine::GenerationRequest request_of(const sim::Workload& workload, size_t index
   return request;
 }
 
-void print(const Outcome& outcome, const engine::EngineStats& stats, double elapsed, bool as_json) {
+void print(const Outcome& outcome, const engine::EngineStats& stats, double elapsed,
+           const std::string& warning, bool as_json) {
   const uint64_t finished = outcome.ttft.size();
   const double output_rate = static_cast<double>(outcome.output_tokens) / elapsed;
   const double request_rate = static_cast<double>(finished) / elapsed;
@@ -147,7 +148,8 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
                       {"prefix_hit_tokens", stats.step.total_prefix_hit_tokens},
                       {"preemptions", stats.step.total_preemptions},
                       {"evictions", stats.step.total_evictions},
-                      {"in_time", outcome.in_time}};
+                      {"in_time", outcome.in_time},
+                      {"warning", warning.empty() ? json::value() : json::value(warning)}};
     const char* const names[] = {"ttft_ns", "tpot_ns", "e2e_ns"};
     for (size_t i = 0; i < std::size(names); ++i) {
       const sim::Percentiles& of = times[i].second;
@@ -157,6 +159,7 @@ void print(const Outcome& outcome, const engine::EngineStats& stats, double elap
     fmt::print("{}\n", json::serialize(root));
     return;
   }
+  if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("{} requests in {:.2f} s ({} failed): {:.1f} output tokens/s, {:.2f} requests/s\n", finished,
              elapsed, outcome.failed, output_rate, request_rate);
   fmt::print("{} tokens in, {} out; {} found in the prefix cache, {} preemptions, {} evictions\n",
@@ -311,7 +314,7 @@ int throughput(Options& options) {
   const double elapsed = load.run();
   const engine::EngineStats stats = local.engine->stats();
   const std::lock_guard lock(load.outcome().mutex);  // after an interrupt some requests go on
-  print(load.outcome(), stats, elapsed, options.as_json);
+  print(load.outcome(), stats, elapsed, terminal_text(local.warning), options.as_json);
   return judge(load.outcome(), load.left(), workload.requests.size(),
                InterruptNote::interrupted().exchange(false));
 }

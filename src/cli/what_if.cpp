@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "bench/sweep_page.h"
 #include "cli/flags.h"
 #include "cli/message_reader.h"
+#include "cli/sim_options.h"
 #include "cli/simulate_options.h"
 #include "cli/terminal.h"
 #include "cli/text_table.h"
@@ -185,6 +187,7 @@ std::vector<Column> columns_of(const sim::Slo& slo, bool in_file) {
       [](const RunResult& run) { return std::to_string(run.report.totals.peak_waiting); });
   add("", "in_time", [](const RunResult& run) { return std::to_string(run.report.in_time); });
   add("", "extrapolated_steps", [](const RunResult& run) { return std::to_string(run.report.extrapolated); });
+  add("", "cost", [](const RunResult& run) { return cost_source(run.config.cost); });
   return columns;
 }
 
@@ -266,6 +269,14 @@ void note_trace(const SimulateOptions& options) {
   if (!options.workload.trace.empty()) print_notes(simulation_workload(options));
 }
 
+/// Whose times these are.
+void note_cost(const std::vector<SimulateOptions>& options) {
+  std::set<std::string> sources;
+  for (const SimulateOptions& each : options) sources.insert(cost_source(each.cost.model()));
+  sources.erase("");
+  for (const std::string& source : sources) fmt::print("\nThe times of steps are those of {}\n", source);
+}
+
 void note_extrapolation(uint64_t steps) {
   if (steps == 0) return;
   fmt::print(
@@ -294,6 +305,7 @@ int sweep(const WhatIf& asked) {
     extrapolated += results[i]->report.extrapolated;
   }
   fmt::print("{}", table_of(asked, {}, lines, false).text(asked.axes.size()));
+  note_cost(options);
   note_extrapolation(extrapolated);
   json::object root = json_head(asked);
   root["runs"] = std::move(runs);
@@ -449,6 +461,7 @@ int find_capacity(WhatIf asked) {
              asked.slo.text(), load.unit, asked.seeds, load.range.whole ? "" : ", each within 1 %");
   const std::vector<std::string> heads = {load.flag, "least", "most"};
   fmt::print("{}", table_of(asked, heads, lines, false).text(asked.axes.size()));
+  note_cost(options);
   note_extrapolation(extrapolated);
   json::object root = json_head(asked);
   root["capacity_of"] = load.flag;

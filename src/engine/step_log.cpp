@@ -24,8 +24,8 @@ std::string head_of(const std::string& facts) {
   backend::StepRecord::for_each_field(none, [&](std::string_view name, auto&) {
     fmt::format_to(std::back_inserter(columns), "{}\"{}\"", columns.empty() ? "" : ",", name);
   });
-  return fmt::format("{}1,\"columns\":[{}]{}{}}}\n", kStepLogKind.begins, columns, facts.empty() ? "" : ",",
-                     facts);
+  return fmt::format("{}{},\"columns\":[{}]{}{}}}\n", kStepLogKind.begins, backend::kStepLogVersion, columns,
+                     facts.empty() ? "" : ",", facts);
 }
 
 }  // namespace

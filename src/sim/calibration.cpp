@@ -21,12 +21,13 @@ using backend::sim::FittedCost;
 using backend::sim::PhaseCost;
 
 constexpr uint64_t kFolds = 5;
-constexpr size_t kTerms = 10;        // of a phase, besides those of tokens
+constexpr size_t kTerms = 11;        // of a phase, besides those of tokens
 constexpr int kRounds = 6;           // of a fit
 constexpr double kNearSpreads = 2;   // within so many spreads (median deviations) a step has its full weight
 constexpr size_t kDeviations = 41;   // quantiles that are kept
 constexpr double kLeastSlow = 1.25;  // of the fitted time: less is no outlier
 constexpr double kSlowSpreads = 8;   // nor what is within so many spreads
+constexpr double kClearlyLess = 0.99;  // an error is, below this part of another
 
 enum class Phase : uint8_t { kDevice, kHost };
 
@@ -46,8 +47,14 @@ std::vector<uint64_t> knots_of(std::span<const StepRecord> records) {
   return knots;
 }
 
+/// What a fit may use.
+struct Terms {
+  std::vector<uint64_t> knots;
+  bool samples_apart = false;
+};
+
 /// What the terms of a phase are multiplied with.
-void row_of(const StepWork& work, const std::vector<uint64_t>& knots, std::vector<double>& row) {
+void row_of(const StepWork& work, const Terms& terms, std::vector<double>& row) {
   row.clear();
   const auto add = [&](uint64_t count) { row.push_back(static_cast<double>(count)); };
   add(1);
@@ -58,9 +65,11 @@ void row_of(const StepWork& work, const std::vector<uint64_t>& knots, std::vecto
   add(work.chunk_squares);
   add(work.chunk_prefix);
   add(work.logit_rows);
+  add(terms.samples_apart ? work.sampled_rows : 0);
   add(work.moved_blocks);
   add(work.copies);
   const uint64_t tokens = work.tokens();
+  const std::vector<uint64_t>& knots = terms.knots;
   for (size_t i = 0; i < knots.size(); ++i) {
     const uint64_t end = i + 1 < knots.size() ? std::min(knots[i + 1], tokens) : tokens;
     add(end > knots[i] ? end - knots[i] : 0);
@@ -87,20 +96,19 @@ double quantile(std::vector<double> values, double of) {
 /// weighs the less the more it deviates from it (P. J. Huber: Robust estimation of a location parameter,
 /// 1964): a time may be far longer than others of its like, and never far shorter.
 template <class Counts>
-FittedCost fit(std::span<const StepRecord> records, const std::vector<uint64_t>& knots,
-               const Counts& counts) {
+FittedCost fit(std::span<const StepRecord> records, const Terms& terms, const Counts& counts) {
   FittedCost cost;
-  cost.knots = knots;
+  cost.knots = terms.knots;
   std::vector<double> times(records.size());
   std::vector<double> weights(records.size(), 1);
   for (size_t i = 0; i < records.size(); ++i) times[i] = whole_of(records[i]);
   std::vector<double> row;
   for (int round = 0; round < kRounds; ++round) {
     for (const Phase phase : {Phase::kDevice, Phase::kHost}) {
-      LeastSquares equations(kTerms + knots.size());
+      LeastSquares equations(kTerms + terms.knots.size());
       for (size_t i = 0; i < records.size(); ++i) {
         if (!counts(i)) continue;
-        row_of(records[i].work, knots, row);
+        row_of(records[i].work, terms, row);
         // Relative to the whole step, so that the phases' errors add up to its own.
         const double scale = std::sqrt(weights[i]) / times[i];
         for (double& each : row) each *= scale;
@@ -152,11 +160,44 @@ std::vector<SlowSteps> name_slow(std::span<const StepRecord> records, const std:
   return out;
 }
 
+/// By record: its time in a fit without it.
+std::vector<double> cross_validate(std::span<const StepRecord> records, const Terms& terms,
+                                   const std::vector<uint8_t>& slow) {
+  std::vector<double> unseen(records.size());
+  const auto fold_of = [&](size_t i) { return mix64(i) % kFolds; };
+  for (uint64_t fold = 0; fold < kFolds; ++fold) {
+    const FittedCost others =
+        fit(records, terms, [&](size_t i) { return slow[i] == 0 && fold_of(i) != fold; });
+    for (size_t i = 0; i < records.size(); ++i) {
+      if (fold_of(i) == fold) unseen[i] = static_cast<double>(others.duration(records[i].work));
+    }
+  }
+  return unseen;
+}
+
+double mean_error(std::span<const StepRecord> records, const std::vector<double>& fitted,
+                  const std::vector<uint8_t>& slow) {
+  double sum = 0;
+  double count = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (slow[i] != 0) continue;
+    sum += std::abs(fitted[i] / whole_of(records[i]) - 1);
+    ++count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+/// Whether some step needs logits from which it does not sample.
+bool samples_differ(std::span<const StepRecord> records) {
+  return std::ranges::any_of(
+      records, [](const StepRecord& record) { return record.work.sampled_rows != record.work.logit_rows; });
+}
+
 /// `fitted`: by record, in a fit without it.
 std::vector<FitError> errors_of(std::span<const StepRecord> records, const std::vector<double>& fitted,
                                 const std::vector<uint8_t>& slow) {
   std::vector<FitError> out;
-  for (const char* kind : {"decode", "prefill", "mixed"}) {
+  for (const char* kind : {"decode", "prefill", "mixed", "swap"}) {
     std::vector<double> errors;
     double sum_fitted = 0;
     double sum = 0;
@@ -190,6 +231,7 @@ StepWork most_of(std::span<const StepRecord> records) {
 }  // namespace
 
 std::string_view kind_of(const StepWork& work) {
+  if (work.moved_blocks > 0) return "swap";
   if (work.prefill_tokens == 0) return "decode";
   return work.decoding == 0 ? "prefill" : "mixed";
 }
@@ -204,13 +246,22 @@ Calibration calibrate(std::span<const StepRecord> records) {
     throw Error(fmt::format("step {} was one of {} in flight: only steps one by one can be fitted",
                             record.step, record.open));
   }
-  const std::vector<uint64_t> knots = knots_of(records);
-  const FittedCost first = fit(records, knots, [](size_t) { return true; });
+  Terms terms{knots_of(records)};
+  const FittedCost first = fit(records, terms, [](size_t) { return true; });
   const std::vector<double> before = ratios_of(records, first);
   const std::vector<uint8_t> slow = find_slow(before);
   Calibration out;
+  std::vector<double> unseen = cross_validate(records, terms, slow);
+  if (samples_differ(records)) {
+    const Terms apart{terms.knots, true};
+    std::vector<double> unseen_apart = cross_validate(records, apart, slow);
+    out.samples_apart =
+        mean_error(records, unseen_apart, slow) < kClearlyLess * mean_error(records, unseen, slow);
+    if (out.samples_apart) unseen.swap(unseen_apart);
+  }
+  terms.samples_apart = out.samples_apart;
   FittedCost& cost = out.file.cost;
-  cost = fit(records, knots, [&](size_t i) { return slow[i] == 0; });
+  cost = fit(records, terms, [&](size_t i) { return slow[i] == 0; });
   cost.most = most_of(records);
   const std::vector<double> ratios = ratios_of(records, cost);
   out.slow = name_slow(records, ratios, slow);
@@ -221,15 +272,6 @@ Calibration calibrate(std::span<const StepRecord> records) {
   }
   for (size_t i = 0; i < kDeviations; ++i) {
     cost.deviations.push_back(quantile(kept, static_cast<double>(i) / (kDeviations - 1)));
-  }
-  std::vector<double> unseen(records.size());
-  const auto fold_of = [&](size_t i) { return mix64(i) % kFolds; };
-  for (uint64_t fold = 0; fold < kFolds; ++fold) {
-    const FittedCost others =
-        fit(records, knots, [&](size_t i) { return slow[i] == 0 && fold_of(i) != fold; });
-    for (size_t i = 0; i < records.size(); ++i) {
-      if (fold_of(i) == fold) unseen[i] = static_cast<double>(others.duration(records[i].work));
-    }
   }
   out.file.errors = errors_of(records, unseen, slow);
   out.file.left_out = static_cast<uint64_t>(std::ranges::count(slow, 1));

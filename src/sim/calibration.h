@@ -21,9 +21,11 @@ struct Calibration {
   backend::sim::CostFile file;  // without model, machine and build
   std::vector<SlowSteps> slow;  // what was left out
   std::vector<double> fitted;   // by record: the time that the model gives, in nanoseconds
+  bool samples_apart = false;   // sampled rows have a cost of their own, beside that of their logits
 };
 
-/// "decode": only sequences that decode; "prefill": none that does; else "mixed".
+/// "swap": blocks are moved, whatever else there is; "decode": only sequences that decode; "prefill": none
+/// that does; else "mixed".
 std::string_view kind_of(const backend::StepWork& work);
 
 /// Fits a cost model to the records of steps, at least kLeastSteps. The device's phases (compute and sample)
@@ -31,8 +33,10 @@ std::string_view kind_of(const backend::StepWork& work);
 /// negative, and in the tokens of a step a piecewise linear function that only grows. What is least is the
 /// sum of the squares of relative errors, so a short step counts as much as a long one. Steps that took far
 /// longer than a first fit says are left out of the second. The errors are those of a five-fold
-/// cross-validation: each step's time is compared with a fit that did not see it. Throws Error if there are
-/// too few steps, or if steps overlapped (several in flight): their times are no sum.
+/// cross-validation: each step's time is compared with a fit that did not see it. Sampled rows get a cost of
+/// their own only if that makes these errors smaller: most steps sample from each row of logits, and then
+/// the two cannot be told apart. Throws Error if there are too few steps, or if steps overlapped (several in
+/// flight): their times are no sum.
 Calibration calibrate(std::span<const backend::StepRecord> records);
 inline constexpr size_t kLeastSteps = 50;
 

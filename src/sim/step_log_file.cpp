@@ -15,6 +15,8 @@ namespace quire::sim {
 namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{4} << 30;
+constexpr int64_t kMostOfAStep =
+    1'000'000'000'000'000;  // nanoseconds, or tokens: sums of them fit in 64 bits
 
 /// The columns must be those that this version writes.
 void read_head(std::string_view line, const std::filesystem::path& path, StepLogFile& out) {
@@ -26,12 +28,15 @@ void read_head(std::string_view line, const std::filesystem::path& path, StepLog
   }
   const JsonObject head(value, path);
   if (!head.has("step_log")) throw file_error(path, "is no step log: --step-log writes one");
-  if (head.integer("step_log", 0, INT64_MAX) != 1) {
-    throw file_error(path, fmt::format("is a step log of version {}, and this program reads version 1",
-                                       head.integer("step_log", 0, INT64_MAX)));
+  if (const int64_t version = head.integer("step_log", 0, INT64_MAX); version != backend::kStepLogVersion) {
+    throw file_error(path, fmt::format("is a step log of version {}, and this program reads version {}",
+                                       version, backend::kStepLogVersion));
   }
   out.model = head.string_or("model", "");
   out.device = head.string_or("device", "");
+  out.machine = head.string_or("machine", "");
+  out.threads = static_cast<uint32_t>(head.integer_or("threads", 0, 0, UINT32_MAX));
+  out.warning = head.string_or("warning", "");
   json::array columns;
   backend::StepRecord none;
   backend::StepRecord::for_each_field(none,
@@ -55,6 +60,9 @@ backend::StepRecord record_of(std::string_view line, const std::string& place) {
     ++at;
     const int64_t* const number = given.if_int64();
     if (number == nullptr || *number < 0) throw Error(fmt::format("{}: '{}' is no count", place, name));
+    if (*number > kMostOfAStep && name != "started" && name != "step") {
+      throw Error(fmt::format("{}: '{}' is {}, more than any step has", place, name, *number));
+    }
     field = static_cast<std::remove_reference_t<decltype(field)>>(*number);
   });
   if (row->size() != at) throw Error(fmt::format("{}: has {} numbers, not {}", place, row->size(), at));

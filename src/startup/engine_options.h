@@ -23,8 +23,6 @@ constexpr uint32_t auto_budget(uint64_t tokens_a_step, uint32_t max_num_seqs) {
 /// What runs beside the engine and predicts it.
 struct ShadowOptions {
   std::string cost_file;  // of a fitted cost model; empty: no shadow
-  std::string machine;    // bench::machine_name() of this machine
-  bool force = false;     // use it though it is of another model or machine
   bool promises = false;  // --admission slo
 };
 

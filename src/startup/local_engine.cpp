@@ -12,6 +12,7 @@
 #include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine_name.h"
 #include "base/output_file.h"
 #include "control/kv/windows.h"
 #include "formats/model_config.h"
@@ -165,6 +166,10 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
     answers = std::make_unique<engine::AnswerScript>(options.sim_answers, *tokenizer, facts.eos);
   config.eos = facts.eos;
   config.vocab_size = facts.vocab_size;
+  if (options.device->is_simulated) {
+    warning = options.cost.check_for({.model = model_name(options.model.model), .machine = machine_name()});
+    if (!warning.empty()) log_warning(warning);
+  }
   backend = options.device->make(options, facts, *tokenizer);
   size_pools(options);
   set_budget(options);
@@ -177,7 +182,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   }
   log_sizes(served_name);
   open_files(options, served_name);
-  if (cost) shadow = make_shadow(std::move(*cost), options, *backend, served_name);
+  if (cost) shadow = make_shadow(std::move(*cost), options, served_name);
   engine = std::make_unique<engine::Engine>(config, *tokenizer, *executor, clock, trace.get(), &metrics,
                                             record.get(), warm.get(),
                                             steps != nullptr ? steps : step_log.get(), shadow.get());
@@ -186,7 +191,13 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
 void LocalEngine::open_files(const EngineOptions& options, const std::string& served_name) {
   if (!options.step_trace.empty()) trace = std::make_unique<engine::StepTrace>(options.step_trace);
   if (!options.step_log.empty()) {
-    const boost::json::object running{{"model", served_name}, {"device", backend->describe()}};
+    boost::json::object running{{"model", model_name(options.model.model)},
+                                {"served_as", served_name},
+                                {"device", backend->describe()},
+                                {"machine", machine_name()},
+                                {"threads", options.device->is_simulated ? 0 : num_threads(options.model)},
+                                {"budget", config.scheduler.max_num_batched_tokens}};
+    if (!warning.empty()) running["warning"] = warning;
     const std::string members = boost::json::serialize(running);
     step_log = std::make_unique<engine::StepLog>(options.step_log, members.substr(1, members.size() - 2),
                                                  parse_bytes(options.step_log_max, "--step-log-max"));

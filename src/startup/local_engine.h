@@ -37,6 +37,8 @@ struct LocalEngine {
   std::unique_ptr<tokenize::Tokenizer> tokenizer;
   SamplingDefaults defaults;
   model::ModelConfig facts;
+  /// Why the run's times are not what they seem (--force); all that the run writes must repeat it. Mostly "".
+  std::string warning;
   std::unique_ptr<engine::AnswerScript> answers;  // that EngineOptions::sim_answers names, or null
   std::unique_ptr<backend::Backend> backend;
   engine::EngineConfig config;

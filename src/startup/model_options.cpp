@@ -16,13 +16,11 @@
 namespace quire::startup {
 namespace {
 
-uint32_t pick_threads(uint32_t given) {
+void warn_of_threads(uint32_t given) {
   const CpuLimit usable = usable_cpus();
-  if (given > usable.threads) {
-    log_warning(fmt::format("--threads: {} threads share {} CPUs ({}): they wait for each other", given,
-                            usable.threads, usable.source));
-  }
-  return given > 0 ? given : usable.threads;
+  if (given <= usable.threads) return;
+  log_warning(fmt::format("--threads: {} threads share {} CPUs ({}): they wait for each other", given,
+                          usable.threads, usable.source));
 }
 
 }  // namespace
@@ -49,6 +47,10 @@ std::optional<WeightFormat> pick_quantization(const std::string& name) {
   throw Error(fmt::format("--quantization: '{}' is not one of auto, none, int8, int4", name));
 }
 
+uint32_t num_threads(const ModelOptions& options) {
+  return options.threads > 0 ? options.threads : usable_cpus().threads;
+}
+
 formats::FileAccess file_access(const ModelOptions& options) {
   return options.no_mmap ? formats::FileAccess::kRead : formats::FileAccess::kMap;
 }
@@ -61,7 +63,8 @@ model::ModelConfig config_of(const ModelOptions& options) {
 
 std::unique_ptr<backend::cpu::LoadedModel> load_model(const ModelOptions& options, model::ModelConfig config,
                                                       uint32_t longest) {
-  const uint32_t threads = pick_threads(options.threads);
+  warn_of_threads(options.threads);
+  const uint32_t threads = num_threads(options);
   const kernels::IsaLevel isa = kernels::pick_isa(options.isa, "--isa");
   const backend::cpu::DecoderOptions decoder = {.compute = pick_dtype(options.dtype),
                                                 .quantization = pick_quantization(options.quantization),

@@ -34,6 +34,9 @@ std::optional<DType> pick_kv_dtype(const std::string& name);
 /// The format to which the matrices are converted; nullopt: none ("auto", "none").
 std::optional<WeightFormat> pick_quantization(const std::string& name);
 
+/// The compute threads: those given, or one for each usable CPU.
+uint32_t num_threads(const ModelOptions& options);
+
 formats::FileAccess file_access(const ModelOptions& options);
 
 /// The config of the model, changed by the options. If it is not a model, throws Error that says what a model

@@ -16,10 +16,10 @@ namespace quire::startup {
 /// or a flag that does not go with it.
 std::optional<backend::sim::CostFile> read_shadow_costs(const EngineOptions& options);
 
-/// Throws Error naming both if the cost model is of another model or machine than `backend`, or, with
-/// ShadowOptions::force, warns. A simulated device stands for the machine of its own cost file.
+/// Throws Error as backend::sim::check_cost_file_for does, or, with CostOptions::force, warns. A simulated
+/// device stands for the model and the machine of its own cost file.
 std::unique_ptr<engine::Shadow> make_shadow(backend::sim::CostFile file, const EngineOptions& options,
-                                            const backend::Backend& backend, const std::string& served_name);
+                                            const std::string& served_name);
 
 /// What a shadow predicts by such a model. `simulated`: of a simulated device, whose phases take the time of
 /// whole steps.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "backend/sim/cost_file.h"
-
 namespace quire::startup {
 namespace {
 
@@ -32,6 +30,11 @@ backend::sim::CostModel CostOptions::model() const {
   cost.swap_block = static_cast<Nanos>(swap_block_us * 1000);
   cost.check();
   return cost;
+}
+
+std::string CostOptions::check_for(const backend::sim::CostRun& run) const {
+  if (cost_file.empty()) return {};
+  return check_cost_file_for(run, backend::sim::read_cost_file(cost_file), cost_file, force);
 }
 
 std::vector<TokenId> sayable_tokens(const tokenize::Tokenizer& tokenizer, uint32_t vocab_size) {

@@ -5,16 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "backend/sim/cost_file.h"
 #include "backend/sim/cost_model.h"
 #include "startup/simulated_machine.h"
 #include "tokenize/tokenizer.h"
 
 namespace quire::startup {
 
-/// The cost model of a simulated device, in the form of the flags.
+/// The cost model of a simulated device, and what else it does, in the form of the flags.
 struct CostOptions {
   std::string cost_file;  // a fitted cost model; then of the others only steps_in_flight counts
   bool jitter = false;    // SimTokens::jitter
+  bool force = false;     // take it although it is of another model or machine
   /// A roofline of the model on this machine; then of the others only efficiency and steps_in_flight count.
   std::optional<ChosenMachine> machine;
   double efficiency = 1;  // of that machine: see with_efficiency
@@ -27,6 +29,8 @@ struct CostOptions {
 
   /// Without `machine`, which simulated_machine() is for. Throws Error if it is invalid.
   backend::sim::CostModel model() const;
+  /// backend::sim::check_cost_file_for of the cost file; "" if there is none. Throws Error as it does.
+  std::string check_for(const backend::sim::CostRun& run) const;
 };
 
 /// Tokens below `vocab_size` that look like words, if the tokenizer has such tokens, and never special ones.

@@ -8,6 +8,7 @@ from server import MODEL, QUIRE
 
 # Of the device that is to be found.
 HIDDEN = ["--cost-step-us", 1500, "--cost-prefill-tokens-per-ms", 50, "--cost-decode-us", 2500, "--cost-decode-more-us", 120]
+SWAP = ["--cost-swap-block-us", 300]
 
 
 def quire(*args, fails=False):
@@ -19,8 +20,8 @@ def quire(*args, fails=False):
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     path = tmp_path_factory.mktemp("calibrate") / "cost.json"
-    said = quire("calibrate", MODEL, "--device", "sim", *HIDDEN, "--max-num-seqs", 16, "--max-num-batched-tokens", 256, "--num-blocks", 512,
-                 "--seconds", 5, "--table", "-o", path)
+    said = quire("calibrate", MODEL, "--device", "sim", *HIDDEN, *SWAP, "--max-num-seqs", 16, "--max-num-batched-tokens", 256, "--num-blocks",
+                 300, "--seconds", 8, "--table", "-o", path)
     return path, said
 
 
@@ -36,8 +37,8 @@ def test_a_hidden_device_is_found(fitted, tmp_path):
     path, said = fitted
     assert "median error %" in said and "measured ms" in said and str(path) in said
     kept = json.loads(path.read_text())
-    assert {each["kind"] for each in kept["errors"]} == {"decode", "prefill", "mixed"}
-    assert all(each["steps"] > 20 for each in kept["errors"])
+    seen = {each["kind"]: each["steps"] for each in kept["errors"]}
+    assert min(seen["decode"], seen["prefill"], seen["mixed"]) > 20 and seen["swap"] > 0, seen
     real, guessed = simulate(tmp_path, *HIDDEN), simulate(tmp_path, "--cost", path)
     assert guessed["extrapolated_steps"] == 0
     for figure, bound in (("ttft_ns", 0.1), ("tpot_ns", 0.08), ("e2e_ns", 0.08)):
@@ -66,6 +67,72 @@ def test_a_server_runs_at_the_fitted_pace(fitted, tmp_path):
     assert "steps" in said
     one, two = (simulate(tmp_path, "--cost", path) for path in (fitted[0], again))
     assert two["tpot_ns"]["mean"] == pytest.approx(one["tpot_ns"]["mean"], rel=0.1)
+
+
+def test_what_moving_a_block_costs_is_found(fitted, tmp_path):
+    kept = json.loads(fitted[0].read_text())
+    assert kept["most"]["moved_blocks"] > 5 and kept["most"]["copies"] > 5
+    assert kept["device_ns"]["moved_block"] + kept["host_ns"]["moved_block"] == pytest.approx(300_000, rel=0.1)
+    assert "blocks moved to the host and back" in fitted[1]
+
+
+def test_a_sweep_that_cannot_be_whole_says_so_before_it_starts(tmp_path):
+    device = ["--device", "sim", *HIDDEN, "--max-num-seqs", 8, "--seconds", 0, "-o", tmp_path / "cost.json"]
+    said = quire("calibrate", MODEL, *device, "--num-blocks", 512)
+    assert said.index("what moving a block costs is not measured: ") < said.index("median error")
+    assert "longer than --seconds 0" in said
+    assert "blocks of the host; give fewer --num-blocks" in said
+    said = quire("calibrate", MODEL, *device, "--num-blocks", 30)
+    assert "tokens before, not 467: the pool has 30 blocks" in said
+    assert "63 tokens are too short to measure: at least 64" in quire("calibrate", MODEL, *device, "--max-model-len", 63, fails=True)
+    assert "a pool of 1 blocks is too small to measure with: at least" in quire(
+        "calibrate", MODEL, *device, "--num-blocks", 1, "--block-size", 64, "--max-model-len", 64, fails=True)
+    assert "K/V for 65536 sequences of up to 512 tokens takes" in quire(
+        "calibrate", MODEL, "--max-num-seqs", 65536, "--kv-cache-dtype", "f32", "--block-size", 1024, "--max-model-len", 512, "-o", tmp_path / "cost.json", fails=True)
+
+
+def other_cost(fitted, folder, **changes):
+    path = folder / "other.json"
+    path.write_text(json.dumps({**json.loads(fitted[0].read_text()), **changes}))
+    return path
+
+
+@pytest.mark.parametrize("key, name", [("model", "a-hen"), ("machine", "a bigger machine")])
+def test_a_cost_file_of_something_else_is_taken_only_by_force(fitted, tmp_path, key, name):
+    other = other_cost(fitted, tmp_path, **{key: name})
+    device = [MODEL, "--device", "sim", "--cost", other]
+    run = ["bench", "throughput", *device, "--requests", 3, "--prompt-len", 10, "--output-len", 5]
+    for command in (run, ["serve", *device, "--port", 0]):
+        said = quire(*command, fails=True)
+        assert f"the {key} is '{name}', and this run's is '{json.loads(fitted[0].read_text())[key]}'" in said and "--force" in said
+    log = tmp_path / "steps.log"
+    warning = f"the {key} is '{name}'"
+    assert warning in quire(*run, "--force", "--step-log", log).split("requests in")[0]
+    assert warning in json.loads(log.read_text().split("\n")[0])["warning"]
+    assert warning in json.loads(quire(*run, "--force", "--json"))["warning"]
+    assert json.loads(quire("bench", "throughput", MODEL, "--device", "sim", "--cost", fitted[0], *run[7:], "--json"))["warning"] is None
+    again = tmp_path / "again.json"
+    quire("bench", "throughput", *device, "--requests", 40, "--prompt-len", 10, "--output-len", 60, "--max-num-seqs", 8, "--force",
+          "--step-log", log)
+    assert warning in quire("calibrate", "--from", log, "-o", again)
+    assert warning in json.loads(again.read_text())["device"]
+
+
+def test_a_simulation_says_whose_times_it_has(fitted, tmp_path):
+    requests, steps, table, out = (tmp_path / name for name in ("requests.csv", "steps.csv", "table.csv", "out.json"))
+    whose = "llama-quire-stories-5m on "
+    said = quire("simulate", "--cost", fitted[0], "--requests", 5, "--prompt-len", 20, "--output-len", 5, "--request-csv", requests, "--step-csv",
+                 steps, "--json", out)
+    assert whose in said
+    assert json.loads(out.read_text())["cost"]["model"] == "llama-quire-stories-5m"
+    for path in (requests, steps):
+        head, first = path.read_text().split("\n")[:2]
+        assert head.endswith(",cost") and whose in first
+    assert whose in quire("simulate", "--cost", fitted[0], "--requests", 5, "--sweep", "max-num-seqs=1,2", "--csv", table)
+    head, first = table.read_text().split("\n")[:2]
+    assert head.endswith(",cost") and whose in first
+    quire("simulate", "--requests", 5, "--request-csv", requests)
+    assert ",cost" not in requests.read_text()
 
 
 def test_errors_say_what_to_do(fitted, tmp_path):

@@ -173,9 +173,9 @@ def test_a_fitted_cost_model_stands_beside_the_ceilings(llama, tmp_path):
 def test_a_cost_model_of_another_model_is_refused(llama, tmp_path):
     path = cost_file(tmp_path / "cost.json", model="Mistral-7B")
     status, message = refused(llama, "--machine", "a10g", "--cost", path)
-    assert status == 2 and f"--cost: {path} is fitted to steps of Mistral-7B, not of Llama-2-7b; --force takes it all the same" in message
+    assert status == 2 and f"{path}: is a cost model of something else: the model is 'Mistral-7B', and this run's is 'Llama-2-7b'; --force" in message
     done = quire("plan", llama, "--machine", "a10g", "--cost", path, "--force")
-    assert "is fitted to steps of Mistral-7B, not of Llama-2-7b" in done.stderr.decode() and "ANOTHER MODEL" in done.stdout.decode()
+    assert "the model is 'Mistral-7B', and this run's is 'Llama-2-7b'" in done.stderr.decode() and "ANOTHER MODEL" in done.stdout.decode()
     assert figures(llama, "--machine", "a10g", "--cost", path, "--force")["cost_of_another_model"] is True
     for flags, said in [(["--force"], "--force: changes nothing without --cost"),
                         (["--output-len", 9], "--output-len: changes nothing without --slo"),

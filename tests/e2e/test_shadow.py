@@ -21,7 +21,7 @@ def cost_model(folder, name, factor=1.0, **other):
     scaled = {key: value * factor if key != "token" else [each * factor for each in value] for key, value in phase.items()}
     counts = ("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix", "logit_rows", "moved_blocks", "copies")
     path = folder / name
-    path.write_text(json.dumps({"quire_cost": 1, "model": "fox", "machine": "a burrow", "build": "", "steps": 0, "left_out": 0, "errors": [],
+    path.write_text(json.dumps({"quire_cost": 2, "model": MODEL.name, "machine": "a burrow", "device": "", "build": "", "steps": 0, "left_out": 0, "errors": [],
                                 "knots": [0], "device_ns": scaled, "host_ns": nothing, "most": dict.fromkeys(counts, 10**9),
                                 "deviations": [], **other}, separators=(",", ":")))
     return path
@@ -42,6 +42,12 @@ def complete(server, headers=None, **fields):
     return answer.status, {name.lower(): value for name, value in answer.getheaders()}, text
 
 
+def this_machine(folder):
+    """Its name, as a refusal of the costs of another one tells it."""
+    said = fails("--device", "sim", "--cost", cost_model(folder, "burrow.json"))
+    return re.search(r"the machine is 'a burrow', and this run's is '([^']*)'", said)[1]
+
+
 def labelled(server, start):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("GET", "/metrics")
@@ -53,7 +59,7 @@ def labelled(server, start):
 
 @pytest.fixture(scope="module")
 def cost(tmp_path_factory):
-    return cost_model(tmp_path_factory.mktemp("shadow"), "cost.json")
+    return cost_model(tmp_path_factory.mktemp("shadow"), "cost.json", machine=this_machine(tmp_path_factory.mktemp("machine")))
 
 
 WISH = {"x-quire-predict": "1"}
@@ -157,15 +163,15 @@ def fails(*flags):
 def test_the_costs_of_another_are_refused(cost, tmp_path):
     sim = ["--device", "sim", "--cost", cost]
     said = fails(*sim, "--shadow", cost_model(tmp_path, "machine.json", machine="a den"))
-    assert "another machine" in said and "a den" in said and "a burrow" in said and "--force" in said
-    other = cost_model(tmp_path, "model.json", model="hedgehog")
+    assert "the machine is 'a den', and this run's is" in said and "--force" in said
+    other = cost_model(tmp_path, "model.json", model="hedgehog", machine=json.loads(cost.read_text())["machine"])
     said = fails(*sim, "--shadow", other)
-    assert "another model" in said and "hedgehog" in said and "fox" in said
+    assert f"the model is 'hedgehog', and this run's is '{MODEL.name}'" in said
     with served(cost, other, "--force") as server:
         assert "hedgehog" in server.output()
         assert complete(server, WISH)[0] == 200
-    assert "another model" in fails("--shadow", cost)  # the real model on this machine
+    assert "the machine is 'a burrow'" in fails("--shadow", cost_model(tmp_path, "burrow.json"))  # of the real model
     assert "no such file" in fails("--shadow", tmp_path / "none.json")
     assert "--shadow" in fails("--admission", "slo")
-    assert "--shadow" in fails("--force")
+    assert "--force: changes nothing without a cost model" in fails("--force")
     assert "--max-waiting" in fails(*sim, "--shadow", cost, "--max-waiting", 100000)

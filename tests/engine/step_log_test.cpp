@@ -52,6 +52,7 @@ TEST(StepLog, SaysWhatEachStepDidAndHowLongItTook) {
     const backend::StepRecord& record = steps.records[i];
     EXPECT_EQ(record.step, steps.records[0].step + i);
     EXPECT_EQ(record.work.logit_rows, 1U);
+    EXPECT_EQ(record.work.sampled_rows, 1U);
     EXPECT_EQ(record.open, 1U);
     EXPECT_EQ(record.budget, rig.config.scheduler.max_num_batched_tokens);
     if (i > 0) {
@@ -72,7 +73,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   const json::object head = json::parse(lines.at(0)).as_object();
-  EXPECT_EQ(head.at("step_log"), 1);
+  EXPECT_EQ(head.at("step_log"), 2);
   EXPECT_EQ(head.at("model"), "fox");
   EXPECT_EQ(head.at("columns").as_array().at(0), "step");
   const size_t columns = head.at("columns").as_array().size();

@@ -54,6 +54,7 @@ StepWork draw_work(SplitMix64& random) {
     }
     ++work.logit_rows;
   }
+  work.sampled_rows = work.logit_rows;
   return work;
 }
 
@@ -92,10 +93,14 @@ TEST(Calibration, FindsTheTimesOfStepsThatItHasNotSeen) {
 
 TEST(Calibration, TellsItsErrorByKind) {
   const Calibration of = calibrate(draw(1, 3000, 0.1));
-  ASSERT_EQ(of.file.errors.size(), 3U);
+  ASSERT_EQ(of.file.errors.size(), 4U);
   uint64_t steps = 0;
   for (const backend::sim::FitError& each : of.file.errors) {
     steps += each.steps;
+    if (each.kind == "swap") {
+      EXPECT_EQ(each.steps, 0U);
+      continue;
+    }
     // A factor that is uniform from 0.9 to 1.1 is off by 0.05 in the median and by 0.09 in nine of ten cases.
     EXPECT_NEAR(each.median, 0.05, 0.01) << each.kind;
     EXPECT_NEAR(each.p90, 0.09, 0.015) << each.kind;
@@ -118,6 +123,44 @@ TEST(Calibration, LeavesOutWhatTookTooLongAndNamesIt) {
   EXPECT_EQ(of.slow[0].last, 450U);
   EXPECT_NEAR(of.slow[0].factor, 2, 0.15);
   EXPECT_LT(most_error(of.file.cost, draw(2, 300, 0)), 0.03);
+}
+
+// As where prompts want log probabilities: many rows need logits, and few of them are sampled.
+TEST(Calibration, TellsSamplingFromLogitsOnlyWhereThatForeseesMore) {
+  const auto with_prompt_rows = [](double sampling) {
+    std::vector<StepRecord> records = draw(1, 1500, 0.05);
+    for (size_t i = 0; i < records.size(); ++i) {
+      StepRecord& record = records[i];
+      const uint64_t more = i % 3 == 0 ? record.work.prefill_tokens : 0;
+      record.work.logit_rows += more;
+      const auto added = static_cast<int64_t>(3e4 * static_cast<double>(more) +
+                                              sampling * static_cast<double>(record.work.sampled_rows));
+      record.sample += added;
+      record.whole += added;
+    }
+    return calibrate(records);
+  };
+  const Calibration apart = with_prompt_rows(5e5);
+  EXPECT_TRUE(apart.samples_apart);
+  EXPECT_NEAR(apart.file.cost.device.sampled_row, 5e5, 1e5);
+  EXPECT_NEAR(apart.file.cost.device.logit_row, 3e4, 1e4);
+  const Calibration together = with_prompt_rows(0);
+  EXPECT_FALSE(together.samples_apart);
+  EXPECT_EQ(together.file.cost.device.sampled_row, 0);
+}
+
+TEST(Calibration, FindsWhatMovingABlockCosts) {
+  std::vector<StepRecord> records = draw(1, 1500, 0.05);
+  for (size_t i = 0; i < records.size(); i += 20) {
+    records[i].work.moved_blocks = 1 + i % 60;
+    records[i].compute += static_cast<int64_t>(3e5 * static_cast<double>(records[i].work.moved_blocks));
+    records[i].whole += static_cast<int64_t>(3e5 * static_cast<double>(records[i].work.moved_blocks));
+  }
+  const Calibration of = calibrate(records);
+  EXPECT_NEAR(of.file.cost.device.moved_block, 3e5, 2e4);
+  EXPECT_EQ(of.file.errors.back().kind, "swap");
+  EXPECT_EQ(of.file.errors.back().steps, 75U);
+  EXPECT_EQ(of.file.left_out, 0U);
 }
 
 TEST(Calibration, ATimeNeverFallsWithTheTokens) {
@@ -186,13 +229,16 @@ TEST(CostFile, GivesBackWhatWasWritten) {
   CostFile file = calibrate(draw(1, 600, 0.1)).file;
   file.cost.model = "fox";
   file.cost.machine = "2 cores";
+  file.device = "bf16 weights on 2 threads";
   file.build = "1.2.3";
   write_cost_file(path, file);
   const CostFile read = backend::sim::read_cost_file(path);
   EXPECT_EQ(read.cost.model, "fox");
+  EXPECT_EQ(read.cost.machine, "2 cores");
+  EXPECT_EQ(read.device, "bf16 weights on 2 threads");
   EXPECT_EQ(read.build, "1.2.3");
   EXPECT_EQ(read.steps, file.steps);
-  EXPECT_EQ(read.errors.size(), 3U);
+  EXPECT_EQ(read.errors.size(), 4U);
   EXPECT_EQ(read.errors[1].median, file.errors[1].median);
   for (const StepRecord& record : draw(3, 200, 0)) {
     EXPECT_EQ(read.cost.duration(record.work), file.cost.duration(record.work));
@@ -225,13 +271,41 @@ TEST(CostFile, SaysWhatIsWrong) {
   };
   expect_refused("{}", "is no cost model");
   expect_refused("hello", "byte");
-  expect_refused(with("\"quire_cost\":1", "\"quire_cost\":2"), "another version");
+  expect_refused(with("\"quire_cost\":2", "\"quire_cost\":1"), "another version");
   expect_refused(with("\"knots\":[0,1", "\"knots\":[1,1"), "must rise from 0");
   expect_refused(with("\"knots\":[0,", "\"knots\":["), "knots");
   expect_refused(with("\"knots\":", "\"nuts\":"), "'knots'");
   expect_refused(with("\"device_ns\":{\"step\":", "\"device_ns\":{\"step\":-"), "device: step");
   expect_refused(with("\"decoding\":", "\"decoding\":-"), "'most.decoding'");
   expect_refused(with("\"deviations\":[", "\"deviations\":[-1,"), "deviations");
+}
+
+TEST(CostFile, OfAnotherModelOrMachineIsTakenOnlyByForce) {
+  CostFile file;
+  file.cost.model = "fox";
+  file.cost.machine = "2 cores";
+  const auto check = [&](const backend::sim::CostRun& run, bool force) {
+    return check_cost_file_for(run, file, "cost.json", force);
+  };
+  EXPECT_EQ(check({}, false), "") << "it knows neither";
+  EXPECT_EQ(check({.model = "fox", .machine = "2 cores"}, false), "");
+  for (const backend::sim::CostRun& other : {backend::sim::CostRun{.model = "hen", .machine = "2 cores"},
+                                             {.model = "fox", .machine = "8 cores"}}) {
+    const bool of_model = other.model != "fox";
+    const std::string of_file = of_model ? "'fox'" : "'2 cores'";
+    const std::string of_run = of_model ? "'hen'" : "'8 cores'";
+    try {
+      check(other, false);
+      ADD_FAILURE() << "was taken";
+    } catch (const Error& error) {
+      for (const std::string& named : {std::string("cost.json"), of_file, of_run, std::string("--force")}) {
+        EXPECT_THAT(error.what(), testing::HasSubstr(named));
+      }
+    }
+    const std::string warning = check(other, true);
+    EXPECT_THAT(warning, testing::HasSubstr(of_file));
+    EXPECT_THAT(warning, testing::HasSubstr(of_run));
+  }
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace quire::backend::sim {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr size_t kMostNumbers = 1000;  // of a list
 
 template <class Number>
@@ -54,16 +54,34 @@ FitError error_of(const JsonObject& object) {
 
 }  // namespace
 
+std::string check_cost_file_for(const CostRun& run, const CostFile& file, const std::filesystem::path& path,
+                                bool force) {
+  std::string differs;
+  const auto compare = [&](const char* what, const std::string& of_file, const std::string& of_run) {
+    if (of_run.empty() || of_file == of_run) return;
+    differs += fmt::format("{} the {} is '{}', and this run's is '{}'", differs.empty() ? "" : ";", what,
+                           of_file, of_run);
+  };
+  compare("model", file.cost.model, run.model);
+  compare("machine", file.cost.machine, run.machine);
+  if (differs.empty()) return {};
+  const std::string what = fmt::format("{}: is a cost model of something else:{}", path.string(), differs);
+  if (!force) throw Error(fmt::format("{}; --force takes its times all the same", what));
+  return fmt::format("{}; its times are taken all the same (--force)", what);
+}
+
 CostFile read_cost_file(const std::filesystem::path& path) {
   const json::value value = read_json_file(path);
   const JsonObject root(value, path);
   if (!root.has("quire_cost")) throw Error(path.string() + ": is no cost model: quire calibrate makes one");
-  if (root.integer("quire_cost", 0, INT64_MAX) != kVersion) {
-    throw root.error("quire_cost", fmt::format("must be {}: it is of another version of quire", kVersion));
+  if (const int64_t version = root.integer("quire_cost", 0, INT64_MAX); version != kVersion) {
+    throw root.error("quire_cost",
+                     fmt::format("is {}, not {}: it is of another version of quire", version, kVersion));
   }
   CostFile file;
   file.cost.model = root.string("model");
   file.cost.machine = root.string("machine");
+  file.device = root.string("device");
   file.build = root.string("build");
   file.steps = static_cast<uint64_t>(root.integer("steps", 0, INT64_MAX));
   file.left_out = static_cast<uint64_t>(root.integer("left_out", 0, INT64_MAX));
@@ -104,6 +122,7 @@ void write_cost_file(const std::filesystem::path& path, const CostFile& file) {
       {"quire_cost", kVersion},
       {"model", file.cost.model},
       {"machine", file.cost.machine},
+      {"device", file.device},
       {"build", file.build},
       {"steps", file.steps},
       {"left_out", file.left_out},

@@ -12,7 +12,7 @@ namespace quire::backend::sim {
 
 /// How far the fitted times lie from those of steps that the fit did not see, in parts of the time.
 struct FitError {
-  std::string kind;    // "decode", "prefill" or "mixed"
+  std::string kind;    // sim::kind_of
   uint64_t steps = 0;  // 0: none of this kind were seen, and the others are 0
   double median = 0;
   double p90 = 0;
@@ -22,6 +22,7 @@ struct FitError {
 /// A cost model with what it was fitted to, as a file keeps it.
 struct CostFile {
   FittedCost cost;
+  std::string device;     // what Backend::describe said: the weights, their format, the kernels, the threads
   std::string build;      // of quire, that measured
   uint64_t steps = 0;     // that it was fitted to
   uint64_t left_out = 0;  // that took too long: something else ran
@@ -29,6 +30,18 @@ struct CostFile {
 };
 
 inline constexpr FileKind kCostFile{"cost model", "{\"quire_cost\":"};
+
+/// What a run that uses a cost model knows of itself; empty: it does not know.
+struct CostRun {
+  std::string model;    // startup::model_name
+  std::string machine;  // machine_name()
+};
+
+/// Throws Error, naming both, if the file is of another model or machine than the run's: its times are then
+/// not those of this run. With `force` it returns that as a warning, to be repeated in all that the run
+/// writes; "" if they fit. `path`: of the file, for the message.
+std::string check_cost_file_for(const CostRun& run, const CostFile& file, const std::filesystem::path& path,
+                                bool force);
 
 /// Throws Error "PATH: key 'NAME': WHAT" if it is damaged, or of another version.
 CostFile read_cost_file(const std::filesystem::path& path);

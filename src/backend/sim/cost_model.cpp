@@ -27,8 +27,8 @@ double time_of(const PhaseCost& phase, const std::vector<uint64_t>& knots, const
                 times(phase.decode, work.decoding) + times(phase.chunk, work.chunks) +
                 times(phase.decode_context, work.decode_context) +
                 times(phase.chunk_square, work.chunk_squares) + times(phase.chunk_prefix, work.chunk_prefix) +
-                times(phase.logit_row, work.logit_rows) + times(phase.moved_block, work.moved_blocks) +
-                times(phase.copy, work.copies);
+                times(phase.logit_row, work.logit_rows) + times(phase.sampled_row, work.sampled_rows) +
+                times(phase.moved_block, work.moved_blocks) + times(phase.copy, work.copies);
   const uint64_t tokens = work.tokens();
   for (size_t i = 0; i < knots.size() && knots[i] < tokens; ++i) {
     const uint64_t end = i + 1 < knots.size() ? std::min(knots[i + 1], tokens) : tokens;
@@ -51,7 +51,11 @@ void check_phase(const PhaseCost& phase, size_t knots, const char* name) {
 }
 
 StepWork prefill_of(uint64_t tokens) {
-  return {.chunks = 1, .prefill_tokens = tokens, .chunk_squares = tokens * tokens, .logit_rows = 1};
+  return {.chunks = 1,
+          .prefill_tokens = tokens,
+          .chunk_squares = tokens * tokens,
+          .logit_rows = 1,
+          .sampled_rows = 1};
 }
 
 }  // namespace
@@ -123,7 +127,8 @@ control::CostHints CostModel::hints(uint32_t batch) const {
   if (linear() != nullptr) return linear()->hints(batch);
   if (roofline() != nullptr) return roofline()->hints(batch);
   constexpr uint64_t kChunk = 512;
-  const StepWork decode{.decoding = batch, .decode_context = batch * kChunk, .logit_rows = batch};
+  const StepWork decode{
+      .decoding = batch, .decode_context = batch * kChunk, .logit_rows = batch, .sampled_rows = batch};
   StepWork swap = decode;
   swap.moved_blocks = 1;
   const auto least = [](Nanos of) { return std::max<Nanos>(1, of); };

@@ -68,6 +68,7 @@ struct PhaseCost {
   double chunk_square = 0;    // of StepWork::chunk_squares
   double chunk_prefix = 0;    // of StepWork::chunk_prefix
   double logit_row = 0;
+  double sampled_row = 0;  // besides its logits; 0 if the fit does not tell them apart
   double moved_block = 0;
   double copy = 0;
   /// Of each token of the step from FittedCost::knots[i] to the next one on; the last one without end.
@@ -84,6 +85,7 @@ struct PhaseCost {
     each("chunk_square", phase.chunk_square);
     each("chunk_prefix", phase.chunk_prefix);
     each("logit_row", phase.logit_row);
+    each("sampled_row", phase.sampled_row);
     each("moved_block", phase.moved_block);
     each("copy", phase.copy);
   }
@@ -97,9 +99,9 @@ struct FittedCost {
   PhaseCost host;
   StepWork most;  // each count's most in those logs: beyond, the time is extrapolated
   std::vector<double>
-      deviations;     // quantiles, at equal distances, of the time in the logs over the fitted one
-  std::string model;  // whose steps these were
-  std::string machine;
+      deviations;       // quantiles, at equal distances, of the time in the logs over the fitted one
+  std::string model;    // whose steps these were
+  std::string machine;  // where: machine_name()
 
   /// The time of each phase, in nanoseconds.
   double device_time(const StepWork& work) const;

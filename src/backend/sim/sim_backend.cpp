@@ -22,7 +22,10 @@ SimBackend::SimBackend(ModelShape shape, const CostModel& cost, SimTokens tokens
 
 std::string SimBackend::describe() const {
   const RooflineCost* const roofline = cost_.roofline();
-  const std::string of = roofline == nullptr ? "" : " of " + roofline->machine;
+  const FittedCost* const fitted = cost_.fitted();
+  std::string of;
+  if (roofline != nullptr) of = " of " + roofline->machine;
+  if (fitted != nullptr) of = fmt::format(" of {} on {}", fitted->model, fitted->machine);
   return fmt::format("simulated, at {} times the speed{}: the words are arbitrary", speed_, of);
 }
 
