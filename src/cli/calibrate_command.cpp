@@ -1,6 +1,7 @@
 // calibrate: a cost model of this machine, for simulate and for a simulated device.
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "base/amounts.h"
@@ -16,6 +18,7 @@
 #include "base/machine_limits.h"
 #include "base/machine_name.h"
 #include "base/output_file.h"
+#include "bench/fit_page.h"
 #include "cli/calibration_sweep.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
@@ -24,6 +27,7 @@
 #include "cli/sweep_plan.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
+#include "record/display_text.h"
 #include "sim/calibration.h"
 #include "sim/step_log_file.h"
 #include "startup/local_engine.h"
@@ -43,6 +47,7 @@ struct Options {
   std::string out = "cost.json";
   double seconds = 120;
   bool table = false;
+  std::string html;
 };
 
 /// The records to fit, and whose they are.
@@ -51,6 +56,7 @@ struct Measured {
   std::string machine;
   std::string device;
   std::string warning;  // why the times are not what they seem
+  std::string plan;     // what the sweep was, if there was one
   std::vector<backend::StepRecord> records;
 };
 
@@ -160,6 +166,7 @@ Measured measure(Options& options) {
   out.device = local.backend->describe();
   out.warning = local.warning;
   const SweepPlan plan = plan_for(local, options.seconds, may_shorten);
+  out.plan = plan.summary;
   Progress progress("calibrate", 1000);
   uint64_t shown = 0;
   run_sweep(local, plan, options.seconds, [&](double part) {
@@ -240,8 +247,23 @@ void print_table(const std::vector<backend::StepRecord>& records, const sim::Cal
   }
 }
 
+void write_page(const Options& options, const Measured& measured, const sim::Calibration& of) {
+  bench::PageFacts facts{{"model", record::valid_utf8(measured.model)},
+                         {"machine", record::valid_utf8(measured.machine)},
+                         {"device", record::valid_utf8(of.file.device)},
+                         {"cost model", record::valid_utf8(options.out)},
+                         {"written", fmt::format("{:%Y-%m-%d %H:%M} UTC by quire {}",
+                                                 fmt::gmtime(std::chrono::system_clock::now()), version())}};
+  for (const std::string& log : options.logs) facts.emplace_back("step log", record::valid_utf8(log));
+  if (!measured.plan.empty()) facts.emplace_back("sweep", measured.plan);
+  write_output_file(options.html, bench::page_kind(), bench::fit_page(of, measured.records, facts));
+}
+
 int calibrate(Options& options) {
   check_output_file(options.out, backend::sim::kCostFile);
+  check_output_file(options.html, bench::page_kind());
+  const OutputFile outputs[] = {{"--out", options.out}, {"--html", options.html}};
+  refuse_same_file(outputs);
   const Measured measured = options.logs.empty() ? measure(options) : read_logs(options.logs);
   sim::Calibration of = sim::calibrate(measured.records);
   of.file.cost.model = measured.model;
@@ -256,6 +278,7 @@ int calibrate(Options& options) {
   print_slow(of);
   if (options.table) print_table(measured.records, of);
   backend::sim::write_cost_file(options.out, of.file);
+  if (!options.html.empty()) write_page(options, measured, of);
   fmt::print("\n{} is written. quire simulate --cost {} uses it.\n", options.out, options.out);
   return 0;
 }
@@ -283,6 +306,8 @@ void add_calibrate(const Flags& app, Command& run) {
       .number_range(0, 86400);
   command.add_flag("--table", options->table,
                    "Print the fitted time beside the measured one, by kind of step");
+  command.add_option("--html", options->html, "Plot the fit beside the measurement (one page, works offline)")
+      .value_name("FILE");
   add_engine_options(command, options->engine);
   add_device_options(command, options->engine);
   command.find("model").required(false);

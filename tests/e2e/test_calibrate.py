@@ -158,3 +158,22 @@ def fitted_copy(folder, path, key, new):
     copy = folder / "copy.json"
     copy.write_text(json.dumps(kept))
     return copy
+
+
+def test_a_page_shows_the_fit_beside_the_measurement(fitted, tmp_path):
+    """One file, without a script or anything from elsewhere; from the steps of a log."""
+    log, page = tmp_path / "steps.log", tmp_path / "fit.html"
+    quire("bench", "throughput", MODEL, "--device", "sim", "--cost", fitted[0], "--max-num-seqs", 8, "--num-blocks", 100, "--preemption-mode", "swap",
+          "--requests", 60, "--rate", 30, "--prompt-len", "uniform:20:200", "--output-len", "uniform:5:60", "--step-log", log)
+    quire("calibrate", "--from", log, "-o", tmp_path / "again.json", "--html", page)
+    text = page.read_text()
+    assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
+    assert "<script" not in text and "http" not in text.replace("http-equiv", "") and "prefers-color-scheme: dark" in text
+    assert text.count("<svg") >= 6
+    for part in ("Prompts alone, by their tokens", "Decoding, by the batch", "Decoding, by the context", "Swaps, by the blocks", "median error",
+                 "moved block", "Ranges", "measured", "fitted", str(log)):
+        assert part in text, part
+    letter = tmp_path / "letter.html"
+    letter.write_text("dear fox")
+    assert "letter.html" in quire("calibrate", "--from", log, "-o", tmp_path / "again.json", "--html", letter, fails=True)
+    assert letter.read_text() == "dear fox"
