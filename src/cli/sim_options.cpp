@@ -49,6 +49,11 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
       .show_default()
       .range(1, int{backend::kMostOpenSteps})
       .value_name("N");
+  command
+      .add_flag("--check-kv", options.check_kv,
+                "Write synthetic K/V in each step and read it back through the block tables: for changes of "
+                "the scheduler. Slower; a mismatch ends the run")
+      .group(kSimGroup);
 }
 
 std::string cost_source(const backend::sim::CostModel& cost) {

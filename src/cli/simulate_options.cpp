@@ -206,6 +206,7 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   }
   config.depth = static_cast<uint32_t>(options.cost.steps_in_flight);
   config.jitter = options.cost.jitter;
+  config.check_kv = options.cost.check_kv;
   config.accept = static_cast<Nanos>(options.accept_us) * 1000;
   return config;
 }

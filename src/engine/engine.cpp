@@ -358,7 +358,9 @@ bool Engine::Impl::add(ActiveRequest& request, const control::SeqSpec& spec,
   request_of[spec.id] = request.id;
   if (source != nullptr) masks.add(spec.id, std::move(source));
   if (request.waits_as != nullptr) tenants.add(spec.id, *request.waits_as);
-  auto added = scheduler.add(spec, request.name);
+  control::SeqSpec own = spec;
+  if (config.adapt_sampling != nullptr) config.adapt_sampling(own.sampling);
+  auto added = scheduler.add(std::move(own), request.name);
   if (!added) end_request(request, control::FinishReason::kError, added.error());
   return added.has_value();
 }

@@ -118,6 +118,9 @@ struct EngineConfig {
   /// separate limit.
   uint32_t max_waiting_per_tenant = UINT32_MAX;
   bool check_invariants = false;  // after every step; for tests
+  /// Changes the sampling parameters of each sequence before it is added; for executors that need more than
+  /// others (backend::sim::tell_history).
+  void (*adapt_sampling)(SamplingParams& sampling) = nullptr;
 
   /// Sequences that can run and wait at once.
   uint64_t max_sequences() const { return uint64_t{scheduler.max_waiting} + scheduler.max_num_seqs; }

@@ -9,10 +9,13 @@ namespace quire::sim {
 
 Simulation::Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record)
     : workload_(workload),
+      check_kv_(config.check_kv),
       scheduler_(config.scheduler, record),
       executor_(config.scheduler, config.cost,
-                backend::sim::SimTokens{
-                    .vocab_size = workload.vocab_size, .seed = workload.seed, .jitter = config.jitter},
+                backend::sim::SimTokens{.vocab_size = workload.vocab_size,
+                                        .seed = workload.seed,
+                                        .jitter = config.jitter,
+                                        .check_kv = config.check_kv},
                 config.depth),
       accept_(config.accept),
       source_(workload),
@@ -114,6 +117,7 @@ std::optional<Refusal> Simulation::add(size_t index) {
   spec.prompt = source_.prompt_on_demand(index);
   spec.max_tokens = request.output_length;
   spec.sampling.seed = index;
+  if (check_kv_) backend::sim::tell_history(spec.sampling);
   spec.arrived = records_[index].arrival;
   spec.ttft_deadline = request.ttft_deadline;
   spec.priority = request.priority;

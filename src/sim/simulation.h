@@ -24,6 +24,8 @@ struct SimulationConfig {
   backend::sim::CostModel cost;
   uint32_t depth = 1;   // Executor::depth
   bool jitter = false;  // SimTokens::jitter
+  /// SimTokens::check_kv: then a wrong plan throws Error "K/V check: ..." from step().
+  bool check_kv = false;
   /// Between the sending of a request and its place in the queue, as a server receives requests one after the
   /// other: of requests sent at once, the k-th waits there after k such times.
   Nanos accept = 0;
@@ -130,6 +132,7 @@ class Simulation {
   void note_step(Nanos took);
 
   const Workload& workload_;
+  const bool check_kv_;
   VirtualClock clock_;
   record::RecordedScheduler scheduler_;
   backend::sim::SimExecutor executor_;

@@ -41,7 +41,8 @@ std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const m
                                            const tokenize::Tokenizer& tokenizer) {
   backend::sim::SimTokens tokens = {.vocab_size = config.vocab_size,
                                     .sayable = sayable_tokens(tokenizer, config.vocab_size),
-                                    .jitter = options.cost.jitter};
+                                    .jitter = options.cost.jitter,
+                                    .check_kv = options.cost.check_kv};
   const auto make = [&](backend::ModelShape shape, const backend::sim::CostModel& cost, uint64_t kv_bytes) {
     return std::make_unique<backend::sim::SimBackend>(std::move(shape), cost, std::move(tokens),
                                                       static_cast<uint32_t>(options.cost.steps_in_flight),

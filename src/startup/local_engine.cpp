@@ -9,6 +9,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "backend/sim/kv_check.h"
 #include "base/amounts.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -169,6 +170,7 @@ LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served
   if (options.device->is_simulated) {
     warning = options.cost.check_for({.model = model_name(options.model.model), .machine = machine_name()});
     if (!warning.empty()) log_warning(warning);
+    if (options.cost.check_kv) config.adapt_sampling = backend::sim::tell_history;
   }
   backend = options.device->make(options, facts, *tokenizer);
   size_pools(options);

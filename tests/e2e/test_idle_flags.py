@@ -33,6 +33,7 @@ VALUES = {
     "--quantization": ["int4", *ON_A_CARD], "--kv-cache-dtype": ["int8", *ON_A_CARD],
     "--cost": None, "--cost-jitter": None, "--cost-step-us": [9], "--cost-prefill-tokens-per-ms": [3], "--cost-decode-us": [20000], "--cost-decode-more-us": [7],
     "--cost-swap-block-us": [9000, "--preemption-mode", "swap"], "--steps-in-flight": [3], "--accept-us": [5000],
+    "--check-kv": None,
 }
 
 

@@ -2,6 +2,7 @@
 import concurrent.futures
 import http.client
 import json
+import re
 import subprocess
 import time
 

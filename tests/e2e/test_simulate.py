@@ -231,3 +231,9 @@ def test_it_needs_no_weights(tmp_path):
         client = openai.OpenAI(base_url=running.url + "/v1", api_key="none", max_retries=0, timeout=120)
         answer = client.completions.create(model=tmp_path.name, prompt="Once", max_tokens=5)
         assert answer.usage.completion_tokens == 5
+
+
+@pytest.mark.parametrize("flags", [[], ["--preemption-mode", "swap"], ["--n", 3, "--steps-in-flight", 3], ["--sliding-window", 32]])
+def test_a_check_of_the_kv_finds_nothing_and_changes_nothing(flags):
+    plain, checked = (quire("simulate", "--demo", "--num-blocks", 60, "--max-model-len", 400, *flags, *check).stdout for check in ([], ["--check-kv"]))
+    assert plain == checked

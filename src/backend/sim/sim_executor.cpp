@@ -45,11 +45,19 @@ SimExecutor::SimExecutor(const control::SchedulerConfig& scheduler, const CostMo
       throw Error(fmt::format("simulated tokens: {} of a vocabulary of {}", token, tokens_.vocab_size));
     }
   }
+  if (tokens_.check_kv) {
+    check_.emplace(KvCheck::Limits{.num_slots = scheduler.max_num_seqs,
+                                   .num_blocks = scheduler.num_blocks,
+                                   .num_host_blocks = scheduler.num_host_blocks,
+                                   .block_size = scheduler.block_size,
+                                   .windows = scheduler.kv_windows});
+  }
 }
 
 Ticket SimExecutor::submit(const control::StepPlan& plan) {
   open_.check_room(plan);
   slots_.apply(plan);
+  if (check_) check_->begin(plan);
   for (const control::NewSeq& seq : plan.added) {
     speakers_[seq.slot] = {keyed_random(tokens_.seed, seq.sampling.seed, seq.sampling.choice), seq.sampling};
     sums_[seq.slot] = 0;
@@ -63,6 +71,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
   const bool masks_count = !tokens_.next;
   for (const control::SeqStep& seq : plan.seqs) {
     const std::span<const TokenId> tokens = slots_.advance(seq);
+    if (check_) check_->write(seq, tokens, slots_);
     const bool sampled = seq.rows == control::LogitRows::kLast;
     const bool decodes =
         tokens.size() == 1 && seq.first_position >= slots_.prompt_length(seq.slot) && sampled;
@@ -83,6 +92,7 @@ Ticket SimExecutor::submit(const control::StepPlan& plan) {
     token.token = masks_count ? sayable(drawn) : dictated(plan.step, seq.slot);
     say(speaker, seq.slot, drawn, token);
   }
+  if (check_) check_->read_back(plan, slots_);
   for (const control::PromptStep& part : plan.prompts) {
     result.prompts.push_back(recite(plan.seqs[part.seq], part));
   }

@@ -9,6 +9,7 @@
 #include "backend/executor.h"
 #include "backend/open_results.h"
 #include "backend/sim/cost_model.h"
+#include "backend/sim/kv_check.h"
 #include "backend/slot_table.h"
 #include "control/scheduler.h"
 
@@ -29,6 +30,9 @@ struct SimTokens {
   /// The tokens that may be generated, each in [0, vocab_size); empty: the whole vocabulary.
   std::vector<TokenId> sayable;
   bool jitter = false;  // whether the times deviate as those that the cost model was fitted to
+  /// Whether each step is checked to find its sequences' K/V where their block tables say (KvCheck). Then
+  /// every sequence that begins with blocks of others must bring its history.
+  bool check_kv = false;
   /// If set, gives the tokens instead: from a list, a trace, or a recording.
   std::function<TokenId(const SimPosition&)> next;
 };
@@ -43,8 +47,8 @@ struct SimTokens {
 /// the same figures, and as a pooled state one number: the prompt's last token, or the mean of its tokens.
 ///
 /// A plan that contradicts itself or the former ones (slots, lengths of tables, numbers of blocks, positions,
-/// tokens) throws Error. It does not know the contents of blocks; tests/control/property/oracle_executor
-/// does. Synchronous; allocates only the StepResult.
+/// tokens) throws Error. With SimTokens::check_kv, one that leaves K/V in the wrong blocks does too.
+/// Synchronous; allocates only the StepResult, and what a check needs.
 class SimExecutor final : public Executor {
  public:
   /// Blocks, groups and slots are those of `scheduler`. Throws Error if `cost` or `tokens` is invalid.
@@ -92,6 +96,7 @@ class SimExecutor final : public Executor {
   std::vector<uint32_t> mask_;
   std::vector<AttentionWork> attention_;  // of the newest plan, if the cost model asks for it
   OpenResults open_;
+  std::optional<KvCheck> check_;
   uint64_t extrapolated_ = 0;
 };
 

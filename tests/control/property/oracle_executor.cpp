@@ -9,10 +9,8 @@
 namespace quire::test {
 namespace {
 
-uint64_t extend(uint64_t content, TokenId token) { return mix64(content ^ static_cast<uint64_t>(token)); }
-/// The layers of each group make other K/V of the same tokens.
-uint64_t in_group(uint64_t content, uint32_t group) { return content + group; }
-uint64_t root(uint64_t salt) { return mix64(salt + 1); }
+using backend::sim::SyntheticKv;
+
 TokenId sample(uint64_t content, uint32_t choice) {
   return static_cast<TokenId>(mix64(content + choice) % kVocabulary);
 }
@@ -21,9 +19,9 @@ TokenId sample(uint64_t content, uint32_t choice) {
 
 Solo run_alone(const control::SeqSpec& spec) {
   Solo solo;
-  uint64_t content = root(spec.salt);
+  uint64_t content = SyntheticKv::root(spec.salt);
   const auto push = [&](TokenId token) {
-    content = extend(content, token);
+    content = SyntheticKv::extend(content, token);
     solo.tokens.push_back(token);
     solo.contents.push_back(content);
   };
@@ -43,8 +41,7 @@ OracleExecutor::OracleExecutor(uint32_t num_blocks, uint32_t block_size, uint64_
     : block_size_(block_size),
       windows_(std::move(windows)),
       random_(seed),
-      places_(size_t{num_blocks} * block_size),
-      host_places_(size_t{num_host_blocks} * block_size) {}
+      kv_(num_blocks, block_size, num_host_blocks) {}
 
 void OracleExecutor::fail(const std::string& what) {
   if (error_.empty()) error_ = what;
@@ -52,7 +49,7 @@ void OracleExecutor::fail(const std::string& what) {
 
 OracleExecutor::Place& OracleExecutor::place(const Slot& slot, uint32_t group, uint32_t position) {
   const BlockId block = slot.tables.at(group).at(position / block_size_);
-  return places_.at(size_t{block} * block_size_ + position % block_size_);
+  return kv_.at(block, position);
 }
 
 void OracleExecutor::append(Slot& slot, std::span<const BlockId> blocks) const {
@@ -96,10 +93,7 @@ PromptYield OracleExecutor::yield(const control::StepPlan& plan, const control::
   return out;
 }
 
-void OracleExecutor::forget() {
-  std::ranges::fill(places_, Place{});
-  std::ranges::fill(host_places_, Place{});
-}
+void OracleExecutor::forget() { kv_.clear_all(); }
 
 /// All that comes before computing, in the order that step.h gives.
 void OracleExecutor::set_up(const control::StepPlan& plan) {
@@ -117,30 +111,16 @@ void OracleExecutor::set_up(const control::StepPlan& plan) {
     append(slot, added.blocks);
     if (!slots_.emplace(added.slot, slot).second) fail(fmt::format("slot {} given twice", added.slot));
   }
-  const auto move = [&](const std::vector<Place>& from, BlockId a, std::vector<Place>& to, BlockId b) {
-    if ((a + 1) * block_size_ > from.size() || (b + 1) * block_size_ > to.size())
-      return fail("a move to no block");
-    std::copy_n(from.begin() + static_cast<ptrdiff_t>(a) * block_size_, block_size_,
-                to.begin() + static_cast<ptrdiff_t>(b) * block_size_);
-  };
-  for (const control::BlockMove& out : plan.moves_out) move(places_, out.device, host_places_, out.host);
-  for (const control::BlockMove& in : plan.moves_in) {
-    move(host_places_, in.host, places_, in.device);
-    std::fill_n(host_places_.begin() + static_cast<ptrdiff_t>(in.host) * block_size_, block_size_, Place{});
-  }
-  for (const control::BlockCopy& copy : plan.copies) {
-    std::copy_n(places_.begin() + static_cast<ptrdiff_t>(copy.from) * block_size_, block_size_,
-                places_.begin() + static_cast<ptrdiff_t>(copy.to) * block_size_);
-  }
+  if (const std::string wrong = kv_.move_and_copy(plan); !wrong.empty()) fail(wrong);
   for (const control::TableUpdate& update : plan.updates) {
     slots_.at(update.slot).tables.at(update.group).at(update.index) = update.block;
-    if (update.block >= places_.size() / block_size_) fail("an update to no block");
+    if (!kv_.has(update.block)) fail("an update to no block");
   }
   std::set<BlockId> fresh;
   for (const control::SeqStep& step : plan.seqs) {
     for (const BlockId block : step.new_blocks) {
       if (!fresh.insert(block).second) fail(fmt::format("block {} is given out twice in a step", block));
-      std::fill_n(places_.begin() + static_cast<ptrdiff_t>(block) * block_size_, block_size_, Place{});
+      kv_.clear(block);
     }
   }
 }
@@ -182,13 +162,13 @@ control::SeqResult OracleExecutor::compute(const control::SeqStep& step) {
     for (uint32_t p = 0; p < step.first_position; ++p) {
       if (windows_[group] != 0 && p + windows_[group] <= step.first_position) continue;  // out of sight
       const Place& earlier = place(slot, group, p);
-      if (earlier.position != p || earlier.content != in_group(expected.contents[p], group)) {
+      if (earlier.position != p || earlier.content != SyntheticKv::in_group(expected.contents[p], group)) {
         fail(fmt::format("{}: group {}: block {} does not hold its position {}", where, group,
                          slot.tables[group][p / block_size_], p));
       }
     }
     for (uint32_t p = step.first_position; p < end; ++p) {
-      place(slot, group, p) = {p, in_group(expected.contents[p], group)};
+      place(slot, group, p) = {p, SyntheticKv::in_group(expected.contents[p], group)};
     }
   }
   slot.computed = end;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/sim/synthetic_kv.h"
 #include "base/rng.h"
 #include "control/request.h"
 #include "control/step.h"
@@ -52,10 +53,7 @@ class OracleExecutor {
   uint64_t digest() const { return digest_; }  // of all plans so far
 
  private:
-  struct Place {
-    uint32_t position = UINT32_MAX;
-    uint64_t content = 0;
-  };
+  using Place = backend::sim::SyntheticKv::Place;
   struct Slot {
     SeqId id = 0;
     uint32_t choice = 0;
@@ -79,8 +77,7 @@ class OracleExecutor {
   uint32_t block_size_;
   std::vector<uint32_t> windows_;
   SplitMix64 random_;
-  std::vector<Place> places_;
-  std::vector<Place> host_places_;
+  backend::sim::SyntheticKv kv_;
   std::map<SlotId, Slot> slots_;
   std::map<SeqId, Solo> solo_;
   std::string error_;
