@@ -27,8 +27,8 @@ WORKLOADS = [
      ["--num-blocks", 180, "--preemption-mode", "swap"], [], []),
     ("bursts", ["--rate", 3, "--burst", 16, "--burst-every", 4, "--prompt-len", "lognormal:80:0.8:300", "--output-len",
                 "lognormal:40:0.7:150"], ["--num-blocks", 1500], [], []),
-    ("closed loop", ["--prompt-len", "uniform:20:200", "--output-len", "uniform:10:80"], ["--num-blocks", 1500], ["--concurrency", 24],
-     ["--users", 24]),
+    ("closed loop", ["--users", 24, "--think-time-ms", "exponential:300", "--prompt-len", "uniform:20:200", "--output-len", "uniform:10:80"],
+     ["--num-blocks", 1500], [], []),
 ]
 FIGURES = [("mean TTFT", "ttft_ns", "mean"), ("mean TPOT", "tpot_ns", "mean"), ("mean E2E", "e2e_ns", "mean"), ("p99 TTFT", "ttft_ns", "p99"),
            ("p99 E2E", "e2e_ns", "p99")]

@@ -58,7 +58,11 @@ LoadGenerator::LoadGenerator(const LoadTarget& target, const sim::Workload& work
       concurrency_(concurrency),
       watch_(watch),
       url_(ServerUrl::parse(target.url, "--url")),
-      model_(target.model) {}
+      model_(target.model),
+      source_(workload),
+      keeps_connections_(std::ranges::any_of(workload.requests, [](const sim::SimRequest& request) {
+        return request.follows != sim::kNoRequest;
+      })) {}
 
 LoadClient LoadGenerator::client(std::chrono::milliseconds patience) {
   return {io_, url_, target_.api_key, patience, clock_};
@@ -99,11 +103,26 @@ asio::awaitable<void> LoadGenerator::drive() {
     for (size_t i = 0; i < clients; ++i) asio::co_spawn(io_, one_after_the_other(), asio::detached);
     co_return;
   }
-  asio::steady_timer timer(io_);
-  for (size_t i = 0; i < workload_.requests.size(); ++i) {
-    timer.expires_after(std::chrono::nanoseconds(start_ + workload_.requests[i].arrival - clock_.now()));
-    co_await timer.async_wait(asio::use_awaitable);
-    asio::co_spawn(io_, alone(i), asio::detached);
+  co_await when_due();
+}
+
+asio::awaitable<void> LoadGenerator::when_due() {
+  for (;;) {
+    const std::optional<Nanos> next = source_.next();
+    if (!next && open_ == 0) co_return;
+    const Nanos left = next ? start_ + *next - clock_.now() : 0;
+    if (next && left <= 0) {
+      ++open_;
+      asio::co_spawn(io_, alone(source_.take(), start_ + *next), asio::detached);
+      continue;
+    }
+    boost::system::error_code cancelled;
+    if (next) {
+      due_timer_.expires_after(std::chrono::nanoseconds(left));
+    } else {
+      due_timer_.expires_at(std::chrono::steady_clock::time_point::max());
+    }
+    co_await due_timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
   }
 }
 
@@ -115,9 +134,19 @@ asio::awaitable<void> LoadGenerator::one_after_the_other() {
   }
 }
 
-asio::awaitable<void> LoadGenerator::alone(size_t index) {
-  LoadClient own = client();
-  co_await request(own, index, start_ + workload_.requests[index].arrival);
+asio::awaitable<void> LoadGenerator::alone(size_t index, Nanos due) {
+  std::unique_ptr<LoadClient> own;
+  if (idle_.empty()) {
+    own = std::make_unique<LoadClient>(client());
+  } else {
+    own = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  co_await request(*own, index, due);
+  if (keeps_connections_) idle_.push_back(std::move(own));
+  --open_;
+  source_.ended(index, samples_.back().end);  // also one that failed: the user goes on
+  due_timer_.cancel();
 }
 
 std::string LoadGenerator::body_of(size_t index) const {

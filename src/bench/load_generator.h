@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "bench/server_footprint.h"
 #include "bench/server_timeline.h"
 #include "sim/workload.h"
+#include "sim/workload_source.h"
 
 namespace quire::bench {
 
@@ -37,7 +39,8 @@ struct LoadTarget {
 class LoadGenerator {
  public:
   /// `concurrency`: the number of clients, each of which sends its next request when its last one has ended;
-  /// 0: requests are sent when they are due. `watch`: read the server's metrics meanwhile. `target` and
+  /// 0: requests are sent when they are due, those that follow another (sim::SimRequest::follows) after it
+  /// has ended; none may continue a conversation. `watch`: read the server's metrics meanwhile. `target` and
   /// `workload` must outlive it.
   LoadGenerator(const LoadTarget& target, const sim::Workload& workload, uint32_t concurrency,
                 bool watch = false);
@@ -61,7 +64,8 @@ class LoadGenerator {
   LoadClient client();
   boost::asio::awaitable<void> drive();
   boost::asio::awaitable<void> one_after_the_other();
-  boost::asio::awaitable<void> alone(size_t index);
+  boost::asio::awaitable<void> when_due();
+  boost::asio::awaitable<void> alone(size_t index, Nanos due);
   /// `due`: if absent, the request counts from when it is sent.
   boost::asio::awaitable<void> request(LoadClient& own, size_t index, std::optional<Nanos> due);
   /// Reads the server's metrics, if it has any, until all requests have ended.
@@ -80,6 +84,10 @@ class LoadGenerator {
   ServerFootprint footprint_;
   ServerTimeline timeline_;
   size_t next_ = 0;
+  sim::WorkloadSource source_;
+  bool keeps_connections_;  // of users, from request to request
+  std::vector<std::unique_ptr<LoadClient>> idle_;
+  size_t open_ = 0;
   bool all_ended_ = false;
   Nanos start_ = 0;
   Nanos last_end_ = 0;
@@ -87,6 +95,7 @@ class LoadGenerator {
   boost::asio::io_context io_{1};
   boost::asio::signal_set signals_{io_, SIGINT, SIGTERM};
   boost::asio::steady_timer watch_timer_{io_};
+  boost::asio::steady_timer due_timer_{io_};  // cancelled when a request has ended
 };
 
 }  // namespace quire::bench

@@ -102,6 +102,9 @@ bench::PageFacts facts_of(const Options& options, const std::string& model) {
     sent = fmt::format("by {} clients, one number after the other", fmt::join(options.concurrency, ", "));
   } else if (options.concurrency.front() > 0) {
     sent = fmt::format("by {} clients, each with one open request", options.concurrency.front());
+  } else if (options.workload.users) {
+    sent = fmt::format("by {} users, each after the answer before and the time to think",
+                       *options.workload.users);
   }
   bench::PageFacts facts{{"server", options.target.url},
                          {"model", record::valid_utf8(model)},
@@ -264,10 +267,11 @@ void settle(Options& options, const Flags& command) {
   if (clients.back() == 0) return;
   if (clients.front() == 0)
     throw Error("--concurrency: 0 is not a number of clients, so it has no row in a table");
-  for (const char* flag : {"--rate", "--burst", "--trace-speed"}) {
+  for (const char* flag : {"--rate", "--burst", "--trace-speed", "--users", "--think-time-ms"}) {
     if (command.is_given(flag)) {
       throw Error(fmt::format(
-          "--concurrency: cannot be combined with {}: clients do not wait for arrival times", flag));
+          "--concurrency: cannot be combined with {}: clients wait for no time, only for their last answer",
+          flag));
     }
   }
   WorkloadOptions& workload = options.workload;
@@ -328,9 +332,9 @@ void add_bench_serve(const Flags& bench, Command& run) {
       "                             which is next to 0 for all but the first of a read\n"
       "  to the last token (E2E)    the whole answer\n\n"
       "Try, with quire serve MODEL in another terminal,\n"
-      "  quire bench serve --concurrency 64 --requests 64\n"
       "  quire bench serve --concurrency 1,4,16,64 --html table.html\n"
       "  quire bench serve --rate 2 --requests 200 --output-len lognormal:150:0.6 --slo ttft=2s\n"
+      "  quire bench serve --users 20 --think-time-ms exponential:3000 --requests 400\n"
       "  quire bench serve --trace trace.csv --trace-speed 4 --html load.html");
   add_server_options(command, *options);
   command
@@ -367,6 +371,7 @@ void add_bench_serve(const Flags& bench, Command& run) {
       .value_name("FILE");
   add_overlay_option(command, options->overlay);
   add_workload_options(command, options->workload);
+  add_user_options(command, options->workload);
   command.callback([options, command, &run] {
     settle(*options, command);
     options->given = given_flags(command);

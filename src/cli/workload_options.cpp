@@ -206,11 +206,10 @@ void add_workload_options(const Flags& command, WorkloadOptions& options) {
       .whole_number();
 }
 
-void add_conversation_options(const Flags& command, WorkloadOptions& options) {
+void add_user_options(const Flags& command, WorkloadOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
     return command.add_option(name, value, help).group(kWorkloadGroup).value_name(type);
   };
-  const Flag trace = command.find("--trace");
   add("--users", options.users,
       "A closed loop: N users, each of whom sends the next request, or begins the next conversation, when "
       "the "
@@ -220,6 +219,14 @@ void add_conversation_options(const Flags& command, WorkloadOptions& options) {
   add("--think-time-ms", options.think_ms,
       "Milliseconds before each request of a user, and before a later turn of a conversation (default none)",
       "LENGTH");
+}
+
+void add_conversation_options(const Flags& command, WorkloadOptions& options) {
+  add_user_options(command, options);
+  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
+    return command.add_option(name, value, help).group(kWorkloadGroup).value_name(type);
+  };
+  const Flag trace = command.find("--trace");
   add("--turns", options.turns,
       "Requests of a conversation: each begins with the prompt and the answer of the last (default 1)",
       "LENGTH")

@@ -55,7 +55,9 @@ struct WorkloadOptions {
 };
 /// Adds the flags of requests and their arrival.
 void add_workload_options(const Flags& command, WorkloadOptions& options);
-/// Adds the flags of users and conversations, whose requests follow others.
+/// Adds the flags of a closed loop, whose requests follow others.
+void add_user_options(const Flags& command, WorkloadOptions& options);
+/// Adds these and the flags of conversations.
 void add_conversation_options(const Flags& command, WorkloadOptions& options);
 /// Adds the flags for the scheduler: answers per request, tenants, priorities and deadlines.
 void add_service_options(const Flags& command, WorkloadOptions& options);

@@ -69,6 +69,31 @@ def test_requests_come_when_they_are_due(server):
     assert again["output_tokens"] == figures["output_tokens"] != other["output_tokens"]
 
 
+def test_users_think_between_their_requests(server, tmp_path):
+    """The same closed loop as simulate has: at most so many requests at once, and pauses as the same seed draws them."""
+    flags = ("--users", 3, "--think-time-ms", "uniform:100:300", "--requests", 12, "--prompt-len", 20, "--output-len", 6, "--seed", 5)
+    figures = load(server, *flags)
+    assert figures["finished"] == 12
+    records = sorted(record[:3] for record in figures["records"])
+    for arrival, _, _ in records:
+        assert sum(begin <= arrival < end for begin, _, end in records) <= 3
+    quire("simulate", *flags, "--cost-step-us", 1000, "--cost-decode-us", 3000, "--cost-decode-more-us", 10, "--cost-prefill-tokens-per-ms", 20,
+          "--json", tmp_path / "out.json")
+    simulated = json.loads((tmp_path / "out.json").read_text())
+    assert figures["output_tokens"] == simulated["output_tokens"]
+    least = simulated["elapsed_ns"] / 1e9
+    assert least > 0.4 and least * 0.95 < figures["seconds"] < least + 12 * FREE_MS / 1e3
+    # Whom each request follows and how long its user thinks is the same: so is when the first ones come.
+    first = sorted(record[0] for record in simulated["records"])[:3]
+    assert [record[0] for record in records[:3]] == pytest.approx(first, abs=FREE_MS * 1e6)
+
+
+def test_a_user_goes_on_after_a_request_that_failed(server):
+    done = quire("bench", "serve", "--url", server.url, "--json", "--users", 2, "--requests", 6, "--prompt-len", 100_000, "--output-len", 5, check=False)
+    figures = json.loads(done.stdout)
+    assert done.returncode == 1 and figures["failed"] == 6 and figures["unfinished"] == 0
+
+
 def test_shared_prefixes_are_found_in_the_cache(server):
     before = server.metrics()
     load(server, "--requests", 8, "--concurrency", 1, "--prompt-len", 8, "--prefix-length", 64, "--num-prefixes", 2,
@@ -391,6 +416,9 @@ def test_servers_that_end_otherwise(answer):
     (["--slo", "ttft=-1ms"], "--slo: 'ttft=-1ms': is not a time"),
     (["--words", "--vocab-size", "9"], "--vocab-size: cannot be combined with --words"),
     (["--requests", "0"], "the workload has no requests"),
+    (["--concurrency", "2", "--users", "3"], "--concurrency: cannot be combined with --users"),
+    (["--users", "3", "--rate", "1"], "--rate: cannot be combined with --users"),
+    (["--think-time-ms", "5"], "--think-time-ms: no request follows another without --users"),
     (["--concurrency", "1,4,1"], "--concurrency: 1 is given twice"),
     (["--concurrency", "0,4"], "--concurrency: 0 is not a number of clients"),
     (["--concurrency", "1,9", "--requests", "8"], "--concurrency: 9 clients have only 8 requests"),
