@@ -409,6 +409,32 @@ def trace():
     yield b"".join(compact(line) + b"\n" for line in (
         {"timestamp": 0, "input_length": 600, "output_length": 52, "hash_ids": [46, 47]},
         {"timestamp": 3052, "input_length": 5, "output_length": 26, "hash_ids": [46]}))
+    yield (b"\xef\xbb\xbfTimestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
+           b"4.5,GPT-4,1087,0,1087,API log\n")
+    yield b"TIMESTAMP,ContextTokens,GeneratedTokens,priority,tenant,ttft_deadline_ms\n1.5,3,4,-2,a fox,900\n0,3,4,1,\"a, hen\",1\n"
+    yield compact([{"id": "x", "conversations": [{"from": "human", "value": "say hi"}, {"from": "gpt", "value": "hi"},
+                                                 {"from": "human", "value": "again"}, {"from": "gpt", "value": "hi, again"}]}, {}])
+    for header in whole_decision_log():
+        yield from (header + each for each in decision_log())
+
+
+PHASE = {"step": 9e6, "decode_step": 1.5e6, "decode": 1e5, "chunk": 3e5, "decode_context": 300, "chunk_square": 40, "chunk_prefix": 90,
+         "logit_row": 7e4, "sampled_row": 0, "moved_block": 2e5, "copy": 3e4, "token": [4e4, 1e5, 2.5e5]}
+COUNTS = ("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix", "logit_rows", "sampled_rows",
+          "moved_blocks", "copies")
+
+
+def cost_file():
+    yield compact({"quire_cost": 2, "model": "fox", "machine": "2 cores", "device": "bf16", "build": "1", "steps": 90, "left_out": 3,
+                   "errors": [{"kind": "decode", "steps": 9, "median": 0.01, "p90": 0.1, "bias": -0.01}], "knots": [0, 8, 200],
+                   "device_ns": PHASE, "host_ns": PHASE, "most": {name: 1000 for name in COUNTS}, "deviations": [0.9, 1, 1.1]})
+
+
+def step_log():
+    columns = ["step", "started", "budget", "open", *COUNTS, "plan", "submit", "wait", "compute", "sample", "commit", "deliver", "idle", "whole"]
+    row = b"[7,1,192,1,3,30,0,0,0,0,5,3,0,0,5,6,7,8,9,10,11,12,13]\n"
+    yield row * 3
+    yield compact({"step_log": 2, "columns": columns, "model": "fox", "machine": "2 cores", "threads": 2, "warning": "w"}) + b"\n" + row * 2
 
 
 def schemas():
@@ -446,6 +472,8 @@ SEEDS = {
     "prefix-file": prefix_file,
     "pack-cache": pack_cache,
     "trace": trace,
+    "cost-file": cost_file,
+    "step-log": step_log,
 }
 
 

@@ -25,6 +25,8 @@ constexpr std::array kTargets = {
     Target{"prefix-file", prefix_file, 16384},
     Target{"pack-cache", pack_cache, 16384},
     Target{"trace", trace, 4096},
+    Target{"cost-file", cost_file, 8192},
+    Target{"step-log", step_log, 4096},
 };
 
 }  // namespace

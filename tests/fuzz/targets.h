@@ -55,7 +55,11 @@ void tokenizer_config(std::string_view input);
 void prefix_file(std::string_view input);
 /// Packed weights (--pack-cache).
 void pack_cache(std::string_view input);
-/// A trace of requests, of either form.
+/// A trace of requests, of any form.
 void trace(std::string_view input);
+/// A cost model (quire calibrate), read, used and written again.
+void cost_file(std::string_view input);
+/// A step log (--step-log), or what follows its first line.
+void step_log(std::string_view input);
 
 }  // namespace quire::fuzz
