@@ -132,8 +132,9 @@ std::string plot_of(const SweepData& sweep, const Places& places, const Figure& 
     return bar_figure(figure.title, places.groups, linear, series);
   }
   const auto [low, high] = std::ranges::minmax(places.x);
-  constexpr double kWide = 20;
-  const PlotAxis x{.label = sweep.flags[places.flag], .is_log = low > 0 && high / low > kWide, .least = low};
+  constexpr double kLogFrom = 20;
+  const PlotAxis x{
+      .label = sweep.flags[places.flag], .is_log = low > 0 && high / low > kLogFrom, .least = low};
   return plot_figure(figure.title, x, figure.y, series, PlotMark::kLine);
 }
 
