@@ -46,6 +46,7 @@ p { margin: 0 0 6px; }
 .alarm { color: var(--alarm); }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; margin: 14px 0; }
 .figures div, figure, .panel { background: var(--panel); border-radius: 8px; padding: 10px 14px; }
+.figures div { overflow-wrap: anywhere; min-width: 0; }
 .figures b { display: block; font-size: 20px; line-height: 1.3; }
 .scroll { overflow-x: auto; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
@@ -63,6 +64,7 @@ details { margin-top: 4px; font-size: 13px; }
 summary { cursor: pointer; color: var(--accent); width: fit-content; border-radius: 4px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 12px; }
 .small { grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); }
+.small figcaption b { display: block; }
 figure { margin: 0; min-width: 0; position: relative; }
 figcaption b { margin-right: 8px; }
 .key { margin-right: 8px; overflow-wrap: anywhere; }

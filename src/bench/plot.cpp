@@ -236,7 +236,7 @@ std::string number_text(double value) {
   const double size = std::abs(value);
   if (size >= 10'000 && value > 0 && size < 1e15)
     return with_commas(static_cast<uint64_t>(std::llround(value)));
-  if (size >= 1000) return fmt::format("{:.0f}", value);
+  if (size >= 1000 || value == std::floor(value)) return fmt::format("{:.0f}", value);
   if (size >= 100) return fmt::format("{:.1f}", value);
   if (size >= 1) return fmt::format("{:.2f}", value);
   return fmt::format("{:.3g}", value);

@@ -41,7 +41,11 @@ std::vector<ComparedSetting> compare_settings(const PageFacts& a, const PageFact
       out.push_back({name, {}, value});
     }
   }
-  std::erase_if(out, [](const ComparedSetting& each) { return each.a == each.b; });
+  // What a page says besides the settings.
+  const auto is_setting = [](const ComparedSetting& each) {
+    return each.name != "written" && each.name != "time";
+  };
+  std::erase_if(out, [&](const ComparedSetting& each) { return each.a == each.b || !is_setting(each); });
   return out;
 }
 

@@ -309,9 +309,9 @@ WhatIf what_if(const Options& options, const Flags& command) {
 /// The flags as they were given, but for those that say what is written.
 bench::PageFacts given_settings(const Flags& command) {
   constexpr std::string_view kOutputs[] = {
-      "--every",       "--json",     "--html",         "--overlay",
-      "--request-csv", "--step-csv", "--decision-log", "--decision-log-max",
-      "--csv",         "--perfetto"};
+      "--eviction-bound",   "--every",       "--json",     "--html",
+      "--overlay",          "--request-csv", "--step-csv", "--decision-log",
+      "--decision-log-max", "--csv",         "--perfetto"};
   bench::PageFacts given = command.given();
   std::erase_if(given, [&](const auto& flag) { return std::ranges::count(kOutputs, flag.first) > 0; });
   return given;
