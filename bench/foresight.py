@@ -88,7 +88,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         hidden, fitted, out = (pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json"))
         hidden.write_text(json.dumps(hidden_device(), separators=(",", ":")))
-        device = ["--cost", hidden, "--cost-jitter"]
+        device = ["--cost", hidden, "--cost-jitter", "--force"]
         said = run(options.quire, "calibrate", options.model, "--device", "sim", *device, *SERVER, "--num-blocks", 700, "--preemption-mode",
                    "swap", "--seconds", options.seconds, "-o", fitted)
         accept = accept_us(options.quire, options.model)
