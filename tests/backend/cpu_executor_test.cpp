@@ -260,7 +260,7 @@ TEST_F(CpuExecutorTest, TheMeanIsThatOfTheStatesOfAllTokens) {
   for (size_t length = 1; length <= whole.prompt.size(); ++length) {
     control::SeqSpec& part = specs.emplace_back(whole);
     part.id = length;
-    part.prompt.resize(length);
+    part.prompt.write().resize(length);
     part.wants.pooling = Pooling::kLast;
   }
   const auto found = test::run_alone(rig_.make_executor(), specs);

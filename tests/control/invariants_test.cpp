@@ -77,7 +77,7 @@ const Damage kDamages[] = {
     {"APinTooMany", [](auto& of) { of.pool.pin(of.first().table.node()); }, "has a wrong number of pins"},
     {"AWishTooMany", [](auto& of) { of.pool.want(text(8, 0), 0, 1); },
      "the eviction policy knows another queue"},
-    {"AnotherToken", [](auto& of) { ++of.first().tokens[0]; }, "the index does not know it by its tokens"},
+    {"AnotherToken", [](auto& of) { ++of.first().tokens.write()[0]; }, "the index does not know it by its tokens"},
     {"ATokenTooMany", [](auto& of) { of.running.back()->computed += 20; },
      "computes more tokens than it has"},
     {"NothingLeft", [](auto& of) { ++of.first().computed; }, "has nothing left to compute"},
