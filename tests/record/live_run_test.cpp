@@ -344,7 +344,7 @@ TEST(RunTap, HasNoTokens) {
     const auto* add = std::get_if<RunAdd>(&event);
     if (add == nullptr) return;
     ++adds;
-    EXPECT_EQ(add->spec.prompt, std::vector<TokenId>(3, 0));
+    EXPECT_TRUE(std::ranges::equal(add->spec.prompt, std::vector<TokenId>(3, 0)));
     EXPECT_EQ(add->name, "name");
   };
   tap.take().for_each(take, [](BlockId, uint32_t) {});

@@ -66,7 +66,7 @@ class Bursts {
   void add() {
     control::SeqSpec spec = test::random_sequence(random_, next_++);
     // Some begin like others, so that there is something to be found.
-    if (random_.below(2) == 0) std::ranges::fill(spec.prompt, TokenId{5});
+    if (random_.below(2) == 0) std::ranges::fill(spec.prompt.write(), TokenId{5});
     static_cast<void>(scheduler_.add(spec, fmt::format("seq-{}", spec.id)));
     if (random_.below(5) != 0) return;
     spec.fork_of = spec.id;
