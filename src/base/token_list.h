@@ -59,7 +59,7 @@ class TokenList {
   }
   /// Gives the memory of tokens back that can be made again.
   void forget() {
-    if (maker_ != nullptr) tokens_ = {};
+    if (maker_ != nullptr) std::vector<TokenId>().swap(tokens_);  // an assignment would keep the memory
   }
 
  private:
