@@ -141,7 +141,7 @@ TEST(Scheduler, TheTokensOfAPromptAreReadWhenItIsFirstInLine) {
     int& made;
   };
   for (const auto eviction : {control::EvictionKind::kLru, control::EvictionKind::kQueueLru}) {
-    control::SchedulerConfig config = with_blocks(5);
+    control::SchedulerConfig config = with_blocks(4);
     config.eviction = eviction;
     Driver driver(config);
     int made = 0;
