@@ -35,7 +35,7 @@ struct Sequence {
 
   BlockTable table;
   uint64_t last_step = 0;  // the last plan in which it has a part
-  SeqSpec spec;  // its prompt moved to `tokens`
+  SeqSpec spec;            // its prompt moved to `tokens`
 
   // The first row of its prompt that it lacks; its last token: only a pooled state; kNoRow: nothing.
   uint32_t next_row = kNoRow;
