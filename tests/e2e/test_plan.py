@@ -146,11 +146,12 @@ def test_a_screen_holds_what_objectives_add(llama):
 def cost_file(path, model="Llama-2-7b", most=64):
     """A step takes 30 ms, and 1 ms more for each sequence."""
     phase = dict.fromkeys(("step", "decode_step", "decode", "chunk", "decode_context", "chunk_square", "chunk_prefix", "logit_row",
-                           "moved_block", "copy"), 0)
+                           "sampled_row", "moved_block", "copy"), 0)
     counts = dict.fromkeys(("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix", "logit_rows",
-                            "moved_blocks", "copies"), 10**9)
+                            "sampled_rows", "moved_blocks", "copies"), 10**9)
     path.write_text(json.dumps({
-        "quire_cost": 1, "model": model, "machine": "a machine", "build": "b", "steps": 9, "left_out": 0, "errors": [], "knots": [0],
+        "quire_cost": 2, "model": model, "machine": "a machine", "device": "", "build": "b", "steps": 9, "left_out": 0, "errors": [],
+        "knots": [0],
         "device_ns": {**phase, "step": 30e6, "decode": 1e6, "token": [1e4]}, "host_ns": {**phase, "token": [0]},
         "most": {**counts, "decoding": most}, "deviations": []}))
     return path
@@ -173,7 +174,7 @@ def test_a_fitted_cost_model_stands_beside_the_ceilings(llama, tmp_path):
 def test_a_cost_model_of_another_model_is_refused(llama, tmp_path):
     path = cost_file(tmp_path / "cost.json", model="Mistral-7B")
     status, message = refused(llama, "--machine", "a10g", "--cost", path)
-    assert status == 2 and f"{path}: is a cost model of something else: the model is 'Mistral-7B', and this run's is 'Llama-2-7b'; --force" in message
+    assert status == 1 and f"{path}: is a cost model of something else: the model is 'Mistral-7B', and this run's is 'Llama-2-7b'; --force" in message
     done = quire("plan", llama, "--machine", "a10g", "--cost", path, "--force")
     assert "the model is 'Mistral-7B', and this run's is 'Llama-2-7b'" in done.stderr.decode() and "ANOTHER MODEL" in done.stdout.decode()
     assert figures(llama, "--machine", "a10g", "--cost", path, "--force")["cost_of_another_model"] is True

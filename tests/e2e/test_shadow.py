@@ -11,25 +11,26 @@ import pytest
 from server import MODEL, QUIRE, QuireServer
 
 STEP = 20  # milliseconds
-SMALL = ["--max-num-seqs", 4, "--max-num-batched-tokens", 128, "--num-blocks", 500]
+SMALL = ["--max-num-batched-tokens", 128, "--num-blocks", 500]
 
 
 def cost_model(folder, name, factor=1.0, **other):
     """A device that needs 20 ms a step, and more for what it computes."""
     phase = {"step": STEP * 1e6, "decode_step": 0, "decode": 5e5, "chunk": 0, "decode_context": 300, "chunk_square": 20, "chunk_prefix": 20,
-             "logit_row": 0, "moved_block": 1e5, "copy": 0, "token": [1e5]}
+             "logit_row": 0, "sampled_row": 0, "moved_block": 1e5, "copy": 0, "token": [1e5]}
     nothing = {key: 0 if key != "token" else [0] for key in phase}
     scaled = {key: value * factor if key != "token" else [each * factor for each in value] for key, value in phase.items()}
-    counts = ("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix", "logit_rows", "moved_blocks", "copies")
+    counts = ("decoding", "decode_context", "chunks", "prefill_tokens", "chunk_squares", "chunk_prefix", "logit_rows", "sampled_rows", "moved_blocks",
+              "copies")
     path = folder / name
-    path.write_text(json.dumps({"quire_cost": 2, "model": MODEL.name, "machine": "a burrow", "device": "", "build": "", "steps": 0, "left_out": 0, "errors": [],
-                                "knots": [0], "device_ns": scaled, "host_ns": nothing, "most": dict.fromkeys(counts, 10**9),
+    path.write_text(json.dumps({"quire_cost": 2, "model": MODEL.name, "machine": "a burrow", "device": "", "build": "", "steps": 0, "left_out": 0,
+                                "errors": [], "knots": [0], "device_ns": scaled, "host_ns": nothing, "most": dict.fromkeys(counts, 10**9),
                                 "deviations": [], **other}, separators=(",", ":")))
     return path
 
 
-def served(cost, shadow, *flags):
-    return QuireServer("--device", "sim", "--cost", cost, "--shadow", shadow, *SMALL, *flags)
+def served(cost, shadow, *flags, seqs=4):
+    return QuireServer("--device", "sim", "--cost", cost, "--shadow", shadow, "--max-num-seqs", seqs, *SMALL, *flags)
 
 
 def complete(server, headers=None, **fields):
@@ -111,7 +112,8 @@ def test_only_on_wish(cost):
 
 def test_a_model_that_is_off_is_named_once(cost, tmp_path):
     """The shadow takes steps to last half as long as they do."""
-    with served(cost, cost_model(tmp_path, "half.json", 0.5)) as server:
+    half = cost_model(tmp_path, "half.json", 0.5, machine=json.loads(cost.read_text())["machine"])
+    with served(cost, half) as server:
         assert complete(server, max_tokens=150)[0] == 200
         server.wait_for("decode steps take")
         assert complete(server, max_tokens=80)[0] == 200
@@ -122,7 +124,7 @@ def test_a_model_that_is_off_is_named_once(cost, tmp_path):
 
 def test_promises_are_kept_and_others_refused(cost):
     """One runs at a time, some 0.6 s each: of ten at once that want their first token within 1.5 s, some have to come back."""
-    with served(cost, cost, "--admission", "slo", "--max-num-seqs", 1) as server:
+    with served(cost, cost, "--admission", "slo", seqs=1) as server:
         with concurrent.futures.ThreadPoolExecutor(10) as pool:
             asked = [pool.submit(complete, server, WISH, max_tokens=30, ttft_deadline_ms=1500, stream=number % 2 == 0) for number in range(10)]
             answers = [each.result() for each in asked]
