@@ -86,7 +86,6 @@ class LoadGenerator {
   size_t next_ = 0;
   sim::WorkloadSource source_;
   bool keeps_connections_;  // of users, from request to request
-  std::vector<std::unique_ptr<LoadClient>> idle_;
   size_t open_ = 0;
   bool all_ended_ = false;
   Nanos start_ = 0;
@@ -95,7 +94,8 @@ class LoadGenerator {
   boost::asio::io_context io_{1};
   boost::asio::signal_set signals_{io_, SIGINT, SIGTERM};
   boost::asio::steady_timer watch_timer_{io_};
-  boost::asio::steady_timer due_timer_{io_};  // cancelled when a request has ended
+  boost::asio::steady_timer due_timer_{io_};       // cancelled when a request has ended
+  std::vector<std::unique_ptr<LoadClient>> idle_;  // their sockets need io_
 };
 
 }  // namespace quire::bench
