@@ -1,9 +1,6 @@
 #include "startup/shadow.h"
 
-#include <algorithm>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
