@@ -26,9 +26,11 @@ void* allocate(std::size_t size) {
 
 }  // namespace
 
-// Those of the whole test program; without a countdown they do what the standard ones do.
+// Those of the whole test program; without a countdown they do what the standard ones do. The nothrow form is
+// among them since the delete below frees what it gave (std::stable_sort's buffer).
 void* operator new(std::size_t size) { return allocate(size); }
 void* operator new[](std::size_t size) { return allocate(size); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
