@@ -16,8 +16,7 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
   while (!waiting_.empty()) {
     if (free_slots_.empty()) return note_waiting(WaitReason::kSlots, nullptr, 0);
     if (budget == 0) return note_waiting(WaitReason::kBudget, nullptr, 0);
-    size_t index = 0;
-    Sequence* seq = free_slots_.size() > followers_ ? next_waiting(index) : nullptr;
+    Sequence* seq = free_slots_.size() > followers_ ? next_waiting() : nullptr;
     if (seq == nullptr) return note_waiting(WaitReason::kSlots, nullptr, 0);
     const uint32_t cached_tokens = find_prefix(*seq, fork_parent(*seq));
     if (const Sequence* other = find_leader(*seq, cached_tokens)) {
@@ -34,27 +33,23 @@ void Scheduler::plan_admissions(StepPlan& plan, uint32_t& budget) {
       log_.because({CauseKind::kShort, {}, seq->spec.id, kNoSeq, lacks, pool_.available(), watermark_});
       return note_waiting(WaitReason::kBlocks, seq, needed);
     }
-    for (size_t i = 0; i < index; ++i) ++waiting_[i]->passed;
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(index));
+    const auto place = std::ranges::find(waiting_, seq);
+    for (auto other = waiting_.begin(); other != place; ++other) ++(*other)->passed;
+    waiting_.erase(place);
     admit(plan, *seq, cached_tokens);
     plan_chunk(plan, *seq, budget);  // at least 1 token: alone it fits
   }
 }
 
-Sequence* Scheduler::next_waiting(size_t& index) {
+Sequence* Scheduler::next_waiting() {
   Sequence* best = nullptr;
-  int64_t lowest = 0;
   size_t compared = 0;
-  for (size_t i = 0; i < waiting_.size() && compared < policy_->horizon(); ++i) {
-    Sequence* seq = waiting_[i];
-    if (is_passed_over(*seq)) continue;
+  for (Sequence* seq : waiting_) {
+    if (compared == policy_->horizon()) break;
+    if (passed_over(*seq) != WaitReason::kNone) continue;
     ++compared;
-    const int64_t rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
-    seq->rank = rank;
-    if (best != nullptr && rank >= lowest) continue;
-    best = seq;
-    lowest = rank;
-    index = i;
+    seq->rank = seq->is_protected() ? INT64_MIN : policy_->rank(*seq);
+    if (best == nullptr || seq->rank < best->rank) best = seq;
   }
   return best;
 }
@@ -74,7 +69,7 @@ void Scheduler::tell_order(const Sequence& first) {
   size_t compared = 0;
   for (Sequence* seq : waiting_) {
     if (compared == policy_->horizon()) break;
-    if (is_passed_over(*seq)) continue;
+    if (passed_over(*seq) != WaitReason::kNone) continue;
     ++compared;
     if (seq == &first) continue;
     const Standing own = standing_of(*seq);
@@ -88,11 +83,18 @@ void Scheduler::tell_order(const Sequence& first) {
 }
 
 /// All waiting sequences wait for `reason`; or only `first` does, which needs `needed` blocks, and the others
-/// wait for it.
+/// wait for it. If that was so before and none is passed over, only what was added since is looked at.
 void Scheduler::note_waiting(WaitReason reason, const Sequence* first, uint64_t needed) {
-  for (Sequence* seq : waiting_) {
-    WaitReason own = first == nullptr || seq == first ? reason : WaitReason::kOrder;
-    if (is_passed_over(*seq)) own = waits_for_parent(*seq) ? WaitReason::kParent : WaitReason::kPrefix;
+  const auto is_noted = [](const Sequence* seq) { return seq->waits_for != WaitReason::kNone; };
+  const std::pair all{reason, first == nullptr ? kNoSeq : first->spec.id};
+  const bool same = std::exchange(noted_, all) == all && followers_ == 0;
+  auto at = same ? std::find_if(waiting_.rbegin(), waiting_.rend(), is_noted).base() : waiting_.begin();
+  for (; at != waiting_.end(); ++at) {
+    Sequence* seq = *at;
+    const WaitReason usual = first == nullptr || seq == first ? reason : WaitReason::kOrder;
+    const WaitReason over = passed_over(*seq);
+    if (over != WaitReason::kNone) noted_ = {};
+    const WaitReason own = over != WaitReason::kNone ? over : usual;
     if (std::exchange(seq->waits_for, own) == own) continue;
     log_.of(seq->spec.id);
     log_.write(DecisionKind::kSkip, static_cast<uint32_t>(own),
@@ -189,13 +191,11 @@ const Sequence* Scheduler::fork_parent(const Sequence& seq) const {
   return found ? &parent->second : nullptr;
 }
 
-bool Scheduler::waits_for_parent(const Sequence& seq) const {
+WaitReason Scheduler::passed_over(const Sequence& seq) const {
   const Sequence* parent = fork_parent(seq);
-  return parent != nullptr && !(parent->prompt_computed() && parent->computed + 1 >= seq.prompt_length);
-}
-
-bool Scheduler::is_passed_over(const Sequence& seq) const {
-  return seq.follows_in == next_stats_.step || waits_for_parent(seq);
+  if (parent != nullptr && (!parent->prompt_computed() || parent->computed + 1 < seq.prompt_length))
+    return WaitReason::kParent;
+  return seq.follows_in == next_stats_.step ? WaitReason::kPrefix : WaitReason::kNone;
 }
 
 }  // namespace quire::control

@@ -33,7 +33,6 @@ Standing Scheduler::worth(const Sequence& victim) const {
 
 void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   ++seq.preemptions;
-  protects_ = protects_ || seq.is_protected();
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kPreempt, seq.next(), seq.preemptions);
   const bool moves = config_.preemption != PreemptionKind::kRecompute && !seq.adds_up();
@@ -44,6 +43,7 @@ void Scheduler::preempt(StepPlan& plan, Sequence& seq) {
   const auto later = std::find_if(waiting_.begin(), waiting_.end(),
                                   [&](const Sequence* other) { return other->arrival > seq.arrival; });
   waiting_.insert(later, &seq);
+  noted_ = {};
   policy_->queued(seq);
   pool_.want(seq.tokens, seq.spec.salt, 1);
   preempted_.push_back(seq.spec.id);

@@ -120,9 +120,9 @@ class Scheduler {
   uint32_t find_prefix(const Sequence& seq, const Sequence* parent);
   uint64_t blocks_to_admit(const Sequence& seq, uint32_t cached_tokens) const;  // that must be available
   const Sequence* find_leader(const Sequence& seq, uint32_t cached_tokens) const;
-  bool is_passed_over(const Sequence& seq) const;  // in the plan that is being made
-  /// The first by rank that is not passed over, nullptr if all are; and its place in waiting_.
-  Sequence* next_waiting(size_t& index);
+  /// Why the plan that is being made passes over a waiting sequence; kNone: it does not.
+  WaitReason passed_over(const Sequence& seq) const;
+  Sequence* next_waiting();                // the first by rank that is not passed over; nullptr: all are
   void tell_order(const Sequence& first);  // reports which is first in line, and why the others are not
   Standing standing_of(const Sequence& seq) const;
   Standing worth(const Sequence& victim) const;
@@ -140,7 +140,6 @@ class Scheduler {
   void finish(Sequence& seq, FinishReason reason);
 
   const Sequence* fork_parent(const Sequence& seq) const;  // whose blocks it may share; nullptr: none
-  bool waits_for_parent(const Sequence& seq) const;        // until the parent has computed the prompt
 
   Sequence* find(const SeqStep& step) const;
   void take_prompts(const StepPlan& plan, StepResult& result);
@@ -175,8 +174,8 @@ class Scheduler {
   std::vector<BlockId> free_host_blocks_;          // a stack
   std::vector<Sequence*> order_;                   // scratch of plan_decodes
   SeqId told_first_ = kNoSeq;                      // the first in line, as last reported
+  std::pair<WaitReason, SeqId> noted_ = {};        // what note_waiting() noted of all; kNone: of each its own
   uint32_t followers_ = 0;                         // passed over in this plan: another computes their prefix
-  bool protects_ = false;                          // whether any sequence was ever protected
   bool batch_open_ = true;                         // static batching: sequences are still admitted
   uint64_t arrivals_ = 0, first_admissions_ = 0;
   StepStats stats_;
