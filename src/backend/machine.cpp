@@ -10,13 +10,19 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr double kGiga = 1e9;
 constexpr double kTera = 1e12;
 
-// PCI Express with 16 lanes. The sheets give the sum of both directions, of which one moves half.
-constexpr double kPcie4 = 64 * kGiga / 2;
-constexpr double kPcie5 = 128 * kGiga / 2;
+// PCI Express with 16 lanes, one direction, as measured with large pinned copies: the sheets' 64 and 128 GB/s
+// are both directions, without what the protocol takes. Gen4: nvbandwidth 25.2 GB/s on an A10 and 24.8 on an
+// A100 SXM, bandwidthTest 25.4 to 26.3 on an A100 PCIe. Gen5: nvbandwidth 55.2 to 55.4 on an H100 SXM. The
+// L4's and the H200's are taken to be like these.
+constexpr double kPcie4 = 25 * kGiga;
+constexpr double kPcie5 = 55 * kGiga;
 
-// An assumption for all cards: ops are launched as a CUDA graph, where NVIDIA measured on a V100 3.4 us for
-// kernels of 2.9 us each ("Getting Started with CUDA Graphs", NVIDIA's technical blog, 2019).
+// Ops are launched as a CUDA graph. NVIDIA measured on a V100 3.4 us for kernels of 2.9 us each ("Getting
+// Started with CUDA Graphs", NVIDIA's technical blog, 2019), Spector et al. on an H100 1.3 us between two
+// kernels ("Look Ma, No Bubbles!", Hazy Research, 2025). That the cards up to Ada are like the first and the
+// H200 like the second is an assumption.
 constexpr double kLaunch = 0.5e-6;
+constexpr double kHopperLaunch = 1.3e-6;
 
 // The sheets give a card's memory in "GB" and mean GiB. Where they give a rate with sparsity, it is halved.
 constexpr std::array kMachines = {
@@ -65,7 +71,7 @@ constexpr std::array kMachines = {
                       .bf16 = 989.5 * kTera,
                       .integer = 1979 * kTera,
                       .host_link = kPcie5,
-                      .launch = kLaunch},
+                      .launch = kHopperLaunch},
             .source = "NVIDIA H100 data sheet (2023), SXM: 80 GB, 3.35 TB/s; FP32 67, FP16 and BF16 1,979, "
                       "INT8 3,958 (the last two with sparsity); PCIe Gen5 128 GB/s"},
     Machine{.name = "h200",
@@ -77,7 +83,7 @@ constexpr std::array kMachines = {
                       .bf16 = 989.5 * kTera,
                       .integer = 1979 * kTera,
                       .host_link = kPcie5,
-                      .launch = kLaunch},
+                      .launch = kHopperLaunch},
             .source = "NVIDIA H200 data sheet (2024), SXM: 141 GB, 4.8 TB/s; FP32 67, FP16 and BF16 1,979, "
                       "INT8 3,958 (the last two with sparsity); PCIe Gen5 128 GB/s"},
 };

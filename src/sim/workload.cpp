@@ -18,8 +18,11 @@ constexpr uint32_t kMostUsers = 10'000'000;
 
 void append_tokens(std::vector<TokenId>& out, uint64_t key, uint32_t first, uint32_t count,
                    uint32_t vocab_size) {
-  for (uint32_t i = first; i < first + count; ++i) {
-    out.push_back(static_cast<TokenId>((mix64(key ^ i) >> 32) * vocab_size >> 32));
+  const size_t before = out.size();
+  out.resize(before + count);
+  TokenId* const token = out.data() + before;
+  for (uint32_t i = 0; i < count; ++i) {
+    token[i] = static_cast<TokenId>((mix64(key ^ (first + i)) >> 32) * vocab_size >> 32);
   }
 }
 

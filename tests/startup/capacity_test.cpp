@@ -220,7 +220,7 @@ TEST(Capacity, ARooflinesStepsAreItsCeilings) {
     const backend::sim::RooflineCost& cost = capacity.roofline;
     EXPECT_NO_THROW(cost.check());
     EXPECT_DOUBLE_EQ(cost.overhead_s, 10 * 0.5e-6 * capacity.shape.num_layers);
-    EXPECT_EQ(cost.host_link, 32e9);
+    EXPECT_EQ(cost.host_link, 25e9);
     EXPECT_EQ(cost.block_bytes, capacity.block_bytes);
     for (const Ceiling& each : capacity.ceilings) {
       const double step =
