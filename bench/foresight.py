@@ -1,17 +1,26 @@
 #!/usr/bin/env python3
-"""How well quire foresees a server: a device that hides its costs is served over HTTP, calibrated and simulated.
+"""How well quire foresees a server, in four parts (--part, all by default); positive errors: the prediction is too long.
 
-  bench/foresight.py [--quire build/release/quire] [--model models/llama-quire-stories-5m] [--requests 2000] [--seconds 60]
+  bench/foresight.py [--part workloads|slo|policies|machine ...] [--requests 2000] [--seconds 60]
 
-The hidden device is a cost model written here, whose steps deviate by up to a tenth. `quire calibrate` sees it only as a server does:
-by its steps. How long a server takes to receive a request is measured with a device that takes no time. Then, for workloads that were
-not used to fit, `quire bench serve` measures a server on the hidden device over HTTP, and `quire simulate` predicts the same from the
-fitted model and that time. It prints a table of the relative errors; positive: the prediction is too long.
+The first three have a device that hides its costs, served over HTTP. It is a cost model written here, whose steps deviate by up to a
+tenth. `quire calibrate` sees it only as a server does: by its steps. How long a server takes to receive a request is measured with a
+device that takes no time. Then `quire bench serve` measures a server on the hidden device, and `quire simulate` predicts the same from
+the fitted model and that time.
+
+workloads  the times of four workloads that were not used to fit
+slo        the largest rate that meets an objective, three of them, by bisection on both sides
+policies   for each pair of scheduling policies and two pools: does the prediction have the same winner, wherever the difference exceeds
+           the spread over the seeds
+machine    --real-model on this machine: five runs, measured and predicted in turn; how fast the machine was is taken from the steps of
+           the run in which one sequence decodes alone
 """
 import argparse
+import itertools
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,16 +28,16 @@ import time
 
 SEQS, BUDGET = 32, 512
 SERVER = ["--max-num-seqs", SEQS, "--max-num-batched-tokens", BUDGET]
-# Name, flags of both, flags of the server and of simulate alone, of bench serve alone, of simulate alone.
+# Name, flags of the load, flags of the server; simulate has both.
 WORKLOADS = [
     ("shared prefixes", ["--rate", 8, "--prompt-len", "uniform:10:60", "--output-len", "uniform:10:80", "--shared-prefix-len", 128,
-                         "--shared-prefixes", 20], ["--num-blocks", 1500], [], []),
+                         "--shared-prefixes", 20], ["--num-blocks", 1500]),
     ("preemption and swap", ["--rate", 8, "--prompt-len", "uniform:20:100", "--output-len", "uniform:40:160"],
-     ["--num-blocks", 180, "--preemption-mode", "swap"], [], []),
+     ["--num-blocks", 180, "--preemption-mode", "swap"]),
     ("bursts", ["--rate", 3, "--burst", 16, "--burst-every", 4, "--prompt-len", "lognormal:80:0.8:300", "--output-len",
-                "lognormal:40:0.7:150"], ["--num-blocks", 1500], [], []),
+                "lognormal:40:0.7:150"], ["--num-blocks", 1500]),
     ("closed loop", ["--users", 24, "--think-time-ms", "exponential:300", "--prompt-len", "uniform:20:200", "--output-len", "uniform:10:80"],
-     ["--num-blocks", 1500], [], []),
+     ["--num-blocks", 1500]),
 ]
 FIGURES = [("mean TTFT", "ttft_ns", "mean"), ("mean TPOT", "tpot_ns", "mean"), ("mean E2E", "e2e_ns", "mean"), ("p99 TTFT", "ttft_ns", "p99"),
            ("p99 E2E", "e2e_ns", "p99")]
@@ -50,9 +59,9 @@ def run(quire, *args):
 
 
 class Server:
-    def __init__(self, quire, model, flags):
+    def __init__(self, quire, model, flags, device="sim"):
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([quire, "serve", model, "--device", "sim", "--port", "0", *map(str, flags)], stdout=self.log,
+        self.process = subprocess.Popen([quire, "serve", model, "--device", device, "--port", "0", *map(str, flags)], stdout=self.log,
                                         stderr=self.log)
 
     def __enter__(self):
@@ -78,33 +87,189 @@ def accept_us(quire, model):
     return round(got["elapsed_ns"] / 1000 / 3000)
 
 
+class Foresight:
+    """A server on the hidden device, and the prediction of it."""
+
+    def __init__(self, options, folder):
+        self.quire, self.model = options.quire, options.model
+        hidden, self.fitted, self.out = (pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json"))
+        hidden.write_text(json.dumps(hidden_device(), separators=(",", ":")))
+        self.device = ["--cost", hidden, "--cost-jitter", "--force"]
+        said = run(self.quire, "calibrate", self.model, "--device", "sim", *self.device, *SERVER, "--num-blocks", 700, "--preemption-mode", "swap",
+                   "--seconds", options.seconds, "-o", self.fitted)
+        self.accept = accept_us(self.quire, self.model)
+        print(f"{said}a request is received in {self.accept} us", file=sys.stderr)
+
+    def server(self, *flags):
+        return Server(self.quire, self.model, [*self.device, *SERVER, *flags])
+
+    def measure(self, url, *flags):
+        return json.loads(run(self.quire, "bench", "serve", "--url", url, *flags, "--json"))
+
+    def predict(self, *flags):
+        run(self.quire, "simulate", "--cost", self.fitted, "--cost-jitter", "--accept-us", self.accept, "--max-model-len", 512, *SERVER, *flags,
+            "--json", self.out)
+        return json.loads(self.out.read_text())
+
+
+def row(*cells):
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def head(*names):
+    row(*names)
+    row(*["---"] * len(names))
+
+
+def percent(ratio):
+    return f"{100 * ratio:+.1f} %"
+
+
+def workloads(of, requests):
+    head("workload", *(name for name, *_ in FIGURES), "measured: TTFT, TPOT ms")
+    for name, both, engine in WORKLOADS:
+        both = [*both, "--requests", requests]
+        with of.server(*engine) as url:
+            measured = of.measure(url, *both)
+        predicted = of.predict(*engine, *both)
+        row(name, *(percent(predicted[of_][part] / measured[of_][part] - 1) for _, of_, part in FIGURES),
+            f"{measured['ttft_ns']['mean'] / 1e6:.1f}, {measured['tpot_ns']['mean'] / 1e6:.2f}")
+
+
+OBJECTIVES = ["ttft=150ms,attainment=90", "tpot=20ms,attainment=95", "ttft=200ms,e2e=1500ms,attainment=95"]
+
+
+def largest_rates(of, requests):
+    load = ["--prompt-len", "uniform:20:100", "--output-len", "uniform:20:80", "--requests", requests]
+    head("objectives", "predicted, requests/s", "measured", "error")
+    for slo in OBJECTIVES:
+        found = of.predict("--num-blocks", 1500, *load, "--rate", 5, "--slo", slo, "--find-capacity", "--seeds", 1)
+        predicted = found["rows"][0]["median"]
+        attainment = float(slo.rsplit("=", 1)[1]) / 100
+        with of.server("--num-blocks", 1500) as url:
+            low, high = 0.75 * predicted, 1.33 * predicted  # the first should meet it, the second not; the result says if not
+            while high / low > 1.015:
+                middle = (low * high) ** 0.5
+                good = of.measure(url, *load, "--rate", f"{middle:.3f}", "--slo", slo)["good"]
+                low, high = (middle, high) if good >= attainment * requests else (low, middle)
+        row(slo, f"{predicted:.2f}", f"{low:.2f}", percent(predicted / low - 1))
+
+
+POLICIES = ["fcfs", "srpt", "slo", "lpm"]
+POOLS = [300, 1500]
+SEEDS = 3
+
+
+def policies(of, requests):
+    load = ["--rate", 9, "--prompt-len", "uniform:10:60", "--output-len", "lognormal:40:0.8:150", "--shared-prefix-len", 128, "--shared-prefixes", 20,
+            "--requests", requests]
+    head("blocks", "policies", "measured: mean E2E ms", "predicted", "difference measured", "spread", "predicted", "winner")
+    right = wrong = 0
+    for pool in POOLS:
+        measured, predicted = {}, {}
+        for policy in POLICIES:
+            engine = ["--num-blocks", pool, "--scheduling-policy", policy]
+            with of.server(*engine) as url:
+                measured[policy] = [of.measure(url, *load, "--seed", seed)["e2e_ns"]["mean"] / 1e6 for seed in range(SEEDS)]
+            predicted[policy] = [of.predict(*engine, *load, "--seed", seed)["e2e_ns"]["mean"] / 1e6 for seed in range(SEEDS)]
+        for one, other in itertools.combinations(POLICIES, 2):
+            by_seed = [b - a for a, b in zip(measured[one], measured[other])]
+            difference, spread = statistics.mean(by_seed), max(by_seed) - min(by_seed)
+            foreseen = statistics.mean(b - a for a, b in zip(predicted[one], predicted[other]))
+            winner = "within the spread"
+            if abs(difference) > spread:
+                same = difference * foreseen > 0
+                winner = "the same" if same else "ANOTHER"
+                right, wrong = right + same, wrong + (not same)
+            row(pool, f"{one}, {other}", *(", ".join(f"{statistics.mean(of_[name]):.0f}" for name in (one, other)) for of_ in (measured, predicted)),
+                f"{difference:+.0f}", f"{spread:.0f}", f"{foreseen:+.0f}", winner)
+    print(f"\nOf {right + wrong} decisive pairs {right} have the predicted winner.")
+
+
+def scaled(cost, factor):
+    """A cost file of a machine that takes `factor` times as long."""
+    out = dict(cost)
+    for phase in ("device_ns", "host_ns"):
+        out[phase] = {name: [each * factor for each in value] if isinstance(value, list) else value * factor for name, value in cost[phase].items()}
+    return out
+
+
+def reference_factor(cost, path):
+    """How long the steps of a log in which one sequence decodes alone took, over what the cost model says; nothing else of the log is used."""
+    lines = path.read_text().splitlines()
+    columns = json.loads(lines[0])["columns"]
+    ratios = []
+    for line in lines[1:]:
+        step = dict(zip(columns, json.loads(line)))
+        if step["decoding"] != 1 or step["chunks"] or step["copies"] or step["moved_blocks"]:
+            continue
+        foreseen = sum(phase["step"] + phase["decode_step"] + phase["decode"] + phase["token"][0] + phase["decode_context"] * step["decode_context"]
+                       + phase["logit_row"] + phase["sampled_row"] for phase in (cost["device_ns"], cost["host_ns"]))
+        ratios.append(step["whole"] / foreseen)
+    return statistics.median(ratios), len(ratios)
+
+
+def machine(options, folder):
+    cost_file, log, out, now = (pathlib.Path(folder) / name for name in ("machine.json", "steps.log", "out.json", "now.json"))
+    engine = ["--max-num-seqs", 16, "--max-model-len", 512, "--max-num-batched-tokens", 256, "--num-blocks", 512]
+    weights = ["--quantization", options.quantization]
+    load = ["--rate", options.real_rate, "--prompt-len", "uniform:20:100", "--output-len", "uniform:20:60", "--requests", options.real_requests]
+    said = run(options.quire, "calibrate", options.real_model, *weights, *engine, "--seconds", options.seconds, "-o", cost_file)
+    accept = accept_us(options.quire, options.model)
+    print(f"{said}a request is received in {accept} us", file=sys.stderr)
+    cost = json.loads(cost_file.read_text())
+    figures = [("mean TTFT ms", lambda r: r["ttft_ns"]["mean"] / 1e6), ("mean TPOT ms", lambda r: r["tpot_ns"]["mean"] / 1e6),
+               ("mean E2E ms", lambda r: r["e2e_ns"]["mean"] / 1e6), ("output tokens/s", lambda r: r["output_tokens_per_second"])]
+    measured, predicted, speeds = [], [], []
+    for _ in range(5):
+        with Server(options.quire, options.real_model, [*weights, *engine, "--step-log", log], device="cpu") as url:
+            measured.append(json.loads(run(options.quire, "bench", "serve", "--url", url, *load, "--json")))
+        factor, steps = reference_factor(cost, log)
+        log.unlink()
+        speeds.append(f"{factor:.2f} ({steps})")
+        now.write_text(json.dumps(scaled(cost, factor), separators=(",", ":")))
+        run(options.quire, "simulate", "--cost", now, "--cost-jitter", "--accept-us", accept, *engine, *load, "--json", out)
+        predicted.append(json.loads(out.read_text()))
+    print(f"The time of a reference step over that of the calibration, and how many there were: {', '.join(speeds)}\n")
+    head("", "measured, five runs", "range", "predicted", "median error", "the predicted median is")
+    for name, of in figures:
+        real, foreseen = [of(each) for each in measured], [of(each) for each in predicted]
+        spread = (max(real) - min(real)) / statistics.median(real)
+        middle = statistics.median(foreseen)
+        verdict = "within the five" if min(real) <= middle <= max(real) else "outside"
+        row(name, ", ".join(f"{each:.1f}" for each in real), f"{100 * spread:.0f} %", ", ".join(f"{each:.1f}" for each in foreseen),
+            percent(statistics.median(b / a - 1 for a, b in zip(real, foreseen))), "not measurable here" if spread > 0.15 else verdict)
+
+
+PARTS = ["workloads", "slo", "policies", "machine"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quire", default="build/release/quire")
-    parser.add_argument("--model", default="models/llama-quire-stories-5m")
-    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--model", default="models/llama-quire-stories-5m", help="whose tokenizer the simulated device has")
+    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--requests", type=int, default=2000, help="of each of the workloads")
+    parser.add_argument("--slo-requests", type=int, default=400, help="of each run of the search")
+    parser.add_argument("--policy-requests", type=int, default=150, help="of each policy, pool and seed")
     parser.add_argument("--seconds", type=float, default=60, help="of calibration")
+    parser.add_argument("--real-model", default="models/llama-quire-stories-5m", help="of the part machine")
+    parser.add_argument("--quantization", default="auto", help="of its weights")
+    parser.add_argument("--real-rate", type=float, default=10)
+    parser.add_argument("--real-requests", type=int, default=300)
     options = parser.parse_args()
+    parts = options.part or PARTS
     with tempfile.TemporaryDirectory() as folder:
-        hidden, fitted, out = (pathlib.Path(folder) / name for name in ("hidden.json", "fitted.json", "out.json"))
-        hidden.write_text(json.dumps(hidden_device(), separators=(",", ":")))
-        device = ["--cost", hidden, "--cost-jitter", "--force"]
-        said = run(options.quire, "calibrate", options.model, "--device", "sim", *device, *SERVER, "--num-blocks", 700, "--preemption-mode",
-                   "swap", "--seconds", options.seconds, "-o", fitted)
-        accept = accept_us(options.quire, options.model)
-        print(f"{said}a request is received in {accept} us", file=sys.stderr)
-        print("| workload | " + " | ".join(name for name, *_ in FIGURES) + " | measured: TTFT, TPOT ms |")
-        print("|---" * (len(FIGURES) + 2) + "|")
-        for name, both, engine, bench, simulated in WORKLOADS:
-            both = [*both, "--requests", options.requests]
-            with Server(options.quire, options.model, [*device, *SERVER, *engine]) as url:
-                measured = json.loads(run(options.quire, "bench", "serve", "--url", url, *both, *bench, "--json"))
-            run(options.quire, "simulate", "--cost", fitted, "--cost-jitter", "--accept-us", accept, "--max-model-len", 512, *SERVER, *engine, *both, *simulated,
-                "--json", out)
-            predicted = json.loads(out.read_text())
-            errors = [predicted[of][part] / measured[of][part] - 1 for _, of, part in FIGURES]
-            print(f"| {name} | " + " | ".join(f"{100 * error:+.1f} %" for error in errors) +
-                  f" | {measured['ttft_ns']['mean'] / 1e6:.1f}, {measured['tpot_ns']['mean'] / 1e6:.2f} |", flush=True)
+        if set(parts) - {"machine"}:
+            of = Foresight(options, folder)
+            for part, what, requests in (("workloads", workloads, options.requests), ("slo", largest_rates, options.slo_requests),
+                                         ("policies", policies, options.policy_requests)):
+                if part in parts:
+                    print(f"\n## {part}\n")
+                    what(of, requests)
+        if "machine" in parts:
+            print("\n## machine\n")
+            machine(options, folder)
 
 
 if __name__ == "__main__":

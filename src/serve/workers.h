@@ -10,7 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
-#include "serve/fair_queue.h"
+#include "base/fair_queue.h"
 #include "serve/http.h"
 
 namespace quire::serve {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-namespace quire::serve {
+namespace quire {
 
 /// Jobs of many clients, each with a cost: self-clocked fair queueing. The clients take turns, so that each
 /// gets the same share of the work, however many jobs it has queued. Of one client's jobs, a short one goes
@@ -100,4 +100,4 @@ class FairQueue {
   size_t size_ = 0;
 };
 
-}  // namespace quire::serve
+}  // namespace quire
