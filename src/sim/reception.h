@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "base/fair_queue.h"
+#include "base/ids.h"
+
+namespace quire::sim {
+
+/// How a server receives requests: one at a time, for the same time each. Of those that are sent meanwhile it
+/// takes the next as the server does (base/fair_queue.h): tenants take turns, and of one tenant's a short one
+/// goes before a long one. Where receiving takes no time, nothing waits, and they keep their order. Not
+/// thread-safe.
+class Reception {
+ public:
+  /// `each`: how long a request takes, in nanoseconds; >= 0.
+  explicit Reception(Nanos each) : each_(each) {}
+
+  /// A request with a prompt of so many tokens is sent. REQUIRES: `now` is not before that of an earlier
+  /// call, nor after next().
+  void send(size_t request, uint64_t tenant, uint64_t tokens, Nanos now) {
+    if (current_) {
+      queue_.push(tenant, tokens + 1, request);
+    } else {
+      current_ = request;
+      done_ = now + each_;
+    }
+  }
+  /// When the next request has been received; nullopt: all have.
+  std::optional<Nanos> next() const { return current_ ? std::optional(done_) : std::nullopt; }
+  /// That request. REQUIRES: next() is not nullopt.
+  size_t take() {
+    done_ += each_;
+    return *std::exchange(current_, queue_.pop());
+  }
+
+ private:
+  const Nanos each_;
+  FairQueue<size_t> queue_;        // behind the current one
+  std::optional<size_t> current_;  // it is being received
+  Nanos done_ = 0;                 // when it has been
+};
+
+}  // namespace quire::sim
