@@ -1,6 +1,7 @@
 #include "tests/control/property/world.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -146,6 +147,7 @@ void World::open(uint32_t milliseconds, uint32_t fails) {
   const bool had_work = scheduler_.has_work();
   control::StepPlan plan = scheduler_.plan();
   check();
+  if (had_work) check_reasons();
   if (!plan.empty() && !had_work) fail("a step without work");
   if (plan.empty() && had_work && open_.empty()) fail("a step without progress while work waits");
   if (num_tokens(plan) > config_.max_num_batched_tokens) fail("over the token budget");
@@ -331,6 +333,25 @@ void World::check() {
   if (!error_.empty()) return;
   if (const std::string wrong = scheduler_.check_invariants(); !wrong.empty()) fail(wrong);
   if (!model_.error().empty()) fail(model_.error());
+}
+
+/// Each waiting sequence has a reason of this plan. Those that are not passed over have the same, or the
+/// first lacks blocks and the others wait for it.
+void World::check_reasons() {
+  using control::WaitReason;
+  std::map<WaitReason, size_t> reasons;
+  for (const control::Sequence* seq : scheduler_.waiting()) {
+    const bool follows = seq->follows_in == scheduler_.next_step() - 1;
+    if (seq->waits_for == WaitReason::kNone) fail("a sequence waits without a reason");
+    if (seq->waits_for == WaitReason::kPrefix && !follows)
+      fail("a sequence waits for a prefix of an old plan");
+    if (seq->waits_for == WaitReason::kParent || seq->waits_for == WaitReason::kPrefix) continue;
+    if (follows) fail("a sequence is passed over without that reason");
+    ++reasons[seq->waits_for];
+  }
+  const bool all_alike = reasons.size() <= 1 && !reasons.contains(WaitReason::kOrder);
+  const bool first_lacks = reasons[WaitReason::kBlocks] == 1 && reasons[WaitReason::kOrder] > 0;
+  if (!all_alike && !(first_lacks && reasons.size() == 2)) fail("sequences wait for different reasons");
 }
 
 void World::check_counts() {

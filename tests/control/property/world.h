@@ -79,6 +79,7 @@ class World {
   void finish_all();
   void check();
   void check_counts();
+  void check_reasons();
   void fail(const std::string& what) {
     if (error_.empty()) error_ = what;
   }
