@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "control/kv/block_table.h"
+#include "sim/kept_requests.h"
 #include "sim/report.h"
 #include "sim/simulation.h"
 #include "sim/trace.h"
@@ -51,8 +52,9 @@ control::SchedulerConfig roomy(uint32_t max_num_seqs) {
 
 sim::SimulationReport simulate(const control::SchedulerConfig& scheduler, const sim::Workload& workload) {
   sim::Simulation simulation({scheduler, device()}, workload);
+  const sim::ReportBuilder report(simulation);
   simulation.run();
-  return sim::make_report(simulation);
+  return report.report();
 }
 
 // ---- paged against contiguous ----
@@ -322,11 +324,13 @@ json::array three_requests() {
       return one;
     }();
     sim::Simulation simulation({config, device()}, workload);
+    const sim::ReportBuilder builder(simulation);
+    const sim::KeptRequests requests(simulation);
     simulation.run();
-    const sim::SimulationReport report = sim::make_report(simulation);
+    const sim::SimulationReport report = builder.report();
     json::object row = describe(order, report);
     json::array ends;
-    for (const sim::RequestRecord& record : simulation.records()) ends.push_back(seconds(record.finished));
+    for (const sim::KeptRequest& record : requests.records()) ends.push_back(seconds(record.finished));
     fmt::print("| {} | {:.2f}, {:.2f}, {:.2f} | {:.2f} | {} of 3 |\n", order.name, ends[0].as_double(),
                ends[1].as_double(), ends[2].as_double(), seconds(report.e2e.mean), report.in_time);
     row["ends"] = std::move(ends);

@@ -97,8 +97,9 @@ RunData run_of(const LoadReport& report, std::span<const LoadSample> samples, co
   return run;
 }
 
-RunData run_of(const sim::Simulation& simulation, const sim::SimulationReport& report, const sim::Slo& slo,
+RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& requests,
                const sim::Timeline& timeline) {
+  const sim::SimulationReport report = builder.report();
   RunData run{.title = "A simulated run",
               .name = "this run",
               .refused = "refused",
@@ -110,7 +111,7 @@ RunData run_of(const sim::Simulation& simulation, const sim::SimulationReport& r
               .output_tokens = report.output_tokens,
               .tokens_said = true,
               .seconds = report.seconds(),
-              .slo = slo,
+              .slo = builder.slo(),
               .good = {},
               .ttft = report.ttft,
               .tpot = report.tpot,
@@ -121,19 +122,18 @@ RunData run_of(const sim::Simulation& simulation, const sim::SimulationReport& r
               .hit_tokens = report.last.total_prefix_hit_tokens,
               .preemptions = report.last.total_preemptions,
               .evictions = report.last.total_evictions};
-  if (slo.any()) run.good = report.good;
-  run.complaints = sim::refusal_texts(simulation);
+  if (builder.slo().any()) run.good = report.good;
+  run.complaints = sim::refusal_texts(report.totals);
   for (std::string& each : run.complaints) each = "Refused: " + each;
   const uint64_t open = report.requests - report.totals.finished - report.totals.refused;
   if (open > 0) {
     run.complaints.push_back(fmt::format("Interrupted: {} of {} requests had not ended.", with_commas(open),
                                          with_commas(report.requests)));
   }
-  for (const sim::GroupOutcome& of : outcomes_by_tenant(simulation, slo))
-    run.groups.push_back({"tenant", of});
-  for (const sim::GroupOutcome& of : outcomes_by_priority(simulation, slo))
-    run.groups.push_back({"priority", of});
-  const std::span<const sim::RequestRecord> records = simulation.records();
+  for (const sim::GroupOutcome& of : builder.by_tenant()) run.groups.push_back({"tenant", of});
+  for (const sim::GroupOutcome& of : builder.by_priority()) run.groups.push_back({"priority", of});
+  const std::span<const sim::KeptRequest> records = requests.records();
+  const uint32_t choices = builder.simulation().settings().choices;
   run.records.reserve(records.size());
   for (size_t i = 0; i < records.size(); ++i) {
     const sim::RequestRecord& record = records[i];
@@ -141,7 +141,7 @@ RunData run_of(const sim::Simulation& simulation, const sim::SimulationReport& r
                            .arrival = record.arrival,
                            .first = record.first_token,
                            .end = record.finished,
-                           .tpot = record.tpot(simulation.workload().choices),
+                           .tpot = record.tpot(choices),
                            .prompt_tokens = record.prompt_tokens,
                            .finished = record.finished >= 0,
                            .refused = record.refused.has_value()});

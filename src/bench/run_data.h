@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "bench/load_report.h"
 #include "bench/page_frame.h"
+#include "sim/kept_requests.h"
 #include "sim/report.h"
 #include "sim/simulation.h"
 #include "sim/slo.h"
@@ -84,8 +85,8 @@ struct RunData {
 
 /// A load that a client measured. `timeline`: see ServerTimeline. The caller adds the title's settings.
 RunData run_of(const LoadReport& report, std::span<const LoadSample> samples, const sim::Timeline& timeline);
-/// A simulation that has ended.
-RunData run_of(const sim::Simulation& simulation, const sim::SimulationReport& report, const sim::Slo& slo,
+/// A simulation that has ended or was broken off.
+RunData run_of(const sim::ReportBuilder& builder, const sim::KeptRequests& requests,
                const sim::Timeline& timeline);
 
 /// A figure of a run that others have too.

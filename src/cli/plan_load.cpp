@@ -68,8 +68,9 @@ CarriedLoad carried_load(const startup::Capacity& capacity, const startup::Deman
     const auto users = static_cast<uint32_t>(at);
     const sim::Workload workload = workload_of(cost, load, users);
     sim::Simulation simulation(config_of(capacity, demand, cost, users), workload);
+    const sim::ReportBuilder builder(simulation, load.slo);
     simulation.run();
-    const sim::SimulationReport report = sim::make_report(simulation, load.slo);
+    const sim::SimulationReport report = builder.report();
     const bool good = load.slo.attained(report.good, report.requests);
     if ((good && users > held) || (held == 0 && users == 1)) out.report = report;
     if (good) held = std::max<uint64_t>(held, users);

@@ -40,6 +40,7 @@
 #include "record/run_record.h"
 #include "sim/event_trace.h"
 #include "sim/eviction_bound.h"
+#include "sim/kept_requests.h"
 #include "sim/report.h"
 #include "sim/report_json.h"
 #include "sim/simulation.h"
@@ -85,23 +86,45 @@ std::string beginnings(const WorkloadOptions& workload) {
                      workload.shared_prefixes.value_or(1), length);
 }
 
-/// What follows a simulation, step by step.
+/// What follows a simulation.
 struct Followers {
-  StepTable steps;
-  std::optional<sim::SimulationTimeline> timeline{};
-  std::optional<sim::EventTrace> events{};
-  std::optional<sim::EvictionBound> bound{};
+  Followers(const Options& options, const std::string& costs_of, sim::Simulation& simulation)
+      : report(simulation, options.slo), steps(options.step_csv, costs_of) {
+    if (!options.json_file.empty() || !options.html_file.empty() || !options.request_csv.empty()) {
+      requests.emplace(simulation);
+    }
+    if (!options.html_file.empty()) timeline.emplace();
+    if (!options.event_trace.empty()) {
+      simulation.listen(events.emplace(options.event_trace, simulation));
+    }
+    if (options.eviction_bound) simulation.listen(bound.emplace(simulation));
+  }
 
   void take(const sim::Simulation& simulation) {
     steps.add(simulation);
     if (timeline) timeline->take(simulation);
   }
+  void end() {
+    steps.end();
+    if (events) events->end();
+  }
+  std::optional<HitBound> hit_bound(uint32_t num_blocks) const {
+    if (!bound) return std::nullopt;
+    return HitBound{bound->best(num_blocks).hit_tokens, bound->best(UINT32_MAX).hit_tokens};
+  }
+
+  sim::ReportBuilder report;
+  StepTable steps;
+  std::optional<sim::KeptRequests> requests;  // for files that have all of them
+  std::optional<sim::SimulationTimeline> timeline;
+  std::optional<sim::EventTrace> events;
+  std::optional<sim::EvictionBound> bound;
 };
 
 /// Runs to the end, or until Ctrl-C; then it returns true. Prints every N-th step, or shows its progress.
 bool run_steps(sim::Simulation& simulation, uint32_t every, Followers& followers) {
   const InterruptNote note;
-  Progress progress("simulate", every > 0 ? 0 : simulation.records().size());
+  Progress progress("simulate", every > 0 ? 0 : simulation.num_requests());
   uint64_t shown = 0;
   bool printed = true;
   while (!InterruptNote::interrupted() && simulation.step()) {
@@ -115,20 +138,22 @@ bool run_steps(sim::Simulation& simulation, uint32_t every, Followers& followers
     if (!printed) print_step(simulation);
     fmt::print("\n");
   }
+  simulation.break_off();
+  followers.end();
   return InterruptNote::interrupted().exchange(false);
 }
 
 /// Says on standard error what makes the run a failure. Returns the exit status.
-int judge(const sim::Simulation& simulation, const std::vector<std::string>& refusals, bool interrupted) {
+int judge(const sim::Simulation& simulation, bool interrupted) {
   const sim::SimulationTotals& totals = simulation.totals();
   std::fflush(stdout);
   if (interrupted) {
     fmt::print(stderr, "quire: interrupted; {} of {} requests had not ended\n",
-               simulation.records().size() - totals.finished - totals.refused, simulation.records().size());
+               simulation.num_requests() - totals.finished - totals.refused, simulation.num_requests());
     return 128 + SIGINT;
   }
   if (totals.finished > 0) return 0;
-  fmt::print(stderr, "quire: no request finished: {}\n", fmt::join(refusals, "; "));
+  fmt::print(stderr, "quire: no request finished: {}\n", fmt::join(sim::refusal_texts(totals), "; "));
   return 1;
 }
 
@@ -156,7 +181,7 @@ void print_head(const Options& options, const sim::Simulation& simulation) {
   fmt::print(
       "{} at a pool of {} of {}, {} and {} a step at most;\n"
       "{}. Time is virtual.\n\n",
-      record::plural(simulation.records().size(), "request"), record::plural(config.num_blocks, "block"),
+      record::plural(simulation.num_requests(), "request"), record::plural(config.num_blocks, "block"),
       record::plural(config.block_size, "token"), record::plural(config.max_num_seqs, "sequence"),
       record::plural(config.max_num_batched_tokens, "token"), beginnings(options.of.workload));
 }
@@ -183,22 +208,19 @@ json::object flags_json(const Options& options) {
 }
 
 /// `other`: the run of --overlay.
-void write_page(const Options& options, const sim::Simulation& simulation,
-                const sim::SimulationReport& report, const sim::SimulationConfig& config,
-                const sim::Timeline& timeline, const std::optional<HitBound>& bound,
-                const std::optional<bench::RunData>& other) {
-  bench::RunData run = bench::run_of(simulation, report, options.slo, timeline);
+void write_page(const Options& options, const Followers& followers, const sim::SimulationConfig& config,
+                const std::optional<HitBound>& bound, const std::optional<bench::RunData>& other) {
+  bench::RunData run = bench::run_of(followers.report, *followers.requests, followers.timeline->timeline());
   run.settings = settings_of(options, config);
   if (bound) run.hit_bound = bound->pool;
   write_output_file(options.html_file, bench::page_kind(), bench::run_page(run, other ? &*other : nullptr));
 }
 
-void write_results(const Options& options, const sim::Simulation& simulation,
-                   const sim::SimulationReport& report, const sim::SimulationConfig& config,
-                   const std::optional<HitBound>& bound) {
+void write_results(const Options& options, const Followers& followers, const sim::SimulationReport& report,
+                   const sim::SimulationConfig& config, const std::optional<HitBound>& bound) {
   if (!options.request_csv.empty()) {
     write_output_file(options.request_csv, kRequestTable,
-                      request_table(simulation, options.slo, cost_source(config.cost)));
+                      request_table(*followers.requests, options.slo, cost_source(config.cost)));
   }
   if (options.json_file.empty()) return;
   json::object root = to_json(report, config, options.slo);
@@ -207,52 +229,16 @@ void write_results(const Options& options, const sim::Simulation& simulation,
     root["prefix_hit_tokens_bound"] = bound->pool;
     root["prefix_hit_tokens_unbounded"] = bound->unbounded;
   }
-  add_requests(root, simulation, options.slo);
+  add_requests(root, followers.report, *followers.requests);
   write_output_file(options.json_file, kResult, json::serialize(root) + "\n");
 }
 
-int simulate(Options& options) {
-  if (options.of.demo) use_demo_workload(options.of.workload);
-  const sim::SimulationConfig config = simulation_config(options.of);
-  check_outputs(options);
-  std::optional<bench::RunData> other;
-  if (!options.overlay.empty()) other = bench::read_run(options.overlay);
-  const sim::Workload workload = simulation_workload(options.of);
-  print_notes(workload);
-  const control::Scheduler checked(config.scheduler);  // before there is a log of it
-  std::unique_ptr<record::RunWriter> record;
-  if (!options.decision_log.empty()) {
-    record = std::make_unique<record::RunWriter>(options.decision_log,
-                                                 record::parse_log_limit(options.decision_log_max));
-  }
-  sim::Simulation simulation(config, workload, record.get());
-  const auto start = std::chrono::steady_clock::now();
-  const uint32_t every = options.every.value_or(options.of.demo ? 10 : 0);
-  if (options.of.demo) print_head(options, simulation);
-  if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
-  Followers followers{StepTable(options.step_csv, cost_source(config.cost))};
-  if (!options.html_file.empty()) followers.timeline.emplace();
-  if (!options.event_trace.empty()) {
-    simulation.listen(followers.events.emplace(options.event_trace, simulation));
-  }
-  if (options.eviction_bound) simulation.listen(followers.bound.emplace(simulation));
-  const bool interrupted = run_steps(simulation, every, followers);
-  followers.steps.end();
-  if (followers.events) followers.events->end();
-  std::optional<HitBound> bound;
-  if (followers.bound) {
-    bound = {followers.bound->best(config.scheduler.num_blocks).hit_tokens,
-             followers.bound->best(UINT32_MAX).hit_tokens};
-  }
-  if (record != nullptr && record->failed()) {
-    throw file_error(options.decision_log, "cannot be written");
-  }
-  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const sim::SimulationReport report = sim::make_report(simulation, options.slo);
-  const std::vector<std::string> refusals = sim::refusal_texts(simulation);
-  print_summary(report, config, refusals, options.slo, bound);
-  print_groups("tenant", outcomes_by_tenant(simulation, options.slo), options.slo);
-  print_groups("priority", outcomes_by_priority(simulation, options.slo), options.slo);
+/// `took`: the seconds of real time.
+void print_results(const Options& options, const Followers& followers, const sim::SimulationReport& report,
+                   const sim::SimulationConfig& config, const std::optional<HitBound>& bound, double took) {
+  print_summary(report, config, sim::refusal_texts(report.totals), options.slo, bound);
+  print_groups("tenant", followers.report.by_tenant(), options.slo);
+  print_groups("priority", followers.report.by_priority(), options.slo);
   print_digests(report);
   if (const std::string source = cost_source(config.cost); !source.empty()) {
     fmt::print("\nThe times of steps are those of {}\n", source);
@@ -270,11 +256,39 @@ int simulate(Options& options) {
                    static_cast<double>(report.totals.prefill_tokens + report.totals.decode_tokens) /
                    std::max(took, 1e-9))));
   }
-  write_results(options, simulation, report, config, bound);
-  if (followers.timeline) {
-    write_page(options, simulation, report, config, followers.timeline->timeline(), bound, other);
+}
+
+int simulate(Options& options) {
+  if (options.of.demo) use_demo_workload(options.of.workload);
+  const sim::SimulationConfig config = simulation_config(options.of);
+  check_outputs(options);
+  std::optional<bench::RunData> other;
+  if (!options.overlay.empty()) other = bench::read_run(options.overlay);
+  std::unique_ptr<sim::RequestStream> requests = simulation_requests(options.of);
+  print_notes(requests->settings());
+  const control::Scheduler checked(config.scheduler);  // before there is a log of it
+  std::unique_ptr<record::RunWriter> record;
+  if (!options.decision_log.empty()) {
+    record = std::make_unique<record::RunWriter>(options.decision_log,
+                                                 record::parse_log_limit(options.decision_log_max));
   }
-  return judge(simulation, refusals, interrupted);
+  sim::Simulation simulation(config, std::move(requests), record.get());
+  const auto start = std::chrono::steady_clock::now();
+  const uint32_t every = options.every.value_or(options.of.demo ? 10 : 0);
+  if (options.of.demo) print_head(options, simulation);
+  if (every > 0) fmt::print("{}\n", paint(stdout, kStepHeader, fmt::emphasis::bold));
+  Followers followers(options, cost_source(config.cost), simulation);
+  const bool interrupted = run_steps(simulation, every, followers);
+  const std::optional<HitBound> bound = followers.hit_bound(config.scheduler.num_blocks);
+  if (record != nullptr && record->failed()) {
+    throw file_error(options.decision_log, "cannot be written");
+  }
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const sim::SimulationReport report = followers.report.report();
+  print_results(options, followers, report, config, bound, took);
+  write_results(options, followers, report, config, bound);
+  if (followers.timeline) write_page(options, followers, config, bound, other);
+  return judge(simulation, interrupted);
 }
 
 // ---- the flags ----

@@ -211,12 +211,11 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   return config;
 }
 
-sim::Workload simulation_workload(const SimulateOptions& options) {
-  const WorkloadOptions asked = workload_options(options);
-  sim::Workload workload = make_workload(asked);
-  if (workload.requests.empty()) throw Error("--requests: the workload has no requests");
-  if (!asked.trace.empty()) check_policies(options.policies, workload);
-  return workload;
+std::unique_ptr<sim::RequestStream> simulation_requests(const SimulateOptions& options) {
+  const auto check = [&](const sim::Workload& trace) { check_policies(options.policies, trace); };
+  std::unique_ptr<sim::RequestStream> requests = make_requests(workload_options(options), check);
+  if (requests->size() == 0) throw Error("--requests: the workload has no requests");
+  return requests;
 }
 
 }  // namespace quire::cli

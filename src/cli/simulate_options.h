@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -42,7 +43,7 @@ void settle_simulation(const SimulateOptions& options, const Flags& command, boo
 sim::SimulationConfig simulation_config(const SimulateOptions& options);
 
 /// The requests, of which there is at least one. Throws Error naming the flag or the line of a trace. It says
-/// nothing; `notes` of the workload are for the user.
-sim::Workload simulation_workload(const SimulateOptions& options);
+/// nothing; the notes of its settings are for the user.
+std::unique_ptr<sim::RequestStream> simulation_requests(const SimulateOptions& options);
 
 }  // namespace quire::cli

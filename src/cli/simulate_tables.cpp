@@ -51,19 +51,18 @@ void StepTable::end() {
   if (file_.fail()) throw file_error(path_, "cannot be written");
 }
 
-std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo,
+std::string request_table(const sim::KeptRequests& requests, const sim::Slo& slo,
                           const std::string& costs_of) {
   const std::string last = last_cell(costs_of);
   std::string out = fmt::format("{}{}\n", kRequestTable.begins, last_head(costs_of));
-  const sim::Workload& workload = simulation.workload();
-  for (size_t i = 0; i < simulation.records().size(); ++i) {
-    const sim::RequestRecord& record = simulation.records()[i];
-    const sim::SimRequest& request = workload.requests[i];
+  const uint32_t choices = requests.simulation().settings().choices;
+  size_t number = 0;
+  for (const sim::KeptRequest& record : requests.records()) {
     const auto time = [](Nanos at) { return at < 0 ? std::string() : std::to_string(at); };
-    const std::optional<Nanos> each = record.tpot(workload.choices);
+    const std::optional<Nanos> each = record.tpot(choices);
     const bool done = record.finished >= 0;
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", i + 1, request.line,
-                       request.tenant, request.priority, time(record.arrival), time(record.admitted),
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}{}\n", ++number, record.line,
+                       record.tenant, record.priority, time(record.arrival), time(record.admitted),
                        time(record.first_token), time(record.finished), done ? time(record.ttft()) : "",
                        done && each ? time(*each) : "", record.prompt_tokens, record.output_tokens,
                        record.cached_tokens, record.preemptions, record.in_time ? 1 : 0,

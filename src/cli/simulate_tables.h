@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/file_kind.h"
+#include "sim/kept_requests.h"
 #include "sim/simulation.h"
 #include "sim/slo.h"
 
@@ -30,7 +31,7 @@ class StepTable {
 
 extern const FileKind kRequestTable;
 /// A row for each request; empty cells: it did not happen.
-std::string request_table(const sim::Simulation& simulation, const sim::Slo& slo,
+std::string request_table(const sim::KeptRequests& requests, const sim::Slo& slo,
                           const std::string& costs_of);
 
 }  // namespace quire::cli

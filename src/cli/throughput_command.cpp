@@ -261,7 +261,8 @@ class Load {
   }
 
   void give_up(size_t index, Nanos now) {
-    const size_t unsent = source_.gave_up(index, now).size();
+    size_t unsent = 0;
+    source_.gave_up(index, now, [&](const sim::NumberedRequest& /*of*/) { ++unsent; });
     if (unsent == 0) return;
     progress_.advance(unsent);
     const std::lock_guard lock(outcome_->mutex);

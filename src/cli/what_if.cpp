@@ -65,12 +65,12 @@ struct RunResult {
 /// nullopt after an interrupt.
 std::optional<RunResult> simulate_run(const SimulateOptions& options, const sim::Slo& slo) {
   RunResult result{simulation_config(options), {}};
-  const sim::Workload workload = simulation_workload(options);
-  sim::Simulation simulation(result.config, workload);
+  sim::Simulation simulation(result.config, simulation_requests(options));
+  const sim::ReportBuilder report(simulation, slo);
   while (!InterruptNote::interrupted() && simulation.step()) {
   }
   if (InterruptNote::interrupted()) return std::nullopt;
-  result.report = sim::make_report(simulation, slo);
+  result.report = report.report();
   return result;
 }
 
@@ -266,7 +266,7 @@ int judge(size_t done, size_t all) {
 
 /// What its reader changed or left out, once for all runs.
 void note_trace(const SimulateOptions& options) {
-  if (!options.workload.trace.empty()) print_notes(simulation_workload(options));
+  if (!options.workload.trace.empty()) print_notes(simulation_requests(options)->settings());
 }
 
 /// Whose times these are.

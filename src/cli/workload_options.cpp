@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "sim/generated_requests.h"
 #include "sim/trace.h"
 #include "startup/policy_options.h"
 
@@ -83,12 +84,21 @@ sim::TimesConfig times_config(const WorkloadOptions& options) {
   return config;
 }
 
+sim::ServiceConfig service_config(const WorkloadOptions& options) {
+  return {.seed = options.seed,
+          .num_tenants = options.tenants,
+          .num_priorities = options.priorities,
+          .ttft_deadline_ms = sim::Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms")};
+}
+
 /// What is to be drawn.
 sim::WorkloadConfig drawn_config(const WorkloadOptions& options, uint32_t vocab_size) {
   sim::WorkloadConfig config;
   static_cast<sim::TimesConfig&>(config) = times_config(options);
   config.seed = options.seed;
   config.vocab_size = vocab_size;
+  config.choices = options.choices;
+  config.lengths_known = options.lengths_known;
   config.num_requests = options.requests.value_or(options.default_requests);
   config.prompt = sim::Lengths::parse(options.prompt.value_or(options.default_prompt), "--prompt-len");
   config.output = sim::Lengths::parse(options.output.value_or(options.default_output), "--output-len");
@@ -110,6 +120,7 @@ sim::WorkloadConfig drawn_config(const WorkloadOptions& options, uint32_t vocab_
   if (config.think_ms && !has_turns && config.users == 0) {
     throw Error("--think-time-ms: no request follows another without --users or --turns");
   }
+  config.service = service_config(options);
   return config;
 }
 
@@ -133,9 +144,8 @@ void check_trace_flags(const WorkloadOptions& options, const sim::Workload& work
          "--ttft-deadline-ms", "which has deadlines");
 }
 
-sim::Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size,
-                          const std::function<uint64_t(std::string_view)>& count_tokens) {
-  if (options.trace.empty()) return quire::sim::make_workload(drawn_config(options, vocab_size));
+sim::Workload read_workload(const WorkloadOptions& options, uint32_t vocab_size,
+                            const std::function<uint64_t(std::string_view)>& count_tokens) {
   sim::TraceOptions trace;
   trace.seed = options.seed;
   trace.vocab_size = vocab_size;
@@ -149,6 +159,9 @@ sim::Workload requests_of(const WorkloadOptions& options, uint32_t vocab_size,
         fmt::format("{}: only the first turn of each conversation is sent", options.trace));
   }
   if (!workload.has_times || options.users) sim::give_times(workload, times_config(options));
+  sim::assign_service(workload, service_config(options));
+  workload.lengths_known = options.lengths_known;
+  workload.choices = options.choices;
   return workload;
 }
 
@@ -302,20 +315,23 @@ void check_workload_options(const WorkloadOptions& options) {
 
 sim::Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size,
                             const std::function<uint64_t(std::string_view)>& count_tokens) {
-  sim::Workload workload = requests_of(with_presets(options), vocab_size, count_tokens);
-  sim::ServiceConfig service;
-  service.seed = options.seed;
-  service.num_tenants = options.tenants;
-  service.num_priorities = options.priorities;
-  service.ttft_deadline_ms = sim::Lengths::parse(options.ttft_deadline_ms, "--ttft-deadline-ms");
-  sim::assign_service(workload, service);
-  workload.lengths_known = options.lengths_known;
-  workload.choices = options.choices;
-  return workload;
+  const WorkloadOptions all = with_presets(options);
+  if (all.trace.empty()) return sim::make_workload(drawn_config(all, vocab_size));
+  return read_workload(all, vocab_size, count_tokens);
 }
 
-void print_notes(const sim::Workload& workload) {
-  for (const std::string& note : workload.notes) fmt::print(stderr, "quire: {}\n", terminal_text(note));
+std::unique_ptr<sim::RequestStream> make_requests(const WorkloadOptions& options,
+                                                  const std::function<void(const sim::Workload&)>& check) {
+  const uint32_t vocab_size = sim::WorkloadSettings().vocab_size;
+  const WorkloadOptions all = with_presets(options);
+  if (all.trace.empty()) return std::make_unique<sim::GeneratedRequests>(drawn_config(all, vocab_size));
+  auto workload = std::make_shared<sim::Workload>(read_workload(all, vocab_size, {}));
+  check(*workload);
+  return std::make_unique<sim::ListedRequests>(std::move(workload));
+}
+
+void print_notes(const sim::WorkloadSettings& settings) {
+  for (const std::string& note : settings.notes) fmt::print(stderr, "quire: {}\n", terminal_text(note));
 }
 
 void check_policies(const startup::PolicyOptions& policies, const sim::Workload& workload) {

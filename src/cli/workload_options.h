@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "sim/request_stream.h"
 #include "sim/workload.h"
 
 namespace quire::startup {
@@ -77,8 +79,12 @@ void check_workload_options(const WorkloadOptions& options);
 /// notes.
 sim::Workload make_workload(const WorkloadOptions& options, uint32_t vocab_size = 32000,
                             const std::function<uint64_t(std::string_view)>& count_tokens = {});
+/// The same, but requests that are drawn are drawn when they are asked for. `check`, if there is one, is
+/// given the requests of a trace.
+std::unique_ptr<sim::RequestStream> make_requests(const WorkloadOptions& options,
+                                                  const std::function<void(const sim::Workload&)>& check);
 /// On standard error.
-void print_notes(const sim::Workload& workload);
+void print_notes(const sim::WorkloadSettings& settings);
 
 /// Throws Error if a policy has no effect on a workload with one tenant or one priority. A workload that is
 /// drawn needs no look; a trace does.

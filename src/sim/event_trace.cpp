@@ -80,13 +80,13 @@ void EventTrace::put_slice(size_t request, std::string_view name, Nanos from, Na
 }
 
 /// Of one that was not refused and has arrived. `end`: when it ended, or now.
-void EventTrace::put_request(size_t request, Nanos end) {
-  const RequestRecord& of = simulation_.records()[request];
-  const SimRequest& asked = simulation_.workload().requests[request];
+void EventTrace::put_request(const SimulatedRequest& asked, Nanos end) {
+  const size_t request = asked.number;
+  const RequestRecord& of = asked.record;
   const std::string arguments = fmt::format(
       R"(,"args":{{"number":{},"prompt_tokens":{},"cached_tokens":{},"output_tokens":{},"preemptions":{},"tenant":{},"priority":{},"finished":{}}})",
-      request + 1, of.prompt_tokens, of.cached_tokens, of.output_tokens, of.preemptions, asked.tenant,
-      asked.priority, of.finished >= 0);
+      request + 1, of.prompt_tokens, of.cached_tokens, of.output_tokens, of.preemptions, asked.request.tenant,
+      asked.request.priority, of.finished >= 0);
   // The outer slice is begun before its phases and ended after them, as equal times are in the file's order.
   const auto edge = [&](char phase, Nanos at, std::string_view more) {
     put(fmt::format(R"({{"ph":"{}","cat":"request","id":{},"pid":{},"tid":1,"name":"request","ts":{}{}}})",
@@ -100,20 +100,19 @@ void EventTrace::put_request(size_t request, Nanos end) {
   edge('e', end, "");
 }
 
-void EventTrace::finished(size_t request) { put_request(request, simulation_.records()[request].finished); }
+void EventTrace::finished(const SimulatedRequest& of) { put_request(of, of.record.finished); }
 
-void EventTrace::refused(size_t request, Nanos now) {
-  const RequestRecord& of = simulation_.records()[request];
+void EventTrace::refused(const SimulatedRequest& of, Nanos now) {
   put(fmt::format(
       R"({{"ph":"i","s":"p","pid":{},"tid":1,"name":"refused","ts":{},"args":{{"number":{},"why":"{}"}}}})",
-      kRequests, trace_time(now), request + 1, refusal_key(*of.refused)));
+      kRequests, trace_time(now), of.number + 1, refusal_key(*of.record.refused)));
+}
+
+void EventTrace::unfinished(const SimulatedRequest& of, Nanos now) {
+  if (of.record.arrival >= 0) put_request(of, now);
 }
 
 void EventTrace::end() {
-  for (size_t i = 0; i < simulation_.records().size(); ++i) {
-    const RequestRecord& of = simulation_.records()[i];
-    if (of.arrival >= 0 && of.finished < 0 && !of.refused) put_request(i, simulation_.now());
-  }
   file_ << "\n]}\n";
   file_.close();
   if (file_.fail()) throw file_error(path_, "cannot be written");

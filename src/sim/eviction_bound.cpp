@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "base/rng.h"
+#include "sim/workload.h"
 
 namespace quire::sim {
 namespace {
@@ -19,16 +21,11 @@ constexpr uint32_t kNeverAgain = UINT32_MAX;
 EvictionBound::EvictionBound(const Simulation& simulation)
     : simulation_(simulation),
       block_size_(simulation.scheduler().config().block_size),
-      continued_by_(simulation.workload().requests.size(), kNoRequest),
-      chains_(simulation.workload().requests.size()) {
-  const std::vector<SimRequest>& requests = simulation.workload().requests;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].continues) continued_by_[requests[i].follows] = static_cast<uint32_t>(i);
-  }
-}
+      prompts_(simulation.num_requests()) {}
 
-void EvictionBound::arrived(size_t request, std::span<const TokenId> prompt) {
-  std::vector<uint64_t>& chain = chains_[request];
+void EvictionBound::arrived(const SimulatedRequest& of, std::span<const TokenId> prompt) {
+  prompts_[of.number].length = of.request.prompt_length;
+  std::vector<uint64_t>& chain = prompts_[of.number].chain;
   chain.reserve(prompt.size() / block_size_);
   uint64_t hash = 0;
   for (size_t at = 0; at + block_size_ <= prompt.size(); at += block_size_) {
@@ -40,7 +37,7 @@ void EvictionBound::arrived(size_t request, std::span<const TokenId> prompt) {
 }
 
 void EvictionBound::use(size_t request, bool is_lookup) {
-  const auto count = static_cast<uint32_t>(chains_[request].size());
+  const auto count = static_cast<uint32_t>(prompts_[request].chain.size());
   uses_.push_back({static_cast<uint32_t>(request), 0, count, is_lookup});
 }
 
@@ -52,12 +49,13 @@ void EvictionBound::admitted_again(size_t request, uint32_t choice, Nanos /*now*
 
 /// Blocks with tokens of its answer are hit by the next turn of its conversation alone, which begins with
 /// them.
-void EvictionBound::finished(size_t request) {
-  const uint32_t next = continued_by_[request];
-  if (next == kNoRequest) return;
-  const SimRequest& of = simulation_.workload().requests[request];
-  const uint32_t computed = of.prompt_length + of.output_length - 1;  // but for the last token
-  uses_.push_back({next, of.prompt_length / block_size_, computed / block_size_, false});
+void EvictionBound::finished(const SimulatedRequest& of) {
+  const std::optional<size_t> next = simulation_.next_turn(of.number);
+  if (!next) return;
+  const uint32_t computed =
+      of.request.prompt_length + of.request.output_length - 1;  // but for the last token
+  uses_.push_back(
+      {static_cast<uint32_t>(*next), of.request.prompt_length / block_size_, computed / block_size_, false});
 }
 
 /// For each block of each use the number of the use that needs it next.
@@ -71,7 +69,7 @@ std::vector<uint32_t> EvictionBound::next_uses() const {
     const Use& use = uses_[i];
     for (uint32_t row = use.end; row-- > use.begin;) {
       --place;
-      const std::vector<uint64_t>& chain = chains_[use.request];
+      const std::vector<uint64_t>& chain = prompts_[use.request].chain;
       if (row >= chain.size()) {  // the next turn never came
         next[place] = kNeverAgain;
         continue;
@@ -91,8 +89,8 @@ EvictionBound::Hits EvictionBound::best(uint32_t num_blocks) const {
   Hits hits;
   size_t place = 0;
   for (const Use& use : uses_) {
-    const std::vector<uint64_t>& chain = chains_[use.request];
-    const uint32_t length = simulation_.workload().requests[use.request].prompt_length;
+    const std::vector<uint64_t>& chain = prompts_[use.request].chain;
+    const uint32_t length = prompts_[use.request].length;
     if (use.is_lookup) hits.queried_tokens += length;
     for (uint32_t row = use.begin; row < use.end; ++row, ++place) {
       if (row >= chain.size()) continue;

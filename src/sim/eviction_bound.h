@@ -20,10 +20,11 @@ class EvictionBound final : public SimulationListener {
   /// `simulation` must outlive it and be told to listen(). REQUIRES: one K/V group with full attention.
   explicit EvictionBound(const Simulation& simulation);
 
-  void arrived(size_t request, std::span<const TokenId> prompt) override;
+  bool wants_prompts() const override { return true; }
+  void arrived(const SimulatedRequest& of, std::span<const TokenId> prompt) override;
   void admitted(size_t request) override;
   void admitted_again(size_t request, uint32_t choice, Nanos now) override;
-  void finished(size_t request) override;
+  void finished(const SimulatedRequest& of) override;
 
   struct Hits {
     uint64_t queried_tokens = 0;
@@ -43,11 +44,15 @@ class EvictionBound final : public SimulationListener {
   void use(size_t request, bool is_lookup);
   std::vector<uint32_t> next_uses() const;
 
+  /// The prompt of a request that has arrived.
+  struct Prompt {
+    uint32_t length = 0;
+    std::vector<uint64_t> chain;  // for each full block a hash of all tokens up to it
+  };
+
   const Simulation& simulation_;
   const uint32_t block_size_;
-  std::vector<uint32_t> continued_by_;  // by request; kNoRequest: by none
-  std::vector<std::vector<uint64_t>>
-      chains_;  // by request: for each full block a hash of all tokens up to it
+  std::vector<Prompt> prompts_;  // by request
   std::vector<Use> uses_;
 };
 

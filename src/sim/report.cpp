@@ -1,107 +1,91 @@
 #include "sim/report.h"
 
-#include <algorithm>
 #include <iterator>
-#include <map>
-#include <optional>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/amounts.h"
-#include "sim/fixed_point.h"
 
 namespace quire::sim {
 
-Percentiles percentiles(std::vector<Nanos> times) {
-  if (times.empty()) return {};
-  std::sort(times.begin(), times.end());
-  const auto at = [&](size_t percent) { return times[(times.size() * percent + 99) / 100 - 1]; };
-  int128 sum = 0;
-  for (const Nanos time : times) sum += time;
-  return {static_cast<Nanos>(sum / times.size()), at(50), at(90), at(99), times.back()};
+ReportBuilder::ReportBuilder(Simulation& simulation, const Slo& slo) : simulation_(simulation), slo_(slo) {
+  simulation.listen(*this);
 }
 
-namespace {
+void ReportBuilder::Times::add(const RequestRecord& record, std::optional<Nanos> tpot_of_it) {
+  ttft.add(record.ttft());
+  e2e.add(record.e2e());
+  if (tpot_of_it) tpot.add(*tpot_of_it);
+}
 
-/// The times of finished requests, and how many of them there are.
-struct Times {
-  std::vector<Nanos> queue;
-  std::vector<Nanos> ttft;
-  std::vector<Nanos> tpot;
-  std::vector<Nanos> e2e;
+std::array<ReportBuilder::Group*, 2> ReportBuilder::groups_of(const SimRequest& request) {
+  return {&tenants_[request.tenant], &priorities_[request.priority]};
+}
 
-  /// Returns whether the request met the objectives.
-  bool add(const RequestRecord& record, uint32_t choices, const Slo& slo) {
-    queue.push_back(record.admitted - record.arrival);
-    ttft.push_back(record.ttft());
-    e2e.push_back(record.e2e());
-    const std::optional<Nanos> each = record.tpot(choices);
-    if (each) tpot.push_back(*each);
-    return slo.met_by(ttft.back(), each, e2e.back());
+void ReportBuilder::finished(const SimulatedRequest& of) {
+  const RequestRecord& record = of.record;
+  const std::optional<Nanos> tpot = record.tpot(simulation_.settings().choices);
+  const uint64_t in_time = record.in_time ? 1 : 0;
+  const uint64_t good = slo_.met_by(record.ttft(), tpot, record.e2e()) ? 1 : 0;
+  sums_.prompt_tokens += record.prompt_tokens;
+  sums_.output_tokens += record.output_tokens;
+  sums_.in_time += in_time;
+  sums_.good += good;
+  queue_.add(record.admitted - record.arrival);
+  times_.add(record, tpot);
+  for (Group* const group : groups_of(of.request)) {
+    ++group->outcome.requests;
+    ++group->outcome.finished;
+    group->outcome.in_time += in_time;
+    group->outcome.good += good;
+    group->outcome.output_tokens += record.output_tokens;
+    group->times.add(record, tpot);
   }
-};
+}
 
-/// `group_of(request)` is a number of it.
-template <class Group>
-std::vector<GroupOutcome> outcomes(const Simulation& simulation, const Slo& slo, const Group& group_of) {
-  std::map<int64_t, std::pair<GroupOutcome, Times>> groups;
-  for (size_t i = 0; i < simulation.records().size(); ++i) {
-    const RequestRecord& record = simulation.records()[i];
-    auto& [outcome, times] = groups[group_of(simulation.workload().requests[i])];
-    ++outcome.requests;
-    outcome.refused += record.refused ? 1 : 0;
-    if (record.finished < 0) continue;
-    ++outcome.finished;
-    outcome.in_time += record.in_time ? 1 : 0;
-    outcome.output_tokens += record.output_tokens;
-    outcome.good += times.add(record, simulation.workload().choices, slo) ? 1 : 0;
+void ReportBuilder::refused(const SimulatedRequest& of, Nanos /*now*/) {
+  for (Group* const group : groups_of(of.request)) {
+    ++group->outcome.requests;
+    ++group->outcome.refused;
   }
+}
+
+void ReportBuilder::unfinished(const SimulatedRequest& of, Nanos /*now*/) {
+  for (Group* const group : groups_of(of.request)) ++group->outcome.requests;
+}
+
+SimulationReport ReportBuilder::report() const {
+  SimulationReport report = sums_;
+  report.requests = simulation_.num_requests();
+  report.queue = queue_.percentiles();
+  report.ttft = times_.ttft.percentiles();
+  report.tpot = times_.tpot.percentiles();
+  report.e2e = times_.e2e.percentiles();
+  report.elapsed = simulation_.now();
+  report.totals = simulation_.totals();
+  report.last = simulation_.stats();
+  report.digest = simulation_.digest();
+  report.decision_digest = simulation_.scheduler().digest();
+  report.extrapolated = simulation_.executor().extrapolated();
+  return report;
+}
+
+std::vector<GroupOutcome> ReportBuilder::outcomes(const Groups& groups) {
   std::vector<GroupOutcome> out;
-  for (auto& [number, group] : groups) {
-    auto& [outcome, times] = group;
+  out.reserve(groups.size());
+  for (const auto& [number, group] : groups) {
+    GroupOutcome& outcome = out.emplace_back(group.outcome);
     outcome.of = number;
-    outcome.ttft = percentiles(std::move(times.ttft));
-    outcome.tpot = percentiles(std::move(times.tpot));
-    outcome.e2e = percentiles(std::move(times.e2e));
-    out.push_back(outcome);
+    outcome.ttft = group.times.ttft.percentiles();
+    outcome.tpot = group.times.tpot.percentiles();
+    outcome.e2e = group.times.e2e.percentiles();
   }
   return out;
 }
 
-}  // namespace
+std::vector<GroupOutcome> ReportBuilder::by_tenant() const { return outcomes(tenants_); }
 
-SimulationReport make_report(const Simulation& simulation, const Slo& slo) {
-  SimulationReport report;
-  Times times;
-  for (const RequestRecord& record : simulation.records()) {
-    if (record.finished < 0) continue;
-    report.prompt_tokens += record.prompt_tokens;
-    report.output_tokens += record.output_tokens;
-    report.in_time += record.in_time ? 1 : 0;
-    report.good += times.add(record, simulation.workload().choices, slo) ? 1 : 0;
-  }
-  report.requests = simulation.records().size();
-  report.queue = percentiles(std::move(times.queue));
-  report.ttft = percentiles(std::move(times.ttft));
-  report.tpot = percentiles(std::move(times.tpot));
-  report.e2e = percentiles(std::move(times.e2e));
-  report.elapsed = simulation.now();
-  report.totals = simulation.totals();
-  report.last = simulation.stats();
-  report.digest = simulation.digest();
-  report.decision_digest = simulation.scheduler().digest();
-  report.extrapolated = simulation.executor().extrapolated();
-  return report;
-}
-
-std::vector<GroupOutcome> outcomes_by_tenant(const Simulation& simulation, const Slo& slo) {
-  return outcomes(simulation, slo, [](const SimRequest& request) { return request.tenant; });
-}
-
-std::vector<GroupOutcome> outcomes_by_priority(const Simulation& simulation, const Slo& slo) {
-  return outcomes(simulation, slo, [](const SimRequest& request) { return request.priority; });
-}
+std::vector<GroupOutcome> ReportBuilder::by_priority() const { return outcomes(priorities_); }
 
 std::string cost_text(const backend::sim::CostModel& of) {
   if (const backend::sim::FittedCost* const fitted = of.fitted()) {
@@ -142,18 +126,17 @@ std::string_view refusal_text(Refusal why) {
   return "";
 }
 
-std::vector<std::string> refusal_texts(const Simulation& simulation) {
-  const SimulationTotals& totals = simulation.totals();
+std::vector<std::string> refusal_texts(const SimulationTotals& totals) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < kNumRefusals; ++i) {
     if (totals.refused_by[i] == 0) continue;
-    const SimRequest& first = simulation.workload().requests[totals.first_refused_by[i]];
-    texts.push_back(fmt::format(
-        "{} {}, the first {} with {} tokens", with_commas(totals.refused_by[i]),
-        refusal_text(static_cast<Refusal>(i)),
-        first.line > 0 ? fmt::format("in line {} of the trace", with_commas(first.line))
-                       : fmt::format("number {}", with_commas(uint64_t{totals.first_refused_by[i]} + 1)),
-        with_commas(uint64_t{first.prompt_length} + first.output_length)));
+    const RefusedRequest& first = totals.first_refused[i];
+    texts.push_back(fmt::format("{} {}, the first {} with {} tokens", with_commas(totals.refused_by[i]),
+                                refusal_text(static_cast<Refusal>(i)),
+                                first.line > 0
+                                    ? fmt::format("in line {} of the trace", with_commas(first.line))
+                                    : fmt::format("number {}", with_commas(uint64_t{first.number} + 1)),
+                                with_commas(first.tokens)));
   }
   return texts;
 }

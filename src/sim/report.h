@@ -1,25 +1,19 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/simulation.h"
+#include "sim/simulation_listener.h"
 #include "sim/slo.h"
+#include "sim/time_summary.h"
 
 namespace quire::sim {
-
-/// The lowest value that p percent of a list of times, in nanoseconds, do not exceed (nearest rank).
-/// All 0 for an empty list.
-struct Percentiles {
-  Nanos mean = 0;  // rounded down
-  Nanos p50 = 0;
-  Nanos p90 = 0;
-  Nanos p99 = 0;
-  Nanos max = 0;
-};
-Percentiles percentiles(std::vector<Nanos> times);
 
 /// What became of the requests of one tenant, or of one priority.
 struct GroupOutcome {
@@ -35,7 +29,8 @@ struct GroupOutcome {
   Percentiles e2e;
 };
 
-/// The result of a simulation. Integers; the caller computes ratios.
+/// The result of a simulation. Integers; the caller computes ratios. Percentiles of more than
+/// TimeSummary::kMostExact requests are within 0.1 %.
 struct SimulationReport {
   uint64_t requests = 0;
   uint64_t good = 0;           // that met the objectives; without any, all that finished
@@ -56,11 +51,54 @@ struct SimulationReport {
   double seconds() const { return static_cast<double>(elapsed > 0 ? elapsed : 1) / 1e9; }
   double per_second(uint64_t count) const { return static_cast<double>(count) / seconds(); }
 };
-SimulationReport make_report(const Simulation& simulation, const Slo& slo = {});
 
-/// By tenant or by priority, in their order.
-std::vector<GroupOutcome> outcomes_by_tenant(const Simulation& simulation, const Slo& slo);
-std::vector<GroupOutcome> outcomes_by_priority(const Simulation& simulation, const Slo& slo);
+/// Adds up what becomes of the requests of a simulation while it runs; keeps none of them. Each tenant and
+/// each priority takes some 400 bytes, and up to three TimeSummary. Not thread-safe.
+class ReportBuilder final : public SimulationListener {
+ public:
+  /// Listens to `simulation`, which must not have begun and must outlive it.
+  explicit ReportBuilder(Simulation& simulation, const Slo& slo = {});
+  ReportBuilder(const ReportBuilder&) = delete;
+  ReportBuilder& operator=(const ReportBuilder&) = delete;
+
+  /// Of the requests that have ended.
+  SimulationReport report() const;
+  /// Of those that have ended, by tenant or by priority, in their order; of all, once the simulation has
+  /// ended or was broken off.
+  std::vector<GroupOutcome> by_tenant() const;
+  std::vector<GroupOutcome> by_priority() const;
+  const Simulation& simulation() const { return simulation_; }
+  const Slo& slo() const { return slo_; }
+
+  void finished(const SimulatedRequest& of) override;
+  void refused(const SimulatedRequest& of, Nanos now) override;
+  void unfinished(const SimulatedRequest& of, Nanos now) override;
+
+ private:
+  /// Of requests that have finished.
+  struct Times {
+    TimeSummary ttft;
+    TimeSummary tpot;
+    TimeSummary e2e;
+
+    void add(const RequestRecord& record, std::optional<Nanos> tpot_of_it);
+  };
+  struct Group {
+    GroupOutcome outcome;
+    Times times;
+  };
+  using Groups = std::map<int64_t, Group>;
+  std::array<Group*, 2> groups_of(const SimRequest& request);
+  static std::vector<GroupOutcome> outcomes(const Groups& groups);
+
+  const Simulation& simulation_;
+  const Slo slo_;
+  SimulationReport sums_;  // its counts of requests and tokens
+  TimeSummary queue_;
+  Times times_;
+  Groups tenants_;
+  Groups priorities_;
+};
 
 /// The cost model with its constants, for people: "roofline: Llama-2-7b on NVIDIA A10G, 600 GB/s, ...".
 std::string cost_text(const backend::sim::CostModel& of);
@@ -71,6 +109,6 @@ std::string_view refusal_key(Refusal why);
 std::string_view refusal_text(Refusal why);
 /// "257 too long for the pool, the first in line 31 of the trace with 70,123 tokens"; one text for each
 /// reason for which requests were refused, in the order of Refusal.
-std::vector<std::string> refusal_texts(const Simulation& simulation);
+std::vector<std::string> refusal_texts(const SimulationTotals& totals);
 
 }  // namespace quire::sim

@@ -137,22 +137,21 @@ json::value slo_json(const Slo& slo) {
           {"attainment", slo.attainment}};
 }
 
-void add_requests(json::object& root, const Simulation& simulation, const Slo& slo) {
-  root["seed"] = simulation.workload().seed;
-  root["choices"] = simulation.workload().choices;
-  root["tenants"] = to_json(outcomes_by_tenant(simulation, slo), "tenant");
-  root["priorities"] = to_json(outcomes_by_priority(simulation, slo), "priority");
+void add_requests(json::object& root, const ReportBuilder& report, const KeptRequests& requests) {
+  const WorkloadSettings& settings = report.simulation().settings();
+  root["seed"] = settings.seed;
+  root["choices"] = settings.choices;
+  root["tenants"] = to_json(report.by_tenant(), "tenant");
+  root["priorities"] = to_json(report.by_priority(), "priority");
   root["record_fields"] = {"arrival_ns",    "admitted_ns",   "first_token_ns", "finished_ns",
                            "prompt_tokens", "output_tokens", "cached_tokens",  "preemptions",
                            "refused",       "line",          "tenant",         "priority"};
   json::array records;
-  for (size_t i = 0; i < simulation.records().size(); ++i) {
-    const RequestRecord& record = simulation.records()[i];
-    const SimRequest& request = simulation.workload().requests[i];
-    records.push_back({record.arrival, record.admitted, record.first_token, record.finished,
-                       record.prompt_tokens, record.output_tokens, record.cached_tokens, record.preemptions,
-                       record.refused ? json::value(refusal_key(*record.refused)) : json::value(),
-                       request.line, request.tenant, request.priority});
+  for (const KeptRequest& of : requests.records()) {
+    records.push_back({of.arrival, of.admitted, of.first_token, of.finished, of.prompt_tokens,
+                       of.output_tokens, of.cached_tokens, of.preemptions,
+                       of.refused ? json::value(refusal_key(*of.refused)) : json::value(), of.line, of.tenant,
+                       of.priority});
   }
   root["records"] = std::move(records);
 }

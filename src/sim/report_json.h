@@ -3,6 +3,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
+#include "sim/kept_requests.h"
 #include "sim/report.h"
 
 // The result of a simulation as a file keeps it. Times are in nanoseconds.
@@ -16,7 +17,7 @@ boost::json::value slo_json(const Slo& slo);
 /// All figures but those of single requests.
 boost::json::object to_json(const SimulationReport& report, const SimulationConfig& config, const Slo& slo);
 
-/// Adds to them what became of each tenant, each priority and each request.
-void add_requests(boost::json::object& root, const Simulation& simulation, const Slo& slo);
+/// Adds to them what became of each tenant, each priority and each request of one simulation.
+void add_requests(boost::json::object& root, const ReportBuilder& report, const KeptRequests& requests);
 
 }  // namespace quire::sim

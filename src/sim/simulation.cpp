@@ -1,30 +1,29 @@
 #include "sim/simulation.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
 
 namespace quire::sim {
 
-Simulation::Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record)
-    : workload_(workload),
-      check_kv_(config.check_kv),
+Simulation::Simulation(const SimulationConfig& config, std::unique_ptr<RequestStream> requests,
+                       record::RunWriter* record)
+    : check_kv_(config.check_kv),
+      source_(std::move(requests)),
       scheduler_(config.scheduler, record),
       executor_(config.scheduler, config.cost,
-                backend::sim::SimTokens{.vocab_size = workload.vocab_size,
-                                        .seed = workload.seed,
+                backend::sim::SimTokens{.vocab_size = settings().vocab_size,
+                                        .seed = settings().seed,
                                         .jitter = config.jitter,
                                         .check_kv = config.check_kv},
                 config.depth),
-      accept_(config.accept),
-      source_(workload),
-      records_(workload.requests.size()),
-      open_(workload.requests.size()),
-      was_admitted_(workload.requests.size() * workload.choices) {
-  for (size_t i = 0; i < records_.size(); ++i) {
-    records_[i].prompt_tokens = workload.requests[i].prompt_length;
-  }
+      accept_(config.accept) {}
+
+void Simulation::listen(SimulationListener& listener) {
+  listeners_.push_back(&listener);
+  wants_prompts_ = wants_prompts_ || listener.wants_prompts();
 }
 
 bool Simulation::step() {
@@ -59,7 +58,7 @@ bool Simulation::plan_step() {
   control::StepPlan plan = scheduler_.plan(clock_.now());
   for (SimulationListener* listener : listeners_) {
     for (const SeqId id : scheduler_.preempted()) {
-      listener->preempted(id / workload_.choices, static_cast<uint32_t>(id % workload_.choices),
+      listener->preempted(id / settings().choices, static_cast<uint32_t>(id % settings().choices),
                           clock_.now());
     }
   }
@@ -78,26 +77,31 @@ std::optional<Nanos> Simulation::next_accepted() const {
 
 void Simulation::add_due() {
   for (auto next = next_accepted(); next && *next <= clock_.now(); next = next_accepted()) {
-    const Nanos sent = *source_.next();
-    const size_t index = source_.take();
+    RequestRecord record{.arrival = *source_.next()};
+    const size_t number = source_.take();
+    const SimRequest& request = source_.request(number);
     accepted_ = *next;
-    records_[index].arrival = sent;
-    const std::optional<Refusal> refusal = add(index);
+    record.prompt_tokens = request.prompt_length;
+    const std::optional<Refusal> refusal = add(number, record);
     if (!refusal) continue;
-    note_refusal(index, *refusal, *next);
-    for (const size_t unsent : source_.gave_up(index, *next))
-      note_refusal(unsent, Refusal::kConversation, *next);
+    note_refusal(number, request, record, *refusal, *next);
+    source_.gave_up(number, *next, [&](const NumberedRequest& unsent) {
+      note_refusal(unsent.number, unsent.request, {.prompt_tokens = unsent.request.prompt_length},
+                   Refusal::kConversation, *next);
+    });
   }
 }
 
-void Simulation::note_refusal(size_t index, Refusal why, Nanos now) {
-  records_[index].refused = why;
+void Simulation::note_refusal(size_t number, const SimRequest& request, RequestRecord record, Refusal why,
+                              Nanos now) {
+  record.refused = why;
   ++totals_.refused;
   if (totals_.refused_by[static_cast<size_t>(why)]++ == 0) {
-    totals_.first_refused_by[static_cast<size_t>(why)] = static_cast<uint32_t>(index);
+    totals_.first_refused[static_cast<size_t>(why)] = {
+        static_cast<uint32_t>(number), request.line, uint64_t{request.prompt_length} + request.output_length};
   }
-  for (SimulationListener* listener : listeners_) listener->refused(index, now);
-  digest_.add(index);
+  for (SimulationListener* listener : listeners_) listener->refused({number, request, record}, now);
+  digest_.add(number);
 }
 
 Refusal Simulation::too_long() const {
@@ -107,25 +111,26 @@ Refusal Simulation::too_long() const {
 }
 
 /// All choices of a request, or none; then it says why.
-std::optional<Refusal> Simulation::add(size_t index) {
-  const SimRequest& request = workload_.requests[index];
+std::optional<Refusal> Simulation::add(size_t number, const RequestRecord& record) {
+  const SimRequest& request = source_.request(number);
+  const uint32_t choices = settings().choices;
   // Before its tokens are made, which may be many.
   if (uint64_t{request.prompt_length} + request.output_length > scheduler().config().max_model_len)
     return too_long();
   control::SeqSpec spec;
-  const SeqId first = index * workload_.choices;
-  spec.prompt = source_.prompt_on_demand(index);
+  const SeqId first = number * choices;
+  spec.prompt = source_.prompt_on_demand(number);
   spec.max_tokens = request.output_length;
-  spec.sampling.seed = index;
+  spec.sampling.seed = number;
   if (check_kv_) backend::sim::tell_history(spec.sampling);
-  spec.arrived = records_[index].arrival;
+  spec.arrived = record.arrival;
   spec.ttft_deadline = request.ttft_deadline;
   spec.priority = request.priority;
   spec.tenant = request.tenant;
-  const TokenList prompt = listeners_.empty() ? TokenList() : spec.prompt;
-  if (workload_.lengths_known) spec.expected_tokens = request.output_length;
-  for (uint32_t choice = 0; choice < workload_.choices; ++choice) {
-    control::SeqSpec one = choice + 1 < workload_.choices ? spec : std::move(spec);
+  const TokenList prompt = wants_prompts_ ? spec.prompt : TokenList();
+  if (settings().lengths_known) spec.expected_tokens = request.output_length;
+  for (uint32_t choice = 0; choice < choices; ++choice) {
+    control::SeqSpec one = choice + 1 < choices ? spec : std::move(spec);
     one.id = first + choice;
     one.sampling.choice = choice;
     if (choice > 0) one.fork_of = first;
@@ -141,49 +146,67 @@ std::optional<Refusal> Simulation::add(size_t index) {
         throw Error("simulation: " + added.error().message);
     }
   }
-  open_[index] = workload_.choices;
-  for (SimulationListener* listener : listeners_) listener->arrived(index, prompt);
+  const OpenRequest& open = open_[number] = {record, choices, std::vector<bool>(choices)};
+  for (SimulationListener* listener : listeners_) listener->arrived({number, request, open.record}, prompt);
   return std::nullopt;
 }
 
 void Simulation::note_plan(const control::StepPlan& plan) {
   for (const control::NewSeq& seq : plan.added) {
-    RequestRecord& record = records_[seq.sampling.seed];
-    if (record.admitted < 0) {
-      record.admitted = clock_.now();
-      for (SimulationListener* listener : listeners_) listener->admitted(seq.sampling.seed);
+    const size_t number = seq.sampling.seed;
+    const uint32_t choice = seq.sampling.choice;
+    OpenRequest& open = open_.at(number);
+    if (open.record.admitted < 0) {
+      open.record.admitted = clock_.now();
+      for (SimulationListener* listener : listeners_) listener->admitted(number);
     }
-    uint8_t& before = was_admitted_[seq.sampling.seed * workload_.choices + seq.sampling.choice];
-    if (before != 0) {
-      for (SimulationListener* listener : listeners_) {
-        listener->admitted_again(seq.sampling.seed, seq.sampling.choice, clock_.now());
-      }
+    if (open.was_admitted[choice]) {
+      ++open.record.preemptions;
+      for (SimulationListener* listener : listeners_) listener->admitted_again(number, choice, clock_.now());
     }
-    record.preemptions += std::exchange(before, uint8_t{1});
+    open.was_admitted[choice] = true;
   }
 }
 
 void Simulation::note_event(const control::SeqEvent& event) {
-  const size_t index = event.id / workload_.choices;
-  RequestRecord& record = records_[index];
-  if (event.token) {
-    ++totals_.output_tokens;
-    digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
-    if (event.id == index * workload_.choices) source_.sampled(index, event.token->token);
-    if (record.output_tokens++ == 0) {
-      record.first_token = clock_.now();
-      record.cached_tokens = event.cached_tokens;
-      record.in_time = clock_.now() - record.arrival <= workload_.requests[index].ttft_deadline;
-    }
-  }
+  const size_t number = event.id / settings().choices;
+  const auto at = open_.find(number);
+  if (event.token) note_token(number, at->second.record, event);
   if (!event.finish) return;
   digest_.add(static_cast<uint64_t>(*event.finish) + 1);
   if (*event.finish == control::FinishReason::kError) throw Error("simulation: " + event.error);
-  if (--open_[index] > 0) return;
+  if (--at->second.open_choices > 0) return;
+  RequestRecord& record = at->second.record;
   record.finished = clock_.now();
   ++totals_.finished;
-  source_.ended(index, clock_.now());
-  for (SimulationListener* listener : listeners_) listener->finished(index);
+  for (SimulationListener* listener : listeners_) {
+    listener->finished({number, source_.request(number), record});
+  }
+  source_.ended(number, clock_.now());
+  open_.erase(at);
+}
+
+void Simulation::note_token(size_t number, RequestRecord& record, const control::SeqEvent& event) {
+  ++totals_.output_tokens;
+  digest_.add(event.id << 32 ^ static_cast<uint32_t>(event.token->token));
+  if (event.id == number * settings().choices) source_.sampled(number, event.token->token);
+  if (record.output_tokens++ > 0) return;
+  record.first_token = clock_.now();
+  record.cached_tokens = event.cached_tokens;
+  record.in_time = clock_.now() - record.arrival <= source_.request(number).ttft_deadline;
+}
+
+void Simulation::break_off() {
+  const auto tell = [&](size_t number, const SimRequest& request, const RequestRecord& record) {
+    for (SimulationListener* listener : listeners_) {
+      listener->unfinished({number, request, record}, clock_.now());
+    }
+  };
+  const std::map<size_t, OpenRequest> in_order(open_.begin(), open_.end());
+  for (const auto& [number, open] : in_order) tell(number, source_.request(number), open.record);
+  source_.visit_unsent([&](const NumberedRequest& of) {
+    tell(of.number, of.request, {.prompt_tokens = of.request.prompt_length});
+  });
 }
 
 void Simulation::note_step(Nanos took) {

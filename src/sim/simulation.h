@@ -3,8 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
-#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/sim/cost_model.h"
@@ -12,6 +13,7 @@
 #include "control/scheduler.h"
 #include "record/recorded_scheduler.h"
 #include "sim/digest.h"
+#include "sim/request_stream.h"
 #include "sim/simulation_listener.h"
 #include "sim/virtual_clock.h"
 #include "sim/workload.h"
@@ -64,6 +66,13 @@ struct RequestRecord {
   }
 };
 
+/// A request that was refused.
+struct RefusedRequest {
+  uint32_t number = 0;  // in the workload, from 0
+  uint32_t line = 0;    // of the trace; 0: there is none
+  uint64_t tokens = 0;  // of prompt and answer
+};
+
 /// Sums and maxima over the steps so far.
 struct SimulationTotals {
   uint64_t steps = 0;
@@ -74,8 +83,8 @@ struct SimulationTotals {
   uint64_t moved_out = 0;      // of these, to the host
   uint64_t finished = 0;
   uint64_t refused = 0;
-  std::array<uint64_t, kNumRefusals> refused_by = {};        // by Refusal
-  std::array<uint32_t, kNumRefusals> first_refused_by = {};  // the number of the first such request
+  std::array<uint64_t, kNumRefusals> refused_by = {};           // by Refusal
+  std::array<RefusedRequest, kNumRefusals> first_refused = {};  // by Refusal, where there is one
   uint32_t peak_running = 0;
   uint32_t peak_waiting = 0;
   uint32_t peak_blocks = 0;     // held at once
@@ -86,19 +95,25 @@ struct SimulationTotals {
 
 /// Runs a workload through the same Scheduler as the server, under a virtual clock: adds the requests that
 /// are due, plans, takes the duration of the step from a SimExecutor, and continues at that time. Nothing
-/// depends on the machine: the same configuration and workload give the same plans, times and digest. Not
+/// depends on the machine: the same configuration and workload give the same plans, times and digest. It
+/// keeps the requests that run or wait; what has become of the others, it tells its listeners. Not
 /// thread-safe.
 ///
 /// The id of a sequence is the number of its request times the number of choices, plus its choice; the
 /// sampling seed is the number of the request. A request has ended when all its choices have.
 class Simulation {
  public:
-  /// `workload` and `record` must outlive it; the record ends with the last request. Throws Error if the
-  /// configuration cannot work.
-  Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record = nullptr);
+  /// `requests`: of which none was handed out. `record` must outlive it; it ends with the last request.
+  /// Throws Error if the configuration cannot work.
+  Simulation(const SimulationConfig& config, std::unique_ptr<RequestStream> requests,
+             record::RunWriter* record = nullptr);
+  /// `workload` must outlive it. Throws Error as ListedRequests does, too.
+  Simulation(const SimulationConfig& config, const Workload& workload, record::RunWriter* record = nullptr)
+      : Simulation(config, stream_of(workload), record) {}
 
-  /// `listener`, which must outlive it, is told of all that follows; it changes nothing.
-  void listen(SimulationListener& listener) { listeners_.push_back(&listener); }
+  /// `listener`, which must be there for all calls of step() and break_off(), is told of all that follows; it
+  /// changes nothing.
+  void listen(SimulationListener& listener);
 
   /// Executes one step, after waiting for the next arrival if there is no work. Once all requests have ended
   /// it does nothing and returns false.
@@ -107,6 +122,9 @@ class Simulation {
     while (step()) {
     }
   }
+  /// Tells the listeners of all requests that have not ended. Must be the last call that changes anything;
+  /// after the last step there is nothing to tell.
+  void break_off();
 
   Nanos now() const { return clock_.now(); }
   const Clock& clock() const { return clock_; }
@@ -114,26 +132,38 @@ class Simulation {
   const backend::sim::SimExecutor& executor() const { return executor_; }
   const control::StepStats& stats() const { return scheduler_.stats(); }
   const SimulationTotals& totals() const { return totals_; }
-  const Workload& workload() const { return workload_; }
-  /// One per request, in the order of the workload.
-  std::span<const RequestRecord> records() const { return records_; }
+  const WorkloadSettings& settings() const { return source_.settings(); }
+  /// Of the workload.
+  size_t num_requests() const { return source_.size(); }
+  /// Requests that are in memory: those that run or wait, and those that follow them.
+  size_t num_kept() const { return source_.kept(); }
+  /// The number of the request that continues this one, which has arrived and was not said to have ended.
+  std::optional<size_t> next_turn(size_t request) const { return source_.next_turn(request); }
   /// A hash over all decisions, tokens, times and refusals so far.
   uint64_t digest() const { return digest_.value(); }
 
  private:
+  /// One that waits or runs.
+  struct OpenRequest {
+    RequestRecord record;
+    uint32_t open_choices = 0;       // that have not ended
+    std::vector<bool> was_admitted;  // by choice
+  };
+
   std::optional<Nanos> next_accepted() const;
   void add_due();
   bool plan_step();
-  std::optional<Refusal> add(size_t index);
+  std::optional<Refusal> add(size_t number, const RequestRecord& record);
   Refusal too_long() const;
-  void note_refusal(size_t index, Refusal why, Nanos now);
+  void note_refusal(size_t number, const SimRequest& request, RequestRecord record, Refusal why, Nanos now);
   void note_plan(const control::StepPlan& plan);
   void note_event(const control::SeqEvent& event);
+  void note_token(size_t number, RequestRecord& record, const control::SeqEvent& event);
   void note_step(Nanos took);
 
-  const Workload& workload_;
   const bool check_kv_;
   VirtualClock clock_;
+  WorkloadSource source_;
   record::RecordedScheduler scheduler_;
   backend::sim::SimExecutor executor_;
   struct OpenStep {
@@ -144,13 +174,11 @@ class Simulation {
   std::deque<OpenStep> open_steps_;  // the oldest first
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
-  Nanos accept_;        // SimulationConfig::accept
-  Nanos accepted_ = 0;  // when the last request was
-  WorkloadSource source_;
-  std::vector<RequestRecord> records_;
-  std::vector<uint32_t> open_;         // choices of a request that have not ended
-  std::vector<uint8_t> was_admitted_;  // by sequence
+  Nanos accept_;                                  // SimulationConfig::accept
+  Nanos accepted_ = 0;                            // when the last request was
+  std::unordered_map<size_t, OpenRequest> open_;  // by number
   std::vector<SimulationListener*> listeners_;
+  bool wants_prompts_ = false;  // one of the listeners does
   SimulationTotals totals_;
   Digest digest_;
 };

@@ -8,14 +8,27 @@
 
 namespace quire::sim {
 
-/// Told of what happens in a simulation, in the thread that runs it, in order of virtual time. Requests are
-/// numbered as in the workload, from 0. What a listener has no use for does nothing.
+struct RequestRecord;
+struct SimRequest;
+
+/// A request of a simulation and what has become of it so far.
+struct SimulatedRequest {
+  size_t number = 0;  // in the workload, from 0
+  const SimRequest& request;
+  const RequestRecord& record;
+};
+
+/// Told of what happens in a simulation, in the thread that runs it, in order of virtual time. What it is
+/// handed is valid during the call. What a listener has no use for does nothing.
 class SimulationListener {
  public:
   virtual ~SimulationListener() = default;
-  /// It was not refused. `prompt` is valid during the call.
-  virtual void arrived(size_t /*request*/, std::span<const TokenId> /*prompt*/) {}
-  virtual void refused(size_t /*request*/, Nanos /*now*/) {}
+  /// Whether arrived() is to have prompts, which otherwise need not be made yet. Always the same.
+  virtual bool wants_prompts() const { return false; }
+  /// It was not refused. `prompt` is empty if no listener wants it.
+  virtual void arrived(const SimulatedRequest& /*of*/, std::span<const TokenId> /*prompt*/) {}
+  /// Also one that was never sent (Refusal::kConversation).
+  virtual void refused(const SimulatedRequest& /*of*/, Nanos /*now*/) {}
   /// For the first time; of several choices, one is told.
   virtual void admitted(size_t /*request*/) {}
   /// One of the request's choices was preempted.
@@ -25,7 +38,10 @@ class SimulationListener {
   /// A step was done; now it is `ended`.
   virtual void step_done(Nanos /*began*/, Nanos /*ended*/) {}
   /// The last of its choices has ended.
-  virtual void finished(size_t /*request*/) {}
+  virtual void finished(const SimulatedRequest& /*of*/) {}
+  /// The simulation was broken off before its end, or before it was sent. First come those that were sent, in
+  /// the order of their numbers.
+  virtual void unfinished(const SimulatedRequest& /*of*/, Nanos /*now*/) {}
 };
 
 }  // namespace quire::sim

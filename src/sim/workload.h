@@ -36,24 +36,34 @@ struct SimRequest {
   uint32_t line = 0;  // of the trace; 0: there is none
 };
 
-/// Requests and their arrival times. The tokens are generated on demand, so that a trace with millions of
-/// tokens needs no memory for them.
-struct Workload {
+/// What all requests of a workload have in common.
+struct WorkloadSettings {
   uint64_t seed = 0;
   uint32_t vocab_size = 32000;
   uint32_t piece_length = 0;
-  uint32_t choices = 1;        // answers per prompt, as forks of the first
-  bool lengths_known = false;  // whether the scheduler knows the length of answers; if not, it estimates
+  uint32_t choices = 1;            // answers per prompt, as forks of the first
+  bool lengths_known = false;      // whether the scheduler knows the length of answers; if not, it estimates
+  std::vector<std::string> notes;  // of a trace: what its reader changed or left out, for the user
+};
+
+/// The prompt of the request with this number, a function of seed, vocabulary, number and request alone, and
+/// of `history`: of a turn that continues, the prompt and answer before it, no longer than the
+/// `history_length` tokens that they should have. Tokens are made when they are asked for, so that a workload
+/// with millions of them needs no memory for them.
+std::vector<TokenId> prompt_of(const WorkloadSettings& settings, size_t number, const SimRequest& request,
+                               uint32_t history_length = 0, std::span<const TokenId> history = {});
+
+/// A list of requests and their arrival times. Lists are for traces and tests: to draw a long workload, see
+/// sim/generated_requests.h.
+struct Workload : WorkloadSettings {
   // Of a trace: whether it says when requests arrive, and what the scheduling policies use.
   bool has_times = true;
   bool has_deadlines = false;
   bool has_priorities = false;
   bool has_tenants = false;
-  std::vector<std::string> notes;    // of a trace: what its reader changed or left out, for the user
   std::vector<SimRequest> requests;  // without users, those that follow no other are in order of arrival
 
-  /// The prompt of requests[index], a function of seed, vocabulary and the request alone, and of `history`:
-  /// of a turn that continues, the prompt and answer before it, no longer than their lengths say.
+  /// The prompt of requests[index].
   std::vector<TokenId> prompt(size_t index, std::span<const TokenId> history = {}) const;
 };
 
@@ -65,24 +75,16 @@ struct TimesConfig : ArrivalConfig {
   uint32_t users = 0;
   /// How long a user waits before each request of a closed loop, and before a later turn of a conversation.
   std::optional<Lengths> think_ms;
+
+  /// The time before the request with this number, of such a user or such a turn.
+  Nanos think_time(uint32_t number) const;
+  /// Throws Error if a value is invalid.
+  void check() const;
 };
 /// Sets the times of a workload whose requests follow others only as the next turn, which is the next in the
 /// list. The k-th conversation, or request, belongs to user k modulo the number of users. The seed is that of
 /// the workload. Throws Error if a value is invalid.
 void give_times(Workload& workload, const TimesConfig& config);
-
-struct WorkloadConfig : TimesConfig {
-  uint32_t num_requests = 1000;  // turns of conversations included
-  Lengths prompt;                // without the shared prefix
-  Lengths output;
-  uint32_t prefix_length = 0;  // the shared prefix of each prompt, in tokens
-  uint32_t num_prefixes = 1;   // the number of prefixes; each prompt has one of them
-  uint32_t zipf_thousandths =
-      1000;       // alpha: the k-th prefix has weight k^-alpha; 0: all have the same weight
-  Lengths turns;  // of a conversation
-  std::optional<Lengths> turn_prompt;  // what a later turn adds to its history; without it as `prompt`
-  uint32_t vocab_size = 32000;
-};
 
 /// The tenants, priorities and deadlines of requests, drawn from a separate random stream, so that nothing
 /// else changes. The turns of a conversation have the same.
@@ -95,9 +97,25 @@ struct ServiceConfig {
 /// Leaves what a trace says. Throws Error if a value is invalid.
 void assign_service(Workload& workload, const ServiceConfig& config);
 
-/// Draws a workload. All requests arrive at time 0 if there are neither users nor a rate nor a burst. The
-/// lengths and tokens of a request depend on the seed and its number, not on times. Throws Error if a value
-/// is invalid.
+/// What is to be drawn. All requests arrive at time 0 if there are neither users nor a rate nor a burst. The
+/// lengths and tokens of a request depend on the seed and its number, not on times.
+struct WorkloadConfig : TimesConfig {
+  uint32_t num_requests = 1000;  // turns of conversations included
+  Lengths prompt;                // without the shared prefix
+  Lengths output;
+  uint32_t prefix_length = 0;  // the shared prefix of each prompt, in tokens
+  uint32_t num_prefixes = 1;   // the number of prefixes; each prompt has one of them
+  uint32_t zipf_thousandths =
+      1000;       // alpha: the k-th prefix has weight k^-alpha; 0: all have the same weight
+  Lengths turns;  // of a conversation
+  std::optional<Lengths> turn_prompt;  // what a later turn adds to its history; without it as `prompt`
+  uint32_t vocab_size = 32000;
+  uint32_t choices = 1;
+  bool lengths_known = false;
+  std::optional<ServiceConfig> service;  // absent: the defaults of SimRequest
+};
+
+/// A drawn workload as a list (sim/generated_requests.h). Throws Error if a value is invalid.
 Workload make_workload(const WorkloadConfig& config);
 
 }  // namespace quire::sim

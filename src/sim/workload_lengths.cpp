@@ -148,4 +148,9 @@ uint32_t Lengths::draw(SplitMix64& random) const {
   return static_cast<uint32_t>(std::clamp<uint64_t>(rounded, low, high));
 }
 
+uint32_t Lengths::most() const {
+  if (kind != Kind::kHistogram) return high;
+  return std::ranges::max(histogram->bins, {}, &LengthHistogram::Bin::high).high;
+}
+
 }  // namespace quire::sim

@@ -44,6 +44,8 @@ struct Lengths {
   /// none. Throws Error naming `flag`, and of a file its line and field.
   static Lengths parse(std::string_view text, std::string_view flag);
   uint32_t draw(SplitMix64& random) const;
+  /// No draw is longer.
+  uint32_t most() const;
 };
 
 }  // namespace quire::sim

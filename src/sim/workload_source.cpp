@@ -1,11 +1,6 @@
 #include "sim/workload_source.h"
 
-#include <algorithm>
-#include <memory>
-
-#include <fmt/format.h>
-
-#include "base/error.h"
+#include <utility>
 
 namespace quire::sim {
 namespace {
@@ -13,95 +8,115 @@ namespace {
 /// The prompt of a request that is no turn of a conversation.
 class PromptMaker final : public TokenMaker {
  public:
-  PromptMaker(const Workload& workload, size_t index) : workload_(workload), index_(index) {}
-  uint32_t size() const override { return workload_.requests[index_].prompt_length; }
-  std::vector<TokenId> make() const override { return workload_.prompt(index_); }
+  PromptMaker(const WorkloadSettings& settings, RequestPtr request)
+      : settings_(settings), request_(std::move(request)) {}
+  uint32_t size() const override { return request_->request.prompt_length; }
+  std::vector<TokenId> make() const override {
+    return prompt_of(settings_, request_->number, request_->request);
+  }
 
  private:
-  const Workload& workload_;
-  size_t index_;
+  const WorkloadSettings& settings_;
+  RequestPtr request_;
 };
 
 }  // namespace
 
-WorkloadSource::WorkloadSource(const Workload& workload)
-    : workload_(workload), left_(workload.requests.size()) {
-  for (size_t i = 0; i < workload.requests.size(); ++i) {
-    const SimRequest& request = workload.requests[i];
-    if (request.follows == kNoRequest) {
-      first_.emplace_back(request.arrival, i);
-      continue;
-    }
-    if (followers_.empty()) followers_.resize(workload.requests.size(), kNoRequest);
-    if (request.follows >= i || followers_[request.follows] != kNoRequest) {
-      throw Error(fmt::format("workload: request {} cannot follow request {}", i, request.follows));
-    }
-    followers_[request.follows] = static_cast<uint32_t>(i);
-  }
-  std::sort(first_.begin(), first_.end());
+WorkloadSource::WorkloadSource(std::unique_ptr<RequestStream> requests)
+    : requests_(std::move(requests)), first_(requests_->next_first()), left_(requests_->size()) {}
+
+bool WorkloadSource::first_is_next() const {
+  if (first_ == nullptr || due_.empty()) return first_ != nullptr;
+  return due_.top() > Due{first_->request.arrival, first_};
 }
 
 std::optional<Nanos> WorkloadSource::next() const {
-  const bool has_first = next_first_ < first_.size();
-  if (due_.empty()) return has_first ? std::optional(first_[next_first_].first) : std::nullopt;
-  return has_first ? std::min(first_[next_first_].first, due_.top().first) : due_.top().first;
+  if (first_is_next()) return first_->request.arrival;
+  return due_.empty() ? std::nullopt : std::optional(due_.top().at);
 }
 
 size_t WorkloadSource::take() {
   --left_;
-  if (due_.empty() || (next_first_ < first_.size() && first_[next_first_] < due_.top())) {
-    return first_[next_first_++].second;
+  RequestPtr taken;
+  if (first_is_next()) {
+    taken = std::exchange(first_, requests_->next_first());
+  } else {
+    taken = due_.top().request;
+    due_.pop();
   }
-  const size_t index = due_.top().second;
-  due_.pop();
-  return index;
+  const size_t number = taken->number;
+  RequestPtr after = requests_->follower(*taken);
+  taken_.emplace(number, Taken{std::move(taken), std::move(after)});
+  return number;
 }
 
-std::vector<TokenId> WorkloadSource::prompt(size_t index) {
+size_t WorkloadSource::kept() const {
+  size_t count = taken_.size() + due_.size() + (first_ != nullptr ? 1 : 0);
+  for (const auto& [number, taken] : taken_) count += taken.after != nullptr ? 1 : 0;
+  return count;
+}
+
+std::optional<size_t> WorkloadSource::next_turn(size_t number) const {
+  const RequestPtr& after = taken_.at(number).after;
+  if (after == nullptr || !after->request.continues) return std::nullopt;
+  return after->number;
+}
+
+std::vector<TokenId> WorkloadSource::prompt(size_t number) {
+  const NumberedRequest& of = *taken_.at(number).request;
   std::vector<TokenId> history;
-  if (workload_.requests[index].continues) {
-    const auto at = histories_.find(index);
+  if (of.request.continues) {
+    const auto at = histories_.find(number);
     if (at != histories_.end()) {
       history = std::move(at->second);
       histories_.erase(at);
     }
   }
-  std::vector<TokenId> prompt = workload_.prompt(index, history);
-  if (keeps_answer(index)) histories_[index] = prompt;
+  std::vector<TokenId> prompt = prompt_of(settings(), number, of.request, of.history_length, history);
+  if (keeps_answer(number)) histories_[number] = prompt;
   return prompt;
 }
 
-TokenList WorkloadSource::prompt_on_demand(size_t index) {
-  if (workload_.requests[index].continues || keeps_answer(index)) return prompt(index);
-  return TokenList(std::make_unique<PromptMaker>(workload_, index));
+TokenList WorkloadSource::prompt_on_demand(size_t number) {
+  const RequestPtr& of = taken_.at(number).request;
+  if (of->request.continues || keeps_answer(number)) return prompt(number);
+  return TokenList(std::make_unique<PromptMaker>(settings(), of));
 }
 
-void WorkloadSource::add_to_history(size_t index, TokenId token) {
-  const auto at = histories_.find(index);
+void WorkloadSource::add_to_history(size_t number, TokenId token) {
+  const auto at = histories_.find(number);
   if (at != histories_.end()) at->second.push_back(token);
 }
 
-void WorkloadSource::ended(size_t index, Nanos now) {
-  const uint32_t after = follower(index);
-  if (after == kNoRequest) return;
-  if (auto history = histories_.extract(index)) {
-    history.key() = after;
-    histories_.insert(std::move(history));
-  }
-  due_.emplace(now + workload_.requests[after].think, after);
+void WorkloadSource::make_due(RequestPtr request, Nanos before_ended) {
+  const Nanos at = before_ended + request->request.think;
+  due_.push({at, std::move(request)});
 }
 
-std::vector<size_t> WorkloadSource::gave_up(size_t index, Nanos now) {
-  histories_.erase(index);
-  std::vector<size_t> unsent;
-  uint32_t after = follower(index);
-  while (after != kNoRequest && workload_.requests[after].continues) {
-    unsent.push_back(after);
-    --left_;
-    after = follower(after);
+void WorkloadSource::ended(size_t number, Nanos now) {
+  RequestPtr after = std::move(taken_.extract(number).mapped().after);
+  if (after == nullptr) return;
+  if (auto history = histories_.extract(number)) {
+    history.key() = after->number;
+    histories_.insert(std::move(history));
   }
-  if (after != kNoRequest) due_.emplace(now + workload_.requests[after].think, after);
-  return unsent;
+  make_due(std::move(after), now);
+}
+
+void WorkloadSource::gave_up(size_t number, Nanos now, const Visit& unsent) {
+  histories_.erase(number);
+  RequestPtr after = std::move(taken_.extract(number).mapped().after);
+  for (; after != nullptr && after->request.continues; after = requests_->follower(*after)) {
+    unsent(*after);
+    --left_;
+  }
+  if (after != nullptr) make_due(std::move(after), now);
+}
+
+void WorkloadSource::visit_unsent(const Visit& unsent) {
+  for (; first_ != nullptr; first_ = requests_->next_first()) visit_chain(*requests_, first_, unsent);
+  for (; !due_.empty(); due_.pop()) visit_chain(*requests_, due_.top().request, unsent);
+  for (const auto& [number, taken] : taken_) visit_chain(*requests_, taken.after, unsent);
 }
 
 }  // namespace quire::sim

@@ -2,13 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <queue>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "base/token_list.h"
+#include "sim/request_stream.h"
 #include "sim/workload.h"
 
 namespace quire::sim {
@@ -16,49 +17,72 @@ namespace quire::sim {
 /// Hands out the requests of a workload when they are due, those of an open loop at their times, and those
 /// that follow another after they were told of its end. It makes the prompts, with the history of a
 /// conversation as it really was. Decides by times and numbers only, so that the same ends at the same times
-/// give the same requests. Not thread-safe.
+/// give the same requests. Keeps the requests that were taken and have not ended, and those that follow them.
+/// Not thread-safe.
 class WorkloadSource {
  public:
-  /// `workload` must outlive it. Throws Error if a request follows a later one, or one that another follows.
-  explicit WorkloadSource(const Workload& workload);
+  explicit WorkloadSource(std::unique_ptr<RequestStream> requests);
+  /// `workload` must outlive it. Throws Error as ListedRequests does.
+  explicit WorkloadSource(const Workload& workload) : WorkloadSource(stream_of(workload)) {}
 
+  const WorkloadSettings& settings() const { return requests_->settings(); }
+  /// How many requests there are in all.
+  size_t size() const { return requests_->size(); }
   /// When the next request is due; nullopt: none is, before another has ended.
   std::optional<Nanos> next() const;
-  /// That request. REQUIRES: next() is not nullopt.
+  /// That request's number. REQUIRES: next() is not nullopt.
   size_t take();
   /// Requests that were not handed out yet and may be.
   size_t left() const { return left_; }
+  /// Requests that are in memory.
+  size_t kept() const;
 
-  /// The prompt of a request that was taken; once.
-  std::vector<TokenId> prompt(size_t index);
+  // Of a request that was taken and that has not ended.
+  const SimRequest& request(size_t number) const { return taken_.at(number).request->request; }
+  /// The number of the request that continues it.
+  std::optional<size_t> next_turn(size_t number) const;
+  /// Its prompt; once.
+  std::vector<TokenId> prompt(size_t number);
   /// The same, made when it is read, and again when it was forgotten; of a conversation of several turns, at
-  /// once. The workload must outlive it.
-  TokenList prompt_on_demand(size_t index);
+  /// once. May outlive the request, but not this source.
+  TokenList prompt_on_demand(size_t number);
   /// Whether another request continues it; of others, sampled() has no effect.
-  bool keeps_answer(size_t index) const {
-    const uint32_t after = follower(index);
-    return after != kNoRequest && workload_.requests[after].continues;
-  }
+  bool keeps_answer(size_t number) const { return next_turn(number).has_value(); }
   /// A token of its (first) answer.
-  void sampled(size_t index, TokenId token) {
-    if (!histories_.empty()) add_to_history(index, token);
+  void sampled(size_t number, TokenId token) {
+    if (!histories_.empty()) add_to_history(number, token);
   }
   /// It has ended, and what follows it is due after its think time.
-  void ended(size_t index, Nanos now);
-  /// It was refused or has failed: later turns of its conversation are never sent; they are returned. What
-  /// follows them is due after its think time.
-  std::vector<size_t> gave_up(size_t index, Nanos now);
+  void ended(size_t number, Nanos now);
+  using Visit = std::function<void(const NumberedRequest&)>;
+  /// It was refused or has failed: later turns of its conversation are never sent, and `unsent` is called for
+  /// each. What follows them is due after its think time.
+  void gave_up(size_t number, Nanos now, const Visit& unsent);
+
+  /// Calls `unsent` for each request that was not handed out, in no certain order. For the end of a run that
+  /// was broken off: no further request can be taken or told of.
+  void visit_unsent(const Visit& unsent);
 
  private:
-  void add_to_history(size_t index, TokenId token);
-  uint32_t follower(size_t index) const { return followers_.empty() ? kNoRequest : followers_[index]; }
+  struct Taken {
+    RequestPtr request;
+    RequestPtr after;  // the one that follows it
+  };
+  struct Due {
+    Nanos at = 0;
+    RequestPtr request;
+    bool operator>(const Due& other) const {
+      return at != other.at ? at > other.at : request->number > other.request->number;
+    }
+  };
+  void add_to_history(size_t number, TokenId token);
+  void make_due(RequestPtr request, Nanos before_ended);
+  bool first_is_next() const;
 
-  const Workload& workload_;
-  using Due = std::pair<Nanos, size_t>;
-  std::vector<Due> first_;  // those that follow no other, in order of arrival
-  size_t next_first_ = 0;
+  std::unique_ptr<RequestStream> requests_;
+  RequestPtr first_;                                                // the next that follows no other
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;  // those that follow another
-  std::vector<uint32_t> followers_;                                 // empty: nothing follows another
+  std::unordered_map<size_t, Taken> taken_;                         // by number
   size_t left_;
   /// Of conversations that go on: prompt and answer of the last turn, by the number of that turn, or of the
   /// next one once it has ended.

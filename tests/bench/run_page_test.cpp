@@ -208,12 +208,13 @@ TEST_F(RunFile, HasWhatASimulationWrote) {
   config.scheduler.num_blocks = 100;
   config.scheduler.max_model_len = 100;
   sim::Simulation simulation(config, workload);
-  simulation.run();
   const sim::Slo slo{.ttft = 100 * kMs};
-  const sim::SimulationReport report = make_report(simulation, slo);
-  boost::json::object root = to_json(report, config, slo);
-  add_requests(root, simulation, slo);
-  const RunData written = run_of(simulation, report, slo, {});
+  const sim::ReportBuilder builder(simulation, slo);
+  const sim::KeptRequests requests(simulation);
+  simulation.run();
+  boost::json::object root = to_json(builder.report(), config, slo);
+  add_requests(root, builder, requests);
+  const RunData written = run_of(builder, requests, {});
   const RunData run = read(boost::json::serialize(root));
   ASSERT_EQ(run.records.size(), 30U);
   for (size_t i = 0; i < 30; ++i) {

@@ -45,6 +45,7 @@ class EventTraceFile : public testing::Test {
     simulation.listen(trace);
     while (steps-- > 0 && simulation.step()) {
     }
+    simulation.break_off();
     trace.end();
     totals_ = simulation.totals();
     preemptions_ = simulation.stats().total_preemptions;

@@ -3,6 +3,7 @@
 
 #include "sim/report.h"
 #include "sim/simulation.h"
+#include "tests/sim/followed_simulation.h"
 
 namespace quire::sim {
 namespace {
@@ -29,7 +30,7 @@ WorkloadConfig users(uint32_t count) {
 
 TEST(ClosedLoop, NoUserHasTwoRequestsAndEachThinksBetweenThem) {
   const Workload workload = make_workload(users(12));
-  Simulation simulation(machine(), workload);
+  FollowedSimulation simulation(machine(), workload);
   simulation.run();
   for (size_t i = 0; i < workload.requests.size(); ++i) {
     const RequestRecord& record = simulation.records()[i];
@@ -45,9 +46,9 @@ TEST(ClosedLoop, LittlesLawHolds) {
     WorkloadConfig config = users(count);
     config.think_ms = Lengths::parse("uniform:3000:5000", "");
     const Workload workload = make_workload(config);
-    Simulation simulation(machine(), workload);
+    FollowedSimulation simulation(machine(), workload);
     simulation.run();
-    const SimulationReport report = make_report(simulation);
+    const SimulationReport report = simulation.report();
     double think = 0;
     for (const SimRequest& request : workload.requests) think += static_cast<double>(request.think) / 2000;
     const double rate = 2000 / static_cast<double>(report.elapsed);
@@ -66,7 +67,7 @@ WorkloadConfig conversations() {
 
 TEST(Conversations, TheHistoryIsFoundInThePrefixCache) {
   const Workload workload = make_workload(conversations());
-  Simulation simulation(machine(), workload);
+  FollowedSimulation simulation(machine(), workload);
   simulation.run();
   int later = 0;
   for (size_t i = 0; i < workload.requests.size(); ++i) {
@@ -84,7 +85,7 @@ TEST(Conversations, TheHistoryIsFoundInThePrefixCache) {
   EXPECT_GT(later, 150);
   SimulationConfig without = machine();
   without.scheduler.enable_prefix_caching = false;
-  Simulation slower(without, workload);
+  FollowedSimulation slower(without, workload);
   slower.run();
   EXPECT_GT(slower.totals().prefill_tokens, 2 * simulation.totals().prefill_tokens);
 }
@@ -92,7 +93,7 @@ TEST(Conversations, TheHistoryIsFoundInThePrefixCache) {
 TEST(Conversations, SeveralAnswersGoOnWithTheFirst) {
   Workload workload = make_workload(conversations());
   workload.choices = 3;
-  Simulation simulation(machine(), workload);
+  FollowedSimulation simulation(machine(), workload);
   simulation.run();
   EXPECT_EQ(simulation.totals().finished, workload.requests.size());
   for (size_t i = 0; i < workload.requests.size(); ++i) {
@@ -105,9 +106,9 @@ TEST(Conversations, SeveralAnswersGoOnWithTheFirst) {
 
 TEST(Conversations, SameInputsSameDigest) {
   const Workload workload = make_workload(conversations());
-  Simulation two(machine(), workload);
+  FollowedSimulation two(machine(), workload);
   two.run();
-  Simulation three(machine(), workload);
+  FollowedSimulation three(machine(), workload);
   three.run();
   EXPECT_EQ(two.digest(), three.digest());
   // A change of what is decided changes it; write down the new one when that is meant.
@@ -125,7 +126,7 @@ TEST(Refusals, EachHasItsReason) {
   SimulationConfig config = machine();
   config.scheduler.num_blocks = 16;
   config.scheduler.max_model_len = 256;
-  Simulation pool(config, workload);
+  FollowedSimulation pool(config, workload);
   pool.run();
   EXPECT_EQ(pool.totals().finished, 3U);
   EXPECT_EQ(pool.totals().refused, 2U);
@@ -133,26 +134,26 @@ TEST(Refusals, EachHasItsReason) {
   EXPECT_EQ(pool.records()[3].refused, Refusal::kConversation);
   EXPECT_EQ(pool.records()[3].arrival, -1);
   EXPECT_EQ(
-      refusal_texts(pool),
+      refusal_texts(pool.totals()),
       (std::vector<std::string>{"1 too long for the pool, the first in line 7 of the trace with 310 tokens",
                                 "1 after an earlier turn of their conversation, the first number 4 with 340 "
                                 "tokens"}));
   config.scheduler.max_model_len = 255;
-  Simulation model(config, workload);
+  FollowedSimulation model(config, workload);
   model.run();
   EXPECT_EQ(model.records()[2].refused, Refusal::kTooLongForModel);
   config = machine();
   config.scheduler.num_blocks = 16;  // fewer than the model could have
-  Simulation small(config, workload);
+  FollowedSimulation small(config, workload);
   small.run();
   EXPECT_EQ(small.records()[2].refused, Refusal::kTooLongForPool);
   config = machine();
   config.scheduler.max_waiting = 1;
   workload.requests.assign(3, {.prompt_length = 10, .output_length = 10});
-  Simulation full(config, workload);
+  FollowedSimulation full(config, workload);
   full.run();
   EXPECT_EQ(full.totals().refused_by[static_cast<size_t>(Refusal::kQueueFull)], 2U);
-  EXPECT_EQ(full.totals().first_refused_by[static_cast<size_t>(Refusal::kQueueFull)], 1U);
+  EXPECT_EQ(full.totals().first_refused[static_cast<size_t>(Refusal::kQueueFull)].number, 1U);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "sim/replay.h"
 #include "sim/report.h"
 #include "sim/trace.h"
+#include "tests/sim/followed_simulation.h"
 #include "tests/support/data.h"
 
 namespace quire::sim {
@@ -42,9 +43,9 @@ WorkloadConfig busy() {
 }
 
 SimulationReport simulate(const SimulationConfig& config, const Workload& workload) {
-  Simulation simulation(config, workload);
+  FollowedSimulation simulation(config, workload);
   simulation.run();
-  return make_report(simulation);
+  return simulation.report();
 }
 
 TEST(Percentiles, AreNearestRank) {
@@ -88,7 +89,7 @@ TEST(Simulation, TheDeviceIsNeverIdleBetweenStepsInFlight) {
   workload.requests = {{.arrival = 0, .prompt_length = 30, .output_length = 10}};
   SimulationConfig config = small_pool();
   config.depth = 2;
-  Simulation simulation(config, workload);
+  FollowedSimulation simulation(config, workload);
   simulation.run();
   const Nanos expected = config.cost.linear()->duration(30, 0) + 9 * config.cost.linear()->duration(0, 1);
   EXPECT_EQ(simulation.records()[0].finished, expected);
@@ -100,7 +101,7 @@ TEST(Simulation, TimesOfASingleRequestAreThoseOfTheCostModel) {
   workload.requests = {{.arrival = 5 * kMillisecond, .prompt_length = 300, .output_length = 4}};
   SimulationConfig config = small_pool();
   const backend::sim::LinearCost cost = *config.cost.linear();
-  Simulation simulation(config, workload);
+  FollowedSimulation simulation(config, workload);
   simulation.run();
   const RequestRecord& record = simulation.records()[0];
   EXPECT_EQ(record.arrival, 5 * kMillisecond);
@@ -111,7 +112,7 @@ TEST(Simulation, TimesOfASingleRequestAreThoseOfTheCostModel) {
   EXPECT_EQ(record.finished, record.first_token + 3 * cost.duration(0, 1));
   EXPECT_EQ(record.output_tokens, 4U);
   EXPECT_EQ(simulation.totals().steps, 6U);
-  const SimulationReport report = make_report(simulation);
+  const SimulationReport report = simulation.report();
   EXPECT_EQ(report.ttft.p50, prefill);
   EXPECT_EQ(report.tpot.max, cost.duration(0, 1));
   EXPECT_EQ(report.queue.max, 0);
@@ -138,9 +139,9 @@ TEST(Simulation, ChoicesShareTheirPrompt) {
   config.scheduler.max_waiting = 100'000;
   const SimulationReport one = simulate(config, workload);
   workload.choices = 3;
-  Simulation simulation(config, workload);
+  FollowedSimulation simulation(config, workload);
   simulation.run();
-  const SimulationReport three = make_report(simulation);
+  const SimulationReport three = simulation.report();
   EXPECT_EQ(three.totals.finished, one.totals.finished);
   EXPECT_EQ(three.output_tokens, 3 * one.output_tokens);
   EXPECT_EQ(three.prompt_tokens, one.prompt_tokens);
@@ -178,7 +179,7 @@ TEST(Simulation, AllRequestsEndAndAllBlocksAreBack) {
       const Workload workload = make_workload(load);
       SimulationConfig config = small_pool();
       config.scheduler.enable_prefix_caching = caching;
-      Simulation simulation(config, workload);
+      FollowedSimulation simulation(config, workload);
       while (simulation.step()) {
         const std::string wrong = simulation.scheduler().check_invariants();
         ASSERT_EQ(wrong, "") << "seed " << seed << ", step " << simulation.stats().step;
@@ -274,7 +275,7 @@ TEST(Simulation, EagerAdmissionThrashes) {
   const SimulationReport guarded = simulate(config, workload);
   config.scheduler.admit_eagerly = true;
   config.scheduler.admit_while_preempting = true;
-  Simulation eager(config, workload);
+  FollowedSimulation eager(config, workload);
   while (eager.step()) ASSERT_EQ(eager.scheduler().check_invariants(), "") << eager.stats().step;
   EXPECT_EQ(eager.totals().finished, 200U);
   EXPECT_GT(eager.stats().total_preemptions, 2 * guarded.last.total_preemptions);
@@ -318,7 +319,7 @@ TEST(Simulation, ItsRecordReplaysToTheSameDecisions) {
   uint64_t digest = 0;
   {
     record::RunWriter record(path);
-    Simulation simulation(config, workload, &record);
+    FollowedSimulation simulation(config, workload, &record);
     simulation.run();
     EXPECT_FALSE(simulation.step());  // the record ends once
     digest = simulation.scheduler().digest();
@@ -335,7 +336,7 @@ TEST(Simulation, WhatCanNeverRunIsRefusedAndTheRestGoesOn) {
   workload.requests = {{.prompt_length = 1 << 30, .output_length = 1},
                        {.prompt_length = 10, .output_length = 1 << 30},
                        {.prompt_length = 10, .output_length = 10}};
-  Simulation simulation(small_pool(), workload);
+  FollowedSimulation simulation(small_pool(), workload);
   simulation.run();
   EXPECT_EQ(simulation.totals().refused, 2U);
   EXPECT_EQ(simulation.totals().finished, 1U);
@@ -355,7 +356,7 @@ TEST(Simulation, RequestsAreReceivedOneAfterTheOther) {
   Workload workload;
   workload.requests.assign(3, {.arrival = 5 * kMillisecond, .prompt_length = 10, .output_length = 1});
   workload.requests.push_back({.prompt_length = 10, .output_length = 1, .follows = 0});
-  Simulation simulation(config, workload);
+  FollowedSimulation simulation(config, workload);
   simulation.run();
   const Nanos step = config.cost.duration({.chunks = 1, .prefill_tokens = 10, .logit_rows = 1});
   const Nanos both = config.cost.duration({.chunks = 2, .prefill_tokens = 20, .logit_rows = 2});
@@ -371,9 +372,9 @@ TEST(Simulation, RequestsAreReceivedOneAfterTheOther) {
 
 TEST(Simulation, WithoutWorkNoTimePasses) {
   const Workload workload;
-  Simulation simulation(small_pool(), workload);
+  FollowedSimulation simulation(small_pool(), workload);
   EXPECT_FALSE(simulation.step());
-  EXPECT_EQ(make_report(simulation).elapsed, 0);
+  EXPECT_EQ(simulation.report().elapsed, 0);
 }
 
 TEST(Simulation, PrefixHitsOfTheMooncakeTraceComeNearWhatAnEndlessCacheWouldGive) {

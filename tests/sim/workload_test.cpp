@@ -395,7 +395,10 @@ TEST(WorkloadSource, ARefusedTurnEndsItsConversationAndNotItsUser) {
                        {.prompt_length = 3, .output_length = 1, .follows = 2, .think = 7}};
   WorkloadSource source(workload);
   source.take();
-  EXPECT_EQ(source.gave_up(0, 3), (std::vector<size_t>{1, 2}));
+  std::vector<size_t> unsent;
+  source.gave_up(0, 3, [&](const NumberedRequest& of) { unsent.push_back(of.number); });
+  EXPECT_EQ(unsent, (std::vector<size_t>{1, 2}));
+  EXPECT_EQ(source.left(), 1U);
   EXPECT_EQ(source.next(), 10);
   EXPECT_EQ(source.take(), 3U);
   workload.requests[3].follows = 3;
