@@ -12,10 +12,12 @@ ReportBuilder::ReportBuilder(Simulation& simulation, const Slo& slo) : simulatio
   simulation.listen(*this);
 }
 
-void ReportBuilder::Times::add(const RequestRecord& record, std::optional<Nanos> tpot_of_it) {
+void ReportBuilder::Times::add(const RequestRecord& record, std::optional<Nanos> tpot_of_it, bool coarsely) {
   ttft.add(record.ttft());
   e2e.add(record.e2e());
   if (tpot_of_it) tpot.add(*tpot_of_it);
+  if (!coarsely) return;
+  for (TimeSummary* const each : {&ttft, &tpot, &e2e}) each->coarsen();
 }
 
 std::array<ReportBuilder::Group*, 2> ReportBuilder::groups_of(const SimRequest& request) {
@@ -25,6 +27,8 @@ std::array<ReportBuilder::Group*, 2> ReportBuilder::groups_of(const SimRequest& 
 void ReportBuilder::finished(const SimulatedRequest& of) {
   const RequestRecord& record = of.record;
   const std::optional<Nanos> tpot = record.tpot(simulation_.settings().choices);
+  // Of all groups at once: else many groups would keep many times.
+  const bool coarsely = simulation_.totals().finished > TimeSummary::kMostExact;
   const uint64_t in_time = record.in_time ? 1 : 0;
   const uint64_t good = slo_.met_by(record.ttft(), tpot, record.e2e()) ? 1 : 0;
   sums_.prompt_tokens += record.prompt_tokens;
@@ -32,14 +36,14 @@ void ReportBuilder::finished(const SimulatedRequest& of) {
   sums_.in_time += in_time;
   sums_.good += good;
   queue_.add(record.admitted - record.arrival);
-  times_.add(record, tpot);
+  times_.add(record, tpot, coarsely);
   for (Group* const group : groups_of(of.request)) {
     ++group->outcome.requests;
     ++group->outcome.finished;
     group->outcome.in_time += in_time;
     group->outcome.good += good;
     group->outcome.output_tokens += record.output_tokens;
-    group->times.add(record, tpot);
+    group->times.add(record, tpot, coarsely);
   }
 }
 

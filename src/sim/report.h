@@ -29,8 +29,8 @@ struct GroupOutcome {
   Percentiles e2e;
 };
 
-/// The result of a simulation. Integers; the caller computes ratios. Percentiles of more than
-/// TimeSummary::kMostExact requests are within 0.1 %.
+/// The result of a simulation. Integers; the caller computes ratios. All percentiles are exact if no more
+/// than TimeSummary::kMostExact requests have finished, else within 0.1 %.
 struct SimulationReport {
   uint64_t requests = 0;
   uint64_t good = 0;           // that met the objectives; without any, all that finished
@@ -53,7 +53,7 @@ struct SimulationReport {
 };
 
 /// Adds up what becomes of the requests of a simulation while it runs; keeps none of them. Each tenant and
-/// each priority takes some 400 bytes, and up to three TimeSummary. Not thread-safe.
+/// each priority takes some 600 bytes, and what three TimeSummary need. Not thread-safe.
 class ReportBuilder final : public SimulationListener {
  public:
   /// Listens to `simulation`, which must not have begun and must outlive it.
@@ -81,7 +81,7 @@ class ReportBuilder final : public SimulationListener {
     TimeSummary tpot;
     TimeSummary e2e;
 
-    void add(const RequestRecord& record, std::optional<Nanos> tpot_of_it);
+    void add(const RequestRecord& record, std::optional<Nanos> tpot_of_it, bool coarsely);
   };
   struct Group {
     GroupOutcome outcome;

@@ -146,7 +146,7 @@ std::optional<Refusal> Simulation::add(size_t number, const RequestRecord& recor
         throw Error("simulation: " + added.error().message);
     }
   }
-  const OpenRequest& open = open_[number] = {record, choices, std::vector<bool>(choices)};
+  const OpenRequest& open = open_[number] = {record, choices, {}};
   for (SimulationListener* listener : listeners_) listener->arrived({number, request, open.record}, prompt);
   return std::nullopt;
 }
@@ -158,6 +158,7 @@ void Simulation::note_plan(const control::StepPlan& plan) {
     OpenRequest& open = open_.at(number);
     if (open.record.admitted < 0) {
       open.record.admitted = clock_.now();
+      open.was_admitted.resize(settings().choices);
       for (SimulationListener* listener : listeners_) listener->admitted(number);
     }
     if (open.was_admitted[choice]) {

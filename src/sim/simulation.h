@@ -147,7 +147,7 @@ class Simulation {
   struct OpenRequest {
     RequestRecord record;
     uint32_t open_choices = 0;       // that have not ended
-    std::vector<bool> was_admitted;  // by choice
+    std::vector<bool> was_admitted;  // by choice; empty: none
   };
 
   std::optional<Nanos> next_accepted() const;

@@ -38,10 +38,15 @@ void TimeSummary::add(Nanos time) {
   ++count_;
   sum_ += time;
   max_ = std::max(max_, time);
-  if (!ranges_.empty()) return count(time);
+  if (is_coarse_) return count(time);
   times_.push_back(time);
-  if (times_.size() <= kMostExact) return;
-  for (const Nanos each : times_) count(each);
+  if (times_.size() > kMostExact) coarsen();
+}
+
+void TimeSummary::coarsen() {
+  if (is_coarse_) return;
+  is_coarse_ = true;
+  for (const Nanos time : times_) count(time);
   std::vector<Nanos>().swap(times_);  // an assignment would keep the memory
 }
 
@@ -63,7 +68,7 @@ Nanos TimeSummary::at_rank(uint64_t rank) const {
 }
 
 Percentiles TimeSummary::percentiles() const {
-  if (ranges_.empty()) return sim::percentiles(times_);
+  if (!is_coarse_ || count_ == 0) return sim::percentiles(times_);
   const auto at = [&](uint64_t percent) { return at_rank(rank_of(percent, count_)); };
   return {static_cast<Nanos>(sum_ / count_), at(50), at(90), at(99), max_};
 }

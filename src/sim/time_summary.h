@@ -20,10 +20,10 @@ struct Percentiles {
 };
 Percentiles percentiles(std::vector<Nanos> times);
 
-/// The percentiles of times that are told one by one. They are exact up to kMostExact times. Of more it keeps
-/// only how many lie in ranges, of which none is wider than a 1024th of its lowest time, and the percentiles
-/// but for `max` are within 0.1 % of the exact ones (within 1 ns below 1 us); `mean` and `max` stay exact. So
-/// it needs at most 8 bytes for each time, and 8 kB for each power of two that the times span. Not
+/// The percentiles of times that are told one by one. They are exact up to kMostExact times, or until
+/// coarsen(). Then it keeps only how many times lie in which range, no range being wider than a 1024th of its
+/// lowest time: `mean` and `max` stay exact, and the others are within 0.1 % of the exact ones. It needs 8
+/// bytes for each time and for each range that has one; there are 1024 ranges for each power of two. Not
 /// thread-safe.
 class TimeSummary {
  public:
@@ -31,6 +31,8 @@ class TimeSummary {
 
   /// REQUIRES: time >= 0; fewer than 2^32 times.
   void add(Nanos time);
+  /// Keeps no more single times.
+  void coarsen();
   Percentiles percentiles() const;
 
  private:
@@ -41,8 +43,9 @@ class TimeSummary {
   void count(Nanos time);
   Nanos at_rank(uint64_t rank) const;
 
-  std::vector<Nanos> times_;   // all, while there are no ranges
-  std::vector<Range> ranges_;  // that have times, in order
+  bool is_coarse_ = false;
+  std::vector<Nanos> times_;   // all, unless it is coarse
+  std::vector<Range> ranges_;  // if it is: those that have times, in order
   uint64_t count_ = 0;
   int128 sum_ = 0;
   Nanos max_ = 0;
