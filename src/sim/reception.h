@@ -19,29 +19,35 @@ class Reception {
   /// `each`: how long a request takes, in nanoseconds; >= 0.
   explicit Reception(Nanos each) : each_(each) {}
 
-  /// A request with a prompt of so many tokens is sent. REQUIRES: `now` is not before that of an earlier
+  struct Sent {
+    size_t request = 0;
+    Nanos at = 0;
+    friend bool operator==(const Sent&, const Sent&) = default;
+  };
+
+  /// A request with a prompt of so many tokens is sent. REQUIRES: `sent.at` is not before that of an earlier
   /// call, nor after next().
-  void send(size_t request, uint64_t tenant, uint64_t tokens, Nanos now) {
+  void send(Sent sent, uint64_t tenant, uint64_t tokens) {
     if (current_) {
-      queue_.push(tenant, tokens + 1, request);
+      queue_.push(tenant, tokens + 1, sent);
     } else {
-      current_ = request;
-      done_ = now + each_;
+      current_ = sent;
+      done_ = sent.at + each_;
     }
   }
   /// When the next request has been received; nullopt: all have.
   std::optional<Nanos> next() const { return current_ ? std::optional(done_) : std::nullopt; }
   /// That request. REQUIRES: next() is not nullopt.
-  size_t take() {
+  Sent take() {
     done_ += each_;
     return *std::exchange(current_, queue_.pop());
   }
 
  private:
   const Nanos each_;
-  FairQueue<size_t> queue_;        // behind the current one
-  std::optional<size_t> current_;  // it is being received
-  Nanos done_ = 0;                 // when it has been
+  FairQueue<Sent> queue_;        // behind the current one
+  std::optional<Sent> current_;  // it is being received
+  Nanos done_ = 0;               // when it has been
 };
 
 }  // namespace quire::sim

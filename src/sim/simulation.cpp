@@ -19,7 +19,7 @@ Simulation::Simulation(const SimulationConfig& config, std::unique_ptr<RequestSt
                                         .jitter = config.jitter,
                                         .check_kv = config.check_kv},
                 config.depth),
-      accept_(config.accept) {}
+      reception_(config.accept) {}
 
 void Simulation::listen(SimulationListener& listener) {
   listeners_.push_back(&listener);
@@ -29,7 +29,7 @@ void Simulation::listen(SimulationListener& listener) {
 bool Simulation::step() {
   add_due();
   while (!scheduler_.has_work() && open_steps_.empty()) {
-    const std::optional<Nanos> next = next_accepted();
+    const std::optional<Nanos> next = next_arrival();
     if (!next) {
       if (!std::exchange(ended_, true)) scheduler_.end_record();
       return false;
@@ -69,27 +69,39 @@ bool Simulation::plan_step() {
   return true;
 }
 
-std::optional<Nanos> Simulation::next_accepted() const {
+/// When the next request is sent or has been received.
+std::optional<Nanos> Simulation::next_arrival() const {
   const std::optional<Nanos> sent = source_.next();
-  if (!sent) return std::nullopt;
-  return std::max(*sent, accepted_) + accept_;
+  const std::optional<Nanos> received = reception_.next();
+  if (!sent || !received) return sent ? sent : received;
+  return std::min(*sent, *received);
 }
 
 void Simulation::add_due() {
-  for (auto next = next_accepted(); next && *next <= clock_.now(); next = next_accepted()) {
-    RequestRecord record{.arrival = *source_.next()};
+  for (auto next = next_arrival(); next && *next <= clock_.now(); next = next_arrival()) {
+    if (reception_.next() == next) {
+      receive();
+      continue;
+    }
     const size_t number = source_.take();
     const SimRequest& request = source_.request(number);
-    accepted_ = *next;
-    record.prompt_tokens = request.prompt_length;
-    const std::optional<Refusal> refusal = add(number, record);
-    if (!refusal) continue;
-    note_refusal(number, request, record, *refusal, *next);
-    source_.gave_up(number, *next, [&](const NumberedRequest& unsent) {
-      note_refusal(unsent.number, unsent.request, {.prompt_tokens = unsent.request.prompt_length},
-                   Refusal::kConversation, *next);
-    });
+    reception_.send({number, *next}, request.tenant, request.prompt_length);
   }
+}
+
+/// The next request has been received: it is added, or refused.
+void Simulation::receive() {
+  const Nanos now = *reception_.next();
+  const auto [number, sent] = reception_.take();
+  const SimRequest& request = source_.request(number);
+  const RequestRecord record{.arrival = sent, .prompt_tokens = request.prompt_length};
+  const std::optional<Refusal> refusal = add(number, record);
+  if (!refusal) return;
+  note_refusal(number, request, record, *refusal, now);
+  source_.gave_up(number, now, [&](const NumberedRequest& unsent) {
+    note_refusal(unsent.number, unsent.request, {.prompt_tokens = unsent.request.prompt_length},
+                 Refusal::kConversation, now);
+  });
 }
 
 void Simulation::note_refusal(size_t number, const SimRequest& request, RequestRecord record, Refusal why,

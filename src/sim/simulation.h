@@ -13,6 +13,7 @@
 #include "control/scheduler.h"
 #include "record/recorded_scheduler.h"
 #include "sim/digest.h"
+#include "sim/reception.h"
 #include "sim/request_stream.h"
 #include "sim/simulation_listener.h"
 #include "sim/virtual_clock.h"
@@ -28,8 +29,7 @@ struct SimulationConfig {
   bool jitter = false;  // SimTokens::jitter
   /// SimTokens::check_kv: then a wrong plan throws Error "K/V check: ..." from step().
   bool check_kv = false;
-  /// Between the sending of a request and its place in the queue, as a server receives requests one after the
-  /// other: of requests sent at once, the k-th waits there after k such times.
+  /// How long the server receives a request before it waits in the scheduler's queue (sim/reception.h).
   Nanos accept = 0;
 };
 
@@ -150,8 +150,9 @@ class Simulation {
     std::vector<bool> was_admitted;  // by choice; empty: none
   };
 
-  std::optional<Nanos> next_accepted() const;
+  std::optional<Nanos> next_arrival() const;
   void add_due();
+  void receive();
   bool plan_step();
   std::optional<Refusal> add(size_t number, const RequestRecord& record);
   Refusal too_long() const;
@@ -174,8 +175,7 @@ class Simulation {
   std::deque<OpenStep> open_steps_;  // the oldest first
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
-  Nanos accept_;                                  // SimulationConfig::accept
-  Nanos accepted_ = 0;                            // when the last request was
+  Reception reception_;
   std::unordered_map<size_t, OpenRequest> open_;  // by number
   std::vector<SimulationListener*> listeners_;
   bool wants_prompts_ = false;  // one of the listeners does

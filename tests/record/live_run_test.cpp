@@ -14,6 +14,7 @@
 
 #include "record/recorded_scheduler.h"
 #include "tests/record/random_run.h"
+#include "tests/support/sanitized.h"
 
 namespace quire::record {
 namespace {
@@ -297,7 +298,7 @@ class Watched {
 TEST(LiveRun, IsTheRunAsTheSchedulerHasIt) {
   size_t compared = 0;
   size_t in_second_group = 0;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= (test::kSanitized ? 60 : 300); ++seed) {
     SCOPED_TRACE(seed);
     Watched watched(seed);
     watched.run();

@@ -20,6 +20,7 @@
 #include "tests/record/log_bytes.h"
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
+#include "tests/support/sanitized.h"
 
 namespace quire::record {
 namespace {
@@ -141,7 +142,7 @@ TEST(RunTimeline, ThePoolIsWhatTheSchedulerHad) {
 
 /// Against the scheduler at the end of runs of every length.
 TEST(RunTimeline, CachedIsWhatTheSchedulerHadCached) {
-  for (uint64_t seed = 0; seed < 12; ++seed) {
+  for (uint64_t seed = 0; seed < (test::kSanitized ? 3 : 12); ++seed) {
     const uint64_t steps = test::record_random_run(log_file(), seed).steps;
     std::vector<uint32_t> later;
     for (uint64_t most = 1; most <= steps; most += 3) {

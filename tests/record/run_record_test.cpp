@@ -21,6 +21,7 @@
 #include "tests/record/log_bytes.h"
 #include "tests/record/random_run.h"
 #include "tests/support/data.h"
+#include "tests/support/sanitized.h"
 
 namespace quire::record {
 namespace {
@@ -97,7 +98,7 @@ TEST_F(RunRecord, ARunMadeAgainDecidesTheSame) {
   uint64_t prompt_steps = 0;
   uint64_t adds_with_wants = 0;
   // A third of the seeds has one step in flight, a third two, a third three.
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < (test::kSanitized ? 90 : 300); ++seed) {
     const test::RandomRun run = test::record_random_run(path_, seed);
     preemptions += run.stats.total_preemptions;
     prompt_steps += run.prompt_steps;
@@ -183,14 +184,14 @@ TEST_F(RunRecord, EveryDamageIsReported) {
   };
   EXPECT_FALSE(reads_all());
   int reported = 0;
-  for (size_t at = 0; at < whole.size(); at += 7) {
+  for (size_t at = 0; at < whole.size(); at += test::kSanitized ? 23 : 7) {
     std::string text = whole;
     text[at] = static_cast<char>(text[at] ^ (1 << at % 8));
     overwrite(text);
     EXPECT_THROW(reads_all(), Error) << "byte " << at << " of " << whole.size();
     ++reported;
   }
-  EXPECT_GT(reported, 500);
+  EXPECT_GT(reported, test::kSanitized ? 150 : 500);
   const std::string mark = "QBLK";
   const size_t first = whole.find(mark);
   const size_t second = whole.find(mark, first + 1);

@@ -10,7 +10,7 @@ namespace {
 /// What has been received until nothing is left, and when.
 std::vector<std::pair<size_t, Nanos>> drain(Reception& reception) {
   std::vector<std::pair<size_t, Nanos>> out;
-  while (const auto next = reception.next()) out.emplace_back(reception.take(), *next);
+  while (const auto next = reception.next()) out.emplace_back(reception.take().request, *next);
   return out;
 }
 
@@ -19,29 +19,29 @@ using Received = std::vector<std::pair<size_t, Nanos>>;
 TEST(Reception, TakesOneAfterTheOther) {
   Reception reception(10);
   EXPECT_EQ(reception.next(), std::nullopt);
-  reception.send(7, 0, 100, 1000);
+  reception.send({7, 1000}, 0, 100);
   EXPECT_EQ(reception.next(), 1010);
-  EXPECT_EQ(reception.take(), 7U);
+  EXPECT_EQ(reception.take(), (Reception::Sent{7, 1000}));
   EXPECT_EQ(reception.next(), std::nullopt);
-  reception.send(8, 0, 100, 1005 + 10);
-  reception.send(9, 0, 100, 1020);
+  reception.send({8, 1005 + 10}, 0, 100);
+  reception.send({9, 1020}, 0, 100);
   EXPECT_EQ(drain(reception), (Received{{8, 1025}, {9, 1035}}));
 }
 
 TEST(Reception, TakesTheShorterOfThoseThatWait) {
   Reception reception(10);
-  reception.send(0, 0, 300, 0);  // nothing else has arrived yet
-  reception.send(1, 0, 200, 0);
-  reception.send(2, 0, 50, 0);
-  reception.send(3, 0, 100, 0);
+  reception.send({0, 0}, 0, 300);  // nothing else has arrived yet
+  reception.send({1, 0}, 0, 200);
+  reception.send({2, 0}, 0, 50);
+  reception.send({3, 0}, 0, 100);
   EXPECT_EQ(drain(reception), (Received{{0, 10}, {2, 20}, {3, 30}, {1, 40}}));
 }
 
 TEST(Reception, TenantsTakeTurns) {
   Reception reception(10);
-  reception.send(0, 1, 100, 0);
-  for (size_t i = 1; i <= 3; ++i) reception.send(i, 1, 100, 0);
-  reception.send(4, 2, 100, 0);
+  reception.send({0, 0}, 1, 100);
+  for (size_t i = 1; i <= 3; ++i) reception.send({i, 0}, 1, 100);
+  reception.send({4, 0}, 2, 100);
   const Received all = drain(reception);
   EXPECT_EQ(all[2].first, 4U) << "a tenant's only request behind all of another's";
 }
@@ -50,7 +50,7 @@ TEST(Reception, KeepsTheOrderWhereItTakesNoTime) {
   Reception reception(0);
   Received all;
   for (size_t i = 0; i < 3; ++i) {
-    reception.send(i, 0, 300 - 100 * i, 5);
+    reception.send({i, 5}, 0, 300 - 100 * i);
     const auto now = drain(reception);
     all.insert(all.end(), now.begin(), now.end());
   }
