@@ -135,8 +135,9 @@ class Simulation {
   const WorkloadSettings& settings() const { return source_.settings(); }
   /// Of the workload.
   size_t num_requests() const { return source_.size(); }
-  /// Requests that are in memory: those that run or wait, and those that follow them.
-  size_t num_kept() const { return source_.kept(); }
+  /// What is in memory for requests: up to four entries for each that runs or waits, and two for each that is
+  /// due after a think time. 0 after the last request.
+  size_t num_kept() const { return source_.kept() + open_.size(); }
   /// The number of the request that continues this one, which has arrived and was not said to have ended.
   std::optional<size_t> next_turn(size_t request) const { return source_.next_turn(request); }
   /// A hash over all decisions, tokens, times and refusals so far.

@@ -51,7 +51,7 @@ size_t WorkloadSource::take() {
 }
 
 size_t WorkloadSource::kept() const {
-  size_t count = taken_.size() + due_.size() + (first_ != nullptr ? 1 : 0);
+  size_t count = taken_.size() + due_.size() + histories_.size() + (first_ != nullptr ? 1 : 0);
   for (const auto& [number, taken] : taken_) count += taken.after != nullptr ? 1 : 0;
   return count;
 }

