@@ -306,8 +306,8 @@ TEST(LiveRun, IsTheRunAsTheSchedulerHasIt) {
     compared += watched.compared();
     in_second_group += watched.in_second_group();
   }
-  EXPECT_GE(compared, 300U) << "moments at which nothing ran";
-  EXPECT_GE(in_second_group, 1000U);
+  EXPECT_GE(compared, test::kSanitized ? 60U : 300U) << "moments at which nothing ran";
+  EXPECT_GE(in_second_group, test::kSanitized ? 200U : 1000U);
 }
 
 TEST(RunTap, DropsWhatNobodyTakesAndSaysSo) {
