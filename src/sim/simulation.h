@@ -5,8 +5,9 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
+
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include "backend/sim/cost_model.h"
 #include "backend/sim/sim_executor.h"
@@ -177,7 +178,7 @@ class Simulation {
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
   Reception reception_;
-  std::unordered_map<size_t, OpenRequest> open_;  // by number
+  boost::unordered_flat_map<size_t, OpenRequest> open_;  // by number
   std::vector<SimulationListener*> listeners_;
   bool wants_prompts_ = false;  // one of the listeners does
   SimulationTotals totals_;
