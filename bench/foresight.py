@@ -6,7 +6,7 @@
 The first three have a device that hides its costs, served over HTTP. It is a cost model written here, whose steps deviate by up to a
 tenth. `quire calibrate` sees it only as a server does: by its steps. How long a server takes to receive a request is measured with a
 device that takes no time. Then `quire bench serve` measures a server on the hidden device, and `quire simulate` predicts the same from
-the fitted model and that time.
+the fitted model, that time, and that of a request's way there and back.
 
 workloads  the times of four workloads that were not used to fit
 slo        the largest rate that meets an objective, three of them, by bisection on both sides
@@ -39,6 +39,7 @@ WORKLOADS = [
     ("closed loop", ["--users", 24, "--think-time-ms", "exponential:300", "--prompt-len", "uniform:20:200", "--output-len", "uniform:10:80"],
      ["--num-blocks", 1500]),
 ]
+FREE = ["--cost-step-us", 0, "--cost-decode-us", 0, "--cost-decode-more-us", 0, "--cost-prefill-tokens-per-ms", 10**9]
 FIGURES = [("mean TTFT", "ttft_ns", "mean"), ("mean TPOT", "tpot_ns", "mean"), ("mean E2E", "e2e_ns", "mean"), ("p99 TTFT", "ttft_ns", "p99"),
            ("p99 E2E", "e2e_ns", "p99")]
 
@@ -80,11 +81,34 @@ class Server:
 
 def accept_us(quire, model):
     """What a request takes, received one after the other, where its steps take no time."""
-    free = ["--cost-step-us", 0, "--cost-decode-us", 0, "--cost-decode-more-us", 0, "--cost-prefill-tokens-per-ms", 10**9]
-    with Server(quire, model, [*free, *SERVER]) as url:
+    with Server(quire, model, [*FREE, *SERVER]) as url:
         got = json.loads(run(quire, "bench", "serve", "--url", url, "--requests", 3000, "--concurrency", SEQS, "--prompt-len", 50,
                              "--output-len", 1, "--json"))
     return round(got["elapsed_ns"] / 1000 / 3000)
+
+
+def latency_us(quire, model, load):
+    """From the sending of a request to its first token, where its steps take no time and few requests are under way."""
+    with Server(quire, model, [*FREE, *SERVER]) as url:
+        got = json.loads(run(quire, "bench", "serve", "--url", url, *load, "--requests", 60, "--prompt-len", 50, "--output-len", 2, "--json"))
+    return round(got["ttft_ns"]["p50"] / 1000)
+
+
+class Way:
+    """The time of a request beside its steps."""
+
+    def __init__(self, quire, model):
+        self.accept = accept_us(quire, model)
+        # Users keep their connections; other requests have one each.
+        self.once = latency_us(quire, model, ["--rate", 8]) - self.accept
+        self.kept = latency_us(quire, model, ["--users", 3, "--think-time-ms", "exponential:300"]) - self.accept
+
+    def __str__(self):
+        return (f"a request is received in {self.accept} us; its way there and back takes {self.once} us on a connection of its own, {self.kept} us on "
+                "one that is kept")
+
+    def flags(self, load):
+        return ["--accept-us", self.accept, "--latency-us", max(0, self.kept if "--users" in load else self.once)]
 
 
 class Foresight:
@@ -97,8 +121,8 @@ class Foresight:
         self.device = ["--cost", hidden, "--cost-jitter", "--force"]
         said = run(self.quire, "calibrate", self.model, "--device", "sim", *self.device, *SERVER, "--num-blocks", 700, "--preemption-mode", "swap",
                    "--seconds", options.seconds, "-o", self.fitted)
-        self.accept = accept_us(self.quire, self.model)
-        print(f"{said}a request is received in {self.accept} us", file=sys.stderr)
+        self.way = Way(self.quire, self.model)
+        print(f"{said}{self.way}", file=sys.stderr)
 
     def server(self, *flags):
         return Server(self.quire, self.model, [*self.device, *SERVER, *flags])
@@ -107,8 +131,8 @@ class Foresight:
         return json.loads(run(self.quire, "bench", "serve", "--url", url, *flags, "--json"))
 
     def predict(self, *flags):
-        run(self.quire, "simulate", "--cost", self.fitted, "--cost-jitter", "--accept-us", self.accept, "--max-model-len", 512, *SERVER, *flags,
-            "--json", self.out)
+        run(self.quire, "simulate", "--cost", self.fitted, "--cost-jitter", *self.way.flags(flags), "--max-model-len", 512, *SERVER, *flags, "--json",
+            self.out)
         return json.loads(self.out.read_text())
 
 
@@ -215,8 +239,8 @@ def machine(options, folder):
     weights = ["--quantization", options.quantization]
     load = ["--rate", options.real_rate, "--prompt-len", "uniform:20:100", "--output-len", "uniform:20:60", "--requests", options.real_requests]
     said = run(options.quire, "calibrate", options.real_model, *weights, *engine, "--seconds", options.seconds, "-o", cost_file)
-    accept = accept_us(options.quire, options.model)
-    print(f"{said}a request is received in {accept} us", file=sys.stderr)
+    way = Way(options.quire, options.model)
+    print(f"{said}{way}", file=sys.stderr)
     cost = json.loads(cost_file.read_text())
     figures = [("mean TTFT ms", lambda r: r["ttft_ns"]["mean"] / 1e6), ("mean TPOT ms", lambda r: r["tpot_ns"]["mean"] / 1e6),
                ("mean E2E ms", lambda r: r["e2e_ns"]["mean"] / 1e6), ("output tokens/s", lambda r: r["output_tokens_per_second"])]
@@ -228,7 +252,7 @@ def machine(options, folder):
         log.unlink()
         speeds.append(f"{factor:.2f} ({steps})")
         now.write_text(json.dumps(scaled(cost, factor), separators=(",", ":")))
-        run(options.quire, "simulate", "--cost", now, "--cost-jitter", "--accept-us", accept, *engine, *load, "--json", out)
+        run(options.quire, "simulate", "--cost", now, "--cost-jitter", *way.flags(load), *engine, *load, "--json", out)
         predicted.append(json.loads(out.read_text()))
     print(f"The time of a reference step over that of the calibration, and how many there were: {', '.join(speeds)}\n")
     head("", "measured, five runs", "range", "predicted", "median error", "the predicted median is")

@@ -110,7 +110,7 @@ struct Followers {
   }
   std::optional<HitBound> hit_bound(uint32_t num_blocks) const {
     if (!bound) return std::nullopt;
-    return HitBound{bound->best(num_blocks).hit_tokens, bound->best(UINT32_MAX).hit_tokens};
+    return HitBound{bound->best_tokens(num_blocks), bound->best_tokens(UINT32_MAX), bound->work(num_blocks)};
   }
 
   sim::ReportBuilder report;
@@ -228,6 +228,9 @@ void write_results(const Options& options, const Followers& followers, const sim
   if (bound) {
     root["prefix_hit_tokens_bound"] = bound->pool;
     root["prefix_hit_tokens_unbounded"] = bound->unbounded;
+    root["prompt_work"] = bound->work.prompts;
+    root["prompt_work_saved"] = bound->work.saved;
+    root["prompt_work_saved_bound"] = bound->work.saveable;
   }
   add_requests(root, followers.report, *followers.requests);
   write_output_file(options.json_file, kResult, json::serialize(root) + "\n");

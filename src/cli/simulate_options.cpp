@@ -170,13 +170,17 @@ void add_simulation_flags(const Flags& command, SimulateOptions& options) {
   add_policy_options(command, options.policies);
   add_cost_options(command, options.cost);
   add_roofline_model(command, options);
-  command
-      .add_option("--accept-us", options.accept_us,
-                  "Receiving a request, one after the other, before it may be planned")
-      .group(kSimGroup)
-      .value_name("US")
-      .show_default()
-      .range(int64_t{0}, int64_t{1'000'000});
+  const auto add_time = [&](const char* name, uint64_t& time, const char* help) {
+    command.add_option(name, time, help)
+        .group(kSimGroup)
+        .value_name("US")
+        .show_default()
+        .range(int64_t{0}, int64_t{1'000'000});
+  };
+  add_time("--latency-us", options.latency_us,
+           "The way of a request to the server and of its first token back, however many there are");
+  add_time("--accept-us", options.accept_us,
+           "Receiving a request, one after the other, before it may be planned");
 }
 
 void settle_simulation(const SimulateOptions& options, const Flags& command, bool idle) {
@@ -207,6 +211,7 @@ sim::SimulationConfig simulation_config(const SimulateOptions& options) {
   config.depth = static_cast<uint32_t>(options.cost.steps_in_flight);
   config.jitter = options.cost.jitter;
   config.check_kv = options.cost.check_kv;
+  config.latency = static_cast<Nanos>(options.latency_us) * 1000;
   config.accept = static_cast<Nanos>(options.accept_us) * 1000;
   return config;
 }

@@ -30,6 +30,7 @@ struct SimulateOptions {
   WorkloadOptions workload;
   startup::PolicyOptions policies;
   startup::CostOptions cost;
+  uint64_t latency_us = 0;
   uint64_t accept_us = 0;
   std::string model;  // of a roofline; else empty
   startup::NumberFormats formats;

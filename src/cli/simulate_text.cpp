@@ -64,6 +64,9 @@ void print_summary(const sim::SimulationReport& report, const sim::SimulationCon
     line("",
          fmt::format("at most {:.1f} % with this pool, if evictions knew the future; {:.1f} % without any",
                      share(bound->pool), share(bound->unbounded)));
+    line("", fmt::format("of the work of prompts, {:.1f} % saved; at most {:.1f} % with this pool",
+                         100 * bound->work.saved / std::max(1.0, bound->work.prompts),
+                         100 * bound->work.saveable / std::max(1.0, bound->work.prompts)));
   }
   const auto busy_micros = static_cast<uint64_t>(totals.busy) / 1000;
   line("K/V blocks", fmt::format("{} of {} at most, {:.1f} % on average", with_commas(totals.peak_blocks),

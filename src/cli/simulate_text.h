@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/eviction_bound.h"
 #include "sim/report.h"
 #include "sim/simulation.h"
 #include "sim/slo.h"
@@ -19,10 +20,12 @@ inline constexpr const char* kStepHeader =
 /// A line with the state after the last step.
 void print_step(const sim::Simulation& simulation);
 
-/// Tokens that prompts would hit at most with this pool, and with one that evicts nothing.
+/// Tokens that prompts would hit at most with this pool, and with one that evicts nothing; and the same as
+/// work.
 struct HitBound {
   uint64_t pool = 0;
   uint64_t unbounded = 0;
+  sim::EvictionBound::Work work;  // with this pool
 };
 
 /// `refusals`: sim::refusal_texts.

@@ -16,6 +16,12 @@ namespace {
 
 constexpr uint32_t kNeverAgain = UINT32_MAX;
 
+/// Of the first `tokens` tokens of a prompt.
+double work_of(uint64_t tokens) {
+  const auto count = static_cast<double>(tokens);
+  return count + count * count / 2 / static_cast<double>(EvictionBound::kAttention);
+}
+
 }  // namespace
 
 EvictionBound::EvictionBound(const Simulation& simulation)
@@ -50,6 +56,8 @@ void EvictionBound::admitted_again(size_t request, uint32_t choice, Nanos /*now*
 /// Blocks with tokens of its answer are hit by the next turn of its conversation alone, which begins with
 /// them.
 void EvictionBound::finished(const SimulatedRequest& of) {
+  prompts_work_ += work_of(of.request.prompt_length);
+  saved_work_ += work_of(of.record.cached_tokens);
   const std::optional<size_t> next = simulation_.next_turn(of.number);
   if (!next) return;
   const uint32_t computed =
@@ -81,23 +89,21 @@ std::vector<uint32_t> EvictionBound::next_uses() const {
   return next;
 }
 
-EvictionBound::Hits EvictionBound::best(uint32_t num_blocks) const {
+uint64_t EvictionBound::best(uint32_t num_blocks, const std::vector<uint32_t>& next,
+                             uint32_t least_depth) const {
   using Key = std::tuple<uint32_t, uint32_t, uint64_t>;  // the next use, the depth, the block
-  const std::vector<uint32_t> next = next_uses();
   std::unordered_map<uint64_t, Key> kept;
   std::set<Key> by_use;
-  Hits hits;
+  uint64_t hits = 0;
   size_t place = 0;
   for (const Use& use : uses_) {
-    const std::vector<uint64_t>& chain = prompts_[use.request].chain;
-    const uint32_t length = prompts_[use.request].length;
-    if (use.is_lookup) hits.queried_tokens += length;
+    const auto& [length, chain] = prompts_[use.request];
     for (uint32_t row = use.begin; row < use.end; ++row, ++place) {
-      if (row >= chain.size()) continue;
+      if (row < least_depth || row >= chain.size()) continue;
       const auto found = kept.find(chain[row]);
       if (found != kept.end()) {
         // At least one token of a prompt is computed.
-        if (use.is_lookup && (row + 1) * block_size_ < length) hits.hit_tokens += block_size_;
+        hits += use.is_lookup && uint64_t{row + 1} * block_size_ < length ? 1 : 0;
         by_use.erase(found->second);
         kept.erase(found);
       }
@@ -111,6 +117,23 @@ EvictionBound::Hits EvictionBound::best(uint32_t num_blocks) const {
     }
   }
   return hits;
+}
+
+EvictionBound::Work EvictionBound::work(uint32_t num_blocks) const {
+  Work out{.prompts = prompts_work_, .saved = saved_work_};
+  size_t deepest = 0;
+  for (const Prompt& prompt : prompts_) deepest = std::max(deepest, prompt.chain.size());
+  const std::vector<uint32_t> next = next_uses();
+  double before = 0;  // what a block of the depths before saves at most
+  for (uint64_t depth = 0; depth < deepest;) {
+    const uint64_t end = depth + std::max<uint64_t>(1, depth / 8);
+    const double each = work_of(end * block_size_) - work_of((end - 1) * block_size_);
+    out.saveable +=
+        (each - before) * static_cast<double>(best(num_blocks, next, static_cast<uint32_t>(depth)));
+    before = each;
+    depth = end;
+  }
+  return out;
 }
 
 }  // namespace quire::sim

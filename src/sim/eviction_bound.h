@@ -15,6 +15,12 @@ namespace quire::sim {
 /// which the simulation admitted them, with the right not to keep a block at all. A block counts as hit
 /// wherever in its prompt it is, and running sequences hold none, so no policy hits more with this pool and
 /// this order. Needs 16 bytes for each full block of all prompts.
+///
+/// A hit saves the more work the later in its prompt it is: a token's attention to kAttention tokens before
+/// it is taken to be as much work as the rest of it, as by the eviction policies that know of costs. The
+/// bound on that work adds up, for depths that rise by an eighth, the most hits of blocks at least so deep
+/// (again MIN) times what such a block saves more than the ones before it. No policy saves more, but the best
+/// saves less.
 class EvictionBound final : public SimulationListener {
  public:
   /// `simulation` must outlive it and be told to listen(). REQUIRES: one K/V group with full attention.
@@ -26,12 +32,18 @@ class EvictionBound final : public SimulationListener {
   void admitted_again(size_t request, uint32_t choice, Nanos now) override;
   void finished(const SimulatedRequest& of) override;
 
-  struct Hits {
-    uint64_t queried_tokens = 0;
-    uint64_t hit_tokens = 0;
+  static constexpr uint64_t kAttention = 32768;
+
+  /// Tokens of prompts that would be hit with so many blocks.
+  uint64_t best_tokens(uint32_t num_blocks) const { return best(num_blocks, next_uses(), 0) * block_size_; }
+
+  /// In tokens at the beginning of a prompt; of the requests that have finished.
+  struct Work {
+    double prompts = 0;
+    double saved = 0;     // by the hits that there were
+    double saveable = 0;  // at most, with so many blocks
   };
-  /// With so many blocks.
-  Hits best(uint32_t num_blocks) const;
+  Work work(uint32_t num_blocks) const;
 
  private:
   /// A use of the blocks [begin, end) of a request's prompt, at one moment.
@@ -43,6 +55,8 @@ class EvictionBound final : public SimulationListener {
   };
   void use(size_t request, bool is_lookup);
   std::vector<uint32_t> next_uses() const;
+  /// The most hits of blocks at this depth or deeper, counted in blocks; `next`: of next_uses().
+  uint64_t best(uint32_t num_blocks, const std::vector<uint32_t>& next, uint32_t least_depth) const;
 
   /// The prompt of a request that has arrived.
   struct Prompt {
@@ -54,6 +68,8 @@ class EvictionBound final : public SimulationListener {
   const uint32_t block_size_;
   std::vector<Prompt> prompts_;  // by request
   std::vector<Use> uses_;
+  double prompts_work_ = 0;
+  double saved_work_ = 0;
 };
 
 }  // namespace quire::sim

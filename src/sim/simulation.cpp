@@ -19,6 +19,7 @@ Simulation::Simulation(const SimulationConfig& config, std::unique_ptr<RequestSt
                                         .jitter = config.jitter,
                                         .check_kv = config.check_kv},
                 config.depth),
+      latency_(config.latency),
       reception_(config.accept) {}
 
 void Simulation::listen(SimulationListener& listener) {
@@ -69,12 +70,12 @@ bool Simulation::plan_step() {
   return true;
 }
 
-/// When the next request is sent or has been received.
+/// When the next request reaches the server or has been received.
 std::optional<Nanos> Simulation::next_arrival() const {
   const std::optional<Nanos> sent = source_.next();
   const std::optional<Nanos> received = reception_.next();
-  if (!sent || !received) return sent ? sent : received;
-  return std::min(*sent, *received);
+  if (!sent) return received;
+  return received ? std::min(*sent + latency_, *received) : *sent + latency_;
 }
 
 void Simulation::add_due() {
@@ -94,7 +95,7 @@ void Simulation::receive() {
   const Nanos now = *reception_.next();
   const auto [number, sent] = reception_.take();
   const SimRequest& request = source_.request(number);
-  const RequestRecord record{.arrival = sent, .prompt_tokens = request.prompt_length};
+  const RequestRecord record{.arrival = sent - latency_, .prompt_tokens = request.prompt_length};
   const std::optional<Refusal> refusal = add(number, record);
   if (!refusal) return;
   note_refusal(number, request, record, *refusal, now);

@@ -30,6 +30,9 @@ struct SimulationConfig {
   bool jitter = false;  // SimTokens::jitter
   /// SimTokens::check_kv: then a wrong plan throws Error "K/V check: ..." from step().
   bool check_kv = false;
+  /// From the sending of a request to its reception, with the way back of its first token; however many are
+  /// under way.
+  Nanos latency = 0;
   /// How long the server receives a request before it waits in the scheduler's queue (sim/reception.h).
   Nanos accept = 0;
 };
@@ -177,6 +180,7 @@ class Simulation {
   std::deque<OpenStep> open_steps_;  // the oldest first
   Nanos done_ = 0;                   // when the device finished the last committed step
   bool ended_ = false;
+  Nanos latency_;  // SimulationConfig::latency
   Reception reception_;
   boost::unordered_flat_map<size_t, OpenRequest> open_;  // by number
   std::vector<SimulationListener*> listeners_;

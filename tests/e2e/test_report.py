@@ -136,6 +136,7 @@ def test_no_policy_hits_more_than_the_bound(tmp_path, policy):
         hits[blocks] = of["prefix_hit_tokens"]
         assert of["prefix_hit_tokens"] <= of["prefix_hit_tokens_bound"] <= of["prefix_hit_tokens_unbounded"], blocks
         assert "if evictions knew the future" in said
+        assert 0 < of["prompt_work_saved"] <= of["prompt_work_saved_bound"] < of["prompt_work"], blocks
     assert hits[150] < hits[20000] == of["prefix_hit_tokens_bound"] == of["prefix_hit_tokens_unbounded"]
 
 

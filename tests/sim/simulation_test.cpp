@@ -370,6 +370,23 @@ TEST(Simulation, RequestsAreReceivedOneAfterTheOther) {
   EXPECT_EQ(records[3].admitted, records[2].finished) << "the step that began when it was sent is over";
 }
 
+TEST(Simulation, TheWayToTheServerCountsForEachRequest) {
+  SimulationConfig config = small_pool();
+  config.latency = kMillisecond;
+  Workload workload;
+  workload.requests.assign(2, {.arrival = 5 * kMillisecond, .prompt_length = 10, .output_length = 1});
+  workload.requests.push_back({.prompt_length = 10, .output_length = 1, .follows = 0});
+  FollowedSimulation simulation(config, workload);
+  simulation.run();
+  const Nanos both = config.cost.duration({.chunks = 2, .prefill_tokens = 20, .logit_rows = 2});
+  const auto records = simulation.records();
+  EXPECT_EQ(records[0].arrival, 5 * kMillisecond);
+  EXPECT_EQ(records[1].admitted, 6 * kMillisecond) << "both are under way at the same time";
+  EXPECT_EQ(records[1].finished, 6 * kMillisecond + both);
+  EXPECT_EQ(records[2].arrival, records[0].finished);
+  EXPECT_EQ(records[2].admitted, records[0].finished + kMillisecond);
+}
+
 TEST(Simulation, WithoutWorkNoTimePasses) {
   const Workload workload;
   FollowedSimulation simulation(small_pool(), workload);
