@@ -28,7 +28,7 @@ namespace quire {
 namespace {
 
 constexpr uint32_t kSeqs = 32;
-constexpr uint32_t kLongest = 1024;  // tokens of a sequence
+constexpr uint32_t kLongest = 512;  // tokens of a sequence
 constexpr cli::SweepPiece kReferencePiece{.decoding = 1, .context = 16, .prompts = 1, .steps = 4};
 
 enum class Use { kReference, kFitted, kForeseen };

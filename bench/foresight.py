@@ -16,6 +16,7 @@ machine    --real-model on this machine: five runs, measured and predicted in tu
            the run in which one sequence decodes alone
 """
 import argparse
+import contextlib
 import itertools
 import json
 import pathlib
@@ -185,17 +186,20 @@ SEEDS = 3
 
 
 def policies(of, requests):
-    load = ["--rate", 9, "--prompt-len", "uniform:10:60", "--output-len", "lognormal:40:0.8:150", "--shared-prefix-len", 128, "--shared-prefixes", 20,
-            "--requests", requests]
+    # Bursts of more than the slots, so that there is a queue to order.
+    load = ["--rate", 2, "--burst", 80, "--burst-every", 8, "--prompt-len", "lognormal:60:0.9:250", "--output-len", "lognormal:40:0.8:150",
+            "--shared-prefix-len", 128, "--shared-prefixes", 20, "--requests", requests]
     head("blocks", "policies", "measured: mean E2E ms", "predicted", "difference measured", "spread", "predicted", "winner")
     right = wrong = 0
     for pool in POOLS:
-        measured, predicted = {}, {}
-        for policy in POLICIES:
-            engine = ["--num-blocks", pool, "--scheduling-policy", policy]
-            with of.server(*engine) as url:
-                measured[policy] = [of.measure(url, *load, "--seed", seed)["e2e_ns"]["mean"] / 1e6 for seed in range(SEEDS)]
-            predicted[policy] = [of.predict(*engine, *load, "--seed", seed)["e2e_ns"]["mean"] / 1e6 for seed in range(SEEDS)]
+        engine = {policy: ["--num-blocks", pool, "--scheduling-policy", policy] for policy in POLICIES}
+        measured, predicted = ({policy: [] for policy in POLICIES} for _ in range(2))
+        with contextlib.ExitStack() as servers:
+            urls = {policy: servers.enter_context(of.server(*engine[policy])) for policy in POLICIES}
+            for seed in range(SEEDS):  # the policies by turns, so that all meet the same machine
+                for policy in POLICIES:
+                    measured[policy].append(of.measure(urls[policy], *load, "--seed", seed)["e2e_ns"]["mean"] / 1e6)
+                    predicted[policy].append(of.predict(*engine[policy], *load, "--seed", seed)["e2e_ns"]["mean"] / 1e6)
         for one, other in itertools.combinations(POLICIES, 2):
             by_seed = [b - a for a, b in zip(measured[one], measured[other])]
             difference, spread = statistics.mean(by_seed), max(by_seed) - min(by_seed)
@@ -275,7 +279,7 @@ def main():
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--requests", type=int, default=2000, help="of each of the workloads")
     parser.add_argument("--slo-requests", type=int, default=400, help="of each run of the search")
-    parser.add_argument("--policy-requests", type=int, default=150, help="of each policy, pool and seed")
+    parser.add_argument("--policy-requests", type=int, default=200, help="of each policy, pool and seed")
     parser.add_argument("--seconds", type=float, default=60, help="of calibration")
     parser.add_argument("--real-model", default="models/llama-quire-stories-5m", help="of the part machine")
     parser.add_argument("--quantization", default="auto", help="of its weights")
