@@ -6,7 +6,6 @@
 // the fit and not the machine's speed of that second. Beside each error stands the floor: by how much equal
 // steps, less than 2 s apart, differ.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <string>
