@@ -116,6 +116,7 @@ Expected<void> Scheduler::add(SeqSpec spec) {
     sequences_.erase(place);
     throw;
   }
+  stats_.waiting = static_cast<uint32_t>(waiting_.size());
   log_.of(seq.spec.id);
   log_.write(DecisionKind::kAdd, seq.prompt_length, seq.spec.max_tokens);
   return {};
@@ -205,8 +206,7 @@ StepPlan Scheduler::plan() {
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   order_ = running_;
   const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
-  const auto has_rights = [](const Sequence* s) { return s->is_protected(); };
-  if (std::ranges::any_of(order_, has_rights)) std::ranges::stable_sort(order_, {}, rights);
+  if (std::ranges::any_of(order_, &Sequence::is_protected)) std::ranges::stable_sort(order_, {}, rights);
   for (Sequence* seq : order_) {
     if (seq->slot == kNoSlot || !seq->decoding()) continue;
     const bool ready = seq->table.is_ready(pool_, seq->next(), 1);

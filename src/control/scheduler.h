@@ -95,7 +95,7 @@ class Scheduler {
   const std::vector<Sequence*>& running() const { return running_; }  // in order of admission
   const std::deque<Sequence*>& waiting() const { return waiting_; }   // in order of arrival
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
-  /// After the last commit; an abort too updates what is a state and not a count (running, waiting, blocks).
+  /// After the last commit; running, waiting and blocks also after an abort, `waiting` also after add().
   const StepStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
 

@@ -224,6 +224,7 @@ TEST(Scheduler, RefusesWhatCannotRun) {
   EXPECT_THAT(code(Driver::spec(a, text(21), 0)).message,
               testing::AllOf(HasSubstr("holds 20 tokens"), HasSubstr("requested 21")));
   ASSERT_TRUE(scheduler.add(Driver::spec(a, text(18), 3)));  // the last token is never computed
+  EXPECT_EQ(scheduler.stats().waiting, 1U) << "it counts at once, before any step";
   EXPECT_EQ(code(Driver::spec(b, text(1), 1)).code, RequestErrorCode::kQueueFull);
   scheduler.plan();
   EXPECT_EQ(code(Driver::spec(a, text(1), 1)).code, RequestErrorCode::kInternal);

@@ -254,14 +254,26 @@ TEST(Engine, RefusesWhatCannotRun) {
 TEST(Engine, TheQueueIsBounded) {
   FakeExecutorConfig fake;
   fake.max_slots = 2;
-  fake.delay = 10'000'000;  // nothing ends while all are submitted
+  std::promise<void> stepping;
+  std::promise<void> all_submitted;  // until then the first step goes on
+  std::once_flag first_step;
+  fake.next = [&, next = test::hashed_continuation(kVocab)](std::span<const TokenId> tokens, uint32_t length,
+                                                            const SamplingParams& sampling) {
+    std::call_once(first_step, [&] {
+      stepping.set_value();
+      all_submitted.get_future().wait();
+    });
+    return next(tokens, length, sampling);
+  };
   control::SchedulerConfig scheduler;
   scheduler.max_num_seqs = 2;
   scheduler.max_waiting = 3;
   Rig rig(fake, scheduler);
   Inbox inbox;
-  int accepted = 0;
-  for (int i = 0; i < 20; ++i) {
+  ASSERT_TRUE(rig.engine->submit(request_of(0, 8, 50), inbox.sink(0)));
+  stepping.get_future().wait();
+  int accepted = 1;
+  for (int i = 1; i < 20; ++i) {
     const auto id = rig.engine->submit(request_of(i, 8, 50), inbox.sink(accepted));
     if (id) {
       ++accepted;
@@ -269,7 +281,8 @@ TEST(Engine, TheQueueIsBounded) {
       EXPECT_EQ(id.error().code, RequestErrorCode::kQueueFull);
     }
   }
-  EXPECT_EQ(accepted, 5);
+  all_submitted.set_value();
+  EXPECT_EQ(accepted, 5) << "the one that runs has a place of those that may run";
   GenerationRequest wide = request_of(1, 8, 1);
   wide.n = 6;
   const auto never = rig.engine->submit(wide, inbox.sink(100));
