@@ -206,7 +206,7 @@ StepPlan Scheduler::plan() {
 void Scheduler::plan_decodes(StepPlan& plan, uint32_t& budget) {
   order_ = running_;
   const auto rights = [](const Sequence* s) { return s->is_protected() ? *s->first_admitted : UINT64_MAX; };
-  if (std::ranges::any_of(order_, &Sequence::is_protected)) std::ranges::stable_sort(order_, {}, rights);
+  if (!std::ranges::is_sorted(order_, {}, rights)) std::ranges::stable_sort(order_, {}, rights);
   for (Sequence* seq : order_) {
     if (seq->slot == kNoSlot || !seq->decoding()) continue;
     const bool ready = seq->table.is_ready(pool_, seq->next(), 1);

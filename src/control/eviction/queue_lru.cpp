@@ -1,4 +1,4 @@
-#include <unordered_map>
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include "control/eviction/ranked.h"
 
@@ -25,7 +25,7 @@ class QueueLruEviction final : public RankedEviction {
     move(entry, 0, wanted == wanted_.end() ? 0 : wanted->second);
   }
 
-  std::unordered_map<uint64_t, uint32_t> wanted_;  // by hash; never iterated
+  boost::unordered_flat_map<uint64_t, uint32_t> wanted_;  // by hash; never iterated
 };
 
 }  // namespace
