@@ -91,9 +91,10 @@ void StepCollector::take(const backend::StepRecord& record) noexcept {
   }
 }
 
-std::vector<backend::StepRecord> StepCollector::records() const {
+std::vector<backend::StepRecord> StepCollector::records(size_t first) const {
   const std::lock_guard lock(mutex_);
-  return records_;
+  const auto from = static_cast<std::ptrdiff_t>(std::min(first, records_.size()));
+  return {records_.begin() + from, records_.end()};
 }
 
 void run_sweep(startup::LocalEngine& local, const SweepPlan& plan, double seconds,

@@ -15,8 +15,8 @@ namespace quire::cli {
 class StepCollector final : public engine::StepSink {
  public:
   void take(const backend::StepRecord& record) noexcept override;
-  /// Those so far. Any thread.
-  std::vector<backend::StepRecord> records() const;
+  /// Those so far, from the `first` on. Any thread.
+  std::vector<backend::StepRecord> records(size_t first = 0) const;
 
  private:
   mutable std::mutex mutex_;  // guards the following member
