@@ -223,50 +223,74 @@ def scaled(cost, factor):
 
 
 def reference_factor(cost, path):
-    """How long the steps of a log in which one sequence decodes alone took, over what the cost model says; nothing else of the log is used."""
+    """How long the steps of a log in which one sequence decodes alone took in all, over what the cost model says, with what it draws from its
+    deviations; nothing else of the log is used. In all, not in the median: what interrupts some steps of a run also takes its time."""
     lines = path.read_text().splitlines()
     columns = json.loads(lines[0])["columns"]
-    ratios = []
+    took, said, count = 0, 0, 0
     for line in lines[1:]:
         step = dict(zip(columns, json.loads(line)))
         if step["decoding"] != 1 or step["chunks"] or step["copies"] or step["moved_blocks"]:
             continue
         foreseen = sum(phase["step"] + phase["decode_step"] + phase["decode"] + phase["token"][0] + phase["decode_context"] * step["decode_context"]
                        + phase["logit_row"] + phase["sampled_row"] for phase in (cost["device_ns"], cost["host_ns"]))
-        ratios.append(step["whole"] / foreseen)
-    return statistics.median(ratios), len(ratios)
+        took, said, count = took + step["whole"], said + foreseen, count + 1
+    usual, slow = cost["deviations"], cost["slow"]
+    drawn = (1 - slow["part"]) * statistics.mean((a + b) / 2 for a, b in zip(usual, usual[1:])) + slow["part"] * slow["factor"]
+    return took / (said * drawn), count
 
 
 def machine(options, folder):
-    cost_file, log, out, now = (pathlib.Path(folder) / name for name in ("machine.json", "steps.log", "out.json", "now.json"))
+    folder = pathlib.Path(folder)
+    log, out, now = (folder / name for name in ("steps.log", "out.json", "now.json"))
     engine = ["--max-num-seqs", 16, "--max-model-len", 512, "--max-num-batched-tokens", 256, "--num-blocks", 512]
     weights = ["--quantization", options.quantization]
-    load = ["--rate", options.real_rate, "--prompt-len", "uniform:20:100", "--output-len", "uniform:20:60", "--requests", options.real_requests]
-    said = run(options.quire, "calibrate", options.real_model, *weights, *engine, "--seconds", options.seconds, "-o", cost_file)
+
+    def load(rate, seed=0):
+        return ["--rate", rate, "--seed", seed, "--prompt-len", "uniform:20:100", "--output-len", "uniform:20:60", "--requests", options.real_requests]
+
+    def serve(path, *flags):
+        with Server(options.quire, options.real_model, [*weights, *engine, "--step-log", path], device="cpu") as url:
+            return json.loads(run(options.quire, "bench", "serve", "--url", url, *flags, "--json"))
+
+    # Two fits: of the sweep, which has the machine to itself, and of the steps of a server under two other rates.
+    files = {"sweep": folder / "sweep.json", "logs of a server": folder / "logs.json"}
+    said = run(options.quire, "calibrate", options.real_model, *weights, *engine, "--seconds", options.seconds, "-o", files["sweep"])
+    logs = []
+    for i, rate in enumerate((options.real_rate * 0.6, options.real_rate * 1.2)):
+        logs.append(folder / f"learn{i}.log")
+        serve(logs[-1], *load(rate, 101 + i))
+    said += run(options.quire, "calibrate", *[word for path in logs for word in ("--from", path)], "-o", files["logs of a server"])
     way = Way(options.quire, options.model)
     print(f"{said}{way}", file=sys.stderr)
-    cost = json.loads(cost_file.read_text())
+    costs = {name: json.loads(path.read_text()) for name, path in files.items()}
     figures = [("mean TTFT ms", lambda r: r["ttft_ns"]["mean"] / 1e6), ("mean TPOT ms", lambda r: r["tpot_ns"]["mean"] / 1e6),
                ("mean E2E ms", lambda r: r["e2e_ns"]["mean"] / 1e6), ("output tokens/s", lambda r: r["output_tokens_per_second"])]
-    measured, predicted, speeds = [], [], []
+    measured, predicted, speeds = [], {name: [] for name in costs}, {name: [] for name in costs}
     for _ in range(5):
-        with Server(options.quire, options.real_model, [*weights, *engine, "--step-log", log], device="cpu") as url:
-            measured.append(json.loads(run(options.quire, "bench", "serve", "--url", url, *load, "--json")))
-        factor, steps = reference_factor(cost, log)
+        flags = load(options.real_rate)
+        measured.append(serve(log, *flags))
+        for name, cost in costs.items():
+            factor, steps = reference_factor(cost, log)
+            speeds[name].append(f"{factor:.2f}")
+            now.write_text(json.dumps(scaled(cost, factor), separators=(",", ":")))
+            run(options.quire, "simulate", "--cost", now, "--cost-jitter", *way.flags(flags), *engine, *flags, "--json", out)
+            predicted[name].append(json.loads(out.read_text()))
         log.unlink()
-        speeds.append(f"{factor:.2f} ({steps})")
-        now.write_text(json.dumps(scaled(cost, factor), separators=(",", ":")))
-        run(options.quire, "simulate", "--cost", now, "--cost-jitter", *way.flags(load), *engine, *load, "--json", out)
-        predicted.append(json.loads(out.read_text()))
-    print(f"The time of a reference step over that of the calibration, and how many there were: {', '.join(speeds)}\n")
-    head("", "measured, five runs", "range", "predicted", "median error", "the predicted median is")
-    for name, of in figures:
-        real, foreseen = [of(each) for each in measured], [of(each) for each in predicted]
+    for name, each in speeds.items():
+        print(f"Fit of the {name}: the time of a reference step over that of the fit, in the five runs: {', '.join(each)}\n")
+    head("", "measured, five runs", "range", "fit of", "predicted", "median error", "the predicted median is")
+    for figure, of in figures:
+        real = [of(each) for each in measured]
         spread = (max(real) - min(real)) / statistics.median(real)
-        middle = statistics.median(foreseen)
-        verdict = "within the five" if min(real) <= middle <= max(real) else "outside"
-        row(name, ", ".join(f"{each:.1f}" for each in real), f"{100 * spread:.0f} %", ", ".join(f"{each:.1f}" for each in foreseen),
-            percent(statistics.median(b / a - 1 for a, b in zip(real, foreseen))), "not measurable here" if spread > 0.15 else verdict)
+        for name in costs:
+            foreseen = [of(each) for each in predicted[name]]
+            middle = statistics.median(foreseen)
+            # Where all arrive in time, the rate sets the throughput, and the five are the same but for a request's last tokens.
+            inside = min(real) * 0.999 <= middle <= max(real) * 1.001
+            verdict = "within the five" if inside else "outside"
+            row(figure, ", ".join(f"{each:.1f}" for each in real), f"{100 * spread:.0f} %", name, ", ".join(f"{each:.1f}" for each in foreseen),
+                percent(statistics.median(b / a - 1 for a, b in zip(real, foreseen))), f"not measurable here ({verdict})" if spread > 0.15 else verdict)
 
 
 PARTS = ["workloads", "slo", "policies", "machine"]

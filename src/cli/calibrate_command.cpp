@@ -208,6 +208,8 @@ void print_slow(const sim::Calibration& of) {
     fmt::print("  steps {} to {}: up to {:.1f} times as long\n", each.first, each.last, each.factor);
   }
   if (of.slow.size() > kShown) fmt::print("  and {} more places\n", of.slow.size() - kShown);
+  fmt::print("On average they took {:.1f} times as long; --cost-jitter draws them as often.\n",
+             of.file.cost.slow_factor);
 }
 
 /// Steps of like work together: what was measured beside what was fitted.

@@ -33,7 +33,7 @@ void add_cost_options(const Flags& command, startup::CostOptions& options) {
       .value_name("FILE");
   command
       .add_flag("--cost-jitter", options.jitter,
-                "Let the times deviate as those that it was fitted to, by --seed")
+                "Let the times deviate as those that it was fitted to, slow steps too, by --seed")
       .group(kSimGroup)
       .needs(command.find("--cost"));
   add("--cost-step-us", options.step_us, "Fixed time of a step", 0, "US");

@@ -266,9 +266,16 @@ Calibration calibrate(std::span<const StepRecord> records) {
   const std::vector<double> ratios = ratios_of(records, cost);
   out.slow = name_slow(records, ratios, slow);
   std::vector<double> kept;
+  double slow_took = 0;
+  double slow_fitted = 0;
   for (size_t i = 0; i < records.size(); ++i) {
     out.fitted.push_back(static_cast<double>(cost.duration(records[i].work)));
-    if (slow[i] == 0) kept.push_back(ratios[i]);
+    if (slow[i] == 0) {
+      kept.push_back(ratios[i]);
+    } else {
+      slow_took += whole_of(records[i]);
+      slow_fitted += out.fitted.back();
+    }
   }
   for (size_t i = 0; i < kDeviations; ++i) {
     cost.deviations.push_back(quantile(kept, static_cast<double>(i) / (kDeviations - 1)));
@@ -276,6 +283,8 @@ Calibration calibrate(std::span<const StepRecord> records) {
   out.file.errors = errors_of(records, unseen, slow);
   out.file.left_out = static_cast<uint64_t>(std::ranges::count(slow, 1));
   out.file.steps = records.size() - out.file.left_out;
+  cost.slow_part = static_cast<double>(out.file.left_out) / static_cast<double>(records.size());
+  if (slow_fitted > 0) cost.slow_factor = slow_took / slow_fitted;
   return out;
 }
 

@@ -123,6 +123,29 @@ TEST(Calibration, LeavesOutWhatTookTooLongAndNamesIt) {
   EXPECT_EQ(of.slow[0].last, 450U);
   EXPECT_NEAR(of.slow[0].factor, 2, 0.15);
   EXPECT_LT(most_error(of.file.cost, draw(2, 300, 0)), 0.03);
+  EXPECT_DOUBLE_EQ(of.file.cost.slow_part, 0.05);
+  EXPECT_NEAR(of.file.cost.slow_factor, 2, 0.05);
+}
+
+TEST(CostModel, WhatTookTooLongIsDrawnAsOften) {
+  FittedCost fitted = calibrate(draw(1, 600, 0.1)).file.cost;
+  const StepWork work{.decoding = 8, .decode_context = 800, .logit_rows = 8};
+  const auto time = static_cast<double>(fitted.duration(work));
+  fitted.slow_part = 0.1;
+  fitted.slow_factor = 5;
+  const CostModel cost(fitted);
+  double sum = 0;
+  int slow = 0;
+  for (uint64_t step = 0; step < 20'000; ++step) {
+    const double factor = static_cast<double>(cost.duration(work, 3, step)) / time;
+    slow += factor > 2 ? 1 : 0;
+    sum += factor;
+  }
+  EXPECT_NEAR(slow / 20'000.0, 0.1, 0.01);
+  EXPECT_NEAR(sum / 20'000, 0.9 * 1 + 0.1 * 5, 0.05);
+  fitted.deviations.clear();
+  EXPECT_DOUBLE_EQ(fitted.deviation(0.09), 5);
+  EXPECT_DOUBLE_EQ(fitted.deviation(0.11), 1);
 }
 
 // As where prompts want log probabilities: many rows need logits, and few of them are sampled.
@@ -231,6 +254,8 @@ TEST(CostFile, GivesBackWhatWasWritten) {
   file.cost.machine = "2 cores";
   file.device = "bf16 weights on 2 threads";
   file.build = "1.2.3";
+  file.cost.slow_part = 0.25;
+  file.cost.slow_factor = 3.5;
   write_cost_file(path, file);
   const CostFile read = backend::sim::read_cost_file(path);
   EXPECT_EQ(read.cost.model, "fox");
@@ -240,6 +265,9 @@ TEST(CostFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(read.steps, file.steps);
   EXPECT_EQ(read.errors.size(), 4U);
   EXPECT_EQ(read.errors[1].median, file.errors[1].median);
+  EXPECT_THAT(read.cost.deviations, testing::Pointwise(testing::DoubleEq(), file.cost.deviations));
+  EXPECT_EQ(read.cost.slow_part, 0.25);
+  EXPECT_EQ(read.cost.slow_factor, 3.5);
   for (const StepRecord& record : draw(3, 200, 0)) {
     EXPECT_EQ(read.cost.duration(record.work), file.cost.duration(record.work));
     EXPECT_EQ(read.cost.extrapolates(record.work), file.cost.extrapolates(record.work));
@@ -278,6 +306,9 @@ TEST(CostFile, SaysWhatIsWrong) {
   expect_refused(with("\"device_ns\":{\"step\":", "\"device_ns\":{\"step\":-"), "device: step");
   expect_refused(with("\"decoding\":", "\"decoding\":-"), "'most.decoding'");
   expect_refused(with("\"deviations\":[", "\"deviations\":[-1,"), "deviations");
+  expect_refused(with("\"part\":0", "\"part\":1"), "slow: part: 1 is no part of all steps");
+  expect_refused(with("\"factor\":1", "\"factor\":-1"), "slow: factor: -1");
+  expect_refused(with("\"factor\":", "\"fact\":"), "factor");
 }
 
 TEST(CostFile, OfAnotherModelOrMachineIsTakenOnlyByForce) {

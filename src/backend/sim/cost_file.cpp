@@ -93,6 +93,11 @@ CostFile read_cost_file(const std::filesystem::path& path) {
     count = static_cast<uint64_t>(most.integer(name, 0, INT64_MAX));
   });
   file.cost.deviations = numbers_of<double>(root, "deviations");
+  if (root.has("slow")) {  // a file may be written by hand, for a device that nothing disturbs
+    const JsonObject slow = root.object("slow");
+    file.cost.slow_part = slow.number("part");
+    file.cost.slow_factor = slow.number("factor");
+  }
   const json::value* const errors = root.find("errors");
   if (errors == nullptr || !errors->is_array()) throw root.error("errors", "must be a list");
   for (const json::value& each : errors->get_array()) {
@@ -131,7 +136,8 @@ void write_cost_file(const std::filesystem::path& path, const CostFile& file) {
       {"device_ns", to_json(file.cost.device)},
       {"host_ns", to_json(file.cost.host)},
       {"most", std::move(most)},
-      {"deviations", json::array(file.cost.deviations.begin(), file.cost.deviations.end())}};
+      {"deviations", json::array(file.cost.deviations.begin(), file.cost.deviations.end())},
+      {"slow", json::object{{"part", file.cost.slow_part}, {"factor", file.cost.slow_factor}}}};
   write_output_file(path, kCostFile, json::serialize(root) + "\n");
 }
 

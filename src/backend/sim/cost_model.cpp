@@ -95,6 +95,21 @@ void FittedCost::check() const {
       throw Error(fmt::format("cost model: deviations: {} is no factor of a time", deviation));
     }
   }
+  if (!(slow_part >= 0 && slow_part < 1)) {
+    throw Error(fmt::format("cost model: slow: part: {} is no part of all steps", slow_part));
+  }
+  if (!(slow_factor > 0 && slow_factor < 1'000'000)) {
+    throw Error(fmt::format("cost model: slow: factor: {} is no factor of a time", slow_factor));
+  }
+}
+
+double FittedCost::deviation(double chance) const {
+  if (chance < slow_part) return slow_factor;
+  if (deviations.empty()) return 1;
+  const double at = (chance - slow_part) / (1 - slow_part) * static_cast<double>(deviations.size() - 1);
+  const size_t below = std::min(static_cast<size_t>(at), deviations.size() - 1);
+  const double above = deviations[std::min(below + 1, deviations.size() - 1)];
+  return deviations[below] + (above - deviations[below]) * (at - static_cast<double>(below));
 }
 
 bool FittedCost::extrapolates(const StepWork& work) const {
@@ -105,12 +120,8 @@ bool FittedCost::extrapolates(const StepWork& work) const {
 
 Nanos CostModel::duration(const StepWork& work, uint64_t seed, uint64_t step) const {
   const Nanos time = duration(work);
-  if (fitted() == nullptr || fitted()->deviations.empty()) return time;
-  const std::vector<double>& of = fitted()->deviations;
-  const double at = unit_interval(keyed_random(seed, 0, step)) * static_cast<double>(of.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const double above = of[std::min(below + 1, of.size() - 1)];
-  const double factor = of[below] + (above - of[below]) * (at - static_cast<double>(below));
+  if (fitted() == nullptr) return time;
+  const double factor = fitted()->deviation(unit_interval(keyed_random(seed, 0, step)));
   return std::max<Nanos>(1, static_cast<Nanos>(static_cast<double>(time) * factor + 0.5));
 }
 

@@ -99,14 +99,20 @@ struct FittedCost {
   PhaseCost host;
   StepWork most;  // each count's most in those logs: beyond, the time is extrapolated
   std::vector<double>
-      deviations;       // quantiles, at equal distances, of the time in the logs over the fitted one
-  std::string model;    // whose steps these were
-  std::string machine;  // where: machine_name()
+      deviations;  // quantiles, at equal distances, of the time in the logs over the fitted one
+  // Steps that took far longer, since something else ran: all of the above is without them.
+  double slow_part = 0;    // of all steps
+  double slow_factor = 1;  // what they took in all, over the fitted time
+  std::string model;       // whose steps these were
+  std::string machine;     // where: machine_name()
 
   /// The time of each phase, in nanoseconds.
   double device_time(const StepWork& work) const;
   double host_time(const StepWork& work) const;
   Nanos duration(const StepWork& work) const;
+  /// A factor of the time, drawn with `chance` in [0, 1) from those of the logs: slow steps come as often as
+  /// there, though not in a row.
+  double deviation(double chance) const;
   /// Throws Error naming an invalid value.
   void check() const;
   /// Whether the work lies beyond what the model was fitted to.
@@ -128,8 +134,8 @@ class CostModel {
   Nanos duration(const StepWork& work, std::span<const AttentionWork> attention) const {
     return roofline() != nullptr ? roofline()->duration(work, attention) : duration(work);
   }
-  /// The same for the step of this number, with a deviation as the fitted ones have; without, if there are
-  /// none.
+  /// The same for the step of this number, with a deviation as the fitted ones have (FittedCost::deviation);
+  /// without, if nothing is fitted.
   Nanos duration(const StepWork& work, uint64_t seed, uint64_t step) const;
   /// The most prompt tokens that a step of `time` can compute if it does nothing else; 0 if none.
   uint64_t prefill_tokens_in(Nanos time) const;
