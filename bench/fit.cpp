@@ -170,9 +170,8 @@ std::vector<double> differences_of_next(const std::vector<Step>& steps, std::str
 
 void print(const std::vector<Step>& steps, const backend::sim::FittedCost& cost) {
   fmt::print(
-      "| steps | foreseen | median error | p90 | bias | floor, 2 s apart: median | p90 | steps in a row: "
-      "median "
-      "|\n|---|---|---|---|---|---|---|---|\n");
+      "| steps | foreseen | median error | p90 | bias | floor, 2 s apart: median | p90 | in a row: median |\n"
+      "|---|---|---|---|---|---|---|---|\n");
   for (const std::string_view kind : {"decode", "prefill", "mixed"}) {
     std::vector<double> errors;
     double sum = 0, foreseen = 0;
