@@ -11,7 +11,7 @@ import re
 import sys
 
 # A room is a folder of src/, or one of these folders in one.
-INNER_ROOMS = {"backend/cpu", "backend/sim"}
+INNER_ROOMS = {"backend/cpu", "backend/cuda", "backend/sim"}
 # Room -> what it may include besides itself: rooms, or single headers.
 ALLOWED = {
     "base": set(),
@@ -27,6 +27,7 @@ ALLOWED = {
     "backend": {"base", "control/step.h", "control/costs.h"},
     "backend/cpu": {"base", "tensor", "kernels", "model", "formats", "sample", "backend", "control/step.h",
                     "control/costs.h"},
+    "backend/cuda": {"base", "tensor"},
     "backend/sim": {"base", "backend", "control"},
     "record": {"base", "control"},
     "sim": {"base", "control", "record", "backend", "backend/sim"},

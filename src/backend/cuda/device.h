@@ -1,0 +1,173 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/stream.h"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#else
+#include <source_location>
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#endif
+
+// What kernels use of the device besides single instructions (ptx.h). nvcc sees CUDA's own names behind these
+// functions; any other compiler sees calls of `host`, which whoever runs kernels without a device defines
+// (tests/device_on_host). Kernels use nothing else of CUDA: no grid-wide barrier, no cooperative groups, no
+// launch from a kernel, no __activemask, and no float atomics.
+namespace quire::backend::cuda {
+
+inline constexpr uint32_t kWarp = 32;
+inline constexpr uint32_t kWholeWarp = 0xffffffff;
+/// The shared memory that a block may have on every device without asking for more.
+inline constexpr uint32_t kMostSharedBytes = 48 << 10;
+
+struct Grid {
+  uint32_t x = 1;
+  uint32_t y = 1;
+  uint32_t z = 1;
+};
+
+struct LaunchShape {
+  Grid grid;  // blocks
+  uint32_t threads = 0;
+  uint32_t shared_bytes = 0;  // at most kMostSharedBytes
+  Stream stream = nullptr;
+};
+
+#ifndef __CUDACC__
+namespace host {
+using Where = std::source_location;
+uint32_t thread();  // of the running thread, in its block
+Grid block();
+Grid grid();
+void* shared_memory();
+void sync_block(Where where);
+void sync_warp(uint32_t mask, Where where);
+uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where);
+/// Calls call(closure) for each thread; the closure is `bytes` long and holds the kernel's parameters.
+LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
+                   const void* closure, size_t bytes);
+}  // namespace host
+#define QUIRE_WHERE , host::Where where = host::Where::current()
+#define QUIRE_ONLY_WHERE host::Where where = host::Where::current()
+#else
+#define QUIRE_WHERE
+#define QUIRE_ONLY_WHERE
+#endif
+
+__device__ __forceinline__ uint32_t thread_x() {
+#ifdef __CUDACC__
+  return threadIdx.x;
+#else
+  return host::thread();
+#endif
+}
+__device__ __forceinline__ uint32_t block_x() {
+#ifdef __CUDACC__
+  return blockIdx.x;
+#else
+  return host::block().x;
+#endif
+}
+__device__ __forceinline__ uint32_t block_y() {
+#ifdef __CUDACC__
+  return blockIdx.y;
+#else
+  return host::block().y;
+#endif
+}
+__device__ __forceinline__ uint32_t block_z() {
+#ifdef __CUDACC__
+  return blockIdx.z;
+#else
+  return host::block().z;
+#endif
+}
+__device__ __forceinline__ uint32_t grid_x() {
+#ifdef __CUDACC__
+  return gridDim.x;
+#else
+  return host::grid().x;
+#endif
+}
+
+/// The block's shared memory, aligned to 16 bytes: as much as its launch gave it.
+template <class T>
+__device__ __forceinline__ T* shared_memory() {
+#ifdef __CUDACC__
+  extern __shared__ __align__(16) unsigned char quire_shared_memory[];
+  return reinterpret_cast<T*>(quire_shared_memory);
+#else
+  return static_cast<T*>(host::shared_memory());
+#endif
+}
+
+/// All threads of the block reach it, at the same place of the source; what they wrote before, all see after.
+__device__ __forceinline__ void sync_block(QUIRE_ONLY_WHERE) {
+#ifdef __CUDACC__
+  __syncthreads();
+#else
+  host::sync_block(where);
+#endif
+}
+
+/// The same for the lanes in `mask`.
+__device__ __forceinline__ void sync_warp(uint32_t mask QUIRE_WHERE) {
+#ifdef __CUDACC__
+  __syncwarp(mask);
+#else
+  host::sync_warp(mask, where);
+#endif
+}
+
+__device__ __forceinline__ uint32_t float_bits(float value) { return __builtin_bit_cast(uint32_t, value); }
+__device__ __forceinline__ float float_of_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+/// The value of the lane whose number differs in the bits of `distance`. All lanes of `mask` reach it; it
+/// orders no access to memory.
+__device__ __forceinline__ float shuffle_xor(uint32_t mask, float value, uint32_t distance QUIRE_WHERE) {
+#ifdef __CUDACC__
+  return __shfl_xor_sync(mask, value, distance);
+#else
+  return float_of_bits(host::shuffle(mask, float_bits(value), host::thread() % kWarp ^ distance, where));
+#endif
+}
+
+/// The sum over the warp, the same bits in every lane. All lanes reach it.
+__device__ __forceinline__ float warp_sum(float value) {
+  for (uint32_t distance = kWarp / 2; distance > 0; distance /= 2) {
+    value += shuffle_xor(kWholeWarp, value, distance);
+  }
+  return value;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+  for (uint32_t distance = kWarp / 2; distance > 0; distance /= 2) {
+    const float other = shuffle_xor(kWholeWarp, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// Starts `kernel`, which reports speak of as `name`.
+template <class... Parameters, class... Arguments>
+LaunchError launch([[maybe_unused]] const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),
+                   Arguments... arguments) {
+#ifdef __CUDACC__
+  const dim3 grid(shape.grid.x, shape.grid.y, shape.grid.z);
+  kernel<<<grid, shape.threads, shape.shared_bytes, shape.stream>>>(arguments...);
+  return cudaGetLastError();
+#else
+  const auto closure = [kernel, arguments...] { kernel(arguments...); };
+  using Closure = decltype(closure);
+  const auto call = [](const void* made) { (*static_cast<Closure*>(made))(); };
+  return host::launch(name, shape, call, &closure, sizeof(closure));
+#endif
+}
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,109 @@
+#include "backend/cuda/device.h"
+#include "backend/cuda/element.h"
+#include "tests/device_on_host/broken.h"
+
+namespace quire::test::fibers {
+namespace {
+
+using namespace backend::cuda;  // NOLINT: as if it were one of its kernels
+
+constexpr uint32_t kThreads = kBrokenCount;
+
+__global__ void off_by_one_kernel(BrokenArgs args) {
+  const uint32_t i = thread_x() + (args.broken ? 1 : 0);
+  args.out[thread_x()] = args.in[i];
+}
+
+__global__ void misaligned_load_kernel(BrokenArgs args) {
+  const uint32_t first = thread_x() * 4 % (kBrokenCount - 4) + (args.broken ? 1 : 0);
+  args.out[thread_x()] = unpack<float>(ptx::load_128(args.in + first)).at[0];
+}
+
+__global__ void missing_barrier_kernel(BrokenArgs args) {
+  float* shared = shared_memory<float>();
+  shared[thread_x()] = args.in[thread_x()];
+  if (!args.broken) sync_block();
+  args.out[thread_x()] = shared[kThreads - 1 - thread_x()];
+}
+
+__global__ void missing_warp_barrier_kernel(BrokenArgs args) {
+  float* shared = shared_memory<float>();
+  shared[thread_x()] = args.in[thread_x()];
+  // A shuffle brings the lanes together, but orders no memory.
+  const float other = shuffle_xor(kWholeWarp, 1.0F, 1);
+  if (!args.broken) sync_warp(kWholeWarp);
+  args.out[thread_x()] = other * shared[thread_x() ^ 1];
+}
+
+__global__ void race_of_blocks_kernel(BrokenArgs args) {
+  const uint32_t i = args.broken ? thread_x() : thread_x() / 2 + block_x() * kThreads / 2;
+  if (args.broken || thread_x() % 2 == 0) args.out[i] = args.in[i];
+}
+
+__global__ void divergent_barrier_kernel(BrokenArgs args) {
+  if (args.broken && thread_x() == 40) return;
+  sync_block();
+  args.out[thread_x()] = args.in[thread_x()];
+}
+
+__global__ void missing_lane_kernel(BrokenArgs args) {
+  if (args.broken && thread_x() == 5) return;
+  args.out[thread_x()] = shuffle_xor(kWholeWarp, args.in[thread_x()], 1);
+}
+
+__global__ void foreign_lane_kernel(BrokenArgs args) {
+  if (thread_x() >= 4) return;
+  args.out[thread_x()] = shuffle_xor(0xf, args.in[thread_x()], args.broken ? 4 : 2);
+}
+
+__global__ void uninitialised_shared_kernel(BrokenArgs args) {
+  float* shared = shared_memory<float>();
+  if (!args.broken || thread_x() != 7) shared[thread_x()] = args.in[thread_x()];
+  sync_block();
+  args.out[thread_x()] = shared[thread_x()];
+}
+
+/// A column of a tile of 32 columns; padded, its rows begin in different banks.
+__global__ void bank_conflict_kernel(BrokenArgs args) {
+  float* tile = shared_memory<float>();
+  const uint32_t stride = args.broken ? 32 : 33;
+  tile[thread_x() * stride] = args.in[thread_x()];
+  args.out[thread_x()] = tile[thread_x() * stride];
+}
+
+__global__ void uncoalesced_kernel(BrokenArgs args) {
+  const uint32_t i = args.broken ? thread_x() * 8 % kBrokenCount + thread_x() / 8 : thread_x();
+  const float value = args.in[i];
+  args.out[thread_x()] = value;
+}
+
+template <class Kernel>
+void start(const char* name, Kernel kernel, const BrokenArgs& args, uint32_t blocks = 1,
+           uint32_t shared_floats = 0) {
+  const uint32_t bytes = shared_floats * sizeof(float);
+  static_cast<void>(launch(name, LaunchShape{{blocks}, kThreads, bytes}, kernel, args));
+}
+
+}  // namespace
+
+void off_by_one(const BrokenArgs& args) { start("off_by_one", off_by_one_kernel, args); }
+void misaligned_load(const BrokenArgs& args) { start("misaligned_load", misaligned_load_kernel, args); }
+void missing_barrier(const BrokenArgs& args) {
+  start("missing_barrier", missing_barrier_kernel, args, 1, kThreads);
+}
+void missing_warp_barrier(const BrokenArgs& args) {
+  start("missing_warp_barrier", missing_warp_barrier_kernel, args, 1, kThreads);
+}
+void race_of_blocks(const BrokenArgs& args) { start("race_of_blocks", race_of_blocks_kernel, args, 2); }
+void divergent_barrier(const BrokenArgs& args) { start("divergent_barrier", divergent_barrier_kernel, args); }
+void missing_lane(const BrokenArgs& args) { start("missing_lane", missing_lane_kernel, args); }
+void foreign_lane(const BrokenArgs& args) { start("foreign_lane", foreign_lane_kernel, args); }
+void uninitialised_shared(const BrokenArgs& args) {
+  start("uninitialised_shared", uninitialised_shared_kernel, args, 1, kThreads);
+}
+void bank_conflict(const BrokenArgs& args) {
+  start("bank_conflict", bank_conflict_kernel, args, 1, kThreads * 33);
+}
+void uncoalesced(const BrokenArgs& args) { start("uncoalesced", uncoalesced_kernel, args); }
+
+}  // namespace quire::test::fibers

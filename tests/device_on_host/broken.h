@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+// Kernels with one defect each, and the same kernels without it: each shows that its checker finds the
+// defect.
+namespace quire::test::fibers {
+
+/// Each takes the defect or leaves it out. `in` and `out` have kBrokenCount floats.
+inline constexpr uint32_t kBrokenCount = 64;
+struct BrokenArgs {
+  const float* in;
+  float* out;
+  bool broken;
+};
+
+void off_by_one(const BrokenArgs& args);
+void misaligned_load(const BrokenArgs& args);
+void missing_barrier(const BrokenArgs& args);
+void missing_warp_barrier(const BrokenArgs& args);
+void race_of_blocks(const BrokenArgs& args);
+void divergent_barrier(const BrokenArgs& args);
+void missing_lane(const BrokenArgs& args);
+void foreign_lane(const BrokenArgs& args);
+void uninitialised_shared(const BrokenArgs& args);
+void bank_conflict(const BrokenArgs& args);
+void uncoalesced(const BrokenArgs& args);
+
+}  // namespace quire::test::fibers

@@ -1,0 +1,85 @@
+#include "tests/device_on_host/broken.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/device_on_host/device.h"
+
+namespace quire::test::fibers {
+namespace {
+
+struct Defect {
+  const char* name;
+  void (*kernel)(const BrokenArgs& args);
+  Checker checker;
+};
+
+const Defect kDefects[] = {
+    {"off_by_one", off_by_one, Checker::kBounds},
+    {"misaligned_load", misaligned_load, Checker::kAlignment},
+    {"missing_barrier", missing_barrier, Checker::kRace},
+    {"missing_warp_barrier", missing_warp_barrier, Checker::kRace},
+    {"race_of_blocks", race_of_blocks, Checker::kRace},
+    {"divergent_barrier", divergent_barrier, Checker::kBarrier},
+    {"missing_lane", missing_lane, Checker::kLane},
+    {"foreign_lane", foreign_lane, Checker::kLane},
+    {"uninitialised_shared", uninitialised_shared, Checker::kUninitialised},
+    {"bank_conflict", bank_conflict, Checker::kBankConflicts},
+    {"uncoalesced", uncoalesced, Checker::kUncoalesced},
+};
+
+class BrokenKernel : public testing::TestWithParam<Defect> {
+ protected:
+  static std::vector<Finding> run(uint64_t seed, bool broken) {
+    Device device(seed, true);
+    DeviceArray<float> in(device, "in", std::vector<float>(kBrokenCount, 1.0F));
+    DeviceArray<float> out(device, "out", kBrokenCount);
+    GetParam().kernel({in.data(), out.data(), broken});
+    return device.findings();
+  }
+};
+
+TEST_P(BrokenKernel, IsFoundInEveryOrder) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const std::vector<Finding> findings = run(seed, true);
+    ASSERT_FALSE(findings.empty()) << "seed " << seed;
+    for (const Finding& finding : findings) {
+      // A race may read before anybody has written.
+      const bool follows = GetParam().checker == Checker::kRace && finding.checker == Checker::kUninitialised;
+      EXPECT_TRUE(finding.checker == GetParam().checker || follows) << finding.text;
+      EXPECT_EQ(finding.kernel, GetParam().name);
+      EXPECT_LT(finding.thread, kBrokenCount);
+    }
+    const auto is_it = [](const Finding& finding) { return finding.checker == GetParam().checker; };
+    EXPECT_TRUE(std::any_of(findings.begin(), findings.end(), is_it)) << findings[0].text;
+  }
+}
+
+TEST_P(BrokenKernel, NamesTheSourceOfTheDefect) {
+  const Finding finding = run(1, true).at(0);
+  EXPECT_EQ(finding.source.rfind("broken.cu:", 0), 0U) << finding.text;
+}
+
+TEST_P(BrokenKernel, MendedHasNoFinding) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const std::vector<Finding> findings = run(seed, false);
+    EXPECT_TRUE(findings.empty()) << findings[0].text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BrokenKernel, testing::ValuesIn(kDefects),
+                         [](const testing::TestParamInfo<Defect>& defect) { return defect.param.name; });
+
+TEST(DeviceOnHost, RefusesALaunchThatNoDeviceTakes) {
+  Device device(0);
+  EXPECT_NE(backend::cuda::host::launch(
+                "too_wide", {.grid = {1}, .threads = 2048}, [](const void*) {}, nullptr, 0),
+            0);
+  ASSERT_EQ(device.findings().size(), 1U);
+  EXPECT_EQ(device.findings()[0].checker, Checker::kLaunch);
+}
+
+}  // namespace
+}  // namespace quire::test::fibers

@@ -1,0 +1,277 @@
+#include "tests/device_on_host/device.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <limits>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+namespace quire::test::fibers {
+namespace {
+
+thread_local Device* device = nullptr;
+
+std::string_view name_of(Checker checker) {
+  switch (checker) {
+    case Checker::kBounds:
+      return "out of bounds";
+    case Checker::kAlignment:
+      return "misaligned";
+    case Checker::kUninitialised:
+      return "uninitialised";
+    case Checker::kRace:
+      return "race";
+    case Checker::kBarrier:
+      return "divergent barrier";
+    case Checker::kLane:
+      return "missing lane";
+    case Checker::kBankConflicts:
+      return "bank conflicts";
+    case Checker::kUncoalesced:
+      return "uncoalesced";
+    case Checker::kLaunch:
+      return "launch";
+  }
+  return "";
+}
+
+/// What is left of a path from this project's folders on.
+std::string without_folders(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+/// The file and line of the instruction before `code`; of those that inlining puts there, the innermost in a
+/// source: a header's loads and stores are its users' doing.
+std::string look_up(const void* code) {
+  Dl_info info{};
+  if (code == nullptr || dladdr(code, &info) == 0) return "?";
+  const auto offset = static_cast<const char*>(code) - static_cast<const char*>(info.dli_fbase) - 1;
+  const std::string command = fmt::format("addr2line -i -e '{}' {:#x} 2>/dev/null", info.dli_fname, offset);
+  FILE* lines = popen(command.c_str(), "r");
+  if (lines == nullptr) return "?";
+  std::string found = "?";
+  char line[1024];
+  while (std::fgets(line, sizeof(line), lines) != nullptr) {
+    std::string text = without_folders(line);
+    text = text.substr(0, text.find_first_of(" \n"));
+    if (found == "?" || found.find(".h:") != std::string::npos) found = text;
+  }
+  pclose(lines);
+  return found;
+}
+
+}  // namespace
+
+std::string source_of(const std::source_location& where) {
+  return fmt::format("{}:{}", without_folders(where.file_name()), where.line());
+}
+
+std::string source_of(const void* code) {
+  // The program that knows is slow.
+  static std::map<const void*, std::string> known;
+  const auto [entry, is_new] = known.try_emplace(code);
+  if (is_new) entry->second = look_up(code);
+  return entry->second;
+}
+
+Device::Device(uint64_t seed, bool counts_traffic) : rng_(seed), counts_traffic_(counts_traffic) {
+  if (device != nullptr) throw std::logic_error("one device at a time");
+  device = this;
+}
+
+Device::~Device() { device = nullptr; }
+
+Device* Device::current() { return device; }
+
+Region& Device::allocate(std::string name, size_t bytes) {
+  return *regions_.emplace_back(std::make_unique<Region>(std::move(name), RegionKind::kGlobal, bytes));
+}
+
+std::string Device::report() const {
+  std::string all;
+  for (const Finding& finding : findings_) all += finding.text + '\n';
+  return all;
+}
+
+int Device::launch(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
+                   const void* closure, size_t bytes) {
+  constexpr uint32_t kMostRows = 65535;  // of a grid's y and z
+  kernel_ = kernel;
+  shape_ = shape;
+  grid_ = shape.grid;
+  block_ = {0, 0, 0};
+  call_ = call;
+  closure_ = closure;
+  ended_ = false;
+  known_.clear();
+  const uint64_t blocks = uint64_t{grid_.x} * grid_.y * grid_.z;
+  if (blocks == 0 || grid_.y > kMostRows || grid_.z > kMostRows || shape.threads == 0 ||
+      shape.threads > BlockRun::kMostThreads || shape.shared_bytes > backend::cuda::kMostSharedBytes) {
+    add(Checker::kLaunch, 0, 0, "?",
+        fmt::format("{} blocks of {} threads and {} bytes of shared memory", blocks, shape.threads,
+                    shape.shared_bytes));
+    return 1;
+  }
+  ++launches_;
+  shared_ =
+      regions_
+          .emplace_back(std::make_unique<Region>("shared memory", RegionKind::kShared, shape.shared_bytes))
+          .get();
+  regions_.push_back(std::make_unique<Region>("parameters", closure, bytes));
+  last_found_ = shared_;
+  std::vector<uint32_t> order(blocks);
+  for (uint32_t i = 0; i < blocks; ++i) order[i] = i;
+  for (size_t i = blocks; i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
+  for (const uint32_t number : order) {
+    enter_block(number);
+    if (!run_block()) break;
+  }
+  if (counts_traffic_ && !ended_) check_traffic();
+  regions_.resize(regions_.size() - 2);
+  shared_ = nullptr;
+  last_found_ = nullptr;
+  return 0;
+}
+
+void Device::enter_block(uint32_t number) {
+  block_number_ = number;
+  block_ = {number % grid_.x, number / grid_.x % grid_.y, number / grid_.x / grid_.y};
+}
+
+/// Whether the launch may go on.
+bool Device::run_block() {
+  shared_->forget_writes();
+  accesses_.assign((shape_.threads + kLanes - 1) / kLanes, {});
+  const Stamp first{.launch = launches_, .block = block_number_};
+  if (const auto stuck = run_.run(shape_.threads, first, rng_, call_, closure_)) {
+    add(stuck->at_block_barrier ? Checker::kBarrier : Checker::kLane, stuck->thread, 0,
+        source_of(stuck->where), stuck->text);
+    ended_ = true;
+  }
+  if (counts_traffic_) {
+    Traffic& traffic = traffic_[kernel_];
+    for (std::vector<LaneAccess>& of_warp : accesses_) traffic.add(of_warp);
+  }
+  return !ended_;
+}
+
+void Device::check_traffic() {
+  const Traffic& traffic = traffic_[kernel_];
+  const TrafficLimit& limit = traffic_limit(kernel_.c_str());
+  const auto allowed = [](double factor, size_t count) { return factor * static_cast<double>(count); };
+  if (static_cast<double>(traffic.bank_conflicts) > allowed(limit.conflicts, traffic.shared_accesses)) {
+    const LaneAccess& worst = traffic.worst_bank;
+    enter_block(worst.block);
+    add(Checker::kBankConflicts, worst.thread, worst.access.address, source_of(worst.access.code),
+        fmt::format("{} conflicts in {} accesses of shared memory; the worst has {}", traffic.bank_conflicts,
+                    traffic.shared_accesses, traffic.worst_conflicts));
+  }
+  if (static_cast<double>(traffic.sectors) > allowed(limit.sectors, traffic.needed_sectors)) {
+    const LaneAccess& worst = traffic.worst_sector;
+    enter_block(worst.block);
+    add(Checker::kUncoalesced, worst.thread, worst.access.address, source_of(worst.access.code),
+        fmt::format("{} sectors moved where {} would do; the worst access moves {} too many", traffic.sectors,
+                    traffic.needed_sectors, traffic.worst_excess));
+  }
+}
+
+Region* Device::find(uintptr_t address) {
+  if (last_found_->has(address)) return last_found_;
+  for (const auto& region : regions_) {
+    if (region->has(address)) return last_found_ = region.get();
+  }
+  return nullptr;
+}
+
+void Device::on_access(const Access& access) {
+  const Fiber& fiber = *BlockRun::running;
+  if (fiber.owns(access.address)) return;
+  Region* region = find(access.address);
+  if (region == nullptr || access.bytes > region->begin() + region->size() - access.address ||
+      (access.write && region->kind() == RegionKind::kParameters)) {
+    add(Checker::kBounds, access, "");
+    ended_ = true;
+    run_.stop();
+  }
+  if (region->kind() == RegionKind::kParameters) return;
+  if (access.address % access.bytes != 0) {
+    add(Checker::kAlignment, access, "");
+    ended_ = true;
+    run_.stop();
+  }
+  if (!access.write && !region->is_written(access.address - region->begin(), access.bytes)) {
+    add(Checker::kUninitialised, access, "; nobody wrote it");
+  }
+  if (const Stamp* other = region->note(access, fiber.stamp)) {
+    const bool same_block = other->block == block_number_;
+    const std::string who = !same_block                              ? "another block"
+                            : other->thread < BlockRun::kMostThreads ? fmt::format("thread {}", other->thread)
+                                                                     : "other threads";
+    add(Checker::kRace, access, fmt::format("; {} accessed it, and no barrier is between", who));
+  }
+  if (counts_traffic_) {
+    accesses_[fiber.stamp.thread / kLanes].push_back(
+        {access, block_number_, fiber.stamp.thread, region->kind() == RegionKind::kShared});
+  }
+}
+
+void Device::add(Checker checker, const Access& access, const std::string& what) {
+  // Once for each place of the code.
+  if (!known_.emplace(checker, access.code).second) return;
+  add(checker, BlockRun::running->stamp.thread, access.address, source_of(access.code),
+      fmt::format("{} {} bytes {}{}", access.write ? "writes" : "reads", access.bytes, place(access.address),
+                  what));
+}
+
+void Device::add(Checker checker, uint32_t thread, uintptr_t address, const std::string& source,
+                 const std::string& what) {
+  findings_.push_back({checker, kernel_, block_, thread, address, source,
+                       fmt::format("{}: {}, block ({}, {}, {}), thread {}, at {}: {}", name_of(checker),
+                                   kernel_, block_.x, block_.y, block_.z, thread, source, what)});
+}
+
+std::string Device::place(uintptr_t address) const {
+  for (const auto& region : regions_) {
+    if (region->kind() == RegionKind::kParameters || !region->is_near(address)) continue;
+    const auto offset = static_cast<intptr_t>(address - region->begin());
+    if (region->has(address))
+      return fmt::format("at {} of {} ({} bytes)", offset, region->name(), region->size());
+    if (offset < 0) return fmt::format("{} bytes before {}", -offset, region->name());
+    return fmt::format("{} bytes behind {} ({} bytes)", offset - static_cast<intptr_t>(region->size()),
+                       region->name(), region->size());
+  }
+  return fmt::format("at {:#x}, which no allocation is near", address);
+}
+
+}  // namespace quire::test::fibers
+
+// What src/backend/cuda/device.h calls where there is no device.
+namespace quire::backend::cuda::host {
+
+using test::fibers::BlockRun;
+using test::fibers::Device;
+using test::fibers::Wait;
+
+uint32_t thread() { return BlockRun::running->stamp.thread; }
+Grid block() { return Device::current()->block(); }
+Grid grid() { return Device::current()->grid(); }
+void* shared_memory() { return Device::current()->shared_memory(); }
+
+void sync_block(Where where) { Device::current()->block_run().wait(Wait::kBlock, 0, where); }
+
+void sync_warp(uint32_t mask, Where where) { Device::current()->block_run().wait(Wait::kWarp, mask, where); }
+
+uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where) {
+  BlockRun::running->bits = bits;
+  BlockRun::running->from_lane = from_lane;
+  Device::current()->block_run().wait(Wait::kShuffle, mask, where);
+  return BlockRun::running->bits;
+}
+
+LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
+                   const void* closure, size_t bytes) {
+  if (Device::current() == nullptr) throw std::logic_error("a kernel without a device");
+  return Device::current()->launch(kernel, shape, call, closure, bytes);
+}
+
+}  // namespace quire::backend::cuda::host

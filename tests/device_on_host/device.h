@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <source_location>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "base/rng.h"
+#include "tests/device_on_host/block_run.h"
+#include "tests/device_on_host/memory.h"
+#include "tests/device_on_host/traffic.h"
+
+// A GPU made of fibers: runs the .cu sources of src/backend/cuda, compiled by g++, and checks what they do.
+// docs/device-on-host.md says what it sees and what it cannot see.
+namespace quire::test::fibers {
+
+enum class Checker : uint8_t {
+  kBounds,         // an access outside of every allocation
+  kAlignment,      // not at a multiple of its size
+  kUninitialised,  // a read of what nobody wrote
+  kRace,           // two accesses, one of them a write, in no order
+  kBarrier,        // not all threads of a block reach it
+  kLane,           // a lane of a shuffle's or __syncwarp's mask does not reach it
+  kBankConflicts,  // more than the kernel's row in the table of limits allows
+  kUncoalesced,    // likewise
+  kLaunch,         // a launch that no device takes
+};
+
+struct Finding {
+  Checker checker = Checker::kBounds;
+  std::string kernel;
+  backend::cuda::Grid block;
+  uint32_t thread = 0;
+  uintptr_t address = 0;  // 0 for barriers and shuffles
+  std::string source;     // "file:line"
+  std::string text;       // all of it in one line
+};
+
+/// One at a time: kernels that are launched while it exists run on it. After an access outside of memory or
+/// at a wrong multiple, and at a barrier that a thread misses, a launch ends without running the rest.
+class Device {
+ public:
+  /// `seed` decides the order of blocks, warps and lanes. Counting traffic takes several times as long.
+  explicit Device(uint64_t seed, bool counts_traffic = false);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  static Device* current();
+
+  Region& allocate(std::string name, size_t bytes);
+
+  const std::vector<Finding>& findings() const { return findings_; }
+  std::string report() const;
+  /// By kernel; empty unless it counts.
+  const std::map<std::string, Traffic>& traffic() const { return traffic_; }
+
+  // What the kernels' calls come to.
+  int launch(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
+             const void* closure, size_t bytes);
+  void on_access(const Access& access);
+  backend::cuda::Grid block() const { return block_; }
+  backend::cuda::Grid grid() const { return grid_; }
+  void* shared_memory() const { return shared_->data(); }
+  BlockRun& block_run() { return run_; }
+
+ private:
+  Region* find(uintptr_t address);
+  void add(Checker checker, const Access& access, const std::string& what);
+  void add(Checker checker, uint32_t thread, uintptr_t address, const std::string& source,
+           const std::string& what);
+  std::string place(uintptr_t address) const;
+  void enter_block(uint32_t number);
+  bool run_block();
+  void check_traffic();
+
+  SplitMix64 rng_;
+  bool counts_traffic_;
+  BlockRun run_;
+  std::vector<std::unique_ptr<Region>> regions_;
+  Region* last_found_ = nullptr;
+  Region* shared_ = nullptr;
+
+  std::string kernel_;
+  backend::cuda::LaunchShape shape_;
+  backend::cuda::Grid grid_;
+  backend::cuda::Grid block_;
+  void (*call_)(const void*) = nullptr;
+  const void* closure_ = nullptr;
+  uint32_t launches_ = 0;
+  uint32_t block_number_ = 0;
+  bool ended_ = false;  // by a finding
+
+  std::vector<std::vector<LaneAccess>> accesses_;  // of the block, by warp
+  std::map<std::string, Traffic> traffic_;
+  std::set<std::pair<Checker, const void*>> known_;
+  std::vector<Finding> findings_;
+};
+
+/// The file and line of the instruction before `code`, as addr2line says.
+std::string source_of(const void* code);
+std::string source_of(const std::source_location& where);
+
+/// An array on the device.
+template <class T>
+class DeviceArray {
+ public:
+  /// Nothing written.
+  DeviceArray(Device& device, std::string name, size_t count)
+      : region_(device.allocate(std::move(name), count * sizeof(T))) {}
+  DeviceArray(Device& device, std::string name, std::span<const T> values)
+      : DeviceArray(device, std::move(name), values.size()) {
+    std::memcpy(region_.data(), values.data(), values.size_bytes());
+    region_.mark_written();
+  }
+  T* data() { return reinterpret_cast<T*>(region_.data()); }
+  std::span<const T> values() { return {data(), region_.size() / sizeof(T)}; }
+  Region& region() { return region_; }
+
+ private:
+  Region& region_;
+};
+
+}  // namespace quire::test::fibers

@@ -1,0 +1,89 @@
+#include "tests/device_on_host/memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace quire::test::fibers {
+namespace {
+
+// Who read a byte last, where a thread's number does not say it: several threads of a warp (which one is in
+// the lower bits) or of a block, or several blocks. A thread that forgets an earlier reader stands for it:
+// either it came after that one, or the pair became one of these.
+constexpr uint16_t kManyOfWarp = 0x8000;
+constexpr uint16_t kManyOfBlock = 0xffff;
+constexpr uint32_t kManyBlocks = 0xffffffff;
+
+uint32_t warp_of(uint16_t thread) {
+  if (thread == kManyOfBlock) return kManyOfBlock;
+  return (thread & kManyOfWarp) != 0 ? thread & ~kManyOfWarp : thread / kLanes;
+}
+
+}  // namespace
+
+Region::Region(std::string name, RegionKind kind, size_t bytes)
+    : name_(std::move(name)),
+      kind_(kind),
+      size_(bytes),
+      memory_(new std::byte[bytes + 3 * kRedZone]),
+      data_(memory_.get() + kRedZone),
+      written_(bytes),
+      cells_(new Cell[bytes]) {
+  // Allocations of a device begin at multiples of 256.
+  data_ += -reinterpret_cast<uintptr_t>(data_) % kRedZone;
+  std::fill_n(memory_.get(), bytes + 3 * kRedZone, std::byte{0xff});
+}
+
+Region::Region(std::string name, const void* memory, size_t bytes)
+    : name_(std::move(name)),
+      kind_(RegionKind::kParameters),
+      size_(bytes),
+      data_(static_cast<std::byte*>(const_cast<void*>(memory))) {}
+
+bool Region::is_written(size_t first, size_t bytes) const {
+  const auto begin = written_.begin() + static_cast<ptrdiff_t>(first);
+  return std::find(begin, begin + static_cast<ptrdiff_t>(bytes), 0) == begin + static_cast<ptrdiff_t>(bytes);
+}
+
+bool Region::in_order(const Stamp& before, const Stamp& now) const {
+  if (before.launch != now.launch) return true;
+  if (before.block != now.block) return kind_ == RegionKind::kShared;
+  if (before.barriers < now.barriers || before.thread == now.thread) return true;
+  return warp_of(before.thread) == warp_of(now.thread) && before.warp_syncs < now.warp_syncs;
+}
+
+void Region::note_read(Stamp& last, const Stamp& now) const {
+  if (in_order(last, now)) {
+    last = now;
+  } else if (last.block != now.block) {
+    last.block = kManyBlocks;
+  } else if (warp_of(last.thread) == warp_of(now.thread)) {
+    last.thread = static_cast<uint16_t>(kManyOfWarp | warp_of(now.thread));
+    last.warp_syncs = now.warp_syncs;
+  } else {
+    last.thread = kManyOfBlock;
+  }
+}
+
+const Stamp* Region::note(const Access& access, const Stamp& now) {
+  const size_t first = access.address - begin();
+  const Stamp* found = nullptr;
+  for (size_t i = first; i < first + access.bytes; ++i) {
+    Cell& cell = cells_[i];
+    const bool after_write = in_order(cell.write, now);
+    const bool after_read = !access.write || in_order(cell.read, now);
+    if (!after_write || !after_read) {
+      conflict_ = after_write ? cell.read : cell.write;
+      found = &conflict_;
+    }
+    if (access.write) {
+      cell.write = now;
+      written_[i] = 1;
+    } else {
+      note_read(cell.read, now);
+    }
+  }
+  if (!access.write) bytes_read_ += access.bytes;
+  return found;
+}
+
+}  // namespace quire::test::fibers

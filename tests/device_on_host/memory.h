@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The memory of the device that fibers make: regions with red zones around them, and for each byte of a
+// region who wrote and read it last.
+namespace quire::test::fibers {
+
+inline constexpr size_t kRedZone = 256;
+inline constexpr uint32_t kLanes = 32;
+
+/// Which thread made an access, and how many barriers it had passed: two accesses of one launch are in order
+/// if they are of one thread, or of one block with a barrier between them, or of one warp with a __syncwarp
+/// between them.
+struct Stamp {
+  uint32_t launch = 0;  // from 1 on
+  uint32_t block = 0;
+  uint16_t thread = 0;
+  uint16_t barriers = 0;
+  uint32_t warp_syncs = 0;
+};
+
+struct Access {
+  uintptr_t address = 0;
+  uint32_t bytes = 0;
+  bool write = false;
+  const void* code = nullptr;  // behind the instruction
+};
+
+enum class RegionKind : uint8_t { kGlobal, kShared, kParameters };
+
+class Region {
+ public:
+  /// Memory of its own between red zones, none of it written.
+  Region(std::string name, RegionKind kind, size_t bytes);
+  /// Memory of the host that a kernel may read: its parameters.
+  Region(std::string name, const void* memory, size_t bytes);
+
+  std::byte* data() { return data_; }
+  size_t size() const { return size_; }
+  RegionKind kind() const { return kind_; }
+  const std::string& name() const { return name_; }
+  /// Bytes that kernels have read here.
+  size_t bytes_read() const { return bytes_read_; }
+
+  bool has(uintptr_t address) const { return address - begin() < size_; }
+  /// Within the region or one of its red zones.
+  bool is_near(uintptr_t address) const { return address - begin() + kRedZone < size_ + 2 * kRedZone; }
+  uintptr_t begin() const { return reinterpret_cast<uintptr_t>(data_); }
+
+  void mark_written() { written_.assign(size_, 1); }
+  void forget_writes() { written_.assign(size_, 0); }
+  bool is_written(size_t first, size_t bytes) const;
+
+  /// Notes an access that lies within. Returns the stamp of an earlier one that it is not ordered after, or
+  /// null.
+  const Stamp* note(const Access& access, const Stamp& now);
+
+ private:
+  struct Cell {
+    Stamp write;
+    Stamp read;  // of the last thread, or of several: see memory.cpp
+  };
+  bool in_order(const Stamp& before, const Stamp& now) const;
+  void note_read(Stamp& last, const Stamp& now) const;
+
+  std::string name_;
+  RegionKind kind_;
+  size_t size_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::byte* data_;
+  std::vector<uint8_t> written_;
+  std::unique_ptr<Cell[]> cells_;
+  Stamp conflict_;
+  size_t bytes_read_ = 0;
+};
+
+}  // namespace quire::test::fibers

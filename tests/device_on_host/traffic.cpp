@@ -1,0 +1,102 @@
+#include "tests/device_on_host/traffic.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <unordered_map>
+
+namespace quire::test::fibers {
+namespace {
+
+constexpr uintptr_t kSector = 32;
+constexpr uintptr_t kWord = 4;
+constexpr size_t kBanks = 32;
+constexpr size_t kTurnBytes = kBanks * kWord;
+
+/// A row needs a reason.
+constexpr TrafficLimit kLimits[] = {
+    {"", 0.0, 1.0},
+};
+
+}  // namespace
+
+const TrafficLimit& traffic_limit(const char* kernel) {
+  for (const TrafficLimit& row : kLimits) {
+    if (std::strcmp(row.kernel, kernel) == 0) return row;
+  }
+  return kLimits[0];
+}
+
+void Traffic::add(std::vector<LaneAccess>& accesses) {
+  // The n-th access of a lane at a place belongs to the n-th instruction there.
+  struct Key {
+    const void* code;
+    size_t number;
+  };
+  std::unordered_map<const void*, std::vector<size_t>> counts;
+  std::vector<std::pair<Key, LaneAccess>> keyed;
+  keyed.reserve(accesses.size());
+  for (const LaneAccess& one : accesses) {
+    std::vector<size_t>& of_lanes = counts[one.access.code];
+    of_lanes.resize(kLanes);
+    keyed.push_back({{one.access.code, of_lanes[one.lane()]++}, one});
+  }
+  const auto order = [](const auto& a, const auto& b) {
+    return a.first.code != b.first.code ? a.first.code < b.first.code : a.first.number < b.first.number;
+  };
+  std::stable_sort(keyed.begin(), keyed.end(), order);
+  for (size_t i = 0; i < keyed.size(); ++i) accesses[i] = keyed[i].second;
+  for (size_t i = 0, end = 0; i < keyed.size(); i = end) {
+    while (end < keyed.size() && !order(keyed[i], keyed[end])) ++end;
+    if (accesses[i].shared) {
+      add_shared(accesses.data() + i, accesses.data() + end);
+    } else {
+      add_global(accesses.data() + i, accesses.data() + end);
+    }
+  }
+}
+
+void Traffic::add_shared(const LaneAccess* begin, const LaneAccess* end) {
+  const size_t lanes_a_turn = kTurnBytes / std::max<size_t>(begin->access.bytes, kWord);
+  size_t conflicts = 0;
+  for (size_t part = 0; part < kLanes; part += lanes_a_turn) {
+    std::set<uintptr_t> words;
+    for (const LaneAccess* one = begin; one != end; ++one) {
+      if (one->lane() < part || one->lane() >= part + lanes_a_turn) continue;
+      const uintptr_t last = (one->access.address + one->access.bytes - 1) / kWord;
+      for (uintptr_t word = one->access.address / kWord; word <= last; ++word) words.insert(word);
+    }
+    size_t in_bank[kBanks] = {};
+    for (const uintptr_t word : words) ++in_bank[word % kBanks];
+    const size_t turns = *std::max_element(in_bank, in_bank + kBanks);
+    if (turns > 1) conflicts += turns - 1;
+  }
+  ++shared_accesses;
+  bank_conflicts += conflicts;
+  if (conflicts > worst_conflicts) {
+    worst_conflicts = conflicts;
+    worst_bank = *begin;
+  }
+}
+
+void Traffic::add_global(const LaneAccess* begin, const LaneAccess* end) {
+  std::set<uintptr_t> bytes;
+  std::set<uintptr_t> touched;
+  for (const LaneAccess* one = begin; one != end; ++one) {
+    for (uintptr_t i = one->access.address; i < one->access.address + one->access.bytes; ++i) {
+      bytes.insert(i);
+      touched.insert(i / kSector);
+    }
+  }
+  // What as many bytes without a gap would touch from the same place on.
+  const size_t needed = (*bytes.begin() % kSector + bytes.size() + kSector - 1) / kSector;
+  ++global_accesses;
+  sectors += touched.size();
+  needed_sectors += needed;
+  if (touched.size() - needed > worst_excess) {
+    worst_excess = touched.size() - needed;
+    worst_sector = *begin;
+  }
+}
+
+}  // namespace quire::test::fibers
