@@ -78,7 +78,7 @@ class Batch {
   std::vector<std::vector<std::vector<BlockId>>> tables_;  // by sequence and K/V group
   uint32_t num_seqs_;
   std::vector<TokenId> tokens_;
-  std::vector<backend::cpu::DecoderSeq> seqs_;
+  std::vector<decoder::BatchSeq> seqs_;
 };
 
 }  // namespace

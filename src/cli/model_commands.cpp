@@ -90,7 +90,7 @@ int logits(const LogitsOptions& options) {
   for (const auto& row : rows) {
     for (uint32_t at = 0; at < length; at += chunk) {
       const uint32_t count = std::min(chunk, length - at);
-      const backend::cpu::DecoderSeq seq{count, at, tables, count};
+      const decoder::BatchSeq seq{count, at, tables, count};
       const auto part =
           model->decoder->forward(model->context, cache, std::span(row).subspan(at, count), {&seq, 1});
       next = std::copy(part.begin(), part.end(), next);

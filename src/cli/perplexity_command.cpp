@@ -62,7 +62,7 @@ class Scorer {
     const auto length = static_cast<uint32_t>(window.size());
     for (uint32_t at = 0; at < length; at += kChunk) {
       const uint32_t count = std::min(kChunk, length - at);
-      const backend::cpu::DecoderSeq seq{count, at, tables_, count};
+      const decoder::BatchSeq seq{count, at, tables_, count};
       const auto logits =
           model_.decoder->forward(model_.context, cache_, window.subspan(at, count), {&seq, 1});
       surprises_.assign(count, 0.0);

@@ -48,7 +48,7 @@ class PackCacheTest : public testing::Test {
     backend::cpu::KvCache cache(decoder->config(), DType::kF32, 1, 16);
     const std::vector<std::vector<BlockId>> tables = {{0}};
     const std::vector<TokenId> tokens = {3, 1, 4, 1, 5};
-    const backend::cpu::DecoderSeq seq{5, 0, tables, 5};
+    const decoder::BatchSeq seq{5, 0, tables, 5};
     const auto logits = decoder->forward(context, cache, tokens, {&seq, 1});
     return {logits.begin(), logits.end()};
   }

@@ -53,7 +53,7 @@ class Runner {
   /// One step; the logits asked for, one row after the other.
   std::vector<float> step(const std::vector<Part>& parts) {
     std::vector<TokenId> tokens;
-    std::vector<backend::cpu::DecoderSeq> seqs;
+    std::vector<decoder::BatchSeq> seqs;
     for (const Part& part : parts) {
       if (part.seq >= tables_.size()) tables_.resize(part.seq + 1), lengths_.resize(part.seq + 1);
       const uint32_t first = lengths_[part.seq];

@@ -247,7 +247,7 @@ TEST(DemoModel, MisuseIsAnError) {
   const Tables table = {{0}};
   const Tables outside = {{9999}};
   const Tables two = {{0}, {1}};
-  const auto forward = [&](std::vector<TokenId> tokens, backend::cpu::DecoderSeq seq) {
+  const auto forward = [&](std::vector<TokenId> tokens, decoder::BatchSeq seq) {
     runner.decoder().forward(runner.context(), runner.cache(), tokens, std::span(&seq, 1));
   };
   EXPECT_THROW(forward({4096}, {1, 0, table, 1}), Error);
@@ -266,7 +266,7 @@ TEST(DemoModel, CopiedBlocksServeAsWell) {
   const std::vector<TokenId> ids = {4091, 4093, 451, 269, 4094, 294};
   const auto step = [&](std::vector<TokenId> tokens, uint32_t first, BlockId block) {
     const std::vector<std::vector<BlockId>> tables = {{block}};
-    const backend::cpu::DecoderSeq seq{static_cast<uint32_t>(tokens.size()), first, tables, 1};
+    const decoder::BatchSeq seq{static_cast<uint32_t>(tokens.size()), first, tables, 1};
     const auto logits = runner.decoder().forward(runner.context(), cache, tokens, std::span(&seq, 1));
     return std::vector<float>(logits.begin(), logits.end());
   };

@@ -37,7 +37,7 @@ TokenCost measure(LoadedModel& model, KvCache& cache, uint32_t longest) {
   const uint32_t rows = (context + length + cache.block_size() - 1) / cache.block_size();
   const auto tables = model::consecutive_tables(cache.num_groups(), rows, 0);
   const auto seconds = [&](uint32_t position, uint32_t count) {
-    const DecoderSeq seq{count, position, tables, 1};
+    const decoder::BatchSeq seq{count, position, tables, 1};
     const auto start = std::chrono::steady_clock::now();
     model.decoder->forward(model.context, cache, std::span(tokens).first(count), {&seq, 1});
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -64,7 +64,7 @@ class CpuExecutor final : public Executor {
   std::vector<sample::SamplerWorkspace> workspaces_;  // per thread
   // The batch, rebuilt by every step in the same memory.
   std::vector<TokenId> tokens_;
-  std::vector<DecoderSeq> seqs_;
+  std::vector<decoder::BatchSeq> seqs_;
   std::vector<Row> rows_;         // to be sampled at once
   std::vector<Row> late_rows_;    // to be sampled once there are masks
   std::vector<uint32_t> places_;  // of the tokens of all these rows, in tokens_

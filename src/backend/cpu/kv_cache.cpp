@@ -1,8 +1,9 @@
+#include "backend/cpu/kv_cache.h"
+
 #include <cstring>
 
 #include <fmt/format.h>
 
-#include "backend/cpu/decoder.h"
 #include "base/error.h"
 #include "kernels/attention.h"
 

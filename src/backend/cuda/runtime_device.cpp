@@ -1,0 +1,53 @@
+#include <cuda_runtime.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "backend/cuda/runtime.h"
+#include "base/amounts.h"
+#include "base/error.h"
+
+namespace quire::backend::cuda {
+
+void check(int error, std::string_view what) {
+  if (error == cudaSuccess) return;
+  throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error))));
+}
+
+DeviceMemory::DeviceMemory(size_t bytes, std::string what) : size_(bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes), fmt::format("{} bytes for {}", with_commas(bytes), what));
+  data_ = static_cast<std::byte*>(memory);
+}
+
+DeviceMemory::~DeviceMemory() { cudaFree(data_); }
+
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "a copy to the device");
+}
+
+void copy_to_host(void* to, const void* from, size_t bytes, Stream stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "a copy from the device");
+}
+
+void copy_on_device(void* to, const void* from, size_t bytes, Stream stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "a copy on the device");
+}
+
+void clear(void* to, size_t bytes, Stream stream) {
+  check(cudaMemsetAsync(to, 0, bytes, stream), "clearing memory");
+}
+
+void synchronize(Stream stream) { check(cudaStreamSynchronize(stream), "the work of a stream"); }
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "backend/cuda/runtime.h"
+#include "backend/cuda/stream.h"
+#include "base/thread_pool.h"
+#include "model/config.h"
+#include "tensor/dtype.h"
+
+namespace quire::backend::cuda {
+
+/// A weight matrix [n, k] on the device, row-major, with the bias [n] of its outputs or null.
+struct Matrix {
+  const void* data = nullptr;
+  const void* bias = nullptr;
+  uint32_t n = 0;
+  uint32_t k = 0;
+};
+
+/// Norms are f32, and null if the model has none. They are factors: for families that store them minus 1, the
+/// 1 is already added.
+struct LayerWeights {
+  const float* attention_norm = nullptr;  // [hidden]
+  Matrix qkv;                             // [(heads + 2 kv_heads) * head_dim, hidden]
+  const float* q_norm = nullptr;          // [head_dim], or [heads * head_dim] with QkNorm::kWhole
+  const float* k_norm = nullptr;
+  Matrix o;  // [hidden, heads * head_dim]
+  const float* post_attention_norm = nullptr;
+  const float* ffn_norm = nullptr;
+  Matrix gate_up;  // [2 ffn, hidden]
+  Matrix down;     // [hidden, ffn]
+  const float* post_ffn_norm = nullptr;
+};
+
+/// A model's weights on the device, in one allocation, matrices and embeddings in one number type.
+struct ModelWeights {
+  DType dtype = DType::kBF16;
+  DeviceMemory memory;
+  const void* embedding = nullptr;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  const float* final_norm = nullptr;  // [hidden]
+  Matrix head;                        // [vocab, hidden]; the embeddings if they are tied
+};
+
+/// Throws Error that names what this device does not compute yet, if the model has it.
+void refuse_unsupported(const model::ModelConfig& config);
+
+/// `model`: a directory or a GGUF file, whose quantized matrices are expanded. Determines the head, then
+/// copies all tensors as `dtype`: f32, f16 or bf16. Throws Error naming file and tensor, or if the device has
+/// too little memory.
+ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig& config, DType dtype,
+                          ThreadPool& pool, Stream stream);
+
+}  // namespace quire::backend::cuda
