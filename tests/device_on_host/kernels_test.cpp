@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cuda/copy_blocks.h"
+#include "backend/cuda/embed.h"
 #include "backend/cuda/rms_norm.h"
+#include "backend/cuda/rope.h"
+#include "backend/cuda/swiglu.h"
 #include "kernels/elementwise.h"
 #include "tests/device_on_host/support.h"
 
@@ -43,6 +47,131 @@ TEST_P(Kernels, RmsNormAddsTheResidualFirst) {
         if (has_residual) expect_near(residuals, sum, 0.0);
       });
     }
+  }
+}
+
+TEST_P(Kernels, EmbedGathersRows) {
+  const DType dtype = GetParam();
+  constexpr uint32_t kVocabulary = 11;
+  for (const uint32_t width : {8U, 200U, 2056U}) {
+    const std::vector<float> table = stored_floats(width, size_t{kVocabulary} * width, dtype);
+    const std::vector<uint32_t> tokens = {10, 0, 3, 3, 7};
+    std::vector<float> expected;
+    for (const uint32_t token : tokens) {
+      expected.insert(expected.end(), table.begin() + token * width, table.begin() + (token + 1) * width);
+    }
+    in_many_orders([&](Device& device) {
+      Elements on_device(device, "table", table, dtype);
+      DeviceArray<uint32_t> rows(device, "tokens", tokens);
+      Elements out(device, "out", expected.size(), dtype);
+      const auto count = static_cast<uint32_t>(tokens.size());
+      ASSERT_EQ(
+          backend::cuda::embed({dtype, on_device.data(), rows.data(), out.data(), count, width}, nullptr), 0);
+      expect_near(out, expected, 0.0);
+    });
+  }
+}
+
+TEST_P(Kernels, Swiglu) {
+  const DType dtype = GetParam();
+  constexpr uint32_t kRows = 3;
+  for (const uint32_t width : {8U, 72U, 1032U}) {
+    const std::vector<float> gate_up = stored_floats(width, size_t{2} * kRows * width, dtype, 20.0F);
+    std::vector<float> expected(size_t{kRows} * width);
+    kernels::swiglu(context_, gate_up.data(), expected.data(), kRows, width);
+    in_many_orders([&](Device& device) {
+      Elements in(device, "gate_up", gate_up, dtype);
+      Elements out(device, "out", expected.size(), dtype);
+      ASSERT_EQ(backend::cuda::swiglu({dtype, in.data(), out.data(), kRows, width}, nullptr), 0);
+      expect_near(out, expected);
+    });
+  }
+}
+
+TEST_P(Kernels, CopyBlocks) {
+  const DType dtype = GetParam();
+  const backend::cuda::KvBlocks blocks{dtype, 16, 3, 80};
+  constexpr size_t kBlocks = 7;
+  const std::vector<float> before = stored_floats(1, kBlocks * blocks.block_elements(), dtype);
+  const std::vector<uint32_t> pairs = {5, 0, 2, 6, 5, 3};
+  std::vector<float> expected = before;
+  const auto at = [&](std::vector<float>& values, size_t block) {
+    return values.begin() + static_cast<ptrdiff_t>(block * blocks.block_elements());
+  };
+  for (size_t i = 0; i < pairs.size(); i += 2) {
+    std::copy_n(at(expected, pairs[i]), blocks.block_elements(), at(expected, pairs[i + 1]));
+  }
+  in_many_orders([&](Device& device) {
+    Elements cache(device, "cache", before, dtype);
+    DeviceArray<uint32_t> list(device, "pairs", pairs);
+    const auto count = static_cast<uint32_t>(pairs.size() / 2);
+    ASSERT_EQ(backend::cuda::copy_blocks({cache.data(), blocks.block_bytes(), list.data(), count}, nullptr),
+              0);
+    expect_near(cache, expected, 0.0);
+  });
+}
+
+struct RopeShape {
+  uint32_t heads;
+  uint32_t kv_heads;
+  uint32_t head_dim;
+  uint32_t rotary;
+  uint32_t block_size;
+};
+
+/// The rows as the reference rotates them, rounded to `dtype`.
+std::vector<float> rotated(kernels::KernelContext& context, std::vector<float> qkv, const RopeShape& shape,
+                           const std::vector<float>& cos_sin, const std::vector<uint32_t>& positions,
+                           DType dtype) {
+  const size_t width = size_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
+  kernels::rope(context, qkv.data(), width, positions.size(), shape.heads + shape.kv_heads, shape.head_dim,
+                shape.rotary, cos_sin.data(), positions.data());
+  for (float& value : qkv) value = stored(value, dtype);
+  return qkv;
+}
+
+TEST_P(Kernels, RopeRotatesAndScatters) {
+  const DType dtype = GetParam();
+  for (const RopeShape& shape :
+       {RopeShape{8, 2, 64, 64, 16}, {5, 5, 80, 32, 32}, {7, 1, 96, 96, 16}, {3, 1, 128, 128, 32}}) {
+    const backend::cuda::KvBlocks blocks{dtype, shape.block_size, shape.kv_heads, shape.head_dim};
+    const std::vector<uint32_t> positions = {0, 40, 17, 3};
+    const std::vector<uint32_t> places = {0, 2 * shape.block_size + 8, shape.block_size - 1,
+                                          shape.block_size};
+    const size_t width = size_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
+    const std::vector<float> qkv = stored_floats(width, positions.size() * width, dtype);
+    const std::vector<float> cos_sin = stored_floats(9, size_t{41} * shape.rotary, DType::kF32);
+    const std::vector<float> expected = rotated(context_, qkv, shape, cos_sin, positions, dtype);
+    in_many_orders([&](Device& device) {
+      Elements rows(device, "qkv", qkv, dtype);
+      DeviceArray<float> table(device, "cos_sin", cos_sin);
+      DeviceArray<uint32_t> at(device, "positions", positions);
+      DeviceArray<uint32_t> to(device, "places", places);
+      Elements cache(device, "cache", 3 * blocks.block_elements(), dtype);
+      ASSERT_EQ(backend::cuda::rope({blocks, rows.data(), shape.heads, shape.rotary, table.data(), at.data(),
+                                     to.data(), cache.data(), static_cast<uint32_t>(positions.size())},
+                                    nullptr),
+                0);
+      const size_t kv_width = size_t{shape.kv_heads} * shape.head_dim;
+      EXPECT_EQ(cache.region().bytes_written(), 2 * positions.size() * kv_width * dtype_bytes(dtype));
+      for (size_t row = 0; row < positions.size(); ++row) {
+        for (size_t i = 0; i < width; ++i) {
+          const size_t head = i / shape.head_dim;
+          size_t element = row * width + i;
+          const Elements* where = &rows;
+          if (head >= shape.heads) {
+            const size_t kv = (head - shape.heads) % shape.kv_heads;
+            const bool is_value = head >= shape.heads + shape.kv_heads;
+            where = &cache;
+            element = places[row] / shape.block_size * blocks.block_elements() + blocks.k_of_head(kv) +
+                      (is_value ? blocks.v_after_k() : 0) + places[row] % shape.block_size * shape.head_dim +
+                      i % shape.head_dim;
+          }
+          const float wanted = expected[row * width + i];
+          ASSERT_NEAR(where->at(element), wanted, tolerance(dtype)) << "row " << row << " element " << i;
+        }
+      }
+    });
   }
 }
 

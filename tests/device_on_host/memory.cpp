@@ -44,6 +44,10 @@ bool Region::is_written(size_t first, size_t bytes) const {
   return std::find(begin, begin + static_cast<ptrdiff_t>(bytes), 0) == begin + static_cast<ptrdiff_t>(bytes);
 }
 
+size_t Region::bytes_written() const {
+  return static_cast<size_t>(std::count(written_.begin(), written_.end(), 1));
+}
+
 bool Region::in_order(const Stamp& before, const Stamp& now) const {
   if (before.launch != now.launch) return true;
   if (before.block != now.block) return kind_ == RegionKind::kShared;

@@ -56,6 +56,7 @@ class Region {
   void mark_written() { written_.assign(size_, 1); }
   void forget_writes() { written_.assign(size_, 0); }
   bool is_written(size_t first, size_t bytes) const;
+  size_t bytes_written() const;
 
   /// Notes an access that lies within. Returns the stamp of an earlier one that it is not ordered after, or
   /// null.

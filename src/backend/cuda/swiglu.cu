@@ -1,0 +1,38 @@
+#include "backend/cuda/device.h"
+#include "backend/cuda/element.h"
+#include "backend/cuda/swiglu.h"
+
+namespace quire::backend::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+constexpr float kLog2E = 1.4426950408889634F;
+
+/// One piece a thread: blocks are rows by stretches of kThreads pieces.
+template <class T>
+__global__ void __launch_bounds__(kThreads) swiglu_kernel(const T* gate_up, T* out, uint32_t width) {
+  const uint32_t i = (block_y() * kThreads + thread_x()) * kPiece<T>;
+  if (i >= width) return;
+  const T* gates = gate_up + size_t{block_x()} * 2 * width + i;
+  Floats<T> values = unpack<T>(ptx::load_readonly_128(gates));
+  const Floats<T> ups = unpack<T>(ptx::load_readonly_128(gates + width));
+  for (uint32_t j = 0; j < kPiece<T>; ++j) {
+    const float gate = values.at[j];
+    values.at[j] = gate / (1.0F + ptx::exp2_approx(-kLog2E * gate)) * ups.at[j];
+  }
+  ptx::store_128(out + size_t{block_x()} * width + i, pack<T>(values));
+}
+
+}  // namespace
+
+LaunchError swiglu(const SwigluArgs& args, Stream stream) {
+  return for_element(args.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr uint32_t kStretch = kThreads * kPiece<T>;
+    const LaunchShape shape{{args.rows, (args.width + kStretch - 1) / kStretch}, kThreads, 0, stream};
+    return launch("swiglu", shape, swiglu_kernel<T>, static_cast<const T*>(args.gate_up),
+                  static_cast<T*>(args.out), args.width);
+  });
+}
+
+}  // namespace quire::backend::cuda
