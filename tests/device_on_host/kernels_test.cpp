@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/copy_blocks.h"
+#include "backend/cuda/elementwise.h"
 #include "backend/cuda/embed.h"
+#include "backend/cuda/gated.h"
 #include "backend/cuda/rms_norm.h"
 #include "backend/cuda/rope.h"
-#include "backend/cuda/swiglu.h"
 #include "kernels/elementwise.h"
 #include "tests/device_on_host/support.h"
 
@@ -25,26 +26,72 @@ TEST_P(Kernels, RmsNormAddsTheResidualFirst) {
   for (const bool has_residual : {false, true}) {
     for (const uint32_t width : {8U, 64U, 200U, 2048U, 2056U}) {
       constexpr uint32_t kRows = 3;
+      constexpr float kFactor = 0.25F;
       const std::vector<float> x = stored_floats(width, kRows * width, dtype, 2.0F);
-      const std::vector<float> weight = stored_floats(2, width, dtype);
+      const std::vector<float> weight = stored_floats(2, width, DType::kF32);
       std::vector<float> residual = stored_floats(3, kRows * width, dtype, 2.0F);
       std::vector<float> sum = residual;
-      kernels::add_in_place(context_, sum.data(), x.data(), x.size());
+      kernels::add_in_place(context_, sum.data(), x.data(), x.size(), kFactor);
       for (float& value : sum) value = stored(value, dtype);
       std::vector<float> expected(x.size());
       kernels::rms_norm(context_, has_residual ? sum.data() : x.data(), width, weight.data(), 1e-5F,
                         expected.data(), width, kRows, width);
       in_many_orders([&](Device& device) {
         Elements on_device(device, "x", x, dtype);
-        Elements weights(device, "weight", weight, dtype);
+        DeviceArray<float> weights(device, "weight", weight);
         Elements residuals(device, "residual", residual, dtype);
         Elements y(device, "y", x.size(), dtype);
         ASSERT_EQ(backend::cuda::rms_norm({dtype, on_device.data(), has_residual ? residuals.data() : nullptr,
-                                           weights.data(), y.data(), 1e-5F, kRows, width},
+                                           kFactor, weights.data(), y.data(), 1e-5F, kRows, width, 1, width},
                                           nullptr),
                   0);
         expect_near(y, expected);
-        if (has_residual) expect_near(residuals, sum, 0.0);
+        if (has_residual) expect_near(residuals, sum, dtype == DType::kF32 ? 1e-6 : 0.01);
+      });
+    }
+  }
+}
+
+TEST_P(Kernels, RmsNormOfHeadsWithinRows) {
+  const DType dtype = GetParam();
+  constexpr uint32_t kRows = 3;
+  constexpr uint32_t kHeads = 2;
+  constexpr uint32_t kWidth = 24;
+  constexpr uint32_t kStride = 80;  // what lies behind the heads stays as it is
+  const std::vector<float> x = stored_floats(1, kRows * kStride, dtype, 2.0F);
+  const std::vector<float> weight = stored_floats(2, kWidth, DType::kF32);
+  std::vector<float> expected = x;
+  for (uint32_t row = 0; row < kRows; ++row) {
+    float* at = expected.data() + row * kStride;
+    kernels::rms_norm(context_, at, kWidth, weight.data(), 1e-5F, at, kWidth, kHeads, kWidth);
+  }
+  in_many_orders([&](Device& device) {
+    Elements on_device(device, "x", x, dtype);
+    DeviceArray<float> weights(device, "weight", weight);
+    ASSERT_EQ(backend::cuda::rms_norm({dtype, on_device.data(), nullptr, 1.0F, weights.data(),
+                                       on_device.data(), 1e-5F, kRows * kHeads, kWidth, kHeads, kStride},
+                                      nullptr),
+              0);
+    expect_near(on_device, expected);
+  });
+}
+
+TEST_P(Kernels, AddScalesBoth) {
+  const DType dtype = GetParam();
+  for (const uint32_t count : {8U, 2056U}) {
+    const std::vector<float> x = stored_floats(1, count, dtype, 2.0F);
+    const std::vector<float> y = stored_floats(2, count, dtype, 2.0F);
+    for (const bool has_x : {false, true}) {
+      std::vector<float> expected = y;
+      kernels::scale_in_place(context_, expected.data(), count, 3.0F);
+      if (has_x) kernels::add_in_place(context_, expected.data(), x.data(), count, 0.5F);
+      in_many_orders([&](Device& device) {
+        Elements more(device, "x", x, dtype);
+        Elements sum(device, "y", y, dtype);
+        ASSERT_EQ(backend::cuda::add({dtype, sum.data(), 3.0F, has_x ? more.data() : nullptr, 0.5F, count},
+                                     nullptr),
+                  0);
+        expect_near(sum, expected);
       });
     }
   }
@@ -72,19 +119,22 @@ TEST_P(Kernels, EmbedGathersRows) {
   }
 }
 
-TEST_P(Kernels, Swiglu) {
+TEST_P(Kernels, Gated) {
   const DType dtype = GetParam();
   constexpr uint32_t kRows = 3;
-  for (const uint32_t width : {8U, 72U, 1032U}) {
-    const std::vector<float> gate_up = stored_floats(width, size_t{2} * kRows * width, dtype, 20.0F);
-    std::vector<float> expected(size_t{kRows} * width);
-    kernels::swiglu(context_, gate_up.data(), expected.data(), kRows, width);
-    in_many_orders([&](Device& device) {
-      Elements in(device, "gate_up", gate_up, dtype);
-      Elements out(device, "out", expected.size(), dtype);
-      ASSERT_EQ(backend::cuda::swiglu({dtype, in.data(), out.data(), kRows, width}, nullptr), 0);
-      expect_near(out, expected);
-    });
+  for (const model::Activation activation : {model::Activation::kSilu, model::Activation::kGeluTanh}) {
+    const auto reference = activation == model::Activation::kSilu ? kernels::swiglu : kernels::geglu;
+    for (const uint32_t width : {8U, 72U, 1032U}) {
+      const std::vector<float> gate_up = stored_floats(width, size_t{2} * kRows * width, dtype, 20.0F);
+      std::vector<float> expected(size_t{kRows} * width);
+      reference(context_, gate_up.data(), expected.data(), kRows, width);
+      in_many_orders([&](Device& device) {
+        Elements in(device, "gate_up", gate_up, dtype);
+        Elements out(device, "out", expected.size(), dtype);
+        ASSERT_EQ(backend::cuda::gated({dtype, activation, in.data(), out.data(), kRows, width}, nullptr), 0);
+        expect_near(out, expected);
+      });
+    }
   }
 }
 

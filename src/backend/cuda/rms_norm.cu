@@ -20,30 +20,35 @@ __device__ float block_sum(float value, float* sums) {
 
 /// One block a row. A thread reads again in the second pass only what it wrote itself in the first.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    rms_norm_kernel(const T* x, T* residual, const T* weight, T* y, float eps, uint32_t width) {
-  const size_t first = size_t{block_x()} * width;
-  const T* in = residual != nullptr ? residual + first : x + first;
+__global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormArgs args) {
+  const uint32_t width = args.width;
+  const size_t first = size_t{block_x() / args.heads} * args.stride + block_x() % args.heads * width;
+  const T* x = static_cast<const T*>(args.x) + first;
+  T* y = static_cast<T*>(args.y) + first;
+  T* residual = static_cast<T*>(args.residual);
+  if (residual != nullptr) residual += size_t{block_x()} * width;
   float sum = 0.0F;
   for (uint32_t i = thread_x() * kPiece<T>; i < width; i += kThreads * kPiece<T>) {
-    ptx::Vec128 piece = ptx::load_128(x + first + i);
-    Floats<T> values = unpack<T>(piece);
+    Floats<T> values = unpack<T>(ptx::load_128(x + i));
     if (residual != nullptr) {
-      const Floats<T> before = unpack<T>(ptx::load_128(residual + first + i));
-      for (uint32_t j = 0; j < kPiece<T>; ++j) values.at[j] += before.at[j];
-      piece = pack<T>(values);
-      ptx::store_128(residual + first + i, piece);
-      values = unpack<T>(piece);
+      const Floats<T> before = unpack<T>(ptx::load_128(residual + i));
+      for (uint32_t j = 0; j < kPiece<T>; ++j) values.at[j] = before.at[j] + args.factor * values.at[j];
+      const ptx::Vec128 stored = pack<T>(values);
+      ptx::store_128(residual + i, stored);
+      values = unpack<T>(stored);
     }
     for (uint32_t j = 0; j < kPiece<T>; ++j) sum += values.at[j] * values.at[j];
   }
   const float mean = block_sum(sum, shared_memory<float>()) / static_cast<float>(width);
-  const float scale = ptx::rsqrt_approx(mean + eps);
+  const float scale = ptx::rsqrt_approx(mean + args.eps);
+  const T* in = residual != nullptr ? residual : x;
   for (uint32_t i = thread_x() * kPiece<T>; i < width; i += kThreads * kPiece<T>) {
     Floats<T> values = unpack<T>(ptx::load_128(in + i));
-    const Floats<T> factors = unpack<T>(ptx::load_readonly_128(weight + i));
-    for (uint32_t j = 0; j < kPiece<T>; ++j) values.at[j] *= scale * factors.at[j];
-    ptx::store_128(y + first + i, pack<T>(values));
+    for (uint32_t part = 0; part < kPiece<T>; part += kPiece<float>) {
+      const Floats<float> factors = unpack<float>(ptx::load_readonly_128(args.weight + i + part));
+      for (uint32_t j = 0; j < kPiece<float>; ++j) values.at[part + j] *= scale * factors.at[j];
+    }
+    ptx::store_128(y + i, pack<T>(values));
   }
 }
 
@@ -51,11 +56,8 @@ __global__ void __launch_bounds__(kThreads)
 
 LaunchError rms_norm(const RmsNormArgs& args, Stream stream) {
   return for_element(args.dtype, [&](auto type) {
-    using T = decltype(type);
     const LaunchShape shape{{args.rows}, kThreads, kWarps * sizeof(float), stream};
-    return launch("rms_norm", shape, rms_norm_kernel<T>, static_cast<const T*>(args.x),
-                  static_cast<T*>(args.residual), static_cast<const T*>(args.weight), static_cast<T*>(args.y),
-                  args.eps, args.width);
+    return launch("rms_norm", shape, rms_norm_kernel<decltype(type)>, args);
   });
 }
 

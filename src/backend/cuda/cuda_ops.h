@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/kv_cache.h"
+#include "backend/cuda/runtime.h"
+#include "backend/cuda/weights.h"
+#include "decoder/ops.h"
+#include "model/config.h"
+
+namespace quire::backend::cuda {
+
+/// The largest step: what memory is for.
+struct StepLimits {
+  uint32_t rows = 0;        // tokens
+  uint32_t seqs = 0;        // sequences in it
+  uint32_t positions = 0;   // tokens of a sequence
+  uint32_t logit_rows = 0;  // of one call of hidden() or logits()
+};
+
+/// The operations of a forward pass on an NVIDIA GPU, on one stream. Activations have the number type of the
+/// weights, and all memory is allocated by the constructor. hidden() and logits() wait for the stream, the
+/// others only add work to it; what fails there is reported by the next one that waits.
+class CudaOps final : public decoder::Ops {
+ public:
+  /// All must outlive it. Throws Error if the device has too little memory, or if it has no kernel for the
+  /// model's heads.
+  CudaOps(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache, Gemm& gemm,
+          Stream stream, const StepLimits& limits);
+
+  /// Throws Error if the batch exceeds the limits.
+  void begin(const decoder::Batch& batch) override;
+  bool has(decoder::Norm norm, uint32_t layer) const override { return weight_of(norm, layer) != nullptr; }
+  void norm(decoder::Norm norm, uint32_t layer, decoder::Rows from, decoder::Rows to) override;
+  void add(float factor) override;
+  void add_and_norm(float factor, decoder::Norm then, uint32_t layer) override;
+  void embed(float scale) override;
+  void project_qkv(uint32_t layer, decoder::Rows from) override;
+  void norm_qk(uint32_t layer) override;
+  void rotate(const decoder::Rotation& rotation) override;
+  void attend(uint32_t layer, uint32_t group, const decoder::AttentionScores& scores) override;
+  void project_out(uint32_t layer) override;
+  void feed_forward(uint32_t layer, decoder::Rows from) override;
+  std::span<const float> hidden(std::span<const uint32_t> rows) override;
+  std::span<const float> logits(std::span<const uint32_t> rows, float scale, float cap) override;
+
+ private:
+  /// Cosines and sines of one kind of RoPE on the device.
+  struct Angles {
+    DeviceMemory memory;
+    uint32_t positions = 0;  // that it has
+  };
+  /// What a step's kernels read of its batch: places within input_, in numbers.
+  struct Inputs {
+    size_t tokens = 0;     // [rows]
+    size_t positions = 0;  // [rows]
+    size_t lengths = 0;    // [rows]: keys that the row sees, without regard to windows
+    size_t seqs = 0;       // [rows]: its sequence
+    size_t places = 0;     // [groups][rows]: where its K/V goes
+    size_t tables = 0;     // [groups][seqs][table_stride()]
+    size_t numbers = 0;    // in all
+  };
+
+  size_t q_width() const { return size_t{config_.num_heads} * config_.head_dim; }
+  size_t kv_width() const { return size_t{config_.num_kv_heads} * config_.head_dim; }
+  size_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  uint32_t table_stride() const {
+    return (limits_.positions + cache_.blocks().block_size - 1) / cache_.blocks().block_size;
+  }
+  float eps() const { return static_cast<float>(config_.rms_norm_eps); }
+  const float* weight_of(decoder::Norm norm, uint32_t layer) const;
+  std::byte* at(decoder::Rows which) const { return rows_[static_cast<size_t>(which)]; }
+  const uint32_t* input(size_t place) const { return input_.as<uint32_t>() + place; }
+  void allocate();
+  void fill_inputs(const decoder::Batch& batch);
+  void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
+  void select(std::span<const uint32_t> rows);
+
+  const model::ModelConfig& config_;
+  const ModelWeights& weights_;
+  KvCache& cache_;
+  Gemm& gemm_;
+  Stream stream_;
+  StepLimits limits_;
+  DType dtype_;
+  size_t scratch_rows_ = 0;  // rows whose attention is computed at once
+
+  DeviceMemory memory_;  // of all activations
+  std::byte* rows_[5] = {};
+  std::byte* gate_up_ = nullptr;   // [rows, 2 ffn]
+  std::byte* ffn_ = nullptr;       // [rows, ffn]
+  std::byte* selected_ = nullptr;  // [logit rows, hidden]
+  std::byte* logits_ = nullptr;    // [logit rows, vocab] f32
+  std::byte* partials_ = nullptr;  // of attention
+  std::byte* places_ = nullptr;    // [logit rows]: of select()
+  DeviceMemory input_;
+  Angles angles_[3];  // by model::LayerRope
+  const Angles* rotation_ = nullptr;
+  uint32_t rotary_ = 0;  // of the next attend(); 0: none
+
+  uint32_t rows_of_batch_ = 0;
+  uint32_t longest_ = 0;  // keys
+  Inputs inputs_;
+  std::vector<uint32_t> host_input_;
+  std::vector<uint16_t> host_halves_;
+  std::vector<float> host_rows_;  // what hidden() and logits() return
+};
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+
+#include "backend/cuda/stream.h"
+#include "tensor/dtype.h"
+
+namespace quire::backend::cuda {
+
+/// y[i] = y_factor * y[i] + x_factor * x[i], of `dtype` (f32, f16, bf16) at multiples of 16 bytes; x may be
+/// null, then y is only multiplied. Computed in f32. `count` is a multiple of 16 bytes.
+struct AddArgs {
+  DType dtype;
+  void* y;
+  float y_factor;
+  const void* x;  // or null
+  float x_factor;
+  size_t count;
+};
+[[nodiscard]] LaunchError add(const AddArgs& args, Stream stream);
+
+}  // namespace quire::backend::cuda

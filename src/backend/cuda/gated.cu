@@ -1,0 +1,50 @@
+#include "backend/cuda/device.h"
+#include "backend/cuda/element.h"
+#include "backend/cuda/gated.h"
+
+namespace quire::backend::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+constexpr float kLog2E = 1.4426950408889634F;
+
+/// SiLU is x / (1 + exp(-x)), and the tanh form of GELU x / (1 + exp(-2 u)) with the u of which it takes the
+/// tanh.
+template <model::Activation activation>
+__device__ __forceinline__ float activate(float x) {
+  float z = x;
+  if constexpr (activation == model::Activation::kGeluTanh) {
+    constexpr float kTwoRootsOfTwoByPi = 1.5957691216057308F;
+    z = kTwoRootsOfTwoByPi * (x + 0.044715F * x * x * x);
+  }
+  return x / (1.0F + ptx::exp2_approx(-kLog2E * z));
+}
+
+/// One piece a thread: blocks are rows by stretches of kThreads pieces.
+template <class T, model::Activation activation>
+__global__ void __launch_bounds__(kThreads) gated_kernel(const T* gate_up, T* out, uint32_t width) {
+  const uint32_t i = (block_y() * kThreads + thread_x()) * kPiece<T>;
+  if (i >= width) return;
+  const T* gates = gate_up + size_t{block_x()} * 2 * width + i;
+  Floats<T> values = unpack<T>(ptx::load_readonly_128(gates));
+  const Floats<T> ups = unpack<T>(ptx::load_readonly_128(gates + width));
+  for (uint32_t j = 0; j < kPiece<T>; ++j) values.at[j] = activate<activation>(values.at[j]) * ups.at[j];
+  ptx::store_128(out + size_t{block_x()} * width + i, pack<T>(values));
+}
+
+}  // namespace
+
+LaunchError gated(const GatedArgs& args, Stream stream) {
+  return for_element(args.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr uint32_t kStretch = kThreads * kPiece<T>;
+    const LaunchShape shape{{args.rows, (args.width + kStretch - 1) / kStretch}, kThreads, 0, stream};
+    const auto kernel = args.activation == model::Activation::kGeluTanh
+                            ? gated_kernel<T, model::Activation::kGeluTanh>
+                            : gated_kernel<T, model::Activation::kSilu>;
+    return launch("gated", shape, kernel, static_cast<const T*>(args.gate_up), static_cast<T*>(args.out),
+                  args.width);
+  });
+}
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "backend/cuda/cublaslt.h"
+
+namespace quire::test::fibers {
+
+/// cuBLASLt as its documentation describes it, as far as quire calls it, over the memory of
+/// Device::current(). What it does not know it refuses with kNotSupported, what breaks a rule with
+/// kInvalidValue; why() says which. Sums are f32, in the order of K. The first algorithm that it offers
+/// splits K into parts, whose number depends on that of the columns of B: results of it differ from one batch
+/// to another.
+const backend::cuda::lt::Api& fake_cublaslt();
+
+/// Why the last call was refused.
+const char* why_cublaslt_refused();
+
+}  // namespace quire::test::fibers
