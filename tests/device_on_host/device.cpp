@@ -210,8 +210,9 @@ void Device::on_access(const Access& access) {
     add(Checker::kRace, access, fmt::format("; {} accessed it, and no barrier is between", who));
   }
   if (counts_traffic_) {
-    accesses_[fiber.stamp.thread / kLanes].push_back(
-        {access, block_number_, fiber.stamp.thread, region->kind() == RegionKind::kShared});
+    accesses_[fiber.stamp.thread / kLanes].push_back({access, block_number_, fiber.stamp.thread,
+                                                      fiber.stamp.barriers, fiber.stamp.warp_syncs,
+                                                      region->kind() == RegionKind::kShared});
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -117,8 +116,7 @@ class DeviceArray {
       : region_(device.allocate(std::move(name), count * sizeof(T))) {}
   DeviceArray(Device& device, std::string name, std::span<const T> values)
       : DeviceArray(device, std::move(name), values.size()) {
-    std::memcpy(region_.data(), values.data(), values.size_bytes());
-    region_.mark_written();
+    region_.write(0, values.data(), values.size_bytes());
   }
   T* data() { return reinterpret_cast<T*>(region_.data()); }
   std::span<const T> values() { return {data(), region_.size() / sizeof(T)}; }

@@ -1,6 +1,7 @@
 #include "tests/device_on_host/memory.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace quire::test::fibers {
@@ -38,6 +39,11 @@ Region::Region(std::string name, const void* memory, size_t bytes)
       kind_(RegionKind::kParameters),
       size_(bytes),
       data_(static_cast<std::byte*>(const_cast<void*>(memory))) {}
+
+void Region::write(size_t first, const void* from, size_t bytes) {
+  std::memcpy(data_ + first, from, bytes);
+  std::fill_n(written_.begin() + static_cast<ptrdiff_t>(first), bytes, 1);
+}
 
 bool Region::is_written(size_t first, size_t bytes) const {
   const auto begin = written_.begin() + static_cast<ptrdiff_t>(first);

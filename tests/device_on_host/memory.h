@@ -53,7 +53,8 @@ class Region {
   bool is_near(uintptr_t address) const { return address - begin() + kRedZone < size_ + 2 * kRedZone; }
   uintptr_t begin() const { return reinterpret_cast<uintptr_t>(data_); }
 
-  void mark_written() { written_.assign(size_, 1); }
+  /// As the host does, between launches.
+  void write(size_t first, const void* from, size_t bytes);
   void forget_writes() { written_.assign(size_, 0); }
   bool is_written(size_t first, size_t bytes) const;
   size_t bytes_written() const;

@@ -40,14 +40,21 @@ class Elements {
       : dtype_(dtype), region_(device.allocate(std::move(name), count * dtype_bytes(dtype))) {}
   Elements(Device& device, std::string name, const std::vector<float>& values, DType dtype)
       : Elements(device, std::move(name), values.size(), dtype) {
-    for (size_t i = 0; i < values.size(); ++i) put(i, values[i]);
-    region_.mark_written();
+    fill(values);
   }
 
   void* data() { return region_.data(); }
   Region& region() const { return region_; }
   DType dtype() const { return dtype_; }
   size_t size() const { return region_.size() / dtype_bytes(dtype_); }
+  void fill(const std::vector<float>& values) {
+    for (size_t i = 0; i < values.size(); ++i) put(i, values[i]);
+  }
+  void put(size_t i, float value) {
+    const uint16_t bits = dtype_ == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+    const void* from = dtype_ == DType::kF32 ? static_cast<const void*>(&value) : &bits;
+    region_.write(i * dtype_bytes(dtype_), from, dtype_bytes(dtype_));
+  }
   float at(size_t i) const {
     if (dtype_ == DType::kF32) {
       float value = 0.0F;
@@ -60,15 +67,6 @@ class Elements {
   }
 
  private:
-  void put(size_t i, float value) {
-    if (dtype_ == DType::kF32) {
-      std::memcpy(region_.data() + i * sizeof(value), &value, sizeof(value));
-      return;
-    }
-    const uint16_t bits = dtype_ == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
-    std::memcpy(region_.data() + i * sizeof(bits), &bits, sizeof(bits));
-  }
-
   DType dtype_;
   Region& region_;
 };

@@ -1,9 +1,12 @@
 #include "tests/device_on_host/traffic.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <set>
-#include <unordered_map>
+#include <tuple>
+#include <utility>
 
 namespace quire::test::fibers {
 namespace {
@@ -16,6 +19,9 @@ constexpr size_t kTurnBytes = kBanks * kWord;
 /// A row needs a reason.
 constexpr TrafficLimit kLimits[] = {
     {"", 0.0, 1.0},
+    // Of 80 and 96 dimensions, the lanes that store 128 bytes together may have the end of one row and the
+    // beginning of the next, with a piece of padding between. (A tile is stored once and read for each head.)
+    {"decode_attention", 0.12, 1.0},
     // Halves of heads of 80 begin within sectors, and a warp has parts of several heads.
     {"rope", 0.0, 1.15},
 };
@@ -30,22 +36,16 @@ const TrafficLimit& traffic_limit(const char* kernel) {
 }
 
 void Traffic::add(std::vector<LaneAccess>& accesses) {
-  // The n-th access of a lane at a place belongs to the n-th instruction there.
-  struct Key {
-    const void* code;
-    size_t number;
-  };
-  std::unordered_map<const void*, std::vector<size_t>> counts;
-  std::vector<std::pair<Key, LaneAccess>> keyed;
+  // The n-th access of a lane at a place between two barriers belongs to the n-th instruction there.
+  using Place = std::tuple<const void*, uint16_t, uint32_t>;
+  std::map<Place, std::array<size_t, kLanes>> counts;
+  std::vector<std::pair<std::pair<Place, size_t>, LaneAccess>> keyed;
   keyed.reserve(accesses.size());
   for (const LaneAccess& one : accesses) {
-    std::vector<size_t>& of_lanes = counts[one.access.code];
-    of_lanes.resize(kLanes);
-    keyed.push_back({{one.access.code, of_lanes[one.lane()]++}, one});
+    const Place place(one.access.code, one.barriers, one.warp_syncs);
+    keyed.push_back({{place, counts[place][one.lane()]++}, one});
   }
-  const auto order = [](const auto& a, const auto& b) {
-    return a.first.code != b.first.code ? a.first.code < b.first.code : a.first.number < b.first.number;
-  };
+  const auto order = [](const auto& a, const auto& b) { return a.first < b.first; };
   std::stable_sort(keyed.begin(), keyed.end(), order);
   for (size_t i = 0; i < keyed.size(); ++i) accesses[i] = keyed[i].second;
   for (size_t i = 0, end = 0; i < keyed.size(); i = end) {

@@ -15,6 +15,8 @@ struct LaneAccess {
   Access access;
   uint32_t block = 0;
   uint16_t thread = 0;
+  uint16_t barriers = 0;  // that it had passed
+  uint32_t warp_syncs = 0;
   bool shared = false;
 
   uint32_t lane() const { return thread % kLanes; }

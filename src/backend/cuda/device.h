@@ -7,12 +7,15 @@
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
+/// Before a loop whose arrays shall stay in registers.
+#define QUIRE_UNROLL _Pragma("unroll")
 #else
 #include <source_location>
 #define __global__
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define QUIRE_UNROLL
 #endif
 
 // What kernels use of the device besides single instructions (ptx.h). nvcc sees CUDA's own names behind these

@@ -46,6 +46,7 @@ struct Floats {
 template <class T>
 __device__ __forceinline__ Floats<T> unpack(const ptx::Vec128& piece) {
   Floats<T> out;
+  QUIRE_UNROLL
   for (uint32_t i = 0; i < kPiece<T>; ++i) {
     if constexpr (sizeof(T) == 4) {
       out.at[i] = float_of_bits(piece.words[i]);
@@ -60,6 +61,7 @@ __device__ __forceinline__ Floats<T> unpack(const ptx::Vec128& piece) {
 template <class T>
 __device__ __forceinline__ ptx::Vec128 pack(const Floats<T>& values) {
   ptx::Vec128 out{};
+  QUIRE_UNROLL
   for (uint32_t i = 0; i < kPiece<T>; ++i) {
     if constexpr (sizeof(T) == 4) {
       out.words[i] = float_bits(values.at[i]);
