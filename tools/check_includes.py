@@ -28,7 +28,7 @@ ALLOWED = {
     "backend": {"base", "control/step.h", "control/costs.h"},
     "backend/cpu": {"base", "tensor", "kernels", "model", "decoder", "formats", "sample", "backend",
                     "control/step.h", "control/costs.h"},
-    "backend/cuda": {"base", "tensor"},
+    "backend/cuda": {"base", "tensor", "model", "decoder", "formats"},
     "backend/sim": {"base", "backend", "control"},
     "record": {"base", "control"},
     "sim": {"base", "control", "record", "backend", "backend/sim"},

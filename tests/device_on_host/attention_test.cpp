@@ -90,6 +90,10 @@ class Batch {
     q_->fill(q);
     lengths_ = &device.allocate("lengths", lengths.size() * sizeof(uint32_t));
     lengths_->write(0, lengths.data(), lengths.size() * sizeof(uint32_t));
+    std::vector<uint32_t> seqs(count_);
+    std::iota(seqs.begin(), seqs.end(), 0);
+    seqs_ = &device.allocate("seqs", seqs.size() * sizeof(uint32_t));
+    seqs_->write(0, seqs.data(), seqs.size() * sizeof(uint32_t));
     tables_ = &device.allocate("tables", size_t{stride_} * count_ * sizeof(uint32_t));
     cache_ = &own(device, "cache", blocks * shape.blocks().block_elements());
     out_ = &own(device, "out", q.size());
@@ -112,10 +116,11 @@ class Batch {
             .q = q_->data(),
             .q_stride = static_cast<uint32_t>(shape_.q_width()),
             .out = out_->data(),
-            .num_seqs = count_,
+            .num_queries = count_,
             .num_heads = shape_.heads(),
             .block_tables = reinterpret_cast<const uint32_t*>(tables_->data()),
             .table_stride = stride_,
+            .seqs = reinterpret_cast<const uint32_t*>(seqs_->data()),
             .lengths = reinterpret_cast<const uint32_t*>(lengths_->data()),
             .max_spans = spans_,
             .partials = partials_ == nullptr ? nullptr : reinterpret_cast<float*>(partials_->data()),
@@ -157,6 +162,7 @@ class Batch {
   Elements* q_ = nullptr;
   Elements* cache_ = nullptr;
   Elements* out_ = nullptr;
+  Region* seqs_ = nullptr;
   Region* tables_ = nullptr;
   Region* lengths_ = nullptr;
   Region* partials_ = nullptr;
@@ -209,7 +215,7 @@ TEST_P(DecodeAttention, IsTheReferencesInEveryOrder) {
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const uint32_t head_dim : {64U, 80U, 96U, 128U}) {
+    for (const uint32_t head_dim : {8U, 16U, 32U, 64U, 80U, 96U, 128U}) {
       const uint32_t block_size = head_dim % 64 == 0 ? 16 : 32;
       all.push_back({dtype, head_dim, 1, 3, 0, block_size});
     }
@@ -254,6 +260,17 @@ TEST(DecodeAttentionRows, ARowsBitsDoNotDependOnTheBatch) {
       ASSERT_TRUE(device.findings().empty()) << device.report();
       EXPECT_EQ(batch.row(0), together[i]) << "sequence " << i << " window " << window;
     }
+  }
+}
+
+TEST(DecodeAttentionRows, MostSpans) {
+  for (const uint32_t window : {0U, 1U, 2U, 1023U, 1024U, 1025U, 1026U, 2050U}) {
+    uint32_t most = 0;
+    for (uint32_t length = 1; length < 6000; ++length) {
+      most = std::max(most, attention_spans(length, window));
+      ASSERT_GE(backend::cuda::most_attention_spans(length, window), most) << length << " in " << window;
+    }
+    EXPECT_EQ(backend::cuda::most_attention_spans(5999, window), most) << window;
   }
 }
 

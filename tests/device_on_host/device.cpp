@@ -87,6 +87,33 @@ Region& Device::allocate(std::string name, size_t bytes) {
   return *regions_.emplace_back(std::make_unique<Region>(std::move(name), RegionKind::kGlobal, bytes));
 }
 
+void Device::free(const void* begin) {
+  std::erase_if(regions_, [&](const auto& region) { return region->data() == begin; });
+  last_found_ = nullptr;
+}
+
+std::string Device::why_not(const void* at, size_t bytes, bool is_read) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  const Region* region = find(address);
+  if (region == nullptr) return fmt::format("{} is in no allocation", at);
+  const size_t first = address - region->begin();
+  if (bytes > region->size() - first) {
+    return fmt::format("{} bytes from byte {} of {}, which has {}", bytes, first, region->name(),
+                       region->size());
+  }
+  if (is_read && !region->is_written(first, bytes)) {
+    return fmt::format("some of {} bytes from byte {} of {} were never written", bytes, first,
+                       region->name());
+  }
+  return {};
+}
+
+void Device::mark_written(const void* at, size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  Region* region = find(address);
+  region->mark_written(address - region->begin(), bytes);
+}
+
 std::string Device::report() const {
   std::string all;
   for (const Finding& finding : findings_) all += finding.text + '\n';
@@ -176,7 +203,7 @@ void Device::check_traffic() {
 }
 
 Region* Device::find(uintptr_t address) {
-  if (last_found_->has(address)) return last_found_;
+  if (last_found_ != nullptr && last_found_->has(address)) return last_found_;
   for (const auto& region : regions_) {
     if (region->has(address)) return last_found_ = region.get();
   }

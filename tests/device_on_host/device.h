@@ -55,6 +55,12 @@ class Device {
   static Device* current();
 
   Region& allocate(std::string name, size_t bytes);
+  /// Gives an allocation back: from then on nothing may touch it.
+  void free(const void* begin);
+  /// Why the host, or a library, may not read or write these bytes; empty if it may.
+  std::string why_not(const void* at, size_t bytes, bool is_read);
+  /// The host, or a library, has written them. REQUIRES: they lie in one allocation.
+  void mark_written(const void* at, size_t bytes);
 
   const std::vector<Finding>& findings() const { return findings_; }
   std::string report() const;

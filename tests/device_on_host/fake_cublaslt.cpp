@@ -204,16 +204,24 @@ Status algorithm_attribute(const Algorithm* algorithm, AlgorithmAttribute attrib
   return kSuccess;
 }
 
-/// One element: column-major matrices, so that A transposed and B are both read along their columns.
-float product(const void* a, const Layout& a_layout, uint64_t row, const void* b, const Layout& b_layout,
-              uint64_t column, uint64_t parts) {
+/// A matrix as f32, its columns without gaps.
+std::vector<float> widened(const void* from, const Layout& layout) {
+  std::vector<float> out;
+  out.reserve(layout.rows * layout.columns);
+  for (uint64_t column = 0; column < layout.columns; ++column) {
+    for (uint64_t row = 0; row < layout.rows; ++row) {
+      out.push_back(read(from, layout.type, column * static_cast<uint64_t>(layout.ld) + row));
+    }
+  }
+  return out;
+}
+
+/// The product of two columns, in so many parts.
+float product(const float* a, const float* b, uint64_t length, uint64_t parts) {
   float total = 0.0F;
   for (uint64_t part = 0; part < parts; ++part) {
     float sum = 0.0F;
-    for (uint64_t k = part * a_layout.rows / parts; k < (part + 1) * a_layout.rows / parts; ++k) {
-      sum += read(a, a_layout.type, row * static_cast<uint64_t>(a_layout.ld) + k) *
-             read(b, b_layout.type, column * static_cast<uint64_t>(b_layout.ld) + k);
-    }
+    for (uint64_t k = part * length / parts; k < (part + 1) * length / parts; ++k) sum += a[k] * b[k];
     total += sum;
   }
   return total;
@@ -250,9 +258,13 @@ Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const
   }
   if (status != kSuccess) return status;
   const uint64_t parts = algorithm->data[0] == kOneSum ? 1 : 1 + b_layout->columns / 64;
+  const std::vector<float> columns_of_a = widened(a, *a_layout);
+  const std::vector<float> columns_of_b = widened(b, *b_layout);
+  const uint64_t length = a_layout->rows;
   for (uint64_t column = 0; column < d_layout->columns; ++column) {
     for (uint64_t row = 0; row < d_layout->rows; ++row) {
-      float value = product(a, *a_layout, row, b, *b_layout, column, parts);
+      float value =
+          product(columns_of_a.data() + row * length, columns_of_b.data() + column * length, length, parts);
       if (biased) value += read(operation->bias, operation->bias_type, row);
       write(d, d_layout->type, column * static_cast<uint64_t>(d_layout->ld) + row, value);
     }

@@ -28,7 +28,7 @@ Region::Region(std::string name, RegionKind kind, size_t bytes)
       memory_(new std::byte[bytes + 3 * kRedZone]),
       data_(memory_.get() + kRedZone),
       written_(bytes),
-      cells_(new Cell[bytes]) {
+      cells_(static_cast<Cell*>(std::calloc(bytes + 1, sizeof(Cell))), std::free) {
   // Allocations of a device begin at multiples of 256.
   data_ += -reinterpret_cast<uintptr_t>(data_) % kRedZone;
   std::fill_n(memory_.get(), bytes + 3 * kRedZone, std::byte{0xff});
@@ -42,6 +42,10 @@ Region::Region(std::string name, const void* memory, size_t bytes)
 
 void Region::write(size_t first, const void* from, size_t bytes) {
   std::memcpy(data_ + first, from, bytes);
+  mark_written(first, bytes);
+}
+
+void Region::mark_written(size_t first, size_t bytes) {
   std::fill_n(written_.begin() + static_cast<ptrdiff_t>(first), bytes, 1);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,6 +56,8 @@ class Region {
 
   /// As the host does, between launches.
   void write(size_t first, const void* from, size_t bytes);
+  /// The host, or a library, has written there.
+  void mark_written(size_t first, size_t bytes);
   void forget_writes() { written_.assign(size_, 0); }
   bool is_written(size_t first, size_t bytes) const;
   size_t bytes_written() const;
@@ -77,7 +80,8 @@ class Region {
   std::unique_ptr<std::byte[]> memory_;
   std::byte* data_;
   std::vector<uint8_t> written_;
-  std::unique_ptr<Cell[]> cells_;
+  /// Pages that no access touches stay untouched: a large region costs little.
+  std::unique_ptr<Cell[], decltype(&std::free)> cells_{nullptr, std::free};
   Stamp conflict_;
   size_t bytes_read_ = 0;
 };

@@ -11,7 +11,7 @@ namespace {
 using decoder::Norm;
 using decoder::Rows;
 
-float* floats(Buffer& buffer, size_t count) {
+float* grown(Buffer& buffer, size_t count) {
   buffer.reserve(count * sizeof(float));
   return buffer.as<float>();
 }
@@ -35,7 +35,7 @@ size_t CpuOps::width_of(Rows which) const {
 /// The activations of the batch. The contents of a buffer that is too small for it are lost, but only a batch
 /// with more rows makes one too small, and it writes before it reads.
 float* CpuOps::at(Rows which) {
-  return floats(activations_[static_cast<size_t>(which)], batch_.tokens.size() * width_of(which));
+  return grown(activations_[static_cast<size_t>(which)], batch_.tokens.size() * width_of(which));
 }
 
 const Buffer& CpuOps::weight_of(Norm norm, uint32_t index) const {
@@ -158,7 +158,7 @@ std::span<const float> CpuOps::hidden(std::span<const uint32_t> places) {
   const size_t hidden = config_.hidden_size;
   const auto* residual = activations_[static_cast<size_t>(Rows::kResidual)].as<float>();
   const float* from = residual + places.front() * hidden;
-  float* out = floats(activations_[static_cast<size_t>(Rows::kNormed)], rows * hidden);
+  float* out = grown(activations_[static_cast<size_t>(Rows::kNormed)], rows * hidden);
   if (places.back() - places.front() + 1 != rows) {  // not consecutive: gathered first
     for (size_t i = 0; i < rows; ++i) {
       std::copy_n(residual + places[i] * hidden, hidden, out + i * hidden);
@@ -173,7 +173,7 @@ std::span<const float> CpuOps::hidden(std::span<const uint32_t> places) {
 std::span<const float> CpuOps::logits(std::span<const uint32_t> places, float scale, float cap) {
   const size_t count = places.size() * config_.vocab_size;
   const std::span<const float> normed = hidden(places);
-  float* logits = floats(logits_, count);
+  float* logits = grown(logits_, count);
   kernels::matmul(*context_, weights_.head, normed.data(), config_.hidden_size, places.size(), logits,
                   config_.vocab_size);
   if (scale != 1.0F) kernels::scale_in_place(*context_, logits, count, scale);

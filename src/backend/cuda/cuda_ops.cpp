@@ -68,7 +68,7 @@ void CudaOps::allocate() {
   const uint32_t ffn = weights_.layers.empty() ? 0 : weights_.layers.front().down.k;
   DecodeAttentionArgs attention{};
   attention.blocks = cache_.blocks();
-  attention.num_seqs = std::min(limits_.rows, kAttentionRows);
+  attention.num_queries = std::min(limits_.rows, kAttentionRows);
   attention.num_heads = config_.num_heads;
   attention.max_spans = attention_spans(limits_.positions, 0);
   const auto lay_out = [&](std::byte* base) {
@@ -298,13 +298,13 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
                             .q = at(Rows::kQkv) + first * qkv_width() * element,
                             .q_stride = static_cast<uint32_t>(qkv_width()),
                             .out = at(Rows::kAttended) + first * q_width() * element,
-                            .num_seqs = std::min(kAttentionRows, rows_of_batch_ - first),
+                            .num_queries = std::min(kAttentionRows, rows_of_batch_ - first),
                             .num_heads = config_.num_heads,
                             .block_tables = input(inputs_.tables + group * num_seqs * table_stride()),
-                            .table_rows = input(inputs_.seqs + first),
                             .table_stride = table_stride(),
+                            .seqs = input(inputs_.seqs + first),
                             .lengths = input(inputs_.lengths + first),
-                            .max_spans = attention_spans(longest_, scores.window),
+                            .max_spans = most_attention_spans(longest_, scores.window),
                             .partials = reinterpret_cast<float*>(partials_),
                             .scale = scores.scale,
                             .window = scores.window},

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
@@ -166,7 +169,7 @@ __device__ __forceinline__ void add_values(const Shared<T, kDim>& shared, uint32
       QUIRE_UNROLL
       for (uint32_t i = 0; i < WarpState<kDim>::kDimsOfLane; ++i) {
         // A lane without a dimension here takes one that it has, and drops what comes of it.
-        const uint32_t d = lane + i * kWarp < kDim ? lane + i * kWarp : lane + (i - 1) * kWarp;
+        const uint32_t d = lane + i * kWarp < kDim ? lane + i * kWarp : lane % kDim;
         values[k][i] = to_float(shared.values[(first + k) * Shared<T, kDim>::kRow + d]);
       }
     }
@@ -193,7 +196,7 @@ struct PartialPlace {
   float* scores;   // [span][kScores]
   __device__ PartialPlace(const DecodeAttentionArgs& args, uint32_t seq, uint32_t head) {
     const size_t which = (size_t{seq} * args.num_heads + head) * args.max_spans;
-    const size_t all = size_t{args.num_seqs} * args.num_heads * args.max_spans;
+    const size_t all = size_t{args.num_queries} * args.num_heads * args.max_spans;
     results = args.partials + which * args.blocks.head_dim;
     scores = args.partials + all * args.blocks.head_dim + which * kScores;
   }
@@ -230,7 +233,7 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs ar
   const uint32_t begin = seen_from > span * kSpanKeys ? seen_from : span * kSpanKeys;
   const uint32_t end = length < (span + 1) * kSpanKeys ? length : (span + 1) * kSpanKeys;
 
-  const uint32_t* table = args.block_tables + size_t{block_z()} * args.table_stride;
+  const uint32_t* table = args.block_tables + size_t{args.seqs[block_z()]} * args.table_stride;
   for (uint32_t i = begin / args.blocks.block_size + thread_x(); i * args.blocks.block_size < end;
        i += kThreads) {
     shared.table[i % (kSpanKeys / args.blocks.block_size)] = table[i];
@@ -288,22 +291,26 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(DecodeAttentionArgs a
 template <class T, uint32_t kDim>
 LaunchError attend(const DecodeAttentionArgs& args, Stream stream) {
   const uint32_t group = args.num_heads / args.blocks.num_kv_heads;
-  const LaunchShape shape{{args.max_spans, args.blocks.num_kv_heads, args.num_seqs},
+  const LaunchShape shape{{args.max_spans, args.blocks.num_kv_heads, args.num_queries},
                           kThreads,
                           Shared<T, kDim>::bytes(group),
                           stream};
-  return launch("decode_attention", shape, attend_kernel<T, kDim>, args);
+  return launch(kDim < 64 ? "decode_attention_small" : "decode_attention", shape, attend_kernel<T, kDim>,
+                args);
 }
 
 template <class T>
 LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
   LaunchError error = 0;
+  if (args.blocks.head_dim == 8) error = attend<T, 8>(args, stream);
+  if (args.blocks.head_dim == 16) error = attend<T, 16>(args, stream);
+  if (args.blocks.head_dim == 32) error = attend<T, 32>(args, stream);
   if (args.blocks.head_dim == 64) error = attend<T, 64>(args, stream);
   if (args.blocks.head_dim == 80) error = attend<T, 80>(args, stream);
   if (args.blocks.head_dim == 96) error = attend<T, 96>(args, stream);
   if (args.blocks.head_dim == 128) error = attend<T, 128>(args, stream);
   if (error != 0) return error;
-  const LaunchShape shape{{args.num_heads, args.num_seqs}, kThreads, 0, stream};
+  const LaunchShape shape{{args.num_heads, args.num_queries}, kThreads, 0, stream};
   return launch("combine_attention", shape, combine_kernel<T>, args);
 }
 
@@ -311,7 +318,8 @@ LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
 
 bool supports_decode_attention(const KvBlocks& blocks, uint32_t num_heads) {
   const uint32_t dim = blocks.head_dim;
-  const bool has_dim = dim == 64 || dim == 80 || dim == 96 || dim == 128;
+  constexpr uint32_t kDims[] = {8, 16, 32, 64, 80, 96, 128};  // the first three: of small models
+  const bool has_dim = std::find(std::begin(kDims), std::end(kDims), dim) != std::end(kDims);
   const bool has_size = blocks.block_size == 16 || blocks.block_size == 32;
   const uint32_t heads = blocks.num_kv_heads;
   return has_dim && has_size && is_float(blocks.dtype) && heads > 0 && num_heads > 0 &&
@@ -322,8 +330,14 @@ uint32_t attention_spans(uint32_t length, uint32_t window) {
   return (length - 1) / kSpanKeys - first_key(length, window) / kSpanKeys + 1;
 }
 
+uint32_t most_attention_spans(uint32_t length, uint32_t window) {
+  const uint32_t all = attention_spans(length, 0);
+  // Of a window, the first and the last span may be touched by one key each.
+  return window == 0 ? all : std::min(all, (window + kSpanKeys - 2) / kSpanKeys + 1);
+}
+
 size_t decode_attention_scratch(const DecodeAttentionArgs& args) {
-  return size_t{args.num_seqs} * args.num_heads * args.max_spans * (args.blocks.head_dim + kScores);
+  return size_t{args.num_queries} * args.num_heads * args.max_spans * (args.blocks.head_dim + kScores);
 }
 
 LaunchError decode_attention(const DecodeAttentionArgs& args, Stream stream) {

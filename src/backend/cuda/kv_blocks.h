@@ -14,7 +14,7 @@ struct KvBlocks {
   DType dtype = DType::kBF16;  // f32, f16 or bf16
   uint32_t block_size = 16;    // 16 or 32
   uint32_t num_kv_heads = 0;
-  uint32_t head_dim = 0;  // 64, 80, 96 or 128
+  uint32_t head_dim = 0;
 
   constexpr size_t block_elements() const { return size_t{2} * block_size * num_kv_heads * head_dim; }
   constexpr size_t block_bytes() const { return block_elements() * dtype_bytes(dtype); }

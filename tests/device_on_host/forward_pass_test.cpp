@@ -1,0 +1,179 @@
+#include "decoder/forward_pass.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "backend/cpu/decoder.h"
+#include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/kv_cache.h"
+#include "backend/cuda/weights.h"
+#include "formats/model_config.h"
+#include "kernels/context.h"
+#include "tests/device_on_host/device.h"
+#include "tests/device_on_host/fake_cublaslt.h"
+#include "tests/support/data.h"
+
+namespace quire::test::fibers {
+namespace {
+
+namespace cuda = backend::cuda;
+constexpr uint32_t kBlockSize = 16;
+constexpr uint32_t kNumBlocks = 24;
+
+/// A model on the device, and sequences whose blocks are scattered.
+class OnDevice {
+ public:
+  OnDevice(const std::filesystem::path& model, DType dtype, uint64_t order, uint32_t rows = 64)
+      : device_(order),
+        config_(formats::load_model_config(model)),
+        weights_(cuda::load_weights(model, config_, dtype, pool_, nullptr)),
+        groups_(static_cast<uint32_t>(model::group_layers(config_).windows.size())),
+        cache_(config_, dtype, kNumBlocks * groups_, kBlockSize),
+        gemm_(fake_cublaslt(), nullptr),
+        ops_(config_, weights_, cache_, gemm_, nullptr,
+             {.rows = rows, .seqs = 8, .positions = 128, .logit_rows = 64}),
+        pass_(config_, dtype, 128) {
+    for (uint32_t block = 0; block < cache_.num_blocks(); ++block) {
+      free_.push_back((block * 7 + 3) % cache_.num_blocks());
+    }
+  }
+
+  struct Part {
+    size_t seq = 0;
+    std::vector<TokenId> tokens;
+  };
+  /// One step; the logits of all its tokens.
+  std::vector<float> step(const std::vector<Part>& parts) {
+    std::vector<TokenId> tokens;
+    std::vector<decoder::BatchSeq> seqs;
+    for (const Part& part : parts) {
+      if (part.seq >= tables_.size()) tables_.resize(part.seq + 1), lengths_.resize(part.seq + 1);
+      tables_[part.seq].resize(groups_);
+      const uint32_t first = lengths_[part.seq];
+      const auto count = static_cast<uint32_t>(part.tokens.size());
+      lengths_[part.seq] += count;
+      for (std::vector<BlockId>& table : tables_[part.seq]) {
+        while (table.size() * kBlockSize < lengths_[part.seq]) {
+          table.push_back(free_.back());
+          free_.pop_back();
+        }
+      }
+      tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+      seqs.push_back({count, first, {}, count});
+    }
+    for (size_t i = 0; i < parts.size(); ++i) seqs[i].block_tables = tables_[parts[i].seq];
+    pass_.compute(ops_, {cache_.groups(), cache_.num_blocks(), kBlockSize}, tokens, seqs);
+    const std::span<const float> logits = pass_.logits(ops_, pass_.logit_rows());
+    return {logits.begin(), logits.end()};
+  }
+  const Device& device() const { return device_; }
+  const model::ModelConfig& config() const { return config_; }
+
+ private:
+  Device device_;
+  ThreadPool pool_{1};
+  model::ModelConfig config_;
+  cuda::ModelWeights weights_;
+  uint32_t groups_;
+  cuda::KvCache cache_;
+  cuda::Gemm gemm_;
+  cuda::CudaOps ops_;
+  decoder::ForwardPass pass_;
+  std::vector<BlockId> free_;
+  std::vector<std::vector<std::vector<BlockId>>> tables_;
+  std::vector<uint32_t> lengths_;
+};
+
+std::vector<TokenId> some_tokens(size_t count, uint32_t vocab, uint32_t seed) {
+  std::vector<TokenId> out;
+  for (size_t i = 0; i < count; ++i) out.push_back(static_cast<TokenId>((i * 37 + seed * 101 + 5) % vocab));
+  return out;
+}
+
+/// The logits of all tokens, computed by the CPU's reference kernels.
+std::vector<float> on_cpu(const std::filesystem::path& model, DType dtype,
+                          const std::vector<TokenId>& tokens) {
+  ThreadPool pool(1);
+  kernels::KernelContext context{kernels::IsaLevel::kReference, pool};
+  const auto decoder = backend::cpu::Decoder::load(model, {.compute = dtype, .own_blocks = false}, context);
+  backend::cpu::KvCache cache(decoder->config(), dtype, kNumBlocks * 2, kBlockSize);
+  const auto count = static_cast<uint32_t>(tokens.size());
+  const auto tables = model::consecutive_tables(cache.num_groups(), (count + kBlockSize - 1) / kBlockSize, 0);
+  const decoder::BatchSeq seq{count, 0, tables, count};
+  const std::span<const float> logits = decoder->forward(context, cache, tokens, {&seq, 1});
+  return {logits.begin(), logits.end()};
+}
+
+/// The root mean square of what two rows of logits differ by, relative to that of the expected ones.
+double difference(std::span<const float> found, std::span<const float> expected) {
+  double apart = 0;
+  double all = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double one = expected[i];
+    apart += (static_cast<double>(found[i]) - one) * (static_cast<double>(found[i]) - one);
+    all += one * one;
+  }
+  return std::sqrt(apart / all);
+}
+
+class Families : public testing::TestWithParam<const char*> {};
+
+/// A prompt in two chunks beside another sequence, then single tokens.
+TEST_P(Families, LogitsAreTheCpus) {
+  const std::string name = GetParam();
+  if (name != "demo") QUIRE_NEEDS_DATA("golden-models/" + name);
+  const std::filesystem::path model = name == "demo" ? demo_model_dir() : data_dir() / "golden-models" / name;
+  for (const auto& [dtype, bound] : {std::pair{DType::kF32, 1e-5}, {DType::kBF16, 0.06}}) {
+    OnDevice on_device(model, dtype, 1);
+    const uint32_t vocab = on_device.config().vocab_size;
+    const std::vector<TokenId> first = some_tokens(23, vocab, 1);
+    const std::vector<TokenId> second = some_tokens(20, vocab, 2);
+    const std::vector<float> expected_first = on_cpu(model, dtype, first);
+    const std::vector<float> expected_second = on_cpu(model, dtype, second);
+    const auto part = [](const std::vector<TokenId>& all, size_t from, size_t to) {
+      return std::vector<TokenId>(all.begin() + static_cast<ptrdiff_t>(from),
+                                  all.begin() + static_cast<ptrdiff_t>(to));
+    };
+    size_t done[2] = {0, 0};
+    const std::vector<std::pair<size_t, size_t>> steps = {{9, 0}, {12, 18}, {1, 1}, {1, 1}};
+    for (const auto& [more_first, more_second] : steps) {
+      std::vector<OnDevice::Part> parts;
+      if (more_first > 0) parts.push_back({0, part(first, done[0], done[0] + more_first)});
+      if (more_second > 0) parts.push_back({1, part(second, done[1], done[1] + more_second)});
+      const std::vector<float> logits = on_device.step(parts);
+      size_t row = 0;
+      const auto compare = [&](const std::vector<float>& expected, size_t from, size_t count) {
+        for (size_t i = 0; i < count; ++i, ++row) {
+          ASSERT_LT(difference(std::span(logits).subspan(row * vocab, vocab),
+                               std::span(expected).subspan((from + i) * vocab, vocab)),
+                    bound)
+              << dtype_name(dtype) << " token " << from + i;
+        }
+      };
+      compare(expected_first, done[0], more_first);
+      compare(expected_second, done[1], more_second);
+      done[0] += more_first;
+      done[1] += more_second;
+    }
+    EXPECT_TRUE(on_device.device().findings().empty()) << on_device.device().report();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Families,
+                         testing::Values("demo", "llama-linear-rope", "llama3-tied", "mistral-window", "phi3",
+                                         "qwen2", "qwen3", "smollm3"),
+                         [](const auto& tested) {
+                           std::string name(tested.param);
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace quire::test::fibers
