@@ -1,0 +1,62 @@
+#include <cstring>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/ptx.h"
+#include "tests/device_on_host/ptx_probe.h"
+
+// A kernel for each entry of ptx.h and nothing else: the tests show what it means on the host, and
+// tools/build_cuda.py which machine instruction it becomes.
+namespace quire::test::fibers {
+namespace {
+
+using namespace backend::cuda;  // NOLINT: as if it were one of its kernels
+
+__global__ void probe_load_128(const ptx::Vec128* in, ptx::Vec128* out) {
+  ptx::store_128(out + thread_x(), ptx::load_128(in + thread_x()));
+}
+__global__ void probe_load_readonly_128(const ptx::Vec128* in, ptx::Vec128* out) {
+  ptx::store_128(out + thread_x(), ptx::load_readonly_128(in + thread_x()));
+}
+__global__ void probe_shared_128(const ptx::Vec128* in, ptx::Vec128* out) {
+  auto* shared = shared_memory<ptx::Vec128>();
+  ptx::store_shared_128(shared + thread_x(), ptx::load_128(in + thread_x()));
+  sync_block();
+  ptx::store_128(out + thread_x(), ptx::load_shared_128(shared + (thread_x() ^ 1)));
+}
+__global__ void probe_exp2_approx(const float* in, float* out) {
+  out[thread_x()] = ptx::exp2_approx(in[thread_x()]);
+}
+__global__ void probe_rsqrt_approx(const float* in, float* out) {
+  out[thread_x()] = ptx::rsqrt_approx(in[thread_x()]);
+}
+__global__ void probe_to_bf16(const float* in, uint16_t* out) {
+  out[thread_x()] = ptx::to_bf16(in[thread_x()]);
+}
+__global__ void probe_to_f16(const float* in, uint16_t* out) {
+  out[thread_x()] = ptx::to_f16(in[thread_x()]);
+}
+__global__ void probe_from_f16(const uint16_t* in, float* out) {
+  out[thread_x()] = ptx::from_f16(in[thread_x()]);
+}
+
+template <class In, class Out>
+void start(const char* entry, void (*kernel)(const In*, Out*), const void* in, void* out) {
+  const LaunchShape shape{{1}, kProbeThreads, kProbeThreads * sizeof(ptx::Vec128)};
+  static_cast<void>(launch(entry, shape, kernel, static_cast<const In*>(in), static_cast<Out*>(out)));
+}
+
+}  // namespace
+
+void probe(const char* entry, const void* in, void* out) {
+  const auto is = [entry](const char* name) { return std::strcmp(entry, name) == 0; };
+  if (is("load_128")) start(entry, probe_load_128, in, out);
+  if (is("load_readonly_128")) start(entry, probe_load_readonly_128, in, out);
+  if (is("shared_128")) start(entry, probe_shared_128, in, out);
+  if (is("exp2_approx")) start(entry, probe_exp2_approx, in, out);
+  if (is("rsqrt_approx")) start(entry, probe_rsqrt_approx, in, out);
+  if (is("to_bf16")) start(entry, probe_to_bf16, in, out);
+  if (is("to_f16")) start(entry, probe_to_f16, in, out);
+  if (is("from_f16")) start(entry, probe_from_f16, in, out);
+}
+
+}  // namespace quire::test::fibers

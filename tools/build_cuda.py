@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Compiles the kernels of src/backend/cuda with nvcc and prints what each takes of a multiprocessor. Fails if one of them spills
+registers, or does not compile without a warning. With nvdisasm it also checks the machine code: that each entry of ptx.h became the
+instruction that it stands for, and that kernels that move much move 16 bytes at a time.
+
+build_cuda.py [--arch 80,90] [--nvdisasm PATH] BUILD_DIR
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Of a multiprocessor.
+REGISTERS = 65536
+MOST_THREADS = {"80": 2048, "90": 2048, "100": 2048}
+FEWER_THREADS = 1536  # 86, 89, 120
+
+# By kernel: the instructions that it must have.
+PIECES_IN_AND_OUT = [r"LDG\.E\.128.*", r"STG\.E\.128"]
+KERNEL_CODE = {
+    "attend_kernel": [r"LDG\.E\.128\.CONSTANT", r"STS\.128", r"LDS\.128", r"MUFU\.EX2"],
+    "rms_norm_kernel": [*PIECES_IN_AND_OUT, r"MUFU\.RSQ"],
+    "embed_kernel": PIECES_IN_AND_OUT,
+    "swiglu_kernel": PIECES_IN_AND_OUT,
+    "copy_blocks_kernel": PIECES_IN_AND_OUT,
+    # The entries of ptx.h: tests/device_on_host/ptx_probe.cu has a kernel for each.
+    "probe_load_128": [r"LDG\.E\.128", r"STG\.E\.128"],
+    "probe_load_readonly_128": [r"LDG\.E\.128\.CONSTANT"],
+    "probe_shared_128": [r"STS\.128", r"LDS\.128"],
+    "probe_exp2_approx": [r"MUFU\.EX2"],
+    "probe_rsqrt_approx": [r"MUFU\.RSQ"],
+    "probe_to_bf16": [r"F2FP?\.BF16(\.F32)?(\.PACK_AB)?"],
+    "probe_to_f16": [r"F2FP?(\.F16)?(\.F32)?(\.PACK_AB)?"],
+    "probe_from_f16": [r"HADD2\.F32|F2F\.F32\.F16"],
+}
+
+
+def find_nvcc():
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    places = os.pathsep.join([os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)])
+    return shutil.which("nvcc", path=places)
+
+
+def plain_names(symbols):
+    """Mangled names -> those of the kernels with their template arguments."""
+    listed = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
+    def shorten(name):
+        name = re.sub(r"\(anonymous namespace\)::|_GLOBAL__N_\w+::", "", name)
+        name = re.sub(r"quire::(backend::cuda|test::fibers)::|^void ", "", name)
+        name = re.sub(r"\b(\d+)u\b", r"\1", name)
+        return re.sub(r"\(.*", "", name)
+    return {symbol: shorten(name) for symbol, name in zip(symbols, listed.splitlines())}
+
+
+USAGE = re.compile(r"Compiling entry function '(?P<kernel>\w+)'.*?\n"
+                   r"(?:.*\n)?\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\s*\n"
+                   r".*?Used (?P<registers>\d+) registers(?P<rest>.*)")
+
+
+def compile_source(nvcc, source, arch, build):
+    """(the cubin, rows of what its kernels take) or the compiler's complaint."""
+    cubin = build / f"{source.stem}.sm_{arch}.cubin"
+    command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-I{ROOT}/src", f"-I{ROOT}", f"-arch=sm_{arch}", "-cubin",
+               "-Xptxas", "-v", "-Werror", "all-warnings", "-o", str(cubin), str(source)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode != 0:
+        return None, f"{source.relative_to(ROOT)} for sm_{arch}:\n{ran.stdout}{ran.stderr}"
+    return cubin, [match.groupdict() for match in USAGE.finditer(ran.stdout + ran.stderr)]
+
+
+def threads_of(source):
+    """The threads of the blocks of a source's kernels; 0: it does not say."""
+    found = re.search(r"constexpr uint32_t kThreads = (\d+);", source.read_text())
+    return int(found[1]) if found else 0
+
+
+def machine_code(nvdisasm, cubin):
+    """Mangled name of a kernel -> the set of the opcodes that it has."""
+    listed = subprocess.run([nvdisasm, str(cubin)], capture_output=True, text=True, check=True).stdout
+    opcodes = {}
+    kernel = None
+    for line in listed.splitlines():
+        if section := re.match(r"\s*\.section\s+\.text\.(\w+)", line):
+            kernel = opcodes.setdefault(section[1], set())
+        elif kernel is not None and (found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line)):
+            kernel.add(found[1])
+    return opcodes
+
+
+def missing_code(name, opcodes):
+    wanted = KERNEL_CODE.get(re.sub(r"<.*", "", name), [])
+    return [pattern for pattern in wanted if not any(re.fullmatch(pattern, opcode) for opcode in opcodes)]
+
+
+def report(source, arch, rows, names):
+    """Prints a row for each kernel; yields complaints."""
+    threads = threads_of(source)
+    for row in rows:
+        name = names[row["kernel"]]
+        spills = int(row["stores"]) + int(row["loads"])
+        if spills or int(row["stack"]):
+            yield f"{name} for sm_{arch} spills: {spills} bytes, stack {row['stack']}"
+        if name.startswith("probe_"):
+            continue
+        shared = re.search(r"(\d+) bytes smem", row["rest"])
+        registers = int(row["registers"])
+        # They are handed out to a warp by eights.
+        fit = REGISTERS // ((registers + 7) // 8 * 8 * threads) * threads if threads else 0
+        resident = min(fit, MOST_THREADS.get(arch, FEWER_THREADS))
+        print(f"{name:40} sm_{arch:4} {threads:7} {registers:9} {resident:16} {shared[1] if shared else 0:>13} {spills:6}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--arch", default="80,90", help="comma-separated compute capabilities without their dots")
+    parser.add_argument("--nvdisasm", help="checks the machine code too")
+    options = parser.parse_args()
+    nvcc = find_nvcc()
+    if nvcc is None:
+        print("nvcc is missing (CUDA toolkit 13; on PATH, in CUDA_HOME or in /usr/local/cuda): the kernels are not compiled", file=sys.stderr)
+        return 1
+    options.build.mkdir(parents=True, exist_ok=True)
+    complaints = []
+    checked = 0
+    probes = ROOT / "tests/device_on_host/ptx_probe.cu"
+    print(f"{'kernel':40} {'device':7} {'threads':>7} {'registers':>9} {'resident threads':>16} {'static shared':>13} {'spills':>6}")
+    for arch in options.arch.split(","):
+        for source in [*sorted((ROOT / "src/backend/cuda").glob("*.cu")), probes]:
+            cubin, rows = compile_source(nvcc, source, arch, options.build)
+            if cubin is None:
+                complaints.append(rows)
+                continue
+            names = plain_names([row["kernel"] for row in rows])
+            if not rows:
+                complaints.append(f"{source.name} for sm_{arch}: ptxas names no kernel")
+            complaints += report(source, arch, rows, names)
+            if not options.nvdisasm:
+                continue
+            code = machine_code(options.nvdisasm, cubin)
+            for symbol, name in names.items():
+                checked += 1
+                complaints += [f"{name} for sm_{arch} has no instruction {pattern}" for pattern in missing_code(name, code.get(symbol, ()))]
+    if options.nvdisasm:
+        print(f"{checked} kernels looked at in machine code")
+    print("\n".join(complaints), file=sys.stderr, end="\n" if complaints else "")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
