@@ -46,6 +46,25 @@ __global__ void divergent_barrier_kernel(BrokenArgs args) {
   args.out[thread_x()] = args.in[thread_x()];
 }
 
+__global__ void two_barriers_kernel(BrokenArgs args) {
+  if (args.broken && thread_x() < kWarp) {
+    sync_block();
+  } else {
+    sync_block();
+  }
+  args.out[thread_x()] = args.in[thread_x()];
+}
+
+/// A thread reads its own store, through a cache that does not see it.
+__global__ void stale_constant_kernel(BrokenArgs args) {
+  if (thread_x() >= kThreads / 4) return;
+  float* own = args.out + thread_x() * 4;
+  const ptx::Vec128 piece = ptx::load_readonly_128(args.in + thread_x() * 4);
+  ptx::store_128(own, piece);
+  const ptx::Vec128 again = args.broken ? ptx::load_readonly_128(own) : ptx::load_128(own);
+  ptx::store_128(own, again);
+}
+
 __global__ void missing_lane_kernel(BrokenArgs args) {
   if (args.broken && thread_x() == 5) return;
   args.out[thread_x()] = shuffle_xor(kWholeWarp, args.in[thread_x()], 1);
@@ -96,6 +115,8 @@ void missing_warp_barrier(const BrokenArgs& args) {
 }
 void race_of_blocks(const BrokenArgs& args) { start("race_of_blocks", race_of_blocks_kernel, args, 2); }
 void divergent_barrier(const BrokenArgs& args) { start("divergent_barrier", divergent_barrier_kernel, args); }
+void two_barriers(const BrokenArgs& args) { start("two_barriers", two_barriers_kernel, args); }
+void stale_constant(const BrokenArgs& args) { start("stale_constant", stale_constant_kernel, args); }
 void missing_lane(const BrokenArgs& args) { start("missing_lane", missing_lane_kernel, args); }
 void foreign_lane(const BrokenArgs& args) { start("foreign_lane", foreign_lane_kernel, args); }
 void uninitialised_shared(const BrokenArgs& args) {

@@ -20,6 +20,8 @@ void missing_barrier(const BrokenArgs& args);
 void missing_warp_barrier(const BrokenArgs& args);
 void race_of_blocks(const BrokenArgs& args);
 void divergent_barrier(const BrokenArgs& args);
+void two_barriers(const BrokenArgs& args);
+void stale_constant(const BrokenArgs& args);
 void missing_lane(const BrokenArgs& args);
 void foreign_lane(const BrokenArgs& args);
 void uninitialised_shared(const BrokenArgs& args);

@@ -23,6 +23,8 @@ const Defect kDefects[] = {
     {"missing_warp_barrier", missing_warp_barrier, Checker::kRace},
     {"race_of_blocks", race_of_blocks, Checker::kRace},
     {"divergent_barrier", divergent_barrier, Checker::kBarrier},
+    {"two_barriers", two_barriers, Checker::kBarrier},
+    {"stale_constant", stale_constant, Checker::kConstant},
     {"missing_lane", missing_lane, Checker::kLane},
     {"foreign_lane", foreign_lane, Checker::kLane},
     {"uninitialised_shared", uninitialised_shared, Checker::kUninitialised},

@@ -23,6 +23,8 @@ std::string_view name_of(Checker checker) {
       return "uninitialised";
     case Checker::kRace:
       return "race";
+    case Checker::kConstant:
+      return "not constant";
     case Checker::kBarrier:
       return "divergent barrier";
     case Checker::kLane:
@@ -243,6 +245,17 @@ void Device::on_access(const Access& access) {
   }
 }
 
+void Device::on_constant_read(const Access& access) {
+  Region* region = find(access.address);
+  // Anything else that is wrong with it is found when it is carried out.
+  if (region == nullptr || region->kind() == RegionKind::kParameters ||
+      !region->has(access.address + access.bytes - 1))
+    return;
+  if (region->is_written_by(launches_, access.address - region->begin(), access.bytes)) {
+    add(Checker::kConstant, access, "; this launch wrote it, and the load is for memory that nobody writes");
+  }
+}
+
 void Device::add(Checker checker, const Access& access, const std::string& what) {
   // Once for each place of the code.
   if (!known_.emplace(checker, access.code).second) return;
@@ -294,6 +307,12 @@ uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where) 
   BlockRun::running->from_lane = from_lane;
   Device::current()->block_run().wait(Wait::kShuffle, mask, where);
   return BlockRun::running->bits;
+}
+
+void read_constant(const void* from, size_t bytes) {
+  Device::current()->on_constant_read({.address = reinterpret_cast<uintptr_t>(from),
+                                       .bytes = static_cast<uint32_t>(bytes),
+                                       .code = __builtin_return_address(0)});
 }
 
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),

@@ -26,6 +26,7 @@ enum class Checker : uint8_t {
   kAlignment,      // not at a multiple of its size
   kUninitialised,  // a read of what nobody wrote
   kRace,           // two accesses, one of them a write, in no order
+  kConstant,       // a read-only load of what this launch wrote
   kBarrier,        // not all threads of a block reach it
   kLane,           // a lane of a shuffle's or __syncwarp's mask does not reach it
   kBankConflicts,  // more than the kernel's row in the table of limits allows
@@ -71,6 +72,7 @@ class Device {
   int launch(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
              const void* closure, size_t bytes);
   void on_access(const Access& access);
+  void on_constant_read(const Access& access);
   backend::cuda::Grid block() const { return block_; }
   backend::cuda::Grid grid() const { return grid_; }
   void* shared_memory() const { return shared_->data(); }

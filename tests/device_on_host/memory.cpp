@@ -14,6 +14,8 @@ constexpr uint16_t kManyOfWarp = 0x8000;
 constexpr uint16_t kManyOfBlock = 0xffff;
 constexpr uint32_t kManyBlocks = 0xffffffff;
 
+static_assert(sizeof(Stamp) == 16, "stamps have no gaps, so that bytes can be compared");
+
 uint32_t warp_of(uint16_t thread) {
   if (thread == kManyOfBlock) return kManyOfBlock;
   return (thread & kManyOfWarp) != 0 ? thread & ~kManyOfWarp : thread / kLanes;
@@ -50,12 +52,16 @@ void Region::mark_written(size_t first, size_t bytes) {
 }
 
 bool Region::is_written(size_t first, size_t bytes) const {
-  const auto begin = written_.begin() + static_cast<ptrdiff_t>(first);
-  return std::find(begin, begin + static_cast<ptrdiff_t>(bytes), 0) == begin + static_cast<ptrdiff_t>(bytes);
+  return std::memchr(written_.data() + first, 0, bytes) == nullptr;
 }
 
 size_t Region::bytes_written() const {
   return static_cast<size_t>(std::count(written_.begin(), written_.end(), 1));
+}
+
+bool Region::is_written_by(uint32_t launch, size_t first, size_t bytes) const {
+  const Cell* begin = cells_.get() + first;
+  return std::any_of(begin, begin + bytes, [&](const Cell& cell) { return cell.write.launch == launch; });
 }
 
 bool Region::in_order(const Stamp& before, const Stamp& now) const {
@@ -81,22 +87,31 @@ void Region::note_read(Stamp& last, const Stamp& now) const {
 const Stamp* Region::note(const Access& access, const Stamp& now) {
   const size_t first = access.address - begin();
   const Stamp* found = nullptr;
+  Cell before;
+  Cell after;
   for (size_t i = first; i < first + access.bytes; ++i) {
-    Cell& cell = cells_[i];
-    const bool after_write = in_order(cell.write, now);
-    const bool after_read = !access.write || in_order(cell.read, now);
-    if (!after_write || !after_read) {
-      conflict_ = after_write ? cell.read : cell.write;
-      found = &conflict_;
+    // Neighbours mostly have the same past, and so the same of what follows.
+    if (i == first || std::memcmp(&cells_[i], &before, sizeof(Cell)) != 0) {
+      before = after = cells_[i];
+      const bool after_write = in_order(before.write, now);
+      const bool after_read = !access.write || in_order(before.read, now);
+      if (!after_write || !after_read) {
+        conflict_ = after_write ? before.read : before.write;
+        found = &conflict_;
+      }
+      if (access.write) {
+        after.write = now;
+      } else {
+        note_read(after.read, now);
+      }
     }
-    if (access.write) {
-      cell.write = now;
-      written_[i] = 1;
-    } else {
-      note_read(cell.read, now);
-    }
+    cells_[i] = after;
   }
-  if (!access.write) bytes_read_ += access.bytes;
+  if (access.write) {
+    std::fill_n(written_.begin() + static_cast<ptrdiff_t>(first), access.bytes, 1);
+  } else {
+    bytes_read_ += access.bytes;
+  }
   return found;
 }
 

@@ -62,6 +62,9 @@ class Region {
   bool is_written(size_t first, size_t bytes) const;
   size_t bytes_written() const;
 
+  /// Whether a kernel of this launch wrote one of the bytes.
+  bool is_written_by(uint32_t launch, size_t first, size_t bytes) const;
+
   /// Notes an access that lies within. Returns the stamp of an earlier one that it is not ordered after, or
   /// null.
   const Stamp* note(const Access& access, const Stamp& now);

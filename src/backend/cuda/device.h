@@ -52,6 +52,8 @@ void* shared_memory();
 void sync_block(Where where);
 void sync_warp(uint32_t mask, Where where);
 uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where);
+/// The running thread reads memory as if nobody wrote it while the kernel runs.
+void read_constant(const void* from, size_t bytes);
 /// Calls call(closure) for each thread; the closure is `bytes` long and holds the kernel's parameters.
 LaunchError launch(const char* kernel, const LaunchShape& shape, void (*call)(const void* closure),
                    const void* closure, size_t bytes);

@@ -53,6 +53,7 @@ __device__ __forceinline__ Vec128 load_readonly_128(const void* from) {
   asm("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : QUIRE_WORDS("=r", v) : "l"(address));
   return v;
 #else
+  host::read_constant(from, sizeof(Vec128));
   return host_load_128(from);
 #endif
 }
