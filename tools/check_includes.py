@@ -11,7 +11,7 @@ import re
 import sys
 
 # A room is a folder of src/, or one of these folders in one.
-INNER_ROOMS = {"backend/cpu", "backend/cuda", "backend/sim"}
+INNER_ROOMS = {"backend/cpu", "backend/cuda", "backend/sim", "backend/sync"}
 # Room -> what it may include besides itself: rooms, or single headers.
 ALLOWED = {
     "base": set(),
@@ -26,9 +26,11 @@ ALLOWED = {
     "tokenize": {"base", "chat/chat_templates.h"},
     "sample": {"base"},
     "backend": {"base", "control/step.h", "control/costs.h"},
-    "backend/cpu": {"base", "tensor", "kernels", "model", "decoder", "formats", "sample", "backend",
+    "backend/sync": {"base", "decoder", "sample", "backend", "control/step.h"},
+    "backend/cpu": {"base", "tensor", "kernels", "model", "decoder", "formats", "sample", "backend", "backend/sync",
                     "control/step.h", "control/costs.h"},
-    "backend/cuda": {"base", "tensor", "model", "decoder", "formats"},
+    "backend/cuda": {"base", "tensor", "model", "decoder", "formats", "backend", "backend/sync", "control/step.h",
+                     "control/costs.h"},
     "backend/sim": {"base", "backend", "control"},
     "record": {"base", "control"},
     "sim": {"base", "control", "record", "backend", "backend/sim"},

@@ -2,77 +2,62 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "backend/cpu/decoder.h"
-#include "backend/cpu/prompt_yields.h"
-#include "backend/executor.h"
-#include "backend/open_results.h"
-#include "backend/slot_table.h"
+#include "backend/cpu/kv_cache.h"
+#include "backend/sync/step_model.h"
+#include "backend/sync/sync_executor.h"
 #include "base/ids.h"
-#include "control/step.h"
 #include "kernels/context.h"
-#include "sample/sampler.h"
 
 namespace quire::backend::cpu {
 
-/// Computes step plans with a decoder on the CPU: one forward pass over the whole batch, then sampling, with
-/// the rows distributed over the context's threads. A sequence's tokens and logprobs depend on its own tokens
-/// and parameters (and masks) alone. Synchronous: submit computes and samples, provide samples late rows,
-/// wait returns the result.
-///
-/// A plan that contradicts itself or earlier plans is a bug of the caller and throws Error; the executor must
-/// not be used afterwards. Logits that are not finite end only their own sequence (SeqResult::error).
-class CpuExecutor final : public Executor {
+/// A decoder with the two pools of its K/V.
+class CpuStepModel : public sync::StepModel {
+ public:
+  CpuStepModel(Decoder& decoder, KvCache& cache, kernels::KernelContext& context, KvCache* host)
+      : decoder_(decoder), cache_(cache), context_(context), host_(host) {}
+
+  void compute(std::span<const TokenId> tokens, std::span<const decoder::BatchSeq> seqs) override {
+    decoder_.compute(context_, cache_, tokens, seqs);
+  }
+  std::span<const float> logits(std::span<const uint32_t> rows) override {
+    return decoder_.logits(context_, rows);
+  }
+  std::span<const float> hidden(std::span<const uint32_t> rows) override {
+    return decoder_.hidden(context_, rows);
+  }
+  void move_out(const control::BlockMove& move) override {
+    host_->copy_block(cache_, move.device, move.host);
+  }
+  void move_in(const control::BlockMove& move) override { cache_.copy_block(*host_, move.host, move.device); }
+  void copy(const control::BlockCopy& copy) override { cache_.copy_block(cache_, copy.from, copy.to); }
+
+ private:
+  Decoder& decoder_;
+  KvCache& cache_;
+  kernels::KernelContext& context_;
+  KvCache* const host_;
+};
+
+/// A SyncExecutor on the CPU: the threads of the context compute and sample.
+class CpuExecutor final : private CpuStepModel, public sync::SyncExecutor {
  public:
   /// All three must outlive the executor, and no other code may use `cache` and `context` while it computes.
   /// Slots are [0, max_slots). `host`: the host pool for block moves, of the same model and type; it must
   /// outlive the executor too.
   CpuExecutor(Decoder& decoder, KvCache& cache, kernels::KernelContext& context, uint32_t max_slots,
-              KvCache* host = nullptr);
-
-  Ticket submit(const control::StepPlan& plan) override;
-  void provide(Ticket ticket, TokenMasks& masks) override;
-  control::StepResult wait(Ticket ticket) override;
-
- private:
-  /// A row of logits and the destination of its token.
-  struct Row {
-    uint32_t index = 0;  // in the logits
-    uint32_t seq = 0;    // index in StepPlan::seqs
-    SlotId slot = kNoSlot;
-    uint32_t position = 0;  // of the token to be sampled
-  };
-
-  void move_blocks(const control::StepPlan& plan);
-  /// Collects the batch into tokens_, seqs_, rows_, late_rows_ and places_.
-  void gather(const control::StepPlan& plan, control::StepResult& result);
-  /// `masks`: null if the rows need none.
-  void sample(std::span<const Row> rows, TokenMasks* masks, control::StepResult& result);
-  /// The mask for a row; an empty one, and what failed in `out`, if there is none.
-  std::span<const uint32_t> mask_of(const Row& row, uint32_t thread, TokenMasks& masks,
-                                    control::SeqResult& out);
-
-  Decoder& decoder_;
-  KvCache& cache_;
-  kernels::KernelContext& context_;
-  KvCache* const host_;
-  const uint32_t vocab_size_;
-  SlotTable slots_;
-  std::vector<sample::SequenceSampler> samplers_;     // by slot
-  std::vector<sample::SamplerWorkspace> workspaces_;  // per thread
-  // The batch, rebuilt by every step in the same memory.
-  std::vector<TokenId> tokens_;
-  std::vector<decoder::BatchSeq> seqs_;
-  std::vector<Row> rows_;         // to be sampled at once
-  std::vector<Row> late_rows_;    // to be sampled once there are masks
-  std::vector<uint32_t> places_;  // of the tokens of all these rows, in tokens_
-  std::span<const float> logits_;
-  std::vector<std::vector<uint32_t>> masks_;  // per thread
-  std::vector<uint32_t> starts_;              // of each sequence of the plan: the place of its first token
-  PromptYields prompts_;
-  OpenResults open_;
+              KvCache* host = nullptr)
+      : CpuStepModel(decoder, cache, context, host),
+        SyncExecutor(static_cast<CpuStepModel&>(*this),
+                     {.num_slots = max_slots,
+                      .num_blocks = cache.num_blocks(),
+                      .num_host_blocks = host == nullptr ? 0 : host->num_blocks(),
+                      .block_size = cache.block_size(),
+                      .windows = cache.groups().windows,
+                      .max_positions = decoder.config().max_positions,
+                      .vocab_size = decoder.config().vocab_size},
+                     context.pool) {}
 };
 
 }  // namespace quire::backend::cpu

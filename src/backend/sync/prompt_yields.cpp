@@ -1,11 +1,11 @@
-#include "backend/cpu/prompt_yields.h"
+#include "backend/sync/prompt_yields.h"
 
 #include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
 
-namespace quire::backend::cpu {
+namespace quire::backend::sync {
 
 std::span<const uint32_t> PromptYields::places(uint32_t first, size_t count) {
   places_.resize(count);
@@ -30,7 +30,7 @@ void PromptYields::take(const control::StepPlan& plan, const SlotTable& slots,
       for (const double sum : sums_[seq.slot]) out.pooled.push_back(static_cast<float>(sum / count));
     } else {
       const auto last = static_cast<uint32_t>(seq.tokens.size()) - 1;
-      const std::span<const float> state = decoder_.hidden(context_, places(chunk.place + last, 1));
+      const std::span<const float> state = model_.hidden(places(chunk.place + last, 1));
       out.pooled.assign(state.begin(), state.end());
     }
   }
@@ -40,22 +40,20 @@ void PromptYields::add_rows(const Chunk& chunk, std::vector<sample::SamplerWorks
                             PromptYield& out, std::string& error) {
   const control::PromptStep& part = chunk.part;
   const uint32_t position = chunk.seq.first_position;
-  const size_t vocab_size = decoder_.config().vocab_size;
   const auto k = static_cast<size_t>(std::max(chunk.wants.logprobs, 0));
   out.rows.resize(part.end_row - part.first_row);
   for (uint32_t first = part.first_row; first < part.end_row; first += kMostRows) {
     const size_t count = std::min<size_t>(kMostRows, part.end_row - first);
-    const std::span<const float> logits =
-        decoder_.logits(context_, places(chunk.place + first - position, count));
+    const std::span<const float> logits = model_.logits(places(chunk.place + first - position, count));
     errors_.assign(count, {});
     const std::span<PromptRow> rows = std::span(out.rows).subspan(first - part.first_row, count);
     for (PromptRow& row : rows) row.next.top.reserve(k);  // the threads allocate nothing
-    context_.pool.parallel_for(count, 1, [&](size_t begin, size_t end, uint32_t thread) {
+    pool_.parallel_for(count, 1, [&](size_t begin, size_t end, uint32_t thread) {
       for (size_t i = begin; i < end; ++i) {
         rows[i].row = first + static_cast<uint32_t>(i);
         const uint32_t next = rows[i].row + 1;
         const TokenId token = next == part.end_row ? part.next : chunk.seq.tokens[next - position];
-        errors_[i] = sample::rate_token(logits.subspan(i * vocab_size, vocab_size), next, token,
+        errors_[i] = sample::rate_token(logits.subspan(i * vocab_size_, vocab_size_), next, token,
                                         chunk.wants.logprobs, workspaces[thread], rows[i].next);
       }
     });
@@ -68,14 +66,14 @@ void PromptYields::add_rows(const Chunk& chunk, std::vector<sample::SamplerWorks
 /// In order of position, whatever the chunks.
 void PromptYields::add_to_mean(const Chunk& chunk) {
   std::vector<double>& sum = sums_[chunk.seq.slot];
-  const size_t hidden = decoder_.config().hidden_size;
-  sum.resize(hidden);
   for (size_t first = 0; first < chunk.seq.tokens.size(); first += kMostRows) {
     const size_t count = std::min(kMostRows, chunk.seq.tokens.size() - first);
     const std::span<const float> states =
-        decoder_.hidden(context_, places(chunk.place + static_cast<uint32_t>(first), count));
+        model_.hidden(places(chunk.place + static_cast<uint32_t>(first), count));
+    const size_t hidden = states.size() / count;
+    sum.resize(hidden);
     for (size_t i = 0; i < states.size(); ++i) sum[i % hidden] += static_cast<double>(states[i]);
   }
 }
 
-}  // namespace quire::backend::cpu
+}  // namespace quire::backend::sync

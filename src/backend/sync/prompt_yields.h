@@ -5,31 +5,31 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/decoder.h"
 #include "backend/slot_table.h"
+#include "backend/sync/step_model.h"
 #include "base/ids.h"
+#include "base/thread_pool.h"
 #include "control/step.h"
-#include "kernels/context.h"
 #include "sample/sampler.h"
 
-namespace quire::backend::cpu {
+namespace quire::backend::sync {
 
-/// What the CPU's steps yield of prompts (StepPlan::prompts): rows of logprobs and pooled hidden states. The
+/// What steps yield of prompts (StepPlan::prompts): rows of logprobs and pooled hidden states. The
 /// head runs over at most kMostRows rows at a time, of which only the best tokens are kept.
 class PromptYields {
  public:
   static constexpr size_t kMostRows = 64;
 
   /// Both must outlive it.
-  PromptYields(Decoder& decoder, kernels::KernelContext& context, uint32_t max_slots)
-      : decoder_(decoder), context_(context), sums_(max_slots) {}
+  PromptYields(StepModel& model, ThreadPool& pool, uint32_t max_slots, size_t vocab_size)
+      : model_(model), pool_(pool), vocab_size_(vocab_size), sums_(max_slots) {}
 
   /// A new sequence has the slot.
   void reset(SlotId slot) { sums_[slot].clear(); }
 
-  /// After the decoder has computed the plan: fills result.prompts. A row that is not finite is an error of
+  /// After the model has computed the plan: fills result.prompts. A row that is not finite is an error of
   /// its sequence. `starts`: of each sequence of the plan, the place of its first token among those computed.
-  /// `workspaces`: one per thread of the context.
+  /// `workspaces`: one per thread of the pool.
   void take(const control::StepPlan& plan, const SlotTable& slots, std::span<const uint32_t> starts,
             std::vector<sample::SamplerWorkspace>& workspaces, control::StepResult& result);
 
@@ -46,11 +46,12 @@ class PromptYields {
   void add_to_mean(const Chunk& chunk);
   std::span<const uint32_t> places(uint32_t first, size_t count);
 
-  Decoder& decoder_;
-  kernels::KernelContext& context_;
+  StepModel& model_;
+  ThreadPool& pool_;
+  const size_t vocab_size_;
   std::vector<std::vector<double>> sums_;  // by slot: of the prompt's hidden states, if the mean is wanted
   std::vector<uint32_t> places_;
   std::vector<std::string> errors_;  // by row of the slice
 };
 
-}  // namespace quire::backend::cpu
+}  // namespace quire::backend::sync

@@ -1,4 +1,4 @@
-#include "backend/cpu/cpu_executor.h"
+#include "backend/sync/sync_executor.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 
 #include "base/describe.h"
 
-namespace quire::backend::cpu {
+namespace quire::backend::sync {
 namespace {
 
 Nanos since(std::chrono::steady_clock::time_point start) {
@@ -16,29 +16,20 @@ Nanos since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(Decoder& decoder, KvCache& cache, kernels::KernelContext& context,
-                         uint32_t max_slots, KvCache* host)
-    : decoder_(decoder),
-      cache_(cache),
-      context_(context),
-      host_(host),
-      vocab_size_(decoder.config().vocab_size),
-      slots_({.num_slots = max_slots,
-              .num_blocks = cache.num_blocks(),
-              .num_host_blocks = host == nullptr ? 0 : host->num_blocks(),
-              .block_size = cache.block_size(),
-              .windows = cache.groups().windows,
-              .max_positions = decoder.config().max_positions,
-              .vocab_size = vocab_size_}),
-      samplers_(max_slots),
-      prompts_(decoder, context, max_slots) {
-  for (uint32_t i = 0; i < context.pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
-  masks_.resize(context.pool.num_threads());
-  seqs_.reserve(max_slots);
-  rows_.reserve(max_slots);
+SyncExecutor::SyncExecutor(StepModel& model, const SlotTable::Limits& limits, ThreadPool& pool)
+    : model_(model),
+      pool_(pool),
+      vocab_size_(limits.vocab_size),
+      slots_(limits),
+      samplers_(limits.num_slots),
+      prompts_(model, pool, limits.num_slots, vocab_size_) {
+  for (uint32_t i = 0; i < pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
+  masks_.resize(pool.num_threads());
+  seqs_.reserve(limits.num_slots);
+  rows_.reserve(limits.num_slots);
 }
 
-Ticket CpuExecutor::submit(const control::StepPlan& plan) {
+Ticket SyncExecutor::submit(const control::StepPlan& plan) {
   open_.check_room(plan);
   const auto start = std::chrono::steady_clock::now();
   slots_.apply(plan);
@@ -50,10 +41,10 @@ Ticket CpuExecutor::submit(const control::StepPlan& plan) {
   control::StepResult result;
   result.seqs.resize(plan.seqs.size());
   gather(plan, result);
-  if (!seqs_.empty()) decoder_.compute(context_, cache_, tokens_, seqs_);
+  if (!seqs_.empty()) model_.compute(tokens_, seqs_);
   if (!plan.prompts.empty()) prompts_.take(plan, slots_, starts_, workspaces_, result);
-  // The last use of the decoder in this step: late rows need their logits in provide().
-  if (!seqs_.empty()) logits_ = decoder_.logits(context_, places_);
+  // The last use of the model in this step: late rows need their logits in provide().
+  if (!seqs_.empty()) logits_ = model_.logits(places_);
   result.times.compute = since(start);
   const auto sampling = std::chrono::steady_clock::now();
   sample(rows_, nullptr, result);
@@ -61,7 +52,7 @@ Ticket CpuExecutor::submit(const control::StepPlan& plan) {
   return open_.push(std::move(result), !late_rows_.empty());
 }
 
-void CpuExecutor::provide(Ticket ticket, TokenMasks& masks) {
+void SyncExecutor::provide(Ticket ticket, TokenMasks& masks) {
   const auto start = std::chrono::steady_clock::now();
   control::StepResult* const result = open_.provide(ticket);
   if (result == nullptr) return;
@@ -69,15 +60,15 @@ void CpuExecutor::provide(Ticket ticket, TokenMasks& masks) {
   result->times.sample += since(start);
 }
 
-control::StepResult CpuExecutor::wait(Ticket ticket) { return open_.take(ticket); }
+control::StepResult SyncExecutor::wait(Ticket ticket) { return open_.take(ticket); }
 
-void CpuExecutor::move_blocks(const control::StepPlan& plan) {
-  for (const control::BlockMove& move : plan.moves_out) host_->copy_block(cache_, move.device, move.host);
-  for (const control::BlockMove& move : plan.moves_in) cache_.copy_block(*host_, move.host, move.device);
-  for (const control::BlockCopy& copy : plan.copies) cache_.copy_block(cache_, copy.from, copy.to);
+void SyncExecutor::move_blocks(const control::StepPlan& plan) {
+  for (const control::BlockMove& move : plan.moves_out) model_.move_out(move);
+  for (const control::BlockMove& move : plan.moves_in) model_.move_in(move);
+  for (const control::BlockCopy& copy : plan.copies) model_.copy(copy);
 }
 
-void CpuExecutor::gather(const control::StepPlan& plan, control::StepResult& result) {
+void SyncExecutor::gather(const control::StepPlan& plan, control::StepResult& result) {
   tokens_.clear();
   seqs_.clear();
   rows_.clear();
@@ -106,14 +97,14 @@ void CpuExecutor::gather(const control::StepPlan& plan, control::StepResult& res
   }
 }
 
-void CpuExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::StepResult& result) {
+void SyncExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::StepResult& result) {
   // Room for the results first: the threads allocate nothing.
   for (const Row& row : rows) {
     control::SeqResult& out = result.seqs[row.seq];
     out.tokens.resize(1);
     out.tokens[0].top.reserve(samplers_[row.slot].params().most_logprobs());
   }
-  context_.pool.parallel_for(rows.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
+  pool_.parallel_for(rows.size(), 1, [&](size_t begin, size_t end, uint32_t thread) {
     for (const Row& row : rows.subspan(begin, end - begin)) {
       control::SeqResult& out = result.seqs[row.seq];
       std::span<const uint32_t> mask;
@@ -134,8 +125,8 @@ void CpuExecutor::sample(std::span<const Row> rows, TokenMasks* masks, control::
   }
 }
 
-std::span<const uint32_t> CpuExecutor::mask_of(const Row& row, uint32_t thread, TokenMasks& masks,
-                                               control::SeqResult& out) {
+std::span<const uint32_t> SyncExecutor::mask_of(const Row& row, uint32_t thread, TokenMasks& masks,
+                                                control::SeqResult& out) {
   std::vector<uint32_t>& mask = masks_[thread];
   try {
     mask.assign(mask_words(vocab_size_), UINT32_MAX);
@@ -150,4 +141,4 @@ std::span<const uint32_t> CpuExecutor::mask_of(const Row& row, uint32_t thread, 
   return {};
 }
 
-}  // namespace quire::backend::cpu
+}  // namespace quire::backend::sync
