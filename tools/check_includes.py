@@ -26,7 +26,7 @@ ALLOWED = {
     "tokenize": {"base", "chat/chat_templates.h"},
     "sample": {"base"},
     "backend": {"base", "control/step.h", "control/costs.h"},
-    "backend/sync": {"base", "decoder", "sample", "backend", "control/step.h"},
+    "backend/sync": {"base", "model", "decoder", "sample", "backend", "control/step.h", "control/costs.h"},
     "backend/cpu": {"base", "tensor", "kernels", "model", "decoder", "formats", "sample", "backend", "backend/sync",
                     "control/step.h", "control/costs.h"},
     "backend/cuda": {"base", "tensor", "model", "decoder", "formats", "backend", "backend/sync", "control/step.h",

@@ -26,21 +26,40 @@ void check(int error, std::string_view what) {
   if (error != 0) throw Error(fmt::format("CUDA: {}: error {}: {}", what, error, device().report()));
 }
 
-DeviceMemory::DeviceMemory(size_t bytes, std::string what) : size_(bytes) {
+DeviceBuffer::DeviceBuffer(size_t bytes, std::string what) : size_(bytes) {
   if (bytes > 0) data_ = device().allocate(std::move(what), bytes).data();
 }
 
-DeviceMemory::~DeviceMemory() {
+DeviceBuffer::~DeviceBuffer() {
   if (data_ != nullptr) device().free(data_);
 }
 
-DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+PinnedBuffer::PinnedBuffer(size_t bytes, std::string /*what*/) : size_(bytes) {
+  if (bytes > 0) data_ = new std::byte[bytes];
+}
+
+PinnedBuffer::~PinnedBuffer() { delete[] data_; }
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+DeviceFacts device_facts() {
+  return {.name = "fibers", .free_bytes = 1 << 30, .total_bytes = 1 << 30, .capability = 90};
 }
 
 void copy_to_device(void* to, const void* from, size_t bytes, Stream /*stream*/) {

@@ -22,7 +22,22 @@ using decoder::Rows;
 
 /// Rows whose attention is computed at once: so many that they fill a device, and so few that their partial
 /// results take little memory.
-constexpr uint32_t kAttentionRows = 256;
+constexpr size_t kMostAttentionRows = 256;
+constexpr size_t kMostPartialBytes = 64 << 20;
+
+size_t bytes_of_partials(const model::ModelConfig& config, uint32_t positions) {
+  DecodeAttentionArgs one{};
+  one.blocks.head_dim = config.head_dim;
+  one.num_queries = 1;
+  one.num_heads = config.num_heads;
+  one.max_spans = most_attention_spans(positions, 0);
+  return decode_attention_scratch(one) * sizeof(float);
+}
+
+uint32_t attention_rows(const model::ModelConfig& config, const StepLimits& limits) {
+  const size_t fit = std::max<size_t>(1, kMostPartialBytes / bytes_of_partials(config, limits.positions));
+  return static_cast<uint32_t>(std::min({fit, kMostAttentionRows, size_t{limits.rows}}));
+}
 
 /// Gives out parts of one allocation, of which the size is found first.
 class Parts {
@@ -58,44 +73,55 @@ CudaOps::CudaOps(const model::ModelConfig& config, const ModelWeights& weights, 
                     "tokens (--device cpu has)",
                     config.num_heads, config.head_dim, config.num_kv_heads, cache.blocks().block_size));
   }
-  allocate();
-}
-
-void CudaOps::allocate() {
-  const size_t element = dtype_bytes(dtype_);
-  const size_t rows = padded_rows(limits_.rows);
-  const size_t selected = padded_rows(limits_.logit_rows);
-  const uint32_t ffn = weights_.layers.empty() ? 0 : weights_.layers.front().down.k;
-  DecodeAttentionArgs attention{};
-  attention.blocks = cache_.blocks();
-  attention.num_queries = std::min(limits_.rows, kAttentionRows);
-  attention.num_heads = config_.num_heads;
-  attention.max_spans = attention_spans(limits_.positions, 0);
-  const auto lay_out = [&](std::byte* base) {
-    Parts parts(base);
-    const auto activations = [&](Rows which, size_t width) {
-      rows_[static_cast<size_t>(which)] = parts.take(rows * width * element);
-    };
-    activations(Rows::kResidual, config_.hidden_size);
-    activations(Rows::kNormed, config_.hidden_size);
-    activations(Rows::kQkv, qkv_width());
-    activations(Rows::kAttended, q_width());
-    activations(Rows::kAdded, config_.hidden_size);
-    gate_up_ = parts.take(rows * 2 * ffn * element);
-    ffn_ = parts.take(rows * ffn * element);
-    selected_ = parts.take(selected * config_.hidden_size * element);
-    logits_ = parts.take(selected * config_.vocab_size * sizeof(float));
-    partials_ = parts.take(decode_attention_scratch(attention) * sizeof(float));
-    places_ = parts.take(limits_.logit_rows * sizeof(uint32_t));
-    return parts.size();
-  };
-  memory_ = DeviceMemory(lay_out(nullptr), "activations");
-  lay_out(memory_.data());
+  memory_ = DeviceBuffer(bytes_for(config, dtype_, cache.blocks().block_size, limits), "activations");
+  arena_ = Arena::lay_out(config, dtype_, cache.blocks().block_size, limits, memory_.data());
   // The rows that only fill a tile are multiplied too.
   clear(memory_.data(), memory_.size(), stream_);
-  const size_t groups = cache_.num_groups();
-  const size_t numbers = limits_.rows * (4 + groups) + groups * limits_.seqs * size_t{table_stride()};
-  input_ = DeviceMemory(numbers * sizeof(uint32_t), "the batch");
+}
+
+size_t CudaOps::bytes_for(const model::ModelConfig& config, DType dtype, uint32_t block_size,
+                          const StepLimits& limits) {
+  return Arena::lay_out(config, dtype, block_size, limits, nullptr).size;
+}
+
+CudaOps::Arena CudaOps::Arena::lay_out(const model::ModelConfig& config, DType dtype, uint32_t block_size,
+                                       const StepLimits& limits, std::byte* base) {
+  Parts parts(base);
+  Arena out;
+  const size_t element = dtype_bytes(dtype);
+  const size_t rows = padded_rows(limits.rows);
+  const size_t selected = padded_rows(limits.logit_rows);
+  const size_t q = size_t{config.num_heads} * config.head_dim;
+  const size_t kv = size_t{config.num_kv_heads} * config.head_dim;
+  const auto activations = [&](Rows which, size_t width) {
+    out.rows[static_cast<size_t>(which)] = parts.take(rows * width * element);
+  };
+  activations(Rows::kResidual, config.hidden_size);
+  activations(Rows::kNormed, config.hidden_size);
+  activations(Rows::kQkv, q + 2 * kv);
+  activations(Rows::kAttended, q);
+  activations(Rows::kAdded, config.hidden_size);
+  out.gate_up = parts.take(rows * 2 * config.ffn_size * element);
+  out.ffn = parts.take(rows * config.ffn_size * element);
+  out.selected = parts.take(selected * config.hidden_size * element);
+  out.logits = parts.take(selected * config.vocab_size * sizeof(float));
+  out.partials = parts.take(attention_rows(config, limits) * bytes_of_partials(config, limits.positions));
+  out.places = parts.take(limits.logit_rows * sizeof(uint32_t));
+  const size_t groups = model::group_layers(config).windows.size();
+  const size_t entries = (limits.positions + block_size - 1) / block_size;
+  out.input = parts.take((limits.rows * (4 + groups) + groups * limits.seqs * entries) * sizeof(uint32_t));
+  const auto angles = [&](model::LayerRope kind, const model::RopeConfig& rope) {
+    out.angles[static_cast<size_t>(kind)] =
+        parts.take(size_t{limits.positions} * config.rotary(rope) * sizeof(float));
+  };
+  angles(model::LayerRope::kMain, config.rope);
+  if (config.local_rope) angles(model::LayerRope::kLocal, *config.local_rope);
+  out.size = parts.size();
+  return out;
+}
+
+uint32_t CudaOps::table_stride() const {
+  return (limits_.positions + cache_.blocks().block_size - 1) / cache_.blocks().block_size;
 }
 
 const float* CudaOps::weight_of(Norm norm, uint32_t index) const {
@@ -121,7 +147,7 @@ void CudaOps::begin(const decoder::Batch& batch) {
   rows_of_batch_ = static_cast<uint32_t>(batch.tokens.size());
   rotary_ = 0;
   fill_inputs(batch);
-  copy_to_device(input_.data(), host_input_.data(), inputs_.numbers * sizeof(uint32_t), stream_);
+  copy_to_device(arena_.input, host_input_.data(), inputs_.numbers * sizeof(uint32_t), stream_);
 }
 
 /// All that kernels read of the batch, to be copied at once.
@@ -261,19 +287,15 @@ void CudaOps::norm_qk(uint32_t index) {
 
 /// Only notes which: attend() rotates as it writes the keys into their blocks.
 void CudaOps::rotate(const decoder::Rotation& rotation) {
-  Angles& angles = angles_[static_cast<size_t>(rotation.kind)];
-  if (angles.memory.size() == 0) {
-    angles.memory =
-        DeviceMemory(size_t{limits_.positions} * rotation.rotary * sizeof(float), "the angles of RoPE");
-  }
-  if (angles.positions < rotation.positions) {
-    const size_t known = size_t{angles.positions} * rotation.rotary;
+  const auto kind = static_cast<size_t>(rotation.kind);
+  auto* angles = reinterpret_cast<float*>(arena_.angles[kind]);
+  if (known_angles_[kind] < rotation.positions) {
+    const size_t known = size_t{known_angles_[kind]} * rotation.rotary;
     const size_t all = size_t{rotation.positions} * rotation.rotary;
-    copy_to_device(angles.memory.as<float>() + known, rotation.cos_sin + known, (all - known) * sizeof(float),
-                   stream_);
-    angles.positions = rotation.positions;
+    copy_to_device(angles + known, rotation.cos_sin + known, (all - known) * sizeof(float), stream_);
+    known_angles_[kind] = rotation.positions;
   }
-  rotation_ = &angles;
+  rotation_ = angles;
   rotary_ = rotation.rotary;
 }
 
@@ -282,7 +304,7 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
               .qkv = at(Rows::kQkv),
               .num_heads = config_.num_heads,
               .rotary = rotary_,
-              .cos_sin = rotary_ == 0 ? nullptr : rotation_->memory.as<float>(),
+              .cos_sin = rotation_,
               .positions = input(inputs_.positions),
               .places = input(inputs_.places + size_t{group} * rows_of_batch_),
               .cache = cache_.layer(layer),
@@ -292,20 +314,21 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
   rotary_ = 0;
   const size_t element = dtype_bytes(dtype_);
   const size_t num_seqs = (inputs_.numbers - inputs_.tables) / table_stride() / cache_.num_groups();
-  for (uint32_t first = 0; first < rows_of_batch_; first += kAttentionRows) {
+  const uint32_t at_once = attention_rows(config_, limits_);
+  for (uint32_t first = 0; first < rows_of_batch_; first += at_once) {
     check(decode_attention({.blocks = cache_.blocks(),
                             .cache = cache_.layer(layer),
                             .q = at(Rows::kQkv) + first * qkv_width() * element,
                             .q_stride = static_cast<uint32_t>(qkv_width()),
                             .out = at(Rows::kAttended) + first * q_width() * element,
-                            .num_queries = std::min(kAttentionRows, rows_of_batch_ - first),
+                            .num_queries = std::min(at_once, rows_of_batch_ - first),
                             .num_heads = config_.num_heads,
                             .block_tables = input(inputs_.tables + group * num_seqs * table_stride()),
                             .table_stride = table_stride(),
                             .seqs = input(inputs_.seqs + first),
                             .lengths = input(inputs_.lengths + first),
                             .max_spans = most_attention_spans(longest_, scores.window),
-                            .partials = reinterpret_cast<float*>(partials_),
+                            .partials = reinterpret_cast<float*>(arena_.partials),
                             .scale = scores.scale,
                             .window = scores.window},
                            stream_),
@@ -319,16 +342,16 @@ void CudaOps::project_out(uint32_t layer) {
 
 void CudaOps::feed_forward(uint32_t index, Rows from) {
   const LayerWeights& layer = weights_.layers[index];
-  multiply(layer.gate_up, at(from), gate_up_, rows_of_batch_, dtype_);
+  multiply(layer.gate_up, at(from), arena_.gate_up, rows_of_batch_, dtype_);
   check(gated({.dtype = dtype_,
                .activation = config_.activation,
-               .gate_up = gate_up_,
-               .out = ffn_,
+               .gate_up = arena_.gate_up,
+               .out = arena_.ffn,
                .rows = rows_of_batch_,
                .width = layer.down.k},
               stream_),
         "gated");
-  multiply(layer.down, ffn_, at(Rows::kAdded), rows_of_batch_, dtype_);
+  multiply(layer.down, arena_.ffn, at(Rows::kAdded), rows_of_batch_, dtype_);
 }
 
 /// The final norm of these rows, in selected_.
@@ -339,17 +362,17 @@ void CudaOps::select(std::span<const uint32_t> rows) {
   }
   const auto count = static_cast<uint32_t>(rows.size());
   const uint32_t hidden = config_.hidden_size;
-  copy_to_device(places_, rows.data(), rows.size_bytes(), stream_);
-  check(cuda::embed({dtype_, at(Rows::kResidual), reinterpret_cast<const uint32_t*>(places_), selected_,
-                     count, hidden},
+  copy_to_device(arena_.places, rows.data(), rows.size_bytes(), stream_);
+  check(cuda::embed({dtype_, at(Rows::kResidual), reinterpret_cast<const uint32_t*>(arena_.places),
+                     arena_.selected, count, hidden},
                     stream_),
         "the choice of rows");
   check(rms_norm({.dtype = dtype_,
-                  .x = selected_,
+                  .x = arena_.selected,
                   .residual = nullptr,
                   .factor = 1.0F,
                   .weight = weights_.final_norm,
-                  .y = selected_,
+                  .y = arena_.selected,
                   .eps = eps(),
                   .rows = count,
                   .width = hidden,
@@ -364,12 +387,12 @@ std::span<const float> CudaOps::hidden(std::span<const uint32_t> rows) {
   const size_t count = rows.size() * config_.hidden_size;
   host_rows_.resize(count);
   if (dtype_ == DType::kF32) {
-    copy_to_host(host_rows_.data(), selected_, count * sizeof(float), stream_);
+    copy_to_host(host_rows_.data(), arena_.selected, count * sizeof(float), stream_);
     synchronize(stream_);
     return host_rows_;
   }
   host_halves_.resize(count);
-  copy_to_host(host_halves_.data(), selected_, count * sizeof(uint16_t), stream_);
+  copy_to_host(host_halves_.data(), arena_.selected, count * sizeof(uint16_t), stream_);
   synchronize(stream_);
   const auto widen = dtype_ == DType::kF16 ? f16_to_f32 : bf16_to_f32;
   std::transform(host_halves_.begin(), host_halves_.end(), host_rows_.begin(), widen);
@@ -378,9 +401,9 @@ std::span<const float> CudaOps::hidden(std::span<const uint32_t> rows) {
 
 std::span<const float> CudaOps::logits(std::span<const uint32_t> rows, float scale, float cap) {
   select(rows);
-  multiply(weights_.head, selected_, logits_, static_cast<uint32_t>(rows.size()), DType::kF32);
+  multiply(weights_.head, arena_.selected, arena_.logits, static_cast<uint32_t>(rows.size()), DType::kF32);
   host_rows_.resize(rows.size() * config_.vocab_size);
-  copy_to_host(host_rows_.data(), logits_, host_rows_.size() * sizeof(float), stream_);
+  copy_to_host(host_rows_.data(), arena_.logits, host_rows_.size() * sizeof(float), stream_);
   synchronize(stream_);
   if (scale != 1.0F) {
     for (float& logit : host_rows_) logit *= scale;

@@ -32,6 +32,10 @@ class CudaOps final : public decoder::Ops {
   CudaOps(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache, Gemm& gemm,
           Stream stream, const StepLimits& limits);
 
+  /// The memory that it takes, for activations and for what it knows of a batch.
+  static size_t bytes_for(const model::ModelConfig& config, DType dtype, uint32_t block_size,
+                          const StepLimits& limits);
+
   /// Throws Error if the batch exceeds the limits.
   void begin(const decoder::Batch& batch) override;
   bool has(decoder::Norm norm, uint32_t layer) const override { return weight_of(norm, layer) != nullptr; }
@@ -49,12 +53,23 @@ class CudaOps final : public decoder::Ops {
   std::span<const float> logits(std::span<const uint32_t> rows, float scale, float cap) override;
 
  private:
-  /// Cosines and sines of one kind of RoPE on the device.
-  struct Angles {
-    DeviceMemory memory;
-    uint32_t positions = 0;  // that it has
+  /// Where activations lie.
+  struct Arena {
+    std::byte* rows[5] = {};        // by decoder::Rows
+    std::byte* gate_up = nullptr;   // [rows, 2 ffn]
+    std::byte* ffn = nullptr;       // [rows, ffn]
+    std::byte* selected = nullptr;  // [logit rows, hidden]
+    std::byte* logits = nullptr;    // [logit rows, vocab] f32
+    std::byte* partials = nullptr;  // of attention
+    std::byte* places = nullptr;    // [logit rows]: of select()
+    std::byte* input = nullptr;     // Inputs
+    std::byte* angles[3] = {};      // by model::LayerRope: [positions][rotary] f32
+    size_t size = 0;
+    /// With `base` null, only the size is of use.
+    static Arena lay_out(const model::ModelConfig& config, DType dtype, uint32_t block_size,
+                         const StepLimits& limits, std::byte* base);
   };
-  /// What a step's kernels read of its batch: places within input_, in numbers.
+  /// What a step's kernels read of its batch: places in Arena::input, in numbers.
   struct Inputs {
     size_t tokens = 0;     // [rows]
     size_t positions = 0;  // [rows]
@@ -68,14 +83,13 @@ class CudaOps final : public decoder::Ops {
   size_t q_width() const { return size_t{config_.num_heads} * config_.head_dim; }
   size_t kv_width() const { return size_t{config_.num_kv_heads} * config_.head_dim; }
   size_t qkv_width() const { return q_width() + 2 * kv_width(); }
-  uint32_t table_stride() const {
-    return (limits_.positions + cache_.blocks().block_size - 1) / cache_.blocks().block_size;
-  }
+  uint32_t table_stride() const;
   float eps() const { return static_cast<float>(config_.rms_norm_eps); }
   const float* weight_of(decoder::Norm norm, uint32_t layer) const;
-  std::byte* at(decoder::Rows which) const { return rows_[static_cast<size_t>(which)]; }
-  const uint32_t* input(size_t place) const { return input_.as<uint32_t>() + place; }
-  void allocate();
+  std::byte* at(decoder::Rows which) const { return arena_.rows[static_cast<size_t>(which)]; }
+  const uint32_t* input(size_t place) const {
+    return reinterpret_cast<const uint32_t*>(arena_.input) + place;
+  }
   void fill_inputs(const decoder::Batch& batch);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
   void select(std::span<const uint32_t> rows);
@@ -87,19 +101,11 @@ class CudaOps final : public decoder::Ops {
   Stream stream_;
   StepLimits limits_;
   DType dtype_;
-  size_t scratch_rows_ = 0;  // rows whose attention is computed at once
 
-  DeviceMemory memory_;  // of all activations
-  std::byte* rows_[5] = {};
-  std::byte* gate_up_ = nullptr;   // [rows, 2 ffn]
-  std::byte* ffn_ = nullptr;       // [rows, ffn]
-  std::byte* selected_ = nullptr;  // [logit rows, hidden]
-  std::byte* logits_ = nullptr;    // [logit rows, vocab] f32
-  std::byte* partials_ = nullptr;  // of attention
-  std::byte* places_ = nullptr;    // [logit rows]: of select()
-  DeviceMemory input_;
-  Angles angles_[3];  // by model::LayerRope
-  const Angles* rotation_ = nullptr;
+  DeviceBuffer memory_;
+  Arena arena_;
+  uint32_t known_angles_[3] = {};  // positions that Arena::angles has
+  const float* rotation_ = nullptr;
   uint32_t rotary_ = 0;  // of the next attend(); 0: none
 
   uint32_t rows_of_batch_ = 0;

@@ -69,7 +69,7 @@ class Gemm {
   const lt::Api& api_;
   Stream stream_;
   lt::Handle* handle_ = nullptr;
-  DeviceMemory workspace_;
+  DeviceBuffer workspace_;
   std::map<Shape, Plan> plans_;
 };
 

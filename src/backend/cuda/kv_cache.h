@@ -25,21 +25,32 @@ class KvCache {
         memory_(blocks_.block_bytes() * num_blocks * groups_.layers_per_block, "the K/V blocks") {}
 
   const KvBlocks& blocks() const { return blocks_; }
+  const DeviceBuffer& memory() const { return memory_; }
   uint32_t num_blocks() const { return num_blocks_; }
   const model::KvGroups& groups() const { return groups_; }
   uint32_t num_groups() const { return static_cast<uint32_t>(groups_.windows.size()); }
   /// The array of the parts that belong to this layer in the blocks of its group.
   std::byte* layer(uint32_t index) const { return parts(groups_.place[index]); }
-  /// The array of the parts with this place, below groups().layers_per_block.
+  /// The bytes of a block in all layers of its group.
+  size_t whole_block_bytes() const { return groups_.layers_per_block * blocks_.block_bytes(); }
+  /// Calls each(memory, bytes) for the parts of a block, in the order of their places.
+  template <class Each>
+  void for_each_part(BlockId block, const Each& each) const {
+    for (uint32_t place = 0; place < groups_.layers_per_block; ++place) {
+      each(parts(place) + size_t{block} * blocks_.block_bytes(), blocks_.block_bytes());
+    }
+  }
+
+ private:
+  /// The array of the parts with this place, below layers_per_block.
   std::byte* parts(uint32_t place) const {
     return memory_.data() + size_t{place} * num_blocks_ * blocks_.block_bytes();
   }
 
- private:
   KvBlocks blocks_;
   uint32_t num_blocks_;
   model::KvGroups groups_;
-  DeviceMemory memory_;
+  DeviceBuffer memory_;
 };
 
 }  // namespace quire::backend::cuda

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -14,16 +15,16 @@ namespace quire::backend::cuda {
 void check(int error, std::string_view what);
 
 /// Memory of the device; nothing is written to it. Move-only.
-class DeviceMemory {
+class DeviceBuffer {
  public:
-  DeviceMemory() = default;
+  DeviceBuffer() = default;
   /// `what`: for messages, as in "the weights". Throws Error if the device does not have that much.
-  DeviceMemory(size_t bytes, std::string what);
-  ~DeviceMemory();
-  DeviceMemory(DeviceMemory&& other) noexcept;
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  DeviceBuffer(size_t bytes, std::string what);
+  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
@@ -36,6 +37,35 @@ class DeviceMemory {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+/// Pinned memory of the host, which the device reads and writes by itself. Move-only.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  /// Throws Error, as DeviceBuffer does.
+  PinnedBuffer(size_t bytes, std::string what);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// What is known of the device that the calling thread uses.
+struct DeviceFacts {
+  std::string name;         // "NVIDIA H200"
+  uint64_t free_bytes = 0;  // at the moment of the call
+  uint64_t total_bytes = 0;
+  uint32_t capability = 0;  // 90: compute capability 9.0
+};
+DeviceFacts device_facts();
 
 // Copies are made in the order of the stream's other work. Throw Error if the device fails.
 

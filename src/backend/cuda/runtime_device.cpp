@@ -14,22 +14,55 @@ void check(int error, std::string_view what) {
   throw Error(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error))));
 }
 
-DeviceMemory::DeviceMemory(size_t bytes, std::string what) : size_(bytes) {
+DeviceBuffer::DeviceBuffer(size_t bytes, std::string what) : size_(bytes) {
   if (bytes == 0) return;
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes), fmt::format("{} bytes for {}", with_commas(bytes), what));
   data_ = static_cast<std::byte*>(memory);
 }
 
-DeviceMemory::~DeviceMemory() { cudaFree(data_); }
+DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
 
-DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+PinnedBuffer::PinnedBuffer(size_t bytes, std::string what) : size_(bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, bytes),
+        fmt::format("{} bytes of host memory for {}", with_commas(bytes), what));
+  data_ = static_cast<std::byte*>(memory);
+}
+
+PinnedBuffer::~PinnedBuffer() { cudaFreeHost(data_); }
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+DeviceFacts device_facts() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  size_t free = 0;
+  size_t total = 0;
+  check(cudaGetDevice(&device), "the choice of a device");
+  check(cudaGetDeviceProperties(&properties, device), "the properties of a device");
+  check(cudaMemGetInfo(&free, &total), "the memory of a device");
+  return {.name = properties.name,
+          .free_bytes = free,
+          .total_bytes = total,
+          .capability = static_cast<uint32_t>(properties.major * 10 + properties.minor)};
 }
 
 void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {

@@ -170,7 +170,7 @@ ModelWeights load_weights(const std::filesystem::path& model, model::ModelConfig
   out.dtype = dtype;
   Loader sizes(*file, config, dtype, pool, stream, nullptr);
   sizes.load(out);
-  out.memory = DeviceMemory(sizes.bytes(), "the weights");
+  out.memory = DeviceBuffer(sizes.bytes(), "the weights");
   Loader(*file, config, dtype, pool, stream, out.memory.data()).load(out);
   synchronize(stream);
   return out;

@@ -38,7 +38,7 @@ struct LayerWeights {
 /// A model's weights on the device, in one allocation, matrices and embeddings in one number type.
 struct ModelWeights {
   DType dtype = DType::kBF16;
-  DeviceMemory memory;
+  DeviceBuffer memory;
   const void* embedding = nullptr;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;  // [hidden]

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cuda/cublaslt.h"
+#include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/kv_cache.h"
+#include "backend/cuda/runtime.h"
+#include "backend/cuda/weights.h"
+#include "base/thread_pool.h"
+#include "model/config.h"
+
+namespace quire::backend::cuda {
+
+struct CudaOptions {
+  std::filesystem::path model;      // a directory or a GGUF file
+  DType dtype = DType::kBF16;       // of weights, activations and K/V: bf16, f16 or f32
+  StepLimits limits;                // the largest step, and the longest sequence
+  double memory_utilization = 0.9;  // how much of the device's memory may be taken, by others too
+  uint32_t threads = 1;             // of the host, which sample
+};
+
+/// The NVIDIA GPU that the constructing thread uses. Steps are computed there and sampled on the host.
+class CudaBackend final : public Backend {
+ public:
+  /// Loads the weights. `config`: that of the model, with what the user has changed; `shape` follows from it.
+  /// `lt` must outlive the backend. Throws Error if the model has what this device does not compute yet, or
+  /// if there is too little memory.
+  CudaBackend(const CudaOptions& options, model::ModelConfig config, ModelShape shape, const lt::Api& lt);
+  ~CudaBackend() override;
+
+  std::string describe() const override;
+  const ModelShape& shape() const override { return shape_; }
+  std::optional<DeviceMemory> memory() const override;
+  void allocate(const PoolSize& size) override;
+  uint64_t untouched_bytes() const override { return 0; }  // of the host's
+  StepSpeeds probe(Nanos step_time) override;
+  std::unique_ptr<Executor> make_executor() override;
+  json::object kv_facts() const override;
+  void read_block(BlockId block, std::span<std::byte> bytes) override;
+  void write_block(BlockId block, std::span<const std::byte> bytes) override;
+
+ private:
+  class Model;
+
+  CudaOptions options_;
+  model::ModelConfig config_;
+  ModelShape shape_;
+  ThreadPool pool_;
+  Stream stream_ = nullptr;  // the device's default
+  ModelWeights weights_;
+  Gemm gemm_;
+  PoolSize size_;
+  std::unique_ptr<Model> model_;  // null until allocate()
+};
+
+}  // namespace quire::backend::cuda
