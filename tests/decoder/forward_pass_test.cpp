@@ -144,9 +144,10 @@ TEST_F(ForwardPassTest, FactorsWindowsAndCaps) {
 }
 
 TEST_F(ForwardPassTest, RopeByLayer) {
-  config_.num_layers = 3;
-  config_.windows = {0, 4, 0};
-  config_.layer_ropes = {model::LayerRope::kNone, model::LayerRope::kLocal, model::LayerRope::kMain};
+  config_.num_layers = 4;
+  config_.windows = {0, 4, 0, 4};
+  config_.layer_ropes = {model::LayerRope::kNone, model::LayerRope::kLocal, model::LayerRope::kMain,
+                         model::LayerRope::kLocal};
   config_.local_rope = config_.rope;
   config_.local_rope->partial = 0.5;
   std::vector<std::vector<BlockId>> two = {{0}, {1}};
@@ -156,8 +157,9 @@ TEST_F(ForwardPassTest, RopeByLayer) {
   for (const std::string& call : ops_.calls) {
     if (call.starts_with("rotate") || call.starts_with("attend")) rotations.push_back(call);
   }
-  EXPECT_THAT(rotations, ElementsAre("attend 0 0 0.5 0 0", "rotate 2 2 4", "attend 1 1 0.5 4 0",
-                                     "rotate 1 4 4", "attend 2 0 0.5 0 0"));
+  EXPECT_THAT(rotations,
+              ElementsAre("attend 0 0 0.5 0 0", "rotate 2 2 4", "attend 1 1 0.5 4 0", "rotate 1 4 4",
+                          "attend 2 0 0.5 0 0", "rotate 2 2 4", "attend 3 1 0.5 4 0"));
 }
 
 TEST_F(ForwardPassTest, AsksTheDeviceOnlyForRowsThatAreWanted) {

@@ -110,6 +110,20 @@ std::string Device::why_not(const void* at, size_t bytes, bool is_read) {
   return {};
 }
 
+void Device::copy(void* to, const void* from, size_t bytes) {
+  const auto target = reinterpret_cast<uintptr_t>(to);
+  const auto source = reinterpret_cast<uintptr_t>(from);
+  std::memcpy(to, from, bytes);
+  Region* target_region = find(target);
+  if (target_region == nullptr) return;
+  const size_t first = target - target_region->begin();
+  if (const Region* region = find(source); region != nullptr) {
+    target_region->copy_written(first, *region, source - region->begin(), bytes);
+  } else {
+    target_region->mark_written(first, bytes);
+  }
+}
+
 void Device::mark_written(const void* at, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   Region* region = find(address);

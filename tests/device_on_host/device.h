@@ -60,6 +60,10 @@ class Device {
   void free(const void* begin);
   /// Why the host, or a library, may not read or write these bytes; empty if it may.
   std::string why_not(const void* at, size_t bytes, bool is_read);
+  bool owns(const void* at) { return find(reinterpret_cast<uintptr_t>(at)) != nullptr; }
+  /// As the host does: what was not written in `from` is not written in `to` either. Either may be memory of
+  /// the host. REQUIRES: both lie in one allocation as far as they are of the device.
+  void copy(void* to, const void* from, size_t bytes);
   /// The host, or a library, has written them. REQUIRES: they lie in one allocation.
   void mark_written(const void* at, size_t bytes);
 

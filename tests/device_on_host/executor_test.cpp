@@ -72,7 +72,7 @@ TEST_P(DeviceBits, AreTheSameInEveryWay) {
   const std::filesystem::path model = data_dir() / relative;
   Device device(7);
   const MakeExecutor make = on_device(model, DType::kBF16);
-  const auto specs = mixed_requests(512, 12, 6);
+  const auto specs = mixed_requests(512, 12, 4);
   const auto alone = run_alone(make, specs);
   for (size_t i = 0; i < specs.size(); ++i) {
     ASSERT_EQ(alone[i].error, "");

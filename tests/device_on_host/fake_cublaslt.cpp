@@ -1,5 +1,6 @@
 #include "tests/device_on_host/fake_cublaslt.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -204,27 +205,38 @@ Status algorithm_attribute(const Algorithm* algorithm, AlgorithmAttribute attrib
   return kSuccess;
 }
 
-/// A matrix as f32, its columns without gaps.
-std::vector<float> widened(const void* from, const Layout& layout) {
-  std::vector<float> out;
-  out.reserve(layout.rows * layout.columns);
-  for (uint64_t column = 0; column < layout.columns; ++column) {
+/// A matrix as f32, the element of row r and column c at [r * columns + c] if `by_rows`, else at [c * rows +
+/// r].
+std::vector<float> widened(const void* from, const Layout& layout, bool by_rows) {
+  constexpr uint64_t kTogether = 16;  // columns, so that memory is walked in stretches either way
+  std::vector<float> out(layout.rows * layout.columns);
+  for (uint64_t first = 0; first < layout.columns; first += kTogether) {
+    const uint64_t end = std::min(first + kTogether, layout.columns);
     for (uint64_t row = 0; row < layout.rows; ++row) {
-      out.push_back(read(from, layout.type, column * static_cast<uint64_t>(layout.ld) + row));
+      for (uint64_t column = first; column < end; ++column) {
+        out[by_rows ? row * layout.columns + column : column * layout.rows + row] =
+            read(from, layout.type, column * static_cast<uint64_t>(layout.ld) + row);
+      }
     }
   }
   return out;
 }
 
-/// The product of two columns, in so many parts.
-float product(const float* a, const float* b, uint64_t length, uint64_t parts) {
-  float total = 0.0F;
+/// One column of A^T B: `a` has A by rows, each `height` long. Element by element sums go along K, in so many
+/// parts.
+void multiply(const std::vector<float>& a, const float* b, uint64_t length, uint64_t parts,
+              std::vector<float>& out) {
+  const size_t height = out.size();
+  std::fill(out.begin(), out.end(), 0.0F);
+  std::vector<float> sums(height);
   for (uint64_t part = 0; part < parts; ++part) {
-    float sum = 0.0F;
-    for (uint64_t k = part * length / parts; k < (part + 1) * length / parts; ++k) sum += a[k] * b[k];
-    total += sum;
+    std::fill(sums.begin(), sums.end(), 0.0F);
+    for (uint64_t k = part * length / parts; k < (part + 1) * length / parts; ++k) {
+      const float* row = a.data() + k * height;
+      for (size_t i = 0; i < height; ++i) sums[i] += row[i] * b[k];
+    }
+    for (size_t i = 0; i < height; ++i) out[i] += sums[i];
   }
-  return total;
 }
 
 Status check_memory(const char* what, const void* at, const Layout& layout, bool is_read) {
@@ -258,13 +270,13 @@ Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const
   }
   if (status != kSuccess) return status;
   const uint64_t parts = algorithm->data[0] == kOneSum ? 1 : 1 + b_layout->columns / 64;
-  const std::vector<float> columns_of_a = widened(a, *a_layout);
-  const std::vector<float> columns_of_b = widened(b, *b_layout);
-  const uint64_t length = a_layout->rows;
+  const std::vector<float> rows_of_a = widened(a, *a_layout, true);
+  const std::vector<float> columns_of_b = widened(b, *b_layout, false);
+  std::vector<float> result(d_layout->rows);
   for (uint64_t column = 0; column < d_layout->columns; ++column) {
+    multiply(rows_of_a, columns_of_b.data() + column * a_layout->rows, a_layout->rows, parts, result);
     for (uint64_t row = 0; row < d_layout->rows; ++row) {
-      float value =
-          product(columns_of_a.data() + row * length, columns_of_b.data() + column * length, length, parts);
+      float value = result[row];
       if (biased) value += read(operation->bias, operation->bias_type, row);
       write(d, d_layout->type, column * static_cast<uint64_t>(d_layout->ld) + row, value);
     }

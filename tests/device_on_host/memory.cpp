@@ -51,6 +51,11 @@ void Region::mark_written(size_t first, size_t bytes) {
   std::fill_n(written_.begin() + static_cast<ptrdiff_t>(first), bytes, 1);
 }
 
+void Region::copy_written(size_t first, const Region& from, size_t from_first, size_t bytes) {
+  std::copy_n(from.written_.begin() + static_cast<ptrdiff_t>(from_first), bytes,
+              written_.begin() + static_cast<ptrdiff_t>(first));
+}
+
 bool Region::is_written(size_t first, size_t bytes) const {
   return std::memchr(written_.data() + first, 0, bytes) == nullptr;
 }

@@ -58,6 +58,8 @@ class Region {
   void write(size_t first, const void* from, size_t bytes);
   /// The host, or a library, has written there.
   void mark_written(size_t first, size_t bytes);
+  /// The host has copied these bytes of `from`: they are written here if they are there.
+  void copy_written(size_t first, const Region& from, size_t from_first, size_t bytes);
   void forget_writes() { written_.assign(size_, 0); }
   bool is_written(size_t first, size_t bytes) const;
   size_t bytes_written() const;

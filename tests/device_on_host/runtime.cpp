@@ -43,11 +43,13 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   return *this;
 }
 
-PinnedBuffer::PinnedBuffer(size_t bytes, std::string /*what*/) : size_(bytes) {
-  if (bytes > 0) data_ = new std::byte[bytes];
+PinnedBuffer::PinnedBuffer(size_t bytes, std::string what) : size_(bytes) {
+  if (bytes > 0) data_ = device().allocate(std::move(what), bytes).data();
 }
 
-PinnedBuffer::~PinnedBuffer() { delete[] data_; }
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) device().free(data_);
+}
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
@@ -64,20 +66,19 @@ DeviceFacts device_facts() {
 
 void copy_to_device(void* to, const void* from, size_t bytes, Stream /*stream*/) {
   refuse_unless_fits(to, bytes, false, "a copy to the device");
-  std::memcpy(to, from, bytes);
-  device().mark_written(to, bytes);
+  device().copy(to, from, bytes);
 }
 
 void copy_to_host(void* to, const void* from, size_t bytes, Stream /*stream*/) {
-  refuse_unless_fits(from, bytes, true, "a copy from the device");
-  std::memcpy(to, from, bytes);
+  // A block that is moved to pinned memory may be filled in part; other memory of the host is read soon.
+  refuse_unless_fits(from, bytes, !device().owns(to), "a copy from the device");
+  device().copy(to, from, bytes);
 }
 
 void copy_on_device(void* to, const void* from, size_t bytes, Stream /*stream*/) {
-  refuse_unless_fits(from, bytes, true, "a copy on the device");
+  refuse_unless_fits(from, bytes, false, "a copy on the device");
   refuse_unless_fits(to, bytes, false, "a copy on the device");
-  std::memcpy(to, from, bytes);
-  device().mark_written(to, bytes);
+  device().copy(to, from, bytes);
 }
 
 void clear(void* to, size_t bytes, Stream /*stream*/) {

@@ -159,6 +159,12 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
+/// The warps of a block whose threads share `pieces` of work: no more than have some.
+inline uint32_t warps_for(uint32_t pieces, uint32_t most) {
+  const uint32_t wanted = (pieces + kWarp - 1) / kWarp;
+  return wanted < most ? wanted : most;
+}
+
 /// Starts `kernel`, which reports speak of as `name`.
 template <class... Parameters, class... Arguments>
 LaunchError launch([[maybe_unused]] const char* name, const LaunchShape& shape, void (*kernel)(Parameters...),

@@ -5,7 +5,7 @@
 namespace quire::backend::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 128;
+constexpr uint32_t kMostWarps = 4;
 constexpr float kLog2E = 1.4426950408889634F;
 
 /// SiLU is x / (1 + exp(-x)), and the tanh form of GELU x / (1 + exp(-2 u)) with the u of which it takes the
@@ -20,10 +20,11 @@ __device__ __forceinline__ float activate(float x) {
   return x / (1.0F + ptx::exp2_approx(-kLog2E * z));
 }
 
-/// One piece a thread: blocks are rows by stretches of kThreads pieces.
+/// One piece a thread: blocks are rows by stretches of as many pieces as they have threads.
 template <class T, model::Activation activation>
-__global__ void __launch_bounds__(kThreads) gated_kernel(const T* gate_up, T* out, uint32_t width) {
-  const uint32_t i = (block_y() * kThreads + thread_x()) * kPiece<T>;
+__global__ void __launch_bounds__(kMostWarps* kWarp)
+    gated_kernel(const T* gate_up, T* out, uint32_t width, uint32_t threads) {
+  const uint32_t i = (block_y() * threads + thread_x()) * kPiece<T>;
   if (i >= width) return;
   const T* gates = gate_up + size_t{block_x()} * 2 * width + i;
   Floats<T> values = unpack<T>(ptx::load_readonly_128(gates));
@@ -37,13 +38,14 @@ __global__ void __launch_bounds__(kThreads) gated_kernel(const T* gate_up, T* ou
 LaunchError gated(const GatedArgs& args, Stream stream) {
   return for_element(args.dtype, [&](auto type) {
     using T = decltype(type);
-    constexpr uint32_t kStretch = kThreads * kPiece<T>;
-    const LaunchShape shape{{args.rows, (args.width + kStretch - 1) / kStretch}, kThreads, 0, stream};
+    const uint32_t threads = warps_for(args.width / kPiece<T>, kMostWarps) * kWarp;
+    const uint32_t stretch = threads * kPiece<T>;
+    const LaunchShape shape{{args.rows, (args.width + stretch - 1) / stretch}, threads, 0, stream};
     const auto kernel = args.activation == model::Activation::kGeluTanh
                             ? gated_kernel<T, model::Activation::kGeluTanh>
                             : gated_kernel<T, model::Activation::kSilu>;
     return launch("gated", shape, kernel, static_cast<const T*>(args.gate_up), static_cast<T*>(args.out),
-                  args.width);
+                  args.width, threads);
   });
 }
 
