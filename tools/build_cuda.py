@@ -23,14 +23,23 @@ FEWER_THREADS = 1536  # 86, 89, 120
 PIECES_IN_AND_OUT = [r"LDG\.E\.128.*", r"STG\.E\.128"]
 KERNEL_CODE = {
     "attend_kernel": [r"LDG\.E\.128\.CONSTANT", r"STS\.128", r"LDS\.128", r"MUFU\.EX2"],
+    "attend_rows_kernel": [r"LDG\.E\.128\.CONSTANT", r"STS\.128", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4",
+                           r"HMMA\.16816\.F32(\.BF16)?", r"MUFU\.EX2"],
     "rms_norm_kernel": [*PIECES_IN_AND_OUT, r"MUFU\.RSQ"],
     "embed_kernel": PIECES_IN_AND_OUT,
     "swiglu_kernel": PIECES_IN_AND_OUT,
     "copy_blocks_kernel": PIECES_IN_AND_OUT,
-    # The entries of ptx.h: tests/device_on_host/ptx_probe.cu has a kernel for each.
+    # The entries of ptx.h and ptx_mma.h: tests/device_on_host/ptx_probe.cu has a kernel for each.
     "probe_load_128": [r"LDG\.E\.128", r"STG\.E\.128"],
     "probe_load_readonly_128": [r"LDG\.E\.128\.CONSTANT"],
     "probe_shared_128": [r"STS\.128", r"LDS\.128"],
+    "probe_load_matrices": [r"LDSM\.16\.M88\.4"],
+    "probe_load_transposed": [r"LDSM\.16\.MT88\.4"],
+    "probe_multiply_add<Bf16>": [r"HMMA\.16816\.F32\.BF16"],
+    "probe_multiply_add<F16>": [r"HMMA\.16816\.F32"],
+    "probe_store_shared_64": [r"STS\.64"],
+    "probe_fused": [r"FFMA"],
+    "probe_product": [r"FMUL", r"FADD"],
     "probe_exp2_approx": [r"MUFU\.EX2"],
     "probe_rsqrt_approx": [r"MUFU\.RSQ"],
     "probe_to_bf16": [r"F2FP?\.BF16(\.F32)?(\.PACK_AB)?"],
@@ -73,9 +82,13 @@ def compile_source(nvcc, source, arch, build):
 
 
 def threads_of(source):
-    """The threads of the blocks of a source's kernels; 0: it does not say."""
-    found = re.search(r"constexpr uint32_t kThreads = (\d+);", source.read_text())
-    return int(found[1]) if found else 0
+    """The threads of the blocks of a source's kernels, which it says itself or a header that it includes; 0: nobody does."""
+    text = source.read_text()
+    headers = [ROOT / "src" / name for name in re.findall(r'#include "(backend/cuda/\S+)"', text)]
+    for said in [text, *(header.read_text() for header in headers)]:
+        if found := re.search(r"constexpr uint32_t kThreads = (\d+);", said):
+            return int(found[1])
+    return 0
 
 
 def machine_code(nvdisasm, cubin):
@@ -92,7 +105,7 @@ def machine_code(nvdisasm, cubin):
 
 
 def missing_code(name, opcodes):
-    wanted = KERNEL_CODE.get(re.sub(r"<.*", "", name), [])
+    wanted = KERNEL_CODE.get(name) or KERNEL_CODE.get(re.sub(r"<.*", "", name), [])
     return [pattern for pattern in wanted if not any(re.fullmatch(pattern, opcode) for opcode in opcodes)]
 
 

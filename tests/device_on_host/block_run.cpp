@@ -1,6 +1,7 @@
 #include "tests/device_on_host/block_run.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <sys/mman.h>
@@ -23,6 +24,8 @@ std::string file_and_line(const std::source_location& where) {
   const std::string file = where.file_name();
   return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), where.line());
 }
+
+bool is_of_warp(Wait wait) { return wait == Wait::kWarp || wait == Wait::kShuffle || wait == Wait::kGather; }
 
 std::string what(const Fiber& fiber) {
   if (fiber.wait == Wait::kEnded) return "has ended";
@@ -66,6 +69,7 @@ std::optional<Stuck> BlockRun::run(uint32_t threads, const Stamp& first, SplitMi
   stopped_ = false;
   bad_shuffle_.reset();
   fibers_.assign(threads, {});
+  gathered_.resize((threads + kLanes - 1) / kLanes);
   for (uint32_t i = 0; i < threads; ++i) {
     Fiber& fiber = fibers_[i];
     std::byte* stack = stacks_ + i * Fiber::kStackBytes;
@@ -133,7 +137,7 @@ void BlockRun::stop() {
 bool BlockRun::release_warp(uint32_t warp) {
   bool any = false;
   for (uint32_t i = warp * kLanes; i < std::min<size_t>((warp + 1) * kLanes, fibers_.size()); ++i) {
-    if (fibers_[i].wait == Wait::kWarp || fibers_[i].wait == Wait::kShuffle) any |= release_lanes(warp, i);
+    if (is_of_warp(fibers_[i].wait)) any |= release_lanes(warp, i);
   }
   return any;
 }
@@ -162,6 +166,9 @@ bool BlockRun::release_lanes(uint32_t warp, uint32_t leader) {
   if ((first.mask >> leader % kLanes & 1) == 0) return false;
   std::vector<uint32_t> given(kLanes);
   for (const Fiber* fiber : lanes) given[fiber->stamp.thread % kLanes] = fiber->bits;
+  // Nobody gives anew before all of them have come back for this.
+  std::vector<std::byte>& gathered = gathered_[warp];
+  if (first.wait == Wait::kGather) gathered.resize(kLanes * first.given_bytes);
   const bool orders_memory = first.wait == Wait::kWarp && (alive & ~first.mask) == 0;
   for (Fiber* fiber : lanes) {
     if (fiber->wait == Wait::kShuffle) {
@@ -173,6 +180,10 @@ bool BlockRun::release_lanes(uint32_t warp, uint32_t leader) {
         return false;
       }
       fiber->bits = given[fiber->from_lane];
+    }
+    if (fiber->wait == Wait::kGather) {
+      std::memcpy(gathered.data() + fiber->stamp.thread % kLanes * fiber->given_bytes, fiber->given,
+                  fiber->given_bytes);
     }
     if (orders_memory) ++fiber->stamp.warp_syncs;
     fiber->wait = Wait::kNothing;
@@ -196,7 +207,7 @@ bool BlockRun::release_block() {
 
 Stuck BlockRun::stuck() const {
   for (const Fiber& fiber : fibers_) {
-    if (fiber.wait != Wait::kWarp && fiber.wait != Wait::kShuffle) continue;
+    if (!is_of_warp(fiber.wait)) continue;
     return {false, fiber.stamp.thread, fiber.where,
             fmt::format("waits with mask {:#010x}, but {}", fiber.mask, missing_lanes(fiber))};
   }

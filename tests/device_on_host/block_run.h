@@ -14,7 +14,7 @@
 namespace quire::test::fibers {
 
 /// What a thread waits for.
-enum class Wait : uint8_t { kNothing, kBlock, kWarp, kShuffle, kEnded };
+enum class Wait : uint8_t { kNothing, kBlock, kWarp, kShuffle, kGather, kEnded };
 
 struct Fiber {
   boost::context::detail::fcontext_t context = nullptr;
@@ -25,6 +25,8 @@ struct Fiber {
   uint32_t mask = 0;
   uint32_t bits = 0;  // that it gives to a shuffle, then those it got
   uint32_t from_lane = 0;
+  const void* given = nullptr;  // to gather
+  size_t given_bytes = 0;
 
   bool owns(uintptr_t address) const { return address - stack < kStackBytes; }
   static constexpr size_t kStackBytes = size_t{64} << 10;
@@ -57,6 +59,8 @@ class BlockRun {
   static thread_local Fiber* running;
   /// The running thread waits.
   void wait(Wait wait, uint32_t mask, const std::source_location& where);
+  /// What the lanes of the running thread's warp gave when they last waited for it together.
+  const void* gathered() const { return gathered_[running->stamp.thread / kLanes].data(); }
   /// From the running thread: ends the block where it is. Never returns.
   void stop();
 
@@ -72,6 +76,7 @@ class BlockRun {
 
   std::byte* stacks_;
   std::vector<Fiber> fibers_;
+  std::vector<std::vector<std::byte>> gathered_;  // by warp
   boost::context::detail::fcontext_t scheduler_ = nullptr;
   void (*call_)(const void*) = nullptr;
   const void* closure_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <limits>
 #include <stdexcept>
@@ -321,6 +322,13 @@ uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where) 
   BlockRun::running->from_lane = from_lane;
   Device::current()->block_run().wait(Wait::kShuffle, mask, where);
   return BlockRun::running->bits;
+}
+
+void gather(const void* own, size_t bytes, void* all, Where where) {
+  BlockRun::running->given = own;
+  BlockRun::running->given_bytes = bytes;
+  Device::current()->block_run().wait(Wait::kGather, kWholeWarp, where);
+  std::memcpy(all, Device::current()->block_run().gathered(), kWarp * bytes);
 }
 
 void read_constant(const void* from, size_t bytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace quire::test::fibers {
@@ -30,7 +31,8 @@ Region::Region(std::string name, RegionKind kind, size_t bytes)
       memory_(new std::byte[bytes + 3 * kRedZone]),
       data_(memory_.get() + kRedZone),
       written_(bytes),
-      cells_(static_cast<Cell*>(std::calloc(bytes + 1, sizeof(Cell))), std::free) {
+      cells_(static_cast<Cell*>(std::calloc(bytes + 1, sizeof(Cell)))) {
+  if (cells_ == nullptr) throw std::bad_alloc();
   // Allocations of a device begin at multiples of 256.
   data_ += -reinterpret_cast<uintptr_t>(data_) % kRedZone;
   std::fill_n(memory_.get(), bytes + 3 * kRedZone, std::byte{0xff});
@@ -91,26 +93,25 @@ void Region::note_read(Stamp& last, const Stamp& now) const {
 
 const Stamp* Region::note(const Access& access, const Stamp& now) {
   const size_t first = access.address - begin();
+  Cell* cells = cells_.get() + first;
+  // The bytes mostly have the same past, and so the same of what follows.
+  const bool alike = std::memcmp(cells, cells + 1, (access.bytes - 1) * sizeof(Cell)) == 0;
+  const size_t together = alike ? access.bytes : 1;
   const Stamp* found = nullptr;
-  Cell before;
-  Cell after;
-  for (size_t i = first; i < first + access.bytes; ++i) {
-    // Neighbours mostly have the same past, and so the same of what follows.
-    if (i == first || std::memcmp(&cells_[i], &before, sizeof(Cell)) != 0) {
-      before = after = cells_[i];
-      const bool after_write = in_order(before.write, now);
-      const bool after_read = !access.write || in_order(before.read, now);
-      if (!after_write || !after_read) {
-        conflict_ = after_write ? before.read : before.write;
-        found = &conflict_;
-      }
-      if (access.write) {
-        after.write = now;
-      } else {
-        note_read(after.read, now);
-      }
+  for (size_t i = 0; i < access.bytes; i += together) {
+    Cell after = cells[i];
+    const bool after_write = in_order(after.write, now);
+    const bool after_read = !access.write || in_order(after.read, now);
+    if (!after_write || !after_read) {
+      conflict_ = after_write ? after.read : after.write;
+      found = &conflict_;
     }
-    cells_[i] = after;
+    if (access.write) {
+      after.write = now;
+    } else {
+      note_read(after.read, now);
+    }
+    if (std::memcmp(cells + i, &after, sizeof(after)) != 0) std::fill_n(cells + i, together, after);
   }
   if (access.write) {
     std::fill_n(written_.begin() + static_cast<ptrdiff_t>(first), access.bytes, 1);

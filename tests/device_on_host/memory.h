@@ -85,8 +85,10 @@ class Region {
   std::unique_ptr<std::byte[]> memory_;
   std::byte* data_;
   std::vector<uint8_t> written_;
-  /// Pages that no access touches stay untouched: a large region costs little.
-  std::unique_ptr<Cell[], decltype(&std::free)> cells_{nullptr, std::free};
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<Cell[], Free> cells_;  // of pages that are zero until they are touched
   Stamp conflict_;
   size_t bytes_read_ = 0;
 };

@@ -1,11 +1,13 @@
 #include <cstring>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/element.h"
 #include "backend/cuda/ptx.h"
+#include "backend/cuda/ptx_mma.h"
 #include "tests/device_on_host/ptx_probe.h"
 
-// A kernel for each entry of ptx.h and nothing else: the tests show what it means on the host, and
-// tools/build_cuda.py which machine instruction it becomes.
+// A kernel for each entry of ptx.h and ptx_mma.h and nothing else: the tests show what it means on the host,
+// and tools/build_cuda.py which machine instruction it becomes.
 namespace quire::test::fibers {
 namespace {
 
@@ -22,6 +24,39 @@ __global__ void probe_shared_128(const ptx::Vec128* in, ptx::Vec128* out) {
   ptx::store_shared_128(shared + thread_x(), ptx::load_128(in + thread_x()));
   sync_block();
   ptx::store_128(out + thread_x(), ptx::load_shared_128(shared + (thread_x() ^ 1)));
+}
+__global__ void probe_load_matrices(const ptx::Vec128* in, ptx::Vec128* out) {
+  auto* shared = shared_memory<ptx::Vec128>();
+  ptx::store_shared_128(shared + thread_x(), ptx::load_128(in + thread_x()));
+  sync_block();
+  ptx::store_128(out + thread_x(), ptx::load_matrices<false>(shared + thread_x()));
+}
+__global__ void probe_load_transposed(const ptx::Vec128* in, ptx::Vec128* out) {
+  auto* shared = shared_memory<ptx::Vec128>();
+  ptx::store_shared_128(shared + thread_x(), ptx::load_128(in + thread_x()));
+  sync_block();
+  ptx::store_128(out + thread_x(), ptx::load_matrices<true>(shared + thread_x()));
+}
+/// The matrices 0 to 3 times 0 and 1.
+template <class T>
+__global__ void probe_multiply_add(const ptx::Vec128* in, ptx::Vec128* out) {
+  const ptx::Matrices m = ptx::load_128(in + thread_x());
+  ptx::Accumulator sums = {};
+  ptx::multiply_add<T>(sums, m, m.words[0], m.words[1]);
+  const Floats<float> values = {{sums.at[0], sums.at[1], sums.at[2], sums.at[3]}};
+  ptx::store_128(out + thread_x(), pack<float>(values));
+}
+__global__ void probe_store_shared_64(const float* in, float* out) {
+  auto* shared = shared_memory<float>();
+  ptx::store_shared_64(shared + 2 * thread_x(), in[thread_x()], -in[thread_x()]);
+  out[thread_x()] = shared[2 * thread_x() + 1];
+}
+__global__ void probe_fused(const float* in, float* out) {
+  out[thread_x()] = ptx::fused(in[thread_x()], in[thread_x()], -1.0F);
+}
+/// The sum must not be fused with it.
+__global__ void probe_product(const float* in, float* out) {
+  out[thread_x()] = ptx::product(in[thread_x()], in[thread_x()]) - 1.0F;
 }
 __global__ void probe_exp2_approx(const float* in, float* out) {
   out[thread_x()] = ptx::exp2_approx(in[thread_x()]);
@@ -52,6 +87,13 @@ void probe(const char* entry, const void* in, void* out) {
   if (is("load_128")) start(entry, probe_load_128, in, out);
   if (is("load_readonly_128")) start(entry, probe_load_readonly_128, in, out);
   if (is("shared_128")) start(entry, probe_shared_128, in, out);
+  if (is("load_matrices")) start(entry, probe_load_matrices, in, out);
+  if (is("load_transposed")) start(entry, probe_load_transposed, in, out);
+  if (is("multiply_add<Bf16>")) start(entry, probe_multiply_add<Bf16>, in, out);
+  if (is("multiply_add<F16>")) start(entry, probe_multiply_add<F16>, in, out);
+  if (is("store_shared_64")) start(entry, probe_store_shared_64, in, out);
+  if (is("fused")) start(entry, probe_fused, in, out);
+  if (is("product")) start(entry, probe_product, in, out);
   if (is("exp2_approx")) start(entry, probe_exp2_approx, in, out);
   if (is("rsqrt_approx")) start(entry, probe_rsqrt_approx, in, out);
   if (is("to_bf16")) start(entry, probe_to_bf16, in, out);

@@ -44,6 +44,69 @@ TEST(Ptx, LoadsAndStoresMoveSixteenBytes) {
   }
 }
 
+/// What the PTX ISA draws for a fragment of an 8 x 8 matrix: the row and the first column that a lane has.
+uint32_t row_of(uint32_t lane) { return lane / 4; }
+uint32_t column_of(uint32_t lane) { return lane % 4 * 2; }
+
+TEST(Ptx, MatricesComeToLanesByRowsOrByColumns) {
+  std::vector<uint16_t> elements(kProbeThreads * 8);  // of matrix i: [8 i + row][column]
+  std::iota(elements.begin(), elements.end(), 1);
+  for (const bool transposed : {false, true}) {
+    Device device(0);
+    DeviceArray<uint16_t> in(device, "in", elements);
+    DeviceArray<uint16_t> out(device, "out", elements.size());
+    probe(transposed ? "load_transposed" : "load_matrices", in.data(), out.data());
+    EXPECT_TRUE(device.findings().empty()) << device.report();
+    for (uint32_t i = 0; i < elements.size(); ++i) {
+      const uint32_t lane = i / 8;
+      const uint32_t matrix = i % 8 / 2;
+      const uint32_t row = row_of(lane);
+      const uint32_t column = column_of(lane) + i % 2;
+      EXPECT_EQ(out.values()[i],
+                elements[transposed ? (matrix * 8 + column) * 8 + row : (matrix * 8 + row) * 8 + column]);
+    }
+  }
+}
+
+/// Of a product of 16 x 16 and 16 x 8.
+template <class ToBits>
+void expect_product(const char* entry, const ToBits& to_bits) {
+  std::vector<float> a(16 * 16);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 11) - 5.0F;
+  // Matrix i of a has the rows from 8 (i % 2) and the columns from 8 (i / 2) on. The probe's right side is
+  // the transpose of the upper left and the lower left.
+  std::vector<uint16_t> fragments(kProbeThreads * 8);
+  for (uint32_t i = 0; i < fragments.size(); ++i) {
+    const uint32_t matrix = i % 8 / 2;
+    const uint32_t row = matrix % 2 * 8 + row_of(i / 8);
+    fragments[i] = to_bits(a[row * 16 + matrix / 2 * 8 + column_of(i / 8) + i % 2]);
+  }
+  Device device(0);
+  DeviceArray<uint16_t> in(device, "in", fragments);
+  DeviceArray<float> out(device, "out", kProbeThreads * 4);
+  probe(entry, in.data(), out.data());
+  EXPECT_TRUE(device.findings().empty()) << device.report();
+  for (uint32_t i = 0; i < kProbeThreads * 4; ++i) {
+    const uint32_t row = row_of(i / 4) + i % 4 / 2 * 8;
+    const uint32_t column = column_of(i / 4) + i % 2;
+    float expected = 0.0F;
+    for (uint32_t k = 0; k < 16; ++k) expected += a[row * 16 + k] * a[(k / 8 * 8 + column) * 16 + k % 8];
+    EXPECT_EQ(out.values()[i], expected) << "row " << row << " column " << column;
+  }
+}
+
+TEST(Ptx, MultipliesMatrices) {
+  expect_product("multiply_add<Bf16>", f32_to_bf16);
+  expect_product("multiply_add<F16>", f32_to_f16);
+}
+
+TEST(Ptx, RoundsOnceOrTwice) {
+  const float x = 0x1.001p0F;  // its square needs more bits than there are
+  EXPECT_EQ((results<float, float>("fused", {x}))[0], 0x1.0008p-11F);
+  EXPECT_EQ((results<float, float>("product", {x}))[0], 0x1p-11F);
+  EXPECT_EQ((results<float, float>("store_shared_64", {x}))[0], -x);
+}
+
 TEST(Ptx, Exp2) {
   const std::vector<float> y =
       results<float, float>("exp2_approx", {0.0F, 3.0F, -1.0F, -kInfinity, kInfinity, -140.0F});

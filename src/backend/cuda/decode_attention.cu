@@ -4,32 +4,20 @@
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
+#include "backend/cuda/kv_tile.h"
 
 namespace quire::backend::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 128;
-constexpr uint32_t kWarps = kThreads / kWarp;
-constexpr uint32_t kSpanKeys = 1024;
-constexpr uint32_t kTileKeys = kWarp;  // in a tile, a lane is a key
-constexpr uint32_t kMostGroup = 16;    // query heads of a K/V head
+static_assert(kTileKeys == kWarp);  // in a tile, a lane is a key
 constexpr uint32_t kHeadsOfWarp = kMostGroup / kWarps;
-constexpr uint32_t kMostBlocks = kSpanKeys / 16;  // of a span
-constexpr uint32_t kScores = 2;                   // of a partial: its maximum and its sum
-constexpr float kLog2E = 1.4426950408889634F;
-constexpr float kMinusInfinity = -__builtin_inff();
+constexpr uint32_t kScores = 2;  // of a partial: its maximum and its sum
 
-constexpr uint32_t first_key(uint32_t length, uint32_t window) {
-  return window != 0 && length > window ? length - window : 0;
-}
-
-/// Shared memory: a tile of K and one of V, whose rows are a piece longer than they hold, so that the lanes
-/// that read a piece of each row do not meet in a bank; the span's part of the block table; the group's
-/// queries, scaled; the weights of a tile's keys for each head of the group.
+/// Shared memory: a tile of K and one of V; the span's part of the block table; the group's queries, scaled;
+/// the weights of a tile's keys for each head of the group.
 template <class T, uint32_t kDim>
 struct Shared {
-  static constexpr uint32_t kRowPieces = kDim / kPiece<T>;
-  static constexpr uint32_t kRow = kDim + kPiece<T>;
+  static constexpr uint32_t kRow = KvTile<T, kDim>::kRow;
   static constexpr uint32_t kTile = kTileKeys * kRow;
 
   T* keys;
@@ -47,46 +35,6 @@ struct Shared {
   }
   static constexpr uint32_t bytes(uint32_t group) {
     return 2 * kTile * sizeof(T) + 4 * (kMostBlocks + group * (kDim + kTileKeys));
-  }
-};
-
-/// What one thread moves of a tile: from global memory to registers while the tile before is computed, then
-/// on to shared memory.
-template <class T, uint32_t kDim>
-struct TileInFlight {
-  static constexpr uint32_t kPieces = kTileKeys * Shared<T, kDim>::kRowPieces;
-  static constexpr uint32_t kLoads = (kPieces + kThreads - 1) / kThreads;
-  ptx::Vec128 keys[kLoads];
-  ptx::Vec128 values[kLoads];
-
-  /// The keys [first, first + kTileKeys), of which those outside [begin, end) are zeros. `head`: the K/V
-  /// head's K in block 0; `table`: from the span's first block on.
-  __device__ void load(const T* head, const KvBlocks& blocks, const uint32_t* table, uint32_t first,
-                       uint32_t begin, uint32_t end) {
-    QUIRE_UNROLL
-    for (uint32_t i = 0; i < kLoads; ++i) {
-      const uint32_t piece = i * kThreads + thread_x();
-      const uint32_t key = first + piece / Shared<T, kDim>::kRowPieces;
-      keys[i] = values[i] = {};
-      if (piece >= kPieces || key < begin || key >= end) continue;
-      const uint32_t block = table[key % kSpanKeys / blocks.block_size];
-      const T* from = head + block * blocks.block_elements() + key % blocks.block_size * kDim +
-                      piece % Shared<T, kDim>::kRowPieces * kPiece<T>;
-      keys[i] = ptx::load_readonly_128(from);
-      values[i] = ptx::load_readonly_128(from + blocks.v_after_k());
-    }
-  }
-
-  __device__ void store(const Shared<T, kDim>& shared) const {
-    QUIRE_UNROLL
-    for (uint32_t i = 0; i < kLoads; ++i) {
-      const uint32_t piece = i * kThreads + thread_x();
-      if (piece >= kPieces) continue;
-      const uint32_t at = piece / Shared<T, kDim>::kRowPieces * Shared<T, kDim>::kRow +
-                          piece % Shared<T, kDim>::kRowPieces * kPiece<T>;
-      ptx::store_shared_128(shared.keys + at, keys[i]);
-      ptx::store_shared_128(shared.values + at, values[i]);
-    }
   }
 };
 
@@ -145,7 +93,7 @@ __device__ __forceinline__ void weigh_tile(const Shared<T, kDim>& shared, uint32
     if (head >= group) break;
     const float score = seen ? scores[j] : kMinusInfinity;
     const float tile_max = warp_max(score);
-    const float max = tile_max > state.maxima[j] ? tile_max : state.maxima[j];
+    const float max = larger(state.maxima[j], tile_max);
     const float weight = ptx::exp2_approx(score - max);
     const float rescale = ptx::exp2_approx(state.maxima[j] - max);
     state.maxima[j] = max;
@@ -233,11 +181,8 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs ar
   const uint32_t begin = seen_from > span * kSpanKeys ? seen_from : span * kSpanKeys;
   const uint32_t end = length < (span + 1) * kSpanKeys ? length : (span + 1) * kSpanKeys;
 
-  const uint32_t* table = args.block_tables + size_t{args.seqs[block_z()]} * args.table_stride;
-  for (uint32_t i = begin / args.blocks.block_size + thread_x(); i * args.blocks.block_size < end;
-       i += kThreads) {
-    shared.table[i % (kSpanKeys / args.blocks.block_size)] = table[i];
-  }
+  const uint32_t* table = args.block_tables + size_t{block_z()} * args.table_stride;
+  load_table(shared.table, table, args.blocks.block_size, begin, end);
   const T* query =
       static_cast<const T*>(args.q) + size_t{block_z()} * args.q_stride + block_y() * group * kDim;
   for (uint32_t i = thread_x(); i < group * kDim; i += kThreads) {
@@ -246,12 +191,12 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs ar
   sync_block();
 
   const T* head = static_cast<const T*>(args.cache) + args.blocks.k_of_head(block_y());
-  TileInFlight<T, kDim> next;
+  KvTile<T, kDim> next;
   WarpState<kDim> state;
   uint32_t tile = begin / kTileKeys * kTileKeys;
   next.load(head, args.blocks, shared.table, tile, begin, end);
   for (; tile < end; tile += kTileKeys) {
-    next.store(shared);
+    next.store(shared.keys, shared.values);
     sync_block();
     if (tile + kTileKeys < end) next.load(head, args.blocks, shared.table, tile + kTileKeys, begin, end);
     const uint32_t key = tile + thread_x() % kWarp;
@@ -274,8 +219,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(DecodeAttentionArgs a
   const PartialPlace place(args, block_y(), block_x());
   float max = kMinusInfinity;
   for (uint32_t span = 0; span < spans; ++span) {
-    const float other = place.scores[span * kScores];
-    max = other > max ? other : max;
+    max = larger(max, place.scores[span * kScores]);
   }
   float sum = 0.0F;
   float result = 0.0F;
@@ -317,13 +261,7 @@ LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
 }  // namespace
 
 bool supports_decode_attention(const KvBlocks& blocks, uint32_t num_heads) {
-  const uint32_t dim = blocks.head_dim;
-  constexpr uint32_t kDims[] = {8, 16, 32, 64, 80, 96, 128};  // the first three: of small models
-  const bool has_dim = std::find(std::begin(kDims), std::end(kDims), dim) != std::end(kDims);
-  const bool has_size = blocks.block_size == 16 || blocks.block_size == 32;
-  const uint32_t heads = blocks.num_kv_heads;
-  return has_dim && has_size && is_float(blocks.dtype) && heads > 0 && num_heads > 0 &&
-         num_heads % heads == 0 && num_heads / heads <= kMostGroup;
+  return supports_attention(blocks, num_heads);
 }
 
 uint32_t attention_spans(uint32_t length, uint32_t window) {

@@ -18,10 +18,10 @@
 #define QUIRE_UNROLL
 #endif
 
-// What kernels use of the device besides single instructions (ptx.h). nvcc sees CUDA's own names behind these
-// functions; any other compiler sees calls of `host`, which whoever runs kernels without a device defines
-// (tests/device_on_host). Kernels use nothing else of CUDA: no grid-wide barrier, no cooperative groups, no
-// launch from a kernel, no __activemask, and no float atomics.
+// What kernels use of the device besides single instructions (ptx.h, ptx_mma.h). nvcc sees CUDA's own names
+// behind these functions; any other compiler sees calls of `host`, which whoever runs kernels without a
+// device defines (tests/device_on_host). Kernels use nothing else of CUDA: no grid-wide barrier, no
+// cooperative groups, no launch from a kernel, no __activemask, and no float atomics.
 namespace quire::backend::cuda {
 
 inline constexpr uint32_t kWarp = 32;
@@ -52,6 +52,8 @@ void* shared_memory();
 void sync_block(Where where);
 void sync_warp(uint32_t mask, Where where);
 uint32_t shuffle(uint32_t mask, uint32_t bits, uint32_t from_lane, Where where);
+/// Copies to `all` what each lane of the warp gives, `bytes` long, once all have given theirs.
+void gather(const void* own, size_t bytes, void* all, Where where = Where::current());
 /// The running thread reads memory as if nobody wrote it while the kernel runs.
 void read_constant(const void* from, size_t bytes);
 /// Calls call(closure) for each thread; the closure is `bytes` long and holds the kernel's parameters.
@@ -143,6 +145,8 @@ __device__ __forceinline__ float shuffle_xor(uint32_t mask, float value, uint32_
 #endif
 }
 
+__device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a; }
+
 /// The sum over the warp, the same bits in every lane. All lanes reach it.
 __device__ __forceinline__ float warp_sum(float value) {
   for (uint32_t distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -153,8 +157,7 @@ __device__ __forceinline__ float warp_sum(float value) {
 
 __device__ __forceinline__ float warp_max(float value) {
   for (uint32_t distance = kWarp / 2; distance > 0; distance /= 2) {
-    const float other = shuffle_xor(kWholeWarp, value, distance);
-    value = other > value ? other : value;
+    value = larger(value, shuffle_xor(kWholeWarp, value, distance));
   }
   return value;
 }

@@ -72,6 +72,12 @@ __device__ __forceinline__ ptx::Vec128 pack(const Floats<T>& values) {
   return out;
 }
 
+/// Two elements of 16 bits in a word, the first in the lower half.
+template <class T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  return uint32_t{from_float<T>(low).bits} | uint32_t{from_float<T>(high).bits} << 16;
+}
+
 /// Calls body(T{}) with the type that `dtype` names: f32, f16 or bf16.
 template <class Body>
 LaunchError for_element(DType dtype, const Body& body) {

@@ -1,0 +1,195 @@
+#include "backend/cuda/paged_attention.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/device_on_host/attention_support.h"
+
+namespace quire::test::fibers {
+namespace {
+
+using backend::cuda::PagedAttentionArgs;
+using backend::cuda::QueryTile;
+using backend::cuda::tile_spans;
+
+using Shape = AttentionShape;
+using Sequence = AttendedSequence;
+
+/// How a batch is computed; nothing of it may show in the results.
+struct Manner {
+  uint32_t tile_tokens = 64;  // or as many as a tile has
+  bool shares_spans = false;
+};
+
+class RowBatch {
+ public:
+  RowBatch(Device& device, const Shape& shape, std::span<const Sequence* const> sequences, uint64_t seed,
+           const Manner& manner)
+      : shape_(shape), kv_(device, shape, sequences, seed) {
+    std::vector<float> q;
+    std::vector<QueryTile> tiles;
+    const uint32_t most = std::min(manner.tile_tokens, tokens_of_tile(shape.blocks(), shape.heads()));
+    for (uint32_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& sequence = *sequences[i];
+      const auto first_row = static_cast<uint32_t>(q.size() / shape.q_width());
+      first_rows_.push_back(first_row);
+      q.insert(q.end(), sequence.q.begin(), sequence.q.end());
+      for (uint32_t row = 0; row < sequence.rows; row += most) {
+        tiles.push_back(
+            {i, first_row + row, std::min(most, sequence.rows - row), sequence.length - sequence.rows + row});
+        if (manner.shares_spans) spans_ = std::max(spans_, tile_spans(tiles.back(), shape.window));
+      }
+    }
+    first_rows_.push_back(static_cast<uint32_t>(q.size() / shape.q_width()));
+    q_ = std::make_unique<Elements>(device, "q", q, shape.dtype);
+    out_ = std::make_unique<Elements>(device, "out", q.size(), shape.dtype);
+    tiles_ = std::make_unique<DeviceArray<QueryTile>>(device, "tiles", tiles);
+    partials_ = &device.allocate("partials", paged_attention_scratch(args()) * sizeof(float));
+  }
+
+  void run() { ASSERT_EQ(backend::cuda::paged_attention(args(), nullptr), 0); }
+  std::vector<float> rows(size_t sequence) const {
+    std::vector<float> values;
+    for (size_t i = first_rows_[sequence] * shape_.q_width();
+         i < first_rows_[sequence + 1] * shape_.q_width(); ++i) {
+      values.push_back(out_->at(i));
+    }
+    return values;
+  }
+
+ private:
+  PagedAttentionArgs args() {
+    return {.blocks = shape_.blocks(),
+            .cache = kv_.cache(),
+            .q = q_->data(),
+            .q_stride = static_cast<uint32_t>(shape_.q_width()),
+            .out = out_->data(),
+            .num_heads = shape_.heads(),
+            .block_tables = kv_.tables(),
+            .table_stride = kv_.stride(),
+            .tiles = tiles_->data(),
+            .num_tiles = static_cast<uint32_t>(tiles_->values().size()),
+            .shared_spans = spans_,
+            .partials = partials_ == nullptr ? nullptr : reinterpret_cast<float*>(partials_->data()),
+            .scale = shape_.scale(),
+            .window = shape_.window};
+  }
+
+  Shape shape_;
+  uint32_t spans_ = 0;
+  PagedKv kv_;
+  std::vector<uint32_t> first_rows_;
+  std::unique_ptr<Elements> q_;
+  std::unique_ptr<Elements> out_;
+  std::unique_ptr<DeviceArray<QueryTile>> tiles_;
+  Region* partials_ = nullptr;
+};
+
+std::vector<std::vector<float>> run(Device& device, const Shape& shape,
+                                    const std::vector<Sequence>& sequences, uint64_t seed,
+                                    const Manner& manner) {
+  RowBatch batch(device, shape, pointers(sequences), seed, manner);
+  batch.run();
+  std::vector<std::vector<float>> all;
+  for (size_t i = 0; i < sequences.size(); ++i) all.push_back(batch.rows(i));
+  return all;
+}
+
+void expect_near_reference(const Shape& shape, const std::vector<Sequence>& sequences,
+                           const std::vector<std::vector<float>>& found) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const std::vector<float> expected = reference(shape, sequences[i]);
+    for (size_t j = 0; j < expected.size(); ++j) {
+      ASSERT_NEAR(found[i][j], expected[j], attention_tolerance(shape.dtype))
+          << "sequence " << i << " row " << j / shape.q_width() << " element " << j % shape.q_width();
+    }
+  }
+}
+
+class PagedAttention : public testing::TestWithParam<Shape> {};
+
+TEST_P(PagedAttention, IsTheReferencesInEveryOrder) {
+  const Shape& shape = GetParam();
+  ASSERT_TRUE(backend::cuda::supports_paged_attention(shape.blocks(), shape.heads()));
+  // A prompt, a chunk after a cached prefix, and a decode, which with a window cross from one span to the
+  // next.
+  const uint32_t prefix = shape.window == 0 ? 20 : 1015;
+  const std::vector<Sequence> sequences = {
+      {shape, 6, 6, 1}, {shape, prefix + 13, 8, 2}, {shape, prefix + 20, 1, 3}};
+  std::vector<std::vector<float>> first;
+  uint64_t seed = 0;
+  in_many_orders([&](Device& device) {
+    const auto found = run(device, shape, sequences, ++seed, {.shares_spans = seed % 2 == 0});
+    if (first.empty()) first = found;
+    ASSERT_EQ(found, first);
+  });
+  expect_near_reference(shape, sequences, first);
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  for (const uint32_t head_dim : {64U, 80U, 96U, 128U}) {
+    const uint32_t block_size = head_dim % 64 == 0 ? 16 : 32;
+    all.push_back({DType::kBF16, head_dim, 1, 3, 0, block_size});
+    if (head_dim % 64 == 0) all.push_back({DType::kF16, head_dim, 1, 3, 0, block_size});
+  }
+  all.push_back({DType::kBF16, 64, 2, 1, 0, 16});
+  all.push_back({DType::kBF16, 64, 1, 5, 0, 16});
+  all.push_back({DType::kBF16, 64, 1, 16, 0, 32});
+  for (const uint32_t window : {1U, 40U}) all.push_back({DType::kBF16, 64, 1, 4, window, 16});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttention, testing::ValuesIn(shapes()),
+                         [](const testing::TestParamInfo<Shape>& tested) {
+                           return shape_name(tested.param);
+                         });
+
+/// The first `length` tokens, of which the last `rows` are computed; `all` computes them too.
+Sequence chunk_of(const Shape& shape, const Sequence& all, uint32_t length, uint32_t rows) {
+  Sequence chunk = all;
+  chunk.length = length;
+  chunk.rows = rows;
+  const auto first = static_cast<ptrdiff_t>((length - rows - (all.length - all.rows)) * shape.q_width());
+  chunk.q.assign(all.q.begin() + first,
+                 all.q.begin() + first + static_cast<ptrdiff_t>(rows * shape.q_width()));
+  return chunk;
+}
+
+TEST(PagedAttentionRows, BitsDoNotDependOnTheMannerTheyAreComputedIn) {
+  for (const uint32_t window : {1030U, 40U}) {
+    const Shape shape{DType::kBF16, 64, 1, 2, window, 16};
+    const Sequence all(shape, 1060, window == 40 ? 40 : 6, 5);
+    std::vector<std::vector<float>> expected;
+    {
+      Device device(1);
+      expected = run(device, shape, {all}, 1, {});
+      ASSERT_TRUE(device.findings().empty()) << device.report();
+    }
+    expect_near_reference(shape, {all}, expected);
+    Shape other = shape;
+    other.block_size = 32;
+    // In chunks side by side: one of a token, and two that cut the tiles elsewhere; beside another sequence.
+    const uint32_t begin = all.length - all.rows;
+    const uint32_t cut = begin + all.rows / 2;
+    const std::vector<Sequence> chunks = {chunk_of(shape, all, begin + 1, 1),
+                                          chunk_of(shape, all, cut, cut - begin - 1),
+                                          {shape, 7, 7, 8},
+                                          chunk_of(shape, all, all.length, all.length - cut)};
+    for (const Manner& manner : {Manner{}, Manner{5, false}, Manner{64, true}, Manner{3, true}}) {
+      Device device(manner.tile_tokens);
+      const auto found = run(device, other, chunks, 7, manner);
+      ASSERT_TRUE(device.findings().empty()) << device.report();
+      std::vector<float> joined = found[0];
+      joined.insert(joined.end(), found[1].begin(), found[1].end());
+      joined.insert(joined.end(), found[3].begin(), found[3].end());
+      EXPECT_EQ(joined, expected[0]) << "window " << window << " tiles of " << manner.tile_tokens;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test::fibers
