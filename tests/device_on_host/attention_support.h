@@ -71,6 +71,11 @@ inline std::vector<float> reference(const AttentionShape& shape, const AttendedS
   return out;
 }
 
+/// Large shapes, whose code differs from that of smaller ones in lengths alone, are run in fewer orders.
+inline uint64_t orders_of(const AttentionShape& shape) {
+  return shape.head_dim > 80 || shape.heads() > 7 ? kOrders / 4 : kOrders;
+}
+
 inline std::string shape_name(const AttentionShape& shape) {
   return std::string(dtype_name(shape.dtype)) + "_dim" + std::to_string(shape.head_dim) + "_kv" +
          std::to_string(shape.kv_heads) + "_group" + std::to_string(shape.group) + "_window" +

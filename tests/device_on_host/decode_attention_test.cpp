@@ -98,15 +98,17 @@ TEST_P(DecodeAttention, IsTheReferencesInEveryOrder) {
   const std::vector<Sequence> sequences =
       shape.window != 0 ? sequences_of(shape, {1, 23, 1040}) : sequences_of(shape, {1, 32, 50});
   std::vector<std::vector<float>> first;
-  in_many_orders([&](Device& device) {
-    Batch batch(device, shape, pointers(sequences), first.size());
-    batch.run();
-    if (first.empty()) {
-      ASSERT_NO_FATAL_FAILURE(expect_rows(shape, sequences, batch));
-      for (size_t i = 0; i < sequences.size(); ++i) first.push_back(batch.row(i));
-    }
-    for (size_t i = 0; i < sequences.size(); ++i) ASSERT_EQ(batch.row(i), first[i]);
-  });
+  in_many_orders(
+      [&](Device& device) {
+        Batch batch(device, shape, pointers(sequences), first.size());
+        batch.run();
+        if (first.empty()) {
+          ASSERT_NO_FATAL_FAILURE(expect_rows(shape, sequences, batch));
+          for (size_t i = 0; i < sequences.size(); ++i) first.push_back(batch.row(i));
+        }
+        for (size_t i = 0; i < sequences.size(); ++i) ASSERT_EQ(batch.row(i), first[i]);
+      },
+      orders_of(shape));
 }
 
 std::vector<Shape> shapes() {

@@ -86,10 +86,10 @@ inline void expect_near(const Elements& found, const std::vector<float>& expecte
   expect_near(found, expected, tolerance(found.dtype()));
 }
 
-/// Calls run(device) with a device for each of kOrders orders; the first counts traffic too.
+/// Calls run(device) with a device for each of `orders` orders; the first counts traffic too.
 template <class Run>
-void in_many_orders(const Run& run) {
-  for (uint64_t seed = 0; seed < kOrders; ++seed) {
+void in_many_orders(const Run& run, uint64_t orders = kOrders) {
+  for (uint64_t seed = 0; seed < orders; ++seed) {
     SCOPED_TRACE("order " + std::to_string(seed));
     Device device(seed, seed == 0);
     run(device);

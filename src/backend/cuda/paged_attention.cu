@@ -206,6 +206,10 @@ struct Work {
       begin[r] = first_key(end[r], args.window);
     }
   }
+
+  /// Of a row of the tile: the row of q and out, and the head.
+  __device__ __forceinline__ size_t out_row(uint32_t row) const { return tile.first_row + row / group; }
+  __device__ __forceinline__ size_t out_head(uint32_t row) const { return block_y() * group + row % group; }
 };
 
 /// The queries of the tile into shared memory; rows that it does not have are zeros.
@@ -218,9 +222,8 @@ __device__ __forceinline__ void load_queries(const PagedAttentionArgs& args, con
     const uint32_t d = i % kRowPieces * kPiece<T>;
     ptx::Vec128 piece = {};
     if (row < work.rows) {
-      const T* from = static_cast<const T*>(args.q) +
-                      size_t{work.tile.first_row + row / work.group} * args.q_stride +
-                      (block_y() * work.group + row % work.group) * kDim + d;
+      const T* from =
+          static_cast<const T*>(args.q) + work.out_row(row) * args.q_stride + work.out_head(row) * kDim + d;
       piece = ptx::load_readonly_128(from);
     }
     ptx::store_shared_128(memory.queries + row * TileMemory<T, kDim>::kRow + d, piece);
@@ -276,10 +279,9 @@ __device__ __forceinline__ void merge_span(const RowState<kDim>& span, RowState<
 struct SpanPartials {
   float* results;  // [span][head_dim]
   float* scores;   // [span][kScores]
-  __device__ SpanPartials(const PagedAttentionArgs& args, uint32_t tile, uint32_t kv_head, uint32_t row) {
-    const size_t which =
-        ((size_t{tile} * args.blocks.num_kv_heads + kv_head) * kTileRows + row) * args.shared_spans;
-    const size_t all = size_t{args.num_tiles} * args.blocks.num_kv_heads * kTileRows * args.shared_spans;
+  __device__ SpanPartials(const PagedAttentionArgs& args, size_t row, size_t head) {
+    const size_t which = (row * args.num_heads + head) * args.shared_spans;
+    const size_t all = size_t{args.num_rows} * args.num_heads * args.shared_spans;
     results = args.partials + which * args.blocks.head_dim;
     scores = args.partials + all * args.blocks.head_dim + which * kScores;
   }
@@ -296,7 +298,7 @@ __device__ __forceinline__ void stage_results(const PagedAttentionArgs& args, co
     const uint32_t row = thread_x() / kWarp * kRowsOfWarp + thread_x() % kWarp / 4 + r * 8;
     if (row >= work.rows) continue;
     if (args.shared_spans != 0 && thread_x() % 4 < kScores) {
-      const SpanPartials partials(args, block_z(), block_y(), row);
+      const SpanPartials partials(args, work.out_row(row), work.out_head(row));
       partials.scores[block_x() * kScores + thread_x() % 4] =
           thread_x() % 4 == 0 ? state.maxima[r] : state.sums[r];
     }
@@ -318,7 +320,7 @@ __device__ __forceinline__ void store_partials(const PagedAttentionArgs& args, c
   for (uint32_t i = thread_x(); i < work.rows * kRowPieces; i += kThreads) {
     const uint32_t row = i / kRowPieces;
     const uint32_t d = i % kRowPieces * kPiece<float>;
-    const SpanPartials partials(args, block_z(), block_y(), row);
+    const SpanPartials partials(args, work.out_row(row), work.out_head(row));
     ptx::store_128(partials.results + block_x() * kDim + d,
                    ptx::load_shared_128(memory.results + row * TileMemory<T, kDim>::kResultRow + d));
   }
@@ -340,9 +342,7 @@ __device__ __forceinline__ void store_output(const PagedAttentionArgs& args, con
     for (uint32_t j = 0; j < kPiece<T>; ++j) {
       values.at[j] = float_of_bits(j < 4 ? low.words[j] : high.words[j - 4]);
     }
-    const size_t out_row = work.tile.first_row + row / work.group;
-    const size_t head = block_y() * work.group + row % work.group;
-    T* to = static_cast<T*>(args.out) + (out_row * args.num_heads + head) * kDim + d;
+    T* to = static_cast<T*>(args.out) + (work.out_row(row) * args.num_heads + work.out_head(row)) * kDim + d;
     ptx::store_128(to, pack<T>(values));
   }
 }
@@ -382,7 +382,9 @@ __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArg
   if (row >= tile.num_tokens * group || thread_x() >= head_dim) return;
   const uint32_t spans = (tile.first_position + tile.num_tokens - 1) / kSpanKeys -
                          first_key(tile.first_position + 1, args.window) / kSpanKeys + 1;
-  const SpanPartials partials(args, block_z(), block_y(), row);
+  const size_t out_row = tile.first_row + row / group;
+  const size_t head = block_y() * group + row % group;
+  const SpanPartials partials(args, out_row, head);
   float max = partials.scores[0];
   float sum = partials.scores[1];
   float result = partials.results[thread_x()];
@@ -392,9 +394,7 @@ __global__ void __launch_bounds__(kThreads) merge_spans_kernel(PagedAttentionArg
     sum = merge.of(sum, partials.scores[span * kScores + 1]);
     result = merge.of(result, partials.results[span * head_dim + thread_x()]);
   }
-  const size_t head = block_y() * group + row % group;
-  T* out =
-      static_cast<T*>(args.out) + (size_t{tile.first_row + row / group} * args.num_heads + head) * head_dim;
+  T* out = static_cast<T*>(args.out) + (out_row * args.num_heads + head) * head_dim;
   out[thread_x()] = from_float<T>(result / sum);
 }
 
@@ -437,8 +437,7 @@ uint32_t tile_spans(const QueryTile& tile, uint32_t window) {
 }
 
 size_t paged_attention_scratch(const PagedAttentionArgs& args) {
-  return size_t{args.num_tiles} * args.blocks.num_kv_heads * kTileRows * args.shared_spans *
-         (args.blocks.head_dim + kScores);
+  return size_t{args.num_rows} * args.num_heads * args.shared_spans * (args.blocks.head_dim + kScores);
 }
 
 LaunchError paged_attention(const PagedAttentionArgs& args, Stream stream) {

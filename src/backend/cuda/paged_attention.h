@@ -30,6 +30,7 @@ struct PagedAttentionArgs {
   const void* q;  // [rows, num_heads * head_dim], rows q_stride elements apart, all at multiples of 16 bytes
   uint32_t q_stride;             // as in the rows of a fused projection
   void* out;                     // [rows, num_heads * head_dim]
+  uint32_t num_rows;             // of q and out
   uint32_t num_heads;            // a multiple of num_kv_heads: 1 to 16 times as many
   const uint32_t* block_tables;  // [sequences, table_stride]: block numbers, by position / block size
   uint32_t table_stride;         // entries; those that a tile's window begins behind are not read
