@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
