@@ -25,10 +25,12 @@ class Batch {
         kv_(device, shape, sequences, seed),
         q_(device, "q", count_ * shape.q_width(), shape.dtype),
         out_(device, "out", count_ * shape.q_width(), shape.dtype),
+        seqs_(device.allocate("seqs", count_ * sizeof(uint32_t))),
         lengths_(device.allocate("lengths", count_ * sizeof(uint32_t))) {
     std::vector<float> q;
     for (uint32_t i = 0; i < count_; ++i) {
       q.insert(q.end(), sequences[i]->q.begin(), sequences[i]->q.end());
+      seqs_.write(i * sizeof(uint32_t), &i, sizeof(uint32_t));
       lengths_.write(i * sizeof(uint32_t), &sequences[i]->length, sizeof(uint32_t));
       spans_ = std::max(spans_, attention_spans(sequences[i]->length, shape.window) + more_spans);
     }
@@ -51,10 +53,11 @@ class Batch {
             .q = q_.data(),
             .q_stride = static_cast<uint32_t>(shape_.q_width()),
             .out = out_.data(),
-            .num_seqs = count_,
+            .num_queries = count_,
             .num_heads = shape_.heads(),
             .block_tables = kv_.tables(),
             .table_stride = kv_.stride(),
+            .seqs = reinterpret_cast<const uint32_t*>(seqs_.data()),
             .lengths = reinterpret_cast<const uint32_t*>(lengths_.data()),
             .max_spans = spans_,
             .partials = partials_ == nullptr ? nullptr : reinterpret_cast<float*>(partials_->data()),
@@ -68,6 +71,7 @@ class Batch {
   PagedKv kv_;
   Elements q_;
   Elements out_;
+  Region& seqs_;
   Region& lengths_;
   Region* partials_ = nullptr;
 };
@@ -114,7 +118,7 @@ TEST_P(DecodeAttention, IsTheReferencesInEveryOrder) {
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const uint32_t head_dim : {64U, 80U, 96U, 128U}) {
+    for (const uint32_t head_dim : {8U, 16U, 32U, 64U, 80U, 96U, 128U}) {
       if (dtype == DType::kF16 && head_dim % 64 != 0) continue;
       const uint32_t block_size = head_dim % 64 == 0 ? 16 : 32;
       all.push_back({dtype, head_dim, 1, 3, 0, block_size});
@@ -156,6 +160,17 @@ TEST(DecodeAttentionRows, ARowsBitsDoNotDependOnTheBatch) {
       ASSERT_TRUE(device.findings().empty()) << device.report();
       EXPECT_EQ(batch.row(0), together[i]) << "sequence " << i << " window " << window;
     }
+  }
+}
+
+TEST(DecodeAttentionRows, MostSpans) {
+  for (const uint32_t window : {0U, 1U, 2U, 1023U, 1024U, 1025U, 1026U, 2050U}) {
+    uint32_t most = 0;
+    for (uint32_t length = 1; length < 6000; ++length) {
+      most = std::max(most, attention_spans(length, window));
+      ASSERT_GE(backend::cuda::most_attention_spans(length, window), most) << length << " in " << window;
+    }
+    EXPECT_EQ(backend::cuda::most_attention_spans(5999, window), most) << window;
   }
 }
 

@@ -134,7 +134,7 @@ TEST_P(PagedAttention, IsTheReferencesInEveryOrder) {
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  for (const uint32_t head_dim : {64U, 80U, 96U, 128U}) {
+  for (const uint32_t head_dim : {16U, 32U, 64U, 80U, 96U, 128U}) {
     const uint32_t block_size = head_dim % 64 == 0 ? 16 : 32;
     all.push_back({DType::kBF16, head_dim, 1, 3, 0, block_size});
     if (head_dim % 64 == 0) all.push_back({DType::kF16, head_dim, 1, 3, 0, block_size});

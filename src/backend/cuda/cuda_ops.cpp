@@ -24,6 +24,9 @@ using decoder::Rows;
 /// results take little memory.
 constexpr size_t kMostAttentionRows = 256;
 constexpr size_t kMostPartialBytes = 64 << 20;
+/// Blocks of threads below which spans are shared among more of them.
+constexpr uint32_t kFewBlocks = 128;
+constexpr size_t kNumbersOfTile = sizeof(QueryTile) / sizeof(uint32_t);
 
 size_t bytes_of_partials(const model::ModelConfig& config, uint32_t positions) {
   DecodeAttentionArgs one{};
@@ -66,8 +69,9 @@ CudaOps::CudaOps(const model::ModelConfig& config, const ModelWeights& weights, 
       gemm_(gemm),
       stream_(stream),
       limits_(limits),
-      dtype_(weights.dtype) {
-  if (!supports_decode_attention(cache.blocks(), config.num_heads)) {
+      dtype_(weights.dtype),
+      has_tiles_(supports_paged_attention(cache.blocks(), config.num_heads)) {
+  if (!has_tiles_ && !supports_decode_attention(cache.blocks(), config.num_heads)) {
     throw Error(
         fmt::format("--device cuda has no attention for {} heads of {}, {} K/V heads and blocks of {} "
                     "tokens (--device cpu has)",
@@ -109,7 +113,9 @@ CudaOps::Arena CudaOps::Arena::lay_out(const model::ModelConfig& config, DType d
   out.places = parts.take(limits.logit_rows * sizeof(uint32_t));
   const size_t groups = model::group_layers(config).windows.size();
   const size_t entries = (limits.positions + block_size - 1) / block_size;
-  out.input = parts.take((limits.rows * (4 + groups) + groups * limits.seqs * entries) * sizeof(uint32_t));
+  // At worst each row is a tile.
+  out.input = parts.take((limits.rows * (4 + kNumbersOfTile + groups) + groups * limits.seqs * entries) *
+                         sizeof(uint32_t));
   const auto angles = [&](model::LayerRope kind, const model::RopeConfig& rope) {
     out.angles[static_cast<size_t>(kind)] =
         parts.take(size_t{limits.positions} * config.rotary(rope) * sizeof(float));
@@ -150,19 +156,48 @@ void CudaOps::begin(const decoder::Batch& batch) {
   copy_to_device(arena_.input, host_input_.data(), inputs_.numbers * sizeof(uint32_t), stream_);
 }
 
+/// A tile has tokens of one sequence.
+void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
+  tiles_.clear();
+  if (!has_tiles_) return;
+  const uint32_t most = tokens_of_tile(cache_.blocks(), config_.num_heads);
+  uint32_t row = 0;
+  for (uint32_t index = 0; index < batch.seqs.size(); ++index) {
+    const decoder::BatchSeq& seq = batch.seqs[index];
+    for (uint32_t done = 0; done < seq.num_tokens; done += most) {
+      tiles_.push_back({.sequence = index,
+                        .first_row = row + done,
+                        .num_tokens = std::min(most, seq.num_tokens - done),
+                        .first_position = seq.first_position + done});
+    }
+    row += seq.num_tokens;
+  }
+}
+
 /// All that kernels read of the batch, to be copied at once.
 void CudaOps::fill_inputs(const decoder::Batch& batch) {
   const size_t rows = batch.tokens.size();
   const size_t groups = cache_.num_groups();
   const size_t stride = table_stride();
-  inputs_ = {.tokens = 0,
-             .positions = rows,
-             .lengths = 2 * rows,
-             .seqs = 3 * rows,
-             .places = 4 * rows,
-             .tables = (4 + groups) * rows,
-             .numbers = (4 + groups) * rows + groups * batch.seqs.size() * stride};
+  cut_into_tiles(batch);
+  size_t numbers = 0;
+  const auto take = [&](size_t count) {
+    numbers += count;
+    return numbers - count;
+  };
+  inputs_ = {.tokens = take(rows),
+             .positions = take(rows),
+             .lengths = take(rows),
+             .seqs = take(rows),
+             .tiles = take(tiles_.size() * kNumbersOfTile),
+             .num_tiles = static_cast<uint32_t>(tiles_.size()),
+             .places = take(groups * rows),
+             .tables = take(groups * batch.seqs.size() * stride)};
+  inputs_.numbers = numbers;
   host_input_.assign(inputs_.numbers, 0);
+  if (!tiles_.empty()) {
+    std::memcpy(host_input_.data() + inputs_.tiles, tiles_.data(), tiles_.size() * sizeof(QueryTile));
+  }
   longest_ = 0;
   const uint32_t block_size = cache_.blocks().block_size;
   size_t row = 0;
@@ -312,8 +347,18 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
              stream_),
         "rope");
   rotary_ = 0;
-  const size_t element = dtype_bytes(dtype_);
   const size_t num_seqs = (inputs_.numbers - inputs_.tables) / table_stride() / cache_.num_groups();
+  const uint32_t* tables = input(inputs_.tables + group * num_seqs * table_stride());
+  if (has_tiles_) {
+    attend_tiles(layer, tables, scores);
+  } else {
+    attend_rows(layer, tables, scores);
+  }
+}
+
+/// A block of threads for each row.
+void CudaOps::attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores) {
+  const size_t element = dtype_bytes(dtype_);
   const uint32_t at_once = attention_rows(config_, limits_);
   for (uint32_t first = 0; first < rows_of_batch_; first += at_once) {
     check(decode_attention({.blocks = cache_.blocks(),
@@ -323,7 +368,7 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
                             .out = at(Rows::kAttended) + first * q_width() * element,
                             .num_queries = std::min(at_once, rows_of_batch_ - first),
                             .num_heads = config_.num_heads,
-                            .block_tables = input(inputs_.tables + group * num_seqs * table_stride()),
+                            .block_tables = tables,
                             .table_stride = table_stride(),
                             .seqs = input(inputs_.seqs + first),
                             .lengths = input(inputs_.lengths + first),
@@ -334,6 +379,36 @@ void CudaOps::attend(uint32_t layer, uint32_t group, const decoder::AttentionSco
                            stream_),
           "decode_attention");
   }
+}
+
+/// A block of threads for each tile of rows. Few tiles share their spans among more blocks, as far as there
+/// is memory for what these leave.
+void CudaOps::attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores) {
+  PagedAttentionArgs args{.blocks = cache_.blocks(),
+                          .cache = cache_.layer(layer),
+                          .q = at(Rows::kQkv),
+                          .q_stride = static_cast<uint32_t>(qkv_width()),
+                          .out = at(Rows::kAttended),
+                          .num_rows = rows_of_batch_,
+                          .num_heads = config_.num_heads,
+                          .block_tables = tables,
+                          .table_stride = table_stride(),
+                          .tiles = reinterpret_cast<const QueryTile*>(input(inputs_.tiles)),
+                          .num_tiles = inputs_.num_tiles,
+                          .shared_spans = 0,
+                          .partials = reinterpret_cast<float*>(arena_.partials),
+                          .scale = scores.scale,
+                          .window = scores.window};
+  if (inputs_.num_tiles * config_.num_kv_heads < kFewBlocks) {
+    for (const QueryTile& tile : tiles_) {
+      args.shared_spans = std::max(args.shared_spans, tile_spans(tile, scores.window));
+    }
+    const size_t room = attention_rows(config_, limits_) * bytes_of_partials(config_, limits_.positions);
+    const bool fits = paged_attention_scratch(args) * sizeof(float) <= room;
+    if (args.shared_spans == 1 || !fits) args.shared_spans = 0;
+  }
+  if (args.shared_spans == 0) args.partials = nullptr;
+  check(paged_attention(args, stream_), "paged_attention");
 }
 
 void CudaOps::project_out(uint32_t layer) {

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kv_cache.h"
+#include "backend/cuda/paged_attention.h"
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/weights.h"
 #include "decoder/ops.h"
@@ -75,9 +76,11 @@ class CudaOps final : public decoder::Ops {
     size_t positions = 0;  // [rows]
     size_t lengths = 0;    // [rows]: keys that the row sees, without regard to windows
     size_t seqs = 0;       // [rows]: its sequence
-    size_t places = 0;     // [groups][rows]: where its K/V goes
-    size_t tables = 0;     // [groups][seqs][table_stride()]
-    size_t numbers = 0;    // in all
+    size_t tiles = 0;      // [num_tiles]: QueryTile
+    uint32_t num_tiles = 0;
+    size_t places = 0;   // [groups][rows]: where its K/V goes
+    size_t tables = 0;   // [groups][seqs][table_stride()]
+    size_t numbers = 0;  // in all
   };
 
   size_t q_width() const { return size_t{config_.num_heads} * config_.head_dim; }
@@ -91,6 +94,9 @@ class CudaOps final : public decoder::Ops {
     return reinterpret_cast<const uint32_t*>(arena_.input) + place;
   }
   void fill_inputs(const decoder::Batch& batch);
+  void cut_into_tiles(const decoder::Batch& batch);
+  void attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
+  void attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
   void multiply(const Matrix& weights, const void* x, void* y, uint32_t rows, DType out);
   void select(std::span<const uint32_t> rows);
 
@@ -108,10 +114,12 @@ class CudaOps final : public decoder::Ops {
   const float* rotation_ = nullptr;
   uint32_t rotary_ = 0;  // of the next attend(); 0: none
 
+  bool has_tiles_ = false;  // paged_attention is there for this model; else decode_attention
   uint32_t rows_of_batch_ = 0;
   uint32_t longest_ = 0;  // keys
   Inputs inputs_;
   std::vector<uint32_t> host_input_;
+  std::vector<QueryTile> tiles_;  // of the batch, if there are any
   std::vector<uint16_t> host_halves_;
   std::vector<float> host_rows_;  // what hidden() and logits() return
 };

@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(DecodeAttentionArgs ar
   const uint32_t begin = seen_from > span * kSpanKeys ? seen_from : span * kSpanKeys;
   const uint32_t end = length < (span + 1) * kSpanKeys ? length : (span + 1) * kSpanKeys;
 
-  const uint32_t* table = args.block_tables + size_t{block_z()} * args.table_stride;
+  const uint32_t* table = args.block_tables + size_t{args.seqs[block_z()]} * args.table_stride;
   load_table(shared.table, table, args.blocks.block_size, begin, end);
   const T* query =
       static_cast<const T*>(args.q) + size_t{block_z()} * args.q_stride + block_y() * group * kDim;
@@ -261,7 +261,9 @@ LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
 }  // namespace
 
 bool supports_decode_attention(const KvBlocks& blocks, uint32_t num_heads) {
-  return supports_attention(blocks, num_heads);
+  constexpr uint32_t kDims[] = {8, 16, 32, 64, 80, 96, 128};  // the first three: of small models
+  return supports_attention(blocks, num_heads) &&
+         std::find(std::begin(kDims), std::end(kDims), blocks.head_dim) != std::end(kDims);
 }
 
 uint32_t attention_spans(uint32_t length, uint32_t window) {

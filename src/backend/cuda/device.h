@@ -162,9 +162,9 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// The warps of a block whose threads share `pieces` of work: no more than have some.
-inline uint32_t warps_for(uint32_t pieces, uint32_t most) {
-  const uint32_t wanted = (pieces + kWarp - 1) / kWarp;
+/// The threads of a block that share `pieces` of work: whole warps, no more than have some.
+inline uint32_t threads_for(uint32_t pieces, uint32_t most) {
+  const uint32_t wanted = (pieces + kWarp - 1) / kWarp * kWarp;
   return wanted < most ? wanted : most;
 }
 

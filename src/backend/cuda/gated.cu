@@ -5,7 +5,7 @@
 namespace quire::backend::cuda {
 namespace {
 
-constexpr uint32_t kMostWarps = 4;
+constexpr uint32_t kMostThreads = 128;
 constexpr float kLog2E = 1.4426950408889634F;
 
 /// SiLU is x / (1 + exp(-x)), and the tanh form of GELU x / (1 + exp(-2 u)) with the u of which it takes the
@@ -22,7 +22,7 @@ __device__ __forceinline__ float activate(float x) {
 
 /// One piece a thread: blocks are rows by stretches of as many pieces as they have threads.
 template <class T, model::Activation activation>
-__global__ void __launch_bounds__(kMostWarps* kWarp)
+__global__ void __launch_bounds__(kMostThreads)
     gated_kernel(const T* gate_up, T* out, uint32_t width, uint32_t threads) {
   const uint32_t i = (block_y() * threads + thread_x()) * kPiece<T>;
   if (i >= width) return;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
 LaunchError gated(const GatedArgs& args, Stream stream) {
   return for_element(args.dtype, [&](auto type) {
     using T = decltype(type);
-    const uint32_t threads = warps_for(args.width / kPiece<T>, kMostWarps) * kWarp;
+    const uint32_t threads = threads_for(args.width / kPiece<T>, kMostThreads);
     const uint32_t stretch = threads * kPiece<T>;
     const LaunchShape shape{{args.rows, (args.width + stretch - 1) / stretch}, threads, 0, stream};
     const auto kernel = args.activation == model::Activation::kGeluTanh

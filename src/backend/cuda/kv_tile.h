@@ -24,14 +24,12 @@ constexpr uint32_t first_key(uint32_t length, uint32_t window) {
   return window != 0 && length > window ? length - window : 0;
 }
 
-/// Whether the kernels exist for this layout and number of query heads, whatever the dtype.
+/// Whether kernels for heads of this length can exist for the rest of a layout and the number of query heads.
 constexpr bool supports_attention(const KvBlocks& blocks, uint32_t num_heads) {
-  const uint32_t dim = blocks.head_dim;
-  const bool has_dim = dim == 64 || dim == 80 || dim == 96 || dim == 128;
   const bool has_size = blocks.block_size == 16 || blocks.block_size == 32;
   const uint32_t heads = blocks.num_kv_heads;
-  return has_dim && has_size && is_float(blocks.dtype) && heads > 0 && num_heads > 0 &&
-         num_heads % heads == 0 && num_heads / heads <= kMostGroup;
+  return has_size && is_float(blocks.dtype) && heads > 0 && num_heads > 0 && num_heads % heads == 0 &&
+         num_heads / heads <= kMostGroup;
 }
 
 /// Copies to shared memory the entries of a block table for the keys [begin, end) of a span; the first is

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "backend/cuda/device.h"
 #include "backend/cuda/element.h"
 #include "backend/cuda/kv_tile.h"
@@ -406,12 +409,14 @@ LaunchError attend(const PagedAttentionArgs& args, Stream stream) {
                           TileMemory<T, kDim>::kBytes,
                           stream};
   const auto kernel = shared ? attend_rows_kernel<T, kDim, true> : attend_rows_kernel<T, kDim, false>;
-  return launch("paged_attention", shape, kernel, args);
+  return launch(kDim < 64 ? "paged_attention_small" : "paged_attention", shape, kernel, args);
 }
 
 template <class T>
 LaunchError attend_and_merge(const PagedAttentionArgs& args, Stream stream) {
   LaunchError error = 0;
+  if (args.blocks.head_dim == 16) error = attend<T, 16>(args, stream);
+  if (args.blocks.head_dim == 32) error = attend<T, 32>(args, stream);
   if (args.blocks.head_dim == 64) error = attend<T, 64>(args, stream);
   if (args.blocks.head_dim == 80) error = attend<T, 80>(args, stream);
   if (args.blocks.head_dim == 96) error = attend<T, 96>(args, stream);
@@ -424,7 +429,9 @@ LaunchError attend_and_merge(const PagedAttentionArgs& args, Stream stream) {
 }  // namespace
 
 bool supports_paged_attention(const KvBlocks& blocks, uint32_t num_heads) {
-  return supports_attention(blocks, num_heads) && blocks.dtype != DType::kF32;
+  constexpr uint32_t kDims[] = {16, 32, 64, 80, 96, 128};  // the first two: of small models
+  return supports_attention(blocks, num_heads) && blocks.dtype != DType::kF32 &&
+         std::find(std::begin(kDims), std::end(kDims), blocks.head_dim) != std::end(kDims);
 }
 
 uint32_t tokens_of_tile(const KvBlocks& blocks, uint32_t num_heads) {

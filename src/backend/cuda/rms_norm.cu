@@ -5,7 +5,7 @@
 namespace quire::backend::cuda {
 namespace {
 
-constexpr uint32_t kMostWarps = 8;
+constexpr uint32_t kMostThreads = 256;
 
 /// The sum over the block, in the order of its warps. `sums`: a float of shared memory for each.
 __device__ float block_sum(float value, float* sums, uint32_t warps) {
@@ -19,7 +19,7 @@ __device__ float block_sum(float value, float* sums, uint32_t warps) {
 
 /// One block a row. A thread reads again in the second pass only what it wrote itself in the first.
 template <class T>
-__global__ void __launch_bounds__(kMostWarps* kWarp) rms_norm_kernel(RmsNormArgs args, uint32_t warps) {
+__global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(RmsNormArgs args, uint32_t warps) {
   const uint32_t stretch = warps * kWarp * kPiece<T>;
   const uint32_t width = args.width;
   const size_t first = size_t{block_x() / args.heads} * args.stride + block_x() % args.heads * width;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) rms_norm_kernel(RmsNormArgs
 LaunchError rms_norm(const RmsNormArgs& args, Stream stream) {
   return for_element(args.dtype, [&](auto type) {
     using T = decltype(type);
-    const uint32_t warps = warps_for(args.width / kPiece<T>, kMostWarps);
+    const uint32_t warps = threads_for(args.width / kPiece<T>, kMostThreads) / kWarp;
     const LaunchShape shape{{args.rows}, warps * kWarp, static_cast<uint32_t>(warps * sizeof(float)), stream};
     return launch("rms_norm", shape, rms_norm_kernel<T>, args, warps);
   });

@@ -5,7 +5,7 @@
 namespace quire::backend::cuda {
 namespace {
 
-constexpr uint32_t kMostWarps = 4;
+constexpr uint32_t kMostThreads = 128;
 
 /// Two elements of a head that one thread handles. Of those that are not rotated, a pair is half of them
 /// apart too: so neighbouring threads have neighbouring elements.
@@ -21,7 +21,7 @@ __device__ __forceinline__ Pair pair_of(uint32_t i, uint32_t rotary, uint32_t he
 
 /// One block a row, one thread a pair of each head it comes to.
 template <class T>
-__global__ void __launch_bounds__(kMostWarps* kWarp) rope_kernel(RopeArgs args, uint32_t threads) {
+__global__ void __launch_bounds__(kMostThreads) rope_kernel(RopeArgs args, uint32_t threads) {
   const KvBlocks& blocks = args.blocks;
   const uint32_t half = blocks.head_dim / 2;
   const uint32_t key_heads = args.num_heads + blocks.num_kv_heads;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) rope_kernel(RopeArgs args, 
 LaunchError rope(const RopeArgs& args, Stream stream) {
   return for_element(args.blocks.dtype, [&](auto type) {
     const uint32_t pairs = (args.num_heads + 2 * args.blocks.num_kv_heads) * args.blocks.head_dim / 2;
-    const uint32_t threads = warps_for(pairs, kMostWarps) * kWarp;
+    const uint32_t threads = threads_for(pairs, kMostThreads);
     const LaunchShape shape{{args.rows}, threads, 0, stream};
     return launch("rope", shape, rope_kernel<decltype(type)>, args, threads);
   });
