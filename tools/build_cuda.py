@@ -27,7 +27,8 @@ KERNEL_CODE = {
                            r"HMMA\.16816\.F32(\.BF16)?", r"MUFU\.EX2"],
     "rms_norm_kernel": [*PIECES_IN_AND_OUT, r"MUFU\.RSQ"],
     "embed_kernel": PIECES_IN_AND_OUT,
-    "swiglu_kernel": PIECES_IN_AND_OUT,
+    "gated_kernel": PIECES_IN_AND_OUT,
+    "add_kernel": PIECES_IN_AND_OUT,
     "copy_blocks_kernel": PIECES_IN_AND_OUT,
     # The entries of ptx.h and ptx_mma.h: tests/device_on_host/ptx_probe.cu has a kernel for each.
     "probe_load_128": [r"LDG\.E\.128", r"STG\.E\.128"],
@@ -86,7 +87,7 @@ def threads_of(source):
     text = source.read_text()
     headers = [ROOT / "src" / name for name in re.findall(r'#include "(backend/cuda/\S+)"', text)]
     for said in [text, *(header.read_text() for header in headers)]:
-        if found := re.search(r"constexpr uint32_t kThreads = (\d+);", said):
+        if found := re.search(r"constexpr uint32_t k(?:Most)?Threads = (\d+);", said):
             return int(found[1])
     return 0
 

@@ -53,7 +53,9 @@ startup::EngineOptions engine_options(const std::string& path, const ModelOption
   out.max_waiting = options.max_waiting;
   out.enable_prefix_caching = options.enable_prefix_caching;
   try {
-    out.device = &startup::find_device(options.device);
+    const startup::DeviceChoice choice = startup::find_device(options.device);
+    out.device = choice.device;
+    out.device_index = choice.index;
   } catch (const Error& error) {
     throw Error(fmt::format("--device: {}", error.what()));
   }

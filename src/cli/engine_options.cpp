@@ -11,21 +11,20 @@
 namespace quire::cli {
 namespace {
 
-/// "cpu: ..., or sim: ...", of those that this build can use.
+/// "cpu: ...; or sim: ...".
 std::string device_help() {
   std::string out;
   for (const startup::Device& device : startup::devices()) {
-    if (!device.missing.empty()) continue;
     out += fmt::format("{}{}: {}", out.empty() ? "" : "; or ", device.name, device.summary);
   }
   return out;
 }
 
-/// "{cpu,sim}".
+/// "{cpu,cuda,...}".
 std::string device_names() {
   std::vector<std::string_view> names;
   for (const startup::Device& device : startup::devices()) {
-    if (device.missing.empty()) names.push_back(device.name);
+    names.push_back(device.name);
   }
   return fmt::format("{{{}}}", fmt::join(names, ","));
 }
@@ -166,11 +165,22 @@ void add_engine_options(const Flags& command, startup::EngineOptions& options) {
 void add_device_options(const Flags& command, startup::EngineOptions& options) {
   command
       .add_option_function(
-          "--device", [&options](const std::string& name) { options.device = &startup::find_device(name); },
+          "--device",
+          [&options](const std::string& name) {
+            const startup::DeviceChoice choice = startup::find_device(name);
+            options.device = choice.device;
+            options.device_index = choice.index;
+          },
           device_help())
       .value_name("DEVICE")
       .show_default(std::string(options.device->name))
       .check(device_fault, device_names());
+  command
+      .add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
+                  "How much of a GPU's memory may be taken, for weights, K/V and all else")
+      .value_name("X")
+      .show_default()
+      .number_range(0.01, 1.0);
   add_cost_options(command, options.cost);
   command
       .add_flag("--force", options.cost.force,

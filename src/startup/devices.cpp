@@ -1,6 +1,7 @@
 #include "startup/devices.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "backend/cpu/inspect.h"
 #include "backend/sim/sim_backend.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "startup/cuda_device.h"
 #include "startup/engine_options.h"
 #include "startup/simulated_machine.h"
 
@@ -57,16 +60,28 @@ std::unique_ptr<backend::Backend> make_sim(const EngineOptions& options, const m
   return make(backend::cpu::model_shape(config, kv_dtype), options.cost.model(), UINT64_MAX);
 }
 
+std::unique_ptr<backend::Backend> make_gpu(const EngineOptions& options, const model::ModelConfig& config,
+                                           const tokenize::Tokenizer&) {
+  return make_cuda(options, config);
+}
+
+std::unique_ptr<backend::Backend> make_what_there_is(const EngineOptions& options,
+                                                     const model::ModelConfig& config,
+                                                     const tokenize::Tokenizer& tokenizer) {
+  const std::string why = why_no_cuda(0);
+  if (why.empty()) return make_cuda(options, config);
+  log_info(fmt::format("--device auto: the CPU, since {}", why));
+  return make_cpu(options, config, tokenizer);
+}
+
 constexpr Device kDevices[] = {
     {.name = "cpu", .summary = "the processors of this machine", .make = make_cpu},
+    {.name = "cuda", .summary = "an NVIDIA GPU (cuda:N for the N-th)", .make = make_gpu, .has_several = true},
+    {.name = "auto", .summary = "a GPU if there is one, else the CPU", .make = make_what_there_is},
     {.name = "sim",
      .summary = "reads no weights; answers are arbitrary words at the speed set below",
      .is_simulated = true,
      .make = make_sim},
-    {.name = "cuda",
-     .summary = "an NVIDIA GPU",
-     .missing = "this build has no CUDA backend: there are no kernels and no executor for NVIDIA GPUs yet; "
-                "--device cpu computes on the processors of this machine"},
 };
 
 }  // namespace
@@ -75,17 +90,22 @@ std::span<const Device> devices() { return kDevices; }
 
 const Device& default_device() { return kDevices[0]; }
 
-const Device& find_device(std::string_view name) {
-  const auto* found = std::ranges::find(kDevices, name, &Device::name);
+DeviceChoice find_device(std::string_view name) {
+  const size_t colon = std::min(name.find(':'), name.size());
+  const auto* found = std::ranges::find(kDevices, name.substr(0, colon), &Device::name);
   if (found == std::end(kDevices)) {
     std::vector<std::string_view> names;
-    for (const Device& device : kDevices) {
-      if (device.missing.empty()) names.push_back(device.name);
-    }
+    for (const Device& device : kDevices) names.push_back(device.name);
     throw Error(fmt::format("'{}' is not one of {}", name, fmt::join(names, ", ")));
   }
-  if (!found->missing.empty()) throw Error(std::string(found->missing));
-  return *found;
+  DeviceChoice choice{found, 0};
+  if (colon == name.size()) return choice;
+  const std::string_view number = name.substr(colon + 1);
+  const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), choice.index);
+  if (!found->has_several || failed != std::errc() || end != number.data() + number.size()) {
+    throw Error(fmt::format("'{}': only cuda may have a number, as in cuda:1", name));
+  }
+  return choice;
 }
 
 }  // namespace quire::startup

@@ -14,22 +14,25 @@ struct EngineOptions;
 
 /// A device that an engine can run on. A new one is a folder of backend/ and a row in devices.cpp.
 struct Device {
-  std::string_view name;     // of --device
+  std::string_view name;     // of --device; of some ":N" may follow
   std::string_view summary;  // for --help
   /// Reads no weights and computes nothing: it has a cost model, but no K/V and nothing to pack.
   bool is_simulated = false;
-  /// Loads the model, or what takes its place. `config`: config_of(options.model). Throws Error, also if
-  /// nothing of this device is in this build.
+  /// Loads the model, or what takes its place. `config`: config_of(options.model). Throws Error, also if this
+  /// machine lacks what the device needs.
   std::unique_ptr<backend::Backend> (*make)(const EngineOptions& options, const model::ModelConfig& config,
                                             const tokenize::Tokenizer& tokenizer) = nullptr;
-  std::string_view missing = {};  // why this build cannot use it; empty: it can
+  bool has_several = false;  // "NAME:N" is the N-th of them, counted from 0
 };
 
 /// All of them; the first is default_device().
 std::span<const Device> devices();
 const Device& default_device();
-/// Throws Error that says what is there if there is none of this name, or what is missing if this build
-/// cannot use it.
-const Device& find_device(std::string_view name);
+/// A device and its number. Throws Error that says what is there if there is none of this name.
+struct DeviceChoice {
+  const Device* device = nullptr;
+  uint32_t index = 0;
+};
+DeviceChoice find_device(std::string_view name);
 
 }  // namespace quire::startup

@@ -48,10 +48,16 @@ struct EngineOptions {
   std::string decision_log_max;  // empty: no limit
   std::string prefix_cache_file;
   const Device* device = &default_device();
-  CostOptions cost;      // of a simulated device
-  double sim_speed = 1;  // factor of the simulated speed
+  uint32_t device_index = 0;            // of --device cuda:N
+  double gpu_memory_utilization = 0.9;  // how much of a GPU's memory may be taken, by others too
+  CostOptions cost;                     // of a simulated device
+  double sim_speed = 1;                 // factor of the simulated speed
   ShadowOptions shadow;
   std::string sim_answers;  // a file (engine::AnswerScript); empty: arbitrary words
 };
+
+/// max_num_batched_tokens; nullopt: "auto". Throws Error if it is neither a number nor enough for
+/// max_num_seqs.
+std::optional<uint32_t> given_budget(const EngineOptions& options);
 
 }  // namespace quire::startup

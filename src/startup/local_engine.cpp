@@ -110,20 +110,6 @@ bool weighs_costs(const PolicyOptions& options) {
          options.scheduling == control::SchedulingKind::kSlo;
 }
 
-/// The budget that is given; nullopt: "auto".
-std::optional<uint32_t> given_budget(const EngineOptions& options) {
-  const std::string& given = options.max_num_batched_tokens;
-  if (given == "auto") return std::nullopt;
-  uint32_t budget = 0;
-  const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), budget);
-  if (failed != std::errc() || *end != '\0' || budget < options.max_num_seqs) {
-    throw Error(fmt::format(
-        "--max-num-batched-tokens: '{}' is neither 'auto' nor a number from --max-num-seqs ({}) up", given,
-        options.max_num_seqs));
-  }
-  return budget;
-}
-
 /// The longest sequence that is served.
 uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConfig& config,
                             const backend::ModelShape& shape, uint32_t num_blocks) {
@@ -154,6 +140,19 @@ uint32_t pick_max_model_len(const EngineOptions& options, const model::ModelConf
 }
 
 }  // namespace
+
+std::optional<uint32_t> given_budget(const EngineOptions& options) {
+  const std::string& given = options.max_num_batched_tokens;
+  if (given == "auto") return std::nullopt;
+  uint32_t budget = 0;
+  const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), budget);
+  if (failed != std::errc() || *end != '\0' || budget < options.max_num_seqs) {
+    throw Error(fmt::format(
+        "--max-num-batched-tokens: '{}' is neither 'auto' nor a number from --max-num-seqs ({}) up", given,
+        options.max_num_seqs));
+  }
+  return budget;
+}
 
 LocalEngine::LocalEngine(const EngineOptions& options, const std::string& served_name,
                          engine::StepSink* steps)

@@ -19,6 +19,7 @@ namespace quire::startup {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string refusal_of(const char* name) {
   try {
@@ -32,7 +33,7 @@ std::string refusal_of(const char* name) {
 EngineOptions options_of(const char* device) {
   EngineOptions options;
   options.model.model = test::demo_model_dir();
-  options.device = &find_device(device);
+  options.device = find_device(device).device;
   return options;
 }
 
@@ -42,16 +43,47 @@ std::unique_ptr<backend::Backend> make(const EngineOptions& options) {
 }
 
 TEST(Devices, AreFoundByName) {
-  EXPECT_EQ(&find_device("cpu"), &default_device());
-  EXPECT_FALSE(find_device("cpu").is_simulated);
-  EXPECT_TRUE(find_device("sim").is_simulated);
-  for (const Device& device : devices()) EXPECT_NE(device.make == nullptr, device.missing.empty());
+  EXPECT_EQ(find_device("cpu").device, &default_device());
+  EXPECT_FALSE(find_device("cpu").device->is_simulated);
+  EXPECT_TRUE(find_device("sim").device->is_simulated);
+  EXPECT_EQ(find_device("cuda").index, 0U);
+  EXPECT_EQ(find_device("cuda:3").index, 3U);
+  EXPECT_EQ(find_device("cuda:3").device, find_device("cuda").device);
+  for (const Device& device : devices()) EXPECT_NE(device.make, nullptr);
 }
 
-TEST(Devices, ThatAreNotHereSayWhatIsMissing) {
-  EXPECT_EQ(refusal_of("tpu"), "'tpu' is not one of cpu, sim");
-  EXPECT_THAT(refusal_of("cuda"), HasSubstr("this build has no CUDA backend"));
-  EXPECT_THAT(refusal_of("cuda"), HasSubstr("--device cpu"));
+TEST(Devices, ThatThereAreNotSayWhatThereIs) {
+  EXPECT_EQ(refusal_of("tpu"), "'tpu' is not one of cpu, cuda, auto, sim");
+  EXPECT_EQ(refusal_of("cpu:1"), "'cpu:1': only cuda may have a number, as in cuda:1");
+  EXPECT_EQ(refusal_of("cuda:"), "'cuda:': only cuda may have a number, as in cuda:1");
+  EXPECT_EQ(refusal_of("cuda:one"), "'cuda:one': only cuda may have a number, as in cuda:1");
+}
+
+/// Beside a test there is no libquire_cuda.so.
+TEST(Devices, WithoutItsLibraryAGpuSaysWhatIsMissing) {
+  const auto why = [](const EngineOptions& options) -> std::string {
+    try {
+      make(options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EngineOptions options = options_of("cuda");
+  const std::string error = why(options);
+  EXPECT_THAT(error, HasSubstr("--device cuda: libquire_cuda.so is missing"));
+  EXPECT_THAT(error, HasSubstr("./dev build cuda"));
+  EXPECT_THAT(error, HasSubstr("--device cpu"));
+  EXPECT_THAT(error, Not(HasSubstr("\n")));
+  options.model.quantization = "int8";
+  EXPECT_THAT(why(options), HasSubstr("--quantization: int8 weights are for --device cpu"));
+  options.model.quantization = "auto";
+  options.kv_cache_dtype = "int8";
+  EXPECT_THAT(why(options), HasSubstr("--kv-cache-dtype"));
+}
+
+TEST(Devices, AutoTakesTheCpuWhereThereIsNoGpu) {
+  EXPECT_THAT(make(options_of("auto"))->describe(), HasSubstr("kernels"));
 }
 
 TEST(Devices, ASimulatedOneHasNoWeightsAndNoBlocks) {

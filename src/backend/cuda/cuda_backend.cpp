@@ -18,37 +18,55 @@ namespace {
 constexpr int kDeviceKernelVersion = 1;
 constexpr uint32_t kSmallestBlock = 16;  // tokens; the block tables of smaller blocks are longer
 
+/// Before anything is allocated.
+CudaOptions on_its_device(const CudaOptions& options) {
+  use_device(options.device);
+  return options;
+}
+
 }  // namespace
 
-/// The forward pass on the device, with the two pools of its K/V.
+/// The forward pass on the device, with the two pools of its K/V. Its calls come from a thread that may not
+/// have chosen the device.
 class CudaBackend::Model final : public sync::StepModel {
  public:
   Model(const CudaBackend& owner, Gemm& gemm)
-      : stream_(owner.stream_),
+      : device_(owner.options_.device),
+        stream_(owner.stream_),
         cache_(owner.config_, owner.options_.dtype, owner.size_.num_blocks, owner.size_.block_size),
         host_(cache_.whole_block_bytes() * owner.size_.num_host_blocks, "the blocks that are swapped out"),
         ops_(owner.config_, owner.weights_, cache_, gemm, stream_, owner.options_.limits),
         pass_(owner.config_, owner.options_.dtype, owner.options_.limits.positions) {}
 
   void compute(std::span<const TokenId> tokens, std::span<const decoder::BatchSeq> seqs) override {
+    use_device(device_);
     pass_.compute(ops_, {cache_.groups(), cache_.num_blocks(), cache_.blocks().block_size}, tokens, seqs);
   }
-  std::span<const float> logits(std::span<const uint32_t> rows) override { return pass_.logits(ops_, rows); }
-  std::span<const float> hidden(std::span<const uint32_t> rows) override { return pass_.hidden(ops_, rows); }
+  std::span<const float> logits(std::span<const uint32_t> rows) override {
+    use_device(device_);
+    return pass_.logits(ops_, rows);
+  }
+  std::span<const float> hidden(std::span<const uint32_t> rows) override {
+    use_device(device_);
+    return pass_.hidden(ops_, rows);
+  }
 
   void move_out(const control::BlockMove& move) override {
+    use_device(device_);
     std::byte* to = host_block(move.host);
     cache_.for_each_part(move.device, [&](std::byte* part, size_t bytes) {
       copy_to_host(std::exchange(to, to + bytes), part, bytes, stream_);
     });
   }
   void move_in(const control::BlockMove& move) override {
+    use_device(device_);
     const std::byte* from = host_block(move.host);
     cache_.for_each_part(move.device, [&](std::byte* part, size_t bytes) {
       copy_to_device(part, std::exchange(from, from + bytes), bytes, stream_);
     });
   }
   void copy(const control::BlockCopy& copy) override {
+    use_device(device_);
     std::vector<const std::byte*> from;
     cache_.for_each_part(copy.from, [&](std::byte* part, size_t) { from.push_back(part); });
     auto next = from.begin();
@@ -56,12 +74,14 @@ class CudaBackend::Model final : public sync::StepModel {
         copy.to, [&](std::byte* part, size_t bytes) { copy_on_device(part, *next++, bytes, stream_); });
   }
   void read(BlockId block, std::byte* to) {
+    use_device(device_);
     cache_.for_each_part(block, [&](std::byte* part, size_t bytes) {
       copy_to_host(std::exchange(to, to + bytes), part, bytes, stream_);
     });
     synchronize(stream_);
   }
   void write(BlockId block, const std::byte* from) {
+    use_device(device_);
     cache_.for_each_part(block, [&](std::byte* part, size_t bytes) {
       copy_to_device(part, std::exchange(from, from + bytes), bytes, stream_);
     });
@@ -75,6 +95,7 @@ class CudaBackend::Model final : public sync::StepModel {
     return host_.data() + size_t{block} * cache_.whole_block_bytes();
   }
 
+  uint32_t device_;
   Stream stream_;
   KvCache cache_;
   PinnedBuffer host_;
@@ -84,7 +105,7 @@ class CudaBackend::Model final : public sync::StepModel {
 
 CudaBackend::CudaBackend(const CudaOptions& options, model::ModelConfig config, ModelShape shape,
                          const lt::Api& lt)
-    : options_(options),
+    : options_(on_its_device(options)),
       config_(std::move(config)),
       shape_(std::move(shape)),
       pool_(options.threads),

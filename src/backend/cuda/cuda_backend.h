@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/cuda_options.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/runtime.h"
@@ -18,15 +18,8 @@
 
 namespace quire::backend::cuda {
 
-struct CudaOptions {
-  std::filesystem::path model;      // a directory or a GGUF file
-  DType dtype = DType::kBF16;       // of weights, activations and K/V: bf16, f16 or f32
-  StepLimits limits;                // the largest step, and the longest sequence
-  double memory_utilization = 0.9;  // how much of the device's memory may be taken, by others too
-  uint32_t threads = 1;             // of the host, which sample
-};
-
-/// The NVIDIA GPU that the constructing thread uses. Steps are computed there and sampled on the host.
+/// The NVIDIA GPU CudaOptions::device, which the constructing thread must have chosen. Steps are computed
+/// there and sampled on the host.
 class CudaBackend final : public Backend {
  public:
   /// Loads the weights. `config`: that of the model, with what the user has changed; `shape` follows from it.

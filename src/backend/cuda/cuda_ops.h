@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/cuda/cuda_options.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/paged_attention.h"
@@ -14,14 +15,6 @@
 #include "model/config.h"
 
 namespace quire::backend::cuda {
-
-/// The largest step: what memory is for.
-struct StepLimits {
-  uint32_t rows = 0;        // tokens
-  uint32_t seqs = 0;        // sequences in it
-  uint32_t positions = 0;   // tokens of a sequence
-  uint32_t logit_rows = 0;  // of one call of hidden() or logits()
-};
 
 /// The operations of a forward pass on an NVIDIA GPU, on one stream. Activations have the number type of the
 /// weights, and all memory is allocated by the constructor. hidden() and logits() wait for the stream, the

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/device.h"
@@ -246,7 +247,9 @@ LaunchError attend(const DecodeAttentionArgs& args, Stream stream) {
 template <class T>
 LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
   LaunchError error = 0;
-  if (args.blocks.head_dim == 8) error = attend<T, 8>(args, stream);
+  if constexpr (std::is_same_v<T, float>) {
+    if (args.blocks.head_dim == 8) error = attend<T, 8>(args, stream);
+  }
   if (args.blocks.head_dim == 16) error = attend<T, 16>(args, stream);
   if (args.blocks.head_dim == 32) error = attend<T, 32>(args, stream);
   if (args.blocks.head_dim == 64) error = attend<T, 64>(args, stream);
@@ -261,9 +264,10 @@ LaunchError attend_and_combine(const DecodeAttentionArgs& args, Stream stream) {
 }  // namespace
 
 bool supports_decode_attention(const KvBlocks& blocks, uint32_t num_heads) {
-  constexpr uint32_t kDims[] = {8, 16, 32, 64, 80, 96, 128};  // the first three: of small models
-  return supports_attention(blocks, num_heads) &&
-         std::find(std::begin(kDims), std::end(kDims), blocks.head_dim) != std::end(kDims);
+  constexpr uint32_t kDims[] = {16, 32, 64, 80, 96, 128};  // the first two: of small models
+  const bool has_dim = std::find(std::begin(kDims), std::end(kDims), blocks.head_dim) != std::end(kDims);
+  const bool is_tiny = blocks.head_dim == 8 && blocks.dtype == DType::kF32;
+  return supports_attention(blocks, num_heads) && (has_dim || is_tiny);
 }
 
 uint32_t attention_spans(uint32_t length, uint32_t window) {

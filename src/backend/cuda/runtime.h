@@ -66,6 +66,8 @@ struct DeviceFacts {
   uint32_t capability = 0;  // 90: compute capability 9.0
 };
 DeviceFacts device_facts();
+/// From here on the calling thread uses this device, counted from 0.
+void use_device(uint32_t device);
 
 // Copies are made in the order of the stream's other work. Throw Error if the device fails.
 

@@ -65,6 +65,8 @@ DeviceFacts device_facts() {
           .capability = static_cast<uint32_t>(properties.major * 10 + properties.minor)};
 }
 
+void use_device(uint32_t device) { check(cudaSetDevice(static_cast<int>(device)), "the choice of a device"); }
+
 void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "a copy to the device");
 }

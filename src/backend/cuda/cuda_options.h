@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "tensor/dtype.h"
+
+namespace quire::backend::cuda {
+
+/// The largest step: what memory is for.
+struct StepLimits {
+  uint32_t rows = 0;        // tokens
+  uint32_t seqs = 0;        // sequences in it
+  uint32_t positions = 0;   // tokens of a sequence
+  uint32_t logit_rows = 0;  // rows of logits that are asked for at once
+};
+
+struct CudaOptions {
+  std::filesystem::path model;      // a directory or a GGUF file
+  uint32_t device = 0;              // as CUDA counts them
+  DType dtype = DType::kBF16;       // of weights, activations and K/V: bf16, f16 or f32
+  StepLimits limits;                // the largest step, and the longest sequence
+  double memory_utilization = 0.9;  // how much of the device's memory may be taken, by others too
+  uint32_t threads = 1;             // of the host, which sample
+};
+
+}  // namespace quire::backend::cuda

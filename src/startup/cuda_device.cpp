@@ -1,0 +1,99 @@
+#include "startup/cuda_device.h"
+
+#include <algorithm>
+#include <dlfcn.h>
+#include <filesystem>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "backend/cpu/inspect.h"
+#include "backend/cuda/entry.h"
+#include "base/error.h"
+
+namespace quire::startup {
+namespace {
+
+namespace cuda = backend::cuda;
+
+constexpr const char* kLibrary = "libquire_cuda.so";
+constexpr uint32_t kLeastLogitRows = 64;  // what a step yields of a prompt at once
+
+std::vector<std::filesystem::path> places() {
+  std::error_code none;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+  return {program / kLibrary, program.parent_path() / "lib" / "quire" / kLibrary};
+}
+
+/// Loads the library once. Throws Error.
+const cuda::Entry& entry() {
+  static const cuda::Entry* loaded = nullptr;
+  if (loaded != nullptr) return *loaded;
+  const std::vector<std::filesystem::path> paths = places();
+  const auto found =
+      std::ranges::find_if(paths, [](const auto& path) { return std::filesystem::exists(path); });
+  if (found == paths.end()) {
+    throw Error(
+        fmt::format("{} is missing: the backend for NVIDIA GPUs is a library of its own, which `./dev build "
+                    "cuda` makes (looked for in {} and {})",
+                    kLibrary, paths[0].parent_path().string(), paths[1].parent_path().string()));
+  }
+  void* library = dlopen(found->c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw Error(fmt::format("{} does not load: {}", found->string(), dlerror()));
+  auto* function = reinterpret_cast<cuda::EntryFunction*>(dlsym(library, cuda::kEntryName));
+  const cuda::Entry* made = function == nullptr ? nullptr : function();
+  if (made == nullptr || made->version != cuda::kEntryVersion) {
+    throw Error(fmt::format("{} is of another version of quire: `./dev build cuda` makes this one's",
+                            found->string()));
+  }
+  return *(loaded = made);
+}
+
+/// The number format of all that is on the device.
+DType pick_format(const EngineOptions& options, const model::ModelConfig& config) {
+  const DType dtype = pick_dtype(options.model.dtype).value_or(config.dtype);
+  if (pick_quantization(options.model.quantization)) {
+    throw Error(
+        fmt::format("--quantization: {} weights are for --device cpu; --device cuda has f32, f16 and bf16",
+                    options.model.quantization));
+  }
+  if (pick_kv_dtype(options.kv_cache_dtype).value_or(dtype) != dtype) {
+    throw Error(fmt::format("--kv-cache-dtype: --device cuda keeps K/V in the type of the weights, {}",
+                            dtype_name(dtype)));
+  }
+  return dtype;
+}
+
+}  // namespace
+
+std::string why_no_cuda(uint32_t device) {
+  try {
+    return entry().why_not(device);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const model::ModelConfig& config) {
+  const DType dtype = pick_format(options, config);
+  if (const std::string why = why_no_cuda(options.device_index); !why.empty()) {
+    throw Error(
+        fmt::format("--device cuda: {}; --device cpu computes on the processors of this machine", why));
+  }
+  const uint32_t positions = options.max_model_len > 0 ? std::min(options.max_model_len, config.max_positions)
+                                                       : config.max_positions;
+  const uint32_t rows = given_budget(options).value_or(std::max(kMaxAutoBudget, options.max_num_seqs));
+  return entry().make({.model = options.model.model,
+                       .device = options.device_index,
+                       .dtype = dtype,
+                       .limits = {.rows = rows,
+                                  .seqs = options.max_num_seqs,
+                                  .positions = positions,
+                                  .logit_rows = std::max(kLeastLogitRows, options.max_num_seqs)},
+                       .memory_utilization = options.gpu_memory_utilization,
+                       .threads = num_threads(options.model)},
+                      config, backend::cpu::model_shape(config, dtype));
+}
+
+}  // namespace quire::startup
