@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "startup/cuda_device.h"
 #include "tests/support/data.h"
 
 namespace quire::startup {
