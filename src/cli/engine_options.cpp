@@ -177,9 +177,8 @@ void add_device_options(const Flags& command, startup::EngineOptions& options) {
       .check(device_fault, device_names());
   command
       .add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
-                  "How much of a GPU's memory may be taken, for weights, K/V and all else")
+                  "How much of a GPU's memory may be taken, for weights, K/V and all else (default 0.9)")
       .value_name("X")
-      .show_default()
       .number_range(0.01, 1.0);
   add_cost_options(command, options.cost);
   command

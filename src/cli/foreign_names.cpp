@@ -11,7 +11,7 @@ constexpr ForeignName kFlags[] = {
      "quire downloads nothing: give the path of a model that is here"},
     {"--tokenizer --tokenizer-mode --tokenizer-path --hf-config-path --load-format", "model",
      "the tokenizer and the config are the model's own"},
-    {"--gpu-memory-utilization --mem-fraction-static --cpu-offload-gb", "--kv-cache-memory",
+    {"--mem-fraction-static --cpu-offload-gb", "--kv-cache-memory",
      "--kv-cache-memory SIZE says how much memory K/V takes"},
     {"--tensor-parallel-size -tp --pipeline-parallel-size -pp --data-parallel-size -dp --tp-size --dp-size "
      "--distributed-executor-backend --split-mode -sm --tensor-split -ts --main-gpu -mg",

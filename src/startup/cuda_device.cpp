@@ -18,6 +18,7 @@ namespace {
 namespace cuda = backend::cuda;
 
 constexpr const char* kLibrary = "libquire_cuda.so";
+constexpr double kMemoryUtilization = 0.9;
 constexpr uint32_t kLeastLogitRows = 64;  // what a step yields of a prompt at once
 
 std::vector<std::filesystem::path> places() {
@@ -91,7 +92,7 @@ std::unique_ptr<backend::Backend> make_cuda(const EngineOptions& options, const 
                                   .seqs = options.max_num_seqs,
                                   .positions = positions,
                                   .logit_rows = std::max(kLeastLogitRows, options.max_num_seqs)},
-                       .memory_utilization = options.gpu_memory_utilization,
+                       .memory_utilization = options.gpu_memory_utilization.value_or(kMemoryUtilization),
                        .threads = num_threads(options.model)},
                       config, backend::cpu::model_shape(config, dtype));
 }

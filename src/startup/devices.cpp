@@ -76,8 +76,15 @@ std::unique_ptr<backend::Backend> make_what_there_is(const EngineOptions& option
 
 constexpr Device kDevices[] = {
     {.name = "cpu", .summary = "the processors of this machine", .make = make_cpu},
-    {.name = "cuda", .summary = "an NVIDIA GPU (cuda:N for the N-th)", .make = make_gpu, .has_several = true},
-    {.name = "auto", .summary = "a GPU if there is one, else the CPU", .make = make_what_there_is},
+    {.name = "cuda",
+     .summary = "an NVIDIA GPU (cuda:N for the N-th)",
+     .make = make_gpu,
+     .has_several = true,
+     .may_be_gpu = true},
+    {.name = "auto",
+     .summary = "a GPU if there is one, else the CPU",
+     .make = make_what_there_is,
+     .may_be_gpu = true},
     {.name = "sim",
      .summary = "reads no weights; answers are arbitrary words at the speed set below",
      .is_simulated = true,

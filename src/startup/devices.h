@@ -23,6 +23,7 @@ struct Device {
   std::unique_ptr<backend::Backend> (*make)(const EngineOptions& options, const model::ModelConfig& config,
                                             const tokenize::Tokenizer& tokenizer) = nullptr;
   bool has_several = false;  // "NAME:N" is the N-th of them, counted from 0
+  bool may_be_gpu = false;
 };
 
 /// All of them; the first is default_device().

@@ -48,10 +48,10 @@ struct EngineOptions {
   std::string decision_log_max;  // empty: no limit
   std::string prefix_cache_file;
   const Device* device = &default_device();
-  uint32_t device_index = 0;            // of --device cuda:N
-  double gpu_memory_utilization = 0.9;  // how much of a GPU's memory may be taken, by others too
-  CostOptions cost;                     // of a simulated device
-  double sim_speed = 1;                 // factor of the simulated speed
+  uint32_t device_index = 0;                     // of --device cuda:N
+  std::optional<double> gpu_memory_utilization;  // of a GPU's memory, by others too; only with one
+  CostOptions cost;                              // of a simulated device
+  double sim_speed = 1;                          // factor of the simulated speed
   ShadowOptions shadow;
   std::string sim_answers;  // a file (engine::AnswerScript); empty: arbitrary words
 };

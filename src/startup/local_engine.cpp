@@ -55,6 +55,12 @@ void check_options(const EngineOptions& options) {
   if (options.block_size % 16 != 0) {
     throw Error(fmt::format("--block-size: {} is not a multiple of 16", options.block_size));
   }
+  if (options.gpu_memory_utilization && !options.device->may_be_gpu) {
+    throw Error(
+        "--gpu-memory-utilization: is for --device cuda; on the CPU, --kv-cache-memory SIZE says how much "
+        "K/V "
+        "may take");
+  }
   const bool keeps_prefixes = options.enable_prefix_caching && !options.device->is_simulated;
   if (!options.prefix_cache_file.empty() && !keeps_prefixes) {
     throw Error("--prefix-cache-file: there is no prefix cache to keep");

@@ -181,7 +181,7 @@ TEST(Api, AModelThatDoesNotLoadSaysWhy) {
   };
   EXPECT_THAT(failure_of([] { quire::Model("/no/such/model"); })->what(),
               AllOf(HasSubstr("/no/such/model"), HasSubstr("no such file or directory")));
-  EXPECT_EQ(fault({.device = "tpu"}), "--device: 'tpu' is not one of cpu, sim");
+  EXPECT_EQ(fault({.device = "tpu"}), "--device: 'tpu' is not one of cpu, cuda, auto, sim");
   EXPECT_THAT(fault({.dtype = "f8"}), HasSubstr("--dtype: 'f8' is not one of"));
   EXPECT_EQ(fault({.threads = 1025}), "--threads: 1025 is not from 0 to 1024");
   EXPECT_EQ(fault({.max_num_seqs = 0}), "--max-num-seqs: 0 is not from 1 to 65536");

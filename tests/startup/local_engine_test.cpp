@@ -98,6 +98,12 @@ TEST(LocalEngine, AnswersOnEveryDeviceThatIsHere) {
   }
 }
 
+TEST(LocalEngine, RefusesAnOptionOfGpusOnTheCpu) {
+  EngineOptions options = demo();
+  options.gpu_memory_utilization = 0.5;
+  EXPECT_THAT(refusal_of(options), HasSubstr("--gpu-memory-utilization: is for --device cuda"));
+}
+
 TEST(LocalEngine, BeginsWithThePrefixCacheThatItLeft) {
   const std::string story =
       "Once upon a time there was a little fox who lived in a big forest. Every day the fox went to the "
