@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "backend/cuda/stream.h"
+#include "base/ids.h"
+#include "base/sampling_params.h"
+
+namespace quire::backend::cuda {
+
+/// Of a vocabulary: what a block's shared memory holds sums for.
+inline constexpr uint32_t kMostSampledVocabulary = 262144;
+inline constexpr uint32_t kMostBestTokens = 20;
+
+struct BiasedToken {
+  TokenId id;
+  float bias;
+};
+/// A distinct token of a sequence, and how often it is in the output: 0 if only in the prompt.
+struct CountedToken {
+  TokenId id;
+  uint32_t in_output;
+};
+
+/// Some elements of a list of SampleArgs.
+struct ListPart {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+/// How one row's token is chosen, as SamplingParams says.
+struct SampleRow {
+  uint64_t seed = 0;
+  uint32_t choice = 0;
+  uint32_t position = 0;
+  float temperature = 1.0F;
+  int32_t top_k = 0;
+  float top_p = 1.0F;
+  float min_p_reach = -std::numeric_limits<float>::infinity();  // temperature * log(min_p)
+  float repetition_penalty = 1.0F;
+  float presence_penalty = 0.0F;
+  float frequency_penalty = 0.0F;
+  int32_t num_logprobs = -1;   // at most kMostBestTokens
+  ListPart biases;             // no id twice
+  ListPart counts;             // no id twice; none if there are no penalties
+  ListPart forbidden;          // end tokens before min_tokens, last tokens of bad words
+  uint32_t allowed = kNoMask;  // the mask of allowed_tokens
+  uint32_t mask = kNoMask;     // that of the mask source, to which logprobs are restricted too
+};
+
+/// What does not depend on the step but `position`; without lists and masks. The logarithm is the host's, as
+/// that of a device may have other last bits.
+inline SampleRow sample_row(const SamplingParams& params, uint32_t position) {
+  SampleRow row;
+  row.seed = params.seed;
+  row.choice = params.choice;
+  row.position = position;
+  row.temperature = params.temperature;
+  row.top_k = params.top_k;
+  row.top_p = params.top_p;
+  if (params.min_p > 0.0F) row.min_p_reach = params.temperature * std::log(params.min_p);
+  row.repetition_penalty = params.repetition_penalty;
+  row.presence_penalty = params.presence_penalty;
+  row.frequency_penalty = params.frequency_penalty;
+  row.num_logprobs = params.num_logprobs;
+  return row;
+}
+
+enum class SampleStatus : uint32_t {
+  kToken,      // there is one
+  kNotFinite,  // a logit is infinite or not a number
+  kNoToken,    // the lists and masks leave none
+};
+
+/// What SampledToken has, of one row.
+struct SampledRow {
+  SampleStatus status;
+  TokenId token;     // or, if a logit is not finite, that of the first one; 0 if none is left
+  float logprob;     // as all below only if the row asks for logprobs
+  uint32_t rank;     // from 1 on; 0 if the row does not ask
+  uint32_t num_top;  // entries of `top`: the best, best first, lowest id first on a tie
+  TokenLogprob top[kMostBestTokens];
+};
+
+/// Chooses one token a row, as sample::SequenceSampler does: from the same logits the same token, as all
+/// sums that decide it are of the same f32 weights, in double and in the same order, and everything else is
+/// exact. Logprobs are as the CPU's too, but for the last bit: their logarithm is the device's. A row's
+/// result depends on that row alone.
+///
+/// All pointers are to the device. `logits`, f32: row r begins at element r * stride; stride is at least the
+/// vocabulary and a multiple of 4, and the rows begin at multiples of 16 bytes. A mask is ceil(vocabulary /
+/// 32) words, from the lowest bit of the first on; a bit of 0 forbids its token. SampleRow says which part of
+/// a list and which of the masks is a row's. The workspace has sample_workspace_bytes for each row, from a
+/// multiple of 16 bytes on; its contents mean nothing before and after.
+///
+/// One block a row. A row takes longer the more tokens its filters leave: they are sorted for top-p, and
+/// their weights are added one after another.
+///
+/// Refused (error 1): a vocabulary of 0 or above kMostSampledVocabulary.
+struct SampleArgs {
+  const float* logits;
+  uint32_t stride;
+  uint32_t vocabulary;
+  uint32_t num_rows;
+  const SampleRow* rows;  // [num_rows]
+  const BiasedToken* biases;
+  const CountedToken* counts;
+  const TokenId* forbidden;
+  const uint32_t* masks;
+  void* workspace;
+  TokenId* tokens;      // [num_rows]; -1 where there is none
+  SampledRow* results;  // [num_rows]
+};
+[[nodiscard]] LaunchError sample(const SampleArgs& args, Stream stream);
+
+/// Of one row.
+size_t sample_workspace_bytes(uint32_t vocabulary);
+
+}  // namespace quire::backend::cuda

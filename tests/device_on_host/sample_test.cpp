@@ -1,0 +1,379 @@
+#include "backend/cuda/sample.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/sample_math.h"
+#include "sample/penalties.h"
+#include "sample/sampler.h"
+#include "tests/device_on_host/support.h"
+
+// The device's sampler against the CPU's: the same token, logprobs and rank from the same logits.
+namespace quire::test::fibers {
+namespace {
+
+using backend::cuda::SampledRow;
+using backend::cuda::SampleRow;
+using backend::cuda::SampleStatus;
+
+static_assert(backend::cuda::kSpan == sample::kLogitBlock);
+
+struct Case {
+  std::vector<float> logits;
+  SamplingParams params;
+  std::vector<TokenId> history;
+  size_t prompt_length = 0;
+  std::vector<uint32_t> mask;  // if params.mask is set
+};
+
+/// Rows as SampleArgs wants them, filled as an executor would from what requests ask for.
+class Batch {
+ public:
+  explicit Batch(const std::vector<Case>& cases) : vocabulary_(cases.front().logits.size()) {
+    for (const Case& one : cases) add(one);
+  }
+
+  std::vector<SampledRow> sample(Device& device, size_t gap = 0) const {
+    const size_t stride = (vocabulary_ + 3) / 4 * 4 + gap;
+    DeviceArray<float> logits(device, "logits", rows_.size() * stride);
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      logits.region().write(row * stride * sizeof(float), logits_[row].data(), vocabulary_ * sizeof(float));
+    }
+    const auto vocabulary = static_cast<uint32_t>(vocabulary_);
+    DeviceArray<SampleRow> rows(device, "rows", rows_);
+    DeviceArray<backend::cuda::BiasedToken> biases(device, "biases", biases_);
+    DeviceArray<backend::cuda::CountedToken> counts(device, "counts", counts_);
+    DeviceArray<TokenId> forbidden(device, "forbidden", forbidden_);
+    DeviceArray<uint32_t> masks(device, "masks", masks_);
+    DeviceArray<std::byte> workspace(device, "workspace",
+                                     rows_.size() * backend::cuda::sample_workspace_bytes(vocabulary));
+    DeviceArray<TokenId> tokens(device, "tokens", rows_.size());
+    DeviceArray<SampledRow> results(device, "results", rows_.size());
+    EXPECT_EQ(backend::cuda::sample(
+                  {logits.data(), static_cast<uint32_t>(stride), vocabulary,
+                   static_cast<uint32_t>(rows_.size()), rows.data(), biases.data(), counts.data(),
+                   forbidden.data(), masks.data(), workspace.data(), tokens.data(), results.data()},
+                  nullptr),
+              0);
+    EXPECT_TRUE(device.findings().empty()) << device.report();
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      const SampledRow& result = results.values()[row];
+      EXPECT_EQ(tokens.values()[row], result.status == SampleStatus::kToken ? result.token : -1);
+    }
+    return {results.values().begin(), results.values().end()};
+  }
+
+ private:
+  void add(const Case& one) {
+    const SamplingParams& params = one.params;
+    const auto position = static_cast<uint32_t>(one.history.size());
+    SampleRow row = backend::cuda::sample_row(params, position);
+    row.biases.first = static_cast<uint32_t>(biases_.size());
+    for (const auto& [id, bias] : params.logit_bias) biases_.push_back({id, bias});
+    row.biases.count = static_cast<uint32_t>(biases_.size()) - row.biases.first;
+    row.counts.first = static_cast<uint32_t>(counts_.size());
+    if (params.has_penalties()) {
+      sample::TokenCounts counts;
+      counts.reset(one.history, one.prompt_length);
+      for (const auto& entry : counts.entries()) counts_.push_back({entry.id, entry.in_output});
+    }
+    row.counts.count = static_cast<uint32_t>(counts_.size()) - row.counts.first;
+    row.forbidden.first = static_cast<uint32_t>(forbidden_.size());
+    if (position < one.prompt_length + params.min_tokens) {
+      forbidden_.insert(forbidden_.end(), params.end_tokens.begin(), params.end_tokens.end());
+    }
+    for (const std::vector<TokenId>& word : params.bad_words) {
+      const std::vector<TokenId> output(one.history.begin() + static_cast<ptrdiff_t>(one.prompt_length),
+                                        one.history.end());
+      const auto before = static_cast<ptrdiff_t>(word.size()) - 1;
+      if (before > std::ssize(output)) continue;
+      if (std::equal(word.begin(), word.end() - 1, output.end() - before)) forbidden_.push_back(word.back());
+    }
+    row.forbidden.count = static_cast<uint32_t>(forbidden_.size()) - row.forbidden.first;
+    const size_t words = (vocabulary_ + 31) / 32;
+    if (!params.allowed_tokens.empty()) {
+      std::vector<uint32_t> bits(words);
+      for (const TokenId id : params.allowed_tokens) bits[static_cast<size_t>(id) / 32] |= 1U << id % 32;
+      row.allowed = add_mask(bits);
+    }
+    if (params.mask != kNoMask) row.mask = add_mask(one.mask);
+    rows_.push_back(row);
+    logits_.push_back(one.logits);
+  }
+  uint32_t add_mask(const std::vector<uint32_t>& bits) {
+    masks_.insert(masks_.end(), bits.begin(), bits.end());
+    return static_cast<uint32_t>(masks_.size() / bits.size() - 1);
+  }
+
+  size_t vocabulary_;
+  std::vector<std::vector<float>> logits_;
+  std::vector<SampleRow> rows_;
+  std::vector<backend::cuda::BiasedToken> biases_;
+  std::vector<backend::cuda::CountedToken> counts_;
+  std::vector<TokenId> forbidden_;
+  std::vector<uint32_t> masks_;
+};
+
+/// Wants of a row what the CPU's sampler says.
+void expect_as_on_cpu(const Case& one, const SampledRow& found) {
+  sample::SequenceSampler sampler;
+  sample::SamplerWorkspace workspace(one.logits.size());
+  sampler.reset(one.params, one.history, one.prompt_length);
+  SampledToken wanted;
+  const auto position = static_cast<uint32_t>(one.history.size());
+  const sample::NoToken none = sampler.sample(one.logits, position, workspace, wanted, one.mask);
+  if (!none.why.empty()) {
+    ASSERT_EQ(found.status, none.refused ? SampleStatus::kNoToken : SampleStatus::kNotFinite) << none.why;
+    if (!none.refused) {
+      ASSERT_EQ(static_cast<size_t>(found.token), sample::first_not_finite(one.logits));
+    }
+    return;
+  }
+  ASSERT_EQ(found.status, SampleStatus::kToken);
+  ASSERT_EQ(found.token, wanted.token);
+  ASSERT_EQ(found.rank, wanted.rank);
+  ASSERT_EQ(found.num_top, wanted.top.size());
+  if (one.params.num_logprobs < 0) return;
+  ASSERT_FLOAT_EQ(found.logprob, wanted.logprob);
+  for (size_t i = 0; i < wanted.top.size(); ++i) {
+    ASSERT_EQ(found.top[i].token, wanted.top[i].token) << "place " << i;
+    ASSERT_FLOAT_EQ(found.top[i].logprob, wanted.top[i].logprob) << "place " << i;
+  }
+}
+
+void expect_as_on_cpu(const std::vector<Case>& cases, const std::vector<SampledRow>& found) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE("row " + std::to_string(i));
+    expect_as_on_cpu(cases[i], found[i]);
+  }
+}
+
+/// Draws what a request may ask for, and logits with or without many ties.
+class Cases {
+ public:
+  Cases(uint64_t seed, size_t vocabulary) : rng_(seed), vocabulary_(vocabulary) {}
+
+  std::vector<float> logits(float scale, float step) {
+    std::vector<float> values(vocabulary_);
+    for (float& value : values) {
+      double sum = 0.0;
+      for (int i = 0; i < 4; ++i) sum += unit_interval(rng_.next()) - 0.5;
+      value = static_cast<float>(sum) * scale;
+      if (step > 0.0F) value = std::round(value / step) * step;  // 0 of both signs
+    }
+    return values;
+  }
+
+  Case next() {
+    Case one;
+    one.logits = logits(pick<float>({0.5F, 4.0F, 12.0F, 60.0F}), pick<float>({0.0F, 0.0F, 0.25F, 2.0F}));
+    SamplingParams& params = one.params;
+    params.seed = rng_.next();
+    params.choice = static_cast<uint32_t>(rng_.below(4));
+    params.temperature = pick<float>({0.0F, 0.3F, 0.7F, 1.0F, 1.0F, 1.7F});
+    const auto all = static_cast<int32_t>(vocabulary_);
+    params.top_k = pick<int32_t>({0, 0, 0, 1, 5, 40, 300, all - 1, all, all + 7});
+    params.top_p = pick<float>({1.0F, 1.0F, 0.05F, 0.5F, 0.9F, 0.99F, 0.99999994F});
+    params.min_p = pick<float>({0.0F, 0.0F, 0.0F, 0.001F, 0.1F, 1.0F});
+    params.num_logprobs = pick<int32_t>({-1, -1, 0, 1, 7, 20});
+    one.prompt_length = 1 + rng_.below(40);
+    for (size_t i = one.prompt_length + rng_.below(40); i > 0; --i) one.history.push_back(token_of_few());
+    if (one_in(3)) params.repetition_penalty = pick<float>({0.8F, 1.2F, 1.7F});
+    if (one_in(3)) params.presence_penalty = pick<float>({-1.3F, 0.7F, 2.0F});
+    if (one_in(3)) params.frequency_penalty = pick<float>({-0.1F, 0.3F, 1.1F});
+    if (one_in(3)) {
+      for (const TokenId id : some_tokens(3)) params.logit_bias.emplace_back(id, pick<float>({-100, 3, 20}));
+    }
+    forbid(one);
+    return one;
+  }
+
+ private:
+  template <class T>
+  T pick(const std::vector<T>& values) {
+    return values[rng_.below(values.size())];
+  }
+  bool one_in(uint64_t count) { return rng_.below(count) == 0; }
+  TokenId token_of_few() {
+    return static_cast<TokenId>(rng_.below(one_in(4) ? vocabulary_ : std::min<size_t>(vocabulary_, 30)));
+  }
+  std::vector<TokenId> some_tokens(size_t count) {
+    std::vector<TokenId> ids(count);
+    for (TokenId& id : ids) id = token_of_few();
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    return ids;
+  }
+  void forbid(Case& one) {
+    SamplingParams& params = one.params;
+    if (one_in(4)) {
+      params.min_tokens = 20;
+      params.end_tokens = some_tokens(3);
+    }
+    if (one_in(4)) {
+      params.bad_words = {{token_of_few()}, {one.history.back(), token_of_few()}, {1, 2, 3, 4}};
+    }
+    if (one_in(4)) params.allowed_tokens = some_tokens(pick<size_t>({1, 30, 400}));
+    if (one_in(3)) {
+      params.mask = 0;
+      one.mask.resize((vocabulary_ + 31) / 32);
+      const bool is_dense = one_in(2);
+      for (uint32_t& word : one.mask) {
+        word = static_cast<uint32_t>(rng_.next());
+        if (!is_dense) word &= static_cast<uint32_t>(rng_.next() & rng_.next());
+      }
+    }
+  }
+
+  SplitMix64 rng_;
+  size_t vocabulary_;
+};
+
+std::vector<Case> random_cases(uint64_t seed, size_t vocabulary, size_t count) {
+  Cases source(seed, vocabulary);
+  std::vector<Case> cases;
+  for (size_t i = 0; i < count; ++i) cases.push_back(source.next());
+  return cases;
+}
+
+TEST(Sample, TokensAreThoseOfTheCpu) {
+  for (const auto& [vocabulary, count] : {std::pair{512, 120}, {4096, 16}, {32000, 4}, {511, 20}, {5, 40}}) {
+    SCOPED_TRACE("vocabulary " + std::to_string(vocabulary));
+    const std::vector<Case> cases = random_cases(7, static_cast<size_t>(vocabulary), count);
+    Device device(1);
+    expect_as_on_cpu(cases, Batch(cases).sample(device));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Sample, IsTheSameInEveryOrderAndWithoutAFinding) {
+  const std::vector<Case> cases = random_cases(3, 640, 8);
+  in_many_orders([&](Device& device) { expect_as_on_cpu(cases, Batch(cases).sample(device, 8)); });
+}
+
+TEST(Sample, ARowDependsOnNoOther) {
+  const std::vector<Case> cases = random_cases(5, 700, 12);
+  Device device(2);
+  const std::vector<SampledRow> together = Batch(cases).sample(device);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const SampledRow alone = Batch({cases[i]}).sample(device)[0];
+    EXPECT_EQ(alone.status, together[i].status);
+    EXPECT_EQ(alone.token, together[i].token);
+    EXPECT_EQ(std::bit_cast<uint32_t>(alone.logprob), std::bit_cast<uint32_t>(together[i].logprob));
+    EXPECT_EQ(alone.rank, together[i].rank);
+    ASSERT_EQ(alone.num_top, together[i].num_top);
+    for (size_t k = 0; k < alone.num_top; ++k) {
+      EXPECT_EQ(alone.top[k].token, together[i].top[k].token);
+      EXPECT_EQ(alone.top[k].logprob, together[i].top[k].logprob);
+    }
+  }
+}
+
+TEST(Sample, KeysDrawsBySeedChoiceAndPosition) {
+  Case one;
+  one.logits.assign(1000, 0.0F);
+  std::vector<Case> cases;
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    for (uint32_t choice = 0; choice < 3; ++choice) {
+      for (size_t position = 1; position < 4; ++position) {
+        one.params.seed = seed;
+        one.params.choice = choice;
+        one.history.assign(position, 0);
+        cases.push_back(one);
+      }
+    }
+  }
+  Device device(1);
+  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  expect_as_on_cpu(cases, found);
+  std::set<TokenId> tokens;
+  for (const SampledRow& row : found) tokens.insert(row.token);
+  EXPECT_GT(tokens.size(), cases.size() - 3);
+}
+
+TEST(Sample, TiesGoToTheLowestId) {
+  Case one;
+  one.logits.assign(300, -1.0F);
+  for (const size_t id : {299, 130, 70, 66, 5}) one.logits[id] = id % 2 == 0 ? 0.0F : -0.0F;
+  one.params.temperature = 0.0F;
+  one.params.num_logprobs = 7;
+  Case three = one;  // the third best has two equals, which stay
+  three.params.temperature = 1.0F;
+  three.params.top_k = 3;
+  std::vector<Case> cases = {one, three, three, three, three, three, three};
+  for (size_t i = 0; i < cases.size(); ++i) cases[i].params.seed = i;
+  Device device(1);
+  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  expect_as_on_cpu(cases, found);
+  EXPECT_EQ(found[0].token, 5);
+  EXPECT_EQ(found[0].rank, 1U);
+  ASSERT_EQ(found[0].num_top, 7U);
+  const std::vector<TokenId> best = {5, 66, 70, 130, 299, 0, 1};
+  for (size_t i = 0; i < best.size(); ++i) EXPECT_EQ(found[0].top[i].token, best[i]);
+  bool is_beyond_three = false;
+  for (size_t i = 1; i < found.size(); ++i) is_beyond_three |= found[i].token > 70;
+  EXPECT_TRUE(is_beyond_three);
+}
+
+TEST(Sample, MasksThatLeaveOneTokenOrNone) {
+  Case one;
+  for (size_t i = 0; i < 200; ++i) one.logits.push_back(static_cast<float>(i % 17));
+  one.params.mask = 0;
+  one.mask.assign(7, 0);
+  one.params.num_logprobs = 3;
+  std::vector<Case> cases = {one, one, one, one};
+  cases[0].mask[6] = 1U << 7;  // the last token
+  cases[2].mask[0] = 6;
+  cases[2].params.allowed_tokens = {0, 3, 150};
+  cases[3].mask[0] = 6;
+  cases[3].params.allowed_tokens = {0, 2, 150};
+  cases[3].params.top_k = 2;
+  Device device(1);
+  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  expect_as_on_cpu(cases, found);
+  EXPECT_EQ(found[0].token, 199);
+  EXPECT_EQ(found[0].num_top, 1U);
+  EXPECT_EQ(found[0].logprob, 0.0F);
+  EXPECT_EQ(found[1].status, SampleStatus::kNoToken);
+  EXPECT_EQ(found[2].status, SampleStatus::kNoToken);
+  EXPECT_EQ(found[3].token, 2);
+  EXPECT_LT(found[3].logprob, 0.0F) << "that of the mask alone, which permits two";
+}
+
+TEST(Sample, ALogitThatIsNotFiniteIsReported) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Case good;
+  good.logits.assign(1100, 1.0F);
+  std::vector<Case> cases(5, good);
+  cases[1].logits[1099] = std::numeric_limits<float>::quiet_NaN();
+  cases[2].logits[1030] = -kInfinity;
+  cases[2].logits[2] = kInfinity;
+  cases[3].logits[64] = kInfinity;
+  cases[3].params.logit_bias = {{64, -100.0F}};
+  cases[4].logits[0] = -kInfinity;
+  cases[4].params.temperature = 0.0F;
+  Device device(1);
+  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  expect_as_on_cpu(cases, found);
+  EXPECT_EQ(found[0].status, SampleStatus::kToken);
+  EXPECT_EQ(found[2].token, 2);
+}
+
+TEST(Sample, RefusesVocabulariesBeyondItsSums) {
+  Device device(1);
+  backend::cuda::SampleArgs args{};
+  args.num_rows = 1;
+  EXPECT_NE(backend::cuda::sample(args, nullptr), 0);
+  args.vocabulary = backend::cuda::kMostSampledVocabulary + 1;
+  EXPECT_NE(backend::cuda::sample(args, nullptr), 0);
+}
+
+}  // namespace
+}  // namespace quire::test::fibers
