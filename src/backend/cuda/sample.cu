@@ -224,7 +224,7 @@ __device__ void put(const SampleArgs& args, SampleStatus status, TokenId token, 
   args.tokens[block_x()] = status == SampleStatus::kToken ? token : -1;
 }
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(SampleArgs args, size_t row_bytes) {
+__global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, size_t row_bytes) {
   auto* few = shared_memory<uint64_t>();
   auto* sums = reinterpret_cast<double*>(few + kThreads + kThreads / 2);
   const SampleShared shared{few, reinterpret_cast<uint32_t*>(few + kThreads), sums,
