@@ -33,6 +33,10 @@ struct Case {
   std::vector<uint32_t> mask;  // if params.mask is set
 };
 
+struct Sampled : SampledRow {
+  std::vector<float> rated;  // the logprobs of logprob_tokens
+};
+
 /// Rows as SampleArgs wants them, filled as an executor would from what requests ask for.
 class Batch {
  public:
@@ -40,7 +44,7 @@ class Batch {
     for (const Case& one : cases) add(one);
   }
 
-  std::vector<SampledRow> sample(Device& device, size_t gap = 0) const {
+  std::vector<Sampled> sample(Device& device, size_t gap = 0) const {
     const size_t stride = (vocabulary_ + 3) / 4 * 4 + gap;
     DeviceArray<float> logits(device, "logits", rows_.size() * stride);
     for (size_t row = 0; row < rows_.size(); ++row) {
@@ -51,23 +55,40 @@ class Batch {
     DeviceArray<backend::cuda::BiasedToken> biases(device, "biases", biases_);
     DeviceArray<backend::cuda::CountedToken> counts(device, "counts", counts_);
     DeviceArray<TokenId> forbidden(device, "forbidden", forbidden_);
+    DeviceArray<TokenId> rated(device, "rated", rated_);
+    DeviceArray<float> rated_logprobs(device, "rated logprobs", rated_.size());
     DeviceArray<uint32_t> masks(device, "masks", masks_);
     DeviceArray<std::byte> workspace(device, "workspace",
                                      rows_.size() * backend::cuda::sample_workspace_bytes(vocabulary));
     DeviceArray<TokenId> tokens(device, "tokens", rows_.size());
     DeviceArray<SampledRow> results(device, "results", rows_.size());
-    EXPECT_EQ(backend::cuda::sample(
-                  {logits.data(), static_cast<uint32_t>(stride), vocabulary,
-                   static_cast<uint32_t>(rows_.size()), rows.data(), biases.data(), counts.data(),
-                   forbidden.data(), masks.data(), workspace.data(), tokens.data(), results.data()},
-                  nullptr),
-              0);
+    const backend::cuda::SampleArgs args{.logits = logits.data(),
+                                         .stride = static_cast<uint32_t>(stride),
+                                         .vocabulary = vocabulary,
+                                         .num_rows = static_cast<uint32_t>(rows_.size()),
+                                         .rows = rows.data(),
+                                         .biases = biases.data(),
+                                         .counts = counts.data(),
+                                         .forbidden = forbidden.data(),
+                                         .rated = rated.data(),
+                                         .masks = masks.data(),
+                                         .workspace = workspace.data(),
+                                         .tokens = tokens.data(),
+                                         .results = results.data(),
+                                         .rated_logprobs = rated_logprobs.data()};
+    EXPECT_EQ(backend::cuda::sample(args, nullptr), 0);
     EXPECT_TRUE(device.findings().empty()) << device.report();
     for (size_t row = 0; row < rows_.size(); ++row) {
       const SampledRow& result = results.values()[row];
       EXPECT_EQ(tokens.values()[row], result.status == SampleStatus::kToken ? result.token : -1);
     }
-    return {results.values().begin(), results.values().end()};
+    std::vector<Sampled> found;
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      const backend::cuda::ListPart part = rows_[row].rated;
+      const auto of_row = rated_logprobs.values().subspan(part.first, part.count);
+      found.push_back({results.values()[row], {of_row.begin(), of_row.end()}});
+    }
+    return found;
   }
 
  private:
@@ -97,6 +118,11 @@ class Batch {
       if (std::equal(word.begin(), word.end() - 1, output.end() - before)) forbidden_.push_back(word.back());
     }
     row.forbidden.count = static_cast<uint32_t>(forbidden_.size()) - row.forbidden.first;
+    row.rated.first = static_cast<uint32_t>(rated_.size());
+    if (params.num_logprobs >= 0) {
+      rated_.insert(rated_.end(), params.logprob_tokens.begin(), params.logprob_tokens.end());
+    }
+    row.rated.count = static_cast<uint32_t>(rated_.size()) - row.rated.first;
     const size_t words = (vocabulary_ + 31) / 32;
     if (!params.allowed_tokens.empty()) {
       std::vector<uint32_t> bits(words);
@@ -118,11 +144,12 @@ class Batch {
   std::vector<backend::cuda::BiasedToken> biases_;
   std::vector<backend::cuda::CountedToken> counts_;
   std::vector<TokenId> forbidden_;
+  std::vector<TokenId> rated_;
   std::vector<uint32_t> masks_;
 };
 
 /// Wants of a row what the CPU's sampler says.
-void expect_as_on_cpu(const Case& one, const SampledRow& found) {
+void expect_as_on_cpu(const Case& one, const Sampled& found) {
   sample::SequenceSampler sampler;
   sample::SamplerWorkspace workspace(one.logits.size());
   sampler.reset(one.params, one.history, one.prompt_length);
@@ -139,16 +166,32 @@ void expect_as_on_cpu(const Case& one, const SampledRow& found) {
   ASSERT_EQ(found.status, SampleStatus::kToken);
   ASSERT_EQ(found.token, wanted.token);
   ASSERT_EQ(found.rank, wanted.rank);
-  ASSERT_EQ(found.num_top, wanted.top.size());
-  if (one.params.num_logprobs < 0) return;
+  if (one.params.num_logprobs < 0) {
+    ASSERT_EQ(found.num_top, 0U);
+    return;
+  }
   ASSERT_FLOAT_EQ(found.logprob, wanted.logprob);
+  if (!one.params.logprob_tokens.empty()) {
+    std::vector<TokenLogprob> named = {{found.token, found.logprob}};
+    for (size_t i = 0; i < found.rated.size(); ++i) {
+      const TokenId id = one.params.logprob_tokens[i];
+      if (id != found.token) named.push_back({id, found.rated[i]});
+    }
+    ASSERT_EQ(named.size(), wanted.top.size());
+    for (size_t i = 0; i < named.size(); ++i) {
+      ASSERT_EQ(named[i].token, wanted.top[i].token);
+      ASSERT_FLOAT_EQ(named[i].logprob, wanted.top[i].logprob);
+    }
+    return;
+  }
+  ASSERT_EQ(found.num_top, wanted.top.size());
   for (size_t i = 0; i < wanted.top.size(); ++i) {
     ASSERT_EQ(found.top[i].token, wanted.top[i].token) << "place " << i;
     ASSERT_FLOAT_EQ(found.top[i].logprob, wanted.top[i].logprob) << "place " << i;
   }
 }
 
-void expect_as_on_cpu(const std::vector<Case>& cases, const std::vector<SampledRow>& found) {
+void expect_as_on_cpu(const std::vector<Case>& cases, const std::vector<Sampled>& found) {
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("row " + std::to_string(i));
     expect_as_on_cpu(cases[i], found[i]);
@@ -173,16 +216,18 @@ class Cases {
 
   Case next() {
     Case one;
-    one.logits = logits(pick<float>({0.5F, 4.0F, 12.0F, 60.0F}), pick<float>({0.0F, 0.0F, 0.25F, 2.0F}));
+    one.logits =
+        logits(pick<float>({0.5F, 4.0F, 12.0F, 60.0F, 1.5e38F}), pick<float>({0.0F, 0.0F, 0.25F, 2.0F}));
     SamplingParams& params = one.params;
     params.seed = rng_.next();
     params.choice = static_cast<uint32_t>(rng_.below(4));
-    params.temperature = pick<float>({0.0F, 0.3F, 0.7F, 1.0F, 1.0F, 1.7F});
+    params.temperature = pick<float>({0.0F, 1e-30F, 0.3F, 0.7F, 1.0F, 1.0F, 1.7F});
     const auto all = static_cast<int32_t>(vocabulary_);
     params.top_k = pick<int32_t>({0, 0, 0, 1, 5, 40, 300, all - 1, all, all + 7});
     params.top_p = pick<float>({1.0F, 1.0F, 0.05F, 0.5F, 0.9F, 0.99F, 0.99999994F});
     params.min_p = pick<float>({0.0F, 0.0F, 0.0F, 0.001F, 0.1F, 1.0F});
     params.num_logprobs = pick<int32_t>({-1, -1, 0, 1, 7, 20});
+    if (one_in(4)) params.logprob_tokens = some_tokens(30);
     one.prompt_length = 1 + rng_.below(40);
     for (size_t i = one.prompt_length + rng_.below(40); i > 0; --i) one.history.push_back(token_of_few());
     if (one_in(3)) params.repetition_penalty = pick<float>({0.8F, 1.2F, 1.7F});
@@ -261,9 +306,9 @@ TEST(Sample, IsTheSameInEveryOrderAndWithoutAFinding) {
 TEST(Sample, ARowDependsOnNoOther) {
   const std::vector<Case> cases = random_cases(5, 700, 12);
   Device device(2);
-  const std::vector<SampledRow> together = Batch(cases).sample(device);
+  const std::vector<Sampled> together = Batch(cases).sample(device);
   for (size_t i = 0; i < cases.size(); ++i) {
-    const SampledRow alone = Batch({cases[i]}).sample(device)[0];
+    const Sampled alone = Batch({cases[i]}).sample(device)[0];
     EXPECT_EQ(alone.status, together[i].status);
     EXPECT_EQ(alone.token, together[i].token);
     EXPECT_EQ(std::bit_cast<uint32_t>(alone.logprob), std::bit_cast<uint32_t>(together[i].logprob));
@@ -273,6 +318,7 @@ TEST(Sample, ARowDependsOnNoOther) {
       EXPECT_EQ(alone.top[k].token, together[i].top[k].token);
       EXPECT_EQ(alone.top[k].logprob, together[i].top[k].logprob);
     }
+    EXPECT_EQ(alone.rated, together[i].rated);
   }
 }
 
@@ -291,10 +337,10 @@ TEST(Sample, KeysDrawsBySeedChoiceAndPosition) {
     }
   }
   Device device(1);
-  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  const std::vector<Sampled> found = Batch(cases).sample(device);
   expect_as_on_cpu(cases, found);
   std::set<TokenId> tokens;
-  for (const SampledRow& row : found) tokens.insert(row.token);
+  for (const Sampled& row : found) tokens.insert(row.token);
   EXPECT_GT(tokens.size(), cases.size() - 3);
 }
 
@@ -310,7 +356,7 @@ TEST(Sample, TiesGoToTheLowestId) {
   std::vector<Case> cases = {one, three, three, three, three, three, three};
   for (size_t i = 0; i < cases.size(); ++i) cases[i].params.seed = i;
   Device device(1);
-  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  const std::vector<Sampled> found = Batch(cases).sample(device);
   expect_as_on_cpu(cases, found);
   EXPECT_EQ(found[0].token, 5);
   EXPECT_EQ(found[0].rank, 1U);
@@ -336,7 +382,7 @@ TEST(Sample, MasksThatLeaveOneTokenOrNone) {
   cases[3].params.allowed_tokens = {0, 2, 150};
   cases[3].params.top_k = 2;
   Device device(1);
-  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  const std::vector<Sampled> found = Batch(cases).sample(device);
   expect_as_on_cpu(cases, found);
   EXPECT_EQ(found[0].token, 199);
   EXPECT_EQ(found[0].num_top, 1U);
@@ -360,7 +406,7 @@ TEST(Sample, ALogitThatIsNotFiniteIsReported) {
   cases[4].logits[0] = -kInfinity;
   cases[4].params.temperature = 0.0F;
   Device device(1);
-  const std::vector<SampledRow> found = Batch(cases).sample(device);
+  const std::vector<Sampled> found = Batch(cases).sample(device);
   expect_as_on_cpu(cases, found);
   EXPECT_EQ(found[0].status, SampleStatus::kToken);
   EXPECT_EQ(found[2].token, 2);

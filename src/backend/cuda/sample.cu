@@ -192,9 +192,11 @@ __device__ TokenId draw(const LogitView& view, const SampleRow& row, const Sampl
   return static_cast<TokenId>(of_first_thread(token, shared));
 }
 
-/// The logprob and rank of a token, and the best ones.
-__device__ void rate(const LogitView& view, const SampleRow& row, TokenId token, SampledRow& out,
+/// The logprob and rank of a token, the best ones, and the logprobs that the row names.
+__device__ void rate(const LogitView& view, const SampleArgs& args, TokenId token,
                      const SampleShared& shared) {
+  const SampleRow& row = args.rows[block_x()];
+  SampledRow& out = args.results[block_x()];
   const double log_sum = std::log(sum_weights(view, 1.0F, shared));
   const auto logprob = [&](float value) {
     return static_cast<float>(static_cast<double>(value) - static_cast<double>(view.max) - log_sum);
@@ -206,6 +208,10 @@ __device__ void rate(const LogitView& view, const SampleRow& row, TokenId token,
   if (thread_x() < count) {
     const uint64_t entry = view.entries[thread_x()];
     out.top[thread_x()] = {static_cast<TokenId>(id_of(entry)), logprob(value_of(entry))};
+  }
+  for (uint32_t i = thread_x(); i < row.rated.count; i += kThreads) {
+    const uint32_t at = row.rated.first + i;
+    args.rated_logprobs[at] = logprob(view.values[args.rated[at]]);
   }
   if (thread_x() != 0) return;
   out.logprob = logprob(view.values[token]);
@@ -261,7 +267,7 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, si
     }
     finish_view(view, workspace.changed, mask, nullptr, shared);
   }
-  rate(view, row, token, args.results[block_x()], shared);
+  rate(view, args, token, shared);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ struct SampleRow {
   ListPart biases;             // no id twice
   ListPart counts;             // no id twice; none if there are no penalties
   ListPart forbidden;          // end tokens before min_tokens, last tokens of bad words
+  ListPart rated;              // logprob_tokens, if num_logprobs >= 0
   uint32_t allowed = kNoMask;  // the mask of allowed_tokens
   uint32_t mask = kNoMask;     // that of the mask source, to which logprobs are restricted too
 };
@@ -94,7 +95,8 @@ struct SampledRow {
 /// vocabulary and a multiple of 4, and the rows begin at multiples of 16 bytes. A mask is ceil(vocabulary /
 /// 32) words, from the lowest bit of the first on; a bit of 0 forbids its token. SampleRow says which part of
 /// a list and which of the masks is a row's. The workspace has sample_workspace_bytes for each row, from a
-/// multiple of 16 bytes on; its contents mean nothing before and after.
+/// multiple of 16 bytes on; its contents mean nothing before and after, so rows may be divided among launches
+/// of one stream that use the same workspace.
 ///
 /// One block a row. A row takes longer the more tokens its filters leave: they are sorted for top-p, and
 /// their weights are added one after another.
@@ -109,10 +111,12 @@ struct SampleArgs {
   const BiasedToken* biases;
   const CountedToken* counts;
   const TokenId* forbidden;
+  const TokenId* rated;
   const uint32_t* masks;
   void* workspace;
-  TokenId* tokens;      // [num_rows]; -1 where there is none
-  SampledRow* results;  // [num_rows]
+  TokenId* tokens;        // [num_rows]; -1 where there is none
+  SampledRow* results;    // [num_rows]
+  float* rated_logprobs;  // of `rated`, one for each; as they were where there is no token
 };
 [[nodiscard]] LaunchError sample(const SampleArgs& args, Stream stream);
 
