@@ -298,6 +298,68 @@ TEST(Sample, TokensAreThoseOfTheCpu) {
   }
 }
 
+/// mix64 backwards.
+uint64_t unmix64(uint64_t x) {
+  const auto unshift = [](uint64_t y, int bits) {
+    uint64_t out = y;
+    for (int known = bits; known < 64; known += bits) out = y ^ (out >> bits);
+    return out;
+  };
+  const auto inverse = [](uint64_t odd) {
+    uint64_t out = odd;  // right in the lowest three bits, then in twice as many with each step
+    for (int i = 0; i < 5; ++i) out *= 2 - odd * out;
+    return out;
+  };
+  x = unshift(x, 31) * inverse(0x94d049bb133111ebU);
+  x = unshift(x, 27) * inverse(0xbf58476d1ce4e5b9U);
+  return unshift(x, 30) - 0x9e3779b97f4a7c15U;
+}
+
+/// The case with the seed by which the draw is `uniform` * 2^-53.
+Case drawing(Case one, uint64_t uniform) {
+  one.params.seed = unmix64(unmix64(unmix64(uniform << 11) ^ one.history.size()) ^ one.params.choice);
+  return one;
+}
+
+TokenId token_on_cpu(const Case& one) {
+  sample::SequenceSampler sampler;
+  sample::SamplerWorkspace workspace(one.logits.size());
+  sampler.reset(one.params, one.history, one.prompt_length);
+  SampledToken out;
+  const auto position = static_cast<uint32_t>(one.history.size());
+  return sampler.sample(one.logits, position, workspace, out, one.mask).why.empty() ? out.token : -1;
+}
+
+/// Neighbouring draws between which the CPU goes from one token to the next are found by halving. There every
+/// last bit of every sum decides.
+TEST(Sample, TokensChangeAtTheDrawsAtWhichThoseOfTheCpuDo) {
+  SplitMix64 rng(11);
+  Cases source(9, 512);
+  std::vector<Case> cases;
+  for (size_t i = 0; i < 120; ++i) {
+    Case one = source.next();
+    if (i % 2 == 1) {  // many weights far apart: each order of a sum is another sum
+      one = {
+          .logits = source.logits(12.0F, 0.0F), .params = {}, .history = {7}, .prompt_length = 1, .mask = {}};
+      one.params.top_k = 400;
+      one.params.top_p = i % 4 == 1 ? 1.0F : 0.9999F;
+    }
+    uint64_t low = rng.below(uint64_t{1} << 52);
+    uint64_t high = (uint64_t{1} << 53) - 1;
+    const TokenId first = token_on_cpu(drawing(one, low));
+    if (first == token_on_cpu(drawing(one, high))) continue;
+    while (high - low > 1) {
+      const uint64_t middle = (low + high) / 2;
+      (token_on_cpu(drawing(one, middle)) == first ? low : high) = middle;
+    }
+    cases.push_back(drawing(one, low));
+    cases.push_back(drawing(one, high));
+  }
+  ASSERT_GT(cases.size(), 120U);
+  Device device(1);
+  expect_as_on_cpu(cases, Batch(cases).sample(device));
+}
+
 TEST(Sample, IsTheSameInEveryOrderAndWithoutAFinding) {
   const std::vector<Case> cases = random_cases(3, 640, 8);
   in_many_orders([&](Device& device) { expect_as_on_cpu(cases, Batch(cases).sample(device, 8)); });
