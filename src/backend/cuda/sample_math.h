@@ -14,8 +14,9 @@ inline constexpr uint32_t kSpan = 64;
 inline constexpr float kForbiddenLogit = -std::numeric_limits<float>::infinity();
 inline constexpr float kLeastExponent = -87.0F;
 
-/// sample::exp_nonpositive. The products are named, since nvcc would make one rounding of a product and a
-/// sum.
+/// sample::exp_nonpositive, whose quotient its callers take: nvcc rounds quotients as IEEE 754 has it and
+/// keeps subnormal numbers, unless it is told to be fast. The products are named, since nvcc would make one
+/// rounding of a product and a sum.
 __device__ __forceinline__ float exp_nonpositive(float z) {
   constexpr float kRound = 12582912.0F;
   const float shifted = ptx::product(z, 1.44269504F) + kRound;
