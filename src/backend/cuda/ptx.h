@@ -16,7 +16,7 @@ struct Vec128 {
   uint32_t words[4];
 };
 
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
 #define QUIRE_WORDS(kind, v) kind((v).words[0]), kind((v).words[1]), kind((v).words[2]), kind((v).words[3])
 #else
 /// GCC accesses a vector as a whole, a struct perhaps word by word; the host's checkers must see 16 bytes.
@@ -34,7 +34,7 @@ inline void host_store_128(void* to, const Vec128& value) {
 
 /// "Data Movement and Conversion Instructions: ld". From global memory, at a multiple of 16.
 __device__ __forceinline__ Vec128 load_128(const void* from) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   Vec128 v;
   const auto address = __cvta_generic_to_global(from);
   asm volatile("ld.global.v4.b32 {%0,%1,%2,%3}, [%4];" : QUIRE_WORDS("=r", v) : "l"(address) : "memory");
@@ -47,7 +47,7 @@ __device__ __forceinline__ Vec128 load_128(const void* from) {
 /// "Data Movement and Conversion Instructions: ld.global.nc". As load_128, from memory that nobody writes
 /// while the kernel runs.
 __device__ __forceinline__ Vec128 load_readonly_128(const void* from) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   Vec128 v;
   const auto address = __cvta_generic_to_global(from);
   asm("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : QUIRE_WORDS("=r", v) : "l"(address));
@@ -60,7 +60,7 @@ __device__ __forceinline__ Vec128 load_readonly_128(const void* from) {
 
 /// "Data Movement and Conversion Instructions: st". To global memory, at a multiple of 16.
 __device__ __forceinline__ void store_128(void* to, const Vec128& v) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   const auto address = __cvta_generic_to_global(to);
   asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(address), QUIRE_WORDS("r", v) : "memory");
 #else
@@ -70,7 +70,7 @@ __device__ __forceinline__ void store_128(void* to, const Vec128& v) {
 
 /// "Data Movement and Conversion Instructions: ld", of shared memory, at a multiple of 16.
 __device__ __forceinline__ Vec128 load_shared_128(const void* from) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   Vec128 v;
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(from));
   asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : QUIRE_WORDS("=r", v) : "r"(address) : "memory");
@@ -82,7 +82,7 @@ __device__ __forceinline__ Vec128 load_shared_128(const void* from) {
 
 /// "Data Movement and Conversion Instructions: st", to shared memory, at a multiple of 16.
 __device__ __forceinline__ void store_shared_128(void* to, const Vec128& v) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), QUIRE_WORDS("r", v) : "memory");
 #else
@@ -92,7 +92,7 @@ __device__ __forceinline__ void store_shared_128(void* to, const Vec128& v) {
 
 /// "Floating Point Instructions: ex2". 2^x within 2 ulp; subnormal results are 0.
 __device__ __forceinline__ float exp2_approx(float x) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
@@ -104,7 +104,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 
 /// "Floating Point Instructions: rsqrt". 1 / sqrt(x), relative error at most 2^-22.9; x positive and normal.
 __device__ __forceinline__ float rsqrt_approx(float x) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   float y;
   asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
@@ -115,7 +115,7 @@ __device__ __forceinline__ float rsqrt_approx(float x) {
 
 /// "Data Movement and Conversion Instructions: cvt". To the nearest bf16, ties to even.
 __device__ __forceinline__ uint16_t to_bf16(float x) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   uint16_t y;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
   return y;
@@ -126,7 +126,7 @@ __device__ __forceinline__ uint16_t to_bf16(float x) {
 
 /// "Data Movement and Conversion Instructions: cvt". To the nearest f16, ties to even.
 __device__ __forceinline__ uint16_t to_f16(float x) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   uint16_t y;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
   return y;
@@ -137,7 +137,7 @@ __device__ __forceinline__ uint16_t to_f16(float x) {
 
 /// "Data Movement and Conversion Instructions: cvt". Exact.
 __device__ __forceinline__ float from_f16(uint16_t x) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
   return y;

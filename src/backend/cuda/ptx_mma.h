@@ -16,7 +16,7 @@ using Matrices = Vec128;
 /// of matrix l / 8, a multiple of 16.
 template <bool kTransposed>
 __device__ __forceinline__ Matrices load_matrices(const void* row) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   Matrices m;
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   if constexpr (kTransposed) {
@@ -53,7 +53,7 @@ struct Accumulator {
   float at[4];
 };
 
-#ifndef __CUDA_ARCH__
+#ifndef __CUDACC__
 struct HostOperands {
   Matrices a;
   uint32_t b[2];
@@ -85,7 +85,7 @@ __attribute__((no_sanitize("thread"), noinline)) void host_multiply_add(Accumula
 /// and b1. T is Bf16 or F16. How the products are summed is not documented; the host sums in order, in f32.
 template <class T>
 __device__ __forceinline__ void multiply_add(Accumulator& c, const Matrices& a, uint32_t b0, uint32_t b1) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
 #define QUIRE_MMA(type)                                            \
   asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type       \
       ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
@@ -107,7 +107,7 @@ __device__ __forceinline__ void multiply_add(Accumulator& c, const Matrices& a, 
 
 /// "Data Movement and Conversion Instructions: st". Two floats to shared memory, at a multiple of 8.
 __device__ __forceinline__ void store_shared_64(float* to, float first, float second) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(first), "f"(second) : "memory");
 #else
@@ -118,7 +118,7 @@ __device__ __forceinline__ void store_shared_64(float* to, float first, float se
 
 /// "Floating Point Instructions: fma". a b + c, rounded once.
 __device__ __forceinline__ float fused(float a, float b, float c) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   float d;
   asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
   return d;
@@ -129,7 +129,7 @@ __device__ __forceinline__ float fused(float a, float b, float c) {
 
 /// "Floating Point Instructions: mul". a b, which no compiler makes a part of a fused operation.
 __device__ __forceinline__ float product(float a, float b) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   float c;
   asm("mul.rn.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
   return c;
