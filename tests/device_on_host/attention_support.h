@@ -73,7 +73,7 @@ inline std::vector<float> reference(const AttentionShape& shape, const AttendedS
 
 /// Large shapes, whose code differs from that of smaller ones in lengths alone, are run in fewer orders.
 inline uint64_t orders_of(const AttentionShape& shape) {
-  return shape.head_dim > 80 || shape.heads() > 7 ? kOrders / 4 : kOrders;
+  return shape.head_dim > 80 || shape.heads() > 7 ? std::max<uint64_t>(kOrders / 4, 2) : kOrders;
 }
 
 inline std::string shape_name(const AttentionShape& shape) {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/device_on_host/device.h"
+#include "tests/device_on_host/support.h"
 
 namespace quire::test::fibers {
 namespace {

@@ -119,23 +119,4 @@ class Device {
 std::string source_of(const void* code);
 std::string source_of(const std::source_location& where);
 
-/// An array on the device.
-template <class T>
-class DeviceArray {
- public:
-  /// Nothing written.
-  DeviceArray(Device& device, std::string name, size_t count)
-      : region_(device.allocate(std::move(name), count * sizeof(T))) {}
-  DeviceArray(Device& device, std::string name, std::span<const T> values)
-      : DeviceArray(device, std::move(name), values.size()) {
-    region_.write(0, values.data(), values.size_bytes());
-  }
-  T* data() { return reinterpret_cast<T*>(region_.data()); }
-  std::span<const T> values() { return {data(), region_.size() / sizeof(T)}; }
-  Region& region() { return region_; }
-
- private:
-  Region& region_;
-};
-
 }  // namespace quire::test::fibers

@@ -12,8 +12,7 @@
 #include "formats/model_config.h"
 #include "tests/backend/owning_executor.h"
 #include "tests/backend/variants.h"
-#include "tests/device_on_host/device.h"
-#include "tests/device_on_host/fake_cublaslt.h"
+#include "tests/device_on_host/target.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
@@ -30,7 +29,7 @@ cuda::CudaOptions options_of(const std::filesystem::path& model, DType dtype) {
 std::unique_ptr<cuda::CudaBackend> backend_of(const std::filesystem::path& model, DType dtype) {
   const model::ModelConfig config = formats::load_model_config(model);
   return std::make_unique<cuda::CudaBackend>(options_of(model, dtype), config,
-                                             backend::cpu::model_shape(config, dtype), fake_cublaslt());
+                                             backend::cpu::model_shape(config, dtype), cublaslt());
 }
 
 /// An executor with a backend of its own.

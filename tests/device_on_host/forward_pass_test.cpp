@@ -16,8 +16,7 @@
 #include "backend/cuda/weights.h"
 #include "formats/model_config.h"
 #include "kernels/context.h"
-#include "tests/device_on_host/device.h"
-#include "tests/device_on_host/fake_cublaslt.h"
+#include "tests/device_on_host/target.h"
 #include "tests/support/data.h"
 
 namespace quire::test::fibers {
@@ -36,7 +35,7 @@ class OnDevice {
         weights_(cuda::load_weights(model, config_, dtype, pool_, nullptr)),
         groups_(static_cast<uint32_t>(model::group_layers(config_).windows.size())),
         cache_(config_, dtype, kNumBlocks * groups_, kBlockSize),
-        gemm_(fake_cublaslt(), nullptr),
+        gemm_(cublaslt(), nullptr),
         ops_(config_, weights_, cache_, gemm_, nullptr,
              {.rows = rows, .seqs = 8, .positions = 128, .logit_rows = 64}),
         pass_(config_, dtype, 128) {

@@ -202,8 +202,10 @@ TEST_P(Kernels, RopeRotatesAndScatters) {
                                      to.data(), cache.data(), static_cast<uint32_t>(positions.size())},
                                     nullptr),
                 0);
+#ifndef QUIRE_REAL_DEVICE
       const size_t kv_width = size_t{shape.kv_heads} * shape.head_dim;
       EXPECT_EQ(cache.region().bytes_written(), 2 * positions.size() * kv_width * dtype_bytes(dtype));
+#endif
       for (size_t row = 0; row < positions.size(); ++row) {
         for (size_t i = 0; i < width; ++i) {
           const size_t head = i / shape.head_dim;

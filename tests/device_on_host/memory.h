@@ -43,6 +43,8 @@ class Region {
   Region(std::string name, const void* memory, size_t bytes);
 
   std::byte* data() { return data_; }
+  /// What the host reads.
+  const std::byte* host_data() const { return data_; }
   size_t size() const { return size_; }
   RegionKind kind() const { return kind_; }
   const std::string& name() const { return name_; }

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "tensor/dtype.h"
-#include "tests/device_on_host/device.h"
 #include "tests/device_on_host/ptx_probe.h"
+#include "tests/device_on_host/support.h"
 
 // What the entries of ptx.h mean on the host is what the PTX ISA documents of the instruction.
 namespace quire::test::fibers {
@@ -39,8 +39,10 @@ TEST(Ptx, LoadsAndStoresMoveSixteenBytes) {
     EXPECT_TRUE(device.findings().empty()) << device.report();
     const bool swapped = std::string_view(entry) == "shared_128";  // with the neighbour's
     for (size_t i = 0; i < words.size(); ++i) EXPECT_EQ(out.values()[swapped ? i ^ 4 : i], words[i]) << entry;
+#ifndef QUIRE_REAL_DEVICE
     // One access of a warp each, of which a device makes four turns.
     EXPECT_EQ(device.traffic().at(entry).global_accesses, 2U);
+#endif
   }
 }
 
@@ -55,6 +57,7 @@ TEST(Ptx, MatricesComeToLanesByRowsOrByColumns) {
     Device device(0);
     DeviceArray<uint16_t> in(device, "in", elements);
     DeviceArray<uint16_t> out(device, "out", elements.size());
+    SCOPED_TRACE(transposed ? "load_transposed" : "load_matrices");
     probe(transposed ? "load_transposed" : "load_matrices", in.data(), out.data());
     EXPECT_TRUE(device.findings().empty()) << device.report();
     for (uint32_t i = 0; i < elements.size(); ++i) {
@@ -86,6 +89,7 @@ void expect_product(const char* entry, const ToBits& to_bits) {
   DeviceArray<float> out(device, "out", kProbeThreads * 4);
   probe(entry, in.data(), out.data());
   EXPECT_TRUE(device.findings().empty()) << device.report();
+  SCOPED_TRACE(entry);
   for (uint32_t i = 0; i < kProbeThreads * 4; ++i) {
     const uint32_t row = row_of(i / 4) + i % 4 / 2 * 8;
     const uint32_t column = column_of(i / 4) + i % 2;
@@ -110,13 +114,15 @@ TEST(Ptx, RoundsOnceOrTwice) {
 TEST(Ptx, Exp2) {
   const std::vector<float> y =
       results<float, float>("exp2_approx", {0.0F, 3.0F, -1.0F, -kInfinity, kInfinity, -140.0F});
-  EXPECT_EQ(y, (std::vector<float>{1.0F, 8.0F, 0.5F, 0.0F, kInfinity, 0.0F}));
+  const std::vector<float> expected = {1.0F, 8.0F, 0.5F, 0.0F, kInfinity, 0.0F};
+  // Within 4 ulp; documented are 2.
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(y[i], expected[i]);
 }
 
 TEST(Ptx, Rsqrt) {
   const std::vector<float> y = results<float, float>("rsqrt_approx", {4.0F, 0.25F, 2.0F});
-  EXPECT_EQ(y[0], 0.5F);
-  EXPECT_EQ(y[1], 2.0F);
+  EXPECT_FLOAT_EQ(y[0], 0.5F);
+  EXPECT_FLOAT_EQ(y[1], 2.0F);
   EXPECT_NEAR(y[2], std::sqrt(0.5), 1e-7);
 }
 

@@ -2,20 +2,20 @@
 
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
 #include "tensor/dtype.h"
-#include "tests/device_on_host/device.h"
+#include "tests/device_on_host/target.h"
 
-// How kernels are tested on the fibers: against the CPU's reference, in many orders of blocks, warps and
+// How kernels are tested: against the CPU's reference, in many orders of blocks, warps and
 // lanes, with the same bits in all of them and no finding.
 namespace quire::test::fibers {
-
-inline constexpr uint64_t kOrders = 20;
 
 /// What is left of `value` when it is stored as `dtype`.
 inline float stored(float value, DType dtype) {
@@ -32,6 +32,27 @@ inline std::vector<float> stored_floats(uint64_t seed, size_t count, DType dtype
   }
   return values;
 }
+
+/// An array on the device. What is written is there at the next data().
+template <class T>
+class DeviceArray {
+ public:
+  /// Nothing written.
+  DeviceArray(Device& device, std::string name, size_t count)
+      : region_(device.allocate(std::move(name), count * sizeof(T))) {}
+  DeviceArray(Device& device, std::string name, std::span<const T> values)
+      : DeviceArray(device, std::move(name), values.size()) {
+    region_.write(0, values.data(), values.size_bytes());
+  }
+  T* data() { return reinterpret_cast<T*>(region_.data()); }
+  std::span<const T> values() const {
+    return {reinterpret_cast<const T*>(region_.host_data()), region_.size() / sizeof(T)};
+  }
+  Region& region() { return region_; }
+
+ private:
+  Region& region_;
+};
 
 /// An array on the device whose number format is known when the test runs.
 class Elements {
@@ -58,11 +79,11 @@ class Elements {
   float at(size_t i) const {
     if (dtype_ == DType::kF32) {
       float value = 0.0F;
-      std::memcpy(&value, region_.data() + i * sizeof(value), sizeof(value));
+      std::memcpy(&value, region_.host_data() + i * sizeof(value), sizeof(value));
       return value;
     }
     uint16_t bits = 0;
-    std::memcpy(&bits, region_.data() + i * sizeof(bits), sizeof(bits));
+    std::memcpy(&bits, region_.host_data() + i * sizeof(bits), sizeof(bits));
     return dtype_ == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
   }
 

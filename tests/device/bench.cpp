@@ -1,0 +1,83 @@
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/amounts.h"
+#include "tests/device/device.h"
+#include "tests/device/measure.h"
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: gpu_bench [PART...]\n\n"
+    "Measures the CUDA backend on the first device and prints tables in Markdown. Parts: attention, small, "
+    "gemms,\n"
+    "steps; without one: all. --facts prints what the device is and measures nothing.\n";
+
+struct Part {
+  const char* name;
+  const char* title;
+  void (*measure)(const quire::test::gpu::Ceilings& ceilings);
+};
+constexpr Part kParts[] = {
+    {"attention", "Attention (K/V and queries of bf16)", quire::test::gpu::measure_attention},
+    {"small", "Norms and activations (bf16)", quire::test::gpu::measure_small_kernels},
+    {"gemms", "Matrix products of Llama-3.2-1B (bf16)", quire::test::gpu::measure_gemms},
+    {"steps", "Whole steps of Llama-3.2-1B's shape (bf16, random weights), by the host's clock",
+     quire::test::gpu::measure_steps},
+};
+
+bool is_part(std::string_view name) {
+  for (const Part& part : kParts) {
+    if (name == part.name) return true;
+  }
+  return false;
+}
+
+bool is_wanted(const Part& part, int argc, char** argv) {
+  if (argc < 2) return true;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == part.name) return true;
+  }
+  return false;
+}
+
+int run(int argc, char** argv) {
+  namespace gpu = quire::test::gpu;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help") return std::fputs(kUsage, stdout) < 0 ? 1 : 0;
+    if (argument != "--facts" && !is_part(argument)) return std::fputs(kUsage, stderr), 2;
+  }
+  if (const std::string why = gpu::why_no_device(); !why.empty()) {
+    std::fprintf(stderr, "gpu_bench: %s\n", why.c_str());
+    return 2;
+  }
+  if (argc > 1 && std::string_view(argv[1]) == "--facts") {
+    const quire::backend::cuda::DeviceFacts facts = quire::backend::cuda::device_facts();
+    std::puts(fmt::format("{}, compute capability {}.{}, {} of {} free", facts.name, facts.capability / 10,
+                          facts.capability % 10, quire::human_bytes(facts.free_bytes),
+                          quire::human_bytes(facts.total_bytes))
+                  .c_str());
+    return 0;
+  }
+  const gpu::Ceilings ceilings = gpu::measure_ceilings();
+  for (const Part& part : kParts) {
+    if (!is_wanted(part, argc, argv)) continue;
+    std::printf("### %s\n\n", part.title);
+    gpu::print_head();
+    part.measure(ceilings);
+    std::puts("");
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try { return run(argc, argv); } catch (const std::exception& error) {
+  std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+  return 1;
+}
