@@ -20,7 +20,7 @@ constexpr const char* kUsage =
 struct Part {
   const char* name;
   const char* title;
-  void (*measure)(const quire::test::gpu::Ceilings& ceilings);
+  void (*measure)(const quire::test::gpu::Sizes& sizes, const quire::test::gpu::Ceilings& ceilings);
 };
 constexpr Part kParts[] = {
     {"attention", "Attention (K/V and queries of bf16)", quire::test::gpu::measure_attention},
@@ -69,7 +69,7 @@ int run(int argc, char** argv) {
     if (!is_wanted(part, argc, argv)) continue;
     std::printf("### %s\n\n", part.title);
     gpu::print_head();
-    part.measure(ceilings);
+    part.measure(gpu::Sizes{}, ceilings);
     std::puts("");
   }
   return 0;

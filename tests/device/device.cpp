@@ -1,8 +1,6 @@
 #include "tests/device/device.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <cuda_runtime.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,28 +55,5 @@ const std::vector<std::string>& Device::findings() const {
 }
 
 std::string Device::report() const { return fmt::format("{}", fmt::join(findings_, "\n")); }
-
-const cuda::lt::Api& cublaslt() {
-  const char* folder = std::getenv("QUIRE_CUBLASLT");
-  return cuda::lt::load(folder == nullptr ? "" : folder);
-}
-
-std::string why_no_device() {
-  int driver = 0;  // 12040: of CUDA 12.4
-  cudaDriverGetVersion(&driver);
-  if (driver == 0) return "no CUDA device: this machine has no NVIDIA driver";
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorInsufficientDriver) {
-    return fmt::format("the NVIDIA driver is for CUDA {}.{}, and these programs need CUDA {}", driver / 1000,
-                       driver % 1000 / 10, CUDART_VERSION / 1000);
-  }
-  if (error != cudaSuccess) return fmt::format("no CUDA device: {}", cudaGetErrorString(error));
-  if (count == 0) return "no CUDA device: the driver has none";
-  const cuda::DeviceFacts facts = cuda::device_facts();
-  if (facts.capability >= 80) return "";
-  return fmt::format("{} has compute capability {}.{}, and the kernels need 8.0", facts.name,
-                     facts.capability / 10, facts.capability % 10);
-}
 
 }  // namespace quire::test::gpu

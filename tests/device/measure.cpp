@@ -1,9 +1,7 @@
 #include "tests/device/measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cuda_runtime.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,38 +16,6 @@ namespace quire::test::gpu {
 namespace {
 
 namespace cuda = backend::cuda;
-
-constexpr int kSamples = 5;
-constexpr double kSampleSeconds = 2e-3;
-
-class Event {
- public:
-  Event() { cuda::check(cudaEventCreate(&event_), "an event"); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  void record() { cuda::check(cudaEventRecord(event_, nullptr), "an event"); }
-  double seconds_since(const Event& earlier) const {
-    float milliseconds = 0;
-    cuda::check(cudaEventSynchronize(event_), "the work before an event");
-    cuda::check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "the time between two events");
-    return milliseconds * 1e-3;
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-/// The median of samples of `time_of(calls)`, for one call.
-double median(const std::function<double(int calls)>& time_of) {
-  time_of(1);  // what happens once only, as the choice of an algorithm
-  int calls = 1;
-  while (calls < 10'000 && time_of(calls) < kSampleSeconds) calls *= 2;
-  std::vector<double> samples;
-  for (int i = 0; i < kSamples; ++i) samples.push_back(time_of(calls) / calls);
-  std::ranges::sort(samples);
-  return samples[kSamples / 2];
-}
 
 /// The card's name has the name of --machine as a word of its own: "NVIDIA H100 80GB HBM3", "NVIDIA
 /// A100-SXM4-80GB".
@@ -94,26 +60,6 @@ double measure_product() {
 }
 
 }  // namespace
-
-double seconds_of(const std::function<void()>& run) {
-  Event begin;
-  Event end;
-  return median([&](int calls) {
-    begin.record();
-    for (int i = 0; i < calls; ++i) run();
-    end.record();
-    return end.seconds_since(begin);
-  });
-}
-
-double seconds_of_waiting(const std::function<void()>& run) {
-  using Clock = std::chrono::steady_clock;
-  return median([&](int calls) {
-    const Clock::time_point begin = Clock::now();
-    for (int i = 0; i < calls; ++i) run();
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  });
-}
 
 void print_head() {
   std::puts("| what | µs | MB needed | share of copy bandwidth | GFLOP | share of the matrix rate |");

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/cuda/runtime.h"
+#include "model/config.h"
 
 // Times of work on a real device, as rows of a table in Markdown. bench.cpp is the program.
 namespace quire::test::gpu {
@@ -21,6 +23,32 @@ struct Ceilings {
 struct Needs {
   double bytes = 0;
   double operations = 0;
+};
+
+struct Step {
+  uint32_t seqs = 0;
+  uint32_t tokens = 0;  // of each
+  uint32_t length = 0;  // of each sequence, with them
+};
+
+/// Llama-3.2-1B, but for its RoPE scaling, which is a table of other numbers.
+model::ModelConfig llama_1b();
+
+/// What is measured. Smaller sizes are for tests of the measurements.
+struct Sizes {
+  model::ModelConfig model = llama_1b();  // of which all but attention has its widths
+  uint32_t heads = 32;                    // of attention
+  uint32_t kv_heads = 8;
+  std::vector<uint32_t> head_dims = {64, 128};
+  std::vector<uint32_t> decodes = {1, 8, 64};  // sequences
+  uint32_t context = 4096;                     // of each
+  std::vector<uint32_t> prompts = {512, 8192};
+  std::vector<uint32_t> norm_rows = {64, 65'536};
+  std::vector<uint32_t> gated_rows = {64, 8192};
+  std::vector<uint32_t> gemm_rows = {1, 8, 64, 256};
+  std::vector<Step> steps = {{1, 1, 512}, {8, 1, 512}, {64, 1, 512}, {64, 1, 4096}, {1, 8192, 8192}};
+  /// More bytes than all caches hold: what is read again after so many comes from memory.
+  size_t beyond_caches = size_t{256} << 20;
 };
 
 /// The median of the seconds that one call takes, back to back on the default stream: of at least 5 samples
@@ -41,10 +69,10 @@ backend::cuda::DeviceBuffer random_bf16(size_t count, const std::string& what);
 Ceilings measure_ceilings();
 
 // Each prints its rows.
-void measure_attention(const Ceilings& ceilings);
-void measure_small_kernels(const Ceilings& ceilings);
-void measure_gemms(const Ceilings& ceilings);
-/// Whole steps of a model of Llama-3.2-1B's shape, whose weights are random.
-void measure_steps(const Ceilings& ceilings);
+void measure_attention(const Sizes& sizes, const Ceilings& ceilings);
+void measure_small_kernels(const Sizes& sizes, const Ceilings& ceilings);
+void measure_gemms(const Sizes& sizes, const Ceilings& ceilings);
+/// Whole steps of a model of the model's shape, whose weights are random.
+void measure_steps(const Sizes& sizes, const Ceilings& ceilings);
 
 }  // namespace quire::test::gpu

@@ -21,12 +21,8 @@ namespace {
 
 namespace cuda = backend::cuda;
 
-constexpr uint32_t kHeads = 32;
-constexpr uint32_t kKvHeads = 8;
 constexpr uint32_t kBlock = 16;
 constexpr size_t kBytes = 2;  // of a bf16
-/// More than any level of cache holds: what is read again after so many bytes comes from memory.
-constexpr size_t kBeyondCaches = 256U << 20;
 
 cuda::DeviceBuffer numbers(const std::vector<uint32_t>& values, const std::string& what) {
   cuda::DeviceBuffer out(values.size() * sizeof(uint32_t), what);
@@ -37,8 +33,9 @@ cuda::DeviceBuffer numbers(const std::vector<uint32_t>& values, const std::strin
 
 /// Sequences of `length` tokens each, in blocks that are scattered.
 struct Sequences {
-  Sequences(uint32_t dim, uint32_t seqs, uint32_t tokens, uint32_t rows_of_each)
-      : blocks{DType::kBF16, kBlock, kKvHeads, dim},
+  Sequences(const Sizes& sizes, uint32_t dim, uint32_t seqs, uint32_t tokens, uint32_t rows_of_each)
+      : blocks{DType::kBF16, kBlock, sizes.kv_heads, dim},
+        heads(sizes.heads),
         count(seqs),
         length(tokens),
         rows(seqs * rows_of_each),
@@ -56,12 +53,13 @@ struct Sequences {
     seq_numbers = numbers(seq_of, "seqs");
     lengths = numbers(std::vector<uint32_t>(seqs, tokens), "lengths");
   }
-  uint32_t width() const { return kHeads * blocks.head_dim; }
+  uint32_t width() const { return heads * blocks.head_dim; }
   float scale() const { return 1.0F / std::sqrt(static_cast<float>(blocks.head_dim)); }
-  double kv_bytes() const { return 2.0 * count * length * kKvHeads * blocks.head_dim * kBytes; }
+  double kv_bytes() const { return 2.0 * count * length * blocks.num_kv_heads * blocks.head_dim * kBytes; }
   double row_bytes() const { return 2.0 * rows * width() * kBytes; }
 
   cuda::KvBlocks blocks;
+  uint32_t heads;
   uint32_t count;
   uint32_t length;
   uint32_t rows;
@@ -81,7 +79,7 @@ double time_decode(const Sequences& all) {
                                  .q_stride = all.width(),
                                  .out = all.out.data(),
                                  .num_queries = all.rows,
-                                 .num_heads = kHeads,
+                                 .num_heads = all.heads,
                                  .block_tables = all.tables.as<const uint32_t>(),
                                  .table_stride = all.stride,
                                  .seqs = all.seq_numbers.as<const uint32_t>(),
@@ -97,7 +95,7 @@ double time_decode(const Sequences& all) {
 
 /// The last `rows` tokens of each sequence. `shares_spans`: as few tiles do.
 double time_paged(const Sequences& all, bool shares_spans) {
-  const uint32_t most = cuda::tokens_of_tile(all.blocks, kHeads);
+  const uint32_t most = cuda::tokens_of_tile(all.blocks, all.heads);
   const uint32_t rows = all.rows / all.count;
   std::vector<uint32_t> tiles;
   uint32_t spans = 0;
@@ -118,7 +116,7 @@ double time_paged(const Sequences& all, bool shares_spans) {
                                 .q_stride = all.width(),
                                 .out = all.out.data(),
                                 .num_rows = all.rows,
-                                .num_heads = kHeads,
+                                .num_heads = all.heads,
                                 .block_tables = all.tables.as<const uint32_t>(),
                                 .table_stride = all.stride,
                                 .tiles = on_device.as<const cuda::QueryTile>(),
@@ -135,98 +133,119 @@ double time_paged(const Sequences& all, bool shares_spans) {
 
 }  // namespace
 
-void measure_attention(const Ceilings& ceilings) {
-  for (const uint32_t dim : {64U, 128U}) {
-    for (const uint32_t seqs : {1U, 8U, 64U}) {
-      const Sequences all(dim, seqs, 4096, 1);
+void measure_attention(const Sizes& sizes, const Ceilings& ceilings) {
+  for (const uint32_t dim : sizes.head_dims) {
+    const std::string heads = fmt::format("{}/{} heads of {}", sizes.heads, sizes.kv_heads, dim);
+    for (const uint32_t seqs : sizes.decodes) {
+      const Sequences all(sizes, dim, seqs, sizes.context, 1);
       const Needs needs{.bytes = all.kv_bytes() + all.row_bytes(),
-                        .operations = 4.0 * seqs * 4096 * kHeads * dim};
-      const std::string what = fmt::format("{} x 4,096, 32/8 heads of {}", seqs, dim);
+                        .operations = 4.0 * seqs * sizes.context * sizes.heads * dim};
+      const std::string what = fmt::format("{} x {}, {}", seqs, with_commas(sizes.context), heads);
       print_row("decode_attention " + what, time_decode(all), needs, ceilings);
       print_row("paged_attention " + what, time_paged(all, false), needs, ceilings);
       print_row("paged_attention, shared spans, " + what, time_paged(all, true), needs, ceilings);
     }
-    for (const uint32_t length : {512U, 8192U}) {
-      const Sequences all(dim, 1, length, length);
+    for (const uint32_t length : sizes.prompts) {
+      const Sequences all(sizes, dim, 1, length, length);
       const double pairs = 0.5 * length * (length + 1.0);
-      const Needs needs{.bytes = all.kv_bytes() + all.row_bytes(), .operations = 4.0 * pairs * kHeads * dim};
-      print_row(fmt::format("paged_attention, a prompt of {}, 32/8 heads of {}", with_commas(length), dim),
+      const Needs needs{.bytes = all.kv_bytes() + all.row_bytes(),
+                        .operations = 4.0 * pairs * sizes.heads * dim};
+      print_row(fmt::format("paged_attention, a prompt of {}, {}", with_commas(length), heads),
                 time_paged(all, false), needs, ceilings);
     }
   }
 }
 
-void measure_small_kernels(const Ceilings& ceilings) {
-  constexpr uint32_t kWidth = 2048;
-  constexpr uint32_t kFfn = 8192;
-  const cuda::DeviceBuffer weight(kWidth * sizeof(float), "weight");
+void measure_small_kernels(const Sizes& sizes, const Ceilings& ceilings) {
+  const uint32_t width = sizes.model.hidden_size;
+  const uint32_t ffn = sizes.model.ffn_size;
+  const cuda::DeviceBuffer weight(width * sizeof(float), "weight");
   cuda::clear(weight.data(), weight.size(), nullptr);
-  for (const uint32_t rows : {64U, 65'536U}) {
-    const cuda::DeviceBuffer x = random_bf16(size_t{rows} * kWidth, "x");
-    const cuda::DeviceBuffer residual = random_bf16(size_t{rows} * kWidth, "residual");
-    const cuda::DeviceBuffer y(size_t{rows} * kWidth * kBytes, "y");
-    const double seconds = seconds_of([&] {
-      cuda::check(cuda::rms_norm({DType::kBF16, x.data(), residual.data(), 0.0F, weight.as<const float>(),
-                                  y.data(), 1e-5F, rows, kWidth, 1, kWidth},
-                                 nullptr),
-                  "rms_norm");
-    });
-    print_row(fmt::format("rms_norm with residual, {} x 2,048", with_commas(rows)), seconds,
-              {.bytes = 4.0 * rows * kWidth * kBytes}, ceilings);
+  for (const uint32_t rows : sizes.norm_rows) {
+    const cuda::DeviceBuffer x = random_bf16(size_t{rows} * width, "x");
+    const cuda::DeviceBuffer residual = random_bf16(size_t{rows} * width, "residual");
+    const cuda::DeviceBuffer y(size_t{rows} * width * kBytes, "y");
+    const cuda::RmsNormArgs args{.dtype = DType::kBF16,
+                                 .x = x.data(),
+                                 .residual = residual.data(),
+                                 .factor = 0.0F,  // so that the sum does not grow from call to call
+                                 .weight = weight.as<const float>(),
+                                 .y = y.data(),
+                                 .eps = 1e-5F,
+                                 .rows = rows,
+                                 .width = width,
+                                 .heads = 1,
+                                 .stride = width};
+    print_row(fmt::format("rms_norm with residual, {} x {}", with_commas(rows), with_commas(width)),
+              seconds_of([&] { cuda::check(cuda::rms_norm(args, nullptr), "rms_norm"); }),
+              {.bytes = 4.0 * rows * width * kBytes}, ceilings);
   }
-  for (const uint32_t rows : {64U, 8192U}) {
-    const cuda::DeviceBuffer in = random_bf16(size_t{2} * rows * kFfn, "gate_up");
-    const cuda::DeviceBuffer out(size_t{rows} * kFfn * kBytes, "out");
-    const double seconds = seconds_of([&] {
-      cuda::check(
-          cuda::gated({DType::kBF16, model::Activation::kSilu, in.data(), out.data(), rows, kFfn}, nullptr),
-          "gated");
-    });
-    print_row(fmt::format("gated (SiLU), {} x 8,192", with_commas(rows)), seconds,
-              {.bytes = 3.0 * rows * kFfn * kBytes}, ceilings);
+  for (const uint32_t rows : sizes.gated_rows) {
+    const cuda::DeviceBuffer in = random_bf16(size_t{2} * rows * ffn, "gate_up");
+    const cuda::DeviceBuffer out(size_t{rows} * ffn * kBytes, "out");
+    const cuda::GatedArgs args{DType::kBF16, model::Activation::kSilu, in.data(), out.data(), rows, ffn};
+    print_row(fmt::format("gated (SiLU), {} x {}", with_commas(rows), with_commas(ffn)),
+              seconds_of([&] { cuda::check(cuda::gated(args, nullptr), "gated"); }),
+              {.bytes = 3.0 * rows * ffn * kBytes}, ceilings);
   }
 }
 
-void measure_gemms(const Ceilings& ceilings) {
-  struct Shape {
-    const char* name;
-    uint32_t n;
-    uint32_t k;
-    DType out;
-  };
+namespace {
+
+struct Product {
+  const char* name;
+  uint32_t n;
+  uint32_t k;
+  DType out;
+};
+
+void measure_product(const Sizes& sizes, const Product& product, cuda::Gemm& gemm, const Ceilings& ceilings) {
+  const size_t elements = size_t{product.n} * product.k;
+  // As the layers of a model do, each call has weights that no cache holds.
+  const size_t copies = sizes.beyond_caches / (elements * kBytes) + 1;
+  const cuda::DeviceBuffer weights = random_bf16(copies * elements, "weights");
+  for (const uint32_t rows : sizes.gemm_rows) {
+    const size_t padded = cuda::padded_rows(rows);
+    const cuda::DeviceBuffer x = random_bf16(padded * product.k, "x");
+    const cuda::DeviceBuffer y(padded * product.n * dtype_bytes(product.out), "y");
+    cuda::GemmArgs args{.dtype = DType::kBF16,
+                        .out_dtype = product.out,
+                        .x = x.data(),
+                        .weights = nullptr,
+                        .bias = nullptr,
+                        .y = y.data(),
+                        .rows = rows,
+                        .n = product.n,
+                        .k = product.k};
+    size_t next = 0;
+    const double seconds = seconds_of([&] {
+      args.weights = weights.data() + next * elements * kBytes;
+      next = (next + 1) % copies;
+      gemm.multiply(args);
+    });
+    const size_t bytes =
+        (elements + size_t{product.k} * rows) * kBytes + size_t{product.n} * rows * dtype_bytes(product.out);
+    print_row(fmt::format("{} ({} x {}), {} rows", product.name, with_commas(product.n),
+                          with_commas(product.k), rows),
+              seconds,
+              {.bytes = static_cast<double>(bytes), .operations = 2.0 * static_cast<double>(elements) * rows},
+              ceilings);
+  }
+}
+
+}  // namespace
+
+void measure_gemms(const Sizes& sizes, const Ceilings& ceilings) {
+  const model::ModelConfig& model = sizes.model;
+  const uint32_t q = model.num_heads * model.head_dim;
+  const uint32_t kv = model.num_kv_heads * model.head_dim;
   cuda::Gemm gemm(cublaslt(), nullptr);
-  for (const Shape& shape : {Shape{"qkv", 3072, 2048, DType::kBF16},
-                             {"o", 2048, 2048, DType::kBF16},
-                             {"gate and up", 16'384, 2048, DType::kBF16},
-                             {"down", 2048, 8192, DType::kBF16},
-                             {"head", 128'256, 2048, DType::kF32}}) {
-    const size_t elements = size_t{shape.n} * shape.k;
-    // As the layers of a model do, each call has weights that no cache holds.
-    const size_t copies = kBeyondCaches / (elements * kBytes) + 1;
-    const cuda::DeviceBuffer weights = random_bf16(copies * elements, "weights");
-    for (const uint32_t rows : {1U, 8U, 64U, 256U}) {
-      const cuda::DeviceBuffer x = random_bf16(size_t{cuda::padded_rows(rows)} * shape.k, "x");
-      const cuda::DeviceBuffer y(size_t{cuda::padded_rows(rows)} * shape.n * dtype_bytes(shape.out), "y");
-      size_t next = 0;
-      const double seconds = seconds_of([&] {
-        gemm.multiply({.dtype = DType::kBF16,
-                       .out_dtype = shape.out,
-                       .x = x.data(),
-                       .weights = weights.data() + next * elements * kBytes,
-                       .bias = nullptr,
-                       .y = y.data(),
-                       .rows = rows,
-                       .n = shape.n,
-                       .k = shape.k});
-        next = (next + 1) % copies;
-      });
-      const double bytes = static_cast<double>(elements * kBytes) + 1.0 * shape.k * rows * kBytes +
-                           1.0 * shape.n * rows * static_cast<double>(dtype_bytes(shape.out));
-      print_row(fmt::format("product, {} ({} x {}), {} rows", shape.name, with_commas(shape.n),
-                            with_commas(shape.k), rows),
-                seconds, {.bytes = bytes, .operations = 2.0 * static_cast<double>(elements) * rows},
-                ceilings);
-    }
+  for (const Product& product : {Product{"qkv", q + 2 * kv, model.hidden_size, DType::kBF16},
+                                 {"o", model.hidden_size, q, DType::kBF16},
+                                 {"gate and up", 2 * model.ffn_size, model.hidden_size, DType::kBF16},
+                                 {"down", model.hidden_size, model.ffn_size, DType::kBF16},
+                                 {"head", model.vocab_size, model.hidden_size, DType::kF32}}) {
+    measure_product(sizes, product, gemm, ceilings);
   }
 }
 

@@ -23,27 +23,6 @@ namespace cuda = backend::cuda;
 constexpr uint32_t kBlock = 16;
 constexpr size_t kBytes = 2;  // of a bf16
 
-/// Llama-3.2-1B, but for its RoPE scaling, which is a table of other numbers.
-model::ModelConfig llama_1b() {
-  model::ModelConfig out;
-  out.architecture = "LlamaForCausalLM";
-  out.model_type = "llama";
-  out.vocab_size = 128'256;
-  out.hidden_size = 2048;
-  out.num_layers = 16;
-  out.num_heads = 32;
-  out.num_kv_heads = 8;
-  out.head_dim = 64;
-  out.ffn_size = 8192;
-  out.max_positions = 131'072;
-  out.rms_norm_eps = 1e-5;
-  out.rope.theta = 500'000;
-  out.tie_embeddings = true;
-  out.windows.assign(out.num_layers, 0);
-  out.dtype = DType::kBF16;
-  return out;
-}
-
 size_t layer_elements(const model::ModelConfig& config) {
   const size_t q = size_t{config.num_heads} * config.head_dim;
   const size_t qkv = q + size_t{2} * config.num_kv_heads * config.head_dim;
@@ -87,11 +66,10 @@ cuda::ModelWeights random_weights(const model::ModelConfig& config) {
   return out;
 }
 
-struct Step {
-  uint32_t seqs;
-  uint32_t tokens;  // of each
-  uint32_t length;  // of each sequence, with them
-};
+cuda::StepLimits limits_of(const Step& step) {
+  return {
+      .rows = step.seqs * step.tokens, .seqs = step.seqs, .positions = step.length, .logit_rows = step.seqs};
+}
 
 class Steps {
  public:
@@ -100,11 +78,7 @@ class Steps {
       : step_(step),
         blocks_of_each_((step.length + kBlock - 1) / kBlock),
         cache_(config, DType::kBF16, step.seqs * blocks_of_each_, kBlock),
-        ops_(config, weights, cache_, gemm, nullptr,
-             {.rows = step.seqs * step.tokens,
-              .seqs = step.seqs,
-              .positions = step.length,
-              .logit_rows = step.seqs}),
+        ops_(config, weights, cache_, gemm, nullptr, limits_of(step)),
         pass_(config, DType::kBF16, step.length) {
     cuda::clear(cache_.memory().data(), cache_.memory().size(), nullptr);
     tables_.reserve(step.seqs);
@@ -149,18 +123,46 @@ Needs needs_of(const model::ModelConfig& config, const Step& step) {
                                      4.0 * pairs * config.num_layers * config.num_heads * config.head_dim)};
 }
 
+/// What a step takes beside the weights.
+size_t memory_of(const model::ModelConfig& config, const Step& step) {
+  const size_t blocks = size_t{step.seqs} * ((step.length + kBlock - 1) / kBlock);
+  const cuda::KvBlocks one{DType::kBF16, kBlock, config.num_kv_heads, config.head_dim};
+  return blocks * one.block_bytes() * config.num_layers +
+         cuda::CudaOps::bytes_for(config, DType::kBF16, kBlock, limits_of(step));
+}
+
 }  // namespace
 
-void measure_steps(const Ceilings& ceilings) {
-  const model::ModelConfig config = llama_1b();
+model::ModelConfig llama_1b() {
+  model::ModelConfig out;
+  out.architecture = "LlamaForCausalLM";
+  out.model_type = "llama";
+  out.vocab_size = 128'256;
+  out.hidden_size = 2048;
+  out.num_layers = 16;
+  out.num_heads = 32;
+  out.num_kv_heads = 8;
+  out.head_dim = 64;
+  out.ffn_size = 8192;
+  out.max_positions = 131'072;
+  out.rms_norm_eps = 1e-5;
+  out.rope.theta = 500'000;
+  out.tie_embeddings = true;
+  out.windows.assign(out.num_layers, 0);
+  out.dtype = DType::kBF16;
+  return out;
+}
+
+void measure_steps(const Sizes& sizes, const Ceilings& ceilings) {
+  const model::ModelConfig& config = sizes.model;
   const cuda::ModelWeights weights = random_weights(config);
   cuda::Gemm gemm(cublaslt(), nullptr);
-  for (const Step& step : {Step{1, 1, 512}, {8, 1, 512}, {64, 1, 512}, {64, 1, 4096}, {1, 8192, 8192}}) {
+  for (const Step& step : sizes.steps) {
     const std::string what = fmt::format("{} x {} tokens, contexts of {}", step.seqs,
                                          with_commas(step.tokens), with_commas(step.length));
     const Needs layers = needs_of(config, step);
     const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
-    if (layers.bytes + 2e9 > static_cast<double>(cuda::device_facts().free_bytes)) {
+    if (memory_of(config, step) > cuda::device_facts().free_bytes) {
       std::puts(fmt::format("| {}: not measured, too little memory is free | | | | | |", what).c_str());
       continue;
     }
