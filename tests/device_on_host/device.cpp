@@ -12,7 +12,7 @@
 namespace quire::test::fibers {
 namespace {
 
-thread_local Device* device = nullptr;
+Device* device = nullptr;  // not of a thread: an engine launches kernels in one of its own
 
 std::string_view name_of(Checker checker) {
   switch (checker) {

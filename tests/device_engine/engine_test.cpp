@@ -1,0 +1,88 @@
+// A whole engine with --device cuda: the library is loaded as from a build with CUDA, and its GPU is one of
+// fibers.
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "startup/devices.h"
+#include "startup/local_engine.h"
+#include "tests/support/data.h"
+
+namespace quire::test::fibers {
+namespace {
+
+using testing::HasSubstr;
+
+startup::EngineOptions options_of(const char* device) {
+  startup::EngineOptions options;
+  options.model.model = demo_model_dir();
+  options.model.threads = 1;
+  options.model.dtype = "f32";
+  options.num_blocks = 24;
+  options.max_model_len = 128;
+  options.max_num_batched_tokens = "64";
+  const startup::DeviceChoice choice = startup::find_device(device);
+  options.device = choice.device;
+  options.device_index = choice.index;
+  return options;
+}
+
+const std::vector<std::string> kPrompts = {"Once upon a time", "The dog saw a",
+                                           "Lily and Tom went to the park and", "One day a little"};
+
+/// What an engine writes after each of the prompts, all at once.
+std::vector<std::string> stories(const startup::EngineOptions& options) {
+  startup::LocalEngine local(options, "demo");
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t open = kPrompts.size();
+  std::vector<std::string> texts(kPrompts.size());
+  for (size_t i = 0; i < kPrompts.size(); ++i) {
+    engine::GenerationRequest request;
+    request.prompt = local.tokenizer->encode(kPrompts[i], true);
+    request.max_tokens = 12;
+    request.sampling.temperature = 0;
+    const auto sink = [&, i](const engine::RequestOutput& output) {
+      const std::lock_guard lock(mutex);
+      for (const engine::ChoiceOutput& choice : output.choices) texts[i] += choice.text;
+      if (!output.done) return;
+      --open;
+      changed.notify_one();
+    };
+    EXPECT_TRUE(local.engine->submit(std::move(request), sink));
+  }
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return open == 0; });
+  lock.unlock();
+  return texts;
+}
+
+TEST(DeviceEngine, WritesWhatTheCpuWrites) {
+  EXPECT_EQ(stories(options_of("cuda")), stories(options_of("cpu")));
+}
+
+TEST(DeviceEngine, IsWhatAutoTakes) {
+  const startup::LocalEngine local(options_of("auto"), "demo");
+  EXPECT_THAT(local.backend->describe(), HasSubstr("on fibers"));
+}
+
+TEST(DeviceEngine, SaysThatThereIsNoSuchGpu) {
+  try {
+    const startup::LocalEngine local(options_of("cuda:2"), "demo");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "--device cuda: there is no GPU 2: this machine has 1, counted from 0; --device cpu computes on the "
+        "processors of this machine");
+  }
+}
+
+}  // namespace
+}  // namespace quire::test::fibers
