@@ -108,7 +108,7 @@ CudaOps::Arena CudaOps::Arena::lay_out(const model::ModelConfig& config, DType d
   out.gate_up = parts.take(rows * 2 * config.ffn_size * element);
   out.ffn = parts.take(rows * config.ffn_size * element);
   out.selected = parts.take(selected * config.hidden_size * element);
-  out.logits = parts.take(selected * config.vocab_size * sizeof(float));
+  out.logits = parts.take(selected * result_stride(config.vocab_size, DType::kF32) * sizeof(float));
   out.partials = parts.take(attention_rows(config, limits) * bytes_of_partials(config, limits.positions));
   out.places = parts.take(limits.logit_rows * sizeof(uint32_t));
   const size_t groups = model::group_layers(config).windows.size();
@@ -477,9 +477,16 @@ std::span<const float> CudaOps::hidden(std::span<const uint32_t> rows) {
 std::span<const float> CudaOps::logits(std::span<const uint32_t> rows, float scale, float cap) {
   select(rows);
   multiply(weights_.head, arena_.selected, arena_.logits, static_cast<uint32_t>(rows.size()), DType::kF32);
-  host_rows_.resize(rows.size() * config_.vocab_size);
-  copy_to_host(host_rows_.data(), arena_.logits, host_rows_.size() * sizeof(float), stream_);
+  const size_t vocab = config_.vocab_size;
+  const size_t stride = result_stride(config_.vocab_size, DType::kF32);
+  host_rows_.resize(rows.size() * stride);
+  copy_to_host(host_rows_.data(), arena_.logits, ((rows.size() - 1) * stride + vocab) * sizeof(float),
+               stream_);
   synchronize(stream_);
+  for (size_t row = 1; stride != vocab && row < rows.size(); ++row) {  // the rows without gaps
+    std::memmove(host_rows_.data() + row * vocab, host_rows_.data() + row * stride, vocab * sizeof(float));
+  }
+  host_rows_.resize(rows.size() * vocab);
   if (scale != 1.0F) {
     for (float& logit : host_rows_) logit *= scale;
   }

@@ -33,10 +33,11 @@ void Gemm::check_lt(lt::Status status, const char* call, const Shape& shape) con
                           dtype_name(shape.dtype), shape.n, shape.k));
 }
 
-Gemm::Layout Gemm::layout(DType dtype, uint32_t rows, uint32_t columns, const Shape& shape) const {
+Gemm::Layout Gemm::layout(DType dtype, uint32_t rows, uint32_t columns, uint32_t stride,
+                          const Shape& shape) const {
   lt::Layout* made = nullptr;
-  check_lt(api_.MatrixLayoutCreate(&made, type_of(dtype), rows, columns, rows), "cublasLtMatrixLayoutCreate",
-           shape);
+  check_lt(api_.MatrixLayoutCreate(&made, type_of(dtype), rows, columns, stride),
+           "cublasLtMatrixLayoutCreate", shape);
   return {made, api_.MatrixLayoutDestroy};
 }
 
@@ -53,7 +54,7 @@ Gemm::Plan Gemm::make_plan(const Shape& shape, const void* bias) const {
   lt::Operation* operation = nullptr;
   check_lt(api_.MatmulDescCreate(&operation, lt::kComputeF32, lt::kRealF32), "cublasLtMatmulDescCreate",
            shape);
-  Plan plan{{operation, api_.MatmulDescDestroy}, layout(shape.dtype, shape.k, shape.n, shape), {}};
+  Plan plan{{operation, api_.MatmulDescDestroy}, layout(shape.dtype, shape.k, shape.n, shape.k, shape), {}};
   const auto set = [&](lt::OperationAttribute attribute, const auto& value) {
     check_lt(api_.MatmulDescSetAttribute(operation, attribute, &value, sizeof(value)),
              "cublasLtMatmulDescSetAttribute", shape);
@@ -81,8 +82,9 @@ lt::Algorithm Gemm::choose_algorithm(const Shape& shape, const Plan& plan) const
   };
   set(lt::kMaxWorkspace, uint64_t{kWorkspaceBytes});
   set(lt::kReductionSchemes, uint32_t{0});
-  const Layout x = layout(shape.dtype, shape.k, kGemmRows, shape);
-  const Layout y = layout(shape.out_dtype, shape.n, kGemmRows, shape);
+  const Layout x = layout(shape.dtype, shape.k, kGemmRows, shape.k, shape);
+  const Layout y =
+      layout(shape.out_dtype, shape.n, kGemmRows, result_stride(shape.n, shape.out_dtype), shape);
   lt::Heuristic found[kMostAlgorithms];
   int count = 0;
   check_lt(api_.MatmulAlgoGetHeuristic(handle_, plan.operation.get(), plan.weights.get(), x.get(), y.get(),
@@ -110,8 +112,8 @@ void Gemm::multiply(const GemmArgs& args) {
         "cublasLtMatmulDescSetAttribute", shape);
   }
   const uint32_t rows = padded_rows(args.rows);
-  const Layout x = layout(args.dtype, args.k, rows, shape);
-  const Layout y = layout(args.out_dtype, args.n, rows, shape);
+  const Layout x = layout(args.dtype, args.k, rows, args.k, shape);
+  const Layout y = layout(args.out_dtype, args.n, rows, result_stride(args.n, args.out_dtype), shape);
   const float one = 1.0F;
   const float zero = 0.0F;
   check_lt(api_.Matmul(handle_, plan.operation.get(), &one, args.weights, plan.weights.get(), args.x, x.get(),

@@ -16,9 +16,16 @@ namespace quire::backend::cuda {
 inline constexpr uint32_t kGemmRows = 64;
 inline uint32_t padded_rows(uint32_t rows) { return (rows + kGemmRows - 1) / kGemmRows * kGemmRows; }
 
+/// How far apart the rows of n results are: so many elements, or more up to a multiple of 16 bytes.
+inline uint32_t result_stride(uint32_t n, DType dtype) {
+  const auto piece = static_cast<uint32_t>(16 / dtype_bytes(dtype));
+  return (n + piece - 1) / piece * piece;
+}
+
 /// y[r, i] = sum over j of x[r, j] * weights[i, j] (+ bias[i]), all on the device and row-major: x [rows, k],
-/// weights [n, k], bias [n] or null, y [rows, n], without gaps and at multiples of 16 bytes. x and y have
-/// memory for padded_rows(rows); what comes of the rows behind is of no use.
+/// weights [n, k], bias [n] or null, y [rows, n] with rows result_stride() apart; otherwise without gaps, and
+/// at multiples of 16 bytes. x and y have memory for padded_rows(rows); what comes of the rows behind is of
+/// no use.
 struct GemmArgs {
   DType dtype;      // of x, weights and bias: f32, f16 or bf16
   DType out_dtype;  // of y: the same, or f32
@@ -27,8 +34,8 @@ struct GemmArgs {
   const void* bias;
   void* y;
   uint32_t rows;
-  uint32_t n;  // n and k are multiples of 16 bytes
-  uint32_t k;
+  uint32_t n;
+  uint32_t k;  // a multiple of 16 bytes
 };
 
 /// Multiplies matrices on one stream by cuBLASLt, with f32 sums. Each shape of weights has one algorithm,
@@ -62,7 +69,7 @@ class Gemm {
   };
   const Plan& plan_of(const Shape& shape, const void* bias);
   Plan make_plan(const Shape& shape, const void* bias) const;
-  Layout layout(DType dtype, uint32_t rows, uint32_t columns, const Shape& shape) const;
+  Layout layout(DType dtype, uint32_t rows, uint32_t columns, uint32_t stride, const Shape& shape) const;
   lt::Algorithm choose_algorithm(const Shape& shape, const Plan& plan) const;
   void check_lt(lt::Status status, const char* call, const Shape& shape) const;
 
