@@ -157,7 +157,7 @@ def test_completion(script, tmp_path, monkeypatch):
     assert complete(script, "quire serve --max-n") == {"--max-num-seqs", "--max-num-batched-tokens"}
     assert complete(script, "quire bench serve --con") == {"--concurrency"}
     assert complete(script, "quire simulate --pack") == set()
-    assert complete(script, "quire serve --device ") == complete(script, "quire serve --device=") == {"cpu", "sim"}
+    assert complete(script, "quire serve --device ") == complete(script, "quire serve --device=") == {"cpu", "cuda", "auto", "sim"}
     assert complete(script, "quire serve --device=s") == {"sim"}
     assert complete(script, "quire run m --eviction-policy l") == {"lru", "lfu"}
     assert complete(script, "quire make-model ti") == {"tiny"}
