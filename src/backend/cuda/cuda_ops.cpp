@@ -224,21 +224,26 @@ void CudaOps::fill_inputs(const decoder::Batch& batch) {
   }
 }
 
-void CudaOps::norm(Norm norm, uint32_t layer, Rows from, Rows to) {
-  const uint32_t hidden = config_.hidden_size;
+/// y = norm of x [rows, hidden], or of the residual after factor * x was added to it, if there is one.
+void CudaOps::norm_rows(const void* x, void* residual, float factor, const float* weight, void* y,
+                        uint32_t rows) {
   check(rms_norm({.dtype = dtype_,
-                  .x = at(from),
-                  .residual = nullptr,
-                  .factor = 1.0F,
-                  .weight = weight_of(norm, layer),
-                  .y = at(to),
+                  .x = x,
+                  .residual = residual,
+                  .factor = factor,
+                  .weight = weight,
+                  .y = y,
                   .eps = eps(),
-                  .rows = rows_of_batch_,
-                  .width = hidden,
+                  .rows = rows,
+                  .width = config_.hidden_size,
                   .heads = 1,
-                  .stride = hidden},
+                  .stride = config_.hidden_size},
                  stream_),
         "rms_norm");
+}
+
+void CudaOps::norm(Norm norm, uint32_t layer, Rows from, Rows to) {
+  norm_rows(at(from), nullptr, 1.0F, weight_of(norm, layer), at(to), rows_of_batch_);
 }
 
 void CudaOps::add(float factor) {
@@ -253,20 +258,8 @@ void CudaOps::add(float factor) {
 }
 
 void CudaOps::add_and_norm(float factor, Norm then, uint32_t layer) {
-  const uint32_t hidden = config_.hidden_size;
-  check(rms_norm({.dtype = dtype_,
-                  .x = at(Rows::kAdded),
-                  .residual = at(Rows::kResidual),
-                  .factor = factor,
-                  .weight = weight_of(then, layer),
-                  .y = at(Rows::kNormed),
-                  .eps = eps(),
-                  .rows = rows_of_batch_,
-                  .width = hidden,
-                  .heads = 1,
-                  .stride = hidden},
-                 stream_),
-        "rms_norm");
+  norm_rows(at(Rows::kAdded), at(Rows::kResidual), factor, weight_of(then, layer), at(Rows::kNormed),
+            rows_of_batch_);
 }
 
 void CudaOps::embed(float scale) {
@@ -442,19 +435,7 @@ void CudaOps::select(std::span<const uint32_t> rows) {
                      arena_.selected, count, hidden},
                     stream_),
         "the choice of rows");
-  check(rms_norm({.dtype = dtype_,
-                  .x = arena_.selected,
-                  .residual = nullptr,
-                  .factor = 1.0F,
-                  .weight = weights_.final_norm,
-                  .y = arena_.selected,
-                  .eps = eps(),
-                  .rows = count,
-                  .width = hidden,
-                  .heads = 1,
-                  .stride = hidden},
-                 stream_),
-        "rms_norm");
+  norm_rows(arena_.selected, nullptr, 1.0F, weights_.final_norm, arena_.selected, count);
 }
 
 std::span<const float> CudaOps::hidden(std::span<const uint32_t> rows) {

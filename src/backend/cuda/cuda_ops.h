@@ -87,6 +87,7 @@ class CudaOps final : public decoder::Ops {
     return reinterpret_cast<const uint32_t*>(arena_.input) + place;
   }
   void fill_inputs(const decoder::Batch& batch);
+  void norm_rows(const void* x, void* residual, float factor, const float* weight, void* y, uint32_t rows);
   void cut_into_tiles(const decoder::Batch& batch);
   void attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
   void attend_tiles(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
