@@ -77,7 +77,8 @@ std::string source_of(const void* code) {
   return entry->second;
 }
 
-Device::Device(uint64_t seed, bool counts_traffic) : rng_(seed), counts_traffic_(counts_traffic) {
+Device::Device(uint64_t seed, bool counts_traffic)
+    : rng_(seed), streams_(seed), counts_traffic_(counts_traffic) {
   if (device != nullptr) throw std::logic_error("one device at a time");
   device = this;
 }
@@ -140,22 +141,33 @@ std::string Device::report() const {
 int Device::launch(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
                    const void* closure, size_t bytes) {
   constexpr uint32_t kMostRows = 65535;  // of a grid's y and z
-  kernel_ = kernel;
-  shape_ = shape;
-  grid_ = shape.grid;
-  block_ = {0, 0, 0};
-  call_ = call;
-  closure_ = closure;
-  ended_ = false;
-  known_.clear();
-  const uint64_t blocks = uint64_t{grid_.x} * grid_.y * grid_.z;
-  if (blocks == 0 || grid_.y > kMostRows || grid_.z > kMostRows || shape.threads == 0 ||
+  const backend::cuda::Grid& grid = shape.grid;
+  const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+  if (blocks == 0 || grid.y > kMostRows || grid.z > kMostRows || shape.threads == 0 ||
       shape.threads > BlockRun::kMostThreads || shape.shared_bytes > backend::cuda::kMostSharedBytes) {
+    kernel_ = kernel;
+    block_ = {0, 0, 0};
     add(Checker::kLaunch, 0, 0, "?",
         fmt::format("{} blocks of {} threads and {} bytes of shared memory", blocks, shape.threads,
                     shape.shared_bytes));
     return 1;
   }
+  const auto* from = static_cast<const std::byte*>(closure);
+  streams_.add(shape.stream, [this, kernel, shape, call, parameters = std::vector(from, from + bytes)] {
+    run(kernel, shape, call, parameters.data(), parameters.size());
+  });
+  return 0;
+}
+
+void Device::run(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
+                 const void* closure, size_t bytes) {
+  kernel_ = kernel;
+  shape_ = shape;
+  grid_ = shape.grid;
+  call_ = call;
+  closure_ = closure;
+  ended_ = false;
+  known_.clear();
   ++launches_;
   shared_ =
       regions_
@@ -163,9 +175,9 @@ int Device::launch(const char* kernel, const backend::cuda::LaunchShape& shape, 
           .get();
   regions_.push_back(std::make_unique<Region>("parameters", closure, bytes));
   last_found_ = shared_;
-  std::vector<uint32_t> order(blocks);
-  for (uint32_t i = 0; i < blocks; ++i) order[i] = i;
-  for (size_t i = blocks; i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
+  std::vector<uint32_t> order(size_t{grid_.x} * grid_.y * grid_.z);
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
   for (const uint32_t number : order) {
     enter_block(number);
     if (!run_block()) break;
@@ -174,7 +186,6 @@ int Device::launch(const char* kernel, const backend::cuda::LaunchShape& shape, 
   regions_.resize(regions_.size() - 2);
   shared_ = nullptr;
   last_found_ = nullptr;
-  return 0;
 }
 
 void Device::enter_block(uint32_t number) {

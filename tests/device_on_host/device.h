@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "tests/device_on_host/block_run.h"
 #include "tests/device_on_host/memory.h"
+#include "tests/device_on_host/streams.h"
 #include "tests/device_on_host/traffic.h"
 
 // A GPU made of fibers: runs the .cu sources of src/backend/cuda, compiled by g++, and checks what they do.
@@ -48,7 +49,8 @@ struct Finding {
 /// at a wrong multiple, and at a barrier that a thread misses, a launch ends without running the rest.
 class Device {
  public:
-  /// `seed` decides the order of blocks, warps and lanes. Counting traffic takes several times as long.
+  /// `seed` decides the order of blocks, warps, lanes and streams. Counting traffic takes several times as
+  /// long.
   explicit Device(uint64_t seed, bool counts_traffic = false);
   ~Device();
   Device(const Device&) = delete;
@@ -67,6 +69,8 @@ class Device {
   /// The host, or a library, has written them. REQUIRES: they lie in one allocation.
   void mark_written(const void* at, size_t bytes);
 
+  Streams& streams() { return streams_; }
+
   const std::vector<Finding>& findings() const { return findings_; }
   std::string report() const;
   /// By kernel; empty unless it counts.
@@ -75,6 +79,8 @@ class Device {
   // What the kernels' calls come to.
   int launch(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
              const void* closure, size_t bytes);
+  void run(const char* kernel, const backend::cuda::LaunchShape& shape, void (*call)(const void*),
+           const void* closure, size_t bytes);
   void on_access(const Access& access);
   void on_constant_read(const Access& access);
   backend::cuda::Grid block() const { return block_; }
@@ -93,6 +99,7 @@ class Device {
   void check_traffic();
 
   SplitMix64 rng_;
+  Streams streams_;
   bool counts_traffic_;
   BlockRun run_;
   std::vector<std::unique_ptr<Region>> regions_;

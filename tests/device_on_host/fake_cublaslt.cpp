@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -249,10 +250,53 @@ Status check_memory(const char* what, const void* at, const Layout& layout, bool
   return why.empty() ? kSuccess : refuse(kInvalidValue, fmt::format("{}: {}", what, why));
 }
 
+/// What one call multiplies.
+struct Product {
+  Operation operation;
+  const void* a;
+  Layout a_layout;
+  const void* b;
+  Layout b_layout;
+  void* d;
+  Layout d_layout;
+  uint64_t algorithm;
+};
+
+/// `is_read`: whether what it reads must have been written.
+Status check_memory(const Product& of, bool is_read) {
+  Status status = check_memory("A", of.a, of.a_layout, is_read);
+  if (status == kSuccess) status = check_memory("B", of.b, of.b_layout, is_read);
+  if (status == kSuccess) status = check_memory("D", of.d, of.d_layout, false);
+  if (status != kSuccess || of.operation.epilogue != kAddBias) return status;
+  const Layout vector{of.operation.bias_type, of.d_layout.rows, 1, static_cast<int64_t>(of.d_layout.rows)};
+  return check_memory("the bias", of.operation.bias, vector, is_read);
+}
+
+void compute(const Product& of) {
+  const uint64_t parts = of.algorithm == kOneSum ? 1 : 1 + of.b_layout.columns / 64;
+  const std::vector<float> rows_of_a = widened(of.a, of.a_layout, true);
+  const std::vector<float> columns_of_b = widened(of.b, of.b_layout, false);
+  const Layout& layout = of.d_layout;
+  std::vector<float> result(layout.rows);
+  for (uint64_t column = 0; column < layout.columns; ++column) {
+    const uint64_t first = column * static_cast<uint64_t>(layout.ld);
+    multiply(rows_of_a, columns_of_b.data() + column * of.a_layout.rows, of.a_layout.rows, parts, result);
+    for (uint64_t row = 0; row < layout.rows; ++row) {
+      float value = result[row];
+      if (of.operation.epilogue == kAddBias) {
+        value += read(of.operation.bias, of.operation.bias_type, row);
+      }
+      write(of.d, layout.type, first + row, value);
+    }
+    Device::current()->mark_written(static_cast<std::byte*>(of.d) + first * bytes_of(layout.type),
+                                    layout.rows * bytes_of(layout.type));
+  }
+}
+
 Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const void* a, Layout* a_layout,
               const void* b, Layout* b_layout, const void* beta, const void* c, Layout* c_layout, void* d,
               Layout* d_layout, const Algorithm* algorithm, void* /*workspace*/, size_t /*workspace_bytes*/,
-              backend::cuda::Stream /*stream*/) {
+              backend::cuda::Stream stream) {
   const float factors[] = {*static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
   if (factors[0] != 1.0F || factors[1] != 0.0F) return refuse(kNotSupported, "factors other than 1 and 0");
   if (c != d) return refuse(kNotSupported, "a C that is not D");
@@ -260,30 +304,14 @@ Status matmul(Handle* /*handle*/, Operation* operation, const void* alpha, const
     return refuse(kInvalidValue, "an algorithm that was not offered");
   }
   Status status = check_shapes(*operation, *a_layout, *b_layout, *c_layout, *d_layout);
-  if (status == kSuccess) status = check_memory("A", a, *a_layout, true);
-  if (status == kSuccess) status = check_memory("B", b, *b_layout, true);
-  if (status == kSuccess) status = check_memory("D", d, *d_layout, false);
-  const bool biased = operation->epilogue == kAddBias;
-  if (status == kSuccess && biased) {
-    const Layout vector{operation->bias_type, d_layout->rows, 1, static_cast<int64_t>(d_layout->rows)};
-    status = check_memory("the bias", operation->bias, vector, true);
-  }
+  const Product product{*operation, a, *a_layout, b, *b_layout, d, *d_layout, algorithm->data[0]};
+  // On the default stream all that is read is there by now.
+  if (status == kSuccess) status = check_memory(product, stream == nullptr);
   if (status != kSuccess) return status;
-  const uint64_t parts = algorithm->data[0] == kOneSum ? 1 : 1 + b_layout->columns / 64;
-  const std::vector<float> rows_of_a = widened(a, *a_layout, true);
-  const std::vector<float> columns_of_b = widened(b, *b_layout, false);
-  std::vector<float> result(d_layout->rows);
-  for (uint64_t column = 0; column < d_layout->columns; ++column) {
-    multiply(rows_of_a, columns_of_b.data() + column * a_layout->rows, a_layout->rows, parts, result);
-    for (uint64_t row = 0; row < d_layout->rows; ++row) {
-      float value = result[row];
-      if (biased) value += read(operation->bias, operation->bias_type, row);
-      write(d, d_layout->type, column * static_cast<uint64_t>(d_layout->ld) + row, value);
-    }
-    Device::current()->mark_written(
-        static_cast<std::byte*>(d) + column * static_cast<uint64_t>(d_layout->ld) * bytes_of(d_layout->type),
-        d_layout->rows * bytes_of(d_layout->type));
-  }
+  Device::current()->streams().add(stream, [product] {
+    if (check_memory(product, true) != kSuccess) throw std::runtime_error("cuBLASLt: " + refusal);
+    compute(product);
+  });
   return kSuccess;
 }
 

@@ -2,18 +2,28 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "tests/device_on_host/device.h"
 
-// The host code's part of CUDA over the memory of Device::current(). A copy is made when it is asked for, as
-// the streams of a test have nothing else to do.
+// The host code's part of CUDA over the memory and the streams of Device::current().
 namespace quire::backend::cuda {
 namespace {
 
 test::fibers::Device& device() { return *test::fibers::Device::current(); }
+
+test::fibers::Streams& streams() { return device().streams(); }
+
+/// Places of events, behind their void*.
+uint64_t place_of(void* event) { return reinterpret_cast<uint64_t>(event); }
+
+void throw_if_failed() {
+  if (!streams().failure().empty()) throw Error("CUDA: the work of a stream: " + streams().failure());
+  if (!device().findings().empty()) throw Error("CUDA: the work of a stream: " + device().report());
+}
 
 void refuse_unless_fits(const void* at, size_t bytes, bool is_read, const char* what) {
   const std::string why = bytes == 0 ? "" : device().why_not(at, bytes, is_read);
@@ -31,7 +41,9 @@ DeviceBuffer::DeviceBuffer(size_t bytes, std::string what) : size_(bytes) {
 }
 
 DeviceBuffer::~DeviceBuffer() {
-  if (data_ != nullptr) device().free(data_);
+  if (data_ == nullptr) return;
+  streams().run_all();
+  device().free(data_);
 }
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
@@ -44,11 +56,15 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 
 PinnedBuffer::PinnedBuffer(size_t bytes, std::string what) : size_(bytes) {
-  if (bytes > 0) data_ = device().allocate(std::move(what), bytes).data();
+  if (bytes == 0) return;
+  data_ = device().allocate(std::move(what), bytes).data();
+  device().mark_written(data_, bytes);  // by the host, whose stores nobody sees
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) device().free(data_);
+  if (data_ == nullptr) return;
+  streams().run_all();
+  device().free(data_);
 }
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
@@ -60,37 +76,68 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 
+OwnStream::OwnStream() : stream_(streams().create()) {}
+OwnStream::~OwnStream() { streams().destroy(stream_); }
+
+Event::Event() = default;
+Event::~Event() = default;
+void Event::record(Stream stream) { event_ = reinterpret_cast<void*>(streams().record(stream)); }
+void Event::hold(Stream stream) const { streams().hold(stream, place_of(event_)); }
+void Event::wait() const {
+  streams().run_to(place_of(event_));
+  throw_if_failed();
+}
+Nanos Event::since(const Event& other) const {
+  return streams().reached(place_of(event_)) - streams().reached(place_of(other.event_));
+}
+
 DeviceFacts device_facts() {
   return {.name = "fibers", .free_bytes = 1 << 30, .total_bytes = 1 << 30, .capability = 90};
 }
 
 void use_device(uint32_t device) { check(static_cast<int>(device), "there is one device"); }
 
-void copy_to_device(void* to, const void* from, size_t bytes, Stream /*stream*/) {
+void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
   refuse_unless_fits(to, bytes, false, "a copy to the device");
-  device().copy(to, from, bytes);
+  if (device().owns(from)) {
+    streams().add(stream, [=] { device().copy(to, from, bytes); });
+    return;
+  }
+  const auto* first = static_cast<const std::byte*>(from);
+  streams().add(stream,
+                [=, taken = std::vector(first, first + bytes)] { device().copy(to, taken.data(), bytes); });
 }
 
-void copy_to_host(void* to, const void* from, size_t bytes, Stream /*stream*/) {
-  // A block that is moved to pinned memory may be filled in part; other memory of the host is read soon.
-  refuse_unless_fits(from, bytes, !device().owns(to), "a copy from the device");
-  device().copy(to, from, bytes);
+void copy_to_host(void* to, const void* from, size_t bytes, Stream stream) {
+  refuse_unless_fits(from, bytes, false, "a copy from the device");
+  const bool is_pinned = device().owns(to);
+  streams().add(stream, [=] {
+    // A block that is moved to pinned memory may be filled in part; other memory of the host is read soon.
+    refuse_unless_fits(from, bytes, !is_pinned, "a copy from the device");
+    device().copy(to, from, bytes);
+  });
+  if (is_pinned) return;
+  streams().run_all(stream);
+  throw_if_failed();
 }
 
-void copy_on_device(void* to, const void* from, size_t bytes, Stream /*stream*/) {
+void copy_on_device(void* to, const void* from, size_t bytes, Stream stream) {
   refuse_unless_fits(from, bytes, false, "a copy on the device");
   refuse_unless_fits(to, bytes, false, "a copy on the device");
-  device().copy(to, from, bytes);
+  streams().add(stream, [=] { device().copy(to, from, bytes); });
 }
 
-void clear(void* to, size_t bytes, Stream /*stream*/) {
+void clear(void* to, size_t bytes, Stream stream) {
   refuse_unless_fits(to, bytes, false, "clearing memory");
-  std::memset(to, 0, bytes);
-  device().mark_written(to, bytes);
+  streams().add(stream, [=] {
+    std::memset(to, 0, bytes);
+    device().mark_written(to, bytes);
+  });
 }
 
-void synchronize(Stream /*stream*/) {
-  if (!device().findings().empty()) throw Error("CUDA: the work of a stream: " + device().report());
+void synchronize(Stream stream) {
+  streams().run_all(stream);
+  throw_if_failed();
 }
 
 }  // namespace quire::backend::cuda

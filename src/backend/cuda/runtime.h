@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "backend/cuda/stream.h"
+#include "base/ids.h"
 
 // What host code uses of the CUDA runtime. runtime_device.cpp has it over CUDA; whoever runs kernels without
 // a device defines it otherwise (tests/device_on_host).
@@ -58,6 +59,42 @@ class PinnedBuffer {
   size_t size_ = 0;
 };
 
+/// A stream of work beside the others, which it waits for only where an Event says so.
+class OwnStream {
+ public:
+  OwnStream();
+  /// Waits for its work.
+  ~OwnStream();
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  Stream get() const { return stream_; }
+
+ private:
+  Stream stream_ = nullptr;
+};
+
+/// A place in the work of a stream.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  /// From here on, it is behind all work that the stream has been given.
+  void record(Stream stream);
+  /// What the stream is given from here on begins once this place has been reached; at once if nothing was
+  /// recorded.
+  void hold(Stream stream) const;
+  /// Waits until the place has been reached. Throws Error if work of the device has failed.
+  void wait() const;
+  /// The time from another place to this. REQUIRES: both have been waited for.
+  Nanos since(const Event& other) const;
+
+ private:
+  void* event_ = nullptr;
+};
+
 /// What is known of the device that the calling thread uses.
 struct DeviceFacts {
   std::string name;         // "NVIDIA H200"
@@ -71,9 +108,11 @@ void use_device(uint32_t device);
 
 // Copies are made in the order of the stream's other work. Throw Error if the device fails.
 
-/// `from` may be reused after the call.
+/// `from` may be reused after the call, but if it is pinned only once the stream has come past the copy.
+/// Memory that is not pinned costs a wait for the stream.
 void copy_to_device(void* to, const void* from, size_t bytes, Stream stream);
-/// `to` is complete after synchronize(stream).
+/// `to` is complete once the stream has come past the copy. Memory that is not pinned costs a wait for the
+/// stream.
 void copy_to_host(void* to, const void* from, size_t bytes, Stream stream);
 void copy_on_device(void* to, const void* from, size_t bytes, Stream stream);
 void clear(void* to, size_t bytes, Stream stream);

@@ -51,6 +51,41 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 
+OwnStream::OwnStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a new stream"); }
+
+OwnStream::~OwnStream() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+Event::Event() {
+  cudaEvent_t made = nullptr;
+  check(cudaEventCreate(&made), "a new event");
+  event_ = made;
+}
+
+Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(event_)); }
+
+void Event::record(Stream stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event_), stream), "an event of a stream");
+}
+
+void Event::hold(Stream stream) const {
+  check(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event_)), "a stream that waits for another");
+}
+
+void Event::wait() const {
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "the work of a stream");
+}
+
+Nanos Event::since(const Event& other) const {
+  float milliseconds = 0.0F;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(other.event_),
+                             static_cast<cudaEvent_t>(event_)),
+        "the time between two events");
+  return static_cast<Nanos>(milliseconds * 1e6F);
+}
+
 DeviceFacts device_facts() {
   int device = 0;
   cudaDeviceProp properties{};
