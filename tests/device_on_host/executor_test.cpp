@@ -40,6 +40,7 @@ class OnDevice final : public backend::Executor {
     backend_->allocate(size);
     executor_ = backend_->make_executor();
   }
+  uint32_t depth() const override { return executor_->depth(); }
   backend::Ticket submit(const control::StepPlan& plan) override { return executor_->submit(plan); }
   void provide(backend::Ticket ticket, backend::TokenMasks& masks) override {
     executor_->provide(ticket, masks);
@@ -63,6 +64,12 @@ MakeExecutor on_device(const std::filesystem::path& model, DType dtype) {
           backend::cpu::model_shape(formats::load_model_config(model), dtype).kv_windows};
 }
 
+std::vector<TokenId> tokens_of(const Continuation& all) {
+  std::vector<TokenId> out;
+  for (const SampledToken& one : all.tokens) out.push_back(one.token);
+  return out;
+}
+
 TEST(DeviceBits, AreTheSameInEveryWay) {
   QUIRE_NEEDS_DATA("golden-models/qwen3");
   const std::filesystem::path model = data_dir() / "golden-models/qwen3";
@@ -79,6 +86,53 @@ TEST(DeviceBits, AreTheSameInEveryWay) {
   EXPECT_TRUE(device.findings().empty()) << device.report();
 }
 
+/// The device's own sampler, with all that a request may ask for and steps in flight, says what the CPU's
+/// does of the CPU's logits.
+TEST(DeviceTokens, AreTheCpus) {
+  QUIRE_NEEDS_DATA("golden-models/qwen3");
+  const std::filesystem::path model = data_dir() / "golden-models/qwen3";
+  Rig rig(model, {.compute = DType::kF32}, kernels::IsaLevel::kReference, 1);
+  const auto specs = mixed_requests(512, 16, 8);
+  const auto on_cpu = run_alone(rig.make_executor(), specs);
+  Device device(4);
+  const MakeExecutor make = on_device(model, DType::kF32);
+  const auto executor = make(64, 16, 0);
+  control::SchedulerConfig config{.num_blocks = 64, .block_size = kBlockSize, .max_num_seqs = 16};
+  config.max_model_len = 128;
+  config.max_num_batched_tokens = 256;
+  control::Scheduler scheduler(config);
+  RunLog log;
+  const auto found = run_to_end(scheduler, *executor, specs, log, executor->depth());
+  EXPECT_GT(log.late_tokens, 0U);
+  EXPECT_TRUE(device.findings().empty()) << device.report();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    EXPECT_EQ(found[i].error, "");
+    EXPECT_EQ(tokens_of(found[i]), tokens_of(on_cpu[i])) << "sequence " << i;
+    for (size_t t = 0; t < found[i].tokens.size(); ++t) {
+      EXPECT_NEAR(found[i].tokens[t].logprob, on_cpu[i].tokens[t].logprob, 1e-4);
+      EXPECT_EQ(found[i].tokens[t].top.size(), on_cpu[i].tokens[t].top.size());
+    }
+  }
+}
+
+TEST(DeviceExecutor, SaysWhichWorkOfTheDeviceFailed) {
+  QUIRE_NEEDS_DATA("golden-models/qwen3");
+  Device device(2);
+  const MakeExecutor make = on_device(data_dir() / "golden-models/qwen3", DType::kBF16);
+  const auto executor = make(16, 4, 0);
+  control::SchedulerConfig config{.num_blocks = 16, .block_size = kBlockSize, .max_num_seqs = 4};
+  config.max_model_len = 128;
+  control::Scheduler scheduler(config);
+  ASSERT_TRUE(scheduler.add(mixed_requests(512, 1, 8)[0]));
+  device.streams().fail_after(9);
+  try {
+    executor->wait(executor->submit(scheduler.plan()));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "CUDA: the work of a stream: an error that the test wants");
+  }
+}
+
 /// A story of the demo model, greedily: the CPU's reference and the device say the same in f32. In bf16 the
 /// CPU keeps activations in f32, and the device does not: they may part where two tokens are nearly as
 /// likely.
@@ -88,11 +142,6 @@ TEST(DeviceText, IsTheCpus) {
   spec.prompt = std::vector<TokenId>{4091, 300, 411, 97, 1200};
   spec.max_tokens = 64;
   spec.sampling.temperature = 0;
-  const auto tokens_of = [](const Continuation& all) {
-    std::vector<TokenId> out;
-    for (const SampledToken& one : all.tokens) out.push_back(one.token);
-    return out;
-  };
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     Rig rig(model, {.compute = dtype}, kernels::IsaLevel::kReference, 1);
     const std::vector<TokenId> expected = tokens_of(run_alone(rig.make_executor(), {spec})[0]);

@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cuda/sample_lists.h"
 #include "backend/cuda/sample_math.h"
-#include "sample/penalties.h"
 #include "sample/sampler.h"
 #include "tests/device_on_host/support.h"
 
@@ -37,115 +37,71 @@ struct Sampled : SampledRow {
   std::vector<float> rated;  // the logprobs of logprob_tokens
 };
 
-/// Rows as SampleArgs wants them, filled as an executor would from what requests ask for.
+/// Rows as an executor makes them. Of each output up to `late` tokens are only on the device.
 class Batch {
  public:
-  explicit Batch(const std::vector<Case>& cases) : vocabulary_(cases.front().logits.size()) {
-    for (const Case& one : cases) add(one);
+  explicit Batch(const std::vector<Case>& cases, size_t late = 0)
+      : vocabulary_(cases.front().logits.size()), tokens_(cases.size() * backend::cuda::kPlacesOfSlot, -7) {
+    for (const Case& one : cases) add(one, std::min(late, one.history.size() - one.prompt_length));
   }
 
   std::vector<Sampled> sample(Device& device, size_t gap = 0) const {
     const size_t stride = (vocabulary_ + 3) / 4 * 4 + gap;
-    DeviceArray<float> logits(device, "logits", rows_.size() * stride);
-    for (size_t row = 0; row < rows_.size(); ++row) {
+    const size_t count = lists_.rows.size();
+    DeviceArray<float> logits(device, "logits", count * stride);
+    for (size_t row = 0; row < count; ++row) {
       logits.region().write(row * stride * sizeof(float), logits_[row].data(), vocabulary_ * sizeof(float));
     }
     const auto vocabulary = static_cast<uint32_t>(vocabulary_);
-    DeviceArray<SampleRow> rows(device, "rows", rows_);
-    DeviceArray<backend::cuda::BiasedToken> biases(device, "biases", biases_);
-    DeviceArray<backend::cuda::CountedToken> counts(device, "counts", counts_);
-    DeviceArray<TokenId> forbidden(device, "forbidden", forbidden_);
-    DeviceArray<TokenId> rated(device, "rated", rated_);
-    DeviceArray<float> rated_logprobs(device, "rated logprobs", rated_.size());
-    DeviceArray<uint32_t> masks(device, "masks", masks_);
+    std::vector<std::byte> bytes(lists_.bytes());
+    DeviceArray<std::byte> lists(device, "lists", bytes.size());
+    DeviceArray<float> rated_logprobs(device, "rated logprobs", lists_.rated.size());
     DeviceArray<std::byte> workspace(device, "workspace",
-                                     rows_.size() * backend::cuda::sample_workspace_bytes(vocabulary));
-    DeviceArray<TokenId> tokens(device, "tokens", rows_.size());
-    DeviceArray<SampledRow> results(device, "results", rows_.size());
-    const backend::cuda::SampleArgs args{.logits = logits.data(),
-                                         .stride = static_cast<uint32_t>(stride),
-                                         .vocabulary = vocabulary,
-                                         .num_rows = static_cast<uint32_t>(rows_.size()),
-                                         .rows = rows.data(),
-                                         .biases = biases.data(),
-                                         .counts = counts.data(),
-                                         .forbidden = forbidden.data(),
-                                         .rated = rated.data(),
-                                         .masks = masks.data(),
-                                         .workspace = workspace.data(),
-                                         .tokens = tokens.data(),
-                                         .results = results.data(),
-                                         .rated_logprobs = rated_logprobs.data()};
+                                     count * backend::cuda::sample_workspace_bytes(vocabulary));
+    DeviceArray<TokenId> tokens(device, "tokens", tokens_);
+    DeviceArray<SampledRow> results(device, "results", count);
+    backend::cuda::SampleArgs args{.logits = logits.data(),
+                                   .stride = static_cast<uint32_t>(stride),
+                                   .vocabulary = vocabulary,
+                                   .workspace = workspace.data(),
+                                   .tokens = tokens.data(),
+                                   .results = results.data(),
+                                   .rated_logprobs = rated_logprobs.data()};
+    lists_.write(bytes.data(), lists.data(), args);
+    lists.region().write(0, bytes.data(), bytes.size());
     EXPECT_EQ(backend::cuda::sample(args, nullptr), 0);
     EXPECT_TRUE(device.findings().empty()) << device.report();
-    for (size_t row = 0; row < rows_.size(); ++row) {
-      const SampledRow& result = results.values()[row];
-      EXPECT_EQ(tokens.values()[row], result.status == SampleStatus::kToken ? result.token : -1);
-    }
     std::vector<Sampled> found;
-    for (size_t row = 0; row < rows_.size(); ++row) {
-      const backend::cuda::ListPart part = rows_[row].rated;
+    for (size_t row = 0; row < count; ++row) {
+      const SampledRow& result = results.values()[row];
+      EXPECT_EQ(tokens.values()[lists_.rows[row].place],
+                result.status == SampleStatus::kToken ? result.token : -1);
+      const backend::cuda::ListPart part = lists_.rows[row].rated;
       const auto of_row = rated_logprobs.values().subspan(part.first, part.count);
-      found.push_back({results.values()[row], {of_row.begin(), of_row.end()}});
+      found.push_back({result, {of_row.begin(), of_row.end()}});
     }
     return found;
   }
 
  private:
-  void add(const Case& one) {
-    const SamplingParams& params = one.params;
+  void add(const Case& one, size_t late) {
+    const auto slot = static_cast<SlotId>(logits_.size());
     const auto position = static_cast<uint32_t>(one.history.size());
-    SampleRow row = backend::cuda::sample_row(params, position);
-    row.biases.first = static_cast<uint32_t>(biases_.size());
-    for (const auto& [id, bias] : params.logit_bias) biases_.push_back({id, bias});
-    row.biases.count = static_cast<uint32_t>(biases_.size()) - row.biases.first;
-    row.counts.first = static_cast<uint32_t>(counts_.size());
-    if (params.has_penalties()) {
-      sample::TokenCounts counts;
-      counts.reset(one.history, one.prompt_length);
-      for (const auto& entry : counts.entries()) counts_.push_back({entry.id, entry.in_output});
+    for (size_t i = position - late; i < position; ++i) {
+      tokens_[backend::cuda::token_place(slot, static_cast<uint32_t>(i))] = one.history[i];
     }
-    row.counts.count = static_cast<uint32_t>(counts_.size()) - row.counts.first;
-    row.forbidden.first = static_cast<uint32_t>(forbidden_.size());
-    if (position < one.prompt_length + params.min_tokens) {
-      forbidden_.insert(forbidden_.end(), params.end_tokens.begin(), params.end_tokens.end());
-    }
-    for (const std::vector<TokenId>& word : params.bad_words) {
-      const std::vector<TokenId> output(one.history.begin() + static_cast<ptrdiff_t>(one.prompt_length),
-                                        one.history.end());
-      const auto before = static_cast<ptrdiff_t>(word.size()) - 1;
-      if (before > std::ssize(output)) continue;
-      if (std::equal(word.begin(), word.end() - 1, output.end() - before)) forbidden_.push_back(word.back());
-    }
-    row.forbidden.count = static_cast<uint32_t>(forbidden_.size()) - row.forbidden.first;
-    row.rated.first = static_cast<uint32_t>(rated_.size());
-    if (params.num_logprobs >= 0) {
-      rated_.insert(rated_.end(), params.logprob_tokens.begin(), params.logprob_tokens.end());
-    }
-    row.rated.count = static_cast<uint32_t>(rated_.size()) - row.rated.first;
-    const size_t words = (vocabulary_ + 31) / 32;
-    if (!params.allowed_tokens.empty()) {
-      std::vector<uint32_t> bits(words);
-      for (const TokenId id : params.allowed_tokens) bits[static_cast<size_t>(id) / 32] |= 1U << id % 32;
-      row.allowed = add_mask(bits);
-    }
-    if (params.mask != kNoMask) row.mask = add_mask(one.mask);
-    rows_.push_back(row);
+    backend::cuda::SlotSampling sampling;
+    sampling.reset(one.params, std::span(one.history).first(position - late),
+                   static_cast<uint32_t>(one.prompt_length));
+    sampling.add_row(slot, position, one.mask, static_cast<uint32_t>(vocabulary_), lists_);
+    lists_.rows.back().logits = slot;
     logits_.push_back(one.logits);
-  }
-  uint32_t add_mask(const std::vector<uint32_t>& bits) {
-    masks_.insert(masks_.end(), bits.begin(), bits.end());
-    return static_cast<uint32_t>(masks_.size() / bits.size() - 1);
   }
 
   size_t vocabulary_;
   std::vector<std::vector<float>> logits_;
-  std::vector<SampleRow> rows_;
-  std::vector<backend::cuda::BiasedToken> biases_;
-  std::vector<backend::cuda::CountedToken> counts_;
-  std::vector<TokenId> forbidden_;
-  std::vector<TokenId> rated_;
-  std::vector<uint32_t> masks_;
+  backend::cuda::SampleLists lists_;
+  std::vector<TokenId> tokens_;
 };
 
 /// Wants of a row what the CPU's sampler says.
@@ -358,6 +314,45 @@ TEST(Sample, TokensChangeAtTheDrawsAtWhichThoseOfTheCpuDo) {
   ASSERT_GT(cases.size(), 120U);
   Device device(1);
   expect_as_on_cpu(cases, Batch(cases).sample(device));
+}
+
+/// Penalties and bad words count tokens that only the device knows, in a list or not in it, twice or once.
+TEST(Sample, TokensThatAreLateCount) {
+  std::vector<Case> cases;
+  Cases source(21, 40);
+  while (cases.size() < 120) {
+    Case one = source.next();
+    one.params.temperature = 0.0F;  // the penalties decide
+    const size_t length = one.history.size();
+    if (length < one.prompt_length + 2 || !one.params.needs_history() || token_on_cpu(one) < 0) continue;
+    if (cases.size() % 3 == 0) one.history[length - 1] = one.history[length - 2];
+    const std::span<const TokenId> last = std::span(one.history).last(2);
+    if (const TokenId best = token_on_cpu(one); best >= 0) one.params.bad_words.push_back({last[1], best});
+    one.params.bad_words.push_back({last[0], last[1], 3});
+    one.params.bad_words.push_back({last[1], last[0], 4});
+    cases.push_back(std::move(one));
+  }
+  for (const size_t late : {0, 1, 2}) {
+    SCOPED_TRACE("late " + std::to_string(late));
+    Device device(late);
+    expect_as_on_cpu(cases, Batch(cases, late).sample(device));
+  }
+}
+
+/// The token before could not be sampled: nothing is read by its number.
+TEST(Sample, ALateTokenMayBeNone) {
+  std::vector<Case> cases = random_cases(13, 40, 40);
+  for (Case& one : cases) {
+    one.prompt_length = one.history.size();
+    one.history.push_back(-1);
+    one.params.repetition_penalty = 1.5F;
+  }
+  Device device(1);
+  const std::vector<Sampled> found = Batch(cases, 1).sample(device);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const bool is_finite = sample::first_not_finite(cases[i].logits) == cases[i].logits.size();
+    EXPECT_EQ(found[i].status == SampleStatus::kNotFinite, !is_finite) << i;
+  }
 }
 
 TEST(Sample, IsTheSameInEveryOrderAndWithoutAFinding) {

@@ -7,10 +7,9 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cublaslt.h"
-#include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/cuda_options.h"
+#include "backend/cuda/device_model.h"
 #include "backend/cuda/gemm.h"
-#include "backend/cuda/kv_cache.h"
 #include "backend/cuda/runtime.h"
 #include "backend/cuda/weights.h"
 #include "base/thread_pool.h"
@@ -19,7 +18,7 @@
 namespace quire::backend::cuda {
 
 /// The NVIDIA GPU CudaOptions::device, which the constructing thread must have chosen. Steps are computed
-/// there and sampled on the host.
+/// and sampled there, two in flight; on the host if the vocabulary is larger than its sampler takes.
 class CudaBackend final : public Backend {
  public:
   /// Loads the weights. `config`: that of the model, with what the user has changed; `shape` follows from it.
@@ -40,17 +39,17 @@ class CudaBackend final : public Backend {
   void write_block(BlockId block, std::span<const std::byte> bytes) override;
 
  private:
-  class Model;
+  bool samples_there() const { return config_.vocab_size <= kMostSampledVocabulary; }
 
   CudaOptions options_;
   model::ModelConfig config_;
   ModelShape shape_;
   ThreadPool pool_;
-  Stream stream_ = nullptr;  // the device's default
+  OwnStream stream_;
   ModelWeights weights_;
   Gemm gemm_;
   PoolSize size_;
-  std::unique_ptr<Model> model_;  // null until allocate()
+  std::unique_ptr<DeviceModel> model_;  // null until allocate()
 };
 
 }  // namespace quire::backend::cuda

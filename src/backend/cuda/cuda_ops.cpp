@@ -1,7 +1,6 @@
 #include "backend/cuda/cuda_ops.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -70,15 +69,17 @@ CudaOps::CudaOps(const model::ModelConfig& config, const ModelWeights& weights, 
       stream_(stream),
       limits_(limits),
       dtype_(weights.dtype),
-      has_tiles_(supports_paged_attention(cache.blocks(), config.num_heads)) {
+      memory_(bytes_for(config, dtype_, cache.blocks().block_size, limits), "activations"),
+      arena_(Arena::lay_out(config, dtype_, cache.blocks().block_size, limits, memory_.data())),
+      has_tiles_(supports_paged_attention(cache.blocks(), config.num_heads)),
+      input_staging_(arena_.input_bytes, "the inputs of steps"),
+      places_staging_(limits.logit_rows * sizeof(uint32_t), "the inputs of steps") {
   if (!has_tiles_ && !supports_decode_attention(cache.blocks(), config.num_heads)) {
     throw Error(
         fmt::format("--device cuda has no attention for {} heads of {}, {} K/V heads and blocks of {} "
                     "tokens (--device cpu has)",
                     config.num_heads, config.head_dim, config.num_kv_heads, cache.blocks().block_size));
   }
-  memory_ = DeviceBuffer(bytes_for(config, dtype_, cache.blocks().block_size, limits), "activations");
-  arena_ = Arena::lay_out(config, dtype_, cache.blocks().block_size, limits, memory_.data());
   // The rows that only fill a tile are multiplied too.
   clear(memory_.data(), memory_.size(), stream_);
 }
@@ -114,8 +115,9 @@ CudaOps::Arena CudaOps::Arena::lay_out(const model::ModelConfig& config, DType d
   const size_t groups = model::group_layers(config).windows.size();
   const size_t entries = (limits.positions + block_size - 1) / block_size;
   // At worst each row is a tile.
-  out.input = parts.take((limits.rows * (4 + kNumbersOfTile + groups) + groups * limits.seqs * entries) *
-                         sizeof(uint32_t));
+  out.input_bytes =
+      (limits.rows * (4 + kNumbersOfTile + groups) + groups * limits.seqs * entries) * sizeof(uint32_t);
+  out.input = parts.take(out.input_bytes);
   const auto angles = [&](model::LayerRope kind, const model::RopeConfig& rope) {
     out.angles[static_cast<size_t>(kind)] =
         parts.take(size_t{limits.positions} * config.rotary(rope) * sizeof(float));
@@ -152,8 +154,10 @@ void CudaOps::begin(const decoder::Batch& batch) {
   }
   rows_of_batch_ = static_cast<uint32_t>(batch.tokens.size());
   rotary_ = 0;
-  fill_inputs(batch);
-  copy_to_device(arena_.input, host_input_.data(), inputs_.numbers * sizeof(uint32_t), stream_);
+  cut_into_tiles(batch);
+  lay_out_inputs(batch);
+  fill_inputs(batch, reinterpret_cast<uint32_t*>(input_staging_.take()));
+  input_staging_.copy(arena_.input, inputs_.numbers * sizeof(uint32_t), stream_);
 }
 
 /// A tile has tokens of one sequence.
@@ -174,12 +178,9 @@ void CudaOps::cut_into_tiles(const decoder::Batch& batch) {
   }
 }
 
-/// All that kernels read of the batch, to be copied at once.
-void CudaOps::fill_inputs(const decoder::Batch& batch) {
+void CudaOps::lay_out_inputs(const decoder::Batch& batch) {
   const size_t rows = batch.tokens.size();
   const size_t groups = cache_.num_groups();
-  const size_t stride = table_stride();
-  cut_into_tiles(batch);
   size_t numbers = 0;
   const auto take = [&](size_t count) {
     numbers += count;
@@ -192,12 +193,17 @@ void CudaOps::fill_inputs(const decoder::Batch& batch) {
              .tiles = take(tiles_.size() * kNumbersOfTile),
              .num_tiles = static_cast<uint32_t>(tiles_.size()),
              .places = take(groups * rows),
-             .tables = take(groups * batch.seqs.size() * stride)};
+             .tables = take(groups * batch.seqs.size() * table_stride())};
   inputs_.numbers = numbers;
-  host_input_.assign(inputs_.numbers, 0);
-  if (!tiles_.empty()) {
-    std::memcpy(host_input_.data() + inputs_.tiles, tiles_.data(), tiles_.size() * sizeof(QueryTile));
-  }
+}
+
+/// All that kernels read of the batch, to be copied at once.
+void CudaOps::fill_inputs(const decoder::Batch& batch, uint32_t* to) {
+  const size_t rows = batch.tokens.size();
+  const size_t groups = cache_.num_groups();
+  const size_t stride = table_stride();
+  std::fill_n(to, inputs_.numbers, 0);
+  if (!tiles_.empty()) std::memcpy(to + inputs_.tiles, tiles_.data(), tiles_.size() * sizeof(QueryTile));
   longest_ = 0;
   const uint32_t block_size = cache_.blocks().block_size;
   size_t row = 0;
@@ -206,22 +212,23 @@ void CudaOps::fill_inputs(const decoder::Batch& batch) {
     for (size_t group = 0; group < groups; ++group) {
       const std::vector<BlockId>& table = seq.block_tables[group];
       std::copy_n(table.begin(), std::min(table.size(), stride),
-                  host_input_.begin() +
-                      static_cast<ptrdiff_t>(inputs_.tables + (group * batch.seqs.size() + index) * stride));
+                  to + inputs_.tables + (group * batch.seqs.size() + index) * stride);
     }
     for (const size_t end = row + seq.num_tokens; row < end; ++row) {
       const uint32_t position = batch.positions[row];
-      host_input_[inputs_.tokens + row] = static_cast<uint32_t>(batch.tokens[row]);
-      host_input_[inputs_.positions + row] = position;
-      host_input_[inputs_.lengths + row] = position + 1;
-      host_input_[inputs_.seqs + row] = static_cast<uint32_t>(index);
+      to[inputs_.tokens + row] = static_cast<uint32_t>(batch.tokens[row]);
+      to[inputs_.positions + row] = position;
+      to[inputs_.lengths + row] = position + 1;
+      to[inputs_.seqs + row] = static_cast<uint32_t>(index);
       longest_ = std::max(longest_, position + 1);
       for (size_t group = 0; group < groups; ++group) {
-        host_input_[inputs_.places + group * rows + row] =
+        to[inputs_.places + group * rows + row] =
             seq.block_tables[group][position / block_size] * block_size + position % block_size;
       }
     }
   }
+  for (const LateRow& late : late_rows_) to[inputs_.tokens + late.row] = kLateBit | late.place;
+  late_rows_ = {};
 }
 
 /// y = norm of x [rows, hidden], or of the residual after factor * x was added to it, if there is one.
@@ -265,7 +272,7 @@ void CudaOps::add_and_norm(float factor, Norm then, uint32_t layer) {
 void CudaOps::embed(float scale) {
   std::byte* residual = at(Rows::kResidual);
   check(cuda::embed({dtype_, weights_.embedding, input(inputs_.tokens), residual, rows_of_batch_,
-                     config_.hidden_size},
+                     config_.hidden_size, late_tokens_},
                     stream_),
         "embed");
   if (scale == 1.0F) return;
@@ -430,7 +437,8 @@ void CudaOps::select(std::span<const uint32_t> rows) {
   }
   const auto count = static_cast<uint32_t>(rows.size());
   const uint32_t hidden = config_.hidden_size;
-  copy_to_device(arena_.places, rows.data(), rows.size_bytes(), stream_);
+  std::memcpy(places_staging_.take(), rows.data(), rows.size_bytes());
+  places_staging_.copy(arena_.places, rows.size_bytes(), stream_);
   check(cuda::embed({dtype_, at(Rows::kResidual), reinterpret_cast<const uint32_t*>(arena_.places),
                      arena_.selected, count, hidden},
                     stream_),
@@ -455,9 +463,19 @@ std::span<const float> CudaOps::hidden(std::span<const uint32_t> rows) {
   return host_rows_;
 }
 
-std::span<const float> CudaOps::logits(std::span<const uint32_t> rows, float scale, float cap) {
+DeviceLogits CudaOps::logits_on_device(std::span<const uint32_t> rows, float scale, float cap) {
   select(rows);
   multiply(weights_.head, arena_.selected, arena_.logits, static_cast<uint32_t>(rows.size()), DType::kF32);
+  auto* logits = reinterpret_cast<float*>(arena_.logits);
+  const size_t stride = result_stride(config_.vocab_size, DType::kF32);
+  const size_t count = rows.size() * stride;
+  if (scale != 1.0F) check(cuda::add({DType::kF32, logits, scale, nullptr, 0.0F, count}, stream_), "scaling");
+  if (cap != 0.0F) check(soft_cap({logits, cap, count}, stream_), "soft_cap");
+  return {logits, static_cast<uint32_t>(stride)};
+}
+
+std::span<const float> CudaOps::logits(std::span<const uint32_t> rows, float scale, float cap) {
+  logits_on_device(rows, scale, cap);
   const size_t vocab = config_.vocab_size;
   const size_t stride = result_stride(config_.vocab_size, DType::kF32);
   host_rows_.resize(rows.size() * stride);
@@ -468,12 +486,6 @@ std::span<const float> CudaOps::logits(std::span<const uint32_t> rows, float sca
     std::memmove(host_rows_.data() + row * vocab, host_rows_.data() + row * stride, vocab * sizeof(float));
   }
   host_rows_.resize(rows.size() * vocab);
-  if (scale != 1.0F) {
-    for (float& logit : host_rows_) logit *= scale;
-  }
-  if (cap != 0.0F) {
-    for (float& logit : host_rows_) logit = cap * std::tanh(logit / cap);
-  }
   return host_rows_;
 }
 

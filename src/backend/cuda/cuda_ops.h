@@ -6,15 +6,23 @@
 #include <vector>
 
 #include "backend/cuda/cuda_options.h"
+#include "backend/cuda/device_sampler.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kv_cache.h"
 #include "backend/cuda/paged_attention.h"
 #include "backend/cuda/runtime.h"
+#include "backend/cuda/staging.h"
 #include "backend/cuda/weights.h"
 #include "decoder/ops.h"
 #include "model/config.h"
 
 namespace quire::backend::cuda {
+
+/// A row of a batch whose token only the device knows.
+struct LateRow {
+  uint32_t row = 0;
+  uint32_t place = 0;  // of the token: token_place()
+};
 
 /// The operations of a forward pass on an NVIDIA GPU, on one stream. Activations have the number type of the
 /// weights, and all memory is allocated by the constructor. hidden() and logits() wait for the stream, the
@@ -30,6 +38,12 @@ class CudaOps final : public decoder::Ops {
   static size_t bytes_for(const model::ModelConfig& config, DType dtype, uint32_t block_size,
                           const StepLimits& limits);
 
+  /// Some tokens of the next batch are those at these places of `tokens`, when it comes to them; what the
+  /// batch has in their rows is not read. Both must last until then.
+  void expect_late(std::span<const LateRow> rows, const TokenId* tokens) {
+    late_rows_ = rows;
+    late_tokens_ = tokens;
+  }
   /// Throws Error if the batch exceeds the limits.
   void begin(const decoder::Batch& batch) override;
   bool has(decoder::Norm norm, uint32_t layer) const override { return weight_of(norm, layer) != nullptr; }
@@ -45,6 +59,8 @@ class CudaOps final : public decoder::Ops {
   void feed_forward(uint32_t layer, decoder::Rows from) override;
   std::span<const float> hidden(std::span<const uint32_t> rows) override;
   std::span<const float> logits(std::span<const uint32_t> rows, float scale, float cap) override;
+  /// The same, left on the device: valid until the next call of any of these three.
+  DeviceLogits logits_on_device(std::span<const uint32_t> rows, float scale, float cap);
 
  private:
   /// Where activations lie.
@@ -59,6 +75,7 @@ class CudaOps final : public decoder::Ops {
     std::byte* input = nullptr;     // Inputs
     std::byte* angles[3] = {};      // by model::LayerRope: [positions][rotary] f32
     size_t size = 0;
+    size_t input_bytes = 0;
     /// With `base` null, only the size is of use.
     static Arena lay_out(const model::ModelConfig& config, DType dtype, uint32_t block_size,
                          const StepLimits& limits, std::byte* base);
@@ -86,7 +103,8 @@ class CudaOps final : public decoder::Ops {
   const uint32_t* input(size_t place) const {
     return reinterpret_cast<const uint32_t*>(arena_.input) + place;
   }
-  void fill_inputs(const decoder::Batch& batch);
+  void lay_out_inputs(const decoder::Batch& batch);
+  void fill_inputs(const decoder::Batch& batch, uint32_t* to);
   void norm_rows(const void* x, void* residual, float factor, const float* weight, void* y, uint32_t rows);
   void cut_into_tiles(const decoder::Batch& batch);
   void attend_rows(uint32_t layer, const uint32_t* tables, const decoder::AttentionScores& scores);
@@ -112,7 +130,10 @@ class CudaOps final : public decoder::Ops {
   uint32_t rows_of_batch_ = 0;
   uint32_t longest_ = 0;  // keys
   Inputs inputs_;
-  std::vector<uint32_t> host_input_;
+  Staging input_staging_;   // of Arena::input
+  Staging places_staging_;  // of Arena::places
+  std::span<const LateRow> late_rows_;
+  const TokenId* late_tokens_ = nullptr;
   std::vector<QueryTile> tiles_;  // of the batch, if there are any
   std::vector<uint16_t> host_halves_;
   std::vector<float> host_rows_;  // what hidden() and logits() return

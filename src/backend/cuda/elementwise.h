@@ -19,4 +19,12 @@ struct AddArgs {
 };
 [[nodiscard]] LaunchError add(const AddArgs& args, Stream stream);
 
+/// y[i] = cap * tanh(y[i] / cap). `count` values of f32, a multiple of 4, at a multiple of 16 bytes.
+struct SoftCapArgs {
+  float* y;
+  float cap;  // > 0
+  size_t count;
+};
+[[nodiscard]] LaunchError soft_cap(const SoftCapArgs& args, Stream stream);
+
 }  // namespace quire::backend::cuda

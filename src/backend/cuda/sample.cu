@@ -55,6 +55,49 @@ __device__ float penalised(float logit, uint32_t in_output, const SampleRow& row
   return clamp_to_finite(x);
 }
 
+/// The row's late token, the newest being 0; -1 if there is none or it could not be sampled.
+__device__ __forceinline__ TokenId late_token(const SampleArgs& args, const SampleRow& row, uint32_t which) {
+  return which < row.num_late ? args.tokens[row.late_places[which]] : -1;
+}
+
+__device__ uint32_t times_late(const SampleArgs& args, const SampleRow& row, TokenId id) {
+  uint32_t times = 0;
+  for (uint32_t i = 0; i < row.num_late; ++i) times += late_token(args, row, i) == id ? 1 : 0;
+  return times;
+}
+
+__device__ bool is_counted(const SampleArgs& args, ListPart counts, TokenId id) {
+  const CountedToken* first = args.counts + counts.first;
+  uint32_t begin = 0;
+  for (uint32_t end = counts.count; begin < end;) {
+    const uint32_t middle = (begin + end) / 2;
+    if (first[middle].id < id) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin < counts.count && first[begin].id == id;
+}
+
+/// Penalties of late tokens that the counts lack. By one thread.
+__device__ void penalise_late(float* logits, const SampleArgs& args, const SampleRow& row) {
+  for (uint32_t i = 0; i < row.num_late; ++i) {
+    const TokenId id = late_token(args, row, i);
+    bool is_first = id >= 0;
+    for (uint32_t j = 0; j < i; ++j) is_first = is_first && late_token(args, row, j) != id;
+    if (!is_first || is_counted(args, row.counts, id)) continue;
+    logits[id] = penalised(logits[id], times_late(args, row, id), row);
+  }
+}
+
+__device__ bool is_forbidden(const ForbiddenToken& one, const SampleArgs& args, const SampleRow& row) {
+  for (uint32_t i = 0; i < kMostLateTokens; ++i) {
+    if (one.after[i] != kAnyToken && one.after[i] != late_token(args, row, i)) return false;
+  }
+  return true;
+}
+
 /// Bias, penalties, forbidden tokens, in this order; no list has a token twice but the last.
 __device__ void apply_lists(float* logits, const SampleArgs& args, const SampleRow& row) {
   for (uint32_t i = thread_x(); i < row.biases.count; i += kThreads) {
@@ -64,12 +107,14 @@ __device__ void apply_lists(float* logits, const SampleArgs& args, const SampleR
   sync_block();
   for (uint32_t i = thread_x(); i < row.counts.count; i += kThreads) {
     const CountedToken& one = args.counts[row.counts.first + i];
-    logits[one.id] = penalised(logits[one.id], one.in_output, row);
+    logits[one.id] = penalised(logits[one.id], one.in_output + times_late(args, row, one.id), row);
   }
   sync_block();
   if (thread_x() == 0) {
+    if (row.counts.count > 0) penalise_late(logits, args, row);
     for (uint32_t i = 0; i < row.forbidden.count; ++i) {
-      logits[args.forbidden[row.forbidden.first + i]] = kForbiddenLogit;
+      const ForbiddenToken& one = args.forbidden[row.forbidden.first + i];
+      if (is_forbidden(one, args, row)) logits[one.id] = kForbiddenLogit;
     }
   }
   sync_block();
@@ -219,15 +264,15 @@ __device__ void rate(const LogitView& view, const SampleArgs& args, TokenId toke
   out.num_top = count;
 }
 
-__device__ void put(const SampleArgs& args, SampleStatus status, TokenId token, float logit) {
+__device__ void put(const SampleArgs& args, SampleStatus status, TokenId token, float logprob) {
   if (thread_x() != 0) return;
   SampledRow& out = args.results[block_x()];
   out.status = status;
   out.token = token;
-  out.logprob = logit;
+  out.logprob = logprob;
   out.rank = 0;
   out.num_top = 0;
-  args.tokens[block_x()] = status == SampleStatus::kToken ? token : -1;
+  args.tokens[args.rows[block_x()].place] = status == SampleStatus::kToken ? token : -1;
 }
 
 __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, size_t row_bytes) {
@@ -236,7 +281,7 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, si
   const SampleShared shared{few, reinterpret_cast<uint32_t*>(few + kThreads), sums,
                             reinterpret_cast<uint32_t*>(sums)};
   const SampleRow& row = args.rows[block_x()];
-  const float* logits = args.logits + size_t{block_x()} * args.stride;
+  const float* logits = args.logits + size_t{row.logits} * args.stride;
   Workspace workspace = workspace_of(args, row_bytes);
   LogitView& view = workspace.view;
   const uint32_t* mask = mask_of(args, row.mask);
@@ -247,7 +292,7 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs args, si
   const uint32_t bad =
       check_logits(logits, is_changed ? workspace.changed : nullptr, args.vocabulary, shared);
   if (bad != UINT32_MAX) {
-    put(args, SampleStatus::kNotFinite, static_cast<TokenId>(bad), 0.0F);
+    put(args, SampleStatus::kNotFinite, static_cast<TokenId>(bad), logits[bad]);
     return;
   }
   if (has_more) apply_lists(workspace.changed, args, row);

@@ -14,6 +14,9 @@ namespace quire::backend::cuda {
 /// Of a vocabulary: what a block's shared memory holds sums for.
 inline constexpr uint32_t kMostSampledVocabulary = 262144;
 inline constexpr uint32_t kMostBestTokens = 20;
+/// Tokens just before a row's own that only the device knows, as the steps that sample them are in flight.
+inline constexpr uint32_t kMostLateTokens = 2;
+inline constexpr TokenId kAnyToken = -1;
 
 struct BiasedToken {
   TokenId id;
@@ -23,6 +26,12 @@ struct BiasedToken {
 struct CountedToken {
   TokenId id;
   uint32_t in_output;
+};
+
+/// Forbidden if the row's late tokens, the newest first, are these.
+struct ForbiddenToken {
+  TokenId id;
+  TokenId after[kMostLateTokens] = {kAnyToken, kAnyToken};
 };
 
 /// Some elements of a list of SampleArgs.
@@ -43,13 +52,17 @@ struct SampleRow {
   float repetition_penalty = 1.0F;
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
-  int32_t num_logprobs = -1;   // at most kMostBestTokens
-  ListPart biases;             // no id twice
-  ListPart counts;             // no id twice; none if there are no penalties
-  ListPart forbidden;          // end tokens before min_tokens, last tokens of bad words
-  ListPart rated;              // logprob_tokens, if num_logprobs >= 0
-  uint32_t allowed = kNoMask;  // the mask of allowed_tokens
-  uint32_t mask = kNoMask;     // that of the mask source, to which logprobs are restricted too
+  int32_t num_logprobs = -1;                   // at most kMostBestTokens
+  uint32_t logits = 0;                         // its row of SampleArgs::logits
+  uint32_t place = 0;                          // of its token in SampleArgs::tokens
+  uint32_t num_late = 0;                       // late tokens of the output, not in `counts`
+  uint32_t late_places[kMostLateTokens] = {};  // in SampleArgs::tokens, the newest first
+  ListPart biases;                             // no id twice
+  ListPart counts;                             // by rising id, none twice; none if there are no penalties
+  ListPart forbidden;                          // end tokens before min_tokens, last tokens of bad words
+  ListPart rated;                              // logprob_tokens, if num_logprobs >= 0
+  uint32_t allowed = kNoMask;                  // the mask of allowed_tokens
+  uint32_t mask = kNoMask;  // that of the mask source, to which logprobs are restricted too
 };
 
 /// What does not depend on the step but `position`; without lists and masks. The logarithm is the host's, as
@@ -80,7 +93,7 @@ enum class SampleStatus : uint32_t {
 struct SampledRow {
   SampleStatus status;
   TokenId token;     // or, if a logit is not finite, that of the first one; 0 if none is left
-  float logprob;     // as all below only if the row asks for logprobs
+  float logprob;     // as all below only if the row asks for logprobs; or the logit that is not finite
   uint32_t rank;     // from 1 on; 0 if the row does not ask
   uint32_t num_top;  // entries of `top`: the best, best first, lowest id first on a tie
   TokenLogprob top[kMostBestTokens];
@@ -91,12 +104,13 @@ struct SampledRow {
 /// exact. Logprobs are as the CPU's too, but for the last bit: their logarithm is the device's. A row's
 /// result depends on that row alone.
 ///
-/// All pointers are to the device. `logits`, f32: row r begins at element r * stride; stride is at least the
-/// vocabulary and a multiple of 4, and the rows begin at multiples of 16 bytes. A mask is ceil(vocabulary /
-/// 32) words, from the lowest bit of the first on; a bit of 0 forbids its token. SampleRow says which part of
-/// a list and which of the masks is a row's. The workspace has sample_workspace_bytes for each row, from a
-/// multiple of 16 bytes on; its contents mean nothing before and after, so rows may be divided among launches
-/// of one stream that use the same workspace.
+/// All pointers are to the device. `logits`, f32: a row r begins at element r * stride; stride is at least
+/// the vocabulary and a multiple of 4, and the rows begin at multiples of 16 bytes. A mask is ceil(vocabulary
+/// / 32) words, from the lowest bit of the first on; a bit of 0 forbids its token. SampleRow says which part
+/// of a list and which of the masks is a row's. Late tokens are those that earlier launches wrote to their
+/// places. The workspace has sample_workspace_bytes for each row, from a multiple of 16 bytes on; its
+/// contents mean nothing before and after, so rows may be divided among launches of one stream that use the
+/// same workspace.
 ///
 /// One block a row. A row takes longer the more tokens its filters leave: they are sorted for top-p, and
 /// their weights are added one after another.
@@ -110,11 +124,11 @@ struct SampleArgs {
   const SampleRow* rows;  // [num_rows]
   const BiasedToken* biases;
   const CountedToken* counts;
-  const TokenId* forbidden;
+  const ForbiddenToken* forbidden;
   const TokenId* rated;
   const uint32_t* masks;
   void* workspace;
-  TokenId* tokens;        // [num_rows]; -1 where there is none
+  TokenId* tokens;        // by place; -1 where there is none
   SampledRow* results;    // [num_rows]
   float* rated_logprobs;  // of `rated`, one for each; as they were where there is no token
 };

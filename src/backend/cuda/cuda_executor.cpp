@@ -1,0 +1,237 @@
+#include "backend/cuda/cuda_executor.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/describe.h"
+#include "base/error.h"
+
+namespace quire::backend::cuda {
+namespace {
+
+/// A step samples at most one row of each slot.
+DeviceSampler::Limits limits_of_sampler(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size) {
+  return {.slots = num_slots, .rows = num_slots, .positions = max_positions, .vocabulary = vocab_size};
+}
+
+[[noreturn]] void refuse(const char* call, Ticket ticket, const char* why) {
+  throw Error(fmt::format("step plan: {}: {} {}", call, ticket, why));
+}
+
+}  // namespace
+
+CudaExecutor::CudaExecutor(DeviceModel& model, const SlotTable::Limits& limits, ThreadPool& pool)
+    : model_(model),
+      pool_(pool),
+      vocab_size_(limits.vocab_size),
+      slots_(limits),
+      tenants_(limits.num_slots),
+      sampler_(limits_of_sampler(limits.num_slots, limits.max_positions, limits.vocab_size), model.stream()),
+      prompts_(model, pool, limits.num_slots, vocab_size_) {
+  for (uint32_t i = 0; i < pool.num_threads(); ++i) workspaces_.emplace_back(vocab_size_);
+}
+
+uint64_t CudaExecutor::bytes_for(uint32_t num_slots, uint32_t max_positions, uint32_t vocab_size) {
+  return DeviceSampler::bytes_for(limits_of_sampler(num_slots, max_positions, vocab_size));
+}
+
+void CudaExecutor::check_room(const control::StepPlan& plan) const {
+  if (!open_.empty() && open_.back().lacks_rows) {
+    throw Error(
+        fmt::format("step plan: submit: the masks of ticket {} were not provided", open_.back().ticket));
+  }
+  if (open_.size() < kMostOpenSteps) return;
+  throw Error(
+      fmt::format("step plan: submit: step {} is one too many, {} are open", plan.step, open_.size()));
+}
+
+Ticket CudaExecutor::submit(const control::StepPlan& plan) {
+  check_room(plan);
+  model_.use();
+  const Stream stream = model_.stream();
+  OpenStep step;
+  step.ticket = ++last_;
+  step.lane = static_cast<uint32_t>(step.ticket % kMostOpenSteps);
+  step.result.seqs.resize(plan.seqs.size());
+  Lane& lane = lanes_[step.lane];
+  lane.started.record(stream);
+  start(plan);
+  gather(plan, step);
+  if (!seqs_.empty()) model_.compute(tokens_, seqs_, late_tokens_, sampler_.tokens());
+  if (!plan.prompts.empty()) prompts_.take(plan, slots_, starts_, workspaces_, step.result);
+  // The last use of the model in this step: late rows need their logits in provide().
+  if (!places_.empty()) logits_ = model_.logits_on_device(places_);
+  lane.computed.record(stream);
+  sampler_.begin(step.lane);
+  sample(step, step.rows);
+  lane.sampled.record(stream);
+  lane.done.record(stream);
+  step.lacks_rows = !step.late_rows.empty();
+  open_.push_back(std::move(step));
+  return last_;
+}
+
+/// What the plan changes before its sequences compute.
+void CudaExecutor::start(const control::StepPlan& plan) {
+  slots_.apply(plan);
+  for (const control::NewSeq& seq : plan.added) {
+    tenants_[seq.slot] = std::make_shared<Tenant>();
+    tenants_[seq.slot]->sampling.reset(seq.sampling, seq.history, seq.prompt_length);
+    prompts_.reset(seq.slot);
+  }
+  for (const control::BlockMove& move : plan.moves_out) model_.move_out(move);
+  for (const control::BlockMove& move : plan.moves_in) model_.move_in(move);
+  for (const control::BlockCopy& copy : plan.copies) model_.copy(copy);
+}
+
+void CudaExecutor::gather(const control::StepPlan& plan, OpenStep& step) {
+  tokens_.clear();
+  seqs_.clear();
+  late_tokens_.clear();
+  places_.clear();
+  starts_.clear();
+  for (uint32_t i = 0; i < plan.seqs.size(); ++i) {
+    const control::SeqStep& seq = plan.seqs[i];
+    const std::span<const TokenId> tokens = slots_.advance(seq);
+    const std::shared_ptr<Tenant>& tenant = tenants_[seq.slot];
+    const auto first = static_cast<uint32_t>(tokens_.size());
+    starts_.push_back(first);
+    tenant->stepped = step.ticket;
+    if (seq.is_late() && tenant->failed) {
+      step.result.seqs[i].error = "its last token could not be sampled";
+      continue;
+    }
+    if (seq.is_late() && tokens.empty()) {
+      late_tokens_.push_back({first, token_place(seq.slot, seq.first_position)});
+      step.late_seqs.push_back({i, tenant});
+      tokens_.push_back(0);
+    } else {
+      tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    }
+    if (seq.rows == control::LogitRows::kLast) {
+      auto& rows = tenant->sampling.params().mask == kNoMask ? step.rows : step.late_rows;
+      rows.push_back({.logits = static_cast<uint32_t>(places_.size()),
+                      .seq = i,
+                      .slot = seq.slot,
+                      .tenant = tenant,
+                      .position = slots_.computed(seq.slot)});
+      places_.push_back(static_cast<uint32_t>(tokens_.size()) - 1);
+    }
+    seqs_.push_back({.num_tokens = static_cast<uint32_t>(tokens_.size()) - first,
+                     .first_position = seq.first_position,
+                     .block_tables = slots_.tables(seq.slot)});
+  }
+}
+
+/// Those of the newest step that have not failed yet.
+void CudaExecutor::sample(OpenStep& step, std::vector<Row>& rows) {
+  if (rows.empty()) return;
+  for (Row& row : rows) {
+    control::SeqResult& out = step.result.seqs[row.seq];
+    if (!out.error.empty()) continue;
+    row.result = sampler_.add(row.tenant->sampling, row.slot, row.position, row.logits, logits_, row.mask);
+    if (row.result != DeviceSampler::kNoRow) continue;
+    out.error = "its bad_words are more than there is memory for on the device";
+    out.refused = true;
+  }
+  sampler_.flush(logits_);
+}
+
+void CudaExecutor::provide(Ticket ticket, TokenMasks& masks) {
+  if (open_.size() != 1 || ticket != last_) refuse("provide: ticket", ticket, "is not the only open one");
+  OpenStep& step = open_.front();
+  if (!std::exchange(step.lacks_rows, false)) return;
+  model_.use();
+  Lane& lane = lanes_[step.lane];
+  lane.masked.record(model_.stream());
+  pool_.parallel_for(step.late_rows.size(), 1, [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      Row& row = step.late_rows[i];
+      control::SeqResult& out = step.result.seqs[row.seq];
+      if (out.error.empty()) fill_mask(row, masks, out);
+    }
+  });
+  sample(step, step.late_rows);
+  lane.done.record(model_.stream());
+  step.has_late_times = true;
+}
+
+void CudaExecutor::fill_mask(Row& row, TokenMasks& masks, control::SeqResult& out) const {
+  try {
+    row.mask.assign(mask_words(vocab_size_), UINT32_MAX);
+    masks.fill(row.tenant->sampling.params().mask, row.mask);
+  } catch (const MaskRefused& refused) {
+    out.error = refused.what();
+    out.refused = true;
+  } catch (...) {
+    out.error = describe_current_exception();
+  }
+}
+
+control::StepResult CudaExecutor::wait(Ticket ticket) {
+  if (open_.empty() || ticket != open_.front().ticket) {
+    refuse("wait: ticket", ticket, "is not the oldest open one");
+  }
+  if (open_.front().lacks_rows) {
+    throw Error(fmt::format("step plan: wait: the masks of ticket {} were not provided", ticket));
+  }
+  model_.use();
+  OpenStep step = std::move(open_.front());
+  open_.pop_front();
+  const Lane& lane = lanes_[step.lane];
+  lane.done.wait();
+  for (const LateSeq& late : step.late_seqs) {
+    if (late.tenant->failed) step.result.seqs[late.seq].error = "its last token could not be sampled";
+  }
+  for (const Row& row : step.rows) take(step, row, step.result.seqs[row.seq]);
+  for (const Row& row : step.late_rows) take(step, row, step.result.seqs[row.seq]);
+  step.result.times.compute = lane.computed.since(lane.started);
+  step.result.times.sample = lane.sampled.since(lane.computed);
+  if (step.has_late_times) step.result.times.sample += lane.done.since(lane.masked);
+  return std::move(step.result);
+}
+
+/// What became of a row, for its sequence and for the steps after this one.
+void CudaExecutor::take(const OpenStep& step, const Row& row, control::SeqResult& out) {
+  const SampledRow* sampled =
+      row.result == DeviceSampler::kNoRow ? nullptr : &sampler_.result(step.lane, row.result);
+  if (out.error.empty() && sampled->status != SampleStatus::kToken) {
+    out.error = why_no_token(step, row, out.refused);
+  }
+  if (!out.error.empty()) {
+    row.tenant->failed = true;
+    return;
+  }
+  SampledToken& token = out.tokens.emplace_back();
+  token.token = sampled->token;
+  token.logprob = sampled->logprob;
+  token.rank = sampled->rank;
+  token.top.assign(sampled->top, sampled->top + sampled->num_top);
+  const SamplingParams& params = row.tenant->sampling.params();
+  if (params.num_logprobs >= 0 && !params.logprob_tokens.empty()) {
+    const std::span<const float> rated = sampler_.rated(step.lane, row.result);
+    token.top.assign(1, {token.token, token.logprob});
+    for (size_t i = 0; i < rated.size(); ++i) {
+      const TokenId id = params.logprob_tokens[i];
+      if (id != token.token) token.top.push_back({id, rated[i]});
+    }
+  }
+  row.tenant->sampling.add(token.token);
+  // Unless a later step has computed it already, or given the slot away.
+  if (row.tenant->stepped == step.ticket && tenants_[row.slot] == row.tenant) {
+    slots_.sampled(row.slot, token.token);
+  }
+}
+
+std::string CudaExecutor::why_no_token(const OpenStep& step, const Row& row, bool& refused) const {
+  const SampledRow& sampled = sampler_.result(step.lane, row.result);
+  if (sampled.status == SampleStatus::kNotFinite) {
+    return fmt::format("the logits for position {} are not finite: {} for token {}", row.position,
+                       sampled.logprob, sampled.token);
+  }
+  refused = true;
+  return row.tenant->sampling.why_no_token(row.position, row.mask, vocab_size_).why;
+}
+
+}  // namespace quire::backend::cuda

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/runtime.h"
+#include "backend/cuda/sample.h"
+#include "backend/cuda/sample_lists.h"
+#include "backend/executor.h"
+#include "base/ids.h"
+
+namespace quire::backend::cuda {
+
+/// Logits in the memory of the device: row r begins at data[r * stride].
+struct DeviceLogits {
+  const float* data = nullptr;
+  uint32_t stride = 0;
+};
+
+/// Samples rows of logits on the device and brings the results to the host, for up to kMostOpenSteps steps at
+/// once, which are numbered round by their `lane`. All work is on one stream. Not thread-safe.
+class DeviceSampler {
+ public:
+  struct Limits {
+    uint32_t slots = 0;
+    uint32_t rows = 0;       // that a step samples
+    uint32_t positions = 0;  // tokens of a sequence
+    uint32_t vocabulary = 0;
+  };
+  /// Throws Error if the device has too little memory.
+  DeviceSampler(const Limits& limits, Stream stream);
+  /// Of the device's memory.
+  static size_t bytes_for(const Limits& limits);
+
+  /// The last tokens of each slot, at token_place(). Later steps read them in the order of the stream.
+  const TokenId* tokens() const { return tokens_.as<const TokenId>(); }
+
+  /// A step begins whose lane nothing uses any more.
+  void begin(uint32_t lane);
+  /// A row of the step that began last. Returns its number in the step, or kNoRow if its lists alone are more
+  /// than there is memory for.
+  static constexpr uint32_t kNoRow = UINT32_MAX;
+  uint32_t add(const SlotSampling& sampling, SlotId slot, uint32_t position, uint32_t logits_row,
+               const DeviceLogits& logits, std::span<const uint32_t> mask = {});
+  /// Starts what has been added since the last call, and the copy of the results.
+  void flush(const DeviceLogits& logits);
+
+  // Of a step whose results have arrived.
+  const SampledRow& result(uint32_t lane, uint32_t row) const;
+  std::span<const float> rated(uint32_t lane, uint32_t row) const;  // of SamplingParams::logprob_tokens
+
+ private:
+  /// Of one open step.
+  struct Lane {
+    PinnedBuffer lists;
+    size_t lists_used = 0;        // bytes
+    PinnedBuffer results;         // [rows] SampledRow, then floats
+    std::vector<ListPart> rated;  // by row: its part of these floats
+    uint32_t rows = 0;
+    uint32_t flushed_rows = 0;
+    uint32_t num_rated = 0;
+    uint32_t flushed_rated = 0;
+  };
+
+  void launch(const DeviceLogits& logits);
+  size_t results_bytes() const { return limits_.rows * sizeof(SampledRow); }
+
+  Limits limits_;
+  Stream stream_;
+  size_t list_bytes_;
+  uint32_t rows_at_once_;
+  DeviceBuffer tokens_;
+  DeviceBuffer workspace_;
+  DeviceBuffer lists_;
+  DeviceBuffer results_;  // as Lane::results, of each lane
+  Lane lanes_[kMostOpenSteps];
+  uint32_t lane_ = 0;
+  SampleLists pending_;
+};
+
+}  // namespace quire::backend::cuda
